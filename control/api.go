@@ -1,0 +1,294 @@
+// Package control is how anyone talks to a running queue: the API, its wire, a
+// server, a client, and who is at the other end.
+package control
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// API is what a running queue answers. The service implements it, and so does
+// Client, so that nobody can tell them apart. Errors are *queue.Error, or carry
+// one. All methods may be called at once.
+type API interface {
+	Hello(ctx context.Context, p HelloParams) (Hello, error)
+	Enqueue(ctx context.Context, p Enqueue) (Enqueued, error)
+	EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueuedBatch, error)
+	Show(ctx context.Context, p Show) (JobDetail, error)
+	List(ctx context.Context, p List) (JobPage, error)
+	Status(ctx context.Context, p Nothing) (Status, error)
+	// Wait tells of each job once it has ended.
+	Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error)
+	// Logs tells an attempt's output, piece by piece.
+	Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error)
+	Cancel(ctx context.Context, p Selection) (Verdict, error)
+	Retry(ctx context.Context, p Selection) (Verdict, error)
+	DLQList(ctx context.Context, p List) (JobPage, error)
+	DLQRetry(ctx context.Context, p DLQRetry) (Verdict, error)
+	DLQClear(ctx context.Context, p Sure) (Removed, error)
+	WorkerStart(ctx context.Context, p Count) (WorkerCount, error)
+	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
+	WorkerScale(ctx context.Context, p Count) (WorkerCount, error)
+	WorkerList(ctx context.Context, p Nothing) (WorkerList, error)
+	ConfigList(ctx context.Context, p Nothing) (ConfigList, error)
+	ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error)
+	ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error)
+	ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error)
+	ServiceStop(ctx context.Context, p ServiceStop) (Stopping, error)
+}
+
+// Nothing is the parameters of a method that takes none.
+type Nothing struct{}
+
+// HelloParams is what a client may say of itself.
+type HelloParams struct {
+	Version string `json:"version,omitempty"`
+}
+
+// Hello is what a service says of itself.
+type Hello struct {
+	Version  string   `json:"version"`
+	Protocol Range    `json:"protocol"`
+	Features []string `json:"features"`
+}
+
+// Range is the versions of the protocol that a service speaks.
+type Range struct {
+	Min int `json:"min"`
+	Max int `json:"max"`
+}
+
+// Enqueue asks for one job. Its members are the fields of the spec and key.
+type Enqueue struct {
+	Spec queue.Spec
+	Key  string // makes the request repeatable; at most queue.MaxKey bytes
+}
+
+// Enqueued is the receipt of one job. Duplicate means that an earlier request
+// with the same key stored it.
+type Enqueued struct {
+	ID        string `json:"id"`
+	Seq       int64  `json:"seq"`
+	Duplicate bool   `json:"duplicate"`
+}
+
+// EnqueueBatch asks for 1 to queue.MaxBatch jobs, all or none. Commit is true.
+type EnqueueBatch struct {
+	Batch  string       `json:"batch,omitempty"`
+	Jobs   []queue.Spec `json:"jobs"`
+	Commit bool         `json:"commit"`
+	Key    string       `json:"key,omitempty"`
+}
+
+// EnqueuedBatch is the receipt of a batch, in its order.
+type EnqueuedBatch struct {
+	IDs       []string `json:"ids"`
+	Duplicate bool     `json:"duplicate"`
+}
+
+// Show asks for one job.
+type Show struct {
+	ID string `json:"id"`
+}
+
+// List selects jobs, newest first.
+type List struct {
+	State  Texts             `json:"state,omitempty"` // any of them; "waiting" and "done" too
+	Label  map[string]string `json:"label,omitempty"` // all of them
+	User   string            `json:"user,omitempty"`
+	Since  Time              `json:"since,omitzero"`
+	Limit  int               `json:"limit,omitempty"` // 1 to 1000; default 50
+	Cursor string            `json:"cursor,omitempty"`
+}
+
+// JobPage is part of a list; Next is the next one's cursor, nil at the end.
+type JobPage struct {
+	Jobs []Job   `json:"jobs"`
+	Next *string `json:"next"`
+}
+
+// Status is how the queue is.
+type Status struct {
+	Jobs     map[string]int64 `json:"jobs"` // by state, zeros too
+	Workers  WorkerSummary    `json:"workers"`
+	Oldest   Time             `json:"oldest_waiting"` // when the job that waits longest became runnable
+	Enqueued int64            `json:"enqueued"`       // ever
+	Database string           `json:"database"`
+	Bytes    int64            `json:"database_bytes"`
+	Socket   string           `json:"socket"`
+	PID      int              `json:"pid"`
+	Version  string           `json:"version"`
+	Started  Time             `json:"started_at"`
+	Health   string           `json:"health"` // ok, or what is wrong
+}
+
+// WorkerSummary counts workers.
+type WorkerSummary struct {
+	Total int `json:"total"`
+	Busy  int `json:"busy"`
+	Idle  int `json:"idle"`
+}
+
+// Wait asks to be told when jobs have ended: all of them, or any.
+type Wait struct {
+	IDs     []string `json:"ids"`
+	Any     bool     `json:"any,omitempty"`
+	Timeout Span     `json:"timeout,omitempty"` // 0 is none
+}
+
+// Ended tells of a job that has ended.
+type Ended struct {
+	Job Job `json:"job"`
+}
+
+// Waited says which jobs have not ended: none, unless the wait timed out or was
+// for any.
+type Waited struct {
+	Open     []string `json:"open"`
+	TimedOut bool     `json:"timed_out"`
+}
+
+// Logs asks for the output of one attempt.
+type Logs struct {
+	ID      string `json:"id"`
+	Attempt int    `json:"attempt,omitempty"` // 0 is the last
+	Follow  bool   `json:"follow,omitempty"`  // until the job has ended, over its attempts
+	Stdout  bool   `json:"stdout,omitempty"`  // this stream only
+	Stderr  bool   `json:"stderr,omitempty"`  // this stream only
+	N       *int   `json:"n,omitempty"`       // the last N lines only
+}
+
+// Piece is a piece of output. Text is set unless the bytes are no UTF-8, which
+// are in Base64 then. Dropped bytes of the stream were not kept.
+type Piece struct {
+	Attempt int    `json:"attempt"`
+	Stream  string `json:"stream"` // stdout or stderr
+	At      Time   `json:"at"`
+	Text    string `json:"text,omitempty"`
+	Base64  []byte `json:"base64,omitempty"`
+	Dropped int64  `json:"dropped,omitempty"`
+}
+
+// Bytes is the piece's output.
+func (p *Piece) Bytes() []byte {
+	if p.Base64 != nil {
+		return p.Base64
+	}
+	return []byte(p.Text)
+}
+
+// LogsEnd says where the job stood when the output ended.
+type LogsEnd struct {
+	State string `json:"state"`
+}
+
+// Selection names jobs.
+type Selection struct {
+	IDs []string `json:"ids"`
+}
+
+// Verdict says which jobs a verb was carried out on, and why not on others.
+type Verdict struct {
+	Done    []string  `json:"done"`
+	Refused []Refusal `json:"refused"`
+}
+
+// Refusal is why a verb was not carried out on a job.
+type Refusal struct {
+	ID      string     `json:"id"`
+	Code    queue.Code `json:"code"`
+	Message string     `json:"message"`
+}
+
+// DLQRetry names dead jobs to put back: by id, or all.
+type DLQRetry struct {
+	IDs     []string `json:"ids,omitempty"`
+	All     bool     `json:"all,omitempty"`
+	Timeout *Span    `json:"timeout,omitempty"` // replaces the jobs' own
+}
+
+// Sure guards what cannot be undone.
+type Sure struct {
+	Yes bool `json:"yes"`
+}
+
+// Removed counts what was removed.
+type Removed struct {
+	Removed int `json:"removed"`
+}
+
+// Count is a number of workers.
+type Count struct {
+	Count int `json:"count"`
+}
+
+// WorkerStop takes workers away: Count, or all of them. Running jobs may finish
+// until Timeout (30 s if nil); what runs then is ended and given back.
+type WorkerStop struct {
+	Count   int   `json:"count,omitempty"`
+	All     bool  `json:"all,omitempty"`
+	Timeout *Span `json:"timeout,omitempty"`
+	Force   bool  `json:"force,omitempty"`
+}
+
+// WorkerCount is how many workers are wanted now.
+type WorkerCount struct {
+	Workers int `json:"workers"`
+}
+
+// WorkerList lists the workers.
+type WorkerList struct {
+	Workers []Worker `json:"workers"`
+}
+
+// Worker is one worker.
+type Worker struct {
+	ID            string  `json:"id"`
+	Node          string  `json:"node"`
+	PID           *int    `json:"pid"` // of the job it runs
+	StartedAt     Time    `json:"started_at"`
+	LastHeartbeat Time    `json:"last_heartbeat"`
+	State         string  `json:"state"` // idle, busy, stopping or stale
+	Job           *string `json:"job"`
+}
+
+// ConfigKey names a setting.
+type ConfigKey struct {
+	Key string `json:"key"`
+}
+
+// ConfigSet stores a setting.
+type ConfigSet struct {
+	Key   string `json:"key"`
+	Value Scalar `json:"value"`
+}
+
+// ConfigValue is a setting and where its value comes from.
+type ConfigValue struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"` // default, file, stored, environment, flag or running
+	// Note says what a person should know: that the stored value is hidden by
+	// another, or that it holds from the next start.
+	Note string `json:"note,omitempty"`
+}
+
+// ConfigList lists every setting.
+type ConfigList struct {
+	Settings []ConfigValue `json:"settings"`
+}
+
+// ServiceStop ends the service as SIGTERM does; KeepJobs leaves the jobs running.
+type ServiceStop struct {
+	KeepJobs bool `json:"keep_jobs,omitempty"`
+}
+
+// Stopping is the pid of a service that is about to end.
+type Stopping struct {
+	PID int `json:"pid"`
+}
+
+// DefaultStopTimeout is how long worker.stop lets jobs finish.
+const DefaultStopTimeout = 30 * time.Second

@@ -1,0 +1,326 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// reconnectFor is how long a client tries to reach a service whose connection
+// broke, before it gives a request up.
+const reconnectFor = 5 * time.Second
+
+// Client speaks to a running service. It connects at its first call, and again
+// when the connection breaks: an enqueue, which carries a key, and whatever
+// changes nothing are then repeated once.
+type Client struct {
+	path string
+
+	mu   sync.Mutex
+	conn *clientConn // nil before the first call; guarded by mu
+}
+
+// clientConn is one connection; it ends with the first error.
+type clientConn struct {
+	net   net.Conn
+	write sync.Mutex
+
+	mu   sync.Mutex
+	next int64           // guarded by mu
+	open map[int64]*call // guarded by mu
+	err  error           // why it has ended; guarded by mu
+	end  chan struct{}
+}
+
+// call is a request that is not answered.
+type call struct {
+	tell   func(json.RawMessage) error // nil for a request without a stream
+	result json.RawMessage
+	err    error
+	done   chan struct{}
+	once   sync.Once
+	pieces chan json.RawMessage // of a stream
+}
+
+// NewClient makes a client of the service on a socket.
+func NewClient(path string) *Client { return &Client{path: path} }
+
+// Close ends the connection.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return nil
+	}
+	err := c.conn.net.Close()
+	c.conn = nil
+	return err
+}
+
+// ErrUnreachable means that no service answers on the socket.
+var ErrUnreachable = &queue.Error{Code: queue.CodeUnavailable, Message: "the service is not running"}
+
+// unreachable is an ErrUnreachable with its cause.
+type unreachable struct {
+	path  string
+	cause error
+}
+
+// Error names the socket.
+func (u *unreachable) Error() string {
+	return fmt.Sprintf("no service answers on %s: %v", u.path, u.cause)
+}
+
+// Unwrap makes it ErrUnreachable and its cause.
+func (u *unreachable) Unwrap() []error { return []error{ErrUnreachable, u.cause} }
+
+// Connect reaches the service, if that has not happened yet.
+func (c *Client) Connect(ctx context.Context) error {
+	_, err := c.connection(ctx)
+	return err
+}
+
+func (c *Client) connection(ctx context.Context) (*clientConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil && c.conn.failed() == nil {
+		return c.conn, nil
+	}
+	if err := CheckSocketPath(c.path); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "unix", c.path)
+	if err != nil {
+		return nil, &unreachable{c.path, err}
+	}
+	if err := checkServer(nc, c.path); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	c.conn = &clientConn{net: nc, open: map[int64]*call{}, end: make(chan struct{})}
+	go c.conn.read() // ends when the connection does, which Close makes
+	return c.conn, nil
+}
+
+// checkServer refuses to tell commands and variables to a server that is not
+// this user, root or the account that packages run the service as.
+func checkServer(nc net.Conn, path string) error {
+	peer, err := PeerOf(nc)
+	if err != nil {
+		return err
+	}
+	if peer.UID == 0 || peer.UID == os.Geteuid() || isServiceAccount(peer.UID) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeDenied, "the server on %s runs as uid %d, which is neither root, queuectl nor you; nothing was sent to it", path, peer.UID)
+}
+
+func (c *clientConn) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// errBroken means that the connection ended before the answer.
+var errBroken = errors.New("the connection to the service broke")
+
+// read takes answers and notifications until the connection ends.
+func (c *clientConn) read() {
+	in := bufio.NewReaderSize(c.net, 64<<10)
+	var err error
+	for err == nil {
+		var line []byte
+		if line, err = readLine(in, nil); err == nil {
+			err = c.take(line)
+		}
+	}
+	c.net.Close()
+	c.mu.Lock()
+	c.err = errors.Join(errBroken, err)
+	for id, o := range c.open {
+		delete(c.open, id)
+		o.finish(nil, c.err)
+	}
+	c.mu.Unlock()
+	close(c.end)
+}
+
+func (c *clientConn) take(line []byte) error {
+	var m struct {
+		ID     *int64          `json:"id"`
+		Result json.RawMessage `json:"result"`
+		Error  *failure        `json:"error"`
+		Params *struct {
+			ID    int64           `json:"id"`
+			Value json.RawMessage `json:"value"`
+		} `json:"params"`
+	}
+	if err := json.Unmarshal(line, &m); err != nil {
+		return fmt.Errorf("the service's answer is no JSON: %w", err)
+	}
+	switch {
+	case m.Params != nil:
+		c.mu.Lock()
+		o := c.open[m.Params.ID]
+		c.mu.Unlock()
+		if o != nil && o.pieces != nil {
+			select {
+			case o.pieces <- m.Params.Value: // a slow reader holds up its own connection only
+			case <-o.done:
+			}
+		}
+	case m.ID == nil && m.Error != nil:
+		return m.Error.err() // of the connection as a whole
+	case m.ID != nil:
+		c.mu.Lock()
+		o := c.open[*m.ID]
+		delete(c.open, *m.ID)
+		c.mu.Unlock()
+		if o != nil && m.Error != nil {
+			o.finish(nil, m.Error.err())
+		} else if o != nil {
+			o.finish(m.Result, nil)
+		}
+	}
+	return nil
+}
+
+func (o *call) finish(result json.RawMessage, err error) {
+	o.once.Do(func() {
+		o.result, o.err = result, err
+		if o.pieces != nil {
+			close(o.pieces)
+		}
+		close(o.done)
+	})
+}
+
+// send begins a call.
+func (c *clientConn) send(method string, params any, streams bool) (*call, int64, error) {
+	o := &call{done: make(chan struct{})}
+	if streams {
+		o.pieces = make(chan json.RawMessage, 64)
+	}
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return nil, 0, c.err
+	}
+	c.next++
+	id := c.next
+	c.open[id] = o
+	c.mu.Unlock()
+	line, err := json.Marshal(struct {
+		JSONRPC string `json:"jsonrpc"`
+		ID      int64  `json:"id"`
+		Method  string `json:"method"`
+		Params  any    `json:"params"`
+	}{"2.0", id, method, params})
+	if err != nil {
+		return nil, 0, fmt.Errorf("write the request: %w", err)
+	}
+	if len(line) > MaxLine {
+		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long; %d are taken at once: send less", len(line), MaxLine)
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	c.net.SetWriteDeadline(time.Now().Add(time.Minute))
+	if _, err := c.net.Write(append(line, '\n')); err != nil {
+		c.net.Close() // its end is told to all calls, this one too
+	}
+	return o, id, nil
+}
+
+// call asks and waits for the answer. again says that the request may be
+// repeated when the connection breaks.
+func (c *Client) call(ctx context.Context, method string, params, result any, again bool, each func(json.RawMessage) error) error {
+	deadline := time.Now().Add(reconnectFor)
+	for tries := 0; ; {
+		conn, err := c.connection(ctx)
+		if err == nil {
+			var sent bool
+			if sent, err = conn.ask(ctx, method, params, result, each); sent {
+				tries++
+			}
+		}
+		broken := errors.Is(err, errBroken) || tries > 0 && errors.Is(err, ErrUnreachable)
+		if !broken || !again || tries > 1 || time.Now().After(deadline) {
+			return tell(err, tries)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// tell makes an error of the connection one with a code.
+func tell(err error, tries int) error {
+	var e *queue.Error
+	if err == nil || errors.As(err, &e) && !errors.Is(err, errBroken) {
+		return err
+	}
+	if errors.Is(err, errBroken) && tries > 0 {
+		if errors.As(err, &e) {
+			return e // the server said why it closed
+		}
+		return queue.Errorf(queue.CodeUnavailable, "the service went away before it answered; whether the request was carried out is not known")
+	}
+	return err
+}
+
+// ask sends one request and waits; sent says whether it may have arrived.
+func (c *clientConn) ask(ctx context.Context, method string, params, result any, each func(json.RawMessage) error) (sent bool, err error) {
+	o, id, err := c.send(method, params, each != nil)
+	if err != nil {
+		return false, err
+	}
+	give := func(err error) (bool, error) {
+		c.mu.Lock()
+		delete(c.open, id)
+		c.mu.Unlock()
+		o.finish(nil, err)
+		return true, err
+	}
+	if each != nil {
+		for reading := true; reading; {
+			select {
+			case piece, more := <-o.pieces:
+				if reading = more; more {
+					if err := each(piece); err != nil {
+						return give(err)
+					}
+				}
+			case <-ctx.Done():
+				c.net.Close() // the only way to end a stream early
+				return true, ctx.Err()
+			}
+		}
+	}
+	select {
+	case <-o.done:
+	case <-ctx.Done():
+		return give(ctx.Err())
+	}
+	if o.err != nil {
+		return true, o.err
+	}
+	if err := json.Unmarshal(o.result, result); err != nil {
+		return true, fmt.Errorf("the service's answer to %s: %w", method, err)
+	}
+	return true, nil
+}
+
+// NewKey makes a key for an enqueue.
+func NewKey() string { return rand.Text() }

@@ -1,0 +1,221 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Job is a job as the wire shows it.
+type Job struct {
+	ID                string            `json:"id"`
+	Seq               int64             `json:"seq"`
+	Command           string            `json:"command,omitempty"`
+	Argv              []string          `json:"argv,omitempty"`
+	State             string            `json:"state"`
+	Reason            *string           `json:"reason"`
+	Queue             string            `json:"queue"`
+	Priority          int64             `json:"priority"`
+	WaitingTime       int64             `json:"waiting_time"` // points earned by waiting
+	EffectivePriority int64             `json:"effective_priority"`
+	Attempts          int               `json:"attempts"`
+	MaxRetries        int               `json:"max_retries"`
+	MaxAttempts       int               `json:"max_attempts"`
+	TimeoutMS         int64             `json:"timeout_ms"` // 0 is none
+	CreatedAt         Time              `json:"created_at"`
+	UpdatedAt         Time              `json:"updated_at"`
+	RunAt             Time              `json:"run_at"`
+	NextRetryAt       Time              `json:"next_retry_at"`
+	ExpiresAt         Time              `json:"expires_at"`
+	StartedAt         Time              `json:"started_at"`
+	FinishedAt        Time              `json:"finished_at"`
+	QueueTimeMS       int64             `json:"queue_time_ms"`
+	RunTimeMS         *int64            `json:"run_time_ms"`
+	ExitCode          *int64            `json:"exit_code"`
+	Signal            *int              `json:"signal"`
+	Error             *string           `json:"error"`
+	WorkerID          *string           `json:"worker_id"`
+	PID               *int              `json:"pid"`
+	User              string            `json:"user"`
+	Labels            map[string]string `json:"labels"`
+	Cwd               string            `json:"cwd,omitempty"`
+	OnLost            string            `json:"on_lost"`
+	OutputLimit       int64             `json:"output_limit"`
+}
+
+// JobDetail is a job with the end of its output and its history.
+type JobDetail struct {
+	Job
+	Output  string            `json:"output"` // the last 4 KiB of the last attempt's standard output
+	Stderr  string            `json:"stderr"`
+	Env     map[string]string `json:"env,omitempty"`
+	History []Attempt         `json:"history"`
+}
+
+// Attempt is one execution of a job.
+type Attempt struct {
+	Attempt    int     `json:"attempt"`
+	Worker     string  `json:"worker_id"`
+	Node       string  `json:"node"`
+	PID        int     `json:"pid"`
+	StartedAt  Time    `json:"started_at"`
+	FinishedAt Time    `json:"finished_at"`
+	RunTimeMS  *int64  `json:"run_time_ms"`
+	ExitCode   *int64  `json:"exit_code"`
+	Signal     *int    `json:"signal"`
+	Reason     *string `json:"reason"`
+	Error      *string `json:"error"`
+	Counted    bool    `json:"counted"`
+	CPUMS      int64   `json:"cpu_ms"`
+	PeakRSS    int64   `json:"peak_rss"`
+	Leftovers  int     `json:"leftovers"`
+	Dropped    int64   `json:"output_dropped"`
+}
+
+// View is what a job's points are computed by.
+type View struct {
+	Now      queue.Millis
+	Order    queue.Order
+	Enqueued int64
+	User     string // of the job
+}
+
+// ViewJob shows a job.
+func ViewJob(j *queue.Job, v View) Job {
+	out := Job{
+		ID: j.ID, Seq: j.Seq, Command: j.Command, Argv: j.Argv, State: j.State.String(), Reason: optional(string(j.Reason)),
+		Queue: j.Queue, Priority: j.Priority, EffectivePriority: j.Priority,
+		Attempts: j.Attempts, MaxRetries: j.MaxAttempts - 1, MaxAttempts: j.MaxAttempts, TimeoutMS: j.Timeout.Milliseconds(),
+		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
+		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
+		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
+		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit,
+	}
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	switch {
+	case j.State == queue.Processing:
+		out.WorkerID, out.PID = optional(j.WorkerID), optional(j.PID)
+		out.RunTimeMS = millis(j.StartedAt, v.Now)
+	case j.State == queue.Failed:
+		out.NextRetryAt = Time(j.DueAt)
+	}
+	if j.State.Runnable() {
+		out.WaitingTime = v.Order.Points(j.Since, v.Now, j.Arrival, v.Enqueued)
+		out.EffectivePriority += out.WaitingTime
+	}
+	if j.State.Ended() && j.StartedAt != 0 {
+		out.RunTimeMS = millis(j.StartedAt, j.EndedAt)
+	}
+	return out
+}
+
+// ViewAttempt shows an attempt.
+func ViewAttempt(a *queue.Attempt) Attempt {
+	return Attempt{
+		Attempt: a.N, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: Time(a.StartedAt), FinishedAt: Time(a.EndedAt),
+		RunTimeMS: millis(a.StartedAt, a.EndedAt), ExitCode: code(a.ExitCode), Signal: optional(a.Signal), Reason: optional(string(a.Reason)),
+		Error: optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS, Leftovers: a.Leftovers, Dropped: a.Dropped,
+	}
+}
+
+func optional[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+func code(n int64) *int64 {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+func millis(from, to queue.Millis) *int64 {
+	if from == 0 || to == 0 {
+		return nil
+	}
+	n := max(0, int64(to-from))
+	return &n
+}
+
+// Time is an instant on the wire: RFC 3339 UTC with milliseconds, or null.
+type Time queue.Millis
+
+// MarshalJSON writes the instant.
+func (t Time) MarshalJSON() ([]byte, error) {
+	if t == 0 {
+		return []byte("null"), nil
+	}
+	return json.Marshal(queue.Millis(t).String())
+}
+
+// UnmarshalJSON reads an instant.
+func (t *Time) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		*t = 0
+		return nil
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return fmt.Errorf("must be an RFC 3339 instant")
+	}
+	m, err := queue.ParseInstant(s)
+	*t = Time(m)
+	return err
+}
+
+// Span is a duration on the wire: seconds, or text like "90s".
+type Span time.Duration
+
+// MarshalJSON writes the duration as text.
+func (s Span) MarshalJSON() ([]byte, error) {
+	return json.Marshal(queue.FormatDuration(time.Duration(s)))
+}
+
+// UnmarshalJSON reads a duration.
+func (s *Span) UnmarshalJSON(raw []byte) error {
+	text := string(raw)
+	if len(raw) > 0 && raw[0] == '"' {
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return err
+		}
+	}
+	d, err := queue.ParseDuration(text)
+	*s = Span(d)
+	return err
+}
+
+// Texts is a list of text on the wire; a single one may stand alone.
+type Texts []string
+
+// UnmarshalJSON reads one text or a list.
+func (t *Texts) UnmarshalJSON(raw []byte) error {
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		*t = Texts{one}
+		return nil
+	}
+	return json.Unmarshal(raw, (*[]string)(t))
+}
+
+// Scalar is a setting's value on the wire: text, a number, true or false.
+type Scalar string
+
+// UnmarshalJSON reads the value as its text.
+func (s *Scalar) UnmarshalJSON(raw []byte) error {
+	if len(raw) > 0 && raw[0] == '"' {
+		return json.Unmarshal(raw, (*string)(s))
+	}
+	if len(raw) > 0 && (raw[0] == '{' || raw[0] == '[') || string(raw) == "null" {
+		return fmt.Errorf("must be text, a number, true or false")
+	}
+	*s = Scalar(raw)
+	return nil
+}

@@ -1,0 +1,89 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// Right is what a method asks of its caller. So far the socket lets in only the
+// service's own user and root, who have every right.
+type Right string
+
+// The rights.
+const (
+	Read    Right = "read"
+	Submit  Right = "submit"
+	Operate Right = "operate"
+	Admin   Right = "admin"
+)
+
+// Method is one row of the table of methods.
+type Method struct {
+	Name   string
+	Right  Right
+	Stream bool // it tells before it answers
+	call   func(ctx context.Context, api API, params json.RawMessage, tell func(any) error) (any, error)
+}
+
+// Methods is the table of methods.
+var Methods = []Method{
+	{"hello", Read, false, answer(API.Hello)},
+	{"enqueue", Submit, false, answer(API.Enqueue)},
+	{"enqueue.batch", Submit, false, answer(API.EnqueueBatch)},
+	{"show", Read, false, answer(API.Show)},
+	{"list", Read, false, answer(API.List)},
+	{"status", Read, false, answer(API.Status)},
+	{"wait", Read, true, stream(API.Wait)},
+	{"logs", Read, true, stream(API.Logs)},
+	{"cancel", Submit, false, answer(API.Cancel)},
+	{"retry", Submit, false, answer(API.Retry)},
+	{"dlq.list", Read, false, answer(API.DLQList)},
+	{"dlq.retry", Submit, false, answer(API.DLQRetry)},
+	{"dlq.clear", Operate, false, answer(API.DLQClear)},
+	{"worker.start", Operate, false, answer(API.WorkerStart)},
+	{"worker.stop", Operate, false, answer(API.WorkerStop)},
+	{"worker.scale", Operate, false, answer(API.WorkerScale)},
+	{"worker.list", Read, false, answer(API.WorkerList)},
+	{"config.list", Read, false, answer(API.ConfigList)},
+	{"config.get", Read, false, answer(API.ConfigGet)},
+	{"config.set", Admin, false, answer(API.ConfigSet)},
+	{"config.unset", Admin, false, answer(API.ConfigUnset)},
+	{"service.stop", Admin, false, answer(API.ServiceStop)},
+}
+
+var methodsByName = func() map[string]*Method {
+	m := make(map[string]*Method, len(Methods))
+	for i := range Methods {
+		m[Methods[i].Name] = &Methods[i]
+	}
+	return m
+}()
+
+// MethodNames lists the methods' names.
+func MethodNames() []string {
+	names := make([]string, len(Methods))
+	for i := range Methods {
+		names[i] = Methods[i].Name
+	}
+	return names
+}
+
+func answer[P, R any](f func(API, context.Context, P) (R, error)) func(context.Context, API, json.RawMessage, func(any) error) (any, error) {
+	return func(ctx context.Context, api API, raw json.RawMessage, _ func(any) error) (any, error) {
+		var p P
+		if err := decodeParams(raw, &p); err != nil {
+			return nil, err
+		}
+		return f(api, ctx, p)
+	}
+}
+
+func stream[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) func(context.Context, API, json.RawMessage, func(any) error) (any, error) {
+	return func(ctx context.Context, api API, raw json.RawMessage, tell func(any) error) (any, error) {
+		var p P
+		if err := decodeParams(raw, &p); err != nil {
+			return nil, err
+		}
+		return f(api, ctx, p, func(n N) error { return tell(n) })
+	}
+}

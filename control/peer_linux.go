@@ -1,0 +1,49 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// PeerOf asks the kernel who is at the other end. What it says is of the moment
+// when the connection was made.
+func PeerOf(c net.Conn) (Peer, error) {
+	var cred *unix.Ucred
+	err := onSocket(c, func(fd int) (err error) {
+		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	})
+	if err != nil {
+		return Peer{}, fmt.Errorf("ask who is there: %w", err)
+	}
+	return Peer{UID: int(cred.Uid), PID: int(cred.Pid)}, nil
+}
+
+// hungUp reports whether the other end is closed for both ways.
+func hungUp(c net.Conn) bool {
+	gone := false
+	err := onSocket(c, func(fd int) error {
+		fds := []unix.PollFd{{Fd: int32(fd)}}
+		_, err := unix.Poll(fds, 0)
+		gone = fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+		return err
+	})
+	return gone || err != nil
+}
+
+func onSocket(c net.Conn, f func(fd int) error) error {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return errors.New("not a Unix socket")
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	err = raw.Control(func(fd uintptr) { inner = f(int(fd)) })
+	return errors.Join(err, inner)
+}

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package control
+
+import (
+	"net"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// PeerOf asks the kernel who is at the other end; on this system it cannot yet.
+func PeerOf(net.Conn) (Peer, error) {
+	return Peer{}, queue.Errorf(queue.CodeUnsupported, "knowing who is at the other end of the socket is not supported on this operating system yet; run the service on Linux")
+}
+
+// hungUp reports whether the other end is closed for both ways.
+func hungUp(net.Conn) bool { return false }

@@ -1,0 +1,361 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Limits of a connection.
+const (
+	firstLine   = 10 * time.Second // for the first line to be whole
+	idleLimit   = 5 * time.Minute  // without a request or an open stream
+	answerLimit = 5 * time.Second  // for an answer to be taken
+	tellLimit   = time.Minute      // for a piece of a stream to be taken
+	maxInFlight = 128              // requests of one connection at once
+	forAdmins   = 8                // connections kept for root and admins
+	hangUpLook  = 5 * time.Second  // between looks whether a half-closed client is gone
+)
+
+// Limits are the settings of a server; they are asked at each connection.
+type Limits struct {
+	Connections        func() int
+	ConnectionsPerUser func() int
+}
+
+// Server answers the API on a listener.
+type Server struct {
+	api    API
+	limits Limits
+	allow  func(Peer) error // nil error lets the peer in
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	conns map[*serverConn]bool // guarded by mu
+}
+
+// NewServer makes a server. allow says who is let in.
+func NewServer(api API, limits Limits, allow func(Peer) error, log *slog.Logger) *Server {
+	return &Server{api: api, limits: limits, allow: allow, log: log, conns: map[*serverConn]bool{}}
+}
+
+// serverConn is one client's connection.
+type serverConn struct {
+	net  net.Conn
+	peer Peer
+
+	write sync.Mutex // one line at a time
+
+	mu      sync.Mutex
+	active  int       // requests that are not answered; guarded by mu
+	since   time.Time // of the last change of active; guarded by mu
+	evicted bool      // guarded by mu
+}
+
+// Run serves until ctx ends; then it lets requests under way be answered for a
+// moment, and closes what is left.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer hangUp()
+	stop := context.AfterFunc(ctx, func() {
+		l.Close()
+		s.closeIdle()
+		time.AfterFunc(answerLimit, hangUp)
+	})
+	defer stop()
+	context.AfterFunc(calls, s.closeAll)
+	pause := 5 * time.Millisecond
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 5 * time.Millisecond
+			conns.Go(func() { s.serve(calls, c) })
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("accept: %w", err)
+		default: // no descriptors, most likely: wait, do not spin
+			s.log.Warn("cannot accept a connection", "error", err)
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			pause = min(2*pause, time.Second)
+		}
+	}
+}
+
+// serve answers one connection.
+func (s *Server) serve(ctx context.Context, nc net.Conn) {
+	defer nc.Close()
+	c := &serverConn{net: nc, since: time.Now()}
+	var err error
+	if c.peer, err = PeerOf(nc); err == nil {
+		err = s.allow(c.peer)
+	}
+	if err == nil {
+		err = s.admit(c)
+	}
+	if err != nil {
+		c.send(answerLine(nil, nil, err), answerLimit)
+		return
+	}
+	defer s.leave(c)
+	ctx, cancel := context.WithCancel(WithPeer(ctx, c.peer))
+	defer cancel()
+	var calls sync.WaitGroup
+	err = s.read(ctx, c, &calls)
+	if err != nil {
+		c.send(answerLine(nil, nil, err), answerLimit)
+		cancel()
+	}
+	s.finish(c, &calls, cancel)
+}
+
+// read reads lines and has them answered until the client sends no more. An
+// error is for the client; the connection is then closed.
+func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup) error {
+	in := bufio.NewReaderSize(c.net, 8<<10)
+	slots := make(chan struct{}, maxInFlight)
+	var buf []byte
+	c.net.SetReadDeadline(time.Now().Add(firstLine))
+	for {
+		line, err := readLine(in, buf)
+		var refused *queue.Error
+		switch {
+		case errors.As(err, &refused):
+			return err
+		case err != nil && c.mayWait(err):
+			c.net.SetReadDeadline(time.Now().Add(idleLimit))
+			continue // no byte of a line has been lost: it times out only between lines, or the line is given up
+		case err != nil:
+			return nil
+		}
+		if buf = line[:0]; cap(buf) > 1<<20 {
+			buf = nil
+		}
+		if len(line) == 0 {
+			continue
+		}
+		r, err := parseRequest(line)
+		if errors.Is(err, queue.ErrParse) {
+			return err
+		}
+		if err != nil {
+			c.send(answerLine(r.id, nil, err), answerLimit)
+			continue
+		}
+		r.id = append(json.RawMessage(nil), r.id...)
+		r.params = append(json.RawMessage(nil), r.params...)
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		c.begin()
+		calls.Go(func() {
+			defer func() { <-slots }()
+			defer c.end()
+			s.answer(ctx, c, r)
+		})
+		c.net.SetReadDeadline(time.Now().Add(idleLimit))
+	}
+}
+
+// mayWait reports whether a read ran into the idle limit while a request was
+// under way, so that the connection was not idle.
+func (c *serverConn) mayWait(err error) bool {
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.active > 0
+}
+
+// finish lets requests under way be answered after the client has sent its
+// last; a client that has gone altogether is not waited for.
+func (s *Server) finish(c *serverConn, calls *sync.WaitGroup, cancel func()) {
+	done := make(chan struct{})
+	go func() { // ends with the last call
+		calls.Wait()
+		close(done)
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(hangUpLook):
+			if hungUp(c.net) {
+				cancel()
+			}
+		}
+	}
+}
+
+// answer carries out one request. A panic costs its caller an answer of
+// internal, nobody else anything.
+func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
+	var result any
+	var err error
+	func() {
+		defer func() {
+			if p := recover(); p != nil {
+				s.log.Error("panic in a request", "method", r.method, "panic", p, "stack", string(debug.Stack()))
+				err = queue.Errorf(queue.CodeInternal, "internal error; the service's log says more")
+			}
+		}()
+		failpoint.Hit("request")
+		m := methodsByName[r.method]
+		if m == nil {
+			err = UnsupportedMethod(r.method)
+			return
+		}
+		result, err = m.call(ctx, s.api, r.params, func(v any) error {
+			line, err := tellLine(r.method, r.id, v)
+			if err != nil {
+				return err
+			}
+			return c.send(line, tellLimit)
+		})
+	}()
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = queue.Errorf(queue.CodeUnavailable, "the service is stopping; try again later")
+	}
+	if errors.Is(err, queue.ErrInternal) || err != nil && RowOf(err).Code == queue.CodeInternal {
+		s.log.Error("request failed", "method", r.method, "uid", c.peer.UID, "error", err)
+	}
+	c.send(answerLine(r.id, result, err), answerLimit)
+}
+
+// send writes a line. A client that does not take it in time is dropped.
+func (c *serverConn) send(line []byte, limit time.Duration) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	c.net.SetWriteDeadline(time.Now().Add(limit))
+	_, err := c.net.Write(line)
+	if err != nil {
+		c.net.Close()
+	}
+	return err
+}
+
+func (c *serverConn) begin() { c.count(1) }
+func (c *serverConn) end()   { c.count(-1) }
+
+func (c *serverConn) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active += n
+	c.since = time.Now()
+}
+
+// idleSince is since when a connection has had no request under way; ok is false
+// if it has one.
+func (c *serverConn) idleSince() (t time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.since, c.active == 0 && !c.evicted
+}
+
+// admit takes a connection in. At a limit the one that has been idle longest
+// makes room: of the same user, if its share is full.
+func (s *Server) admit(c *serverConn) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit, share := s.limits.Connections(), s.limits.ConnectionsPerUser()
+	if !c.peer.Admin {
+		limit -= forAdmins
+	}
+	own := 0
+	for o := range s.conns {
+		if o.peer.UID == c.peer.UID {
+			own++
+		}
+	}
+	switch {
+	case own >= share && !s.evict(func(o *serverConn) bool { return o.peer.UID == c.peer.UID }):
+		return queue.Errorf(queue.CodeUnavailable, "you have %d connections, all in use; close one, or raise max_connections_per_user", own)
+	case len(s.conns) >= limit && !s.evict(func(*serverConn) bool { return true }):
+		return queue.Errorf(queue.CodeUnavailable, "%d connections are open, all in use; try again later, or raise max_connections", len(s.conns))
+	}
+	s.conns[c] = true
+	return nil
+}
+
+// evict closes the connection that has been idle longest. The caller holds mu.
+func (s *Server) evict(may func(*serverConn) bool) bool {
+	var longest *serverConn
+	var since time.Time
+	for o := range s.conns {
+		if t, idle := o.idleSince(); idle && may(o) && (longest == nil || t.Before(since)) {
+			longest, since = o, t
+		}
+	}
+	if longest == nil {
+		return false
+	}
+	longest.mu.Lock()
+	longest.evicted = true
+	longest.mu.Unlock()
+	longest.net.Close()
+	delete(s.conns, longest)
+	return true
+}
+
+func (s *Server) leave(c *serverConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// closeIdle ends the connections that ask nothing.
+func (s *Server) closeIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.net.SetReadDeadline(time.Now()) // what is under way is answered
+	}
+}
+
+func (s *Server) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.net.Close()
+	}
+}
+
+type peerKey struct{}
+
+// WithPeer is ctx for what a peer asks.
+func WithPeer(ctx context.Context, p Peer) context.Context {
+	return context.WithValue(ctx, peerKey{}, p)
+}
+
+// PeerFrom is who asks; the zero Peer when nobody was named.
+func PeerFrom(ctx context.Context) Peer {
+	p, _ := ctx.Value(peerKey{}).(Peer)
+	return p
+}
+
+// Peer is who is at the other end of the socket, by the kernel's word.
+type Peer struct {
+	UID   int
+	PID   int
+	Admin bool // set by who lets the peer in
+}

@@ -1,0 +1,307 @@
+package control
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Protocol is the version of the wire.
+const Protocol = 1
+
+// MaxLine bounds a line each way, in bytes: one client must not fill the memory.
+const MaxLine = 8 << 20
+
+// Row is one row of the table of failures.
+type Row struct {
+	Code   queue.Code
+	Number int    // of JSON-RPC
+	Exit   int    // of the command line
+	Retry  string // whether trying again helps
+}
+
+// Failures is the table of failures. Its order is the documentation's.
+var Failures = []Row{
+	{queue.CodeInvalid, -32602, 2, "no"},
+	{queue.CodeParse, -32700, 2, "no"},
+	{queue.CodeTooLarge, -32700, 2, "no"},
+	{queue.CodeUnsupported, -32601, 1, "no"},
+	{queue.CodeNotFound, -32001, 4, "no"},
+	{queue.CodeExists, -32002, 5, "no"},
+	{queue.CodeWrongState, -32003, 5, "no"},
+	{queue.CodeDenied, -32004, 5, "no"},
+	{queue.CodeFull, -32005, 5, "later"},
+	{queue.CodeNoSpace, -32005, 5, "later"},
+	{queue.CodeUnavailable, -32006, 3, "later"},
+	{queue.CodeOutcomeUnknown, -32007, 1, "with the same key"},
+	{queue.CodeInternal, -32603, 1, "no"},
+}
+
+// RowOf is the row of an error: of the *queue.Error it carries, else internal.
+func RowOf(err error) Row {
+	var e *queue.Error
+	if errors.As(err, &e) {
+		for _, r := range Failures {
+			if r.Code == e.Code {
+				return r
+			}
+		}
+	}
+	return Failures[len(Failures)-1]
+}
+
+type failure struct {
+	Code    int         `json:"code"`
+	Message string      `json:"message"`
+	Data    failureData `json:"data"`
+}
+
+type failureData struct {
+	Code  queue.Code `json:"code"`
+	Field string     `json:"field,omitempty"`
+	Index int        `json:"index,omitempty"`
+}
+
+func failureOf(err error) *failure {
+	row := RowOf(err)
+	f := &failure{Code: row.Number, Message: err.Error(), Data: failureData{Code: row.Code}}
+	var e *queue.Error
+	if errors.As(err, &e) {
+		f.Message, f.Data.Field, f.Data.Index = e.Message, e.Field, e.Index
+	}
+	return f
+}
+
+func (f *failure) err() error {
+	return &queue.Error{Code: f.Data.Code, Field: f.Data.Field, Index: f.Data.Index, Message: f.Message}
+}
+
+// request is one line of a client's.
+type request struct {
+	id     json.RawMessage // nil if there is none
+	method string
+	params json.RawMessage // nil if there are none
+}
+
+// parseRequest reads a line; unknown members of the envelope are ignored.
+func parseRequest(line []byte) (r request, err error) {
+	if err := queue.CheckJSON(line); err != nil {
+		return r, err
+	}
+	err = queue.Members(line, func(name string, value json.RawMessage) error {
+		switch name {
+		case "id":
+			if value[0] == '"' || value[0] == '-' || value[0] >= '0' && value[0] <= '9' {
+				r.id = value
+			}
+		case "method":
+			if json.Unmarshal(value, &r.method) != nil {
+				return queue.Invalid("method", "must be text")
+			}
+		case "params":
+			r.params = value
+		case "jsonrpc":
+			if string(value) != `"2.0"` {
+				return queue.Invalid("jsonrpc", `must be "2.0"`)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return r, err
+	}
+	if r.id == nil {
+		return r, queue.Invalid("id", "is missing; every request is answered, so it needs a number or text")
+	}
+	return r, nil
+}
+
+// answerLine is the line of an answer.
+func answerLine(id json.RawMessage, result any, err error) []byte {
+	if id == nil {
+		id = json.RawMessage("null")
+	}
+	if err == nil {
+		line, failed := json.Marshal(struct {
+			JSONRPC string          `json:"jsonrpc"`
+			ID      json.RawMessage `json:"id"`
+			Result  any             `json:"result"`
+		}{"2.0", id, result})
+		if failed == nil && len(line) < MaxLine {
+			return append(line, '\n')
+		}
+		err = queue.Errorf(queue.CodeTooLarge, "the answer is longer than %d bytes; ask for less", MaxLine)
+	}
+	line, failed := json.Marshal(struct {
+		JSONRPC string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   *failure        `json:"error"`
+	}{"2.0", id, failureOf(err)})
+	if failed != nil {
+		panic("control: an error that is no JSON: " + failed.Error())
+	}
+	return append(line, '\n')
+}
+
+// tellLine is the line of a notification, which carries the id of the request
+// that opened the stream.
+func tellLine(method string, id json.RawMessage, value any) ([]byte, error) {
+	line, err := json.Marshal(struct {
+		JSONRPC string     `json:"jsonrpc"`
+		Method  string     `json:"method"`
+		Params  tellParams `json:"params"`
+	}{"2.0", method, tellParams{id, value}})
+	return append(line, '\n'), err
+}
+
+type tellParams struct {
+	ID    json.RawMessage `json:"id"`
+	Value any             `json:"value"`
+}
+
+// readLine reads a line without its end, at most MaxLine bytes. A last line
+// without an end counts.
+func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
+	buf = buf[:0]
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(buf)+len(part) > MaxLine+1 {
+			return nil, queue.Errorf(queue.CodeTooLarge, "the line is longer than %d bytes; send less at once", MaxLine)
+		}
+		buf = append(buf, part...)
+		switch {
+		case err == nil:
+			return buf[:len(buf)-1], nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF) && len(buf) > 0:
+			return buf, nil
+		}
+		return nil, err
+	}
+}
+
+// decodeParams reads parameters strictly into a struct: an unknown name is
+// refused with the nearest known one.
+func decodeParams(raw json.RawMessage, into any) error {
+	if raw == nil || string(raw) == "null" {
+		return nil
+	}
+	if own, ok := into.(interface{ decode(json.RawMessage) error }); ok {
+		return own.decode(raw)
+	}
+	known := paramNames(reflect.TypeOf(into).Elem())
+	err := queue.Members(raw, func(name string, _ json.RawMessage) error {
+		for _, k := range known {
+			if k == name {
+				return nil
+			}
+		}
+		return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, known))
+	})
+	if err != nil {
+		return err
+	}
+	err = json.Unmarshal(raw, into)
+	var e *queue.Error
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case err == nil || errors.As(err, &e):
+		return err
+	case errors.As(err, &wrong):
+		return queue.Invalid(wrong.Field, "must not be %s", wrong.Value)
+	}
+	return queue.Errorf(queue.CodeInvalid, "params: %v", err)
+}
+
+func paramNames(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
+
+// decode reads the fields of a spec and key.
+func (p *Enqueue) decode(raw json.RawMessage) error {
+	return p.Spec.Decode(raw, func(name string, value json.RawMessage) (bool, error) {
+		if name != "key" {
+			return false, nil
+		}
+		if err := json.Unmarshal(value, &p.Key); err != nil {
+			return true, queue.Invalid("key", "must be text")
+		}
+		return true, nil
+	})
+}
+
+// MarshalJSON writes the fields of the spec and key.
+func (p Enqueue) MarshalJSON() ([]byte, error) {
+	m := p.Spec.Given()
+	if p.Key != "" {
+		m["key"] = p.Key
+	}
+	return json.Marshal(m)
+}
+
+// decode reads a batch; a fault names the job.
+func (p *EnqueueBatch) decode(raw json.RawMessage) error {
+	return queue.Members(raw, func(name string, value json.RawMessage) (err error) {
+		switch name {
+		case "batch":
+			err = json.Unmarshal(value, &p.Batch)
+		case "commit":
+			err = json.Unmarshal(value, &p.Commit)
+		case "key":
+			err = json.Unmarshal(value, &p.Key)
+		case "jobs":
+			return p.decodeJobs(value)
+		default:
+			return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, []string{"batch", "commit", "jobs", "key"}))
+		}
+		if err != nil {
+			return queue.Invalid(name, "is of the wrong type")
+		}
+		return nil
+	})
+}
+
+func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
+	err := queue.Elements(raw, func(value json.RawMessage) error {
+		if len(p.Jobs) == queue.MaxBatch {
+			return queue.Invalid("jobs", "has more than %d entries; send them in several batches", queue.MaxBatch)
+		}
+		var s queue.Spec
+		if err := s.Decode(value, nil); err != nil {
+			var e *queue.Error
+			if errors.As(err, &e) {
+				return e.At(len(p.Jobs) + 1)
+			}
+			return err
+		}
+		p.Jobs = append(p.Jobs, s)
+		return nil
+	})
+	var e *queue.Error
+	if errors.As(err, &e) && e.Index == 0 && e.Field == "" {
+		return queue.Invalid("jobs", "%s", e.Message)
+	}
+	return err
+}
+
+// UnsupportedMethod refuses a method that is not in the table.
+func UnsupportedMethod(name string) error {
+	return queue.Errorf(queue.CodeUnsupported, "there is no method %q%s", clip(name), queue.Nearest(name, MethodNames()))
+}
+
+func clip(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "…"
+	}
+	return s
+}

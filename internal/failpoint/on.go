@@ -1,0 +1,66 @@
+//go:build failpoint
+
+// Package failpoint breaks a promise on purpose, so that a test can show that
+// it would notice. Only binaries built with the tag "failpoint" contain it.
+//
+// QUEUECTL_FAILPOINTS holds a comma-separated list of entries: NAME (a saboteur
+// that is on), NAME=kill:N (the N-th hit ends the process with SIGKILL),
+// NAME=panic:N, NAME=wait:FILE (each hit waits until FILE exists, 30 s at most).
+package failpoint
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+var (
+	mu    sync.Mutex
+	hits  = map[string]int{} // guarded by mu
+	asked = func() map[string]string {
+		m := map[string]string{}
+		for entry := range strings.SplitSeq(os.Getenv("QUEUECTL_FAILPOINTS"), ",") {
+			name, action, _ := strings.Cut(entry, "=")
+			m[name] = action
+		}
+		return m
+	}()
+)
+
+// On reports whether a saboteur is switched on.
+func On(name string) bool {
+	_, on := asked[name]
+	return on && name != ""
+}
+
+// Hit does what the failpoint asks for.
+func Hit(name string) {
+	action, on := asked[name]
+	if !on {
+		return
+	}
+	kind, arg, _ := strings.Cut(action, ":")
+	n, _ := strconv.Atoi(arg)
+	mu.Lock()
+	hits[name]++
+	now := hits[name]
+	mu.Unlock()
+	switch {
+	case kind == "kill" && now == n:
+		if p, err := os.FindProcess(os.Getpid()); err == nil {
+			p.Kill()
+		}
+		select {}
+	case kind == "panic" && now == n:
+		panic("failpoint " + name)
+	case kind == "wait":
+		for range 3000 {
+			if _, err := os.Stat(arg); err == nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}

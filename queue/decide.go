@@ -1,0 +1,207 @@
+package queue
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"time"
+)
+
+// End is how an attempt ended, as it was seen.
+type End uint8
+
+// The ways an attempt can end. They travel between service and runner, so
+// their numbers stay.
+const (
+	Exited      End = iota + 1 // by itself, with an exit code
+	Signalled                  // by a signal that queuectl did not send
+	TimedOut                   // by its timeout
+	Killed                     // because a person cancelled it
+	Stopped                    // because the service was told to stop it
+	Shortage                   // it could not be started for want of our own resources
+	Unstarted                  // claimed, never started
+	Lost                       // its runner died
+	Interrupted                // its machine went down
+	Unkillable                 // it outlived SIGKILL
+)
+
+// Outcome is what was seen of an attempt.
+type Outcome struct {
+	End      End
+	ExitCode int64 // with Exited; 126 and 127 also when nothing could be executed
+	Signal   int   // with Signalled
+	Error    string
+}
+
+// Strategy is how the wait grows from retry to retry.
+type Strategy string
+
+// The strategies, for n failed attempts: base^n seconds, base × n seconds, and
+// Policy.RetryDelay.
+const (
+	Exponential Strategy = "exponential"
+	Linear      Strategy = "linear"
+	Fixed       Strategy = "fixed"
+)
+
+// Backoff is what a job set of its own backoff; zero fields (and a nil Jitter)
+// follow the service's.
+type Backoff struct {
+	Base     float64       `json:"base,omitempty"`
+	Strategy Strategy      `json:"strategy,omitempty"`
+	Max      time.Duration `json:"max,omitempty"`
+	Jitter   *float64      `json:"jitter,omitempty"`
+}
+
+// Policy is the service's backoff, read at each failure.
+type Policy struct {
+	Base       float64 // seconds, above 0
+	Strategy   Strategy
+	Max        time.Duration
+	Jitter     float64 // 0…1: the wait is spread by ± so much of it
+	RetryDelay time.Duration
+}
+
+// shortagePause is how long a job waits that could not be started for want of
+// our own resources.
+const shortagePause = time.Second
+
+// Decision is what follows from an outcome. Delay is from the moment the
+// decision is stored.
+type Decision struct {
+	State   State
+	Reason  Reason
+	Error   string
+	Counts  bool // the attempt uses one of the job's attempts
+	Delay   time.Duration
+	Started bool // the attempt has a row of its own
+}
+
+// Decide says what follows when an attempt of job j ends with outcome o. It is
+// the only place that knows; the job is as it was claimed.
+func Decide(j *Job, o Outcome, p Policy) Decision {
+	d := Decision{Error: o.Error, Started: true}
+	switch o.End {
+	case Exited:
+		return d.exited(j, o, p)
+	case Signalled:
+		d.Reason = ReasonSignal
+		if d.Error == "" {
+			d.Error = fmt.Sprintf("ended by signal %d", o.Signal)
+		}
+		return d.failed(j, p)
+	case TimedOut:
+		d.Reason = ReasonTimedOut
+		if d.Error == "" {
+			d.Error = "timed out after " + FormatDuration(j.Timeout)
+		}
+		return d.failed(j, p)
+	case Killed:
+		d.State, d.Reason, d.Counts = Cancelled, ReasonCancelled, true
+	case Stopped:
+		d.State, d.Reason = Pending, ReasonStopped
+	case Shortage:
+		d.State, d.Reason, d.Delay, d.Started = Pending, ReasonShortage, shortagePause, false
+	case Unstarted:
+		d.State, d.Started = Pending, false
+	case Lost, Interrupted:
+		return d.lost(j, o)
+	case Unkillable:
+		d.State, d.Reason, d.Counts = Dead, ReasonUnkillable, true
+	default:
+		panic(fmt.Sprintf("queue: unknown end %d", o.End))
+	}
+	return d
+}
+
+func (d Decision) exited(j *Job, o Outcome, p Policy) Decision {
+	d.Counts = true
+	if o.ExitCode == 0 && len(j.OkCodes) == 0 || slices.Contains(j.OkCodes, int(o.ExitCode)) {
+		d.State, d.Error = Completed, ""
+		return d
+	}
+	if d.Error == "" {
+		d.Error = fmt.Sprintf("exit code %d", o.ExitCode)
+	}
+	switch o.ExitCode {
+	case 126:
+		d.Reason = ReasonNotRunnable
+	case 127:
+		d.Reason = ReasonNotFound
+	}
+	if slices.Contains(j.NoRetryCodes, int(o.ExitCode)) {
+		d.State = Dead
+		return d
+	}
+	return d.failed(j, p)
+}
+
+// failed is a failure that counts: another attempt while any remains.
+func (d Decision) failed(j *Job, p Policy) Decision {
+	d.Counts, d.State = true, Dead
+	if n := j.Attempts + 1; n < j.MaxAttempts {
+		d.State, d.Delay = Failed, p.wait(j, n)
+	}
+	return d
+}
+
+func (d Decision) lost(j *Job, o Outcome) Decision {
+	d.Counts = true
+	d.Reason = ReasonLost
+	if o.End == Interrupted {
+		d.Reason = ReasonInterrupted
+	}
+	if d.Error == "" {
+		d.Error = "the outcome is not known: " + string(d.Reason)
+	}
+	switch j.OnLost {
+	case OnLostHold:
+		d.State = Held
+	case OnLostDead:
+		d.State = Dead
+	default:
+		d.State = Dead
+		if j.Attempts+1 < j.MaxAttempts {
+			d.State = Failed // due at once
+		}
+	}
+	return d
+}
+
+// wait is the time before the next attempt of j after n failed ones. It is
+// never negative and never above the cap, whatever the base.
+func (p Policy) wait(j *Job, n int) time.Duration {
+	own := j.Backoff
+	if own.Base != 0 {
+		p.Base = own.Base
+	}
+	if own.Strategy != "" {
+		p.Strategy = own.Strategy
+	}
+	if own.Max != 0 {
+		p.Max = own.Max
+	}
+	if own.Jitter != nil {
+		p.Jitter = *own.Jitter
+	}
+	var seconds float64
+	switch p.Strategy {
+	case Linear:
+		seconds = p.Base * float64(n)
+	case Fixed:
+		seconds = p.RetryDelay.Seconds()
+	default:
+		seconds = math.Pow(p.Base, float64(n))
+	}
+	seconds *= 1 + p.Jitter*spread(j.Seq, n)
+	seconds = min(seconds, p.Max.Seconds()) // NaN cannot be: base is above 0
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// spread is a number in [-1, 1) that belongs to one attempt of one job.
+func spread(seq int64, n int) float64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d/%d", seq, n)
+	return float64(h.Sum64()>>11)/(1<<52) - 1
+}

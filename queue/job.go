@@ -1,0 +1,174 @@
+package queue
+
+import (
+	"time"
+)
+
+// Limits on a job, in bytes unless the name says otherwise.
+const (
+	MaxCommand    = 131_071   // one line for the shell; each entry of argv and env too
+	MaxArgsEnv    = 512 << 10 // argv and env together
+	MaxStdin      = 256 << 10
+	MaxLabels     = 32 // entries
+	MaxLabel      = 256
+	MaxPriority   = 1_000_000 // either way
+	MaxAttempts   = 1_000_000
+	MaxOutput     = 1 << 30 // output_limit
+	MaxKey        = 128
+	DefaultQueue  = "default"
+	MaxBatch      = 10_000 // jobs in one enqueue
+	MaxExitCodes  = 256    // entries of ok_codes and of no_retry_codes
+	MaxErrorBytes = 4 << 10
+)
+
+// OnLost says what follows when an attempt's runner or machine died.
+type OnLost string
+
+// The ways of OnLost.
+const (
+	OnLostRetry OnLost = "retry"
+	OnLostDead  OnLost = "dead"
+	OnLostHold  OnLost = "hold"
+)
+
+// Terms are what a job runs by: fixed when it is enqueued, and kept as JSON.
+// Exactly one of Command and Argv is set.
+type Terms struct {
+	Command         string            `json:"command,omitempty"`
+	Argv            []string          `json:"argv,omitempty"`
+	Env             []string          `json:"env,omitempty"` // NAME=value, sorted by name
+	Cwd             string            `json:"cwd,omitempty"` // "" is the account's home
+	Umask           int               `json:"umask"`
+	Shell           string            `json:"shell,omitempty"` // with Command only
+	Stdin           string            `json:"stdin,omitempty"`
+	Timeout         time.Duration     `json:"timeout,omitempty"` // 0 is none
+	KillAfter       time.Duration     `json:"kill_after"`
+	Backoff         Backoff           `json:"backoff,omitzero"` // what the job set itself
+	OkCodes         []int             `json:"ok_codes,omitempty"`
+	NoRetryCodes    []int             `json:"no_retry_codes,omitempty"`
+	OnLost          OnLost            `json:"on_lost"`
+	AllowBackground bool              `json:"allow_background,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	OutputLimit     int64             `json:"output_limit"` // bytes a stream
+	User            string            `json:"user,omitempty"`
+}
+
+// Job is one command to be run to success, as the store keeps it. A draft, as
+// Resolve makes it, has no Seq, no ID unless one was asked for, and no times
+// but those a person named.
+type Job struct {
+	Seq      int64
+	ID       string
+	Queue    string
+	UID      int // who enqueued it
+	Priority int64
+	// MaxAttempts is how many attempts may count before the job is dead.
+	MaxAttempts int
+	Terms
+
+	State    State
+	Reason   Reason
+	Error    string // of the last attempt, "" if it went well
+	Attempts int    // attempts that counted since the job was last put in the queue
+	Runs     int    // attempts begun, ever; the next attempt's number is Runs + 1
+	Fence    int64  // raised by each claim
+	ExitCode int64  // of the last attempt; -1 is none
+	Signal   int    // of the last attempt; 0 is none
+	WorkerID string // while processing
+	PID      int    // while processing
+
+	Delay     time.Duration // of a draft: due so long after it is stored
+	CreatedAt Millis
+	UpdatedAt Millis
+	RunAt     Millis // when it was first due
+	DueAt     Millis // when it is due now; of a failed job its next retry
+	Since     Millis // when it began to earn points: runnable for the first time
+	Arrival   int64  // how many jobs had been enqueued before it earned points
+	ExpiresAt Millis
+	StartedAt Millis // of the last attempt
+	EndedAt   Millis // of the job, 0 unless it has ended
+}
+
+// Lease is the right to run one attempt of a job: the job and the fence it was
+// claimed with.
+type Lease struct {
+	Seq   int64
+	Fence int64
+}
+
+// Lease is the job's lease as claimed.
+func (j *Job) Lease() Lease { return Lease{j.Seq, j.Fence} }
+
+// QueueTime is how long the job waited to be started, from when it was first
+// due, as of now.
+func (j *Job) QueueTime(now Millis) time.Duration {
+	end := now
+	if j.StartedAt != 0 {
+		end = j.StartedAt
+	} else if j.EndedAt != 0 {
+		end = j.EndedAt
+	}
+	return max(0, time.Duration(end-j.RunAt)*time.Millisecond)
+}
+
+// Attempt is one execution of a job.
+type Attempt struct {
+	N         int // 1, 2, …; the job's Runs at the time
+	Fence     int64
+	Worker    string
+	Node      string
+	PID       int
+	StartedAt Millis
+	EndedAt   Millis // 0 while it runs
+	ExitCode  int64  // -1 is none
+	Signal    int
+	Reason    Reason
+	Error     string
+	Counted   bool
+	CPU       time.Duration // user and system time of the tree that was waited for
+	PeakRSS   int64         // bytes
+	Leftovers int           // processes ended after the main one, because they were left behind
+	Dropped   int64         // bytes of output not kept
+	// Output is what output.Decode reads; OutputRef names the runner's file of
+	// an output too large for it. At most one is set.
+	Output    []byte
+	OutputRef string
+}
+
+// EventKind says what an Event tells.
+type EventKind string
+
+// The kinds of events, one for each thing that is told.
+const (
+	EventEnqueued  EventKind = "enqueued"
+	EventStarted   EventKind = "started" // only when the attempt was reported while it ran
+	EventEnded     EventKind = "ended"   // of an attempt; carries its start and what became of the job
+	EventExpired   EventKind = "expired"
+	EventCancelled EventKind = "cancelled" // by a person
+	EventRetried   EventKind = "retried"   // by a person
+	EventRemoved   EventKind = "removed"   // by a person
+	EventSetting   EventKind = "setting"
+)
+
+// Event is one row of the durable, gapless event sequence.
+type Event struct {
+	Seq    int64
+	At     Millis
+	Kind   EventKind
+	Job    int64 // its seq; 0 if the event is of no job
+	ID     string
+	State  State // of the job, after
+	Detail EventDetail
+}
+
+// EventDetail is what an event tells beside its kind and job.
+type EventDetail struct {
+	Attempt   int    `json:"attempt,omitempty"`
+	StartedAt Millis `json:"started_at,omitempty"`
+	ExitCode  *int64 `json:"exit_code,omitempty"`
+	Signal    int    `json:"signal,omitempty"`
+	Reason    Reason `json:"reason,omitempty"`
+	UID       *int   `json:"uid,omitempty"` // who asked
+	Key       string `json:"key,omitempty"` // of a setting
+	Value     string `json:"value,omitempty"`
+}

@@ -1,0 +1,150 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+)
+
+// maxDepth is how deep JSON from outside may nest.
+const maxDepth = 32
+
+// CheckJSON reports whether line is one JSON value that is UTF-8, nests at most
+// 32 deep and holds no raw NUL; the error is a *Error of CodeParse that says
+// where it breaks. Members and Elements trust what it has passed.
+func CheckJSON(line []byte) error {
+	depth, inString := 0, false
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return Errorf(CodeParse, "JSON nests deeper than %d at byte %d", maxDepth, i+1)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	if !utf8.Valid(line) {
+		return Errorf(CodeParse, "not UTF-8")
+	}
+	if json.Valid(line) {
+		return nil
+	}
+	var v any
+	err := json.Unmarshal(line, &v)
+	if syntax, ok := err.(*json.SyntaxError); ok {
+		return Errorf(CodeParse, "not JSON: %s at byte %d", syntax, syntax.Offset)
+	}
+	return Errorf(CodeParse, "not JSON: %v", err)
+}
+
+// Members calls each with every member of a JSON object that CheckJSON passed,
+// in order. It fails when data is no object or names a member twice.
+func Members(data []byte, each func(name string, value json.RawMessage) error) error {
+	i := skipSpace(data, 0)
+	if i >= len(data) || data[i] != '{' {
+		return Errorf(CodeInvalid, "must be a JSON object")
+	}
+	seen := make([]string, 0, 16)
+	for i = skipSpace(data, i+1); data[i] != '}'; {
+		end := skipValue(data, i)
+		name, err := unquote(data[i:end])
+		if err != nil {
+			return err
+		}
+		for _, s := range seen {
+			if s == name {
+				return Invalid(name, "is given twice")
+			}
+		}
+		seen = append(seen, name)
+		i = skipSpace(data, skipSpace(data, end)+1) // the colon
+		end = skipValue(data, i)
+		if err := each(name, json.RawMessage(data[i:end])); err != nil {
+			return err
+		}
+		if i = skipSpace(data, end); data[i] == ',' {
+			i = skipSpace(data, i+1)
+		}
+	}
+	return nil
+}
+
+// Elements calls each with every element of a JSON array that CheckJSON passed.
+// It fails when data is no array.
+func Elements(data []byte, each func(value json.RawMessage) error) error {
+	i := skipSpace(data, 0)
+	if i >= len(data) || data[i] != '[' {
+		return Errorf(CodeInvalid, "must be a JSON array")
+	}
+	for i = skipSpace(data, i+1); data[i] != ']'; {
+		end := skipValue(data, i)
+		if err := each(json.RawMessage(data[i:end])); err != nil {
+			return err
+		}
+		if i = skipSpace(data, end); data[i] == ',' {
+			i = skipSpace(data, i+1)
+		}
+	}
+	return nil
+}
+
+func skipSpace(data []byte, i int) int {
+	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipValue is the index after the valid JSON value that begins at i.
+func skipValue(data []byte, i int) int {
+	depth := 0
+	for ; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			for i++; data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
+			}
+			if depth == 0 {
+				return i + 1
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i // the end of the value's parent, after a number or literal
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',', ':', ' ', '\t', '\n', '\r':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return i
+}
+
+// unquote reads a valid JSON string; one with no escapes costs no decoder.
+func unquote(raw []byte) (string, error) {
+	plain := len(raw) >= 2 && raw[0] == '"'
+	for _, c := range raw {
+		plain = plain && c != '\\'
+	}
+	if plain {
+		return string(raw[1 : len(raw)-1]), nil
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", fmt.Errorf("must be text")
+	}
+	return s, nil
+}

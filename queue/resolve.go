@@ -1,0 +1,199 @@
+package queue
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Defaults complete a spec that leaves things open.
+type Defaults struct {
+	Priority    int64
+	MaxRetries  int64
+	Timeout     time.Duration
+	KillAfter   time.Duration
+	Shell       string
+	OnLost      OnLost
+	OutputLimit int64
+}
+
+// Resolve checks a spec and completes it to a draft job. Every fault it finds
+// is in the error, an *Error of CodeInvalid.
+func Resolve(s *Spec, d Defaults) (Job, error) {
+	var faults []error
+	check := func(ok bool, field, format string, args ...any) {
+		if !ok {
+			faults = append(faults, Invalid(field, format, args...))
+		}
+	}
+	j := Job{
+		Queue:    DefaultQueue,
+		State:    Pending,
+		ExitCode: -1,
+		Priority: or(s.Priority, d.Priority),
+		Delay:    or(s.Delay, 0),
+		RunAt:    or(s.RunAt, 0),
+		Terms: Terms{
+			Command:         or(s.Command, ""),
+			Argv:            s.Argv,
+			Cwd:             or(s.Cwd, ""),
+			Umask:           or(s.Umask, 0o022),
+			Stdin:           or(s.Stdin, ""),
+			Timeout:         or(s.Timeout, d.Timeout),
+			KillAfter:       or(s.KillAfter, d.KillAfter),
+			OkCodes:         s.OkCodes,
+			NoRetryCodes:    s.NoRetryCodes,
+			OnLost:          OnLost(or(s.OnLost, string(d.OnLost))),
+			AllowBackground: or(s.AllowBackground, false),
+			Labels:          s.Labels,
+			OutputLimit:     or(s.OutputLimit, d.OutputLimit),
+			Backoff:         Backoff{Jitter: s.Jitter},
+		},
+	}
+	j.ExpiresAt = or(s.ExpiresAt, 0)
+	if s.ID != nil {
+		j.ID = *s.ID
+		check(ValidID(j.ID), "id", "%q is not an id: 1 to 128 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", clip(j.ID))
+	}
+
+	switch {
+	case s.Command != nil && s.Argv != nil:
+		check(false, "command", "and argv are both given; give one of them")
+	case s.Command == nil && s.Argv == nil:
+		check(false, "command", "is missing; give a command or an argv")
+	case s.Command != nil:
+		check(strings.TrimSpace(j.Command) != "", "command", "is empty")
+		j.Shell = or(s.Shell, d.Shell)
+		check(len(strings.Fields(j.Shell)) > 0, "shell", "is empty; write it like /bin/sh -c")
+	default:
+		check(len(s.Argv) > 0 && s.Argv[0] != "", "argv", "is empty; its first entry names the program")
+		check(s.Shell == nil, "shell", "goes with command, not with argv")
+	}
+	checkText(check, "command", j.Command, MaxCommand)
+	checkText(check, "shell", j.Shell, 4096)
+	checkText(check, "cwd", j.Cwd, 4096)
+	check(j.Cwd == "" || absolute(j.Cwd), "cwd", "%q is not an absolute path", clip(j.Cwd))
+	check(len(j.Stdin) <= MaxStdin, "stdin", "is %d bytes; at most %d are taken", len(j.Stdin), MaxStdin)
+	check(s.EnvPass == nil, "env_pass", "is resolved by the client; send env")
+	j.Env = resolveEnv(check, s)
+
+	check(j.Priority >= -MaxPriority && j.Priority <= MaxPriority, "priority", "%d is not between -%d and %d", j.Priority, MaxPriority, MaxPriority)
+	j.MaxAttempts = resolveAttempts(check, s, d)
+	check(s.Delay == nil || s.RunAt == nil, "delay", "and run_at are both given; give one of them")
+	check(or(s.BackoffBase, 1) > 0 && or(s.BackoffBase, 1) <= 1e9, "backoff_base", "must be above 0 and at most 1e9")
+	j.Backoff.Base = or(s.BackoffBase, 0)
+	j.Backoff.Max = or(s.BackoffMax, 0)
+	check(s.BackoffMax == nil || *s.BackoffMax > 0, "backoff_max", "must be above 0")
+	j.Backoff.Strategy = Strategy(or(s.BackoffStrategy, ""))
+	check(s.BackoffStrategy == nil || slices.Contains([]Strategy{Exponential, Linear, Fixed}, j.Backoff.Strategy),
+		"backoff_strategy", "%q is not exponential, linear or fixed", clip(string(j.Backoff.Strategy)))
+	check(or(s.Jitter, 0) >= 0 && or(s.Jitter, 0) <= 1, "jitter", "must be between 0 and 1")
+	check(slices.Contains([]OnLost{OnLostRetry, OnLostDead, OnLostHold}, j.OnLost), "on_lost", "%q is not retry, dead or hold", clip(string(j.OnLost)))
+	check(j.OutputLimit >= 0 && j.OutputLimit <= MaxOutput, "output_limit", "must be between 0 and %s", FormatSize(MaxOutput))
+	check(s.OkCodes == nil || len(s.OkCodes) > 0, "ok_codes", "is empty; a job that can never succeed is refused")
+	check(len(s.OkCodes) <= MaxExitCodes, "ok_codes", "has more than %d entries", MaxExitCodes)
+	check(len(s.NoRetryCodes) <= MaxExitCodes, "no_retry_codes", "has more than %d entries", MaxExitCodes)
+	checkLabels(check, s.Labels)
+	return j, joinFaults(faults)
+}
+
+func resolveAttempts(check func(bool, string, string, ...any), s *Spec, d Defaults) int {
+	attempts := d.MaxRetries + 1
+	if s.MaxRetries != nil {
+		attempts = *s.MaxRetries + 1
+		check(*s.MaxRetries >= 0 && *s.MaxRetries < MaxAttempts, "max_retries", "%d is not between 0 and %d", *s.MaxRetries, MaxAttempts-1)
+	}
+	if s.MaxAttempts != nil {
+		check(*s.MaxAttempts >= 1 && *s.MaxAttempts <= MaxAttempts, "max_attempts", "%d is not between 1 and %d", *s.MaxAttempts, MaxAttempts)
+		check(s.MaxRetries == nil || attempts == *s.MaxAttempts, "max_attempts", "%d differs from max_retries %d, which is %d attempts; give one of them", *s.MaxAttempts, or(s.MaxRetries, 0), attempts)
+		attempts = *s.MaxAttempts
+	}
+	return int(attempts)
+}
+
+func resolveEnv(check func(bool, string, string, ...any), s *Spec) []string {
+	env := make([]string, 0, len(s.Env))
+	total := 0
+	for name, value := range s.Env {
+		check(name != "" && !strings.ContainsAny(name, "=\x00"), "env", "%q is not a name of a variable", clip(name))
+		check(!strings.HasPrefix(name, "QUEUECTL_JOB") && name != "QUEUECTL_ATTEMPT" && name != CookieName, "env", "%s is set by queuectl itself", name)
+		checkText(check, "env", value, MaxCommand-len(name)-1)
+		env = append(env, name+"="+value)
+		total += len(name) + len(value) + 2
+	}
+	slices.Sort(env)
+	for _, a := range s.Argv {
+		checkText(check, "argv", a, MaxCommand)
+		total += len(a) + 1
+	}
+	check(total <= MaxArgsEnv, "env", "and argv hold %d bytes together; at most %d are taken", total, MaxArgsEnv)
+	return env
+}
+
+// CookieName is the variable that marks every process of an attempt, so that
+// those which left its session are found. Its value belongs to one attempt of
+// one runner for ever.
+const CookieName = "QUEUECTL_COOKIE"
+
+func checkLabels(check func(bool, string, string, ...any), labels map[string]string) {
+	check(len(labels) <= MaxLabels, "labels", "has %d entries; at most %d are taken", len(labels), MaxLabels)
+	for k, v := range labels {
+		check(k != "" && len(k)+len(v) <= MaxLabel, "labels", "%q is longer than %d bytes, or has no name", clip(k), MaxLabel)
+		check(!strings.ContainsRune(k+v, 0), "labels", "must not hold a NUL")
+	}
+}
+
+func checkText(check func(bool, string, string, ...any), field, value string, limit int) {
+	check(!strings.ContainsRune(value, 0), field, "must not hold a NUL")
+	check(len(value) <= limit, field, "is %d bytes; at most %d are taken", len(value), limit)
+}
+
+// ValidID reports whether id may name a job.
+func ValidID(id string) bool {
+	for i := range len(id) {
+		c := id[i]
+		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !plain && (i == 0 || !strings.ContainsRune("._@/-", rune(c))) {
+			return false
+		}
+	}
+	return len(id) > 0 && len(id) <= 128
+}
+
+// GeneratedSeq is the seq whose generated id is id, or 0: a generated id is the
+// decimal text of its job's seq.
+func GeneratedSeq(id string) int64 {
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil || n <= 0 || strconv.FormatInt(n, 10) != id {
+		return 0
+	}
+	return n
+}
+
+func absolute(path string) bool {
+	return strings.HasPrefix(path, "/") || len(path) > 2 && path[1] == ':' && (path[2] == '\\' || path[2] == '/')
+}
+
+func clip(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "…"
+	}
+	return s
+}
+
+func or[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+// Title is what the job runs, for people: its command, or its argv joined by
+// spaces.
+func (t *Terms) Title() string {
+	if t.Command != "" {
+		return t.Command
+	}
+	return strings.Join(t.Argv, " ")
+}

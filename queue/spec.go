@@ -1,0 +1,510 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Spec is what a person asked for: a nil field was not given. Its JSON has the
+// fields of the table, strictly: an unknown one is refused.
+type Spec struct {
+	ID              *string
+	Command         *string
+	Argv            []string
+	Priority        *int64
+	MaxRetries      *int64
+	MaxAttempts     *int64
+	Timeout         *time.Duration
+	KillAfter       *time.Duration
+	BackoffBase     *float64
+	BackoffStrategy *string
+	BackoffMax      *time.Duration
+	Jitter          *float64
+	RunAt           *Millis
+	Delay           *time.Duration
+	ExpiresAt       *Millis
+	Env             map[string]string
+	EnvPass         []string // resolved by the client, refused by Resolve
+	Cwd             *string
+	Umask           *int
+	Shell           *string
+	Stdin           *string
+	OkCodes         []int
+	NoRetryCodes    []int
+	OnLost          *string
+	AllowBackground *bool
+	Labels          map[string]string
+	OutputLimit     *int64
+}
+
+// Kind is the shape of a field's value on a command line.
+type Kind uint8
+
+// The kinds. Lists and maps are repeated flags, each value as in the list or as
+// NAME=value; codes are a comma-separated or repeated list of integers.
+const (
+	KindText Kind = iota
+	KindInteger
+	KindNumber
+	KindDuration
+	KindInstant
+	KindSize
+	KindBool
+	KindList
+	KindMap
+	KindCodes
+)
+
+// Field is one row of the table of a spec's fields.
+type Field struct {
+	Name  string // in JSON; the flag is the same with - for _
+	Alias string // an older spelling of the same
+	Kind  Kind
+	Usage string
+	set   func(s *Spec, value json.RawMessage) error
+	get   func(s *Spec) any // nil when not given
+}
+
+// Fields lists the fields of a spec, in the order they are documented.
+func Fields() []Field { return fields }
+
+var fields = []Field{
+	{"id", "", KindText, "name of the job (default: the next number)", setID, get(func(s *Spec) **string { return &s.ID })},
+	text("command", "one line for the shell", func(s *Spec) **string { return &s.Command }),
+	{"argv", "", KindList, "program and arguments, run without a shell", func(s *Spec, v json.RawMessage) error { return setList(&s.Argv, v) }, func(s *Spec) any { return orNil(s.Argv) }},
+	integer("priority", "higher runs first, -1000000 to 1000000", func(s *Spec) **int64 { return &s.Priority }),
+	integer("max_retries", "runs after the first one", func(s *Spec) **int64 { return &s.MaxRetries }),
+	integer("max_attempts", "runs in all", func(s *Spec) **int64 { return &s.MaxAttempts }),
+	duration("timeout", "", "end the job after so long; 0 is never", func(s *Spec) **time.Duration { return &s.Timeout }),
+	{"timeout_ms", "", KindInteger, "the timeout in milliseconds", setTimeoutMS, func(*Spec) any { return nil }},
+	duration("kill_after", "", "time between SIGTERM and SIGKILL", func(s *Spec) **time.Duration { return &s.KillAfter }),
+	number("backoff_base", "seconds, above 0", func(s *Spec) **float64 { return &s.BackoffBase }),
+	text("backoff_strategy", "exponential, linear or fixed", func(s *Spec) **string { return &s.BackoffStrategy }),
+	duration("backoff_max", "", "longest wait between attempts", func(s *Spec) **time.Duration { return &s.BackoffMax }),
+	number("jitter", "spread of the waits, 0 to 1", func(s *Spec) **float64 { return &s.Jitter }),
+	instant("run_at", "next_run_at", "not before this instant", func(s *Spec) **Millis { return &s.RunAt }),
+	duration("delay", "", "not before so long from now", func(s *Spec) **time.Duration { return &s.Delay }),
+	instant("expires_at", "", "cancelled unless started by this instant", func(s *Spec) **Millis { return &s.ExpiresAt }),
+	{"env", "", KindMap, "NAME=value for the job", func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v) }, func(s *Spec) any { return orNilMap(s.Env) }},
+	{"env_pass", "", KindList, "names to copy from your environment; * is all", func(s *Spec, v json.RawMessage) error { return setList(&s.EnvPass, v) }, func(s *Spec) any { return orNil(s.EnvPass) }},
+	text("cwd", "folder to run in", func(s *Spec) **string { return &s.Cwd }),
+	{"umask", "", KindText, "umask in octal, like 022", setUmask, getUmask},
+	text("shell", "shell for command, like /bin/sh -c", func(s *Spec) **string { return &s.Shell }),
+	text("stdin", "text fed to standard input", func(s *Spec) **string { return &s.Stdin }),
+	{"ok_codes", "", KindCodes, "exit codes that mean success", func(s *Spec, v json.RawMessage) error { return setCodes(&s.OkCodes, v) }, func(s *Spec) any { return orNil(s.OkCodes) }},
+	{"no_retry_codes", "", KindCodes, "exit codes that are not retried", func(s *Spec, v json.RawMessage) error { return setCodes(&s.NoRetryCodes, v) }, func(s *Spec) any { return orNil(s.NoRetryCodes) }},
+	text("on_lost", "when the machine or runner died: retry, dead or hold", func(s *Spec) **string { return &s.OnLost }),
+	{"allow_background", "", KindBool, "leave processes that outlive the main one", setBackground, get(func(s *Spec) **bool { return &s.AllowBackground })},
+	{"labels", "", KindMap, "NAME=value for selecting", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v) }, func(s *Spec) any { return orNilMap(s.Labels) }},
+	{"output_limit", "", KindSize, "bytes kept of each stream", setOutputLimit, get(func(s *Spec) **int64 { return &s.OutputLimit })},
+}
+
+var fieldsByName = func() map[string]*Field {
+	m := make(map[string]*Field, len(fields)+4)
+	for i := range fields {
+		m[fields[i].Name] = &fields[i]
+		if fields[i].Alias != "" {
+			m[fields[i].Alias] = &fields[i]
+		}
+	}
+	return m
+}()
+
+// FieldNames lists the fields' names.
+func FieldNames() []string {
+	names := make([]string, len(fields))
+	for i := range fields {
+		names[i] = fields[i].Name
+	}
+	return names
+}
+
+// UnmarshalJSON reads a spec strictly; every fault it finds is in the error.
+func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
+
+// Decode reads a spec as UnmarshalJSON does. Members that are not fields are
+// handed to other, which says whether it took them; nil takes none. data must
+// have passed CheckJSON.
+func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage) (bool, error)) error {
+	*s = Spec{}
+	var faults []error
+	var given []*Field
+	err := Members(data, func(name string, value json.RawMessage) error {
+		f := fieldsByName[name]
+		if f == nil && other != nil {
+			took, err := other(name, value)
+			if err != nil {
+				faults = append(faults, err)
+			}
+			if took || err != nil {
+				return nil
+			}
+		}
+		if f == nil {
+			faults = append(faults, Invalid(name, "is not a field of a job%s", Nearest(name, FieldNames())))
+			return nil
+		}
+		if slices.Contains(given, f) {
+			faults = append(faults, Invalid(name, "is given twice, as %s too", f.Name))
+			return nil
+		}
+		given = append(given, f)
+		if string(value) == "null" {
+			return nil
+		}
+		if err := f.set(s, value); err != nil {
+			faults = append(faults, fieldFault(f.Name, err))
+		}
+		return nil
+	})
+	if err != nil {
+		faults = append(faults, err)
+	}
+	return joinFaults(faults)
+}
+
+// MarshalJSON writes the given fields.
+func (s *Spec) MarshalJSON() ([]byte, error) { return json.Marshal(s.Given()) }
+
+// Given is the spec as a map from field name to JSON value.
+func (s *Spec) Given() map[string]any {
+	m := make(map[string]any)
+	for i := range fields {
+		if v := fields[i].get(s); v != nil {
+			m[fields[i].Name] = v
+		}
+	}
+	return m
+}
+
+// SetText sets a field from text, as a flag gives it; lists, maps and codes
+// grow with each call.
+func (s *Spec) SetText(name, value string) error {
+	f := fieldsByName[name]
+	if f == nil {
+		return Invalid(name, "is not a field of a job%s", Nearest(name, FieldNames()))
+	}
+	err := f.setText(s, value)
+	return fieldFault(f.Name, err)
+}
+
+func (f *Field) setText(s *Spec, value string) error {
+	quoted, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	switch f.Kind {
+	case KindInteger, KindNumber, KindBool:
+		if !json.Valid([]byte(value)) {
+			return fmt.Errorf("%q is not %s", value, [...]string{KindInteger: "an integer", KindNumber: "a number", KindBool: "true or false"}[f.Kind])
+		}
+		return f.set(s, json.RawMessage(value))
+	case KindList:
+		list, _ := f.get(s).([]string)
+		return setAny(f, s, append(slices.Clone(list), value))
+	case KindMap:
+		k, v, found := strings.Cut(value, "=")
+		if !found {
+			return fmt.Errorf("%q is not NAME=value", value)
+		}
+		m, _ := f.get(s).(map[string]string)
+		m = maps.Clone(m)
+		if m == nil {
+			m = map[string]string{}
+		}
+		m[k] = v
+		return setAny(f, s, m)
+	case KindCodes:
+		list, _ := f.get(s).([]int)
+		list = slices.Clone(list)
+		for part := range strings.SplitSeq(value, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(part))
+			if err != nil {
+				return fmt.Errorf("%q is not a list of exit codes like 0,3", value)
+			}
+			list = append(list, n)
+		}
+		return setAny(f, s, list)
+	}
+	return f.set(s, quoted)
+}
+
+func setAny(f *Field, s *Spec, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return f.set(s, raw)
+}
+
+func fieldFault(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := err.(*Error); ok && e.Field != "" {
+		return e
+	}
+	return Invalid(name, "%s", err)
+}
+
+// joinFaults makes one *Error of several, naming the first one's field.
+func joinFaults(faults []error) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	first, ok := faults[0].(*Error)
+	if !ok {
+		first = Errorf(CodeInvalid, "%s", faults[0])
+	}
+	if len(faults) == 1 {
+		return first
+	}
+	joined := *first
+	for _, f := range faults[1:] {
+		joined.Message += "; " + f.Error()
+	}
+	if len(joined.Message) > MaxErrorBytes {
+		joined.Message = joined.Message[:MaxErrorBytes] + "…"
+	}
+	return &joined
+}
+
+func get[T any](at func(*Spec) **T) func(*Spec) any {
+	return func(s *Spec) any {
+		if p := *at(s); p != nil {
+			return *p
+		}
+		return nil
+	}
+}
+
+func orNil[T any](list []T) any {
+	if list == nil {
+		return nil
+	}
+	return list
+}
+
+func orNilMap(m map[string]string) any {
+	if m == nil {
+		return nil
+	}
+	return m
+}
+
+func text(name, usage string, at func(*Spec) **string) Field {
+	return Field{name, "", KindText, usage, func(s *Spec, v json.RawMessage) error {
+		t, err := readText(v)
+		if err != nil {
+			return err
+		}
+		*at(s) = &t
+		return nil
+	}, get(at)}
+}
+
+func integer(name, usage string, at func(*Spec) **int64) Field {
+	return Field{name, "", KindInteger, usage, func(s *Spec, v json.RawMessage) error {
+		n, err := readInteger(v)
+		if err != nil {
+			return err
+		}
+		*at(s) = &n
+		return nil
+	}, get(at)}
+}
+
+func number(name, usage string, at func(*Spec) **float64) Field {
+	return Field{name, "", KindNumber, usage, func(s *Spec, v json.RawMessage) error {
+		n, err := strconv.ParseFloat(string(v), 64)
+		if err != nil {
+			return fmt.Errorf("must be a number")
+		}
+		*at(s) = &n
+		return nil
+	}, get(at)}
+}
+
+func duration(name, alias, usage string, at func(*Spec) **time.Duration) Field {
+	return Field{name, alias, KindDuration, usage, func(s *Spec, v json.RawMessage) error {
+		d, err := readDuration(v)
+		if err != nil {
+			return err
+		}
+		*at(s) = &d
+		return nil
+	}, func(s *Spec) any {
+		if p := *at(s); p != nil {
+			return FormatDuration(*p)
+		}
+		return nil
+	}}
+}
+
+func instant(name, alias, usage string, at func(*Spec) **Millis) Field {
+	return Field{name, alias, KindInstant, usage, func(s *Spec, v json.RawMessage) error {
+		t, err := readText(v)
+		if err != nil {
+			return err
+		}
+		m, err := ParseInstant(t)
+		if err != nil {
+			return err
+		}
+		*at(s) = &m
+		return nil
+	}, func(s *Spec) any {
+		if p := *at(s); p != nil {
+			return p.String()
+		}
+		return nil
+	}}
+}
+
+func readText(v json.RawMessage) (string, error) {
+	if v[0] != '"' {
+		return "", fmt.Errorf("must be text")
+	}
+	return unquote(v)
+}
+
+func readInteger(v json.RawMessage) (int64, error) {
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("must be an integer")
+	}
+	return n, nil
+}
+
+func readDuration(v json.RawMessage) (time.Duration, error) {
+	t := string(v)
+	if v[0] == '"' {
+		var err error
+		if t, err = unquote(v); err != nil {
+			return 0, err
+		}
+	} else if _, err := strconv.ParseFloat(t, 64); err != nil {
+		return 0, fmt.Errorf("must be seconds or text like \"90s\"")
+	}
+	return ParseDuration(t)
+}
+
+func setID(s *Spec, v json.RawMessage) error {
+	var id string
+	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+		id = strconv.FormatInt(n, 10)
+	} else if id, err = readText(v); err != nil {
+		return fmt.Errorf("must be text or an integer")
+	}
+	s.ID = &id
+	return nil
+}
+
+func setTimeoutMS(s *Spec, v json.RawMessage) error {
+	ms, err := readInteger(v)
+	if err != nil {
+		return err
+	}
+	d, err := Seconds(float64(ms) / 1000)
+	if err != nil {
+		return err
+	}
+	if s.Timeout != nil && *s.Timeout != d {
+		return fmt.Errorf("differs from timeout; give one of them")
+	}
+	s.Timeout = &d
+	return nil
+}
+
+func setUmask(s *Spec, v json.RawMessage) error {
+	t, err := readText(v)
+	if err != nil {
+		return fmt.Errorf("must be octal text like \"022\"")
+	}
+	n, err := strconv.ParseUint(t, 8, 16)
+	if err != nil || n > 0o777 {
+		return fmt.Errorf("%q is not an octal umask like 022", t)
+	}
+	umask := int(n)
+	s.Umask = &umask
+	return nil
+}
+
+func getUmask(s *Spec) any {
+	if s.Umask == nil {
+		return nil
+	}
+	return fmt.Sprintf("%03o", *s.Umask)
+}
+
+func setBackground(s *Spec, v json.RawMessage) error {
+	b, err := strconv.ParseBool(string(v))
+	if err != nil {
+		return fmt.Errorf("must be true or false")
+	}
+	s.AllowBackground = &b
+	return nil
+}
+
+func setOutputLimit(s *Spec, v json.RawMessage) error {
+	t := string(v)
+	if v[0] == '"' {
+		var err error
+		if t, err = unquote(v); err != nil {
+			return err
+		}
+	}
+	n, err := ParseSize(t)
+	if err != nil {
+		return err
+	}
+	s.OutputLimit = &n
+	return nil
+}
+
+func setList(to *[]string, v json.RawMessage) error {
+	list := []string{}
+	err := Elements(v, func(e json.RawMessage) error {
+		t, err := readText(e)
+		list = append(list, t)
+		if err != nil {
+			return fmt.Errorf("must be a list of text")
+		}
+		return nil
+	})
+	*to = list
+	return err
+}
+
+func setMap(to *map[string]string, v json.RawMessage) error {
+	m := map[string]string{}
+	err := Members(v, func(name string, value json.RawMessage) error {
+		t, err := readText(value)
+		if err != nil {
+			return fmt.Errorf("%s must be text", name)
+		}
+		m[name] = t
+		return nil
+	})
+	*to = m
+	return err
+}
+
+func setCodes(to *[]int, v json.RawMessage) error {
+	list := []int{}
+	err := Elements(v, func(e json.RawMessage) error {
+		n, err := readInteger(e)
+		list = append(list, int(n))
+		if err != nil || n < 0 || n > 1<<32-1 {
+			return fmt.Errorf("must be a list of exit codes")
+		}
+		return nil
+	})
+	*to = list
+	return err
+}

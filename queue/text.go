@@ -1,0 +1,165 @@
+package queue
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxDuration is the longest duration that is accepted anywhere: ten years of
+// 365 days. It keeps every sum of an instant and a duration far from overflow.
+const MaxDuration = 10 * 365 * 24 * time.Hour
+
+var units = map[string]time.Duration{
+	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "ms": time.Millisecond,
+	"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour,
+}
+
+// ParseDuration reads a duration such as 90, 90s, 1.5h, 1h30m or 7d; a number
+// alone is seconds. Negative durations and those above MaxDuration are refused.
+func ParseDuration(text string) (time.Duration, error) {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		return Seconds(seconds)
+	}
+	var total float64
+	rest := text
+	for rest != "" {
+		n := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
+		if n <= 0 {
+			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", text)
+		}
+		number, err := strconv.ParseFloat(rest[:n], 64)
+		rest = rest[n:]
+		u := strings.IndexFunc(rest, func(r rune) bool { return r >= '0' && r <= '9' || r == '.' })
+		if u < 0 {
+			u = len(rest)
+		}
+		unit, known := units[rest[:u]]
+		if err != nil || !known {
+			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", text)
+		}
+		total += number * float64(unit)
+		rest = rest[u:]
+	}
+	if text == "" {
+		return 0, fmt.Errorf("is empty; write a duration like 90s, 1h30m or 7d")
+	}
+	return Seconds(total / float64(time.Second))
+}
+
+// Seconds turns seconds into a duration, within 0 and MaxDuration.
+func Seconds(seconds float64) (time.Duration, error) {
+	switch {
+	case math.IsNaN(seconds) || seconds < 0:
+		return 0, fmt.Errorf("must not be negative")
+	case seconds > MaxDuration.Seconds():
+		return 0, fmt.Errorf("must be at most ten years")
+	}
+	return time.Duration(math.Round(seconds * float64(time.Second))), nil
+}
+
+// FormatDuration writes a duration so that ParseDuration reads it back: whole
+// days, hours, minutes, and seconds with their fraction.
+func FormatDuration(d time.Duration) string {
+	if d <= 0 {
+		return "0s"
+	}
+	var b strings.Builder
+	for _, u := range []struct {
+		name string
+		size time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}} {
+		if n := d / u.size; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, u.name)
+			d -= n * u.size
+		}
+	}
+	switch {
+	case d == 0:
+	case d < time.Second && b.Len() == 0:
+		b.WriteString(strings.Replace(d.String(), "µs", "us", 1))
+	default:
+		b.WriteString(strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s")
+	}
+	return b.String()
+}
+
+var sizes = []struct {
+	suffix string
+	bytes  int64
+}{
+	{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30}, {"tib", 1 << 40},
+	{"kb", 1 << 10}, {"mb", 1 << 20}, {"gb", 1 << 30}, {"tb", 1 << 40},
+	{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"t", 1 << 40}, {"b", 1}, {"", 1},
+}
+
+// ParseSize reads a number of bytes such as 4096, 64K, 1MiB or 2G; every
+// suffix is a power of 1024.
+func ParseSize(text string) (int64, error) {
+	lower := strings.ToLower(strings.TrimSpace(text))
+	for _, s := range sizes {
+		number, found := strings.CutSuffix(lower, s.suffix)
+		if !found || number == "" {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil {
+			break
+		}
+		if !(n >= 0 && n*float64(s.bytes) <= 1<<50) {
+			return 0, fmt.Errorf("must be between 0 and 1P")
+		}
+		return int64(n * float64(s.bytes)), nil
+	}
+	return 0, fmt.Errorf("%q is not a size; write it like 4096, 64K or 1MiB", text)
+}
+
+// FormatSize writes a number of bytes so that ParseSize reads it back exactly.
+func FormatSize(n int64) string {
+	for _, s := range []struct {
+		suffix string
+		bytes  int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= s.bytes && n%s.bytes == 0 {
+			return strconv.FormatInt(n/s.bytes, 10) + s.suffix
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// Millis is an instant: milliseconds since 1970 UTC. 0 means none.
+type Millis int64
+
+// MillisOf is the instant of t, rounded down.
+func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }
+
+// Time is the instant as a time in UTC.
+func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
+
+// String is the instant in RFC 3339, UTC, with milliseconds; "" for none.
+func (m Millis) String() string {
+	if m == 0 {
+		return ""
+	}
+	return m.Time().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// Add moves the instant by d; a fraction of a millisecond is rounded up so
+// that nothing is due early.
+func (m Millis) Add(d time.Duration) Millis {
+	return m + Millis((d+time.Millisecond-1)/time.Millisecond)
+}
+
+// ParseInstant reads an RFC 3339 instant between the years 1970 and 9999.
+func ParseInstant(text string) (Millis, error) {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not an RFC 3339 instant like 2026-03-01T15:04:05Z", text)
+	}
+	if t.Year() < 1970 || t.Year() > 9999 || t.UnixMilli() <= 0 {
+		return 0, fmt.Errorf("%q is not between 1970 and 9999", text)
+	}
+	return MillisOf(t), nil
+}

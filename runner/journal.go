@@ -1,0 +1,142 @@
+package runner
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// segmentBytes is when the journal goes on in a new file; below resetBytes an
+// empty one is not worth a system call.
+const (
+	segmentBytes = 64 << 20
+	resetBytes   = 1 << 20
+)
+
+// journal keeps the results that are not acknowledged, in files: one O_APPEND
+// write a result, without fsync, which outlives every death of a process. A
+// record is a CRC-32 (IEEE) of the frame that follows it. Not for use at once.
+type journal struct {
+	dir     string
+	file    *os.File
+	n       int // of the current segment
+	size    int64
+	unacked map[int]int // by segment
+	buf     []byte
+}
+
+func openJournal(dir string) (*journal, error) {
+	j := &journal{dir: dir, unacked: map[int]int{}}
+	return j, j.next()
+}
+
+func (j *journal) next() error {
+	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the journal: %w", err)
+	}
+	if j.file != nil {
+		j.file.Close() // its records are written
+	}
+	j.file, j.size = f, 0
+	j.n++
+	return nil
+}
+
+func (j *journal) path(n int) string {
+	return filepath.Join(j.dir, journalName+"."+strconv.Itoa(n))
+}
+
+// append writes a result's frame and says which segment holds it.
+func (j *journal) append(frame []byte) (segment int, err error) {
+	if j.size > segmentBytes {
+		if err := j.next(); err != nil {
+			return 0, err
+		}
+	}
+	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
+	j.buf = append(j.buf, frame...)
+	j.unacked[j.n]++
+	n, err := j.file.Write(j.buf)
+	j.size += int64(n)
+	return j.n, err
+}
+
+// ack forgets a record of a segment; a segment without any is removed.
+func (j *journal) ack(segment int) {
+	if j.unacked[segment]--; j.unacked[segment] > 0 {
+		return
+	}
+	delete(j.unacked, segment)
+	if segment != j.n {
+		os.Remove(j.path(segment)) // if it stays, its leases are stale
+		return
+	}
+	if j.size > resetBytes && j.file.Truncate(0) == nil {
+		j.size = 0
+	}
+}
+
+func (j *journal) sync() error { return j.file.Sync() }
+
+// readJournal reads the results of a dead runner's journal. A record that is
+// torn or damaged ends its segment.
+func readJournal(dir string) ([]*wire.Result, error) {
+	names, err := filepath.Glob(filepath.Join(dir, journalName+".*"))
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(names, func(a, b string) int { return segmentOf(a) - segmentOf(b) })
+	var results []*wire.Result
+	for _, name := range names {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("read the journal: %w", err)
+		}
+		results = append(results, parseJournal(raw)...)
+	}
+	return results, nil
+}
+
+func segmentOf(name string) int {
+	n, _ := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:])
+	return n
+}
+
+func parseJournal(raw []byte) (results []*wire.Result) {
+	for len(raw) > 4 {
+		sum := binary.LittleEndian.Uint32(raw)
+		frame, n, err := wire.Parse(raw[4:])
+		if err != nil || crc32.ChecksumIEEE(raw[4:4+n]) != sum {
+			return results
+		}
+		if r, ok := frame.(*wire.Result); ok {
+			results = append(results, r)
+		}
+		raw = raw[4+n:]
+	}
+	return results
+}
+
+// readSpared reads the process groups that a dead runner's jobs may leave.
+func readSpared(dir string) (map[int]bool, error) {
+	spared := map[int]bool{}
+	raw, err := os.ReadFile(filepath.Join(dir, sparedName))
+	if errors.Is(err, os.ErrNotExist) {
+		return spared, nil
+	}
+	for line := range strings.Lines(string(raw)) {
+		if pgid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
+			spared[pgid] = true
+		}
+	}
+	return spared, err
+}

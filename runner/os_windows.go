@@ -1,0 +1,32 @@
+package runner
+
+import (
+	"os"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+const maxSlots = 4096 // so many workers at most
+
+// table is the running table of this runner.
+type table struct{}
+
+func makeTable(string, int, int64) (*table, error) { return nil, process.ErrUnsupported }
+
+func (t *table) begin(int64, wire.Lease, int64) {}
+func (t *table) forked(int64, int)              {}
+func (t *table) end(int64)                      {}
+
+func readTable(string) (int, int64, []wire.Attempt, error) {
+	return 0, 0, nil, process.ErrUnsupported
+}
+
+// lockFile takes an exclusive lock that ends with this process.
+func lockFile(string) (*os.File, bool, error) { return nil, false, process.ErrUnsupported }
+
+// Spawn starts a runner below root.
+func Spawn(string, []string, *os.File) (string, error) { return "", process.ErrUnsupported }
+
+// Ready prints the line that Spawn waits for.
+func Ready(string) {}

@@ -1,0 +1,126 @@
+package process
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// end brings the tree to its end once the main process has ended: it drains the
+// pipes, ends what is left behind, and reaps.
+func (r *run) end() {
+	if r.r.Unkilled {
+		r.r.Error = fmt.Sprintf("still there %v after SIGKILL", UnkillableAfter)
+		return
+	}
+	r.graceEnd = time.Now().Add(r.c.OutputGrace)
+	open := r.drain(0)
+	// A tree that was killed is looked for everywhere; otherwise an open pipe or
+	// an orphan tells that something is left.
+	forced := !r.termAt.IsZero()
+	if open || forced || hasOrphans(r.pid) {
+		r.endLeftovers(forced)
+	}
+	var status unix.WaitStatus
+	var usage unix.Rusage
+	for {
+		_, err := unix.Wait4(r.pid, &status, 0, &usage)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	own(r.pid, false)
+	switch {
+	case status.Exited():
+		r.r.ExitCode = int64(status.ExitStatus())
+	case status.Signaled():
+		r.r.Signal = int(status.Signal())
+	}
+	r.r.CPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	r.r.PeakRSS = usage.Maxrss << 10
+}
+
+// drain reads until both pipes are at their end or wait has passed; it reports
+// whether one is still open.
+func (r *run) drain(wait time.Duration) bool {
+	deadline := time.Now().Add(wait)
+	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
+		fds := [2]unix.PollFd{
+			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
+			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
+		}
+		left := max(0, time.Until(deadline))
+		n, err := unix.Poll(fds[:], int((left+time.Millisecond-1)/time.Millisecond))
+		if err == unix.EINTR {
+			continue
+		}
+		if n == 0 {
+			return true
+		}
+		for i := range 2 {
+			if fds[i].Revents != 0 {
+				r.read(i)
+			}
+		}
+		if wait > 0 && time.Now().After(deadline) {
+			return true // it prints without end
+		}
+		if wait == 0 && time.Since(r.r.EndedAt) > r.c.OutputGrace {
+			return true
+		}
+	}
+	return false
+}
+
+// endLeftovers ends what the main process has left behind, unless it may live
+// on. What has been asked to end already is given no more time.
+func (r *run) endLeftovers(forced bool) {
+	if !forced {
+		r.drain(max(0, time.Until(r.graceEnd)))
+		if !r.c.Background {
+			r.waitTree(time.Until(r.graceEnd))
+		}
+	} else {
+		r.waitTree(min(time.Until(r.killAt), r.c.OutputGrace))
+	}
+	if r.c.Background && !forced {
+		r.r.Spared = spare(r.pid, r.c.Cookie)
+		return
+	}
+	began := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		left := treeOf(r.pid, r.c.Cookie)
+		if len(left) == 0 {
+			break
+		}
+		if time.Since(began) > UnkillableAfter {
+			r.r.Unkilled = true
+			r.r.Error = fmt.Sprintf("%d processes still there %v after SIGKILL", len(left), UnkillableAfter)
+			return
+		}
+		r.r.Leftovers = max(r.r.Leftovers, len(left))
+		endAll(left)
+		time.Sleep(pause)
+		reapOrphans()
+	}
+	r.drain(0)
+}
+
+// waitTree gives what is left of the tree a moment to end by itself.
+func (r *run) waitTree(limit time.Duration) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		r.drain(0)
+		reapOrphans()
+		if len(treeOf(r.pid, r.c.Cookie)) == 0 {
+			return
+		}
+	}
+}
+
+// killTree ends the whole tree now, the main process too.
+func (r *run) killTree() {
+	left := treeOf(r.pid, r.c.Cookie)
+	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped, so the group is ours
+	endAll(left)
+}

@@ -1,0 +1,60 @@
+// Package process runs one command as one supervised tree of OS processes. It
+// knows nothing of jobs, queues or sockets.
+package process
+
+import (
+	"errors"
+	"time"
+
+	"github.com/queuectl/queuectl/output"
+)
+
+// CookieName is the environment variable by which a tree's processes are found
+// when they have left its process group.
+const CookieName = "QUEUECTL_COOKIE"
+
+// Command is what to run.
+type Command struct {
+	Argv        []string
+	Env         []string // complete but for the cookie
+	Dir         string
+	Umask       int
+	Stdin       string        // "" is /dev/null
+	Timeout     time.Duration // 0 is none
+	KillAfter   time.Duration // from SIGTERM to SIGKILL, at the timeout
+	OutputGrace time.Duration // how long what is left behind may live and print
+	Background  bool          // what is left behind may live on
+	Cookie      string        // belongs to this run alone, on this machine, for ever
+	Log         *output.Log
+	// Started is called once if the command still runs a moment after its start.
+	Started func(pid int, at time.Time)
+	// Forked is called with the pid and its start time right after the start.
+	Forked func(pid int, ticks int64, at time.Time)
+}
+
+// Result is how a command ended.
+type Result struct {
+	StartedAt time.Time
+	EndedAt   time.Time
+	ExitCode  int64 // -1 is none
+	Signal    int   // 0 is none
+	Cause     int   // of the Kill that ended it
+	TimedOut  bool
+	Shortage  bool // could not be started for want of processes, memory or descriptors
+	Unkilled  bool // something of the tree outlived SIGKILL by UnkillableAfter
+	Error     string
+	PID       int
+	CPU       time.Duration
+	PeakRSS   int64 // bytes
+	Leftovers int   // processes left behind by the main one, and ended
+	Spared    bool  // processes left behind that may live on
+}
+
+// UnkillableAfter is how long after SIGKILL a tree is given up as unkillable.
+const UnkillableAfter = 30 * time.Second
+
+// StartedAfter is how long a command runs before Started is called.
+const StartedAfter = 5 * time.Millisecond
+
+// ErrUnsupported says that commands cannot be run on this operating system.
+var ErrUnsupported = errors.New("running jobs is not supported on this operating system yet; run the service on Linux")

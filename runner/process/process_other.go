@@ -1,0 +1,37 @@
+//go:build !linux
+
+package process
+
+import "time"
+
+// Worker runs one command after another; on this system it cannot.
+type Worker struct{}
+
+// NewWorker makes a worker.
+func NewWorker() (*Worker, error) { return nil, ErrUnsupported }
+
+// Close gives back what the worker holds.
+func (w *Worker) Close() {}
+
+// Kill ends the running command's tree.
+func (w *Worker) Kill(int, time.Duration) bool { return false }
+
+// Run runs a command to the end of its tree.
+func (w *Worker) Run(*Command) Result {
+	return Result{ExitCode: 126, Error: ErrUnsupported.Error()}
+}
+
+// Prepare makes this process fit to run commands.
+func Prepare() error { return ErrUnsupported }
+
+// Reap reaps orphans that have ended.
+func Reap() {}
+
+// EndTrees ends every process of a dead runner.
+func EndTrees(int, int64, func(string) bool, func(int) bool) error { return ErrUnsupported }
+
+// SelfTicks is when this process started.
+func SelfTicks() int64 { return 0 }
+
+// BootID names this boot of the machine.
+func BootID() (string, error) { return "", ErrUnsupported }

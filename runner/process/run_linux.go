@@ -1,0 +1,419 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/output"
+)
+
+// inheritedUmask is the umask that needs no thread of its own; Prepare sets it.
+const inheritedUmask = 0o022
+
+// Worker runs one command after another. Make it with NewWorker; Run is for one
+// goroutine, Kill for any.
+type Worker struct {
+	null   int // /dev/null
+	wake   int // eventfd: Kill interrupts the poll
+	buffer []byte
+
+	mu      sync.Mutex
+	running bool
+	killed  kill // asked for by Kill
+}
+
+type kill struct {
+	asked bool
+	cause int
+	grace time.Duration
+}
+
+// NewWorker makes a worker.
+func NewWorker() (*Worker, error) {
+	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/null: %w", err)
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(null)
+		return nil, fmt.Errorf("make an eventfd: %w", err)
+	}
+	return &Worker{null: null, wake: wake, buffer: make([]byte, 64<<10)}, nil
+}
+
+// Close gives back what the worker holds.
+func (w *Worker) Close() {
+	unix.Close(w.null)
+	unix.Close(w.wake)
+}
+
+// Kill ends the running command's tree: SIGTERM now, SIGKILL after the grace.
+// It reports whether it came before the command's end was seen; the result then
+// carries the cause. A later Kill may shorten the grace, not change the cause.
+func (w *Worker) Kill(cause int, grace time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.running {
+		return false
+	}
+	if !w.killed.asked {
+		w.killed.cause = cause
+	}
+	w.killed.asked, w.killed.grace = true, grace
+	unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail but when it is set already
+	return true
+}
+
+// run is one command under way.
+type run struct {
+	w        *Worker
+	c        *Command
+	r        *Result
+	pid      int
+	pidfd    int
+	pipes    [2]int // read ends; -1 once at their end
+	begun    time.Time
+	told     bool
+	exited   bool
+	termAt   time.Time // SIGTERM was sent
+	killAt   time.Time // SIGKILL is due
+	graceEnd time.Time // what is left behind is ended
+}
+
+// Run runs a command to the end of its tree.
+func (w *Worker) Run(c *Command) (result Result) {
+	result.ExitCode = -1
+	r := &run{w: w, c: c, r: &result, pipes: [2]int{-1, -1}, pidfd: -1}
+	defer r.close()
+	defer c.Log.Close()
+	w.mu.Lock()
+	w.running, w.killed = true, kill{}
+	w.mu.Unlock()
+	if !r.start() {
+		w.mu.Lock()
+		w.running = false
+		w.mu.Unlock()
+		return result
+	}
+	r.watch()
+	r.end()
+	return result
+}
+
+func (r *run) close() {
+	for _, fd := range []int{r.pipes[0], r.pipes[1], r.pidfd} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	var drain [8]byte
+	unix.Read(r.w.wake, drain[:]) // a late Kill must not wake the next run
+}
+
+// start starts the command; if it cannot, the result says why.
+func (r *run) start() bool {
+	r.begun = time.Now()
+	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
+	path, err := lookPath(r.c.Argv[0], r.c.Env, r.c.Dir)
+	if err != nil {
+		r.startFailed(err)
+		return false
+	}
+	stdin, err := r.stdin()
+	if err != nil {
+		r.startFailed(err)
+		return false
+	}
+	if stdin != r.w.null {
+		defer unix.Close(stdin)
+	}
+	var writeEnds [2]int
+	for i := range writeEnds {
+		var p [2]int
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			if i == 1 {
+				unix.Close(writeEnds[0])
+			}
+			r.startFailed(err)
+			return false
+		}
+		r.pipes[i], writeEnds[i] = p[0], p[1]
+	}
+	attr := &syscall.ProcAttr{
+		Dir:   r.c.Dir,
+		Env:   append(r.c.Env, CookieName+"="+r.c.Cookie),
+		Files: []uintptr{uintptr(stdin), uintptr(writeEnds[0]), uintptr(writeEnds[1])},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &r.pidfd},
+	}
+	orphans.fork.RLock()
+	if r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask); err == nil {
+		own(r.pid, true)
+	}
+	orphans.fork.RUnlock()
+	unix.Close(writeEnds[0])
+	unix.Close(writeEnds[1])
+	if err != nil {
+		r.pidfd = -1
+		r.startFailed(err)
+		return false
+	}
+	r.r.PID = r.pid
+	r.c.Forked(r.pid, startTicks(r.pid), r.begun)
+	return true
+}
+
+// stdin is a descriptor to read the command's input from.
+func (r *run) stdin() (int, error) {
+	if r.c.Stdin == "" {
+		return r.w.null, nil
+	}
+	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	for rest := []byte(r.c.Stdin); len(rest) > 0; {
+		n, err := unix.Write(fd, rest)
+		if err != nil {
+			unix.Close(fd)
+			return -1, err
+		}
+		rest = rest[n:]
+	}
+	_, err = unix.Seek(fd, 0, 0)
+	return fd, err
+}
+
+// forkExec starts a program. A umask other than ours is set on a thread that has
+// its file-system attributes to itself and ends with the call.
+func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pid int, err error) {
+	busyTries := 3
+	start := func() (int, error) {
+		for {
+			pid, err := syscall.ForkExec(path, argv, attr)
+			if err != syscall.ETXTBSY || busyTries == 0 {
+				return pid, err
+			}
+			busyTries-- // another fork of ours may hold the just-written file open until its exec
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if umask == inheritedUmask {
+		return start()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err = unix.Unshare(unix.CLONE_FS); err != nil {
+			return
+		}
+		unix.Umask(umask)
+		pid, err = start()
+	}()
+	<-done
+	return pid, err
+}
+
+// startFailed sorts what kept a command from starting: our shortage, or its own
+// fault with the exit code that a shell would give.
+func (r *run) startFailed(err error) {
+	r.r.EndedAt = time.Now()
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		r.r.Shortage = true
+		r.r.Error = fmt.Sprintf("start: %v", err)
+		return
+	}
+	r.r.ExitCode = 126
+	if dirErr := enterable(r.c.Dir); dirErr != nil {
+		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
+		return
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		r.r.ExitCode = 127
+	}
+	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
+}
+
+func enterable(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", dir)
+	}
+	return unix.Access(dir, unix.X_OK)
+}
+
+// lookPath finds a program as execvp does, with the command's own PATH.
+func lookPath(name string, env []string, dir string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil // execve says what is wrong with it
+	}
+	path := "/usr/local/bin:/usr/bin:/bin"
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	var denied error
+	for _, folder := range filepath.SplitList(path) {
+		if !filepath.IsAbs(folder) {
+			folder = filepath.Join(dir, folder)
+		}
+		candidate := filepath.Join(folder, name)
+		info, err := os.Stat(candidate)
+		if err != nil || info.IsDir() {
+			continue
+		}
+		if err := unix.Access(candidate, unix.X_OK); err != nil {
+			denied = err
+			continue
+		}
+		return candidate, nil
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", fmt.Errorf("%w in PATH", fs.ErrNotExist)
+}
+
+// watch reads the output until the main process has ended, enforcing the
+// timeout and carrying out kills.
+func (r *run) watch() {
+	for !r.exited {
+		fds := [4]unix.PollFd{
+			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
+			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
+			{Fd: int32(r.pidfd), Events: unix.POLLIN},
+			{Fd: int32(r.w.wake), Events: unix.POLLIN},
+		}
+		n, err := unix.Poll(fds[:], r.wait())
+		if err != nil && err != unix.EINTR {
+			panic("process: poll: " + err.Error()) // the descriptors are ours and open
+		}
+		if n > 0 {
+			for i := range 2 {
+				if fds[i].Revents != 0 {
+					r.read(i)
+				}
+			}
+			if fds[3].Revents != 0 {
+				var drain [8]byte
+				unix.Read(r.w.wake, drain[:])
+			}
+			r.exited = fds[2].Revents != 0
+		}
+		r.enforce()
+	}
+}
+
+// wait is how long the poll may take, in milliseconds: until the next deadline.
+func (r *run) wait() int {
+	next := time.Duration(-1)
+	until := func(t time.Time) {
+		if d := max(0, time.Until(t)); next < 0 || d < next {
+			next = d
+		}
+	}
+	if !r.told {
+		until(r.begun.Add(StartedAfter))
+	}
+	if r.c.Timeout > 0 && r.termAt.IsZero() {
+		until(r.begun.Add(r.c.Timeout))
+	}
+	if !r.killAt.IsZero() {
+		until(r.killAt)
+	}
+	if next < 0 {
+		return -1
+	}
+	return int(min((next+time.Millisecond-1)/time.Millisecond, 1<<30))
+}
+
+// enforce does what is due while the main process runs. Whether a kill or the
+// timeout came before the end is decided here alone.
+func (r *run) enforce() {
+	now := time.Now()
+	r.w.mu.Lock()
+	killed := r.w.killed
+	if r.exited {
+		r.w.running = false
+	}
+	r.w.mu.Unlock()
+	if r.exited {
+		r.r.EndedAt = now
+		if killed.asked && !r.r.TimedOut {
+			r.r.Cause = killed.cause
+		}
+		return
+	}
+	if !r.told && now.Sub(r.begun) >= StartedAfter {
+		r.told = true
+		r.c.Started(r.pid, r.begun)
+	}
+	if killed.asked && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
+		r.terminate(now, killed.grace)
+	}
+	if r.c.Timeout > 0 && r.termAt.IsZero() && now.Sub(r.begun) >= r.c.Timeout {
+		r.r.TimedOut = true
+		r.terminate(now, r.c.KillAfter)
+	}
+	if !r.killAt.IsZero() && !now.Before(r.killAt) {
+		r.killTree()
+		r.killAt = now.Add(time.Second) // what was just being forked
+		if now.Sub(r.termAt) > r.grace()+UnkillableAfter {
+			r.r.Unkilled, r.exited = true, true
+			r.w.mu.Lock()
+			r.w.running = false
+			r.w.mu.Unlock()
+			r.r.EndedAt = now
+			r.r.Cause = killed.cause
+		}
+	}
+}
+
+func (r *run) grace() time.Duration {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	return max(r.w.killed.grace, r.c.KillAfter)
+}
+
+// terminate asks the group to end; a stopped process is woken to hear it.
+func (r *run) terminate(now time.Time, grace time.Duration) {
+	if r.termAt.IsZero() {
+		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped, so the group is ours
+		unix.Kill(-r.pid, unix.SIGCONT)
+		r.termAt = now
+	}
+	r.killAt = now.Add(grace)
+}
+
+// read takes what a pipe holds, at most a buffer full.
+func (r *run) read(i int) {
+	n, err := unix.Read(r.pipes[i], r.w.buffer)
+	if err == unix.EINTR || err == unix.EAGAIN {
+		return
+	}
+	if n <= 0 {
+		unix.Close(r.pipes[i])
+		r.pipes[i] = -1
+		return
+	}
+	r.c.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.w.buffer[:n])
+}

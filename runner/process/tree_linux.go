@@ -1,0 +1,314 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Prepare makes this process fit to run commands: a session of its own, orphans
+// come to it, only descriptors 0, 1 and 2 are inherited, umask 022, and signals
+// that were ignored are not ignored by commands.
+//
+// It starts the program again, once, because the limit of 1,024 descriptors that
+// commands see must hold when the Go runtime notes what to give them.
+func Prepare() error {
+	if os.Getenv(preparedName) == "" {
+		return restart()
+	}
+	os.Unsetenv(preparedName)
+	unix.Setsid() // fails only for a leader, who has a session
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become a subreaper: %w", err)
+	}
+	unix.Umask(inheritedUmask)
+	if err := unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err == nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc/self/fd") // Linux 5.10 has no such flag
+	if err != nil {
+		return fmt.Errorf("look at open descriptors: %w", err)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
+const preparedName = "QUEUECTL_PREPARED"
+
+// softFiles is the soft limit of open files of every command.
+const softFiles = 1024
+
+func restart() error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("read the limit of open files: %w", err)
+	}
+	limit.Cur = min(softFiles, limit.Max)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("set the limit of open files: %w", err)
+	}
+	err := syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), preparedName+"=1"))
+	return fmt.Errorf("start again: %w", err)
+}
+
+// proc is a process as /proc tells.
+type proc struct {
+	pid, ppid, pgid, sid int
+	state                byte
+	ticks                int64 // when it started, in clock ticks since boot
+}
+
+// stat reads one process; ok is false when it is gone.
+func stat(pid int) (p proc, ok bool) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return p, false
+	}
+	end := bytes.LastIndexByte(raw, ')') // the name may hold anything
+	if end < 0 {
+		return p, false
+	}
+	f := strings.Fields(string(raw[end+1:]))
+	if len(f) < 20 {
+		return p, false
+	}
+	p.pid, p.state = pid, f[0][0]
+	p.ppid, _ = strconv.Atoi(f[1])
+	p.pgid, _ = strconv.Atoi(f[2])
+	p.sid, _ = strconv.Atoi(f[3])
+	p.ticks, _ = strconv.ParseInt(f[19], 10, 64)
+	return p, true
+}
+
+func (p proc) alive() bool { return p.state != 'Z' && p.state != 'X' }
+
+// startTicks is when a process of ours started, in clock ticks since boot.
+func startTicks(pid int) int64 {
+	p, _ := stat(pid)
+	return p.ticks
+}
+
+// all lists every process.
+func all() []proc {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	procs := make([]proc, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if p, ok := stat(pid); ok {
+				procs = append(procs, p)
+			}
+		}
+	}
+	return procs
+}
+
+// cookieOf is the cookie in a process's environment, "" if it has none.
+func cookieOf(pid int) string {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return ""
+	}
+	for entry := range bytes.SplitSeq(raw, []byte{0}) {
+		if v, ok := bytes.CutPrefix(entry, []byte(CookieName+"=")); ok {
+			return string(v)
+		}
+	}
+	return ""
+}
+
+// treeOf lists the living processes of a tree, the main one excepted: those of
+// its group, those that carry its cookie, and their descendants.
+func treeOf(main int, cookie string) []proc {
+	return members(func(p proc) bool {
+		return p.pgid == main || p.ppid == main || cookieOf(p.pid) == cookie
+	}, main)
+}
+
+// members lists the living processes that belong, and their descendants.
+func members(belongs func(proc) bool, except int) []proc {
+	procs := all()
+	self := os.Getpid()
+	in := map[int]bool{}
+	for _, p := range procs {
+		if p.pid != except && p.pid != self && p.alive() && belongs(p) {
+			in[p.pid] = true
+		}
+	}
+	for grown := true; grown; {
+		grown = false
+		for _, p := range procs {
+			if !in[p.pid] && in[p.ppid] && p.pid != except && p.pid != self && p.alive() {
+				in[p.pid], grown = true, true
+			}
+		}
+	}
+	var list []proc
+	for _, p := range procs {
+		if in[p.pid] {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// endAll sends SIGKILL to processes, never to a stranger that got one's number
+// since: the signal goes to the process that was looked at or to none.
+func endAll(procs []proc) {
+	for _, p := range procs {
+		fd, err := unix.PidfdOpen(p.pid, 0)
+		if err != nil {
+			continue // it is gone
+		}
+		if now, ok := stat(p.pid); ok && now.ticks == p.ticks {
+			unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		unix.Close(fd)
+	}
+}
+
+// orphans tells which processes were reparented to this one. They are children
+// of its main thread, which the kernel lists in one small file; the trees' main
+// processes may be there too.
+var orphans = orphanage{main: map[int]bool{}, kept: map[int]bool{}}
+
+type orphanage struct {
+	once sync.Once
+	fd   int
+	fork sync.RWMutex // held for reading by a fork, until its pid is in main
+	mu   sync.Mutex
+	main map[int]bool // main processes that are not reaped; guarded by mu
+	kept map[int]bool // orphans that may live on; guarded by mu
+}
+
+// own notes, or forgets, a main process that somebody else waits for.
+func own(pid int, yes bool) {
+	orphans.mu.Lock()
+	defer orphans.mu.Unlock()
+	if yes {
+		orphans.main[pid] = true
+	} else {
+		delete(orphans.main, pid)
+	}
+}
+
+func orphanList(buf []byte) []byte {
+	orphans.once.Do(func() {
+		pid := os.Getpid()
+		orphans.fd, _ = unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	})
+	n, err := unix.Pread(orphans.fd, buf, 0)
+	if err != nil || n < 0 {
+		return nil
+	}
+	return buf[:n]
+}
+
+// hasOrphans reports whether a living orphan is here that may not live on; it
+// costs one system call when there is none.
+func hasOrphans(main int) bool {
+	var buf [256]byte
+	list := orphanList(buf[:])
+	if len(list) == 0 {
+		return false
+	}
+	ours := strconv.Itoa(main)
+	for field := range bytes.FieldsSeq(list) {
+		if string(field) != ours {
+			return len(reapOrphans()) > 0
+		}
+	}
+	return false
+}
+
+// reapOrphans reaps the orphans that have ended and lists those that have not
+// and may not live on. Trees' main processes are left to those who wait for
+// them.
+func reapOrphans() (living []int) {
+	buf := make([]byte, 64<<10)
+	orphans.fork.Lock() // no main process may be in the list and not in main
+	defer orphans.fork.Unlock()
+	list := orphanList(buf)
+	orphans.mu.Lock()
+	defer orphans.mu.Unlock()
+	for field := range bytes.FieldsSeq(list) {
+		pid, err := strconv.Atoi(string(field))
+		if err != nil || orphans.main[pid] {
+			continue
+		}
+		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err == nil && got == 0 {
+			if !orphans.kept[pid] {
+				living = append(living, pid)
+			}
+			continue
+		}
+		delete(orphans.kept, pid)
+	}
+	return living
+}
+
+// Reap reaps orphans that have ended; call it now and then.
+func Reap() { reapOrphans() }
+
+// spare notes what is left of a tree that may live on, and whether anything is.
+func spare(main int, cookie string) bool {
+	left := treeOf(main, cookie)
+	orphans.mu.Lock()
+	defer orphans.mu.Unlock()
+	for _, p := range left {
+		orphans.kept[p.pid] = true
+	}
+	return len(left) > 0
+}
+
+// EndTrees ends, with SIGKILL, every process of a session whose leader was the
+// process leader with those start ticks, and every process whose cookie belongs.
+// Process groups in spared are left alone. It returns when none is left, or an
+// error that counts them after UnkillableAfter. The caller is no member.
+func EndTrees(leader int, ticks int64, belongs func(cookie string) bool, spared func(pgid int) bool) error {
+	began := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		session := leader
+		if p, ok := stat(leader); ok && p.ticks != ticks {
+			session = -1 // the number is somebody else's now, so nobody of the old session lives
+		}
+		left := members(func(p proc) bool {
+			if spared(p.pgid) {
+				return false
+			}
+			return p.sid == session || belongs(cookieOf(p.pid))
+		}, 0)
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Since(began) > UnkillableAfter {
+			return fmt.Errorf("%d processes of a dead runner outlive SIGKILL, pid %d first", len(left), left[0].pid)
+		}
+		endAll(left)
+		time.Sleep(pause)
+	}
+}
+
+// SelfTicks is when this process started, in clock ticks since boot.
+func SelfTicks() int64 { return startTicks(os.Getpid()) }
+
+// BootID names this boot of the machine.
+func BootID() (string, error) {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(raw)), err
+}

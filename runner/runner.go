@@ -1,0 +1,50 @@
+// Package runner is a small second process that starts, limits, reaps and
+// remembers attempts while the service is away; and the client to it.
+//
+// Serve is the process. Find, Spawn and Client are the service's side.
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// Names below the runners' folder, which the service names: one folder for each
+// runner that lives or has left something, and one for outputs.
+const (
+	outputsName = "output"
+	lockName    = "lock" // held for life: the test whether a runner lives
+	sockName    = "run.sock"
+	bootName    = "boot-id"
+	journalName = "journal" // results, in segments journal.1, journal.2, …
+	tableName   = "running" // what runs, one slot a worker
+	sparedName  = "spared"  // process groups that may live on
+)
+
+// OutputPath is the file that an OutputRef names.
+func OutputPath(root, ref string) string { return filepath.Join(root, outputsName, ref) }
+
+func outputRef(l wire.Lease) string {
+	return strconv.FormatInt(l.Seq, 10) + "-" + strconv.FormatInt(l.Fence, 10)
+}
+
+// validRef keeps a reference from naming any other file.
+func validRef(ref string) bool {
+	for _, c := range []byte(ref) {
+		if (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return ref != ""
+}
+
+func purge(root string, refs []string) {
+	for _, ref := range refs {
+		if validRef(ref) {
+			os.Remove(OutputPath(root, ref)) // what is gone already need not be deleted
+		}
+	}
+}

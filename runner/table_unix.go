@@ -1,0 +1,88 @@
+//go:build unix
+
+package runner
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// The running table is a shared file mapping: a header and one slot for each
+// worker. Writing it is no system call, and what is written outlives a SIGKILL.
+const (
+	slotBytes = 64
+	maxSlots  = 4096 // so many workers at most
+)
+
+// table is the running table of this runner. A slot is written by its worker
+// alone.
+type table struct{ mem []byte }
+
+func makeTable(dir string, pid int, ticks int64) (*table, error) {
+	f, err := os.OpenFile(filepath.Join(dir, tableName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("make the running table: %w", err)
+	}
+	defer f.Close()
+	if err := f.Truncate((maxSlots + 1) * slotBytes); err != nil {
+		return nil, fmt.Errorf("make the running table: %w", err)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, (maxSlots+1)*slotBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map the running table: %w", err)
+	}
+	t := &table{mem}
+	t.write(0, int64(pid), ticks)
+	return t, nil
+}
+
+// write fills a slot; slot 0 is the header.
+func (t *table) write(slot int64, fields ...int64) {
+	b := t.mem[slot*slotBytes : (slot+1)*slotBytes]
+	for i, f := range fields {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(f))
+	}
+}
+
+// begin notes an attempt before its fork, and forked what came of it.
+func (t *table) begin(slot int64, l wire.Lease, at int64) {
+	t.write(slot, 0, l.Fence, 0, at)
+	t.write(slot, l.Seq)
+}
+
+func (t *table) forked(slot int64, pid int) {
+	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+16:], uint64(pid))
+}
+
+// end frees a slot, after the result is in the journal.
+func (t *table) end(slot int64) { t.write(slot, 0) }
+
+// readTable reads a dead runner's table: who it was and what it ran.
+func readTable(dir string) (pid int, ticks int64, running []wire.Attempt, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, tableName))
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(raw) < slotBytes {
+		return 0, 0, nil, nil // it died before it ran anything
+	}
+	if err != nil {
+		return 0, 0, nil, fmt.Errorf("read the running table: %w", err)
+	}
+	field := func(slot, i int) int64 {
+		return int64(binary.LittleEndian.Uint64(raw[slot*slotBytes+8*i:]))
+	}
+	for slot := 1; slot < len(raw)/slotBytes; slot++ {
+		if seq := field(slot, 0); seq != 0 {
+			running = append(running, wire.Attempt{
+				Lease: wire.Lease{Seq: seq, Fence: field(slot, 1)},
+				Slot:  int64(slot), PID: field(slot, 2), StartedAt: field(slot, 3),
+			})
+		}
+	}
+	return int(field(0, 0)), field(0, 1), running, nil
+}

@@ -1,0 +1,399 @@
+package runner
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// maxReads bounds how many READs of one connection wait for output.
+const maxReads = 1024
+
+// conn is one service's connection. Frames to it are gathered and written by one
+// goroutine.
+type conn struct {
+	net   net.Conn
+	epoch int64
+
+	mu    sync.Mutex
+	out   []byte // guarded by mu
+	due   bool   // a timer will wake the writer; guarded by mu
+	gone  bool   // guarded by mu
+	reads int    // guarded by mu
+	wake  chan struct{}
+	end   chan struct{}
+}
+
+func (s *server) accept(l net.Listener, version string) {
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return // the listener is closed: the runner ends
+		}
+		conns.Go(func() { s.serve(&conn{net: c, wake: make(chan struct{}, 1), end: make(chan struct{})}, version) })
+	}
+}
+
+// serve speaks with one service until its connection ends or a newer one comes.
+func (s *server) serve(c *conn, version string) {
+	var writer sync.WaitGroup
+	writer.Go(c.write)
+	var reads sync.WaitGroup
+	stop := make(chan struct{})
+	go func() { // the connection ends with the runner
+		select {
+		case <-s.ended:
+			c.flush()
+			c.net.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		case <-stop:
+		}
+	}()
+	err := readFrames(c.net, func(f wire.Frame) bool {
+		if _, ok := f.(*wire.Start); ok {
+			failpoint.Hit("runner-start")
+		}
+		if read, ok := f.(*wire.Read); ok {
+			reads.Go(func() { s.answerRead(c, read) })
+			return true
+		}
+		return s.obey(c, f, version)
+	})
+	if err != nil && err != io.EOF {
+		s.log.Debug("service connection ended", "error", err)
+	}
+	close(stop)
+	s.mu.Lock()
+	if s.conn == c {
+		s.conn, s.idleAt = nil, time.Now()
+		time.AfterFunc(awaySync, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.conn == nil {
+				s.sync()
+			}
+		})
+	}
+	s.mu.Unlock()
+	c.close()
+	writer.Wait()
+	reads.Wait()
+}
+
+// readFrames hands every frame to each until it says no.
+func readFrames(r io.Reader, each func(wire.Frame) bool) error {
+	const room = 64 << 10
+	buf := make([]byte, 0, room)
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, make([]byte, len(buf))...)[:len(buf)]
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		taken := 0
+		for {
+			f, size, err := wire.Parse(buf[taken:])
+			if err == wire.ErrPartial {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			taken += size
+			if !each(f) {
+				return io.EOF
+			}
+		}
+		buf = append(buf[:0], buf[taken:]...)
+		if len(buf) == 0 && cap(buf) > 16*room {
+			buf = make([]byte, 0, room)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// obey carries out one frame. A frame of a connection that is not the newest
+// epoch's is dropped under the same mutex that starts attempts: what a dead
+// service had sent must not happen after its successor has looked.
+func (s *server) obey(c *conn, f wire.Frame, version string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if hello, ok := f.(*wire.Hello); ok {
+		return s.hello(c, hello, version)
+	}
+	if c.epoch == 0 || c.epoch != s.epoch && !failpoint.On("nofence") {
+		return false
+	}
+	switch f := f.(type) {
+	case *wire.Setup:
+		s.target, s.delay = int(min(max(f.Workers, 0), maxSlots)), f.SettleDelay
+		runtime.GOMAXPROCS(max(8, min(2*s.target+2, 256)))
+		s.setUpWorkers()
+	case *wire.Start:
+		s.startAttempt(f)
+	case *wire.Drop:
+		s.drop(f)
+	case *wire.Kill:
+		s.kill(f)
+	case *wire.Watch:
+		s.watch(f)
+	case *wire.Ack:
+		s.acknowledge(f)
+	case *wire.Purge:
+		purge(s.root, f.Refs)
+	case *wire.Bye:
+		s.close()
+	default:
+		return false
+	}
+	return true
+}
+
+// hello makes the connection the newest, if its epoch is. The caller holds mu.
+func (s *server) hello(c *conn, h *wire.Hello, version string) bool {
+	if h.Epoch <= s.epoch || s.closing {
+		c.send(wire.Append(nil, &wire.Refused{Epoch: s.epoch}), 0)
+		c.flush()
+		return false
+	}
+	if s.conn != nil {
+		s.conn.net.Close()
+	}
+	s.epoch, c.epoch, s.conn = h.Epoch, h.Epoch, c
+	k := &wire.Known{Protocol: wire.Protocol, Version: version, PID: int64(os.Getpid())}
+	var results []byte
+	for _, a := range s.attempts {
+		if a.result == nil {
+			k.Attempts = append(k.Attempts, known(a))
+		} else {
+			k.Ended = append(k.Ended, lease(a))
+			results = append(results, a.result...)
+		}
+	}
+	c.send(append(wire.Append(nil, k), results...), 0)
+	return true
+}
+
+func (s *server) startAttempt(f *wire.Start) {
+	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 {
+		return // started once, for ever
+	}
+	a := &attempt{start: f}
+	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
+		return os.CreateTemp(s.dir, "log-*")
+	})
+	s.attempts[f.Lease] = a
+	s.waiting = append(s.waiting, a)
+	s.more.Signal()
+}
+
+func (s *server) drop(f *wire.Drop) {
+	dropped := s.attempts[f.Lease] == nil
+	for i, a := range s.waiting {
+		if lease(a) == f.Lease {
+			s.waiting = append(s.waiting[:i:i], s.waiting[i+1:]...)
+			delete(s.attempts, f.Lease)
+			dropped = true
+			break
+		}
+	}
+	s.send(&wire.Dropped{Lease: f.Lease, Dropped: dropped}, true)
+}
+
+func (s *server) kill(f *wire.Kill) {
+	a := s.attempts[f.Lease]
+	if a == nil || a.worker == nil {
+		return // ended: its result says how; or waiting: DROP is the way
+	}
+	a.watched = true
+	a.worker.Kill(int(f.Cause), f.Grace)
+}
+
+func (s *server) watch(f *wire.Watch) {
+	a := s.attempts[f.Lease]
+	if a == nil {
+		return
+	}
+	a.watched = true
+	if a.result != nil && s.conn != nil {
+		s.conn.flush()
+	}
+}
+
+func (s *server) acknowledge(f *wire.Ack) {
+	for _, l := range f.Leases {
+		a := s.attempts[l]
+		if a == nil || a.result == nil {
+			continue
+		}
+		delete(s.attempts, l)
+		a.log.Discard()
+		s.journal.ack(a.segment)
+	}
+	s.endIfDone()
+}
+
+// answerRead waits until there is output after the cursor, or none will follow.
+func (s *server) answerRead(c *conn, f *wire.Read) {
+	c.mu.Lock()
+	c.reads++
+	crowded := c.reads > maxReads
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.reads--
+		c.mu.Unlock()
+	}()
+	answer := &wire.Chunk{ID: f.ID, Cursor: f.Cursor}
+	s.mu.Lock()
+	a := s.attempts[f.Lease]
+	s.mu.Unlock()
+	if a == nil || crowded {
+		answer.Gone = true
+		c.send(wire.Append(nil, answer), 0)
+		return
+	}
+	for {
+		changed := a.log.Changed()
+		chunks, next, done, err := a.log.Read(output.Cursor(f.Cursor), output.InMemory)
+		if len(chunks) > 0 || done || err != nil {
+			answer.Data, _ = output.AppendChunks(nil, 0, chunks)
+			answer.Cursor, answer.Done, answer.Gone = next, done, err != nil
+			c.send(wire.Append(nil, answer), 0)
+			return
+		}
+		select {
+		case <-changed:
+		case <-c.end:
+			return
+		}
+	}
+}
+
+// send gathers a frame for the service, if there is one; now is without delay.
+// The caller holds mu.
+func (s *server) send(f wire.Frame, now bool) { s.sendRaw(wire.Append(nil, f), now) }
+
+func (s *server) sendRaw(frame []byte, now bool) {
+	if s.conn == nil {
+		return // results wait for the next Hello
+	}
+	delay := s.delay
+	if now {
+		delay = 0
+	}
+	s.conn.send(frame, delay)
+}
+
+// send gathers bytes and has them written after the delay at the latest.
+func (c *conn) send(b []byte, delay time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return
+	}
+	c.out = append(c.out, b...)
+	switch {
+	case delay <= 0:
+		poke(c.wake)
+	case !c.due:
+		c.due = true
+		time.AfterFunc(delay, c.flush)
+	}
+}
+
+func (c *conn) flush() { poke(c.wake) }
+
+func poke(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default: // it is rung already
+	}
+}
+
+func (c *conn) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.gone {
+		c.gone = true
+		close(c.end)
+		c.net.Close()
+	}
+}
+
+// write writes what is gathered whenever it is woken.
+func (c *conn) write() {
+	var spare []byte
+	for {
+		select {
+		case <-c.wake:
+		case <-c.end:
+			return
+		}
+		c.mu.Lock()
+		out := c.out
+		c.out, c.due = spare[:0], false
+		c.mu.Unlock()
+		if len(out) == 0 {
+			continue
+		}
+		if _, err := c.net.Write(out); err != nil {
+			c.close()
+			return
+		}
+		if spare = out; cap(spare) > 1<<20 {
+			spare = nil
+		}
+	}
+}
+
+// listen makes a socket that only this user can connect to.
+func listen(path string) (net.Listener, error) {
+	short, done, err := shortPath(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := net.Listen("unix", short)
+	if err != nil {
+		return nil, err
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // its folder is removed with it
+	return l, os.Chmod(path, 0o600)
+}
+
+// dial connects to a runner's socket.
+func dial(path string) (net.Conn, error) {
+	short, done, err := shortPath(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return net.DialTimeout("unix", short, 5*time.Second)
+}
+
+// shortPath is a path to the same place that fits into a socket's address of
+// 107 bytes: one that goes by a descriptor of the folder, where it must. It is
+// valid until done.
+func shortPath(path string) (short string, done func(), err error) {
+	if len(path) <= 107 {
+		return path, func() {}, nil
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { dir.Close() }, nil
+}

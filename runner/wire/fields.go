@@ -1,0 +1,242 @@
+package wire
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+type encoder struct{ b []byte }
+
+func (e *encoder) num(n int64)          { e.b = binary.AppendVarint(e.b, n) }
+func (e *encoder) span(d time.Duration) { e.num(int64(d)) }
+func (e *encoder) text(s string) {
+	e.b = binary.AppendUvarint(e.b, uint64(len(s)))
+	e.b = append(e.b, s...)
+}
+func (e *encoder) flag(v bool) {
+	if v {
+		e.b = append(e.b, 1)
+	} else {
+		e.b = append(e.b, 0)
+	}
+}
+func (e *encoder) texts(list []string) {
+	e.num(int64(len(list)))
+	for _, s := range list {
+		e.text(s)
+	}
+}
+func (e *encoder) lease(l Lease) { e.num(l.Seq); e.num(l.Fence) }
+func (e *encoder) leases(list []Lease) {
+	e.num(int64(len(list)))
+	for _, l := range list {
+		e.lease(l)
+	}
+}
+func (e *encoder) attempt(a Attempt) {
+	e.lease(a.Lease)
+	e.num(a.Slot)
+	e.num(a.PID)
+	e.num(a.StartedAt)
+}
+
+// decoder reads fields; once one is damaged it is bad and yields zeros.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) fail() {
+	d.bad, d.b = true, nil
+}
+
+func (d *decoder) num() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.fail()
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) span() time.Duration { return time.Duration(d.num()) }
+
+func (d *decoder) bytes() []byte {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 || v > uint64(len(d.b)-n) {
+		d.fail()
+		return nil
+	}
+	p := d.b[n : n+int(v)]
+	d.b = d.b[n+int(v):]
+	return p
+}
+
+func (d *decoder) text() string { return string(d.bytes()) }
+
+func (d *decoder) flag() bool {
+	if len(d.b) == 0 || d.b[0] > 1 {
+		d.fail()
+		return false
+	}
+	v := d.b[0] == 1
+	d.b = d.b[1:]
+	return v
+}
+
+// count reads a number of entries of at least least bytes each.
+func (d *decoder) count(least int) int {
+	n := d.num()
+	if n < 0 || n > int64(len(d.b)/least) {
+		d.fail()
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) texts() []string {
+	n := d.count(1)
+	if n == 0 {
+		return nil
+	}
+	list := make([]string, n)
+	for i := range list {
+		list[i] = d.text()
+	}
+	return list
+}
+
+func (d *decoder) lease() Lease { return Lease{d.num(), d.num()} }
+func (d *decoder) leases() []Lease {
+	list := make([]Lease, d.count(2))
+	for i := range list {
+		list[i] = d.lease()
+	}
+	return list
+}
+func (d *decoder) attempt() Attempt {
+	return Attempt{d.lease(), d.num(), d.num(), d.num()}
+}
+
+func (f *Hello) put(e *encoder)  { e.num(f.Protocol); e.num(f.Epoch); e.text(f.Version) }
+func (f *Hello) take(d *decoder) { f.Protocol, f.Epoch, f.Version = d.num(), d.num(), d.text() }
+
+func (f *Setup) put(e *encoder)  { e.num(f.Workers); e.span(f.SettleDelay) }
+func (f *Setup) take(d *decoder) { f.Workers, f.SettleDelay = d.num(), d.span() }
+
+func (f *Start) put(e *encoder) {
+	e.lease(f.Lease)
+	e.texts(f.Argv)
+	e.texts(f.Env)
+	e.text(f.Cwd)
+	e.num(f.Umask)
+	e.text(f.Stdin)
+	e.span(f.Timeout)
+	e.span(f.KillAfter)
+	e.span(f.OutputGrace)
+	e.num(f.OutputLimit)
+	e.flag(f.Background)
+	e.num(f.NotAfter)
+}
+func (f *Start) take(d *decoder) {
+	*f = Start{d.lease(), d.texts(), d.texts(), d.text(), d.num(), d.text(), d.span(), d.span(), d.span(), d.num(), d.flag(), d.num()}
+}
+
+func (f *Drop) put(e *encoder)  { e.lease(f.Lease) }
+func (f *Drop) take(d *decoder) { f.Lease = d.lease() }
+
+func (f *Kill) put(e *encoder)  { e.lease(f.Lease); e.num(f.Cause); e.span(f.Grace) }
+func (f *Kill) take(d *decoder) { f.Lease, f.Cause, f.Grace = d.lease(), d.num(), d.span() }
+
+func (f *Watch) put(e *encoder)  { e.lease(f.Lease) }
+func (f *Watch) take(d *decoder) { f.Lease = d.lease() }
+
+func (f *Ack) put(e *encoder)  { e.leases(f.Leases) }
+func (f *Ack) take(d *decoder) { f.Leases = d.leases() }
+
+func (f *Read) put(e *encoder) {
+	e.lease(f.Lease)
+	e.num(f.ID)
+	e.num(f.Cursor[0])
+	e.num(f.Cursor[1])
+}
+func (f *Read) take(d *decoder) {
+	*f = Read{d.lease(), d.num(), [2]int64{d.num(), d.num()}}
+}
+
+func (f *Purge) put(e *encoder)  { e.texts(f.Refs) }
+func (f *Purge) take(d *decoder) { f.Refs = d.texts() }
+
+func (f *Bye) put(*encoder)  {}
+func (f *Bye) take(*decoder) {}
+
+func (f *Known) put(e *encoder) {
+	e.num(f.Protocol)
+	e.text(f.Version)
+	e.num(f.PID)
+	e.num(int64(len(f.Attempts)))
+	for _, a := range f.Attempts {
+		e.attempt(a)
+	}
+	e.leases(f.Ended)
+}
+func (f *Known) take(d *decoder) {
+	f.Protocol, f.Version, f.PID = d.num(), d.text(), d.num()
+	f.Attempts = make([]Attempt, d.count(5))
+	for i := range f.Attempts {
+		f.Attempts[i] = d.attempt()
+	}
+	f.Ended = d.leases()
+}
+
+func (f *Refused) put(e *encoder)  { e.num(f.Epoch) }
+func (f *Refused) take(d *decoder) { f.Epoch = d.num() }
+
+func (f *Started) put(e *encoder)  { e.attempt(f.Attempt) }
+func (f *Started) take(d *decoder) { f.Attempt = d.attempt() }
+
+func (f *Dropped) put(e *encoder)  { e.lease(f.Lease); e.flag(f.Dropped) }
+func (f *Dropped) take(d *decoder) { f.Lease, f.Dropped = d.lease(), d.flag() }
+
+func (f *Result) put(e *encoder) {
+	e.attempt(f.Attempt)
+	e.num(f.EndedAt)
+	e.num(f.Cause)
+	e.flag(f.TimedOut)
+	e.flag(f.Shortage)
+	e.flag(f.Unkilled)
+	e.num(f.ExitCode)
+	e.num(f.Signal)
+	e.text(f.Error)
+	e.span(f.CPU)
+	e.num(f.PeakRSS)
+	e.num(f.Leftovers)
+	e.num(f.Dropped)
+	e.text(string(f.Output))
+	e.text(f.OutputRef)
+}
+func (f *Result) take(d *decoder) {
+	f.Attempt = d.attempt()
+	f.EndedAt, f.Cause = d.num(), d.num()
+	f.TimedOut, f.Shortage, f.Unkilled = d.flag(), d.flag(), d.flag()
+	f.ExitCode, f.Signal, f.Error = d.num(), d.num(), d.text()
+	f.CPU, f.PeakRSS, f.Leftovers, f.Dropped = d.span(), d.num(), d.num(), d.num()
+	if p := d.bytes(); len(p) > 0 {
+		f.Output = append([]byte(nil), p...)
+	}
+	f.OutputRef = d.text()
+}
+
+func (f *Chunk) put(e *encoder) {
+	e.num(f.ID)
+	e.num(f.Cursor[0])
+	e.num(f.Cursor[1])
+	e.flag(f.Done)
+	e.flag(f.Gone)
+	e.text(string(f.Data))
+}
+func (f *Chunk) take(d *decoder) {
+	f.ID, f.Cursor, f.Done, f.Gone = d.num(), [2]int64{d.num(), d.num()}, d.flag(), d.flag()
+	f.Data = append([]byte(nil), d.bytes()...)
+}

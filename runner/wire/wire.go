@@ -1,0 +1,223 @@
+// Package wire holds the frames between service and runner: binary and
+// length-prefixed. A frame is a u32 length (little endian) of what follows, a u8
+// type, and fields as varints and length-prefixed bytes.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Protocol is the version of these frames; both sides name theirs in the first
+// frame they send.
+const Protocol = 1
+
+// MaxFrame bounds a frame in bytes, its length prefix not counted.
+const MaxFrame = 2 << 20
+
+// Lease names one claim of one job.
+type Lease struct {
+	Seq   int64
+	Fence int64
+}
+
+// Frame is one of the structs below.
+type Frame interface {
+	kind() byte
+	put(e *encoder)
+	take(d *decoder)
+}
+
+// Frames that the service sends.
+type (
+	// Hello opens a connection. Frames of connections with a lower epoch are
+	// refused from then on.
+	Hello struct {
+		Protocol int64
+		Epoch    int64
+		Version  string
+	}
+	// Setup sets how many attempts run at once and how long results are
+	// gathered before they are sent.
+	Setup struct {
+		Workers     int64
+		SettleDelay time.Duration
+	}
+	// Start asks for one attempt; the runner starts a lease at most once.
+	Start struct {
+		Lease
+		Argv        []string
+		Env         []string // complete but for QUEUECTL_WORKER and the cookie
+		Cwd         string
+		Umask       int64
+		Stdin       string
+		Timeout     time.Duration // 0 is none
+		KillAfter   time.Duration
+		OutputGrace time.Duration
+		OutputLimit int64
+		Background  bool
+		NotAfter    int64 // milliseconds since 1970; dropped unless started by then; 0 is none
+	}
+	// Drop takes back an attempt that has not been started; Dropped answers.
+	Drop struct{ Lease }
+	// Kill ends an attempt's tree: SIGTERM, and SIGKILL after Grace. Cause is
+	// what the result will say.
+	Kill struct {
+		Lease
+		Cause int64
+		Grace time.Duration
+	}
+	// Watch asks for an attempt's result as soon as it has ended.
+	Watch struct{ Lease }
+	// Ack says that a result is stored.
+	Ack struct{ Leases []Lease }
+	// Read asks for output after a cursor; Chunk answers, once there is some or
+	// none will follow.
+	Read struct {
+		Lease
+		ID     int64
+		Cursor [2]int64
+	}
+	// Purge deletes output files.
+	Purge struct{ Refs []string }
+	// Bye ends the runner once it runs and holds nothing.
+	Bye struct{}
+)
+
+// Frames that the runner sends.
+type (
+	// Known answers Hello: who the runner is, all its attempts that have not
+	// ended, and those that have, whose results are not yet acknowledged and
+	// follow.
+	Known struct {
+		Protocol int64
+		Version  string
+		PID      int64
+		Attempts []Attempt
+		Ended    []Lease
+	}
+	// Refused answers a Hello whose epoch is not the newest.
+	Refused struct{ Epoch int64 }
+	// Started tells of an attempt that still runs a moment after its start.
+	Started struct{ Attempt }
+	// Dropped answers Drop: whether the attempt will not run. It comes unasked
+	// for an attempt that was not started by its NotAfter.
+	Dropped struct {
+		Lease
+		Dropped bool
+	}
+	// Result is how an attempt ended. It is repeated in every Known until
+	// acknowledged.
+	Result struct {
+		Attempt
+		EndedAt   int64 // milliseconds since 1970
+		Cause     int64 // of the Kill that ended it, 0 if none
+		TimedOut  bool
+		Shortage  bool // could not be started for want of resources
+		Unkilled  bool // outlived SIGKILL
+		ExitCode  int64
+		Signal    int64
+		Error     string
+		CPU       time.Duration
+		PeakRSS   int64
+		Leftovers int64
+		Dropped   int64
+		Output    []byte
+		OutputRef string
+	}
+	// Chunk answers Read. Data is as output.AppendChunks writes it, from time 0.
+	Chunk struct {
+		ID     int64
+		Cursor [2]int64
+		Done   bool
+		Gone   bool // the attempt is not known here (any more)
+		Data   []byte
+	}
+)
+
+// Attempt is what is known of an attempt while it has not ended. PID 0 is one
+// that has not been started.
+type Attempt struct {
+	Lease
+	Slot      int64 // of the worker, from 1
+	PID       int64
+	StartedAt int64 // milliseconds since 1970
+}
+
+// The types, in their order on the wire; numbers are never used again.
+var kinds = [...]func() Frame{
+	1:  func() Frame { return new(Hello) },
+	2:  func() Frame { return new(Setup) },
+	3:  func() Frame { return new(Start) },
+	4:  func() Frame { return new(Drop) },
+	5:  func() Frame { return new(Kill) },
+	6:  func() Frame { return new(Watch) },
+	7:  func() Frame { return new(Ack) },
+	8:  func() Frame { return new(Read) },
+	9:  func() Frame { return new(Purge) },
+	10: func() Frame { return new(Bye) },
+	11: func() Frame { return new(Known) },
+	12: func() Frame { return new(Refused) },
+	13: func() Frame { return new(Started) },
+	14: func() Frame { return new(Dropped) },
+	15: func() Frame { return new(Result) },
+	16: func() Frame { return new(Chunk) },
+}
+
+func (*Hello) kind() byte   { return 1 }
+func (*Setup) kind() byte   { return 2 }
+func (*Start) kind() byte   { return 3 }
+func (*Drop) kind() byte    { return 4 }
+func (*Kill) kind() byte    { return 5 }
+func (*Watch) kind() byte   { return 6 }
+func (*Ack) kind() byte     { return 7 }
+func (*Read) kind() byte    { return 8 }
+func (*Purge) kind() byte   { return 9 }
+func (*Bye) kind() byte     { return 10 }
+func (*Known) kind() byte   { return 11 }
+func (*Refused) kind() byte { return 12 }
+func (*Started) kind() byte { return 13 }
+func (*Dropped) kind() byte { return 14 }
+func (*Result) kind() byte  { return 15 }
+func (*Chunk) kind() byte   { return 16 }
+
+// Append appends the frame with its length.
+func Append(b []byte, f Frame) []byte {
+	start := len(b)
+	e := encoder{append(b, 0, 0, 0, 0, f.kind())}
+	f.put(&e)
+	binary.LittleEndian.PutUint32(e.b[start:], uint32(len(e.b)-start-4))
+	return e.b
+}
+
+// ErrPartial means that a frame's end has not been read yet.
+var ErrPartial = errors.New("partial frame")
+
+// Parse reads the first frame of b and says how many bytes it took. Strings and
+// bytes are copies. ErrPartial asks for more bytes; any other error means that
+// the rest cannot be read.
+func Parse(b []byte) (Frame, int, error) {
+	if len(b) < 5 {
+		return nil, 0, ErrPartial
+	}
+	n := int(binary.LittleEndian.Uint32(b))
+	if n < 1 || n > MaxFrame {
+		return nil, 0, fmt.Errorf("a frame of %d bytes", n)
+	}
+	if len(b) < 4+n {
+		return nil, 0, ErrPartial
+	}
+	k := b[4]
+	if int(k) >= len(kinds) || kinds[k] == nil {
+		return nil, 0, fmt.Errorf("no such frame: %d", k)
+	}
+	f := kinds[k]()
+	d := decoder{b: b[5 : 4+n]}
+	f.take(&d)
+	if d.bad || len(d.b) != 0 {
+		return nil, 0, fmt.Errorf("a damaged frame of type %d", k)
+	}
+	return f, 4 + n, nil
+}

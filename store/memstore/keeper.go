@@ -1,0 +1,123 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+const (
+	maxPromoted = 1000      // of each kind, in one Promote
+	maxWait     = time.Hour // the longest that Promote says
+)
+
+// Settings lists the stored settings, in order of their keys.
+func (s *Store) Settings(ctx context.Context) (settings []store.Setting, err error) {
+	err = s.read(ctx, func() error {
+		for _, key := range slices.Sorted(maps.Keys(s.settings)) {
+			settings = append(settings, s.settings[key])
+		}
+		return nil
+	})
+	return settings, err
+}
+
+// SetSetting stores one setting; an empty value removes it.
+func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
+	return s.update(ctx, func(now queue.Millis) error {
+		set.At = now
+		if _, known := s.settings[set.Key]; !known && set.Value == "" {
+			return nil
+		}
+		s.settings[set.Key] = set
+		if set.Value == "" {
+			delete(s.settings, set.Key)
+		}
+		s.tell(&job{}, queue.EventSetting, queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Value}, now)
+		return nil
+	})
+}
+
+// Promote cancels expired jobs and forgets old keys. A due job needs nothing
+// here: a claim sees by itself that it is due.
+func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
+	err = s.update(ctx, func(now queue.Millis) error {
+		cancelled, forgotten, more := 0, 0, false
+		for _, j := range s.all() {
+			switch {
+			case !j.expired(now):
+			case cancelled == maxPromoted:
+				more = true
+			default:
+				s.expire(j, now)
+				cancelled++
+			}
+		}
+		for k, m := range s.keys {
+			switch {
+			case now <= m.at.Add(store.KeyMemory):
+			case forgotten == maxPromoted:
+				more = true
+			default:
+				delete(s.keys, k)
+				forgotten++
+			}
+		}
+		next = maxWait
+		if at, found := s.due(now); found {
+			next = min(next, time.Duration(at-now)*time.Millisecond)
+		}
+		if more {
+			next = 0
+		}
+		s.promised = now.Add(next)
+		return nil
+	})
+	return next, err
+}
+
+// due is the first instant, from now on, at which a job becomes runnable or
+// expires.
+func (s *Store) due(now queue.Millis) (next queue.Millis, found bool) {
+	consider := func(at queue.Millis) {
+		if !found || at < next {
+			next, found = at, true
+		}
+	}
+	for _, j := range s.jobs {
+		if j.leased {
+			continue
+		}
+		if j.State.Runnable() && j.DueAt > now {
+			consider(j.DueAt)
+		}
+		if j.State.Waiting() && j.ExpiresAt != 0 {
+			consider(max(now, j.ExpiresAt))
+		}
+	}
+	return next, found
+}
+
+// Alarm hints that something is due earlier than the last Promote said.
+func (s *Store) Alarm() <-chan struct{} { return s.alarm }
+
+// Garbage lists up to limit output files whose attempts are gone.
+func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err error) {
+	err = s.read(ctx, func() error {
+		refs = slices.Clone(s.garbage[:min(limit, len(s.garbage))])
+		return nil
+	})
+	return refs, err
+}
+
+// Swept forgets output files that are deleted.
+func (s *Store) Swept(ctx context.Context, refs []string) error {
+	return s.update(ctx, func(queue.Millis) error {
+		s.garbage = slices.DeleteFunc(s.garbage, func(ref string) bool { return slices.Contains(refs, ref) })
+		return nil
+	})
+}

@@ -1,0 +1,232 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// waiter is an Await under way. Whoever serves it takes it off Store.waiters, so
+// it is served once or never; served is closed by Close.
+type waiter struct {
+	want   int
+	served chan []queue.Job // has room for one
+	wake   chan struct{}    // when to look for the next due time anew
+}
+
+// Turn records what happened to leases and claims up to t.Want jobs.
+func (s *Store) Turn(ctx context.Context, t store.Turn) (done store.Turned, err error) {
+	err = s.update(ctx, func(now queue.Millis) error {
+		for _, e := range t.Started {
+			if j := s.lease(e.Lease); j == nil {
+				done.Stale = append(done.Stale, e.Lease)
+			} else if j.State != queue.Processing { // a report may come twice
+				s.start(j, e, now)
+			}
+		}
+		for _, e := range t.Ended {
+			if j := s.lease(e.Lease); j == nil {
+				done.Stale = append(done.Stale, e.Lease)
+			} else {
+				s.settle(j, e, now)
+			}
+		}
+		for _, l := range t.Released {
+			if j := s.lease(l); j == nil || j.State == queue.Processing {
+				done.Stale = append(done.Stale, l)
+			} else {
+				j.leased = false
+			}
+		}
+		for _, c := range t.Cancelled {
+			j := s.lease(c.Lease)
+			if j == nil || j.State == queue.Processing {
+				done.Stale = append(done.Stale, c.Lease)
+				continue
+			}
+			j.leased = false
+			s.cancel(j, c.UID, now)
+		}
+		done.Jobs = s.claim(now, t.Want)
+		return nil
+	})
+	return done, err
+}
+
+// lease is the job that l is the right to, nil if l is stale.
+func (s *Store) lease(l queue.Lease) *job {
+	if j := s.jobs[l.Seq]; j != nil && j.leased && j.Fence == l.Fence {
+		return j
+	}
+	return nil
+}
+
+func (s *Store) start(j *job, e store.Started, now queue.Millis) {
+	s.move(j, queue.Processing, now)
+	j.StartedAt, j.WorkerID, j.PID = e.At, e.Worker, e.PID
+	s.tell(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.At}, now)
+}
+
+func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
+	d, a := e.Decision, e.Attempt
+	if j.State != queue.Processing {
+		s.move(j, queue.Processing, now)
+	}
+	s.move(j, d.State, now)
+	j.leased, j.WorkerID, j.PID = false, "", 0
+	j.Reason = d.Reason
+	if j.State.Runnable() {
+		j.DueAt = now.Add(d.Delay)
+	}
+	if j.State.Ended() && a.EndedAt != 0 {
+		j.EndedAt = a.EndedAt
+	}
+	if d.Counts {
+		j.Attempts++
+	}
+	if !d.Started {
+		return // there was no attempt: what is known of the last one stays
+	}
+	j.Runs++
+	j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
+	a.N = j.Runs
+	a.Output = slices.Clone(a.Output)
+	j.attempts = append(j.attempts, a)
+	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason}
+	if a.ExitCode >= 0 {
+		detail.ExitCode = &a.ExitCode
+	}
+	s.tell(j, queue.EventEnded, detail, now)
+}
+
+// claim leases the head of the queue, and cancels what it meets there too late.
+func (s *Store) claim(now queue.Millis, want int) []queue.Job {
+	var ready []*job
+	for _, j := range s.jobs {
+		if j.State.Runnable() && !j.leased && j.DueAt <= now {
+			ready = append(ready, j)
+		}
+	}
+	slices.SortFunc(ready, func(a, b *job) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Seq, b.Seq))
+	})
+	var claimed []queue.Job
+	for _, j := range ready {
+		switch {
+		case len(claimed) >= want:
+			return claimed
+		case j.expired(now):
+			s.expire(j, now)
+		default:
+			j.Fence++
+			j.leased = true
+			claimed = append(claimed, copyJob(j.Job))
+		}
+	}
+	return claimed
+}
+
+// Await claims at least one and up to want jobs, waiting for the first one.
+func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
+	w := &waiter{want: max(1, want), served: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
+	begin := func(queue.Millis) error {
+		s.waiters = append(s.waiters, w)
+		return nil
+	}
+	if err := s.update(ctx, begin); err != nil {
+		return nil, err
+	}
+	look := func(queue.Millis) error { return nil } // update itself serves who waits
+	for {
+		timer := time.NewTimer(s.untilRunnable())
+		select {
+		case jobs, open := <-w.served:
+			timer.Stop()
+			if !open {
+				return nil, queue.ErrUnavailable
+			}
+			return jobs, nil
+		case <-ctx.Done():
+			timer.Stop()
+			return s.leave(w, ctx.Err())
+		case <-w.wake:
+			timer.Stop()
+		case <-timer.C:
+			// An error can only say that ctx or the store has ended, which the
+			// next select sees too.
+			_ = s.update(ctx, look)
+		}
+	}
+}
+
+// leave gives up an Await. One that has been served in the same moment keeps
+// its jobs: they are leased, and only the caller can run them.
+func (s *Store) leave(w *waiter, reason error) ([]queue.Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.waiters, w); i >= 0 {
+		s.waiters = slices.Delete(s.waiters, i, i+1)
+		return nil, reason
+	}
+	if jobs, open := <-w.served; open {
+		return jobs, nil
+	}
+	return nil, queue.ErrUnavailable
+}
+
+// serve gives runnable jobs to who waits, in the transaction that made them so.
+func (s *Store) serve(now queue.Millis) {
+	for len(s.waiters) > 0 {
+		w := s.waiters[0]
+		jobs := s.claim(now, w.want)
+		if len(jobs) == 0 {
+			break
+		}
+		s.waiters = s.waiters[1:]
+		w.served <- jobs
+	}
+	for _, w := range s.waiters {
+		hint(w.wake)
+	}
+}
+
+// untilRunnable is the time until a parked job is due, at most an hour.
+func (s *Store) untilRunnable() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	next := now.Add(maxWait)
+	for _, j := range s.jobs {
+		if j.State.Runnable() && !j.leased {
+			next = min(next, j.DueAt)
+		}
+	}
+	return time.Duration(next-now) * time.Millisecond
+}
+
+// Leased lists every leased job, in order of seq.
+func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
+	err = s.read(ctx, func() error {
+		for _, j := range s.all() {
+			if j.leased {
+				jobs = append(jobs, copyJob(j.Job))
+			}
+		}
+		return nil
+	})
+	return jobs, err
+}
+
+// NextEpoch raises and returns the service's epoch.
+func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
+	err = s.update(ctx, func(queue.Millis) error {
+		s.epoch++
+		epoch = s.epoch
+		return nil
+	})
+	return epoch, err
+}

@@ -1,0 +1,198 @@
+// Package memstore is the executable model of store.Store: in memory, and
+// obviously correct before it is fast.
+package memstore
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Store is a store.Store that forgets everything when the process ends. It
+// walks all its jobs wherever that is the plainest way to say what is meant.
+type Store struct {
+	order queue.Order
+	now   func() queue.Millis
+	alarm chan struct{}
+
+	mu       sync.Mutex
+	closed   bool                     // these and all below are guarded by mu
+	jobs     map[int64]*job           // by seq
+	seq      int64                    // the last one given
+	enqueued int64                    // jobs, ever
+	epoch    int64                    // of the service
+	events   []queue.Event            // event n is at n-1
+	keys     map[key]memory           // of requests
+	settings map[string]store.Setting // by their keys
+	garbage  []string                 // output files whose attempts are gone
+	promised queue.Millis             // the last Promote said that nothing is due before
+	waiters  []*waiter                // the Awaits under way
+	watches  []watch
+}
+
+var _ store.Store = (*Store)(nil)
+
+// job is a stored job with what the contract does not show of it.
+type job struct {
+	queue.Job
+	rank     int64
+	leased   bool
+	attempts []queue.Attempt
+}
+
+// key names a request, and memory is what is remembered of it.
+type key struct {
+	uid  int
+	text string
+}
+
+type memory struct {
+	at      queue.Millis
+	sum     [32]byte
+	receipt store.Receipt
+}
+
+// watch is one Watch of one job.
+type watch struct {
+	seq  int64
+	hint chan struct{}
+}
+
+// New makes an empty store that ranks its jobs by order.
+func New(order queue.Order) *Store {
+	return &Store{
+		order:    order,
+		now:      func() queue.Millis { return queue.MillisOf(time.Now()) },
+		alarm:    make(chan struct{}, 1),
+		jobs:     map[int64]*job{},
+		keys:     map[key]memory{},
+		settings: map[string]store.Setting{},
+		promised: math.MaxInt64,
+	}
+}
+
+// Now is the store's clock.
+func (s *Store) Now() queue.Millis { return s.now() }
+
+// Close ends the store. An Await under way fails with ErrUnavailable, as do all
+// methods called later.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, w := range s.waiters {
+		close(w.served)
+	}
+	s.waiters = nil
+	return nil
+}
+
+// read runs a transaction that changes nothing.
+func (s *Store) read(ctx context.Context, look func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return queue.ErrUnavailable
+	}
+	return look()
+}
+
+// update runs a transaction at one instant, serves who waits with what it made
+// runnable, and rings the alarm if something is due earlier than was promised.
+// A change that fails must fail before it changes anything.
+func (s *Store) update(ctx context.Context, change func(now queue.Millis) error) error {
+	return s.read(ctx, func() error {
+		now := s.now()
+		if err := change(now); err != nil {
+			return err
+		}
+		s.serve(now)
+		if next, found := s.due(now); found && next < s.promised {
+			hint(s.alarm)
+		}
+		return nil
+	})
+}
+
+// move takes a job along the state table, and to nowhere else.
+func (s *Store) move(j *job, to queue.State, now queue.Millis) {
+	if !j.State.May(to) {
+		panic("memstore: " + j.State.String() + " may not become " + to.String())
+	}
+	j.State = to
+	j.UpdatedAt = now
+	j.EndedAt = 0
+	if to.Ended() {
+		j.EndedAt = now
+	}
+	for _, w := range s.watches {
+		if w.seq == j.Seq {
+			hint(w.hint)
+		}
+	}
+}
+
+// tell adds an event of a job as it is now.
+func (s *Store) tell(j *job, kind queue.EventKind, d queue.EventDetail, now queue.Millis) {
+	s.events = append(s.events, queue.Event{
+		Seq: int64(len(s.events)) + 1, At: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d,
+	})
+}
+
+// place gives a job its place in the queue, from where it begins to earn points.
+func (s *Store) place(j *job, since queue.Millis, arrival int64) {
+	j.Since, j.Arrival = since, arrival
+	j.rank = s.order.Rank(j.Priority, since, arrival)
+}
+
+// expired reports whether a job must be cancelled instead of being run.
+func (j *job) expired(now queue.Millis) bool {
+	return j.State.Waiting() && !j.leased && j.ExpiresAt != 0 && j.ExpiresAt <= now
+}
+
+func (s *Store) expire(j *job, now queue.Millis) {
+	s.move(j, queue.Cancelled, now)
+	j.Reason = queue.ReasonExpired
+	s.tell(j, queue.EventExpired, queue.EventDetail{Reason: queue.ReasonExpired}, now)
+}
+
+// all lists the stored jobs in order of seq.
+func (s *Store) all() []*job {
+	seqs := slices.Sorted(maps.Keys(s.jobs))
+	jobs := make([]*job, len(seqs))
+	for i, seq := range seqs {
+		jobs[i] = s.jobs[seq]
+	}
+	return jobs
+}
+
+// copyJob is a job that shares nothing with j.
+func copyJob(j queue.Job) queue.Job {
+	j.Argv = slices.Clone(j.Argv)
+	j.Env = slices.Clone(j.Env)
+	j.OkCodes = slices.Clone(j.OkCodes)
+	j.NoRetryCodes = slices.Clone(j.NoRetryCodes)
+	j.Labels = maps.Clone(j.Labels)
+	if j.Backoff.Jitter != nil {
+		jitter := *j.Backoff.Jitter
+		j.Backoff.Jitter = &jitter
+	}
+	return j
+}
+
+// hint wakes who listens to c. A hint that nobody has taken yet stands for both.
+func hint(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,422 @@
+package sqlstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Enqueue stores all drafts of a request or none.
+func (s *Store) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
+	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch {
+		return store.Receipt{}, queue.Invalid("jobs", "has %d entries; 1 to %d are taken at once", len(r.Drafts), queue.MaxBatch)
+	}
+	terms := make([]string, len(r.Drafts))
+	for i := range r.Drafts {
+		raw, err := json.Marshal(&r.Drafts[i].Terms)
+		if err != nil {
+			return store.Receipt{}, fmt.Errorf("write the terms of a job: %w", err)
+		}
+		terms[i] = string(raw)
+	}
+	var receipt store.Receipt
+	err := s.do(ctx, false, func(t *tx) (err error) {
+		receipt, err = t.enqueue(r, terms)
+		return err
+	})
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	return receipt, nil
+}
+
+func (t *tx) enqueue(r store.Request, terms []string) (store.Receipt, error) {
+	if known, err := t.knownKey(r); known != nil || err != nil {
+		return orZero(known), err
+	}
+	if err := t.s.admit(t, r); err != nil {
+		return store.Receipt{}, err
+	}
+	receipt := store.Receipt{IDs: make([]string, len(r.Drafts)), Seqs: make([]int64, len(r.Drafts))}
+	if err := t.nameAll(r.Drafts, &receipt); err != nil {
+		return store.Receipt{}, err
+	}
+	for i := range r.Drafts {
+		if err := t.insert(&r.Drafts[i], r.UID, receipt.Seqs[i], receipt.IDs[i], terms[i]); err != nil {
+			return store.Receipt{}, err
+		}
+	}
+	if r.Key != "" {
+		ids, err := json.Marshal(receipt)
+		if err != nil {
+			return store.Receipt{}, err
+		}
+		if _, err := t.exec(`INSERT INTO keys (uid, key, at, sum, first_seq, ids) VALUES (?, ?, ?, ?, ?, ?)`,
+			int64(r.UID), r.Key, int64(t.now), r.Sum[:], receipt.Seqs[0], string(ids)); err != nil {
+			return store.Receipt{}, err
+		}
+	}
+	return receipt, nil
+}
+
+func orZero(r *store.Receipt) store.Receipt {
+	if r == nil {
+		return store.Receipt{}
+	}
+	return *r
+}
+
+// knownKey is the receipt that the key has got before, or nil.
+func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
+	if r.Key == "" {
+		return nil, nil
+	}
+	var sum []byte
+	var ids string
+	err = t.query(func(row []sqlValue) (bool, error) {
+		sum, _ = row[0].([]byte)
+		ids, _ = row[1].(string)
+		return false, nil
+	}, `SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.Key)
+	if err != nil || ids == "" {
+		return nil, err
+	}
+	if string(sum) != string(r.Sum[:]) {
+		return nil, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "was used for other parameters; use a new key"}
+	}
+	if err := json.Unmarshal([]byte(ids), &known); err != nil {
+		return nil, err
+	}
+	known.Duplicate = true
+	return known, nil
+}
+
+// admit refuses a request that the queue or the disk has no room for.
+func (s *Store) admit(t *tx, r store.Request) error {
+	waiting := store.Counts{States: s.mem.counts}.Waiting()
+	if r.MaxPending > 0 && waiting+int64(len(r.Drafts)) > r.MaxPending {
+		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs wait and max_pending is %d; try again later", waiting, r.MaxPending)
+	}
+	return s.roomToEnqueue()
+}
+
+// nameAll gives each draft its seq and id; an id that is taken refuses all.
+func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
+	taken := make(map[string]bool)
+	for i := range drafts {
+		id := drafts[i].ID
+		if id == "" {
+			continue
+		}
+		n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
+		if err != nil {
+			return err
+		}
+		if n != 0 || taken[id] {
+			return exists(id, i, len(drafts))
+		}
+		taken[id] = true
+	}
+	next := t.s.mem.nextSeq
+	for i := range drafts {
+		receipt.Seqs[i], receipt.IDs[i] = next, drafts[i].ID
+		for drafts[i].ID == "" {
+			id := strconv.FormatInt(next, 10)
+			n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
+			if err != nil {
+				return err
+			}
+			if n == 0 && !taken[id] {
+				receipt.Seqs[i], receipt.IDs[i] = next, id
+				break
+			}
+			next++ // that number is somebody's name: skipped for ever
+		}
+		next++
+	}
+	t.s.mem.nextSeq = next
+	return nil
+}
+
+func exists(id string, i, of int) error {
+	e := &queue.Error{Code: queue.CodeExists, Field: "id", Message: fmt.Sprintf("%q is taken; choose another, or leave it out to get a number", id)}
+	if of > 1 {
+		return e.At(i + 1)
+	}
+	return e
+}
+
+func (t *tx) insert(j *queue.Job, uid int, seq int64, id, terms string) error {
+	runAt := j.RunAt
+	if runAt == 0 {
+		runAt = t.now.Add(j.Delay)
+	}
+	since, place := max(t.now, runAt), placeReady
+	if runAt > t.now {
+		place = placeDue
+		t.wakeAt(runAt)
+	} else {
+		t.readied = true
+	}
+	t.wakeAt(j.ExpiresAt)
+	arrival := t.s.mem.enqueued
+	t.s.mem.enqueued++
+	_, err := t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, rank, priority, max_attempts,
+		created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		seq, id, j.Queue, int64(j.UID), int64(queue.Pending), int64(place), t.s.order.Rank(j.Priority, since, arrival),
+		j.Priority, int64(j.MaxAttempts), int64(t.now), int64(t.now), int64(runAt), int64(runAt), int64(since), arrival,
+		int64(j.ExpiresAt), terms)
+	if err != nil {
+		return err
+	}
+	t.move(seq, 0, queue.Pending)
+	return t.event(queue.EventEnqueued, seq, id, queue.Pending, uidDetail(uid))
+}
+
+// one reads a whole job inside the transaction.
+func (t *tx) one(seq int64) (j queue.Job, err error) {
+	found := false
+	err = t.query(func(row []sqlValue) (bool, error) {
+		found = true
+		j, err = readJob(row)
+		return false, err
+	}, `SELECT `+jobColumns+` FROM jobs WHERE seq = ?`, seq)
+	if err == nil && !found {
+		err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+	}
+	return j, err
+}
+
+// free reads a job that may be changed: a leased one is ErrLeased.
+func (t *tx) free(seq int64) (queue.Job, error) {
+	if _, leased := t.s.mem.leases[seq]; leased {
+		return queue.Job{}, store.ErrLeased
+	}
+	return t.one(seq)
+}
+
+func wrongState(j *queue.Job) error {
+	return queue.Errorf(queue.CodeWrongState, "job %s is %s", j.ID, j.State)
+}
+
+// Cancel ends a waiting job.
+func (s *Store) Cancel(ctx context.Context, seq int64, uid int) error {
+	return s.do(ctx, true, func(t *tx) error {
+		j, err := t.free(seq)
+		if err != nil || j.State == queue.Cancelled {
+			return err
+		}
+		if !j.State.Waiting() {
+			return wrongState(&j)
+		}
+		return t.cancel(j.Seq, j.ID, j.State, "", queue.EventCancelled, uidDetail(uid))
+	})
+}
+
+func (t *tx) cancel(seq int64, id string, from queue.State, why queue.Reason, kind queue.EventKind, detail []byte) error {
+	_, err := t.exec(`UPDATE jobs SET state = 8, place = 0, reason = ?, ended_at = ?, updated_at = ? WHERE seq = ?`,
+		string(why), int64(t.now), int64(t.now), seq)
+	if err != nil {
+		return err
+	}
+	t.move(seq, from, queue.Cancelled)
+	return t.event(kind, seq, id, queue.Cancelled, detail)
+}
+
+// Retry makes a failed or ended job pending with no attempts used.
+func (s *Store) Retry(ctx context.Context, r store.Revival) error {
+	return s.do(ctx, true, func(t *tx) error {
+		j, err := t.free(r.Seq)
+		if err != nil {
+			return err
+		}
+		if r.DeadOnly && j.State != queue.Dead || !j.State.May(queue.Pending) && j.State != queue.Pending || j.State == queue.Held || j.State == queue.Blocked {
+			return wrongState(&j)
+		}
+		if j.State == queue.Pending {
+			return nil
+		}
+		if r.Timeout != nil {
+			j.Timeout = *r.Timeout
+		}
+		return t.revive(&j, r.UID)
+	})
+}
+
+func (t *tx) revive(j *queue.Job, uid int) error {
+	terms, err := json.Marshal(&j.Terms)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(`UPDATE jobs SET state = 3, place = 1, attempts = 0, reason = '', error = '', exit_code = -1, signal = 0,
+		ended_at = 0, expires_at = 0, due_at = ?, since = ?, arrival = ?, rank = ?, updated_at = ?, terms = ? WHERE seq = ?`,
+		int64(t.now), int64(t.now), t.s.mem.enqueued, t.s.order.Rank(j.Priority, t.now, t.s.mem.enqueued), int64(t.now), string(terms), j.Seq)
+	if err != nil {
+		return err
+	}
+	t.readied = true
+	t.move(j.Seq, j.State, queue.Pending)
+	return t.event(queue.EventRetried, j.Seq, j.ID, queue.Pending, uidDetail(uid))
+}
+
+// Remove deletes a job that is not leased, with its history.
+func (s *Store) Remove(ctx context.Context, seq int64, uid int) error {
+	return s.do(ctx, true, func(t *tx) error {
+		j, err := t.free(seq)
+		if err != nil {
+			return err
+		}
+		for _, sql := range []string{
+			`INSERT OR IGNORE INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND output_ref <> ''`,
+			`DELETE FROM attempts WHERE seq = ?`,
+			`DELETE FROM jobs WHERE seq = ?`,
+		} {
+			if _, err := t.exec(sql, seq); err != nil {
+				return err
+			}
+		}
+		t.move(seq, j.State, 0)
+		return t.event(queue.EventRemoved, seq, j.ID, 0, uidDetail(uid))
+	})
+}
+
+// Settings lists the stored settings.
+func (s *Store) Settings(ctx context.Context) (list []store.Setting, err error) {
+	err = s.do(ctx, true, func(t *tx) error {
+		list = nil
+		return t.query(func(row []sqlValue) (bool, error) {
+			list = append(list, store.Setting{Key: row[0].(string), Value: row[1].(string), UID: int(row[2].(int64)), At: queue.Millis(row[3].(int64))})
+			return true, nil
+		}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
+	})
+	return list, err
+}
+
+// SetSetting stores one setting; an empty value removes it.
+func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
+	return s.do(ctx, true, func(t *tx) error {
+		var n int64
+		var err error
+		if set.Value == "" {
+			n, err = t.exec(`DELETE FROM settings WHERE key = ?`, set.Key)
+		} else {
+			n, err = t.exec(`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
+				set.Key, set.Value, int64(set.UID), int64(t.now))
+		}
+		if err != nil || n == 0 {
+			return err
+		}
+		detail, err := json.Marshal(queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Value})
+		if err != nil {
+			return err
+		}
+		return t.event(queue.EventSetting, 0, "", 0, detail)
+	})
+}
+
+// promoteStep bounds how much one Promote does of each duty.
+const promoteStep = 1000
+
+// Promote makes due jobs runnable, cancels expired ones and forgets old keys.
+func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
+	err = s.do(ctx, true, func(t *tx) error {
+		if err := s.sameFiles(); err != nil {
+			return err
+		}
+		s.keepReserve()
+		n, err := t.exec(`UPDATE jobs SET place = 1 WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_due WHERE place = 2 AND due_at <= ? ORDER BY due_at LIMIT `+step+`)`, int64(t.now))
+		if err != nil {
+			return err
+		}
+		t.readied = t.readied || n > 0
+		expired, err := t.expire()
+		if err != nil {
+			return err
+		}
+		if _, err := t.exec(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, int64(t.now.Add(-store.KeyMemory))); err != nil {
+			return err
+		}
+		if n == promoteStep || expired == promoteStep {
+			next = 0
+			return nil
+		}
+		next, err = t.nextDue()
+		return err
+	})
+	return next, err
+}
+
+var expiredDetail = []byte(`{"reason":"expired"}`)
+
+const step = "1000" // promoteStep, as SQL has it
+
+func (t *tx) expire() (int, error) {
+	type row struct {
+		seq   int64
+		id    string
+		state queue.State
+	}
+	var rows []row
+	err := t.query(func(r []sqlValue) (bool, error) {
+		rows = append(rows, row{r[0].(int64), r[1].(string), queue.State(r[2].(int64))})
+		return true, nil
+	}, `SELECT seq, id, state FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 AND expires_at <= ? ORDER BY expires_at LIMIT `+step, int64(t.now))
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range rows {
+		if err := t.cancel(r.seq, r.id, r.state, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
+			return 0, err
+		}
+	}
+	return len(rows), nil
+}
+
+func (t *tx) nextDue() (time.Duration, error) {
+	due, err := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_due WHERE place = 2 ORDER BY due_at LIMIT 1`)
+	if err != nil {
+		return 0, err
+	}
+	expiry, err := t.number(`SELECT expires_at FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 ORDER BY expires_at LIMIT 1`)
+	if err != nil {
+		return 0, err
+	}
+	if due == 0 || expiry != 0 && expiry < due {
+		due = expiry
+	}
+	t.s.mem.nextDue = queue.Millis(due)
+	if due == 0 {
+		return time.Hour, nil
+	}
+	return min(time.Hour, max(time.Millisecond, time.Duration(due-int64(t.now))*time.Millisecond)), nil
+}
+
+// Garbage lists output files whose attempts are gone.
+func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err error) {
+	err = s.do(ctx, true, func(t *tx) error {
+		refs = nil
+		return t.query(func(row []sqlValue) (bool, error) {
+			refs = append(refs, row[0].(string))
+			return len(refs) < limit, nil
+		}, `SELECT ref FROM garbage ORDER BY ref`)
+	})
+	return refs, err
+}
+
+// Swept forgets garbage that has been deleted.
+func (s *Store) Swept(ctx context.Context, refs []string) error {
+	return s.do(ctx, true, func(t *tx) error {
+		for _, ref := range refs {
+			if _, err := t.exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

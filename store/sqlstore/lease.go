@@ -1,0 +1,338 @@
+package sqlstore
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// waiter is a claim that waits for the first job to become runnable.
+type waiter struct {
+	want int
+	done chan granted // buffered: the writer never waits for it
+}
+
+// granted is what a waiter got.
+type granted struct {
+	to   *waiter
+	jobs []queue.Job
+	err  error
+}
+
+// Turn records what happened to leases and claims more, in one commit.
+func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
+	var turned store.Turned
+	err := s.do(ctx, true, func(t *tx) (err error) {
+		turned = store.Turned{}
+		stale := func(l queue.Lease) { turned.Stale = append(turned.Stale, l) }
+		for i := range turn.Started {
+			if err := t.started(&turn.Started[i], stale); err != nil {
+				return err
+			}
+		}
+		for i := range turn.Ended {
+			if err := t.ended(&turn.Ended[i], stale); err != nil {
+				return err
+			}
+		}
+		for _, l := range turn.Released {
+			if err := t.release(l, stale); err != nil {
+				return err
+			}
+		}
+		for _, c := range turn.Cancelled {
+			l, ok := t.lease(c.Lease)
+			if !ok || l.place != placeReserved {
+				stale(c.Lease)
+				continue
+			}
+			t.dropLease(c.Seq)
+			if err := t.cancel(c.Seq, l.id, l.state, "", queue.EventCancelled, uidDetail(c.UID)); err != nil {
+				return err
+			}
+		}
+		if turn.Want > 0 {
+			turned.Jobs, err = t.claim(turn.Want)
+		}
+		return err
+	})
+	if err != nil {
+		return store.Turned{}, err
+	}
+	return turned, nil
+}
+
+// lease is what is known of a lease, if it still holds.
+func (t *tx) lease(l queue.Lease) (lease, bool) {
+	known, ok := t.s.mem.leases[l.Seq]
+	return known, ok && known.fence == l.Fence
+}
+
+func (t *tx) started(st *store.Started, stale func(queue.Lease)) error {
+	l, ok := t.lease(st.Lease)
+	if !ok || l.place == placeRunning {
+		if !ok {
+			stale(st.Lease)
+		}
+		return nil
+	}
+	_, err := t.exec(`UPDATE jobs SET state = 5, place = 4, started_at = ?, ended_at = 0, updated_at = ?, worker = ?, pid = ? WHERE seq = ?`,
+		int64(st.At), int64(t.now), st.Worker, int64(st.PID), st.Seq)
+	if err != nil {
+		return err
+	}
+	t.move(st.Seq, l.state, queue.Processing)
+	was := l
+	l.state, l.place = queue.Processing, placeRunning
+	t.setLease(st.Seq, l)
+	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(was.runs+1), 10)
+	detail = strconv.AppendInt(append(detail, `,"started_at":`...), int64(st.At), 10)
+	return t.event(queue.EventStarted, st.Seq, l.id, queue.Processing, append(detail, '}'))
+}
+
+func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
+	l, ok := t.lease(e.Lease)
+	if !ok {
+		stale(e.Lease)
+		return nil
+	}
+	d, a := &e.Decision, &e.Attempt
+	place, due, ended := placeNone, int64(0), int64(0)
+	switch {
+	case d.State.Runnable() && d.Delay > 0:
+		due = int64(t.now.Add(d.Delay))
+		place = placeDue
+		t.wakeAt(queue.Millis(due))
+	case d.State.Runnable():
+		due, place = int64(t.now), placeReady
+		t.readied = true
+	case d.State.Ended():
+		ended = max(int64(a.EndedAt), 0)
+		if ended == 0 {
+			ended = int64(t.now)
+		}
+	}
+	if !d.Started {
+		return t.giveBack(e, l, place, due)
+	}
+	n := l.runs + 1
+	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, reason = ?, error = ?, exit_code = ?, signal = ?, attempts = attempts + ?,
+		runs = ?, due_at = iif(?, ?, due_at), started_at = ?, ended_at = ?, updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
+		int64(d.State), int64(place), string(d.Reason), d.Error, a.ExitCode, int64(a.Signal), bit(d.Counts),
+		int64(n), due, due, int64(a.StartedAt), ended, int64(t.now), e.Seq)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
+		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		e.Seq, int64(n), e.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
+		string(d.Reason), d.Error, bit(d.Counts), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef))
+	if err != nil {
+		return err
+	}
+	t.move(e.Seq, l.state, d.State)
+	t.dropLease(e.Seq)
+	return t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, d))
+}
+
+// giveBack undoes a claim that led to no attempt.
+func (t *tx) giveBack(e *store.Settlement, l lease, place int, due int64) error {
+	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, reason = ?, error = ?, due_at = iif(?, ?, due_at), updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
+		int64(e.Decision.State), int64(place), string(e.Decision.Reason), e.Decision.Error, due, due, int64(t.now), e.Seq)
+	if err != nil {
+		return err
+	}
+	t.move(e.Seq, l.state, e.Decision.State)
+	t.dropLease(e.Seq)
+	return nil
+}
+
+func (t *tx) release(lr queue.Lease, stale func(queue.Lease)) error {
+	l, ok := t.lease(lr)
+	if !ok || l.place != placeReserved {
+		stale(lr)
+		return nil
+	}
+	if _, err := t.exec(`UPDATE jobs SET place = 1 WHERE seq = ?`, lr.Seq); err != nil {
+		return err
+	}
+	t.touched = append(t.touched, lr.Seq)
+	t.dropLease(lr.Seq)
+	t.readied = true
+	return nil
+}
+
+func endedDetail(n int, a *queue.Attempt, d *queue.Decision) []byte {
+	b := strconv.AppendInt([]byte(`{"attempt":`), int64(n), 10)
+	b = strconv.AppendInt(append(b, `,"started_at":`...), int64(a.StartedAt), 10)
+	if a.ExitCode >= 0 {
+		b = strconv.AppendInt(append(b, `,"exit_code":`...), a.ExitCode, 10)
+	}
+	if a.Signal != 0 {
+		b = strconv.AppendInt(append(b, `,"signal":`...), int64(a.Signal), 10)
+	}
+	if d.Reason != "" {
+		b = strconv.AppendQuote(append(b, `,"reason":`...), string(d.Reason))
+	}
+	return append(b, '}')
+}
+
+func bit(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func blob(b []byte) sqlValue {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+func text(s string) sqlValue {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// claim leases the head of the ready index, up to want jobs.
+func (t *tx) claim(want int) ([]queue.Job, error) {
+	var jobs []queue.Job
+	for len(jobs) < want {
+		var head []queue.Job
+		err := t.query(func(row []sqlValue) (bool, error) {
+			j, err := readJob(row)
+			head = append(head, j)
+			return len(jobs)+len(head) < want, err
+		}, `SELECT `+jobColumns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 ORDER BY rank, seq`)
+		if err != nil {
+			return nil, err
+		}
+		expired := false
+		for i := range head {
+			j := &head[i]
+			if j.ExpiresAt != 0 && j.ExpiresAt <= t.now {
+				expired = true
+				if err := t.cancel(j.Seq, j.ID, j.State, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			j.Fence++
+			if _, err := t.exec(`UPDATE jobs SET place = 3, fence = ? WHERE seq = ?`, j.Fence, j.Seq); err != nil {
+				return nil, err
+			}
+			t.setLease(j.Seq, lease{id: j.ID, fence: j.Fence, runs: j.Runs, state: j.State, place: placeReserved})
+			jobs = append(jobs, *j)
+		}
+		if !expired {
+			break // the index is at its end, or want is reached
+		}
+	}
+	return jobs, nil
+}
+
+// Await claims at least one job, waiting for the first to become runnable.
+func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
+	w := &waiter{want: want, done: make(chan granted, 1)}
+	var jobs []queue.Job
+	err := s.do(ctx, true, func(t *tx) (err error) {
+		if jobs, err = t.claim(want); err != nil || len(jobs) > 0 {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.waiter = w
+		t.undo = append(t.undo, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.waiter = nil
+		})
+		return nil
+	})
+	if err != nil || len(jobs) > 0 {
+		return jobs, err
+	}
+	select {
+	case g := <-w.done:
+		return g.jobs, g.err
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	if s.waiter == w {
+		s.waiter = nil
+		s.mu.Unlock()
+		select {
+		case g := <-w.done: // served between the two
+			return g.jobs, g.err
+		default:
+			return nil, ctx.Err()
+		}
+	}
+	s.mu.Unlock()
+	g := <-w.done // being served: its leases must not be lost
+	return g.jobs, g.err
+}
+
+// serveWaiter claims for whoever waits, in the transaction that made a job
+// runnable.
+func (t *tx) serveWaiter() (*granted, error) {
+	if !t.readied {
+		return nil, nil
+	}
+	t.s.mu.Lock()
+	w := t.s.waiter
+	if w != nil {
+		t.s.waiter = nil // it is being served: a cancelled Await waits for the answer
+		t.undo = append(t.undo, func() {
+			t.s.mu.Lock()
+			defer t.s.mu.Unlock()
+			t.s.waiter = w
+		})
+	}
+	t.s.mu.Unlock()
+	if w == nil {
+		return nil, nil
+	}
+	jobs, err := t.claim(w.want)
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) == 0 {
+		t.s.mu.Lock()
+		t.s.waiter = w
+		t.s.mu.Unlock()
+		return nil, nil
+	}
+	return &granted{to: w, jobs: jobs}, nil
+}
+
+// Leased lists every leased job.
+func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
+	err = s.do(ctx, true, func(t *tx) error {
+		jobs = nil
+		return t.query(func(row []sqlValue) (bool, error) {
+			j, err := readJob(row)
+			jobs = append(jobs, j)
+			return true, err
+		}, `SELECT `+jobColumns+` FROM jobs INDEXED BY jobs_leased WHERE place >= 3 ORDER BY seq`)
+	})
+	return jobs, err
+}
+
+// NextEpoch raises and returns the service's epoch.
+func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
+	err = s.do(ctx, true, func(t *tx) error {
+		if _, err := t.exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
+			return err
+		}
+		epoch, err = t.number(`SELECT epoch FROM meta`)
+		return err
+	})
+	return epoch, err
+}

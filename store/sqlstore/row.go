@@ -1,0 +1,38 @@
+package sqlstore
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// jobColumns are the columns of a whole job, in the order that readJob takes
+// them.
+const jobColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
+	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
+	exit_code, signal, pid, worker, reason, error, terms`
+
+// readJob makes a job of a row of jobColumns.
+func readJob(row []sqlValue) (queue.Job, error) {
+	n := func(i int) int64 { v, _ := row[i].(int64); return v }
+	t := func(i int) string { v, _ := row[i].(string); return v }
+	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
+	j := queue.Job{
+		Seq: n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
+		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), Runs: int(n(8)), Fence: n(9),
+		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), Since: m(14), Arrival: n(15),
+		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
+		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22),
+		Reason: queue.Reason(t(23)), Error: t(24),
+	}
+	if err := json.Unmarshal([]byte(t(25)), &j.Terms); err != nil {
+		return j, fmt.Errorf("read the terms of job %s: %w", j.ID, err)
+	}
+	return j, nil
+}
+
+// attemptColumns are the columns of an attempt, in the order of readAttempt;
+// its output is read apart.
+const attemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
+	reason, error, counted, cpu_us, peak_rss, leftovers, dropped`

@@ -1,0 +1,160 @@
+package sqlstore
+
+import (
+	"fmt"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Places: where a job stands for the claim. A leased job is out of every index
+// that a claim or a timer reads.
+const (
+	placeNone     = 0 // held, blocked or ended
+	placeReady    = 1 // in the ready index, in order of rank
+	placeDue      = 2 // parked until due_at
+	placeReserved = 3 // leased, not known to have started
+	placeRunning  = 4 // leased and started
+)
+
+// migrations hold the statements that lead from schema version i to i + 1. They
+// run forward only, each version in one transaction with its number.
+var migrations = [][]string{{
+	`CREATE TABLE meta (
+		one         INTEGER PRIMARY KEY CHECK (one = 1),
+		readable_by INTEGER NOT NULL, -- the oldest schema version whose program may use this file
+		epoch       INTEGER NOT NULL,
+		next_seq    INTEGER NOT NULL,
+		enqueued    INTEGER NOT NULL,
+		next_event  INTEGER NOT NULL
+	) STRICT`,
+	`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1)`,
+	`CREATE TABLE counts (state INTEGER PRIMARY KEY, n INTEGER NOT NULL CHECK (n >= 0)) STRICT`,
+	`INSERT INTO counts VALUES (1,0),(2,0),(3,0),(4,0),(5,0),(6,0),(7,0),(8,0)`,
+	`CREATE TABLE jobs (
+		seq          INTEGER PRIMARY KEY,
+		id           TEXT    NOT NULL,
+		queue        TEXT    NOT NULL DEFAULT 'default',
+		uid          INTEGER NOT NULL,
+		state        INTEGER NOT NULL CHECK (state BETWEEN 1 AND 8),
+		place        INTEGER NOT NULL CHECK (place BETWEEN 0 AND 4),
+		rank         INTEGER NOT NULL,
+		priority     INTEGER NOT NULL,
+		max_attempts INTEGER NOT NULL,
+		attempts     INTEGER NOT NULL DEFAULT 0,
+		runs         INTEGER NOT NULL DEFAULT 0,
+		fence        INTEGER NOT NULL DEFAULT 0,
+		created_at   INTEGER NOT NULL,
+		updated_at   INTEGER NOT NULL,
+		run_at       INTEGER NOT NULL,
+		due_at       INTEGER NOT NULL,
+		since        INTEGER NOT NULL,
+		arrival      INTEGER NOT NULL,
+		expires_at   INTEGER NOT NULL DEFAULT 0,
+		started_at   INTEGER NOT NULL DEFAULT 0,
+		ended_at     INTEGER NOT NULL DEFAULT 0,
+		exit_code    INTEGER NOT NULL DEFAULT -1,
+		signal       INTEGER NOT NULL DEFAULT 0,
+		pid          INTEGER NOT NULL DEFAULT 0,
+		worker       TEXT    NOT NULL DEFAULT '',
+		reason       TEXT    NOT NULL DEFAULT '',
+		error        TEXT    NOT NULL DEFAULT '',
+		terms        TEXT    NOT NULL
+	) STRICT`,
+	`CREATE UNIQUE INDEX jobs_id ON jobs (id)`,
+	`CREATE INDEX jobs_state ON jobs (state, seq)`,
+	`CREATE INDEX jobs_ready ON jobs (rank, seq) WHERE place = 1`,
+	`CREATE INDEX jobs_due ON jobs (due_at) WHERE place = 2`,
+	`CREATE INDEX jobs_leased ON jobs (seq) WHERE place >= 3`,
+	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5 AND place < 3`,
+	`CREATE INDEX jobs_since ON jobs (since) WHERE state IN (3, 4)`,
+	`CREATE TABLE attempts (
+		seq        INTEGER NOT NULL,
+		n          INTEGER NOT NULL,
+		fence      INTEGER NOT NULL,
+		worker     TEXT    NOT NULL,
+		node       TEXT    NOT NULL,
+		pid        INTEGER NOT NULL,
+		started_at INTEGER NOT NULL,
+		ended_at   INTEGER NOT NULL,
+		exit_code  INTEGER NOT NULL,
+		signal     INTEGER NOT NULL,
+		reason     TEXT    NOT NULL,
+		error      TEXT    NOT NULL,
+		counted    INTEGER NOT NULL,
+		cpu_us     INTEGER NOT NULL,
+		peak_rss   INTEGER NOT NULL,
+		leftovers  INTEGER NOT NULL,
+		dropped    INTEGER NOT NULL,
+		output     BLOB,
+		output_ref TEXT,
+		PRIMARY KEY (seq, n)
+	) STRICT, WITHOUT ROWID`,
+	`CREATE TABLE events (
+		seq    INTEGER PRIMARY KEY,
+		at     INTEGER NOT NULL,
+		kind   TEXT    NOT NULL,
+		job    INTEGER NOT NULL,
+		id     TEXT    NOT NULL,
+		state  INTEGER NOT NULL,
+		detail TEXT    NOT NULL
+	) STRICT`,
+	`CREATE TABLE keys (
+		n         INTEGER PRIMARY KEY,
+		uid       INTEGER NOT NULL,
+		key       TEXT    NOT NULL,
+		at        INTEGER NOT NULL,
+		sum       BLOB    NOT NULL,
+		first_seq INTEGER NOT NULL,
+		ids       TEXT    NOT NULL
+	) STRICT`,
+	`CREATE UNIQUE INDEX keys_key ON keys (uid, key)`,
+	`CREATE TABLE settings (
+		key   TEXT PRIMARY KEY,
+		value TEXT    NOT NULL,
+		uid   INTEGER NOT NULL,
+		at    INTEGER NOT NULL
+	) STRICT, WITHOUT ROWID`,
+	`CREATE TABLE garbage (ref TEXT PRIMARY KEY) STRICT, WITHOUT ROWID`,
+}}
+
+// ErrNewerSchema refuses a database that a newer queuectl has written and that
+// this one cannot use. The file is left as it is.
+var ErrNewerSchema = &queue.Error{Code: queue.CodeUnsupported, Message: "newer schema"}
+
+// migrate brings the schema up to date; each version is one transaction, so a
+// crash leaves the old one or the new one.
+func migrate(c *conn, steps [][]string) error {
+	version, err := c.number(`PRAGMA user_version`)
+	if err != nil {
+		return err
+	}
+	if version > int64(len(steps)) {
+		oldest, err := c.number(`SELECT readable_by FROM meta`)
+		if err != nil {
+			return err
+		}
+		if oldest > int64(len(steps)) {
+			return queue.Errorf(ErrNewerSchema.Code, "the database has schema %d, this queuectl knows %d: install the newer queuectl again", version, len(steps))
+		}
+	}
+	for v := version; v < int64(len(steps)); v++ {
+		if err := migrateOne(c, int(v), steps[v]); err != nil {
+			return fmt.Errorf("migrate to schema %d: %w", v+1, err)
+		}
+	}
+	return nil
+}
+
+func migrateOne(c *conn, from int, statements []string) error {
+	if _, err := c.exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	for _, s := range append(statements, fmt.Sprintf(`PRAGMA user_version = %d`, from+1)) {
+		if _, err := c.exec(s); err != nil {
+			c.exec(`ROLLBACK`) // the first error is the one to tell
+			return err
+		}
+	}
+	_, err := c.exec(`COMMIT`)
+	return err
+}

@@ -1,0 +1,108 @@
+package sqlstore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// The reserve is given up when the disk is full, so that running jobs can end
+// and be recorded; new jobs are refused before that. Without a reserve of 8 MiB
+// no job at all could be recorded on a full disk, with it all 3,000 of a trial
+// were.
+const (
+	reserveBytes = 8 << 20
+	roomBytes    = 4 << 20 // below this no new job is taken
+	spaceEvery   = 100 * time.Millisecond
+)
+
+// spaceCheck is the writer's memory of the last look at the disk.
+type spaceCheck struct {
+	at       time.Time
+	low      bool
+	released bool // the reserve is given up
+}
+
+// roomToEnqueue refuses new jobs while the disk is nearly full.
+func (s *Store) roomToEnqueue() error {
+	if time.Since(s.space.at) > spaceEvery {
+		free, err := s.free()
+		s.space.at, s.space.low = time.Now(), err == nil && free < roomBytes
+	}
+	if s.space.low || s.space.released {
+		return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s; running jobs go on, new ones are taken again once there is space", queue.FormatSize(roomBytes), s.dir)
+	}
+	return nil
+}
+
+// releaseReserve gives the reserve up; it reports whether there was one.
+func (s *Store) releaseReserve() bool {
+	s.space.released = true
+	return os.Remove(filepath.Join(s.dir, reserve)) == nil
+}
+
+// keepReserve makes the reserve if it is missing and there is room for it.
+func (s *Store) keepReserve() {
+	path := filepath.Join(s.dir, reserve)
+	if info, err := os.Stat(path); err == nil && info.Size() == reserveBytes {
+		s.space.released = false
+		return
+	}
+	free, err := s.free()
+	if err != nil || free < reserveBytes+roomBytes {
+		return
+	}
+	s.space.released = writeReserve(path) != nil
+}
+
+func writeReserve(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(f, zeros{}, reserveBytes)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		os.Remove(path) // half a reserve is none
+	}
+	return err
+}
+
+type zeros struct{}
+
+// Read fills p; the bytes are not zero, so that no file system stores holes.
+func (zeros) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 0x5a
+	}
+	return len(p), nil
+}
+
+// statFiles is the identity of the database and its WAL.
+func statFiles(path string) (files [2]os.FileInfo, err error) {
+	for i, p := range []string{path, path + "-wal"} {
+		if files[i], err = os.Stat(p); err != nil {
+			return files, fmt.Errorf("look at the database: %w", err)
+		}
+	}
+	return files, nil
+}
+
+// sameFiles fails when the database or its WAL was deleted or replaced while it
+// was open: what would be written to it is lost.
+func (s *Store) sameFiles() error {
+	now, err := statFiles(filepath.Join(s.dir, fileName))
+	if err != nil {
+		return err
+	}
+	for i := range now {
+		if !os.SameFile(now[i], s.files[i]) {
+			return fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,380 @@
+// Package sqlstore is the store's contract in SQL, over one embedded SQLite
+// database in WAL mode, written by one goroutine with group commit.
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	sqlite "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Names of files in the state folder.
+const (
+	fileName   = "queuectl.db"
+	markName   = "initialized" // a database has existed here
+	doubtName  = "check"       // an I/O error was met: check before use
+	reserve    = "reserve"     // given up when the disk is full
+	readers    = 3             // connections
+	readBudget = 2 * time.Second
+)
+
+// Store is a store.Store over SQLite. Make it with Open.
+type Store struct {
+	dir   string
+	order queue.Order
+	now   func() queue.Millis
+	free  func() (int64, error)
+	db    *conn   // the writer's
+	read  *sql.DB // the readers'
+
+	ops    chan *op
+	quit   chan struct{} // closed by Close
+	gone   chan struct{} // closed when the writer has ended
+	broken chan struct{} // closed when the store has failed
+	alarm  chan struct{}
+	files  [2]os.FileInfo // database and WAL, as opened
+	space  spaceCheck     // the writer's
+
+	mem memory // the writer's: what the tables' heads hold
+
+	mu       sync.Mutex
+	err      error // why the store has failed; guarded by mu
+	closing  bool  // guarded by mu
+	counts   store.Counts
+	waiter   *waiter                     // the claim that waits for a job; guarded by mu
+	watchers map[int64][]chan<- struct{} // guarded by mu
+}
+
+// memory is what the writer keeps of the database, so that it need not ask.
+type memory struct {
+	nextSeq   int64
+	nextEvent int64
+	enqueued  int64
+	counts    [queue.Cancelled + 1]int64
+	nextDue   queue.Millis // the earliest timer, as of the last Promote
+	leases    map[int64]lease
+}
+
+// lease is what the writer knows of a leased job.
+type lease struct {
+	id    string
+	fence int64
+	runs  int
+	state queue.State
+	place int
+}
+
+// Options are what Open needs to know.
+type Options struct {
+	Dir   string // the state folder, which exists
+	Order queue.Order
+}
+
+var locking sync.Once
+
+// Open opens the database in a folder and brings its schema up to date. It
+// makes a new one only where none has ever been. The caller makes sure that no
+// other process uses the folder.
+func Open(o Options) (*Store, error) {
+	path := filepath.Join(o.Dir, fileName)
+	if err := checkFolder(o.Dir, path); err != nil {
+		return nil, err
+	}
+	// POSIX locks vanish when any descriptor of the file is closed in this
+	// process; open-file-description locks do not. Where the system has none
+	// the call says so and POSIX locks stay.
+	locking.Do(func() {
+		sqlite.OFDLocking(true)
+		sqlite.StrictPragmas(true)
+	})
+	if err := checkVersion(sqlite3.SQLITE_VERSION_NUMBER); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		dir: o.Dir, order: o.Order,
+		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
+		free:   func() (int64, error) { return freeBytes(o.Dir) },
+		ops:    make(chan *op, maxQueued),
+		quit:   make(chan struct{}),
+		gone:   make(chan struct{}),
+		broken: make(chan struct{}),
+		alarm:  make(chan struct{}, 1),
+
+		watchers: map[int64][]chan<- struct{}{},
+	}
+	if err := s.open(path); err != nil {
+		return nil, explain(path, err)
+	}
+	go s.write() // Close waits for it
+	return s, nil
+}
+
+func (s *Store) open(path string) (err error) {
+	if s.db, err = openConn(writerDSN(path)); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			s.db.close()
+		}
+	}()
+	if err = s.checkDoubt(); err != nil {
+		return err
+	}
+	if err = migrate(s.db, migrations); err != nil {
+		return err
+	}
+	if err = os.WriteFile(filepath.Join(s.dir, markName), nil, 0o600); err != nil {
+		return err
+	}
+	if err = s.load(); err != nil {
+		return err
+	}
+	if s.files, err = statFiles(path); err != nil {
+		return err
+	}
+	s.keepReserve()
+	s.read, err = sql.Open("sqlite", readerDSN(path))
+	if err != nil {
+		return err
+	}
+	s.read.SetMaxOpenConns(readers)
+	s.read.SetMaxIdleConns(1)
+	return nil
+}
+
+func dsn(path, query string) string {
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + query
+}
+
+func writerDSN(path string) string {
+	synchronous := "FULL"
+	if failpoint.On("nosync") {
+		synchronous = "OFF"
+	}
+	return dsn(path, "_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)"+
+		"&_pragma=synchronous("+synchronous+")&_pragma=wal_autocheckpoint(1000)&_pragma=journal_size_limit(67108864)"+
+		"&_pragma=cache_size(-8192)&_pragma=temp_store(memory)&_pragma=foreign_keys(1)&_pragma=trusted_schema(0)&_defensive=1")
+}
+
+func readerDSN(path string) string {
+	return dsn(path, "_pragma=busy_timeout(2000)&_pragma=query_only(1)&_pragma=cache_size(-1024)&_pragma=trusted_schema(0)&_defensive=1")
+}
+
+// checkFolder refuses to make a database where one has been lost, and files
+// that are not ours to trust.
+func checkFolder(dir, path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if _, err := os.Stat(filepath.Join(dir, markName)); err == nil {
+			return fmt.Errorf("the database %s is missing, but one has been here: put it back, or remove %s to begin with an empty queue", path, filepath.Join(dir, markName))
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
+			return fmt.Errorf("make the database: %w", err)
+		}
+		return f.Close() // nobody has locked it yet
+	case err != nil:
+		return fmt.Errorf("open the database: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("the database %s is not a regular file", path)
+	case info.Size() == 0:
+		if _, err := os.Stat(filepath.Join(dir, markName)); err == nil {
+			return fmt.Errorf("the database %s is empty, but it has held jobs: put a copy back, or remove %s to begin with an empty queue", path, filepath.Join(dir, markName))
+		}
+	}
+	return checkOwner(path, info)
+}
+
+// explain adds to an error of opening what a person can do.
+func explain(path string, err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
+		return fmt.Errorf("the database %s is damaged (%w): it was left as it is; keep a copy, then put a backup in its place", path, err)
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
+		return fmt.Errorf("the database %s cannot be written (%w): check that its folder is writable by this user", path, err)
+	case sqlite3.SQLITE_FULL:
+		return fmt.Errorf("no space for the database %s: free some and start again (%w)", path, err)
+	case sqlite3.SQLITE_BUSY:
+		return fmt.Errorf("the database %s is locked by another program: end that program and start again (%w)", path, err)
+	}
+	return fmt.Errorf("open %s: %w", path, err)
+}
+
+// checkDoubt runs SQLite's quick check if the last service met an I/O error.
+func (s *Store) checkDoubt() error {
+	doubt := filepath.Join(s.dir, doubtName)
+	if _, err := os.Stat(doubt); err != nil {
+		return nil
+	}
+	verdict := ""
+	err := s.db.query(func(row []sqlValue) (bool, error) {
+		verdict, _ = row[0].(string)
+		return false, nil
+	}, `PRAGMA quick_check(1)`)
+	if err != nil {
+		return err
+	}
+	if verdict != "ok" {
+		return fmt.Errorf("the database in %s is damaged (%s): it was left as it is; keep a copy, then put a backup in its place", s.dir, verdict)
+	}
+	return os.Remove(doubt)
+}
+
+func (s *Store) load() error {
+	s.mem = memory{leases: map[int64]lease{}}
+	err := s.db.query(func(row []sqlValue) (bool, error) {
+		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = row[0].(int64), row[1].(int64), row[2].(int64)
+		return false, nil
+	}, `SELECT next_seq, enqueued, next_event FROM meta`)
+	if err != nil {
+		return err
+	}
+	err = s.db.query(func(row []sqlValue) (bool, error) {
+		s.mem.counts[row[0].(int64)] = row[1].(int64)
+		return true, nil
+	}, `SELECT state, n FROM counts`)
+	if err != nil {
+		return err
+	}
+	err = s.db.query(func(row []sqlValue) (bool, error) {
+		s.mem.leases[row[0].(int64)] = lease{
+			id: row[1].(string), fence: row[2].(int64), runs: int(row[3].(int64)),
+			state: queue.State(row[4].(int64)), place: int(row[5].(int64)),
+		}
+		return true, nil
+	}, `SELECT seq, id, fence, runs, state, place FROM jobs INDEXED BY jobs_leased WHERE place >= 3`)
+	s.publish()
+	return err
+}
+
+// Now is the store's clock.
+func (s *Store) Now() queue.Millis { return s.now() }
+
+// Broken is closed when the store has failed for good; Err says why. Whoever
+// runs the store then ends the process: what it holds is on the disk.
+func (s *Store) Broken() <-chan struct{} { return s.broken }
+
+// Err is why the store has failed, or nil.
+func (s *Store) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Close ends the store after what has begun.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	first := !s.closing
+	s.closing = true
+	s.mu.Unlock()
+	if !first {
+		return nil
+	}
+	close(s.quit)
+	<-s.gone
+	return errors.Join(s.read.Close(), s.db.close())
+}
+
+// Alarm hints that something is due earlier than the last Promote said.
+func (s *Store) Alarm() <-chan struct{} { return s.alarm }
+
+// Watch hints that a job has changed.
+func (s *Store) Watch(seq int64) (<-chan struct{}, func()) {
+	bell := make(chan struct{}, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers[seq] = append(s.watchers[seq], bell)
+	return bell, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		rest := s.watchers[seq][:0:0]
+		for _, b := range s.watchers[seq] {
+			if b != bell {
+				rest = append(rest, b)
+			}
+		}
+		if s.watchers[seq] = rest; len(rest) == 0 {
+			delete(s.watchers, seq)
+		}
+	}
+}
+
+// Counts is how many jobs are in each state.
+func (s *Store) Counts() store.Counts {
+	s.mu.Lock()
+	c := s.counts
+	s.mu.Unlock()
+	if info, err := os.Stat(filepath.Join(s.dir, fileName)); err == nil {
+		c.Bytes = info.Size()
+	}
+	return c
+}
+
+// publish makes the writer's counts visible to readers.
+func (s *Store) publish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
+}
+
+var _ store.Store = (*Store)(nil)
+
+// do hands an operation to the writer and waits for its commit. The context
+// ends the wait only before the operation is queued: what is queued happens.
+func (s *Store) do(ctx context.Context, urgent bool, run func(*tx) error) error {
+	o := &op{run: run, urgent: urgent, done: make(chan error, 1)}
+	s.mu.Lock()
+	err := s.err
+	if s.closing && err == nil {
+		err = errClosed
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !urgent && len(s.ops) >= maxQueued-urgentRoom {
+		return queue.Errorf(queue.CodeUnavailable, "overloaded: %d requests wait for the disk; try again later", len(s.ops))
+	}
+	select {
+	case s.ops <- o:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.gone:
+		return errClosed
+	}
+	select {
+	case err := <-o.done:
+		return err
+	case <-s.gone:
+	}
+	select { // the writer's last answer and its end may come together
+	case err := <-o.done:
+		return err
+	default:
+		return errClosed
+	}
+}
+
+var errClosed = queue.Errorf(queue.CodeUnavailable, "the queue is closed; try again later")

@@ -1,0 +1,315 @@
+package sqlstore
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
+)
+
+type sqlValue = driver.Value
+
+// Limits of the writer.
+const (
+	maxQueued  = 4096 // operations that wait
+	urgentRoom = 256  // of these, kept for what running jobs need
+	maxGroup   = 512  // operations a commit
+	maxRetries = 3    // of a group, when another program holds the database
+)
+
+// op is one operation of the writer's. run checks before it writes: if it
+// returns an *queue.Error it has changed nothing. It may be run again.
+type op struct {
+	run    func(*tx) error
+	urgent bool // what running jobs need goes before what people ask
+	done   chan error
+	err    error
+}
+
+// tx is the transaction of one group.
+type tx struct {
+	*conn
+	s       *Store
+	now     queue.Millis // read once
+	undo    []func()     // puts the writer's memory back
+	readied bool         // a job became runnable
+	due     queue.Millis // the earliest timer set, 0 if none
+	touched []int64      // jobs that changed
+	before  memory       // as it was, without leases
+}
+
+// write is the writer: it takes what waits, commits it in one transaction and
+// answers, until the store is closed or fails.
+func (s *Store) write() {
+	defer close(s.gone)
+	group := make([]*op, 0, maxGroup)
+	for {
+		select {
+		case o := <-s.ops:
+			group = append(group[:0], o)
+		case <-s.quit:
+			s.mu.Lock()
+			w := s.waiter
+			s.waiter = nil
+			s.mu.Unlock()
+			if w != nil {
+				w.done <- granted{err: errClosed}
+			}
+			return
+		}
+	more:
+		for len(group) < maxGroup {
+			select {
+			case o := <-s.ops:
+				group = append(group, o)
+			default:
+				break more
+			}
+		}
+		if err := s.commit(group); err != nil {
+			s.fail(err, group)
+			return
+		}
+	}
+}
+
+// fail stops the store for good. Whether the group holds is not known.
+func (s *Store) fail(err error, group []*op) {
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed during the commit, so whether it holds is not known; repeat it with the same key once the service runs again (%v)", err)
+	os.WriteFile(filepath.Join(s.dir, doubtName), nil, 0o600) // if it cannot be written the next start finds out by itself
+	s.mu.Lock()
+	s.err = unknown
+	w := s.waiter
+	s.waiter = nil
+	s.mu.Unlock()
+	close(s.broken)
+	for _, o := range group {
+		o.done <- unknown
+	}
+	if w != nil {
+		w.done <- granted{err: unknown}
+	}
+	for {
+		select {
+		case o := <-s.ops:
+			o.done <- errClosed // never begun
+		default:
+			return
+		}
+	}
+}
+
+// commit carries out a group in one transaction and answers each operation. An
+// error means that the database is broken.
+func (s *Store) commit(group []*op) error {
+	group = urgentFirst(group)
+	if err := s.sameFiles(); err != nil {
+		return err
+	}
+	busyTries, fullTries := 0, 0
+	for len(group) > 0 {
+		grant, culprit, err := s.try(group)
+		if err == nil {
+			s.answer(group, grant)
+			return nil
+		}
+		switch k := kindOf(err); {
+		case k == full && fullTries == 0 && s.releaseReserve():
+			fullTries++
+		case k == full:
+			s.refuse(group, queue.Errorf(queue.CodeNoSpace, "no space on the disk of %s; free some and try again", s.dir))
+			return nil
+		case k == busy && busyTries < maxRetries:
+			busyTries++
+		case k == busy:
+			s.refuse(group, queue.Errorf(queue.CodeUnavailable, "another program holds the database %s; end it and try again", filepath.Join(s.dir, fileName)))
+			return nil
+		case k == mistake && culprit != nil:
+			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused: %v", err)
+			group = without(group, culprit)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) refuse(group []*op, err error) {
+	for _, o := range group {
+		o.done <- err
+	}
+}
+
+func (s *Store) answer(group []*op, grant *granted) {
+	for _, o := range group {
+		o.done <- o.err
+	}
+	if grant == nil {
+		return
+	}
+	grant.to.done <- *grant
+}
+
+// try runs a group's transaction once. On an error nothing of it holds, unless
+// the error is a breakage; culprit is the operation that met it, if it was one.
+func (s *Store) try(group []*op) (grant *granted, culprit *op, err error) {
+	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem}
+	defer func() {
+		if err != nil {
+			t.rollback()
+		}
+	}()
+	if _, err := t.exec(`BEGIN IMMEDIATE`); err != nil {
+		return nil, nil, err
+	}
+	for _, o := range group {
+		o.err = o.run(t)
+		if o.err != nil && kindOf(o.err) != refusal {
+			return nil, o, o.err
+		}
+	}
+	if grant, err = t.serveWaiter(); err != nil {
+		return nil, nil, err
+	}
+	if err := t.writeHeads(); err != nil {
+		return nil, nil, err
+	}
+	if _, err := t.exec(`COMMIT`); err != nil {
+		if kindOf(err) == mistake {
+			err = fmt.Errorf("commit: %w", err)
+		}
+		return nil, nil, err
+	}
+	failpoint.Hit("commit")
+	t.publish(grant)
+	return grant, nil, nil
+}
+
+func (t *tx) rollback() {
+	t.exec(`ROLLBACK`) // SQLite may have done so itself
+	leases := t.s.mem.leases
+	for i := len(t.undo) - 1; i >= 0; i-- {
+		t.undo[i]()
+	}
+	t.s.mem = t.before
+	t.s.mem.leases = leases
+}
+
+// writeHeads writes what the transaction changed of the counts and numbers.
+func (t *tx) writeHeads() error {
+	m, b := &t.s.mem, &t.before
+	for state, n := range m.counts {
+		if n != b.counts[state] {
+			if _, err := t.exec(`UPDATE counts SET n = ? WHERE state = ?`, n, int64(state)); err != nil {
+				return err
+			}
+		}
+	}
+	if m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent {
+		return nil
+	}
+	_, err := t.exec(`UPDATE meta SET next_seq = ?, enqueued = ?, next_event = ?`, m.nextSeq, m.enqueued, m.nextEvent)
+	return err
+}
+
+// publish tells, after the commit, whoever watches.
+func (t *tx) publish(grant *granted) {
+	s := t.s
+	if t.due != 0 && (s.mem.nextDue == 0 || t.due < s.mem.nextDue) {
+		s.mem.nextDue = t.due
+		poke(s.alarm)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if grant != nil && s.waiter == grant.to {
+		s.waiter = nil
+	}
+	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
+	if len(s.watchers) == 0 {
+		return
+	}
+	for _, seq := range t.touched {
+		for _, bell := range s.watchers[seq] {
+			poke(bell)
+		}
+	}
+}
+
+func poke(bell chan<- struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default: // it is rung already
+	}
+}
+
+// move counts a job's move from one state to another; 0 is outside.
+func (t *tx) move(seq int64, from, to queue.State) {
+	t.s.mem.counts[from]--
+	t.s.mem.counts[to]++
+	t.s.mem.counts[0] = 0
+	t.touched = append(t.touched, seq)
+}
+
+func (t *tx) setLease(seq int64, l lease) {
+	old, had := t.s.mem.leases[seq]
+	t.s.mem.leases[seq] = l
+	t.undo = append(t.undo, func() {
+		if had {
+			t.s.mem.leases[seq] = old
+		} else {
+			delete(t.s.mem.leases, seq)
+		}
+	})
+}
+
+func (t *tx) dropLease(seq int64) {
+	old := t.s.mem.leases[seq]
+	delete(t.s.mem.leases, seq)
+	t.undo = append(t.undo, func() { t.s.mem.leases[seq] = old })
+}
+
+// wakeAt notes a timer.
+func (t *tx) wakeAt(at queue.Millis) {
+	if at != 0 && (t.due == 0 || at < t.due) {
+		t.due = at
+	}
+}
+
+// event writes one row of the event sequence.
+func (t *tx) event(kind queue.EventKind, seq int64, id string, state queue.State, detail []byte) error {
+	n := t.s.mem.nextEvent
+	t.s.mem.nextEvent++
+	_, err := t.exec(`INSERT INTO events (seq, at, kind, job, id, state, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		n, int64(t.now), string(kind), seq, id, int64(state), string(detail))
+	return err
+}
+
+func uidDetail(uid int) []byte {
+	return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}')
+}
+
+func urgentFirst(group []*op) []*op {
+	ordered := make([]*op, 0, len(group))
+	for _, urgent := range []bool{true, false} {
+		for _, o := range group {
+			if o.urgent == urgent {
+				ordered = append(ordered, o)
+			}
+		}
+	}
+	return ordered
+}
+
+func without(group []*op, o *op) []*op {
+	rest := make([]*op, 0, len(group))
+	for _, g := range group {
+		if g != o {
+			rest = append(rest, g)
+		}
+	}
+	return rest
+}

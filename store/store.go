@@ -1,0 +1,218 @@
+// Package store is the contract for keeping jobs: durable, fenced, and the only
+// clock.
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Store keeps jobs. A method that changes something returns after the change is
+// durable; an error that is ErrOutcomeUnknown means that it may or may not be.
+// All methods may be called at once from many goroutines. Ids that name no job
+// are ErrNotFound.
+type Store interface {
+	Inbox
+	Leaser
+	Reader
+	Keeper
+
+	// Now is the store's clock, which is the only one that instants come from.
+	Now() queue.Millis
+	// Close ends the store after what has begun. Methods called later fail with
+	// ErrUnavailable.
+	Close() error
+}
+
+// Inbox takes new jobs and what people ask of stored ones.
+type Inbox interface {
+	// Enqueue stores all drafts of a request or none. See Receipt.
+	Enqueue(ctx context.Context, r Request) (Receipt, error)
+	// Cancel ends a waiting job. A leased one is ErrLeased, an ended one
+	// ErrWrongState, a cancelled one nil: what was asked already holds.
+	Cancel(ctx context.Context, seq int64, uid int) error
+	// Retry makes a failed or ended job pending with no attempts used, its error
+	// cleared and its expires_at dropped; its history stays. A pending job is nil.
+	Retry(ctx context.Context, r Revival) error
+	// Remove deletes a job that is not leased, with its history; a leased one is
+	// ErrLeased.
+	Remove(ctx context.Context, seq int64, uid int) error
+}
+
+// Request is one enqueue.
+type Request struct {
+	Drafts []queue.Job // as queue.Resolve makes them, at most queue.MaxBatch
+	UID    int         // who asks
+	// Key, if set, makes the request repeatable for KeyMemory: a later request
+	// of the same UID and Key gets the first one's receipt if its Sum is the
+	// same, ErrExists if it is not.
+	Key string
+	Sum [32]byte
+	// MaxPending, if above 0, refuses with ErrFull a request that would leave
+	// more jobs waiting.
+	MaxPending int64
+}
+
+// KeyMemory is how long at least a key is remembered.
+const KeyMemory = 10 * time.Minute
+
+// Receipt names the stored jobs, in the order of their drafts. Duplicate means
+// that an earlier request with the key had stored them. A draft whose id is
+// taken refuses the request with ErrExists.
+type Receipt struct {
+	IDs       []string
+	Seqs      []int64
+	Duplicate bool
+}
+
+// Revival asks for Retry. DeadOnly refuses jobs in any other state with
+// ErrWrongState; Timeout, if not nil, replaces the job's.
+type Revival struct {
+	Seq      int64
+	UID      int
+	DeadOnly bool
+	Timeout  *time.Duration
+}
+
+// ErrLeased refuses a change of a job that a worker holds: whoever holds it must
+// give it back or end it first.
+var ErrLeased = errors.New("the job is leased")
+
+// Leaser is what a pool of workers needs.
+type Leaser interface {
+	// Turn records what happened to leases and claims up to t.Want jobs, in one
+	// commit. Entries whose fence is stale change nothing and are named in the
+	// result. The claimed jobs are the head of the queue, in order; they stay
+	// pending (or failed) in every count until reported as started or ended.
+	Turn(ctx context.Context, t Turn) (Turned, error)
+	// Await claims at least one and up to want jobs, waiting for the first one
+	// to become runnable: the transaction that makes it so also claims it. When
+	// ctx ends first it claims none. At most one Await may be under way.
+	Await(ctx context.Context, want int) ([]queue.Job, error)
+	// Leased lists every leased job, for a service that starts. A job that was
+	// reported as started is Processing.
+	Leased(ctx context.Context) ([]queue.Job, error)
+	// NextEpoch raises and returns the service's epoch.
+	NextEpoch(ctx context.Context) (int64, error)
+}
+
+// Turn is one exchange of a pool with the store.
+type Turn struct {
+	Started  []Started
+	Ended    []Settlement
+	Released []queue.Lease // never started: runnable again at their old place
+	// Cancelled leases were never started either: their jobs end as if Cancel
+	// had met them waiting.
+	Cancelled []Cancelled
+	Want      int
+}
+
+// Cancelled is a lease that a person cancelled before it was started.
+type Cancelled struct {
+	queue.Lease
+	UID int
+}
+
+// Started reports an attempt that is running.
+type Started struct {
+	queue.Lease
+	At     queue.Millis
+	Worker string
+	PID    int
+}
+
+// Settlement is how an attempt ended and what follows. The Attempt is recorded
+// if Decision.Started says so; its N is given by the store.
+type Settlement struct {
+	queue.Lease
+	Attempt  queue.Attempt
+	Decision queue.Decision
+}
+
+// Turned is the result of a Turn.
+type Turned struct {
+	Jobs  []queue.Job
+	Stale []queue.Lease
+}
+
+// Reader reads. Nothing it does scans the table of jobs.
+type Reader interface {
+	// Get reads one job by id.
+	Get(ctx context.Context, id string) (queue.Job, error)
+	// History lists a job's attempts from first to last, without output.
+	History(ctx context.Context, seq int64) ([]queue.Attempt, error)
+	// Attempt reads one attempt with its output; n = 0 is the last one.
+	Attempt(ctx context.Context, seq int64, n int) (queue.Attempt, error)
+	// List reads a page of jobs, newest first.
+	List(ctx context.Context, f Filter) (Page, error)
+	// Counts is how many jobs are in each state, and how many were ever
+	// enqueued; it reads no table.
+	Counts() Counts
+	// Oldest is when the job that waits longest became runnable, 0 if none waits.
+	Oldest(ctx context.Context) (queue.Millis, error)
+	// Events lists up to limit events after a sequence number.
+	Events(ctx context.Context, after int64, limit int) ([]queue.Event, error)
+	// Watch hints that a job has changed: the channel gets a value after each
+	// change, but changes may share one. stop ends it.
+	Watch(seq int64) (changed <-chan struct{}, stop func())
+}
+
+// Filter selects jobs to list.
+type Filter struct {
+	States []queue.State     // any, if empty
+	Labels map[string]string // all of them
+	UID    *int
+	Since  queue.Millis // created at or after
+	Before int64        // seq below; 0 for the newest
+	Limit  int          // 1 to MaxPage
+}
+
+// MaxPage is the most jobs a page may hold.
+const MaxPage = 1000
+
+// Page is part of a list. Next is the Before of the next page, 0 at the end.
+type Page struct {
+	Jobs []queue.Job
+	Next int64
+}
+
+// Counts are kept, not computed.
+type Counts struct {
+	States   [queue.Cancelled + 1]int64 // by state
+	Enqueued int64                      // ever
+	Bytes    int64                      // of the database
+}
+
+// Waiting is how many jobs have yet to run.
+func (c Counts) Waiting() int64 {
+	return c.States[queue.Blocked] + c.States[queue.Held] + c.States[queue.Pending] + c.States[queue.Failed]
+}
+
+// Keeper keeps settings and does the periodic duties.
+type Keeper interface {
+	// Settings lists the stored settings.
+	Settings(ctx context.Context) ([]Setting, error)
+	// SetSetting stores one setting; an empty value removes it.
+	SetSetting(ctx context.Context, s Setting) error
+	// Promote makes due jobs runnable, cancels expired ones and forgets old
+	// keys, a bounded number of each, and says how long until the next is due:
+	// 0 if more are due now, at most an hour.
+	Promote(ctx context.Context) (next time.Duration, err error)
+	// Alarm hints that something is due earlier than the last Promote said.
+	Alarm() <-chan struct{}
+	// Garbage lists up to limit output files whose attempts are gone, and
+	// Swept forgets them once they are deleted.
+	Garbage(ctx context.Context, limit int) ([]string, error)
+	Swept(ctx context.Context, refs []string) error
+}
+
+// Setting is one stored setting: who set it, and when.
+type Setting struct {
+	Key   string
+	Value string
+	UID   int
+	At    queue.Millis
+}

@@ -1,0 +1,188 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var awaiting = []promise{
+	{name: "an await takes what is ready at once", keep: awaitReady},
+	{name: "an await is served by an enqueue", keep: awaitEnqueue},
+	{name: "an await is served when a job becomes due", keep: awaitDue},
+	{name: "an await is served by whatever makes a job runnable", keep: awaitGivenBack},
+	{name: "an await never gets an expired job", keep: awaitExpired},
+	{name: "an await ends with its context", keep: awaitEnds},
+	{name: "a cancelled await loses nothing", keep: awaitLosesNothing},
+	{name: "an await and a turn never share a lease", keep: awaitBesideTurn},
+	{name: "an await ends when the store closes", keep: awaitCloses},
+}
+
+// awaited is what an Await returned.
+type awaited struct {
+	jobs []queue.Job
+	err  error
+}
+
+// await begins an Await in a goroutine of its own; whoever calls it receives
+// its result.
+func (r *rig) await(ctx context.Context, want int) <-chan awaited {
+	result := make(chan awaited, 1)
+	go func() {
+		jobs, err := r.s.Await(ctx, want)
+		result <- awaited{jobs, err}
+	}()
+	return result
+}
+
+// served receives the jobs of an Await that succeeds.
+func (r *rig) served(what string, result <-chan awaited) []queue.Job {
+	r.Helper()
+	got := within(r, what, result)
+	if got.err != nil {
+		r.Fatalf("%s: got error %v, want none", what, got.err)
+	}
+	return got.jobs
+}
+
+func awaitReady(r *rig) {
+	low, high, middle := r.one(priority(1)), r.one(priority(9)), r.one(priority(5))
+	r.news()
+	high.Fence, middle.Fence, low.Fence = 1, 1, 1
+	same(r, "first await", r.served("first await", r.await(r.Context(), 2)), []queue.Job{high, middle})
+	same(r, "second await", r.served("second await", r.await(r.Context(), 2)), []queue.Job{low})
+	same(r, "job as stored", r.get(high.ID), high)
+	same(r, "events", r.news(), nil)
+	r.counted()
+}
+
+func awaitEnqueue(r *rig) {
+	for range 20 {
+		result := r.await(r.Context(), 2)
+		jobs := r.store(draft(), draft(), draft())
+		got := r.served("await", result)
+		same(r, "awaited", seqs(got), seqs(jobs[:2]))
+		same(r, "left over", seqs(r.claim(10)), seqs(jobs[2:]))
+	}
+}
+
+func awaitDue(r *rig) {
+	j := r.one(delay(time.Minute))
+	result := r.await(r.Context(), 1)
+	r.pass(time.Minute)
+	j.Fence = 1
+	same(r, "awaited", r.served("await", result), []queue.Job{j})
+}
+
+func awaitGivenBack(r *rig) {
+	release := func(j queue.Job) { r.turn(store.Turn{Released: []queue.Lease{j.Lease()}}) }
+	for _, c := range []struct {
+		name string
+		do   func(claimed queue.Job)
+	}{
+		{"a release", release},
+		{"an end due at once", func(j queue.Job) { r.end(j, ended(queue.Lost)) }},
+		{"a refund", func(j queue.Job) { r.end(j, ended(queue.Unstarted)) }},
+		{"a revival", func(j queue.Job) {
+			r.end(j, exit(0))
+			r.must(r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker}))
+		}},
+		{"a retry that is due", func(j queue.Job) {
+			r.end(j, exit(1))
+			r.pass(2 * time.Second)
+		}},
+	} {
+		r.one()
+		claimed := r.claimOne()
+		result := r.await(r.Context(), 1)
+		c.do(claimed)
+		got := r.served(c.name, result)
+		want := r.get(claimed.ID)
+		same(r, c.name+": awaited", got, []queue.Job{want})
+		same(r, c.name+": fence", want.Fence, 2)
+		r.end(want, exit(0))
+	}
+}
+
+func awaitExpired(r *rig) {
+	late := r.one(expires(r.s.Now() + 1))
+	r.advance(time.Millisecond)
+	result := r.await(r.Context(), 5)
+	fresh := r.one()
+	same(r, "awaited", seqs(r.served("await", result)), []int64{fresh.Seq})
+	r.promote()
+	same(r, "expired job", r.get(late.ID), r.expiredJob(late))
+}
+
+func awaitEnds(r *rig) {
+	ctx, cancel := context.WithTimeout(r.Context(), time.Millisecond)
+	defer cancel()
+	got := within(r, "await until a deadline", r.await(ctx, 1))
+	if !errors.Is(got.err, context.DeadlineExceeded) || got.jobs != nil {
+		r.Errorf("got %d jobs and error %v, want none and %v", len(got.jobs), got.err, context.DeadlineExceeded)
+	}
+	j := r.one()
+	got = within(r, "await that is late", r.await(ctx, 1))
+	if !errors.Is(got.err, context.DeadlineExceeded) || got.jobs != nil {
+		r.Errorf("got %d jobs and error %v, want none and %v", len(got.jobs), got.err, context.DeadlineExceeded)
+	}
+	same(r, "claimed later", seqs(r.claim(1)), []int64{j.Seq})
+}
+
+// However cancel and enqueue race, the job is either with the caller of Await
+// or free, and never leased to nobody.
+func awaitLosesNothing(r *rig) {
+	for i := range 100 {
+		ctx, cancel := context.WithCancel(r.Context())
+		result := r.await(ctx, 1)
+		for range i % 10 {
+			runtime.Gosched() // so that some begin to wait before they are cancelled
+		}
+		var all sync.WaitGroup
+		all.Go(cancel)
+		j := r.one()
+		all.Wait()
+		got := within(r, "await", result)
+		held, err := r.s.Leased(r.Context())
+		r.must(err)
+		same(r, "leased jobs, beside what the await returned", leases(held), leases(got.jobs))
+		if (got.err == nil) == (len(got.jobs) == 0) || got.err != nil && !errors.Is(got.err, context.Canceled) {
+			r.Fatalf("got %d jobs and error %v, want either", len(got.jobs), got.err)
+		}
+		claimed := append(got.jobs, r.claim(1)...)
+		same(r, "the job, awaited or claimed", seqs(claimed), []int64{j.Seq})
+		r.end(claimed[0], exit(0))
+	}
+}
+
+func awaitBesideTurn(r *rig) {
+	for range 50 {
+		result := r.await(r.Context(), 1)
+		r.store(draft(), draft())
+		claimed := append(r.claim(1), r.served("await", result)...)
+		same(r, "jobs of both", len(claimed), 2)
+		if claimed[0].Seq == claimed[1].Seq {
+			r.Fatalf("job %d was given twice", claimed[0].Seq)
+		}
+		for _, j := range claimed {
+			r.end(j, exit(0))
+		}
+	}
+}
+
+func awaitCloses(r *rig) {
+	result := r.await(r.Context(), 1)
+	for range 1000 {
+		runtime.Gosched() // so that it has most likely begun to wait
+	}
+	r.must(r.s.Close())
+	got := within(r, "await", result)
+	if !errors.Is(got.err, queue.ErrUnavailable) || got.jobs != nil {
+		r.Errorf("got %d jobs and error %v, want none and ErrUnavailable", len(got.jobs), got.err)
+	}
+}

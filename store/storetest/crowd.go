@@ -1,0 +1,295 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var crowding = []promise{
+	{name: "what is cancelled before it begins does nothing", keep: cancelledBefore},
+	{name: "a closed store is unavailable", keep: closedUnavailable},
+	{name: "many enqueuers all get their own jobs", keep: manyEnqueuers},
+	{name: "one of many with the same id wins", keep: manySameID},
+	{name: "many with the same key store one job", keep: manySameKey},
+	{name: "many claimers never share a lease", keep: manyClaimers},
+	{name: "one of many settlers wins", keep: manySettlers},
+	{name: "a crowd loses nothing", keep: crowdLosesNothing},
+}
+
+// methods calls every method that takes a context.
+func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]error {
+	failed := map[string]error{}
+	try := func(name string, f func() error) { failed[name] = f() }
+	try("Enqueue", func() error {
+		_, err := r.s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft()}, UID: asker})
+		return err
+	})
+	try("Cancel", func() error { return r.s.Cancel(ctx, seq, asker) })
+	try("Retry", func() error { return r.s.Retry(ctx, store.Revival{Seq: seq, UID: asker}) })
+	try("Remove", func() error { return r.s.Remove(ctx, seq, asker) })
+	try("Turn", func() error { _, err := r.s.Turn(ctx, store.Turn{Released: []queue.Lease{l}, Want: 1}); return err })
+	try("Await", func() error { _, err := r.s.Await(ctx, 1); return err })
+	try("Leased", func() error { _, err := r.s.Leased(ctx); return err })
+	try("NextEpoch", func() error { _, err := r.s.NextEpoch(ctx); return err })
+	try("Get", func() error { _, err := r.s.Get(ctx, "x"); return err })
+	try("History", func() error { _, err := r.s.History(ctx, seq); return err })
+	try("Attempt", func() error { _, err := r.s.Attempt(ctx, seq, 0); return err })
+	try("List", func() error { _, err := r.s.List(ctx, store.Filter{Limit: 1}); return err })
+	try("Oldest", func() error { _, err := r.s.Oldest(ctx); return err })
+	try("Events", func() error { _, err := r.s.Events(ctx, 0, 1); return err })
+	try("Settings", func() error { _, err := r.s.Settings(ctx); return err })
+	try("SetSetting", func() error { return r.s.SetSetting(ctx, store.Setting{Key: "k", Value: "v"}) })
+	try("Promote", func() error { _, err := r.s.Promote(ctx); return err })
+	try("Garbage", func() error { _, err := r.s.Garbage(ctx, 1); return err })
+	try("Swept", func() error { return r.s.Swept(ctx, []string{"x"}) })
+	return failed
+}
+
+func cancelledBefore(r *rig) {
+	r.store(draft(), draft())
+	j := r.claimOne()
+	ctx, cancel := context.WithCancel(r.Context())
+	cancel()
+	r.unchanged(func() {
+		for name, err := range r.methods(ctx, j.Seq+1, j.Lease()) {
+			if !errors.Is(err, context.Canceled) {
+				r.Errorf("%s: got error %v, want %v", name, err, context.Canceled)
+			}
+		}
+	})
+	held, err := r.s.Leased(r.Context())
+	r.must(err)
+	same(r, "leased jobs", held, []queue.Job{j})
+}
+
+func closedUnavailable(r *rig) {
+	j := r.one()
+	r.must(r.s.Close())
+	for name, err := range r.methods(r.Context(), j.Seq, j.Lease()) {
+		if !errors.Is(err, queue.ErrUnavailable) {
+			r.Errorf("%s: got error %v, want ErrUnavailable", name, err)
+		}
+	}
+}
+
+// together runs f n times at once, each with its number, and waits for all.
+func together(n int, f func(i int)) {
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range n {
+		all.Go(func() {
+			<-begin
+			f(i)
+		})
+	}
+	close(begin)
+	all.Wait()
+}
+
+func manyEnqueuers(r *rig) {
+	const enqueuers, requests = 16, 10
+	var receipts [enqueuers][]store.Receipt
+	together(enqueuers, func(i int) {
+		for n := range requests {
+			own := named(fmt.Sprintf("e%d.%d", i, n))
+			receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(own), draft()}, UID: i})
+			if err != nil {
+				r.Errorf("enqueue %d of %d: got error %v, want none", n, i, err)
+				return
+			}
+			receipts[i] = append(receipts[i], receipt)
+		}
+	})
+	ids := map[int64]string{}
+	for i := range receipts {
+		last := int64(0)
+		for _, receipt := range receipts[i] {
+			for k, seq := range receipt.Seqs {
+				if ids[seq] != "" || seq <= last {
+					r.Fatalf("got seq %d after %d, want a higher one that is nobody else's", seq, last)
+				}
+				ids[seq], last = receipt.IDs[k], seq
+			}
+		}
+	}
+	jobs := r.all(store.Filter{})
+	same(r, "jobs stored", len(jobs), enqueuers*requests*3)
+	slices.Reverse(jobs)
+	for i, j := range jobs {
+		same(r, "id of the receipt", ids[j.Seq], j.ID)
+		same(r, "arrival, in order of seq", j.Arrival, int64(i))
+	}
+	same(r, "events", len(r.news()), len(jobs))
+	r.counted()
+}
+
+func manySameID(r *rig) {
+	var won, lost atomic.Int32
+	together(16, func(int) {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(named("one"))}, UID: asker})
+		switch {
+		case err == nil:
+			won.Add(1)
+		case errors.Is(err, queue.ErrExists):
+			lost.Add(1)
+		default:
+			r.Errorf("got error %v, want none or ErrExists", err)
+		}
+	})
+	same(r, "won and lost", []int32{won.Load(), lost.Load()}, []int32{1, 15})
+	same(r, "jobs stored", len(r.all(store.Filter{})), 2)
+	r.counted()
+}
+
+func manySameKey(r *rig) {
+	var receipts [16]store.Receipt
+	together(len(receipts), func(i int) {
+		var err error
+		receipts[i], err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: asker, Key: "k"})
+		if err != nil {
+			r.Errorf("got error %v, want none", err)
+		}
+	})
+	first := 0
+	for i := range receipts {
+		same(r, "ids", receipts[i].IDs, receipts[0].IDs)
+		if !receipts[i].Duplicate {
+			first++
+		}
+	}
+	same(r, "receipts that are no duplicates", first, 1)
+	same(r, "jobs stored", len(r.all(store.Filter{})), 1)
+}
+
+func manyClaimers(r *rig) {
+	const claimers, jobs = 8, 200
+	drafts := make([]queue.Job, jobs)
+	for i := range drafts {
+		drafts[i] = draft(priority(int64(i % 10)))
+	}
+	stored := r.store(drafts...)
+	var claimed [claimers][]queue.Job
+	together(claimers, func(i int) {
+		for {
+			done, err := r.s.Turn(r.Context(), store.Turn{Want: 3})
+			if err != nil {
+				r.Errorf("claimer %d: got error %v, want none", i, err)
+			}
+			if len(done.Jobs) == 0 {
+				return
+			}
+			claimed[i] = append(claimed[i], done.Jobs...)
+		}
+	})
+	all := slices.Concat(claimed[:]...)
+	got := seqs(all)
+	slices.Sort(got)
+	same(r, "jobs claimed, each by one", got, seqs(stored))
+	for i := range claimed {
+		for n := 1; n < len(claimed[i]); n++ {
+			if claimed[i][n].Priority > claimed[i][n-1].Priority {
+				r.Errorf("claimer %d got priority %d after %d, want the head of the queue", i, claimed[i][n].Priority, claimed[i][n-1].Priority)
+			}
+		}
+	}
+	held, err := r.s.Leased(r.Context())
+	r.must(err)
+	same(r, "leases", sortedLeases(leases(held)), sortedLeases(leases(all)))
+}
+
+func manySettlers(r *rig) {
+	r.one()
+	j := r.claimOne()
+	e := r.settlement(j, exit(0))
+	var stale atomic.Int32
+	together(8, func(int) {
+		done, err := r.s.Turn(r.Context(), store.Turn{Ended: []store.Settlement{e}})
+		if err != nil {
+			r.Errorf("got error %v, want none", err)
+		}
+		stale.Add(int32(len(done.Stale)))
+	})
+	same(r, "stale settlements of 8", stale.Load(), 7)
+	same(r, "job", r.get(j.ID), r.settled(j, e))
+}
+
+// Enqueuers, workers, an await and someone who cancels meet; in the end each
+// job has ended once, by one of them.
+func crowdLosesNothing(r *rig) {
+	const enqueuers, workers, jobs = 4, 4, 200
+	var finished, cancelled atomic.Int64
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	settle := func(claimed []queue.Job, want int) []queue.Job {
+		var t store.Turn
+		t.Want = want
+		for _, j := range claimed {
+			t.Ended = append(t.Ended, r.settlement(j, exit(0)))
+		}
+		done, err := r.s.Turn(context.WithoutCancel(ctx), t)
+		if err != nil || len(done.Stale) > 0 {
+			r.Errorf("got error %v and %d stale leases, want none", err, len(done.Stale))
+		}
+		finished.Add(int64(len(claimed)))
+		return done.Jobs
+	}
+	awaits, stop := context.WithCancel(ctx)
+	var awaiting sync.WaitGroup
+	awaiting.Go(func() {
+		for awaits.Err() == nil {
+			claimed, err := r.s.Await(awaits, 2)
+			if err != nil && !errors.Is(err, awaits.Err()) {
+				r.Errorf("await: got error %v, want none", err)
+				return
+			}
+			settle(claimed, 0)
+		}
+	})
+	together(enqueuers+workers+1, func(i int) {
+		switch {
+		case i < enqueuers:
+			for range jobs / enqueuers {
+				if _, err := r.s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft()}, UID: asker}); err != nil {
+					r.Errorf("enqueue: got error %v, want none", err)
+				}
+			}
+		case i < enqueuers+workers:
+			var claimed []queue.Job
+			for finished.Load()+cancelled.Load() < jobs && ctx.Err() == nil {
+				claimed = settle(claimed, 2)
+			}
+		default:
+			for seq := int64(1); seq <= jobs && ctx.Err() == nil; seq += 7 {
+				if r.s.Cancel(ctx, seq, asker) == nil {
+					cancelled.Add(1)
+				}
+			}
+		}
+	})
+	stop()
+	awaiting.Wait()
+	r.must(ctx.Err())
+	same(r, "jobs completed and cancelled, as told", finished.Load()+cancelled.Load(), int64(jobs))
+	counts := r.s.Counts()
+	same(r, "jobs completed and cancelled, as counted", []int64{counts.States[queue.Completed], counts.States[queue.Cancelled]}, []int64{finished.Load(), cancelled.Load()})
+	ends := map[int64]int{}
+	for _, e := range r.news() {
+		if e.Kind == queue.EventEnded || e.Kind == queue.EventCancelled {
+			ends[e.Job]++
+		}
+	}
+	for _, j := range r.all(store.Filter{}) {
+		same(r, "ends of job "+j.ID, ends[j.Seq], 1)
+	}
+	r.counted()
+	r.pass(time.Hour)
+	same(r, "claimed afterwards", r.claim(1), nil)
+}

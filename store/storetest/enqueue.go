@@ -1,0 +1,337 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var enqueuing = []promise{
+	{name: "a draft becomes a pending job", keep: draftBecomesJob},
+	{name: "what a job runs by comes back as it was", keep: termsComeBack},
+	{name: "delay and run_at say when a job is due", keep: dueTimes},
+	{name: "seqs rise and are never used again", keep: seqsRise},
+	{name: "a taken number is skipped", keep: takenNumber},
+	{name: "the id of a removed job is free again", keep: idFreeAgain},
+	{name: "a batch is stored in order", keep: batchInOrder},
+	{name: "a batch with a taken id stores nothing", keep: batchAllOrNothing},
+	{name: "a batch has 1 to MaxBatch drafts", keep: batchSizes},
+	{name: "a full queue refuses", keep: fullRefuses},
+	{name: "the same key again gets the same receipt", keep: keyRepeats},
+	{name: "a key belongs to one user and one request", keep: keyBelongs},
+	{name: "a refused request leaves its key unused", keep: keyOfRefused},
+	{name: "a key is remembered for KeyMemory and forgotten some time", keep: keyMemory},
+}
+
+func draftBecomesJob(r *rig) {
+	d := draft(priority(7))
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{d}, UID: asker})
+	r.must(err)
+	if len(receipt.IDs) != 1 || len(receipt.Seqs) != 1 || receipt.Duplicate || receipt.Seqs[0] < 1 {
+		r.Fatalf("got receipt %+v, want one new job", receipt)
+	}
+	same(r, "id", receipt.IDs[0], strconv.FormatInt(receipt.Seqs[0], 10))
+	now := r.s.Now()
+	want := d
+	want.Seq, want.ID = receipt.Seqs[0], receipt.IDs[0]
+	want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.Since = now, now, now, now, now
+	same(r, "job", r.get(want.ID), want)
+	same(r, "events", r.news(), []queue.Event{r.event(queue.EventEnqueued, want, queue.EventDetail{UID: new(asker)})})
+	counts := r.s.Counts()
+	counts.Bytes = 0 // how large an empty database is, is its own affair
+	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, Enqueued: 1})
+	history, err := r.s.History(r.Context(), want.Seq)
+	r.must(err)
+	same(r, "history", history, nil)
+}
+
+func termsComeBack(r *rig) {
+	full := draft(named("a.b_c@d/e-f"), func(j *queue.Job) {
+		j.UID, j.Priority, j.MaxAttempts = 4711, -queue.MaxPriority, queue.MaxAttempts
+		j.ExpiresAt = r.s.Now().Add(time.Hour)
+		j.Terms = queue.Terms{
+			Argv: []string{"prog", "", "ä\n\"\\\x01\u2028<&>"}, Env: []string{"A=1", "B=x=y", "C="}, Cwd: "/tmp/ü", Umask: 0,
+			Stdin: "line\nline\n", Timeout: 90*time.Second + 1, KillAfter: time.Nanosecond,
+			Backoff: queue.Backoff{Base: 1.5, Strategy: queue.Linear, Max: time.Minute, Jitter: new(0.0)},
+			OkCodes: []int{0, 3}, NoRetryCodes: []int{1<<32 - 1}, OnLost: queue.OnLostHold, AllowBackground: true,
+			Labels: map[string]string{"k": "v", "leer": ""}, OutputLimit: 1, User: "alice",
+		}
+	})
+	want := full
+	want.Env = []string{"A=1", "B=x=y", "C="}
+	want.Labels = map[string]string{"k": "v", "leer": ""}
+	stored := r.store(full)[0]
+	full.Env[0], full.Labels["k"] = "A=changed", "changed" // the caller's, not the store's
+	same(r, "terms", stored.Terms, want.Terms)
+	same(r, "terms read later", r.get(want.ID).Terms, want.Terms)
+	stored.Fence = 1
+	same(r, "claimed job", r.claimOne(), stored)
+	same(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)}, []int64{4711, -queue.MaxPriority, queue.MaxAttempts})
+	large := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommand) })
+	same(r, "largest command", r.store(large)[0].Terms, large.Terms)
+}
+
+func dueTimes(r *rig) {
+	now := r.s.Now()
+	for _, c := range []struct {
+		name         string
+		set          func(*queue.Job)
+		runAt, since queue.Millis
+	}{
+		{"no time", delay(0), now, now},
+		{"a delay", delay(time.Minute), now + 60_000, now + 60_000},
+		{"a fraction of a millisecond", delay(time.Nanosecond), now + 1, now + 1},
+		{"an instant to come", func(j *queue.Job) { j.RunAt = now + 5000 }, now + 5000, now + 5000},
+		{"an instant gone by", func(j *queue.Job) { j.RunAt = now - 5000 }, now - 5000, now},
+	} {
+		j := r.one(c.set)
+		same(r, c.name+": RunAt, DueAt, Since, CreatedAt", []queue.Millis{j.RunAt, j.DueAt, j.Since, j.CreatedAt}, []queue.Millis{c.runAt, c.runAt, c.since, now})
+		same(r, c.name+": Delay", j.Delay, 0)
+		same(r, c.name+": State", j.State, queue.Pending)
+	}
+}
+
+func seqsRise(r *rig) {
+	last := int64(0)
+	for i := range 20 {
+		set := []func(*queue.Job){}
+		if i%3 == 0 {
+			set = append(set, named(fmt.Sprintf("name%d", i)))
+		}
+		j := r.one(set...)
+		if j.Seq <= last {
+			r.Fatalf("got seq %d after %d, want it higher", j.Seq, last)
+		}
+		last = j.Seq
+		r.must(r.s.Remove(r.Context(), j.Seq, asker))
+	}
+	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 20)
+}
+
+func takenNumber(r *rig) {
+	first := r.one()
+	number := strconv.FormatInt(first.Seq+2, 10)
+	holder := r.one(named(number))
+	same(r, "seq of the job with a number for a name", holder.Seq, first.Seq+1)
+	next := r.one()
+	same(r, "seq after the taken number", next.Seq, first.Seq+3)
+	same(r, "id after the taken number", next.ID, strconv.FormatInt(first.Seq+3, 10))
+	same(r, "job of the number", r.get(number), holder)
+
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Key: "k", Drafts: []queue.Job{
+		draft(named(strconv.FormatInt(first.Seq+6, 10))), draft(), draft(),
+	}})
+	r.must(err)
+	same(r, "seqs of a batch that takes a number", receipt.Seqs, []int64{first.Seq + 4, first.Seq + 5, first.Seq + 7})
+	receipt.Duplicate = true
+	again, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Key: "k", Drafts: []queue.Job{draft()}})
+	r.must(err)
+	same(r, "receipt of the same key", again, receipt)
+}
+
+func idFreeAgain(r *rig) {
+	first := r.one(named("nightly"))
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(named("nightly"))}, UID: asker})
+	if e := r.refused("the same id", err, queue.CodeExists, "id"); !strings.Contains(e.Message, "nightly") {
+		r.Errorf("got message %q, want it to name nightly", e.Message)
+	}
+	r.must(r.s.Remove(r.Context(), first.Seq, asker))
+	second := r.one(named("nightly"))
+	if second.Seq <= first.Seq {
+		r.Errorf("got seq %d after %d, want it higher", second.Seq, first.Seq)
+	}
+	same(r, "job of the id", r.get("nightly"), second)
+}
+
+func batchInOrder(r *rig) {
+	r.one()
+	var drafts []queue.Job
+	for i := range 50 {
+		set := priority(int64(i % 7))
+		if i%5 == 0 {
+			drafts = append(drafts, draft(set, named(fmt.Sprintf("n%d", i))))
+			continue
+		}
+		drafts = append(drafts, draft(set))
+	}
+	jobs := r.store(drafts...)
+	now := r.s.Now()
+	for i, got := range jobs {
+		want := drafts[i]
+		want.Seq, want.ID = jobs[0].Seq+int64(i), or(want.ID, strconv.FormatInt(jobs[0].Seq+int64(i), 10))
+		want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.Since = now, now, now, now, now
+		want.Arrival = int64(i) + 1
+		same(r, fmt.Sprintf("job %d of the batch", i+1), got, want)
+	}
+	var want []queue.Event
+	for _, j := range jobs {
+		want = append(want, r.event(queue.EventEnqueued, j, queue.EventDetail{UID: new(asker)}))
+	}
+	same(r, "events", r.news()[1:], want)
+	r.counted()
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func batchAllOrNothing(r *rig) {
+	r.one(named("taken"))
+	for _, c := range []struct {
+		name   string
+		drafts []queue.Job
+		prefix string
+		id     string
+	}{
+		{"twice in the batch", []queue.Job{draft(named("x")), draft(), draft(named("x"))}, "job 3: ", "x"},
+		{"stored already", []queue.Job{draft(), draft(named("taken"))}, "job 2: ", "taken"},
+	} {
+		r.unchanged(func() {
+			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: c.drafts, UID: asker})
+			e := r.refused(c.name, err, queue.CodeExists, "id")
+			if !strings.HasPrefix(e.Error(), c.prefix) || !strings.Contains(e.Error(), c.id) {
+				r.Errorf("%s: got message %q, want it to begin with %q and to name %s", c.name, e.Error(), c.prefix, c.id)
+			}
+		})
+	}
+	r.unchanged(func() {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(named("taken"))}, UID: asker})
+		if e := r.refused("one draft", err, queue.CodeExists, "id"); e.Index != 0 {
+			r.Errorf("got message %q of a single draft, want no number", e.Error())
+		}
+	})
+	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 1)
+	same(r, "arrival after refusals", r.one(named("x")).Arrival, 1)
+}
+
+func batchSizes(r *rig) {
+	drafts := make([]queue.Job, queue.MaxBatch+1)
+	for i := range drafts {
+		drafts[i] = draft()
+	}
+	for _, n := range []int{0, queue.MaxBatch + 1} {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:n], UID: asker})
+		r.refusedCode(fmt.Sprintf("%d drafts", n), err, queue.CodeInvalid)
+	}
+	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 0)
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:queue.MaxBatch], UID: asker})
+	r.must(err)
+	same(r, "ids in the receipt", len(receipt.IDs), queue.MaxBatch)
+	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, queue.MaxBatch)
+	r.counted()
+}
+
+// refusedCode is refused where the field is nobody's business.
+func (r *rig) refusedCode(what string, err error, code queue.Code) {
+	r.Helper()
+	if !errors.Is(err, &queue.Error{Code: code}) {
+		r.Errorf("%s: got error %v, want code %s", what, err, code)
+	}
+}
+
+func fullRefuses(r *rig) {
+	ask := func(n int, limit int64) error {
+		drafts := make([]queue.Job, n)
+		for i := range drafts {
+			drafts[i] = draft()
+		}
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: asker, MaxPending: limit})
+		return err
+	}
+	r.unchanged(func() { r.refusedCode("4 jobs where 3 may wait", ask(4, 3), queue.CodeFull) })
+	r.must(ask(3, 3))
+	jobs := r.claim(3)
+	r.refusedCode("a reserved job still waits", ask(1, 3), queue.CodeFull)
+	r.end(jobs[0], exit(1))
+	r.refusedCode("a failed job still waits", ask(1, 3), queue.CodeFull)
+	r.start(jobs[1])
+	r.must(ask(1, 3))
+	r.refusedCode("one more", ask(1, 3), queue.CodeFull)
+	r.end(jobs[2], exit(0))
+	r.must(ask(1, 3))
+	r.must(ask(5, 0))
+	r.must(ask(5, -1))
+}
+
+func keyRepeats(r *rig) {
+	first := store.Request{Drafts: []queue.Job{draft(named("a")), draft()}, UID: asker, Key: "once", Sum: [32]byte{1}}
+	want, err := r.s.Enqueue(r.Context(), first)
+	r.must(err)
+	same(r, "duplicate", want.Duplicate, false)
+	want.Duplicate = true
+	again := func(when string, change func(*store.Request)) {
+		request := first
+		change(&request)
+		r.unchanged(func() {
+			got, err := r.s.Enqueue(r.Context(), request)
+			r.must(err)
+			same(r, "receipt "+when, got, want)
+		})
+	}
+	again("again", func(*store.Request) {})
+	again("of a full queue", func(q *store.Request) { q.MaxPending = 1 })
+	again("of other drafts with the same sum", func(q *store.Request) { q.Drafts = []queue.Job{draft()} })
+	for _, seq := range want.Seqs {
+		r.must(r.s.Remove(r.Context(), seq, asker))
+	}
+	again("after the jobs are gone", func(*store.Request) {})
+}
+
+func keyBelongs(r *rig) {
+	ask := func(uid int, key string, sum byte) (store.Receipt, error) {
+		return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Key: key, Sum: [32]byte{31: sum}})
+	}
+	_, err := ask(1, "k", 1)
+	r.must(err)
+	r.unchanged(func() {
+		_, err := ask(1, "k", 2)
+		r.refused("another sum", err, queue.CodeExists, "key")
+	})
+	for _, c := range []struct {
+		uid int
+		key string
+	}{{2, "k"}, {1, "K"}, {1, "k "}, {1, ""}, {1, ""}} {
+		receipt, err := ask(c.uid, c.key, 2)
+		r.must(err)
+		same(r, fmt.Sprintf("uid %d key %q is a duplicate", c.uid, c.key), receipt.Duplicate, false)
+	}
+	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 6)
+}
+
+func keyOfRefused(r *rig) {
+	r.one(named("taken"))
+	request := store.Request{Drafts: []queue.Job{draft(named("taken"))}, UID: asker, Key: "k", Sum: [32]byte{1}}
+	_, err := r.s.Enqueue(r.Context(), request)
+	r.refused("a taken id", err, queue.CodeExists, "id")
+	request.Drafts, request.Sum, request.MaxPending = []queue.Job{draft()}, [32]byte{2}, 1
+	_, err = r.s.Enqueue(r.Context(), request)
+	r.refusedCode("a full queue", err, queue.CodeFull)
+	request.MaxPending, request.Sum = 0, [32]byte{3}
+	receipt, err := r.s.Enqueue(r.Context(), request)
+	r.must(err)
+	same(r, "duplicate", receipt.Duplicate, false)
+}
+
+func keyMemory(r *rig) {
+	request := store.Request{Drafts: []queue.Job{draft()}, UID: asker, Key: "k", Sum: [32]byte{1}}
+	want, err := r.s.Enqueue(r.Context(), request)
+	r.must(err)
+	want.Duplicate = true
+	r.pass(store.KeyMemory - time.Millisecond)
+	got, err := r.s.Enqueue(r.Context(), request)
+	r.must(err)
+	same(r, "receipt just before the memory ends", got, want)
+	r.pass(100 * store.KeyMemory)
+	request.Sum = [32]byte{2}
+	receipt, err := r.s.Enqueue(r.Context(), request)
+	r.must(err)
+	same(r, "duplicate long after", receipt.Duplicate, false)
+}

@@ -1,0 +1,151 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var keeping = []promise{
+	{name: "a setting says who set it and when", keep: settingsKept},
+	{name: "a promotion says when the next thing is due", keep: promoteSaysWhen},
+	{name: "promotions end however much is due", keep: promoteMuch},
+	{name: "the alarm rings for what is due earlier", keep: alarmRings},
+	{name: "output files of removed jobs are garbage until swept", keep: garbageSwept},
+}
+
+func settingsKept(r *rig) {
+	r.news()
+	list := func() []store.Setting {
+		settings, err := r.s.Settings(r.Context())
+		r.must(err)
+		slices.SortFunc(settings, func(a, b store.Setting) int { return strings.Compare(a.Key, b.Key) })
+		return settings
+	}
+	set := func(key, value string, uid int) {
+		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: key, Value: value, UID: uid}))
+		want := queue.Event{At: r.s.Now(), Kind: queue.EventSetting, Detail: queue.EventDetail{UID: &uid, Key: key, Value: value}}
+		same(r, "events of "+key, r.news(), []queue.Event{want})
+	}
+	same(r, "settings of a new store", list(), nil)
+	begin := r.s.Now()
+	set("workers", "4", 0)
+	r.advance(time.Second)
+	set("aging", "enqueue", 7)
+	workers, aging := store.Setting{Key: "workers", Value: "4", At: begin}, store.Setting{Key: "aging", Value: "enqueue", UID: 7, At: begin + 1000}
+	same(r, "settings", list(), []store.Setting{aging, workers})
+	r.advance(time.Second)
+	set("workers", "8", 9)
+	workers = store.Setting{Key: "workers", Value: "8", UID: 9, At: begin + 2000}
+	same(r, "settings after a change", list(), []store.Setting{aging, workers})
+	set("aging", "", 9)
+	same(r, "settings after a removal", list(), []store.Setting{workers})
+}
+
+func promoteSaysWhen(r *rig) {
+	same(r, "of an empty store", r.promote(), time.Hour)
+	r.one()
+	same(r, "of a ready job", r.promote(), time.Hour)
+	r.one(delay(3 * time.Hour))
+	same(r, "of something far off", r.promote(), time.Hour)
+	r.one(delay(30 * time.Minute))
+	same(r, "of a sleeping job", r.promote(), 30*time.Minute)
+	r.one(expires(r.s.Now() + 20*60_000))
+	same(r, "of an expiry", r.promote(), 20*time.Minute)
+	r.run(exit(1))
+	same(r, "of a retry", r.promote(), 2*time.Second)
+	r.advance(1999 * time.Millisecond)
+	same(r, "just before", r.promote(), time.Millisecond)
+	r.advance(time.Millisecond)
+	same(r, "just after", r.promote(), 20*time.Minute-2*time.Second)
+	r.advance(10 * time.Hour)
+	same(r, "after all", r.promote(), time.Hour)
+}
+
+func promoteMuch(r *rig) {
+	const many = 1200
+	var drafts []queue.Job
+	for range many {
+		drafts = append(drafts, draft(expires(r.s.Now()+1)), draft(delay(time.Millisecond)), draft(delay(time.Hour), expires(r.s.Now()+1)))
+	}
+	r.store(drafts...)
+	together(many, func(i int) {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(delay(time.Hour))}, UID: asker, Key: fmt.Sprint(i)})
+		if err != nil {
+			r.Errorf("enqueue: got error %v, want none", err)
+		}
+	})
+	r.pass(11 * time.Minute)
+	var want [queue.Cancelled + 1]int64
+	want[queue.Pending], want[queue.Cancelled] = 2*many, 2*many
+	same(r, "counts", r.s.Counts().States, want)
+	same(r, "claimable jobs", len(r.claim(10*many)), many)
+	r.counted()
+}
+
+func alarmRings(r *rig) {
+	quiet := func() {
+		r.promote()
+		select {
+		case <-r.s.Alarm():
+		default:
+		}
+	}
+	rings := func(what string) {
+		r.Helper()
+		within(r, "alarm of "+what, r.s.Alarm())
+		quiet()
+	}
+	quiet()
+	r.one(delay(30 * time.Minute))
+	rings("a sleeping job")
+	r.one(delay(20 * time.Minute))
+	rings("one that sleeps less")
+	r.one(delay(50*time.Minute), expires(r.s.Now()+10*60_000))
+	rings("an expiry")
+	r.one()
+	claimed := r.claimOne()
+	r.end(claimed, exit(1))
+	rings("a retry")
+	r.advance(2 * time.Second)
+	quiet()
+	r.end(r.claimOne(), ended(queue.Shortage))
+	rings("a pause")
+}
+
+func garbageSwept(r *rig) {
+	garbage := func(limit int) []string {
+		r.Helper()
+		refs, err := r.s.Garbage(r.Context(), limit)
+		r.must(err)
+		slices.Sort(refs)
+		return refs
+	}
+	var jobs []queue.Job
+	for _, refs := range [][]string{{"a", "b"}, {"", "c"}, {""}} {
+		j := r.one()
+		for _, ref := range refs {
+			e := r.settlement(r.claimOne(), ended(queue.Stopped))
+			e.Attempt.OutputRef = ref
+			r.turn(store.Turn{Ended: []store.Settlement{e}})
+		}
+		r.must(r.s.Cancel(r.Context(), j.Seq, asker))
+		jobs = append(jobs, j)
+	}
+	same(r, "garbage while the jobs are there", garbage(10), nil)
+	for _, j := range jobs {
+		r.must(r.s.Remove(r.Context(), j.Seq, asker))
+	}
+	same(r, "garbage", garbage(10), []string{"a", "b", "c"})
+	same(r, "garbage is still there", garbage(3), []string{"a", "b", "c"})
+	same(r, "size of a limited list", len(garbage(2)), 2)
+	r.must(r.s.Swept(r.Context(), []string{"b", "unknown"}))
+	same(r, "garbage after a sweep", garbage(10), []string{"a", "c"})
+	r.must(r.s.Swept(r.Context(), nil))
+	r.must(r.s.Swept(r.Context(), []string{"a", "c"}))
+	same(r, "garbage after all", garbage(10), nil)
+}

@@ -1,0 +1,409 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var settling = []promise{
+	{name: "a started job is processing", keep: startedIsProcessing},
+	{name: "an end is recorded as decided", keep: endsAsDecided},
+	{name: "what never started leaves no trace", keep: neverStarted},
+	{name: "a lease cancelled before its start ends its job, one that runs is stale", keep: cancelledBeforeStart},
+	{name: "a job ends when its attempt did", keep: endedAtOfAttempt},
+	{name: "a job that always fails uses its attempts and dies", keep: failsUntilDead},
+	{name: "an attempt comes back whole", keep: attemptWhole},
+	{name: "attempts are numbered through revivals", keep: attemptsNumbered},
+	{name: "a stale lease changes nothing", keep: staleChangesNothing},
+	{name: "a late report of an older attempt is refused", keep: lateReport},
+	{name: "one turn does all it is asked", keep: turnDoesAll},
+	{name: "a turn claims what it gives back", keep: turnClaimsBack},
+	{name: "leased jobs are listed", keep: leasedListed},
+	{name: "epochs rise", keep: epochsRise},
+}
+
+func startedIsProcessing(r *rig) {
+	r.one()
+	j := r.claimOne()
+	r.advance(time.Second)
+	r.news()
+	at := r.s.Now() - 400
+	done := r.turn(store.Turn{Started: []store.Started{{Lease: j.Lease(), At: at, Worker: "w7", PID: 99}}})
+	same(r, "result", done, store.Turned{})
+	want := j
+	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.s.Now()
+	same(r, "job", r.get(j.ID), want)
+	same(r, "events", r.news(), []queue.Event{r.event(queue.EventStarted, want, queue.EventDetail{Attempt: 1, StartedAt: at})})
+	r.counted()
+	same(r, "claimed", r.claim(1), nil)
+}
+
+// settled is what becomes of a leased job that e settles now.
+func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
+	d, a := e.Decision, e.Attempt
+	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
+	if d.Counts {
+		j.Attempts++
+	}
+	if d.Started {
+		j.Runs++
+		j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
+	}
+	if d.State.Runnable() {
+		j.DueAt = r.s.Now().Add(d.Delay)
+	}
+	if d.State.Ended() {
+		j.EndedAt = a.EndedAt
+	}
+	return j
+}
+
+// endEvent is the event of an attempt of j, which is as it became.
+func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
+	d := queue.EventDetail{Attempt: j.Runs, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason}
+	if a.ExitCode >= 0 {
+		d.ExitCode = &a.ExitCode
+	}
+	return r.event(queue.EventEnded, j, d)
+}
+
+// endings are all the ways in which an attempt that has begun can end.
+var endings = []struct {
+	name    string
+	outcome queue.Outcome
+	set     func(*queue.Job)
+	state   queue.State
+}{
+	{"success", exit(0), onLost(queue.OnLostRetry), queue.Completed},
+	{"a failure", exit(3), onLost(queue.OnLostRetry), queue.Failed},
+	{"the last failure", exit(3), maxAttempts(1), queue.Dead},
+	{"not found", exit(127), onLost(queue.OnLostRetry), queue.Failed},
+	{"the largest exit code", exit(1<<32 - 1), onLost(queue.OnLostRetry), queue.Failed},
+	{"a signal", queue.Outcome{End: queue.Signalled, Signal: 9}, onLost(queue.OnLostRetry), queue.Failed},
+	{"the timeout", ended(queue.TimedOut), onLost(queue.OnLostRetry), queue.Failed},
+	{"cancel", ended(queue.Killed), onLost(queue.OnLostRetry), queue.Cancelled},
+	{"a stop of the service", ended(queue.Stopped), onLost(queue.OnLostRetry), queue.Pending},
+	{"a lost runner", ended(queue.Lost), onLost(queue.OnLostRetry), queue.Failed},
+	{"a lost runner, then hold", ended(queue.Lost), onLost(queue.OnLostHold), queue.Held},
+	{"a lost machine, then dead", ended(queue.Interrupted), onLost(queue.OnLostDead), queue.Dead},
+	{"nothing at all", ended(queue.Unkillable), onLost(queue.OnLostRetry), queue.Dead},
+}
+
+func endsAsDecided(r *rig) {
+	for _, c := range endings {
+		for _, reported := range []bool{false, true} {
+			name := fmt.Sprintf("ended by %s, reported as started: %t", c.name, reported)
+			r.one(c.set)
+			j := r.claimOne()
+			r.advance(time.Second)
+			if reported {
+				j = r.start(j)
+			}
+			r.news()
+			e := r.settlement(j, c.outcome)
+			r.advance(100 * time.Millisecond)
+			done := r.turn(store.Turn{Ended: []store.Settlement{e}})
+			same(r, name+": result", done, store.Turned{})
+			want := r.settled(j, e)
+			same(r, name+": state", want.State, c.state)
+			same(r, name+": job", r.get(j.ID), want)
+			same(r, name+": events", r.news(), []queue.Event{r.endEvent(want, e.Attempt)})
+			r.counted()
+			row := e.Attempt
+			row.N = 1
+			history, err := r.s.History(r.Context(), j.Seq)
+			r.must(err)
+			same(r, name+": history", history, []queue.Attempt{row})
+			held, err := r.s.Leased(r.Context())
+			r.must(err)
+			same(r, name+": leased jobs", held, nil)
+			r.must(r.s.Remove(r.Context(), j.Seq, asker))
+		}
+	}
+}
+
+func cancelledBeforeStart(r *rig) {
+	j := r.one()
+	claimed := r.claimOne()
+	r.news()
+	asked := store.Cancelled{Lease: claimed.Lease(), UID: asker}
+	same(r, "result", r.turn(store.Turn{Cancelled: []store.Cancelled{asked}}), store.Turned{})
+	got := r.get(j.ID)
+	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
+	same(r, "result of the second time", r.turn(store.Turn{Cancelled: []store.Cancelled{asked}}), store.Turned{Stale: []queue.Lease{claimed.Lease()}})
+	running := r.one()
+	claimed = r.claimOne()
+	r.turn(store.Turn{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
+	same(r, "result for one that runs", r.turn(store.Turn{Cancelled: []store.Cancelled{{Lease: claimed.Lease(), UID: asker}}}), store.Turned{Stale: []queue.Lease{claimed.Lease()}})
+	same(r, "state of one that runs", r.get(running.ID).State, queue.Processing)
+	r.counted()
+}
+
+func neverStarted(r *rig) {
+	first := r.one()
+	r.news()
+	claimed := r.claimOne()
+	e := r.settlement(claimed, ended(queue.Unstarted))
+	same(r, "result", r.turn(store.Turn{Ended: []store.Settlement{e}}), store.Turned{})
+	first.Fence = 1
+	same(r, "job that was not started", r.get(first.ID), first)
+
+	claimed = r.claimOne()
+	e = r.settlement(claimed, ended(queue.Shortage))
+	same(r, "result", r.turn(store.Turn{Ended: []store.Settlement{e}}), store.Turned{})
+	first.Fence, first.Reason, first.DueAt = 2, queue.ReasonShortage, r.s.Now()+1000
+	same(r, "job that could not be started", r.get(first.ID), first)
+	same(r, "claimed before the pause is over", r.claim(1), nil)
+	r.pass(time.Second)
+	first.Fence = 3
+	same(r, "claimed after the pause", r.claim(1), []queue.Job{first})
+	same(r, "events", r.news(), nil)
+	history, err := r.s.History(r.Context(), first.Seq)
+	r.must(err)
+	same(r, "history", history, nil)
+	r.counted()
+}
+
+func endedAtOfAttempt(r *rig) {
+	r.store(draft(), draft())
+	jobs := r.claim(2)
+	known, unknown := r.settlement(jobs[0], exit(0)), r.settlement(jobs[1], ended(queue.Unkillable))
+	r.advance(time.Second)
+	known.Attempt.EndedAt, unknown.Attempt.EndedAt = r.s.Now()-300, 0
+	r.turn(store.Turn{Ended: []store.Settlement{known, unknown}})
+	same(r, "end of the job whose attempt has one", r.get(jobs[0].ID).EndedAt, r.s.Now()-300)
+	same(r, "end of the job whose attempt has none", r.get(jobs[1].ID).EndedAt, r.s.Now())
+}
+
+func failsUntilDead(r *rig) {
+	j := r.one()
+	begin := r.s.Now()
+	var at []time.Duration
+	for range 100 {
+		claimed := r.claim(1)
+		if len(claimed) == 0 {
+			r.pass(time.Second)
+			continue
+		}
+		at = append(at, time.Duration(r.s.Now()-begin)*time.Millisecond)
+		if j = r.end(claimed[0], exit(1)); j.State == queue.Dead {
+			break
+		}
+	}
+	same(r, "times of the attempts", at, []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second})
+	same(r, "state", j.State, queue.Dead)
+	same(r, "attempts, runs and fence", []int64{int64(j.Attempts), int64(j.Runs), j.Fence}, []int64{4, 4, 4})
+}
+
+func attemptWhole(r *rig) {
+	r.store(draft(), draft(), draft())
+	jobs := r.claim(3)
+	e := r.settlement(jobs[0], queue.Outcome{End: queue.Signalled, Signal: 15, Error: "ended: ä\x1b[1m"})
+	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers, e.Attempt.Dropped = 90*time.Minute+7*time.Microsecond, 1<<40, 3, 1<<33
+	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
+	output := bytes.Clone(e.Attempt.Output)
+	large := r.settlement(jobs[1], exit(0))
+	large.Attempt.OutputRef = "runner-1/7.out"
+	silent := r.settlement(jobs[2], exit(0))
+	r.turn(store.Turn{Ended: []store.Settlement{e, large, silent}})
+	e.Attempt.Output[0] = 'x' // the caller's, not the store's
+
+	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
+		want.N = 1
+		if i == 0 {
+			want.Output = output
+		}
+		for _, n := range []int{0, 1} {
+			got, err := r.s.Attempt(r.Context(), jobs[i].Seq, n)
+			r.must(err)
+			if len(got.Output) == 0 {
+				got.Output = nil
+			}
+			same(r, fmt.Sprintf("attempt %d of job %d", n, i+1), got, want)
+		}
+		history, err := r.s.History(r.Context(), jobs[i].Seq)
+		r.must(err)
+		for i := range history {
+			same(r, "output in the history", len(history[i].Output), 0)
+			history[i].Output, history[i].OutputRef = nil, "" // whether it keeps the name is not said
+		}
+		want.Output, want.OutputRef = nil, ""
+		same(r, "history", history, []queue.Attempt{want})
+	}
+}
+
+func attemptsNumbered(r *rig) {
+	j := r.one(maxAttempts(2))
+	var want []queue.Attempt
+	attempt := func(o queue.Outcome) {
+		claimed := r.claimOne()
+		e := r.settlement(claimed, o)
+		e.Attempt.Output = fmt.Appendf(nil, "output %d", len(want)+1)
+		r.turn(store.Turn{Ended: []store.Settlement{e}})
+		e.Attempt.N = len(want) + 1
+		want = append(want, e.Attempt)
+		r.pass(time.Minute)
+	}
+	attempt(ended(queue.Stopped))
+	attempt(exit(1))
+	attempt(exit(2))
+	same(r, "state", r.get(j.ID).State, queue.Dead)
+	r.must(r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker}))
+	attempt(exit(1))
+	attempt(exit(0))
+	same(r, "runs and attempts", []int{r.get(j.ID).Runs, r.get(j.ID).Attempts}, []int{5, 2})
+	for _, n := range []int{0, 1, 2, 3, 4, 5} {
+		got, err := r.s.Attempt(r.Context(), j.Seq, n)
+		r.must(err)
+		same(r, fmt.Sprintf("attempt %d", n), got, want[(n+4)%5])
+	}
+	for _, n := range []int{6, -1} {
+		_, err := r.s.Attempt(r.Context(), j.Seq, n)
+		r.refusedCode(fmt.Sprintf("attempt %d", n), err, queue.CodeNotFound)
+	}
+	for i := range want {
+		want[i].Output = nil
+	}
+	history, err := r.s.History(r.Context(), j.Seq)
+	r.must(err)
+	same(r, "history", history, want)
+}
+
+func staleChangesNothing(r *rig) {
+	reserved, waiting, running := r.one(), r.one(), r.one()
+	jobs := r.claim(3)
+	r.turn(store.Turn{Released: []queue.Lease{jobs[1].Lease()}})
+	r.start(jobs[2])
+	over := func() queue.Job {
+		r.one(priority(1000))
+		j := r.claimOne()
+		r.end(j, exit(0))
+		return j
+	}()
+	for name, l := range map[string]queue.Lease{
+		"unknown job":         {Seq: 1 << 40, Fence: 1},
+		"older fence":         {Seq: reserved.Seq, Fence: 0},
+		"newer fence":         {Seq: reserved.Seq, Fence: 2},
+		"released":            {Seq: waiting.Seq, Fence: 1},
+		"running, other":      {Seq: running.Seq, Fence: 7},
+		"settled":             over.Lease(),
+		"nothing":             {},
+		"negative everything": {Seq: -1, Fence: -1},
+	} {
+		r.unchanged(func() {
+			fake := queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}
+			for how, t := range map[string]store.Turn{
+				"started":  {Started: []store.Started{{Lease: l, At: r.s.Now(), Worker: "w", PID: 1}}},
+				"ended":    {Ended: []store.Settlement{r.settlement(fake, exit(0))}},
+				"refunded": {Ended: []store.Settlement{r.settlement(fake, ended(queue.Unstarted))}},
+				"released": {Released: []queue.Lease{l}},
+			} {
+				same(r, name+" "+how, r.turn(t), store.Turned{Stale: []queue.Lease{l}})
+			}
+		})
+	}
+	r.unchanged(func() {
+		done := r.turn(store.Turn{Released: []queue.Lease{jobs[2].Lease()}})
+		same(r, "release of a running job", done, store.Turned{Stale: []queue.Lease{jobs[2].Lease()}})
+	})
+	held, err := r.s.Leased(r.Context())
+	r.must(err)
+	same(r, "leased jobs", sortedLeases(leases(held)), []queue.Lease{jobs[0].Lease(), jobs[2].Lease()})
+}
+
+func lateReport(r *rig) {
+	r.one()
+	first := r.claimOne()
+	r.turn(store.Turn{Released: []queue.Lease{first.Lease()}})
+	second := r.claimOne()
+	same(r, "fences", []int64{first.Fence, second.Fence}, []int64{1, 2})
+	r.unchanged(func() {
+		done := r.turn(store.Turn{
+			Started:  []store.Started{{Lease: first.Lease(), At: r.s.Now(), Worker: "w", PID: 1}},
+			Ended:    []store.Settlement{r.settlement(first, exit(0))},
+			Released: []queue.Lease{first.Lease()},
+		})
+		same(r, "stale leases", done.Stale, []queue.Lease{first.Lease(), first.Lease(), first.Lease()})
+	})
+	e := r.settlement(second, exit(1))
+	r.turn(store.Turn{Ended: []store.Settlement{e}})
+	r.unchanged(func() {
+		same(r, "the same end twice", r.turn(store.Turn{Ended: []store.Settlement{e}}).Stale, []queue.Lease{second.Lease()})
+	})
+}
+
+func turnDoesAll(r *rig) {
+	r.store(draft(), draft(), draft(), draft(), draft())
+	waiting := r.one()
+	jobs := r.claim(5)
+	r.news()
+	stale := queue.Lease{Seq: jobs[0].Seq, Fence: 9}
+	ends := []store.Settlement{r.settlement(jobs[1], exit(0)), r.settlement(jobs[2], exit(1))}
+	done := r.turn(store.Turn{
+		Started: []store.Started{
+			{Lease: stale, At: r.s.Now(), Worker: "w", PID: 1},
+			{Lease: jobs[0].Lease(), At: r.s.Now(), Worker: "w1", PID: 4242},
+			{Lease: jobs[1].Lease(), At: r.s.Now(), Worker: "w1", PID: 4242},
+		},
+		Ended:    ends,
+		Released: []queue.Lease{jobs[3].Lease()},
+		Want:     10,
+	})
+	jobs[3].Fence++
+	waiting.Fence++
+	same(r, "result", done, store.Turned{Jobs: []queue.Job{jobs[3], waiting}, Stale: []queue.Lease{stale}})
+	running := jobs[0]
+	running.State, running.StartedAt, running.WorkerID, running.PID = queue.Processing, r.s.Now(), "w1", 4242
+	completed, failed := r.settled(jobs[1], ends[0]), r.settled(jobs[2], ends[1])
+	for _, want := range []queue.Job{running, completed, failed, jobs[3], jobs[4], waiting} {
+		same(r, "job "+want.ID, r.get(want.ID), want)
+	}
+	begun := jobs[1]
+	begun.State = queue.Processing
+	same(r, "events", r.news(), []queue.Event{
+		r.event(queue.EventStarted, running, queue.EventDetail{Attempt: 1, StartedAt: r.s.Now()}),
+		r.event(queue.EventStarted, begun, queue.EventDetail{Attempt: 1, StartedAt: r.s.Now()}),
+		r.endEvent(completed, ends[0].Attempt), r.endEvent(failed, ends[1].Attempt),
+	})
+	r.counted()
+}
+
+func turnClaimsBack(r *rig) {
+	r.one()
+	j := r.claimOne()
+	j = r.turn(store.Turn{Released: []queue.Lease{j.Lease()}, Want: 1}).Jobs[0]
+	same(r, "fence after release and claim", j.Fence, 2)
+	e := r.settlement(j, ended(queue.Lost)) // due at once
+	want := r.settled(j, e)
+	want.Fence = 3
+	same(r, "failed and claimed in one turn", r.turn(store.Turn{Ended: []store.Settlement{e}, Want: 1}), store.Turned{Jobs: []queue.Job{want}})
+	same(r, "job", r.get(j.ID), want)
+	r.counted()
+}
+
+func leasedListed(r *rig) {
+	r.store(draft(), draft(), draft(), draft())
+	jobs := r.claim(3)
+	jobs[1] = r.start(jobs[1])
+	held, err := r.s.Leased(r.Context())
+	r.must(err)
+	slices.SortFunc(held, func(a, b queue.Job) int { return int(a.Seq - b.Seq) })
+	same(r, "leased jobs", held, jobs)
+}
+
+func epochsRise(r *rig) {
+	last := int64(0)
+	for range 5 {
+		epoch, err := r.s.NextEpoch(r.Context())
+		r.must(err)
+		if epoch <= last {
+			r.Fatalf("got epoch %d after %d, want it higher", epoch, last)
+		}
+		last = epoch
+	}
+}

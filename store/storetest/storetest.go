@@ -1,0 +1,358 @@
+// Package storetest is the one suite that every store.Store passes.
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Fixture is a new, empty store whose clock stands still but for Advance, so
+// that every instant can be compared. Whoever opens it closes it, through
+// t.Cleanup; some tests have closed it by then.
+type Fixture struct {
+	Store   store.Store
+	Advance func(time.Duration)
+}
+
+// Run tests that the stores which open makes keep every promise of the contract.
+func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
+	for _, p := range slices.Concat(enqueuing, asking, claiming, settling, awaiting, reading, keeping, crowding, walking) {
+		t.Run(p.name, func(t *testing.T) {
+			order := p.order
+			if order == (queue.Order{}) {
+				order = usual
+			}
+			f := open(t, order)
+			p.keep(&rig{T: t, s: f.Store, advance: f.Advance, order: order})
+		})
+	}
+}
+
+// promise is one test. Order is usual unless it says otherwise.
+type promise struct {
+	name  string
+	keep  func(r *rig)
+	order queue.Order
+}
+
+// usual is what the settings are by default.
+var usual = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
+
+// policy makes a failing job wait 2 s, 4 s, 8 s.
+var policy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
+
+const (
+	asker    = 1000             // the uid of who asks, where nothing hangs on it
+	patience = 30 * time.Second // for what another goroutine has to do
+)
+
+// rig is a store under test.
+type rig struct {
+	*testing.T
+	s       store.Store
+	advance func(time.Duration)
+	order   queue.Order
+	seen    int64 // the last event that news has told
+}
+
+// draft is a job as queue.Resolve makes it, changed by each of set.
+func draft(set ...func(*queue.Job)) queue.Job {
+	j := queue.Job{
+		Queue: queue.DefaultQueue, UID: asker, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
+		Terms: queue.Terms{Command: "true", Shell: "/bin/sh -c", Umask: 0o022, KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
+	}
+	for _, f := range set {
+		f(&j)
+	}
+	return j
+}
+
+func named(id string) func(*queue.Job)            { return func(j *queue.Job) { j.ID = id } }
+func priority(n int64) func(*queue.Job)           { return func(j *queue.Job) { j.Priority = n } }
+func delay(d time.Duration) func(*queue.Job)      { return func(j *queue.Job) { j.Delay = d } }
+func expires(at queue.Millis) func(*queue.Job)    { return func(j *queue.Job) { j.ExpiresAt = at } }
+func onLost(what queue.OnLost) func(*queue.Job)   { return func(j *queue.Job) { j.OnLost = what } }
+func labels(m map[string]string) func(*queue.Job) { return func(j *queue.Job) { j.Labels = m } }
+func maxAttempts(n int) func(*queue.Job)          { return func(j *queue.Job) { j.MaxAttempts = n } }
+func exit(code int64) queue.Outcome               { return queue.Outcome{End: queue.Exited, ExitCode: code} }
+func ended(as queue.End) queue.Outcome            { return queue.Outcome{End: as} }
+func leases(jobs []queue.Job) []queue.Lease       { return each(jobs, (*queue.Job).Lease) }
+func seqs(jobs []queue.Job) []int64               { return each(jobs, func(j *queue.Job) int64 { return j.Seq }) }
+
+func each[T any](jobs []queue.Job, f func(*queue.Job) T) (list []T) {
+	for i := range jobs {
+		list = append(list, f(&jobs[i]))
+	}
+	return list
+}
+
+// must ends the test if what should work did not.
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatalf("got error %v, want none", err)
+	}
+}
+
+// refused checks that err has the code and names the field, and hands it on.
+func (r *rig) refused(what string, err error, code queue.Code, field string) *queue.Error {
+	r.Helper()
+	var e *queue.Error
+	if !errors.As(err, &e) || e.Code != code || e.Field != field {
+		r.Fatalf("%s: got error %v, want code %s, field %q", what, err, code, field)
+	}
+	return e
+}
+
+// leased checks that err is ErrLeased.
+func (r *rig) leased(what string, err error) {
+	r.Helper()
+	if !errors.Is(err, store.ErrLeased) {
+		r.Errorf("%s: got error %v, want %v", what, err, store.ErrLeased)
+	}
+}
+
+// store enqueues drafts in one request and reads them back.
+func (r *rig) store(drafts ...queue.Job) []queue.Job {
+	r.Helper()
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: asker})
+	r.must(err)
+	jobs := make([]queue.Job, len(receipt.IDs))
+	for i, id := range receipt.IDs {
+		jobs[i] = r.get(id)
+	}
+	return jobs
+}
+
+// one stores one job.
+func (r *rig) one(set ...func(*queue.Job)) queue.Job {
+	r.Helper()
+	return r.store(draft(set...))[0]
+}
+
+func (r *rig) get(id string) queue.Job {
+	r.Helper()
+	j, err := r.s.Get(r.Context(), id)
+	if err != nil {
+		r.Fatalf("get %s: got error %v, want none", id, err)
+	}
+	return j
+}
+
+func (r *rig) turn(t store.Turn) store.Turned {
+	r.Helper()
+	done, err := r.s.Turn(r.Context(), t)
+	r.must(err)
+	return done
+}
+
+func (r *rig) claim(want int) []queue.Job {
+	r.Helper()
+	return r.turn(store.Turn{Want: want}).Jobs
+}
+
+// claimOne claims the job at the head, which must be there.
+func (r *rig) claimOne() queue.Job {
+	r.Helper()
+	jobs := r.claim(1)
+	if len(jobs) != 1 {
+		r.Fatalf("got %d jobs claimed, want 1", len(jobs))
+	}
+	return jobs[0]
+}
+
+// start reports a claimed job as started now, and reads it back.
+func (r *rig) start(j queue.Job) queue.Job {
+	r.Helper()
+	done := r.turn(store.Turn{Started: []store.Started{{Lease: j.Lease(), At: r.s.Now(), Worker: "w1", PID: 4242}}})
+	same(r, "stale leases", done.Stale, nil)
+	return r.get(j.ID)
+}
+
+// settlement is how the service records that an attempt of j, which began and
+// ended now, had outcome o.
+func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
+	now := r.s.Now()
+	d := queue.Decide(&j, o, policy)
+	e := store.Settlement{Lease: j.Lease(), Decision: d, Attempt: queue.Attempt{ExitCode: -1}}
+	if d.Started {
+		e.Attempt = queue.Attempt{
+			Fence: j.Fence, Worker: "w1", Node: "n1", PID: 4242, StartedAt: now, EndedAt: now, ExitCode: -1, Signal: o.Signal,
+			Reason: d.Reason, Error: d.Error, Counted: d.Counts, CPU: 1500 * time.Microsecond, PeakRSS: 1 << 20,
+		}
+	}
+	if o.End == queue.Exited {
+		e.Attempt.ExitCode = o.ExitCode
+	}
+	return e
+}
+
+// end settles a leased job, and reads it back.
+func (r *rig) end(j queue.Job, o queue.Outcome) queue.Job {
+	r.Helper()
+	done := r.turn(store.Turn{Ended: []store.Settlement{r.settlement(j, o)}})
+	same(r, "stale leases", done.Stale, nil)
+	return r.get(j.ID)
+}
+
+// run stores a job, claims it and settles it.
+func (r *rig) run(o queue.Outcome, set ...func(*queue.Job)) queue.Job {
+	r.Helper()
+	r.one(set...)
+	return r.end(r.claimOne(), o)
+}
+
+// promote promotes all that is due and returns how long until the next is.
+func (r *rig) promote() time.Duration {
+	r.Helper()
+	for range 1000 {
+		next, err := r.s.Promote(r.Context())
+		r.must(err)
+		if next > 0 {
+			return next
+		}
+	}
+	r.Fatal("Promote still finds something due after 1000 times")
+	return 0
+}
+
+// pass lets time pass and promotes what became due.
+func (r *rig) pass(d time.Duration) {
+	r.Helper()
+	r.advance(d)
+	r.promote()
+}
+
+// news lists the events since it was last asked, which must have no gap. Their
+// seqs are left out, so that they can be compared.
+func (r *rig) news() (events []queue.Event) {
+	r.Helper()
+	for {
+		page, err := r.s.Events(r.Context(), r.seen, 1000)
+		r.must(err)
+		if len(page) == 0 {
+			return events
+		}
+		for _, e := range page {
+			r.seen++
+			if e.Seq != r.seen {
+				r.Fatalf("got event %d, want %d: the sequence has no gap", e.Seq, r.seen)
+			}
+			e.Seq = 0
+			events = append(events, e)
+		}
+	}
+}
+
+// event is an event of a job as it is after it, told now.
+func (r *rig) event(kind queue.EventKind, j queue.Job, d queue.EventDetail) queue.Event {
+	return queue.Event{At: r.s.Now(), Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d}
+}
+
+// all lists every job, newest first.
+func (r *rig) all(f store.Filter) (jobs []queue.Job) {
+	r.Helper()
+	if f.Limit == 0 {
+		f.Limit = store.MaxPage
+	}
+	for {
+		page, err := r.s.List(r.Context(), f)
+		r.must(err)
+		jobs = append(jobs, page.Jobs...)
+		if page.Next == 0 {
+			return jobs
+		}
+		if f.Before != 0 && page.Next >= f.Before {
+			r.Fatalf("page before %d has next %d, want it lower", f.Before, page.Next)
+		}
+		f.Before = page.Next
+	}
+}
+
+// counted checks that the counts are what counting the list gives.
+func (r *rig) counted() {
+	r.Helper()
+	var want [queue.Cancelled + 1]int64
+	for _, j := range r.all(store.Filter{}) {
+		want[j.State]++
+	}
+	same(r, "counts by state, beside a recount", r.s.Counts().States, want)
+}
+
+// unchanged runs f, which must leave the jobs, the counts and the events alone.
+func (r *rig) unchanged(f func()) {
+	r.Helper()
+	r.news()
+	before, counts := r.all(store.Filter{}), r.s.Counts()
+	f()
+	same(r, "jobs after what must not change them", r.all(store.Filter{}), before)
+	same(r, "counts after what must not change them", r.s.Counts().States, counts.States)
+	same(r, "events of what must not change anything", r.news(), nil)
+}
+
+func sortedLeases(list []queue.Lease) []queue.Lease {
+	slices.SortFunc(list, func(a, b queue.Lease) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Fence, b.Fence))
+	})
+	return list
+}
+
+func sortedByJob(events []queue.Event) []queue.Event {
+	slices.SortStableFunc(events, func(a, b queue.Event) int { return cmp.Compare(a.Job, b.Job) })
+	return events
+}
+
+// within receives from c what another goroutine is about to send.
+func within[T any](r *rig, what string, c <-chan T) (v T) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	select {
+	case v = <-c:
+	case <-ctx.Done():
+		r.Fatalf("%s: nothing came in %s", what, patience)
+	}
+	return v
+}
+
+// same compares whole values; lists without entries are all the same.
+func same[T any](r *rig, what string, got, want T) {
+	r.Helper()
+	g, w := reflect.ValueOf(&got).Elem(), reflect.ValueOf(&want).Elem()
+	if g.Kind() == reflect.Slice && g.Len()+w.Len() == 0 || reflect.DeepEqual(got, want) {
+		return
+	}
+	r.Errorf("%s:\n%s", what, difference(lines(got), lines(want)))
+}
+
+func lines(v any) []string {
+	text, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return strings.Split(string(text), "\n")
+}
+
+// difference shows the lines that differ, or all where they do not match up.
+func difference(got, want []string) string {
+	var b strings.Builder
+	for i := range min(len(got), len(want)) {
+		if len(got) == len(want) && got[i] != want[i] {
+			b.WriteString("  got " + got[i] + "\n want " + want[i] + "\n")
+		}
+	}
+	if b.Len() == 0 {
+		b.WriteString("  got " + strings.Join(got, "") + "\n want " + strings.Join(want, ""))
+	}
+	return b.String()
+}

@@ -1,0 +1,372 @@
+package storetest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var walking = []promise{
+	{name: "a long walk breaks no rule", keep: func(r *rig) { walkFor(r, 2000) }},
+	{name: "a long walk by enqueues breaks no rule", keep: func(r *rig) { walkFor(r, 500) }, order: byEnqueue},
+}
+
+// walk does one thing after another to a store, as dice say, and knows what
+// each job must be.
+type walk struct {
+	*rig
+	dice     *rand.Rand
+	known    map[int64]queue.Job // each job as it was seen last
+	held     map[int64]bool      // the leased ones
+	old      []queue.Lease       // leases that are no more
+	enqueued int64
+	step     int
+}
+
+func walkFor(r *rig, steps int) {
+	w := &walk{rig: r, dice: rand.New(rand.NewPCG(2, 3)), known: map[int64]queue.Job{}, held: map[int64]bool{}}
+	for w.step = range steps {
+		w.next()
+		if r.Failed() {
+			r.Fatalf("the rules broke in step %d", w.step)
+		}
+	}
+	w.recount()
+	w.historiesMatch()
+}
+
+func (w *walk) next() {
+	switch n := w.dice.IntN(20); {
+	case n < 5:
+		w.enqueue()
+	case n < 12:
+		w.work()
+	case n < 13:
+		w.cancel()
+	case n < 14:
+		w.retry()
+	case n < 15:
+		w.remove()
+	case n < 16:
+		w.report(w.old)
+	default:
+		w.pass(time.Duration(w.dice.IntN(3000)) * time.Millisecond)
+	}
+	for _, e := range w.news() {
+		w.told(e)
+	}
+	if w.step%100 == 99 {
+		w.recount()
+	}
+}
+
+// told checks an event against what is known, and learns of jobs that expired.
+func (w *walk) told(e queue.Event) {
+	switch j, known := w.known[e.Job]; {
+	case e.Kind == queue.EventRemoved && known, e.Kind != queue.EventRemoved && !known:
+		w.Errorf("event %s of job %d, which is known: %t", e.Kind, e.Job, known)
+	case e.Kind == queue.EventExpired:
+		w.saw(w.lapsed(j))
+	case e.Kind != queue.EventStarted && e.Kind != queue.EventEnded && known:
+		same(w.rig, "state in event "+string(e.Kind), e.State, j.State)
+	}
+}
+
+// lapsed is j after it has expired now, which must have been its time.
+func (w *walk) lapsed(j queue.Job) queue.Job {
+	if w.held[j.Seq] || !j.State.Waiting() || j.ExpiresAt == 0 || j.ExpiresAt > w.s.Now() {
+		w.Errorf("job %s expired when it might not", j.ID)
+	}
+	return w.expiredJob(j)
+}
+
+// saw compares a job as it is stored with what it must be, and its step from
+// what it was with the state table and what holds of every job.
+func (w *walk) saw(want queue.Job) {
+	got := w.get(want.ID)
+	same(w.rig, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
+	was, known := w.known[got.Seq]
+	var from queue.State
+	if known {
+		from = was.State
+	}
+	straight := from == got.State || from.May(got.State)
+	if !straight && !(from.May(queue.Processing) && queue.Processing.May(got.State)) {
+		w.Errorf("job %s became %s from %s, which the state table forbids", got.ID, got.State, from)
+	}
+	for rule, kept := range map[string]bool{
+		"an ended job has an end, and no other":      got.State.Ended() == (got.EndedAt != 0),
+		"only a processing job has a worker":         (got.State == queue.Processing) == (got.WorkerID != "" && got.PID != 0),
+		"a processing job is leased":                 got.State != queue.Processing || w.held[got.Seq],
+		"attempts are runs that count":               got.Attempts <= got.Runs && got.Attempts <= got.MaxAttempts,
+		"a fence never falls":                        got.Fence >= was.Fence,
+		"runs never fall":                            got.Runs >= was.Runs,
+		"an ended state stays but for a person":      !was.State.Ended() || got.State == was.State || got.State == queue.Pending && got.Attempts == 0,
+		"nothing is updated before it is created":    got.UpdatedAt >= got.CreatedAt && got.UpdatedAt <= w.s.Now(),
+		"a job that never ran has nothing of an end": got.Runs > 0 || got.ExitCode == -1 && got.Signal == 0,
+	} {
+		if !kept {
+			w.Errorf("job %s: broken rule: %s", got.ID, rule)
+		}
+	}
+	w.known[got.Seq] = got
+}
+
+// pick picks a known job.
+func (w *walk) pick() (queue.Job, bool) {
+	if len(w.known) == 0 {
+		return queue.Job{}, false
+	}
+	all := slices.Sorted(maps.Keys(w.known))
+	return w.known[all[w.dice.IntN(len(all))]], true
+}
+
+func (w *walk) enqueue() {
+	var drafts []queue.Job
+	for range 1 + w.dice.IntN(3) {
+		d := draft(priority(int64(w.dice.IntN(10))), maxAttempts(1+w.dice.IntN(3)))
+		d.OnLost = []queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}[w.dice.IntN(3)]
+		switch w.dice.IntN(6) {
+		case 0:
+			d.Delay = time.Duration(w.dice.IntN(5000)) * time.Millisecond
+		case 1:
+			d.ExpiresAt = w.s.Now() + queue.Millis(w.dice.IntN(5000))
+		case 2:
+			d.RunAt = w.s.Now() + queue.Millis(w.dice.IntN(4000)-2000)
+		case 3:
+			d.ID = fmt.Sprintf("j%d", w.dice.IntN(200))
+		}
+		drafts = append(drafts, d)
+	}
+	taken := map[string]bool{}
+	for _, j := range w.known {
+		taken[j.ID] = true
+	}
+	clash := false
+	for _, d := range drafts {
+		clash = clash || taken[d.ID]
+		taken[d.ID] = d.ID != ""
+	}
+	receipt, err := w.s.Enqueue(w.Context(), store.Request{Drafts: drafts, UID: asker})
+	if clash {
+		w.refused("enqueue of a taken id", err, queue.CodeExists, "id")
+		return
+	}
+	w.must(err)
+	now := w.s.Now()
+	for i, want := range drafts {
+		want.Seq, want.ID = receipt.Seqs[i], receipt.IDs[i]
+		if want.RunAt == 0 {
+			want.RunAt = now.Add(want.Delay)
+		}
+		want.Delay, want.CreatedAt, want.UpdatedAt, want.DueAt = 0, now, now, want.RunAt
+		want.Since, want.Arrival = max(now, want.RunAt), w.enqueued
+		w.enqueued++
+		w.saw(want)
+	}
+}
+
+// outcome is some way for an attempt of j to end.
+func (w *walk) outcome(j queue.Job) queue.Outcome {
+	all := []queue.Outcome{
+		exit(0), exit(0), exit(0), exit(1), exit(126), {End: queue.Signalled, Signal: 6},
+		ended(queue.TimedOut), ended(queue.Killed), ended(queue.Stopped), ended(queue.Lost), ended(queue.Interrupted), ended(queue.Unkillable),
+	}
+	if j.State != queue.Processing && j.Runs == 0 && j.Reason == "" {
+		all = append(all, ended(queue.Unstarted), ended(queue.Shortage))
+	}
+	return all[w.dice.IntN(len(all))]
+}
+
+// work is a turn about some of the leased jobs, and some that are not.
+func (w *walk) work() {
+	var t store.Turn
+	now := w.s.Now()
+	want := map[int64]queue.Job{}
+	for _, seq := range slices.Sorted(maps.Keys(w.held)) {
+		j := w.known[seq]
+		if j.State != queue.Processing && w.dice.IntN(3) == 0 {
+			t.Started = append(t.Started, store.Started{Lease: j.Lease(), At: now, Worker: "w1", PID: 4242})
+			j.State, j.StartedAt, j.WorkerID, j.PID, j.UpdatedAt = queue.Processing, now, "w1", 4242, now
+			want[seq] = j
+		}
+		switch n := w.dice.IntN(6); {
+		case n < 3:
+			e := w.settlement(j, w.outcome(j))
+			t.Ended = append(t.Ended, e)
+			want[seq] = w.settled(j, e)
+			w.lose(j)
+		case n == 3 && j.State != queue.Processing:
+			t.Released = append(t.Released, j.Lease())
+			want[seq] = j
+			w.lose(j)
+		}
+	}
+	t.Want = w.dice.IntN(4)
+	if len(w.held) > 30 {
+		t.Want = 0
+	}
+	head := w.head(want, t.Want)
+	done := w.turn(t)
+	same(w.rig, "stale leases of a turn", done.Stale, nil)
+	same(w.rig, "claimed jobs", done.Jobs, head)
+	for _, j := range head {
+		want[j.Seq] = j
+		w.held[j.Seq] = true
+	}
+	events := w.news()
+	for _, e := range events {
+		if j, changed := want[e.Job]; changed && e.Kind == queue.EventExpired {
+			want[e.Job] = w.lapsed(j) // given back too late, and met by the claim
+		}
+	}
+	for _, seq := range slices.Sorted(maps.Keys(want)) {
+		w.saw(want[seq])
+	}
+	for _, e := range events {
+		if _, changed := want[e.Job]; !changed || e.Kind != queue.EventExpired {
+			w.told(e)
+		}
+	}
+}
+
+// lose forgets a lease.
+func (w *walk) lose(j queue.Job) {
+	delete(w.held, j.Seq)
+	w.old = append(w.old, j.Lease())
+}
+
+// head is what a claim must take, after the changes that a turn makes.
+func (w *walk) head(changed map[int64]queue.Job, want int) []queue.Job {
+	var ready []queue.Job
+	now := w.s.Now()
+	for seq, j := range w.known {
+		if after, found := changed[seq]; found {
+			j = after
+		}
+		if j.State.Runnable() && !w.held[seq] && j.DueAt <= now && (j.ExpiresAt == 0 || j.ExpiresAt > now) {
+			ready = append(ready, j)
+		}
+	}
+	rank := func(j queue.Job) int64 { return w.order.Rank(j.Priority, j.Since, j.Arrival) }
+	slices.SortFunc(ready, func(a, b queue.Job) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
+	})
+	ready = ready[:min(want, len(ready))]
+	for i := range ready {
+		ready[i].Fence++
+	}
+	return ready
+}
+
+// report tells of leases that are no more: nothing may follow.
+func (w *walk) report(old []queue.Lease) {
+	if len(old) == 0 {
+		return
+	}
+	l := old[w.dice.IntN(len(old))]
+	e := w.settlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exit(0))
+	done := w.turn(store.Turn{Ended: []store.Settlement{e}, Released: []queue.Lease{l}})
+	same(w.rig, "stale leases", done.Stale, []queue.Lease{l, l})
+	if j, known := w.known[l.Seq]; known {
+		w.saw(j)
+	}
+}
+
+func (w *walk) cancel() {
+	j, found := w.pick()
+	if !found {
+		return
+	}
+	switch err := w.s.Cancel(w.Context(), j.Seq, asker); {
+	case w.held[j.Seq]:
+		w.leased("cancel", err)
+	case j.State == queue.Cancelled:
+		w.must(err)
+	case j.State.Ended():
+		w.refused("cancel", err, queue.CodeWrongState, "")
+	default:
+		w.must(err)
+		j.State, j.EndedAt, j.UpdatedAt = queue.Cancelled, w.s.Now(), w.s.Now()
+		j.Reason = w.get(j.ID).Reason // the contract does not say what becomes of it
+	}
+	w.saw(j)
+}
+
+func (w *walk) retry() {
+	j, found := w.pick()
+	if !found {
+		return
+	}
+	deadOnly := w.dice.IntN(3) == 0
+	switch err := w.s.Retry(w.Context(), store.Revival{Seq: j.Seq, UID: asker, DeadOnly: deadOnly}); {
+	case w.held[j.Seq]:
+		w.leased("retry", err)
+	case deadOnly && j.State != queue.Dead, j.State == queue.Held:
+		w.refused("retry", err, queue.CodeWrongState, "")
+	case j.State == queue.Pending:
+		w.must(err)
+	default:
+		w.must(err)
+		now := w.s.Now()
+		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.ExpiresAt, j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0
+		j.DueAt, j.Since, j.UpdatedAt, j.Arrival = now, now, now, w.enqueued
+	}
+	w.saw(j)
+}
+
+func (w *walk) remove() {
+	j, found := w.pick()
+	if !found {
+		return
+	}
+	err := w.s.Remove(w.Context(), j.Seq, asker)
+	if w.held[j.Seq] {
+		w.leased("remove", err)
+		w.saw(j)
+		return
+	}
+	w.must(err)
+	delete(w.known, j.Seq)
+	if _, err := w.s.Get(w.Context(), j.ID); !errors.Is(err, queue.ErrNotFound) {
+		w.Errorf("get of a removed job: got error %v, want ErrNotFound", err)
+	}
+}
+
+// recount compares all jobs, leases and counts with what is known.
+func (w *walk) recount() {
+	want := slices.SortedFunc(maps.Values(w.known), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
+	same(w.rig, "all jobs", w.all(store.Filter{Limit: 50}), want)
+	w.counted()
+	same(w.rig, "jobs ever enqueued", w.s.Counts().Enqueued, w.enqueued)
+	held, err := w.s.Leased(w.Context())
+	w.must(err)
+	same(w.rig, "leased jobs", sortedLeases(leases(held)), w.leases())
+}
+
+func (w *walk) leases() (list []queue.Lease) {
+	for seq := range w.held {
+		j := w.known[seq]
+		list = append(list, j.Lease())
+	}
+	return sortedLeases(list)
+}
+
+// historiesMatch checks that each job has a row for each of its runs.
+func (w *walk) historiesMatch() {
+	for seq, j := range w.known {
+		history, err := w.s.History(w.Context(), seq)
+		w.must(err)
+		same(w.rig, "rows of job "+j.ID, len(history), j.Runs)
+		for i, a := range history {
+			same(w.rig, "number of a row of job "+j.ID, a.N, i+1)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// Workers is how many workers are wanted.
+func (p *Pool) Workers() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
+}
+
+// Scale sets how many workers are wanted: more begin at once; fewer finish what
+// they run.
+func (p *Pool) Scale(n int) {
+	p.mu.Lock()
+	fewer := n < p.target
+	p.target = min(max(n, 0), MaxWorkers)
+	var drops []wire.Frame
+	l := p.current()
+	for lease, h := range p.held {
+		if fewer && !h.running && !h.asked && h.link == l {
+			h.asked = true
+			drops = append(drops, &wire.Drop{Lease: wire.Lease(lease)})
+		}
+	}
+	p.mu.Unlock()
+	if l != nil {
+		l.Send(drops...)
+	}
+	p.setUp()
+	p.ring()
+}
+
+// Refresh passes changed settings on to the runners.
+func (p *Pool) Refresh() { p.setUp() }
+
+// Settle waits until at most n jobs run. When ctx ends first, the surplus, the
+// youngest first, is ended and given back, and Settle waits for that.
+func (p *Pool) Settle(ctx context.Context, n int) {
+	for {
+		p.mu.Lock()
+		running, ended := p.heldByAge(), p.ended
+		p.mu.Unlock()
+		if len(running) <= n {
+			return
+		}
+		if ctx.Err() != nil {
+			for _, h := range running[n:] {
+				p.end(h, queue.Stopped, nil)
+			}
+			for _, h := range running[n:] {
+				<-h.done
+			}
+			return
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// heldByAge lists all leases, the oldest first. The caller holds mu.
+func (p *Pool) heldByAge() []*held {
+	list := make([]*held, 0, len(p.held))
+	for _, h := range p.held {
+		list = append(list, h)
+	}
+	slices.SortFunc(list, func(a, b *held) int { return a.sent.Compare(b.sent) })
+	return list
+}
+
+// Stop claims nothing more, lets running jobs finish until ctx ends, then ends
+// them and gives them back, and ends the runners. Run is to be ended after it.
+func (p *Pool) Stop(ctx context.Context) {
+	p.mu.Lock()
+	p.stopping = true
+	p.mu.Unlock()
+	p.Scale(0)
+	p.Settle(ctx, 0)
+	p.mu.Lock()
+	clients := slices.Clone(p.clients)
+	p.mu.Unlock()
+	for _, l := range clients {
+		l.Send(&wire.Bye{})
+	}
+	limit := time.After(2 * time.Second)
+	for _, l := range clients {
+		select {
+		case <-l.gone:
+		case <-limit: // it ends by itself, once nobody needs it
+			return
+		}
+	}
+}
+
+// Cancel ends a leased job for good, on behalf of uid, and waits until that, or
+// how it ended before, is recorded. It reports whether the job was leased.
+func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
+	p.mu.Lock()
+	h := p.bySeq[seq]
+	p.mu.Unlock()
+	if h == nil {
+		return false, nil
+	}
+	p.end(h, queue.Killed, &uid)
+	select {
+	case <-h.done:
+		return true, nil
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+}
+
+// end has a lease dropped if it has not started, or its tree ended if it has.
+func (p *Pool) end(h *held, how queue.End, cancelledBy *int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h.end == nil || how == queue.Killed {
+		h.end, h.grace = &how, h.job.KillAfter
+	}
+	if cancelledBy != nil {
+		h.cancel = cancelledBy
+	}
+	lease := wire.Lease(h.job.Lease())
+	if h.running {
+		h.link.Send(&wire.Kill{Lease: lease, Cause: int64(how), Grace: h.grace})
+		return
+	}
+	h.asked = true
+	h.link.Send(&wire.Drop{Lease: lease})
+}
+
+// Watch has the end of a job told at once, whenever it runs, until stop.
+func (p *Pool) Watch(seq int64) (stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watched[seq]++
+	if h := p.bySeq[seq]; h != nil {
+		h.link.Send(&wire.Watch{Lease: wire.Lease(h.job.Lease())})
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.watched[seq]--; p.watched[seq] <= 0 {
+			delete(p.watched, seq)
+		}
+	}
+}
+
+// Read reads output of a running job after a cursor, waiting for some. ok is
+// false when the job does not run here: its output is in the store, or will be.
+// The chunk is as wire.Chunk says.
+func (p *Pool) Read(ctx context.Context, seq int64, fence int64, cursor [2]int64) (chunk *wire.Chunk, ok bool, err error) {
+	p.mu.Lock()
+	h := p.bySeq[seq]
+	p.mu.Unlock()
+	if h == nil || h.job.Fence != fence {
+		return nil, false, nil
+	}
+	chunk, err = h.link.Read(ctx, wire.Lease(h.job.Lease()), cursor)
+	if err != nil || chunk.Gone {
+		return nil, false, err
+	}
+	return chunk, true, nil
+}
+
+// Leased is the job under seq as it was claimed, and whether it is held here.
+func (p *Pool) Leased(seq int64) (queue.Lease, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.bySeq[seq]; h != nil {
+		return h.job.Lease(), true
+	}
+	return queue.Lease{}, false
+}
+
+// Status is one worker as of now.
+type Status struct {
+	ID        string
+	Job       string // its id; "" when idle
+	PID       int
+	StartedAt queue.Millis // of the job
+	Heard     time.Time    // when the worker's runner was last heard
+	Stale     bool
+	Leaving   bool // it ends with its job: more run than are wanted
+}
+
+// List lists the workers: those that run a job, and those that could.
+func (p *Pool) List() []Status {
+	p.hear()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []Status
+	busy := map[int64]bool{}
+	for _, h := range p.heldByAge() {
+		if !h.running || h.slot == 0 {
+			continue
+		}
+		busy[h.slot] = true
+		list = append(list, Status{
+			ID: runner.WorkerID(h.slot), Job: h.job.ID, PID: h.pid, StartedAt: h.at,
+			Heard: h.link.heard, Stale: time.Since(h.link.heard) > p.cfg.StaleAfter(), Leaving: len(list) >= p.target,
+		})
+	}
+	for slot := int64(1); len(list) < p.target; slot++ {
+		if !busy[slot] {
+			list = append(list, Status{ID: runner.WorkerID(slot), Heard: time.Now()})
+		}
+	}
+	return list
+}
+
+// Busy is how many workers run a job, as far as has been told.
+func (p *Pool) Busy() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, h := range p.held {
+		if h.running {
+			n++
+		}
+	}
+	return n
+}
+
+// hear asks runners that have been silent whether they live.
+func (p *Pool) hear() {
+	p.mu.Lock()
+	clients := slices.Clone(p.clients)
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), heardWithin)
+	defer cancel()
+	for _, l := range clients {
+		if _, err := l.Read(ctx, wire.Lease{}, [2]int64{}); err == nil {
+			p.mu.Lock()
+			l.heard = time.Now()
+			p.mu.Unlock()
+		}
+	}
+}
+
+// Purge deletes output files.
+func (p *Pool) Purge(refs []string) {
+	runner.Purge(p.cfg.Root, refs)
+}
+
+func (p *Pool) now() queue.Millis { return queue.MillisOf(time.Now()) }

@@ -1,0 +1,116 @@
+package worker
+
+import (
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// startFrame is the order to run a job.
+func (p *Pool) startFrame(j *queue.Job) *wire.Start {
+	argv := j.Argv
+	if j.Command != "" {
+		argv = append(strings.Fields(j.Shell), j.Command)
+	}
+	cwd := j.Cwd
+	if cwd == "" {
+		cwd = p.cfg.Account.Home
+	}
+	return &wire.Start{
+		Lease: wire.Lease(j.Lease()), Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin,
+		Timeout: j.Timeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
+		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt),
+	}
+}
+
+// environment builds a job's environment; nothing of the service's own is in it.
+func (p *Pool) environment(j *queue.Job) []string {
+	env := make([]string, 0, len(j.Env)+12)
+	given := func(name string) bool {
+		for _, e := range j.Env {
+			if strings.HasPrefix(e, name) && len(e) > len(name) && e[len(name)] == '=' {
+				return true
+			}
+		}
+		return false
+	}
+	add := func(name, value string) {
+		if value != "" && !given(name) {
+			env = append(env, name+"="+value)
+		}
+	}
+	add("PATH", "/usr/local/bin:/usr/bin:/bin")
+	if !given("LC_ALL") {
+		add("LANG", "C.UTF-8")
+	}
+	add("HOME", p.cfg.Account.Home)
+	add("USER", p.cfg.Account.User)
+	add("LOGNAME", p.cfg.Account.User)
+	add("SHELL", p.cfg.Account.Shell)
+	env = append(env, j.Env...)
+	return append(env,
+		"QUEUECTL_JOB_ID="+j.ID,
+		"QUEUECTL_ATTEMPT="+itoa(j.Runs+1),
+		"QUEUECTL_QUEUE="+j.Queue,
+		"QUEUECTL_SOCKET="+p.cfg.Socket)
+}
+
+// outcome is what a result says was seen.
+func outcome(r *wire.Result) queue.Outcome {
+	o := queue.Outcome{ExitCode: r.ExitCode, Signal: int(r.Signal), Error: r.Error}
+	switch {
+	case r.Shortage:
+		o.End = queue.Shortage
+	case r.Unkilled:
+		o.End = queue.Unkillable
+	case r.TimedOut:
+		o.End = queue.TimedOut
+	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped):
+		o.End = queue.End(r.Cause)
+	case r.Signal != 0:
+		o.End = queue.Signalled
+	default:
+		o.End = queue.Exited
+	}
+	return o
+}
+
+// settlement is what follows from a result for the job it belongs to.
+func (p *Pool) settlement(j *queue.Job, r *wire.Result) store.Settlement {
+	a := queue.Attempt{
+		Fence: r.Fence, Worker: runner.WorkerID(r.Slot), Node: p.cfg.Node, PID: int(r.PID),
+		StartedAt: queue.Millis(r.StartedAt), EndedAt: queue.Millis(r.EndedAt),
+		ExitCode: r.ExitCode, Signal: int(r.Signal), CPU: r.CPU, PeakRSS: r.PeakRSS,
+		Leftovers: int(r.Leftovers), Dropped: r.Dropped, Output: r.Output, OutputRef: r.OutputRef,
+	}
+	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: queue.Decide(j, outcome(r), p.cfg.Policy())}
+}
+
+// lost is the settlement of an attempt whose runner has died; running is nil if
+// it is not known when it began.
+func (p *Pool) lost(j *queue.Job, running *wire.Attempt, sameBoot bool, now queue.Millis) store.Settlement {
+	o := queue.Outcome{End: queue.Lost, ExitCode: -1}
+	if !sameBoot {
+		o.End = queue.Interrupted
+	}
+	a := queue.Attempt{Fence: j.Fence, Worker: j.WorkerID, Node: p.cfg.Node, PID: j.PID, StartedAt: j.StartedAt, EndedAt: now, ExitCode: -1}
+	if running != nil {
+		a.Worker, a.PID, a.StartedAt = runner.WorkerID(running.Slot), int(running.PID), queue.Millis(running.StartedAt)
+	}
+	return store.Settlement{Lease: j.Lease(), Attempt: a, Decision: queue.Decide(j, o, p.cfg.Policy())}
+}
+
+// measure follows the mean of recent run times, each new one weighing a quarter.
+func (p *Pool) measure(r *wire.Result) {
+	run := time.Duration(r.EndedAt-r.StartedAt) * time.Millisecond
+	run = max(run, time.Millisecond/2)
+	if p.mean == 0 {
+		p.mean = run
+		return
+	}
+	p.mean += (run - p.mean) / 4
+}

@@ -1,0 +1,410 @@
+// Package worker claims jobs, has them run, and settles them.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A block of claimed jobs holds this much work at most, by the mean of recent
+// runs; what has not started after staleAfter is given back, so that a job of
+// higher rank waits no longer.
+const (
+	blockWork  = 20 * time.Millisecond
+	maxBlock   = 64
+	staleAfter = 50 * time.Millisecond
+)
+
+// Limits and waits of the pool.
+const (
+	MaxWorkers  = 4096
+	retryFirst  = 100 * time.Millisecond // after a store error that passes
+	retryLast   = 5 * time.Second
+	pauseFirst  = time.Second // after a shortage of our own
+	pauseLast   = 30 * time.Second
+	heardWithin = 200 * time.Millisecond // a living runner answers in
+)
+
+// Config is what a pool needs to know. Its functions are asked at each use.
+type Config struct {
+	Root     string   // the runners' folder
+	Command  []string // that starts a runner
+	Version  string
+	Node     string
+	Socket   string // the service's, told to jobs
+	Account  Account
+	Log      *slog.Logger
+	ErrorLog *os.File // where runners write their messages
+
+	Policy      func() queue.Policy
+	OutputGrace func() time.Duration
+	SettleDelay func() time.Duration
+	StaleAfter  func() time.Duration // a worker not heard for so long is stale
+}
+
+// Account is whom jobs run as.
+type Account struct{ User, Home, Shell string }
+
+// Pool runs jobs on a number of workers. Make it with New, run it with Run; all
+// other methods may be called from any goroutine while Run runs.
+type Pool struct {
+	store store.Leaser
+	cfg   Config
+
+	inbox  chan delivery
+	grants chan grant
+	kick   chan struct{} // something below changed
+
+	mu       sync.Mutex
+	target   int                    // workers wanted
+	stopping bool                   // claim nothing more
+	clients  []*link                // the last one takes new jobs
+	held     map[queue.Lease]*held  // every lease of this service
+	bySeq    map[int64]*held        // the same
+	watched  map[int64]int          // seqs whose end somebody waits for
+	ended    chan struct{}          // closed, and made anew, when a lease comes to its end
+	pending  store.Turn             // to be recorded; Run's
+	acks     map[*link][]wire.Lease // to be sent once recorded; Run's
+	waiting  bool                   // an Await is under way; Run's
+	cancel   context.CancelFunc     // of that Await; Run's
+	mean     time.Duration          // of recent runs; Run's
+	retry    time.Duration          // Run's
+	pause    time.Duration          // after shortages; Run's
+	paused   time.Time              // claim nothing until then; Run's
+	due      time.Time              // of the next retry; Run's
+}
+
+// link is a runner that is connected.
+type link struct {
+	*runner.Client
+	current bool
+	heard   time.Time // guarded by the pool's mu
+	gone    chan struct{}
+}
+
+// held is a lease of this service. Its fields are guarded by the pool's mu.
+type held struct {
+	job     queue.Job
+	link    *link
+	sent    time.Time // to the runner
+	asked   bool      // a DROP is under way
+	running bool      // STARTED was heard, or the runner said so
+	slot    int64
+	pid     int
+	at      queue.Millis
+	end     *queue.End // why we end it, if we do
+	grace   time.Duration
+	cancel  *int          // who cancelled it before it started
+	done    chan struct{} // closed once it is settled or given back
+}
+
+type delivery struct {
+	from   *link
+	frames []wire.Frame // nil: the connection has ended
+}
+
+type grant struct {
+	jobs []queue.Job
+	err  error
+}
+
+// New makes a pool of workers.
+func New(s store.Leaser, cfg Config, workers int) *Pool {
+	return &Pool{
+		store: s, cfg: cfg, target: workers,
+		inbox:   make(chan delivery, 64),
+		grants:  make(chan grant, 1),
+		kick:    make(chan struct{}, 1),
+		held:    map[queue.Lease]*held{},
+		bySeq:   map[int64]*held{},
+		watched: map[int64]int{},
+		ended:   make(chan struct{}),
+		acks:    map[*link][]wire.Lease{},
+		retry:   retryFirst,
+		pause:   pauseFirst,
+	}
+}
+
+// Run adopts what runs, settles what has ended, and then claims and runs jobs
+// until ctx ends; what runs then goes on in the runner. ready is called when
+// all that was left has been dealt with. An error means that the store or the
+// runners cannot be used any more.
+func (p *Pool) Run(ctx context.Context, ready func()) error {
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := p.takeOver(ctx, &loops); err != nil {
+		return err
+	}
+	if err := p.flush(ctx, &loops); err != nil {
+		return err
+	}
+	ready()
+	for {
+		if err := p.step(ctx, &loops); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// step waits for something to happen and deals with it and all else that has
+// happened by then, in one turn with the store.
+func (p *Pool) step(ctx context.Context, loops *sync.WaitGroup) error {
+	timer := time.NewTimer(p.nextTimer())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case d := <-p.inbox:
+		if err := p.deliver(ctx, d, loops); err != nil {
+			return err
+		}
+	case g := <-p.grants:
+		if err := p.granted(g); err != nil {
+			return err
+		}
+	case <-p.kick:
+	case <-timer.C:
+	}
+	for more := true; more; {
+		select {
+		case d := <-p.inbox:
+			if err := p.deliver(ctx, d, loops); err != nil {
+				return err
+			}
+		case g := <-p.grants:
+			if err := p.granted(g); err != nil {
+				return err
+			}
+		default:
+			more = false
+		}
+	}
+	p.dropStale()
+	return p.flush(ctx, loops)
+}
+
+// nextTimer is how long nothing may happen before something is due.
+func (p *Pool) nextTimer() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wait := time.Hour
+	now := time.Now()
+	for _, h := range p.held {
+		if !h.running && !h.asked {
+			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
+		}
+	}
+	for _, at := range []time.Time{p.due, p.paused} {
+		if at.After(now) {
+			wait = min(wait, at.Sub(now))
+		}
+	}
+	return max(wait, time.Millisecond)
+}
+
+// dropStale asks back what has not started in time, if others may rank higher:
+// a runner whose workers are all busy would hold it for long.
+func (p *Pool) dropStale() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	drops := map[*link][]wire.Frame{}
+	for l, h := range p.held {
+		if !h.running && !h.asked && time.Since(h.sent) >= staleAfter {
+			h.asked = true
+			drops[h.link] = append(drops[h.link], &wire.Drop{Lease: wire.Lease(l)})
+		}
+	}
+	for link, frames := range drops {
+		link.Send(frames...)
+	}
+}
+
+// capacity is how many jobs may be claimed now. The caller holds mu.
+func (p *Pool) capacity() int {
+	if p.stopping || p.target == 0 || time.Now().Before(p.paused) || p.current() == nil {
+		return 0
+	}
+	block := 0
+	if p.mean > 0 {
+		block = min(maxBlock, int(blockWork*time.Duration(p.target)/max(p.mean, time.Microsecond)))
+		if block < p.target {
+			block = 0 // jobs longer than the block is worth: exactly the free workers
+		}
+	}
+	return max(0, p.target+block-len(p.held))
+}
+
+func (p *Pool) current() *link {
+	if n := len(p.clients); n > 0 && p.clients[n-1].current {
+		return p.clients[n-1]
+	}
+	return nil
+}
+
+// flush records what has happened and claims what there is room for, in one
+// commit, and then tells the runners.
+func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
+	if time.Now().Before(p.due) {
+		return nil
+	}
+	p.mu.Lock()
+	capacity := p.capacity()
+	p.mu.Unlock()
+	turn := p.pending
+	if !p.waiting {
+		turn.Want = capacity
+	} else if capacity == 0 {
+		p.cancel()
+	}
+	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Cancelled)+turn.Want > 0 {
+		turned, err := p.store.Turn(context.WithoutCancel(ctx), turn) // it happened: a stop must not lose it
+		if err != nil {
+			return p.storeFailed(err)
+		}
+		hitSettled()
+		p.retry, p.due = retryFirst, time.Time{}
+		p.recorded(turn)
+		if err := p.start(turned.Jobs); err != nil {
+			return err
+		}
+		capacity -= len(turned.Jobs)
+		if turn.Want == 0 || len(turned.Jobs) == turn.Want && len(turned.Jobs) > 0 {
+			return nil
+		}
+	}
+	p.acknowledge() // results that were stored by an earlier service
+	if capacity > 0 && !p.waiting {
+		p.await(ctx, capacity, loops)
+	}
+	return nil
+}
+
+// storeFailed keeps what is to be recorded for a later turn, unless the store is
+// broken.
+func (p *Pool) storeFailed(err error) error {
+	if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) && p.retry <= retryLast {
+		p.cfg.Log.Warn("not recorded yet; it will be tried again", "error", err, "in", p.retry)
+		p.due = time.Now().Add(p.retry)
+		p.retry = min(2*p.retry, retryLast)
+		return nil
+	}
+	return fmt.Errorf("record what ran: %w", err)
+}
+
+// await claims in the background, waiting for the first job.
+func (p *Pool) await(ctx context.Context, want int, loops *sync.WaitGroup) {
+	ctx, p.cancel = context.WithCancel(ctx)
+	p.waiting = true
+	loops.Go(func() {
+		jobs, err := p.store.Await(ctx, want)
+		p.grants <- grant{jobs, err} // buffered: one Await at a time
+	})
+}
+
+func (p *Pool) granted(g grant) error {
+	p.waiting = false
+	p.cancel()
+	switch {
+	case len(g.jobs) > 0:
+		return p.start(g.jobs)
+	case g.err == nil || errors.Is(g.err, context.Canceled):
+		return nil
+	}
+	return p.storeFailed(g.err)
+}
+
+// recorded forgets what the store has taken, and acknowledges it.
+func (p *Pool) recorded(turn store.Turn) {
+	p.mu.Lock()
+	for i := range turn.Ended {
+		p.forget(turn.Ended[i].Lease)
+	}
+	for _, l := range turn.Released {
+		p.forget(l)
+	}
+	for _, c := range turn.Cancelled {
+		p.forget(c.Lease)
+	}
+	p.mu.Unlock()
+	p.pending = store.Turn{}
+	hitBeforeAck()
+	p.acknowledge()
+}
+
+// acknowledge tells the runners what need not be kept any more.
+func (p *Pool) acknowledge() {
+	for l, leases := range p.acks {
+		l.Send(&wire.Ack{Leases: leases})
+		delete(p.acks, l)
+	}
+}
+
+// forget drops a lease that has come to its end. The caller holds mu.
+func (p *Pool) forget(l queue.Lease) {
+	h := p.held[l]
+	if h == nil {
+		return
+	}
+	delete(p.held, l)
+	if p.bySeq[l.Seq] == h {
+		delete(p.bySeq, l.Seq)
+	}
+	close(h.done)
+	close(p.ended)
+	p.ended = make(chan struct{})
+}
+
+// start hands claimed jobs to the current runner.
+func (p *Pool) start(jobs []queue.Job) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	hitClaimed()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.current()
+	now := time.Now()
+	frames := make([]wire.Frame, 0, len(jobs))
+	for i := range jobs {
+		j := &jobs[i]
+		if l == nil { // the runner died while these were claimed
+			p.pending.Released = append(p.pending.Released, j.Lease())
+			p.ring()
+			continue
+		}
+		h := &held{job: *j, link: l, sent: now, done: make(chan struct{})}
+		p.held[j.Lease()], p.bySeq[j.Seq] = h, h
+		frames = append(frames, p.startFrame(j))
+		if p.watched[j.Seq] > 0 {
+			frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
+		}
+	}
+	if l != nil {
+		l.Send(frames...)
+		hitStartSent()
+	}
+	return nil
+}
+
+// ring wakes Run.
+func (p *Pool) ring() {
+	select {
+	case p.kick <- struct{}{}:
+	default: // it is rung already
+	}
+}

@@ -1,0 +1,362 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// takeOver meets the runners that live, ends what dead ones have left, and makes
+// every lease of an earlier service held, settled or given back.
+func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
+	epoch, err := p.store.NextEpoch(ctx)
+	if err != nil {
+		return err
+	}
+	live, dead, err := runner.Find(p.cfg.Root)
+	if err != nil {
+		return err
+	}
+	leased, err := p.store.Leased(ctx)
+	if err != nil {
+		return err
+	}
+	jobs := map[queue.Lease]*queue.Job{}
+	for i := range leased {
+		jobs[leased[i].Lease()] = &leased[i]
+	}
+	for _, dir := range live {
+		if err := p.meet(ctx, dir, epoch, jobs, loops); err != nil {
+			return err
+		}
+	}
+	rebooted := false
+	for _, dir := range dead {
+		sameBoot, err := p.bury(ctx, dir, jobs)
+		if err != nil {
+			return err
+		}
+		rebooted = rebooted || !sameBoot
+	}
+	for _, j := range jobs {
+		p.unknown(j, j.State == queue.Processing, !rebooted)
+	}
+	if p.current() == nil {
+		return p.spawn(ctx, loops)
+	}
+	return nil
+}
+
+// meet connects to a living runner and adopts what it has; what it knows is
+// taken out of jobs.
+func (p *Pool) meet(ctx context.Context, dir string, epoch int64, jobs map[queue.Lease]*queue.Job, loops *sync.WaitGroup) error {
+	c, err := runner.Meet(dir, epoch, p.cfg.Version)
+	if err != nil {
+		return err
+	}
+	p.adopt(ctx, c, jobs, loops)
+	return nil
+}
+
+// adopt takes over what a runner has; what it knows is taken out of jobs.
+func (p *Pool) adopt(ctx context.Context, c *runner.Client, jobs map[queue.Lease]*queue.Job, loops *sync.WaitGroup) {
+	l := &link{Client: c, current: c.Known.Version == p.cfg.Version, heard: time.Now(), gone: make(chan struct{})}
+	p.mu.Lock()
+	for _, a := range c.Known.Attempts {
+		j := jobs[queue.Lease(a.Lease)]
+		if j == nil {
+			continue // the store has given it up: its result will be stale
+		}
+		h := &held{job: *j, link: l, sent: time.Now(), done: make(chan struct{})}
+		p.held[j.Lease()], p.bySeq[j.Seq] = h, h
+		if a.PID != 0 {
+			p.running(h, a)
+		}
+		delete(jobs, j.Lease())
+	}
+	for _, lease := range c.Known.Ended {
+		if j := jobs[queue.Lease(lease)]; j != nil {
+			h := &held{job: *j, link: l, running: true, done: make(chan struct{})}
+			p.held[j.Lease()], p.bySeq[j.Seq] = h, h
+			delete(jobs, j.Lease())
+		}
+	}
+	if l.current {
+		p.clients = append(p.clients, l)
+	} else {
+		p.clients = append([]*link{l}, p.clients...)
+	}
+	p.mu.Unlock()
+	p.listen(ctx, l, loops)
+	p.setUp()
+	p.cfg.Log.Info("runner adopted", "pid", c.Known.PID, "running", len(c.Known.Attempts), "ended", len(c.Known.Ended))
+}
+
+// running notes that an attempt runs and has the store told. The caller holds mu.
+func (p *Pool) running(h *held, a wire.Attempt) {
+	if h.running {
+		return
+	}
+	h.running, h.slot, h.pid, h.at = true, a.Slot, int(a.PID), queue.Millis(a.StartedAt)
+	p.pending.Started = append(p.pending.Started, store.Started{
+		Lease: queue.Lease(a.Lease), At: h.at, Worker: runner.WorkerID(a.Slot), PID: h.pid,
+	})
+}
+
+// listen has what a runner sends delivered to Run.
+func (p *Pool) listen(ctx context.Context, l *link, loops *sync.WaitGroup) {
+	deliver := func(d delivery) {
+		select {
+		case p.inbox <- d:
+		case <-ctx.Done():
+		}
+	}
+	loops.Go(func() {
+		err := l.Run(ctx, func(frames []wire.Frame) { deliver(delivery{l, frames}) })
+		close(l.gone)
+		if ctx.Err() == nil {
+			p.cfg.Log.Warn("connection to the runner ended", "runner", l.Known.PID, "error", err)
+		}
+		deliver(delivery{from: l})
+	})
+}
+
+// spawn starts a runner for new jobs.
+func (p *Pool) spawn(ctx context.Context, loops *sync.WaitGroup) error {
+	epoch, err := p.store.NextEpoch(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := runner.Spawn(p.cfg.Root, p.cfg.Command, p.cfg.ErrorLog)
+	if err != nil {
+		return err
+	}
+	return p.meet(ctx, dir, epoch, nil, loops)
+}
+
+// setUp tells the runners how many workers each has: those that drain keep what
+// they run, the current one gets the rest.
+func (p *Pool) setUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	elsewhere := 0
+	for _, h := range p.held {
+		if !h.link.current {
+			elsewhere++
+		}
+	}
+	for _, l := range p.clients {
+		n := elsewhere
+		if l.current {
+			n = max(0, p.target-elsewhere)
+		}
+		l.Send(&wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay()})
+	}
+}
+
+// deliver deals with what a runner has sent.
+func (p *Pool) deliver(ctx context.Context, d delivery, loops *sync.WaitGroup) error {
+	if d.frames == nil {
+		return p.runnerGone(ctx, d.from, loops)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d.from.heard = time.Now()
+	for _, f := range d.frames {
+		switch f := f.(type) {
+		case *wire.Started:
+			if h := p.held[queue.Lease(f.Lease)]; h != nil {
+				p.running(h, f.Attempt)
+			}
+		case *wire.Result:
+			p.result(d.from, f)
+		case *wire.Dropped:
+			p.dropped(f)
+		}
+	}
+	return nil
+}
+
+// result settles an attempt. The caller holds mu.
+func (p *Pool) result(from *link, r *wire.Result) {
+	p.acks[from] = append(p.acks[from], r.Lease)
+	h := p.held[queue.Lease(r.Lease)]
+	if h == nil {
+		p.ring() // stored already, or given up: acknowledged with the next turn
+		return
+	}
+	s := p.settlement(&h.job, r)
+	if r.Shortage {
+		p.paused = time.Now().Add(p.pause)
+		p.pause = min(2*p.pause, pauseLast)
+		p.cfg.Log.Warn("a job could not be started; claiming less for a while", "job", h.job.ID, "error", r.Error)
+	} else {
+		p.pause = pauseFirst
+		p.measure(r)
+	}
+	p.pending.Ended = append(p.pending.Ended, s)
+}
+
+// dropped gives back what was not started, or ends what was. The caller holds mu.
+func (p *Pool) dropped(f *wire.Dropped) {
+	h := p.held[queue.Lease(f.Lease)]
+	if h == nil {
+		return
+	}
+	h.asked = false
+	switch {
+	case f.Dropped && h.cancel != nil:
+		p.pending.Cancelled = append(p.pending.Cancelled, store.Cancelled{Lease: h.job.Lease(), UID: *h.cancel})
+	case f.Dropped:
+		p.pending.Released = append(p.pending.Released, h.job.Lease())
+	case h.end != nil:
+		h.link.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
+	default:
+		h.sent = time.Now() // it is running, and will say so
+	}
+}
+
+// againWithin bounds how long a runner may live on after its connection broke
+// without being met again.
+const againWithin = 5 * time.Second
+
+// runnerGone buries a runner that has died, or meets one again whose connection
+// broke. One that obeys a newer service is not ours any more.
+func (p *Pool) runnerGone(ctx context.Context, l *link, loops *sync.WaitGroup) error {
+	jobs, started := p.unlink(l)
+	epoch, err := p.store.NextEpoch(ctx)
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(againWithin); ; {
+		lives, err := runner.Lives(l.Dir)
+		if err != nil {
+			return err
+		}
+		if !lives {
+			return p.replace(ctx, l, jobs, started, loops)
+		}
+		c, err := runner.Meet(l.Dir, epoch, p.cfg.Version)
+		if err == nil {
+			p.mu.Lock()
+			for lease := range jobs {
+				p.forget(lease) // held again by what the runner says
+			}
+			p.mu.Unlock()
+			p.adopt(ctx, c, jobs, loops)
+			for lease, j := range jobs {
+				p.unknown(j, started[lease], true)
+			}
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("meet the runner again: %w", err)
+		}
+		select {
+		case <-time.After(10 * time.Millisecond): // it is dying, or about to listen
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// unlink forgets a connection and lists the leases whose end is not known, and
+// which of them had been started.
+func (p *Pool) unlink(l *link) (jobs map[queue.Lease]*queue.Job, started map[queue.Lease]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clients = slices.DeleteFunc(p.clients, func(c *link) bool { return c == l })
+	delete(p.acks, l)
+	jobs, started = map[queue.Lease]*queue.Job{}, map[queue.Lease]bool{}
+	for lease, h := range p.held {
+		if h.link == l && !p.isPending(lease) {
+			jobs[lease], started[lease] = &h.job, h.running
+		}
+	}
+	return jobs, started
+}
+
+// replace buries a dead runner and starts another if new jobs need one.
+func (p *Pool) replace(ctx context.Context, l *link, jobs map[queue.Lease]*queue.Job, started map[queue.Lease]bool, loops *sync.WaitGroup) error {
+	if _, err := p.bury(ctx, l.Dir, jobs); err != nil {
+		return err
+	}
+	for lease, j := range jobs {
+		p.unknown(j, started[lease], true)
+	}
+	p.mu.Lock()
+	needed := p.current() == nil && !p.stopping
+	p.mu.Unlock()
+	if !needed {
+		return nil
+	}
+	return p.spawn(ctx, loops)
+}
+
+// isPending reports whether a lease's end is to be recorded already. The caller
+// holds mu.
+func (p *Pool) isPending(l queue.Lease) bool {
+	return slices.ContainsFunc(p.pending.Ended, func(s store.Settlement) bool { return s.Lease == l })
+}
+
+// bury ends what a dead runner has left alive, and settles what it ran: by its
+// journal, or as lost. What it did not know stays in jobs.
+func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue.Job) (sameBoot bool, err error) {
+	remains, err := runner.Recover(dir)
+	if err != nil {
+		return false, err
+	}
+	var turn store.Turn
+	settled := 0
+	for _, r := range remains.Results {
+		lease := queue.Lease(r.Lease)
+		j := jobs[lease]
+		if j == nil {
+			continue // stored already
+		}
+		turn.Ended = append(turn.Ended, p.settlement(j, r))
+		delete(jobs, lease)
+		settled++
+	}
+	for i := range remains.Running {
+		a := &remains.Running[i]
+		j := jobs[queue.Lease(a.Lease)]
+		if j == nil {
+			continue
+		}
+		turn.Ended = append(turn.Ended, p.lost(j, a, remains.SameBoot, p.now()))
+		delete(jobs, j.Lease())
+	}
+	p.cfg.Log.Warn("a runner has died", "runner", dir, "results", settled, "lost", len(turn.Ended)-settled)
+	if len(turn.Ended) > 0 {
+		if _, err := p.store.Turn(context.WithoutCancel(ctx), turn); err != nil {
+			return false, fmt.Errorf("record what a dead runner left: %w", err)
+		}
+	}
+	p.mu.Lock()
+	for i := range turn.Ended {
+		p.forget(turn.Ended[i].Lease)
+	}
+	p.mu.Unlock()
+	return remains.SameBoot, runner.Forget(dir)
+}
+
+// unknown gives back a lease of which no runner knows, or settles it as lost if
+// it had been started.
+func (p *Pool) unknown(j *queue.Job, started, sameBoot bool) {
+	if started {
+		p.pending.Ended = append(p.pending.Ended, p.lost(j, nil, sameBoot, p.now()))
+	} else {
+		p.pending.Released = append(p.pending.Released, j.Lease())
+	}
+}
