@@ -222,9 +222,9 @@ func (c *Client) answered(chunk *wire.Chunk) {
 	}
 }
 
-// Read reads output of an attempt after a cursor, waiting for some. A Chunk that
-// is Gone means that the runner does not hold the attempt (any more).
-func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64) (*wire.Chunk, error) {
+// Read reads output of an attempt after a cursor; wait waits for some. A Chunk
+// that is Gone means that the runner does not hold the attempt (any more).
+func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, wait bool) (*wire.Chunk, error) {
 	answer := make(chan *wire.Chunk, 1)
 	c.mu.Lock()
 	if c.gone {
@@ -240,7 +240,7 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64) (*wire
 		defer c.mu.Unlock()
 		delete(c.read, id)
 	}()
-	c.Send(&wire.Read{Lease: l, ID: id, Cursor: cursor})
+	c.Send(&wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: wait})
 	select {
 	case chunk, ok := <-answer:
 		if !ok {

@@ -268,7 +268,7 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 	for {
 		changed := a.log.Changed()
 		chunks, next, done, err := a.log.Read(output.Cursor(f.Cursor), output.InMemory)
-		if len(chunks) > 0 || done || err != nil {
+		if len(chunks) > 0 || done || err != nil || !f.Wait {
 			answer.Data, _ = output.AppendChunks(nil, 0, chunks)
 			answer.Cursor, answer.Done, answer.Gone = next, done, err != nil
 			c.send(wire.Append(nil, answer), 0)

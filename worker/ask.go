@@ -156,31 +156,31 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 	}
 }
 
-// Read reads output of a running job after a cursor, waiting for some. ok is
+// Read reads output of a running job after a cursor; wait waits for some. ok is
 // false when the job does not run here: its output is in the store, or will be.
 // The chunk is as wire.Chunk says.
-func (p *Pool) Read(ctx context.Context, seq int64, fence int64, cursor [2]int64) (chunk *wire.Chunk, ok bool, err error) {
+func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (chunk *wire.Chunk, ok bool, err error) {
 	p.mu.Lock()
 	h := p.bySeq[seq]
 	p.mu.Unlock()
-	if h == nil || h.job.Fence != fence {
+	if h == nil {
 		return nil, false, nil
 	}
-	chunk, err = h.link.Read(ctx, wire.Lease(h.job.Lease()), cursor)
+	chunk, err = h.link.Read(ctx, wire.Lease(h.job.Lease()), cursor, wait)
 	if err != nil || chunk.Gone {
 		return nil, false, err
 	}
 	return chunk, true, nil
 }
 
-// Leased is the job under seq as it was claimed, and whether it is held here.
-func (p *Pool) Leased(seq int64) (queue.Lease, bool) {
+// Running is which attempt of a job is held here, by number; 0 is none.
+func (p *Pool) Running(seq int64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h := p.bySeq[seq]; h != nil {
-		return h.job.Lease(), true
+		return h.job.Runs + 1
 	}
-	return queue.Lease{}, false
+	return 0
 }
 
 // Status is one worker as of now.
@@ -240,7 +240,13 @@ func (p *Pool) hear() {
 	ctx, cancel := context.WithTimeout(context.Background(), heardWithin)
 	defer cancel()
 	for _, l := range clients {
-		if _, err := l.Read(ctx, wire.Lease{}, [2]int64{}); err == nil {
+		p.mu.Lock()
+		recent := time.Since(l.heard) < p.cfg.HeardEvery()
+		p.mu.Unlock()
+		if recent {
+			continue
+		}
+		if _, err := l.Read(ctx, wire.Lease{}, [2]int64{}, false); err == nil {
 			p.mu.Lock()
 			l.heard = time.Now()
 			p.mu.Unlock()

@@ -49,7 +49,8 @@ type Config struct {
 	Policy      func() queue.Policy
 	OutputGrace func() time.Duration
 	SettleDelay func() time.Duration
-	StaleAfter  func() time.Duration // a worker not heard for so long is stale
+	HeardEvery  func() time.Duration // a worker not heard for so long is asked
+	StaleAfter  func() time.Duration // one not heard for so long is stale
 }
 
 // Account is whom jobs run as.

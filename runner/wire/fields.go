@@ -160,9 +160,10 @@ func (f *Read) put(e *encoder) {
 	e.num(f.ID)
 	e.num(f.Cursor[0])
 	e.num(f.Cursor[1])
+	e.flag(f.Wait)
 }
 func (f *Read) take(d *decoder) {
-	*f = Read{d.lease(), d.num(), [2]int64{d.num(), d.num()}}
+	*f = Read{d.lease(), d.num(), [2]int64{d.num(), d.num()}, d.flag()}
 }
 
 func (f *Purge) put(e *encoder)  { e.texts(f.Refs) }

@@ -73,12 +73,13 @@ type (
 	Watch struct{ Lease }
 	// Ack says that a result is stored.
 	Ack struct{ Leases []Lease }
-	// Read asks for output after a cursor; Chunk answers, once there is some or
-	// none will follow.
+	// Read asks for output after a cursor; Chunk answers: at once, or, with Wait,
+	// when there is some or none will follow.
 	Read struct {
 		Lease
 		ID     int64
 		Cursor [2]int64
+		Wait   bool
 	}
 	// Purge deletes output files.
 	Purge struct{ Refs []string }

@@ -79,8 +79,10 @@ type lease struct {
 
 // Options are what Open needs to know.
 type Options struct {
-	Dir   string // the state folder, which exists
-	Order queue.Order
+	Dir string // the state folder, which exists
+	// Order is how ranks are made; OrderOf, if set, says it by the stored settings.
+	Order   queue.Order
+	OrderOf func([]store.Setting) (queue.Order, error)
 }
 
 var locking sync.Once
@@ -119,8 +121,21 @@ func Open(o Options) (*Store, error) {
 		return nil, explain(path, err)
 	}
 	go s.write() // Close waits for it
+	if o.OrderOf == nil {
+		return s, nil
+	}
+	settings, err := s.Settings(context.Background())
+	if err == nil {
+		s.order, err = o.OrderOf(settings)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
 }
+
+// Order is how ranks are made.
+func (s *Store) Order() queue.Order { return s.order }
 
 func (s *Store) open(path string) (err error) {
 	if s.db, err = openConn(writerDSN(path)); err != nil {

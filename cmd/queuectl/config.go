@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+)
+
+func configVerb(a *app) *cobra.Command {
+	get := &cobra.Command{
+		Use: "get [KEY]", Short: "Print a setting, or all", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.configList(cmd)
+			}
+			return a.setting(cmd, false, func(c *control.Client) (control.ConfigValue, error) {
+				return c.ConfigGet(cmd.Context(), control.ConfigKey{Key: args[0]})
+			})
+		},
+	}
+	set := &cobra.Command{
+		Use: "set KEY VALUE", Short: "Store a setting", Args: exactly(2, "a key and a value"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.setting(cmd, true, func(c *control.Client) (control.ConfigValue, error) {
+				return c.ConfigSet(cmd.Context(), control.ConfigSet{Key: args[0], Value: control.Scalar(args[1])})
+			})
+		},
+	}
+	unset := &cobra.Command{
+		Use: "unset KEY", Short: "Remove a stored setting", Args: exactly(1, "a key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.setting(cmd, true, func(c *control.Client) (control.ConfigValue, error) {
+				return c.ConfigUnset(cmd.Context(), control.ConfigKey{Key: args[0]})
+			})
+		},
+	}
+	list := &cobra.Command{
+		Use: "list", Short: "List all settings and where each comes from", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.configList(cmd) },
+	}
+	validate := &cobra.Command{
+		Use: "validate [FILE]", Short: "Check a settings file", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd, args) },
+	}
+	return group("config", "The settings of the service", get, set, unset, list, validate)
+}
+
+// setting prints one setting; noted tells a person what the change means.
+func (a *app) setting(_ *cobra.Command, noted bool, ask func(*control.Client) (control.ConfigValue, error)) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	v, err := ask(c)
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(v)
+	}
+	if v.Note != "" {
+		fmt.Fprintf(a.err, "queuectl: %s: %s\n", v.Key, v.Note)
+	}
+	if noted {
+		a.say("%s is %s (%s)", v.Key, v.Value, v.Origin)
+		return nil
+	}
+	return a.println(v.Value)
+}
+
+func (a *app) configList(cmd *cobra.Command) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	got, err := c.ConfigList(cmd.Context(), control.Nothing{})
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		return printList(a, got.Settings)
+	}
+	var rows [][]string
+	for _, v := range got.Settings {
+		rows = append(rows, []string{v.Key, v.Origin, v.Value})
+	}
+	return a.table([]string{"KEY", "ORIGIN", "VALUE"}, rows)
+}
+
+// validate checks a file without a service; if one runs, it also names the keys
+// that stored settings hide.
+func (a *app) validate(cmd *cobra.Command, args []string) error {
+	path, err := a.settingsFile(args)
+	if err != nil {
+		return err
+	}
+	file, err := config.ReadFile(path, true)
+	if err != nil {
+		return err
+	}
+	if _, err := config.Merge(file); err != nil {
+		return err
+	}
+	if c, err := a.client(); err == nil {
+		defer c.Close()
+		got, err := c.ConfigList(cmd.Context(), control.Nothing{})
+		if err != nil {
+			return err
+		}
+		for _, v := range got.Settings {
+			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
+				fmt.Fprintf(a.err, "queuectl: %s: hidden by the %s value %s\n", v.Key, v.Origin, v.Value)
+			}
+		}
+	}
+	a.say("%s is right", path)
+	return nil
+}
+
+func (a *app) settingsFile(args []string) (string, error) {
+	if len(args) == 1 {
+		return args[0], nil
+	}
+	if a.dir != "" {
+		return config.In(a.dir).File, nil
+	}
+	p, err := config.User()
+	return p.File, err
+}

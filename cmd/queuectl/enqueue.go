@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func enqueueVerb(a *app) *cobra.Command {
+	var spec queue.Spec
+	var file, key string
+	var noCwd bool
+	cmd := &cobra.Command{
+		Use:   "enqueue ['shell line' | '{json}' | -- program args…]",
+		Short: "Put a job in the queue",
+		Long: `Put a job in the queue and print its id.
+
+  queuectl enqueue 'make all >log'          a line for the shell
+  queuectl enqueue -- convert a.png b.jpg   a program, without a shell
+  queuectl enqueue '{"command":"make"}'     the fields as JSON
+  queuectl enqueue --id x --command 'make'  the fields as flags
+  queuectl enqueue --file jobs.jsonl        many jobs, all or none; - is stdin`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if file != "" {
+				if len(args) > 0 || spec.Command != nil {
+					return usage("--file and a command are both given; give one of them")
+				}
+				return a.enqueueFile(ctx, file, &spec, noCwd, key)
+			}
+			batch, err := a.readWords(&spec, args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			if batch != nil {
+				return a.enqueueBatch(ctx, batch, nil, noCwd, key)
+			}
+			return a.enqueueOne(ctx, &spec, noCwd, key)
+		},
+	}
+	specFlags(cmd.Flags(), &spec)
+	cmd.Flags().StringVar(&file, "file", "", "file of jobs, a JSON array or JSON lines; - is stdin")
+	cmd.Flags().StringVar(&key, "key", "", "makes the request repeatable: the same key gets the same answer")
+	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
+	return cmd
+}
+
+// readWords puts the words of a command line into a spec. A JSON array gives a
+// batch.
+func (a *app) readWords(s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
+	switch {
+	case dash == 0 && len(args) > 0:
+		s.Argv = args
+	case dash > 0:
+		return nil, usage("words stand before --; put the whole program behind it: queuectl enqueue -- %s", strings.Join(args, " "))
+	case len(args) > 1:
+		return nil, usage("%d words are given; quote them as one line: queuectl enqueue '%s', or put -- before them to run without a shell", len(args), strings.Join(args, " "))
+	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
+		if s.Command != nil {
+			return nil, usage("a command is given twice, as a flag and as JSON; give one of them")
+		}
+		return parseArray([]byte(args[0]))
+	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{"):
+		return nil, mergeJSON(s, args[0])
+	case len(args) == 1 && s.Command != nil:
+		return nil, usage("a command is given twice, as a flag and as a word; give one of them")
+	case len(args) == 1:
+		s.Command = &args[0]
+	}
+	if s.Stdin != nil && *s.Stdin == "-" {
+		text, err := readStdin(a.in)
+		if err != nil {
+			return nil, err
+		}
+		s.Stdin = &text
+	}
+	return nil, nil
+}
+
+// mergeJSON reads a spec from JSON; flags that were given hold over it.
+func mergeJSON(flags *queue.Spec, text string) error {
+	if err := queue.CheckJSON([]byte(text)); err != nil {
+		return usage("%v; to run a shell line that begins with { use --command", err)
+	}
+	var s queue.Spec
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return err
+	}
+	given, err := json.Marshal(flags)
+	if err != nil {
+		return err
+	}
+	base, err := json.Marshal(&s)
+	if err != nil {
+		return err
+	}
+	both := map[string]json.RawMessage{}
+	for _, layer := range [][]byte{base, given} {
+		if err := json.Unmarshal(layer, &both); err != nil {
+			return err
+		}
+	}
+	merged, err := json.Marshal(both)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(merged, flags)
+}
+
+func readStdin(in io.Reader) (string, error) {
+	raw, err := io.ReadAll(io.LimitReader(in, queue.MaxStdin+1))
+	if err != nil {
+		return "", fmt.Errorf("read standard input: %w", err)
+	}
+	if len(raw) > queue.MaxStdin {
+		return "", queue.Invalid("stdin", "is longer than %d bytes; have the job read a file", queue.MaxStdin)
+	}
+	return string(raw), nil
+}
+
+func (a *app) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key string) error {
+	if err := complete(s, noCwd); err != nil {
+		return err
+	}
+	if _, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry}); err != nil {
+		return err // before a service is started for it
+	}
+	c, err := a.clientStarting(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key})
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		job, err := c.Show(ctx, control.Show{ID: got.ID})
+		if err != nil {
+			return err
+		}
+		return a.printJSON(job)
+	}
+	if err := a.println(got.ID); err != nil {
+		return err
+	}
+	a.say("job %s enqueued", got.ID)
+	return nil
+}
+
+// maxFileBytes bounds a file of jobs: what one request may carry.
+const maxFileBytes = control.MaxLine
+
+// enqueueFile puts all jobs of a file in the queue, or none.
+func (a *app) enqueueFile(ctx context.Context, name string, flags *queue.Spec, noCwd bool, key string) error {
+	in := io.Reader(a.in)
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	raw, err := io.ReadAll(io.LimitReader(in, maxFileBytes+1))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(raw) > maxFileBytes {
+		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes, which is what one batch may have, with at most %d jobs; split it", name, maxFileBytes, queue.MaxBatch)
+	}
+	if given, err := json.Marshal(flags); err != nil || string(given) != "{}" {
+		return usage("--file takes no flags of jobs; put the fields into its lines")
+	}
+	var specs []queue.Spec
+	var lines []int
+	if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] == '[' {
+		specs, err = parseArray(trimmed)
+	} else {
+		specs, lines, err = parseLines(raw)
+	}
+	if err != nil {
+		return err
+	}
+	if len(specs) == 0 {
+		return queue.Errorf(queue.CodeInvalid, "%s holds no jobs", name)
+	}
+	return a.enqueueBatch(ctx, specs, lines, noCwd, key)
+}
+
+func parseArray(raw []byte) ([]queue.Spec, error) {
+	if err := queue.CheckJSON(raw); err != nil {
+		return nil, usage("%v; to run a shell line that begins with [ use --command", err)
+	}
+	specs := []queue.Spec{}
+	err := queue.Elements(raw, func(value json.RawMessage) error {
+		var s queue.Spec
+		if err := s.Decode(value, nil); err != nil {
+			return numbered(err, len(specs)+1)
+		}
+		specs = append(specs, s)
+		return nil
+	})
+	return specs, err
+}
+
+// numbered is an error about one job of several.
+func numbered(err error, n int) error {
+	var e *queue.Error
+	if errors.As(err, &e) {
+		return e.At(n)
+	}
+	return err
+}
+
+// parseLines reads a job a line, skipping empty ones; lines are their numbers.
+func parseLines(raw []byte) (specs []queue.Spec, lines []int, err error) {
+	in := bufio.NewReader(bytes.NewReader(raw))
+	for n := 1; ; n++ {
+		line, err := in.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) > 0 {
+			var s queue.Spec
+			fault := queue.CheckJSON(line)
+			if fault == nil {
+				fault = s.Decode(line, nil)
+			}
+			if fault != nil {
+				return nil, nil, atLine(fault, n)
+			}
+			specs, lines = append(specs, s), append(lines, n)
+		}
+		if err != nil {
+			return specs, lines, nil // the end: the bytes are in memory
+		}
+	}
+}
+
+// lineError is an error about one line of a file; it is invalid whatever its
+// cause was.
+type lineError struct {
+	line  int
+	cause error
+}
+
+// Error names the line.
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.cause) }
+
+// Unwrap is the cause.
+func (e *lineError) Unwrap() error { return e.cause }
+
+func atLine(err error, line int) error {
+	var e *queue.Error
+	if errors.As(err, &e) {
+		err = e.At(0)
+	}
+	return &lineError{line, err}
+}
+
+// enqueueBatch puts jobs in the queue, all or none. lines, if not nil, are where
+// they stand in their file.
+func (a *app) enqueueBatch(ctx context.Context, specs []queue.Spec, lines []int, noCwd bool, key string) error {
+	locate := func(err error) error {
+		var e *queue.Error
+		if errors.As(err, &e) && e.Index > 0 && e.Index <= len(lines) {
+			return atLine(err, lines[e.Index-1])
+		}
+		return err
+	}
+	if len(specs) > queue.MaxBatch {
+		return queue.Errorf(queue.CodeTooLarge, "%d jobs are given; one batch may have %d, and %d bytes: split it", len(specs), queue.MaxBatch, control.MaxLine)
+	}
+	for i := range specs {
+		err := complete(&specs[i], noCwd)
+		if err == nil {
+			_, err = queue.Resolve(&specs[i], queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
+		}
+		if err != nil {
+			return locate(numbered(err, i+1))
+		}
+	}
+	c, err := a.clientStarting(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key})
+	if err != nil {
+		return locate(err)
+	}
+	if a.structured() {
+		type named struct {
+			ID string `json:"id"`
+		}
+		list := make([]named, len(got.IDs))
+		for i, id := range got.IDs {
+			list[i].ID = id
+		}
+		return printList(a, list)
+	}
+	if _, err := io.WriteString(a.out, strings.Join(got.IDs, "\n")+"\n"); err != nil {
+		return err
+	}
+	a.say("%d jobs enqueued", len(got.IDs))
+	return nil
+}

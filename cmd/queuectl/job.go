@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// tableLimit is how many jobs a table shows when nobody says.
+const tableLimit = 50
+
+type listFlags struct {
+	states []string
+	labels map[string]string
+	user   string
+	since  string
+	limit  int
+}
+
+func (l *listFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringToStringVar(&l.labels, "label", nil, "NAME=value that jobs carry")
+	f.StringVar(&l.user, "user", "", "who enqueued them")
+	f.StringVar(&l.since, "since", "", "enqueued since: a time, or a duration ago")
+	f.IntVar(&l.limit, "limit", 0, "at most so many (tables: 50)")
+}
+
+func (l *listFlags) params() (control.List, error) {
+	p := control.List{State: l.states, Label: l.labels, User: l.user}
+	if l.limit < 0 {
+		return p, usage("--limit must not be negative")
+	}
+	if l.since == "" {
+		return p, nil
+	}
+	if d, err := queue.ParseDuration(l.since); err == nil {
+		p.Since = control.Time(queue.MillisOf(time.Now().Add(-d)))
+		return p, nil
+	}
+	t, err := parseWhen(l.since, time.Now())
+	if err != nil {
+		return p, usage("--since: %v", err)
+	}
+	p.Since = control.Time(queue.MillisOf(t))
+	return p, nil
+}
+
+func listVerb(a *app) *cobra.Command {
+	var l listFlags
+	cmd := &cobra.Command{
+		Use: "list", Short: "List jobs, newest first", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.list(cmd.Context(), &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "CREATED", "COMMAND"})
+		},
+	}
+	l.add(cmd)
+	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "in this state; waiting and done too")
+	return cmd
+}
+
+func jobRow(j *control.Job) []string {
+	return []string{j.ID, j.State, rank(j), fmt.Sprintf("%d/%d", j.Attempts, j.MaxAttempts), local(j.CreatedAt), title(j)}
+}
+
+// rank is a job's priority with what waiting has added.
+func rank(j *control.Job) string {
+	if j.WaitingTime == 0 {
+		return strconv.FormatInt(j.Priority, 10)
+	}
+	return fmt.Sprintf("%d+%d=%d", j.Priority, j.WaitingTime, j.EffectivePriority)
+}
+
+func title(j *control.Job) string {
+	if j.Command != "" {
+		return j.Command
+	}
+	return strings.Join(j.Argv, " ")
+}
+
+type pager func(*control.Client, context.Context, control.List) (control.JobPage, error)
+
+// list prints pages of jobs: all as JSON or ids, the first 50 as a table.
+func (a *app) list(ctx context.Context, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
+	p, err := l.params()
+	if err != nil {
+		return err
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	limit := l.limit
+	if limit == 0 && !a.structured() && !a.quiet {
+		limit = tableLimit
+	}
+	var rows [][]string
+	printed, more := 0, false
+	array := a.json && !a.jsonl
+	out := bufio.NewWriter(a.out)
+	for done := false; !done; {
+		p.Limit = 1000
+		if limit > 0 {
+			p.Limit = min(1000, limit-printed)
+		}
+		page, err := read(c, ctx, p)
+		if err != nil {
+			return err
+		}
+		for i := range page.Jobs {
+			if err := a.printJob(out, &page.Jobs[i], array, printed, row, &rows); err != nil {
+				return err
+			}
+			printed++
+		}
+		more = page.Next != nil
+		if done = !more || limit > 0 && printed >= limit; !done {
+			p.Cursor = *page.Next
+		}
+	}
+	switch {
+	case array && printed == 0:
+		fmt.Fprintln(out, "[]")
+	case array:
+		fmt.Fprintln(out, "]")
+	}
+	if err := out.Flush(); err != nil || a.structured() || a.quiet {
+		return err
+	}
+	return a.endTable(ctx, c, rows, head, p, more)
+}
+
+func (a *app) printJob(out *bufio.Writer, j *control.Job, array bool, n int, row func(*control.Job) []string, rows *[][]string) error {
+	switch {
+	case a.quiet:
+		_, err := fmt.Fprintln(out, j.ID)
+		return err
+	case a.structured():
+		open := ""
+		if array {
+			open = ",\n"
+			if n == 0 {
+				open = "["
+			}
+		}
+		return writeJSON(out, open, j, !array)
+	}
+	*rows = append(*rows, row(j))
+	return nil
+}
+
+// endTable prints the table, and how many more jobs there are.
+func (a *app) endTable(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List, more bool) error {
+	if len(rows) == 0 {
+		a.say("no jobs")
+		return nil
+	}
+	if err := a.table(head, rows); err != nil {
+		return err
+	}
+	if !more {
+		return nil
+	}
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
+	if len(p.Label) > 0 || p.User != "" || p.Since != 0 {
+		return a.println("… and more; --limit shows them")
+	}
+	var total int64
+	for _, name := range stateNames(p.State) {
+		total += st.Jobs[name]
+	}
+	return a.println(fmt.Sprintf("… and %d more; --limit shows them", max(1, total-int64(len(rows)))))
+}
+
+func stateNames(asked []string) (names []string) {
+	if len(asked) == 0 {
+		for _, s := range queue.States() {
+			names = append(names, s.String())
+		}
+		return names
+	}
+	for _, name := range asked {
+		if states, err := queue.ParseStates(name); err == nil {
+			for _, s := range states {
+				names = append(names, s.String())
+			}
+		}
+	}
+	return names
+}
+
+func cancelVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel ID…", Short: "Cancel jobs; what runs is ended with its whole tree", Args: atLeastOne("ids of jobs"),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			return a.onJobs("cancelled", func(c *control.Client) (control.Verdict, error) {
+				return c.Cancel(cmd.Context(), control.Selection{IDs: ids})
+			})
+		},
+	}
+}
+
+func retryVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "retry ID…", Short: "Run failed or ended jobs again, with all their attempts", Args: atLeastOne("ids of jobs"),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			return a.onJobs("pending again", func(c *control.Client) (control.Verdict, error) {
+				return c.Retry(cmd.Context(), control.Selection{IDs: ids})
+			})
+		},
+	}
+}
+
+// onJobs carries out a verb and tells on which jobs it was, and on which not.
+func (a *app) onJobs(what string, do func(*control.Client) (control.Verdict, error)) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	v, err := do(c)
+	if err != nil {
+		return err
+	}
+	for _, r := range v.Refused {
+		if a.exit == 0 {
+			a.exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
+		}
+		if !a.structured() {
+			fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(r.Message))
+		}
+	}
+	if a.structured() {
+		return a.printJSON(v)
+	}
+	for _, id := range v.Done {
+		if err := a.println(id); err != nil {
+			return err
+		}
+		a.say("job %s is %s", id, what)
+	}
+	return nil
+}
+
+func dlqVerb(a *app) *cobra.Command {
+	var l listFlags
+	list := &cobra.Command{
+		Use: "list", Short: "List dead jobs, newest first", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l.states = []string{queue.Dead.String()}
+			return a.list(cmd.Context(), &l, (*control.Client).DLQList, deadRow, []string{"ID", "ATTEMPTS", "WHEN", "ERROR", "COMMAND"})
+		},
+	}
+	l.add(list)
+	var all bool
+	var timeout string
+	retry := &cobra.Command{
+		Use: "retry ID… | --all", Short: "Put dead jobs back in the queue",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			p := control.DLQRetry{IDs: ids, All: all}
+			if all == (len(ids) > 0) {
+				return usage("name dead jobs, or --all; give one of them")
+			}
+			if timeout != "" {
+				d, err := queue.ParseDuration(timeout)
+				if err != nil {
+					return usage("--timeout: %v", err)
+				}
+				p.Timeout = (*control.Span)(&d)
+			}
+			return a.onJobs("pending again", func(c *control.Client) (control.Verdict, error) { return c.DLQRetry(cmd.Context(), p) })
+		},
+	}
+	retry.Flags().BoolVar(&all, "all", false, "all dead jobs")
+	retry.Flags().StringVar(&timeout, "timeout", "", "a new timeout for them")
+	var yes bool
+	clear := &cobra.Command{
+		Use: "clear --yes", Short: "Remove all dead jobs and their history", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.clearDead(cmd.Context(), yes) },
+	}
+	clear.Flags().BoolVar(&yes, "yes", false, "really")
+	return group("dlq", "The dead-letter queue: jobs that failed for good", list, retry, clear)
+}
+
+func deadRow(j *control.Job) []string {
+	return []string{j.ID, fmt.Sprintf("%d (max %d)", j.Attempts, j.MaxAttempts), local(j.FinishedAt), orDash(j.Error), title(j)}
+}
+
+func (a *app) clearDead(ctx context.Context, yes bool) error {
+	if !yes {
+		return usage("dead jobs and their history are removed for good; say so with --yes")
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	got, err := c.DLQClear(ctx, control.Sure{Yes: true})
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(got)
+	}
+	a.say("%d dead jobs removed", got.Removed)
+	return nil
+}

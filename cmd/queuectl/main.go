@@ -1,0 +1,232 @@
+// Command queuectl is a durable queue of shell commands: the service that runs
+// them, and the words to talk to it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service"
+)
+
+// version is set when a release is built.
+var version = "0.1.0-dev"
+
+// verb is one row of the table of verbs. Only the one that is asked for is
+// built, for building all of them costs more than enqueueing a job.
+type verb struct {
+	name  string
+	build func(a *app) *cobra.Command
+}
+
+var verbs = []verb{
+	{"enqueue", enqueueVerb},
+	{"run", runVerb},
+	{"list", listVerb},
+	{"show", showVerb},
+	{"logs", logsVerb},
+	{"status", statusVerb},
+	{"wait", waitVerb},
+	{"cancel", cancelVerb},
+	{"retry", retryVerb},
+	{"dlq", dlqVerb},
+	{"worker", workerVerb},
+	{"config", configVerb},
+	{"serve", serveVerb},
+	{"service", serviceVerb},
+	{"version", versionVerb},
+	{"runner", runnerVerb},
+}
+
+// app is what every verb has: the flags that all share, and where to speak.
+type app struct {
+	socket, dir string
+	json, jsonl bool
+	quiet       bool
+	raw         bool
+	in          *os.File
+	out, err    *os.File
+	ownFailure  int // exit code of queuectl's own failures, 0 for the table's
+	exit        int // exit code when nothing failed
+}
+
+func main() {
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an error of a write, to be told apart from others
+	os.Exit(a.main(ctx, os.Args[1:]))
+}
+
+func (a *app) main(ctx context.Context, args []string) int {
+	root := a.root(args)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return a.exit
+	}
+	if closedPipe(err) {
+		return a.exit
+	}
+	code := exitCode(err)
+	if a.ownFailure != 0 && code >= 1 && code <= 5 {
+		code = a.ownFailure
+	}
+	fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(message(err)))
+	return code
+}
+
+// root is the command with the one verb that is asked for, or all of them.
+func (a *app) root(args []string) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "queuectl",
+		Short:         "A durable queue of shell commands",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("there is no verb %q%s; queuectl --help lists them", args[0], queue.Nearest(args[0], verbNames()))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context()) },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	f := root.PersistentFlags()
+	f.StringVar(&a.socket, "socket", "", "socket of the service")
+	f.StringVar(&a.dir, "dir", "", "folder of the service")
+	f.BoolVar(&a.json, "json", false, "print JSON")
+	f.BoolVar(&a.jsonl, "jsonl", false, "print JSON lines")
+	f.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only")
+	f.BoolVar(&a.raw, "raw", false, "print control characters as they are")
+	asked := askedVerb(args)
+	for _, v := range verbs {
+		if asked == "" || asked == v.name {
+			root.AddCommand(v.build(a))
+		}
+	}
+	return root
+}
+
+// askedVerb is the verb among the arguments, "" if all are needed.
+func askedVerb(args []string) string {
+	for i := 0; i < len(args); i++ {
+		switch arg := args[i]; {
+		case arg == "--socket" || arg == "--dir":
+			i++
+		case strings.HasPrefix(arg, "-"):
+		default:
+			for _, v := range verbs {
+				if v.name == arg {
+					return arg
+				}
+			}
+			return ""
+		}
+	}
+	return ""
+}
+
+func verbNames() []string {
+	var names []string
+	for _, v := range verbs {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+// usageError is a mistake in the words themselves.
+type usageError struct{ text string }
+
+// Error is the text.
+func (e *usageError) Error() string { return e.text }
+
+func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// exitCode is what an error makes the process end with.
+func exitCode(err error) int {
+	var wrong *usageError
+	var service *service.ExitError
+	var e *queue.Error
+	switch {
+	case errors.As(err, &wrong):
+		return 2
+	case errors.As(err, &service):
+		return service.Code
+	case errors.As(err, &e):
+		return control.RowOf(err).Exit
+	}
+	return 1
+}
+
+// message is what an error tells a person: one line.
+func message(err error) string {
+	text := err.Error()
+	var e *queue.Error
+	if errors.As(err, &e) && e.Code == queue.CodeDenied && !strings.Contains(text, ":") {
+		text = "denied: " + text
+	}
+	return strings.TrimSpace(text)
+}
+
+// exactly wants n arguments and says what they are.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usage("%s takes %s; %d given", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+}
+
+// atLeastOne wants one argument or more.
+func atLeastOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usage("%s takes %s; none given", cmd.CommandPath(), what)
+		}
+		return nil
+	}
+}
+
+// group is a verb that only holds others; a word that is none of them is refused.
+func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short}
+	var names []string
+	for _, v := range verbs {
+		cmd.AddCommand(v)
+		names = append(names, v.Name())
+	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usage("queuectl %s needs one of: %s", use, strings.Join(names, ", "))
+		}
+		return usage("queuectl %s has no %q%s; it has: %s", use, args[0], queue.Nearest(args[0], names), strings.Join(names, ", "))
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	return cmd
+}
+
+func versionVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: exactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			if a.json || a.jsonl {
+				return a.printJSON(map[string]any{"version": version, "protocol": control.Protocol})
+			}
+			return a.println("queuectl " + version)
+		},
+	}
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/windows"
+)
+
+// detached makes a process outlive this one and its terminal.
+func detached() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS}
+}
+
+// ownUmask is the umask of this process; Windows has none.
+func ownUmask() (int, bool) { return 0, false }
+
+// stopSignals end a service decently, reloadSignals have it read its settings
+// again.
+var (
+	stopSignals   = []os.Signal{os.Interrupt}
+	reloadSignals = []os.Signal{}
+)
+
+// closedPipe reports whether a write met a reader that has gone.
+func closedPipe(err error) bool { return errors.Is(err, windows.ERROR_BROKEN_PIPE) }

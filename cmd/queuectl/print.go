@@ -1,0 +1,182 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func (a *app) println(line string) error {
+	_, err := fmt.Fprintln(a.out, line)
+	return err
+}
+
+// printJSON prints one value on a line.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// printList prints a list as one array, or a value a line.
+func printList[T any](a *app, list []T) error {
+	if !a.jsonl {
+		if list == nil {
+			list = []T{}
+		}
+		return a.printJSON(list)
+	}
+	for _, v := range list {
+		if err := a.printJSON(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// structured reports whether JSON is to be printed.
+func (a *app) structured() bool { return a.json || a.jsonl }
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// say tells a person at a terminal a sentence.
+func (a *app) say(format string, args ...any) {
+	if isTerminal(a.err) && !a.quiet {
+		fmt.Fprintln(a.err, a.clean(fmt.Sprintf(format, args...)))
+	}
+}
+
+// width is how many columns a table may fill: the terminal's, else no limit.
+func (a *app) width() int {
+	if !isTerminal(a.out) {
+		return 0
+	}
+	if w, _, err := term.GetSize(int(a.out.Fd())); err == nil && w > 0 {
+		return w
+	}
+	return 80
+}
+
+// clean makes text from a job safe to show on a terminal.
+func (a *app) clean(s string) string {
+	if a.raw || !isTerminal(a.out) && !isTerminal(a.err) {
+		return s
+	}
+	return sanitize(s)
+}
+
+// sanitize shows control characters other than tab, newline and colours as
+// escapes, and so characters that turn the direction of writing.
+func sanitize(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		if n := colour(s[i:]); n > 0 {
+			b.WriteString(s[i : i+n])
+			i += n
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == '\n' || r == '\t':
+			b.WriteRune(r)
+		case unicode.IsControl(r) && r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case unicode.Is(unicode.Bidi_Control, r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// colour is the length of the colour sequence that s begins with, 0 if none.
+func colour(s string) int {
+	if !strings.HasPrefix(s, "\x1b[") {
+		return 0
+	}
+	for i := 2; i < len(s) && i < 32; i++ {
+		switch c := s[i]; {
+		case c == 'm':
+			return i + 1
+		case c != ';' && (c < '0' || c > '9'):
+			return 0
+		}
+	}
+	return 0
+}
+
+// table prints rows under a head; the last column is cut to fit the terminal.
+func (a *app) table(head []string, rows [][]string) error {
+	limit := a.width()
+	widths := make([]int, len(head))
+	rows = append([][]string{head}, rows...)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = strings.Join(strings.Fields(a.clean(row[i])), " ")
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	for _, row := range rows {
+		var b strings.Builder
+		used := 0
+		for i, cell := range row {
+			if i == len(row)-1 {
+				if limit > 0 {
+					cell = cut(cell, max(limit-used, 8))
+				}
+				b.WriteString(cell)
+				break
+			}
+			b.WriteString(cell)
+			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+			used += widths[i] + 2
+		}
+		if err := a.println(strings.TrimRight(b.String(), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cut(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// local is an instant in the caller's zone, "-" for none.
+func local(t control.Time) string {
+	if t == 0 {
+		return "-"
+	}
+	return queue.Millis(t).Time().Local().Format("2006-01-02 15:04:05")
+}
+
+func orDash[T any](p *T) string {
+	if p == nil {
+		return "-"
+	}
+	return fmt.Sprint(*p)
+}
+
+// span is a number of milliseconds as a person reads it.
+func span(ms int64) string {
+	if ms < 1000 {
+		return fmt.Sprintf("%dms", ms)
+	}
+	return queue.FormatDuration((time.Duration(ms) * time.Millisecond).Round(10 * time.Millisecond))
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Exit codes of run and wait beside the job's own.
+const (
+	exitTimeout  = 124
+	exitOwn      = 125 // a failure of queuectl's own
+	exitDetached = 130
+)
+
+// detachAfter is how long a second Ctrl-C may follow the first to cancel.
+const detachAfter = time.Second
+
+func runVerb(a *app) *cobra.Command {
+	var spec queue.Spec
+	var noCwd, detach, cancelOnExit bool
+	cmd := &cobra.Command{
+		Use:   "run ['shell line' | -- program args…]",
+		Short: "Put a job in the queue, follow it and exit as it does",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.ownFailure = exitOwn
+			batch, err := a.readWords(&spec, args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			if batch != nil {
+				return usage("run takes one job; use enqueue for several")
+			}
+			if detach {
+				return a.enqueueOne(cmd.Context(), &spec, noCwd, "")
+			}
+			return a.run(cmd.Context(), &spec, noCwd, cancelOnExit)
+		},
+	}
+	specFlags(cmd.Flags(), &spec)
+	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not follow it: print its id")
+	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
+	a.exitAsOwn(cmd)
+	return cmd
+}
+
+// exitAsOwn makes mistakes in the words of a command a failure of our own.
+func (a *app) exitAsOwn(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		a.ownFailure = exitOwn
+		return &usageError{err.Error()}
+	})
+}
+
+// run enqueues a job and follows it.
+func (a *app) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
+	if err := complete(s, noCwd); err != nil {
+		return err
+	}
+	if _, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry}); err != nil {
+		return err
+	}
+	c, err := a.clientStarting(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	interrupts := make(chan os.Signal, 4)
+	signal.Notify(interrupts, os.Interrupt)
+	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s})
+	if err != nil {
+		return err
+	}
+	follow, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- a.follow(follow, c, got.ID) }() // ends with the job, or stop
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-interrupts:
+			if cancelOnExit || a.detachOrCancel(got.ID, interrupts, done) {
+				return a.cancelAndExit(c, got.ID)
+			}
+			a.exit = exitDetached
+			return nil
+		}
+	}
+}
+
+// detachOrCancel says how to come back and waits a moment for a second Ctrl-C,
+// which cancels.
+func (a *app) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
+	fmt.Fprintf(a.err, "\nqueuectl: job %s goes on; see it with: queuectl logs -f %s; press Ctrl-C again to cancel it\n", id, id)
+	select {
+	case <-interrupts:
+		return true
+	case <-done:
+		return false
+	case <-time.After(detachAfter):
+		return false
+	}
+}
+
+func (a *app) cancelAndExit(c *control.Client, id string) error {
+	a.exit = exitDetached
+	verdict, err := c.Cancel(context.Background(), control.Selection{IDs: []string{id}})
+	if err != nil {
+		return err
+	}
+	if len(verdict.Refused) > 0 {
+		fmt.Fprintf(a.err, "queuectl: %s\n", verdict.Refused[0].Message)
+		return nil
+	}
+	fmt.Fprintf(a.err, "queuectl: job %s cancelled\n", id)
+	return nil
+}
+
+// follow prints a job's output as it comes and takes its exit code.
+func (a *app) follow(ctx context.Context, c *control.Client, id string) error {
+	_, err := c.Logs(ctx, control.Logs{ID: id, Follow: true}, func(p control.Piece) error {
+		to := a.out
+		if p.Stream == "stderr" {
+			to = a.err
+		}
+		if p.Dropped > 0 {
+			_, err := fmt.Fprintf(a.err, "[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
+			return err
+		}
+		_, err := to.WriteString(a.show(string(p.Bytes()), to))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	job, err := c.Show(ctx, control.Show{ID: id})
+	if err != nil {
+		return err
+	}
+	a.exit = jobExit(&job.Job)
+	if a.exit != 0 && job.Error != nil {
+		a.say("job %s is %s: %s", id, job.State, *job.Error)
+	}
+	return nil
+}
+
+// show is output for a file: as it is, or made safe for a terminal.
+func (a *app) show(s string, to *os.File) string {
+	if a.raw || !isTerminal(to) {
+		return s
+	}
+	return sanitize(s)
+}
+
+// jobExit is the exit code that stands for how a job ended.
+func jobExit(j *control.Job) int {
+	reason := ""
+	if j.Reason != nil {
+		reason = *j.Reason
+	}
+	switch {
+	case j.State == queue.Completed.String():
+		return 0
+	case reason == string(queue.ReasonTimedOut):
+		return exitTimeout
+	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted), reason == string(queue.ReasonUnkillable):
+		return exitOwn
+	case j.State == queue.Cancelled.String():
+		return exitDetached
+	case j.Signal != nil:
+		return 128 + *j.Signal
+	case j.ExitCode != nil && *j.ExitCode != 0:
+		return int(*j.ExitCode)
+	}
+	return exitOwn
+}
+
+func waitVerb(a *app) *cobra.Command {
+	var any bool
+	var timeout string
+	cmd := &cobra.Command{
+		Use: "wait ID…", Short: "Wait until jobs have ended, and exit as they did", Args: func(cmd *cobra.Command, args []string) error {
+			a.ownFailure = exitOwn
+			return atLeastOne("ids of jobs")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, ids []string) error { return a.wait(cmd.Context(), ids, any, timeout) },
+	}
+	cmd.Flags().BoolVar(&any, "any", false, "until one of them has ended")
+	cmd.Flags().StringVar(&timeout, "timeout", "", "give up after so long, with exit code 124")
+	a.exitAsOwn(cmd)
+	return cmd
+}
+
+func (a *app) wait(ctx context.Context, ids []string, any bool, timeout string) error {
+	p := control.Wait{IDs: ids, Any: any}
+	if timeout != "" {
+		d, err := queue.ParseDuration(timeout)
+		if err != nil {
+			return usage("--timeout: %v", err)
+		}
+		if d == 0 {
+			d = time.Nanosecond
+		}
+		p.Timeout = control.Span(d)
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ended := map[string]*control.Job{}
+	waited, err := c.Wait(ctx, p, func(e control.Ended) error {
+		ended[e.Job.ID] = &e.Job
+		if a.jsonl {
+			return a.printJSON(e.Job)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var list []control.Job
+	for _, id := range ids {
+		if j := ended[id]; j != nil {
+			list = append(list, *j)
+			if a.exit == 0 {
+				a.exit = jobExit(j)
+			}
+			if !a.structured() {
+				a.say("job %s is %s", id, j.State)
+			}
+		}
+	}
+	if waited.TimedOut {
+		a.exit = exitTimeout
+	}
+	if a.json {
+		return errors.Join(printList(a, list))
+	}
+	return nil
+}

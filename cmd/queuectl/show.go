@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func writeJSON(w io.Writer, open string, v any, newline bool) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	line := b.Bytes()
+	if !newline {
+		line = line[:len(line)-1]
+	}
+	_, err := io.WriteString(w, open+string(line))
+	return err
+}
+
+func showVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "show ID", Short: "Show a job, its attempts and the end of its output", Args: exactly(1, "the id of a job"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			job, err := c.Show(cmd.Context(), control.Show{ID: args[0]})
+			if err != nil {
+				return err
+			}
+			if a.structured() {
+				return a.printJSON(job)
+			}
+			if a.quiet {
+				return a.println(job.ID)
+			}
+			return a.showJob(&job)
+		},
+	}
+}
+
+// shownLines is how much output show prints.
+const shownLines = 20
+
+func (a *app) showJob(j *control.JobDetail) error {
+	state := j.State
+	if j.Reason != nil {
+		state += " (" + *j.Reason + ")"
+	}
+	zone, _ := time.Now().Zone()
+	rows := [][2]string{
+		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", state}, {"Error", orEmpty(j.Error)},
+		{"Exit code", orEmpty(j.ExitCode)}, {"Signal", orEmpty(j.Signal)},
+		{"Priority", fmt.Sprintf("%d, %d points for waiting, %d in effect", j.Priority, j.WaitingTime, j.EffectivePriority)},
+		{"Attempts", fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts)}, {"User", j.User}, {"Folder", j.Cwd},
+		{"Created", local(j.CreatedAt) + " " + zone}, {"Due", local(j.RunAt)},
+		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
+		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)}, {"Labels", labels(j.Labels)},
+	}
+	for _, r := range rows {
+		if r[1] == "" {
+			continue
+		}
+		if err := a.println(fmt.Sprintf("%-11s %s", r[0]+":", a.clean(r[1]))); err != nil {
+			return err
+		}
+	}
+	if len(j.History) > 0 {
+		if err := a.showHistory(j.History); err != nil {
+			return err
+		}
+	}
+	for _, out := range []struct{ name, text string }{{"Output", j.Output}, {"Error output", j.Stderr}} {
+		if out.text == "" {
+			continue
+		}
+		if err := a.println("\n" + out.name + ":\n" + a.clean(lastLines(out.text, shownLines))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) showHistory(history []control.Attempt) error {
+	if err := a.println(""); err != nil {
+		return err
+	}
+	var table [][]string
+	for _, h := range history {
+		ended := orDash(h.ExitCode)
+		switch {
+		case h.Signal != nil:
+			ended = fmt.Sprintf("signal %d", *h.Signal)
+		case h.FinishedAt == 0:
+			ended = "runs"
+		}
+		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, orEmpty(h.Error)})
+	}
+	return a.table([]string{"ATTEMPT", "STARTED", "RAN", "EXIT", "WORKER", "ERROR"}, table)
+}
+
+func orEmpty[T any](p *T) string {
+	if p == nil {
+		return ""
+	}
+	return fmt.Sprint(*p)
+}
+
+func orNone(t control.Time) string {
+	if t == 0 {
+		return ""
+	}
+	return local(t)
+}
+
+func ranFor(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	return span(*ms)
+}
+
+func labels(m map[string]string) string {
+	var list []string
+	for k, v := range m {
+		list = append(list, k+"="+v)
+	}
+	return strings.Join(list, " ")
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+func logsVerb(a *app) *cobra.Command {
+	var p control.Logs
+	var lines int
+	var stamps bool
+	cmd := &cobra.Command{
+		Use: "logs ID", Short: "Print a job's output", Args: exactly(1, "the id of a job"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.ID = args[0]
+			if cmd.Flags().Changed("lines") {
+				p.N = &lines
+			}
+			return a.logs(cmd.Context(), p, stamps)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&p.Follow, "follow", "f", false, "go on until the job has ended")
+	f.IntVar(&p.Attempt, "attempt", 0, "of this attempt (default: the last one)")
+	f.BoolVar(&p.Stdout, "stdout", false, "standard output only")
+	f.BoolVar(&p.Stderr, "stderr", false, "standard error only")
+	f.IntVarP(&lines, "lines", "n", 0, "the last N lines only")
+	f.BoolVar(&stamps, "timestamps", false, "put the time before each line")
+	return cmd
+}
+
+func (a *app) logs(ctx context.Context, p control.Logs, stamps bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	fresh := true
+	_, err = c.Logs(ctx, p, func(piece control.Piece) error {
+		if a.structured() {
+			return a.printJSON(piece)
+		}
+		text := string(piece.Bytes())
+		if piece.Dropped > 0 {
+			text = fmt.Sprintf("[%d bytes of %s were not kept]\n", piece.Dropped, piece.Stream)
+			if !fresh {
+				text = "\n" + text
+			}
+		}
+		text = a.show(text, a.out)
+		if stamps {
+			text, fresh = stamped(text, local2(piece.At), fresh)
+		} else {
+			fresh = strings.HasSuffix(text, "\n")
+		}
+		_, err := a.out.WriteString(text)
+		return err
+	})
+	return err
+}
+
+func local2(t control.Time) string {
+	return queue.Millis(t).Time().Local().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// stamped puts a time before each line that begins in text; fresh says whether
+// text begins one, and is returned for what follows.
+func stamped(text, at string, fresh bool) (string, bool) {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if fresh {
+			b.WriteString(at + " ")
+		}
+		b.WriteString(line)
+		fresh = strings.HasSuffix(line, "\n")
+	}
+	return b.String(), fresh
+}
+
+func statusVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show how the queue is", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context()) },
+	}
+}
+
+func (a *app) status(ctx context.Context) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(st)
+	}
+	var table [][]string
+	for _, s := range queue.States() {
+		table = append(table, []string{s.String(), fmt.Sprint(st.Jobs[s.String()])})
+	}
+	if err := a.table([]string{"STATE", "JOBS"}, table); err != nil {
+		return err
+	}
+	oldest := "none waits"
+	if st.Oldest != 0 {
+		oldest = "since " + local(st.Oldest)
+	}
+	for _, r := range [][2]string{
+		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
+		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)},
+		{"Database", fmt.Sprintf("%s, %s", st.Database, size(st.Bytes))}, {"Socket", st.Socket},
+		{"Service", fmt.Sprintf("%s, pid %d, since %s", st.Version, st.PID, local(st.Started))}, {"Health", st.Health},
+	} {
+		if err := a.println(fmt.Sprintf("%-9s %s", r[0]+":", a.clean(r[1]))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func size(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+}

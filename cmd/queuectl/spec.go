@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// specFlags makes a flag of every field of a spec: the field's words with "-",
+// lists and maps in the singular.
+func specFlags(f *pflag.FlagSet, s *queue.Spec) {
+	for _, field := range queue.Fields() {
+		if field.Name == "argv" {
+			continue // these are the words after --
+		}
+		for i, name := range flagNames(field) {
+			v := &fieldFlag{spec: s, field: field}
+			flag := f.VarPF(v, name, "", field.Usage)
+			if field.Kind == queue.KindBool {
+				flag.NoOptDefVal = "true"
+			}
+			flag.Hidden = i > 0
+			if name == "command" {
+				flag.Shorthand = "c"
+			}
+		}
+	}
+}
+
+// flagNames are a field's flags; the first is the one that is documented.
+func flagNames(f queue.Field) []string {
+	name := strings.ReplaceAll(f.Name, "_", "-")
+	names := []string{name}
+	if singular := strings.TrimSuffix(name, "s"); (f.Kind == queue.KindMap || f.Kind == queue.KindCodes) && singular != name {
+		names = []string{singular, name}
+	}
+	if f.Alias != "" {
+		names = append(names, strings.ReplaceAll(f.Alias, "_", "-"))
+	}
+	return names
+}
+
+// fieldFlag sets one field of a spec.
+type fieldFlag struct {
+	spec  *queue.Spec
+	field queue.Field
+}
+
+// String is the empty default.
+func (f *fieldFlag) String() string { return "" }
+
+// Type is how help names the value.
+func (f *fieldFlag) Type() string {
+	return map[queue.Kind]string{queue.KindInteger: "N", queue.KindNumber: "N", queue.KindDuration: "DURATION", queue.KindInstant: "TIME",
+		queue.KindSize: "SIZE", queue.KindMap: "NAME=VALUE", queue.KindCodes: "CODES", queue.KindBool: "bool", queue.KindText: "TEXT", queue.KindList: "TEXT"}[f.field.Kind]
+}
+
+// Set reads the value; times are read in the caller's zone.
+func (f *fieldFlag) Set(text string) error {
+	if f.field.Kind == queue.KindInstant {
+		t, err := parseWhen(text, time.Now())
+		if err != nil {
+			return err
+		}
+		text = queue.MillisOf(t).String()
+	}
+	return f.spec.SetText(f.field.Name, text)
+}
+
+// complete adds to a spec what comes from the caller: the folder and umask, the
+// variables that decide how programs speak, and those that are to be passed.
+func complete(s *queue.Spec, noCwd bool) error {
+	if s.Cwd == nil && !noCwd {
+		cwd, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		s.Cwd = &cwd
+	}
+	if s.Umask == nil {
+		if mask, ok := ownUmask(); ok {
+			s.Umask = &mask
+		}
+	}
+	if s.Env == nil {
+		s.Env = map[string]string{}
+	}
+	all := slices.Contains(s.EnvPass, "*")
+	for _, e := range os.Environ() {
+		name, value, _ := strings.Cut(e, "=")
+		if _, given := s.Env[name]; given || strings.HasPrefix(name, "QUEUECTL_") || name == "" {
+			continue
+		}
+		usual := name == "PATH" || name == "LANG" || name == "TZ" || strings.HasPrefix(name, "LC_")
+		if usual || all || slices.Contains(s.EnvPass, name) {
+			s.Env[name] = value
+		}
+	}
+	s.EnvPass = nil
+	return nil
+}

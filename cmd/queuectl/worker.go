@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func workerVerb(a *app) *cobra.Command {
+	var startCount int
+	start := &cobra.Command{
+		Use: "start", Short: "Add workers", Args: exactly(0, "no arguments; use -c N"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if startCount < 1 {
+				return usage("--count must be at least 1")
+			}
+			c, err := a.clientStarting(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.counted(c.WorkerStart(cmd.Context(), control.Count{Count: startCount}))
+		},
+	}
+	start.Flags().IntVarP(&startCount, "count", "c", 1, "how many")
+	return group("worker", "The workers that run jobs", start, workerStopVerb(a), workerScaleVerb(a), workerListVerb(a))
+}
+
+func workerStopVerb(a *app) *cobra.Command {
+	var p control.WorkerStop
+	var timeout string
+	cmd := &cobra.Command{
+		Use: "stop", Short: "Take workers away; what they run may finish", Args: exactly(0, "no arguments; use -c N or --all"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("count") && p.Count < 1 {
+				return usage("--count must be at least 1")
+			}
+			if timeout != "" {
+				d, err := queue.ParseDuration(timeout)
+				if err != nil {
+					return usage("--timeout: %v", err)
+				}
+				p.Timeout = (*control.Span)(&d)
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.counted(c.WorkerStop(cmd.Context(), p))
+		},
+	}
+	cmd.Flags().IntVarP(&p.Count, "count", "c", 0, "how many (default: all)")
+	cmd.Flags().BoolVar(&p.All, "all", false, "all of them")
+	cmd.Flags().StringVar(&timeout, "timeout", "", "end what still runs after so long, and give it back (default 30s)")
+	cmd.Flags().BoolVar(&p.Force, "force", false, "the same as --timeout 0")
+	return cmd
+}
+
+func workerScaleVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "scale N", Short: "Set the number of workers", Args: exactly(1, "a number of workers"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[0])
+			if err != nil || n < 0 {
+				return usage("%q is not a number of workers", args[0])
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.counted(c.WorkerScale(cmd.Context(), control.Count{Count: n}))
+		},
+	}
+}
+
+func (a *app) counted(got control.WorkerCount, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(got)
+	}
+	return a.println(fmt.Sprintf("%d workers", got.Workers))
+}
+
+func workerListVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the workers", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			got, err := c.WorkerList(cmd.Context(), control.Nothing{})
+			if err != nil {
+				return err
+			}
+			if a.structured() {
+				return printList(a, got.Workers)
+			}
+			var rows [][]string
+			for _, w := range got.Workers {
+				if a.quiet {
+					rows = append(rows, []string{w.ID})
+					continue
+				}
+				rows = append(rows, []string{w.ID, w.Node, w.State, orDash(w.PID), local(w.StartedAt), local(w.LastHeartbeat), orDash(w.Job)})
+			}
+			if len(rows) == 0 {
+				a.say("no workers; add some with: queuectl worker start -c N")
+				return nil
+			}
+			if a.quiet {
+				for _, r := range rows {
+					if err := a.println(r[0]); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			return a.table([]string{"ID", "NODE", "STATE", "PID", "STARTED", "HEARTBEAT", "JOB"}, rows)
+		},
+	}
+}

@@ -1,0 +1,283 @@
+// Package config is the TOML file, the environment and the overrides as one
+// checked value, each with its origin.
+package config
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Settings are the checked values.
+type Settings struct {
+	Workers            int // -1 is auto: one a CPU
+	MaxRetries         int64
+	Timeout            time.Duration
+	BackoffBase        float64
+	BackoffStrategy    string
+	BackoffMax         time.Duration
+	Jitter             float64
+	JobRetryDelay      time.Duration
+	KillAfter          time.Duration
+	OutputGrace        time.Duration
+	OutputLimit        int64
+	Priority           int64
+	Shell              string
+	OnLost             string
+	Scheduling         string
+	Aging              string
+	AgingInterval      time.Duration
+	HeartbeatInterval  time.Duration
+	WorkerTimeout      time.Duration
+	MaxPending         int64
+	MaxConnections     int
+	MaxConnectionsUser int
+	StopTimeout        time.Duration
+	SettleDelay        time.Duration
+	LogLevel           string
+	LogFormat          string
+}
+
+// WorkerCount is how many workers the setting asks for.
+func (s *Settings) WorkerCount() int {
+	if s.Workers < 0 {
+		return runtime.NumCPU()
+	}
+	return s.Workers
+}
+
+// Policy is the service's backoff.
+func (s *Settings) Policy() queue.Policy {
+	return queue.Policy{Base: s.BackoffBase, Strategy: queue.Strategy(s.BackoffStrategy), Max: s.BackoffMax, Jitter: s.Jitter, RetryDelay: s.JobRetryDelay}
+}
+
+// Defaults complete specs.
+func (s *Settings) Defaults() queue.Defaults {
+	return queue.Defaults{Priority: s.Priority, MaxRetries: s.MaxRetries, Timeout: s.Timeout, KillAfter: s.KillAfter,
+		Shell: s.Shell, OnLost: queue.OnLost(s.OnLost), OutputLimit: s.OutputLimit}
+}
+
+// Order is how ranks are made.
+func (s *Settings) Order() queue.Order {
+	return queue.Order{Scheduling: queue.Scheduling(s.Scheduling), Aging: queue.Aging(s.Aging), Interval: s.AgingInterval}
+}
+
+// Key is one row of the table of settings.
+type Key struct {
+	Name    string
+	Default string
+	Live    bool // a change holds at once; else from the next start
+	Doc     string
+	set     func(s *Settings, text string) error
+	get     func(s *Settings) string
+}
+
+// Keys is the table of settings, in the order they are documented.
+var Keys = []Key{
+	{"workers", "auto", true, "jobs that run at once; auto is the number of CPUs, 0 is none", setWorkers, getWorkers},
+	integer("max_retries", "3", "runs of a job after its first one", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
+	duration("timeout", "0", "a job is ended after so long; 0 is never", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
+	number("backoff_base", "2", "seconds; see backoff_strategy", math.SmallestNonzeroFloat64, 1e9, func(s *Settings) *float64 { return &s.BackoffBase }),
+	choice("backoff_strategy", "exponential", "wait after n failures: exponential base^n, linear base*n, fixed job_retry_delay", func(s *Settings) *string { return &s.BackoffStrategy }, "exponential", "linear", "fixed"),
+	duration("backoff_max", "1h", "the longest wait between attempts", time.Millisecond, func(s *Settings) *time.Duration { return &s.BackoffMax }),
+	number("jitter", "0", "spread of the waits: 0 is exact, 0.2 is 20 % either way", 0, 1, func(s *Settings) *float64 { return &s.Jitter }),
+	duration("job_retry_delay", "60s", "the wait of backoff_strategy fixed", 0, func(s *Settings) *time.Duration { return &s.JobRetryDelay }),
+	duration("kill_after", "10s", "time between SIGTERM and SIGKILL", 0, func(s *Settings) *time.Duration { return &s.KillAfter }),
+	duration("output_grace", "500ms", "how long processes may live that a job leaves behind", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
+	size("output_limit", "1MiB", "bytes kept of each stream of an attempt: its first and last half", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
+	integer("priority", "5", "of jobs that name none", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
+	{"shell", "/bin/sh -c", true, "runs a job's command", setShell, func(s *Settings) string { return s.Shell }},
+	choice("on_lost", "retry", "what follows when a job's runner or machine died: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
+	atStart(choice("scheduling", "aging", "order of waiting jobs: aging, priority or fifo", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo")),
+	atStart(choice("aging", "time", "what earns a waiting job a point: an aging_interval of time, or a job enqueued since (enqueue)", func(s *Settings) *string { return &s.Aging }, "time", "enqueue")),
+	atStart(duration("aging_interval", "60s", "what a point of priority is worth in waiting", time.Millisecond, func(s *Settings) *time.Duration { return &s.AgingInterval })),
+	duration("worker_heartbeat_interval", "5s", "how old a worker's last sign of life may be before it is asked for another", time.Millisecond, func(s *Settings) *time.Duration { return &s.HeartbeatInterval }),
+	duration("worker_timeout", "15s", "worker list says stale after so long without a sign of life", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
+	integer("max_pending", "0", "jobs that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
+	count("max_connections", "1024", "connections at once", 16, func(s *Settings) *int { return &s.MaxConnections }),
+	count("max_connections_per_user", "256", "connections of one user at once", 1, func(s *Settings) *int { return &s.MaxConnectionsUser }),
+	duration("stop_timeout", "30s", "how long running jobs may finish when the service stops", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
+	duration("settle_delay", "5ms", "how long results are gathered into one commit; 0 records each at once", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
+	choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
+	atStart(choice("log_format", "auto", "text, json, or auto: text on a terminal", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json")),
+}
+
+// spelling is another name of a setting; read turns its value into the
+// setting's.
+type spelling struct {
+	name, key string
+	read      func(text string) (string, error)
+}
+
+var spellings = []spelling{
+	{"max_concurrent_jobs", "workers", func(t string) (string, error) { return t, nil }},
+	{"default_max_tries", "max_retries", func(t string) (string, error) {
+		n, err := strconv.ParseInt(t, 10, 64)
+		if err != nil || n < 1 {
+			return "", fmt.Errorf("%q is not a number of runs, at least 1", t)
+		}
+		return strconv.FormatInt(n-1, 10), nil
+	}},
+	{"job_timeout", "timeout", func(t string) (string, error) {
+		if ms, err := strconv.ParseInt(t, 10, 64); err == nil {
+			return strconv.FormatFloat(float64(ms)/1000, 'f', -1, 64), nil
+		}
+		return t, nil
+	}},
+}
+
+// Find reads a name of a setting in any of its spellings, and its value. The
+// value is not checked yet.
+func Find(name, text string) (*Key, string, error) {
+	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+	for i := range Keys {
+		if Keys[i].Name == canonical {
+			return &Keys[i], text, nil
+		}
+	}
+	for _, s := range spellings {
+		if s.name == canonical {
+			value, err := text, error(nil)
+			if text != "" {
+				value, err = s.read(text)
+			}
+			if err != nil {
+				return nil, "", queue.Invalid(name, "%s", err)
+			}
+			k, _, _ := Find(s.key, "")
+			return k, value, nil
+		}
+	}
+	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name, Message: "is not a setting" + queue.Nearest(canonical, Names())}
+}
+
+// Names lists the settings' names.
+func Names() []string {
+	names := make([]string, len(Keys))
+	for i := range Keys {
+		names[i] = Keys[i].Name
+	}
+	return names
+}
+
+// Check reports whether a value is one that the setting may have.
+func (k *Key) Check(text string) error {
+	var s Settings
+	if err := k.set(&s, text); err != nil {
+		return queue.Invalid(k.Name, "%s", err)
+	}
+	return nil
+}
+
+// Show is the setting's value as text.
+func (k *Key) Show(s *Settings) string { return k.get(s) }
+
+func atStart(k Key) Key {
+	k.Live = false
+	return k
+}
+
+func setWorkers(s *Settings, text string) error {
+	if text == "auto" {
+		s.Workers = -1
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > 4096 {
+		return fmt.Errorf("%q is not auto or a number from 0 to 4096", text)
+	}
+	s.Workers = n
+	return nil
+}
+
+func getWorkers(s *Settings) string {
+	if s.Workers < 0 {
+		return "auto"
+	}
+	return strconv.Itoa(s.Workers)
+}
+
+func setShell(s *Settings, text string) error {
+	if len(strings.Fields(text)) == 0 || len(text) > 4096 || strings.ContainsRune(text, 0) {
+		return fmt.Errorf("%q is not a shell like /bin/sh -c", text)
+	}
+	s.Shell = text
+	return nil
+}
+
+func integer(name, def, doc string, least, most int64, at func(*Settings) *int64) Key {
+	return Key{name, def, true, doc, func(s *Settings, text string) error {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("%q is not a whole number from %d to %d", text, least, most)
+		}
+		*at(s) = n
+		return nil
+	}, func(s *Settings) string { return strconv.FormatInt(*at(s), 10) }}
+}
+
+func count(name, def, doc string, least int, at func(*Settings) *int) Key {
+	return Key{name, def, true, doc, func(s *Settings, text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least || n > 1<<20 {
+			return fmt.Errorf("%q is not a whole number from %d to %d", text, least, 1<<20)
+		}
+		*at(s) = n
+		return nil
+	}, func(s *Settings) string { return strconv.Itoa(*at(s)) }}
+}
+
+func number(name, def, doc string, least, most float64, at func(*Settings) *float64) Key {
+	return Key{name, def, true, doc, func(s *Settings, text string) error {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(n >= least && n <= most) {
+			return fmt.Errorf("%q is not a number from %g to %g", text, math.Round(least*1e9)/1e9, most)
+		}
+		*at(s) = n
+		return nil
+	}, func(s *Settings) string { return strconv.FormatFloat(*at(s), 'f', -1, 64) }}
+}
+
+func duration(name, def, doc string, least time.Duration, at func(*Settings) *time.Duration) Key {
+	return Key{name, def, true, doc, func(s *Settings, text string) error {
+		d, err := queue.ParseDuration(text)
+		if err == nil && d < least {
+			err = fmt.Errorf("must be at least %s", queue.FormatDuration(least))
+		}
+		*at(s) = d
+		return err
+	}, func(s *Settings) string {
+		if *at(s) == 0 {
+			return "0"
+		}
+		return queue.FormatDuration(*at(s))
+	}}
+}
+
+func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
+	return Key{name, def, true, doc, func(s *Settings, text string) error {
+		n, err := queue.ParseSize(text)
+		if err == nil && n > most {
+			err = fmt.Errorf("must be at most %s", queue.FormatSize(most))
+		}
+		*at(s) = n
+		return err
+	}, func(s *Settings) string { return queue.FormatSize(*at(s)) }}
+}
+
+func choice(name, def, doc string, at func(*Settings) *string, values ...string) Key {
+	return Key{name, def, true, doc, func(s *Settings, text string) error {
+		for _, v := range values {
+			if v == text {
+				*at(s) = text
+				return nil
+			}
+		}
+		return fmt.Errorf("%q is not one of %s%s", text, strings.Join(values, ", "), queue.Nearest(text, values))
+	}, func(s *Settings) string { return *at(s) }}
+}

@@ -1,0 +1,197 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Origin is where a value comes from.
+type Origin string
+
+// The origins, the weakest first.
+const (
+	FromDefault Origin = "default"
+	FromFile    Origin = "file"
+	FromStored  Origin = "stored"
+	FromEnv     Origin = "environment"
+	FromFlag    Origin = "flag"
+	FromRunning Origin = "running" // the count of workers, as a person set it last
+)
+
+// Layer is the values of one origin, by the settings' names.
+type Layer struct {
+	Origin Origin
+	Values map[string]string
+}
+
+// Config is the checked settings and where each comes from.
+type Config struct {
+	Settings
+	layers []Layer // the weakest first
+}
+
+// Merge checks layers, the weakest first, and lays them over the defaults.
+func Merge(layers ...Layer) (Config, error) {
+	c := Config{layers: layers}
+	var faults []error
+	for i := range Keys {
+		k := &Keys[i]
+		text, origin := k.Default, FromDefault
+		for _, l := range layers {
+			if v, ok := l.Values[k.Name]; ok {
+				text, origin = v, l.Origin
+			}
+		}
+		if err := k.set(&c.Settings, text); err != nil {
+			faults = append(faults, fmt.Errorf("%s (%s): %w", k.Name, origin, err))
+		}
+	}
+	if len(faults) > 0 {
+		return c, &queue.Error{Code: queue.CodeInvalid, Message: errors.Join(faults...).Error()}
+	}
+	return c, nil
+}
+
+// Origin is where a setting's value comes from.
+func (c *Config) Origin(name string) Origin {
+	origin := FromDefault
+	for _, l := range c.layers {
+		if _, ok := l.Values[name]; ok {
+			origin = l.Origin
+		}
+	}
+	return origin
+}
+
+// Hides lists the settings of one origin that a stronger one hides.
+func (c *Config) Hides(weaker Origin) (names []string) {
+	for _, l := range c.layers {
+		if l.Origin != weaker {
+			continue
+		}
+		for i := range Keys {
+			if _, ok := l.Values[Keys[i].Name]; ok && c.Origin(Keys[i].Name) != weaker {
+				names = append(names, Keys[i].Name)
+			}
+		}
+	}
+	return names
+}
+
+// ReadFile reads a TOML file. A missing one is empty unless it is required. Every
+// fault is named with its line.
+func ReadFile(path string, required bool) (Layer, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) && !required {
+		return Layer{Origin: FromFile, Values: map[string]string{}}, nil
+	}
+	if err != nil {
+		return Layer{}, fmt.Errorf("read the settings: %w", err)
+	}
+	l, err := ParseFile(path, raw)
+	if err != nil {
+		return Layer{}, err
+	}
+	return l, nil
+}
+
+// maxFile bounds a settings file, in bytes.
+const maxFile = 1 << 20
+
+// ParseFile reads the text of a TOML file; path is for messages.
+func ParseFile(path string, raw []byte) (Layer, error) {
+	l := Layer{Origin: FromFile, Values: map[string]string{}}
+	if len(raw) > maxFile {
+		return l, queue.Errorf(queue.CodeInvalid, "%s: larger than %s", path, queue.FormatSize(maxFile))
+	}
+	var file map[string]any
+	if err := toml.Unmarshal(raw, &file); err != nil {
+		var at toml.ParseError
+		if errors.As(err, &at) {
+			return l, queue.Errorf(queue.CodeInvalid, "%s:%d: %s", path, at.Position.Line, at.Message)
+		}
+		return l, queue.Errorf(queue.CodeInvalid, "%s: %v", path, err)
+	}
+	var faults []error
+	for name, value := range file {
+		if err := l.take(name, value); err != nil {
+			faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name), err))
+		}
+	}
+	if len(faults) > 0 {
+		return l, &queue.Error{Code: queue.CodeInvalid, Message: errors.Join(faults...).Error()}
+	}
+	return l, nil
+}
+
+func (l *Layer) take(name string, value any) error {
+	switch value.(type) {
+	case string, int64, float64, bool:
+	default:
+		if _, _, err := Find(name, ""); err != nil {
+			return err
+		}
+		return queue.Invalid(name, "must be text, a number, true or false")
+	}
+	k, text, err := Find(name, fmt.Sprint(value))
+	if err != nil {
+		return err
+	}
+	if _, twice := l.Values[k.Name]; twice {
+		return queue.Invalid(name, "is given twice, under another spelling")
+	}
+	l.Values[k.Name] = text
+	return k.Check(text)
+}
+
+// lineOf is the line on which a key or table stands, 1 if it is not found.
+func lineOf(raw []byte, name string) int {
+	n := 0
+	for line := range strings.Lines(string(raw)) {
+		n++
+		word := strings.Trim(strings.TrimSpace(line), `["'`)
+		if strings.HasPrefix(word, name) && !strings.HasPrefix(strings.TrimLeft(word[len(name):], `"'`), "_") {
+			return n
+		}
+	}
+	return 1
+}
+
+// ReadEnv takes the settings of an environment: QUEUECTL_ and a name in capitals.
+func ReadEnv(environ []string) (Layer, error) {
+	l := Layer{Origin: FromEnv, Values: map[string]string{}}
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		bare, ours := strings.CutPrefix(name, "QUEUECTL_")
+		if !ours {
+			continue
+		}
+		k, text, err := Find(bare, value)
+		if k == nil && err != nil && !isSpelling(bare) {
+			continue // QUEUECTL_SOCKET and others are no settings
+		}
+		if err == nil {
+			err = k.Check(text)
+		}
+		if err != nil {
+			return l, queue.Errorf(queue.CodeInvalid, "environment variable %s: %v", name, err)
+		}
+		l.Values[k.Name] = text
+	}
+	return l, nil
+}
+
+func isSpelling(name string) bool {
+	for _, s := range spellings {
+		if strings.EqualFold(s.name, name) {
+			return true
+		}
+	}
+	return false
+}

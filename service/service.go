@@ -1,0 +1,257 @@
+// Package service is the program that the OS runs: it wires, starts, stops and
+// answers.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlstore"
+	"github.com/queuectl/queuectl/upkeep"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// Exit codes of a service that cannot go on, as in sysexits.h: EX_IOERR and
+// EX_CONFIG.
+const (
+	ExitDatabase = 74
+	ExitConfig   = 78
+)
+
+// ExitError is an error that the process ends with.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+// Error is the cause.
+func (e *ExitError) Error() string { return e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// Options are how a service is started.
+type Options struct {
+	Places     config.Places
+	NeedFile   bool              // the settings file was named, so it must exist
+	Flags      map[string]string // settings of the command line
+	KeepJobs   bool              // SIGTERM leaves jobs and runners
+	Background bool              // a client started it by the way
+	Version    string
+	Runner     []string // the command that starts a runner
+	Log        *os.File // messages
+	Terminal   bool     // Log is one
+	Ready      func()   // called when the socket takes requests
+}
+
+// Service is a running queue. It implements control.API.
+type Service struct {
+	opt     Options
+	store   *sqlstore.Store
+	pool    *worker.Pool
+	log     *slog.Logger
+	level   slog.LevelVar
+	started queue.Millis
+	node    string
+	account account
+	stop    chan bool // asked to stop; true keeps the jobs
+
+	config atomic.Pointer[config.Config]
+	users  sync.Map // uid → name
+
+	mu     sync.Mutex
+	layers []config.Layer // file, stored, environment, flag, running; guarded by mu
+}
+
+var _ control.API = (*Service)(nil)
+
+// Run runs a service until ctx ends or it is told to stop. hup asks it to read
+// its settings again.
+func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
+	s := &Service{opt: o, stop: make(chan bool, 1)}
+	if err := s.readSettings(); err != nil {
+		return &ExitError{ExitConfig, err}
+	}
+	s.makeLog(o.Log)
+	for _, path := range []string{o.Places.Socket} {
+		if err := control.CheckSocketPath(path); err != nil {
+			return &ExitError{ExitConfig, err}
+		}
+	}
+	if err := os.MkdirAll(o.Places.State, 0o700); err != nil {
+		return fmt.Errorf("make the state folder: %w", err)
+	}
+	lock, err := lockFolder(o.Places.State)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := s.open(); err != nil {
+		return err
+	}
+	err = s.serve(ctx, hup)
+	if closed := s.store.Close(); err == nil {
+		err = closed
+	}
+	if broken := s.store.Err(); broken != nil {
+		return &ExitError{ExitDatabase, broken}
+	}
+	return err
+}
+
+// open opens the store with the order that the settings ask for.
+func (s *Service) open() error {
+	var err error
+	s.store, err = sqlstore.Open(sqlstore.Options{Dir: s.opt.Places.State, OrderOf: func(stored []store.Setting) (queue.Order, error) {
+		if err := s.setStored(stored); err != nil {
+			return queue.Order{}, err
+		}
+		return s.config.Load().Order(), nil
+	}})
+	switch {
+	case errors.Is(err, sqlstore.ErrNewerSchema), errors.Is(err, queue.ErrInvalid):
+		return &ExitError{ExitConfig, err}
+	case err != nil:
+		return &ExitError{ExitDatabase, err}
+	}
+	s.started = s.store.Now()
+	if s.node, err = os.Hostname(); err != nil {
+		s.node = "localhost"
+	}
+	s.account = ownAccount()
+	return nil
+}
+
+// serve runs the parts of the service until it is to stop.
+func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
+	s.pool = worker.New(s.store, s.poolConfig(), s.config.Load().WorkerCount())
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer cancel()
+	failed := make(chan error, 3)
+	adopted := make(chan struct{})
+	part := func(f func() error) {
+		parts.Go(func() {
+			if err := f(); err != nil {
+				failed <- err
+			}
+		})
+	}
+	part(func() error { return s.pool.Run(run, func() { close(adopted) }) })
+	select {
+	case <-adopted:
+	case err := <-failed:
+		return err
+	}
+	listener, err := control.Listen(s.opt.Places.Socket)
+	if err != nil {
+		return err
+	}
+	server := control.NewServer(s, s.limits(), s.allow, s.log)
+	part(func() error { return server.Run(run, listener) })
+	part(func() error { return upkeep.Run(run, s.store, s.pool.Purge, s.log) })
+	s.log.Info("ready", "socket", s.opt.Places.Socket, "version", s.opt.Version, "pid", os.Getpid(), "workers", s.pool.Workers())
+	s.opt.Ready()
+	return s.untilStopped(ctx, hup, failed)
+}
+
+// untilStopped waits for a reason to end, and lets running jobs finish if that is
+// asked for.
+func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed <-chan error) error {
+	for {
+		keep := s.opt.KeepJobs
+		select {
+		case err := <-failed:
+			return err
+		case <-s.store.Broken():
+			return s.store.Err()
+		case <-hup:
+			if err := s.Reload(context.WithoutCancel(ctx)); err != nil {
+				s.log.Error("settings not read again; the old ones hold", "error", err)
+			}
+			continue
+		case keep = <-s.stop:
+			keep = keep || s.opt.KeepJobs
+		case <-ctx.Done():
+		}
+		s.log.Info("stopping", "keep_jobs", keep)
+		if !keep {
+			s.drain(failed)
+		}
+		return nil
+	}
+}
+
+// drain lets running jobs finish, and ends the runners. A database that fails
+// meanwhile ends it.
+func (s *Service) drain(failed <-chan error) {
+	wait, cancel := context.WithTimeout(context.Background(), s.config.Load().StopTimeout)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { // ends with the pool's runners, which kill_after bounds
+		s.pool.Stop(wait)
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-failed:
+	case <-s.store.Broken():
+	}
+}
+
+func (s *Service) poolConfig() worker.Config {
+	now := func() *config.Config { return s.config.Load() }
+	return worker.Config{
+		Root:        filepath.Join(s.opt.Places.State, "runner"),
+		Command:     s.opt.Runner,
+		Version:     s.opt.Version,
+		Node:        s.node,
+		Socket:      s.opt.Places.Socket,
+		Account:     worker.Account(s.account),
+		Log:         s.log,
+		ErrorLog:    s.opt.Log,
+		Policy:      func() queue.Policy { return now().Policy() },
+		OutputGrace: func() time.Duration { return now().OutputGrace },
+		SettleDelay: func() time.Duration { return now().SettleDelay },
+		HeardEvery:  func() time.Duration { return now().HeartbeatInterval },
+		StaleAfter:  func() time.Duration { return now().WorkerTimeout },
+	}
+}
+
+func (s *Service) limits() control.Limits {
+	return control.Limits{
+		Connections:        func() int { return s.config.Load().MaxConnections },
+		ConnectionsPerUser: func() int { return s.config.Load().MaxConnectionsUser },
+	}
+}
+
+// allow lets in the service's own user and root.
+func (s *Service) allow(p control.Peer) error {
+	if p.UID == os.Geteuid() || p.UID == 0 {
+		return nil
+	}
+	return queue.Errorf(queue.CodeDenied, "this service serves uid %d and root; you are uid %d", os.Geteuid(), p.UID)
+}
+
+func (s *Service) makeLog(w io.Writer) {
+	format := s.config.Load().LogFormat
+	options := &slog.HandlerOptions{Level: &s.level}
+	if format == "json" || format == "auto" && !s.opt.Terminal && !s.opt.Background {
+		s.log = slog.New(slog.NewJSONHandler(w, options))
+	} else {
+		s.log = slog.New(slog.NewTextHandler(w, options))
+	}
+}

@@ -1,0 +1,202 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// The layers of settings, the weakest first.
+const (
+	layerFile = iota
+	layerStored
+	layerEnv
+	layerFlag
+	layerRunning
+)
+
+// readSettings reads what there is before the store is open.
+func (s *Service) readSettings() error {
+	file, err := config.ReadFile(s.opt.Places.File, s.opt.NeedFile)
+	if err != nil {
+		return err
+	}
+	env, err := config.ReadEnv(os.Environ())
+	if err != nil {
+		return err
+	}
+	s.layers = []config.Layer{
+		layerFile:    file,
+		layerStored:  {Origin: config.FromStored, Values: map[string]string{}},
+		layerEnv:     env,
+		layerFlag:    {Origin: config.FromFlag, Values: s.opt.Flags},
+		layerRunning: {Origin: config.FromRunning, Values: map[string]string{}},
+	}
+	return s.merge()
+}
+
+// merge makes the settings of the layers. The caller holds mu, or nobody else
+// runs yet.
+func (s *Service) merge() error {
+	c, err := config.Merge(s.layers...)
+	if err != nil {
+		return err
+	}
+	s.level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel])
+	s.config.Store(&c)
+	return nil
+}
+
+func (s *Service) setStored(stored []store.Setting) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	values := map[string]string{}
+	for _, set := range stored {
+		values[set.Key] = set.Value
+	}
+	s.layers[layerStored].Values = values
+	return s.merge()
+}
+
+// apply has changed settings hold where they are used.
+func (s *Service) apply() {
+	if n := s.config.Load().WorkerCount(); n != s.pool.Workers() {
+		s.pool.Scale(n)
+		return
+	}
+	s.pool.Refresh()
+}
+
+// Reload reads the settings file again. If it is wrong the old settings hold.
+func (s *Service) Reload(ctx context.Context) error {
+	file, err := config.ReadFile(s.opt.Places.File, s.opt.NeedFile)
+	if err != nil {
+		return err
+	}
+	stored, err := s.store.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	old := s.layers[layerFile]
+	s.layers[layerFile] = file
+	if err := s.merge(); err != nil {
+		s.layers[layerFile] = old
+		s.mu.Unlock()
+		return err
+	}
+	s.mu.Unlock()
+	if err := s.setStored(stored); err != nil {
+		return err
+	}
+	s.apply()
+	if hidden := s.config.Load().Hides(config.FromFile); len(hidden) > 0 {
+		s.log.Warn("settings of the file are hidden by stronger ones", "keys", strings.Join(hidden, " "))
+	}
+	s.log.Info("settings read again")
+	return nil
+}
+
+// ConfigList implements control.API.
+func (s *Service) ConfigList(context.Context, control.Nothing) (control.ConfigList, error) {
+	var list control.ConfigList
+	for i := range config.Keys {
+		list.Settings = append(list.Settings, s.value(&config.Keys[i]))
+	}
+	return list, nil
+}
+
+func (s *Service) value(k *config.Key) control.ConfigValue {
+	c := s.config.Load()
+	return control.ConfigValue{Key: k.Name, Value: k.Show(&c.Settings), Origin: string(c.Origin(k.Name))}
+}
+
+// ConfigGet implements control.API.
+func (s *Service) ConfigGet(_ context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+	k, _, err := config.Find(p.Key, "")
+	if err != nil {
+		return control.ConfigValue{}, err
+	}
+	return s.value(k), nil
+}
+
+// ConfigSet implements control.API.
+func (s *Service) ConfigSet(ctx context.Context, p control.ConfigSet) (control.ConfigValue, error) {
+	k, text, err := config.Find(p.Key, string(p.Value))
+	if err == nil {
+		err = k.Check(text)
+	}
+	if err != nil {
+		return control.ConfigValue{}, err
+	}
+	if text == "" {
+		return control.ConfigValue{}, queue.Invalid("value", "is empty; use config unset to go back to the default")
+	}
+	return s.change(ctx, k, text)
+}
+
+// ConfigUnset implements control.API.
+func (s *Service) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+	k, _, err := config.Find(p.Key, "")
+	if err != nil {
+		return control.ConfigValue{}, err
+	}
+	return s.change(ctx, k, "")
+}
+
+// change stores a setting and has it hold. A count of workers that a person set
+// gives way to what is stored now.
+func (s *Service) change(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
+	if err := s.store.SetSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {
+		return control.ConfigValue{}, err
+	}
+	s.mu.Lock()
+	if text == "" {
+		delete(s.layers[layerStored].Values, k.Name)
+	} else {
+		s.layers[layerStored].Values[k.Name] = text
+	}
+	delete(s.layers[layerRunning].Values, k.Name)
+	err := s.merge()
+	s.mu.Unlock()
+	if err != nil {
+		return control.ConfigValue{}, err
+	}
+	s.apply()
+	v := s.value(k)
+	switch {
+	case text != "" && v.Origin != string(config.FromStored):
+		v.Note = "stored, but hidden by the " + v.Origin
+	case !k.Live:
+		v.Note = "stored; it holds from the next start of the service"
+	}
+	return v, nil
+}
+
+// setWorkers makes n the count of workers, over every origin until the service
+// ends, and stores it.
+func (s *Service) setWorkers(ctx context.Context, n int) error {
+	if n < 0 || n > 4096 {
+		return queue.Invalid("count", "%d workers are not between 0 and 4096", n)
+	}
+	text := strconv.Itoa(n)
+	if err := s.store.SetSetting(ctx, store.Setting{Key: "workers", Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.layers[layerStored].Values["workers"] = text
+	s.layers[layerRunning].Values["workers"] = text
+	err := s.merge()
+	s.mu.Unlock()
+	if err == nil {
+		s.apply()
+	}
+	return err
+}

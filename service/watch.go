@@ -1,0 +1,352 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+)
+
+// maxWaits bounds how many jobs one wait may name.
+const maxWaits = 1000
+
+// Wait implements control.API.
+func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
+	if len(p.IDs) == 0 || len(p.IDs) > maxWaits {
+		return control.Waited{}, queue.Invalid("ids", "has %d entries; 1 to %d are taken", len(p.IDs), maxWaits)
+	}
+	jobs := make([]queue.Job, len(p.IDs))
+	for i, id := range p.IDs {
+		var err error
+		if jobs[i], err = s.store.Get(ctx, id); err != nil {
+			return control.Waited{}, err
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type ended struct {
+		i   int
+		job queue.Job
+		err error
+	}
+	ends := make(chan ended, len(jobs))
+	for i := range jobs {
+		go func() { // ends with its job, or ctx
+			j, err := s.awaitEnd(ctx, jobs[i].ID, jobs[i].Seq)
+			ends <- ended{i, j, err}
+		}()
+	}
+	var timeout <-chan time.Time
+	if p.Timeout > 0 {
+		timer := time.NewTimer(time.Duration(p.Timeout))
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	open := make(map[int]bool, len(jobs))
+	for i := range jobs {
+		open[i] = true
+	}
+	answer := func(timedOut bool) control.Waited {
+		w := control.Waited{Open: []string{}, TimedOut: timedOut}
+		for i, id := range p.IDs {
+			if open[i] {
+				w.Open = append(w.Open, id)
+			}
+		}
+		return w
+	}
+	for len(open) > 0 {
+		select {
+		case e := <-ends:
+			if e.err != nil {
+				return control.Waited{}, e.err
+			}
+			delete(open, e.i)
+			if err := each(control.Ended{Job: s.view(&e.job)}); err != nil {
+				return control.Waited{}, err
+			}
+			if p.Any {
+				return answer(false), nil
+			}
+		case <-timeout:
+			return answer(true), nil
+		}
+	}
+	return answer(false), nil
+}
+
+// awaitEnd waits until a job has ended, or is held by its on_lost: then nothing
+// happens before a person says so.
+func (s *Service) awaitEnd(ctx context.Context, id string, seq int64) (queue.Job, error) {
+	changed, stop := s.store.Watch(seq)
+	defer stop()
+	defer s.pool.Watch(seq)()
+	for {
+		j, err := s.store.Get(ctx, id)
+		if err != nil || j.State.Ended() {
+			return j, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return j, ctx.Err()
+		}
+	}
+}
+
+// showTail is how much of the last attempt's output a job is shown with, in
+// bytes of each stream.
+const showTail = 4 << 10
+
+// Show implements control.API.
+func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
+	j, err := s.store.Get(ctx, p.ID)
+	if err != nil {
+		return control.JobDetail{}, err
+	}
+	history, err := s.store.History(ctx, j.Seq)
+	if err != nil {
+		return control.JobDetail{}, err
+	}
+	d := control.JobDetail{Job: s.view(&j), History: []control.Attempt{}, Env: map[string]string{}}
+	for _, e := range j.Env {
+		name, value, _ := strings.Cut(e, "=")
+		d.Env[name] = value
+	}
+	for i := range history {
+		d.History = append(d.History, control.ViewAttempt(&history[i]))
+	}
+	if j.State == queue.Processing {
+		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
+			N: j.Runs + 1, Worker: j.WorkerID, Node: s.node, PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
+		}))
+	}
+	var tails [2][]byte
+	if n := len(d.History); n > 0 {
+		err = s.readAttempt(ctx, &j, d.History[n-1].Attempt, func(c output.Chunk) error {
+			tail := append(tails[c.Stream], c.Data...)
+			tails[c.Stream] = tail[max(0, len(tail)-showTail):]
+			return nil
+		})
+	}
+	d.Output, d.Stderr = strings.ToValidUTF8(string(tails[0]), "\uFFFD"), strings.ToValidUTF8(string(tails[1]), "\uFFFD")
+	return d, err
+}
+
+// readAttempt reads what there is of an attempt's output now.
+func (s *Service) readAttempt(ctx context.Context, j *queue.Job, n int, each func(output.Chunk) error) error {
+	var c output.Cursor
+	if n > j.Runs && s.pool.Running(j.Seq) == n {
+		_, err := s.readLive(ctx, j.Seq, &c, false, each)
+		return err
+	}
+	err := s.readStored(ctx, j.Seq, n, &c, each)
+	if errors.Is(err, queue.ErrNotFound) {
+		return nil // it has ended, and is about to be recorded
+	}
+	return err
+}
+
+// readLive reads a running attempt's output after the cursor; ok is false when
+// it does not run here any more, or all has been read.
+func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool, each func(output.Chunk) error) (ok bool, err error) {
+	for {
+		chunk, ok, err := s.pool.Read(ctx, seq, *c, follow)
+		if err != nil || !ok {
+			return false, err
+		}
+		if err := output.Decode(bytes.NewReader(chunk.Data), each); err != nil {
+			return false, err
+		}
+		before := *c
+		*c = chunk.Cursor
+		if chunk.Done || before == *c && !follow {
+			return false, nil
+		}
+		if follow {
+			return true, nil
+		}
+	}
+}
+
+// readStored reads an ended attempt's output after the cursor.
+func (s *Service) readStored(ctx context.Context, seq int64, n int, c *output.Cursor, each func(output.Chunk) error) error {
+	a, err := s.store.Attempt(ctx, seq, n)
+	if err != nil {
+		return err
+	}
+	after := func(chunk output.Chunk) error {
+		length := max(int64(len(chunk.Data)), chunk.Dropped)
+		skip := min(c[chunk.Stream], length)
+		c[chunk.Stream] -= skip
+		if skip == length {
+			return nil
+		}
+		if chunk.Dropped > 0 {
+			chunk.Dropped -= skip
+		} else {
+			chunk.Data = chunk.Data[skip:]
+		}
+		return each(chunk)
+	}
+	if a.OutputRef == "" {
+		return output.Decode(bytes.NewReader(a.Output), after)
+	}
+	f, err := os.Open(runner.OutputPath(filepath.Join(s.opt.Places.State, "runner"), a.OutputRef))
+	if errors.Is(err, os.ErrNotExist) {
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is gone", a.N)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return output.Decode(f, after)
+}
+
+// Logs implements control.API.
+func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
+	if p.Attempt < 0 || p.N != nil && *p.N < 0 {
+		return control.LogsEnd{}, queue.Invalid("n", "and attempt must not be negative")
+	}
+	j, err := s.store.Get(ctx, p.ID)
+	if err != nil {
+		return control.LogsEnd{}, err
+	}
+	n := p.Attempt
+	if n == 0 {
+		n = max(j.Runs, s.pool.Running(j.Seq), 1)
+	}
+	if p.Attempt > max(j.Runs, s.pool.Running(j.Seq)) {
+		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has %d attempts so far", j.ID, j.Runs)
+	}
+	f := &follower{s: s, p: p, each: each, n: n}
+	if p.N != nil {
+		if err := f.tail(ctx, &j, *p.N); err != nil {
+			return control.LogsEnd{}, err
+		}
+	}
+	return f.run(ctx, j)
+}
+
+// follower tells one job's output, attempt after attempt.
+type follower struct {
+	s      *Service
+	p      control.Logs
+	each   func(control.Piece) error
+	n      int           // the attempt
+	cursor output.Cursor // in it
+}
+
+// run tells what is left of the attempt and, when following, of those after it.
+func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
+	changed, stop := f.s.store.Watch(j.Seq)
+	defer stop()
+	if f.p.Follow {
+		defer f.s.pool.Watch(j.Seq)()
+	}
+	for {
+		var err error
+		if j, err = f.s.store.Get(ctx, j.ID); err != nil {
+			return control.LogsEnd{}, err
+		}
+		end := control.LogsEnd{State: j.State.String()}
+		switch {
+		case j.Runs >= f.n:
+			if err := f.s.readStored(ctx, j.Seq, f.n, &f.cursor, f.tell); err != nil {
+				return end, err
+			}
+			f.n, f.cursor = f.n+1, output.Cursor{}
+			if !f.p.Follow || f.p.Attempt != 0 {
+				return end, nil
+			}
+			continue
+		case f.s.pool.Running(j.Seq) == f.n:
+			more, err := f.s.readLive(ctx, j.Seq, &f.cursor, f.p.Follow, f.tell)
+			if err != nil || !f.p.Follow {
+				return end, err
+			}
+			if more {
+				continue
+			}
+		case !f.p.Follow || j.State.Ended():
+			return end, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return end, ctx.Err()
+		}
+	}
+}
+
+// tail tells the last lines of what there is of the attempt now.
+func (f *follower) tail(ctx context.Context, j *queue.Job, lines int) error {
+	var chunks []output.Chunk
+	keep := func(c output.Chunk) error {
+		if f.wanted(c) {
+			chunks = append(chunks, c)
+		}
+		f.cursor[c.Stream] += max(int64(len(c.Data)), c.Dropped)
+		return nil
+	}
+	if err := f.s.readAttempt(ctx, j, f.n, keep); err != nil {
+		return err
+	}
+	first, seen := len(chunks), 0
+	for i := len(chunks) - 1; i >= 0 && seen <= lines; i-- {
+		data := chunks[i].Data
+		for k := len(data) - 1; k >= 0; k-- {
+			atEnd := i == len(chunks)-1 && k == len(data)-1
+			if data[k] != '\n' || atEnd {
+				continue
+			}
+			if seen++; seen == lines {
+				chunks[i].Data = data[k+1:]
+				break
+			}
+		}
+		first = i
+		if seen == lines {
+			break
+		}
+	}
+	if lines == 0 {
+		first = len(chunks)
+	}
+	for _, c := range chunks[first:] {
+		if err := f.tell(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *follower) wanted(c output.Chunk) bool {
+	only := f.p.Stdout != f.p.Stderr // both or neither is all
+	return !only || f.p.Stdout == (c.Stream == output.Stdout)
+}
+
+func (f *follower) tell(c output.Chunk) error {
+	if !f.wanted(c) {
+		return nil
+	}
+	p := control.Piece{Attempt: f.n, Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
+	if c.Stream == output.Stderr {
+		p.Stream = "stderr"
+	}
+	if utf8.Valid(c.Data) {
+		p.Text = string(c.Data)
+	} else {
+		p.Base64 = c.Data
+	}
+	return f.each(p)
+}

@@ -1,0 +1,115 @@
+package service
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// WorkerStart implements control.API. In a service that a client started by the
+// way, whose count nobody chose, the count is that of all workers.
+func (s *Service) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
+	n := p.Count
+	if n == 0 {
+		n = 1
+	}
+	if n < 0 {
+		return control.WorkerCount{}, queue.Invalid("count", "must not be negative")
+	}
+	if !s.opt.Background || s.config.Load().Origin("workers") != config.FromDefault {
+		n += s.pool.Workers()
+	}
+	err := s.setWorkers(ctx, n)
+	return control.WorkerCount{Workers: s.pool.Workers()}, err
+}
+
+// WorkerScale implements control.API.
+func (s *Service) WorkerScale(ctx context.Context, p control.Count) (control.WorkerCount, error) {
+	err := s.setWorkers(ctx, p.Count)
+	return control.WorkerCount{Workers: s.pool.Workers()}, err
+}
+
+// WorkerStop implements control.API. It returns once what was to end has.
+func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
+	target := 0
+	switch {
+	case p.Count < 0:
+		return control.WorkerCount{}, queue.Invalid("count", "must not be negative")
+	case p.All && p.Count > 0:
+		return control.WorkerCount{}, queue.Invalid("count", "and all are both given; give one of them")
+	case p.Count > 0:
+		target = max(0, s.pool.Workers()-p.Count)
+	}
+	timeout := control.DefaultStopTimeout
+	if p.Timeout != nil {
+		timeout = time.Duration(*p.Timeout)
+	}
+	if p.Force {
+		timeout = 0
+	}
+	if err := s.setWorkers(ctx, target); err != nil {
+		return control.WorkerCount{}, err
+	}
+	wait, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	s.pool.Settle(wait, target)
+	return control.WorkerCount{Workers: s.pool.Workers()}, ctx.Err()
+}
+
+// WorkerList implements control.API.
+func (s *Service) WorkerList(context.Context, control.Nothing) (control.WorkerList, error) {
+	list := control.WorkerList{Workers: []control.Worker{}}
+	for _, w := range s.pool.List() {
+		view := control.Worker{ID: w.ID, Node: s.node, LastHeartbeat: control.Time(queue.MillisOf(w.Heard)), State: "idle"}
+		if w.Job != "" {
+			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.Job, &w.PID, control.Time(w.StartedAt)
+		}
+		if w.Leaving {
+			view.State = "stopping"
+		}
+		if w.Stale {
+			view.State = "stale"
+		}
+		list.Workers = append(list.Workers, view)
+	}
+	return list, nil
+}
+
+// ServiceStop implements control.API.
+func (s *Service) ServiceStop(_ context.Context, p control.ServiceStop) (control.Stopping, error) {
+	select {
+	case s.stop <- p.KeepJobs:
+	default: // it is stopping already
+	}
+	return control.Stopping{PID: os.Getpid()}, nil
+}
+
+// Hello implements control.API.
+func (s *Service) Hello(context.Context, control.HelloParams) (control.Hello, error) {
+	return control.Hello{Version: s.opt.Version, Protocol: control.Range{Min: control.Protocol, Max: control.Protocol}, Features: control.MethodNames()}, nil
+}
+
+// Status implements control.API.
+func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
+	counts := s.store.Counts()
+	oldest, err := s.store.Oldest(ctx)
+	if err != nil {
+		return control.Status{}, err
+	}
+	st := control.Status{
+		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued,
+		Database: s.opt.Places.State, Bytes: counts.Bytes, Socket: s.opt.Places.Socket,
+		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Health: "ok",
+	}
+	for _, state := range queue.States() {
+		st.Jobs[state.String()] = counts.States[state]
+	}
+	busy := s.pool.Busy()
+	total := max(busy, s.pool.Workers())
+	st.Workers = control.WorkerSummary{Total: total, Busy: busy, Idle: total - busy}
+	return st, nil
+}
