@@ -1,0 +1,345 @@
+// Package test keeps the promises from outside: it drives the real binary, in a
+// process group of its own, over its real socket. It imports nothing of ours.
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// binaries are built once: the program as shipped, and the one with failpoints.
+var binaries struct {
+	sync.Mutex
+	dir  string
+	path map[string]string
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if binaries.dir != "" {
+		os.RemoveAll(binaries.dir)
+	}
+	os.Exit(code)
+}
+
+// binary is the path of the program, built with a tag or "".
+func binary(t testing.TB, tag string) string {
+	t.Helper()
+	binaries.Lock()
+	defer binaries.Unlock()
+	if p := binaries.path[tag]; p != "" {
+		return p
+	}
+	if binaries.path == nil {
+		dir, err := os.MkdirTemp("", "queuectl-test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		binaries.dir, binaries.path = dir, map[string]string{}
+	}
+	p := filepath.Join(binaries.dir, "plain"+tag, "queuectl")
+	build := exec.Command("go", "build", "-tags", tag, "-o", p, "../cmd/queuectl")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	binaries.path[tag] = p
+	return p
+}
+
+// queue is one folder with a service that may be killed and started again.
+type queue struct {
+	testing.TB
+	bin   string
+	dir   string
+	env   []string // of the service, beside HOME and PATH
+	cmd   *exec.Cmd
+	log   *lockedBuffer
+	ended chan error
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// newQueue makes a folder; start starts a service on it. When the test ends, what
+// runs of it is ended, the runners by the pids of their folders.
+func newQueue(t testing.TB, tag string) *queue {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "qt") // short: a socket's path has a limit
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &queue{TB: t, bin: binary(t, tag), dir: dir, log: &lockedBuffer{}}
+	t.Cleanup(func() {
+		q.kill()
+		q.killRunners()
+		if t.Failed() {
+			t.Logf("service log:\n%s", q.log)
+		}
+		os.RemoveAll(dir)
+	})
+	return q
+}
+
+// start starts the service and waits until it says that it is ready.
+func (q *queue) start(args ...string) {
+	q.Helper()
+	if err := q.tryStart(args...); err != nil {
+		q.Fatalf("start: %v\n%s", err, q.log)
+	}
+}
+
+func (q *queue) tryStart(args ...string) error {
+	cmd := exec.Command(q.bin, append([]string{"serve", "--dir", q.dir}, args...)...)
+	cmd.Env = append([]string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}, q.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stderr, err := os.CreateTemp(q.dir, "stderr-*")
+	if err != nil {
+		return err
+	}
+	defer stderr.Close()
+	cmd.Stderr = stderr // a file: the runner keeps it open when the service is killed
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	q.cmd, q.ended = cmd, ended
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		text, _ := os.ReadFile(stderr.Name())
+		if strings.Contains(string(text), "queuectl: ready on") {
+			return nil
+		}
+		select {
+		case err := <-ended:
+			q.log.Write(text)
+			ended <- err
+			return fmt.Errorf("it ended: %w", errors.Join(err, errors.New(string(text))))
+		default:
+		}
+	}
+	return errors.New("it did not get ready")
+}
+
+// kill kills the service with SIGKILL and waits for its end. Runners live on.
+func (q *queue) kill() {
+	if q.cmd == nil {
+		return
+	}
+	q.cmd.Process.Kill()
+	<-q.ended
+	q.cmd = nil
+}
+
+// stop ends the service with SIGTERM and returns its exit code.
+func (q *queue) stop() int {
+	q.Helper()
+	q.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-q.ended:
+	case <-time.After(60 * time.Second):
+		q.Fatal("the service does not stop")
+	}
+	code := q.cmd.ProcessState.ExitCode()
+	q.cmd = nil
+	return code
+}
+
+// runnerPids are the pids of the runners of the folder that live: a runner's
+// folder is named by its pid.
+func (q *queue) runnerPids() (pids []int) {
+	entries, _ := os.ReadDir(filepath.Join(q.dir, "runner"))
+	for _, e := range entries {
+		word, _, _ := strings.Cut(e.Name(), ".")
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			continue
+		}
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if bytes.Contains(raw, []byte("\x00runner\x00")) && bytes.Contains(raw, []byte(q.dir)) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func (q *queue) killRunners() {
+	for _, pid := range q.runnerPids() {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	for range 500 {
+		if len(q.runnerPids()) == 0 {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// result is what a command printed and how it ended.
+type result struct {
+	out, err string
+	code     int
+}
+
+// cli runs the program against the queue.
+func (q *queue) cli(args ...string) result {
+	q.Helper()
+	return q.cliIn("", args...)
+}
+
+func (q *queue) cliIn(stdin string, args ...string) result {
+	q.Helper()
+	cmd := exec.Command(q.bin, append([]string{"--dir", q.dir}, args...)...)
+	cmd.Env = []string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}
+	cmd.Dir = q.dir
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		q.Fatalf("queuectl %v: %v", args, err)
+	}
+	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+}
+
+// must runs the program, wants exit code 0 and returns its output, trimmed.
+func (q *queue) must(args ...string) string {
+	q.Helper()
+	r := q.cli(args...)
+	if r.code != 0 {
+		q.Fatalf("queuectl %v: exit code %d\nstdout: %s\nstderr: %s", args, r.code, r.out, r.err)
+	}
+	return strings.TrimSpace(r.out)
+}
+
+// job is a job as show --json prints it.
+type job struct {
+	ID         string `json:"id"`
+	State      string `json:"state"`
+	Reason     string `json:"reason"`
+	Attempts   int    `json:"attempts"`
+	ExitCode   *int   `json:"exit_code"`
+	Signal     *int   `json:"signal"`
+	Error      string `json:"error"`
+	PID        int    `json:"pid"`
+	StartedAt  string `json:"started_at"`
+	FinishedAt string `json:"finished_at"`
+	Output     string `json:"output"`
+	Stderr     string `json:"stderr"`
+	History    []struct {
+		Attempt    int       `json:"attempt"`
+		StartedAt  time.Time `json:"started_at"`
+		FinishedAt time.Time `json:"finished_at"`
+		ExitCode   *int      `json:"exit_code"`
+		Reason     string    `json:"reason"`
+		PID        int       `json:"pid"`
+		Leftovers  int       `json:"leftovers"`
+	} `json:"history"`
+}
+
+func (q *queue) show(id string) (j job) {
+	q.Helper()
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil {
+		q.Fatalf("show %s: %v", id, err)
+	}
+	return j
+}
+
+// until asks again until ok, and fails after limit.
+func (q *queue) until(what string, limit time.Duration, ok func() bool) {
+	q.Helper()
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			q.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+// wire is a raw connection to the socket.
+type wire struct {
+	*queue
+	net.Conn
+	in *bufio.Reader
+	id int
+}
+
+func (q *queue) dial() *wire {
+	q.Helper()
+	c, err := net.Dial("unix", filepath.Join(q.dir, "queuectl.sock"))
+	if err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { c.Close() })
+	return &wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
+}
+
+// answer is a line of the service's.
+type answer struct {
+	ID     json.RawMessage `json:"id"`
+	Result json.RawMessage `json:"result"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Error  *struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+		Data    struct {
+			Code  string `json:"code"`
+			Field string `json:"field"`
+		} `json:"data"`
+	} `json:"error"`
+}
+
+// read reads one line; an error means that the connection ended.
+func (w *wire) read() (a answer, err error) {
+	w.SetReadDeadline(time.Now().Add(20 * time.Second))
+	line, err := w.in.ReadBytes('\n')
+	if err != nil {
+		return a, err
+	}
+	return a, json.Unmarshal(line, &a)
+}
+
+// call asks and reads the answer.
+func (w *wire) call(method string, params any) answer {
+	w.Helper()
+	w.id++
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": w.id, "method": method, "params": params})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.Write(append(line, '\n')); err != nil {
+		w.Fatalf("%s: %v", method, err)
+	}
+	a, err := w.read()
+	if err != nil {
+		w.Fatalf("%s: %v", method, err)
+	}
+	return a
+}
