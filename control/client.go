@@ -43,7 +43,6 @@ type clientConn struct {
 
 // call is a request that is not answered.
 type call struct {
-	tell   func(json.RawMessage) error // nil for a request without a stream
 	result json.RawMessage
 	err    error
 	done   chan struct{}

@@ -1,0 +1,48 @@
+# Everything here needs Go alone, but for race (cgo and a C compiler).
+GO      ?= go
+BIN     := queuectl
+TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+export CGO_ENABLED = 0
+
+.PHONY: build demo test race check bench pages kill-loop clean
+
+build:
+	$(GO) build -trimpath -o $(BIN) ./cmd/queuectl
+
+# A real batch of jobs, end to end.
+demo: build
+	sh test/demo.sh ./$(BIN)
+
+test:
+	$(GO) test ./...
+
+race:
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+# gofmt, vet for six targets, staticcheck, the import law, generated pages.
+check:
+	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	@for t in $(TARGETS); do \
+		echo "vet and build for $$t"; \
+		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) vet ./... || exit 1; \
+		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -o /dev/null ./cmd/queuectl || exit 1; \
+	done
+	$(GO) vet -tags failpoint ./...
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	$(GO) test .
+	$(GO) run ./internal/pages -check
+
+# The files that are generated from the program's tables.
+pages:
+	$(GO) run ./internal/pages
+
+# Speed beside the machine's own limits.
+bench:
+	$(GO) run ./bench
+
+# 200 kills of the service; tests run a short form.
+kill-loop:
+	QUEUECTL_KILLS=200 $(GO) test ./test -run TestServiceKilled -count=1 -v -timeout 20m
+
+clean:
+	rm -rf $(BIN) dist

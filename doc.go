@@ -1,0 +1,3 @@
+// Package queuectl holds the import law of the program; the program itself is
+// cmd/queuectl.
+package queuectl

@@ -1,0 +1,91 @@
+// Command pages writes the files that are generated from the tables. With -check
+// it fails when one is out of step instead.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func main() {
+	check := flag.Bool("check", false, "fail when a file is out of step")
+	flag.Parse()
+	wrong := false
+	for path, text := range map[string]string{
+		"queuectl.toml.example": config.Example(),
+		"docs/reference.md":     reference(),
+	} {
+		old, err := os.ReadFile(path)
+		if err == nil && string(old) == text {
+			continue
+		}
+		if *check {
+			fmt.Fprintf(os.Stderr, "%s is out of step; run: make pages\n", path)
+			wrong = true
+			continue
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			wrong = true
+		}
+	}
+	if wrong {
+		os.Exit(1)
+	}
+}
+
+// reference is the page of fields, settings, methods, states and failures.
+func reference() string {
+	var b strings.Builder
+	b.WriteString("# Reference\n\nThis page is generated from the program's tables by `make pages`.\n")
+	b.WriteString("\n## Fields of a job\n\nIn JSON and on the wire; as a flag write `-` for `_`, and repeat maps and lists in the singular (`--label k=v`).\n\n| field | flag takes | meaning |\n|---|---|---|\n")
+	kinds := []string{"text", "integer", "number", "duration", "time", "size", "true or false", "text, repeated", "NAME=value, repeated", "codes"}
+	for _, f := range queue.Fields() {
+		name := "`" + f.Name + "`"
+		if f.Alias != "" {
+			name += " (`" + f.Alias + "`)"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kinds[f.Kind], f.Usage)
+	}
+	b.WriteString("\n## States\n\n| from | may become |\n|---|---|\n")
+	for _, from := range append([]queue.State{0}, queue.States()...) {
+		var to []string
+		for _, s := range queue.States() {
+			if from.May(s) {
+				to = append(to, s.String())
+			}
+		}
+		name := from.String()
+		if from == 0 {
+			name = "(new)"
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(to, ", "))
+	}
+	b.WriteString("\n## Settings\n\n| key | default | holds | meaning |\n|---|---|---|---|\n")
+	for _, k := range config.Keys {
+		holds := "at once"
+		if !k.Live {
+			holds = "from the next start"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, k.Default, holds, k.Doc)
+	}
+	b.WriteString("\n## Methods of the protocol\n\n| method | right | streams |\n|---|---|---|\n")
+	for _, m := range control.Methods {
+		streams := ""
+		if m.Stream {
+			streams = "yes"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, m.Right, streams)
+	}
+	b.WriteString("\n## Failures\n\n| `data.code` | number | exit code | retry |\n|---|---|---|---|\n")
+	for _, r := range control.Failures {
+		fmt.Fprintf(&b, "| `%s` | %d | %d | %s |\n", r.Code, r.Number, r.Exit, r.Retry)
+	}
+	return b.String()
+}

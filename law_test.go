@@ -1,0 +1,110 @@
+package queuectl
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/queuectl/queuectl/"
+
+// law says which of our packages each may import. Tests may also import
+// store/storetest and store/memstore.
+var law = map[string][]string{
+	"internal/failpoint": {},
+	"queue":              {},
+	"output":             {},
+	"runner/wire":        {},
+	"runner/process":     {"output"},
+	"config":             {"queue"},
+	"store":              {"queue"},
+	"control":            {"queue", "internal/failpoint"},
+	"store/sqlstore":     {"store", "queue", "internal/failpoint"},
+	"store/memstore":     {"store", "queue"},
+	"store/storetest":    {"store", "queue"},
+	"runner":             {"runner/process", "output", "runner/wire", "internal/failpoint"},
+	"upkeep":             {"queue", "store"},
+	"worker":             {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
+	"service":            {"queue", "output", "config", "store", "control", "store/sqlstore", "runner", "runner/process", "upkeep", "worker"},
+	"cmd/queuectl":       {"queue", "control", "config", "service", "runner", "runner/process"},
+	"bench":              {"control", "queue"},
+	"test":               {},
+	"internal/pages":     {"config", "control", "queue"},
+}
+
+// Data flows one way: no package knows one that it may not.
+func TestImportLaw(t *testing.T) {
+	for file, imports := range sources(t) {
+		room := filepath.ToSlash(filepath.Dir(file))
+		allowed, known := law[room]
+		if !known && room != "." {
+			t.Errorf("%s: the law does not know the package %s", file, room)
+		}
+		for _, imported := range imports {
+			ours, found := strings.CutPrefix(imported, module)
+			if !found || slices.Contains(allowed, ours) {
+				continue
+			}
+			test := strings.HasSuffix(file, "_test.go")
+			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == room) {
+				continue
+			}
+			t.Errorf("%s imports %s, which the law forbids", file, ours)
+		}
+	}
+}
+
+// Only the store speaks to SQLite, and only the process package starts jobs.
+func TestDriversStayInTheirRooms(t *testing.T) {
+	rooms := map[string][]string{
+		"modernc.org/sqlite": {"store/sqlstore", "bench"},
+		"database/sql":       {"store/sqlstore", "bench"},
+		"os/exec":            {"runner", "cmd/queuectl", "bench", "test"},
+	}
+	for file, imports := range sources(t) {
+		room := filepath.ToSlash(filepath.Dir(file))
+		for _, imported := range imports {
+			if allowed, guarded := rooms[imported]; guarded && !slices.Contains(allowed, room) && !strings.HasSuffix(file, "_test.go") {
+				t.Errorf("%s imports %s", file, imported)
+			}
+		}
+	}
+}
+
+// sources maps each Go file to what it imports.
+func sources(t *testing.T) map[string][]string {
+	files := map[string][]string{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || d.Name() == "tools") {
+			if err == nil {
+				err = filepath.SkipDir
+			}
+			return err
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		files[path] = []string{}
+		for _, i := range f.Imports {
+			name, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				return err
+			}
+			files[path] = append(files[path], name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
