@@ -133,7 +133,8 @@ type WorkerSummary struct {
 
 // Wait asks to be told when jobs have ended: all of them, or any.
 type Wait struct {
-	IDs     []string `json:"ids"`
+	ID      string   `json:"id,omitempty"`
+	IDs     []string `json:"ids,omitempty"`
 	Any     bool     `json:"any,omitempty"`
 	Timeout Span     `json:"timeout,omitempty"` // 0 is none
 }
@@ -184,9 +185,18 @@ type LogsEnd struct {
 	State string `json:"state"`
 }
 
-// Selection names jobs.
+// Selection names jobs; a single one may stand in ID.
 type Selection struct {
-	IDs []string `json:"ids"`
+	ID  string   `json:"id,omitempty"`
+	IDs []string `json:"ids,omitempty"`
+}
+
+// Names is all that the selection names.
+func (s Selection) Names() []string {
+	if s.ID == "" {
+		return s.IDs
+	}
+	return append([]string{s.ID}, s.IDs...)
 }
 
 // Verdict says which jobs a verb was carried out on, and why not on others.

@@ -25,6 +25,7 @@ const (
 	maxInFlight = 128              // requests of one connection at once
 	forAdmins   = 8                // connections kept for root and admins
 	hangUpLook  = 5 * time.Second  // between looks whether a half-closed client is gone
+	stopLimit   = time.Second      // for requests under way when the service stops
 )
 
 // Limits are the settings of a server; they are asked at each connection.
@@ -39,6 +40,8 @@ type Server struct {
 	limits Limits
 	allow  func(Peer) error // nil error lets the peer in
 	log    *slog.Logger
+
+	stopping <-chan struct{} // closed when Run is to end
 
 	mu    sync.Mutex
 	conns map[*serverConn]bool // guarded by mu
@@ -69,10 +72,11 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer conns.Wait()
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
+	s.stopping = ctx.Done()
 	stop := context.AfterFunc(ctx, func() {
 		l.Close()
 		s.closeIdle()
-		time.AfterFunc(answerLimit, hangUp)
+		time.AfterFunc(stopLimit, hangUp)
 	})
 	defer stop()
 	context.AfterFunc(calls, s.closeAll)
@@ -138,7 +142,7 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 		switch {
 		case errors.As(err, &refused):
 			return err
-		case err != nil && c.mayWait(err):
+		case err != nil && c.mayWait(err) && !s.isStopping():
 			c.net.SetReadDeadline(time.Now().Add(idleLimit))
 			continue // no byte of a line has been lost: it times out only between lines, or the line is given up
 		case err != nil:
@@ -172,6 +176,15 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 			s.answer(ctx, c, r)
 		})
 		c.net.SetReadDeadline(time.Now().Add(idleLimit))
+	}
+}
+
+func (s *Server) isStopping() bool {
+	select {
+	case <-s.stopping:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -225,6 +238,18 @@ func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 			err = UnsupportedMethod(r.method)
 			return
 		}
+		if m.Stream { // nothing that a stopping service could still tell is worth waiting for
+			var end context.CancelFunc
+			ctx, end = context.WithCancel(ctx)
+			defer end()
+			go func() { // ends with the call
+				select {
+				case <-s.stopping:
+					end()
+				case <-ctx.Done():
+				}
+			}()
+		}
 		result, err = m.call(ctx, s.api, r.params, func(v any) error {
 			line, err := tellLine(r.method, r.id, v)
 			if err != nil {
@@ -233,7 +258,7 @@ func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 			return c.send(line, tellLimit)
 		})
 	}()
-	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+	if errors.Is(err, context.Canceled) {
 		err = queue.Errorf(queue.CodeUnavailable, "the service is stopping; try again later")
 	}
 	if errors.Is(err, queue.ErrInternal) || err != nil && RowOf(err).Code == queue.CodeInternal {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,9 +37,39 @@ func ownAccount() account {
 	return a
 }
 
+// checkFolder refuses a state folder that others could change.
+func checkFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the state folder: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("the state folder %s is no folder", dir)
+	case ok && int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
+		return fmt.Errorf("the state folder %s belongs to uid %d; run: chown %d %s", dir, st.Uid, os.Geteuid(), dir)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("the state folder %s can be changed by others (mode %03o); run: chmod go-w %s", dir, info.Mode().Perm(), dir)
+	}
+	return nil
+}
+
+const lockName = "service.lock"
+
+// InUse reports whether a service has the state folder.
+func InUse(dir string) bool {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
 // lockFolder takes the state folder for this process, until it ends.
 func lockFolder(dir string) (*os.File, error) {
-	path := filepath.Join(dir, "service.lock")
+	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the state folder: %w", err)

@@ -21,3 +21,10 @@ func ownAccount() account {
 
 // lockFolder takes the state folder for this process, until it ends.
 func lockFolder(string) (*os.File, error) { return nil, process.ErrUnsupported }
+
+// checkFolder refuses a state folder that others could change; on Windows its
+// access list keeps them out.
+func checkFolder(string) error { return nil }
+
+// InUse reports whether a service has the state folder.
+func InUse(string) bool { return false }

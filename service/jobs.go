@@ -120,15 +120,36 @@ func (s *Service) page(ctx context.Context, f store.Filter) (control.JobPage, er
 	if err != nil {
 		return control.JobPage{}, err
 	}
-	out := control.JobPage{Jobs: make([]control.Job, len(page.Jobs))}
-	for i := range page.Jobs {
-		out.Jobs[i] = s.view(&page.Jobs[i])
+	out := control.JobPage{Jobs: make([]control.Job, 0, len(page.Jobs))}
+	for i, bytes := 0, 0; i < len(page.Jobs); i++ {
+		j := &page.Jobs[i]
+		if bytes += pageCost(j); bytes > maxPage && i > 0 {
+			page.Next = page.Jobs[i-1].Seq
+			break
+		}
+		out.Jobs = append(out.Jobs, s.view(j))
 	}
 	if page.Next != 0 {
 		next := strconv.FormatInt(page.Next, 10)
 		out.Next = &next
 	}
 	return out, nil
+}
+
+// maxPage bounds a page's text, in bytes, so that its line fits: JSON may write a
+// byte as six.
+const maxPage = control.MaxLine / 8
+
+// pageCost is about how many bytes a job takes in a page.
+func pageCost(j *queue.Job) int {
+	n := 1024 + len(j.Command) + len(j.Cwd) + len(j.Error)
+	for _, a := range j.Argv {
+		n += len(a) + 4
+	}
+	for k, v := range j.Labels {
+		n += len(k) + len(v) + 8
+	}
+	return n
 }
 
 func uidOf(name string) (int, error) {
@@ -144,7 +165,7 @@ func uidOf(name string) (int, error) {
 
 // Cancel implements control.API.
 func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Verdict, error) {
-	return s.each(ctx, p.IDs, func(ctx context.Context, j *queue.Job) error {
+	return s.each(ctx, p.Names(), func(ctx context.Context, j *queue.Job) error {
 		uid := control.PeerFrom(ctx).UID
 		for {
 			err := s.store.Cancel(ctx, j.Seq, uid)
@@ -175,7 +196,7 @@ func pause(ctx context.Context) error {
 
 // Retry implements control.API.
 func (s *Service) Retry(ctx context.Context, p control.Selection) (control.Verdict, error) {
-	return s.each(ctx, p.IDs, func(ctx context.Context, j *queue.Job) error {
+	return s.each(ctx, p.Names(), func(ctx context.Context, j *queue.Job) error {
 		return s.revive(ctx, j, store.Revival{Seq: j.Seq, UID: control.PeerFrom(ctx).UID})
 	})
 }
@@ -256,9 +277,6 @@ const atOnce = 64
 // each carries a verb out on jobs and says on which, in the order asked.
 func (s *Service) each(ctx context.Context, ids []string, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
 	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
-	if len(ids) == 0 {
-		return v, nil
-	}
 	errs := make([]error, len(ids))
 	slots := make(chan struct{}, atOnce)
 	var calls sync.WaitGroup

@@ -85,13 +85,14 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 		return &ExitError{ExitConfig, err}
 	}
 	s.makeLog(o.Log)
-	for _, path := range []string{o.Places.Socket} {
-		if err := control.CheckSocketPath(path); err != nil {
-			return &ExitError{ExitConfig, err}
-		}
+	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
+		return &ExitError{ExitConfig, err}
 	}
 	if err := os.MkdirAll(o.Places.State, 0o700); err != nil {
 		return fmt.Errorf("make the state folder: %w", err)
+	}
+	if err := checkFolder(o.Places.State); err != nil {
+		return err
 	}
 	lock, err := lockFolder(o.Places.State)
 	if err != nil {
@@ -163,7 +164,6 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	server := control.NewServer(s, s.limits(), s.allow, s.log)
 	part(func() error { return server.Run(run, listener) })
 	part(func() error { return upkeep.Run(run, s.store, s.pool.Purge, s.log) })
-	s.log.Info("ready", "socket", s.opt.Places.Socket, "version", s.opt.Version, "pid", os.Getpid(), "workers", s.pool.Workers())
 	s.opt.Ready()
 	return s.untilStopped(ctx, hup, failed)
 }

@@ -21,6 +21,7 @@ const maxWaits = 1000
 
 // Wait implements control.API.
 func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
+	p.IDs = control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	if len(p.IDs) == 0 || len(p.IDs) > maxWaits {
 		return control.Waited{}, queue.Invalid("ids", "has %d entries; 1 to %d are taken", len(p.IDs), maxWaits)
 	}

@@ -247,7 +247,27 @@ func (p *Pool) capacity() int {
 			block = 0 // jobs longer than the block is worth: exactly the free workers
 		}
 	}
-	return max(0, p.target+block-len(p.held))
+	return max(0, p.target+block-len(p.held)+p.leaving())
+}
+
+// leaving is how many held leases the next turn brings to their end: their room
+// is claimed in the same commit. The caller holds mu.
+func (p *Pool) leaving() (n int) {
+	count := func(l queue.Lease) {
+		if p.held[l] != nil {
+			n++
+		}
+	}
+	for i := range p.pending.Ended {
+		count(p.pending.Ended[i].Lease)
+	}
+	for _, l := range p.pending.Released {
+		count(l)
+	}
+	for _, c := range p.pending.Cancelled {
+		count(c.Lease)
+	}
+	return n
 }
 
 func (p *Pool) current() *link {

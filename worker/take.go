@@ -99,7 +99,7 @@ func (p *Pool) adopt(ctx context.Context, c *runner.Client, jobs map[queue.Lease
 	p.mu.Unlock()
 	p.listen(ctx, l, loops)
 	p.setUp()
-	p.cfg.Log.Info("runner adopted", "pid", c.Known.PID, "running", len(c.Known.Attempts), "ended", len(c.Known.Ended))
+	p.cfg.Log.Debug("runner met", "pid", c.Known.PID, "running", len(c.Known.Attempts), "ended", len(c.Known.Ended))
 }
 
 // running notes that an attempt runs and has the store told. The caller holds mu.

@@ -39,7 +39,7 @@ func enqueueVerb(a *app) *cobra.Command {
 				}
 				return a.enqueueFile(ctx, file, &spec, noCwd, key)
 			}
-			batch, err := a.readWords(&spec, args, cmd.ArgsLenAtDash())
+			batch, err := a.readWords("enqueue", &spec, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}
@@ -58,14 +58,14 @@ func enqueueVerb(a *app) *cobra.Command {
 
 // readWords puts the words of a command line into a spec. A JSON array gives a
 // batch.
-func (a *app) readWords(s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
+func (a *app) readWords(verb string, s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
 	switch {
 	case dash == 0 && len(args) > 0:
 		s.Argv = args
 	case dash > 0:
-		return nil, usage("words stand before --; put the whole program behind it: queuectl enqueue -- %s", strings.Join(args, " "))
+		return nil, usage("words stand before --; put the whole program behind it: queuectl %s -- %s", verb, strings.Join(args, " "))
 	case len(args) > 1:
-		return nil, usage("%d words are given; quote them as one line: queuectl enqueue '%s', or put -- before them to run without a shell", len(args), strings.Join(args, " "))
+		return nil, usage("%d words are given; quote them as one line for the shell: queuectl %s '%s', or run them without one: queuectl %s -- %s", len(args), verb, strings.Join(args, " "), verb, strings.Join(args, " "))
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
 		if s.Command != nil {
 			return nil, usage("a command is given twice, as a flag and as JSON; give one of them")

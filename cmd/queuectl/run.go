@@ -32,7 +32,7 @@ func runVerb(a *app) *cobra.Command {
 		Short: "Put a job in the queue, follow it and exit as it does",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.ownFailure = exitOwn
-			batch, err := a.readWords(&spec, args, cmd.ArgsLenAtDash())
+			batch, err := a.readWords("run", &spec, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}

@@ -79,11 +79,7 @@ func (a *app) serve(ctx context.Context, o service.Options) error {
 		}
 		o.Log, a.err = log, log
 	}
-	o.Ready = func() {
-		if !o.Background {
-			fmt.Fprintf(a.err, "queuectl: ready on %s\n", o.Places.Socket)
-		}
-	}
+	o.Ready = func() { fmt.Fprintf(a.err, "queuectl: ready on %s\n", o.Places.Socket) }
 	ctx, stop := signal.NotifyContext(ctx, stopSignals...)
 	defer stop()
 	hup := make(chan os.Signal, 1)
@@ -141,30 +137,25 @@ func serviceVerb(a *app) *cobra.Command {
 	return group("service", "The service as the system sees it", stop, status)
 }
 
-// stopService asks the service to stop and waits until its socket is silent.
+// stopService asks the service to stop and waits until it has let go of its
+// folder, so that another may start.
 func (a *app) stopService(ctx context.Context, keep bool) error {
-	t, err := a.choose()
-	if err != nil {
-		return err
-	}
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
 	if err != nil {
 		return err
 	}
-	for {
-		probe := control.NewClient(t.socket)
-		err := probe.Connect(ctx)
-		probe.Close()
-		if err != nil {
-			break
-		}
+	for service.InUse(st.Database) {
 		select {
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
 			return queue.Errorf(queue.CodeUnavailable, "interrupted while the service stops")
 		}

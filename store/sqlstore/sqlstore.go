@@ -338,8 +338,8 @@ func (s *Store) Counts() store.Counts {
 	s.mu.Lock()
 	c := s.counts
 	s.mu.Unlock()
-	if info, err := os.Stat(filepath.Join(s.dir, fileName)); err == nil {
-		c.Bytes = info.Size()
+	if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil {
+		c.Bytes = files[0].Size() + files[1].Size()
 	}
 	return c
 }

@@ -1,0 +1,185 @@
+package queue_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+var policy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
+
+// four is a job with four attempts, of which n have counted.
+func four(n int, set ...func(*queue.Job)) *queue.Job {
+	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: n, State: queue.Processing, Terms: queue.Terms{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
+	for _, f := range set {
+		f(j)
+	}
+	return j
+}
+
+func exited(code int64) queue.Outcome { return queue.Outcome{End: queue.Exited, ExitCode: code} }
+
+func ok(codes ...int) func(*queue.Job)         { return func(j *queue.Job) { j.OkCodes = codes } }
+func noRetry(codes ...int) func(*queue.Job)    { return func(j *queue.Job) { j.NoRetryCodes = codes } }
+func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
+
+// Every row of the contract's table of endings has its consequence: the state,
+// whether the attempt counts, and the wait.
+func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
+	type row = queue.Decision
+	for _, c := range []struct {
+		name string
+		job  *queue.Job
+		end  queue.Outcome
+		want row
+	}{
+		{"success", four(0), exited(0), row{State: queue.Completed, Counts: true, Started: true}},
+		{"success on the last attempt", four(3), exited(0), row{State: queue.Completed, Counts: true, Started: true}},
+		{"success by ok_codes", four(0, ok(0, 3)), exited(3), row{State: queue.Completed, Counts: true, Started: true}},
+		{"0 is no success when ok_codes leave it out", four(0, ok(3)), exited(0), row{State: queue.Failed, Error: "exit code 0", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"success outlives an error", four(0), queue.Outcome{End: queue.Exited, Error: "output not kept"}, row{State: queue.Completed, Counts: true, Started: true}},
+		{"failure", four(0), exited(1), row{State: queue.Failed, Error: "exit code 1", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"third failure", four(2), exited(1), row{State: queue.Failed, Error: "exit code 1", Counts: true, Started: true, Delay: 8 * time.Second}},
+		{"last failure", four(3), exited(1), row{State: queue.Dead, Error: "exit code 1", Counts: true, Started: true}},
+		{"more attempts than there may be", four(9), exited(1), row{State: queue.Dead, Error: "exit code 1", Counts: true, Started: true}},
+		{"large exit code of Windows", four(3), exited(1<<32 - 1), row{State: queue.Dead, Error: "exit code 4294967295", Counts: true, Started: true}},
+		{"signal", four(0), queue.Outcome{End: queue.Signalled, Signal: 11}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"timeout", four(0), queue.Outcome{End: queue.TimedOut}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"last timeout", four(3), queue.Outcome{End: queue.TimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", Counts: true, Started: true}},
+		{"not found", four(0), queue.Outcome{End: queue.Exited, ExitCode: 127, Error: "no such program"}, row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"not executable", four(3), exited(126), row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", Counts: true, Started: true}},
+		{"no_retry_codes", four(0, noRetry(5)), exited(5), row{State: queue.Dead, Error: "exit code 5", Counts: true, Started: true}},
+		{"ok_codes win over no_retry_codes", four(0, ok(5), noRetry(5)), exited(5), row{State: queue.Completed, Counts: true, Started: true}},
+		{"cancelled", four(0), queue.Outcome{End: queue.Killed}, row{State: queue.Cancelled, Reason: queue.ReasonCancelled, Counts: true, Started: true}},
+		{"our shortage", four(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second}},
+		{"stopped by the service", four(3), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
+		{"never started", four(3), queue.Outcome{End: queue.Unstarted}, row{State: queue.Pending}},
+		{"lost, retry", four(0), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true}},
+		{"lost, retry, last attempt", four(3), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true}},
+		{"lost, dead", four(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true}},
+		{"lost, hold", four(3, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Lost}, row{State: queue.Held, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true}},
+		{"interrupted, retry", four(0), queue.Outcome{End: queue.Interrupted}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "the outcome is not known: interrupted", Counts: true, Started: true}},
+		{"interrupted, hold", four(0, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Interrupted}, row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "the outcome is not known: interrupted", Counts: true, Started: true}},
+		{"unkillable", four(0), queue.Outcome{End: queue.Unkillable}, row{State: queue.Dead, Reason: queue.ReasonUnkillable, Counts: true, Started: true}},
+	} {
+		if got := queue.Decide(c.job, c.end, policy); got != c.want {
+			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// Whatever ended, the job goes where the state table lets a processing job go,
+// a job that has used its attempts never runs again by failing, and no wait is
+// negative.
+func TestDecideStaysInsideTheStateTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j := four(rapid.IntRange(0, 5).Draw(t, "attempts"), onLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t, "on_lost")),
+			ok(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...), noRetry(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
+		o := queue.Outcome{End: queue.End(rapid.IntRange(1, int(queue.Unkillable)).Draw(t, "end")), ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
+		d := queue.Decide(j, o, policy)
+		if !queue.Processing.May(d.State) {
+			t.Fatalf("processing may not become %s", d.State)
+		}
+		if d.State == queue.Failed && j.Attempts+1 >= j.MaxAttempts {
+			t.Fatalf("attempt %d of %d leads to another one", j.Attempts+1, j.MaxAttempts)
+		}
+		if d.Delay < 0 || d.State.Runnable() != true && d.Delay != 0 {
+			t.Fatalf("waits %v as %s", d.Delay, d.State)
+		}
+		if !d.Counts && d.State != queue.Pending {
+			t.Fatalf("a refunded attempt leads to %s", d.State)
+		}
+	})
+}
+
+// An end that does not exist is a mistake of the program and is not decided.
+func TestDecideKnowsNoOtherEnd(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("end 0 was decided")
+		}
+	}()
+	queue.Decide(four(0), queue.Outcome{}, policy)
+}
+
+// waits is how long a job waits after each of its first failures.
+func waits(p queue.Policy, own queue.Backoff, n int) (list []time.Duration) {
+	for i := range n {
+		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Terms: queue.Terms{Backoff: own}}
+		list = append(list, queue.Decide(j, exited(1), p).Delay)
+	}
+	return list
+}
+
+// The waits are the contract's, for every strategy, with what the job set
+// itself before what the service sets.
+func TestBackoffIsTheContracts(t *testing.T) {
+	exact, with := 0.0, func(f func(*queue.Policy)) queue.Policy { p := policy; f(&p); return p }
+	for _, c := range []struct {
+		name   string
+		policy queue.Policy
+		own    queue.Backoff
+		want   string
+	}{
+		{"exponential", policy, queue.Backoff{}, "2s 4s 8s 16s"},
+		{"base 1.5", with(func(p *queue.Policy) { p.Base = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
+		{"base below 1", with(func(p *queue.Policy) { p.Base = 0.5 }), queue.Backoff{}, "500ms 250ms"},
+		{"linear", with(func(p *queue.Policy) { p.Strategy = queue.Linear }), queue.Backoff{}, "2s 4s 6s 8s"},
+		{"fixed", with(func(p *queue.Policy) { p.Strategy = queue.Fixed }), queue.Backoff{}, "1m0s 1m0s"},
+		{"cap", with(func(p *queue.Policy) { p.Max = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
+		{"own base", policy, queue.Backoff{Base: 3}, "3s 9s"},
+		{"own strategy", policy, queue.Backoff{Strategy: queue.Linear}, "2s 4s 6s"},
+		{"own cap", policy, queue.Backoff{Max: 3 * time.Second}, "2s 3s 3s"},
+		{"own jitter of none", with(func(p *queue.Policy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact}, "2s 4s 8s"},
+	} {
+		var got []string
+		for _, d := range waits(c.policy, c.own, len(strings.Fields(c.want))) {
+			got = append(got, d.String())
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: got %v, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// No base, number of attempts or jitter makes a wait negative or longer than
+// the cap.
+func TestBackoffNeverOverflows(t *testing.T) {
+	bases := rapid.OneOf(rapid.Float64Range(math.SmallestNonzeroFloat64, 1e9), rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e9, 1, math.Nextafter(1, 2), math.MaxFloat64}))
+	rapid.Check(t, func(t *rapid.T) {
+		p := queue.Policy{
+			Base:       bases.Draw(t, "base"),
+			Strategy:   rapid.SampledFrom([]queue.Strategy{queue.Exponential, queue.Linear, queue.Fixed}).Draw(t, "strategy"),
+			Max:        time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(queue.MaxDuration)).Draw(t, "max")),
+			Jitter:     rapid.Float64Range(0, 1).Draw(t, "jitter"),
+			RetryDelay: time.Duration(rapid.Int64Range(0, int64(queue.MaxDuration)).Draw(t, "delay")),
+		}
+		j := &queue.Job{Seq: rapid.Int64().Draw(t, "seq"), MaxAttempts: math.MaxInt, Attempts: rapid.IntRange(0, queue.MaxAttempts).Draw(t, "attempts")}
+		if d := queue.Decide(j, exited(1), p).Delay; d < 0 || d > p.Max {
+			t.Fatalf("waits %d ns, want 0 to %d", d, p.Max)
+		}
+	})
+}
+
+// Jitter spreads the waits by its share and no more, each attempt by an amount
+// of its own that stays the same.
+func TestJitterStaysInItsBounds(t *testing.T) {
+	p := queue.Policy{Base: 1, Strategy: queue.Fixed, Max: time.Hour, Jitter: 0.2, RetryDelay: 100 * time.Second}
+	least, most := time.Hour, time.Duration(0)
+	for seq := range int64(1000) {
+		j := &queue.Job{Seq: seq, MaxAttempts: 9}
+		d := queue.Decide(j, exited(1), p).Delay
+		if again := queue.Decide(j, exited(1), p).Delay; again != d {
+			t.Fatalf("got %v and then %v for the same attempt", d, again)
+		}
+		least, most = min(least, d), max(most, d)
+	}
+	if least < 80*time.Second || most > 120*time.Second || least > 82*time.Second || most < 118*time.Second {
+		t.Errorf("waits of 1,000 jobs go from %v to %v, want 80 s to 120 s and nearly all of that", least, most)
+	}
+}

@@ -1,0 +1,104 @@
+package queue_test
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+var byTime = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
+var byEnqueue = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute}
+
+// The contract's example: of jobs with priority and points (3,5) (5,3) (8,0)
+// (2,7) the last runs first, and then the three eights in order of arrival.
+func TestAgeingExampleOfTheContract(t *testing.T) {
+	const arrivals = 100
+	type job struct{ seq, priority, points int64 }
+	jobs := []job{{2, 3, 5}, {3, 5, 3}, {4, 8, 0}, {1, 2, 7}}
+	for _, j := range jobs {
+		if got := byEnqueue.Points(1, 2, arrivals-j.points, arrivals); got != j.points {
+			t.Errorf("job %d: got %d points, want %d", j.seq, got, j.points)
+		}
+	}
+	slices.SortFunc(jobs, func(a, b job) int {
+		return cmp.Or(cmp.Compare(byEnqueue.Rank(a.priority, 1, arrivals-a.points), byEnqueue.Rank(b.priority, 1, arrivals-b.points)), cmp.Compare(a.seq, b.seq))
+	})
+	if want := []job{{1, 2, 7}, {2, 3, 5}, {3, 5, 3}, {4, 8, 0}}; !slices.Equal(jobs, want) {
+		t.Errorf("got %v, want %v", jobs, want)
+	}
+}
+
+// The fixed rank orders two jobs as their effective priorities do, at every
+// instant after both became runnable, for both ways of ageing.
+func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := rapid.SampledFrom([]queue.Order{byTime, byEnqueue}).Draw(t, "order")
+		interval := o.Interval.Milliseconds()
+		draw := func(name string) (priority, since int64) {
+			return rapid.Int64Range(-queue.MaxPriority, queue.MaxPriority).Draw(t, name), rapid.Int64Range(1, 1<<42).Draw(t, name+" since")
+		}
+		p1, s1 := draw("one")
+		p2, s2 := draw("other")
+		now := max(s1, s2) + rapid.Int64Range(0, 1<<42).Draw(t, "later")
+		// The effective priority, exact: in milliseconds of ageing, or in points.
+		e1, e2 := p1*interval+now-s1, p2*interval+now-s2
+		if o.Aging == queue.AgingEnqueue {
+			e1, e2 = p1+now-s1, p2+now-s2
+		}
+		r1, r2 := o.Rank(p1, queue.Millis(s1), s1), o.Rank(p2, queue.Millis(s2), s2)
+		if cmp.Compare(r1, r2) != cmp.Compare(e2, e1) {
+			t.Fatalf("ranks %d, %d but effective priorities %d, %d", r1, r2, e1, e2)
+		}
+	})
+}
+
+// Ranks saturate: a higher priority is never behind and an earlier job never
+// after, up to the ends of the numbers.
+func TestRankSaturates(t *testing.T) {
+	any64 := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}))
+	rapid.Check(t, func(t *rapid.T) {
+		o := queue.Order{Scheduling: queue.ByAging, Aging: rapid.SampledFrom([]queue.Aging{queue.AgingTime, queue.AgingEnqueue}).Draw(t, "aging"),
+			Interval: time.Duration(rapid.Int64Range(int64(time.Millisecond), math.MaxInt64).Draw(t, "interval"))}
+		p, q := any64.Draw(t, "p"), any64.Draw(t, "q")
+		s := any64.Draw(t, "since")
+		if lo, hi := min(p, q), max(p, q); o.Rank(hi, queue.Millis(s), s) > o.Rank(lo, queue.Millis(s), s) {
+			t.Fatalf("priority %d ranks behind %d", hi, lo)
+		}
+		if r := any64.Draw(t, "other"); o.Rank(p, queue.Millis(min(s, r)), min(s, r)) > o.Rank(p, queue.Millis(max(s, r)), max(s, r)) {
+			t.Fatalf("the job since %d ranks behind the one since %d", min(s, r), max(s, r))
+		}
+	})
+}
+
+// By priority nothing else counts, by arrival priority does not.
+func TestRankWithoutAgeing(t *testing.T) {
+	p, f := queue.Order{Scheduling: queue.ByPriority}, queue.Order{Scheduling: queue.ByArrival}
+	if p.Rank(5, 1, 1) != p.Rank(5, 99, 99) || p.Rank(6, 99, 99) >= p.Rank(5, 1, 1) {
+		t.Error("by priority: something other than priority counts, or a higher one is not first")
+	}
+	if f.Rank(5, 7, 1) != f.Rank(9, 7, 1) || f.Rank(5, 7, 1) >= f.Rank(9, 8, 1) {
+		t.Error("by arrival: priority counts, or the earlier job is not first")
+	}
+	if got := p.Points(1, 1<<40, 0, 9) + f.Points(1, 1<<40, 0, 9); got != 0 {
+		t.Errorf("got %d points without ageing, want 0", got)
+	}
+}
+
+// A point is earned for each whole interval, none before a job is runnable, and
+// none is lost when the clock steps back.
+func TestPointsAreWholeIntervals(t *testing.T) {
+	for _, c := range []struct {
+		since, now queue.Millis
+		want       int64
+	}{{1, 60_000, 0}, {1, 60_001, 1}, {1, 600_001, 10}, {0, 600_000, 0}, {600_000, 1, 0}} {
+		if got := byTime.Points(c.since, c.now, 0, 0); got != c.want {
+			t.Errorf("since %d, now %d: got %d, want %d", c.since, c.now, got, c.want)
+		}
+	}
+}

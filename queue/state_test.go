@@ -1,0 +1,94 @@
+package queue_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// moves is the table of the contract, by name; "" is a new job.
+var moves = map[string]string{
+	"":           "pending blocked held",
+	"blocked":    "pending held cancelled",
+	"held":       "pending blocked cancelled",
+	"pending":    "processing held cancelled",
+	"processing": "completed failed dead cancelled pending held",
+	"failed":     "processing pending held cancelled",
+	"completed":  "pending",
+	"dead":       "pending",
+	"cancelled":  "pending",
+}
+
+// The state table is the contract's: every move of it is allowed, no other is.
+func TestStatesMoveAsTheContractSays(t *testing.T) {
+	if got := len(queue.States()); got != len(moves)-1 {
+		t.Fatalf("got %d states, want %d", got, len(moves)-1)
+	}
+	for _, from := range append([]queue.State{0}, queue.States()...) {
+		allowed, known := moves[from.String()]
+		if !known {
+			t.Fatalf("state %q is not in the contract", from)
+		}
+		for _, to := range append([]queue.State{0, 99}, queue.States()...) {
+			want := to.String() != "" && slices.Contains(strings.Fields(allowed), to.String())
+			if got := from.May(to); got != want {
+				t.Errorf("from %q to %q: got %v, want %v", from, to, got, want)
+			}
+		}
+	}
+	if queue.State(99).May(queue.Pending) || queue.State(99).String() != "" {
+		t.Error("a state that does not exist has a name or moves")
+	}
+}
+
+// Each state is exactly one of waiting, running and ended.
+func TestStatesWaitRunOrHaveEnded(t *testing.T) {
+	for _, s := range queue.States() {
+		want := map[string]string{
+			"blocked": "waits", "held": "waits", "pending": "waits runs", "failed": "waits runs",
+			"processing": "", "completed": "ended", "dead": "ended", "cancelled": "ended",
+		}[s.String()]
+		var got []string
+		if s.Waiting() {
+			got = append(got, "waits")
+		}
+		if s.Runnable() {
+			got = append(got, "runs")
+		}
+		if s.Ended() {
+			got = append(got, "ended")
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %q, want %q", s, got, want)
+		}
+	}
+}
+
+// A state is selected by its name, and waiting and done stand for several; an
+// unknown name is refused with the nearest one.
+func TestStatesAreSelectedByName(t *testing.T) {
+	for _, s := range queue.States() {
+		got, err := queue.ParseStates(s.String())
+		if err != nil || !slices.Equal(got, []queue.State{s}) {
+			t.Errorf("%s: got %v, %v", s, got, err)
+		}
+	}
+	waiting, err := queue.ParseStates("waiting")
+	slices.Sort(waiting)
+	if want := []queue.State{queue.Blocked, queue.Held, queue.Pending, queue.Failed}; err != nil || !slices.Equal(waiting, want) {
+		t.Errorf("waiting: got %v, %v, want %v", waiting, err, want)
+	}
+	if done, err := queue.ParseStates("done"); err != nil || !slices.Equal(done, []queue.State{queue.Completed}) {
+		t.Errorf("done: got %v, %v", done, err)
+	}
+	for name, near := range map[string]string{"pendng": `"pending"`, "": "", "waitin": `"waiting"`, "Completed": `"completed"`} {
+		_, err := queue.ParseStates(name)
+		var e *queue.Error
+		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != "state" || !strings.Contains(e.Message, near) {
+			t.Errorf("%q: got %v, want invalid state naming %s", name, err, near)
+		}
+	}
+}

@@ -1,0 +1,465 @@
+//go:build linux
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// waits are the times between an attempt's end and the next one's start.
+func (j job) waits() (list []time.Duration) {
+	for i := 1; i < len(j.History); i++ {
+		list = append(list, j.History[i].StartedAt.Sub(j.History[i-1].FinishedAt))
+	}
+	return list
+}
+
+// A job that always fails with base 2 and 3 retries runs at 0, 2, 6 and 14 s, is
+// dead then, and keeps the error and output of every attempt.
+func TestBackoffOfTwo(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	id := q.must("enqueue", `{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
+	w := q.dial()
+	j := w.end(id)
+	if j.State != "dead" || j.Attempts != 4 || len(j.History) != 4 || j.Error == "" || deref(j.ExitCode) != 3 {
+		t.Fatalf("got %+v", j)
+	}
+	for i, at := range []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second} {
+		if got := j.History[i].StartedAt.Sub(j.History[0].StartedAt); !near(got, at, time.Second) {
+			t.Errorf("attempt %d began after %v, want %v", i+1, got, at)
+		}
+		if got, want := q.must("logs", id, "--attempt", strconv.Itoa(i+1), "--stdout"), fmt.Sprintf("try %d", i+1); got != want {
+			t.Errorf("output of attempt %d is %q, want %q", i+1, got, want)
+		}
+		if deref(j.History[i].ExitCode) != 3 {
+			t.Errorf("attempt %d: %+v", i+1, j.History[i])
+		}
+	}
+}
+
+// Each strategy waits as its formula says, capped and spread as asked.
+func TestBackoffStrategies(t *testing.T) {
+	q := serving(t, "--workers", "8")
+	q.must("config", "set", "job_retry_delay", "0.3s")
+	ms := func(list ...int) (d []time.Duration) {
+		for _, n := range list {
+			d = append(d, time.Duration(n)*time.Millisecond)
+		}
+		return d
+	}
+	cases := []struct {
+		name string
+		spec fields
+		want []time.Duration
+	}{
+		{"exponential 1.5", fields{"backoff_base": 1.5}, ms(1500, 2250, 3375)},
+		{"exponential 0.5", fields{"backoff_base": 0.5}, ms(500, 250, 125)},
+		{"linear", fields{"backoff_base": 0.2, "backoff_strategy": "linear"}, ms(200, 400, 600)},
+		{"fixed", fields{"backoff_base": 9, "backoff_strategy": "fixed"}, ms(300, 300, 300)},
+		{"capped", fields{"backoff_base": 3, "backoff_max": "250ms"}, ms(250, 250, 250)},
+	}
+	w := q.dial()
+	ids := make([]string, len(cases))
+	for i, c := range cases {
+		c.spec["command"], c.spec["max_attempts"] = "exit 1", 4
+		ids[i] = w.enqueue(c.spec)
+	}
+	for i, c := range cases {
+		got := w.end(ids[i]).waits()
+		ok := len(got) == len(c.want)
+		for k := range c.want {
+			ok = ok && near(got[k], c.want[k], 500*time.Millisecond)
+		}
+		if !ok {
+			t.Errorf("%s: waits %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// Jitter spreads the waits within its bounds, differently from job to job.
+func TestJitterSpreads(t *testing.T) {
+	q := serving(t, "--workers", "8")
+	w := q.dial()
+	var specs []fields
+	for range 20 {
+		specs = append(specs, fields{"command": "exit 1", "max_retries": 1, "backoff_base": 1, "jitter": 0.5})
+	}
+	var least, most time.Duration
+	for _, id := range w.batch(specs) {
+		j := w.end(id)
+		if len(j.waits()) != 1 {
+			t.Fatalf("got %+v", j)
+		}
+		d := j.waits()[0]
+		if d < 498*time.Millisecond || d > 2*time.Second {
+			t.Errorf("job %s waited %v, want 0.5 to 1.5 s", id, d)
+		}
+		if least == 0 || d < least {
+			least = d
+		}
+		most = max(most, d)
+	}
+	if most-least < 200*time.Millisecond {
+		t.Errorf("waits from %v to %v are not spread", least, most)
+	}
+}
+
+// What cannot be run fails as a job does: with 127 or 126, retried, then dead.
+// Codes that the job names mean success or death at once.
+func TestExitCodesDecide(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	plain := q.write("plain", "not a program")
+	cases := []struct {
+		name     string
+		spec     fields
+		state    string
+		reason   string
+		code     int
+		attempts int
+	}{
+		{"command not found", fields{"command": "no-such-command-here"}, "dead", "not_found", 127, 3},
+		{"program not found", fields{"argv": []string{"/no/such/program"}}, "dead", "not_found", 127, 3},
+		{"folder missing", fields{"command": "true", "cwd": "/no/such/folder"}, "dead", "not_runnable", 126, 3},
+		{"not executable", fields{"argv": []string{plain}}, "dead", "not_runnable", 126, 3},
+		{"no retry", fields{"command": "exit 9", "no_retry_codes": []int{7, 9}}, "dead", "", 9, 1},
+		{"no retry of another", fields{"command": "exit 8", "no_retry_codes": []int{7, 9}}, "dead", "", 8, 3},
+		{"ok code", fields{"command": "exit 4", "ok_codes": []int{0, 4}}, "completed", "", 4, 1},
+		{"zero is not ok", fields{"command": "exit 0", "ok_codes": []int{4}}, "dead", "", 0, 3},
+		{"signal", fields{"command": "kill -9 $$"}, "dead", "signal", -1, 3},
+		{"timeout", fields{"command": "sleep 60", "timeout_ms": 60}, "dead", "timed_out", -1, 3},
+		{"no retries at all", fields{"command": "exit 1", "max_retries": 0}, "dead", "", 1, 1},
+		{"attempts", fields{"command": "exit 1", "max_attempts": 2}, "dead", "", 1, 2},
+		{"second time right", fields{"command": `[ $QUEUECTL_ATTEMPT = 2 ]`}, "completed", "", 0, 2},
+	}
+	w := q.dial()
+	ids := make([]string, len(cases))
+	for i, c := range cases {
+		if c.spec["max_attempts"] == nil && c.spec["max_retries"] == nil {
+			c.spec["max_attempts"] = 3
+		}
+		c.spec["backoff_base"] = 0.03
+		ids[i] = w.enqueue(c.spec)
+	}
+	for i, c := range cases {
+		j := w.end(ids[i])
+		if j.State != c.state || j.Reason != c.reason || deref(j.ExitCode) != c.code || j.Attempts != c.attempts || len(j.History) != c.attempts {
+			t.Errorf("%s: state %s, reason %q, code %d, attempts %d, history %d; want %+v", c.name, j.State, j.Reason, deref(j.ExitCode), j.Attempts, len(j.History), c)
+		}
+		if (j.Error == "") != (c.state == "completed") {
+			t.Errorf("%s: error %q", c.name, j.Error)
+		}
+	}
+}
+
+// A job waits for its delay or instant; what did not start in time is cancelled.
+func TestDelayRunAtExpiry(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
+	begin := time.Now()
+	delayed := w.enqueue(fields{"command": "true", "delay": "700ms"})
+	due := w.enqueue(fields{"command": "true", "run_at": at(900 * time.Millisecond)})
+	alias := w.enqueue(fields{"command": "true", "next_run_at": at(800 * time.Millisecond)})
+	expired := w.enqueue(fields{"command": "true", "delay": "5s", "expires_at": at(400 * time.Millisecond)})
+	for id, least := range map[string]time.Duration{delayed: 700, due: 900, alias: 800} {
+		j := w.end(id)
+		if got := j.History[0].StartedAt.Sub(begin); j.State != "completed" || !near(got, least*time.Millisecond, 700*time.Millisecond) {
+			t.Errorf("job %s is %s and began after %v, want %v ms", id, j.State, got, int(least))
+		}
+	}
+	if j := w.end(expired); j.State != "cancelled" || j.Reason != "expired" || len(j.History) != 0 {
+		t.Errorf("expired job: %+v", j)
+	}
+	if got := time.Since(begin); got > 4*time.Second {
+		t.Errorf("expiry took %v", got)
+	}
+}
+
+// A job that waits or runs can be cancelled, once it has ended be retried, and
+// the verbs say what does not hold.
+func TestCancelAndRetry(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	running := w.enqueue(fields{"command": "echo up; exec sleep 60"})
+	waiting := w.enqueue(fields{"command": "echo again"})
+	w.runs(running)
+	steps := []struct {
+		args []string
+		code int
+		err  string
+	}{
+		{[]string{"retry", running}, 5, "cancel"},
+		{[]string{"retry", waiting}, 0, ""},
+		{[]string{"cancel", waiting}, 0, ""},
+		{[]string{"cancel", waiting}, 0, ""},
+		{[]string{"cancel", running}, 0, ""},
+		{[]string{"cancel", "no-such"}, 4, "no-such"},
+		{[]string{"cancel", "no-such", running}, 4, "no-such"},
+		{[]string{"retry", waiting}, 0, ""},
+	}
+	for _, s := range steps {
+		if r := q.cli(s.args...); r.code != s.code || !strings.Contains(r.err, s.err) {
+			t.Errorf("%v: code %d, stderr %q; want %d, %q", s.args, r.code, r.err, s.code, s.err)
+		}
+	}
+	if j := w.show(running); j.State != "cancelled" || j.Reason != "cancelled" || j.Attempts != 1 || lives(j.History[0].PID) {
+		t.Errorf("cancelled while it ran: %+v", j)
+	}
+	if j := w.end(waiting); j.State != "completed" || j.Output != "again\n" {
+		t.Errorf("cancelled, then retried: %+v", j)
+	}
+	if r := q.cli("cancel", waiting); r.code != 5 {
+		t.Errorf("cancel of a completed job: code %d, stderr %q", r.code, r.err)
+	}
+	q.must("retry", waiting)
+	if j := w.end(waiting); j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 {
+		t.Errorf("completed, then retried: %+v", j)
+	}
+}
+
+// The dead-letter queue lists what failed for good, puts it back with all its
+// attempts, or removes it.
+func TestDeadLetters(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	fixed := q.path("fixed")
+	var specs []fields
+	for _, id := range []string{"a", "b", "c"} {
+		specs = append(specs, fields{"id": id, "command": "[ -e " + fixed + " ]", "max_attempts": 2, "backoff_base": 0.02, "timeout": 50})
+	}
+	for _, id := range w.batch(specs) {
+		w.end(id)
+	}
+	if got := q.must("dlq", "list"); !strings.Contains(got, "2 (max 2)") || !strings.Contains(got, "exit code 1") {
+		t.Errorf("dlq list: %s", got)
+	}
+	if got := q.must("dlq", "list", "-q"); got != "c\nb\na" {
+		t.Errorf("dlq list -q: %q", got)
+	}
+	q.write("fixed", "")
+	q.must("dlq", "retry", "a", "--timeout", "7s")
+	if j := w.end("a"); j.State != "completed" || j.Attempts != 1 || len(j.History) != 3 || j.Error != "" {
+		t.Errorf("dlq retry a: %+v", j)
+	}
+	if got := q.must("show", "a", "--json"); !strings.Contains(got, `"timeout_ms":7000`) {
+		t.Errorf("timeout not replaced: %s", got)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+	}{{[]string{"dlq", "retry", "a"}, 5}, {[]string{"dlq", "retry", "none"}, 4}, {[]string{"dlq", "retry"}, 2}, {[]string{"dlq", "clear"}, 2}, {[]string{"dlq", "retry", "b", "--all"}, 2}} {
+		if r := q.cli(c.args...); r.code != c.code || r.err == "" {
+			t.Errorf("%v: code %d, stderr %q; want %d", c.args, r.code, r.err, c.code)
+		}
+	}
+	q.must("dlq", "clear", "--yes")
+	if got := q.must("dlq", "list", "--json"); got != "[]" {
+		t.Errorf("dlq list after clear: %s", got)
+	}
+	if r := q.cli("show", "b"); r.code != 4 {
+		t.Errorf("show of a removed job: code %d", r.code)
+	}
+	w.enqueue(fields{"id": "b", "command": "exit 1", "max_retries": 0}) // its name is free again
+	w.end("b")
+	if got := q.must("dlq", "retry", "--all"); got != "b" {
+		t.Errorf("dlq retry --all: %q", got)
+	}
+}
+
+// 3,000 jobs on 8 workers run once each.
+func TestEachJobOnce(t *testing.T) {
+	q := serving(t, "--workers", "8")
+	var specs []fields
+	for range 3000 {
+		specs = append(specs, fields{"command": "echo $QUEUECTL_JOB_ID >>" + q.path("ledger"), "max_retries": 0})
+	}
+	w := q.dial()
+	ids := w.batch(specs)
+	q.until("all have completed", 50*time.Second, func() bool { return w.counts()["completed"] == 3000 })
+	got := strings.Fields(q.text("ledger"))
+	sort.Strings(got)
+	sort.Strings(ids)
+	if !slices.Equal(got, ids) {
+		t.Errorf("%d lines for %d jobs", len(got), len(ids))
+	}
+}
+
+// Five jobs of 2 s on three workers take two rounds.
+func TestWorkersWorkAtOnce(t *testing.T) {
+	q := serving(t, "--workers", "3")
+	w := q.dial()
+	begin := time.Now()
+	ids := w.batch(slices.Repeat([]fields{{"argv": []string{"sleep", "2"}}}, 5))
+	for _, id := range ids {
+		w.end(id)
+	}
+	if got := time.Since(begin); !near(got, 4*time.Second, 1500*time.Millisecond) {
+		t.Errorf("took %v, want about 4 s", got)
+	}
+}
+
+// From an empty home the first words of the README work, and start a service.
+func TestEmptyHome(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	say := func(args ...string) result {
+		cmd := exec.Command(q.bin, args...)
+		cmd.Env, cmd.Dir = []string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}, q.dir
+		return ran(t, cmd)
+	}
+	if r := say("status"); r.code != 3 || !strings.Contains(r.err, "queuectl serve") {
+		t.Errorf("status without a service: code %d, stderr %q", r.code, r.err)
+	}
+	t.Cleanup(func() { say("service", "stop") })
+	if r := say("enqueue", "echo hi"); r.code != 0 || r.out != "1\n" || !strings.Contains(r.err, "started a service") {
+		t.Fatalf("enqueue: %+v", r)
+	}
+	if r := say("worker", "start", "-c", "3"); r.code != 0 || !strings.Contains(r.out, "3 workers") {
+		t.Errorf("worker start: %+v", r)
+	}
+	if r := say("wait", "1"); r.code != 0 {
+		t.Errorf("wait: %+v", r)
+	}
+	if r := say("show", "1"); r.code != 0 || !strings.Contains(r.out, "completed") || !strings.Contains(r.out, "hi") {
+		t.Errorf("show: %+v", r)
+	}
+	if r := say("service", "status"); r.code != 0 || !strings.Contains(r.out, "running, pid ") {
+		t.Errorf("service status: %+v", r)
+	}
+	log := q.text(".local/state/queuectl/queuectl.log")
+	if !strings.Contains(log, "ready") {
+		t.Errorf("log of the service: %q", log)
+	}
+	if r := say("service", "stop"); r.code != 0 {
+		t.Errorf("service stop: %+v", r)
+	}
+	q.until("service and runner are gone", 10*time.Second, func() bool { return len(processes(q.dir)) == 0 })
+	cmd := exec.Command(q.bin, "enqueue", "echo hi")
+	cmd.Env = []string{"HOME=" + q.dir, "QUEUECTL_NO_START=1"}
+	if r := ran(t, cmd); r.code != 3 {
+		t.Errorf("enqueue with QUEUECTL_NO_START: %+v", r)
+	}
+}
+
+// What was enqueued is there after everything was stopped, and runs then.
+func TestKeptOverStop(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	ids := w.batch(slices.Repeat([]fields{{"command": "echo $QUEUECTL_JOB_ID"}}, 100))
+	named := w.enqueue(fields{"id": "named", "command": "echo named", "priority": 9, "labels": fields{"a": "b"}})
+	before := q.must("show", named, "--json")
+	if code := q.stop(); code != 0 {
+		t.Fatalf("stop: exit code %d", code)
+	}
+	q.until("no process is left", 5*time.Second, func() bool { return len(q.runnerPids()) == 0 })
+	q.start("--workers", "0")
+	w = q.dial()
+	drop := func(s string) string { s, _, _ = strings.Cut(s, `"queue_time_ms"`); return s }
+	if after := q.must("show", named, "--json"); drop(after) != drop(before) {
+		t.Errorf("before %s\nafter  %s", before, after)
+	}
+	if got := w.counts()["pending"]; got != 101 {
+		t.Fatalf("%d jobs are pending, want 101", got)
+	}
+	q.must("worker", "start", "-c", "2")
+	for _, id := range append(ids, named) {
+		if j := w.end(id); j.State != "completed" || j.Output != id+"\n" || j.Attempts != 1 {
+			t.Errorf("got %+v", j)
+		}
+	}
+}
+
+// Workers that are stopped finish what runs and start nothing; with a deadline
+// they end it and give it back, without a charge.
+func TestWorkerStop(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	short := w.enqueue(fields{"command": "echo up; sleep 0.7; echo done"})
+	w.runs(short)
+	w.enqueue(fields{"id": "blocker", "command": "echo up; sleep 0.7"})
+	w.runs("blocker")
+	next := w.enqueue(fields{"command": "echo up; exec sleep 30"})
+	q.must("worker", "stop")
+	if j := w.show(short); j.State != "completed" || j.Output != "up\ndone\n" {
+		t.Errorf("running job after worker stop: %+v", j)
+	}
+	if j := w.show(next); j.State != "pending" || len(j.History) != 0 {
+		t.Errorf("waiting job after worker stop: %+v", j)
+	}
+	for i, args := range [][]string{{"worker", "stop", "--force"}, {"worker", "stop", "--timeout", "300ms", "--all"}} {
+		q.must("worker", "scale", "1")
+		pid := w.runs(next).PID
+		begin := time.Now()
+		q.must(args...)
+		if got := time.Since(begin); got > 5*time.Second || i == 1 && got < 290*time.Millisecond {
+			t.Errorf("%v took %v", args, got)
+		}
+		if j := w.show(next); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 || len(j.History) != i+1 || lives(pid) {
+			t.Errorf("after %v: %+v", args, j)
+		}
+	}
+	q.must("cancel", next)
+}
+
+// Workers are added, taken away, set and listed; none is not an error.
+func TestWorkerCounts(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	if got := q.must("worker", "list", "--json"); got != "[]" {
+		t.Errorf("no workers: %s", got)
+	}
+	if got := q.must("worker", "list"); got != "" {
+		t.Errorf("no workers: %q", got)
+	}
+	for _, c := range []struct {
+		args string
+		want int
+	}{{"start", 1}, {"start -c 3", 4}, {"stop -c 1", 3}, {"scale 5", 5}, {"scale 5", 5}, {"start --count 2", 7}, {"stop -c 99", 0}, {"scale 2", 2}} {
+		q.must(append([]string{"worker"}, strings.Fields(c.args)...)...)
+		var list struct{ Workers []fields }
+		w.good("worker.list", nil, &list)
+		if len(list.Workers) != c.want {
+			t.Errorf("worker %s: %d workers, want %d", c.args, len(list.Workers), c.want)
+		}
+	}
+	id := w.enqueue(fields{"command": "echo up; exec sleep 30"})
+	j := w.runs(id)
+	var list struct {
+		Workers []struct {
+			ID, Node, State, Job string
+			PID                  int
+			StartedAt            string `json:"started_at"`
+			LastHeartbeat        string `json:"last_heartbeat"`
+		}
+	}
+	w.good("worker.list", nil, &list)
+	busy := 0
+	for _, x := range list.Workers {
+		if x.State == "busy" && x.Job == id && x.PID == j.PID && x.StartedAt != "" {
+			busy++
+		}
+		if x.ID == "" || x.Node == "" || x.LastHeartbeat == "" {
+			t.Errorf("worker %+v", x)
+		}
+	}
+	var st struct {
+		Workers struct{ Total, Busy, Idle int }
+	}
+	w.good("status", nil, &st)
+	if busy != 1 || st.Workers.Total != 2 || st.Workers.Busy != 1 || st.Workers.Idle != 1 {
+		t.Errorf("list %+v, status %+v", list.Workers, st.Workers)
+	}
+	for _, bad := range []string{"scale -1", "scale x", "start -c 0", "stop -c -3", "stop extra"} {
+		if r := q.cli(append([]string{"worker"}, strings.Fields(bad)...)...); r.code != 2 {
+			t.Errorf("worker %s: code %d", bad, r.code)
+		}
+	}
+}
