@@ -93,6 +93,7 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	j.DueAt = j.RunAt
 	j.Delay = 0
 	s.place(j, max(now, j.RunAt), s.enqueued)
+	j.asleep = j.RunAt > now
 	s.move(j, queue.Pending, now)
 	s.tell(j, queue.EventEnqueued, queue.EventDetail{UID: &uid}, now)
 	s.jobs[j.Seq] = j
@@ -143,6 +144,7 @@ func (s *Store) Retry(ctx context.Context, r store.Revival) error {
 		}
 		s.move(j, queue.Pending, now)
 		s.place(j, now, s.enqueued)
+		j.asleep = false
 		j.DueAt = now
 		j.ExpiresAt = 0
 		j.Attempts, j.Error, j.Reason, j.ExitCode, j.Signal = 0, "", "", -1, 0

@@ -43,6 +43,7 @@ type job struct {
 	queue.Job
 	rank     int64
 	leased   bool
+	asleep   bool // not due yet for the first time
 	attempts []queue.Attempt
 }
 
@@ -112,6 +113,7 @@ func (s *Store) read(ctx context.Context, look func() error) error {
 func (s *Store) update(ctx context.Context, change func(now queue.Millis) error) error {
 	return s.read(ctx, func() error {
 		now := s.now()
+		s.wake(now)
 		if err := change(now); err != nil {
 			return err
 		}
@@ -121,6 +123,18 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 		}
 		return nil
 	})
+}
+
+// wake has jobs whose first time has come earn points from now on.
+func (s *Store) wake(now queue.Millis) {
+	for _, j := range s.jobs {
+		if j.asleep && j.RunAt <= now {
+			j.asleep = false
+			if j.State == queue.Pending {
+				s.place(j, j.Since, s.enqueued)
+			}
+		}
+	}
 }
 
 // move takes a job along the state table, and to nowhere else.

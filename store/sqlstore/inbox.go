@@ -330,7 +330,10 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 			return err
 		}
 		s.keepReserve()
-		n, err := t.exec(`UPDATE jobs SET place = 1 WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_due WHERE place = 2 AND due_at <= ? ORDER BY due_at LIMIT `+step+`)`, int64(t.now))
+		n, err := t.exec(`UPDATE jobs SET place = 1,
+			rank = iif(state = 3 AND due_at = since AND ?, ? - priority, rank),
+			arrival = iif(state = 3 AND due_at = since, ?, arrival) WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_due WHERE place = 2 AND due_at <= ? ORDER BY due_at LIMIT `+step+`)`,
+			bit(s.order.Scheduling == queue.ByAging && s.order.Aging == queue.AgingEnqueue), s.mem.enqueued, s.mem.enqueued, int64(t.now))
 		if err != nil {
 			return err
 		}

@@ -75,7 +75,7 @@ func awaitDue(r *rig) {
 	j := r.one(delay(time.Minute))
 	result := r.await(r.Context(), 1)
 	r.pass(time.Minute)
-	j.Fence = 1
+	j.Fence, j.Arrival = 1, 1
 	same(r, "awaited", r.served("await", result), []queue.Job{j})
 }
 

@@ -20,6 +20,7 @@ var claiming = []promise{
 	{name: "a waiting job earns a point an interval", keep: agingByTime},
 	{name: "a waiting job earns a point an enqueue", keep: agingByEnqueue, order: byEnqueue},
 	{name: "a sleeping job earns nothing", keep: sleepEarnsNothing},
+	{name: "a job earns no enqueues while it sleeps", keep: sleepEarnsNoEnqueues, order: byEnqueue},
 	{name: "by priority waiting earns nothing", keep: orderByPriority, order: byPriority},
 	{name: "by arrival priority means nothing", keep: orderByArrival, order: byArrival},
 	{name: "a job is not claimed before it is due", keep: notBeforeDue},
@@ -129,6 +130,18 @@ func sleepEarnsNothing(r *rig) {
 	same(r, "order of claims", seqs(r.claim(10)), []int64{waiter.Seq, sleeper.Seq})
 }
 
+func sleepEarnsNoEnqueues(r *rig) {
+	sleeper := r.one(priority(5), delay(10*time.Minute))
+	for range 3 {
+		r.one(priority(5))
+	}
+	r.pass(10 * time.Minute)
+	waiter := r.one(priority(6))
+	same(r, "arrival of the sleeper", r.get(sleeper.ID).Arrival, 4)
+	claimed := seqs(r.claim(10))
+	same(r, "the last two claims", claimed[3:], []int64{waiter.Seq, sleeper.Seq}[:])
+}
+
 func orderByPriority(r *rig) {
 	low := r.one(priority(1))
 	r.advance(1000 * time.Hour)
@@ -154,6 +167,7 @@ func notBeforeDue(r *rig) {
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.pass(time.Millisecond)
 	j.Fence++
+	j.Arrival = r.s.Counts().Enqueued // it earns nothing while it sleeps
 	same(r, "claimed when due", r.claim(1), []queue.Job{j})
 	failed := r.end(j, exit(1))
 	same(r, "wait after the first failure", failed.DueAt, r.s.Now()+2000)

@@ -25,13 +25,14 @@ type walk struct {
 	dice     *rand.Rand
 	known    map[int64]queue.Job // each job as it was seen last
 	held     map[int64]bool      // the leased ones
+	asleep   map[int64]bool      // those not due yet for the first time
 	old      []queue.Lease       // leases that are no more
 	enqueued int64
 	step     int
 }
 
 func walkFor(r *rig, steps int) {
-	w := &walk{rig: r, dice: rand.New(rand.NewPCG(2, 3)), known: map[int64]queue.Job{}, held: map[int64]bool{}}
+	w := &walk{rig: r, dice: rand.New(rand.NewPCG(2, 3)), known: map[int64]queue.Job{}, held: map[int64]bool{}, asleep: map[int64]bool{}}
 	for w.step = range steps {
 		w.next()
 		if r.Failed() {
@@ -58,6 +59,7 @@ func (w *walk) next() {
 		w.report(w.old)
 	default:
 		w.pass(time.Duration(w.dice.IntN(3000)) * time.Millisecond)
+		w.wake()
 	}
 	for _, e := range w.news() {
 		w.told(e)
@@ -169,7 +171,23 @@ func (w *walk) enqueue() {
 		want.Delay, want.CreatedAt, want.UpdatedAt, want.DueAt = 0, now, now, want.RunAt
 		want.Since, want.Arrival = max(now, want.RunAt), w.enqueued
 		w.enqueued++
+		w.asleep[want.Seq] = want.RunAt > now
 		w.saw(want)
+	}
+}
+
+// wake has jobs whose first time has come earn points from now on.
+func (w *walk) wake() {
+	for seq, sleeps := range w.asleep {
+		j, known := w.known[seq]
+		if !sleeps || known && j.State == queue.Pending && j.RunAt > w.s.Now() {
+			continue
+		}
+		if known && j.State == queue.Pending {
+			j.Arrival = w.enqueued
+			w.known[seq] = j
+		}
+		delete(w.asleep, seq)
 	}
 }
 
