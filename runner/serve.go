@@ -60,6 +60,7 @@ type attempt struct {
 	pid     int
 	at      int64
 	watched bool
+	killed  func() // asked for between the claim of a worker and the fork
 	result  []byte // its frame, once ended
 	segment int    // of the journal
 }
@@ -211,7 +212,7 @@ func (s *server) stopAll() {
 	s.waiting = nil
 	for _, a := range s.attempts {
 		if a.worker != nil {
-			a.worker.Kill(causeStopped, a.start.KillAfter)
+			a.kill(causeStopped, a.start.KillAfter)
 		}
 	}
 	s.close()
@@ -291,11 +292,14 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin,
 		Timeout: st.Timeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
 		Background: st.Background, Cookie: cookie, Log: a.log,
-		Forked: func(pid int, _ int64, at time.Time) {
+		Forked: func(pid int, at time.Time) {
 			s.table.forked(a.slot, pid)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			a.pid, a.at = pid, at.UnixMilli()
+			if a.killed != nil {
+				a.killed()
+			}
 		},
 		Started: func(int, time.Time) { s.started(a) },
 	})

@@ -218,7 +218,15 @@ func (s *server) kill(f *wire.Kill) {
 		return // ended: its result says how; or waiting: DROP is the way
 	}
 	a.watched = true
-	a.worker.Kill(int(f.Cause), f.Grace)
+	a.kill(int(f.Cause), f.Grace)
+}
+
+// kill ends a running attempt; one that is about to be forked is ended right
+// after. The caller holds the server's mu.
+func (a *attempt) kill(cause int, grace time.Duration) {
+	if !a.worker.Kill(cause, grace) {
+		a.killed = func() { a.worker.Kill(cause, grace) }
+	}
 }
 
 func (s *server) watch(f *wire.Watch) {

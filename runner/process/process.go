@@ -28,8 +28,8 @@ type Command struct {
 	Log         *output.Log
 	// Started is called once if the command still runs a moment after its start.
 	Started func(pid int, at time.Time)
-	// Forked is called with the pid and its start time right after the start.
-	Forked func(pid int, ticks int64, at time.Time)
+	// Forked is called right after the start.
+	Forked func(pid int, at time.Time)
 }
 
 // Result is how a command ended.

@@ -169,7 +169,7 @@ func (r *run) start() bool {
 		return false
 	}
 	r.r.PID = r.pid
-	r.c.Forked(r.pid, startTicks(r.pid), r.begun)
+	r.c.Forked(r.pid, r.begun)
 	return true
 }
 

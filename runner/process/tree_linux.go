@@ -93,12 +93,6 @@ func stat(pid int) (p proc, ok bool) {
 
 func (p proc) alive() bool { return p.state != 'Z' && p.state != 'X' }
 
-// startTicks is when a process of ours started, in clock ticks since boot.
-func startTicks(pid int) int64 {
-	p, _ := stat(pid)
-	return p.ticks
-}
-
 // all lists every process.
 func all() []proc {
 	dir, err := os.Open("/proc")
@@ -305,7 +299,10 @@ func EndTrees(leader int, ticks int64, belongs func(cookie string) bool, spared 
 }
 
 // SelfTicks is when this process started, in clock ticks since boot.
-func SelfTicks() int64 { return startTicks(os.Getpid()) }
+func SelfTicks() int64 {
+	p, _ := stat(os.Getpid())
+	return p.ticks
+}
 
 // BootID names this boot of the machine.
 func BootID() (string, error) {
