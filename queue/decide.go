@@ -196,7 +196,7 @@ func (p Policy) wait(j *Job, n int) time.Duration {
 	}
 	seconds *= 1 + p.Jitter*spread(j.Seq, n)
 	seconds = min(seconds, p.Max.Seconds()) // NaN cannot be: base is above 0
-	return time.Duration(seconds * float64(time.Second))
+	return min(p.Max, time.Duration(seconds*float64(time.Second))) // the product may round up
 }
 
 // spread is a number in [-1, 1) that belongs to one attempt of one job.

@@ -157,8 +157,11 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 		if string(value) == "null" {
 			return nil
 		}
+		timeout := s.Timeout
 		if err := f.set(s, value); err != nil {
 			faults = append(faults, fieldFault(f.Name, err))
+		} else if timeout != nil && *s.Timeout != *timeout {
+			faults = append(faults, Invalid(name, "differs from timeout_ms; give one of them"))
 		}
 		return nil
 	})
@@ -395,11 +398,12 @@ func readDuration(v json.RawMessage) (time.Duration, error) {
 }
 
 func setID(s *Spec, v json.RawMessage) error {
-	var id string
-	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
-		id = strconv.FormatInt(n, 10)
-	} else if id, err = readText(v); err != nil {
-		return fmt.Errorf("must be text or an integer")
+	id := string(v)
+	if strings.Trim(id, "-0123456789") != "" { // it is JSON: else it is an integer
+		var err error
+		if id, err = readText(v); err != nil {
+			return fmt.Errorf("must be text or an integer")
+		}
 	}
 	s.ID = &id
 	return nil

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -23,7 +24,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
 		return Seconds(seconds)
 	}
-	var total float64
+	var total time.Duration // exact: nanoseconds in a float would be lost above 104 days
 	rest := text
 	for rest != "" {
 		n := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
@@ -40,14 +41,22 @@ func ParseDuration(text string) (time.Duration, error) {
 		if err != nil || !known {
 			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", text)
 		}
-		total += number * float64(unit)
+		part, err := Seconds(number * float64(unit) / float64(time.Second))
+		if err != nil {
+			return 0, err
+		}
+		if total += part; total > MaxDuration {
+			return 0, errTooLong
+		}
 		rest = rest[u:]
 	}
 	if text == "" {
 		return 0, fmt.Errorf("is empty; write a duration like 90s, 1h30m or 7d")
 	}
-	return Seconds(total / float64(time.Second))
+	return total, nil
 }
+
+var errTooLong = errors.New("must be at most ten years")
 
 // Seconds turns seconds into a duration, within 0 and MaxDuration.
 func Seconds(seconds float64) (time.Duration, error) {
@@ -55,7 +64,7 @@ func Seconds(seconds float64) (time.Duration, error) {
 	case math.IsNaN(seconds) || seconds < 0:
 		return 0, fmt.Errorf("must not be negative")
 	case seconds > MaxDuration.Seconds():
-		return 0, fmt.Errorf("must be at most ten years")
+		return 0, errTooLong
 	}
 	return time.Duration(math.Round(seconds * float64(time.Second))), nil
 }

@@ -65,9 +65,11 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
 	j.buf = append(j.buf, frame...)
 	j.unacked[j.n]++
-	n, err := j.file.Write(j.buf)
-	j.size += int64(n)
-	return j.n, err
+	if _, err := j.file.Write(j.buf); err != nil {
+		return j.n, errors.Join(err, j.file.Truncate(j.size)) // half a record would hide those after it
+	}
+	j.size += int64(len(j.buf))
+	return j.n, nil
 }
 
 // ack forgets a record of a segment; a segment without any is removed.

@@ -355,6 +355,7 @@ func (c *conn) write() {
 		c.out, c.due = spare[:0], false
 		c.mu.Unlock()
 		if len(out) == 0 {
+			spare = out // not the one that gathers now
 			continue
 		}
 		if _, err := c.net.Write(out); err != nil {

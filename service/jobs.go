@@ -168,18 +168,16 @@ func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Verd
 	return s.each(ctx, p.Names(), func(ctx context.Context, j *queue.Job) error {
 		uid := control.PeerFrom(ctx).UID
 		for {
+			// What runs is ended first: that need not wait for the disk.
+			if _, err := s.pool.Cancel(ctx, j.Seq, uid); err != nil {
+				return err
+			}
 			err := s.store.Cancel(ctx, j.Seq, uid)
 			if !errors.Is(err, store.ErrLeased) {
 				return err
 			}
-			held, err := s.pool.Cancel(ctx, j.Seq, uid)
-			if err != nil {
+			if err := pause(ctx); err != nil { // claimed, and on its way to the pool
 				return err
-			}
-			if !held { // claimed, and on its way to the pool
-				if err := pause(ctx); err != nil {
-					return err
-				}
 			}
 		}
 	})

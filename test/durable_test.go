@@ -243,23 +243,7 @@ func TestSmallDisk(t *testing.T) {
 		t.Skip("needs root to mount a disk")
 	}
 	q := newQueue(t, "")
-	image, disk := filepath.Join(q.dir, "disk.img"), filepath.Join(q.dir, "disk")
-	if err := os.Mkdir(disk, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, words := range [][]string{{"truncate", "-s", "24M", image}, {"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, disk}} {
-		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", words, err, out)
-		}
-	}
-	outer := q.dir
-	q.dir = disk
-	t.Cleanup(func() {
-		q.kill()
-		q.killRunners()
-		exec.Command("umount", disk).Run()
-		q.dir = outer
-	})
+	disk := q.mount("24M")
 	q.start("--workers", "2")
 	filler := filepath.Join(disk, "filler")
 	acked := q.fillDisk(filler)

@@ -198,3 +198,11 @@ func peak(t testing.TB, pid int) int64 {
 func near(got, want, late time.Duration) bool {
 	return got >= want-2*time.Millisecond && got <= want+late
 }
+
+// endPID kills a process that processes listed.
+func endPID(line string) {
+	var pid int
+	if n, _ := fmt.Sscan(line, &pid); n == 1 {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}

@@ -1,0 +1,315 @@
+package output_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuectl/queuectl/output"
+)
+
+// spill makes files in a folder, as a runner does.
+func spill(dir string) func() (*os.File, error) {
+	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
+}
+
+// readAll reads what a cursor has not seen, at most max bytes a Read.
+func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.Cursor, max int) (chunks []output.Chunk) {
+	for {
+		some, next, _, err := l.Read(*c, max)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunks = append(chunks, some...)
+		if next == *c {
+			return chunks
+		}
+		*c = next
+	}
+}
+
+// texts is what chunks hold of each stream, a gap being its size in brackets.
+func texts(chunks []output.Chunk) (s [2]string) {
+	for _, c := range chunks {
+		if c.Dropped > 0 {
+			s[c.Stream] += fmt.Sprintf("[%d]", c.Dropped)
+		}
+		s[c.Stream] += string(c.Data)
+	}
+	return s
+}
+
+// Of each stream the first and the last half of the limit are kept, and the gap
+// between them has its exact size, however the bytes came.
+func TestHeadAndTailAreKept(t *testing.T) {
+	for _, c := range []struct {
+		limit int64
+		in    string
+		want  string
+	}{
+		{10, "", ""}, {10, "0123456789", "0123456789"}, {10, "0123456789a", "01234[1]6789a"}, {10, "0123456789abcdefghij", "01234[10]fghij"},
+		{11, "0123456789a", "0123456789a"}, {11, "0123456789ab", "012345[1]789ab"}, {1, "abc", "a[2]"}, {0, "abc", "[3]"}, {2, "abc", "a[1]c"},
+	} {
+		for _, step := range []int{1, 3, len(c.in) + 1} {
+			l := output.New(c.limit, spill(t.TempDir()))
+			for part := range slices.Chunk([]byte(c.in), step) {
+				l.Append(output.Stderr, 1, part)
+			}
+			l.Close()
+			var cursor output.Cursor
+			got := texts(readAll(t, l, &cursor, 1<<20))
+			if got != [2]string{"", c.want} {
+				t.Errorf("limit %d, %q by %d: got %q, want %q", c.limit, c.in, step, got, c.want)
+			}
+			if kept := int64(len(c.in)) - l.Dropped(); kept != l.Kept() || kept > c.limit {
+				t.Errorf("limit %d, %q: %d kept, %d dropped", c.limit, c.in, l.Kept(), l.Dropped())
+			}
+			l.Discard()
+		}
+	}
+}
+
+// Both streams are told in the order of their arrival.
+func TestOrderOfBothStreams(t *testing.T) {
+	l := output.New(1<<20, spill(t.TempDir()))
+	var want []string
+	for i := range 50 {
+		s := output.Stream(i % 2)
+		l.Append(s, int64(i), fmt.Appendf(nil, "%d;", i))
+		want = append(want, fmt.Sprintf("%d/%d %d;", s, i, i))
+	}
+	var c output.Cursor
+	var got []string
+	for _, chunk := range readAll(t, l, &c, 1<<20) {
+		got = append(got, fmt.Sprintf("%d/%d %s", chunk.Stream, chunk.At, chunk.Data))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+// A log that grows past what memory takes goes to one file, which is private to
+// it and gone once the log is discarded.
+func TestLargeLogsGoToAFile(t *testing.T) {
+	dir := t.TempDir()
+	l := output.New(1<<20, spill(dir))
+	files := func() int {
+		list, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	l.Append(output.Stdout, 1, bytes.Repeat([]byte("a"), output.InMemory))
+	if files() != 0 {
+		t.Error("a log that memory takes has a file")
+	}
+	l.Append(output.Stdout, 1, []byte("b"))
+	if files() != 1 {
+		t.Errorf("got %d files, want 1", files())
+	}
+	for range 100 {
+		l.Append(output.Stderr, 1, bytes.Repeat([]byte("c"), 100_000))
+	}
+	if files() != 1 || l.Kept() != output.InMemory+1+1<<20 {
+		t.Errorf("got %d files, %d bytes kept", files(), l.Kept())
+	}
+	l.Close()
+	var c output.Cursor
+	want := [2]string{strings.Repeat("a", output.InMemory) + "b", strings.Repeat("c", 1<<19) + fmt.Sprintf("[%d]", 10_000_000-1<<20) + strings.Repeat("c", 1<<19)}
+	if got := texts(readAll(t, l, &c, 100_000)); got != want {
+		t.Errorf("got %d and %d bytes, want %d and %d", len(got[0]), len(got[1]), len(want[0]), len(want[1]))
+	}
+	if l.Discard(); files() != 0 {
+		t.Error("a discarded log has left its file")
+	}
+}
+
+// What cannot be stored is a gap of its exact size, and what came before stays.
+func TestWhatCannotBeStoredIsAGap(t *testing.T) {
+	l := output.New(1<<20, func() (*os.File, error) { return nil, errors.New("no space") })
+	l.Append(output.Stdout, 1, []byte("kept"))
+	l.Append(output.Stdout, 2, bytes.Repeat([]byte("x"), 100_000))
+	l.Append(output.Stdout, 3, []byte("and on"))
+	l.Close()
+	var c output.Cursor
+	if got, want := texts(readAll(t, l, &c, 1<<20)), "kept[100000]and on"; got[0] != want {
+		t.Errorf("got %q, want %q", got[0], want)
+	}
+}
+
+// model is a log as the promise says it, with no limit to its memory.
+type model struct {
+	limit   int
+	written [2][]byte
+}
+
+// kept tells which bytes of a stream are kept by now.
+func (m *model) kept(s, pos int) bool {
+	n := len(m.written[s])
+	return pos < (m.limit+1)/2 || pos >= n-m.limit/2 && pos < n
+}
+
+// Whoever follows a log while it grows gets each byte at most once, in order,
+// every byte that is kept in the end, and gaps that make up for the rest; and
+// so does whoever reads it afterwards.
+func TestFollowingNeitherLosesNorRepeats(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(t *rapid.T) {
+		m := model{limit: rapid.SampledFrom([]int{0, 1, 7, 100, 5000, 200_000}).Draw(t, "limit")}
+		l := output.New(int64(m.limit), spill(dir))
+		defer l.Discard()
+		var c output.Cursor
+		var got []output.Chunk
+		next := byte(0)
+		for range rapid.IntRange(0, 30).Draw(t, "steps") {
+			if rapid.IntRange(0, 3).Draw(t, "read") == 0 {
+				chunks, to, done, err := l.Read(c, rapid.SampledFrom([]int{1, 10, 100_000}).Draw(t, "max"))
+				if err != nil || done {
+					t.Fatalf("done %v, %v", done, err)
+				}
+				got, c = append(got, chunks...), to
+				continue
+			}
+			s := rapid.IntRange(0, 1).Draw(t, "stream")
+			p := make([]byte, rapid.SampledFrom([]int{1, 5, 60, 3000, 70_000}).Draw(t, "bytes"))
+			for i := range p {
+				next++
+				p[i] = next
+			}
+			l.Append(output.Stream(s), 1, p)
+			m.written[s] = append(m.written[s], p...)
+		}
+		l.Close()
+		got = append(got, readAll(t, l, &c, rapid.SampledFrom([]int{1000, 1 << 20}).Draw(t, "last max"))...)
+		m.check(t, got)
+		var afresh output.Cursor
+		m.check(t, readAll(t, l, &afresh, 1<<20))
+	})
+}
+
+func (m *model) check(t *rapid.T, chunks []output.Chunk) {
+	var pos [2]int
+	for _, c := range chunks {
+		s := int(c.Stream)
+		for range c.Dropped {
+			if m.kept(s, pos[s]) {
+				t.Fatalf("stream %d: byte %d of %d is kept but was left out", s, pos[s], len(m.written[s]))
+			}
+			pos[s]++
+		}
+		if pos[s]+len(c.Data) > len(m.written[s]) || !bytes.Equal(c.Data, m.written[s][pos[s]:pos[s]+len(c.Data)]) {
+			t.Fatalf("stream %d: %d bytes at %d are not what was written", s, len(c.Data), pos[s])
+		}
+		pos[s] += len(c.Data)
+	}
+	for s := range pos {
+		if pos[s] != len(m.written[s]) {
+			t.Fatalf("stream %d: told of %d bytes, want %d", s, pos[s], len(m.written[s]))
+		}
+	}
+}
+
+// A reader that waits is woken by the next Append and by Close, and not at all
+// once nothing follows.
+func TestChangedWakesReaders(t *testing.T) {
+	l := output.New(100, spill(t.TempDir()))
+	for _, change := range []func(){func() { l.Append(output.Stdout, 1, []byte("x")) }, l.Close, func() {}} {
+		changed := l.Changed()
+		change()
+		<-changed
+	}
+	l.Append(output.Stdout, 1, []byte("late"))
+	l.Close()
+	if l.Kept() != 1 {
+		t.Errorf("got %d bytes after Close, want 1", l.Kept())
+	}
+}
+
+// An encoded log is decoded to the same chunks, gaps and times.
+func TestEncodedLogsAreDecoded(t *testing.T) {
+	dir := t.TempDir()
+	for _, limit := range []int64{10, 300_000} {
+		l := output.New(limit, spill(dir))
+		l.Append(output.Stdout, 1_700_000_000_000, bytes.Repeat([]byte("ab"), 200_000))
+		l.Append(output.Stderr, 1_700_000_000_100, []byte("\x00\xff"))
+		l.Append(output.Stdout, 1_600_000_000_000, []byte("the clock went back"))
+		l.Close()
+		var c output.Cursor
+		want := readAll(t, l, &c, output.InMemory)
+		raw, err := l.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []output.Chunk
+		if err := output.Decode(bytes.NewReader(raw), func(c output.Chunk) error { got = append(got, c); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if texts(got) != texts(want) || len(got) == 0 || got[len(got)-1].At != want[len(want)-1].At {
+			t.Errorf("limit %d: got %q, want %q", limit, texts(got), texts(want))
+		}
+		l.Discard()
+	}
+	empty := output.New(10, spill(dir))
+	if raw, err := empty.Encode(); raw != nil || err != nil {
+		t.Errorf("an empty log: got %v, %v", raw, err)
+	}
+}
+
+// A damaged log is an error after the chunks before the damage.
+func TestDamagedLogsAreRefused(t *testing.T) {
+	whole, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")}, {Stream: output.Stderr, At: 7, Data: []byte("two")}})
+	for what, raw := range map[string][]byte{
+		"cut in the data":   whole[:len(whole)-1],
+		"cut in the head":   whole[:7],
+		"no such stream":    append(slices.Clone(whole[:6]), 0x02, 0, 0),
+		"gap of no stream":  append(slices.Clone(whole[:6]), 0x82, 0, 1),
+		"endless varint":    append(slices.Clone(whole[:6]), bytes.Repeat([]byte{0xff}, 20)...),
+		"record of 1 TiB":   append(slices.Clone(whole[:6]), 0, 0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20),
+		"cut after a kind":  append(slices.Clone(whole[:6]), 0),
+		"cut after a delta": append(slices.Clone(whole[:6]), 0, 2),
+	} {
+		var got []output.Chunk
+		err := output.Decode(bytes.NewReader(raw), func(c output.Chunk) error { got = append(got, c); return nil })
+		if want := []output.Chunk{{At: 5, Data: []byte("one")}}; err == nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v, want %+v and an error", what, got, err, want)
+		}
+	}
+	stop := errors.New("enough")
+	if err := output.Decode(bytes.NewReader(whole), func(output.Chunk) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("got %v, want the caller's own error", err)
+	}
+}
+
+// No bytes make Decode panic or hand over a chunk that cannot be, and what it
+// takes it would write again.
+func FuzzDecode(f *testing.F) {
+	seed, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")}, {Stream: output.Stderr, At: 3, Dropped: 9}})
+	f.Add(seed)
+	f.Add(seed[:4])
+	f.Add([]byte{0x80, 0, 0})
+	f.Add(bytes.Repeat([]byte{0xff}, 30))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var chunks []output.Chunk
+		err := output.Decode(bytes.NewReader(raw), func(c output.Chunk) error {
+			if c.Stream > output.Stderr || c.Dropped < 0 || c.Dropped > 0 && c.Data != nil {
+				t.Fatalf("%x: got chunk %+v", raw, c)
+			}
+			chunks = append(chunks, c)
+			return nil
+		})
+		again, _ := output.AppendChunks(nil, 0, chunks)
+		var twice []output.Chunk
+		if failed := output.Decode(bytes.NewReader(again), func(c output.Chunk) error { twice = append(twice, c); return nil }); failed != nil || err == nil && len(twice) != len(chunks) {
+			t.Fatalf("%x became %x: %v", raw, again, failed)
+		}
+	})
+}

@@ -1,0 +1,32 @@
+package queue_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// An error is known by its code alone, through wrapping and naming its place.
+func TestErrorsAreKnownByCode(t *testing.T) {
+	err := fmt.Errorf("enqueue: %w", queue.Invalid("cwd", "is %s", "odd").At(3))
+	if !errors.Is(err, queue.ErrInvalid) || errors.Is(err, queue.ErrExists) || errors.Is(err, errors.New("invalid")) {
+		t.Errorf("%v: is not known as invalid, or as something else", err)
+	}
+	if got, want := err.Error(), "enqueue: job 3: cwd: is odd"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The nearest known word is suggested where one is near, and none where not.
+func TestNearest(t *testing.T) {
+	known := []string{"command", "max_retries", "id"}
+	for word, want := range map[string]string{"comand": "command", "max-retries": "max_retries", "max-retry": "max_retries", "xyzzy": "", "": "", "ids": "id", strings.Repeat("c", 65): "", strings.Repeat("c", 1<<20): ""} {
+		got := queue.Nearest(word, known)
+		if want == "" && got != "" || want != "" && !strings.Contains(got, `"`+want+`"`) {
+			t.Errorf("%.20q: got %q, want %q", word, got, want)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package queue_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// depth is how deep JSON nests, by the standard decoder.
+func depth(raw []byte) (deepest int) {
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	for n := 0; ; {
+		token, err := d.Token()
+		if err != nil {
+			return deepest
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			n++
+			deepest = max(deepest, n)
+		case json.Delim('}'), json.Delim(']'):
+			n--
+		}
+	}
+}
+
+// JSON may nest 32 deep and no deeper; what only looks like nesting inside text
+// does not count.
+func TestJSONDepthIsBounded(t *testing.T) {
+	nested := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
+	for raw, good := range map[string]bool{
+		string(nested(32)): true, string(nested(33)): false, string(nested(1 << 20)): false,
+		`"` + strings.Repeat("[", 99) + `"`: true, `"\"` + strings.Repeat("{", 99) + `"`: true,
+		"": false, "{": false, "1 2": false, "\"\xff\"": false, "\"a\x00b\"": false, `{"a":1,}`: false, `"\ud800"`: true,
+	} {
+		err := queue.CheckJSON([]byte(raw))
+		if good != (err == nil) || err != nil && !errors.Is(err, queue.ErrParse) {
+			t.Errorf("%.40q: got %v, want good %v", raw, err, good)
+		}
+	}
+}
+
+// Members and Elements agree with the standard decoder about every value, and
+// CheckJSON takes what is valid, UTF-8 and flat enough, no more and no less.
+func FuzzJSON(f *testing.F) {
+	for _, seed := range []string{`{}`, `[]`, ` { "a" : 1 , "b":[1,{"c":"\"}"}] } `, `[1,"\\",null,true,{"a":[]}]`, `{"a":1,"a":2}`, `{"\u0061":1}`, `{"a":-1e5}`, "\"\xff\"", `1`, `[`, `{"a"}`, `[1,]`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		want := json.Valid(raw) && utf8.Valid(raw) && depth(raw) <= 32
+		if got := queue.CheckJSON(raw) == nil; got != want {
+			t.Fatalf("%q: got %v, want %v", raw, got, want)
+		}
+		if !want {
+			return
+		}
+		var list []json.RawMessage
+		var got []string
+		err := queue.Elements(raw, func(v json.RawMessage) error { got = append(got, string(v)); return nil })
+		if isArray := json.Unmarshal(raw, &list) == nil && strings.TrimSpace(string(raw)) != "null"; isArray != (err == nil) {
+			t.Fatalf("%q: got %v, want an array: %v", raw, err, isArray)
+		}
+		for i := range list {
+			if err == nil && (len(got) != len(list) || got[i] != string(list[i])) {
+				t.Fatalf("%q: got %q, want %q", raw, got, list)
+			}
+		}
+		compareMembers(t, raw)
+	})
+}
+
+func compareMembers(t *testing.T, raw []byte) {
+	var m map[string]json.RawMessage
+	isObject := json.Unmarshal(raw, &m) == nil && strings.TrimSpace(string(raw)) != "null"
+	got, names := map[string]string{}, []string{}
+	err := queue.Members(raw, func(name string, v json.RawMessage) error {
+		got[name] = string(v)
+		names = append(names, name)
+		return nil
+	})
+	slices.Sort(names)
+	if len(slices.Compact(names)) != len(got) {
+		t.Fatalf("%q: a member was handed over twice: %q", raw, names)
+	}
+	if err != nil && isObject && !strings.Contains(err.Error(), "twice") || err == nil && !isObject {
+		t.Fatalf("%q: got %v, want an object: %v", raw, err, isObject)
+	}
+	for name, v := range m {
+		if err == nil && got[name] != string(v) {
+			t.Fatalf("%q: %q: got %q, want %q", raw, name, got[name], v)
+		}
+	}
+	if err == nil && len(got) != len(m) {
+		t.Fatalf("%q: got %d members, want %d", raw, len(got), len(m))
+	}
+}

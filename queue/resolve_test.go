@@ -1,0 +1,240 @@
+package queue_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+var defaults = queue.Defaults{Priority: 5, MaxRetries: 3, KillAfter: 10 * time.Second, Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, OutputLimit: 1 << 20}
+
+func p[T any](v T) *T { return &v }
+
+// A spec that names only its command gets the contract's defaults.
+func TestResolveCompletesWithTheDefaults(t *testing.T) {
+	j, err := queue.Resolve(&queue.Spec{Command: p("true")}, defaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprintf("%+v", j)
+	want := fmt.Sprintf("%+v", queue.Job{
+		Queue: "default", State: queue.Pending, ExitCode: -1, Priority: 5, MaxAttempts: 4,
+		Terms: queue.Terms{Command: "true", Env: []string{}, Umask: 0o022, Shell: "/bin/sh -c", KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
+	})
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// no retries mean one run, and the three ways to say four runs are the same.
+func TestResolveAttempts(t *testing.T) {
+	for _, c := range []struct {
+		retries, attempts *int64
+		want              int
+	}{{nil, nil, 4}, {p[int64](0), nil, 1}, {p[int64](3), nil, 4}, {nil, p[int64](1), 1}, {p[int64](3), p[int64](4), 4}} {
+		j, err := queue.Resolve(&queue.Spec{Command: p("true"), MaxRetries: c.retries, MaxAttempts: c.attempts}, defaults)
+		if err != nil || j.MaxAttempts != c.want {
+			t.Errorf("retries %v, attempts %v: got %d, %v, want %d", c.retries, c.attempts, j.MaxAttempts, err, c.want)
+		}
+	}
+}
+
+func bytes(n int) string { return strings.Repeat("x", n) }
+
+// envOf is an environment that counts n bytes with its names, = and ends.
+func envOf(n int) map[string]string {
+	m := map[string]string{}
+	for i := 0; n > 0; i++ {
+		name := fmt.Sprintf("V%04d", i)
+		size := min(n, 100_000)
+		if n-size < 100 && n != size {
+			size -= 100
+		}
+		m[name] = bytes(size - len(name) - 2)
+		n -= size
+	}
+	return m
+}
+
+func labelsOf(n int) map[string]string {
+	m := map[string]string{}
+	for i := range n {
+		m[fmt.Sprint("k", i)] = "v"
+	}
+	return m
+}
+
+// limit is one limit on a field: at is taken, beyond is refused with the name.
+type limit struct {
+	name, field string
+	at, beyond  func(*queue.Spec)
+}
+
+func set(f func(*queue.Spec)) func(*queue.Spec) { return f }
+
+func command(text string) func(*queue.Spec) {
+	return func(s *queue.Spec) { s.Command, s.Argv = &text, nil }
+}
+
+func argv(list ...string) func(*queue.Spec) {
+	return func(s *queue.Spec) { s.Command, s.Argv = nil, list }
+}
+
+func id(text string) func(*queue.Spec) { return func(s *queue.Spec) { s.ID = &text } }
+
+func integers(name string) func(n int64) func(*queue.Spec) {
+	return func(n int64) func(*queue.Spec) {
+		return func(s *queue.Spec) {
+			switch name {
+			case "priority":
+				s.Priority = &n
+			case "max_retries":
+				s.MaxRetries = &n
+			case "max_attempts":
+				s.MaxAttempts = &n
+			case "output_limit":
+				s.OutputLimit = &n
+			}
+		}
+	}
+}
+
+func limits() []limit {
+	priority, retries, attempts, output := integers("priority"), integers("max_retries"), integers("max_attempts"), integers("output_limit")
+	codes := func(n int) []int { return make([]int, n) }
+	return []limit{
+		{"command", "command", command(bytes(131_071)), command(bytes(131_072))},
+		{"entry of argv", "argv", argv("p", bytes(131_071)), argv("p", bytes(131_072))},
+		{"argv in all", "env", argv(bytes(131_071), bytes(131_071), bytes(131_071), bytes(131_071)), argv(bytes(131_071), bytes(131_071), bytes(131_071), bytes(131_071), "")},
+		{"entry of env", "env", set(func(s *queue.Spec) { s.Env = map[string]string{"A": bytes(131_069)} }), set(func(s *queue.Spec) { s.Env = map[string]string{"A": bytes(131_070)} })},
+		{"env in all", "env", set(func(s *queue.Spec) { s.Env = envOf(512 << 10) }), set(func(s *queue.Spec) { s.Env = envOf(512<<10 + 1) })},
+		{"stdin", "stdin", set(func(s *queue.Spec) { s.Stdin = p(bytes(256 << 10)) }), set(func(s *queue.Spec) { s.Stdin = p(bytes(256<<10 + 1)) })},
+		{"length of id", "id", id(bytes(128)), id(bytes(129))},
+		{"highest priority", "priority", priority(1_000_000), priority(1_000_001)},
+		{"lowest priority", "priority", priority(-1_000_000), priority(-1_000_001)},
+		{"fewest retries", "max_retries", retries(0), retries(-1)},
+		{"most retries", "max_retries", retries(999_999), retries(1_000_000)},
+		{"huge retries", "max_retries", retries(1), retries(1<<63 - 1)},
+		{"fewest attempts", "max_attempts", attempts(1), attempts(0)},
+		{"most attempts", "max_attempts", attempts(1_000_000), attempts(1_000_001)},
+		{"labels", "labels", set(func(s *queue.Spec) { s.Labels = labelsOf(32) }), set(func(s *queue.Spec) { s.Labels = labelsOf(33) })},
+		{"label", "labels", set(func(s *queue.Spec) { s.Labels = map[string]string{"k": bytes(255)} }), set(func(s *queue.Spec) { s.Labels = map[string]string{"k": bytes(256)} })},
+		{"jitter", "jitter", set(func(s *queue.Spec) { s.Jitter = p(1.0) }), set(func(s *queue.Spec) { s.Jitter = p(1.0000001) })},
+		{"no jitter", "jitter", set(func(s *queue.Spec) { s.Jitter = p(0.0) }), set(func(s *queue.Spec) { s.Jitter = p(-0.0000001) })},
+		{"least base", "backoff_base", set(func(s *queue.Spec) { s.BackoffBase = p(1e-9) }), set(func(s *queue.Spec) { s.BackoffBase = p(0.0) })},
+		{"most base", "backoff_base", set(func(s *queue.Spec) { s.BackoffBase = p(1e9) }), set(func(s *queue.Spec) { s.BackoffBase = p(1.1e9) })},
+		{"least cap", "backoff_max", set(func(s *queue.Spec) { s.BackoffMax = p(time.Nanosecond) }), set(func(s *queue.Spec) { s.BackoffMax = p(time.Duration(0)) })},
+		{"least output", "output_limit", output(0), output(-1)},
+		{"most output", "output_limit", output(1 << 30), output(1<<30 + 1)},
+		{"ok_codes", "ok_codes", set(func(s *queue.Spec) { s.OkCodes = codes(256) }), set(func(s *queue.Spec) { s.OkCodes = codes(257) })},
+		{"no ok_codes", "ok_codes", set(func(s *queue.Spec) { s.OkCodes = codes(1) }), set(func(s *queue.Spec) { s.OkCodes = codes(0) })},
+		{"no_retry_codes", "no_retry_codes", set(func(s *queue.Spec) { s.NoRetryCodes = codes(256) }), set(func(s *queue.Spec) { s.NoRetryCodes = codes(257) })},
+	}
+}
+
+// Every limit holds where it is named: what is at it is taken, one beyond is
+// refused by the field's name.
+func TestResolveKeepsEveryLimit(t *testing.T) {
+	for _, l := range limits() {
+		at, beyond := queue.Spec{Command: p("true")}, queue.Spec{Command: p("true")}
+		l.at(&at)
+		l.beyond(&beyond)
+		if _, err := queue.Resolve(&at, defaults); err != nil {
+			t.Errorf("%s: at the limit: got %v, want none", l.name, err)
+		}
+		refused(t, l.name+" beyond the limit", &beyond, l.field)
+	}
+}
+
+// refused checks that a spec is refused as invalid, with the field's name first.
+func refused(t *testing.T, what string, s *queue.Spec, field string) {
+	t.Helper()
+	_, err := queue.Resolve(s, defaults)
+	var e *queue.Error
+	if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != field || !strings.HasPrefix(e.Error(), field+": ") {
+		t.Errorf("%s: got %.200v, want invalid %s", what, err, field)
+	}
+}
+
+// What can never be a job is refused by the field's name.
+func TestResolveRefusesByName(t *testing.T) {
+	word := func(at func(*queue.Spec) **string, text string) func(*queue.Spec) {
+		return func(s *queue.Spec) { *at(s) = &text }
+	}
+	cwd := func(s *queue.Spec) **string { return &s.Cwd }
+	shell := func(s *queue.Spec) **string { return &s.Shell }
+	for _, c := range []struct {
+		what, field string
+		set         func(*queue.Spec)
+	}{
+		{"neither command nor argv", "command", func(s *queue.Spec) { s.Command = nil }},
+		{"command and argv", "command", func(s *queue.Spec) { s.Argv = []string{"x"} }},
+		{"empty command", "command", command("")},
+		{"blank command", "command", command(" \t\n")},
+		{"NUL in the command", "command", command("a\x00b")},
+		{"empty argv", "argv", argv([]string{}...)},
+		{"argv without a program", "argv", argv("", "x")},
+		{"NUL in argv", "argv", argv("x", "a\x00b")},
+		{"shell with argv", "shell", func(s *queue.Spec) { s.Command, s.Argv, s.Shell = nil, []string{"x"}, p("sh") }},
+		{"blank shell", "shell", word(shell, " ")},
+		{"relative cwd", "cwd", word(cwd, "../x")},
+		{"NUL in cwd", "cwd", word(cwd, "/a\x00")},
+		{"long cwd", "cwd", word(cwd, "/"+bytes(4096))},
+		{"env_pass on the wire", "env_pass", func(s *queue.Spec) { s.EnvPass = []string{"HOME"} }},
+		{"env without a name", "env", func(s *queue.Spec) { s.Env = map[string]string{"": "x"} }},
+		{"env with = in its name", "env", func(s *queue.Spec) { s.Env = map[string]string{"A=B": "x"} }},
+		{"env with a NUL", "env", func(s *queue.Spec) { s.Env = map[string]string{"A": "x\x00"} }},
+		{"env that is ours", "env", func(s *queue.Spec) { s.Env = map[string]string{"QUEUECTL_JOB_ID": "x"} }},
+		{"the cookie", "env", func(s *queue.Spec) { s.Env = map[string]string{queue.CookieName: "x"} }},
+		{"delay and run_at", "delay", func(s *queue.Spec) { s.Delay, s.RunAt = p(time.Second), p(queue.Millis(1)) }},
+		{"retries and other attempts", "max_attempts", func(s *queue.Spec) { s.MaxRetries, s.MaxAttempts = p[int64](3), p[int64](3) }},
+		{"unknown strategy", "backoff_strategy", func(s *queue.Spec) { s.BackoffStrategy = p("") }},
+		{"unknown on_lost", "on_lost", func(s *queue.Spec) { s.OnLost = p("retri") }},
+		{"label without a name", "labels", func(s *queue.Spec) { s.Labels = map[string]string{"": "v"} }},
+		{"label with a NUL", "labels", func(s *queue.Spec) { s.Labels = map[string]string{"k": "\x00"} }},
+		{"id that climbs", "id", id("../x")},
+		{"empty id", "id", id("")},
+	} {
+		s := queue.Spec{Command: p("true")}
+		c.set(&s)
+		refused(t, c.what, &s, c.field)
+	}
+}
+
+// All faults of a spec are told at once.
+func TestResolveTellsEveryFault(t *testing.T) {
+	_, err := queue.Resolve(&queue.Spec{Priority: p[int64](1 << 40), MaxRetries: p[int64](-1), Cwd: p("x")}, defaults)
+	for _, field := range []string{"command", "priority", "max_retries", "cwd"} {
+		if err == nil || !strings.Contains(err.Error(), field+": ") {
+			t.Errorf("got %v, want it to name %s", err, field)
+		}
+	}
+}
+
+// Ids are the contract's pattern: no path, no control character, no other
+// alphabet.
+func TestValidIDIsTheContracts(t *testing.T) {
+	for _, good := range []string{"a", "0", "job_1", "a.b-c@d/e", "A/../b", bytes(128)} {
+		if !queue.ValidID(good) {
+			t.Errorf("%q: got refused, want taken", good)
+		}
+	}
+	for _, bad := range []string{"", ".", "..", "../x", "/etc", "-f", "_a", "@a", "a b", "a\n", "a\x00", "ä", "a;b", "a*", "a\\b", bytes(129)} {
+		if queue.ValidID(bad) {
+			t.Errorf("%q: got taken, want refused", bad)
+		}
+	}
+}
+
+// Only the decimal text of a positive number is a generated id.
+func TestGeneratedSeq(t *testing.T) {
+	for id, want := range map[string]int64{"1": 1, "9223372036854775807": 1<<63 - 1, "0": 0, "-1": 0, "01": 0, "+1": 0, "1a": 0, "": 0, "9223372036854775808": 0} {
+		if got := queue.GeneratedSeq(id); got != want {
+			t.Errorf("%q: got %d, want %d", id, got, want)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package queue_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+func maybe[T any](t *rapid.T, name string, g *rapid.Generator[T]) *T {
+	return rapid.Ptr(g, true).Draw(t, name)
+}
+
+// drawSpec is any spec that its JSON can hold.
+func drawSpec(t *rapid.T) *queue.Spec {
+	text := rapid.StringMatching(`[ -~äß\n"\\]{0,20}`)
+	number := rapid.Int64()
+	span := rapid.Map(rapid.Int64Range(0, int64(queue.MaxDuration)), func(n int64) time.Duration { return time.Duration(n) })
+	instant := rapid.Map(rapid.Int64Range(1, 253_402_300_799_999), func(n int64) queue.Millis { return queue.Millis(n) })
+	words := rapid.SliceOfN(text, 1, 4)
+	pairs := rapid.MapOfN(rapid.StringMatching(`[A-Za-z_.]{1,8}`), text, 1, 4)
+	codes := rapid.SliceOfN(rapid.IntRange(0, 1<<32-1), 1, 4)
+	s := &queue.Spec{
+		ID: maybe(t, "id", text), Command: maybe(t, "command", text), Priority: maybe(t, "priority", number),
+		MaxRetries: maybe(t, "retries", number), MaxAttempts: maybe(t, "attempts", number),
+		Timeout: maybe(t, "timeout", span), KillAfter: maybe(t, "kill", span), BackoffBase: maybe(t, "base", rapid.Float64()),
+		BackoffStrategy: maybe(t, "strategy", text), BackoffMax: maybe(t, "max", span), Jitter: maybe(t, "jitter", rapid.Float64()),
+		RunAt: maybe(t, "run_at", instant), Delay: maybe(t, "delay", span), ExpiresAt: maybe(t, "expires", instant),
+		Cwd: maybe(t, "cwd", text), Umask: maybe(t, "umask", rapid.IntRange(0, 0o777)), Shell: maybe(t, "shell", text),
+		Stdin: maybe(t, "stdin", text), OnLost: maybe(t, "on_lost", text), AllowBackground: maybe(t, "background", rapid.Bool()),
+		OutputLimit: maybe(t, "limit", rapid.Int64Range(0, 1<<50)),
+	}
+	if rapid.Bool().Draw(t, "lists") {
+		s.Argv, s.Env, s.EnvPass, s.Labels = words.Draw(t, "argv"), pairs.Draw(t, "env"), words.Draw(t, "pass"), pairs.Draw(t, "labels")
+		s.OkCodes, s.NoRetryCodes = codes.Draw(t, "ok"), codes.Draw(t, "no retry")
+	}
+	return s
+}
+
+// A spec written as JSON is read back the same, to the last digit.
+func TestSpecSurvivesJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawSpec(t)
+		raw, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got queue.Spec
+		if err := json.Unmarshal(raw, &got); err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		if !reflect.DeepEqual(&got, want) {
+			t.Fatalf("%s\n got %+v\nwant %+v", raw, &got, want)
+		}
+	})
+}
+
+// What a spec says in JSON can be said by flags, and means the same.
+func TestSpecSurvivesFlags(t *testing.T) {
+	kinds := map[string]queue.Kind{}
+	for _, f := range queue.Fields() {
+		kinds[f.Name] = f.Kind
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawSpec(t)
+		var got queue.Spec
+		for name, value := range want.Given() {
+			for _, flag := range flagsOf(kinds[name], value) {
+				if err := got.SetText(name, flag); err != nil {
+					t.Fatalf("--%s %q: %v", name, flag, err)
+				}
+			}
+		}
+		if !reflect.DeepEqual(&got, want) {
+			t.Fatalf("got %+v\nwant %+v", &got, want)
+		}
+	})
+}
+
+// flagsOf is what a person would write for a value, a word a flag.
+func flagsOf(kind queue.Kind, value any) (flags []string) {
+	switch v := value.(type) {
+	case []string:
+		return v
+	case map[string]string:
+		for k, text := range v {
+			flags = append(flags, k+"="+text)
+		}
+		return flags
+	case []int:
+		return []string{strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v)), ","), "[]")}
+	case float64:
+		raw, err := json.Marshal(v)
+		if err != nil {
+			panic(err)
+		}
+		return []string{string(raw)}
+	}
+	return []string{fmt.Sprint(value)}
+}
+
+// Every field is read from JSON, by both of its spellings where it has two, and
+// refuses by its name a value of another type.
+func TestSpecReadsEveryField(t *testing.T) {
+	good := map[string][2]string{
+		"id": {`7`, `"7"`}, "command": {`"x"`, `"x"`}, "argv": {`["a","b"]`, `["a","b"]`}, "priority": {`-3`, `-3`},
+		"max_retries": {`0`, `0`}, "max_attempts": {`4`, `4`}, "timeout": {`1.5`, `"1.5s"`}, "timeout_ms": {`1500`, ``},
+		"kill_after": {`"1m30s"`, `"1m30s"`}, "backoff_base": {`1.5`, `1.5`}, "backoff_strategy": {`"linear"`, `"linear"`},
+		"backoff_max": {`3600`, `"1h"`}, "jitter": {`0`, `0`}, "run_at": {`"2026-03-01T15:04:05+01:00"`, `"2026-03-01T14:04:05.000Z"`},
+		"next_run_at": {`"2026-03-01T15:04:05Z"`, ``}, "delay": {`0`, `"0s"`}, "expires_at": {`"2026-03-01T15:04:05.1239Z"`, `"2026-03-01T15:04:05.123Z"`},
+		"env": {`{"A":"b"}`, `{"A":"b"}`}, "env_pass": {`["*"]`, `["*"]`}, "cwd": {`"/"`, `"/"`}, "umask": {`"0077"`, `"077"`},
+		"shell": {`"sh"`, `"sh"`}, "stdin": {`""`, `""`}, "ok_codes": {`[0,3]`, `[0,3]`}, "no_retry_codes": {`[]`, `[]`},
+		"on_lost": {`"dead"`, `"dead"`}, "allow_background": {`true`, `true`}, "labels": {`{"a":"é"}`, `{"a":"é"}`}, "output_limit": {`"64K"`, `65536`},
+	}
+	for _, f := range queue.Fields() {
+		if _, covered := good[f.Name]; !covered {
+			t.Errorf("%s: a field without a case here", f.Name)
+		}
+	}
+	for name, c := range good {
+		var s queue.Spec
+		if err := json.Unmarshal([]byte(`{"`+name+`":`+c[0]+`}`), &s); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		raw, err := json.Marshal(s.Given()[name])
+		if c[1] != "" && (err != nil || string(raw) != c[1]) {
+			t.Errorf("%s: %s became %s, %v, want %s", name, c[0], raw, err, c[1])
+		}
+		canonical := strings.TrimPrefix(name, "next_")
+		for _, wrong := range []string{`[[]]`, `{"x":1}`, `""x`[:2], `"\u0000"`, `1e999`, `false`, `-1.5`} {
+			var e *queue.Error
+			err := json.Unmarshal([]byte(`{"`+name+`":`+wrong+`}`), &queue.Spec{})
+			if err != nil && (!errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != canonical) {
+				t.Errorf("%s: %s: got %v, want invalid %s", name, wrong, err, canonical)
+			}
+			if err == nil && (wrong == `[[]]` || wrong == `{"x":1}`) {
+				t.Errorf("%s: %s: got taken, want refused", name, wrong)
+			}
+		}
+	}
+}
+
+// A spec is read strictly: unknown fields are refused with the nearest one, and
+// so is a field that is given twice, in whatever order and spelling.
+func TestSpecIsStrict(t *testing.T) {
+	for _, c := range []struct{ json, field, says string }{
+		{`{"comand":"x"}`, "comand", `"command"`},
+		{`{"max-retries":1}`, "max-retries", `"max_retries"`},
+		{`{"Command":"x"}`, "Command", "not a field"},
+		{`{"zzz":1}`, "zzz", "not a field"},
+		{`{"command":"a","command":"b"}`, "command", "twice"},
+		{`{"run_at":"2026-03-01T15:04:05Z","next_run_at":"2026-03-01T15:04:05Z"}`, "next_run_at", "twice"},
+		{`{"timeout":"9s","timeout_ms":5000}`, "timeout_ms", "differs"},
+		{`{"timeout_ms":5000,"timeout":"9s"}`, "timeout", "differs"},
+		{`{"id":1.5}`, "id", "text or an integer"},
+		{`{"ok_codes":[-1]}`, "ok_codes", "exit codes"},
+		{`{"ok_codes":[4294967296]}`, "ok_codes", "exit codes"},
+		{`{"umask":"1000"}`, "umask", "octal"},
+		{`{"umask":18}`, "umask", "octal"},
+		{`{"timeout":-1}`, "timeout", "negative"},
+		{`{"timeout":315360001}`, "timeout", "ten years"},
+		{`{"timeout_ms":-1}`, "timeout", "negative"},
+		{`{"run_at":"1969-12-31T23:59:59Z"}`, "run_at", "1970"},
+		{`{"run_at":"10000-01-01T00:00:00Z"}`, "run_at", "RFC 3339"},
+		{`{"run_at":"2026-03-01"}`, "run_at", "RFC 3339"},
+	} {
+		var e *queue.Error
+		err := json.Unmarshal([]byte(c.json), &queue.Spec{})
+		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || !strings.HasPrefix(e.Field, strings.TrimSuffix(c.field, "_ms")) || !strings.Contains(e.Message, c.says) {
+			t.Errorf("%s: got %v, want invalid %s: …%s…", c.json, err, c.field, c.says)
+		}
+	}
+	for _, same := range []string{`{"timeout":"5s","timeout_ms":5000}`, `{"timeout_ms":5000,"timeout":5}`} {
+		var s queue.Spec
+		if err := json.Unmarshal([]byte(same), &s); err != nil || s.Timeout == nil || *s.Timeout != 5*time.Second {
+			t.Errorf("%s: got %v, %v, want 5s", same, s.Timeout, err)
+		}
+	}
+}
+
+// A JSON integer is taken as the id of its decimal text, however long.
+func TestSpecTakesIntegersAsIDs(t *testing.T) {
+	for _, text := range []string{"0", "42", "9223372036854775807", "9223372036854775808", "123456789012345678901234567890"} {
+		var s queue.Spec
+		if err := json.Unmarshal([]byte(`{"id":`+text+`}`), &s); err != nil || s.ID == nil || *s.ID != text {
+			t.Errorf("%s: got %v, want it as text", text, err)
+		}
+	}
+}
+
+// null is a field that was not given.
+func TestSpecTakesNullAsNotGiven(t *testing.T) {
+	for _, name := range queue.FieldNames() {
+		var s queue.Spec
+		if err := json.Unmarshal([]byte(`{"`+name+`":null}`), &s); err != nil || !reflect.DeepEqual(s, queue.Spec{}) {
+			t.Errorf("%s: got %+v, %v, want nothing given", name, s, err)
+		}
+	}
+}
+
+// Whatever JSON a spec is made of, reading never panics; what is taken is read
+// back the same and resolves or is refused as invalid.
+func FuzzSpec(f *testing.F) {
+	for _, seed := range []string{`{"command":"x"}`, `{"id":7,"argv":["a"],"timeout":"1h"}`, `{"timeout_ms":1,"env":{"A":"b"}}`, `{"umask":"022","labels":{}}`, `[]`, `{"a":1,"a":2}`, `{"\ud800":"\udfff"}`, `{"run_at":"2026-03-01T15:04:05Z","ok_codes":[]}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var s, again queue.Spec
+		if queue.CheckJSON(raw) != nil || s.Decode(raw, nil) != nil {
+			return
+		}
+		written, err := json.Marshal(&s)
+		if err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		if err := json.Unmarshal(written, &again); err != nil {
+			t.Fatalf("%s became %s: %v", raw, written, err)
+		}
+		if fmt.Sprint(s.Given()) != fmt.Sprint(again.Given()) {
+			t.Fatalf("%s became %s", raw, written)
+		}
+		if _, err := queue.Resolve(&s, defaults); err != nil && !errors.Is(err, queue.ErrInvalid) {
+			t.Fatalf("%s: got %v, want invalid", raw, err)
+		}
+	})
+}

@@ -1,0 +1,234 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// result is the frame of a result of a job.
+func result(seq int64) []byte {
+	return wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq, Fence: 1}}, Output: bytes.Repeat([]byte("x"), 100)})
+}
+
+func newJournal(t *testing.T) *journal {
+	t.Helper()
+	j, err := openJournal(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.file.Close() })
+	return j
+}
+
+func put(t *testing.T, j *journal, seqs ...int64) (segments []int) {
+	t.Helper()
+	for _, seq := range seqs {
+		n, err := j.append(result(seq))
+		if err != nil {
+			t.Fatal(err)
+		}
+		segments = append(segments, n)
+	}
+	return segments
+}
+
+// holds checks which jobs' results a dead runner's journal tells.
+func holds(t *testing.T, dir, when string, want ...int64) {
+	t.Helper()
+	results, err := readJournal(dir)
+	if err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	var got []int64
+	for _, r := range results {
+		got = append(got, r.Seq)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got results of %v, want %v", when, got, want)
+	}
+}
+
+// What was appended is read back in order, from a journal that is open still,
+// as after a SIGKILL.
+func TestJournalIsReadAsWritten(t *testing.T) {
+	j := newJournal(t)
+	holds(t, j.dir, "empty")
+	put(t, j, 1, 2, 3)
+	holds(t, j.dir, "three results", 1, 2, 3)
+	holds(t, t.TempDir(), "no journal")
+}
+
+// A last record that is torn, at whatever byte, costs no other.
+func TestTornTailCostsNoOtherRecord(t *testing.T) {
+	j := newJournal(t)
+	put(t, j, 1, 2)
+	whole, err := os.ReadFile(j.path(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := len(whole) / 2; cut < len(whole); cut++ {
+		if err := os.WriteFile(j.path(1), whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, j.dir, "torn", 1)
+	}
+}
+
+// A bit that turned anywhere in a record is noticed: that record is not told,
+// those before it are.
+func TestDamagedRecordIsNotTold(t *testing.T) {
+	raw := []byte(nil)
+	for seq := range int64(3) {
+		frame := result(seq + 1)
+		raw = append(binary.LittleEndian.AppendUint32(raw, crc32.ChecksumIEEE(frame)), frame...)
+	}
+	size := len(raw) / 3
+	for i := range size * 8 {
+		damaged := slices.Clone(raw)
+		damaged[size+i/8] ^= 1 << (i % 8)
+		if got := parseJournal(damaged); len(got) != 1 || got[0].Seq != 1 {
+			t.Fatalf("bit %d: got %d results, want the first alone", i, len(got))
+		}
+	}
+}
+
+// A write that was cut short, as on a full disk, leaves nothing that hides the
+// records after it.
+func TestShortWriteHidesNothing(t *testing.T) {
+	j := newJournal(t)
+	put(t, j, 1)
+	short := fileLimit(t, j.size+20)
+	_, err := j.append(result(2))
+	short()
+	if err == nil {
+		t.Fatal("the write was not cut short")
+	}
+	put(t, j, 3)
+	holds(t, j.dir, "after a short write", 1, 3)
+}
+
+// The journal goes on in a new segment when one is large, which is read after
+// the ones before it, the tenth too.
+func TestJournalGoesOnInSegments(t *testing.T) {
+	j := newJournal(t)
+	var want []int64
+	for seq := range int64(12) {
+		put(t, j, seq)
+		want = append(want, seq)
+		j.size = segmentBytes + 1
+	}
+	if j.n != 12 {
+		t.Errorf("got %d segments, want 12", j.n)
+	}
+	holds(t, j.dir, "twelve segments", want...)
+}
+
+// A segment goes when all its results are acknowledged, in any order, and not
+// before; the one that is written stays.
+func TestAcknowledgedSegmentsGo(t *testing.T) {
+	j := newJournal(t)
+	put(t, j, 1, 2)
+	j.size = segmentBytes + 1
+	put(t, j, 3)
+	j.ack(1)
+	holds(t, j.dir, "one of two acknowledged", 1, 2, 3)
+	j.ack(1)
+	holds(t, j.dir, "both acknowledged", 3)
+	if _, err := os.Stat(j.path(1)); !os.IsNotExist(err) {
+		t.Errorf("the first segment is still there: %v", err)
+	}
+	j.ack(2)
+	put(t, j, 4)
+	holds(t, j.dir, "small segment, nothing emptied", 3, 4)
+	j.size = resetBytes + 1
+	j.ack(2)
+	holds(t, j.dir, "large segment, all acknowledged")
+	put(t, j, 5)
+	holds(t, j.dir, "after it was emptied", 5)
+}
+
+// The running table tells, after a death, who the runner was and what ran.
+func TestRunningTableIsReadBack(t *testing.T) {
+	dir := t.TempDir()
+	table, err := makeTable(dir, 4711, 99)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.begin(1, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.forked(1, 8)
+	table.begin(3, wire.Lease{Seq: 9, Fence: 10}, 11)
+	table.begin(maxSlots, wire.Lease{Seq: 12, Fence: 13}, 14)
+	table.forked(maxSlots, 15)
+	table.end(maxSlots)
+	pid, ticks, running, err := readTable(dir)
+	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAt: 7}, {Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11}}
+	if err != nil || pid != 4711 || ticks != 99 || !slices.Equal(running, want) {
+		t.Errorf("got %d, %d, %+v, %v, want 4711, 99, %+v", pid, ticks, running, err, want)
+	}
+	table.begin(1, wire.Lease{Seq: 20, Fence: 21}, 22)
+	if _, _, running, _ := readTable(dir); len(running) == 0 || running[0].PID != 0 || running[0].Seq != 20 {
+		t.Errorf("got %+v, want the new attempt without the old one's pid", running)
+	}
+}
+
+// A runner that died before it had a table ran nothing.
+func TestNoTableMeansNothingRan(t *testing.T) {
+	dir := t.TempDir()
+	for _, half := range []int{-1, 0, slotBytes - 1} {
+		if half >= 0 {
+			if err := os.WriteFile(filepath.Join(dir, tableName), make([]byte, half), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if pid, ticks, running, err := readTable(dir); pid != 0 || ticks != 0 || running != nil || err != nil {
+			t.Errorf("%d bytes: got %d, %d, %v, %v", half, pid, ticks, running, err)
+		}
+	}
+}
+
+// A reference names a file of the outputs' folder and nothing else, so that
+// deleting by it deletes nothing else.
+func TestReferencesNameOutputsOnly(t *testing.T) {
+	if ref := outputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !validRef(ref) {
+		t.Errorf("got %q, want 12-3 and valid", ref)
+	}
+	root := t.TempDir()
+	for _, p := range []string{"output/12-3", "output/x", "victim"} {
+		path := filepath.Join(root, p)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	purge(root, []string{"12-3", "../victim", "x", "", ".", "..", "/victim", "1\x002", "99-9"})
+	for p, want := range map[string]bool{"output/12-3": false, "output/x": true, "victim": true, "output": true} {
+		if _, err := os.Stat(filepath.Join(root, p)); (err == nil) != want {
+			t.Errorf("%s: is there %v, want %v", p, err == nil, want)
+		}
+	}
+}
+
+// No bytes make reading a journal panic, and it tells nothing but results whose
+// sum is right.
+func FuzzJournal(f *testing.F) {
+	frame := result(1)
+	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
+	f.Add(record)
+	f.Add(append(slices.Clone(record), record[:9]...))
+	f.Add([]byte{1, 2, 3, 4, 1, 0, 0, 0, 10})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		alone := len(parseJournal(raw))
+		if both := parseJournal(append(slices.Clone(record), raw...)); len(both) != alone+1 || both[0].Seq != 1 {
+			t.Fatalf("%x: got %d results alone and %d behind a good one", raw, alone, len(both))
+		}
+	})
+}

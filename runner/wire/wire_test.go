@@ -1,0 +1,152 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// frames is one of every frame, with every field set.
+func frames() []wire.Frame {
+	l := wire.Lease{Seq: 7, Fence: 1 << 40}
+	a := wire.Attempt{Lease: l, Slot: 3, PID: 4711, StartedAt: 1_700_000_000_000}
+	return []wire.Frame{
+		&wire.Hello{Protocol: 1, Epoch: 9, Version: "v"}, &wire.Setup{Workers: 4, SettleDelay: 5 * time.Millisecond},
+		&wire.Start{Lease: l, Argv: []string{"a", ""}, Env: []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00", Timeout: 1, KillAfter: 2, OutputGrace: 3, OutputLimit: 4, Background: true, NotAfter: 5},
+		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.Watch{Lease: l}, &wire.Ack{Leases: []wire.Lease{l, {}}},
+		&wire.Read{Lease: l, ID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.Purge{Refs: []string{"1-2"}}, &wire.Bye{},
+		&wire.Known{Protocol: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a}, Ended: []wire.Lease{l}}, &wire.Refused{Epoch: 3},
+		&wire.Started{Attempt: a}, &wire.Dropped{Lease: l, Dropped: true},
+		&wire.Result{Attempt: a, EndedAt: 1, Cause: 2, TimedOut: true, Shortage: true, Unkilled: true, ExitCode: -1, Signal: 9, Error: "e", CPU: 3, PeakRSS: 4, Leftovers: 5, Dropped: 6, Output: []byte{0, 1}, OutputRef: "7-8"},
+		&wire.Chunk{ID: 1, Cursor: [2]int64{2, 3}, Done: true, Gone: true, Data: []byte("x")},
+	}
+}
+
+// fill sets every field of a frame at random.
+func fill(t *rapid.T, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(t, v.Field(i))
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(t, v.Index(i))
+		}
+	case reflect.Slice:
+		n := rapid.IntRange(0, 3).Draw(t, "len")
+		v.Set(reflect.MakeSlice(v.Type(), n, n))
+		for i := range n {
+			fill(t, v.Index(i))
+		}
+	case reflect.Int64:
+		v.SetInt(rapid.Int64().Draw(t, "n"))
+	case reflect.Uint8:
+		v.SetUint(uint64(rapid.Byte().Draw(t, "b")))
+	case reflect.Bool:
+		v.SetBool(rapid.Bool().Draw(t, "flag"))
+	case reflect.String:
+		v.SetString(rapid.String().Draw(t, "text"))
+	default:
+		t.Fatalf("a field of kind %s", v.Kind())
+	}
+}
+
+// Every frame is read as it was written, field by field, and the bytes after it
+// are left alone.
+func TestFramesAreReadAsWritten(t *testing.T) {
+	kinds := map[string]bool{}
+	for _, f := range frames() {
+		raw := wire.Append(nil, f)
+		kinds[fmt.Sprint(raw[4])] = true
+		got, n, err := wire.Parse(append(raw, "rest"...))
+		if err != nil || n != len(raw) || !reflect.DeepEqual(got, f) {
+			t.Errorf("got %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
+		}
+	}
+	if len(kinds) != 16 {
+		t.Errorf("%d kinds of frames are tested, want 16", len(kinds))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		f := rapid.SampledFrom(frames()).Draw(t, "frame")
+		fill(t, reflect.ValueOf(f).Elem())
+		raw := wire.Append([]byte("before"), f)[6:]
+		got, n, err := wire.Parse(raw)
+		if err != nil || n != len(raw) || !bytes.Equal(wire.Append(nil, got), raw) || fmt.Sprint(got) != fmt.Sprint(f) {
+			t.Fatalf("got %+v, %d, %v\nwant %+v", got, n, err, f)
+		}
+	})
+}
+
+// A frame whose end is not there yet asks for more, whatever the cut.
+func TestPartOfAFrameAsksForMore(t *testing.T) {
+	for _, f := range frames() {
+		raw := wire.Append(nil, f)
+		for n := range len(raw) {
+			if _, _, err := wire.Parse(raw[:n]); !errors.Is(err, wire.ErrPartial) {
+				t.Errorf("%T, %d of %d bytes: got %v, want %v", f, n, len(raw), err, wire.ErrPartial)
+			}
+		}
+	}
+}
+
+// A frame that is shorter or longer than its fields, of no known type, or
+// larger than a frame may be, is refused.
+func TestDamagedFramesAreRefused(t *testing.T) {
+	sized := func(body []byte) []byte {
+		return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
+	}
+	refused := func(what string, raw []byte) {
+		t.Helper()
+		if f, _, err := wire.Parse(raw); err == nil || errors.Is(err, wire.ErrPartial) {
+			t.Errorf("%s: got %+v, %v, want refused", what, f, err)
+		}
+	}
+	for _, f := range frames() {
+		body := wire.Append(nil, f)[4:]
+		for n := 1; n < len(body); n++ {
+			refused(fmt.Sprintf("%T cut to %d", f, n), sized(body[:n]))
+		}
+		refused(fmt.Sprintf("%T with a byte more", f), sized(append(body, 0)))
+	}
+	refused("type 0", sized([]byte{0}))
+	refused("type 17", sized([]byte{17}))
+	refused("type 255", sized([]byte{255}))
+	refused("no type", []byte{0, 0, 0, 0, 0})
+	refused("2 GiB", []byte{0, 0, 0, 0x80, 1})
+	refused("one byte too many", append(binary.LittleEndian.AppendUint32(nil, wire.MaxFrame+1), 1))
+	refused("a billion leases", sized(binary.AppendVarint([]byte{7}, 1<<30)))
+	refused("a negative count", sized(binary.AppendVarint([]byte{7}, -1)))
+	refused("a flag that is 2", sized([]byte{14, 0, 0, 2}))
+}
+
+// No bytes make Parse panic or take more than there is, and what it takes it
+// would write again to the same frame.
+func FuzzParse(f *testing.F) {
+	for _, frame := range frames() {
+		raw := wire.Append(nil, frame)
+		f.Add(raw)
+		f.Add(append(raw, raw[:len(raw)/2]...))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		frame, n, err := wire.Parse(raw)
+		if err != nil {
+			return
+		}
+		if n < 5 || n > len(raw) {
+			t.Fatalf("%x: took %d of %d bytes", raw, n, len(raw))
+		}
+		again, _, err := wire.Parse(wire.Append(nil, frame))
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(frame) {
+			t.Fatalf("%x: got %+v and then %+v, %v", raw, frame, again, err)
+		}
+	})
+}

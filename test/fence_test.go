@@ -1,0 +1,179 @@
+//go:build linux
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// staleStarts has a dead service's STARTs wait in the runner until its successor
+// has said hello and started the same jobs, and returns the rig after both were
+// let go. more are further failpoints.
+func staleStarts(t *testing.T, jobs int, more string) *rig {
+	t.Helper()
+	r := newRig(t, "failpoint")
+	r.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + filepath.Join(r.dir, "go") + more}
+	r.start("--workers", fmt.Sprint(2*jobs))
+	a := &asker{q: r.queue}
+	for n := range jobs {
+		if err := r.submit(a, fmt.Sprintf("f%05d", n), rigJob{size: 60 << 10, seconds: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.until("all jobs are claimed", 5*time.Second, func() bool { return r.reserved() == jobs })
+	time.Sleep(100 * time.Millisecond) // the STARTs were sent right after; nothing tells that they have arrived
+	r.kill()
+	r.start("--workers", fmt.Sprint(2*jobs))
+	r.until("all jobs are claimed again", 5*time.Second, func() bool { return r.reserved() == jobs })
+	if s := r.noted("S"); len(s) > 0 {
+		t.Fatalf("the held STARTs ran: %v", s)
+	}
+	r.write("go", "")
+	return r
+}
+
+// A START that a dead service had sent, read after the next service said hello,
+// is refused: its job runs once. Without the fence it runs twice.
+func TestTheFenceBites(t *testing.T) {
+	const jobs = 4
+	t.Run("with the fence", func(t *testing.T) {
+		r := staleStarts(t, jobs, "")
+		r.until("all jobs ended", 20*time.Second, func() bool {
+			return r.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+		})
+		r.noOverlap()
+		starts := r.noted("S")
+		for tag, want := range r.acked {
+			if j := r.show(want.id); starts[tag] != 1 || j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
+				t.Errorf("%s started %d times: %+v", tag, starts[tag], j)
+			}
+		}
+	})
+	t.Run("without the fence", func(t *testing.T) {
+		r := staleStarts(t, jobs, ",nofence")
+		r.until("the saboteur was caught", 10*time.Second, func() bool {
+			for _, n := range r.noted("S") {
+				if n > 1 {
+					return true
+				}
+			}
+			return false
+		})
+	})
+}
+
+// A panic while a request is answered costs that request an answer of internal;
+// the connection and the service live.
+func TestPanicInHandler(t *testing.T) {
+	q := newQueue(t, "failpoint")
+	q.env = []string{"QUEUECTL_FAILPOINTS=request=panic:1"}
+	q.start("--workers", "1")
+	w, other := q.dial(), q.dial()
+	if a := w.call("status", nil); a.Error == nil || a.Error.Data.Code != "internal" || a.Error.Code != -32603 {
+		t.Errorf("got %+v, want internal", a)
+	}
+	for _, c := range []*wire{w, other} {
+		a := c.call("enqueue", map[string]any{"command": "true"})
+		var got struct{ ID string }
+		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil {
+			t.Fatalf("got %+v", a)
+		}
+		if r := q.cli("wait", got.ID); r.code != 0 {
+			t.Errorf("wait: exit code %d: %s", r.code, r.err)
+		}
+	}
+}
+
+// A panic in the writer stops the service at once, and what was acknowledged is
+// there when it is started again.
+func TestPanicInWriterStopsTheService(t *testing.T) {
+	eachCommit(t, "panic", func(r *rig) {
+		if err := <-r.ended; err == nil {
+			t.Error("the service ended with exit code 0")
+		}
+		r.cmd = nil
+	})
+}
+
+// When the answer to an enqueue is lost, because the service died after the
+// commit or because the client did, the key finds the job: once, with its id.
+func TestKeyFindsTheJob(t *testing.T) {
+	eachCommit(t, "kill", func(r *rig) {
+		if !r.gone(5 * time.Second) {
+			t.Error("the service was not killed")
+		}
+	})
+	q := newQueue(t, "")
+	q.start("--workers", "0")
+	const clients = 20
+	for n := range clients {
+		w := q.dial()
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true","key":"k%d"}}`+"\n", n)
+		w.Close()
+	}
+	q.until("the jobs are stored", 5*time.Second, func() bool {
+		return q.peek(`SELECT count(*) FROM jobs`) == clients
+	})
+	w := q.dial()
+	seen := map[string]bool{}
+	for n := range clients {
+		a := w.call("enqueue", map[string]any{"command": "true", "key": fmt.Sprintf("k%d", n)})
+		var got struct {
+			ID        string
+			Duplicate bool
+		}
+		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil || !got.Duplicate || seen[got.ID] {
+			t.Errorf("key %d again: %+v", n, a)
+		}
+		seen[got.ID] = true
+	}
+}
+
+// eachCommit breaks the service at its n-th commit, for the first few n, while a
+// client enqueues; died is called when it must be down. Then the same key must
+// find what was stored.
+func eachCommit(t *testing.T, how string, died func(*rig)) {
+	t.Helper()
+	r := newRig(t, "failpoint")
+	lost := 0
+	for n := 1; n <= 6; n++ {
+		r.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", how, n)}
+		ready := r.tryStart("--workers", "0") == nil
+		params := r.params(fmt.Sprintf("k%05d", n), rigJob{size: 10})
+		params["key"] = fmt.Sprint("key", n)
+		answered := false
+		if ready {
+			_, err := (&asker{q: r.queue}).ask("enqueue", params, nil)
+			answered = err == nil
+		}
+		if answered {
+			r.kill() // it has more commits to go
+		} else {
+			died(r)
+		}
+		r.env = nil
+		r.start("--workers", "0")
+		before := r.peek(`SELECT count(*) FROM jobs`)
+		var got struct{ Duplicate bool }
+		if err := json.Unmarshal((&asker{q: r.queue}).must("enqueue", params), &got); err != nil {
+			t.Fatal(err)
+		}
+		if after := r.peek(`SELECT count(*) FROM jobs`); got.Duplicate && after != before || !got.Duplicate && after != before+1 || after != n {
+			t.Errorf("commit %d: duplicate %v, %d jobs before and %d after, want %d", n, got.Duplicate, before, after, n)
+		}
+		if answered && !got.Duplicate {
+			t.Errorf("commit %d: the key of an acknowledged enqueue is not known", n)
+		}
+		if ready && !answered && got.Duplicate {
+			lost++
+		}
+		r.kill()
+	}
+	if lost == 0 {
+		t.Error("no answer was lost after its commit")
+	}
+}

@@ -1,0 +1,380 @@
+//go:build linux
+
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite" // to look at the database from another process
+)
+
+// rigScript is the job of the rig: it takes the lock of its tag (X if somebody
+// holds it), notes its start (S), prints bytes of a numbered file, sleeps between
+// the halves, notes its end (E) and exits. A note is one O_APPEND write of 20
+// bytes. Words: tag, size, offset, seconds, exit code.
+const rigScript = `exec 9>>"$RIG/locks/$1"
+note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
+flock -n 9 || note X "$1"
+note S "$1"
+bytes() { dd if="$RIG/numbers" iflag=skip_bytes,count_bytes,fullblock skip="$1" count="$2" bs=65536 status=none; }
+if [ "$2" = 10 ]; then printf '%09d\n' $(($3 / 10)); else bytes "$3" $(($2 / 2)); fi
+[ "$4" = 0 ] || sleep "$4"
+[ "$2" = 10 ] || bytes $(($3 + $2 / 2)) $(($2 / 2))
+note E "$1"
+exit "$5"
+`
+
+const noteBytes = 20 // of one note in the ledger
+
+// rig is a queue whose jobs keep a ledger.
+type rig struct {
+	*queue
+	numbers []byte
+
+	mu      sync.Mutex
+	acked   map[string]rigJob // by tag; guarded by mu
+	repeats int               // requests sent again; guarded by mu
+	known   int               // of them answered as duplicates; guarded by mu
+}
+
+// rigJob is what the rig wants of a job.
+type rigJob struct {
+	id                         string
+	size, offset, seconds, cod int
+}
+
+func newRig(t testing.TB, tag string) *rig {
+	t.Helper()
+	r := &rig{queue: newQueue(t, tag), acked: map[string]rigJob{}}
+	for i := range 400_000 {
+		r.numbers = fmt.Appendf(r.numbers, "%09d\n", i)
+	}
+	r.write("numbers", string(r.numbers))
+	r.write("job.sh", rigScript)
+	r.write("ledger", "")
+	if err := os.Mkdir(filepath.Join(r.dir, "locks"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) write(name, text string) {
+	r.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// params are those of an enqueue of a rig job.
+func (r *rig) params(tag string, j rigJob) map[string]any {
+	words := []string{"/bin/sh", filepath.Join(r.dir, "job.sh"), tag}
+	for _, n := range []int{j.size, j.offset, j.seconds, j.cod} {
+		words = append(words, strconv.Itoa(n))
+	}
+	return map[string]any{"argv": words, "env": map[string]string{"RIG": r.dir}, "cwd": r.dir, "max_retries": 0, "output_limit": 8 << 20}
+}
+
+// note is one line of the ledger.
+type note struct {
+	kind         string
+	tag          string
+	attempt, pid int
+}
+
+func (r *rig) ledger() (notes []note) {
+	r.Helper()
+	raw, err := os.ReadFile(filepath.Join(r.dir, "ledger"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		var n note
+		if _, err := fmt.Sscanf(line, "%s %s %d %d\n", &n.kind, &n.tag, &n.attempt, &n.pid); err != nil {
+			r.Fatalf("ledger line %q: %v", line, err)
+		}
+		notes = append(notes, n)
+	}
+	return notes
+}
+
+// noted counts the ledger's notes of a kind by tag.
+func (r *rig) noted(kind string) map[string]int {
+	r.Helper()
+	n := map[string]int{}
+	for _, e := range r.ledger() {
+		if e.kind == kind {
+			n[e.tag]++
+		}
+	}
+	return n
+}
+
+// noOverlap fails if a job found its lock held.
+func (r *rig) noOverlap() {
+	r.Helper()
+	if x := r.noted("X"); len(x) > 0 {
+		r.Errorf("ran while the tree of another attempt lived: %v", x)
+	}
+}
+
+// peek asks the database, as an administrator's shell would, for one number.
+func (q *queue) peek(query string) (n int) {
+	q.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(q.dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRow(query).Scan(&n); err != nil {
+		q.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// reserved is how many jobs are claimed and not known to have started.
+func (q *queue) reserved() int {
+	q.Helper()
+	return q.peek(`SELECT count(*) FROM jobs WHERE place = 3`)
+}
+
+// asker asks over a connection that is made anew when it breaks.
+type asker struct {
+	q    *queue
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// ask sends one request and reads its answer; an error means that the connection
+// broke, before or after the request was carried out. tell gets notifications.
+func (a *asker) ask(method string, params any, tell func(json.RawMessage)) (answer, error) {
+	got, err := a.try(method, params, tell)
+	if err != nil && a.conn != nil {
+		a.conn.Close()
+		a.conn = nil
+	}
+	return got, err
+}
+
+func (a *asker) try(method string, params any, tell func(json.RawMessage)) (got answer, err error) {
+	if a.conn == nil {
+		if a.conn, err = net.Dial("unix", filepath.Join(a.q.dir, "queuectl.sock")); err != nil {
+			a.conn = nil
+			return got, err
+		}
+		a.in = bufio.NewReaderSize(a.conn, 64<<10)
+	}
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	if err != nil {
+		return got, err
+	}
+	a.conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := a.conn.Write(append(line, '\n')); err != nil {
+		return got, err
+	}
+	for {
+		raw, err := a.in.ReadBytes('\n')
+		if err != nil {
+			return got, err
+		}
+		got = answer{}
+		if err := json.Unmarshal(raw, &got); err != nil {
+			return got, err
+		}
+		if got.Method == "" {
+			return got, nil
+		}
+		tell(got.Params)
+	}
+}
+
+// submit enqueues with a key until it is acknowledged, whatever breaks.
+func (r *rig) submit(a *asker, tag string, j rigJob) error {
+	params := r.params(tag, j)
+	params["key"] = "key-" + tag
+	sent := 0
+	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); {
+		got, err := a.ask("enqueue", params, nil)
+		var op *net.OpError
+		switch {
+		case errors.As(err, &op) && op.Op == "dial":
+			time.Sleep(2 * time.Millisecond) // between two services
+			continue
+		case err != nil:
+			sent++
+			continue
+		case got.Error != nil && got.Error.Data.Code == "unavailable":
+			continue
+		case got.Error != nil:
+			return fmt.Errorf("enqueue %s: %+v", tag, *got.Error)
+		}
+		var ack struct {
+			ID        string `json:"id"`
+			Duplicate bool   `json:"duplicate"`
+		}
+		if err := json.Unmarshal(got.Result, &ack); err != nil {
+			return err
+		}
+		j.id = ack.ID
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.acked[tag] = j
+		r.repeats += sent
+		if ack.Duplicate {
+			r.known++
+		}
+		return nil
+	}
+	return fmt.Errorf("enqueue %s: never acknowledged", tag)
+}
+
+// logs is the output of a job's last attempt on stdout, as the wire tells it.
+func (a *asker) logs(id string) (out []byte, err error) {
+	got, err := a.ask("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
+		var p struct {
+			Value struct {
+				Text    string `json:"text"`
+				Base64  []byte `json:"base64"`
+				Dropped int    `json:"dropped"`
+			} `json:"value"`
+		}
+		if e := json.Unmarshal(raw, &p); e != nil || p.Value.Dropped > 0 {
+			err = errors.Join(e, fmt.Errorf("%d bytes dropped", p.Value.Dropped))
+		}
+		out = append(append(out, p.Value.Text...), p.Value.Base64...)
+	})
+	if got.Error != nil {
+		err = errors.New(got.Error.Message)
+	}
+	return out, err
+}
+
+// all lists every job.
+func (a *asker) all(state string) (jobs []job, err error) {
+	params := map[string]any{"limit": 1000}
+	if state != "" {
+		params["state"] = state
+	}
+	for {
+		got, err := a.ask("list", params, nil)
+		if err != nil {
+			return nil, err
+		}
+		if got.Error != nil {
+			return nil, errors.New(got.Error.Message)
+		}
+		var page struct {
+			Jobs []job   `json:"jobs"`
+			Next *string `json:"next"`
+		}
+		if err := json.Unmarshal(got.Result, &page); err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, page.Jobs...)
+		if page.Next == nil {
+			return jobs, nil
+		}
+		params["cursor"] = *page.Next
+	}
+}
+
+// must asks and wants a result.
+func (a *asker) must(method string, params any) json.RawMessage {
+	a.q.Helper()
+	got, err := a.ask(method, params, nil)
+	if err != nil || got.Error != nil {
+		a.q.Fatalf("%s: %v %+v", method, err, got.Error)
+	}
+	return got.Result
+}
+
+// batch enqueues jobs in one transaction and returns their ids.
+func (a *asker) batch(jobs ...map[string]any) (ids []string) {
+	a.q.Helper()
+	var got struct {
+		IDs []string `json:"ids"`
+	}
+	if err := json.Unmarshal(a.must("enqueue.batch", map[string]any{"jobs": jobs, "commit": true}), &got); err != nil {
+		a.q.Fatal(err)
+	}
+	return got.IDs
+}
+
+// warm runs short jobs, so that the pool reserves blocks.
+func (a *asker) warm() {
+	a.q.Helper()
+	var jobs []map[string]any
+	for range 120 {
+		jobs = append(jobs, map[string]any{"argv": []string{"true"}, "labels": map[string]string{"rig": "warm"}})
+	}
+	a.batch(jobs...)
+	a.q.until("warm", 20*time.Second, func() bool {
+		return a.q.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+	})
+}
+
+// ended reports whether a process is gone, or a zombie.
+func ended(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	end := bytes.LastIndexByte(raw, ')')
+	return err != nil || end < 0 || len(raw) < end+3 || raw[end+2] == 'Z' || raw[end+2] == 'X'
+}
+
+// strays lists living processes that speak of the folder, in their words or in
+// their environment; the service and the runners are none.
+func (q *queue) strays() (list []string) {
+	names, _ := filepath.Glob("/proc/[0-9]*")
+	for _, name := range names {
+		pid, _ := strconv.Atoi(filepath.Base(name))
+		words, _ := os.ReadFile(name + "/cmdline")
+		env, _ := os.ReadFile(name + "/environ")
+		dir := []byte(q.dir)
+		program := bytes.HasPrefix(words, []byte(q.bin)) || bytes.Contains(words, []byte("\x00runner\x00"))
+		if !program && pid != os.Getpid() && (bytes.Contains(words, dir) || bytes.Contains(env, dir)) && !ended(pid) {
+			list = append(list, fmt.Sprintf("%d %q", pid, words))
+		}
+	}
+	return list
+}
+
+// free reports whether nobody holds a lock file.
+func (q *queue) free(path string) bool {
+	q.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
+}
+
+// gone waits for the end of a service that dies by itself, and reports whether
+// SIGKILL ended it in time.
+func (q *queue) gone(limit time.Duration) bool {
+	select {
+	case err := <-q.ended:
+		q.cmd = nil
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			return false
+		}
+		status, ok := exit.Sys().(syscall.WaitStatus)
+		return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+	case <-time.After(limit):
+		return false
+	}
+}

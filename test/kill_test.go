@@ -1,0 +1,487 @@
+//go:build linux
+
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// killCycle is where ten kills in a row fall; "" is a random instant.
+var killCycle = []string{"claimed", "", "start-sent", "commit", "result-received", "", "settled", "", "before-ack", ""}
+
+// killLoad is the load under kills.
+type killLoad struct {
+	*rig
+	kills    map[string]int // that fell where
+	adopted  int            // times that a running job was found again with its pid
+	starts   []time.Duration
+	stop     atomic.Bool
+	clients  sync.WaitGroup
+	failures chan error
+}
+
+// A service that is killed at any instant loses no acknowledged job, runs none
+// twice, keeps every byte of output and finds its running jobs again.
+func TestServiceKilled(t *testing.T) {
+	kills := 20
+	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_KILLS")); err == nil {
+		kills = n
+	}
+	l := &killLoad{rig: newRig(t, "failpoint"), kills: map[string]int{}, failures: make(chan error, 8)}
+	l.start("--workers", "6")
+	runners := l.runnerPids()
+	for i := range 4 {
+		l.clients.Go(func() { l.enqueueShort(string(rune('a' + i))) })
+	}
+	l.clients.Go(l.enqueueLong)
+	for n := 0; n < kills; n++ {
+		l.killOnce(killCycle[n%len(killCycle)], n)
+	}
+	for n := 0; n < 2*kills && l.short(kills/len(killCycle)) != ""; n++ {
+		l.killOnce(l.short(kills/len(killCycle)), n)
+	}
+	l.env = nil
+	l.start("--workers", "6")
+	l.stop.Store(true)
+	l.clients.Wait()
+	close(l.failures)
+	for err := range l.failures {
+		t.Error(err)
+	}
+	l.drained()
+	l.settled()
+	if missing := l.short(kills / len(killCycle)); missing != "" {
+		t.Errorf("%d kills fell on %s, want %d", l.kills[missing], missing, kills/len(killCycle))
+	}
+	if l.adopted < kills/2 || l.known == 0 {
+		t.Errorf("%d adoptions, %d repeats known: too few to show anything", l.adopted, l.known)
+	}
+	if now := l.runnerPids(); len(now) != 1 || now[0] != runners[0] {
+		t.Errorf("runners %v, want still %v", now, runners)
+	}
+	l.nothingLeft()
+	var slowest time.Duration
+	for _, s := range l.starts {
+		slowest = max(slowest, s)
+	}
+	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted %d, slowest start %v",
+		l.kills, len(l.acked), l.repeats, l.known, l.adopted, slowest.Round(time.Millisecond))
+}
+
+// short names a failpoint on which fewer kills have fallen.
+func (l *killLoad) short(want int) string {
+	for _, name := range killCycle {
+		if name != "" && name != "commit" && l.kills[name] < want {
+			return name
+		}
+	}
+	return ""
+}
+
+// enqueueShort is a client with short jobs: it keeps ahead of the workers, but
+// not far.
+func (l *killLoad) enqueueShort(name string) {
+	a := &asker{q: l.queue}
+	for n := 0; !l.stop.Load(); n++ {
+		j := rigJob{size: 10, offset: 10 * (n % 1000), cod: n % 3}
+		if n%10 == 3 {
+			j.size = 60 << 10
+		}
+		if n%40 == 5 {
+			j.size = 3 << 20
+		}
+		if err := l.submit(a, fmt.Sprintf("%s%05d", name, n), j); err != nil {
+			l.failures <- err
+			return
+		}
+		for l.backlog() > 100 && !l.stop.Load() {
+			time.Sleep(2 * time.Millisecond) // the workers are behind
+		}
+	}
+}
+
+// enqueueLong keeps about three long jobs running.
+func (l *killLoad) enqueueLong() {
+	a := &asker{q: l.queue}
+	for n := 0; !l.stop.Load(); n++ {
+		if err := l.submit(a, fmt.Sprintf("L%05d", n), rigJob{size: 60 << 10, offset: 10 * n, seconds: 1 + n%3}); err != nil {
+			l.failures <- err
+			return
+		}
+		for next := time.Now().Add(600 * time.Millisecond); time.Now().Before(next) && !l.stop.Load(); {
+			time.Sleep(5 * time.Millisecond) // the rate of the load
+		}
+	}
+}
+
+func (l *killLoad) backlog() int {
+	info, err := os.Stat(filepath.Join(l.dir, "ledger"))
+	if err != nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.acked) - int(info.Size()/noteBytes/2)
+}
+
+// killOnce has the running service killed, by a failpoint of a new one or at an
+// instant, and looks at what the next one found.
+func (l *killLoad) killOnce(where string, n int) {
+	l.Helper()
+	l.kill()
+	before := l.longRunning()
+	l.env = nil
+	if where != "" {
+		l.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=%s=kill:%d", where, 1+7*n%12)}
+	}
+	began := time.Now()
+	if err := l.tryStart("--workers", "6"); err != nil {
+		if where == "" || !l.gone(time.Second) {
+			l.Fatalf("start: %v\n%s", err, l.log)
+		}
+		l.kills[where]++
+		return
+	}
+	l.starts = append(l.starts, time.Since(began))
+	l.found(before)
+	if where == "" {
+		time.Sleep(time.Duration(5+37*n%140) * time.Millisecond) // the instant of the kill
+		l.kill()
+	} else if !l.gone(3 * time.Second) {
+		l.kill()
+		where = "" // it was not hit in time
+	}
+	l.kills[where]++
+}
+
+// longRunning lists the long jobs that run, with their pids.
+func (l *killLoad) longRunning() map[string]int {
+	l.Helper()
+	run := map[string]int{}
+	for _, n := range l.ledger() {
+		if n.kind == "S" && n.tag[0] == 'L' && !ended(n.pid) {
+			run[n.tag] = n.pid
+		}
+		if n.kind == "E" {
+			delete(run, n.tag)
+		}
+	}
+	return run
+}
+
+// found checks that the new service has what ran when the old one was killed.
+func (l *killLoad) found(before map[string]int) {
+	l.Helper()
+	listed, err := (&asker{q: l.queue}).all("processing")
+	if err != nil {
+		return // its failpoint was faster
+	}
+	pids := map[string]int{}
+	for _, j := range listed {
+		pids[j.ID] = j.PID
+	}
+	after := l.longRunning()
+	for tag, pid := range before {
+		l.mu.Lock()
+		id := l.acked[tag].id
+		l.mu.Unlock()
+		switch {
+		case id != "" && pids[id] == pid:
+			l.adopted++
+		case id != "" && after[tag] == pid:
+			l.Errorf("long job %s runs as %d; the new service says %d", tag, pid, pids[id])
+		}
+	}
+}
+
+// drained waits until every acknowledged job has ended.
+func (l *killLoad) drained() {
+	l.Helper()
+	l.until("all jobs ended", 90*time.Second, func() bool {
+		return l.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+	})
+	if n := l.peek(`SELECT count(*) FROM jobs`); n != len(l.acked) {
+		l.Errorf("%d jobs are stored, %d were acknowledged", n, len(l.acked))
+	}
+	if n := l.peek(`SELECT max(seq) - min(seq) + 1 - count(*) FROM events`); n != 0 {
+		l.Errorf("the events have %d gaps", n)
+	}
+	for _, kind := range []string{"enqueued", "ended"} {
+		if n := l.peek(`SELECT count(*) FROM (SELECT job FROM events WHERE kind = '` + kind + `' GROUP BY job HAVING count(*) = 1)`); n != len(l.acked) {
+			l.Errorf("%d jobs have one event %s, want %d", n, kind, len(l.acked))
+		}
+	}
+}
+
+// settled compares every job with the ledger and its output with what it printed.
+func (l *killLoad) settled() {
+	l.Helper()
+	l.noOverlap()
+	starts, ends := l.noted("S"), l.noted("E")
+	if len(starts) != len(l.acked) {
+		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.acked))
+	}
+	a := &asker{q: l.queue}
+	jobs, err := a.all("")
+	if err != nil {
+		l.Fatal(err)
+	}
+	byID := map[string]job{}
+	for _, j := range jobs {
+		byID[j.ID] = j
+	}
+	sizes := map[int]int{}
+	for tag, want := range l.acked {
+		state := "completed"
+		if want.cod != 0 {
+			state = "dead"
+		}
+		got := byID[want.id]
+		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.Attempts != 1 || got.ExitCode == nil || *got.ExitCode != want.cod {
+			l.Errorf("%s (%s): started %d times, ended %d times, %s, attempts %d, exit code %v; want once, %s, 1, %d",
+				tag, want.id, starts[tag], ends[tag], got.State, got.Attempts, got.ExitCode, state, want.cod)
+			continue
+		}
+		out, err := a.logs(want.id)
+		if err != nil || !bytes.Equal(out, l.numbers[want.offset:want.offset+want.size]) {
+			l.Errorf("%s (%s): output of %d bytes is not the %d bytes printed: %v", tag, want.id, len(out), want.size, err)
+		}
+		sizes[want.size]++
+	}
+	if len(sizes) != 3 {
+		l.Errorf("outputs by size %v, want three sizes", sizes)
+	}
+}
+
+// nothingLeft checks that no process is left, and that the service and its
+// runner end with nothing unacknowledged.
+func (l *killLoad) nothingLeft() {
+	l.Helper()
+	if s := l.strays(); len(s) > 0 {
+		l.Errorf("stray processes: %v", s)
+	}
+	if code := l.queue.stop(); code != 0 {
+		l.Errorf("stopped with exit code %d", code)
+	}
+	l.until("the runner ended", 5*time.Second, func() bool { return len(l.runnerPids()) == 0 })
+	left, _ := filepath.Glob(filepath.Join(l.dir, "runner", "[0-9]*"))
+	if len(left) > 0 {
+		l.Errorf("runner folders with results that were not acknowledged: %v", left)
+	}
+}
+
+// A block of reserved jobs that is hit before it starts: cancelled jobs do not
+// run, stopped and killed ones are given back and run once, expired ones never.
+func TestReservedBlockIsHit(t *testing.T) {
+	counts := map[string]int{}
+	for name, hit := range map[string]func(*block) int{
+		"cancel": (*block).cancelled, "stop": (*block).stopped, "expiry": (*block).expired,
+		"kill": (*block).killedHeld, "kill in runner": (*block).killedWaiting,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBlock(t)
+			counts[name] = hit(b)
+			b.noOverlap()
+			if counts[name] < 32 {
+				t.Errorf("%d reserved jobs were hit, want at least 32", counts[name])
+			}
+		})
+	}
+	t.Logf("reserved jobs hit: %v", counts)
+}
+
+// block is a rig whose runner holds every START while the file go is missing.
+type block struct {
+	*rig
+	*asker
+	ids  []string
+	tags map[string]string // by id
+	made int               // jobs of the block, tries included
+	held int               // reserved when the block was ready
+}
+
+func newBlock(t *testing.T) *block {
+	b := &block{rig: newRig(t, "failpoint"), tags: map[string]string{}}
+	b.asker = &asker{q: b.queue}
+	b.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + filepath.Join(b.dir, "go")}
+	b.release()
+	b.start("--workers", "4")
+	return b
+}
+
+func (b *block) release() { b.write("go", "") }
+
+// reserve enqueues 64 jobs, and others before them, until most are reserved.
+func (b *block) reserve(hold bool, more func(map[string]any), before ...map[string]any) {
+	b.Helper()
+	for range 5 {
+		b.warm()
+		b.ids = nil
+		if hold {
+			os.Remove(filepath.Join(b.dir, "go"))
+		}
+		jobs := before
+		for range 64 {
+			b.made++
+			jobs = append(jobs, b.params(fmt.Sprintf("b%05d", b.made), rigJob{size: 10}))
+			more(jobs[len(jobs)-1])
+		}
+		all := b.batch(jobs...)
+		for n, id := range all[len(before):] {
+			b.ids = append(b.ids, id)
+			b.tags[id] = jobs[len(before)+n]["argv"].([]string)[2]
+		}
+		for range 20 { // a block is reserved in one commit
+			if b.held = b.reserved(); b.held >= 32 {
+				return
+			}
+		}
+		b.release() // the machine was slow: a smaller block
+	}
+	b.Fatalf("a block of %d jobs at most", b.held)
+}
+
+func asIs(map[string]any) {}
+
+// once checks that every job of the block has run once, and returns how many
+// were reserved.
+func (b *block) once() int {
+	b.Helper()
+	b.until("the block ended", 30*time.Second, func() bool {
+		return b.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+	})
+	starts := b.noted("S")
+	for _, id := range b.ids {
+		if j := b.show(id); starts[b.tags[id]] != 1 || j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
+			b.Errorf("%s started %d times: %+v", id, starts[b.tags[id]], j)
+		}
+	}
+	return b.held
+}
+
+func (b *block) cancelled() int {
+	b.Helper()
+	b.reserve(true, asIs)
+	w := b.dial()
+	for n, id := range b.ids {
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"cancel","params":{"ids":[%q]}}`+"\n", n, id)
+	}
+	b.asker.must("status", nil)
+	b.release()
+	verdicts := make([]string, len(b.ids))
+	for range b.ids {
+		a, err := w.read()
+		n, bad := strconv.Atoi(string(a.ID))
+		if err != nil || bad != nil {
+			b.Fatal(err, bad)
+		}
+		verdicts[n] = string(a.Result)
+	}
+	starts, never := b.noted("S"), 0
+	for n, id := range b.ids {
+		j, ran := b.show(id), starts[b.tags[id]]
+		done := strings.Contains(verdicts[n], `"done":["`)
+		switch {
+		case done && j.State == "cancelled" && ran == 0 && j.Attempts == 0 && len(j.History) == 0:
+			never++
+		case done && j.State == "cancelled" && ran <= 1 && len(j.History) == 1: // it had begun
+		case !done && strings.Contains(verdicts[n], "wrong_state") && j.State == "completed" && ran == 1:
+		default:
+			b.Errorf("cancel %s: %s, started %d times: %+v", id, verdicts[n], ran, j)
+		}
+	}
+	return min(never, b.held)
+}
+
+func (b *block) stopped() int {
+	b.Helper()
+	b.reserve(true, asIs)
+	stopped := make(chan answer, 1)
+	w := b.dial()
+	go func() { // ends with the answer
+		fmt.Fprintln(w, `{"jsonrpc":"2.0","id":1,"method":"worker.stop","params":{"timeout":"20s"}}`)
+		a, err := w.read()
+		if err != nil {
+			b.Error(err)
+		}
+		stopped <- a
+	}()
+	b.until("no workers are wanted", 5*time.Second, func() bool {
+		var s struct{ Workers struct{ Total int } }
+		return json.Unmarshal(b.asker.must("status", nil), &s) == nil && s.Workers.Total == 0
+	})
+	b.release()
+	if a := <-stopped; a.Error != nil {
+		b.Fatalf("worker stop: %+v", *a.Error)
+	}
+	starts, never := b.noted("S"), 0
+	for _, id := range b.ids {
+		switch j := b.show(id); {
+		case starts[b.tags[id]] == 0 && j.State == "pending" && j.Attempts == 0 && len(j.History) == 0:
+			never++
+		case j.State != "completed":
+			b.Errorf("%s started %d times: %+v", id, starts[b.tags[id]], j)
+		}
+	}
+	b.asker.must("worker.scale", map[string]any{"count": 4})
+	b.once()
+	return min(never, b.held)
+}
+
+func (b *block) expired() int {
+	b.Helper()
+	var at time.Time
+	b.reserve(true, func(p map[string]any) {
+		at = time.Now().Add(time.Second)
+		p["expires_at"] = at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+	})
+	b.until("expired", 5*time.Second, func() bool { return time.Now().After(at.Add(20 * time.Millisecond)) })
+	if n := b.reserved(); n < b.held {
+		b.Errorf("%d of %d reserved jobs were taken from the runner", b.held-n, b.held)
+	}
+	b.release()
+	b.until("the block expired", 10*time.Second, func() bool {
+		return b.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+	})
+	starts := b.noted("S")
+	for _, id := range b.ids {
+		if j := b.show(id); j.State != "cancelled" || j.Reason != "expired" || j.Attempts != 0 || starts[b.tags[id]] != 0 {
+			b.Errorf("%s started %d times: %+v", id, starts[b.tags[id]], j)
+		}
+	}
+	return b.held
+}
+
+// killedHeld kills the service while its STARTs are held.
+func (b *block) killedHeld() int {
+	b.Helper()
+	b.reserve(true, asIs)
+	b.kill()
+	b.start("--workers", "4")
+	b.release()
+	return b.once()
+}
+
+// killedWaiting kills the service while the block waits in the runner for a
+// worker.
+func (b *block) killedWaiting() int {
+	b.Helper()
+	var busy []map[string]any
+	for range 4 {
+		busy = append(busy, map[string]any{"argv": []string{"sleep", "1"}, "priority": 10})
+	}
+	b.reserve(false, asIs, busy...)
+	b.kill()
+	b.start("--workers", "4")
+	return b.once()
+}

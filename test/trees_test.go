@@ -1,0 +1,256 @@
+//go:build linux
+
+package test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shapes are trees of processes that are hard to end. Each holds the lock on
+// descriptor 9 with all its processes, and each names WORD on a command line. A
+// process that leaves its session and clears its environment too is found by
+// neither; that takes a cgroup.
+var shapes = map[string]string{
+	"plain":            `echo up; sleep WORD; true`,
+	"empty env":        `echo up; exec env -i /bin/sleep WORD`,
+	"double fork":      `( ( sleep WORD & ) ); echo up; sleep WORD; true`,
+	"double fork away": `( ( setsid sleep WORD & ) ); echo up; sleep WORD; true`,
+	"TERM ignored":     `trap '' TERM; echo up; sleep WORD; sleep WORD; true`,
+	"pipe held":        `sh -c 'trap "" TERM; sleep WORD; true' & echo up; sleep WORD; true`,
+}
+
+// treeJob is a job of a shape; word is how its processes are found.
+func (q *queue) treeJob(i int, shape string) (spec fields, lock, word string) {
+	word = fmt.Sprintf("6%d.%d", i, time.Now().UnixNano())
+	lock = q.path(fmt.Sprintf("lock%d", i))
+	command := "exec 9>>" + lock + "; flock -n 9 || exit 99; " + strings.ReplaceAll(shape, "WORD", word)
+	return fields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02}, lock, word
+}
+
+// gone checks that a tree has left neither its lock nor a process.
+func gone(t *testing.T, name, lock, word string) {
+	t.Helper()
+	if !free(t, lock) {
+		t.Errorf("%s: the lock is still held", name)
+	}
+	if left := processes(word); len(left) > 0 {
+		t.Errorf("%s: left over: %q", name, left)
+	}
+}
+
+// When cancel returns, the whole tree is gone.
+func TestCancelEndsTrees(t *testing.T) {
+	q := serving(t, "--workers", "6")
+	w := q.dial()
+	i := 0
+	for name, shape := range shapes {
+		i++
+		spec, lock, word := q.treeJob(i, shape)
+		id := w.enqueue(spec)
+		w.runs(id)
+		q.must("cancel", id)
+		gone(t, name, lock, word)
+		if j := w.show(id); j.State != "cancelled" || j.Attempts != 1 {
+			t.Errorf("%s: %+v", name, j)
+		}
+	}
+}
+
+// A job that timed out has ended as a tree before its next attempt starts.
+func TestTimeoutEndsTrees(t *testing.T) {
+	q := serving(t, "--workers", "6")
+	w := q.dial()
+	type tree struct{ name, id, lock, word string }
+	var trees []tree
+	i := 0
+	for name, shape := range shapes {
+		i++
+		spec, lock, word := q.treeJob(i, shape)
+		spec["timeout_ms"] = 400
+		trees = append(trees, tree{name, w.enqueue(spec), lock, word})
+	}
+	for _, tr := range trees {
+		j := w.end(tr.id)
+		if j.State != "dead" || j.Reason != "timed_out" || len(j.History) != 2 || j.History[0].Reason != "timed_out" {
+			t.Errorf("%s: state %s, reason %s, code %d, error %q, history %+v", tr.name, j.State, j.Reason, deref(j.ExitCode), j.Error, j.History)
+		}
+		gone(t, tr.name, tr.lock, tr.word)
+	}
+}
+
+// A service or workers that are told to stop end every tree and give it back.
+func TestStopEndsTrees(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.env = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
+	q.start("--workers", "6")
+	w := q.dial()
+	names, ids, locks, words := []string{}, []string{}, []string{}, []string{}
+	for name, shape := range shapes {
+		spec, lock, word := q.treeJob(len(names), shape)
+		names, ids, locks, words = append(names, name), append(ids, w.enqueue(spec)), append(locks, lock), append(words, word)
+	}
+	for _, id := range ids {
+		w.runs(id)
+	}
+	q.must("worker", "stop", "--force")
+	for i := range names {
+		gone(t, names[i]+" after worker stop", locks[i], words[i])
+	}
+	q.must("worker", "scale", "6")
+	for _, id := range ids {
+		w.runs(id)
+	}
+	if code := q.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for i := range names {
+		gone(t, names[i]+" after stop", locks[i], words[i])
+	}
+	q.until("no runner is left", 5*time.Second, func() bool { return len(q.runnerPids()) == 0 })
+	q.start("--workers", "0")
+	w = q.dial()
+	for i, id := range ids {
+		if j := w.show(id); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 || len(j.History) != 2 {
+			t.Errorf("%s: %+v", names[i], j)
+		}
+	}
+}
+
+// A job is over when its main process is and its grace has passed, whoever holds
+// its output; what it leaves behind is ended and counted, or spared if asked.
+func TestLeftovers(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	for i, c := range []struct {
+		name, command string
+		background    bool
+		left          int
+		slow          bool
+	}{
+		{"nothing left", "true", false, 0, false},
+		{"holds the output", "sleep WORD & exit 0", false, 1, true},
+		{"holds it in a session of its own", "setsid sleep WORD & exit 0", false, 1, true},
+		{"holds nothing", "sleep WORD >/dev/null 2>&1 & exit 0", false, 1, true},
+		{"two of a pipeline", "sleep WORD | sleep WORD & exit 0", false, 2, true},
+		{"ends within the grace", "(sleep 0.15; echo late) & exit 0", false, 0, false},
+		{"spared", "sleep WORD >/dev/null 2>&1 & exit 0", true, 0, false},
+	} {
+		word := fmt.Sprintf("7%d.%d", i, time.Now().UnixNano())
+		id := w.enqueue(fields{"command": strings.ReplaceAll(c.command, "WORD", word), "allow_background": c.background, "kill_after": "100ms"})
+		j := w.end(id)
+		h := j.History[0]
+		took := h.FinishedAt.Sub(h.StartedAt)
+		if j.State != "completed" || h.Leftovers != c.left || took > 3*time.Second || c.slow && took < 400*time.Millisecond {
+			t.Errorf("%s: %s, %d leftovers, took %v; want %d", c.name, j.State, h.Leftovers, took, c.left)
+		}
+		if c.name == "ends within the grace" && j.Output != "late\n" {
+			t.Errorf("%s: output %q", c.name, j.Output)
+		}
+		left := processes(word)
+		if c.background != (len(left) == 1) {
+			t.Errorf("%s: processes %q", c.name, left)
+		}
+		for _, line := range left {
+			endPID(line)
+		}
+	}
+}
+
+// A stopped process ends at its timeout as any other.
+func TestStoppedProcessTimesOut(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	j := w.end(w.enqueue(fields{"command": "kill -STOP $$; sleep 60", "timeout_ms": 300, "kill_after": "300ms", "max_retries": 0}))
+	if j.Reason != "timed_out" || j.History[0].FinishedAt.Sub(j.History[0].StartedAt) > 5*time.Second {
+		t.Errorf("got %+v", j)
+	}
+}
+
+// A job sees three descriptors, no terminal, an empty stdin, default signals, a
+// known umask and limit, and an environment that was built for it.
+func TestJobSurroundings(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.env = []string{"NOTIFY_SOCKET=/x", "LISTEN_FDS=1", "CREDENTIALS_DIRECTORY=/x", "SECRET=s", "INVOCATION_ID=1"}
+	q.start("--workers", "1")
+	w := q.dial()
+	for _, c := range []struct{ command, want string }{
+		{`echo $(ls /proc/$$/fd)`, "0 1 2\n"},
+		{`readlink /proc/$$/fd/0`, "/dev/null\n"},
+		{`(: </dev/tty) 2>/dev/null || echo none`, "none\n"},
+		{`read x || echo end`, "end\n"},
+		{`umask; ulimit -Sn`, "0022\n1024\n"},
+		{`grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status | tr -d '\t'`, "SigBlk:0000000000000000\nSigIgn:0000000000000000\nSigCgt:0000000000000000\n"},
+		{`echo ok; kill -PIPE $$`, "ok\n"},
+	} {
+		if j := w.end(w.enqueue(fields{"command": c.command, "max_retries": 0})); j.Output != c.want {
+			t.Errorf("%s: got %q, want %q (%+v)", c.command, j.Output, c.want, j.Error)
+		}
+	}
+	id := w.enqueue(fields{"argv": []string{"env"}, "env": fields{"MINE": "1"}})
+	var names []string
+	for line := range strings.Lines(w.end(id).Output) {
+		name, _, _ := strings.Cut(line, "=")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	want := []string{"HOME", "LANG", "LOGNAME", "MINE", "PATH", "QUEUECTL_ATTEMPT", "QUEUECTL_COOKIE", "QUEUECTL_JOB_ID", "QUEUECTL_QUEUE", "QUEUECTL_SOCKET", "QUEUECTL_WORKER", "SHELL", "USER"}
+	if !slices.Equal(names, want) {
+		t.Errorf("environment %q, want %q", names, want)
+	}
+}
+
+// Each exit code and each signal is kept as it was.
+func TestExitCodesAndSignals(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	var specs []fields
+	for code := range 256 {
+		specs = append(specs, fields{"command": fmt.Sprintf("exit %d", code), "max_retries": 0})
+	}
+	signals := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 25, 26, 27, 29, 30, 31, 34, 64}
+	for _, n := range signals {
+		specs = append(specs, fields{"command": fmt.Sprintf("ulimit -c 0; kill -%d $$; sleep 5", n), "max_retries": 0})
+	}
+	for i, id := range w.batch(specs) {
+		j := w.end(id)
+		if i < 256 && (deref(j.ExitCode) != i || j.Signal != nil) || i >= 256 && (deref(j.Signal) != signals[i-256] || j.ExitCode != nil) {
+			t.Errorf("%v: code %d, signal %d", specs[i]["command"], deref(j.ExitCode), deref(j.Signal))
+		}
+	}
+}
+
+// A timeout in the instant of the end, and a cancel of it, give one outcome.
+func TestRacesHaveOneOutcome(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	var specs []fields
+	for i := range 200 {
+		specs = append(specs, fields{"argv": []string{"sleep", "0.05"}, "timeout_ms": 47 + i%10, "max_retries": 0})
+	}
+	seen := map[string]int{}
+	for _, id := range w.batch(specs) {
+		j := w.end(id)
+		kind := j.State + "/" + j.Reason
+		seen[kind]++
+		if len(j.History) != 1 || j.Attempts != 1 || kind == "completed/" && deref(j.ExitCode) != 0 || kind != "completed/" && kind != "dead/timed_out" {
+			t.Errorf("timeout: %+v", j)
+		}
+	}
+	t.Logf("outcomes: %v", seen)
+	for i := range 40 {
+		id := w.enqueue(fields{"argv": []string{"sleep", fmt.Sprintf("0.0%d", 1+i%3)}, "max_retries": 0})
+		time.Sleep(time.Duration(10+i%25) * time.Millisecond) // the instant is the point
+		var v struct{ Done, Refused []any }
+		w.good("cancel", fields{"ids": []string{id}}, &v)
+		j := w.end(id)
+		if len(v.Done)+len(v.Refused) != 1 || (len(v.Done) == 1) != (j.State == "cancelled") || len(v.Refused) == 1 && j.State != "completed" || len(j.History) > 1 {
+			t.Errorf("cancel: %+v, job %+v", v, j)
+		}
+	}
+}
