@@ -23,7 +23,7 @@ import (
 const (
 	idleExit  = 30 * time.Second
 	awaySync  = time.Second
-	houseTime = 10 * time.Second // between looks for orphans
+	houseTime = 30 * time.Second // between looks for orphans
 )
 
 // server is a runner's state.
