@@ -3,7 +3,9 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -119,8 +121,8 @@ func ParseFile(path string, raw []byte) (Layer, error) {
 		return l, queue.Errorf(queue.CodeInvalid, "%s: %v", path, err)
 	}
 	var faults []error
-	for name, value := range file {
-		if err := l.take(name, value); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(file)) {
+		if err := l.take(name, file[name]); err != nil {
 			faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name), err))
 		}
 	}
@@ -156,7 +158,7 @@ func lineOf(raw []byte, name string) int {
 	for line := range strings.Lines(string(raw)) {
 		n++
 		word := strings.Trim(strings.TrimSpace(line), `["'`)
-		if strings.HasPrefix(word, name) && !strings.HasPrefix(strings.TrimLeft(word[len(name):], `"'`), "_") {
+		if rest, ok := strings.CutPrefix(word, name); ok && strings.IndexAny(rest, " \t=.]\"'\r") <= 0 {
 			return n
 		}
 	}

@@ -170,7 +170,11 @@ func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
 	buf = buf[:0]
 	for {
 		part, err := r.ReadSlice('\n')
-		if len(buf)+len(part) > MaxLine+1 {
+		limit := MaxLine
+		if err == nil {
+			limit++ // the end itself
+		}
+		if len(buf)+len(part) > limit {
 			return nil, queue.Errorf(queue.CodeTooLarge, "the line is longer than %d bytes; send less at once", MaxLine)
 		}
 		buf = append(buf, part...)

@@ -195,7 +195,7 @@ func (p Policy) wait(j *Job, n int) time.Duration {
 		seconds = math.Pow(p.Base, float64(n))
 	}
 	seconds *= 1 + p.Jitter*spread(j.Seq, n)
-	seconds = min(seconds, p.Max.Seconds()) // NaN cannot be: base is above 0
+	seconds = min(seconds, p.Max.Seconds())                        // NaN cannot be: base is above 0
 	return min(p.Max, time.Duration(seconds*float64(time.Second))) // the product may round up
 }
 

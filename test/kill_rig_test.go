@@ -314,17 +314,20 @@ func (a *asker) batch(jobs ...map[string]any) (ids []string) {
 	return got.IDs
 }
 
-// warm runs short jobs, so that the pool reserves blocks.
-func (a *asker) warm() {
+// warm runs short jobs one by one, so that the pool reserves large blocks for
+// the workers that are wanted then.
+func (a *asker) warm(workers int) {
 	a.q.Helper()
+	a.must("worker.scale", map[string]any{"count": 1})
 	var jobs []map[string]any
-	for range 120 {
+	for range 60 {
 		jobs = append(jobs, map[string]any{"argv": []string{"true"}, "labels": map[string]string{"rig": "warm"}})
 	}
 	a.batch(jobs...)
 	a.q.until("warm", 20*time.Second, func() bool {
 		return a.q.peek(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
+	a.must("worker.scale", map[string]any{"count": workers})
 }
 
 // ended reports whether a process is gone, or a zombie.

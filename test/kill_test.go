@@ -325,7 +325,7 @@ func (b *block) release() { b.write("go", "") }
 func (b *block) reserve(hold bool, more func(map[string]any), before ...map[string]any) {
 	b.Helper()
 	for range 5 {
-		b.warm()
+		b.warm(4)
 		b.ids = nil
 		if hold {
 			os.Remove(filepath.Join(b.dir, "go"))

@@ -213,7 +213,7 @@ func (p *Pool) dropped(f *wire.Dropped) {
 	if h == nil {
 		return
 	}
-	h.asked = false
+	h.asked, h.sent = false, time.Now()
 	switch {
 	case f.Dropped && h.cancel != nil:
 		p.pending.Cancelled = append(p.pending.Cancelled, store.Cancelled{Lease: h.job.Lease(), UID: *h.cancel})
@@ -221,9 +221,7 @@ func (p *Pool) dropped(f *wire.Dropped) {
 		p.pending.Released = append(p.pending.Released, h.job.Lease())
 	case h.end != nil:
 		h.link.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
-	default:
-		h.sent = time.Now() // it is running, and will say so
-	}
+	} // else it is running, and will say so
 }
 
 // againWithin bounds how long a runner may live on after its connection broke

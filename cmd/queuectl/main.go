@@ -63,7 +63,7 @@ func main() {
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an error of a write, to be told apart from others
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of a write; ignoring it would be inherited by jobs
 	os.Exit(a.main(ctx, os.Args[1:]))
 }
 

@@ -19,6 +19,9 @@ func (r *run) end() {
 	// A tree that was killed is looked for everywhere; otherwise an open pipe or
 	// an orphan tells that something is left.
 	forced := !r.termAt.IsZero()
+	if open && !forced { // most likely a fork under way beside us, which has a copy until its exec
+		open = r.drain(max(0, time.Until(r.graceEnd)))
+	}
 	if open || forced || hasOrphans(r.pid) {
 		r.endLeftovers(forced)
 	}
@@ -76,13 +79,11 @@ func (r *run) drain(wait time.Duration) bool {
 // endLeftovers ends what the main process has left behind, unless it may live
 // on. What has been asked to end already is given no more time.
 func (r *run) endLeftovers(forced bool) {
-	if !forced {
-		r.drain(max(0, time.Until(r.graceEnd)))
-		if !r.c.Background {
-			r.waitTree(time.Until(r.graceEnd))
-		}
-	} else {
+	switch {
+	case forced:
 		r.waitTree(min(time.Until(r.killAt), r.c.OutputGrace))
+	case !r.c.Background:
+		r.waitTree(time.Until(r.graceEnd))
 	}
 	if r.c.Background && !forced {
 		r.r.Spared = spare(r.pid, r.c.Cookie)

@@ -43,9 +43,9 @@ type tx struct {
 }
 
 // write is the writer: it takes what waits, commits it in one transaction and
-// answers, until the store is closed or fails.
+// answers, until the store is closed or fails. A panic answers nobody: what was
+// committed by then must not be refused.
 func (s *Store) write() {
-	defer close(s.gone)
 	group := make([]*op, 0, maxGroup)
 	for {
 		select {
@@ -59,6 +59,7 @@ func (s *Store) write() {
 			if w != nil {
 				w.done <- granted{err: errClosed}
 			}
+			close(s.gone)
 			return
 		}
 	more:
@@ -72,6 +73,7 @@ func (s *Store) write() {
 		}
 		if err := s.commit(group); err != nil {
 			s.fail(err, group)
+			close(s.gone)
 			return
 		}
 	}

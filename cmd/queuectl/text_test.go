@@ -1,0 +1,130 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// Times are read as a person writes them, in the caller's zone.
+func TestTimesAreReadInTheCallersZone(t *testing.T) {
+	berlin := time.FixedZone("CET", 3600)
+	india := time.FixedZone("IST", 5*3600+1800)
+	for _, c := range []struct {
+		text string
+		zone *time.Location
+		want string
+	}{
+		{"2026-03-01T15:04:05Z", berlin, "2026-03-01T15:04:05Z"}, {"2026-03-01T15:04:05.5+02:00", berlin, "2026-03-01T13:04:05.5Z"},
+		{"2026-03-01 15:04", berlin, "2026-03-01T14:04:00Z"}, {"2026-03-01T15:04:05", india, "2026-03-01T09:34:05Z"}, {"2026-03-01", berlin, "2026-02-28T23:00:00Z"},
+		{"13:00", berlin, "2026-03-10T12:00:00Z"}, {"12:00", berlin, "2026-03-11T11:00:00Z"}, {"11:59:59", berlin, "2026-03-11T10:59:59Z"},
+		{"today 11:00", berlin, "2026-03-10T10:00:00Z"}, {"tomorrow 03:00", berlin, "2026-03-11T02:00:00Z"}, {"tomorrow", india, "2026-03-10T18:30:00Z"}, {"today", berlin, "2026-03-09T23:00:00Z"},
+		{"+2h", india, "2026-03-10T13:00:00Z"}, {"+0", berlin, "2026-03-10T11:00:00Z"}, {"+1d", berlin, "2026-03-11T11:00:00Z"},
+	} {
+		now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.UTC).In(c.zone)
+		got, err := parseWhen(c.text, now)
+		if err != nil || got.UTC().Format(time.RFC3339Nano) != c.want {
+			t.Errorf("%q in %s: got %v, %v, want %s", c.text, c.zone, got.UTC(), err, c.want)
+		}
+	}
+	for _, bad := range []string{"", "25:00", "12:60", "yesterday", "tomorrow 25:00", "+", "+-1h", "+x", "2026-02-30", "12", "today12"} {
+		if got, err := parseWhen(bad, time.Now()); err == nil {
+			t.Errorf("%q: got %v, want refused", bad, got)
+		}
+	}
+}
+
+// What a job prints cannot steer a terminal: control characters, sequences
+// other than colours, and what turns the direction of writing are shown.
+func TestTerminalsAreNotSteered(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain äß 漢 🙂\n\tx":                     "plain äß 漢 🙂\n\tx",
+		"\x1b[31mred\x1b[0m":                    "\x1b[31mred\x1b[0m",
+		"\x1b[1;38;5;9mx":                       "\x1b[1;38;5;9mx",
+		"\x1b[2J":                               `\x1b[2J`,
+		"\x1b[31":                               `\x1b[31`,
+		"\x1b]0;title\x07":                      `\x1b]0;title\x07`,
+		"\x1b]52;c;ZXZpbA==\x1b\\":              `\x1b]52;c;ZXZpbA==\x1b\`,
+		"\x1b[?1049h\x1bc\x1bP":                 `\x1b[?1049h\x1bc\x1bP`,
+		"a\rb\bc\x00d\x7f":                      `a\x0db\x08c\x00d\x7f`,
+		"\u009b31m\u0085":                       `\x9b31m\x85`,
+		"\x9b31m\xff":                           `\x9b31m\xff`,
+		"\u202egpj.exe\u2066":                   `\u202egpj.exe\u2066`,
+		"\u200f\u061c":                          `\u200f\u061c`,
+		"\x1b[" + strings.Repeat("1", 40) + "m": `\x1b[` + strings.Repeat("1", 40) + "m",
+	} {
+		if got := sanitize(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Whatever a job prints, what is shown is UTF-8 and steers nothing.
+func FuzzSanitize(f *testing.F) {
+	for _, seed := range []string{"x", "\x1b[31m", "\x1b]0;x\x07", "\u202e", "\xff\x9b", "\x1b[\x1b[0m"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		got := sanitize(in)
+		if !utf8.ValidString(got) {
+			t.Fatalf("%q: got %q, which is not UTF-8", in, got)
+		}
+		for i, r := range got {
+			if r == 0x1b && colour(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+				t.Fatalf("%q: got %q, which holds %U", in, got, r)
+			}
+		}
+	})
+}
+
+// A job's ending is passed through as the contract says.
+func TestJobExitIsTheContracts(t *testing.T) {
+	for _, c := range []struct {
+		state, reason string
+		code          int64
+		signal, want  int
+	}{
+		{"completed", "", 0, 0, 0}, {"completed", "", 3, 0, 0}, {"dead", "", 7, 0, 7}, {"failed", "", 7, 0, 7}, {"dead", "timed_out", -1, 15, 124},
+		{"dead", "signal", -1, 11, 139}, {"dead", "not_found", 127, 0, 127}, {"dead", "not_runnable", 126, 0, 126}, {"cancelled", "cancelled", -1, 15, 130}, {"cancelled", "", -1, 0, 130},
+		{"cancelled", "expired", -1, 0, 125}, {"dead", "lost", -1, 0, 125}, {"held", "interrupted", -1, 0, 125}, {"dead", "unkillable", -1, 9, 125}, {"dead", "", 0, 0, 125}, {"dead", "", -1, 0, 125},
+	} {
+		j := &control.Job{State: c.state}
+		if c.reason != "" {
+			j.Reason = &c.reason
+		}
+		if c.code >= 0 {
+			j.ExitCode = &c.code
+		}
+		if c.signal != 0 {
+			j.Signal = &c.signal
+		}
+		if got := jobExit(j); got != c.want {
+			t.Errorf("%s %s code %d signal %d: got %d, want %d", c.state, c.reason, c.code, c.signal, got, c.want)
+		}
+	}
+}
+
+// Each line gets its time once, however it came in pieces.
+func TestEachLineIsStampedOnce(t *testing.T) {
+	fresh, got := true, ""
+	for _, piece := range []string{"a", "b\nc", "", "\n", "\n", "d"} {
+		var text string
+		text, fresh = stamped(piece, "T", fresh)
+		got += text
+	}
+	if want := "T ab\nT c\nT \nT d"; got != want || fresh {
+		t.Errorf("got %q, %v, want %q, false", got, fresh, want)
+	}
+}
+
+// A cell that is too wide is cut by characters, with a mark, to just the width.
+func TestCut(t *testing.T) {
+	for _, c := range [][2]string{{"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefg…"}, {"äöüäöüäöü", "äöüäöüä…"}, {"", ""}} {
+		if got := cut(c[0], 8); got != c[1] {
+			t.Errorf("%q: got %q, want %q", c[0], got, c[1])
+		}
+	}
+}

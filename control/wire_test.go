@@ -1,0 +1,138 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// The table of failures is the contract's.
+func TestFailuresAreTheContracts(t *testing.T) {
+	want := `invalid -32602 2 no
+parse -32700 2 no
+too_large -32700 2 no
+unsupported -32601 1 no
+not_found -32001 4 no
+exists -32002 5 no
+wrong_state -32003 5 no
+denied -32004 5 no
+full -32005 5 later
+no_space -32005 5 later
+unavailable -32006 3 later
+outcome_unknown -32007 1 with the same key
+internal -32603 1 no
+`
+	var got strings.Builder
+	for _, r := range Failures {
+		fmt.Fprintln(&got, r.Code, r.Number, r.Exit, r.Retry)
+	}
+	if got.String() != want {
+		t.Errorf("got\n%swant\n%s", got.String(), want)
+	}
+	if r := RowOf(errors.New("any")); r.Code != queue.CodeInternal {
+		t.Errorf("an error without a code is %s, want internal", r.Code)
+	}
+}
+
+// A request is read whatever the order and number of its members; what has no
+// id, is no object or names another protocol is refused.
+func TestRequestsAreRead(t *testing.T) {
+	for _, c := range []struct{ line, id, method, params string }{
+		{`{"jsonrpc":"2.0","id":1,"method":"show","params":{"id":"a"}}`, `1`, "show", `{"id":"a"}`},
+		{` {"params":{},"method":"st\u0061tus","id":"é","more":[1]} `, `"é"`, "status", `{}`},
+		{`{"id":-1.5e3,"method":"x"}`, `-1.5e3`, "x", ``},
+	} {
+		r, err := parseRequest([]byte(c.line))
+		if err != nil || string(r.id) != c.id || r.method != c.method || string(r.params) != c.params {
+			t.Errorf("%s: got %s %q %s, %v", c.line, r.id, r.method, r.params, err)
+		}
+	}
+	for line, want := range map[string]*queue.Error{
+		`{"method":"x"}`: queue.ErrInvalid, `{"id":null,"method":"x"}`: queue.ErrInvalid, `{"id":[1],"method":"x"}`: queue.ErrInvalid,
+		`[{"id":1,"method":"x"}]`: queue.ErrInvalid, `{"id":1,"method":7}`: queue.ErrInvalid, `{"id":1,"id":2}`: queue.ErrInvalid,
+		`{"jsonrpc":"1.0","id":1}`: queue.ErrInvalid, `{"id":1`: queue.ErrParse, "{\"id\":\"\xff\"}": queue.ErrParse, strings.Repeat("[", 99): queue.ErrParse, ``: queue.ErrParse,
+	} {
+		if _, err := parseRequest([]byte(line)); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %s", line, err, want.Code)
+		}
+	}
+}
+
+// Parameters are read strictly: an unknown one is refused with the nearest name.
+func TestParametersAreStrict(t *testing.T) {
+	for raw, want := range map[string][2]string{
+		`{"idz":"a"}`: {"idz", `"id"`}, `{"ID":"a"}`: {"ID", "not a parameter"}, `{"id":7}`: {"id", "must not be"}, `{"id":"a","id":"b"}`: {"id", "twice"}, `[]`: {"", "object"},
+	} {
+		var e *queue.Error
+		err := decodeParams(json.RawMessage(raw), &Show{})
+		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != want[0] || !strings.Contains(e.Message, want[1]) {
+			t.Errorf("%s: got %v, want invalid %s: …%s…", raw, err, want[0], want[1])
+		}
+	}
+	var batch EnqueueBatch
+	err := decodeParams(json.RawMessage(`{"jobs":[{"command":"a"},{"comand":"b"}],"commit":true}`), &batch)
+	var e *queue.Error
+	if !errors.As(err, &e) || e.Index != 2 || e.Field != "comand" {
+		t.Errorf("got %v, want job 2: comand", err)
+	}
+	if err := decodeParams(nil, &Show{}); err != nil {
+		t.Errorf("no parameters: %v", err)
+	}
+}
+
+// A line may be as long as the limit and not a byte longer, whether it ends
+// with a newline or with the connection.
+func TestLinesAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		end  string
+		good bool
+	}{{MaxLine, "\n", true}, {MaxLine + 1, "\n", false}, {MaxLine, "", true}, {MaxLine + 1, "", false}, {2 * MaxLine, "", false}} {
+		in := bufio.NewReader(strings.NewReader(strings.Repeat("x", c.n) + c.end))
+		line, err := readLine(in, nil)
+		if c.good && (err != nil || len(line) != c.n) || !c.good && !errors.Is(err, queue.ErrTooLarge) {
+			t.Errorf("%d bytes and %q: got %d bytes, %v", c.n, c.end, len(line), err)
+		}
+	}
+}
+
+// An answer that is too long for the wire is one of too_large.
+func TestLongAnswersAreRefused(t *testing.T) {
+	line := answerLine(json.RawMessage("1"), strings.Repeat("x", MaxLine), nil)
+	if len(line) > 1000 || !bytes.Contains(line, []byte(`"too_large"`)) {
+		t.Errorf("got %.200s", line)
+	}
+}
+
+// No line makes reading a request panic, and its id is echoed as it came.
+func FuzzRequest(f *testing.F) {
+	for _, seed := range []string{`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"x"}}`, `{"id":"a","method":"list","params":{"state":"dead"}}`, `{"id":1,"method":"enqueue.batch","params":{"jobs":[{}],"commit":true}}`, `[1]`, `{"id":1e5}`, `{"id":1,"method":"wait","params":{"ids":["a"],"timeout":"1s"}}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		r, err := parseRequest(line)
+		if err != nil {
+			var e *queue.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("%q: got an error without a code: %v", line, err)
+			}
+			return
+		}
+		if !json.Valid(answerLine(r.id, nil, nil)) {
+			t.Fatalf("%q: the answer is no JSON", line)
+		}
+		for _, p := range []any{&Enqueue{}, &EnqueueBatch{}, &Show{}, &List{}, &Wait{}, &Logs{}, &Selection{}, &DLQRetry{}, &WorkerStop{}, &ConfigSet{}} {
+			err := decodeParams(r.params, p)
+			var e *queue.Error
+			if err != nil && (!errors.As(err, &e) || RowOf(err).Code != queue.CodeInvalid) {
+				t.Fatalf("%q: %T: got %v, want invalid", line, p, err)
+			}
+		}
+	})
+}

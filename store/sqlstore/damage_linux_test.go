@@ -1,0 +1,296 @@
+package sqlstore
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// filled is a closed database of n jobs, all of it in the main file.
+func filled(t *testing.T, n int) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, n)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func sum(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(raw))
+}
+
+// refuses checks that a folder's database is refused, left as it is, and that
+// the error says what.
+func refuses(t *testing.T, dir, says string) error {
+	t.Helper()
+	path := filepath.Join(dir, fileName)
+	before, _ := os.ReadFile(path)
+	s, err := Open(Options{Dir: dir, Order: usual})
+	if err == nil {
+		s.Close()
+		t.Fatalf("it was opened, want an error with %q", says)
+	}
+	if !strings.Contains(err.Error(), says) {
+		t.Errorf("got %v, want it to say %q", err, says)
+	}
+	if after, _ := os.ReadFile(path); string(after) != string(before) {
+		t.Error("the file was changed")
+	}
+	return err
+}
+
+// carryOut runs statements on a closed database.
+func carryOut(t *testing.T, dir string, statements ...string) {
+	t.Helper()
+	c, err := openConn(writerDSN(filepath.Join(dir, fileName)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range statements {
+		if _, err := c.exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A newer schema is refused with both versions and left as it is, unless the
+// file says that it may be read.
+func TestNewerSchemaIsRefused(t *testing.T) {
+	dir := filled(t, 1)
+	newer := len(migrations) + 7
+	carryOut(t, dir, fmt.Sprintf(`PRAGMA user_version = %d`, newer))
+	s := openStore(t, dir)
+	enqueue(t, s, 1)
+	s.Close()
+	carryOut(t, dir, fmt.Sprintf(`UPDATE meta SET readable_by = %d`, len(migrations)+1))
+	before := sum(t, filepath.Join(dir, fileName))
+	err := refuses(t, dir, fmt.Sprintf("schema %d, this queuectl knows %d", newer, len(migrations)))
+	if !errors.Is(err, ErrNewerSchema) {
+		t.Errorf("got %v, want %v", err, ErrNewerSchema)
+	}
+	if sum(t, filepath.Join(dir, fileName)) != before {
+		t.Error("the file was changed")
+	}
+}
+
+// Where a database has been, a missing, empty or foreign file is never replaced
+// by an empty queue.
+func TestNoEmptyQueueWhereOneHasBeen(t *testing.T) {
+	for what, c := range map[string]struct {
+		harm func(path string) error
+		says string
+	}{
+		"missing":     {os.Remove, "missing"},
+		"truncated":   {func(p string) error { return os.Truncate(p, 0) }, "empty"},
+		"garbage":     {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("garbage!", 4096)), 0o600) }, "damaged"},
+		"cut in half": {func(p string) error { return os.Truncate(p, 12345) }, "damaged"},
+		"a folder":    {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }, "regular"},
+		"a link":      {func(p string) error { return errors.Join(os.Rename(p, p+"2"), os.Symlink(p+"2", p)) }, "regular"},
+		"open to all": {func(p string) error { return os.Chmod(p, 0o644) }, "chmod 600"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := filled(t, 100)
+			if err := c.harm(filepath.Join(dir, fileName)); err != nil {
+				t.Fatal(err)
+			}
+			refuses(t, dir, c.says)
+		})
+	}
+}
+
+// A crash between making the file and the first schema leaves an empty file,
+// which is no lost queue.
+func TestEmptyFileOfAFirstStartIsTaken(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, fileName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, openStore(t, dir), 1)
+}
+
+// Damage to the head of any page is never silent: the database is refused, or
+// reading tells an error, or all jobs are there; and it is refused at the start
+// or whole if the last service had met an I/O error.
+func TestDamagedPagesAreNeverSilent(t *testing.T) {
+	const jobs = 150
+	dir := filled(t, jobs)
+	whole, err := os.ReadFile(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[string]int{}
+	for page := 0; page < len(whole); page += 4096 {
+		head := page
+		if page == 0 {
+			head = 100 // the first page's own head follows the file's
+		}
+		damaged := slices.Clone(whole)
+		damaged[head] ^= 0x08
+		for _, doubt := range []bool{false, true} {
+			outcomes[reopened(t, damaged, doubt, jobs)]++
+		}
+	}
+	if outcomes["refused"] == 0 {
+		t.Errorf("nothing was refused: %v", outcomes)
+	}
+	t.Log(outcomes)
+}
+
+// reopened is what becomes of a database: refused, told or whole.
+func reopened(t *testing.T, raw []byte, doubt bool, jobs int) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(t.TempDir(), "d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	files := map[string][]byte{fileName: raw, markName: nil, reserve: nil}
+	if doubt {
+		files[doubtName] = nil
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Open(Options{Dir: dir, Order: usual})
+	if err != nil {
+		return "refused"
+	}
+	defer s.Close()
+	s.free = func() (int64, error) { return 0, nil }
+	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
+	if err != nil && !doubt {
+		return "told"
+	}
+	if err != nil || len(page.Jobs) != jobs {
+		t.Errorf("doubt %v: got %d jobs and error %v, want %d or a refusal", doubt, len(page.Jobs), err, jobs)
+	}
+	return "whole"
+}
+
+// A folder that cannot be written is refused with what to do, for ordinary
+// users as for a service that has dropped its rights.
+func TestReadOnlyFolderIsRefused(t *testing.T) {
+	dir := filled(t, 1)
+	if os.Geteuid() == 0 {
+		runtime.LockOSThread() // never unlocked: the thread ends with the test
+		for _, p := range []string{dir, filepath.Join(dir, fileName), filepath.Join(dir, markName)} {
+			if err := os.Chown(p, 65534, 65534); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Setfsuid(65534); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Setfsuid(0)
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(dir, 0o700)
+	refuses(t, dir, "cannot be written")
+}
+
+// When the WAL or the database is deleted or replaced under a running service,
+// nothing more is acknowledged: the store fails for good and says so.
+func TestReplacedFilesStopTheStore(t *testing.T) {
+	for what, harm := range map[string]func(path string) error{
+		"wal deleted":      func(p string) error { return os.Remove(p + "-wal") },
+		"database deleted": os.Remove,
+		"database replaced": func(p string) error {
+			raw, err := os.ReadFile(p)
+			return errors.Join(err, os.WriteFile(p+"2", raw, 0o600), os.Rename(p+"2", p))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openStore(t, dir)
+			enqueue(t, s, 1)
+			if err := harm(filepath.Join(dir, fileName)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+			if !errors.Is(err, queue.ErrOutcomeUnknown) {
+				t.Errorf("got %v, want %v", err, queue.ErrOutcomeUnknown)
+			}
+			<-s.Broken()
+			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
+				t.Errorf("got %v as the reason, want %v", s.Err(), queue.ErrOutcomeUnknown)
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
+				t.Error("a failed store took a job")
+			}
+		})
+	}
+}
+
+// A crash at any statement of any migration leaves the old schema or the new
+// one, and the next start goes on from there.
+func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
+	for v := range migrations {
+		for n := range len(migrations[v]) + 1 {
+			dir := t.TempDir()
+			path := filepath.Join(dir, fileName)
+			c, err := openConn(writerDSN(path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := migrate(c, migrations[:v]); err != nil {
+				t.Fatal(err)
+			}
+			if err := migrateOne(c, v, append(slices.Clone(migrations[v][:n]), `SELECT * FROM broken`)); err == nil {
+				t.Fatal("a broken statement was carried out")
+			}
+			for _, q := range append([]string{`BEGIN IMMEDIATE`}, migrations[v][:n]...) { // and now as a kill -9 leaves it
+				if _, err := c.exec(q); err != nil {
+					t.Fatalf("version %d, statement %d: %v", v, n, err)
+				}
+			}
+			crashed := t.TempDir()
+			for _, suffix := range []string{"", "-wal"} {
+				raw, err := os.ReadFile(path + suffix)
+				if err == nil {
+					err = os.WriteFile(filepath.Join(crashed, fileName)+suffix, raw, 0o600)
+				}
+				if err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+			c.close()
+			if err := os.Chmod(path, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range []string{dir, crashed} {
+				s := openStore(t, d)
+				everyOperation(t, s)
+				s.Close()
+			}
+		}
+	}
+}

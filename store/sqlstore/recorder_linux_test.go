@@ -1,0 +1,225 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql/driver"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"database/sql"
+
+	sqlite "modernc.org/sqlite"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var usual = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
+
+func draft(set ...func(*queue.Job)) queue.Job {
+	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
+		Terms: queue.Terms{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
+	for _, f := range set {
+		f(&j)
+	}
+	return j
+}
+
+func openStore(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(Options{Dir: dir, Order: usual})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// enqueue stores n jobs in one request.
+func enqueue(t *testing.T, s *Store, n int) store.Receipt {
+	t.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = draft()
+	}
+	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// recorder is a driver that notes what it is asked.
+type recorder struct {
+	dsn  string
+	mu   sync.Mutex
+	seen map[string]bool // guarded by mu
+}
+
+func (r *recorder) Driver() driver.Driver { return &sqlite.Driver{} }
+func (r *recorder) Connect(context.Context) (driver.Conn, error) {
+	c, err := (&sqlite.Driver{}).Open(r.dsn)
+	return &recording{c, r}, err
+}
+
+type recording struct {
+	driver.Conn
+	r *recorder
+}
+
+func (c *recording) QueryContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Rows, error) {
+	c.r.mu.Lock()
+	c.r.seen[q] = true
+	c.r.mu.Unlock()
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, q, args)
+}
+
+// No statement of the store reads a whole table of jobs, attempts or events, or
+// sorts; and no statement of its source is left out of this.
+func TestNoStatementScansOrSorts(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	rec := &recorder{dsn: readerDSN(filepath.Join(dir, fileName)), seen: map[string]bool{}}
+	s.read.Close()
+	s.read = sql.OpenDB(rec)
+	everyOperation(t, s)
+	var statements []string
+	var plans []string
+	err := s.do(t.Context(), true, func(tx *tx) error {
+		for q := range tx.stmts {
+			statements = append(statements, q)
+		}
+		for q := range rec.seen {
+			statements = append(statements, q)
+		}
+		for _, q := range statements {
+			verb, _, _ := strings.Cut(q, " ")
+			if !strings.Contains("SELECT UPDATE DELETE INSERT", verb) {
+				continue
+			}
+			err := tx.query(func(row []sqlValue) (bool, error) {
+				plans = append(plans, row[3].(string)+" <- "+q)
+				return true, nil
+			}, `EXPLAIN QUERY PLAN `+q, make([]sqlValue, strings.Count(q, "?"))...)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, plan := range plans {
+		for _, bad := range []string{"SCAN jobs <-", "SCAN jobs USING INDEX jobs_state", "SCAN jobs USING INDEX jobs_id", "SCAN attempts", "SCAN events", "TEMP B-TREE"} {
+			if strings.Contains(plan, bad) {
+				t.Errorf("%s", plan)
+			}
+		}
+	}
+	if len(plans) < 30 {
+		t.Errorf("got %d plans only", len(plans))
+	}
+	for _, q := range sourceStatements(t) {
+		if !strings.Contains(strings.Join(statements, "\n"), q) {
+			t.Errorf("a statement of the source was not looked at: %s", q)
+		}
+	}
+}
+
+// sourceStatements is what the source holds of SQL, but for the schema.
+func sourceStatements(t *testing.T) (list []string) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") || name == "schema.go" {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && strings.HasPrefix(lit.Value, "`") {
+				text, err := strconv.Unquote(lit.Value)
+				for _, verb := range []string{"SELECT ", "UPDATE ", "DELETE ", "INSERT ", " FROM ", "WHERE "} {
+					if err == nil && strings.HasPrefix(text, verb) {
+						list = append(list, text)
+						break
+					}
+				}
+			}
+			return true
+		})
+	}
+	return list
+}
+
+// everyOperation does all that a store can do, once at least.
+func everyOperation(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	past := func(j *queue.Job) { j.ExpiresAt = 1 }
+	_, err := s.Enqueue(ctx, store.Request{Key: "k", Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
+	must(err)
+	turned, err := s.Turn(ctx, store.Turn{Want: 4})
+	must(err)
+	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
+	dead := queue.Decision{State: queue.Dead, Counts: true, Started: true}
+	_, err = s.Turn(ctx, store.Turn{
+		Started: []store.Started{{Lease: l(0), At: 1}}, Released: []queue.Lease{l(2)}, Cancelled: []store.Cancelled{{Lease: l(3)}},
+		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1"}, Decision: dead}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
+	})
+	must(err)
+	seq := l(0).Seq
+	_, err = s.History(ctx, seq)
+	must(err)
+	_, err = s.Attempt(ctx, seq, 1)
+	must(err)
+	_, err = s.Attempt(ctx, seq, 0)
+	must(err)
+	s.History(ctx, 1) // a job without attempts
+	must(s.Retry(ctx, store.Revival{Seq: seq}))
+	must(s.Cancel(ctx, seq, 0))
+	must(s.Remove(ctx, seq, 0))
+	_, err = s.Await(ctx, 1)
+	must(err)
+	_, err = s.Leased(ctx)
+	must(err)
+	_, err = s.NextEpoch(ctx)
+	must(err)
+	must(s.SetSetting(ctx, store.Setting{Key: "a", Value: "b"}))
+	must(s.SetSetting(ctx, store.Setting{Key: "a"}))
+	_, err = s.Settings(ctx)
+	must(err)
+	_, err = s.Promote(ctx)
+	must(err)
+	refs, err := s.Garbage(ctx, 9)
+	must(err)
+	must(s.Swept(ctx, refs))
+	_, err = s.Get(ctx, "named")
+	must(err)
+	_, err = s.List(ctx, store.Filter{Limit: 5})
+	must(err)
+	_, err = s.List(ctx, store.Filter{Limit: 5, States: []queue.State{queue.Dead, queue.Pending}, Labels: map[string]string{"a": "b"}, Since: 1})
+	must(err)
+	_, err = s.Oldest(ctx)
+	must(err)
+	_, err = s.Events(ctx, 0, 9)
+	must(err)
+}

@@ -1,0 +1,367 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Each kind of failure has its exit code, its words on stderr and nothing on
+// stdout.
+func TestExitCodesOfVerbs(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "x", "true")
+	none := q.path("nowhere")
+	for _, c := range []struct {
+		args []string
+		code int
+		err  string
+	}{
+		{[]string{"shw", "x"}, 2, `"show"`},
+		{[]string{"show"}, 2, "id"},
+		{[]string{"list", "--no-such"}, 2, "no-such"},
+		{[]string{"list", "-s", "ded"}, 2, "dead"},
+		{[]string{"enqueue"}, 2, "command"},
+		{[]string{"enqueue", "echo", "hi"}, 2, "queuectl enqueue 'echo hi'"},
+		{[]string{"enqueue", "echo", "--", "hi"}, 2, "--"},
+		{[]string{"enqueue", "{bad"}, 2, "--command"},
+		{[]string{"enqueue", `{"command":"x",}`}, 2, "byte 16"},
+		{[]string{"enqueue", `[{"command":"x"}`}, 2, "--command"},
+		{[]string{"enqueue", `{"comand":"x"}`}, 2, `"command"`},
+		{[]string{"enqueue", "--timeout", "-1", "x"}, 2, "timeout"},
+		{[]string{"enqueue", "--id", "x", "true"}, 5, "x"},
+		{[]string{"enqueue", "--command", "a", "b"}, 2, "twice"},
+		{[]string{"enqueue", "--file", "none.json"}, 1, "none.json"},
+		{[]string{"show", "nope"}, 4, "nope"},
+		{[]string{"wait", "nope"}, 125, "nope"},
+		{[]string{"wait"}, 125, "ids"},
+		{[]string{"run"}, 125, "command"},
+		{[]string{"run", "--nope", "x"}, 125, "nope"},
+		{[]string{"wait", "x", "--timeout", "0.05"}, 124, ""},
+		{[]string{"config", "get", "max_retrys"}, 2, "max_retries"},
+		{[]string{"config", "set", "max_retries", "x"}, 2, "max_retries"},
+		{[]string{"worker", "strat"}, 2, `"start"`},
+		{[]string{"--dir", none, "status"}, 3, "queuectl serve --dir " + none},
+		{[]string{"--dir", none, "wait", "x"}, 125, "queuectl serve"},
+		{[]string{"--dir", none, "enqueue", "true"}, 3, "queuectl serve"},
+		{[]string{"--socket", none, "list"}, 3, "queuectl serve --socket " + none},
+	} {
+		if r := q.cli(c.args...); r.code != c.code || !strings.Contains(r.err, c.err) || r.out != "" {
+			t.Errorf("%q: code %d, stdout %q, stderr %q; want %d, %q", c.args, r.code, r.out, r.err, c.code, c.err)
+		}
+	}
+	if got := q.must("list", "-q"); got != "x" {
+		t.Errorf("something was stored: %q", got)
+	}
+}
+
+// run and wait end as the job did.
+func TestPassThroughCodes(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	for _, c := range []struct {
+		args []string
+		code int
+		out  string
+	}{
+		{[]string{"echo out; echo err >&2"}, 0, "out\n"},
+		{[]string{"--max-retries", "0", "exit 7"}, 7, ""},
+		{[]string{"--max-retries", "0", "--timeout", "0.1", "sleep 9"}, 124, ""},
+		{[]string{"--max-retries", "0", "kill -15 $$"}, 143, ""},
+		{[]string{"--max-retries", "0", "no-such-command"}, 127, ""},
+		{[]string{"--ok-code", "3", "exit 3"}, 0, ""},
+		{[]string{"--max-retries", "1", "--backoff-base", "0.02", "echo $QUEUECTL_ATTEMPT; [ $QUEUECTL_ATTEMPT = 2 ]"}, 0, "1\n2\n"},
+		{[]string{"--", "printf", "%s|", "a b", "$HOME", "'"}, 0, "a b|$HOME|'|"},
+		{[]string{"--delay", "9s", "--expires-at", "+0.1s", "true"}, 125, ""},
+	} {
+		r := q.cli(append([]string{"run"}, c.args...)...)
+		if r.code != c.code || r.out != c.out {
+			t.Errorf("run %q: code %d, stdout %q, stderr %q; want %d, %q", c.args, r.code, r.out, r.err, c.code, c.out)
+		}
+	}
+	good, bad, gone := w.enqueue(fields{"command": "true"}), w.enqueue(fields{"command": "exit 5", "max_retries": 0}), w.enqueue(fields{"command": "true", "delay": 60})
+	q.must("cancel", gone)
+	for _, c := range []struct {
+		ids  []string
+		code int
+	}{{[]string{good}, 0}, {[]string{bad}, 5}, {[]string{gone}, 130}, {[]string{good, gone, bad}, 130}, {[]string{good, bad, gone}, 5}, {[]string{good, "--any"}, 0}} {
+		if r := q.cli(append([]string{"wait"}, c.ids...)...); r.code != c.code {
+			t.Errorf("wait %v: code %d, want %d; %s", c.ids, r.code, c.code, r.err)
+		}
+	}
+	if got := q.must("run", "-d", "true"); q.cli("wait", got).code != 0 {
+		t.Errorf("run -d: %q", got)
+	}
+}
+
+// Ctrl-C leaves the job running and says how to come back; a second one, or
+// --cancel-on-exit, cancels it. Both exit with 130.
+func TestRunInterrupted(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	for i, c := range []struct {
+		flags []string
+		times int
+		state string
+	}{{nil, 1, "processing"}, {nil, 2, "cancelled"}, {[]string{"--cancel-on-exit"}, 1, "cancelled"}} {
+		id := fmt.Sprint("job", i)
+		cmd := q.command(append(append([]string{"run", "--id", id}, c.flags...), "echo up; exec sleep 60")...)
+		errs, _ := cmd.StderrPipe()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w.until("the job runs", 10*time.Second, func() bool {
+			return w.call("show", fields{"id": id}).Error == nil && w.show(id).Output == "up\n"
+		})
+		for k := range c.times {
+			if k > 0 {
+				time.Sleep(100 * time.Millisecond) // a person's second press
+			}
+			cmd.Process.Signal(os.Interrupt)
+		}
+		text, _ := io.ReadAll(errs)
+		cmd.Wait()
+		j := w.show(id)
+		if cmd.ProcessState.ExitCode() != 130 || j.State != c.state || c.flags == nil && !strings.Contains(string(text), "queuectl logs -f "+id) {
+			t.Errorf("%v %d times: code %d, job is %s, stderr %q", c.flags, c.times, cmd.ProcessState.ExitCode(), j.State, text)
+		}
+	}
+	q.must("cancel", "job0")
+}
+
+// enqueue takes a line, words after --, JSON, an array, flags and files; what
+// each stores is the same.
+func TestEnqueueForms(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	array := q.write("array", `[ {"id":"f1","command":"x"}, {"id":"f2","argv":["x"]} ]`)
+	lines := q.write("lines", "{\"id\":\"g1\",\"command\":\"x\"}\n\n  {\"id\":\"g2\",\"command\":\"x\"}")
+	for _, c := range []struct {
+		stdin string
+		args  []string
+		out   string
+	}{
+		{"", []string{"echo hi"}, "1"},
+		{"", []string{"--", "ls", "-l", "--json"}, "2"},
+		{"", []string{`{"command":"x","priority":9}`}, "3"},
+		{"", []string{`{"id":17,"command":"x"}`}, "17"},
+		{"", []string{`[{"id":"a1","command":"x"},{"id":"a2","command":"y"}]`}, "a1\na2"},
+		{"", []string{"--id", "b", "--command", "{x", "--label", "k=v", "--label", "l=w", "--env", "A=1", "--no-retry-code", "3,4", "--next-run-at", "+1h"}, "b"},
+		{"", []string{"--id", "c", `{"id":"other","command":"x","priority":3}`}, "c"},
+		{"", []string{"--file", array}, "f1\nf2"},
+		{"", []string{"--file", lines}, "g1\ng2"},
+		{`{"id":"h","command":"x"}`, []string{"--file", "-"}, "h"},
+		{"fed", []string{"--id", "i", "--stdin", "-", "cat"}, "i"},
+	} {
+		if r := q.cliIn(c.stdin, append([]string{"enqueue"}, c.args...)...); r.code != 0 || strings.TrimSpace(r.out) != c.out {
+			t.Errorf("enqueue %q: %+v, want %q", c.args, r, c.out)
+		}
+	}
+	for id, want := range map[string]string{
+		"1": `"command":"echo hi"`, "2": `"argv":["ls","-l","--json"]`, "3": `"priority":9`, "b": `"labels":{"k":"v","l":"w"}`, "c": `"priority":3`, "f2": `"argv":["x"]`,
+	} {
+		if got := q.must("show", id, "--json"); !strings.Contains(got, want) {
+			t.Errorf("job %s lacks %s: %s", id, want, got)
+		}
+	}
+	if got := q.must("enqueue", "--id", "j", "--json", "x"); !strings.Contains(got, `"state":"pending"`) {
+		t.Errorf("enqueue --json: %s", got)
+	}
+	q.must("worker", "scale", "1")
+	if j := q.dial().end("i"); j.Output != "fed" {
+		t.Errorf("stdin: %q", j.Output)
+	}
+}
+
+// A file is stored whole or not at all: a bad line is named, limits are named,
+// and a client or service that dies leaves none or all.
+func TestBatchIsWhole(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	lines := strings.Split(strings.TrimSpace(strings.Repeat(`{"command":"true"}`+"\n", 10000)), "\n")
+	count := func() int { return q.dial().counts()["pending"] }
+	bad := slices.Clone(lines)
+	bad[7344] = `{"command":"true","priority":"high"}`
+	broken := slices.Clone(lines)
+	broken[9999] = `{"command":`
+	for _, c := range []struct{ name, text, err string }{
+		{"bad field", strings.Join(bad, "\n"), "line 7345: priority"},
+		{"bad JSON", strings.Join(broken, "\n"), "line 10000: "},
+		{"one too many", strings.Join(append(slices.Clone(lines), lines[0]), "\n"), "10000"},
+		{"too long", strings.Repeat(" ", 8<<20) + lines[0], "8388608"},
+		{"empty", "\n\n", "no jobs"},
+	} {
+		if r := q.cliIn(c.text, "enqueue", "--file", "-"); r.code != 2 || !strings.Contains(r.err, c.err) || r.out != "" || count() != 0 {
+			t.Errorf("%s: code %d, stderr %q; %d jobs", c.name, r.code, r.err, count())
+		}
+	}
+	file := q.write("good", strings.Join(lines, "\n"))
+	if got := strings.Count(q.must("enqueue", "--file", file), "\n"); got != 9999 || count() != 10000 {
+		t.Errorf("%d ids, %d jobs", got+1, count())
+	}
+	want := count()
+	for i := range 6 {
+		cmd := q.command("enqueue", "--file", file, "-q")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(40+25*i) * time.Millisecond) // the instant is the point
+		if i%2 == 0 {
+			cmd.Process.Kill()
+			cmd.Wait()
+			q.stop() // what the service has taken is in or out then
+		} else {
+			q.kill()
+		}
+		q.start("--workers", "0")
+		if i%2 == 1 {
+			cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code == 0 {
+				want += 10000
+			} else if code != 3 { // it had not connected yet
+				t.Errorf("kill %d: the client ended with %d", i, code)
+			}
+		}
+		if got := count(); got != want && (i%2 == 1 || got != want+10000) {
+			t.Errorf("kill %d: %d jobs, want %d", i, got, want)
+		}
+		want = count()
+	}
+}
+
+// JSON has the members that the contract names; lists are one array, lines with
+// --jsonl, ids with -q; nothing is an empty array. A closed pipe is no error.
+func TestJSONShapes(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	for _, args := range []string{"list", "dlq list", "list -s dead"} {
+		if got := q.must(append(strings.Fields(args), "--json")...); got != "[]" {
+			t.Errorf("%s --json: %q", args, got)
+		}
+		if got := q.must(append(strings.Fields(args), "--jsonl")...) + q.must(strings.Fields(args)...) + q.must(append(strings.Fields(args), "-q")...); got != "" {
+			t.Errorf("%s of nothing: %q", args, got)
+		}
+	}
+	id := w.enqueue(fields{"command": "echo up; exec sleep 60", "labels": fields{"a": "b"}})
+	w.runs(id)
+	var shown map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &shown); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Fields("id seq command state reason queue priority waiting_time effective_priority attempts max_retries timeout_ms created_at updated_at run_at next_retry_at started_at finished_at queue_time_ms run_time_ms exit_code signal error worker_id pid user labels output stderr history") {
+		if _, ok := shown[name]; !ok {
+			t.Errorf("show lacks %s", name)
+		}
+	}
+	if s := string(shown["started_at"]); !strings.HasSuffix(s, `Z"`) || len(s) != 26 {
+		t.Errorf("started_at %s", s)
+	}
+	q.must("cancel", id)
+	for _, name := range []string{"pid", "worker_id", "next_retry_at"} {
+		if got := q.must("show", id, "--json"); !strings.Contains(got, `"`+name+`":null`) {
+			t.Errorf("%s is not null: %s", name, got)
+		}
+	}
+	var specs []fields
+	for range 5000 {
+		specs = append(specs, fields{"command": "true", "delay": "1h"})
+	}
+	w.batch(specs)
+	var list []fields
+	if err := json.Unmarshal([]byte(q.must("list", "--json")), &list); err != nil || len(list) != 5001 {
+		t.Errorf("list --json: %d jobs, %v", len(list), err)
+	}
+	if got := strings.Count(q.must("list", "--jsonl", "--limit", "1500"), "\n"); got != 1499 {
+		t.Errorf("list --jsonl --limit 1500: %d lines", got+1)
+	}
+	if got := q.must("list"); strings.Count(got, "\n") != 51 || !strings.Contains(got, "4951 more") {
+		t.Errorf("table: %s", got)
+	}
+	for _, args := range [][]string{{"list", "-q"}, {"list", "--json"}, {"list", "--limit", "5000"}} {
+		cmd := q.command(args...)
+		pipe, _ := cmd.StdoutPipe()
+		cmd.Start()
+		pipe.Read(make([]byte, 1))
+		pipe.Close()
+		if cmd.Wait(); cmd.ProcessState.ExitCode() != 0 {
+			t.Errorf("%v into a closed pipe: %v", args, cmd.ProcessState)
+		}
+	}
+	var st struct{ Jobs map[string]int }
+	json.Unmarshal([]byte(q.must("status", "--json")), &st)
+	for _, state := range strings.Fields("blocked held pending processing failed completed dead cancelled") {
+		if _, ok := st.Jobs[state]; !ok {
+			t.Errorf("status lacks %s", state)
+		}
+	}
+}
+
+// A job runs in its caller's folder, with its umask and the variables that it
+// asked for.
+func TestCallersPlace(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	sub := q.path("sub")
+	os.Mkdir(sub, 0o755)
+	sub, _ = filepath.EvalSymlinks(sub)
+	say := func(args ...string) string {
+		cmd := q.command(append([]string{"enqueue"}, args...)...)
+		cmd.Dir, cmd.Env = sub, append(cmd.Env, "PWD="+sub, "TZ=Asia/Tokyo", "LC_ALL=C", "OTHER=o", "MORE=m")
+		r := ran(t, cmd)
+		if r.code != 0 {
+			t.Errorf("enqueue %q: %+v", args, r)
+			return ""
+		}
+		j := w.end(strings.TrimSpace(r.out))
+		return j.Output + j.Error
+	}
+	old := syscall.Umask(0o027)
+	masked := say("umask")
+	syscall.Umask(old)
+	for _, c := range []struct{ got, want string }{
+		{masked, "0027\n"},
+		{say("pwd"), sub + "\n"},
+		{say("--cwd", "/", "pwd"), "/\n"},
+		{say("--umask", "077", "umask"), "0077\n"},
+		{say("echo $TZ $LC_ALL [$OTHER]"), "Asia/Tokyo C []\n"},
+		{say("--env-pass", "OTHER", "--env", "X=a=b", "echo $OTHER [$MORE] $X"), "o [] a=b\n"},
+		{say("--env-pass", "*", "echo $OTHER $MORE"), "o m\n"},
+		{say("--id", "me", "echo $QUEUECTL_JOB_ID $QUEUECTL_ATTEMPT $QUEUECTL_QUEUE $QUEUECTL_WORKER"), "me 1 default w1\n"},
+		{say("echo $QUEUECTL_SOCKET"), q.path("queuectl.sock") + "\n"},
+		{say("--stdin", "a\nb", "wc -l"), "1\n"},
+		{say("--max-retries", "0", "--shell", "/bin/sh -ec", "false; echo no"), "exit code 1"},
+		{say("--no-cwd", "--command", `[ "$PWD" = "$HOME" ] && echo home`), "home\n"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// Waiting jobs run by priority, by arrival, or with what waiting has added.
+func TestOrder(t *testing.T) {
+	for _, c := range []struct{ scheduling, want string }{
+		{"aging", "8 7 5 3 2 -1"}, {"priority", "8 7 5 3 2 -1"}, {"fifo", "3 5 8 2 -1 7"},
+	} {
+		t.Run(c.scheduling, func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(t, "")
+			q.write("queuectl.toml", "scheduling = \""+c.scheduling+"\"\nworkers = 0\n")
+			q.start()
+			w := q.dial()
+			for _, p := range []int{3, 5, 8, 2, -1, 7} {
+				w.enqueue(fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.path("order")), "priority": p})
+			}
+			q.must("worker", "scale", "1")
+			q.until("all have run", 10*time.Second, func() bool { return w.counts()["completed"] == 6 })
+			if got := strings.Join(strings.Fields(q.text("order")), " "); got != c.want {
+				t.Errorf("ran %q, want %q", got, c.want)
+			}
+		})
+	}
+}

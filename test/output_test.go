@@ -1,0 +1,187 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// piece is a piece of output as logs --jsonl prints it.
+type piece struct {
+	Attempt int
+	Stream  string
+	At      time.Time
+	Text    string
+	Base64  []byte
+	Dropped int64
+}
+
+func (q *queue) pieces(args ...string) (list []piece) {
+	q.Helper()
+	out := q.must(append([]string{"logs", "--jsonl"}, args...)...)
+	for d := json.NewDecoder(strings.NewReader(out)); ; {
+		var p piece
+		if err := d.Decode(&p); err == io.EOF {
+			return list
+		} else if err != nil {
+			q.Fatal(err)
+		}
+		list = append(list, p)
+	}
+}
+
+// noise is bytes that are no text, the same for the same size.
+func noise(size int) []byte {
+	r := rand.NewChaCha8([32]byte{byte(size), byte(size >> 8), byte(size >> 16)})
+	b := make([]byte, size)
+	r.Read(b)
+	return b
+}
+
+// Output of any size is kept byte for byte, whatever the bytes are.
+func TestOutputIsWhole(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	sizes := []int{0, 1, 10, 4096, 65535, 65536, 65537, 70000, 100000, 131072, 150001, 204800, 3 << 20}
+	var ids []string
+	for _, n := range sizes {
+		path := q.write(fmt.Sprint("noise", n), string(noise(n)))
+		ids = append(ids, w.enqueue(fields{"command": "cat " + path, "output_limit": "8MiB"}))
+	}
+	for i, id := range ids {
+		j := w.end(id)
+		r := q.cli("logs", id)
+		if want := string(noise(sizes[i])); j.State != "completed" || r.code != 0 || r.out != want || r.err != "" {
+			t.Errorf("%d bytes: job is %s; %d bytes of output, the same: %v; stderr %q", sizes[i], j.State, len(r.out), r.out == want, r.err)
+		}
+	}
+}
+
+// A flood keeps its first and last half and the size of the gap, is not slowed
+// to a stop, and leaves the memory of service and runner as it was.
+func TestFlood(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	yes := w.enqueue(fields{"command": "timeout 2 yes; echo end"})
+	zero := w.enqueue(fields{"command": "head -c 300M /dev/zero"})
+	for _, c := range []struct {
+		id         string
+		head, tail string
+		total      int64
+	}{{yes, "y\ny\n", "y\nend\n", 0}, {zero, "\x00\x00", "\x00\x00", 300 << 20}} {
+		if j := w.end(c.id); j.State != "completed" {
+			t.Fatalf("got %+v", j)
+		}
+		var kept bytes.Buffer
+		var dropped int64
+		gaps := 0
+		for _, p := range q.pieces(c.id) {
+			kept.WriteString(p.Text)
+			kept.Write(p.Base64)
+			if p.Dropped > 0 {
+				gaps++
+				dropped += p.Dropped
+				if kept.Len() != 512<<10 {
+					t.Errorf("the gap is after %d bytes", kept.Len())
+				}
+			}
+		}
+		if kept.Len() != 1<<20 || gaps != 1 || c.total > 0 && dropped != c.total-1<<20 ||
+			!strings.HasPrefix(kept.String(), c.head) || !strings.HasSuffix(kept.String(), c.tail) {
+			t.Errorf("kept %d bytes, %d gaps of %d bytes", kept.Len(), gaps, dropped)
+		}
+		if out := q.cli("logs", c.id).out; !strings.Contains(out, fmt.Sprintf("[%d bytes of stdout were not kept]", dropped)) {
+			t.Errorf("logs do not name the gap of %d bytes", dropped)
+		}
+	}
+	for _, pid := range append(q.runnerPids(), q.cmd.Process.Pid) {
+		if got := peak(t, pid); got > 64<<20 {
+			t.Errorf("process %d held %d MiB", pid, got>>20)
+		}
+	}
+}
+
+// Followed output comes while the job runs, over all its attempts, and show has
+// what there is so far.
+func TestFollow(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": `echo up; while [ ! -e ` + q.path("go$QUEUECTL_ATTEMPT") + ` ]; do sleep 0.02; done; echo end $QUEUECTL_ATTEMPT; [ $QUEUECTL_ATTEMPT = 2 ]`, "backoff_base": 0.05})
+	cmd := q.command("logs", "-f", id)
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(pipe)
+	for i, want := range []string{"up", "end 1", "up", "end 2"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("line %d is %q, want %q", i, lines.Text(), want)
+		}
+		if want == "up" {
+			if j := w.runs(id); j.Output != "up\n" {
+				t.Errorf("show while it runs: %q", j.Output)
+			}
+			q.write(fmt.Sprint("go", i/2+1), "")
+		}
+	}
+	if lines.Scan() {
+		t.Errorf("one line more: %q", lines.Text())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("logs -f: %v", err)
+	}
+}
+
+// logs picks an attempt, a stream, the last lines, and stamps them.
+func TestLogsPick(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": `for i in 1 2 3; do echo out$QUEUECTL_ATTEMPT-$i; echo err$QUEUECTL_ATTEMPT-$i >&2; done; printf tail; [ $QUEUECTL_ATTEMPT = 2 ]`, "backoff_base": 0.02})
+	w.end(id)
+	for _, c := range []struct{ args, want string }{
+		{"--stdout", "out2-1\nout2-2\nout2-3\ntail"},
+		{"--stderr", "err2-1\nerr2-2\nerr2-3\n"},
+		{"--stdout --attempt 1", "out1-1\nout1-2\nout1-3\ntail"},
+		{"--stderr --attempt 2", "err2-1\nerr2-2\nerr2-3\n"},
+		{"--stderr -n 1", "err2-3\n"},
+		{"--stderr -n 2", "err2-2\nerr2-3\n"},
+		{"--stderr -n 99", "err2-1\nerr2-2\nerr2-3\n"},
+		{"--stderr -n 0", ""},
+		{"--stdout -n 1", "tail"},
+		{"--stdout -n 2", "out2-3\ntail"},
+	} {
+		if r := q.cli(append([]string{"logs", id}, strings.Fields(c.args)...)...); r.code != 0 || r.out != c.want {
+			t.Errorf("logs %s: %q, want %q; stderr %q", c.args, r.out, c.want, r.err)
+		}
+	}
+	both := q.cli("logs", id).out
+	for _, want := range []string{"out2-1\n", "err2-3\n", "tail"} {
+		if !strings.Contains(both, want) {
+			t.Errorf("logs: %q lacks %q", both, want)
+		}
+	}
+	stamp := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\S* (out|err|tail)`)
+	for line := range strings.Lines(q.cli("logs", id, "--timestamps").out) {
+		if !stamp.MatchString(line) {
+			t.Errorf("not stamped: %q", line)
+		}
+	}
+	for _, c := range []struct {
+		args string
+		code int
+	}{{"none", 4}, {id + " --attempt 3", 4}, {id + " --attempt -1", 2}, {id + " -n -1", 2}, {"", 2}} {
+		if r := q.cli(append([]string{"logs"}, strings.Fields(c.args)...)...); r.code != c.code {
+			t.Errorf("logs %s: code %d, want %d", c.args, r.code, c.code)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// setting is a setting's value and where it comes from.
+type setting struct{ Key, Value, Origin, Note string }
+
+func (q *queue) setting(key string) (s setting) {
+	q.Helper()
+	if err := json.Unmarshal([]byte(q.must("config", "get", key, "--json")), &s); err != nil {
+		q.Fatal(err)
+	}
+	return s
+}
+
+// refused starts a service that must not start and tells how it ended.
+func (q *queue) refused(args ...string) result {
+	q.Helper()
+	cmd := exec.Command(q.bin, append([]string{"serve"}, args...)...)
+	cmd.Env = append([]string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}, q.env...)
+	ended := time.AfterFunc(15*time.Second, func() { cmd.Process.Kill() })
+	defer ended.Stop()
+	return ran(q, cmd)
+}
+
+// A setting holds by flag, environment, config set, file and default, in this
+// order, in all its spellings, and its origin is told.
+func TestSettingsAndOrigins(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.write("queuectl.toml", "max-retries = 7\nbackoff_base = 1.5\nmax_concurrent_jobs = 1\npriority = 2\nkill_after = \"3s\"\n")
+	q.env = []string{"QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_PRIORITY=4", "QUEUECTL_DEFAULT_MAX_TRIES=2"}
+	q.start("--workers", "3")
+	q.must("config", "set", "backoff-base", "2.5")
+	for key, want := range map[string]setting{
+		"max_retries":         {"max_retries", "1", "environment", ""},
+		"default_max_tries":   {"max_retries", "1", "environment", ""},
+		"timeout":             {"timeout", "1.5s", "environment", ""},
+		"backoff_base":        {"backoff_base", "2.5", "stored", ""},
+		"workers":             {"workers", "3", "flag", ""},
+		"max-concurrent-jobs": {"workers", "3", "flag", ""},
+		"priority":            {"priority", "4", "environment", ""},
+		"kill_after":          {"kill_after", "3s", "file", ""},
+		"jitter":              {"jitter", "0", "default", ""},
+	} {
+		if got := q.setting(key); got != want {
+			t.Errorf("%s: got %+v, want %+v", key, got, want)
+		}
+	}
+	if r := q.cli("config", "set", "priority", "9"); r.code != 0 || !strings.Contains(r.err, "hidden by the environment") || q.setting("priority").Value != "4" {
+		t.Errorf("a hidden setting: %+v", r)
+	}
+	if r := q.cli("config", "set", "scheduling", "fifo"); r.code != 0 || !strings.Contains(r.err, "next start") {
+		t.Errorf("a setting of the next start: %+v", r)
+	}
+	if r := q.cli("config", "validate"); r.code != 0 || !strings.Contains(r.err, "backoff_base: hidden by the stored value 2.5") {
+		t.Errorf("validate: %+v", r)
+	}
+	q.must("config", "unset", "backoff_base")
+	if got := q.setting("backoff_base"); got.Value != "1.5" || got.Origin != "file" {
+		t.Errorf("after unset: %+v", got)
+	}
+	var list []setting
+	json.Unmarshal([]byte(q.must("config", "list", "--json")), &list)
+	if len(list) < 25 {
+		t.Errorf("config list has %d settings", len(list))
+	}
+	q.must("worker", "scale", "2")
+	if got := q.setting("workers"); got.Value != "2" {
+		t.Errorf("workers after scale: %+v", got)
+	}
+	q.stop()
+	q.start("--workers", "3")
+	if got := q.setting("workers"); got.Value != "3" || got.Origin != "flag" {
+		t.Errorf("workers of the next start: %+v", got)
+	}
+}
+
+// Live settings hold for the next job; what a job was given stays.
+func TestLiveSettings(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.write("queuectl.toml", "workers = 0\n")
+	q.start()
+	w := q.dial()
+	old := w.enqueue(fields{"command": "exit 1"})
+	for _, kv := range []string{"max_retries 1", "backoff_base 0.03", "priority 8", "timeout 5m", "output_limit 2KiB", "output_grace 50ms"} {
+		k, v, _ := strings.Cut(kv, " ")
+		q.must("config", "set", k, v)
+	}
+	id := w.enqueue(fields{"command": "exit 1"})
+	if got := q.must("show", old, "--json"); !strings.Contains(got, `"max_retries":3`) || !strings.Contains(got, `"priority":5`) {
+		t.Errorf("the older job changed: %s", got)
+	}
+	if got := q.must("show", id, "--json"); !strings.Contains(got, `"max_retries":1`) || !strings.Contains(got, `"priority":8`) || !strings.Contains(got, `"timeout_ms":300000`) || !strings.Contains(got, `"output_limit":2048`) {
+		t.Errorf("the newer job: %s", got)
+	}
+	q.must("config", "set", "workers", "2")
+	if j := w.end(old); j.Attempts != 4 { // the backoff is the service's, read at each failure
+		t.Errorf("got %+v", j)
+	}
+	if j := w.end(id); j.Attempts != 2 {
+		t.Errorf("got %+v", j)
+	}
+}
+
+// SIGHUP reads the file again; a wrong one leaves the old settings.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.write("queuectl.toml", "priority = 2\n")
+	q.start("--workers", "0")
+	logged := func(word string) bool {
+		out, _ := exec.Command("sh", "-c", "cat "+q.path("stderr-*")).Output()
+		return strings.Contains(string(out), word)
+	}
+	for _, c := range []struct{ file, word, want string }{
+		{"priority = 3\n", "settings read again", "3"},
+		{"priority = = 4\n", "queuectl.toml:1", "3"},
+		{"priority = 4\nprioriti = 5\n", "queuectl.toml:2", "3"},
+	} {
+		q.write("queuectl.toml", c.file)
+		q.cmd.Process.Signal(syscall.SIGHUP)
+		q.until("the log says "+c.word, 10*time.Second, func() bool { return logged(c.word) })
+		if got := q.setting("priority").Value; got != c.want {
+			t.Errorf("%q: priority %s, want %s", c.file, got, c.want)
+		}
+	}
+}
+
+// A service that cannot start says why, and where.
+func TestServeRefusals(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	sub := func(name, file string) string {
+		dir := q.path(name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		q.write(name+"/queuectl.toml", file)
+		return dir
+	}
+	long := sub(strings.Repeat("long", 25), "")
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		err  string
+	}{
+		{"unknown key", []string{"--dir", sub("a", "priority = 1\n\nworkrs = 3\n")}, 78, "a/queuectl.toml:3: workrs"},
+		{"wrong value", []string{"--dir", sub("b", "# x\nbackoff_strategy = \"linera\"\n")}, 78, "b/queuectl.toml:2: backoff_strategy"},
+		{"no TOML", []string{"--dir", sub("c", "x = [\n")}, 78, "c/queuectl.toml:"},
+		{"given twice", []string{"--dir", sub("d", "workers = 1\nmax_concurrent_jobs = 2\n")}, 78, "twice"},
+		{"file missing", []string{"--dir", sub("e", ""), "--config", "/none.toml"}, 78, "/none.toml"},
+		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
+		{"second service", []string{"--dir", q.dir}, 1, fmt.Sprint(q.cmd.Process.Pid)},
+		{"long path", []string{"--dir", long}, 78, "107"},
+	} {
+		if r := q.refused(c.args...); r.code != c.code || !strings.Contains(r.err, c.err) {
+			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.code, r.err, c.code, c.err)
+		}
+	}
+	q.env = []string{"QUEUECTL_MAX_RETRIES=x"}
+	if r := q.refused("--dir", sub("g", "")); r.code != 78 || !strings.Contains(r.err, "QUEUECTL_MAX_RETRIES") {
+		t.Errorf("bad environment: %+v", r)
+	}
+	q.env = nil
+	q.must("status")
+}
+
+// SIGTERM lets running jobs finish, starts no other, and leaves no process.
+func TestStopDrains(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "echo up; sleep 1; echo done"})
+	next := w.enqueue(fields{"command": "echo next"})
+	w.runs(id)
+	if code := q.stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	q.until("no runner is left", 5*time.Second, func() bool { return len(q.runnerPids()) == 0 })
+	q.start("--workers", "0")
+	w = q.dial()
+	if j := w.show(id); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
+		t.Errorf("the running job: %+v", j)
+	}
+	if j := w.show(next); j.State != "pending" || len(j.History) != 0 {
+		t.Errorf("the waiting job: %+v", j)
+	}
+}
+
+// With --keep-jobs SIGTERM leaves the jobs; the next service adopts them.
+func TestKeepJobs(t *testing.T) {
+	q := serving(t, "--workers", "2", "--keep-jobs")
+	w := q.dial()
+	long := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done; echo done; exit 3", "max_retries": 0})
+	short := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("early") + " ]; do sleep 0.05; done; echo done"})
+	before, ended := w.runs(long), w.runs(short)
+	begin := time.Now()
+	if code := q.stop(); code != 0 || time.Since(begin) > 2*time.Second {
+		t.Errorf("exit code %d after %v", code, time.Since(begin))
+	}
+	q.write("early", "") // this one ends while there is no service
+	q.until("the short job has ended", 5*time.Second, func() bool { return !lives(ended.PID) })
+	q.start("--workers", "2", "--keep-jobs")
+	w = q.dial()
+	if j := w.show(long); j.State != "processing" || j.PID != before.PID || !lives(j.PID) || j.StartedAt != before.StartedAt {
+		t.Errorf("before %+v\nafter %+v", before, j)
+	}
+	if j := w.end(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
+		t.Errorf("ended meanwhile: %+v", j)
+	}
+	q.write("go", "")
+	if j := w.end(long); j.State != "dead" || deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" || j.Attempts != 1 || len(j.History) != 1 {
+		t.Errorf("adopted: %+v", j)
+	}
+}
+
+// A database of a newer version is refused with 78 and left as it is, unless it
+// says that this one may read it.
+func TestNewerSchema(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "true")
+	q.stop()
+	sql := func(text string) {
+		t.Helper()
+		if out, err := exec.Command("python3", "-c", "import sqlite3,sys\nc=sqlite3.connect(sys.argv[1])\nc.executescript(sys.argv[2])\nc.commit()", q.path("queuectl.db"), text).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	sql("PRAGMA user_version = 9; UPDATE meta SET readable_by = 9;")
+	before := q.text("queuectl.db")
+	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema 9") {
+		t.Errorf("newer schema: %+v", r)
+	}
+	if q.text("queuectl.db") != before {
+		t.Error("the file was changed")
+	}
+	sql("UPDATE meta SET readable_by = 1;")
+	q.start("--workers", "1")
+	if r := q.cli("wait", "1"); r.code != 0 {
+		t.Errorf("a newer file that may be read: %+v", r)
+	}
+}

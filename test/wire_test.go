@@ -1,0 +1,323 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// say writes a line as it is.
+func (w *wire) say(line string) {
+	w.Helper()
+	if _, err := io.WriteString(w, line+"\n"); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// closed wants the connection to be at its end.
+func (w *wire) closed(what string, within time.Duration) {
+	w.Helper()
+	w.SetReadDeadline(time.Now().Add(within))
+	if n, err := io.Copy(io.Discard, w.in); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		w.Errorf("%s: the connection is not closed: %d bytes, %v", what, n, err)
+	}
+}
+
+// What is wrong gets its code, number and field, is not stored, and harms nobody.
+func TestWireRefusals(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	fine := q.dial()
+	fine.enqueue(fields{"id": "taken", "command": "true"})
+	ask := func(method, params string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params)
+	}
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for _, c := range []struct {
+		name, line string
+		code       string
+		number     int
+		field      string
+		text       string
+		closed     bool
+	}{
+		{"no JSON", `{"jsonrpc`, "parse", -32700, "", "byte", true},
+		{"binary", "\x00\xff\x7fELF\x80", "parse", -32700, "", "", true},
+		{"not UTF-8", "{\"id\":1,\"method\":\"\xff\"}", "parse", -32700, "", "UTF-8", true},
+		{"too deep", ask("enqueue", `{"command":"x","env":`+deep(31)+`}`), "parse", -32700, "", "32", true},
+		{"9 MiB", ask("enqueue", `{"command":"`+strings.Repeat("x", 9<<20)+`"}`), "too_large", -32700, "", "8388608", true},
+		{"no id", `{"jsonrpc":"2.0","method":"status"}`, "invalid", -32602, "id", "", false},
+		{"null id", `{"jsonrpc":"2.0","id":null,"method":"status"}`, "invalid", -32602, "id", "", false},
+		{"a batch of JSON-RPC", `[` + ask("status", "{}") + `]`, "invalid", -32602, "", "object", false},
+		{"a member twice", `{"id":7,"id":8,"method":"status"}`, "invalid", -32602, "id", "twice", false},
+		{"a param twice", ask("enqueue", `{"command":"a","command":"b"}`), "invalid", -32602, "command", "twice", false},
+		{"unknown method", ask("statsu", "{}"), "unsupported", -32601, "", `"status"`, false},
+		{"method of a later version", ask("pause", "{}"), "unsupported", -32601, "", "", false},
+		{"unknown param", ask("list", `{"sate":"dead"}`), "invalid", -32602, "sate", `"state"`, false},
+		{"param of a method without", ask("status", `{"x":1}`), "invalid", -32602, "x", "", false},
+		{"params are no object", ask("status", `[1]`), "invalid", -32602, "", "object", false},
+		{"wrong version", `{"jsonrpc":"1.0","id":7,"method":"status"}`, "invalid", -32602, "jsonrpc", "", false},
+		{"missing command", ask("enqueue", `{}`), "invalid", -32602, "command", "", false},
+		{"unknown field", ask("enqueue", `{"comand":"x"}`), "invalid", -32602, "comand", `"command"`, false},
+		{"field of a later version", ask("enqueue", `{"command":"x","unique":"k"}`), "invalid", -32602, "unique", "", false},
+		{"negative timeout", ask("enqueue", `{"command":"x","timeout":-1}`), "invalid", -32602, "timeout", "negative", false},
+		{"negative milliseconds", ask("enqueue", `{"command":"x","timeout_ms":-1}`), "invalid", -32602, "timeout_ms", "", false},
+		{"retries differ", ask("enqueue", `{"command":"x","max_retries":1,"max_attempts":1}`), "invalid", -32602, "max_attempts", "", false},
+		{"env_pass on the wire", ask("enqueue", `{"command":"x","env_pass":["A"]}`), "invalid", -32602, "env_pass", "", false},
+		{"bad id", ask("enqueue", `{"command":"x","id":"-a"}`), "invalid", -32602, "id", "", false},
+		{"priority", ask("enqueue", `{"command":"x","priority":1000001}`), "invalid", -32602, "priority", "", false},
+		{"NUL", ask("enqueue", `{"command":"a\u0000b"}`), "invalid", -32602, "command", "NUL", false},
+		{"long command", ask("enqueue", `{"command":"`+strings.Repeat("x", 131072)+`"}`), "invalid", -32602, "command", "131071", false},
+		{"duplicate id", ask("enqueue", `{"command":"x","id":"taken"}`), "exists", -32002, "", "taken", false},
+		{"unknown job", ask("show", `{"id":"none"}`), "not_found", -32001, "", "none", false},
+		{"unknown state", ask("list", `{"state":"ded"}`), "invalid", -32602, "state", "dead", false},
+		{"unknown key", ask("config.get", `{"key":"max_retrys"}`), "invalid", -32602, "", "max_retries", false},
+		{"bad cursor", ask("list", `{"cursor":"x"}`), "invalid", -32602, "cursor", "", false},
+		{"long page", ask("list", `{"limit":1001}`), "invalid", -32602, "limit", "1000", false},
+		{"long key", ask("enqueue", `{"command":"x","key":"`+strings.Repeat("k", 129)+`"}`), "invalid", -32602, "key", "128", false},
+		{"bad job of a batch", ask("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"command":""}]}`), "invalid", -32602, "command", "", false},
+		{"duplicate id of a batch", ask("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"id":"taken","command":"b"}]}`), "exists", -32002, "", "taken", false},
+	} {
+		w := q.dial()
+		go w.Write([]byte(c.line + "\n")) // the service may hang up in the middle
+		a, err := w.read()
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if a.code() != c.code || a.Error.Code != c.number || c.field != "" && a.Error.Data.Field != c.field || !strings.Contains(a.Error.Message, c.text) {
+			t.Errorf("%s: got %+v, want %s %d, field %q, text %q", c.name, a.Error, c.code, c.number, c.field, c.text)
+		}
+		if c.closed {
+			w.closed(c.name, 5*time.Second)
+		} else if a := w.call("hello", nil); a.Error != nil {
+			t.Errorf("after %s: %+v", c.name, a.Error)
+		}
+	}
+	if n := fine.counts(); n["pending"] != 1 {
+		t.Errorf("something was stored: %v", n)
+	}
+	if a := fine.call("enqueue", fields{"command": "x", "env": json.RawMessage(`{"A":"1"}`)}); a.Error != nil {
+		t.Errorf("%+v", a.Error)
+	}
+}
+
+// Unknown members of the envelope are ignored, ids of text come back as they were.
+func TestWireEnvelope(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	w.say(`{"id":"a\"b","method":"hello","trace":{"x":[1]}}`)
+	if a, err := w.read(); err != nil || string(a.ID) != `"a\"b"` || a.Error != nil {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	if info, err := os.Stat(q.path("queuectl.sock")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v", info.Mode(), err)
+	}
+}
+
+// 500 requests in one write are all answered, each by its id; after a half-close
+// too, and then the connection ends.
+func TestPipelining(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	var b bytes.Buffer
+	for i := range 500 {
+		fmt.Fprintf(&b, `{"jsonrpc":"2.0","id":%d,"method":"enqueue","params":{"id":"j%d","command":"true"}}`+"\n", i, i)
+	}
+	go func() { // ends with the connection
+		w.Write(b.Bytes())
+		w.Conn.(*net.UnixConn).CloseWrite()
+	}()
+	seen := map[string]bool{}
+	for range 500 {
+		a, err := w.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ ID string }
+		json.Unmarshal(a.Result, &got)
+		if a.Error != nil || got.ID != "j"+string(a.ID) || seen[got.ID] {
+			t.Errorf("answer %s is %s, %+v", a.ID, a.Result, a.Error)
+		}
+		seen[got.ID] = true
+	}
+	w.closed("half-closed", 5*time.Second)
+	if n := q.dial().counts()["pending"]; n != 500 {
+		t.Errorf("%d jobs are stored", n)
+	}
+}
+
+// The same key gets the same answer, over restarts too; with another job it is
+// refused.
+func TestKeys(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	type receipt struct {
+		ID        string
+		Seq       int64
+		Duplicate bool
+	}
+	ask := func(w *wire, command string) (r receipt, code string) {
+		a := w.call("enqueue", fields{"command": command, "key": "k1"})
+		if a.Error == nil {
+			json.Unmarshal(a.Result, &r)
+		}
+		return r, a.code()
+	}
+	first, _ := ask(q.dial(), "true")
+	for range 2 {
+		w := q.dial()
+		again, code := ask(w, "true")
+		if code != "" || !again.Duplicate || first.Duplicate || again.ID != first.ID || again.Seq != first.Seq {
+			t.Errorf("first %+v, again %+v %s", first, again, code)
+		}
+		if _, code := ask(w, "false"); code != "exists" {
+			t.Errorf("other params: %q", code)
+		}
+		if n := w.counts()["pending"]; n != 1 {
+			t.Errorf("%d jobs", n)
+		}
+		q.kill()
+		q.start("--workers", "0")
+	}
+	batch := fields{"jobs": []fields{{"command": "a"}, {"command": "b"}}, "commit": true, "key": "k2"}
+	w := q.dial()
+	var one, two struct {
+		IDs       []string
+		Duplicate bool
+	}
+	w.good("enqueue.batch", batch, &one)
+	w.good("enqueue.batch", batch, &two)
+	if len(one.IDs) != 2 || fmt.Sprint(one.IDs) != fmt.Sprint(two.IDs) || one.Duplicate || !two.Duplicate {
+		t.Errorf("batches %+v, %+v", one, two)
+	}
+}
+
+// 1,000 idle connections, of which the longest idle make room, disturb neither
+// other clients nor one that waits.
+func TestIdleConnections(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	waits := q.dial()
+	id := waits.enqueue(fields{"command": "while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done"})
+	waits.say(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
+	for range 1000 {
+		c, err := net.Dial("unix", q.path("queuectl.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	begin := time.Now()
+	w := q.dial()
+	for range 50 {
+		w.enqueue(fields{"command": "true"})
+	}
+	q.must("status")
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("50 enqueues took %v", took)
+	}
+	q.write("go", "")
+	for {
+		a, err := waits.read()
+		if err != nil {
+			t.Fatalf("the one that waits: %v", err)
+		}
+		if string(a.ID) == "99" {
+			break
+		}
+	}
+}
+
+// A first line that comes byte by byte is given up after 10 s.
+func TestSlowFirstLine(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	begin := time.Now()
+	ended := make(chan struct{})
+	go func() {
+		io.Copy(io.Discard, w.Conn)
+		close(ended)
+	}()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for open := true; open; {
+		select {
+		case <-ended:
+			open = false
+		case <-tick.C:
+			io.WriteString(w, " ")
+		}
+		if time.Since(begin) > 15*time.Second {
+			t.Fatal("the connection is still open after 15 s")
+		}
+	}
+	if took := time.Since(begin); took < 9*time.Second {
+		t.Errorf("closed after %v, want 10 s", took)
+	}
+}
+
+// A client that never reads its stream, or its answers, slows nobody.
+func TestNeverReads(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "timeout 1 yes; true", "output_limit": "8MiB"})
+	deaf := q.dial()
+	deaf.say(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":"` + id + `","follow":true}}`)
+	mute := q.dial()
+	go func() { // blocks until the service hangs up
+		for i := 0; ; i++ {
+			if _, err := fmt.Fprintf(mute, `{"jsonrpc":"2.0","id":%d,"method":"hello"}`+"\n", i); err != nil {
+				return
+			}
+		}
+	}()
+	var worst time.Duration
+	for range 100 {
+		begin := time.Now()
+		w.enqueue(fields{"command": "true"})
+		worst = max(worst, time.Since(begin))
+	}
+	if j := w.end(id); j.State != "completed" || worst > 2*time.Second {
+		t.Errorf("job is %s; worst enqueue %v", j.State, worst)
+	}
+	q.until("all have completed", 20*time.Second, func() bool { return w.counts()["completed"] == 101 })
+}
+
+// A list is paged by a cursor, newest first, without a gap or a repeat.
+func TestPaging(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	var specs []fields
+	for i := range 2500 {
+		specs = append(specs, fields{"command": "true", "labels": fields{"half": fmt.Sprint(i % 2)}})
+	}
+	ids := w.batch(specs)
+	for _, c := range []struct {
+		params fields
+		want   int
+	}{{fields{"limit": 1000}, 2500}, {fields{"limit": 700, "label": fields{"half": "1"}}, 1250}, {fields{"limit": 1000, "state": "waiting"}, 2500}, {fields{"state": []string{"dead", "done"}}, 0}} {
+		var got []string
+		for {
+			var page struct {
+				Jobs []struct{ ID string }
+				Next *string
+			}
+			w.good("list", c.params, &page)
+			for _, j := range page.Jobs {
+				got = append(got, j.ID)
+			}
+			if page.Next == nil {
+				break
+			}
+			c.params["cursor"] = *page.Next
+		}
+		if len(got) != c.want || c.want == 2500 && (got[0] != ids[2499] || got[2499] != ids[0]) {
+			t.Errorf("%v: %d jobs, want %d", c.params, len(got), c.want)
+		}
+	}
+}
