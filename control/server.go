@@ -142,9 +142,9 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 		switch {
 		case errors.As(err, &refused):
 			return err
-		case err != nil && c.mayWait(err) && !s.isStopping():
+		case err != nil && len(line) == 0 && c.mayWait(err) && !s.isStopping():
 			c.net.SetReadDeadline(time.Now().Add(idleLimit))
-			continue // no byte of a line has been lost: it times out only between lines, or the line is given up
+			continue
 		case err != nil:
 			return nil
 		}

@@ -165,7 +165,7 @@ type tellParams struct {
 }
 
 // readLine reads a line without its end, at most MaxLine bytes. A last line
-// without an end counts.
+// without an end counts. With an error comes what there was of the line.
 func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
 	buf = buf[:0]
 	for {
@@ -186,7 +186,7 @@ func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
 		case errors.Is(err, io.EOF) && len(buf) > 0:
 			return buf, nil
 		}
-		return nil, err
+		return buf, err
 	}
 }
 
