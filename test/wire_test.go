@@ -30,60 +30,67 @@ func (w *wire) closed(what string, within time.Duration) {
 	}
 }
 
+// request is a line that calls a method.
+func request(method, params string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params)
+}
+
+// deep is arrays in arrays.
+func deep(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+
+// refusals are lines that are wrong, and what they are answered.
+var refusals = []struct {
+	name, line string
+	code       string
+	number     int
+	field      string
+	text       string
+	closed     bool
+}{
+	{"no JSON", `{"jsonrpc`, "parse", -32700, "", "byte", true},
+	{"binary", "\x00\xff\x7fELF\x80", "parse", -32700, "", "", true},
+	{"not UTF-8", "{\"id\":1,\"method\":\"\xff\"}", "parse", -32700, "", "UTF-8", true},
+	{"too deep", request("enqueue", `{"command":"x","env":`+deep(31)+`}`), "parse", -32700, "", "32", true},
+	{"9 MiB", request("enqueue", `{"command":"`+strings.Repeat("x", 9<<20)+`"}`), "too_large", -32700, "", "8388608", true},
+	{"no id", `{"jsonrpc":"2.0","method":"status"}`, "invalid", -32602, "id", "", false},
+	{"null id", `{"jsonrpc":"2.0","id":null,"method":"status"}`, "invalid", -32602, "id", "", false},
+	{"a batch of JSON-RPC", `[` + request("status", "{}") + `]`, "invalid", -32602, "", "object", false},
+	{"a member twice", `{"id":7,"id":8,"method":"status"}`, "invalid", -32602, "id", "twice", false},
+	{"a param twice", request("enqueue", `{"command":"a","command":"b"}`), "invalid", -32602, "command", "twice", false},
+	{"unknown method", request("statsu", "{}"), "unsupported", -32601, "", `"status"`, false},
+	{"method of a later version", request("pause", "{}"), "unsupported", -32601, "", "", false},
+	{"unknown param", request("list", `{"sate":"dead"}`), "invalid", -32602, "sate", `"state"`, false},
+	{"param of a method without", request("status", `{"x":1}`), "invalid", -32602, "x", "", false},
+	{"params are no object", request("status", `[1]`), "invalid", -32602, "", "object", false},
+	{"wrong version", `{"jsonrpc":"1.0","id":7,"method":"status"}`, "invalid", -32602, "jsonrpc", "", false},
+	{"missing command", request("enqueue", `{}`), "invalid", -32602, "command", "", false},
+	{"unknown field", request("enqueue", `{"comand":"x"}`), "invalid", -32602, "comand", `"command"`, false},
+	{"field of a later version", request("enqueue", `{"command":"x","unique":"k"}`), "invalid", -32602, "unique", "", false},
+	{"negative timeout", request("enqueue", `{"command":"x","timeout":-1}`), "invalid", -32602, "timeout", "negative", false},
+	{"negative milliseconds", request("enqueue", `{"command":"x","timeout_ms":-1}`), "invalid", -32602, "timeout_ms", "", false},
+	{"retries differ", request("enqueue", `{"command":"x","max_retries":1,"max_attempts":1}`), "invalid", -32602, "max_attempts", "", false},
+	{"env_pass on the wire", request("enqueue", `{"command":"x","env_pass":["A"]}`), "invalid", -32602, "env_pass", "", false},
+	{"bad id", request("enqueue", `{"command":"x","id":"-a"}`), "invalid", -32602, "id", "", false},
+	{"priority", request("enqueue", `{"command":"x","priority":1000001}`), "invalid", -32602, "priority", "", false},
+	{"NUL", request("enqueue", `{"command":"a\u0000b"}`), "invalid", -32602, "command", "NUL", false},
+	{"long command", request("enqueue", `{"command":"`+strings.Repeat("x", 131072)+`"}`), "invalid", -32602, "command", "131071", false},
+	{"duplicate id", request("enqueue", `{"command":"x","id":"taken"}`), "exists", -32002, "", "taken", false},
+	{"unknown job", request("show", `{"id":"none"}`), "not_found", -32001, "", "none", false},
+	{"unknown state", request("list", `{"state":"ded"}`), "invalid", -32602, "state", "dead", false},
+	{"unknown key", request("config.get", `{"key":"max_retrys"}`), "invalid", -32602, "", "max_retries", false},
+	{"bad cursor", request("list", `{"cursor":"x"}`), "invalid", -32602, "cursor", "", false},
+	{"long page", request("list", `{"limit":1001}`), "invalid", -32602, "limit", "1000", false},
+	{"long key", request("enqueue", `{"command":"x","key":"`+strings.Repeat("k", 129)+`"}`), "invalid", -32602, "key", "128", false},
+	{"bad job of a batch", request("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"command":""}]}`), "invalid", -32602, "command", "", false},
+	{"duplicate id of a batch", request("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"id":"taken","command":"b"}]}`), "exists", -32002, "", "taken", false},
+}
+
 // What is wrong gets its code, number and field, is not stored, and harms nobody.
 func TestWireRefusals(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	fine := q.dial()
 	fine.enqueue(fields{"id": "taken", "command": "true"})
-	ask := func(method, params string) string {
-		return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params)
-	}
-	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
-	for _, c := range []struct {
-		name, line string
-		code       string
-		number     int
-		field      string
-		text       string
-		closed     bool
-	}{
-		{"no JSON", `{"jsonrpc`, "parse", -32700, "", "byte", true},
-		{"binary", "\x00\xff\x7fELF\x80", "parse", -32700, "", "", true},
-		{"not UTF-8", "{\"id\":1,\"method\":\"\xff\"}", "parse", -32700, "", "UTF-8", true},
-		{"too deep", ask("enqueue", `{"command":"x","env":`+deep(31)+`}`), "parse", -32700, "", "32", true},
-		{"9 MiB", ask("enqueue", `{"command":"`+strings.Repeat("x", 9<<20)+`"}`), "too_large", -32700, "", "8388608", true},
-		{"no id", `{"jsonrpc":"2.0","method":"status"}`, "invalid", -32602, "id", "", false},
-		{"null id", `{"jsonrpc":"2.0","id":null,"method":"status"}`, "invalid", -32602, "id", "", false},
-		{"a batch of JSON-RPC", `[` + ask("status", "{}") + `]`, "invalid", -32602, "", "object", false},
-		{"a member twice", `{"id":7,"id":8,"method":"status"}`, "invalid", -32602, "id", "twice", false},
-		{"a param twice", ask("enqueue", `{"command":"a","command":"b"}`), "invalid", -32602, "command", "twice", false},
-		{"unknown method", ask("statsu", "{}"), "unsupported", -32601, "", `"status"`, false},
-		{"method of a later version", ask("pause", "{}"), "unsupported", -32601, "", "", false},
-		{"unknown param", ask("list", `{"sate":"dead"}`), "invalid", -32602, "sate", `"state"`, false},
-		{"param of a method without", ask("status", `{"x":1}`), "invalid", -32602, "x", "", false},
-		{"params are no object", ask("status", `[1]`), "invalid", -32602, "", "object", false},
-		{"wrong version", `{"jsonrpc":"1.0","id":7,"method":"status"}`, "invalid", -32602, "jsonrpc", "", false},
-		{"missing command", ask("enqueue", `{}`), "invalid", -32602, "command", "", false},
-		{"unknown field", ask("enqueue", `{"comand":"x"}`), "invalid", -32602, "comand", `"command"`, false},
-		{"field of a later version", ask("enqueue", `{"command":"x","unique":"k"}`), "invalid", -32602, "unique", "", false},
-		{"negative timeout", ask("enqueue", `{"command":"x","timeout":-1}`), "invalid", -32602, "timeout", "negative", false},
-		{"negative milliseconds", ask("enqueue", `{"command":"x","timeout_ms":-1}`), "invalid", -32602, "timeout_ms", "", false},
-		{"retries differ", ask("enqueue", `{"command":"x","max_retries":1,"max_attempts":1}`), "invalid", -32602, "max_attempts", "", false},
-		{"env_pass on the wire", ask("enqueue", `{"command":"x","env_pass":["A"]}`), "invalid", -32602, "env_pass", "", false},
-		{"bad id", ask("enqueue", `{"command":"x","id":"-a"}`), "invalid", -32602, "id", "", false},
-		{"priority", ask("enqueue", `{"command":"x","priority":1000001}`), "invalid", -32602, "priority", "", false},
-		{"NUL", ask("enqueue", `{"command":"a\u0000b"}`), "invalid", -32602, "command", "NUL", false},
-		{"long command", ask("enqueue", `{"command":"`+strings.Repeat("x", 131072)+`"}`), "invalid", -32602, "command", "131071", false},
-		{"duplicate id", ask("enqueue", `{"command":"x","id":"taken"}`), "exists", -32002, "", "taken", false},
-		{"unknown job", ask("show", `{"id":"none"}`), "not_found", -32001, "", "none", false},
-		{"unknown state", ask("list", `{"state":"ded"}`), "invalid", -32602, "state", "dead", false},
-		{"unknown key", ask("config.get", `{"key":"max_retrys"}`), "invalid", -32602, "", "max_retries", false},
-		{"bad cursor", ask("list", `{"cursor":"x"}`), "invalid", -32602, "cursor", "", false},
-		{"long page", ask("list", `{"limit":1001}`), "invalid", -32602, "limit", "1000", false},
-		{"long key", ask("enqueue", `{"command":"x","key":"`+strings.Repeat("k", 129)+`"}`), "invalid", -32602, "key", "128", false},
-		{"bad job of a batch", ask("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"command":""}]}`), "invalid", -32602, "command", "", false},
-		{"duplicate id of a batch", ask("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"id":"taken","command":"b"}]}`), "exists", -32002, "", "taken", false},
-	} {
+	for _, c := range refusals {
 		w := q.dial()
 		go w.Write([]byte(c.line + "\n")) // the service may hang up in the middle
 		a, err := w.read()
