@@ -22,7 +22,7 @@ func (r *run) end() {
 	if open && !forced { // most likely a fork under way beside us, which has a copy until its exec
 		open = r.drain(max(0, time.Until(r.graceEnd)))
 	}
-	if open || forced || hasOrphans(r.pid) {
+	if open || forced || hasOrphans() {
 		r.endLeftovers(forced)
 	}
 	var status unix.WaitStatus

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,6 +13,15 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// The main thread of a process that runs commands starts none: it keeps to the
+// main goroutine, so that the kernel's list of its children names orphans alone.
+// Only an init function is sure to be on that thread.
+func init() {
+	if os.Getenv(preparedName) != "" {
+		runtime.LockOSThread()
+	}
+}
 
 // Prepare makes this process fit to run commands: a session of its own, orphans
 // come to it, only descriptors 0, 1 and 2 are inherited, umask 022, and signals
@@ -215,19 +225,29 @@ func orphanList(buf []byte) []byte {
 
 // hasOrphans reports whether a living orphan is here that may not live on; it
 // costs one system call when there is none.
-func hasOrphans(main int) bool {
-	var buf [256]byte
+func hasOrphans() bool {
+	var buf [512]byte
 	list := orphanList(buf[:])
-	if len(list) == 0 {
+	if len(list) < len(buf) && onlyMains(list) {
 		return false
 	}
-	ours := strconv.Itoa(main)
+	return len(reapOrphans()) > 0
+}
+
+// onlyMains reports whether all of a list are main processes that somebody waits
+// for.
+func onlyMains(list []byte) bool {
+	if len(list) == 0 {
+		return true
+	}
+	orphans.mu.Lock()
+	defer orphans.mu.Unlock()
 	for field := range bytes.FieldsSeq(list) {
-		if string(field) != ours {
-			return len(reapOrphans()) > 0
+		if pid, err := strconv.Atoi(string(field)); err != nil || !orphans.main[pid] {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // reapOrphans reaps the orphans that have ended and lists those that have not
