@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// bareVariable makes this program the bare loop: its value is the number of
+// workers and of runs. A process of its own keeps its CPU time apart.
+const bareVariable = "QUEUECTL_BENCH_BARE"
+
+// noop is the command of a drain.
+var noop = []string{"/bin/sh", "-c", "true"}
+
+// bareMain runs the no-op so often, the cheapest way that Go has: no queue, no
+// database, nothing kept.
+func bareMain(spec string) {
+	var workers, n int
+	if _, err := fmt.Sscanf(spec, "%d,%d", &workers, &n); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", bareVariable, err)
+		os.Exit(exitLost)
+	}
+	runtime.GOMAXPROCS(max(8, 2*workers+2)) // spare Ps for threads that block in vfork; the runner does the same
+	var left atomic.Int64
+	left.Store(int64(n))
+	var loops sync.WaitGroup
+	var failed atomic.Bool
+	env := plainEnv("/")
+	for range workers {
+		loops.Go(func() {
+			buf := make([]byte, 4096)
+			for left.Add(-1) >= 0 {
+				if err := runBare(noop, env, buf); err != nil {
+					fmt.Fprintln(os.Stderr, "bench:", err)
+					failed.Store(true)
+					return
+				}
+			}
+		})
+	}
+	loops.Wait()
+	if failed.Load() {
+		os.Exit(exitLost)
+	}
+}
+
+// runBare runs one command in a process group of its own and reads what it
+// prints.
+func runBare(argv, env []string, buf []byte) error {
+	var read, write [2]int
+	for i := range 2 {
+		var p [2]int
+		if err := syscall.Pipe2(p[:], syscall.O_CLOEXEC); err != nil {
+			return fmt.Errorf("make a pipe: %w", err)
+		}
+		read[i], write[i] = p[0], p[1]
+	}
+	null, err := syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	pid, err := syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{
+		Env:   env,
+		Files: []uintptr{uintptr(null), uintptr(write[0]), uintptr(write[1])},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	})
+	for _, fd := range []int{null, write[0], write[1]} {
+		syscall.Close(fd)
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w", argv[0], err)
+	}
+	for _, fd := range read {
+		for {
+			if n, err := syscall.Read(fd, buf); n <= 0 && err != syscall.EINTR {
+				break
+			}
+		}
+		syscall.Close(fd)
+	}
+	var status syscall.WaitStatus
+	for {
+		if _, err = syscall.Wait4(pid, &status, 0, nil); err != syscall.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w", argv[0], err)
+	}
+	if status.ExitStatus() != 0 {
+		return fmt.Errorf("%s: exit code %d", argv[0], status.ExitStatus())
+	}
+	return nil
+}
+
+// effort is what a number of runs took.
+type effort struct {
+	wall, cpu time.Duration
+	own       cost // of a service; zero for the others
+}
+
+// bare, as xargs and make below it, runs n no-ops on so many workers.
+func (b *bench) bare(workers, n int) (effort, error) {
+	cmd := exec.Command(b.self)
+	cmd.Env = append(plainEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareVariable, workers, n))
+	return effortOf(cmd)
+}
+
+func (b *bench) xargs(workers, n int) (effort, error) {
+	numbers := make([]byte, 0, 5*n)
+	for i := range n {
+		numbers = append(strconv.AppendInt(numbers, int64(i), 10), '\n')
+	}
+	path := filepath.Join(b.dir, "numbers")
+	if err := os.WriteFile(path, numbers, 0o600); err != nil {
+		return effort{}, err
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		return effort{}, err
+	}
+	defer in.Close()
+	cmd := exec.Command("xargs", "-P", strconv.Itoa(workers), "-n", "1", "/bin/sh", "-c", "true")
+	cmd.Env, cmd.Stdin = plainEnv(b.dir), in
+	return effortOf(cmd)
+}
+
+func (b *bench) make(workers, n int) (effort, error) {
+	var names strings.Builder
+	for i := range n {
+		fmt.Fprintf(&names, " j%d", i)
+	}
+	path := filepath.Join(b.dir, "Makefile")
+	text := fmt.Sprintf(".PHONY: all%s\nall:%s\n%s:\n\t@/bin/sh -c true\n", names.String(), names.String(), names.String()[1:])
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return effort{}, err
+	}
+	cmd := exec.Command("make", "-r", "-s", "-f", path, "-j"+strconv.Itoa(workers))
+	cmd.Env = plainEnv(b.dir)
+	return effortOf(cmd)
+}
+
+// effortOf runs a command; the CPU time is its own and its children's.
+func effortOf(cmd *exec.Cmd) (effort, error) {
+	cmd.Stderr = os.Stderr
+	began := time.Now()
+	if err := cmd.Run(); err != nil {
+		return effort{}, fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)
+	}
+	state := cmd.ProcessState
+	return effort{wall: time.Since(began), cpu: state.UserTime() + state.SystemTime()}, nil
+}

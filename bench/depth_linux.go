@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+const (
+	maxDepthRatio = 1.3 // of a full queue's cost to an empty one's
+	depthAsks     = 500 // enqueues a run
+	depthJobs     = 500 // jobs drained a run
+)
+
+// depth measures whether a long queue makes the next enqueue or claim dearer.
+func (b *bench) depth() (err error) {
+	waiting := 1_000_000
+	if b.quick {
+		waiting = 100_000
+	}
+	short, err := b.serve()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, short.discard()) }()
+	long, err := b.serve()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, long.discard()) }()
+	began := time.Now()
+	if err := long.fill(waiting, "true"); err != nil {
+		return err
+	}
+	b.report.add(fmt.Sprintf("filling a queue with %d jobs, batches of %d", waiting, queue.MaxBatch), rate(float64(waiting)/time.Since(began).Seconds()), "", "")
+	var asks, drains [2][]float64 // of the short and of the long queue
+	ended := [2]int{}
+	for range b.pairs {
+		for i, s := range []*service{short, long} {
+			w, err := s.askMany(depthAsks)
+			if err != nil {
+				return err
+			}
+			asks[i] = append(asks[i], median(w))
+		}
+		for i, s := range []*service{short, long} {
+			ended[i] += depthJobs
+			d, err := s.drainSome(&ended[i])
+			if err != nil {
+				return err
+			}
+			drains[i] = append(drains[i], d)
+		}
+	}
+	for _, w := range []struct {
+		what string
+		of   [2][]float64
+	}{{"enqueue, p50", asks}, {"service's CPU a job drained (claim, settle)", drains}} {
+		ratio := median(ratios(w.of[1], w.of[0]))
+		b.report.judge(row{fmt.Sprintf("%s with %d waiting", w.what, waiting), us(median(w.of[1])), "with none " + us(median(w.of[0])),
+			times(ratio), "≤ " + times(maxDepthRatio), ""}, ratio <= maxDepthRatio)
+	}
+	return nil
+}
+
+// askMany enqueues one job after the other and says how long each took.
+func (s *service) askMany(n int) (waits []float64, err error) {
+	l, err := s.dial()
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	for range n {
+		began := time.Now()
+		if err := l.ask(plain); err != nil {
+			return nil, err
+		}
+		waits = append(waits, time.Since(began).Seconds())
+	}
+	return waits, nil
+}
+
+// drainSome lets two workers run until so many jobs have ended in all, and says
+// what a job has cost the service itself. A few more may have ended by then.
+func (s *service) drainSome(ended *int) (float64, error) {
+	before, err := s.cost()
+	if err != nil {
+		return 0, err
+	}
+	had := *ended - depthJobs
+	if err := s.scale(2); err != nil {
+		return 0, err
+	}
+	if err := s.until(queue.Completed, *ended); err != nil {
+		return 0, err
+	}
+	if err := s.scale(0); err != nil {
+		return 0, err
+	}
+	after, err := s.cost()
+	if err != nil {
+		return 0, err
+	}
+	if *ended, err = s.completed(); err != nil {
+		return 0, err
+	}
+	return after.minus(before).service.Seconds() / float64(*ended-had), nil
+}

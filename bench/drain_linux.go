@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Targets of a drain.
+const (
+	maxCPURatio = 1 / 0.85 // of the bare loop's CPU time a job
+	printed     = "abc"    // by each job of the run whose output is checked
+)
+
+// drain measures a full queue being emptied, beside a bare loop, xargs and make.
+func (b *bench) drain() error {
+	for _, workers := range []int{2, 8} {
+		if err := b.drainWith(workers); err != nil {
+			return err
+		}
+	}
+	s, _, err := b.drainOnce(8, b.jobs, "printf "+printed)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.stop(), b.check(s, b.jobs, printed))
+}
+
+func (b *bench) drainWith(workers int) error {
+	var ours, bare, xargs, makes []effort
+	ways := []struct {
+		run  func(workers, n int) (effort, error)
+		into *[]effort
+	}{{b.bare, &bare}, {b.drainChecked, &ours}, {b.xargs, &xargs}, {b.make, &makes}}
+	for range b.pairs {
+		for _, w := range ways {
+			e, err := w.run(workers, b.jobs)
+			if err != nil {
+				return err
+			}
+			*w.into = append(*w.into, e)
+		}
+	}
+	n := float64(b.jobs)
+	figures := func(list []effort, of func(effort) time.Duration) []float64 {
+		d := make([]time.Duration, len(list))
+		for i := range list {
+			d[i] = of(list[i])
+		}
+		return seconds(d)
+	}
+	wall := func(e effort) time.Duration { return e.wall }
+	cpu := func(e effort) time.Duration { return e.cpu }
+	name := fmt.Sprintf("drain, %d workers: ", workers)
+	for _, o := range []struct {
+		name   string
+		list   []effort
+		target string
+		most   float64 // the ratio that is allowed, 0 for any
+	}{{"bare loop", bare, "", 0}, {"`xargs -P`", xargs, "< 1", 1}, {"`make -j`", makes, "", 0}} {
+		ratio := median(ratios(figures(ours, wall), figures(o.list, wall)))
+		r := row{name + "wall", rate(n / median(figures(ours, wall))), o.name + " " + rate(n/median(figures(o.list, wall))), times(ratio), o.target, ""}
+		if o.most == 0 {
+			b.report.add(r.what, r.ours, r.limit, r.ratio)
+		} else {
+			b.report.judge(r, ratio < o.most)
+		}
+	}
+	ratio := median(ratios(figures(ours, cpu), figures(bare, cpu)))
+	b.report.judge(row{name + "CPU a job", us(median(figures(ours, cpu)) / n), "bare loop " + us(median(figures(bare, cpu))/n),
+		times(ratio) + " (bare/ours " + times(1/ratio) + ")", "≤ " + times(maxCPURatio), ""}, ratio <= maxCPURatio)
+	for _, o := range []struct {
+		name string
+		list []effort
+	}{{"`xargs -P`", xargs}, {"`make -j`", makes}} {
+		b.report.add(name+"CPU a job", us(median(figures(ours, cpu))/n), o.name+" "+us(median(figures(o.list, cpu))/n),
+			times(median(ratios(figures(ours, cpu), figures(o.list, cpu)))))
+	}
+	service := median(figures(ours, func(e effort) time.Duration { return e.own.service }))
+	runner := median(figures(ours, func(e effort) time.Duration { return e.own.runner }))
+	children := median(figures(ours, func(e effort) time.Duration { return e.own.children }))
+	b.report.add(name+"own CPU a job", fmt.Sprintf("service %s, runner %s", us(service/n), us(runner/n)), "the jobs themselves "+us(children/n), "")
+	return nil
+}
+
+// drainChecked empties a fresh queue and then looks whether all is there.
+func (b *bench) drainChecked(workers, n int) (effort, error) {
+	s, e, err := b.drainOnce(workers, n, "true")
+	if err != nil {
+		return e, err
+	}
+	return e, errors.Join(s.stop(), b.check(s, n, ""))
+}
+
+// drainOnce empties a fresh queue of n jobs and leaves the service running.
+func (b *bench) drainOnce(workers, n int, command string) (*service, effort, error) {
+	s, err := b.serve()
+	if err != nil {
+		return nil, effort{}, err
+	}
+	e, err := s.empty(workers, n, command)
+	if err != nil {
+		return nil, effort{}, errors.Join(err, s.stop())
+	}
+	return s, e, nil
+}
+
+func (s *service) empty(workers, n int, command string) (e effort, err error) {
+	if err := s.fill(n, command); err != nil {
+		return e, err
+	}
+	before, err := s.cost()
+	if err != nil {
+		return e, err
+	}
+	began := time.Now()
+	if err := s.scale(workers); err != nil {
+		return e, err
+	}
+	if err := s.until(queue.Completed, n); err != nil {
+		return e, err
+	}
+	e.wall = time.Since(began)
+	after, err := s.cost()
+	if err != nil {
+		return e, err
+	}
+	e.own = after.minus(before)
+	e.cpu = e.own.total()
+	return e, nil
+}

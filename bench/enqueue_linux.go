@@ -1,0 +1,196 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+const (
+	minRate   = 20_000 // durable enqueues a second of 64 clients
+	pageBytes = 4096
+)
+
+// plain is the request of the enqueue measurements.
+var plain = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true"}}` + "\n")
+
+// enqueue measures durable enqueues through the socket, beside a loop of write
+// and fsync and SQLite alone with this schema.
+func (b *bench) enqueue() (err error) {
+	s, err := b.serve()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.discard()) }()
+	raw, err := b.openRaw(s)
+	if err != nil {
+		return err
+	}
+	defer raw.close()
+	span := time.Second
+	if b.quick {
+		span = time.Second / 2
+	}
+	var one, many, alone, syncs, batch, rawBatch crowd
+	for range b.pairs {
+		for _, w := range []struct {
+			run  func() (crowd, error)
+			into *crowd
+		}{
+			{func() (crowd, error) { return b.syncFor(span) }, &syncs},
+			{func() (crowd, error) { return raw.enqueueFor(span) }, &alone},
+			{func() (crowd, error) { return s.crowd(1, span) }, &one},
+			{func() (crowd, error) { return s.crowd(64, span) }, &many},
+			{func() (crowd, error) { return raw.batch(queue.MaxBatch) }, &rawBatch},
+			{func() (crowd, error) { return s.batch(queue.MaxBatch) }, &batch},
+		} {
+			c, err := w.run()
+			if err != nil {
+				return err
+			}
+			w.into.rates = append(w.into.rates, c.rates...)
+			w.into.waits = append(w.into.waits, c.waits...)
+		}
+	}
+	compare := func(what string, c, beside *crowd, name string) {
+		b.report.add(what, c.String(), name+" "+beside.String(), times(median(ratios(c.rates, beside.rates))))
+	}
+	compare("durable enqueues, 1 client", &one, &syncs, "write + fsync")
+	compare("durable enqueues, 1 client", &one, &alone, "SQLite alone")
+	compare("durable enqueues, 64 clients", &many, &syncs, "write + fsync")
+	b.report.judge(row{"durable enqueues, 64 clients", many.String(), "SQLite alone " + alone.String(),
+		times(median(ratios(many.rates, alone.rates))), "≥ " + rate(minRate), ""}, median(many.rates) >= minRate)
+	compare(fmt.Sprintf("one batch of %d, rows", queue.MaxBatch), &batch, &rawBatch, "SQLite alone, one commit")
+	return nil
+}
+
+// crowd is what a number of clients reached: a rate each run, a wait each request.
+type crowd struct {
+	rates, waits []float64
+}
+
+func (c *crowd) String() string {
+	if len(c.waits) <= len(c.rates) {
+		return rate(median(c.rates))
+	}
+	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(c.rates)), ms(median(c.waits)), ms(quantile(c.waits, 0.99)))
+}
+
+// crowd has clients enqueue, each on its own connection, one request at a time.
+func (s *service) crowd(clients int, span time.Duration) (crowd, error) {
+	lines := make([]*line, clients)
+	for i := range lines {
+		var err error
+		if lines[i], err = s.dial(); err != nil {
+			return crowd{}, err
+		}
+		defer lines[i].Close()
+	}
+	waits := make([][]float64, clients)
+	failed := make([]error, clients)
+	var loops sync.WaitGroup
+	began := time.Now()
+	for i, l := range lines {
+		loops.Go(func() {
+			waits[i], failed[i] = repeat(began.Add(span), func() error { return l.ask(plain) })
+		})
+	}
+	loops.Wait()
+	took := time.Since(began).Seconds()
+	var c crowd
+	for _, w := range waits {
+		c.waits = append(c.waits, w...)
+	}
+	c.rates = []float64{float64(len(c.waits)) / took}
+	return c, errors.Join(failed...)
+}
+
+// repeat does something until a moment and says how long each time took.
+func repeat(end time.Time, do func() error) (waits []float64, err error) {
+	for now := time.Now(); now.Before(end); {
+		if err := do(); err != nil {
+			return waits, err
+		}
+		next := time.Now()
+		waits = append(waits, next.Sub(now).Seconds())
+		now = next
+	}
+	return waits, nil
+}
+
+// batch enqueues n jobs with one request.
+func (s *service) batch(n int) (crowd, error) {
+	l, err := s.dial()
+	if err != nil {
+		return crowd{}, err
+	}
+	defer l.Close()
+	jobs := strings.TrimSuffix(strings.Repeat(`{"command":"true"},`, n), ",")
+	request := []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue.batch","params":{"jobs":[` + jobs + `],"commit":true}}` + "\n")
+	began := time.Now()
+	err = l.ask(request)
+	return crowd{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
+}
+
+// syncFor writes a page and syncs it, again and again.
+func (b *bench) syncFor(span time.Duration) (crowd, error) {
+	write, done, err := b.syncer()
+	if err != nil {
+		return crowd{}, err
+	}
+	began := time.Now()
+	waits, err := repeat(began.Add(span), write)
+	return crowd{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits}, errors.Join(err, done())
+}
+
+// syncLoop is how long each of n writes and fsyncs took.
+func (b *bench) syncLoop(n int) (waits []float64, err error) {
+	write, done, err := b.syncer()
+	if err != nil {
+		return nil, err
+	}
+	for range n {
+		began := time.Now()
+		if err = write(); err != nil {
+			break
+		}
+		waits = append(waits, time.Since(began).Seconds())
+	}
+	return waits, errors.Join(err, done())
+}
+
+// syncer makes a file that write writes one page of and syncs, going round: like
+// a WAL that has its size already, so that no new blocks have to be found.
+func (b *bench) syncer() (write, done func() error, err error) {
+	const pages = 1024
+	f, err := os.Create(filepath.Join(b.dir, "synced"))
+	if err != nil {
+		return nil, nil, err
+	}
+	page := make([]byte, pageBytes)
+	for range pages {
+		if _, err = f.Write(page); err != nil {
+			return nil, nil, errors.Join(err, f.Close())
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	n := int64(0)
+	write = func() error {
+		n++
+		page[0] = byte(n)
+		if _, err := f.WriteAt(page, n%pages*pageBytes); err != nil {
+			return err
+		}
+		return syscall.Fsync(int(f.Fd()))
+	}
+	return write, f.Close, nil
+}

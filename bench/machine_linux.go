@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// realDisk names the file system of a folder and refuses one that is memory.
+func realDisk(dir string) (string, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return "", fmt.Errorf("look at the file system of %s: %w", dir, err)
+	}
+	switch s.Type {
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
+		return "", fmt.Errorf("%s is on a file system in memory, where fsync costs nothing; name a folder on a disk with -dir", dir)
+	case unix.EXT4_SUPER_MAGIC:
+		return "ext4", nil
+	case unix.XFS_SUPER_MAGIC:
+		return "xfs", nil
+	case unix.BTRFS_SUPER_MAGIC:
+		return "btrfs", nil
+	case unix.OVERLAYFS_SUPER_MAGIC:
+		return "overlay", nil
+	}
+	return fmt.Sprintf("%#x", s.Type), nil
+}
+
+func cpuModel() string {
+	raw, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(raw)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "CPU of unknown make"
+}
+
+// ownCPU is the CPU time of a process and its threads, without children, by its
+// CPU-time clock: /proc counts in steps of 10 ms.
+func ownCPU(pid int) (time.Duration, error) {
+	const allThreads = 2 // CPUCLOCK_SCHED of a whole process
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|allThreads), &t); err != nil {
+		return 0, fmt.Errorf("read the CPU clock of %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+// childCPU is the CPU time of a process's children that it has waited for.
+func childCPU(pid int) (time.Duration, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+	var ticks int64
+	for _, f := range fields[13:15] { // cutime and cstime are fields 16 and 17
+		n, err := strconv.ParseInt(string(f), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
+		}
+		ticks += n
+	}
+	const tick = time.Second / 100 // USER_HZ, the same on every Linux
+	return time.Duration(ticks) * tick, nil
+}
+
+// memory is what a process holds, in MB.
+type memory struct{ rss, pss, private float64 }
+
+func (m memory) String() string {
+	return fmt.Sprintf("%.1f MB (PSS %.1f, private %.1f)", m.rss, m.pss, m.private)
+}
+
+// memoryOf reads what a process holds; rss is RssAnon + RssFile.
+func memoryOf(pid int) (m memory, err error) {
+	fields := map[string]*float64{
+		"RssAnon:": &m.rss, "RssFile:": &m.rss,
+		"Pss:": &m.pss, "Private_Clean:": &m.private, "Private_Dirty:": &m.private,
+	}
+	for _, name := range []string{"status", "smaps_rollup"} {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if err != nil {
+			return m, err
+		}
+		lines := bufio.NewScanner(bytes.NewReader(raw))
+		for lines.Scan() {
+			words := strings.Fields(lines.Text())
+			if len(words) < 2 || fields[words[0]] == nil {
+				continue
+			}
+			kib, err := strconv.ParseFloat(words[1], 64)
+			if err != nil {
+				return m, fmt.Errorf("read %s of %d: %w", name, pid, err)
+			}
+			*fields[words[0]] += kib * 1024 / 1e6
+		}
+	}
+	return m, nil
+}
+
+// wakeUps is how often the threads of a process have gone to sleep of their own
+// will so far.
+func wakeUps(pid int) (total int64) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	for _, f := range files {
+		raw, _ := os.ReadFile(f)
+		for line := range strings.Lines(string(raw)) {
+			if v, ok := strings.CutPrefix(line, "voluntary_ctxt_switches:"); ok {
+				n, _ := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+				total += n
+			}
+		}
+	}
+	return total
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// Exit codes.
+const (
+	exitLost   = 1 // a check failed, or nothing could be measured
+	exitMissed = 2 // a target was missed
+)
+
+// bench is one run of the measurements.
+type bench struct {
+	dir    string // on a real disk; removed afterwards
+	bin    string // the shipped program
+	hello  string // a Go program that does nothing but greet
+	self   string
+	quick  bool
+	pairs  int
+	jobs   int
+	report report
+	opened int // services so far, each with a folder of its own
+}
+
+// subjects is the table of measurements, in the order of the report.
+var subjects = []struct {
+	name    string
+	measure func(*bench) error
+}{
+	{"drain", (*bench).drain},
+	{"start", (*bench).start},
+	{"cli", (*bench).cli},
+	{"enqueue", (*bench).enqueue},
+	{"depth", (*bench).depth},
+	{"memory", (*bench).memory},
+	{"idle", (*bench).idle},
+	{"fsync", (*bench).fsync},
+}
+
+func main() {
+	if spec, ok := os.LookupEnv(bareVariable); ok {
+		bareMain(spec)
+		return
+	}
+	b := &bench{}
+	only := flag.String("only", "", "measure these subjects only, comma-separated")
+	dir := flag.String("dir", ".", "folder on a real disk, for a temporary one")
+	flag.BoolVar(&b.quick, "quick", false, "the short form, whose misses do not count")
+	flag.IntVar(&b.pairs, "pairs", 0, "runs of each thing measured; default 5, or 2 with -quick")
+	flag.IntVar(&b.jobs, "jobs", 0, "jobs of a drain; default 3000, or 600 with -quick")
+	flag.Parse()
+	b.setDefaults()
+	if err := b.run(*dir, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(exitLost)
+	}
+	if b.report.missed > 0 && !b.quick {
+		os.Exit(exitMissed)
+	}
+}
+
+func (b *bench) setDefaults() {
+	pairs, jobs := 5, 3000
+	if b.quick {
+		pairs, jobs = 2, 600
+	}
+	if b.pairs <= 0 {
+		b.pairs = pairs
+	}
+	if b.jobs <= 0 {
+		b.jobs = jobs
+	}
+}
+
+// run measures every subject that is asked for and prints the table, also when
+// one of them failed: what was measured before it holds.
+func (b *bench) run(dir, only string) (err error) {
+	if err := b.prepare(dir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	kind, err := realDisk(b.dir)
+	if err != nil {
+		return err
+	}
+	asked := map[string]bool{}
+	for _, name := range strings.FieldsFunc(only, func(r rune) bool { return r == ',' }) {
+		asked[name] = true
+	}
+	began := time.Now()
+	var failed []error
+	for _, s := range subjects {
+		if len(asked) > 0 && !asked[s.name] {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "bench: %s …\n", s.name)
+		if err := s.measure(b); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", s.name, err))
+		}
+	}
+	fmt.Printf("%d CPUs, %s, Go %s, disk %s; %d runs of each in turns, medians; %v in all.\n\n",
+		runtime.NumCPU(), cpuModel(), strings.TrimPrefix(runtime.Version(), "go"), kind, b.pairs, time.Since(began).Round(time.Second))
+	b.report.print(os.Stdout)
+	return errors.Join(failed...)
+}
+
+// prepare makes the folder and builds the programs into it.
+func (b *bench) prepare(dir string) (err error) {
+	if b.self, err = os.Executable(); err != nil {
+		return err
+	}
+	if dir, err = os.MkdirTemp(dir, ".bench-*"); err != nil {
+		return fmt.Errorf("make the folder: %w", err)
+	}
+	if b.dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	b.bin, b.hello = filepath.Join(b.dir, "queuectl"), filepath.Join(b.dir, "hello")
+	source := filepath.Join(b.dir, "hello.go")
+	const hello = "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(\"hello\\n\") }\n"
+	err = os.WriteFile(source, []byte(hello), 0o600)
+	if err == nil {
+		err = errors.Join(build(b.bin, "github.com/queuectl/queuectl/cmd/queuectl"), build(b.hello, source))
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(b.dir))
+	}
+	return nil
+}
+
+// build builds a program as it is shipped: static, without paths.
+func build(path, source string) error {
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", source, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Targets of an idle service, in MB and of CPU.
+const (
+	maxServiceMB = 25.0
+	maxRunnerMB  = 15.0
+	maxIdleCPU   = 10 * time.Millisecond // in idleSpan
+	idleSpan     = 5 * time.Second
+	settling     = time.Second // until what was just done is over
+)
+
+// memory measures what the processes hold when idle, and after some use.
+func (b *bench) memory() (err error) {
+	s, err := b.serve()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.discard()) }()
+	if err := s.scale(2); err != nil {
+		return err
+	}
+	time.Sleep(settling)
+	service, runner, err := s.memories()
+	if err != nil {
+		return err
+	}
+	b.report.judge(row{"memory: service, idle", service.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxServiceMB), ""}, service.rss <= maxServiceMB)
+	b.report.judge(row{"memory: runner, idle", runner.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxRunnerMB), ""}, runner.rss <= maxRunnerMB)
+	if err := s.fill(1000, "true"); err != nil {
+		return err
+	}
+	if err := s.until(queue.Completed, 1000); err != nil {
+		return err
+	}
+	for range 1000 {
+		if _, err := s.List(s.ctx, control.List{}); err != nil {
+			return err
+		}
+	}
+	if service, runner, err = s.memories(); err != nil {
+		return err
+	}
+	b.report.add("memory: service, after 1,000 jobs and 1,000 lists", service.String(), "runner "+runner.String(), "")
+	if err := s.scale(100); err != nil {
+		return err
+	}
+	if err := s.fill(100, "exec sleep 600"); err != nil {
+		return err
+	}
+	if err := s.until(queue.Processing, 100); err != nil {
+		return err
+	}
+	time.Sleep(settling)
+	if service, runner, err = s.memories(); err != nil {
+		return err
+	}
+	b.report.add("memory: runner, 100 jobs that sleep", runner.String(), "service "+service.String(), "")
+	_, err = s.WorkerStop(s.ctx, control.WorkerStop{All: true, Force: true})
+	return err
+}
+
+func (s *service) memories() (service, runner memory, err error) {
+	if service, err = memoryOf(s.pid()); err != nil {
+		return service, runner, err
+	}
+	pids := s.runners()
+	if len(pids) != 1 {
+		return service, runner, fmt.Errorf("%d runners, want 1", len(pids))
+	}
+	runner, err = memoryOf(pids[0])
+	return service, runner, err
+}
+
+// idle measures what the processes do when there is nothing to do.
+func (b *bench) idle() (err error) {
+	s, err := b.serve()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.discard()) }()
+	if err := s.scale(2); err != nil {
+		return err
+	}
+	if err := s.fill(100, "true"); err != nil {
+		return err
+	}
+	if err := s.until(queue.Completed, 100); err != nil {
+		return err
+	}
+	time.Sleep(settling)
+	pids := append(s.runners(), s.pid())
+	wakes := func() (n int64) {
+		for _, pid := range pids {
+			n += wakeUps(pid)
+		}
+		return n
+	}
+	woken := wakes()
+	before, err := s.cost()
+	if err != nil {
+		return err
+	}
+	time.Sleep(idleSpan)
+	after, err := s.cost()
+	if err != nil {
+		return err
+	}
+	used := after.minus(before)
+	b.report.judge(row{fmt.Sprintf("idle for %v: CPU", idleSpan), fmt.Sprintf("service %v, runner %v; %d wake-ups of threads",
+		used.service.Round(10*time.Microsecond), used.runner.Round(10*time.Microsecond), wakes()-woken), "", "", "≤ " + maxIdleCPU.String(), ""}, used.total() <= maxIdleCPU)
+	return nil
+}
+
+func (s *service) completed() (int, error) {
+	st, err := s.Status(s.ctx, control.Nothing{})
+	return int(st.Jobs[queue.Completed.String()]), err
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// rawQueue is SQLite alone with the schema of the shipped program: what an
+// enqueue writes, without a service, a socket or a check.
+type rawQueue struct {
+	db    *sql.DB
+	stmts []*sql.Stmt
+	seq   int64
+	event int64
+}
+
+// enqueueSQL is what one enqueue does to the tables; heads are written once a
+// commit.
+var enqueueSQL = []string{
+	`BEGIN IMMEDIATE`,
+	`SELECT seq FROM jobs WHERE id = ?`,
+	`INSERT INTO jobs (seq, id, queue, uid, state, place, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms)
+		VALUES (?, ?, 'default', 0, 3, 1, ?, 5, 4, ?, ?, ?, ?, ?, ?, 0, ?)`,
+	`INSERT INTO events (seq, at, kind, job, id, state, detail) VALUES (?, ?, 'enqueued', ?, ?, 3, '{"uid":0}')`,
+	`UPDATE counts SET n = n + ? WHERE state = 3`,
+	`UPDATE meta SET next_seq = ?, enqueued = ?, next_event = ?`,
+	`COMMIT`,
+}
+
+// openRaw makes a database with the schema that a service's own has.
+func (b *bench) openRaw(s *service) (*rawQueue, error) {
+	from, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	rows, err := from.Query(`SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid`)
+	if err != nil {
+		return nil, fmt.Errorf("read the schema: %w", err)
+	}
+	defer rows.Close()
+	db, err := openDB(filepath.Join(b.dir, "raw.db"), "&_pragma=journal_mode(wal)&_pragma=synchronous(FULL)&_pragma=cache_size(-8192)")
+	if err != nil {
+		return nil, err
+	}
+	r := &rawQueue{db: db}
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
+		if _, err := db.Exec(text); err != nil {
+			return nil, errors.Join(fmt.Errorf("copy the schema: %w", err), db.Close())
+		}
+	}
+	for _, text := range []string{`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1)`, `INSERT INTO counts VALUES (3, 0)`} {
+		if _, err := db.Exec(text); err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
+	}
+	for _, text := range enqueueSQL {
+		stmt, err := db.Prepare(text)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("prepare %s: %w", text, err), db.Close())
+		}
+		r.stmts = append(r.stmts, stmt)
+	}
+	return r, rows.Err()
+}
+
+func (r *rawQueue) close() error { return r.db.Close() }
+
+// commit stores n jobs in one transaction.
+func (r *rawQueue) commit(n int) error {
+	if _, err := r.stmts[0].Exec(); err != nil {
+		return err
+	}
+	now := time.Now().UnixMilli()
+	const terms = `{"command":"true","shell":"/bin/sh -c","umask":18,"kill_after":10000,"output_limit":1048576}`
+	for range n {
+		r.seq++
+		r.event++
+		id := strconv.FormatInt(r.seq, 10)
+		var taken int64
+		if err := r.stmts[1].QueryRow(id).Scan(&taken); !errors.Is(err, sql.ErrNoRows) {
+			return fmt.Errorf("id %s is taken, or: %w", id, err)
+		}
+		if _, err := r.stmts[2].Exec(r.seq, id, now-300_000, now, now, now, now, now, r.seq, terms); err != nil {
+			return err
+		}
+		if _, err := r.stmts[3].Exec(r.event, now, r.seq, id); err != nil {
+			return err
+		}
+	}
+	if _, err := r.stmts[4].Exec(n); err != nil {
+		return err
+	}
+	if _, err := r.stmts[5].Exec(r.seq+1, r.seq, r.event+1); err != nil {
+		return err
+	}
+	_, err := r.stmts[6].Exec()
+	return err
+}
+
+// enqueueFor stores jobs one commit each.
+func (r *rawQueue) enqueueFor(span time.Duration) (crowd, error) {
+	began := time.Now()
+	waits, err := repeat(began.Add(span), func() error { return r.commit(1) })
+	return crowd{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits}, err
+}
+
+// batch stores n jobs in one commit.
+func (r *rawQueue) batch(n int) (crowd, error) {
+	began := time.Now()
+	err := r.commit(n)
+	return crowd{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// report gathers the rows of the table.
+type report struct {
+	rows   []row
+	missed int
+}
+
+// row is one figure beside the machine's own.
+type row struct {
+	what    string
+	ours    string
+	limit   string // the machine's figure, with its name
+	ratio   string
+	target  string
+	verdict string
+}
+
+// add adds a row without a target.
+func (r *report) add(what, ours, limit, ratio string) {
+	r.rows = append(r.rows, row{what: what, ours: ours, limit: limit, ratio: ratio})
+}
+
+// judge adds a row with a target.
+func (r *report) judge(w row, met bool) {
+	w.verdict = "ok"
+	if !met {
+		w.verdict = "**MISS**"
+		r.missed++
+	}
+	r.rows = append(r.rows, w)
+}
+
+func (r *report) print(w io.Writer) {
+	fmt.Fprint(w, "| what | queuectl | beside it | ratio | target | |\n|---|---|---|---|---|---|\n")
+	for _, l := range r.rows {
+		fmt.Fprintf(w, "| %s |\n", strings.Join([]string{l.what, l.ours, l.limit, l.ratio, l.target, l.verdict}, " | "))
+	}
+	fmt.Fprintf(w, "\n%d targets missed.\n", r.missed)
+}
+
+// median is the middle of some figures.
+func median(v []float64) float64 { return quantile(v, 0.5) }
+
+// quantile is the figure below which a part q of them lies.
+func quantile(v []float64, q float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(v))
+	if q == 0.5 && len(s)%2 == 0 {
+		return (s[len(s)/2-1] + s[len(s)/2]) / 2
+	}
+	return s[min(len(s)-1, int(q*float64(len(s))))]
+}
+
+// ratios divides pair by pair: what disturbed one run mostly disturbed the other.
+func ratios(a, b []float64) []float64 {
+	out := make([]float64, min(len(a), len(b)))
+	for i := range out {
+		out[i] = a[i] / b[i]
+	}
+	return out
+}
+
+func seconds(d []time.Duration) []float64 {
+	out := make([]float64, len(d))
+	for i := range d {
+		out[i] = d[i].Seconds()
+	}
+	return out
+}
+
+func us(s float64) string    { return fmt.Sprintf("%.0f µs", s*1e6) }
+func ms(s float64) string    { return fmt.Sprintf("%.2f ms", s*1e3) }
+func rate(n float64) string  { return fmt.Sprintf("%.0f/s", n) }
+func times(x float64) string { return fmt.Sprintf("%.2f", x) }

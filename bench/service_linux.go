@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// patience is how long anything may take that the measurements wait for.
+const patience = 5 * time.Minute
+
+// service is one running service in a folder of its own.
+type service struct {
+	*control.Client
+	dir    string
+	cmd    *exec.Cmd
+	ended  chan error
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// serve starts the shipped program with default settings in a fresh folder; it
+// begins with no workers.
+func (b *bench) serve() (*service, error) {
+	b.opened++
+	dir := filepath.Join(b.dir, "q"+strconv.Itoa(b.opened))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, "stderr"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	s := &service{dir: dir, ended: make(chan error, 1)}
+	s.cmd = exec.Command(b.bin, "serve", "--dir", dir)
+	s.cmd.Env = plainEnv(dir)
+	s.cmd.Stderr = log
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { s.ended <- s.cmd.Wait() }() // stop waits for it
+	s.ctx, s.cancel = context.WithTimeout(context.Background(), patience)
+	s.Client = control.NewClient(s.socket())
+	for {
+		text, _ := os.ReadFile(log.Name())
+		if strings.Contains(string(text), "queuectl: ready on") {
+			break
+		}
+		select {
+		case err := <-s.ended:
+			s.ended <- err
+			return nil, fmt.Errorf("the service ended: %w\n%s", errors.Join(err, errors.New("before it was ready")), text)
+		case <-s.ctx.Done():
+			return nil, errors.Join(errors.New("the service does not get ready"), s.stop())
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+	if err := s.scale(0); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return s, nil
+}
+
+// plainEnv is the environment of everything that is measured.
+func plainEnv(home string) []string {
+	return []string{"HOME=" + home, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
+}
+
+func (s *service) socket() string { return filepath.Join(s.dir, "queuectl.sock") }
+func (s *service) pid() int       { return s.cmd.Process.Pid }
+
+// stop ends the service as the system does, with its runner.
+func (s *service) stop() error {
+	defer s.cancel()
+	s.Close()
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-s.ended:
+		s.ended <- err
+		return err
+	case <-time.After(time.Minute):
+		for _, pid := range append(s.runners(), s.pid()) {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		return errors.New("the service did not stop within a minute")
+	}
+}
+
+// discard stops the service and removes its folder.
+func (s *service) discard() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }
+
+func (s *service) scale(n int) error {
+	_, err := s.WorkerScale(s.ctx, control.Count{Count: n})
+	return err
+}
+
+// runners are the pids of the service's runners, whose folders are named by them.
+func (s *service) runners() (pids []int) {
+	entries, _ := os.ReadDir(filepath.Join(s.dir, "runner"))
+	for _, e := range entries {
+		word, _, _ := strings.Cut(e.Name(), ".")
+		pid, err := strconv.Atoi(word)
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && bytes.Contains(raw, []byte("\x00runner\x00")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// fill enqueues n jobs of the same command, a batch at a time.
+func (s *service) fill(n int, command string) error {
+	for n > 0 {
+		size := min(n, queue.MaxBatch)
+		jobs := make([]queue.Spec, size)
+		for i := range jobs {
+			jobs[i].Command = &command
+		}
+		if _, err := s.EnqueueBatch(s.ctx, control.EnqueueBatch{Jobs: jobs, Commit: true}); err != nil {
+			return err
+		}
+		n -= size
+	}
+	return nil
+}
+
+// until asks the status again and again until so many jobs are in a state,
+// seldom at first: asking costs the service time as well.
+func (s *service) until(state queue.State, n int) error {
+	began := time.Now()
+	first := int64(-1)
+	for {
+		st, err := s.Status(s.ctx, control.Nothing{})
+		if err != nil {
+			return err
+		}
+		have := st.Jobs[state.String()]
+		if have >= int64(n) {
+			return nil
+		}
+		if first < 0 {
+			first = have
+		}
+		pause := 100 * time.Millisecond
+		if done := have - first; done > 0 {
+			pause = time.Since(began) / time.Duration(done) * time.Duration(int64(n)-have) / 2
+		}
+		select {
+		case <-time.After(min(max(pause, 2*time.Millisecond), 100*time.Millisecond)):
+		case <-s.ctx.Done():
+			return fmt.Errorf("%d of %d jobs %s: %w", have, n, state, s.ctx.Err())
+		}
+	}
+}
+
+// cost is the CPU time of a service, its runners and their children so far.
+type cost struct{ service, runner, children time.Duration }
+
+func (c cost) minus(o cost) cost {
+	return cost{c.service - o.service, c.runner - o.runner, c.children - o.children}
+}
+
+func (c cost) total() time.Duration { return c.service + c.runner + c.children }
+
+func (s *service) cost() (c cost, err error) {
+	if c.service, err = ownCPU(s.pid()); err != nil {
+		return c, err
+	}
+	for _, pid := range s.runners() {
+		own, err1 := ownCPU(pid)
+		children, err2 := childCPU(pid)
+		if err := errors.Join(err1, err2); err != nil {
+			return c, err
+		}
+		c.runner, c.children = c.runner+own, c.children+children
+	}
+	return c, nil
+}
+
+// line is a connection that sends ready-made lines: a client that costs the
+// measured machine next to nothing.
+type line struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (s *service) dial() (*line, error) {
+	c, err := net.Dial("unix", s.socket())
+	if err != nil {
+		return nil, err
+	}
+	return &line{c, bufio.NewReaderSize(c, 1<<20)}, nil
+}
+
+var resultMember = []byte(`"result":`)
+
+// ask sends a line and waits for its answer, which must not be an error.
+func (l *line) ask(request []byte) error {
+	if _, err := l.Write(request); err != nil {
+		return err
+	}
+	whole := false
+	for {
+		answer, err := l.in.ReadSlice('\n')
+		whole = whole || bytes.Contains(answer, resultMember)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err != nil:
+			return err
+		case !whole:
+			return fmt.Errorf("the service refused: %s", answer)
+		default:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Targets of an idle system.
+const (
+	maxStartOver = 1500 * time.Microsecond // over a bare spawn, p50
+	maxCLIRatio  = 3.0                     // of a bare Go process
+	rest         = 10 * time.Millisecond   // between measurements, so that the system is idle
+)
+
+// start measures how long an idle queue takes from a request to the running
+// process, beside a bare spawn of the same process. The process tells of itself
+// through a FIFO.
+func (b *bench) start() (err error) {
+	s, err := b.serve()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.discard()) }()
+	if err := s.scale(2); err != nil {
+		return err
+	}
+	fifo := filepath.Join(b.dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		return fmt.Errorf("make a FIFO: %w", err)
+	}
+	fd, err := syscall.Open(fifo, syscall.O_RDWR|syscall.O_CLOEXEC, 0) // for writing too: it never ends
+	if err != nil {
+		return fmt.Errorf("open the FIFO: %w", err)
+	}
+	defer syscall.Close(fd)
+	c, err := s.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	command := "echo >" + fifo
+	request := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":%q}}`+"\n", command)
+	argv, env, buf := []string{"/bin/sh", "-c", command}, plainEnv(s.dir), make([]byte, 4096)
+	n := 300
+	if b.quick {
+		n = 100
+	}
+	var ours, bare []float64
+	for range n {
+		d, err := untilTold(fd, func() error { return runBare(argv, env, buf) })
+		if err != nil {
+			return err
+		}
+		bare = append(bare, d)
+		if d, err = untilTold(fd, func() error { return c.ask(request) }); err != nil {
+			return err
+		}
+		ours = append(ours, d)
+	}
+	if err := s.until(queue.Completed, n); err != nil {
+		return err
+	}
+	over := median(ours) - median(bare)
+	b.report.judge(row{"idle: enqueue → process started, p50", ms(median(ours)), "bare spawn " + ms(median(bare)),
+		"+" + ms(over), "≤ +" + ms(maxStartOver.Seconds()), ""}, over <= maxStartOver.Seconds())
+	b.report.add("the same, p99", ms(quantile(ours, 0.99)), "bare spawn "+ms(quantile(bare, 0.99)), "+"+ms(quantile(ours, 0.99)-quantile(bare, 0.99)))
+	return nil
+}
+
+// untilTold does something that starts a process, and says how long after its
+// beginning that process wrote to the FIFO.
+func untilTold(fifo int, begin func() error) (float64, error) {
+	time.Sleep(rest)
+	told := make(chan time.Time, 1)
+	go func() { // ends with the line, which the process writes
+		var line [1]byte
+		for {
+			if _, err := syscall.Read(fifo, line[:]); err != syscall.EINTR {
+				break
+			}
+		}
+		told <- time.Now()
+	}()
+	began := time.Now()
+	if err := begin(); err != nil {
+		return 0, err
+	}
+	select {
+	case at := <-told:
+		return at.Sub(began).Seconds(), nil
+	case <-time.After(patience):
+		return 0, errors.New("the job did not start")
+	}
+}
+
+// cli measures `queuectl enqueue` as a process, beside a Go program that does
+// nothing.
+func (b *bench) cli() (err error) {
+	s, err := b.serve()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.discard()) }()
+	enqueue := []string{b.bin, "--dir", s.dir, "enqueue", "true"}
+	hello := []string{b.hello}
+	env, buf := plainEnv(s.dir), make([]byte, 4096)
+	n := 200
+	if b.quick {
+		n = 60
+	}
+	var ours, bare, syncs []float64
+	for range n {
+		for _, w := range []struct {
+			argv []string
+			into *[]float64
+		}{{hello, &bare}, {enqueue, &ours}} {
+			began := time.Now()
+			if err := runBare(w.argv, env, buf); err != nil {
+				return err
+			}
+			*w.into = append(*w.into, time.Since(began).Seconds())
+		}
+	}
+	if syncs, err = b.syncLoop(n); err != nil {
+		return err
+	}
+	ratio := median(ours) / median(bare)
+	b.report.judge(row{"`queuectl enqueue` as a process, p50", ms(median(ours)), "Go hello " + ms(median(bare)) + " (an fsync is " + ms(median(syncs)) + ")",
+		times(ratio), "≤ " + times(maxCLIRatio), ""}, ratio <= maxCLIRatio)
+	return nil
+}
