@@ -19,8 +19,8 @@ var facts = []struct {
 }{
 	{"jobs", `SELECT count(*) FROM jobs`, all},
 	{"completed jobs", `SELECT count(*) FROM jobs WHERE state = 6 AND exit_code = 0 AND attempts = 1`, all},
-	{"completed jobs by the counter", `SELECT n FROM counts WHERE state = 6`, all},
-	{"jobs by the counters", `SELECT sum(n) FROM counts`, all},
+	{"completed jobs by the counter", `SELECT completed FROM meta`, all},
+	{"jobs by the counters", `SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, all},
 	{"leases", `SELECT count(*) FROM jobs WHERE place <> 0`, none},
 	{"attempts", `SELECT count(*) FROM attempts WHERE n = 1 AND exit_code = 0 AND started_at > 0 AND ended_at >= started_at`, all},
 	{"attempts in all", `SELECT count(*) FROM attempts`, all},

@@ -26,8 +26,7 @@ var enqueueSQL = []string{
 	`INSERT INTO jobs (seq, id, queue, uid, state, place, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms)
 		VALUES (?, ?, 'default', 0, 3, 1, ?, 5, 4, ?, ?, ?, ?, ?, ?, 0, ?)`,
 	`INSERT INTO events (seq, at, kind, job, id, state, detail) VALUES (?, ?, 'enqueued', ?, ?, 3, '{"uid":0}')`,
-	`UPDATE counts SET n = n + ? WHERE state = 3`,
-	`UPDATE meta SET next_seq = ?, enqueued = ?, next_event = ?`,
+	`UPDATE meta SET pending = pending + ?, next_seq = ?, enqueued = ?, next_event = ?`,
 	`COMMIT`,
 }
 
@@ -57,7 +56,7 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 			return nil, errors.Join(fmt.Errorf("copy the schema: %w", err), db.Close())
 		}
 	}
-	for _, text := range []string{`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1)`, `INSERT INTO counts VALUES (3, 0)`} {
+	for _, text := range []string{`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)`} {
 		if _, err := db.Exec(text); err != nil {
 			return nil, errors.Join(err, db.Close())
 		}
@@ -96,13 +95,10 @@ func (r *rawQueue) commit(n int) error {
 			return err
 		}
 	}
-	if _, err := r.stmts[4].Exec(n); err != nil {
+	if _, err := r.stmts[4].Exec(n, r.seq+1, r.seq, r.event+1); err != nil {
 		return err
 	}
-	if _, err := r.stmts[5].Exec(r.seq+1, r.seq, r.event+1); err != nil {
-		return err
-	}
-	_, err := r.stmts[6].Exec()
+	_, err := r.stmts[5].Exec()
 	return err
 }
 

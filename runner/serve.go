@@ -309,11 +309,12 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 // WorkerID names a worker by its slot.
 func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
-// started tells the service of an attempt that still runs.
+// started tells the service of an attempt that still runs, with the next results:
+// if it ends meanwhile, both are recorded as one.
 func (s *server) started(a *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.send(&wire.Started{Attempt: known(a)}, true)
+	s.send(&wire.Started{Attempt: known(a)}, a.watched)
 }
 
 func known(a *attempt) wire.Attempt {

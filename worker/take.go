@@ -196,6 +196,7 @@ func (p *Pool) result(from *link, r *wire.Result) {
 		return
 	}
 	s := p.settlement(&h.job, r)
+	p.pending.Started = slices.DeleteFunc(p.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
 	if r.Shortage {
 		p.paused = time.Now().Add(p.pause)
 		p.pause = min(2*p.pause, pauseLast)

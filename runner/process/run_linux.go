@@ -117,8 +117,12 @@ func (r *run) close() {
 			unix.Close(fd)
 		}
 	}
-	var drain [8]byte
-	unix.Read(r.w.wake, drain[:]) // a late Kill must not wake the next run
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	if r.w.killed.asked { // it must not wake the next run
+		var drain [8]byte
+		unix.Read(r.w.wake, drain[:])
+	}
 }
 
 // start starts the command; if it cannot, the result says why.
@@ -276,16 +280,18 @@ func lookPath(name string, env []string, dir string) (string, error) {
 		if !filepath.IsAbs(folder) {
 			folder = filepath.Join(dir, folder)
 		}
-		candidate := filepath.Join(folder, name)
-		info, err := os.Stat(candidate)
-		if err != nil || info.IsDir() {
+		candidate := folder + "/" + name
+		switch err := unix.Access(candidate, unix.X_OK); err {
+		case unix.ENOENT, unix.ENOTDIR:
 			continue
-		}
-		if err := unix.Access(candidate, unix.X_OK); err != nil {
+		case nil:
+		default:
 			denied = err
 			continue
 		}
-		return candidate, nil
+		if info, err := os.Stat(candidate); err == nil && !info.IsDir() {
+			return candidate, nil
+		}
 	}
 	if denied != nil {
 		return "", denied

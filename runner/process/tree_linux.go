@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +36,9 @@ func Prepare() error {
 		return restart()
 	}
 	os.Unsetenv(preparedName)
+	if name, err := unix.BytePtrFromString(filepath.Base(os.Args[0])); err == nil {
+		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0) // else ps would show "exe"
+	}
 	unix.Setsid() // fails only for a leader, who has a session
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become a subreaper: %w", err)

@@ -201,18 +201,27 @@ func matches(f store.Filter, j *queue.Job) bool {
 	return f.UID == nil || *f.UID == j.UID
 }
 
+// oldestAmong is how many jobs of a state are looked at for the oldest one: those
+// that were enqueued first. So many delayed ones may stand before it.
+const oldestAmong = 1000
+
 // Oldest is when the job that waits longest became runnable.
 func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.reading(ctx, func(ctx context.Context) error {
-		err := s.read.QueryRowContext(ctx, `SELECT since FROM jobs INDEXED BY jobs_since WHERE state IN (3, 4) ORDER BY since LIMIT 1`).Scan(&oldest)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
+		oldest = 0
+		for _, state := range []queue.State{queue.Pending, queue.Failed} {
+			var first sql.NullInt64
+			err := s.read.QueryRowContext(ctx, `SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) WHERE since <= ?`,
+				int64(state), oldestAmong, int64(s.now())).Scan(&first)
+			if err != nil {
+				return err
+			}
+			if m := queue.Millis(first.Int64); first.Valid && (oldest == 0 || m < oldest) {
+				oldest = m
+			}
 		}
-		return err
+		return nil
 	})
-	if oldest > s.now() {
-		oldest = 0 // it is not due yet
-	}
 	return oldest, err
 }
 

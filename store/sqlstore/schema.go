@@ -25,11 +25,17 @@ var migrations = [][]string{{
 		epoch       INTEGER NOT NULL,
 		next_seq    INTEGER NOT NULL,
 		enqueued    INTEGER NOT NULL,
-		next_event  INTEGER NOT NULL
+		next_event  INTEGER NOT NULL,
+		blocked     INTEGER NOT NULL CHECK (blocked >= 0), -- jobs in each state, kept
+		held        INTEGER NOT NULL CHECK (held >= 0),
+		pending     INTEGER NOT NULL CHECK (pending >= 0),
+		failed      INTEGER NOT NULL CHECK (failed >= 0),
+		processing  INTEGER NOT NULL CHECK (processing >= 0),
+		completed   INTEGER NOT NULL CHECK (completed >= 0),
+		dead        INTEGER NOT NULL CHECK (dead >= 0),
+		cancelled   INTEGER NOT NULL CHECK (cancelled >= 0)
 	) STRICT`,
-	`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1)`,
-	`CREATE TABLE counts (state INTEGER PRIMARY KEY, n INTEGER NOT NULL CHECK (n >= 0)) STRICT`,
-	`INSERT INTO counts VALUES (1,0),(2,0),(3,0),(4,0),(5,0),(6,0),(7,0),(8,0)`,
+	`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)`,
 	`CREATE TABLE jobs (
 		seq          INTEGER PRIMARY KEY,
 		id           TEXT    NOT NULL,
@@ -66,7 +72,6 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_due ON jobs (due_at) WHERE place = 2`,
 	`CREATE INDEX jobs_leased ON jobs (seq) WHERE place >= 3`,
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5 AND place < 3`,
-	`CREATE INDEX jobs_since ON jobs (since) WHERE state IN (3, 4)`,
 	`CREATE TABLE attempts (
 		seq        INTEGER NOT NULL,
 		n          INTEGER NOT NULL,

@@ -258,15 +258,11 @@ func (s *Store) load() error {
 	s.mem = memory{leases: map[int64]lease{}}
 	err := s.db.query(func(row []sqlValue) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = row[0].(int64), row[1].(int64), row[2].(int64)
+		for i, state := range queue.States() {
+			s.mem.counts[state] = row[3+i].(int64)
+		}
 		return false, nil
-	}, `SELECT next_seq, enqueued, next_event FROM meta`)
-	if err != nil {
-		return err
-	}
-	err = s.db.query(func(row []sqlValue) (bool, error) {
-		s.mem.counts[row[0].(int64)] = row[1].(int64)
-		return true, nil
-	}, `SELECT state, n FROM counts`)
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled FROM meta`)
 	if err != nil {
 		return err
 	}

@@ -204,17 +204,13 @@ func (t *tx) rollback() {
 // writeHeads writes what the transaction changed of the counts and numbers.
 func (t *tx) writeHeads() error {
 	m, b := &t.s.mem, &t.before
-	for state, n := range m.counts {
-		if n != b.counts[state] {
-			if _, err := t.exec(`UPDATE counts SET n = ? WHERE state = ?`, n, int64(state)); err != nil {
-				return err
-			}
-		}
-	}
-	if m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent {
+	if m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent {
 		return nil
 	}
-	_, err := t.exec(`UPDATE meta SET next_seq = ?, enqueued = ?, next_event = ?`, m.nextSeq, m.enqueued, m.nextEvent)
+	c := &m.counts
+	_, err := t.exec(`UPDATE meta SET next_seq = ?, enqueued = ?, next_event = ?, blocked = ?, held = ?, pending = ?, failed = ?,
+		processing = ?, completed = ?, dead = ?, cancelled = ?`, m.nextSeq, m.enqueued, m.nextEvent, c[queue.Blocked], c[queue.Held],
+		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled])
 	return err
 }
 
