@@ -73,8 +73,23 @@ func restart() error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("set the limit of open files: %w", err)
 	}
+	unignoreSignals()
 	err := syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), preparedName+"=1"))
 	return fmt.Errorf("start again: %w", err)
+}
+
+// unignoreSignals sets every ignored signal to its default: an ignored one would
+// be inherited by every command. It goes by system calls because neither the Go
+// runtime nor libc touches signals 32 and 33.
+func unignoreSignals() {
+	const ignored = 1 // SIG_IGN
+	for signal := uintptr(1); signal <= 64; signal++ {
+		var old, none [8]uintptr // larger than the kernel's struct sigaction; the handler comes first, 0 is the default
+		_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0)
+		if failed == 0 && old[0] == ignored {
+			unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
+		}
+	}
 }
 
 // proc is a process as /proc tells.
