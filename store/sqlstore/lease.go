@@ -201,61 +201,40 @@ func text(s string) sqlValue {
 }
 
 // claim leases the head of the ready index, up to want jobs.
-func (t *tx) claim(want int) (jobs []queue.Job, err error) {
+func (t *tx) claim(want int) ([]queue.Job, error) {
+	var jobs []queue.Job
 	for len(jobs) < want {
 		var head []queue.Job
-		var last int64 // the rank of the last one
 		err := t.query(func(row []sqlValue) (bool, error) {
 			j, err := readJob(row)
 			head = append(head, j)
-			last = row[len(row)-1].(int64)
 			return len(jobs)+len(head) < want, err
-		}, `SELECT `+jobColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 ORDER BY rank, seq`)
+		}, `SELECT `+jobColumns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 ORDER BY rank, seq`)
 		if err != nil {
 			return nil, err
 		}
-		late, err := t.cancelLate(head)
-		if err != nil {
-			return nil, err
-		}
-		if len(head) > late {
-			// What is left of the index up to the last one is the head: one statement
-			// leases it all.
-			_, err = t.exec(`UPDATE jobs INDEXED BY jobs_ready SET place = 3, fence = fence + 1 WHERE place = 1 AND (rank, seq) <= (?, ?)`, last, head[len(head)-1].Seq)
-			if err != nil {
-				return nil, err
-			}
-		}
+		expired := false
 		for i := range head {
 			j := &head[i]
-			if j.State == queue.Cancelled {
+			if j.ExpiresAt != 0 && j.ExpiresAt <= t.now {
+				expired = true
+				if err := t.cancel(j.Seq, j.ID, j.State, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
+					return nil, err
+				}
 				continue
 			}
 			j.Fence++
+			if _, err := t.exec(`UPDATE jobs SET place = 3, fence = ? WHERE seq = ?`, j.Fence, j.Seq); err != nil {
+				return nil, err
+			}
 			t.setLease(j.Seq, lease{id: j.ID, fence: j.Fence, runs: j.Runs, state: j.State, place: placeReserved})
 			jobs = append(jobs, *j)
 		}
-		if late == 0 {
+		if !expired {
 			break // the index is at its end, or want is reached
 		}
 	}
 	return jobs, nil
-}
-
-// cancelLate cancels those of the head that have expired, and counts them.
-func (t *tx) cancelLate(head []queue.Job) (late int, err error) {
-	for i := range head {
-		j := &head[i]
-		if j.ExpiresAt == 0 || j.ExpiresAt > t.now {
-			continue
-		}
-		if err := t.cancel(j.Seq, j.ID, j.State, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
-			return late, err
-		}
-		j.State = queue.Cancelled
-		late++
-	}
-	return late, nil
 }
 
 // Await claims at least one job, waiting for the first to become runnable.
