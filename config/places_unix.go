@@ -8,13 +8,6 @@ import (
 	"path/filepath"
 )
 
-// Places are where a service keeps its things.
-type Places struct {
-	State  string // folder of the database
-	Socket string
-	File   string // of settings
-}
-
 // System is the places of the system's service.
 func System() Places {
 	return Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock", File: "/etc/queuectl/queuectl.toml"}
@@ -39,15 +32,3 @@ func User() (Places, error) {
 	dir := filepath.Join(state, "queuectl")
 	return Places{State: dir, Socket: filepath.Join(dir, SocketName), File: filepath.Join(config, "queuectl", FileName)}, nil
 }
-
-// In is the places of a service that has everything below one folder.
-func In(dir string) Places {
-	return Places{State: dir, Socket: filepath.Join(dir, SocketName), File: filepath.Join(dir, FileName)}
-}
-
-// Names of files below a service's folders.
-const (
-	SocketName = "queuectl.sock"
-	FileName   = "queuectl.toml"
-	LogName    = "queuectl.log"
-)

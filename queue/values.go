@@ -1,0 +1,155 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What follows reads the JSON value of one field; an error says what it must be.
+
+func readText(v json.RawMessage) (string, error) {
+	if v[0] != '"' {
+		return "", fmt.Errorf("must be text")
+	}
+	return unquote(v)
+}
+
+func readInteger(v json.RawMessage) (int64, error) {
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("must be an integer")
+	}
+	return n, nil
+}
+
+func readDuration(v json.RawMessage) (time.Duration, error) {
+	t := string(v)
+	if v[0] == '"' {
+		var err error
+		if t, err = unquote(v); err != nil {
+			return 0, err
+		}
+	} else if _, err := strconv.ParseFloat(t, 64); err != nil {
+		return 0, fmt.Errorf("must be seconds or text like \"90s\"")
+	}
+	return ParseDuration(t)
+}
+
+func setID(s *Spec, v json.RawMessage) error {
+	id := string(v)
+	if strings.Trim(id, "-0123456789") != "" { // it is JSON: else it is an integer
+		var err error
+		if id, err = readText(v); err != nil {
+			return fmt.Errorf("must be text or an integer")
+		}
+	}
+	s.ID = &id
+	return nil
+}
+
+func setTimeoutMS(s *Spec, v json.RawMessage) error {
+	ms, err := readInteger(v)
+	if err != nil {
+		return err
+	}
+	d, err := Seconds(float64(ms) / 1000)
+	if err != nil {
+		return err
+	}
+	if s.Timeout != nil && *s.Timeout != d {
+		return fmt.Errorf("differs from timeout; give one of them")
+	}
+	s.Timeout = &d
+	return nil
+}
+
+func setUmask(s *Spec, v json.RawMessage) error {
+	t, err := readText(v)
+	if err != nil {
+		return fmt.Errorf("must be octal text like \"022\"")
+	}
+	n, err := strconv.ParseUint(t, 8, 16)
+	if err != nil || n > 0o777 {
+		return fmt.Errorf("%q is not an octal umask like 022", t)
+	}
+	umask := int(n)
+	s.Umask = &umask
+	return nil
+}
+
+func getUmask(s *Spec) any {
+	if s.Umask == nil {
+		return nil
+	}
+	return fmt.Sprintf("%03o", *s.Umask)
+}
+
+func setBackground(s *Spec, v json.RawMessage) error {
+	b, err := strconv.ParseBool(string(v))
+	if err != nil {
+		return fmt.Errorf("must be true or false")
+	}
+	s.AllowBackground = &b
+	return nil
+}
+
+func setOutputLimit(s *Spec, v json.RawMessage) error {
+	t := string(v)
+	if v[0] == '"' {
+		var err error
+		if t, err = unquote(v); err != nil {
+			return err
+		}
+	}
+	n, err := ParseSize(t)
+	if err != nil {
+		return err
+	}
+	s.OutputLimit = &n
+	return nil
+}
+
+func setList(to *[]string, v json.RawMessage) error {
+	list := []string{}
+	err := Elements(v, func(e json.RawMessage) error {
+		t, err := readText(e)
+		list = append(list, t)
+		if err != nil {
+			return fmt.Errorf("must be a list of text")
+		}
+		return nil
+	})
+	*to = list
+	return err
+}
+
+func setMap(to *map[string]string, v json.RawMessage) error {
+	m := map[string]string{}
+	err := Members(v, func(name string, value json.RawMessage) error {
+		t, err := readText(value)
+		if err != nil {
+			return fmt.Errorf("%s must be text", name)
+		}
+		m[name] = t
+		return nil
+	})
+	*to = m
+	return err
+}
+
+func setCodes(to *[]int, v json.RawMessage) error {
+	list := []int{}
+	err := Elements(v, func(e json.RawMessage) error {
+		n, err := readInteger(e)
+		list = append(list, int(n))
+		if err != nil || n < 0 || n > 1<<32-1 {
+			return fmt.Errorf("must be a list of exit codes")
+		}
+		return nil
+	})
+	*to = list
+	return err
+}
