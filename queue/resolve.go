@@ -2,7 +2,6 @@ package queue
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -159,16 +158,6 @@ func ValidID(id string) bool {
 		}
 	}
 	return len(id) > 0 && len(id) <= 128
-}
-
-// GeneratedSeq is the seq whose generated id is id, or 0: a generated id is the
-// decimal text of its job's seq.
-func GeneratedSeq(id string) int64 {
-	n, err := strconv.ParseInt(id, 10, 64)
-	if err != nil || n <= 0 || strconv.FormatInt(n, 10) != id {
-		return 0
-	}
-	return n
 }
 
 func absolute(path string) bool {

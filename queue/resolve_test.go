@@ -229,12 +229,3 @@ func TestValidIDIsTheContracts(t *testing.T) {
 		}
 	}
 }
-
-// Only the decimal text of a positive number is a generated id.
-func TestGeneratedSeq(t *testing.T) {
-	for id, want := range map[string]int64{"1": 1, "9223372036854775807": 1<<63 - 1, "0": 0, "-1": 0, "01": 0, "+1": 0, "1a": 0, "": 0, "9223372036854775808": 0} {
-		if got := queue.GeneratedSeq(id); got != want {
-			t.Errorf("%q: got %d, want %d", id, got, want)
-		}
-	}
-}

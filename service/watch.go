@@ -85,8 +85,7 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 	return answer(false), nil
 }
 
-// awaitEnd waits until a job has ended, or is held by its on_lost: then nothing
-// happens before a person says so.
+// awaitEnd waits until a job has ended. One that is held has not.
 func (s *Service) awaitEnd(ctx context.Context, id string, seq int64) (queue.Job, error) {
 	changed, stop := s.store.Watch(seq)
 	defer stop()

@@ -56,8 +56,8 @@ func (t *tx) enqueue(r store.Request, terms []string) (store.Receipt, error) {
 		if err != nil {
 			return store.Receipt{}, err
 		}
-		if _, err := t.exec(`INSERT INTO keys (uid, key, at, sum, first_seq, ids) VALUES (?, ?, ?, ?, ?, ?)`,
-			int64(r.UID), r.Key, int64(t.now), r.Sum[:], receipt.Seqs[0], string(ids)); err != nil {
+		if _, err := t.exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
+			int64(r.UID), r.Key, int64(t.now), r.Sum[:], string(ids)); err != nil {
 			return store.Receipt{}, err
 		}
 	}

@@ -109,7 +109,6 @@ var migrations = [][]string{{
 		key       TEXT    NOT NULL,
 		at        INTEGER NOT NULL,
 		sum       BLOB    NOT NULL,
-		first_seq INTEGER NOT NULL,
 		ids       TEXT    NOT NULL
 	) STRICT`,
 	`CREATE UNIQUE INDEX keys_key ON keys (uid, key)`,
