@@ -7,9 +7,29 @@ import (
 	"path/filepath"
 )
 
-// maxLog is how large the log of a background service may be when it starts;
-// then it becomes the old one.
+// maxLog is how large the log of a background service may grow, in bytes; then it
+// becomes the old one, in place of the one before.
 const maxLog = 1 << 20
+
+// boundedLog keeps a log, and one old one, at about maxLog each. The file stays
+// open in runners too, so it is copied and cut short, not renamed: everybody
+// appends to it.
+type boundedLog struct{ file *os.File }
+
+// Write appends a message, and puts the log aside when it has grown too large. A
+// log that cannot be put aside is cut short all the same.
+func (l boundedLog) Write(p []byte) (int, error) {
+	n, err := l.file.Write(p)
+	info, failed := l.file.Stat()
+	if failed != nil || info.Size() <= maxLog {
+		return n, err
+	}
+	if old, failed := os.ReadFile(l.file.Name()); failed == nil {
+		os.WriteFile(l.file.Name()+".1", old, 0o600)
+	}
+	l.file.Truncate(0)
+	return n, err
+}
 
 // OpenLog opens the log of a background service. One that has grown past 1 MiB
 // is put aside, in place of the one put aside before.

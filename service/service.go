@@ -84,7 +84,11 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	if err := s.readSettings(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
-	s.makeLog(o.Log)
+	if o.Background {
+		s.makeLog(boundedLog{o.Log})
+	} else {
+		s.makeLog(o.Log)
+	}
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
