@@ -59,7 +59,7 @@ func Ready(dir string) {
 // runtime reads.
 func runnerEnv() []string {
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
-	for _, name := range []string{"QUEUECTL_FAILPOINTS", "GOTRACEBACK", "GOCOVERDIR"} {
+	for _, name := range []string{"QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"} {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
 		}

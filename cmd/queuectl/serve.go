@@ -13,6 +13,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/timerslack"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/process"
@@ -25,6 +26,9 @@ func serveVerb(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the service in the foreground", Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := timerslack.Restart(); err != nil {
+				return err
+			}
 			o, err := a.serveOptions(workers, file)
 			if err != nil {
 				return &service.ExitError{Code: service.ExitConfig, Err: err}

@@ -15,15 +15,11 @@ func (r *run) end() {
 		return
 	}
 	r.graceEnd = time.Now().Add(r.c.OutputGrace)
-	open := r.drain(0)
-	// A tree that was killed is looked for everywhere; otherwise an open pipe or
-	// an orphan tells that something is left.
 	forced := !r.termAt.IsZero()
-	if open && !forced { // most likely a fork under way beside us, which has a copy until its exec
-		open = r.drain(max(0, time.Until(r.graceEnd)))
-	}
-	if open || forced || hasOrphans() {
-		r.endLeftovers(forced)
+	if !forced && noOrphans() {
+		r.rest() // nothing of the tree lives, so what the pipes hold is all
+	} else {
+		r.leave(forced)
 	}
 	var status unix.WaitStatus
 	var usage unix.Rusage
@@ -44,15 +40,52 @@ func (r *run) end() {
 	r.r.PeakRSS = usage.Maxrss << 10
 }
 
+// rest reads what the pipes hold, within the output grace: a stranger may have
+// been handed one of them.
+func (r *run) rest() {
+	for {
+		fds := r.pollFds()
+		if n, err := unix.Poll(fds[:], 0); err == nil && n == 0 || time.Now().After(r.graceEnd) {
+			return
+		}
+		r.readReady(fds)
+	}
+}
+
+// leave deals with a tree of which something may be left: an open pipe or an
+// orphan tells. One that was killed is looked for everywhere.
+func (r *run) leave(forced bool) {
+	r.letGo()
+	open := r.drain(0)
+	if open && !forced { // a fork under way beside us may have a copy until its exec
+		open = r.drain(max(0, time.Until(r.graceEnd)))
+	}
+	if open || forced || len(reapOrphans()) > 0 {
+		r.endLeftovers(forced)
+	}
+}
+
+func (r *run) pollFds() [2]unix.PollFd {
+	return [2]unix.PollFd{
+		{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
+		{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
+	}
+}
+
+func (r *run) readReady(fds [2]unix.PollFd) {
+	for i := range fds {
+		if fds[i].Revents != 0 {
+			r.read(i)
+		}
+	}
+}
+
 // drain reads until both pipes are at their end or wait has passed; it reports
 // whether one is still open.
 func (r *run) drain(wait time.Duration) bool {
 	deadline := time.Now().Add(wait)
 	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
-		fds := [2]unix.PollFd{
-			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
-			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
-		}
+		fds := r.pollFds()
 		left := max(0, time.Until(deadline))
 		n, err := unix.Poll(fds[:], int((left+time.Millisecond-1)/time.Millisecond))
 		if err == unix.EINTR {
@@ -61,11 +94,7 @@ func (r *run) drain(wait time.Duration) bool {
 		if n == 0 {
 			return true
 		}
-		for i := range 2 {
-			if fds[i].Revents != 0 {
-				r.read(i)
-			}
-		}
+		r.readReady(fds)
 		if wait > 0 && time.Now().After(deadline) {
 			return true // it prints without end
 		}

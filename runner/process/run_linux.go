@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/queuectl/queuectl/internal/timerslack"
 	"github.com/queuectl/queuectl/output"
 )
 
@@ -83,6 +84,7 @@ type run struct {
 	pid      int
 	pidfd    int
 	pipes    [2]int // read ends; -1 once at their end
+	ends     [2]int // write ends: while they are open, only output and the exit wake the poll
 	begun    time.Time
 	told     bool
 	exited   bool
@@ -94,7 +96,7 @@ type run struct {
 // Run runs a command to the end of its tree.
 func (w *Worker) Run(c *Command) (result Result) {
 	result.ExitCode = -1
-	r := &run{w: w, c: c, r: &result, pipes: [2]int{-1, -1}, pidfd: -1}
+	r := &run{w: w, c: c, r: &result, pipes: [2]int{-1, -1}, ends: [2]int{-1, -1}, pidfd: -1}
 	defer r.close()
 	defer c.Log.Close()
 	w.mu.Lock()
@@ -112,7 +114,8 @@ func (w *Worker) Run(c *Command) (result Result) {
 }
 
 func (r *run) close() {
-	for _, fd := range []int{r.pipes[0], r.pipes[1], r.pidfd} {
+	r.letGo()
+	for _, fd := range [...]int{r.pipes[0], r.pipes[1], r.pidfd} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -122,6 +125,16 @@ func (r *run) close() {
 	if r.w.killed.asked { // it must not wake the next run
 		var drain [8]byte
 		unix.Read(r.w.wake, drain[:])
+	}
+}
+
+// letGo closes our write ends, so that the pipes end with those of the tree.
+func (r *run) letGo() {
+	for i, fd := range r.ends {
+		if fd >= 0 {
+			unix.Close(fd)
+			r.ends[i] = -1
+		}
 	}
 }
 
@@ -142,22 +155,18 @@ func (r *run) start() bool {
 	if stdin != r.w.null {
 		defer unix.Close(stdin)
 	}
-	var writeEnds [2]int
-	for i := range writeEnds {
+	for i := range r.pipes {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			if i == 1 {
-				unix.Close(writeEnds[0])
-			}
 			r.startFailed(err)
 			return false
 		}
-		r.pipes[i], writeEnds[i] = p[0], p[1]
+		r.pipes[i], r.ends[i] = p[0], p[1]
 	}
 	attr := &syscall.ProcAttr{
 		Dir:   r.c.Dir,
 		Env:   append(r.c.Env, CookieName+"="+r.c.Cookie),
-		Files: []uintptr{uintptr(stdin), uintptr(writeEnds[0]), uintptr(writeEnds[1])},
+		Files: []uintptr{uintptr(stdin), uintptr(r.ends[0]), uintptr(r.ends[1])},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &r.pidfd},
 	}
 	orphans.fork.RLock()
@@ -165,8 +174,6 @@ func (r *run) start() bool {
 		own(r.pid, true)
 	}
 	orphans.fork.RUnlock()
-	unix.Close(writeEnds[0])
-	unix.Close(writeEnds[1])
 	if err != nil {
 		r.pidfd = -1
 		r.startFailed(err)
@@ -203,6 +210,9 @@ func (r *run) stdin() (int, error) {
 func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pid int, err error) {
 	busyTries := 3
 	start := func() (int, error) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		timerslack.Restore()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
 			if err != syscall.ETXTBSY || busyTries == 0 {

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/timerslack"
 )
 
 // The main thread of a process that runs commands starts none: it keeps to the
@@ -74,8 +76,7 @@ func restart() error {
 		return fmt.Errorf("set the limit of open files: %w", err)
 	}
 	unignoreSignals()
-	err := syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), preparedName+"=1"))
-	return fmt.Errorf("start again: %w", err)
+	return timerslack.Exec(append(os.Environ(), preparedName+"=1"))
 }
 
 // unignoreSignals sets every ignored signal to its default: an ignored one would
@@ -231,43 +232,25 @@ func own(pid int, yes bool) {
 	}
 }
 
-func orphanList(buf []byte) []byte {
+// orphanList reads the list; ok is false where the system keeps none.
+func orphanList(buf []byte) (list []byte, ok bool) {
 	orphans.once.Do(func() {
 		pid := os.Getpid()
 		orphans.fd, _ = unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	})
 	n, err := unix.Pread(orphans.fd, buf, 0)
 	if err != nil || n < 0 {
-		return nil
+		return nil, false
 	}
-	return buf[:n]
+	return buf[:n], true
 }
 
-// hasOrphans reports whether a living orphan is here that may not live on; it
-// costs one system call when there is none.
-func hasOrphans() bool {
-	var buf [512]byte
-	list := orphanList(buf[:])
-	if len(list) < len(buf) && onlyMains(list) {
-		return false
-	}
-	return len(reapOrphans()) > 0
-}
-
-// onlyMains reports whether all of a list are main processes that somebody waits
-// for.
-func onlyMains(list []byte) bool {
-	if len(list) == 0 {
-		return true
-	}
-	orphans.mu.Lock()
-	defer orphans.mu.Unlock()
-	for field := range bytes.FieldsSeq(list) {
-		if pid, err := strconv.Atoi(string(field)); err != nil || !orphans.main[pid] {
-			return false
-		}
-	}
-	return true
+// noOrphans reports whether no process at all was reparented to this one. It
+// costs one system call.
+func noOrphans() bool {
+	var buf [16]byte
+	list, ok := orphanList(buf[:])
+	return ok && len(list) == 0
 }
 
 // reapOrphans reaps the orphans that have ended and lists those that have not
@@ -277,7 +260,7 @@ func reapOrphans() (living []int) {
 	buf := make([]byte, 64<<10)
 	orphans.fork.Lock() // no main process may be in the list and not in main
 	defer orphans.fork.Unlock()
-	list := orphanList(buf)
+	list, _ := orphanList(buf)
 	orphans.mu.Lock()
 	defer orphans.mu.Unlock()
 	for field := range bytes.FieldsSeq(list) {
