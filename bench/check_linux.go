@@ -21,7 +21,7 @@ var facts = []struct {
 	{"completed jobs", `SELECT count(*) FROM jobs WHERE state = 6 AND exit_code = 0 AND attempts = 1`, all},
 	{"completed jobs by the counter", `SELECT completed FROM meta`, all},
 	{"jobs by the counters", `SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, all},
-	{"leases", `SELECT count(*) FROM jobs WHERE place <> 0`, none},
+	{"leases", `SELECT count(*) FROM jobs, meta WHERE place <> 0 OR reserved <> ''`, none},
 	{"attempts", `SELECT count(*) FROM attempts WHERE n = 1 AND exit_code = 0 AND started_at > 0 AND ended_at >= started_at`, all},
 	{"attempts in all", `SELECT count(*) FROM attempts`, all},
 	{"jobs with one event of their enqueueing", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`, all},

@@ -23,13 +23,12 @@ type Client struct {
 	// Known is what the runner said when it was met.
 	Known wire.Known
 
-	net  net.Conn
+	net    net.Conn
+	outbox *outbox
+
 	mu   sync.Mutex
 	next int64                        // guarded by mu
-	read map[int64]chan<- *wire.Chunk // by id of the READ; guarded by mu
-	out  []byte                       // guarded by mu
-	gone bool                         // guarded by mu
-	wake chan struct{}
+	read map[int64]chan<- *wire.Chunk // by id of the READ, nil once the connection has ended; guarded by mu
 }
 
 // ErrRefused means that a newer service has met the runner.
@@ -74,11 +73,11 @@ func Lives(dir string) (bool, error) {
 // Meet connects to the living runner of a folder and makes the epoch its newest:
 // frames of earlier services are refused from then on.
 func Meet(dir string, epoch int64, version string) (*Client, error) {
-	c := &Client{Dir: dir, read: map[int64]chan<- *wire.Chunk{}, wake: make(chan struct{}, 1)}
-	var err error
-	if c.net, err = dial(filepath.Join(dir, sockName)); err != nil {
+	conn, err := dial(filepath.Join(dir, sockName))
+	if err != nil {
 		return nil, fmt.Errorf("meet the runner: %w", err)
 	}
+	c := &Client{Dir: dir, net: conn, outbox: newOutbox(conn), read: map[int64]chan<- *wire.Chunk{}}
 	hello := wire.Append(nil, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch, Version: version})
 	if _, err := c.net.Write(hello); err != nil {
 		c.net.Close()
@@ -128,7 +127,7 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	defer stop()
 	var writer sync.WaitGroup
 	defer writer.Wait()
-	writer.Go(c.write)
+	writer.Go(c.outbox.run)
 	var batch []wire.Frame
 	in := &batching{r: c.net, before: func() {
 		if len(batch) > 0 {
@@ -148,15 +147,13 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	if len(batch) > 0 {
 		deliver(batch)
 	}
-	c.net.Close()
+	c.outbox.close()
 	c.mu.Lock()
-	c.gone = true
-	for id, to := range c.read {
-		delete(c.read, id)
+	for _, to := range c.read {
 		close(to)
 	}
+	c.read = nil
 	c.mu.Unlock()
-	poke(c.wake)
 	return err
 }
 
@@ -175,41 +172,18 @@ func (b *batching) Read(p []byte) (int, error) {
 // maxBacklog bounds what waits for a runner that does not read, in bytes.
 const maxBacklog = 64 << 20
 
-// Send queues frames; they are written in one go and in order. It never waits: a
-// runner that is gone, or does not read, is told by the end of Run.
+// Send sends frames, in one go and in order. It never waits: a runner that is
+// gone, or does not read, is told by the end of Run.
 func (c *Client) Send(frames ...wire.Frame) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	o := c.outbox
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for _, f := range frames {
-		c.out = wire.Append(c.out, f)
+		o.out = wire.Append(o.out, f)
 	}
-	if len(c.out) > maxBacklog {
+	o.flush(writeNow)
+	if len(o.out) > maxBacklog {
 		c.net.Close()
-	}
-	if len(frames) > 0 {
-		poke(c.wake)
-	}
-}
-
-// write writes what is queued until the connection ends.
-func (c *Client) write() {
-	var spare []byte
-	for range c.wake {
-		c.mu.Lock()
-		out := c.out
-		c.out = spare[:0]
-		gone := c.gone
-		c.mu.Unlock()
-		if gone {
-			return
-		}
-		if _, err := c.net.Write(out); err != nil {
-			c.net.Close() // Run sees it
-			return
-		}
-		if spare = out; cap(spare) > 1<<20 {
-			spare = nil
-		}
 	}
 }
 
@@ -227,7 +201,7 @@ func (c *Client) answered(chunk *wire.Chunk) {
 func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, wait bool) (*wire.Chunk, error) {
 	answer := make(chan *wire.Chunk, 1)
 	c.mu.Lock()
-	if c.gone {
+	if c.read == nil {
 		c.mu.Unlock()
 		return &wire.Chunk{Cursor: cursor, Gone: true}, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -23,9 +24,12 @@ const (
 
 // journal keeps the results that are not acknowledged, in files: one O_APPEND
 // write a result, without fsync, which outlives every death of a process. A
-// record is a CRC-32 (IEEE) of the frame that follows it. Not for use at once.
+// record is a CRC-32 (IEEE) of the frame that follows it. Its methods may be
+// called at once.
 type journal struct {
-	dir     string
+	dir string
+
+	mu      sync.Mutex // held over writes: half a record must be taken back before the next
 	file    *os.File
 	n       int // of the current segment
 	size    int64
@@ -57,6 +61,8 @@ func (j *journal) path(n int) string {
 
 // append writes a result's frame and says which segment holds it.
 func (j *journal) append(frame []byte) (segment int, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if j.size > segmentBytes {
 		if err := j.next(); err != nil {
 			return 0, err
@@ -74,6 +80,8 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 
 // ack forgets a record of a segment; a segment without any is removed.
 func (j *journal) ack(segment int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if j.unacked[segment]--; j.unacked[segment] > 0 {
 		return
 	}
@@ -87,7 +95,11 @@ func (j *journal) ack(segment int) {
 	}
 }
 
-func (j *journal) sync() error { return j.file.Sync() }
+func (j *journal) sync() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.file.Sync()
+}
 
 // readJournal reads the results of a dead runner's journal. A record that is
 // torn or damaged ends its segment.

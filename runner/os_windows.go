@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"net"
 	"os"
 
 	"github.com/queuectl/queuectl/runner/process"
@@ -30,3 +31,5 @@ func Spawn(string, []string, *os.File) (string, error) { return "", process.ErrU
 
 // Ready prints the line that Spawn waits for.
 func Ready(string) {}
+
+func writeNow(net.Conn, []byte) int { return 0 }

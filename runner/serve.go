@@ -42,8 +42,8 @@ type server struct {
 	slots    [maxSlots + 1]bool
 	live     int // workers that run or wait
 	target   int
-	delay    time.Duration
-	closing  bool // ends once nothing runs
+	delay    time.Duration // that results are gathered for; Setup says
+	closing  bool          // ends once nothing runs
 	journal  *journal
 	idleAt   time.Time  // since when nobody needs the runner
 	more     *sync.Cond // waiting, target or closing changed
@@ -75,7 +75,6 @@ func Serve(ctx context.Context, root, version string, log *slog.Logger, ready fu
 		root: root, log: log,
 		name:     fmt.Sprintf("%d.%x", pid, time.Now().UnixNano()),
 		attempts: map[wire.Lease]*attempt{},
-		delay:    5 * time.Millisecond,
 		idleAt:   time.Now(),
 		ended:    make(chan struct{}),
 	}
@@ -331,18 +330,18 @@ func (s *server) finish(a *attempt, r *process.Result) {
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
 	}
 	s.keepOutput(a, f)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f.Attempt = known(a)
-	a.worker = nil
-	a.result = wire.Append(nil, f)
-	var err error
-	if a.segment, err = s.journal.append(a.result); err != nil {
+	f.Attempt = known(a) // which only this worker changes
+	result := wire.Append(nil, f)
+	segment, err := s.journal.append(result)
+	if err != nil {
 		s.log.Error("result not in the journal; it is kept in memory", "job", f.Seq, "error", err)
 	}
 	if r.Spared {
 		s.noteSpared(r.PID)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.worker, a.result, a.segment = nil, result, segment
 	if s.conn == nil && time.Since(s.idleAt) > awaySync {
 		s.sync()
 	}

@@ -15,22 +15,22 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
+// lastWords is how long a runner that ends still listens.
+const lastWords = 100 * time.Millisecond
+
 // maxReads bounds how many READs of one connection wait for output.
 const maxReads = 1024
 
-// conn is one service's connection. Frames to it are gathered and written by one
-// goroutine.
+// conn is one service's connection.
 type conn struct {
-	net   net.Conn
-	epoch int64
+	*outbox
+	epoch int64         // guarded by the server's mu
+	reads int           // READs under way; guarded by the outbox's mu
+	end   chan struct{} // closed with the connection
 
-	mu    sync.Mutex
-	out   []byte // guarded by mu
-	due   bool   // a timer will wake the writer; guarded by mu
-	gone  bool   // guarded by mu
-	reads int    // guarded by mu
-	wake  chan struct{}
-	end   chan struct{}
+	due     bool // a timer will flush; guarded by the server's mu, as are:
+	results int  // frames gathered since it was set
+	pace    int  // of them in a delay, of late
 }
 
 func (s *server) accept(l net.Listener, version string) {
@@ -41,30 +41,28 @@ func (s *server) accept(l net.Listener, version string) {
 		if err != nil {
 			return // the listener is closed: the runner ends
 		}
-		conns.Go(func() { s.serve(&conn{net: c, wake: make(chan struct{}, 1), end: make(chan struct{})}, version) })
+		conns.Go(func() { s.serve(&conn{outbox: newOutbox(c), end: make(chan struct{})}, version) })
 	}
 }
 
 // serve speaks with one service until its connection ends or a newer one comes.
 func (s *server) serve(c *conn, version string) {
-	var writer sync.WaitGroup
-	writer.Go(c.write)
-	var reads sync.WaitGroup
-	stop := make(chan struct{})
-	go func() { // the connection ends with the runner
+	var loops sync.WaitGroup
+	loops.Go(c.run)
+	loops.Go(func() { // the connection ends with the runner, once its last words are heard
 		select {
 		case <-s.ended:
-			c.flush()
-			c.net.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-		case <-stop:
+			c.flushNow()
+			c.net.SetReadDeadline(time.Now().Add(lastWords))
+		case <-c.end:
 		}
-	}()
+	})
 	err := readFrames(c.net, func(f wire.Frame) bool {
 		if _, ok := f.(*wire.Start); ok {
 			failpoint.Hit("runner-start")
 		}
 		if read, ok := f.(*wire.Read); ok {
-			reads.Go(func() { s.answerRead(c, read) })
+			loops.Go(func() { s.answerRead(c, read) })
 			return true
 		}
 		return s.obey(c, f, version)
@@ -72,7 +70,6 @@ func (s *server) serve(c *conn, version string) {
 	if err != nil && err != io.EOF {
 		s.log.Debug("service connection ended", "error", err)
 	}
-	close(stop)
 	s.mu.Lock()
 	if s.conn == c {
 		s.conn, s.idleAt = nil, time.Now()
@@ -86,8 +83,7 @@ func (s *server) serve(c *conn, version string) {
 	}
 	s.mu.Unlock()
 	c.close()
-	writer.Wait()
-	reads.Wait()
+	loops.Wait()
 }
 
 // readFrames hands every frame to each until it says no.
@@ -138,7 +134,8 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 	}
 	switch f := f.(type) {
 	case *wire.Setup:
-		s.target, s.delay = int(min(max(f.Workers, 0), maxSlots)), f.SettleDelay
+		s.target = int(min(max(f.Workers, 0), maxSlots))
+		s.delay = f.SettleDelay
 		runtime.GOMAXPROCS(max(8, min(2*s.target+2, 256)))
 		s.setUpWorkers()
 	case *wire.Start:
@@ -164,12 +161,11 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 // hello makes the connection the newest, if its epoch is. The caller holds mu.
 func (s *server) hello(c *conn, h *wire.Hello, version string) bool {
 	if h.Epoch <= s.epoch || s.closing {
-		c.send(wire.Append(nil, &wire.Refused{Epoch: s.epoch}), 0)
-		c.flush()
+		c.send(wire.Append(nil, &wire.Refused{Epoch: s.epoch}))
 		return false
 	}
 	if s.conn != nil {
-		s.conn.net.Close()
+		s.conn.close()
 	}
 	s.epoch, c.epoch, s.conn = h.Epoch, h.Epoch, c
 	k := &wire.Known{Protocol: wire.Protocol, Version: version, PID: int64(os.Getpid())}
@@ -182,7 +178,7 @@ func (s *server) hello(c *conn, h *wire.Hello, version string) bool {
 			results = append(results, a.result...)
 		}
 	}
-	c.send(append(wire.Append(nil, k), results...), 0)
+	c.send(append(wire.Append(nil, k), results...))
 	return true
 }
 
@@ -236,7 +232,7 @@ func (s *server) watch(f *wire.Watch) {
 	}
 	a.watched = true
 	if a.result != nil && s.conn != nil {
-		s.conn.flush()
+		s.conn.flushNow()
 	}
 }
 
@@ -270,7 +266,7 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 	s.mu.Unlock()
 	if a == nil || crowded {
 		answer.Gone = true
-		c.send(wire.Append(nil, answer), 0)
+		c.send(wire.Append(nil, answer))
 		return
 	}
 	for {
@@ -279,7 +275,7 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 		if len(chunks) > 0 || done || err != nil || !f.Wait {
 			answer.Data, _ = output.AppendChunks(nil, 0, chunks)
 			answer.Cursor, answer.Done, answer.Gone = next, done, err != nil
-			c.send(wire.Append(nil, answer), 0)
+			c.send(wire.Append(nil, answer))
 			return
 		}
 		select {
@@ -295,76 +291,39 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 func (s *server) send(f wire.Frame, now bool) { s.sendRaw(wire.Append(nil, f), now) }
 
 func (s *server) sendRaw(frame []byte, now bool) {
-	if s.conn == nil {
-		return // results wait for the next Hello
-	}
-	delay := s.delay
-	if now {
-		delay = 0
-	}
-	s.conn.send(frame, delay)
-}
-
-// send gathers bytes and has them written after the delay at the latest.
-func (c *conn) send(b []byte, delay time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.gone {
-		return
-	}
-	c.out = append(c.out, b...)
+	c := s.conn
 	switch {
-	case delay <= 0:
-		poke(c.wake)
-	case !c.due:
-		c.due = true
-		time.AfterFunc(delay, c.flush)
+	case c == nil: // results wait for the next Hello
+	case now || s.delay == 0:
+		c.send(frame)
+	default:
+		c.gather(frame)
+		c.results++
+		if c.due {
+			return
+		}
+		// While what waits lasts for two delays, one commit of the service's
+		// does for both: it is a twentieth of a short job's CPU time.
+		delays := 1
+		if c.pace > 0 && len(s.waiting) >= 2*c.pace {
+			delays = 2
+		}
+		c.due, c.results = true, 1
+		time.AfterFunc(time.Duration(delays)*s.delay, func() { s.settle(c, delays) })
 	}
 }
 
-func (c *conn) flush() { poke(c.wake) }
-
-func poke(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default: // it is rung already
-	}
+// settle sends what was gathered in so many delays.
+func (s *server) settle(c *conn, delays int) {
+	s.mu.Lock()
+	c.due, c.pace = false, c.results/delays
+	s.mu.Unlock()
+	c.flushNow()
 }
 
 func (c *conn) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.gone {
-		c.gone = true
+	if c.outbox.close() {
 		close(c.end)
-		c.net.Close()
-	}
-}
-
-// write writes what is gathered whenever it is woken.
-func (c *conn) write() {
-	var spare []byte
-	for {
-		select {
-		case <-c.wake:
-		case <-c.end:
-			return
-		}
-		c.mu.Lock()
-		out := c.out
-		c.out, c.due = spare[:0], false
-		c.mu.Unlock()
-		if len(out) == 0 {
-			spare = out // not the one that gathers now
-			continue
-		}
-		if _, err := c.net.Write(out); err != nil {
-			c.close()
-			return
-		}
-		if spare = out; cap(spare) > 1<<20 {
-			spare = nil
-		}
 	}
 }
 

@@ -12,9 +12,10 @@ import (
 func TestGatheringSparesWhatIsBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
-		c := &conn{net: ours, wake: make(chan struct{}, 1), end: make(chan struct{})}
-		go c.write() // ends with close
-		defer c.close()
+		o := newOutbox(ours)
+		go o.run() // ends with close
+		defer o.close()
+		send := func(text string) { o.send([]byte(text)) }
 		got := make([]byte, 5)
 		read := func(want string) {
 			t.Helper()
@@ -22,14 +23,14 @@ func TestGatheringSparesWhatIsBeingWritten(t *testing.T) {
 				t.Errorf("read %q, %v, want %q", got[:len(want)], err, want)
 			}
 		}
-		c.send([]byte("first"), 0)
+		send("first")
 		read("first")
 		synctest.Wait()
-		c.flush()
+		poke(o.wake)
 		synctest.Wait() // woken for nothing
-		c.send([]byte("one"), 0)
+		send("one")
 		synctest.Wait() // it is being written
-		c.send([]byte("two"), 0)
+		send("two")
 		read("one")
 		read("two")
 	})

@@ -149,7 +149,7 @@ func (q *queue) peek(query string) (n int) {
 // reserved is how many jobs are claimed and not known to have started.
 func (q *queue) reserved() int {
 	q.Helper()
-	return q.peek(`SELECT count(*) FROM jobs WHERE place = 3`)
+	return q.peek(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
 }
 
 // asker asks over a connection that is made anew when it breaks.

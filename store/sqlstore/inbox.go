@@ -156,20 +156,21 @@ func (t *tx) insert(j *queue.Job, uid int, seq int64, id, terms string) error {
 	if runAt == 0 {
 		runAt = t.now.Add(j.Delay)
 	}
-	since, place := max(t.now, runAt), placeReady
-	if runAt > t.now {
-		place = placeDue
-		t.wakeAt(runAt)
-	} else {
-		t.readied = true
-	}
-	t.wakeAt(j.ExpiresAt)
 	arrival := t.s.mem.enqueued
 	t.s.mem.enqueued++
+	since, stands := max(t.now, runAt), placeReady
+	rank := t.s.order.Rank(j.Priority, since, arrival)
+	if runAt > t.now {
+		stands = placeDue
+		t.wakeAt(runAt)
+	} else {
+		t.ready(place{rank, seq})
+	}
+	t.wakeAt(j.ExpiresAt)
 	_, err := t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		seq, id, j.Queue, int64(j.UID), int64(queue.Pending), int64(place), t.s.order.Rank(j.Priority, since, arrival),
+		seq, id, j.Queue, int64(j.UID), int64(queue.Pending), int64(stands), rank,
 		j.Priority, int64(j.MaxAttempts), int64(t.now), int64(t.now), int64(runAt), int64(runAt), int64(since), arrival,
 		int64(j.ExpiresAt), terms)
 	if err != nil {
@@ -254,13 +255,14 @@ func (t *tx) revive(j *queue.Job, uid int) error {
 	if err != nil {
 		return err
 	}
+	rank := t.s.order.Rank(j.Priority, t.now, t.s.mem.enqueued)
 	_, err = t.exec(`UPDATE jobs SET state = 3, place = 1, attempts = 0, reason = '', error = '', exit_code = -1, signal = 0,
 		ended_at = 0, expires_at = 0, due_at = ?, since = ?, arrival = ?, rank = ?, updated_at = ?, terms = ? WHERE seq = ?`,
-		int64(t.now), int64(t.now), t.s.mem.enqueued, t.s.order.Rank(j.Priority, t.now, t.s.mem.enqueued), int64(t.now), string(terms), j.Seq)
+		int64(t.now), int64(t.now), t.s.mem.enqueued, rank, int64(t.now), string(terms), j.Seq)
 	if err != nil {
 		return err
 	}
-	t.readied = true
+	t.ready(place{rank, j.Seq})
 	t.move(j.Seq, j.State, queue.Pending)
 	return t.event(queue.EventRetried, j.Seq, j.ID, queue.Pending, uidDetail(uid))
 }
@@ -337,7 +339,9 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		t.readied = t.readied || n > 0
+		if n > 0 {
+			t.ready(nowhere)
+		}
 		expired, err := t.expire()
 		if err != nil {
 			return err
@@ -367,9 +371,11 @@ func (t *tx) expire() (int, error) {
 	}
 	var rows []row
 	err := t.query(func(r []sqlValue) (bool, error) {
-		rows = append(rows, row{r[0].(int64), r[1].(string), queue.State(r[2].(int64))})
-		return true, nil
-	}, `SELECT seq, id, state FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 AND expires_at <= ? ORDER BY expires_at LIMIT `+step, int64(t.now))
+		if _, leased := t.s.mem.leases[r[0].(int64)]; !leased {
+			rows = append(rows, row{r[0].(int64), r[1].(string), queue.State(r[2].(int64))})
+		}
+		return len(rows) < promoteStep, nil
+	}, `SELECT seq, id, state FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 AND expires_at <= ? ORDER BY expires_at`, int64(t.now))
 	if err != nil {
 		return 0, err
 	}
@@ -386,7 +392,14 @@ func (t *tx) nextDue() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	expiry, err := t.number(`SELECT expires_at FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 ORDER BY expires_at LIMIT 1`)
+	expiry := int64(0)
+	err = t.query(func(r []sqlValue) (bool, error) {
+		_, leased := t.s.mem.leases[r[1].(int64)]
+		if !leased {
+			expiry = r[0].(int64)
+		}
+		return leased, nil
+	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 ORDER BY expires_at`)
 	if err != nil {
 		return 0, err
 	}

@@ -2,6 +2,8 @@ package sqlstore
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
@@ -44,11 +46,12 @@ func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error)
 		}
 		for _, c := range turn.Cancelled {
 			l, ok := t.lease(c.Lease)
-			if !ok || l.place != placeReserved {
-				stale(c.Lease)
+			if err := t.release(c.Lease, stale); err != nil {
+				return err
+			}
+			if !ok || l.running {
 				continue
 			}
-			t.dropLease(c.Seq)
 			if err := t.cancel(c.Seq, l.id, l.state, "", queue.EventCancelled, uidDetail(c.UID)); err != nil {
 				return err
 			}
@@ -72,20 +75,20 @@ func (t *tx) lease(l queue.Lease) (lease, bool) {
 
 func (t *tx) started(st *store.Started, stale func(queue.Lease)) error {
 	l, ok := t.lease(st.Lease)
-	if !ok || l.place == placeRunning {
+	if !ok || l.running {
 		if !ok {
 			stale(st.Lease)
 		}
 		return nil
 	}
-	_, err := t.exec(`UPDATE jobs SET state = 5, place = 4, started_at = ?, ended_at = 0, updated_at = ?, worker = ?, pid = ? WHERE seq = ?`,
-		int64(st.At), int64(t.now), st.Worker, int64(st.PID), st.Seq)
+	_, err := t.exec(`UPDATE jobs SET state = 5, place = 3, fence = ?, started_at = ?, ended_at = 0, updated_at = ?, worker = ?, pid = ? WHERE seq = ?`,
+		st.Fence, int64(st.At), int64(t.now), st.Worker, int64(st.PID), st.Seq)
 	if err != nil {
 		return err
 	}
 	t.move(st.Seq, l.state, queue.Processing)
 	was := l
-	l.state, l.place = queue.Processing, placeRunning
+	l.state, l.running = queue.Processing, true
 	t.setLease(st.Seq, l)
 	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(was.runs+1), 10)
 	detail = strconv.AppendInt(append(detail, `,"started_at":`...), int64(st.At), 10)
@@ -107,7 +110,7 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 		t.wakeAt(queue.Millis(due))
 	case d.State.Runnable():
 		due, place = int64(t.now), placeReady
-		t.readied = true
+		t.ready(l.at(e.Seq))
 	case d.State.Ended():
 		ended = max(int64(a.EndedAt), 0)
 		if ended == 0 {
@@ -118,9 +121,9 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 		return t.giveBack(e, l, place, due)
 	}
 	n := l.runs + 1
-	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, reason = ?, error = ?, exit_code = ?, signal = ?, attempts = attempts + ?,
+	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = ?, exit_code = ?, signal = ?, attempts = attempts + ?,
 		runs = ?, due_at = iif(?, ?, due_at), started_at = ?, ended_at = ?, updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
-		int64(d.State), int64(place), string(d.Reason), d.Error, a.ExitCode, int64(a.Signal), bit(d.Counts),
+		int64(d.State), int64(place), e.Fence, string(d.Reason), d.Error, a.ExitCode, int64(a.Signal), bit(d.Counts),
 		int64(n), due, due, int64(a.StartedAt), ended, int64(t.now), e.Seq)
 	if err != nil {
 		return err
@@ -139,8 +142,8 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 
 // giveBack undoes a claim that led to no attempt.
 func (t *tx) giveBack(e *store.Settlement, l lease, place int, due int64) error {
-	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, reason = ?, error = ?, due_at = iif(?, ?, due_at), updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
-		int64(e.Decision.State), int64(place), string(e.Decision.Reason), e.Decision.Error, due, due, int64(t.now), e.Seq)
+	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = ?, due_at = iif(?, ?, due_at), updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
+		int64(e.Decision.State), int64(place), e.Fence, string(e.Decision.Reason), e.Decision.Error, due, due, int64(t.now), e.Seq)
 	if err != nil {
 		return err
 	}
@@ -149,20 +152,25 @@ func (t *tx) giveBack(e *store.Settlement, l lease, place int, due int64) error 
 	return nil
 }
 
+// release gives back a lease that was never started. Its fence is kept, so that
+// no later claim has it again.
 func (t *tx) release(lr queue.Lease, stale func(queue.Lease)) error {
 	l, ok := t.lease(lr)
-	if !ok || l.place != placeReserved {
+	if !ok || l.running {
 		stale(lr)
 		return nil
 	}
-	if _, err := t.exec(`UPDATE jobs SET place = 1 WHERE seq = ?`, lr.Seq); err != nil {
+	if _, err := t.exec(`UPDATE jobs SET fence = ? WHERE seq = ?`, lr.Fence, lr.Seq); err != nil {
 		return err
 	}
 	t.touched = append(t.touched, lr.Seq)
 	t.dropLease(lr.Seq)
-	t.readied = true
+	t.ready(l.at(lr.Seq))
 	return nil
 }
+
+// at is where a lease's job stands in the ready index, or stood.
+func (l lease) at(seq int64) place { return place{l.rank, seq} }
 
 func endedDetail(n int, a *queue.Attempt, d *queue.Decision) []byte {
 	b := strconv.AppendInt([]byte(`{"attempt":`), int64(n), 10)
@@ -205,11 +213,17 @@ func (t *tx) claim(want int) ([]queue.Job, error) {
 	var jobs []queue.Job
 	for len(jobs) < want {
 		var head []queue.Job
+		var ranks []int64
+		at := t.s.mem.head
 		err := t.query(func(row []sqlValue) (bool, error) {
-			j, err := readJob(row)
-			head = append(head, j)
+			at = place{row[0].(int64), row[1].(int64)}
+			if _, leased := t.s.mem.leases[at.seq]; leased {
+				return true, nil
+			}
+			j, err := readJob(row[1:])
+			head, ranks = append(head, j), append(ranks, at.rank)
 			return len(jobs)+len(head) < want, err
-		}, `SELECT `+jobColumns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 ORDER BY rank, seq`)
+		}, `SELECT rank, `+jobColumns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
 		if err != nil {
 			return nil, err
 		}
@@ -224,12 +238,10 @@ func (t *tx) claim(want int) ([]queue.Job, error) {
 				continue
 			}
 			j.Fence++
-			if _, err := t.exec(`UPDATE jobs SET place = 3, fence = ? WHERE seq = ?`, j.Fence, j.Seq); err != nil {
-				return nil, err
-			}
-			t.setLease(j.Seq, lease{id: j.ID, fence: j.Fence, runs: j.Runs, state: j.State, place: placeReserved})
+			t.setLease(j.Seq, lease{id: j.ID, fence: j.Fence, runs: j.Runs, state: j.State, rank: ranks[i]})
 			jobs = append(jobs, *j)
 		}
+		t.s.mem.head = at
 		if !expired {
 			break // the index is at its end, or want is reached
 		}
@@ -316,11 +328,15 @@ func (t *tx) serveWaiter() (*granted, error) {
 func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
 	err = s.do(ctx, true, func(t *tx) error {
 		jobs = nil
-		return t.query(func(row []sqlValue) (bool, error) {
-			j, err := readJob(row)
+		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
+			j, err := t.one(seq)
+			if err != nil {
+				return err
+			}
+			j.Fence = s.mem.leases[seq].fence
 			jobs = append(jobs, j)
-			return true, err
-		}, `SELECT `+jobColumns+` FROM jobs INDEXED BY jobs_leased WHERE place >= 3 ORDER BY seq`)
+		}
+		return nil
 	})
 	return jobs, err
 }

@@ -35,6 +35,12 @@ func (s *Store) jobs(ctx context.Context, take func(queue.Job) bool, where strin
 		return err
 	}
 	defer rows.Close()
+	s.mu.Lock()
+	reserved, err := fences(s.reserved)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	values := make([]sqlValue, strings.Count(jobColumns, ",")+1)
 	raw, into := make([]any, len(values)), make([]any, len(values))
 	for i := range raw {
@@ -50,6 +56,9 @@ func (s *Store) jobs(ctx context.Context, take func(queue.Job) bool, where strin
 		j, err := readJob(values)
 		if err != nil {
 			return err
+		}
+		if fence, ok := reserved[j.Seq]; ok && j.State.Runnable() {
+			j.Fence = max(j.Fence, fence)
 		}
 		if !take(j) {
 			break

@@ -6,14 +6,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Places: where a job stands for the claim. A leased job is out of every index
-// that a claim or a timer reads.
+// Places: where a job stands for the claim. A job that is leased and not known to
+// have started keeps its place; meta.reserved names it with its fence.
 const (
-	placeNone     = 0 // held, blocked or ended
-	placeReady    = 1 // in the ready index, in order of rank
-	placeDue      = 2 // parked until due_at
-	placeReserved = 3 // leased, not known to have started
-	placeRunning  = 4 // leased and started
+	placeNone    = 0 // held, blocked or ended
+	placeReady   = 1 // in the ready index, in order of rank
+	placeDue     = 2 // parked until due_at
+	placeRunning = 3 // leased and started
 )
 
 // migrations hold the statements that lead from schema version i to i + 1. They
@@ -33,16 +32,17 @@ var migrations = [][]string{{
 		processing  INTEGER NOT NULL CHECK (processing >= 0),
 		completed   INTEGER NOT NULL CHECK (completed >= 0),
 		dead        INTEGER NOT NULL CHECK (dead >= 0),
-		cancelled   INTEGER NOT NULL CHECK (cancelled >= 0)
+		cancelled   INTEGER NOT NULL CHECK (cancelled >= 0),
+		reserved    TEXT    NOT NULL -- SEQ/FENCE of each job that is leased and not known to have started
 	) STRICT`,
-	`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)`,
+	`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, '')`,
 	`CREATE TABLE jobs (
 		seq          INTEGER PRIMARY KEY,
 		id           TEXT    NOT NULL,
 		queue        TEXT    NOT NULL DEFAULT 'default',
 		uid          INTEGER NOT NULL,
 		state        INTEGER NOT NULL CHECK (state BETWEEN 1 AND 8),
-		place        INTEGER NOT NULL CHECK (place BETWEEN 0 AND 4),
+		place        INTEGER NOT NULL CHECK (place BETWEEN 0 AND 3),
 		rank         INTEGER NOT NULL,
 		priority     INTEGER NOT NULL,
 		max_attempts INTEGER NOT NULL,
@@ -70,7 +70,7 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_state ON jobs (state, seq)`,
 	`CREATE INDEX jobs_ready ON jobs (rank, seq) WHERE place = 1`,
 	`CREATE INDEX jobs_due ON jobs (due_at) WHERE place = 2`,
-	`CREATE INDEX jobs_leased ON jobs (seq) WHERE place >= 3`,
+	`CREATE INDEX jobs_running ON jobs (seq) WHERE place = 3`,
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5 AND place < 3`,
 	`CREATE TABLE attempts (
 		seq        INTEGER NOT NULL,

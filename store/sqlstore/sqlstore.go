@@ -1,5 +1,5 @@
 // Package sqlstore is the store's contract in SQL, over one embedded SQLite
-// database in WAL mode, written by one goroutine with group commit.
+// database in WAL mode, written by one caller at a time, who commits for all that wait.
 package sqlstore
 
 import (
@@ -7,9 +7,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,8 +44,9 @@ type Store struct {
 	read  *sql.DB // the readers'
 
 	ops    chan *op
-	quit   chan struct{} // closed by Close
-	gone   chan struct{} // closed when the writer has ended
+	turn   chan struct{} // holds one token: the right to write
+	group  []*op         // of whoever has it
+	ended  bool          // nothing is written any more; whoever has the turn
 	broken chan struct{} // closed when the store has failed
 	alarm  chan struct{}
 	files  [2]os.FileInfo // database and WAL, as opened
@@ -54,6 +58,7 @@ type Store struct {
 	err      error // why the store has failed; guarded by mu
 	closing  bool  // guarded by mu
 	counts   store.Counts
+	reserved string                      // as meta has it; guarded by mu
 	waiter   *waiter                     // the claim that waits for a job; guarded by mu
 	watchers map[int64][]chan<- struct{} // guarded by mu
 }
@@ -65,16 +70,26 @@ type memory struct {
 	enqueued  int64
 	counts    [queue.Cancelled + 1]int64
 	nextDue   queue.Millis // the earliest timer, as of the last Promote
+	head      place        // every ready job up to here is leased
 	leases    map[int64]lease
 }
 
+// place is one in the ready index.
+type place struct{ rank, seq int64 }
+
+func (p place) after(q place) bool { return p.rank > q.rank || p.rank == q.rank && p.seq > q.seq }
+
+// nowhere is before every place.
+var nowhere = place{math.MinInt64, 0}
+
 // lease is what the writer knows of a leased job.
 type lease struct {
-	id    string
-	fence int64
-	runs  int
-	state queue.State
-	place int
+	id      string
+	fence   int64
+	runs    int
+	state   queue.State
+	rank    int64
+	running bool // known to have started
 }
 
 // Options are what Open needs to know.
@@ -110,8 +125,7 @@ func Open(o Options) (*Store, error) {
 		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
 		free:   func() (int64, error) { return freeBytes(o.Dir) },
 		ops:    make(chan *op, maxQueued),
-		quit:   make(chan struct{}),
-		gone:   make(chan struct{}),
+		turn:   make(chan struct{}, 1),
 		broken: make(chan struct{}),
 		alarm:  make(chan struct{}, 1),
 
@@ -120,7 +134,7 @@ func Open(o Options) (*Store, error) {
 	if err := s.open(path); err != nil {
 		return nil, explain(path, err)
 	}
-	go s.write() // Close waits for it
+	s.turn <- struct{}{}
 	if o.OrderOf == nil {
 		return s, nil
 	}
@@ -255,26 +269,61 @@ func (s *Store) checkDoubt() error {
 }
 
 func (s *Store) load() error {
-	s.mem = memory{leases: map[int64]lease{}}
+	s.mem = memory{leases: map[int64]lease{}, head: nowhere}
+	reserved := ""
 	err := s.db.query(func(row []sqlValue) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = row[0].(int64), row[1].(int64), row[2].(int64)
 		for i, state := range queue.States() {
 			s.mem.counts[state] = row[3+i].(int64)
 		}
+		reserved = row[11].(string)
 		return false, nil
-	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled FROM meta`)
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved FROM meta`)
 	if err != nil {
 		return err
 	}
-	err = s.db.query(func(row []sqlValue) (bool, error) {
+	leased := func(row []sqlValue) (bool, error) {
 		s.mem.leases[row[0].(int64)] = lease{
 			id: row[1].(string), fence: row[2].(int64), runs: int(row[3].(int64)),
-			state: queue.State(row[4].(int64)), place: int(row[5].(int64)),
+			state: queue.State(row[4].(int64)), rank: row[5].(int64), running: row[6].(int64) == placeRunning,
 		}
 		return true, nil
-	}, `SELECT seq, id, fence, runs, state, place FROM jobs INDEXED BY jobs_leased WHERE place >= 3`)
+	}
+	if err := s.db.query(leased, `SELECT `+leaseColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`); err != nil {
+		return err
+	}
+	held, err := fences(reserved)
+	if err != nil {
+		return err
+	}
+	for seq, fence := range held {
+		if err := s.db.query(leased, `SELECT `+leaseColumns+` FROM jobs WHERE seq = ?`, seq); err != nil {
+			return err
+		}
+		l := s.mem.leases[seq]
+		l.fence = fence
+		s.mem.leases[seq] = l
+	}
+	s.reserved = reserved
 	s.publish()
-	return err
+	return nil
+}
+
+const leaseColumns = `seq, id, fence, runs, state, rank, place`
+
+// fences reads meta.reserved.
+func fences(reserved string) (map[int64]int64, error) {
+	of := map[int64]int64{}
+	for entry := range strings.FieldsSeq(reserved) {
+		seq, fence, _ := strings.Cut(entry, "/")
+		n, err := strconv.ParseInt(seq, 10, 64)
+		f, err2 := strconv.ParseInt(fence, 10, 64)
+		if err = errors.Join(err, err2); err != nil {
+			return nil, fmt.Errorf("the database is damaged: meta.reserved: %w", err)
+		}
+		of[n] = f
+	}
+	return of, nil
 }
 
 // Now is the store's clock.
@@ -300,8 +349,19 @@ func (s *Store) Close() error {
 	if !first {
 		return nil
 	}
-	close(s.quit)
-	<-s.gone
+	<-s.turn
+	for len(s.ops) > 0 {
+		s.lead()
+	}
+	s.ended = true
+	s.mu.Lock()
+	w := s.waiter
+	s.waiter = nil
+	s.mu.Unlock()
+	if w != nil {
+		w.done <- granted{err: errClosed}
+	}
+	s.turn <- struct{}{} // who comes later is refused
 	return errors.Join(s.read.Close(), s.db.close())
 }
 
@@ -349,7 +409,7 @@ func (s *Store) publish() {
 
 var _ store.Store = (*Store)(nil)
 
-// do hands an operation to the writer and waits for its commit. The context
+// do has an operation carried out and waits for its commit. The context
 // ends the wait only before the operation is queued: what is queued happens.
 func (s *Store) do(ctx context.Context, urgent bool, run func(*tx) error) error {
 	o := &op{run: run, urgent: urgent, done: make(chan error, 1)}
@@ -372,19 +432,15 @@ func (s *Store) do(ctx context.Context, urgent bool, run func(*tx) error) error 
 	case s.ops <- o:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.gone:
-		return errClosed
 	}
-	select {
-	case err := <-o.done:
-		return err
-	case <-s.gone:
-	}
-	select { // the writer's last answer and its end may come together
-	case err := <-o.done:
-		return err
-	default:
-		return errClosed
+	for {
+		select {
+		case err := <-o.done:
+			return err
+		case <-s.turn: // nobody writes: this caller does, for all who wait
+			s.lead()
+			s.turn <- struct{}{}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
@@ -40,43 +41,42 @@ type tx struct {
 	due     queue.Millis // the earliest timer set, 0 if none
 	touched []int64      // jobs that changed
 	before  memory       // as it was, without leases
+	leased  bool         // leases changed, so that
+	// reserved is what meta.reserved gets.
+	reserved string
 }
 
-// write is the writer: it takes what waits, commits it in one transaction and
-// answers, until the store is closed or fails. A panic answers nobody: what was
-// committed by then must not be refused.
-func (s *Store) write() {
-	group := make([]*op, 0, maxGroup)
-	for {
+// lead commits what waits in one transaction and answers. The caller has the
+// turn to write. A panic ends the program, whoever would recover it: what was
+// committed by then must not be refused, and nobody may write after it.
+func (s *Store) lead() {
+	defer func() {
+		if p := recover(); p != nil {
+			stack := debug.Stack()
+			go panic(fmt.Sprintf("sqlstore: %v\n%s", p, stack))
+			select {}
+		}
+	}()
+	group := s.group[:0]
+	for more := true; more && len(group) < maxGroup; {
 		select {
 		case o := <-s.ops:
-			group = append(group[:0], o)
-		case <-s.quit:
-			s.mu.Lock()
-			w := s.waiter
-			s.waiter = nil
-			s.mu.Unlock()
-			if w != nil {
-				w.done <- granted{err: errClosed}
-			}
-			close(s.gone)
-			return
-		}
-	more:
-		for len(group) < maxGroup {
-			select {
-			case o := <-s.ops:
-				group = append(group, o)
-			default:
-				break more
-			}
-		}
-		if err := s.commit(group); err != nil {
-			s.fail(err, group)
-			close(s.gone)
-			return
+			group = append(group, o)
+		default:
+			more = false
 		}
 	}
+	switch {
+	case len(group) == 0:
+	case s.ended:
+		s.refuse(group, errClosed)
+	default:
+		if err := s.commit(group); err != nil {
+			s.fail(err, group)
+		}
+	}
+	clear(group)
+	s.group = group
 }
 
 // fail stops the store for good. Whether the group holds is not known.
@@ -89,19 +89,10 @@ func (s *Store) fail(err error, group []*op) {
 	s.waiter = nil
 	s.mu.Unlock()
 	close(s.broken)
-	for _, o := range group {
-		o.done <- unknown
-	}
+	s.ended = true
+	s.refuse(group, unknown)
 	if w != nil {
 		w.done <- granted{err: unknown}
-	}
-	for {
-		select {
-		case o := <-s.ops:
-			o.done <- errClosed // never begun
-		default:
-			return
-		}
 	}
 }
 
@@ -204,14 +195,29 @@ func (t *tx) rollback() {
 // writeHeads writes what the transaction changed of the counts and numbers.
 func (t *tx) writeHeads() error {
 	m, b := &t.s.mem, &t.before
-	if m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent {
+	if !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent {
 		return nil
 	}
+	if t.leased {
+		t.reserved = t.reservations()
+	}
 	c := &m.counts
-	_, err := t.exec(`UPDATE meta SET next_seq = ?, enqueued = ?, next_event = ?, blocked = ?, held = ?, pending = ?, failed = ?,
-		processing = ?, completed = ?, dead = ?, cancelled = ?`, m.nextSeq, m.enqueued, m.nextEvent, c[queue.Blocked], c[queue.Held],
+	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), next_seq = ?, enqueued = ?, next_event = ?, blocked = ?, held = ?,
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?`, bit(t.leased), t.reserved, m.nextSeq, m.enqueued, m.nextEvent, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled])
 	return err
+}
+
+// reservations lists the leases that are not known to have started.
+func (t *tx) reservations() string {
+	list := make([]byte, 0, 1024)
+	for seq, l := range t.s.mem.leases {
+		if !l.running {
+			list = append(strconv.AppendInt(list, seq, 10), '/')
+			list = append(strconv.AppendInt(list, l.fence, 10), ' ')
+		}
+	}
+	return string(list)
 }
 
 // publish tells, after the commit, whoever watches.
@@ -227,6 +233,9 @@ func (t *tx) publish(grant *granted) {
 		s.waiter = nil
 	}
 	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
+	if t.leased {
+		s.reserved = t.reserved
+	}
 	if len(s.watchers) == 0 {
 		return
 	}
@@ -253,6 +262,7 @@ func (t *tx) move(seq int64, from, to queue.State) {
 }
 
 func (t *tx) setLease(seq int64, l lease) {
+	t.leased = true
 	old, had := t.s.mem.leases[seq]
 	t.s.mem.leases[seq] = l
 	t.undo = append(t.undo, func() {
@@ -266,8 +276,17 @@ func (t *tx) setLease(seq int64, l lease) {
 
 func (t *tx) dropLease(seq int64) {
 	old := t.s.mem.leases[seq]
+	t.leased = t.leased || !old.running
 	delete(t.s.mem.leases, seq)
 	t.undo = append(t.undo, func() { t.s.mem.leases[seq] = old })
+}
+
+// ready notes that a job became runnable.
+func (t *tx) ready(p place) {
+	t.readied = true
+	if !p.after(t.s.mem.head) {
+		t.s.mem.head = nowhere
+	}
 }
 
 // wakeAt notes a timer.
