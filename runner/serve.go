@@ -235,14 +235,7 @@ func (s *server) setUpWorkers() {
 // work is one worker: it runs waiting attempts until there are too many workers
 // or the runner closes.
 func (s *server) work() {
-	w, err := process.NewWorker()
-	if err != nil {
-		s.log.Error("worker not started", "error", err)
-		s.mu.Lock()
-		s.live--
-		s.mu.Unlock()
-		return
-	}
+	w := process.NewWorker()
 	defer w.Close()
 	for {
 		a := s.next(w)

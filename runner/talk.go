@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +18,9 @@ import (
 
 // lastWords is how long a runner that ends still listens.
 const lastWords = 100 * time.Millisecond
+
+// acceptPause is the wait after a connection that could not be taken.
+const acceptPause = 100 * time.Millisecond
 
 // maxReads bounds how many READs of one connection wait for output.
 const maxReads = 1024
@@ -38,8 +42,12 @@ func (s *server) accept(l net.Listener, version string) {
 	defer conns.Wait()
 	for {
 		c, err := l.Accept()
-		if err != nil {
-			return // the listener is closed: the runner ends
+		if errors.Is(err, net.ErrClosed) {
+			return // the runner ends
+		}
+		if err != nil { // no descriptor or memory: the next service must get in once there is
+			time.Sleep(acceptPause)
+			continue
 		}
 		conns.Go(func() { s.serve(&conn{outbox: newOutbox(c), end: make(chan struct{})}, version) })
 	}

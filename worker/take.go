@@ -198,8 +198,10 @@ func (p *Pool) result(from *link, r *wire.Result) {
 	s := p.settlement(&h.job, r)
 	p.pending.Started = slices.DeleteFunc(p.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
 	if r.Shortage {
-		p.paused = time.Now().Add(p.pause)
-		p.pause = min(2*p.pause, pauseLast)
+		if now := time.Now(); now.After(p.paused) { // of many that meet one shortage the first counts
+			p.paused = now.Add(p.pause)
+			p.pause = min(2*p.pause, pauseLast)
+		}
 		p.cfg.Log.Warn("a job could not be started; claiming less for a while", "job", h.job.ID, "error", r.Error)
 	} else {
 		p.pause = pauseFirst

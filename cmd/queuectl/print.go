@@ -126,7 +126,7 @@ func (a *app) table(head []string, rows [][]string) error {
 	for _, row := range rows {
 		for i := range row {
 			row[i] = strings.Join(strings.Fields(a.clean(row[i])), " ")
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+			widths[i] = max(widths[i], room(row[i]))
 		}
 	}
 	for _, row := range rows {
@@ -141,7 +141,7 @@ func (a *app) table(head []string, rows [][]string) error {
 				break
 			}
 			b.WriteString(cell)
-			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+			b.WriteString(strings.Repeat(" ", widths[i]-room(cell)+2))
 			used += widths[i] + 2
 		}
 		if err := a.println(strings.TrimRight(b.String(), " ")); err != nil {
@@ -151,11 +151,39 @@ func (a *app) table(head []string, rows [][]string) error {
 	return nil
 }
 
+// room is how many characters of a text are seen: colours take none.
+func room(s string) (n int) {
+	for len(s) > 0 {
+		if k := colour(s); k > 0 {
+			s = s[k:]
+			continue
+		}
+		_, k := utf8.DecodeRuneInString(s)
+		s = s[k:]
+		n++
+	}
+	return n
+}
+
+// cut shortens a text to n characters. No colour is cut in two, or left on.
 func cut(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
+	if room(s) <= n {
 		return s
 	}
-	return string([]rune(s)[:n-1]) + "…"
+	var b strings.Builder
+	last := ""
+	for seen := 0; seen < n-1; {
+		k := colour(s)
+		if k > 0 {
+			last = "\x1b[0m"
+		} else {
+			_, k = utf8.DecodeRuneInString(s)
+			seen++
+		}
+		b.WriteString(s[:k])
+		s = s[k:]
+	}
+	return b.String() + "…" + last
 }
 
 // local is an instant in the caller's zone, "-" for none.

@@ -39,24 +39,32 @@ type kill struct {
 	grace time.Duration
 }
 
-// NewWorker makes a worker.
-func NewWorker() (*Worker, error) {
-	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open /dev/null: %w", err)
+// NewWorker makes a worker. It holds nothing until its first command.
+func NewWorker() *Worker { return &Worker{null: -1, wake: -1} }
+
+// open takes what the worker holds from its first command on.
+func (w *Worker) open() (err error) {
+	if w.null < 0 {
+		if w.null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("open /dev/null: %w", err)
+		}
 	}
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		unix.Close(null)
-		return nil, fmt.Errorf("make an eventfd: %w", err)
+	if w.wake < 0 {
+		if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+			return fmt.Errorf("make an eventfd: %w", err)
+		}
+		w.buffer = make([]byte, 64<<10)
 	}
-	return &Worker{null: null, wake: wake, buffer: make([]byte, 64<<10)}, nil
+	return nil
 }
 
 // Close gives back what the worker holds.
 func (w *Worker) Close() {
-	unix.Close(w.null)
-	unix.Close(w.wake)
+	for _, fd := range []int{w.null, w.wake} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
 }
 
 // Kill ends the running command's tree: SIGTERM now, SIGKILL after the grace.
@@ -99,6 +107,12 @@ func (w *Worker) Run(c *Command) (result Result) {
 	r := &run{w: w, c: c, r: &result, pipes: [2]int{-1, -1}, ends: [2]int{-1, -1}, pidfd: -1}
 	defer r.close()
 	defer c.Log.Close()
+	if err := w.open(); err != nil {
+		r.begun = time.Now()
+		result.StartedAt = r.begun
+		r.startFailed(err)
+		return result
+	}
 	w.mu.Lock()
 	w.running, w.killed = true, kill{}
 	w.mu.Unlock()
@@ -225,18 +239,14 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	if umask == inheritedUmask {
 		return start()
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err = unix.Unshare(unix.CLONE_FS); err != nil {
-			return
-		}
-		unix.Umask(umask)
-		pid, err = start()
-	}()
-	<-done
-	return pid, err
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return 0, err
+	}
+	unix.Umask(umask)
+	defer unix.Umask(inheritedUmask)
+	return start()
 }
 
 // startFailed sorts what kept a command from starting: our shortage, or its own

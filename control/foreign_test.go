@@ -1,0 +1,130 @@
+//go:build linux
+
+package control
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// stranger is a uid that no test runs as.
+const stranger = 61234
+
+// listenAs makes a socket as a user does: the kernel names whoever listened to
+// those who connect. Only root may name another user.
+func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
+	t.Helper()
+	var l net.Listener
+	var err error
+	var thread sync.WaitGroup
+	thread.Go(func() {
+		if uid != os.Geteuid() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			id := uintptr(uid)
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 { // of this thread alone
+				err = errno
+				return
+			}
+		}
+		l, err = net.Listen("unix", path)
+	})
+	thread.Wait()
+	if err != nil {
+		t.Fatalf("listen as uid %d: %v", uid, err)
+	}
+	t.Cleanup(func() { l.Close() })
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.(*net.UnixListener).SetDeadline(time.Now().Add(10 * time.Second))
+	return l.(*net.UnixListener)
+}
+
+// take takes one connection, reads a line or what there is, calls then and ends
+// the connection.
+func take(l net.Listener, then func() error) (line string, err error) {
+	c, err := l.Accept()
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	line, _ = bufio.NewReader(c).ReadString('\n') // that it ended without one is an answer too
+	return line, then()
+}
+
+// The client looks who serves the socket each time it connects: when its server
+// goes away and another user's has taken the place, that one is told nothing, and
+// the error names it. One of the client's own user is told the request again.
+func TestAnotherUsersServerIsToldNothing(t *testing.T) {
+	uids := []int{os.Geteuid()}
+	if os.Geteuid() == 0 { // nobody else can be another user
+		uids = append(uids, stranger)
+	}
+	for _, uid := range uids {
+		dir := openFolder(t)
+		path, other := filepath.Join(dir, "s"), filepath.Join(dir, "other")
+		first, second := listenAs(t, os.Geteuid(), path), listenAs(t, uid, other)
+		var servers sync.WaitGroup
+		var before, after string
+		servers.Go(func() {
+			var gone, taken error
+			before, gone = take(first, func() error { return os.Rename(other, path) })
+			after, taken = take(second, func() error { return nil })
+			if err := errors.Join(gone, taken); err != nil {
+				t.Errorf("uid %d: %v", uid, err)
+			}
+		})
+		_, err := client(t, path).Hello(t.Context(), HelloParams{})
+		servers.Wait()
+		if !strings.Contains(before, `"hello"`) {
+			t.Errorf("the first server was told %q", before)
+		}
+		if uid == os.Geteuid() {
+			if after != before {
+				t.Errorf("uid %d was told %q, want the request again", uid, after)
+			}
+			continue
+		}
+		if after != "" {
+			t.Errorf("uid %d was told %q, want nothing", uid, after)
+		}
+		if !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), strconv.Itoa(uid)) {
+			t.Errorf("got %v, want %v with the socket and uid %d", err, queue.ErrDenied, uid)
+		}
+	}
+}
+
+// openFolder is a folder in which every user may make a socket.
+func openFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "open")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A server is not trusted because nothing is known of it.
+func TestUnknownServersAreToldNothing(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	if err := checkServer(here, "s"); err == nil {
+		t.Error("a connection without a user at its end is trusted")
+	}
+}
