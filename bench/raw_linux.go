@@ -56,7 +56,7 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 			return nil, errors.Join(fmt.Errorf("copy the schema: %w", err), db.Close())
 		}
 	}
-	for _, text := range []string{`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)`} {
+	for _, text := range []string{`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, '')`} {
 		if _, err := db.Exec(text); err != nil {
 			return nil, errors.Join(err, db.Close())
 		}

@@ -238,7 +238,7 @@ func (a *app) onJobs(what string, do func(*control.Client) (control.Verdict, err
 			a.exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
 		}
 		if !a.structured() {
-			fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(r.Message))
+			fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(a.err, r.Message))
 		}
 	}
 	if a.structured() {

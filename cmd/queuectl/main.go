@@ -81,7 +81,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if a.ownFailure != 0 && code >= 1 && code <= 5 {
 		code = a.ownFailure
 	}
-	fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(message(err)))
+	fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(a.err, message(err)))
 	return code
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -51,7 +52,7 @@ func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 // say tells a person at a terminal a sentence.
 func (a *app) say(format string, args ...any) {
 	if isTerminal(a.err) && !a.quiet {
-		fmt.Fprintln(a.err, a.clean(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(a.err, a.clean(a.err, fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -66,13 +67,21 @@ func (a *app) width() int {
 	return 80
 }
 
-// clean makes text from a job safe to show on a terminal.
-func (a *app) clean(s string) string {
-	if a.raw || !isTerminal(a.out) && !isTerminal(a.err) {
+// clean makes text from a job safe to show on a stream, if that is a terminal;
+// colours end with the text.
+func (a *app) clean(to *os.File, s string) string {
+	if a.raw || !isTerminal(to) {
 		return s
 	}
-	return sanitize(s)
+	s = sanitize(s)
+	if last := strings.LastIndex(s, "\x1b["); last >= 0 && !strings.HasPrefix(s[last:], uncolour) {
+		s += uncolour
+	}
+	return s
 }
+
+// uncolour is the sequence that ends all colours.
+const uncolour = "\x1b[0m"
 
 // sanitize shows control characters other than tab, newline and colours as
 // escapes, and so characters that turn the direction of writing.
@@ -103,19 +112,31 @@ func sanitize(s string) string {
 }
 
 // colour is the length of the colour sequence that s begins with, 0 if none.
+// One that blinks or hides is none.
 func colour(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {
 		return 0
 	}
-	for i := 2; i < len(s) && i < 32; i++ {
-		switch c := s[i]; {
-		case c == 'm':
-			return i + 1
-		case c != ';' && (c < '0' || c > '9'):
+	end := strings.IndexByte(s[:min(len(s), 32)], 'm')
+	if end < 0 {
+		return 0
+	}
+	skip := 0 // parameters that belong to 38 or 48: a colour by number
+	params := strings.Split(s[2:end], ";")
+	for i, p := range params {
+		if strings.Trim(p, "0123456789") != "" {
+			return 0
+		}
+		switch n, _ := strconv.Atoi(p); {
+		case skip > 0:
+			skip--
+		case (n == 38 || n == 48) && i+1 < len(params):
+			skip = map[string]int{"5": 2, "2": 4}[params[i+1]]
+		case n == 5 || n == 6 || n == 8:
 			return 0
 		}
 	}
-	return 0
+	return end + 1
 }
 
 // table prints rows under a head; the last column is cut to fit the terminal.
@@ -125,7 +146,7 @@ func (a *app) table(head []string, rows [][]string) error {
 	rows = append([][]string{head}, rows...)
 	for _, row := range rows {
 		for i := range row {
-			row[i] = strings.Join(strings.Fields(a.clean(row[i])), " ")
+			row[i] = strings.Join(strings.Fields(a.clean(a.out, row[i])), " ")
 			widths[i] = max(widths[i], room(row[i]))
 		}
 	}
@@ -175,7 +196,7 @@ func cut(s string, n int) string {
 	for seen := 0; seen < n-1; {
 		k := colour(s)
 		if k > 0 {
-			last = "\x1b[0m"
+			last = uncolour
 		} else {
 			_, k = utf8.DecodeRuneInString(s)
 			seen++

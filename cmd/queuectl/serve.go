@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -29,6 +30,9 @@ func serveVerb(a *app) *cobra.Command {
 			if err := timerslack.Restart(); err != nil {
 				return err
 			}
+			// A thread in a system call must not stop all others: with long naps
+			// nobody takes its place away. More than a few have nothing to do.
+			runtime.GOMAXPROCS(min(max(2, runtime.NumCPU()), 4))
 			o, err := a.serveOptions(workers, file)
 			if err != nil {
 				return &service.ExitError{Code: service.ExitConfig, Err: err}

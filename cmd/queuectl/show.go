@@ -76,7 +76,7 @@ func (a *app) showJob(j *control.JobDetail) error {
 		if r[1] == "" {
 			continue
 		}
-		if err := a.println(fmt.Sprintf("%-11s %s", r[0]+":", a.clean(r[1]))); err != nil {
+		if err := a.println(fmt.Sprintf("%-11s %s", r[0]+":", a.clean(a.out, r[1]))); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func (a *app) showJob(j *control.JobDetail) error {
 		if out.text == "" {
 			continue
 		}
-		if err := a.println("\n" + out.name + ":\n" + a.clean(lastLines(out.text, shownLines))); err != nil {
+		if err := a.println("\n" + out.name + ":\n" + a.clean(a.out, lastLines(out.text, shownLines))); err != nil {
 			return err
 		}
 	}
@@ -257,7 +257,7 @@ func (a *app) status(ctx context.Context) error {
 		{"Database", fmt.Sprintf("%s, %s", st.Database, size(st.Bytes))}, {"Socket", st.Socket},
 		{"Service", fmt.Sprintf("%s, pid %d, since %s", st.Version, st.PID, local(st.Started))}, {"Health", st.Health},
 	} {
-		if err := a.println(fmt.Sprintf("%-9s %s", r[0]+":", a.clean(r[1]))); err != nil {
+		if err := a.println(fmt.Sprintf("%-9s %s", r[0]+":", a.clean(a.out, r[1]))); err != nil {
 			return err
 		}
 	}

@@ -128,3 +128,16 @@ func TestCut(t *testing.T) {
 		}
 	}
 }
+
+// A colour sequence is one that only colours: nothing else reaches a terminal.
+func TestOnlyColoursAreColours(t *testing.T) {
+	for s, want := range map[string]int{
+		"\x1b[31mred": 5, "\x1b[m": 3, "\x1b[1;4;38;5;8mx": 13, "\x1b[38;2;5;6;8mx": 13, "\x1b[0m": 4,
+		"\x1b[8mhidden": 0, "\x1b[1;5mx": 0, "\x1b[2J": 0, "\x1b[31": 0, "\x1b[?25lm": 0, "red": 0, "": 0,
+		"\x1b[38;5;1;8mx": 0, "\x1b[;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;m": 0,
+	} {
+		if got := colour(s); got != want {
+			t.Errorf("%q: got %d, want %d", s, got, want)
+		}
+	}
+}
