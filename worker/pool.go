@@ -77,6 +77,7 @@ type Pool struct {
 	pending  store.Turn             // to be recorded; Run's
 	acks     map[*link][]wire.Lease // to be sent once recorded; Run's
 	waiting  bool                   // an Await is under way; Run's
+	awaited  int                    // the workers wanted when it began; Run's
 	cancel   context.CancelFunc     // of that Await; Run's
 	mean     time.Duration          // of recent runs; Run's
 	retry    time.Duration          // Run's
@@ -105,6 +106,7 @@ type held struct {
 	at      queue.Millis
 	end     *queue.End // why we end it, if we do
 	grace   time.Duration
+	over    bool          // its end, or return, is in pending
 	cancel  *int          // who cancelled it before it started
 	done    chan struct{} // closed once it is settled or given back
 }
@@ -211,7 +213,7 @@ func (p *Pool) nextTimer() time.Duration {
 		}
 	}
 	for _, at := range []time.Time{p.due, p.paused} {
-		if at.After(now) {
+		if !at.IsZero() { // also one that has just passed: it is dealt with by flush
 			wait = min(wait, at.Sub(now))
 		}
 	}
@@ -237,7 +239,11 @@ func (p *Pool) dropStale() {
 
 // capacity is how many jobs may be claimed now. The caller holds mu.
 func (p *Pool) capacity() int {
-	if p.stopping || p.target == 0 || time.Now().Before(p.paused) || p.current() == nil {
+	if time.Now().Before(p.paused) {
+		return 0
+	}
+	p.paused = time.Time{}
+	if p.stopping || p.target == 0 || p.current() == nil {
 		return 0
 	}
 	block := 0
@@ -283,14 +289,15 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 	if time.Now().Before(p.due) {
 		return nil
 	}
+	p.due = time.Time{}
 	p.mu.Lock()
-	capacity := p.capacity()
+	capacity, target := p.capacity(), p.target
 	p.mu.Unlock()
 	turn := p.pending
 	if !p.waiting {
 		turn.Want = capacity
-	} else if capacity == 0 {
-		p.cancel()
+	} else if capacity == 0 || target < p.awaited {
+		p.cancel() // else it would claim what there is no room for
 	}
 	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Cancelled)+turn.Want > 0 {
 		turned, err := p.store.Turn(context.WithoutCancel(ctx), turn) // it happened: a stop must not lose it
@@ -298,7 +305,7 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 			return p.storeFailed(err)
 		}
 		hitSettled()
-		p.retry, p.due = retryFirst, time.Time{}
+		p.retry = retryFirst
 		p.recorded(turn)
 		if err := p.start(turned.Jobs); err != nil {
 			return err
@@ -310,6 +317,7 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 	}
 	p.acknowledge() // results that were stored by an earlier service
 	if capacity > 0 && !p.waiting {
+		p.awaited = target
 		p.await(ctx, capacity, loops)
 	}
 	return nil
@@ -318,13 +326,34 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 // storeFailed keeps what is to be recorded for a later turn, unless the store is
 // broken.
 func (p *Pool) storeFailed(err error) error {
-	if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) && p.retry <= retryLast {
+	if passes(err) {
 		p.cfg.Log.Warn("not recorded yet; it will be tried again", "error", err, "in", p.retry)
 		p.due = time.Now().Add(p.retry)
 		p.retry = min(2*p.retry, retryLast)
 		return nil
 	}
 	return fmt.Errorf("record what ran: %w", err)
+}
+
+// passes tells errors of the store that are worth another try.
+func passes(err error) bool {
+	return errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable)
+}
+
+// insist repeats what the store refuses for a while, until ctx ends.
+func (p *Pool) insist(ctx context.Context, do func() error) error {
+	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
+		err := do()
+		if !passes(err) {
+			return err
+		}
+		p.cfg.Log.Warn("not recorded yet; it will be tried again", "error", err, "in", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // await claims in the background, waiting for the first job.
@@ -403,7 +432,7 @@ func (p *Pool) start(jobs []queue.Job) error {
 	frames := make([]wire.Frame, 0, len(jobs))
 	for i := range jobs {
 		j := &jobs[i]
-		if l == nil { // the runner died while these were claimed
+		if l == nil || p.stopping { // the runner died, or its end was asked for, while these were claimed
 			p.pending.Released = append(p.pending.Released, j.Lease())
 			p.ring()
 			continue
@@ -415,7 +444,7 @@ func (p *Pool) start(jobs []queue.Job) error {
 			frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 		}
 	}
-	if l != nil {
+	if len(frames) > 0 {
 		l.Send(frames...)
 		hitStartSent()
 	}

@@ -19,7 +19,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // takeOver meets the runners that live, ends what dead ones have left, and makes
 // every lease of an earlier service held, settled or given back.
 func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
-	epoch, err := p.store.NextEpoch(ctx)
+	epoch, err := p.epoch(ctx)
 	if err != nil {
 		return err
 	}
@@ -77,17 +77,16 @@ func (p *Pool) adopt(ctx context.Context, c *runner.Client, jobs map[queue.Lease
 		if j == nil {
 			continue // the store has given it up: its result will be stale
 		}
-		h := &held{job: *j, link: l, sent: time.Now(), done: make(chan struct{})}
-		p.held[j.Lease()], p.bySeq[j.Seq] = h, h
+		h := p.take(j, l)
 		if a.PID != 0 {
 			p.running(h, a)
 		}
+		p.askAgain(h)
 		delete(jobs, j.Lease())
 	}
 	for _, lease := range c.Known.Ended {
 		if j := jobs[queue.Lease(lease)]; j != nil {
-			h := &held{job: *j, link: l, running: true, done: make(chan struct{})}
-			p.held[j.Lease()], p.bySeq[j.Seq] = h, h
+			p.take(j, l).running = true
 			delete(jobs, j.Lease())
 		}
 	}
@@ -100,6 +99,34 @@ func (p *Pool) adopt(ctx context.Context, c *runner.Client, jobs map[queue.Lease
 	p.listen(ctx, l, loops)
 	p.setUp()
 	p.cfg.Log.Debug("runner met", "pid", c.Known.PID, "running", len(c.Known.Attempts), "ended", len(c.Known.Ended))
+}
+
+// take holds a lease by a connection; one that another connection had keeps who
+// waits for it. The caller holds mu.
+func (p *Pool) take(j *queue.Job, l *link) *held {
+	h := p.held[j.Lease()]
+	if h == nil {
+		h = &held{job: *j, done: make(chan struct{})}
+		p.held[j.Lease()], p.bySeq[j.Seq] = h, h
+	}
+	h.link, h.sent, h.asked = l, time.Now(), false
+	return h
+}
+
+// askAgain repeats what may have been lost with another connection. The caller
+// holds mu.
+func (p *Pool) askAgain(h *held) {
+	lease := wire.Lease(h.job.Lease())
+	if p.watched[h.job.Seq] > 0 {
+		h.link.Send(&wire.Watch{Lease: lease})
+	}
+	switch {
+	case h.end != nil && h.running:
+		h.link.Send(&wire.Kill{Lease: lease, Cause: int64(*h.end), Grace: h.grace})
+	case h.end != nil:
+		h.asked = true
+		h.link.Send(&wire.Drop{Lease: lease})
+	}
 }
 
 // running notes that an attempt runs and has the store told. The caller holds mu.
@@ -131,9 +158,18 @@ func (p *Pool) listen(ctx context.Context, l *link, loops *sync.WaitGroup) {
 	})
 }
 
+// epoch raises the service's epoch.
+func (p *Pool) epoch(ctx context.Context) (epoch int64, err error) {
+	err = p.insist(ctx, func() (err error) {
+		epoch, err = p.store.NextEpoch(ctx)
+		return err
+	})
+	return epoch, err
+}
+
 // spawn starts a runner for new jobs.
 func (p *Pool) spawn(ctx context.Context, loops *sync.WaitGroup) error {
-	epoch, err := p.store.NextEpoch(ctx)
+	epoch, err := p.epoch(ctx)
 	if err != nil {
 		return err
 	}
@@ -195,6 +231,10 @@ func (p *Pool) result(from *link, r *wire.Result) {
 		p.ring() // stored already, or given up: acknowledged with the next turn
 		return
 	}
+	if h.over {
+		return // told again by another connection
+	}
+	h.over = true
 	s := p.settlement(&h.job, r)
 	p.pending.Started = slices.DeleteFunc(p.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
 	if r.Shortage {
@@ -213,10 +253,10 @@ func (p *Pool) result(from *link, r *wire.Result) {
 // dropped gives back what was not started, or ends what was. The caller holds mu.
 func (p *Pool) dropped(f *wire.Dropped) {
 	h := p.held[queue.Lease(f.Lease)]
-	if h == nil {
+	if h == nil || h.over {
 		return
 	}
-	h.asked, h.sent = false, time.Now()
+	h.asked, h.sent, h.over = false, time.Now(), f.Dropped
 	switch {
 	case f.Dropped && h.cancel != nil:
 		p.pending.Cancelled = append(p.pending.Cancelled, store.Cancelled{Lease: h.job.Lease(), UID: *h.cancel})
@@ -235,7 +275,7 @@ const againWithin = 5 * time.Second
 // broke. One that obeys a newer service is not ours any more.
 func (p *Pool) runnerGone(ctx context.Context, l *link, loops *sync.WaitGroup) error {
 	jobs, started := p.unlink(l)
-	epoch, err := p.store.NextEpoch(ctx)
+	epoch, err := p.epoch(ctx)
 	if err != nil {
 		return err
 	}
@@ -249,11 +289,6 @@ func (p *Pool) runnerGone(ctx context.Context, l *link, loops *sync.WaitGroup) e
 		}
 		c, err := runner.Meet(l.Dir, epoch, p.cfg.Version)
 		if err == nil {
-			p.mu.Lock()
-			for lease := range jobs {
-				p.forget(lease) // held again by what the runner says
-			}
-			p.mu.Unlock()
 			p.adopt(ctx, c, jobs, loops)
 			for lease, j := range jobs {
 				p.unknown(j, started[lease], true)
@@ -280,7 +315,7 @@ func (p *Pool) unlink(l *link) (jobs map[queue.Lease]*queue.Job, started map[que
 	delete(p.acks, l)
 	jobs, started = map[queue.Lease]*queue.Job{}, map[queue.Lease]bool{}
 	for lease, h := range p.held {
-		if h.link == l && !p.isPending(lease) {
+		if h.link == l && !h.over {
 			jobs[lease], started[lease] = &h.job, h.running
 		}
 	}
@@ -302,12 +337,6 @@ func (p *Pool) replace(ctx context.Context, l *link, jobs map[queue.Lease]*queue
 		return nil
 	}
 	return p.spawn(ctx, loops)
-}
-
-// isPending reports whether a lease's end is to be recorded already. The caller
-// holds mu.
-func (p *Pool) isPending(l queue.Lease) bool {
-	return slices.ContainsFunc(p.pending.Ended, func(s store.Settlement) bool { return s.Lease == l })
 }
 
 // bury ends what a dead runner has left alive, and settles what it ran: by its
@@ -340,7 +369,11 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 	}
 	p.cfg.Log.Warn("a runner has died", "runner", dir, "results", settled, "lost", len(turn.Ended)-settled)
 	if len(turn.Ended) > 0 {
-		if _, err := p.store.Turn(context.WithoutCancel(ctx), turn); err != nil {
+		err := p.insist(ctx, func() error {
+			_, err := p.store.Turn(context.WithoutCancel(ctx), turn)
+			return err
+		})
+		if err != nil {
 			return false, fmt.Errorf("record what a dead runner left: %w", err)
 		}
 	}
@@ -355,6 +388,11 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 // unknown gives back a lease of which no runner knows, or settles it as lost if
 // it had been started.
 func (p *Pool) unknown(j *queue.Job, started, sameBoot bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.held[j.Lease()]; h != nil {
+		h.over = true
+	}
 	if started {
 		p.pending.Ended = append(p.pending.Ended, p.lost(j, nil, sameBoot, p.now()))
 	} else {

@@ -1,0 +1,119 @@
+package worker_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A Cancel under way survives a broken connection: it is asked for again, and
+// answers when the job has ended.
+func TestCancelOutlivesTheConnection(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	answer := cancels(p, 1)
+	hears[*wire.Kill](t, f, 1)
+	f.mu.Lock()
+	f.known.Attempts = []wire.Attempt{running(lease(1))}
+	f.mu.Unlock()
+	f.hangUp()
+	until(t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) == 2 })
+	f.settled()
+	waits(t, answer, "while the job runs")
+	check(t, "killed again", len(heard[*wire.Kill](f)), 2)
+}
+
+// Whoever waits for a job is told at once after a broken connection, too.
+func TestWatchOutlivesTheConnection(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	p.Watch(1)
+	hears[*wire.Watch](t, f, 1)
+	f.mu.Lock()
+	f.known.Attempts = []wire.Attempt{running(lease(1))}
+	f.mu.Unlock()
+	f.hangUp()
+	until(t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) == 2 })
+	f.settled()
+	check(t, "watched again", len(heard[*wire.Watch](f)), 2)
+}
+
+// A cancellation that waits to be recorded is recorded, though the connection
+// breaks meanwhile.
+func TestWhatIsToBeRecordedOutlivesTheConnection(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Drop](t, f, 1)
+	answer := cancels(p, 1)
+	hears[*wire.Drop](t, f, 2)
+	refused := make(chan struct{}, 100)
+	s.refuses(func(store.Turn) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	f.say(&wire.Dropped{Lease: lease(1), Dropped: true})
+	<-refused
+	f.hangUp()
+	until(t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) == 2 })
+	<-refused
+	s.refuses(nil)
+	check(t, "answer", <-answer, verdict{true, nil})
+	s.is(1, queue.Cancelled, "")
+}
+
+// A store that has no space when a runner dies does not end the pool: what the
+// runner has left is recorded once there is some.
+func TestADeadRunnerWaitsForSpace(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(0)
+	first := newRunner(t, root, "first")
+	_, ended := runUnsure(t, s, root, 1)
+	s.becomes(1, queue.Processing)
+	newRunner(t, root, "second")
+	frame := wire.Append(nil, ran(lease(1), long))
+	os.WriteFile(filepath.Join(first.dir, "journal.1"), append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...), 0o600)
+	refused := make(chan struct{}, 100)
+	s.refuses(func(store.Turn) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	first.die()
+	<-refused
+	<-refused
+	s.refuses(nil)
+	s.becomes(1, queue.Completed)
+	select {
+	case err := <-ended:
+		t.Errorf("the pool ended: %v", err)
+	default:
+	}
+}
+
+// Fewer workers claim fewer jobs, also when the claim waits already.
+func TestScaleDownDuringAWait(t *testing.T) {
+	s, f, p := begin(t, 4)
+	until(t, "waited", func() bool { return s.awaited() == 4 })
+	p.Scale(1)
+	f.settled()
+	s.put(0, 0, 0, 0)
+	hears[*wire.Start](t, f, 1)
+	f.settled()
+	check(t, "started", f.started(), []int64{1})
+}
+
+// Two answers to two DROPs of one lease make room for one job.
+func TestTwoAnswersMakeRoomForOne(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0, 0, 0, 0)
+	hears[*wire.Drop](t, f, 1)
+	cancels(p, 1)
+	hears[*wire.Drop](t, f, 2)
+	f.say(&wire.Dropped{Lease: lease(1), Dropped: true}, &wire.Dropped{Lease: lease(1), Dropped: true})
+	hears[*wire.Start](t, f, 2)
+	f.settled()
+	check(t, "started", fmt.Sprint(f.started()), []int64{1, 2})
+}

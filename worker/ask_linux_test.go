@@ -1,0 +1,161 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// verdict is what Cancel answered.
+type verdict struct {
+	leased bool
+	err    error
+}
+
+// cancels has a person cancel a job.
+func cancels(p *worker.Pool, seq int64) <-chan verdict {
+	answer := make(chan verdict, 1)
+	go func() {
+		leased, err := p.Cancel(context.Background(), seq, 7)
+		answer <- verdict{leased, err}
+	}()
+	return answer
+}
+
+// waits checks that a Cancel has not answered yet.
+func waits(t *testing.T, answer <-chan verdict, when string) {
+	t.Helper()
+	select {
+	case v := <-answer:
+		t.Errorf("Cancel answered %+v %s", v, when)
+	default:
+	}
+}
+
+// A job that waits in the runner is cancelled by taking it back; Cancel answers
+// once that is stored.
+func TestCancelTakesBackWhatHasNotStarted(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	// It is asked back anyway; the answer to that is kept open, so that it comes
+	// after the Cancel.
+	hears[*wire.Drop](t, f, 1)
+	answer := cancels(p, 1)
+	drop, _ := hears[*wire.Drop](t, f, 2)
+	f.settled()
+	waits(t, answer, "while the job waits")
+	f.say(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	check(t, "answer", from(t, "an answer", answer), verdict{true, nil})
+	s.is(1, queue.Cancelled, "")
+	ended, released, cancelled := s.endings(1)
+	check(t, "ended, released, cancelled", []int{ended, released, cancelled}, []int{0, 0, 1})
+	check(t, "killed", len(heard[*wire.Kill](f)), 0)
+}
+
+// A job that runs is killed, with its own grace; Cancel answers once its end is
+// stored, not before.
+func TestCancelEndsWhatRuns(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	answer := cancels(p, 1)
+	kill, _ := hears[*wire.Kill](t, f, 1)
+	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Killed), Grace: 3 * time.Second})
+	release := s.holdUp()
+	end := ran(lease(1), long)
+	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
+	f.say(end)
+	until(t, "its turn had begun", s.holdsOne)
+	waits(t, answer, "before the end was stored")
+	release()
+	check(t, "answer", from(t, "an answer", answer), verdict{true, nil})
+	s.is(1, queue.Cancelled, queue.ReasonCancelled)
+	check(t, "dropped", len(heard[*wire.Drop](f)), 0)
+}
+
+// A job that starts while it is being taken back is killed then.
+func TestCancelKillsWhatStartsMeanwhile(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Drop](t, f, 1)
+	answer := cancels(p, 1)
+	hears[*wire.Drop](t, f, 2)
+	f.say(&wire.Dropped{Lease: lease(1)})
+	kill, _ := hears[*wire.Kill](t, f, 1)
+	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Killed), Grace: 3 * time.Second})
+	waits(t, answer, "before the end")
+	end := ran(lease(1), long)
+	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
+	f.say(end)
+	check(t, "answer", from(t, "an answer", answer), verdict{true, nil})
+	s.is(1, queue.Cancelled, queue.ReasonCancelled)
+}
+
+// Cancel answers too when the job ends by itself first: it has ended as it did.
+// Whoever gives up waiting is told so, and a job that nobody holds is nothing to
+// wait for.
+func TestCancelAnswersHoweverTheJobEnds(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	answer := cancels(p, 1)
+	hears[*wire.Kill](t, f, 1)
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	leased, err := p.Cancel(gone, 1, 7)
+	check(t, "answer to who is gone", verdict{leased, err}, verdict{true, context.Canceled})
+	f.say(ran(lease(1), long))
+	check(t, "answer", from(t, "an answer", answer), verdict{true, nil})
+	s.is(1, queue.Completed, "")
+	check(t, "answer of a job that is not leased", from(t, "an answer", cancels(p, 1)), verdict{false, nil})
+}
+
+// Whose end is waited for is watched, whether it runs already or is started
+// later, until nobody waits.
+func TestAWatchedJobIsWatchedWheneverItRuns(t *testing.T) {
+	s, f, p := begin(t, 1, 0, 0, 0)
+	s.becomes(1, queue.Processing)
+	p.Watch(1)
+	watch, _ := hears[*wire.Watch](t, f, 1)
+	check(t, "watched", watch.Lease, lease(1))
+	p.Watch(2)
+	p.Watch(3)()
+	f.say(ran(lease(1), long))
+	watch, _ = hears[*wire.Watch](t, f, 2)
+	check(t, "watched", watch.Lease, lease(2))
+	s.becomes(2, queue.Processing)
+	f.say(ran(lease(2), long))
+	s.becomes(3, queue.Processing)
+	check(t, "watched", len(heard[*wire.Watch](f)), 2)
+}
+
+// With more running than are wanted, the youngest are ended at the deadline and
+// given back; the oldest go on.
+func TestSettleEndsTheYoungest(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	p.Scale(2)
+	s.put(0)
+	s.becomes(2, queue.Processing)
+	p.Scale(1)
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.Settle(now, 1)
+	}()
+	kill, _ := hears[*wire.Kill](t, f, 1)
+	check(t, "killed", *kill, wire.Kill{Lease: lease(2), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
+	end := ran(lease(2), long)
+	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
+	f.say(end)
+	from(t, "the end of Settle", done)
+	s.is(1, queue.Processing, "")
+	s.is(2, queue.Pending, queue.ReasonStopped)
+	check(t, "killed", len(heard[*wire.Kill](f)), 1)
+}

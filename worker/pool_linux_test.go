@@ -1,0 +1,403 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// begin runs a pool with a store and a living runner that has nothing yet.
+func begin(t *testing.T, workers int, priorities ...int64) (*hub, *fakeRunner, *worker.Pool) {
+	t.Helper()
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	if len(priorities) > 0 {
+		s.put(priorities...)
+	}
+	f := newRunner(t, root, "first")
+	return s, f, run(t, s, root, workers)
+}
+
+// lease is a job's first claim.
+func lease(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
+
+// Jobs are started in the order of the queue, one for each worker, and an end
+// alone is enough for the next to be started.
+func TestJobsAreStartedInOrderAsWorkersBecomeFree(t *testing.T) {
+	s, f, _ := begin(t, 2, 1, 5, 3, 5, 2)
+	want := []int64{2, 4, 3, 5, 1}
+	hears[*wire.Start](t, f, 2)
+	f.settled()
+	check(t, "started at first", f.started(), want[:2])
+	for i, seq := range want {
+		f.say(ran(lease(seq), long))
+		if next := i + 3; next <= len(want) {
+			hears[*wire.Start](t, f, next)
+		}
+		s.becomes(seq, queue.Completed)
+	}
+	f.settled()
+	check(t, "started", f.started(), want)
+	check(t, "most at once", f.mostOpen(), 2)
+}
+
+// Once it is known how long jobs run, so many are claimed ahead as run in 20 ms,
+// 64 at most; jobs so long that not each worker would get one are not claimed
+// ahead at all.
+func TestShortJobsAreClaimedAhead(t *testing.T) {
+	for _, c := range []struct {
+		workers int
+		took    time.Duration
+		held    int
+	}{
+		{1, time.Millisecond, 1 + 20},
+		{1, 20 * time.Millisecond, 1 + 1},
+		{1, 21 * time.Millisecond, 1},
+		{2, 0, 2 + 64}, // less than the clock shows counts as half a millisecond
+		{2, time.Millisecond, 2 + 40},
+		{4, 20 * time.Millisecond, 4 + 4},
+		{4, 30 * time.Millisecond, 4},
+		{4, time.Minute, 4},
+	} {
+		t.Run(fmt.Sprintf("%d of %v", c.workers, c.took), func(t *testing.T) {
+			_, f, _ := begin(t, c.workers, make([]int64, 100)...)
+			hears[*wire.Start](t, f, c.workers)
+			f.settled()
+			check(t, "held while no run time is known", len(f.started()), c.workers)
+			f.say(ran(lease(1), c.took))
+			f.settled()
+			check(t, "held after the first end", len(f.started())-1, c.held)
+			if !slices.IsSorted(f.started()) {
+				t.Errorf("started out of order: %v", f.started())
+			}
+		})
+	}
+}
+
+// Room that comes while jobs are waited for is used when they come, without any
+// other event: the wait was for fewer. The runner says nothing of the starts, for
+// that would be such an event, as is the time at which it is asked for them.
+func TestRoomThatComesDuringAWaitIsUsed(t *testing.T) {
+	s, f, _ := begin(t, 3, 0, 0)
+	hears[*wire.Start](t, f, 2)
+	until(t, "one more was waited for", func() bool { return s.awaited() == 1 })
+	f.say(ran(lease(1), long))
+	f.settled()
+	f.keepsQuiet()
+	s.put(0, 0, 0)
+	_, at := hears[*wire.Start](t, f, 4)
+	f.say(&wire.Started{Attempt: running(lease(3))}, &wire.Started{Attempt: running(lease(4))})
+	f.settled()
+	for _, seq := range []int64{3, 4} {
+		s.becomes(seq, queue.Processing)
+	}
+	check(t, "started", f.started(), []int64{1, 2, 3, 4})
+	if len(heard[*wire.Drop](f)) > 0 {
+		if _, asked := hears[*wire.Drop](t, f, 1); !asked.After(at) {
+			t.Error("the second was started only when the first was asked back")
+		}
+	}
+	check(t, "most at once", f.mostOpen(), 3)
+}
+
+// A pool whose workers are all busy waits for nothing; once one is free it does.
+func TestAFullPoolWaitsForJobsOnceAWorkerIsFree(t *testing.T) {
+	s, f, _ := begin(t, 1, 0)
+	hears[*wire.Start](t, f, 1)
+	f.settled()
+	check(t, "waited for by a full pool", s.awaited(), 0)
+	f.say(ran(lease(1), long))
+	until(t, "a job was waited for", func() bool { return s.awaited() == 1 })
+	s.put(0)
+	hears[*wire.Start](t, f, 2)
+}
+
+// More workers begin at once, and the runner is told of them; a pool scaled to
+// none claims nothing, even if it was waiting, until it is scaled up again.
+func TestScaleActsAtOnce(t *testing.T) {
+	s, f, p := begin(t, 1, 0, 0)
+	hears[*wire.Start](t, f, 1)
+	f.settled()
+	p.Scale(3)
+	hears[*wire.Start](t, f, 2)
+	setups := heard[*wire.Setup](f)
+	check(t, "workers in the last SETUP", setups[len(setups)-1].Workers, 3)
+	until(t, "one more was waited for", func() bool { return s.awaited() == 1 })
+	p.Scale(0)
+	f.settled()
+	s.put(0)
+	f.settled()
+	check(t, "started with no worker", f.started(), []int64{1, 2})
+	s.is(3, queue.Pending, "")
+	check(t, "leased with no worker", s.leased(), []int64{1, 2})
+	p.Scale(3)
+	hears[*wire.Start](t, f, 3)
+	check(t, "workers", p.Workers(), 3)
+}
+
+// Fewer workers: what has not been started is given back, what runs goes on.
+func TestScaleDownTakesBackWhatHasNotStarted(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	f.keepsQuiet()
+	p.Scale(2)
+	s.put(0)
+	hears[*wire.Start](t, f, 2)
+	n := len(heard[*wire.Setup](f))
+	p.Scale(1)
+	_, told := hears[*wire.Setup](t, f, n+1)
+	drop, at := hears[*wire.Drop](t, f, 1)
+	check(t, "dropped", drop.Lease, lease(2))
+	if at.After(told) {
+		t.Error("taken back only when it had waited for long")
+	}
+	f.say(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	until(t, "it was given back", func() bool { return len(s.leased()) == 1 })
+	f.settled()
+	check(t, "leased", s.leased(), []int64{1})
+	check(t, "killed", len(heard[*wire.Kill](f)), 0)
+}
+
+// A result is acknowledged only after the store has it, and what takes its room
+// is claimed in the same turn. The runner may repeat it: it is settled once.
+func TestAResultIsStoredThenAcknowledged(t *testing.T) {
+	s, f, p := begin(t, 1, 0, 0)
+	s.becomes(1, queue.Processing)
+	release := s.holdUp()
+	f.say(ran(lease(1), long))
+	until(t, "its turn had begun", s.holdsOne)
+	// What was sent before this SETUP has come before it.
+	n := len(heard[*wire.Setup](f))
+	p.Refresh()
+	hears[*wire.Setup](t, f, n+1)
+	check(t, "acknowledged before it was stored", f.acked(), []wire.Lease(nil))
+	check(t, "started before it was stored", f.started(), []int64{1})
+	release()
+	hears[*wire.Start](t, f, 2)
+	check(t, "acknowledged", f.acked(), []wire.Lease{lease(1)})
+	s.is(1, queue.Completed, "")
+	s.mu.Lock()
+	for _, turn := range s.turns {
+		if len(turn.Ended) > 0 {
+			check(t, "wanted in the turn of the end", turn.Want, 1)
+		}
+	}
+	s.mu.Unlock()
+	f.say(ran(lease(1), long))
+	f.settled()
+	check(t, "acknowledged", f.acked(), []wire.Lease{lease(1), lease(1)})
+	ended, _, _ := s.endings(1)
+	check(t, "settled", ended, 1)
+	check(t, "runs", s.job(1).Runs, 1)
+}
+
+// A result of a lease that is not held is acknowledged, so that the runner can
+// forget it, and changes nothing.
+func TestAResultThatNobodyWaitsForChangesNothing(t *testing.T) {
+	s, f, _ := begin(t, 1, 0, 0)
+	s.becomes(1, queue.Processing)
+	strangers := []wire.Lease{{Seq: 1, Fence: 7}, {Seq: 2, Fence: 1}, {Seq: 99, Fence: 1}}
+	for _, l := range strangers {
+		f.say(ran(l, long))
+	}
+	f.settled()
+	check(t, "acknowledged", f.acked(), strangers)
+	s.is(1, queue.Processing, "")
+	s.is(2, queue.Pending, "")
+	check(t, "started", f.started(), []int64{1})
+	f.say(ran(lease(1), long))
+	s.becomes(1, queue.Completed)
+}
+
+// What has not started in 50 ms is asked back and given back, so that a job of
+// higher rank that came meanwhile goes first.
+func TestWhatDoesNotStartMakesWay(t *testing.T) {
+	s, f, _ := begin(t, 1)
+	f.keepsQuiet()
+	before := time.Now()
+	s.put(0)
+	drop, at := hears[*wire.Drop](t, f, 1)
+	check(t, "dropped", drop.Lease, lease(1))
+	if waited := at.Sub(before); waited < 50*time.Millisecond {
+		t.Errorf("dropped after %v, want at least 50 ms", waited)
+	}
+	s.put(9)
+	f.say(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	hears[*wire.Start](t, f, 2)
+	check(t, "started", f.started(), []int64{1, 2})
+	ended, released, _ := s.endings(1)
+	check(t, "ended and released", []int{ended, released}, []int{0, 1})
+	check(t, "leased", s.leased(), []int64{2})
+	check(t, "most at once", f.mostOpen(), 1)
+}
+
+// A runner that has started a job meanwhile does not drop it: it is kept.
+func TestWhatIsNotDroppedIsKept(t *testing.T) {
+	s, f, _ := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Drop](t, f, 1)
+	f.say(&wire.Dropped{Lease: lease(1)}, &wire.Started{Attempt: running(lease(1))})
+	s.becomes(1, queue.Processing)
+	f.settled()
+	check(t, "started", f.started(), []int64{1})
+	check(t, "dropped", len(heard[*wire.Drop](f)), 1)
+	check(t, "killed", len(heard[*wire.Kill](f)), 0)
+	f.say(ran(lease(1), long))
+	s.becomes(1, queue.Completed)
+	_, released, _ := s.endings(1)
+	check(t, "released", released, 0)
+}
+
+// short is the result of an attempt that could not be started.
+func short(l wire.Lease) *wire.Result {
+	return &wire.Result{Attempt: running(l), Shortage: true, ExitCode: -1, Error: "no more processes"}
+}
+
+// A shortage pauses claims for a second, and for twice as long each time it
+// goes on; many jobs that meet one shortage count once, and a success means that
+// it is over.
+func TestAShortagePausesClaims(t *testing.T) {
+	_, f, _ := begin(t, 2, make([]int64, 40)...)
+	begun := 0 // and dealt with
+	next := func() [2]wire.Lease {
+		hears[*wire.Start](t, f, begun+2)
+		list := heard[*wire.Start](f)[begun:]
+		begun += 2
+		return [2]wire.Lease{list[0].Lease, list[1].Lease}
+	}
+	pauses := func(least time.Duration) {
+		t.Helper()
+		ls := next()
+		said := time.Now()
+		f.say(short(ls[0]), short(ls[1]))
+		_, at := hears[*wire.Start](t, f, begun+1)
+		if paused := at.Sub(said); paused < least || paused > least*19/10 {
+			t.Errorf("paused for %v, want %v", paused, least)
+		}
+	}
+	pauses(time.Second)
+	pauses(2 * time.Second)
+	ls := next()
+	f.say(ran(ls[0], long), ran(ls[1], long))
+	pauses(time.Second)
+}
+
+// While the store cannot record, nothing is forgotten and nothing acknowledged;
+// it is tried again.
+func TestAStoreThatFailsForAWhileLosesNothing(t *testing.T) {
+	for _, reason := range []error{queue.ErrNoSpace, queue.ErrUnavailable} {
+		t.Run(reason.Error(), func(t *testing.T) {
+			s, f, p := begin(t, 2, 0, 0, 0)
+			s.becomes(1, queue.Processing)
+			s.becomes(2, queue.Processing)
+			refused := make(chan struct{}, 1000)
+			s.refuses(func(store.Turn) error {
+				refused <- struct{}{}
+				return fmt.Errorf("record: %w", reason)
+			})
+			f.say(ran(lease(1), long))
+			from(t, "a refusal", refused)
+			f.say(ran(lease(2), long))
+			from(t, "a later try", refused)
+			n := len(heard[*wire.Setup](f))
+			p.Refresh()
+			hears[*wire.Setup](t, f, n+1)
+			check(t, "acknowledged", f.acked(), []wire.Lease(nil))
+			check(t, "started", f.started(), []int64{1, 2})
+			s.is(1, queue.Processing, "")
+			s.refuses(nil)
+			s.becomes(1, queue.Completed)
+			s.becomes(2, queue.Completed)
+			hears[*wire.Start](t, f, 3)
+			check(t, "acknowledged", f.acked(), []wire.Lease{lease(1), lease(2)})
+			f.say(ran(lease(3), long))
+			s.becomes(3, queue.Completed)
+		})
+	}
+}
+
+// An error that does not pass ends Run, which says why.
+func TestAStoreThatIsBrokenEndsRun(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(0)
+	f := newRunner(t, root, "first")
+	_, ended := runUnsure(t, s, root, 1)
+	s.becomes(1, queue.Processing)
+	broken := errors.New("the disk is on fire")
+	s.refuses(func(store.Turn) error { return broken })
+	f.say(ran(lease(1), long))
+	if err := from(t, "the end of the pool", ended); !errors.Is(err, broken) {
+		t.Errorf("got error %v, want %v", err, broken)
+	}
+	check(t, "acknowledged", f.acked(), []wire.Lease(nil))
+}
+
+// A graceful stop claims nothing more, however many workers are asked for now,
+// and lets what runs finish; then the runner may go.
+func TestStopLetsJobsFinish(t *testing.T) {
+	s, f, p := begin(t, 1, 0, 0)
+	s.becomes(1, queue.Processing)
+	stopped := make(chan struct{})
+	n := len(heard[*wire.Setup](f))
+	go func() {
+		defer close(stopped)
+		p.Stop(context.Background())
+	}()
+	hears[*wire.Setup](t, f, n+1)
+	p.Scale(2) // of who does not know of the stop
+	f.settled()
+	check(t, "started while stopping", f.started(), []int64{1})
+	select {
+	case <-stopped:
+		t.Fatal("stopped while a job runs")
+	default:
+	}
+	f.say(ran(lease(1), long))
+	from(t, "the end of Stop", stopped)
+	s.is(1, queue.Completed, "")
+	s.is(2, queue.Pending, "")
+	check(t, "started", f.started(), []int64{1})
+	check(t, "killed", len(heard[*wire.Kill](f)), 0)
+	check(t, "BYEs", len(heard[*wire.Bye](f)), 1)
+}
+
+// At the deadline of a stop what runs is ended and given back, and what has not
+// started is taken back.
+func TestStopEndsJobsAtTheDeadline(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	f.keepsQuiet()
+	p.Scale(2)
+	s.put(0)
+	hears[*wire.Start](t, f, 2)
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		p.Stop(now)
+	}()
+	kill, _ := hears[*wire.Kill](t, f, 1)
+	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
+	drop, _ := hears[*wire.Drop](t, f, 1)
+	check(t, "dropped", drop.Lease, lease(2))
+	end := ran(lease(1), long)
+	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
+	f.say(end, &wire.Dropped{Lease: lease(2), Dropped: true})
+	from(t, "the end of Stop", stopped)
+	s.is(1, queue.Pending, queue.ReasonStopped)
+	s.is(2, queue.Pending, "")
+	check(t, "attempts that count", s.job(1).Attempts, 0)
+	check(t, "leased", s.leased(), []int64(nil))
+	check(t, "started", f.started(), []int64{1, 2})
+}

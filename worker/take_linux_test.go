@@ -1,0 +1,135 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// leaseAll claims all jobs of a store, as a service did that is gone now, and
+// reports some as started.
+func (s *hub) leaseAll(started ...int64) {
+	s.t.Helper()
+	ctx := context.Background()
+	if _, err := s.Store.Turn(ctx, store.Turn{Want: 100}); err != nil {
+		s.t.Fatal(err)
+	}
+	var turn store.Turn
+	for _, seq := range started {
+		turn.Started = append(turn.Started, store.Started{Lease: queue.Lease(lease(seq)), At: 1, Worker: "w1", PID: int(pid(seq))})
+	}
+	if _, err := s.Store.Turn(ctx, turn); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// A pool adopts what an earlier service left in a living runner: what runs goes
+// on with its process, whether its start was recorded or not, what waits keeps
+// its place, what has ended is settled and acknowledged. Of what the runner does
+// not know, what was only claimed is given back and what was started is lost.
+func TestAPoolAdoptsWhatAnEarlierOneLeft(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(0, 0, 0, 0, 0, 0)
+	const recorded, unrecorded, ended, waiting, claimed, gone = 1, 2, 3, 4, 5, 6
+	s.leaseAll(recorded, ended, gone)
+	before, err := s.NextEpoch(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newRunner(t, root, "first")
+	f.quiet = true // else what waits would be told to have started
+	f.known.Attempts = []wire.Attempt{running(lease(recorded)), running(lease(unrecorded)), {Lease: lease(waiting)}}
+	f.known.Ended = []wire.Lease{lease(ended)}
+	f.then = []wire.Frame{ran(lease(ended), long)}
+	p := run(t, s, root, 4)
+
+	s.becomes(ended, queue.Completed)
+	s.becomes(unrecorded, queue.Processing)
+	for _, seq := range []int64{recorded, unrecorded} {
+		j := s.job(seq)
+		check(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(seq)})
+		check(t, "attempt that runs", p.Running(seq), 1)
+	}
+	s.is(gone, queue.Dead, queue.ReasonLost)
+	start, _ := hears[*wire.Start](t, f, 1) // of the one that was given back, in the room of the one that ended
+	check(t, "started", start.Lease, wire.Lease{Seq: claimed, Fence: 2})
+	s.is(waiting, queue.Pending, "")
+	f.say(&wire.Started{Attempt: running(lease(waiting))})
+	s.becomes(waiting, queue.Processing)
+	f.settled()
+	check(t, "started", f.started(), []int64{claimed})
+	check(t, "acknowledged", f.acked(), []wire.Lease{lease(ended)})
+	for _, seq := range []int64{recorded, unrecorded, waiting} {
+		f.say(ran(lease(seq), long))
+		s.becomes(seq, queue.Completed)
+	}
+	if f.epochs[0] <= before {
+		t.Errorf("met with epoch %d, want more than %d", f.epochs[0], before)
+	}
+}
+
+// A runner whose connection breaks but that lives is met again, by a higher
+// epoch: it keeps what it runs, its results come again, and of what it does not
+// know what was claimed is given back and what was started is lost.
+func TestALivingRunnerIsMetAgain(t *testing.T) {
+	s, f, p := begin(t, 3, 0, 0, 0)
+	for seq := range int64(3) {
+		s.becomes(seq+1, queue.Processing)
+	}
+	f.keepsQuiet()
+	p.Scale(4)
+	s.put(0)
+	hears[*wire.Start](t, f, 4)
+	const kept, ended, gone, claimed = 1, 2, 3, 4
+	f.mu.Lock()
+	f.known.Attempts = []wire.Attempt{running(lease(kept))}
+	f.known.Ended = []wire.Lease{lease(ended)}
+	f.then = []wire.Frame{ran(lease(ended), long)}
+	f.mu.Unlock()
+	f.hangUp()
+
+	s.becomes(ended, queue.Completed)
+	s.becomes(gone, queue.Dead)
+	s.is(gone, queue.Dead, queue.ReasonLost)
+	hears[*wire.Start](t, f, 5)
+	again := heard[*wire.Start](f)[4].Lease
+	check(t, "started again", again, wire.Lease{Seq: claimed, Fence: 2})
+	f.settled()
+	check(t, "acknowledged", f.acked(), []wire.Lease{lease(ended)})
+	j := s.job(kept)
+	check(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(kept)})
+	f.say(ran(lease(kept), long))
+	s.becomes(kept, queue.Completed)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.epochs) != 2 || f.epochs[1] <= f.epochs[0] {
+		t.Errorf("met with epochs %v, want two, the second higher", f.epochs)
+	}
+}
+
+// A runner that dies is buried: what it had started is lost, what it had only
+// been given is given back, and a new runner gets the jobs that follow.
+func TestADeadRunnerIsReplaced(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(0)
+	first := newRunner(t, root, "first")
+	p := run(t, s, root, 1)
+	s.becomes(1, queue.Processing)
+	first.keepsQuiet()
+	p.Scale(2)
+	s.put(0)
+	hears[*wire.Start](t, first, 2)
+	second := newRunner(t, root, "second")
+	first.die()
+	start, _ := hears[*wire.Start](t, second, 1)
+	check(t, "started by the second runner", start.Lease, wire.Lease{Seq: 2, Fence: 2})
+	s.is(1, queue.Dead, queue.ReasonLost)
+	s.becomes(2, queue.Processing)
+	second.say(ran(start.Lease, long))
+	s.becomes(2, queue.Completed)
+}
