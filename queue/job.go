@@ -147,6 +147,7 @@ const (
 	EventCancelled EventKind = "cancelled" // by a person
 	EventRetried   EventKind = "retried"   // by a person
 	EventRemoved   EventKind = "removed"   // by a person
+	EventHeld      EventKind = "held"      // because it cannot be read
 	EventSetting   EventKind = "setting"
 )
 

@@ -9,6 +9,9 @@ import (
 
 	sqlite "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // conn is one connection with its prepared statements. It speaks to the driver
@@ -113,8 +116,8 @@ func (c *conn) number(sql string, args ...driver.Value) (n int64, err error) {
 type kind uint8
 
 const (
-	refusal  kind = iota // not SQLite's: the request was refused before it wrote
-	mistake              // of this request alone
+	refusal  kind = iota // the request was refused before it wrote
+	mistake              // of this request alone: it is undone
 	full                 // the disk is full: nothing of the transaction holds
 	busy                 // another program holds the database
 	breakage             // the disk or the file failed: the outcome may be unknown
@@ -122,8 +125,13 @@ const (
 
 func kindOf(err error) kind {
 	var e *sqlite.Error
-	if !errors.As(err, &e) {
+	var refused *queue.Error
+	switch {
+	case errors.As(err, &e):
+	case errors.As(err, &refused), errors.Is(err, store.ErrLeased):
 		return refusal
+	default:
+		return mistake
 	}
 	switch e.Code() & 0xff {
 	case sqlite3.SQLITE_FULL:

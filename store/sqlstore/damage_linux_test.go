@@ -152,8 +152,8 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 			outcomes[reopened(t, damaged, doubt, jobs)]++
 		}
 	}
-	if outcomes["refused"] == 0 {
-		t.Errorf("nothing was refused: %v", outcomes)
+	if outcomes["refused"] == 0 || outcomes["whole"] == 0 {
+		t.Errorf("want some refused and some whole: %v", outcomes)
 	}
 	t.Log(outcomes)
 }
@@ -217,16 +217,20 @@ func TestReadOnlyFolderIsRefused(t *testing.T) {
 	refuses(t, dir, "cannot be written")
 }
 
+// replaced puts a copy in the place of a file.
+func replaced(p string) error {
+	raw, err := os.ReadFile(p)
+	return errors.Join(err, os.WriteFile(p+"2", raw, 0o600), os.Rename(p+"2", p))
+}
+
 // When the WAL or the database is deleted or replaced under a running service,
 // nothing more is acknowledged: the store fails for good and says so.
 func TestReplacedFilesStopTheStore(t *testing.T) {
 	for what, harm := range map[string]func(path string) error{
-		"wal deleted":      func(p string) error { return os.Remove(p + "-wal") },
-		"database deleted": os.Remove,
-		"database replaced": func(p string) error {
-			raw, err := os.ReadFile(p)
-			return errors.Join(err, os.WriteFile(p+"2", raw, 0o600), os.Rename(p+"2", p))
-		},
+		"wal deleted":       func(p string) error { return os.Remove(p + "-wal") },
+		"database deleted":  os.Remove,
+		"database replaced": replaced,
+		"wal replaced":      func(p string) error { return replaced(p + "-wal") },
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
@@ -293,4 +297,54 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A job whose row is damaged stops no other: the claim holds it, it is shown with
+// the reason, and it may be cancelled and removed.
+func TestADamagedJobIsHeld(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	id, seq := holdsDamaged(t, s)
+	j, err := s.Get(t.Context(), id)
+	if err != nil || j.State != queue.Held || !strings.Contains(j.Error, "damaged") {
+		t.Errorf("got %v, %q, %v, want it held with the reason", j.State, j.Error, err)
+	}
+	if page, err := s.List(t.Context(), store.Filter{Limit: 10}); err != nil || len(page.Jobs) != 2 {
+		t.Errorf("listed %d jobs, %v, want 2", len(page.Jobs), err)
+	}
+	if err := s.Cancel(t.Context(), seq, 0); err != nil {
+		t.Errorf("cancel: %v", err)
+	}
+	if err := s.Retry(t.Context(), store.Revival{Seq: seq}); err == nil {
+		t.Error("it was revived without its terms")
+	}
+	if err := s.Remove(t.Context(), seq, 0); err != nil {
+		t.Errorf("remove: %v", err)
+	}
+	want := [queue.Cancelled + 1]int64{queue.Pending: 1}
+	if got := s.Counts().States; got != want {
+		t.Errorf("counts %v, want %v", got, want)
+	}
+}
+
+// holdsDamaged damages the older of two new jobs and checks that a claim takes
+// the other one.
+func holdsDamaged(t *testing.T, s *Store) (id string, seq int64) {
+	t.Helper()
+	r := enqueue(t, s, 2)
+	err := s.do(t.Context(), true, func(tx *tx) error {
+		_, err := tx.exec(`UPDATE jobs SET terms = '{' WHERE seq = ?`, r.Seqs[0])
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turned, err := s.Turn(t.Context(), store.Turn{Want: 100})
+	claimed := map[int64]bool{}
+	for i := range turned.Jobs {
+		claimed[turned.Jobs[i].Seq] = true
+	}
+	if err != nil || claimed[r.Seqs[0]] || !claimed[r.Seqs[1]] {
+		t.Fatalf("claimed %v, %v, want %d and not %d", claimed, err, r.Seqs[1], r.Seqs[0])
+	}
+	return r.IDs[0], r.Seqs[0]
 }

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -202,6 +203,15 @@ func (t *tx) free(seq int64) (queue.Job, error) {
 	return t.one(seq)
 }
 
+// freeToEnd reads a job that may end; a damaged one may, too.
+func (t *tx) freeToEnd(seq int64) (queue.Job, error) {
+	j, err := t.free(seq)
+	if errors.Is(err, errDamaged) {
+		err = nil
+	}
+	return j, err
+}
+
 func wrongState(j *queue.Job) error {
 	return queue.Errorf(queue.CodeWrongState, "job %s is %s", j.ID, j.State)
 }
@@ -209,7 +219,7 @@ func wrongState(j *queue.Job) error {
 // Cancel ends a waiting job.
 func (s *Store) Cancel(ctx context.Context, seq int64, uid int) error {
 	return s.do(ctx, true, func(t *tx) error {
-		j, err := t.free(seq)
+		j, err := t.freeToEnd(seq)
 		if err != nil || j.State == queue.Cancelled {
 			return err
 		}
@@ -270,7 +280,7 @@ func (t *tx) revive(j *queue.Job, uid int) error {
 // Remove deletes a job that is not leased, with its history.
 func (s *Store) Remove(ctx context.Context, seq int64, uid int) error {
 	return s.do(ctx, true, func(t *tx) error {
-		j, err := t.free(seq)
+		j, err := t.freeToEnd(seq)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -212,7 +213,7 @@ func text(s string) sqlValue {
 func (t *tx) claim(want int) ([]queue.Job, error) {
 	var jobs []queue.Job
 	for len(jobs) < want {
-		var head []queue.Job
+		var head, damaged []queue.Job
 		var ranks []int64
 		at := t.s.mem.head
 		err := t.query(func(row []sqlValue) (bool, error) {
@@ -221,11 +222,20 @@ func (t *tx) claim(want int) ([]queue.Job, error) {
 				return true, nil
 			}
 			j, err := readJob(row[1:])
+			if err != nil {
+				damaged = append(damaged, j)
+				return true, nil
+			}
 			head, ranks = append(head, j), append(ranks, at.rank)
-			return len(jobs)+len(head) < want, err
+			return len(jobs)+len(head) < want, nil
 		}, `SELECT rank, `+jobColumns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
 		if err != nil {
 			return nil, err
+		}
+		for i := range damaged {
+			if err := t.holdDamaged(&damaged[i]); err != nil {
+				return nil, err
+			}
 		}
 		expired := false
 		for i := range head {
@@ -247,6 +257,15 @@ func (t *tx) claim(want int) ([]queue.Job, error) {
 		}
 	}
 	return jobs, nil
+}
+
+// holdDamaged holds a job that cannot be read: it would stop all others.
+func (t *tx) holdDamaged(j *queue.Job) error {
+	if _, err := t.exec(`UPDATE jobs SET state = 2, place = 0, error = ?, updated_at = ? WHERE seq = ?`, j.Error, int64(t.now), j.Seq); err != nil {
+		return err
+	}
+	t.move(j.Seq, j.State, queue.Held)
+	return t.event(queue.EventHeld, j.Seq, j.ID, queue.Held, []byte(`{}`))
 }
 
 // Await claims at least one job, waiting for the first to become runnable.
@@ -330,7 +349,7 @@ func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
 		jobs = nil
 		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
 			j, err := t.one(seq)
-			if err != nil {
+			if err != nil && !errors.Is(err, errDamaged) {
 				return err
 			}
 			j.Fence = s.mem.leases[seq].fence

@@ -53,10 +53,7 @@ func (s *Store) jobs(ctx context.Context, take func(queue.Job) bool, where strin
 		for i := range raw {
 			values[i] = raw[i]
 		}
-		j, err := readJob(values)
-		if err != nil {
-			return err
-		}
+		j, _ := readJob(values) // a damaged one says so
 		if fence, ok := reserved[j.Seq]; ok && j.State.Runnable() {
 			j.Fence = max(j.Fence, fence)
 		}

@@ -90,6 +90,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	s.read.Close()
 	s.read = sql.OpenDB(rec)
 	everyOperation(t, s)
+	holdsDamaged(t, s)
 	var statements []string
 	var plans []string
 	err := s.do(t.Context(), true, func(tx *tx) error {

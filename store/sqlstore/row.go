@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/queuectl/queuectl/queue"
@@ -13,7 +14,11 @@ const jobColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
 	exit_code, signal, pid, worker, reason, error, terms`
 
-// readJob makes a job of a row of jobColumns.
+// errDamaged is the error of a row whose terms cannot be read.
+var errDamaged = errors.New("damaged")
+
+// readJob makes a job of a row of jobColumns. If its terms are damaged, the job
+// is whole but for them, and its Error says so as the error does.
 func readJob(row []sqlValue) (queue.Job, error) {
 	n := func(i int) int64 { v, _ := row[i].(int64); return v }
 	t := func(i int) string { v, _ := row[i].(string); return v }
@@ -27,7 +32,10 @@ func readJob(row []sqlValue) (queue.Job, error) {
 		Reason: queue.Reason(t(23)), Error: t(24),
 	}
 	if err := json.Unmarshal([]byte(t(25)), &j.Terms); err != nil {
-		return j, fmt.Errorf("read the terms of job %s: %w", j.ID, err)
+		j.Terms = queue.Terms{}
+		err = fmt.Errorf("the terms of job %s are %w: %w", j.ID, errDamaged, err)
+		j.Error = err.Error()
+		return j, err
 	}
 	return j, nil
 }

@@ -31,6 +31,9 @@ type spaceCheck struct {
 // roomToEnqueue refuses new jobs while the disk is nearly full.
 func (s *Store) roomToEnqueue() error {
 	if time.Since(s.space.at) > spaceEvery {
+		if s.space.released {
+			s.keepReserve() // new jobs need not wait for the next look
+		}
 		free, err := s.free()
 		s.space.at, s.space.low = time.Now(), err == nil && free < roomBytes
 	}

@@ -1,0 +1,89 @@
+package sqlstore
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// What was reserved or running is leased again, with its fence, after the store
+// was opened anew, and only that: what has ended or was given back is not.
+func TestLeasesOutliveTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, 4)
+	turn := func(do store.Turn) []queue.Job {
+		t.Helper()
+		turned, err := s.Turn(t.Context(), do)
+		if err != nil || len(turned.Stale) > 0 {
+			t.Fatalf("stale %v, error %v", turned.Stale, err)
+		}
+		return turned.Jobs
+	}
+	jobs := turn(store.Turn{Want: 3})
+	turn(store.Turn{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}, Released: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
+	reserved := turn(store.Turn{Want: 1})[0] // job 2 again
+	reopened := func(want ...queue.Lease) {
+		t.Helper()
+		s.Close()
+		s = openStore(t, dir)
+		held, err := s.Leased(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []queue.Lease
+		for i := range held {
+			got = append(got, held[i].Lease())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("leased %v, want %v", got, want)
+		}
+	}
+	reopened(jobs[0].Lease(), queue.Lease{Seq: 2, Fence: 2})
+	turn(store.Turn{Released: []queue.Lease{reserved.Lease()}})
+	done := queue.Decision{State: queue.Completed, Counts: true, Started: true}
+	turn(store.Turn{Ended: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
+	reopened()
+	var got []queue.Lease
+	for _, j := range turn(store.Turn{Want: 9}) {
+		got = append(got, j.Lease())
+	}
+	if want := []queue.Lease{{Seq: 2, Fence: 3}, {Seq: 3, Fence: 2}, {Seq: 4, Fence: 1}}; !slices.Equal(got, want) {
+		t.Errorf("claimed %v, want %v", got, want)
+	}
+}
+
+// A transaction that is undone leaves nothing in the writer's memory either: its
+// claims are free, its numbers are used again.
+func TestUndoneTransactionLeavesNothing(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 2)
+	before := s.Counts().States
+	err := s.do(t.Context(), true, func(tx *tx) error {
+		if jobs, err := tx.claim(2); err != nil || len(jobs) != 2 {
+			t.Errorf("claimed %v, %v, want two", jobs, err)
+		}
+		j := draft()
+		if err := tx.insert(&j, 0, tx.s.mem.nextSeq, "undone", "{}"); err != nil {
+			t.Error(err)
+		}
+		tx.s.mem.nextSeq++
+		_, err := tx.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		return err
+	})
+	if err == nil {
+		t.Fatal("the database took what it must refuse")
+	}
+	if r := enqueue(t, s, 1); r.Seqs[0] != 3 {
+		t.Errorf("got seq %d, want 3", r.Seqs[0])
+	}
+	if before[queue.Pending]++; s.Counts().States != before {
+		t.Errorf("got states %v, want %v", s.Counts().States, before)
+	}
+	turned, err := s.Turn(t.Context(), store.Turn{Want: 9})
+	if err != nil || len(turned.Jobs) != 3 || turned.Jobs[0].Fence != 1 {
+		t.Errorf("claimed %v, %v, want three jobs with fence 1", turned.Jobs, err)
+	}
+}
