@@ -5,6 +5,9 @@ import (
 	"net"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/wire"
 )
 
 // What is gathered while the service reads slowly does not spoil what is being
@@ -33,5 +36,43 @@ func TestGatheringSparesWhatIsBeingWritten(t *testing.T) {
 		send("two")
 		read("one")
 		read("two")
+	})
+}
+
+// What is gathered is sent when its delay is over, each time again, and not
+// before; what must not wait takes along what was gathered before it.
+func TestGatheredIsSentWhenItsDelayIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, ours := net.Pipe()
+		c := &conn{outbox: newOutbox(ours), end: make(chan struct{})}
+		go c.run() // ends with close
+		defer c.close()
+		const delay = 7 * time.Millisecond
+		s := &server{conn: c, delay: delay}
+		send := func(seq int64, now bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.send(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, now)
+		}
+		frame := make([]byte, len(wire.Append(nil, &wire.Started{})))
+		sent := func(what string, after time.Duration, frames int) {
+			t.Helper()
+			begun := time.Now()
+			service.SetReadDeadline(begun.Add(time.Second))
+			for range frames {
+				if _, err := io.ReadFull(service, frame); err != nil || time.Since(begun) != after {
+					t.Errorf("%s: %v after %v, want a frame after %v", what, err, time.Since(begun), after)
+				}
+			}
+			synctest.Wait() // the writer is through
+		}
+		send(1, false)
+		send(2, false)
+		sent("two gathered", delay, 2)
+		send(3, false)
+		sent("one gathered later", delay, 1)
+		send(4, false)
+		send(5, true)
+		sent("one that must not wait", 0, 2)
 	})
 }

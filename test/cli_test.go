@@ -347,13 +347,14 @@ func TestCallersPlace(t *testing.T) {
 
 // Waiting jobs run by priority, by arrival, or with what waiting has added.
 func TestOrder(t *testing.T) {
-	for _, c := range []struct{ scheduling, want string }{
-		{"aging", "8 7 5 3 2 -1"}, {"priority", "8 7 5 3 2 -1"}, {"fifo", "3 5 8 2 -1 7"},
+	for _, c := range []struct{ scheduling, aging, want string }{
+		{"aging", "time", "8 7 5 3 2 -1"}, {"aging", "enqueue", "8 5 3 7 2 -1"}, // the 7 has seen no other come
+		{"priority", "enqueue", "8 7 5 3 2 -1"}, {"fifo", "time", "3 5 8 2 -1 7"},
 	} {
-		t.Run(c.scheduling, func(t *testing.T) {
+		t.Run(c.scheduling+" "+c.aging, func(t *testing.T) {
 			t.Parallel()
 			q := newQueue(t, "")
-			q.write("queuectl.toml", "scheduling = \""+c.scheduling+"\"\nworkers = 0\n")
+			q.write("queuectl.toml", fmt.Sprintf("scheduling = %q\naging = %q\nworkers = 0\n", c.scheduling, c.aging))
 			q.start()
 			w := q.dial()
 			for _, p := range []int{3, 5, 8, 2, -1, 7} {

@@ -242,12 +242,16 @@ func TestSmallDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
 	}
+	t.Parallel() // half a minute of it is waiting for the next look at the disk
 	q := newQueue(t, "")
 	disk := q.mount("24M")
 	q.start("--workers", "2")
-	filler := filepath.Join(disk, "filler")
-	acked := q.fillDisk(filler)
+	filler, gate := filepath.Join(disk, "filler"), filepath.Join(filepath.Dir(disk), "go")
+	acked := q.fillDisk(filler, gate)
 	t.Logf("%d jobs acknowledged on the way to a full disk", len(acked))
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, id := range acked {
 		if r := q.cli("wait", id, "--timeout", "30"); r.code != 0 {
 			t.Fatalf("job %s on a full disk: exit code %d, %s", id, r.code, r.err)
@@ -257,9 +261,10 @@ func TestSmallDisk(t *testing.T) {
 	q.until("new jobs are taken again", 40*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
 }
 
-// fillDisk enqueues jobs with output while a file takes the rest of the disk,
-// until they are refused; it returns the acknowledged ones.
-func (q *queue) fillDisk(filler string) (acked []string) {
+// fillDisk enqueues jobs, which wait for the gate and have output, while a file
+// takes the rest of the disk, until they are refused; it returns the acknowledged
+// ones.
+func (q *queue) fillDisk(filler, gate string) (acked []string) {
 	f, err := os.Create(filler)
 	if err != nil {
 		q.Fatal(err)
@@ -267,8 +272,11 @@ func (q *queue) fillDisk(filler string) (acked []string) {
 	defer f.Close()
 	block := make([]byte, 256<<10)
 	for range 400 {
-		r := q.cli("enqueue", "--json", "--", "seq", "2000")
+		r := q.cli("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
 		if r.code == 5 && strings.Contains(r.err, "free") {
+			if _, err := os.Stat(q.path("reserve")); err != nil {
+				q.Errorf("the database has met the end of the disk: %v", err)
+			}
 			// What is left goes too: running jobs must still be recorded.
 			for err == nil {
 				_, err = f.Write(block)

@@ -28,7 +28,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	q.bin = limited
 	q.start("--workers", "2")
 	q.bin = plain
-	id := q.must("enqueue", "sleep 0.2; echo ok")
+	id := q.must("enqueue", "sleep 1; touch "+q.path("ended"))
 	var conns []net.Conn
 	for range 100 {
 		c, err := net.DialTimeout("unix", filepath.Join(q.dir, "queuectl.sock"), 100*time.Millisecond)
@@ -39,10 +39,10 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 	before := cpuTicks(t, q.cmd.Process.Pid)
 	q.until("the job ends without a client", 10*time.Second, func() bool {
-		matches, _ := filepath.Glob(filepath.Join(q.dir, "runner", "*", "run.sock"))
-		return len(matches) == 1
+		_, err := os.Stat(q.path("ended"))
+		return err == nil
 	})
-	if spent := cpuTicks(t, q.cmd.Process.Pid) - before; spent > 100 {
+	if spent := cpuTicks(t, q.cmd.Process.Pid) - before; spent > 30 {
 		t.Errorf("%d ticks of CPU while no descriptor was free: it spins", spent)
 	}
 	for _, c := range conns {
@@ -86,7 +86,7 @@ func (q *queue) trace(options ...string) (stop func()) {
 	}
 }
 
-// While each fsync takes half a second a cancelled job's tree is ended at once,
+// While each fsync takes two seconds a cancelled job's tree is ended at once,
 // and acknowledgements come late but true.
 func TestSlowDisk(t *testing.T) {
 	q := newQueue(t, "")
@@ -94,13 +94,13 @@ func TestSlowDisk(t *testing.T) {
 	running := q.must("enqueue", "sleep 100")
 	q.until("the job runs", 10*time.Second, func() bool { return q.show(running).State == "processing" })
 	pid := q.show(running).PID
-	stop := q.trace("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=500000")
+	stop := q.trace("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
 	go q.cli("enqueue", "true") // the writer is in its fsync
 	begun := time.Now()
 	cancelled := make(chan result, 1)
 	go func() { cancelled <- q.cli("cancel", running) }()
-	q.until("the tree is gone", 5*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+	q.until("the tree is gone", 1500*time.Millisecond, func() bool { return syscall.Kill(pid, 0) != nil })
 	t.Logf("tree ended after %v", time.Since(begun))
 	if r := <-cancelled; r.code != 0 {
 		t.Errorf("cancel: exit code %d, %s", r.code, r.err)

@@ -4,6 +4,7 @@ package test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -172,8 +173,15 @@ func TestStoppedProcessTimesOut(t *testing.T) {
 	}
 }
 
+// slack is the timer slack of this process, which the service starts with.
+func slack() string {
+	raw, _ := os.ReadFile("/proc/self/timerslack_ns")
+	return string(raw)
+}
+
 // A job sees three descriptors, no terminal, an empty stdin, default signals, a
-// known umask and limit, and an environment that was built for it.
+// known umask and limit, the timer slack that the service was started with, and
+// an environment that was built for it.
 func TestJobSurroundings(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -186,6 +194,7 @@ func TestJobSurroundings(t *testing.T) {
 		{`(: </dev/tty) 2>/dev/null || echo none`, "none\n"},
 		{`read x || echo end`, "end\n"},
 		{`umask; ulimit -Sn`, "0022\n1024\n"},
+		{`cat /proc/self/timerslack_ns`, slack()},
 		{`cat /proc/self/status | grep -E '^Sig(Blk|Ign|Cgt)' | tr -d '\t'`, "SigBlk:0000000000000000\nSigIgn:0000000000000000\nSigCgt:0000000000000000\n"},
 		{`echo ok; kill -PIPE $$`, "ok\n"},
 	} {
