@@ -212,10 +212,12 @@ func (p *Pool) nextTimer() time.Duration {
 			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
 		}
 	}
-	for _, at := range []time.Time{p.due, p.paused} {
-		if !at.IsZero() { // also one that has just passed: it is dealt with by flush
-			wait = min(wait, at.Sub(now))
-		}
+	at := p.due // until which flush does nothing
+	if at.IsZero() {
+		at = p.paused
+	}
+	if !at.IsZero() { // also one that has just passed: flush deals with it
+		wait = min(wait, at.Sub(now))
 	}
 	return max(wait, time.Millisecond)
 }
