@@ -1,0 +1,179 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/memstore"
+)
+
+// hub is a store whose turns are noted, and can be held up and refused.
+type hub struct {
+	*memstore.Store
+	t *testing.T
+
+	mu     sync.Mutex
+	turns  []store.Turn // that were taken
+	awaits []int        // what every Await wanted
+	refuse func(store.Turn) error
+	gate   chan struct{} // a turn that brings an end waits until it is closed
+	inside bool          // one waits
+}
+
+func newStore(t *testing.T) *hub {
+	s := &hub{Store: memstore.New(queue.Order{Scheduling: queue.ByPriority}), t: t}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// Turn implements store.Leaser.
+func (s *hub) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
+	s.mu.Lock()
+	gate, refuse := s.gate, s.refuse
+	if gate != nil && len(turn.Ended) > 0 {
+		s.inside = true
+		s.mu.Unlock()
+		<-gate
+		s.mu.Lock()
+	}
+	s.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(turn); err != nil {
+			return store.Turned{}, err
+		}
+	}
+	done, err := s.Store.Turn(ctx, turn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turns = append(s.turns, turn)
+	return done, err
+}
+
+// Await implements store.Leaser.
+func (s *hub) Await(ctx context.Context, want int) ([]queue.Job, error) {
+	s.mu.Lock()
+	s.awaits = append(s.awaits, want)
+	s.mu.Unlock()
+	return s.Store.Await(ctx, want)
+}
+
+// awaited is what the Await under way wants, or the last one did; 0 before any.
+func (s *hub) awaited() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.awaits) == 0 {
+		return 0
+	}
+	return s.awaits[len(s.awaits)-1]
+}
+
+// refuses has turns answered with an error if there is one for them.
+func (s *hub) refuses(refuse func(store.Turn) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = refuse
+}
+
+// holdUp makes turns that bring an end wait, until release.
+func (s *hub) holdUp() (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gate := make(chan struct{})
+	s.gate = gate
+	release = sync.OnceFunc(func() {
+		s.mu.Lock()
+		s.gate = nil
+		s.mu.Unlock()
+		close(gate)
+	})
+	s.t.Cleanup(release) // a test that fails must not hang
+	return release
+}
+
+func (s *hub) holdsOne() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inside
+}
+
+// endings is how often an end, a release and a cancellation of a job was told.
+func (s *hub) endings(seq int64) (ended, released, cancelled int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, turn := range s.turns {
+		for _, e := range turn.Ended {
+			if e.Lease.Seq == seq {
+				ended++
+			}
+		}
+		for _, l := range turn.Released {
+			if l.Seq == seq {
+				released++
+			}
+		}
+		for _, c := range turn.Cancelled {
+			if c.Lease.Seq == seq {
+				cancelled++
+			}
+		}
+	}
+	return ended, released, cancelled
+}
+
+// put enqueues jobs of these priorities in one request; their seqs count on
+// from 1.
+func (s *hub) put(priorities ...int64) {
+	s.t.Helper()
+	var drafts []queue.Job
+	for _, p := range priorities {
+		drafts = append(drafts, queue.Job{
+			Priority: p, MaxAttempts: 1, ExitCode: -1,
+			Terms: queue.Terms{Argv: []string{"true"}, KillAfter: 3 * time.Second},
+		})
+	}
+	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// job reads a job.
+func (s *hub) job(seq int64) queue.Job {
+	s.t.Helper()
+	j, err := s.Get(context.Background(), fmt.Sprint(seq))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return j
+}
+
+// is checks the state and reason of a job.
+func (s *hub) is(seq int64, state queue.State, reason queue.Reason) {
+	s.t.Helper()
+	if j := s.job(seq); j.State != state || j.Reason != reason {
+		s.t.Errorf("job %d: got %s, reason %q, want %s, reason %q", seq, j.State, j.Reason, state, reason)
+	}
+}
+
+// becomes waits until a job is in a state.
+func (s *hub) becomes(seq int64, state queue.State) {
+	s.t.Helper()
+	until(s.t, fmt.Sprintf("job %d was %s", seq, state), func() bool { return s.job(seq).State == state })
+}
+
+// leased is which jobs are leased, by seq.
+func (s *hub) leased() (seqs []int64) {
+	s.t.Helper()
+	jobs, err := s.Leased(context.Background())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, j := range jobs {
+		seqs = append(seqs, j.Seq)
+	}
+	return seqs
+}
