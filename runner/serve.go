@@ -49,6 +49,7 @@ type server struct {
 	more     *sync.Cond // waiting, target or closing changed
 	ended    chan struct{}
 	workers  sync.WaitGroup
+	threads  int // that the Go runtime has been asked to make
 }
 
 // attempt is one START. Its fields are guarded by the server's mu.

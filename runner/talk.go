@@ -144,7 +144,12 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 	case *wire.Setup:
 		s.target = int(min(max(f.Workers, 0), maxSlots))
 		s.delay = f.SettleDelay
-		runtime.GOMAXPROCS(max(8, min(2*s.target+2, 256)))
+		places := max(8, min(2*s.target+2, 256))
+		runtime.GOMAXPROCS(places)
+		if threads := places + min(s.target, 256); threads > s.threads {
+			s.threads = threads
+			s.workers.Go(func() { haveThreads(threads) })
+		}
 		s.setUpWorkers()
 	case *wire.Start:
 		s.startAttempt(f)
@@ -164,6 +169,25 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 		return false
 	}
 	return true
+}
+
+// haveThreads has the Go runtime make so many threads, which it keeps: one that it
+// wants while the system has none to give would end the runner, and all that it
+// runs.
+func haveThreads(n int) {
+	var made sync.WaitGroup
+	made.Add(n)
+	all := make(chan struct{})
+	for range n {
+		go func() { // ends with all
+			runtime.LockOSThread() // so each has one of its own
+			defer runtime.UnlockOSThread()
+			made.Done()
+			<-all
+		}()
+	}
+	made.Wait()
+	close(all)
 }
 
 // hello makes the connection the newest, if its epoch is. The caller holds mu.
