@@ -4,11 +4,12 @@ package test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // shapes are trees of processes that are hard to end. Each holds the lock on
@@ -175,8 +176,11 @@ func TestStoppedProcessTimesOut(t *testing.T) {
 
 // slack is the timer slack of this process, which the service starts with.
 func slack() string {
-	raw, _ := os.ReadFile("/proc/self/timerslack_ns")
-	return string(raw)
+	ns, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintln(ns)
 }
 
 // A job sees three descriptors, no terminal, an empty stdin, default signals, a
