@@ -101,8 +101,7 @@ func newQueue(t testing.TB, tag string) *queue {
 	}
 	q := &queue{TB: t, bin: binary(t, tag), dir: dir, log: &lockedBuffer{}}
 	t.Cleanup(func() {
-		q.kill()
-		q.killRunners()
+		q.clean()
 		if t.Failed() {
 			t.Logf("service log:\n%s", q.log)
 		}
@@ -193,15 +192,30 @@ func (q *queue) runnerPids() (pids []int) {
 	return pids
 }
 
+// killRunners kills the runners with SIGKILL and waits for their end. What they
+// ran lives on.
 func (q *queue) killRunners() {
+	q.endRunners(syscall.SIGKILL, time.Second)
+}
+
+// endRunners sends the runners a signal and reports whether they ended in time.
+func (q *queue) endRunners(signal syscall.Signal, within time.Duration) bool {
 	for _, pid := range q.runnerPids() {
-		syscall.Kill(pid, syscall.SIGKILL)
+		syscall.Kill(pid, signal)
 	}
-	for range 500 {
-		if len(q.runnerPids()) == 0 {
-			return
+	for deadline := time.Now().Add(within); len(q.runnerPids()) > 0; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
 		}
-		time.Sleep(2 * time.Millisecond)
+	}
+	return true
+}
+
+// clean ends all that runs of the queue: a runner that is asked to ends its jobs.
+func (q *queue) clean() {
+	q.kill()
+	if !q.endRunners(syscall.SIGTERM, 5*time.Second) {
+		q.killRunners()
 	}
 }
 
