@@ -99,7 +99,7 @@ type Leaser interface {
 	NextEpoch(ctx context.Context) (int64, error)
 }
 
-// Turn is one exchange of a pool with the store.
+// Turn is one exchange of a pool with the store, which keeps none of the slices.
 type Turn struct {
 	Started  []Started
 	Ended    []Settlement

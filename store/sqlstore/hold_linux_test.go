@@ -23,7 +23,7 @@ import (
 // TestMain is also the other program that holds a database, when it is told to.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
-		c, err := openConn(dsn(path, "_pragma=busy_timeout(20)"))
+		c, err := openConn(path, `busy_timeout = 20`)
 		if err == nil {
 			_, err = c.exec(`BEGIN IMMEDIATE`)
 		}

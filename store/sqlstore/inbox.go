@@ -77,17 +77,15 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 	if r.Key == "" {
 		return nil, nil
 	}
-	var sum []byte
-	var ids string
-	err = t.query(func(row []sqlValue) (bool, error) {
-		sum, _ = row[0].([]byte)
-		ids, _ = row[1].(string)
+	var sum, ids string
+	err = t.query(func(r row) (bool, error) {
+		sum, ids = r.text(0), r.text(1)
 		return false, nil
 	}, `SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.Key)
 	if err != nil || ids == "" {
 		return nil, err
 	}
-	if string(sum) != string(r.Sum[:]) {
+	if sum != string(r.Sum[:]) {
 		return nil, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "was used for other parameters; use a new key"}
 	}
 	if err := json.Unmarshal([]byte(ids), &known); err != nil {
@@ -184,9 +182,9 @@ func (t *tx) insert(j *queue.Job, uid int, seq int64, id, terms string) error {
 // one reads a whole job inside the transaction.
 func (t *tx) one(seq int64) (j queue.Job, err error) {
 	found := false
-	err = t.query(func(row []sqlValue) (bool, error) {
+	err = t.query(func(r row) (bool, error) {
 		found = true
-		j, err = readJob(row)
+		j, err = readJob(r)
 		return false, err
 	}, `SELECT `+jobColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
@@ -302,8 +300,8 @@ func (s *Store) Remove(ctx context.Context, seq int64, uid int) error {
 func (s *Store) Settings(ctx context.Context) (list []store.Setting, err error) {
 	err = s.do(ctx, true, func(t *tx) error {
 		list = nil
-		return t.query(func(row []sqlValue) (bool, error) {
-			list = append(list, store.Setting{Key: row[0].(string), Value: row[1].(string), UID: int(row[2].(int64)), At: queue.Millis(row[3].(int64))})
+		return t.query(func(r row) (bool, error) {
+			list = append(list, store.Setting{Key: r.text(0), Value: r.text(1), UID: int(r.num(2)), At: queue.Millis(r.num(3))})
 			return true, nil
 		}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
 	})
@@ -374,15 +372,15 @@ var expiredDetail = []byte(`{"reason":"expired"}`)
 const step = "1000" // promoteStep, as SQL has it
 
 func (t *tx) expire() (int, error) {
-	type row struct {
+	type expired struct {
 		seq   int64
 		id    string
 		state queue.State
 	}
-	var rows []row
-	err := t.query(func(r []sqlValue) (bool, error) {
-		if _, leased := t.s.mem.leases[r[0].(int64)]; !leased {
-			rows = append(rows, row{r[0].(int64), r[1].(string), queue.State(r[2].(int64))})
+	var rows []expired
+	err := t.query(func(r row) (bool, error) {
+		if _, leased := t.s.mem.leases[r.num(0)]; !leased {
+			rows = append(rows, expired{r.num(0), r.text(1), queue.State(r.num(2))})
 		}
 		return len(rows) < promoteStep, nil
 	}, `SELECT seq, id, state FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 AND expires_at <= ? ORDER BY expires_at`, int64(t.now))
@@ -403,10 +401,10 @@ func (t *tx) nextDue() (time.Duration, error) {
 		return 0, err
 	}
 	expiry := int64(0)
-	err = t.query(func(r []sqlValue) (bool, error) {
-		_, leased := t.s.mem.leases[r[1].(int64)]
+	err = t.query(func(r row) (bool, error) {
+		_, leased := t.s.mem.leases[r.num(1)]
 		if !leased {
-			expiry = r[0].(int64)
+			expiry = r.num(0)
 		}
 		return leased, nil
 	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 ORDER BY expires_at`)
@@ -427,8 +425,8 @@ func (t *tx) nextDue() (time.Duration, error) {
 func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err error) {
 	err = s.do(ctx, true, func(t *tx) error {
 		refs = nil
-		return t.query(func(row []sqlValue) (bool, error) {
-			refs = append(refs, row[0].(string))
+		return t.query(func(r row) (bool, error) {
+			refs = append(refs, r.text(0))
 			return len(refs) < limit, nil
 		}, `SELECT ref FROM garbage ORDER BY ref`)
 	})

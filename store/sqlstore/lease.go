@@ -195,14 +195,14 @@ func bit(b bool) int64 {
 	return 0
 }
 
-func blob(b []byte) sqlValue {
+func blob(b []byte) any {
 	if len(b) == 0 {
 		return nil
 	}
 	return b
 }
 
-func text(s string) sqlValue {
+func text(s string) any {
 	if s == "" {
 		return nil
 	}
@@ -213,22 +213,26 @@ func text(s string) sqlValue {
 func (t *tx) claim(want int) ([]queue.Job, error) {
 	var jobs []queue.Job
 	for len(jobs) < want {
-		var head, damaged []queue.Job
+		had := len(jobs)
+		var damaged []queue.Job
 		var ranks []int64
 		at := t.s.mem.head
-		err := t.query(func(row []sqlValue) (bool, error) {
-			at = place{row[0].(int64), row[1].(int64)}
+		err := t.query(func(r row) (bool, error) {
+			at = place{r.num(jobWidth), r.num(0)}
 			if _, leased := t.s.mem.leases[at.seq]; leased {
 				return true, nil
 			}
-			j, err := readJob(row[1:])
+			j, err := readJob(r)
 			if err != nil {
 				damaged = append(damaged, j)
 				return true, nil
 			}
-			head, ranks = append(head, j), append(ranks, at.rank)
-			return len(jobs)+len(head) < want, nil
-		}, `SELECT rank, `+jobColumns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
+			if jobs == nil {
+				jobs = make([]queue.Job, 0, min(want, usualBlock))
+			}
+			jobs, ranks = append(jobs, j), append(ranks, at.rank)
+			return len(jobs) < want, nil
+		}, `SELECT `+jobColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
 		if err != nil {
 			return nil, err
 		}
@@ -237,11 +241,11 @@ func (t *tx) claim(want int) ([]queue.Job, error) {
 				return nil, err
 			}
 		}
-		expired := false
+		head := jobs[had:]
+		jobs = jobs[:had]
 		for i := range head {
 			j := &head[i]
 			if j.ExpiresAt != 0 && j.ExpiresAt <= t.now {
-				expired = true
 				if err := t.cancel(j.Seq, j.ID, j.State, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
 					return nil, err
 				}
@@ -249,15 +253,18 @@ func (t *tx) claim(want int) ([]queue.Job, error) {
 			}
 			j.Fence++
 			t.setLease(j.Seq, lease{id: j.ID, fence: j.Fence, runs: j.Runs, state: j.State, rank: ranks[i]})
-			jobs = append(jobs, *j)
+			jobs = append(jobs, *j) // into the place of an earlier one, or its own
 		}
 		t.s.mem.head = at
-		if !expired {
-			break // the index is at its end, or want is reached
+		if len(jobs) == had+len(head) {
+			break // none had expired: the index is at its end, or want is reached
 		}
 	}
 	return jobs, nil
 }
+
+// usualBlock is how many jobs a claim makes room for at once.
+const usualBlock = 64
 
 // holdDamaged holds a job that cannot be read: it would stop all others.
 func (t *tx) holdDamaged(j *queue.Job) error {

@@ -41,17 +41,13 @@ func (s *Store) jobs(ctx context.Context, take func(queue.Job) bool, where strin
 	if err != nil {
 		return err
 	}
-	values := make([]sqlValue, strings.Count(jobColumns, ",")+1)
-	raw, into := make([]any, len(values)), make([]any, len(values))
-	for i := range raw {
-		into[i] = &raw[i]
+	values, into := make(values, jobWidth), make([]any, jobWidth)
+	for i := range values {
+		into[i] = &values[i]
 	}
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err
-		}
-		for i := range raw {
-			values[i] = raw[i]
 		}
 		j, _ := readJob(values) // a damaged one says so
 		if fence, ok := reserved[j.Seq]; ok && j.State.Runnable() {

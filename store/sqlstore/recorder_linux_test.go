@@ -105,10 +105,10 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 			if !strings.Contains("SELECT UPDATE DELETE INSERT", verb) {
 				continue
 			}
-			err := tx.query(func(row []sqlValue) (bool, error) {
-				plans = append(plans, row[3].(string)+" <- "+q)
+			err := tx.query(func(r row) (bool, error) {
+				plans = append(plans, r.text(3)+" <- "+q)
 				return true, nil
-			}, `EXPLAIN QUERY PLAN `+q, make([]sqlValue, strings.Count(q, "?"))...)
+			}, `EXPLAIN QUERY PLAN `+q, make([]any, strings.Count(q, "?"))...)
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -14,14 +15,29 @@ const jobColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
 	exit_code, signal, pid, worker, reason, error, terms`
 
+// jobWidth is how many they are.
+var jobWidth = strings.Count(jobColumns, ",") + 1
+
+// values is a row that database/sql has scanned.
+type values []any
+
+func (v values) num(column int) int64 {
+	n, _ := v[column].(int64)
+	return n
+}
+
+func (v values) text(column int) string {
+	s, _ := v[column].(string)
+	return s
+}
+
 // errDamaged is the error of a row whose terms cannot be read.
 var errDamaged = errors.New("damaged")
 
 // readJob makes a job of a row of jobColumns. If its terms are damaged, the job
 // is whole but for them, and its Error says so as the error does.
-func readJob(row []sqlValue) (queue.Job, error) {
-	n := func(i int) int64 { v, _ := row[i].(int64); return v }
-	t := func(i int) string { v, _ := row[i].(string); return v }
+func readJob(r row) (queue.Job, error) {
+	n, t := r.num, r.text
 	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
 	j := queue.Job{
 		Seq: n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),

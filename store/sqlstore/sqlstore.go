@@ -152,7 +152,7 @@ func Open(o Options) (*Store, error) {
 func (s *Store) Order() queue.Order { return s.order }
 
 func (s *Store) open(path string) (err error) {
-	if s.db, err = openConn(writerDSN(path)); err != nil {
+	if s.db, err = openConn(path, writerPragmas()...); err != nil {
 		return err
 	}
 	defer func() {
@@ -189,14 +189,17 @@ func dsn(path, query string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + query
 }
 
-func writerDSN(path string) string {
+// writerPragmas are those of the connection that writes. Its cache is small: a
+// commit that has moved pages of a tree walks through all of it.
+func writerPragmas() []string {
 	synchronous := "FULL"
 	if failpoint.On("nosync") {
 		synchronous = "OFF"
 	}
-	return dsn(path, "_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)"+
-		"&_pragma=synchronous("+synchronous+")&_pragma=wal_autocheckpoint(1000)&_pragma=journal_size_limit(67108864)"+
-		"&_pragma=cache_size(-8192)&_pragma=temp_store(memory)&_pragma=foreign_keys(1)&_pragma=trusted_schema(0)&_defensive=1")
+	return []string{
+		`busy_timeout = 5000`, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,
+		`journal_size_limit = 67108864`, `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`, `trusted_schema = 0`,
+	}
 }
 
 func readerDSN(path string) string {
@@ -231,11 +234,11 @@ func checkFolder(dir, path string) error {
 
 // explain adds to an error of opening what a person can do.
 func explain(path string, err error) error {
-	var e *sqlite.Error
+	var e *sqliteError
 	if !errors.As(err, &e) {
 		return err
 	}
-	switch e.Code() & 0xff {
+	switch e.code & 0xff {
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
 		return fmt.Errorf("the database %s is damaged (%w): it was left as it is; keep a copy, then put a backup in its place", path, err)
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
@@ -255,8 +258,8 @@ func (s *Store) checkDoubt() error {
 		return nil
 	}
 	verdict := ""
-	err := s.db.query(func(row []sqlValue) (bool, error) {
-		verdict, _ = row[0].(string)
+	err := s.db.query(func(r row) (bool, error) {
+		verdict = r.text(0)
 		return false, nil
 	}, `PRAGMA quick_check(1)`)
 	if err != nil {
@@ -271,21 +274,21 @@ func (s *Store) checkDoubt() error {
 func (s *Store) load() error {
 	s.mem = memory{leases: map[int64]lease{}, head: nowhere}
 	reserved := ""
-	err := s.db.query(func(row []sqlValue) (bool, error) {
-		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = row[0].(int64), row[1].(int64), row[2].(int64)
+	err := s.db.query(func(r row) (bool, error) {
+		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)
 		for i, state := range queue.States() {
-			s.mem.counts[state] = row[3+i].(int64)
+			s.mem.counts[state] = r.num(3 + i)
 		}
-		reserved = row[11].(string)
+		reserved = r.text(11)
 		return false, nil
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved FROM meta`)
 	if err != nil {
 		return err
 	}
-	leased := func(row []sqlValue) (bool, error) {
-		s.mem.leases[row[0].(int64)] = lease{
-			id: row[1].(string), fence: row[2].(int64), runs: int(row[3].(int64)),
-			state: queue.State(row[4].(int64)), rank: row[5].(int64), running: row[6].(int64) == placeRunning,
+	leased := func(r row) (bool, error) {
+		s.mem.leases[r.num(0)] = lease{
+			id: r.text(1), fence: r.num(2), runs: int(r.num(3)),
+			state: queue.State(r.num(4)), rank: r.num(5), running: r.num(6) == placeRunning,
 		}
 		return true, nil
 	}

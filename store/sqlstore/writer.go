@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"database/sql/driver"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,8 +10,6 @@ import (
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/queue"
 )
-
-type sqlValue = driver.Value
 
 // Limits of the writer.
 const (
