@@ -102,7 +102,7 @@ var Keys = []Key{
 	count("max_connections", "1024", "connections at once", 16, func(s *Settings) *int { return &s.MaxConnections }),
 	count("max_connections_per_user", "256", "connections of one user at once", 1, func(s *Settings) *int { return &s.MaxConnectionsUser }),
 	duration("stop_timeout", "30s", "how long running jobs may finish when the service stops", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
-	duration("settle_delay", "5ms", "how long results are gathered into one commit, for two delays while a block of short jobs lasts; 0 records each at once", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
+	duration("settle_delay", "5ms", "how long results are gathered into one commit, up to four times as long while a block of short jobs lasts; 0 records each at once", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
 	choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
 	atStart(choice("log_format", "auto", "text, json, or auto: text on a terminal", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json")),
 }

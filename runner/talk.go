@@ -32,9 +32,9 @@ type conn struct {
 	reads int           // READs under way; guarded by the outbox's mu
 	end   chan struct{} // closed with the connection
 
-	due     bool // a timer will flush; guarded by the server's mu, as are:
-	results int  // frames gathered since it was set
-	pace    int  // of them in a delay, of late
+	due     bool      // a timer will flush; guarded by the server's mu, as are:
+	results int       // frames gathered since it was set
+	since   time.Time // it was set
 }
 
 func (s *server) accept(l net.Listener, version string) {
@@ -144,7 +144,7 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 	case *wire.Setup:
 		s.target = int(min(max(f.Workers, 0), maxSlots))
 		s.delay = f.SettleDelay
-		places := max(8, min(2*s.target+2, 256))
+		places := min(s.target+2, 256) // one for each worker, whose thread keeps it in a system call
 		runtime.GOMAXPROCS(places)
 		if threads := places + min(s.target, 256); threads > s.threads {
 			s.threads = threads
@@ -331,24 +331,31 @@ func (s *server) sendRaw(frame []byte, now bool) {
 	default:
 		c.gather(frame)
 		c.results++
-		if c.due {
-			return
+		if !c.due {
+			c.due, c.results, c.since = true, 1, time.Now()
+			time.AfterFunc(s.delay, func() { s.settle(c, true) })
 		}
-		// While what waits lasts for two delays, one commit of the service's
-		// does for both: it is a twentieth of a short job's CPU time.
-		delays := 1
-		if c.pace > 0 && len(s.waiting) >= 2*c.pace {
-			delays = 2
-		}
-		c.due, c.results = true, 1
-		time.AfterFunc(time.Duration(delays)*s.delay, func() { s.settle(c, delays) })
 	}
 }
 
-// settle sends what was gathered in so many delays.
-func (s *server) settle(c *conn, delays int) {
+// mostDelays is how many delays results are gathered for at most: together they
+// are what a block of short jobs is sized for.
+const mostDelays = 4
+
+// settle sends what was gathered. While what waits lasts for two delays and more,
+// at the pace seen, in which the service can answer, it first gathers on: a
+// commit costs as much as several short jobs, whatever it holds.
+func (s *server) settle(c *conn, goOn bool) {
 	s.mu.Lock()
-	c.due, c.pace = false, c.results/delays
+	if goOn {
+		lasts := time.Since(c.since) * time.Duration(len(s.waiting)) / time.Duration(c.results)
+		if spare := min(lasts-2*s.delay, (mostDelays-1)*s.delay); spare >= s.delay/2 {
+			time.AfterFunc(spare, func() { s.settle(c, false) })
+			s.mu.Unlock()
+			return
+		}
+	}
+	c.due = false
 	s.mu.Unlock()
 	c.flushNow()
 }

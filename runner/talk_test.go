@@ -3,6 +3,7 @@ package runner
 import (
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,4 +76,43 @@ func TestGatheredIsSentWhenItsDelayIsOver(t *testing.T) {
 		send(5, true)
 		sent("one that must not wait", 0, 2)
 	})
+}
+
+// While what waits lasts, results are gathered for up to four delays, and no
+// longer than leaves the service two in which to answer.
+func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
+	const delay = 5 * time.Millisecond
+	for waiting, want := range map[int][2]time.Duration{
+		0: {delay, delay}, 12: {delay, delay}, 24: {2 * delay, 3 * delay}, 60: {4 * delay, 4 * delay},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			service, ours := net.Pipe()
+			c := &conn{outbox: newOutbox(ours), end: make(chan struct{})}
+			go c.run() // ends with close
+			defer c.close()
+			s := &server{conn: c, delay: delay, waiting: make([]*attempt, waiting)}
+			var jobs sync.WaitGroup
+			defer jobs.Wait()
+			read := make(chan struct{})
+			defer close(read)
+			jobs.Go(func() {
+				for seq := int64(1); ; seq++ { // one ends each millisecond
+					s.mu.Lock()
+					s.send(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, false)
+					s.waiting = s.waiting[min(1, len(s.waiting)):]
+					s.mu.Unlock()
+					select {
+					case <-time.After(time.Millisecond):
+					case <-read:
+						return
+					}
+				}
+			})
+			begun := time.Now()
+			service.Read(make([]byte, 1))
+			if took := time.Since(begun); took < want[0] || took > want[1] {
+				t.Errorf("%d waited: sent after %v, want %v to %v", waiting, took, want[0], want[1])
+			}
+		})
+	}
 }

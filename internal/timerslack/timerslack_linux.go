@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	slack    = 1_000_000 // ns, of a program's threads
+	slack    = 4_000_000 // ns, of a program's threads: a tick of most kernels
 	usual    = 50_000    // ns, Linux's default
 	variable = "QUEUECTL_TIMERSLACK"
 )
