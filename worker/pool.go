@@ -309,9 +309,11 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 		hitSettled()
 		p.retry = retryFirst
 		p.recorded(turn)
+		hitBeforeAck()
 		if err := p.start(turned.Jobs); err != nil {
 			return err
 		}
+		p.acknowledge()
 		capacity -= len(turned.Jobs)
 		if turn.Want == 0 || len(turned.Jobs) == turn.Want && len(turned.Jobs) > 0 {
 			return nil
@@ -380,7 +382,7 @@ func (p *Pool) granted(g grant) error {
 	return p.storeFailed(g.err)
 }
 
-// recorded forgets what the store has taken, and acknowledges it.
+// recorded forgets what the store has taken.
 func (p *Pool) recorded(turn store.Turn) {
 	p.mu.Lock()
 	for i := range turn.Ended {
@@ -393,9 +395,8 @@ func (p *Pool) recorded(turn store.Turn) {
 		p.forget(c.Lease)
 	}
 	p.mu.Unlock()
-	p.pending = store.Turn{}
-	hitBeforeAck()
-	p.acknowledge()
+	clear(turn.Ended)
+	p.pending = store.Turn{Ended: turn.Ended[:0]}
 }
 
 // acknowledge tells the runners what need not be kept any more.
@@ -421,7 +422,8 @@ func (p *Pool) forget(l queue.Lease) {
 	p.ended = make(chan struct{})
 }
 
-// start hands claimed jobs to the current runner.
+// start hands claimed jobs to the current runner, in one go with what it is to be
+// acknowledged.
 func (p *Pool) start(jobs []queue.Job) error {
 	if len(jobs) == 0 {
 		return nil
@@ -431,7 +433,11 @@ func (p *Pool) start(jobs []queue.Job) error {
 	defer p.mu.Unlock()
 	l := p.current()
 	now := time.Now()
-	frames := make([]wire.Frame, 0, len(jobs))
+	frames := make([]wire.Frame, 0, len(jobs)+1)
+	if acks := p.acks[l]; len(acks) > 0 {
+		frames = append(frames, &wire.Ack{Leases: acks})
+		delete(p.acks, l)
+	}
 	for i := range jobs {
 		j := &jobs[i]
 		if l == nil || p.stopping { // the runner died, or its end was asked for, while these were claimed

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -50,6 +51,7 @@ func (s *hub) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
 	done, err := s.Store.Turn(ctx, turn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	turn.Ended = slices.Clone(turn.Ended) // the pool uses it again
 	s.turns = append(s.turns, turn)
 	return done, err
 }
