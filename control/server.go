@@ -10,6 +10,7 @@ import (
 	"net"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
@@ -36,6 +37,11 @@ type Limits struct {
 
 // Server answers the API on a listener.
 type Server struct {
+	// Crowded is called at each request that comes while another
+	// is under way on its connection or another connection is open. It must not
+	// wait. Change it before Run only.
+	Crowded func()
+
 	api    API
 	limits Limits
 	allow  func(Peer) error // nil error lets the peer in
@@ -45,11 +51,12 @@ type Server struct {
 
 	mu    sync.Mutex
 	conns map[*serverConn]bool // guarded by mu
+	open  atomic.Int64         // of conns
 }
 
 // NewServer makes a server. allow says who is let in.
 func NewServer(api API, limits Limits, allow func(Peer) error, log *slog.Logger) *Server {
-	return &Server{api: api, limits: limits, allow: allow, log: log, conns: map[*serverConn]bool{}}
+	return &Server{Crowded: func() {}, api: api, limits: limits, allow: allow, log: log, conns: map[*serverConn]bool{}}
 }
 
 // serverConn is one client's connection.
@@ -169,7 +176,9 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 		case <-ctx.Done():
 			return nil
 		}
-		c.begin()
+		if c.begin() > 1 || s.open.Load() > 1 {
+			s.Crowded()
+		}
 		calls.Go(func() {
 			defer func() { <-slots }()
 			defer c.end()
@@ -279,14 +288,15 @@ func (c *serverConn) send(line []byte, limit time.Duration) error {
 	return err
 }
 
-func (c *serverConn) begin() { c.count(1) }
-func (c *serverConn) end()   { c.count(-1) }
+func (c *serverConn) begin() (active int) { return c.count(1) }
+func (c *serverConn) end()                { c.count(-1) }
 
-func (c *serverConn) count(n int) {
+func (c *serverConn) count(n int) (active int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.active += n
 	c.since = time.Now()
+	return c.active
 }
 
 // idleSince is since when a connection has had no request under way; ok is false
@@ -319,6 +329,7 @@ func (s *Server) admit(c *serverConn) error {
 		return queue.Errorf(queue.CodeUnavailable, "%d connections are open, all in use; try again later, or raise max_connections", len(s.conns))
 	}
 	s.conns[c] = true
+	s.open.Store(int64(len(s.conns)))
 	return nil
 }
 
@@ -339,13 +350,14 @@ func (s *Server) evict(may func(*serverConn) bool) bool {
 	longest.mu.Unlock()
 	longest.net.Close()
 	delete(s.conns, longest)
-	return true
+	return true // admit counts anew
 }
 
 func (s *Server) leave(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.open.Store(int64(len(s.conns)))
 }
 
 // closeIdle ends the connections that ask nothing.

@@ -11,14 +11,17 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
 
 // fake is an API whose show fails as it is told to; nothing else is called.
 type fake struct {
+	crowded func() // the server's, unless nil
 	API
 	fail error
 }
@@ -39,6 +42,9 @@ func serve(t *testing.T, api API) (socket string) {
 	}
 	many := func() int { return 100 }
 	server := NewServer(api, Limits{many, many}, func(Peer) error { return nil }, slog.New(slog.DiscardHandler))
+	if f, ok := api.(*fake); ok && f.crowded != nil {
+		server.Crowded = f.crowded
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -82,6 +88,33 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	if _, err := c.Show(t.Context(), Show{ID: strings.Repeat("x", MaxLine)}); !errors.Is(err, queue.ErrTooLarge) {
 		t.Errorf("a request that is too long: got %v", err)
 	}
+}
+
+// The server tells of requests that are not alone, and of no others.
+func TestServerTellsWhenManyAsk(t *testing.T) {
+	var told atomic.Int64
+	socket := serve(t, &fake{crowded: func() { told.Add(1) }})
+	one, other := client(t, socket), client(t, socket)
+	ask := func(c *Client, want int64, why string) {
+		t.Helper()
+		if _, err := c.Hello(t.Context(), HelloParams{}); err != nil {
+			t.Fatal(err)
+		}
+		if n := told.Swap(0); n != want {
+			t.Errorf("%s: told %d times, want %d", why, n, want)
+		}
+	}
+	ask(one, 0, "one client")
+	ask(one, 0, "the same again")
+	ask(other, 1, "a second one")
+	ask(one, 1, "the first, while the second is there")
+	other.Close()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if one.Hello(t.Context(), HelloParams{}); told.Swap(0) == 0 {
+			return
+		}
+	}
+	t.Error("still told after the second has gone")
 }
 
 // A line that is too long, or no JSON, is answered and ends the connection.

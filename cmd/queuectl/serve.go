@@ -6,7 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -30,14 +30,13 @@ func serveVerb(a *app) *cobra.Command {
 			if err := timerslack.Restart(); err != nil {
 				return err
 			}
-			// A thread in a system call must not stop all others: with long naps
-			// nobody takes its place away. More than a few have nothing to do.
-			runtime.GOMAXPROCS(min(max(2, runtime.NumCPU()), 4))
 			o, err := a.serveOptions(workers, file)
 			if err != nil {
 				return &service.ExitError{Code: service.ExitConfig, Err: err}
 			}
 			o.KeepJobs, o.Background = keep, background
+			o.Crowded = fewPlaces().crowded
+			debug.SetGCPercent(200) // its heap is a few MB, which short jobs fill anew each second
 			return a.serve(cmd.Context(), o)
 		},
 	}

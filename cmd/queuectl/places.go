@@ -1,0 +1,56 @@
+package main
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// calm is how long nobody may have met another before places are taken back.
+const calm = time.Second
+
+// places fits GOMAXPROCS to how many ask the service at once. With more than one
+// place every goroutine that is woken wakes a thread too, to look for more work;
+// that is a twentieth of the machine while short jobs are drained. With one, a
+// thread that waits for the disk keeps all others from gathering the next commit.
+type places struct {
+	set   func(n int) // GOMAXPROCS
+	most  int         // while many ask
+	asked atomic.Bool // since the last look
+
+	mu   sync.Mutex
+	many bool // guarded by mu
+}
+
+// fewPlaces gives this process one place.
+func fewPlaces() *places {
+	p := &places{set: func(n int) { runtime.GOMAXPROCS(n) }, most: min(max(2, runtime.NumCPU()), 4)}
+	p.set(1)
+	return p
+}
+
+// crowded gives more, until nobody has called it for a while.
+func (p *places) crowded() {
+	if p.asked.Swap(true) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.many {
+		p.many = true
+		p.set(p.most)
+		time.AfterFunc(calm, p.look)
+	}
+}
+
+func (p *places) look() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asked.Swap(false) {
+		time.AfterFunc(calm, p.look)
+		return
+	}
+	p.many = false
+	p.set(1)
+}
