@@ -21,6 +21,8 @@ func TestPlacesFollowTheCrowd(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		p.crowded()
 		time.Sleep(10 * time.Second)
+		p.mu.Lock() // which look held
+		defer p.mu.Unlock()
 		if got, want := fmt.Sprint(set), "[0s: 4 4s: 1 12.5s: 4 14.5s: 1]"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
