@@ -66,6 +66,8 @@ type serverConn struct {
 
 	write sync.Mutex // one line at a time
 
+	asking atomic.Int64 // requests whose answer is not made
+
 	mu      sync.Mutex
 	active  int       // requests that are not answered; guarded by mu
 	since   time.Time // of the last change of active; guarded by mu
@@ -176,7 +178,8 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 		case <-ctx.Done():
 			return nil
 		}
-		if c.begin() > 1 || s.open.Load() > 1 {
+		c.begin()
+		if c.asking.Add(1) > 1 || s.open.Load() > 1 {
 			s.Crowded()
 		}
 		calls.Go(func() {
@@ -273,6 +276,7 @@ func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 	if errors.Is(err, queue.ErrInternal) || err != nil && RowOf(err).Code == queue.CodeInternal {
 		s.log.Error("request failed", "method", r.method, "uid", c.peer.UID, "error", err)
 	}
+	c.asking.Add(-1) // who has the answer may ask again at once
 	c.send(answerLine(r.id, result, err), answerLimit)
 }
 
@@ -288,15 +292,14 @@ func (c *serverConn) send(line []byte, limit time.Duration) error {
 	return err
 }
 
-func (c *serverConn) begin() (active int) { return c.count(1) }
-func (c *serverConn) end()                { c.count(-1) }
+func (c *serverConn) begin() { c.count(1) }
+func (c *serverConn) end()   { c.count(-1) }
 
-func (c *serverConn) count(n int) (active int) {
+func (c *serverConn) count(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.active += n
 	c.since = time.Now()
-	return c.active
 }
 
 // idleSince is since when a connection has had no request under way; ok is false

@@ -54,7 +54,7 @@ type Options struct {
 	Log        *os.File // messages
 	Terminal   bool     // Log is one
 	Ready      func()   // called when the socket takes requests
-	Crowded    func()   // called at each request that is not the only one
+	Crowded    func()   // called at each request that is not the only one, unless nil
 }
 
 // Service is a running queue. It implements control.API.
@@ -167,7 +167,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		return err
 	}
 	server := control.NewServer(s, s.limits(), s.allow, s.log)
-	server.Crowded = s.opt.Crowded
+	if s.opt.Crowded != nil {
+		server.Crowded = s.opt.Crowded
+	}
 	part(func() error { return server.Run(run, listener) })
 	part(func() error { return upkeep.Run(run, s.store, s.pool.Purge, s.log) })
 	s.opt.Ready()

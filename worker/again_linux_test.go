@@ -66,6 +66,31 @@ func TestWhatIsToBeRecordedOutlivesTheConnection(t *testing.T) {
 	s.is(1, queue.Cancelled, "")
 }
 
+// A result whose turn was refused is not acknowledged with the next claim's jobs:
+// the runner must keep it until it is stored.
+func TestAClaimAcknowledgesNothing(t *testing.T) {
+	s, f, _ := begin(t, 2, 0)
+	s.becomes(1, queue.Processing)
+	until(t, "waited", func() bool { return s.awaited() == 1 })
+	refused := make(chan struct{}, 100)
+	s.refuses(func(turn store.Turn) error {
+		if len(turn.Ended) == 0 {
+			return nil
+		}
+		refused <- struct{}{}
+		return queue.ErrNoSpace
+	})
+	f.say(ran(lease(1), long))
+	<-refused
+	s.put(0)
+	hears[*wire.Start](t, f, 2)
+	check(t, "acknowledged before it was stored", f.acked(), []wire.Lease(nil))
+	s.refuses(nil)
+	s.becomes(1, queue.Completed)
+	hears[*wire.Ack](t, f, 1)
+	check(t, "acknowledged", f.acked(), []wire.Lease{lease(1)})
+}
+
 // A store that has no space when a runner dies does not end the pool: what the
 // runner has left is recorded once there is some.
 func TestADeadRunnerWaitsForSpace(t *testing.T) {

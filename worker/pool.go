@@ -310,7 +310,7 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 		p.retry = retryFirst
 		p.recorded(turn)
 		hitBeforeAck()
-		if err := p.start(turned.Jobs); err != nil {
+		if err := p.start(turned.Jobs, true); err != nil {
 			return err
 		}
 		p.acknowledge()
@@ -375,7 +375,7 @@ func (p *Pool) granted(g grant) error {
 	p.cancel()
 	switch {
 	case len(g.jobs) > 0:
-		return p.start(g.jobs)
+		return p.start(g.jobs, false)
 	case g.err == nil || errors.Is(g.err, context.Canceled):
 		return nil
 	}
@@ -422,9 +422,9 @@ func (p *Pool) forget(l queue.Lease) {
 	p.ended = make(chan struct{})
 }
 
-// start hands claimed jobs to the current runner, in one go with what it is to be
-// acknowledged.
-func (p *Pool) start(jobs []queue.Job) error {
+// start hands claimed jobs to the current runner; stored says that all results so
+// far are, and are to be acknowledged in the same go.
+func (p *Pool) start(jobs []queue.Job, stored bool) error {
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -434,7 +434,7 @@ func (p *Pool) start(jobs []queue.Job) error {
 	l := p.current()
 	now := time.Now()
 	frames := make([]wire.Frame, 0, len(jobs)+1)
-	if acks := p.acks[l]; len(acks) > 0 {
+	if acks := p.acks[l]; stored && len(acks) > 0 {
 		frames = append(frames, &wire.Ack{Leases: acks})
 		delete(p.acks, l)
 	}

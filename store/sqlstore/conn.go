@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"modernc.org/libc"
@@ -32,8 +33,17 @@ type conn struct {
 // keptRoom is how much room for texts is kept between statements.
 const keptRoom = 64 << 10
 
+var locking sync.Once
+
 // openConn opens a database, or makes one, and runs these pragmas.
 func openConn(path string, pragmas ...string) (_ *conn, err error) {
+	// POSIX locks vanish when any descriptor of the file is closed in this
+	// process; open-file-description locks do not. Where the system has none
+	// the call says so and POSIX locks stay.
+	locking.Do(func() {
+		sqlite.OFDLocking(true)
+		sqlite.StrictPragmas(true)
+	})
 	c := &conn{tls: libc.NewTLS(), stmts: map[string]uintptr{}}
 	defer func() {
 		if err != nil {

@@ -348,3 +348,18 @@ func holdsDamaged(t *testing.T, s *Store) (id string, seq int64) {
 	}
 	return r.IDs[0], r.Seqs[0]
 }
+
+// A database that has lost its numbers is refused, not begun anew.
+func TestLostNumbersAreRefused(t *testing.T) {
+	for _, loss := range []string{`UPDATE meta SET next_seq = 0`, `UPDATE meta SET next_event = -1`, `DELETE FROM meta`} {
+		dir := t.TempDir()
+		openStore(t, dir).Close()
+		carryOut(t, dir, loss)
+		if s, err := Open(Options{Dir: dir, Order: usual}); err == nil || !strings.Contains(err.Error(), "is damaged") {
+			t.Errorf("%s: got %v, want that it is damaged", loss, err)
+			if err == nil {
+				s.Close()
+			}
+		}
+	}
+}

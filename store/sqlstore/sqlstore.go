@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	sqlite "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
@@ -100,8 +99,6 @@ type Options struct {
 	OrderOf func([]store.Setting) (queue.Order, error)
 }
 
-var locking sync.Once
-
 // Open opens the database in a folder and brings its schema up to date. It
 // makes a new one only where none has ever been. The caller makes sure that no
 // other process uses the folder.
@@ -110,13 +107,6 @@ func Open(o Options) (*Store, error) {
 	if err := checkFolder(o.Dir, path); err != nil {
 		return nil, err
 	}
-	// POSIX locks vanish when any descriptor of the file is closed in this
-	// process; open-file-description locks do not. Where the system has none
-	// the call says so and POSIX locks stay.
-	locking.Do(func() {
-		sqlite.OFDLocking(true)
-		sqlite.StrictPragmas(true)
-	})
 	if err := checkVersion(sqlite3.SQLITE_VERSION_NUMBER); err != nil {
 		return nil, err
 	}
@@ -284,6 +274,9 @@ func (s *Store) load() error {
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved FROM meta`)
 	if err != nil {
 		return err
+	}
+	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
+		return fmt.Errorf("its numbers are lost: %w", &sqliteError{sqlite3.SQLITE_CORRUPT, "damaged meta row"})
 	}
 	leased := func(r row) (bool, error) {
 		s.mem.leases[r.num(0)] = lease{
