@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -175,6 +177,34 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	table.begin(1, wire.Lease{Seq: 20, Fence: 21}, 22)
 	if _, _, running, _ := readTable(dir); len(running) == 0 || running[0].PID != 0 || running[0].Seq != 20 {
 		t.Errorf("got %+v, want the new attempt without the old one's pid", running)
+	}
+}
+
+// Slots have their place on the disk before they are used, and no more are used
+// than have: writing to one that a full disk has no place for would end the runner.
+func TestSlotsHaveTheirPlaceOnTheDisk(t *testing.T) {
+	dir := t.TempDir()
+	table, err := makeTable(dir, 4711, 99)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.begin(1, wire.Lease{Seq: 5, Fence: 6}, 7)
+	if n, err := table.reserve(1000); n != 1000 || err != nil {
+		t.Errorf("got room for %d, %v, want 1000", n, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(dir, tableName), &st); err != nil || st.Blocks*512 < 1001*slotBytes {
+		t.Errorf("%d bytes have their place, %v", st.Blocks*512, err)
+	}
+	if _, _, running, _ := readTable(dir); len(running) != 1 || running[0].Seq != 5 {
+		t.Errorf("got %v, want what was there before", running)
+	}
+	table.file.Close() // as good as a full disk
+	if n, err := table.reserve(maxSlots); n < 1000 || n == maxSlots || err == nil {
+		t.Errorf("got room for %d, %v, want about 1000 and why", n, err)
+	}
+	if n, err := table.reserve(500); n != 500 || err != nil {
+		t.Errorf("got room for %d, %v, want 500, which there is", n, err)
 	}
 }
 

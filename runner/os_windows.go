@@ -15,6 +15,7 @@ type table struct{}
 
 func makeTable(string, int, int64) (*table, error) { return nil, process.ErrUnsupported }
 
+func (t *table) reserve(int) (int, error)       { return 0, process.ErrUnsupported }
 func (t *table) begin(int64, wire.Lease, int64) {}
 func (t *table) forked(int64, int)              {}
 func (t *table) end(int64)                      {}

@@ -23,14 +23,17 @@ const (
 
 // table is the running table of this runner. A slot is written by its worker
 // alone.
-type table struct{ mem []byte }
+type table struct {
+	mem    []byte
+	file   *os.File
+	backed int64 // bytes that have their place on the disk
+}
 
 func makeTable(dir string, pid int, ticks int64) (*table, error) {
 	f, err := os.OpenFile(filepath.Join(dir, tableName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make the running table: %w", err)
 	}
-	defer f.Close()
 	if err := f.Truncate((maxSlots + 1) * slotBytes); err != nil {
 		return nil, fmt.Errorf("make the running table: %w", err)
 	}
@@ -38,9 +41,26 @@ func makeTable(dir string, pid int, ticks int64) (*table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map the running table: %w", err)
 	}
-	t := &table{mem}
+	t := &table{mem: mem, file: f}
+	if _, err := t.reserve(1); err != nil {
+		return nil, err
+	}
 	t.write(0, int64(pid), ticks)
 	return t, nil
+}
+
+// reserve sees to it that so many slots have their place on the disk, and says
+// how many have. A full disk would end the runner at the first write to one that
+// has none.
+func (t *table) reserve(slots int) (int, error) {
+	page := make([]byte, 4096)
+	for t.backed < int64(slots+1)*slotBytes {
+		if _, err := t.file.WriteAt(page, t.backed); err != nil {
+			return int(t.backed/slotBytes) - 1, fmt.Errorf("make room for the running table: %w", err)
+		}
+		t.backed += int64(len(page))
+	}
+	return slots, nil
 }
 
 // write fills a slot; slot 0 is the header.

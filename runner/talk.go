@@ -142,7 +142,10 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 	}
 	switch f := f.(type) {
 	case *wire.Setup:
-		s.target = int(min(max(f.Workers, 0), maxSlots))
+		var err error
+		if s.target, err = s.table.reserve(int(min(max(f.Workers, 0), maxSlots))); err != nil {
+			s.log.Error("fewer workers than were asked for", "workers", s.target, "error", err)
+		}
 		s.delay = f.SettleDelay
 		places := min(s.target+2, 256) // one for each worker, whose thread keeps it in a system call
 		runtime.GOMAXPROCS(places)
