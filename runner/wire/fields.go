@@ -40,55 +40,66 @@ func (e *encoder) attempt(a Attempt) {
 	e.num(a.StartedAt)
 }
 
-// decoder reads fields; once one is damaged it is bad and yields zeros.
+// decoder reads fields, which share its text; once one is damaged it is bad and
+// yields zeros.
 type decoder struct {
-	b   []byte
+	s   string
 	bad bool
 }
 
 func (d *decoder) fail() {
-	d.bad, d.b = true, nil
+	d.bad, d.s = true, ""
+}
+
+// length reads an unsigned varint, as binary.AppendUvarint writes it.
+func (d *decoder) length() (v uint64) {
+	for i := 0; i < len(d.s) && i < binary.MaxVarintLen64; i++ {
+		c := d.s[i]
+		if i == binary.MaxVarintLen64-1 && c > 1 {
+			break // more than 64 bits
+		}
+		v |= uint64(c&0x7f) << (7 * i)
+		if c < 0x80 {
+			d.s = d.s[i+1:]
+			return v
+		}
+	}
+	d.fail()
+	return 0
 }
 
 func (d *decoder) num() int64 {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
+	v := d.length()
+	return int64(v>>1) ^ -int64(v&1) // as binary.AppendVarint folds signs
 }
 
 func (d *decoder) span() time.Duration { return time.Duration(d.num()) }
 
-func (d *decoder) bytes() []byte {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 || v > uint64(len(d.b)-n) {
+func (d *decoder) text() string {
+	n := d.length()
+	if n > uint64(len(d.s)) {
 		d.fail()
-		return nil
+		return ""
 	}
-	p := d.b[n : n+int(v)]
-	d.b = d.b[n+int(v):]
-	return p
+	t := d.s[:n]
+	d.s = d.s[n:]
+	return t
 }
 
-func (d *decoder) text() string { return string(d.bytes()) }
-
 func (d *decoder) flag() bool {
-	if len(d.b) == 0 || d.b[0] > 1 {
+	if len(d.s) == 0 || d.s[0] > 1 {
 		d.fail()
 		return false
 	}
-	v := d.b[0] == 1
-	d.b = d.b[1:]
+	v := d.s[0] == 1
+	d.s = d.s[1:]
 	return v
 }
 
 // count reads a number of entries of at least least bytes each.
 func (d *decoder) count(least int) int {
 	n := d.num()
-	if n < 0 || n > int64(len(d.b)/least) {
+	if n < 0 || n > int64(len(d.s)/least) {
 		d.fail()
 		return 0
 	}
@@ -223,8 +234,8 @@ func (f *Result) take(d *decoder) {
 	f.TimedOut, f.Shortage, f.Unkilled = d.flag(), d.flag(), d.flag()
 	f.ExitCode, f.Signal, f.Error = d.num(), d.num(), d.text()
 	f.CPU, f.PeakRSS, f.Leftovers, f.Dropped = d.span(), d.num(), d.num(), d.num()
-	if p := d.bytes(); len(p) > 0 {
-		f.Output = append([]byte(nil), p...)
+	if p := d.text(); p != "" {
+		f.Output = []byte(p)
 	}
 	f.OutputRef = d.text()
 }
@@ -239,5 +250,5 @@ func (f *Chunk) put(e *encoder) {
 }
 func (f *Chunk) take(d *decoder) {
 	f.ID, f.Cursor, f.Done, f.Gone = d.num(), [2]int64{d.num(), d.num()}, d.flag(), d.flag()
-	f.Data = append([]byte(nil), d.bytes()...)
+	f.Data = []byte(d.text())
 }

@@ -196,8 +196,8 @@ func Append(b []byte, f Frame) []byte {
 // ErrPartial means that a frame's end has not been read yet.
 var ErrPartial = errors.New("partial frame")
 
-// Parse reads the first frame of b and says how many bytes it took. Strings and
-// bytes are copies. ErrPartial asks for more bytes; any other error means that
+// Parse reads the first frame of b and says how many bytes it took. The frame
+// shares nothing with b. ErrPartial asks for more bytes; any other error means that
 // the rest cannot be read.
 func Parse(b []byte) (Frame, int, error) {
 	if len(b) < 5 {
@@ -215,9 +215,9 @@ func Parse(b []byte) (Frame, int, error) {
 		return nil, 0, fmt.Errorf("no such frame: %d", k)
 	}
 	f := kinds[k]()
-	d := decoder{b: b[5 : 4+n]}
+	d := decoder{s: string(b[5 : 4+n])}
 	f.take(&d)
-	if d.bad || len(d.b) != 0 {
+	if d.bad || d.s != "" {
 		return nil, 0, fmt.Errorf("a damaged frame of type %d", k)
 	}
 	return f, 4 + n, nil
