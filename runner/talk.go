@@ -147,7 +147,7 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 			s.log.Error("fewer workers than were asked for", "workers", s.target, "error", err)
 		}
 		s.delay = f.SettleDelay
-		places := min(s.target+2, 256) // one for each worker, whose thread keeps it in a system call
+		places := min(s.target+1, 256) // one for each worker, whose thread keeps it in a system call
 		runtime.GOMAXPROCS(places)
 		if threads := places + min(s.target, 256); threads > s.threads {
 			s.threads = threads
