@@ -275,9 +275,6 @@ func (e *sqliteError) Error() string {
 	return fmt.Sprintf("%s (%d)", strings.TrimSpace(e.text+" "+name), e.code)
 }
 
-// Code is the extended result code.
-func (e *sqliteError) Code() int { return e.code }
-
 // failed is the error of a call that did not return SQLITE_OK.
 func (c *conn) failed(rc int32) error {
 	text := libc.GoString(sqlite3.Xsqlite3_errstr(c.tls, rc))
