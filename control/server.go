@@ -37,9 +37,9 @@ type Limits struct {
 
 // Server answers the API on a listener.
 type Server struct {
-	// Crowded is called at each request that comes while another
-	// is under way on its connection or another connection is open. It must not
-	// wait. Change it before Run only.
+	// Crowded is called at each request that comes while another is under way on
+	// its connection or another connection is open. It must not wait. Change it
+	// before Run only.
 	Crowded func()
 
 	api    API

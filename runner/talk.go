@@ -149,7 +149,8 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 		s.delay = f.SettleDelay
 		places := min(s.target+1, 256) // one for each worker, whose thread keeps it in a system call
 		runtime.GOMAXPROCS(places)
-		if threads := places + min(s.target, 256); threads > s.threads {
+		// Each worker's may be in a system call while as many others run.
+		if threads := max(8, min(2*places, 256)) + min(s.target, 256); threads > s.threads {
 			s.threads = threads
 			s.workers.Go(func() { haveThreads(threads) })
 		}

@@ -20,11 +20,7 @@ func TestCancelOutlivesTheConnection(t *testing.T) {
 	s.becomes(1, queue.Processing)
 	answer := cancels(p, 1)
 	hears[*wire.Kill](t, f, 1)
-	f.mu.Lock()
-	f.known.Attempts = []wire.Attempt{running(lease(1))}
-	f.mu.Unlock()
-	f.hangUp()
-	until(t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) == 2 })
+	f.breaks(running(lease(1)))
 	f.settled()
 	waits(t, answer, "while the job runs")
 	check(t, "killed again", len(heard[*wire.Kill](f)), 2)
@@ -36,11 +32,7 @@ func TestWatchOutlivesTheConnection(t *testing.T) {
 	s.becomes(1, queue.Processing)
 	p.Watch(1)
 	hears[*wire.Watch](t, f, 1)
-	f.mu.Lock()
-	f.known.Attempts = []wire.Attempt{running(lease(1))}
-	f.mu.Unlock()
-	f.hangUp()
-	until(t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) == 2 })
+	f.breaks(running(lease(1)))
 	f.settled()
 	check(t, "watched again", len(heard[*wire.Watch](f)), 2)
 }
@@ -58,8 +50,7 @@ func TestWhatIsToBeRecordedOutlivesTheConnection(t *testing.T) {
 	s.refuses(func(store.Turn) error { refused <- struct{}{}; return queue.ErrNoSpace })
 	f.say(&wire.Dropped{Lease: lease(1), Dropped: true})
 	<-refused
-	f.hangUp()
-	until(t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) == 2 })
+	f.breaks()
 	<-refused
 	s.refuses(nil)
 	check(t, "answer", <-answer, verdict{true, nil})

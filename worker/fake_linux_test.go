@@ -118,6 +118,17 @@ func (f *fakeRunner) die() {
 	f.hangUp()
 }
 
+// breaks ends the connection and is met again, running these attempts.
+func (f *fakeRunner) breaks(attempts ...wire.Attempt) {
+	f.t.Helper()
+	f.mu.Lock()
+	f.known.Attempts = attempts
+	met := len(f.epochs)
+	f.mu.Unlock()
+	f.hangUp()
+	until(f.t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) > met })
+}
+
 // hangUp ends the connection alone.
 func (f *fakeRunner) hangUp() {
 	f.mu.Lock()
