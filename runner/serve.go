@@ -279,7 +279,7 @@ func (s *server) next(w *process.Worker) *attempt {
 // execute runs one attempt and keeps its result.
 func (s *server) execute(w *process.Worker, a *attempt) {
 	st := a.start
-	cookie := fmt.Sprintf("%s.%d.%d", s.name, st.Seq, st.Fence)
+	cookie := s.name + "." + strconv.FormatInt(st.Seq, 10) + "." + strconv.FormatInt(st.Fence, 10)
 	r := w.Run(&process.Command{
 		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+WorkerID(a.slot)),
 		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin,

@@ -346,14 +346,14 @@ func (s *server) sendRaw(frame []byte, now bool) {
 // are what a block of short jobs is sized for.
 const mostDelays = 4
 
-// settle sends what was gathered. While what waits lasts for two delays and more,
-// at the pace seen, in which the service can answer, it first gathers on: a
-// commit costs as much as several short jobs, whatever it holds.
+// settle sends what was gathered. While what waits lasts longer than a delay, at
+// the pace seen, in which the service can answer, it first gathers on: a commit
+// costs as much as several short jobs, whatever it holds.
 func (s *server) settle(c *conn, goOn bool) {
 	s.mu.Lock()
 	if goOn {
 		lasts := time.Since(c.since) * time.Duration(len(s.waiting)) / time.Duration(c.results)
-		if spare := min(lasts-2*s.delay, (mostDelays-1)*s.delay); spare >= s.delay/2 {
+		if spare := min(lasts-s.delay, (mostDelays-1)*s.delay); spare >= s.delay/2 {
 			time.AfterFunc(spare, func() { s.settle(c, false) })
 			s.mu.Unlock()
 			return

@@ -79,11 +79,11 @@ func TestGatheredIsSentWhenItsDelayIsOver(t *testing.T) {
 }
 
 // While what waits lasts, results are gathered for up to four delays, and no
-// longer than leaves the service two in which to answer.
+// longer than leaves the service one in which to answer.
 func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
 	const delay = 5 * time.Millisecond
 	for waiting, want := range map[int][2]time.Duration{
-		0: {delay, delay}, 12: {delay, delay}, 24: {2 * delay, 3 * delay}, 60: {4 * delay, 4 * delay},
+		0: {delay, delay}, 12: {delay, delay}, 18: {2 * delay, 3 * delay}, 24: {3 * delay, 4 * delay}, 60: {4 * delay, 4 * delay},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			service, ours := net.Pipe()

@@ -5,6 +5,7 @@ package test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +217,17 @@ func TestJobSurroundings(t *testing.T) {
 	want := []string{"HOME", "LANG", "LOGNAME", "MINE", "PATH", "QUEUECTL_ATTEMPT", "QUEUECTL_COOKIE", "QUEUECTL_JOB_ID", "QUEUECTL_QUEUE", "QUEUECTL_SOCKET", "QUEUECTL_WORKER", "SHELL", "USER"}
 	if !slices.Equal(names, want) {
 		t.Errorf("environment %q, want %q", names, want)
+	}
+}
+
+// No signal interrupts the runner when a job ends.
+func TestEndsRaiseNoSignal(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	out := w.end(w.enqueue(fields{"command": `sed -n 's/^SigCgt:\t//p' /proc/$PPID/status`})).Output
+	caught, err := strconv.ParseUint(strings.TrimSpace(out), 16, 64)
+	if err != nil || caught>>(unix.SIGCHLD-1)&1 != 0 {
+		t.Errorf("the runner catches %q (%v), want no SIGCHLD", out, err)
 	}
 }
 

@@ -28,8 +28,8 @@ func init() {
 }
 
 // Prepare makes this process fit to run commands: a session of its own, orphans
-// come to it, only descriptors 0, 1 and 2 are inherited, umask 022, and signals
-// that were ignored are not ignored by commands.
+// come to it, only descriptors 0, 1 and 2 are inherited, umask 022, signals that
+// were ignored are not ignored by commands, and no signal tells of a child's end.
 //
 // It starts the program again, once, because the limit of 1,024 descriptors that
 // commands see must hold when the Go runtime notes what to give them.
@@ -46,6 +46,9 @@ func Prepare() error {
 		return fmt.Errorf("become a subreaper: %w", err)
 	}
 	unix.Umask(inheritedUmask)
+	if err := hearNoChild(); err != nil {
+		return err
+	}
 	if err := unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err == nil {
 		return nil
 	}
@@ -91,6 +94,17 @@ func unignoreSignals() {
 			unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
 		}
 	}
+}
+
+// hearNoChild gives SIGCHLD its default back: it is dropped where it is raised,
+// and the ended child stays until somebody waits for it. Workers see ends by
+// pidfd; the Go runtime's handler would only interrupt them, once a job.
+func hearNoChild() error {
+	var none [8]uintptr // as in unignoreSignals
+	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0); failed != 0 {
+		return fmt.Errorf("set SIGCHLD to its default: %w", failed)
+	}
+	return nil
 }
 
 // proc is a process as /proc tells.
