@@ -301,7 +301,7 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 	} else if capacity == 0 || target < p.awaited {
 		p.cancel() // else it would claim what there is no room for
 	}
-	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Cancelled)+turn.Want > 0 {
+	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Cancelled) > 0 { // else waiting claims as well
 		turned, err := p.store.Turn(context.WithoutCancel(ctx), turn) // it happened: a stop must not lose it
 		if err != nil {
 			return p.storeFailed(err)

@@ -20,7 +20,7 @@ type hub struct {
 
 	mu     sync.Mutex
 	turns  []store.Turn // that were taken
-	awaits []int        // what every Await wanted
+	await  int          // what the Await under way wants; 0 if there is none
 	refuse func(store.Turn) error
 	gate   chan struct{} // a turn that brings an end waits until it is closed
 	inside bool          // one waits
@@ -59,19 +59,20 @@ func (s *hub) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
 // Await implements store.Leaser.
 func (s *hub) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	s.mu.Lock()
-	s.awaits = append(s.awaits, want)
+	s.await = want
 	s.mu.Unlock()
-	return s.Store.Await(ctx, want)
+	jobs, err := s.Store.Await(ctx, want)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.await = 0
+	return jobs, err
 }
 
-// awaited is what the Await under way wants, or the last one did; 0 before any.
+// awaited is what the Await under way wants; 0 if there is none.
 func (s *hub) awaited() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.awaits) == 0 {
-		return 0
-	}
-	return s.awaits[len(s.awaits)-1]
+	return s.await
 }
 
 // refuses has turns answered with an error if there is one for them.

@@ -94,6 +94,9 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 	path := filepath.Join(dir, fileName)
 	s := openStore(t, dir)
 	err := s.do(t.Context(), true, func(tx *tx) error {
+		if err := tx.beginOnce(); err != nil {
+			return err
+		}
 		for _, p := range []string{path} { // the -shm has locks of the process: it must never be opened
 			f, err := os.Open(p)
 			if err != nil {

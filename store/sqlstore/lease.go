@@ -212,7 +212,7 @@ func text(s string) any {
 // claim leases the head of the ready index, up to want jobs.
 func (t *tx) claim(want int) ([]queue.Job, error) {
 	var jobs []queue.Job
-	for len(jobs) < want {
+	for len(jobs) < want && !t.s.mem.dry {
 		had := len(jobs)
 		var damaged []queue.Job
 		var ranks []int64
@@ -256,9 +256,7 @@ func (t *tx) claim(want int) ([]queue.Job, error) {
 			jobs = append(jobs, *j) // into the place of an earlier one, or its own
 		}
 		t.s.mem.head = at
-		if len(jobs) == had+len(head) {
-			break // none had expired: the index is at its end, or want is reached
-		}
+		t.s.mem.dry = had+len(head) < want // the index is at its end
 	}
 	return jobs, nil
 }

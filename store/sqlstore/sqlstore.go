@@ -70,6 +70,7 @@ type memory struct {
 	counts    [queue.Cancelled + 1]int64
 	nextDue   queue.Millis // the earliest timer, as of the last Promote
 	head      place        // every ready job up to here is leased
+	dry       bool         // and no ready job stands after it
 	leases    map[int64]lease
 }
 

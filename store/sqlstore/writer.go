@@ -28,9 +28,11 @@ type op struct {
 	err    error
 }
 
-// tx is the transaction of one group.
+// tx is the transaction of one group. It begins with its first statement: what
+// the writer's memory can say needs none.
 type tx struct {
 	*conn
+	begun   bool
 	s       *Store
 	now     queue.Millis // read once
 	undo    []func()     // puts the writer's memory back
@@ -153,9 +155,6 @@ func (s *Store) try(group []*op) (grant *granted, culprit *op, err error) {
 			t.rollback()
 		}
 	}()
-	if _, err := t.exec(`BEGIN IMMEDIATE`); err != nil {
-		return nil, nil, err
-	}
 	for _, o := range group {
 		o.err = o.run(t)
 		if o.err != nil && kindOf(o.err) != refusal {
@@ -168,19 +167,52 @@ func (s *Store) try(group []*op) (grant *granted, culprit *op, err error) {
 	if err := t.writeHeads(); err != nil {
 		return nil, nil, err
 	}
-	if _, err := t.exec(`COMMIT`); err != nil {
-		if kindOf(err) == mistake {
-			err = fmt.Errorf("commit: %w", err)
+	if t.begun {
+		if _, err := t.exec(`COMMIT`); err != nil {
+			if kindOf(err) == mistake {
+				err = fmt.Errorf("commit: %w", err)
+			}
+			return nil, nil, err
 		}
-		return nil, nil, err
+		failpoint.Hit("commit")
 	}
-	failpoint.Hit("commit")
 	t.publish(grant)
 	return grant, nil, nil
 }
 
+func (t *tx) beginOnce() (err error) {
+	if !t.begun {
+		_, err = t.conn.exec(`BEGIN IMMEDIATE`)
+		t.begun = err == nil
+	}
+	return err
+}
+
+func (t *tx) exec(sql string, args ...any) (int64, error) {
+	if err := t.beginOnce(); err != nil {
+		return 0, err
+	}
+	return t.conn.exec(sql, args...)
+}
+
+func (t *tx) query(each func(r row) (more bool, err error), sql string, args ...any) error {
+	if err := t.beginOnce(); err != nil {
+		return err
+	}
+	return t.conn.query(each, sql, args...)
+}
+
+func (t *tx) number(sql string, args ...any) (int64, error) {
+	if err := t.beginOnce(); err != nil {
+		return 0, err
+	}
+	return t.conn.number(sql, args...)
+}
+
 func (t *tx) rollback() {
-	t.exec(`ROLLBACK`) // SQLite may have done so itself
+	if t.begun {
+		t.exec(`ROLLBACK`) // SQLite may have done so itself
+	}
 	leases := t.s.mem.leases
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		t.undo[i]()
@@ -280,7 +312,7 @@ func (t *tx) dropLease(seq int64) {
 
 // ready notes that a job became runnable.
 func (t *tx) ready(p place) {
-	t.readied = true
+	t.readied, t.s.mem.dry = true, false
 	if !p.after(t.s.mem.head) {
 		t.s.mem.head = nowhere
 	}
