@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -86,4 +87,39 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	if err != nil || len(turned.Jobs) != 3 || turned.Jobs[0].Fence != 1 {
 		t.Errorf("claimed %v, %v, want three jobs with fence 1", turned.Jobs, err)
 	}
+}
+
+// The database is not asked for jobs that cannot be there: not once its end has
+// been seen, until one becomes runnable, also by a transaction that is undone.
+func TestADryQueueIsNotAsked(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	var jobs []queue.Job
+	claim := func(then error) (asked bool, err error) {
+		err = s.do(t.Context(), true, func(tx *tx) (err error) {
+			jobs, err = tx.claim(2)
+			asked = tx.begun
+			return errors.Join(err, then)
+		})
+		return asked, err
+	}
+	claims := func(what string, n int, want bool) {
+		t.Helper()
+		if asked, err := claim(nil); err != nil || len(jobs) != n || asked != want {
+			t.Errorf("%s: %d jobs, asked: %t, %v; want %d, %t", what, len(jobs), asked, err, n, want)
+		}
+	}
+	claims("an empty queue", 0, true)
+	claims("an empty queue again", 0, false)
+	enqueue(t, s, 3)
+	claims("after three came", 2, true)
+	claims("the last", 1, true)
+	claims("none is left", 0, false)
+	if _, err := s.Turn(t.Context(), store.Turn{Released: []queue.Lease{{Seq: 3, Fence: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claim(errors.New("undone")); err == nil {
+		t.Error("a transaction that fails was committed")
+	}
+	claims("after one was given back", 1, true)
+	claims("none is left again", 0, false)
 }
