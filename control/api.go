@@ -4,6 +4,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -25,6 +26,16 @@ type API interface {
 	Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error)
 	Cancel(ctx context.Context, p Selection) (Verdict, error)
 	Retry(ctx context.Context, p Selection) (Verdict, error)
+	// Hold keeps jobs that wait from being run; Release lets them.
+	Hold(ctx context.Context, p Selection) (Verdict, error)
+	Release(ctx context.Context, p Selection) (Verdict, error)
+	// Requeue ends what runs, without counting it, and has it wait again.
+	Requeue(ctx context.Context, p Selection) (Verdict, error)
+	Kill(ctx context.Context, p Kill) (Verdict, error)
+	Edit(ctx context.Context, p Edit) (Verdict, error)
+	Remove(ctx context.Context, p Remove) (Verdict, error)
+	// Clear removes every job that does not run.
+	Clear(ctx context.Context, p Sure) (Removed, error)
 	DLQList(ctx context.Context, p List) (JobPage, error)
 	DLQRetry(ctx context.Context, p DLQRetry) (Verdict, error)
 	DLQClear(ctx context.Context, p Sure) (Removed, error)
@@ -185,10 +196,42 @@ type LogsEnd struct {
 	State string `json:"state"`
 }
 
-// Selection names jobs; a single one may stand in ID.
+// Selection names jobs, or says which: never both. A single one may stand in ID.
+// What is selected by the other members is dealt with SelectStep at a time, the
+// newest first; the verdict's Next is the Cursor of the rest.
 type Selection struct {
-	ID  string   `json:"id,omitempty"`
-	IDs []string `json:"ids,omitempty"`
+	ID        string            `json:"id,omitempty"`
+	IDs       []string          `json:"ids,omitempty"`
+	State     Texts             `json:"state,omitempty"`      // any of them; default: those that the verb takes
+	Label     map[string]string `json:"label,omitempty"`      // all of them
+	User      string            `json:"user,omitempty"`       // who enqueued them
+	OlderThan Span              `json:"older_than,omitempty"` // ended, or else enqueued, so long ago
+	IDGlob    string            `json:"id_glob,omitempty"`    // with * ? and [a-z]
+	DryRun    bool              `json:"dry_run,omitempty"`    // only count them
+	Cursor    string            `json:"cursor,omitempty"`
+}
+
+// SelectStep is how many selected jobs one request deals with.
+const SelectStep = 1000
+
+// Kill sends a signal to every process of running jobs: its name, with or without
+// SIG, or its number; default TERM.
+type Kill struct {
+	Selection
+	Signal string `json:"signal,omitempty"`
+}
+
+// Edit changes jobs that wait. Set is an object of a job's fields; null is the
+// default.
+type Edit struct {
+	Selection
+	Set json.RawMessage `json:"set"`
+}
+
+// Remove removes jobs with their history. Force ends what runs first.
+type Remove struct {
+	Selection
+	Force bool `json:"force,omitempty"`
 }
 
 // Names is all that the selection names.
@@ -203,6 +246,8 @@ func (s Selection) Names() []string {
 type Verdict struct {
 	Done    []string  `json:"done"`
 	Refused []Refusal `json:"refused"`
+	Matched *int      `json:"matched,omitempty"` // of a dry run: how many it would be
+	Next    *string   `json:"next,omitempty"`    // the cursor of what is left
 }
 
 // Refusal is why a verb was not carried out on a job.

@@ -80,6 +80,41 @@ func (c *Client) Retry(ctx context.Context, p Selection) (Verdict, error) {
 	return ask[Verdict](ctx, c, "retry", p, false)
 }
 
+// Hold implements API.
+func (c *Client) Hold(ctx context.Context, p Selection) (Verdict, error) {
+	return ask[Verdict](ctx, c, "hold", p, true)
+}
+
+// Release implements API.
+func (c *Client) Release(ctx context.Context, p Selection) (Verdict, error) {
+	return ask[Verdict](ctx, c, "release", p, true)
+}
+
+// Requeue implements API.
+func (c *Client) Requeue(ctx context.Context, p Selection) (Verdict, error) {
+	return ask[Verdict](ctx, c, "requeue", p, false)
+}
+
+// Kill implements API.
+func (c *Client) Kill(ctx context.Context, p Kill) (Verdict, error) {
+	return ask[Verdict](ctx, c, "kill", p, false)
+}
+
+// Edit implements API.
+func (c *Client) Edit(ctx context.Context, p Edit) (Verdict, error) {
+	return ask[Verdict](ctx, c, "edit", p, true)
+}
+
+// Remove implements API.
+func (c *Client) Remove(ctx context.Context, p Remove) (Verdict, error) {
+	return ask[Verdict](ctx, c, "rm", p, true)
+}
+
+// Clear implements API.
+func (c *Client) Clear(ctx context.Context, p Sure) (Removed, error) {
+	return ask[Removed](ctx, c, "clear", p, false)
+}
+
 // DLQList implements API.
 func (c *Client) DLQList(ctx context.Context, p List) (JobPage, error) {
 	return ask[JobPage](ctx, c, "dlq.list", p, true)

@@ -48,10 +48,12 @@ type Job struct {
 // JobDetail is a job with the end of its output and its history.
 type JobDetail struct {
 	Job
-	Output  string            `json:"output"` // the last 4 KiB of the last attempt's standard output
-	Stderr  string            `json:"stderr"`
-	Env     map[string]string `json:"env,omitempty"`
-	History []Attempt         `json:"history"`
+	Output string            `json:"output"` // the last 4 KiB of the last attempt's standard output
+	Stderr string            `json:"stderr"`
+	Env    map[string]string `json:"env,omitempty"`
+	// Spec is the job as an enqueue would ask for it, every field given.
+	Spec    *queue.Spec `json:"spec"`
+	History []Attempt   `json:"history"`
 }
 
 // Attempt is one execution of a job.

@@ -225,6 +225,10 @@ func decodeParams(raw json.RawMessage, into any) error {
 
 func paramNames(t reflect.Type) (names []string) {
 	for i := range t.NumField() {
+		if t.Field(i).Anonymous {
+			names = append(names, paramNames(t.Field(i).Type)...)
+			continue
+		}
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		names = append(names, name)
 	}

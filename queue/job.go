@@ -147,7 +147,9 @@ const (
 	EventCancelled EventKind = "cancelled" // by a person
 	EventRetried   EventKind = "retried"   // by a person
 	EventRemoved   EventKind = "removed"   // by a person
-	EventHeld      EventKind = "held"      // because it cannot be read
+	EventHeld      EventKind = "held"      // by a person, or because it cannot be read
+	EventReleased  EventKind = "released"  // by a person
+	EventEdited    EventKind = "edited"    // by a person
 	EventSetting   EventKind = "setting"
 )
 

@@ -279,12 +279,11 @@ func (s *server) next(w *process.Worker) *attempt {
 // execute runs one attempt and keeps its result.
 func (s *server) execute(w *process.Worker, a *attempt) {
 	st := a.start
-	cookie := s.name + "." + strconv.FormatInt(st.Seq, 10) + "." + strconv.FormatInt(st.Fence, 10)
 	r := w.Run(&process.Command{
 		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+WorkerID(a.slot)),
 		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin,
 		Timeout: st.Timeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
-		Background: st.Background, Cookie: cookie, Log: a.log,
+		Background: st.Background, Cookie: s.cookie(a), Log: a.log,
 		Forked: func(pid int, at time.Time) {
 			s.table.forked(a.slot, pid)
 			s.mu.Lock()
@@ -297,6 +296,11 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		Started: func(int, time.Time) { s.started(a) },
 	})
 	s.finish(a, &r)
+}
+
+// cookie marks every process of an attempt.
+func (s *server) cookie(a *attempt) string {
+	return s.name + "." + strconv.FormatInt(a.start.Seq, 10) + "." + strconv.FormatInt(a.start.Fence, 10)
 }
 
 // WorkerID names a worker by its slot.

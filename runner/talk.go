@@ -161,6 +161,8 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 		s.drop(f)
 	case *wire.Kill:
 		s.kill(f)
+	case *wire.Signal:
+		s.signal(f)
 	case *wire.Watch:
 		s.watch(f)
 	case *wire.Ack:
@@ -258,6 +260,13 @@ func (s *server) kill(f *wire.Kill) {
 func (a *attempt) kill(cause int, grace time.Duration) {
 	if !a.worker.Kill(cause, grace) {
 		a.killed = func() { a.worker.Kill(cause, grace) }
+	}
+}
+
+func (s *server) signal(f *wire.Signal) {
+	if a := s.attempts[f.Lease]; a != nil && a.worker != nil && a.pid != 0 {
+		w, pid, cookie := a.worker, a.pid, s.cookie(a)
+		s.workers.Go(func() { w.Signal(pid, cookie, int(f.Number)) })
 	}
 }
 

@@ -7,9 +7,6 @@ import (
 	"errors"
 	"os/user"
 	"strconv"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -87,6 +84,21 @@ func (s *Service) view(j *queue.Job) control.Job {
 
 // List implements control.API.
 func (s *Service) List(ctx context.Context, p control.List) (control.JobPage, error) {
+	f, err := s.filter(p)
+	if err != nil {
+		return control.JobPage{}, err
+	}
+	return s.page(ctx, f)
+}
+
+// DLQList implements control.API.
+func (s *Service) DLQList(ctx context.Context, p control.List) (control.JobPage, error) {
+	p.State = control.Texts{queue.Dead.String()}
+	return s.List(ctx, p)
+}
+
+// filter is what a list asks of the store.
+func (s *Service) filter(p control.List) (store.Filter, error) {
 	f := store.Filter{Labels: p.Label, Since: queue.Millis(p.Since), Limit: p.Limit}
 	if p.Limit == 0 {
 		f.Limit = 50
@@ -94,25 +106,25 @@ func (s *Service) List(ctx context.Context, p control.List) (control.JobPage, er
 	for _, name := range p.State {
 		states, err := queue.ParseStates(name)
 		if err != nil {
-			return control.JobPage{}, err
+			return f, err
 		}
 		f.States = append(f.States, states...)
 	}
 	if p.User != "" {
 		uid, err := uidOf(p.User)
 		if err != nil {
-			return control.JobPage{}, err
+			return f, err
 		}
 		f.UID = &uid
 	}
 	if p.Cursor != "" {
 		before, err := strconv.ParseInt(p.Cursor, 10, 64)
 		if err != nil || before <= 0 {
-			return control.JobPage{}, queue.Invalid("cursor", "is not one that a list gave")
+			return f, queue.Invalid("cursor", "is not one that a list gave")
 		}
 		f.Before = before
 	}
-	return s.page(ctx, f)
+	return f, nil
 }
 
 func (s *Service) page(ctx context.Context, f store.Filter) (control.JobPage, error) {
@@ -161,145 +173,4 @@ func uidOf(name string) (int, error) {
 		return 0, queue.Invalid("user", "there is no user %q here", name)
 	}
 	return uid, nil
-}
-
-// Cancel implements control.API.
-func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Verdict, error) {
-	return s.each(ctx, p.Names(), func(ctx context.Context, j *queue.Job) error {
-		uid := control.PeerFrom(ctx).UID
-		for {
-			// What runs is ended first: that need not wait for the disk.
-			if _, err := s.pool.Cancel(ctx, j.Seq, uid); err != nil {
-				return err
-			}
-			err := s.store.Cancel(ctx, j.Seq, uid)
-			if !errors.Is(err, store.ErrLeased) {
-				return err
-			}
-			if err := pause(ctx); err != nil { // claimed, and on its way to the pool
-				return err
-			}
-		}
-	})
-}
-
-func pause(ctx context.Context) error {
-	select {
-	case <-time.After(time.Millisecond):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Retry implements control.API.
-func (s *Service) Retry(ctx context.Context, p control.Selection) (control.Verdict, error) {
-	return s.each(ctx, p.Names(), func(ctx context.Context, j *queue.Job) error {
-		return s.revive(ctx, j, store.Revival{Seq: j.Seq, UID: control.PeerFrom(ctx).UID})
-	})
-}
-
-func (s *Service) revive(ctx context.Context, j *queue.Job, r store.Revival) error {
-	err := s.store.Retry(ctx, r)
-	if errors.Is(err, store.ErrLeased) {
-		return queue.Errorf(queue.CodeWrongState, "job %s is being run; cancel it first", j.ID)
-	}
-	return err
-}
-
-// DLQList implements control.API.
-func (s *Service) DLQList(ctx context.Context, p control.List) (control.JobPage, error) {
-	p.State = control.Texts{queue.Dead.String()}
-	return s.List(ctx, p)
-}
-
-// DLQRetry implements control.API.
-func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Verdict, error) {
-	if p.All == (len(p.IDs) > 0) {
-		return control.Verdict{}, queue.Invalid("ids", "name dead jobs, or all; give one of them")
-	}
-	ids := p.IDs
-	if p.All {
-		var err error
-		if ids, err = s.deadIDs(ctx); err != nil {
-			return control.Verdict{}, err
-		}
-	}
-	return s.each(ctx, ids, func(ctx context.Context, j *queue.Job) error {
-		return s.revive(ctx, j, store.Revival{Seq: j.Seq, UID: control.PeerFrom(ctx).UID, DeadOnly: true, Timeout: (*time.Duration)(p.Timeout)})
-	})
-}
-
-// DLQClear implements control.API.
-func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed, error) {
-	if !p.Yes {
-		return control.Removed{}, queue.Invalid("yes", "must be true: dead jobs and their history are removed for good")
-	}
-	ids, err := s.deadIDs(ctx)
-	if err != nil {
-		return control.Removed{}, err
-	}
-	verdict, err := s.each(ctx, ids, func(ctx context.Context, j *queue.Job) error {
-		if j.State != queue.Dead {
-			return queue.Errorf(queue.CodeWrongState, "job %s is %s", j.ID, j.State)
-		}
-		return s.store.Remove(ctx, j.Seq, control.PeerFrom(ctx).UID)
-	})
-	return control.Removed{Removed: len(verdict.Done)}, err
-}
-
-// deadIDs lists all dead jobs, the oldest first.
-func (s *Service) deadIDs(ctx context.Context) (ids []string, err error) {
-	f := store.Filter{States: []queue.State{queue.Dead}, Limit: store.MaxPage}
-	for {
-		page, err := s.store.List(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		for i := range page.Jobs {
-			ids = append(ids, page.Jobs[i].ID)
-		}
-		if f.Before = page.Next; f.Before == 0 {
-			for i, k := 0, len(ids)-1; i < k; i, k = i+1, k-1 {
-				ids[i], ids[k] = ids[k], ids[i]
-			}
-			return ids, nil
-		}
-	}
-}
-
-// atOnce is how many jobs a verb on many is carried out on at once, so that they
-// share commits.
-const atOnce = 64
-
-// each carries a verb out on jobs and says on which, in the order asked.
-func (s *Service) each(ctx context.Context, ids []string, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
-	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
-	errs := make([]error, len(ids))
-	slots := make(chan struct{}, atOnce)
-	var calls sync.WaitGroup
-	for i, id := range ids {
-		slots <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-slots }()
-			j, err := s.store.Get(ctx, id)
-			if err == nil {
-				err = do(ctx, &j)
-			}
-			errs[i] = err
-		})
-	}
-	calls.Wait()
-	for i, err := range errs {
-		var refused *queue.Error
-		switch {
-		case err == nil:
-			v.Done = append(v.Done, ids[i])
-		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
-			v.Refused = append(v.Refused, control.Refusal{ID: ids[i], Code: refused.Code, Message: strings.TrimSpace(refused.Error())})
-		default:
-			return v, err
-		}
-	}
-	return v, nil
 }

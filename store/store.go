@@ -31,15 +31,11 @@ type Store interface {
 type Inbox interface {
 	// Enqueue stores all drafts of a request or none. See Receipt.
 	Enqueue(ctx context.Context, r Request) (Receipt, error)
-	// Cancel ends a waiting job. A leased one is ErrLeased, an ended one
-	// ErrWrongState, a cancelled one nil: what was asked already holds.
-	Cancel(ctx context.Context, seq int64, uid int) error
-	// Retry makes a failed or ended job pending with no attempts used, its error
-	// cleared and its expires_at dropped; its history stays. A pending job is nil.
-	Retry(ctx context.Context, r Revival) error
-	// Remove deletes a job that is not leased, with its history; a leased one is
-	// ErrLeased.
-	Remove(ctx context.Context, seq int64, uid int) error
+	// Change carries out a verb on a job, as queue.Verb.Act says. A leased job is
+	// ErrLeased. A job that becomes pending anew has no attempts used, its error
+	// cleared and its expires_at dropped if it was retried; it keeps them if it
+	// was released, but has at least one attempt left. Its history stays. A removed job's history goes with it.
+	Change(ctx context.Context, seq int64, c Change) error
 }
 
 // Request is one enqueue.
@@ -68,13 +64,12 @@ type Receipt struct {
 	Duplicate bool
 }
 
-// Revival asks for Retry. DeadOnly refuses jobs in any other state with
-// ErrWrongState; Timeout, if not nil, replaces the job's.
-type Revival struct {
-	Seq      int64
-	UID      int
-	DeadOnly bool
-	Timeout  *time.Duration
+// Change is what a person asks of a job.
+type Change struct {
+	Verb    queue.Verb
+	UID     int                    // who asks
+	Timeout *time.Duration         // of a retried job, if not nil
+	Edit    func(*queue.Job) error // of VerbEdit: pure; an error refuses the change
 }
 
 // ErrLeased refuses a change of a job that a worker holds: whoever holds it must
@@ -104,16 +99,16 @@ type Turn struct {
 	Started  []Started
 	Ended    []Settlement
 	Released []queue.Lease // never started: runnable again at their old place
-	// Cancelled leases were never started either: their jobs end as if Cancel
-	// had met them waiting.
-	Cancelled []Cancelled
-	Want      int
+	// Changed leases were never started either: they are released, and their
+	// jobs changed, as if Change had met them waiting.
+	Changed []Changed
+	Want    int
 }
 
-// Cancelled is a lease that a person cancelled before it was started.
-type Cancelled struct {
+// Changed is a change of a job that was leased when it was asked for.
+type Changed struct {
 	queue.Lease
-	UID int
+	Change
 }
 
 // Started reports an attempt that is running.
@@ -134,8 +129,9 @@ type Settlement struct {
 
 // Turned is the result of a Turn.
 type Turned struct {
-	Jobs  []queue.Job
-	Stale []queue.Lease
+	Jobs    []queue.Job
+	Stale   []queue.Lease
+	Refused map[queue.Lease]error // changes that Change would have refused
 }
 
 // Reader reads. Nothing it does scans the table of jobs.
@@ -166,8 +162,10 @@ type Filter struct {
 	Labels map[string]string // all of them
 	UID    *int
 	Since  queue.Millis // created at or after
-	Before int64        // seq below; 0 for the newest
-	Limit  int          // 1 to MaxPage
+	// Match, if not nil, says what else must hold. It is pure.
+	Match  func(*queue.Job) bool
+	Before int64 // seq below; 0 for the newest
+	Limit  int   // 1 to MaxPage
 }
 
 // MaxPage is the most jobs a page may hold.

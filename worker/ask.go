@@ -2,12 +2,14 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
 )
 
 // Workers is how many workers are wanted.
@@ -54,7 +56,7 @@ func (p *Pool) Settle(ctx context.Context, n int) {
 		}
 		if ctx.Err() != nil {
 			for _, h := range running[n:] {
-				p.end(h, queue.Stopped, nil)
+				p.endOne(h, queue.Stopped)
 			}
 			for _, h := range running[n:] {
 				<-h.done
@@ -102,16 +104,70 @@ func (p *Pool) Stop(ctx context.Context) {
 	}
 }
 
+// ErrRuns refuses a change of a job whose attempt has started.
+var ErrRuns = errors.New("the job runs")
+
 // Cancel ends a leased job for good, on behalf of uid, and waits until that, or
 // how it ended before, is recorded. It reports whether the job was leased.
 func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
+	leased, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
+	if errors.Is(err, ErrRuns) {
+		return p.end(ctx, seq, queue.Killed)
+	}
+	return leased, err
+}
+
+// Requeue ends what runs of a leased job, gives it back, and waits until that, or
+// how it ended before, is recorded. It reports whether the job was leased.
+func (p *Pool) Requeue(ctx context.Context, seq int64) (bool, error) {
+	return p.end(ctx, seq, queue.Stopped)
+}
+
+// Change has a leased job that has not started given back and changed in the
+// same commit, and waits for that; one that has started is ErrRuns. It reports
+// whether the job was leased and dealt with; if not, it is the store's again.
+func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, error) {
+	p.mu.Lock()
+	h := p.bySeq[seq]
+	if h == nil {
+		p.mu.Unlock()
+		return false, nil
+	}
+	if h.running || h.begun {
+		p.mu.Unlock()
+		return true, ErrRuns
+	}
+	a := &asked{c, make(chan error, 1)}
+	mine := h.ask == nil
+	if mine {
+		h.ask = a
+		p.drop(h)
+	} // else somebody else's goes first
+	p.mu.Unlock()
+	select {
+	case err := <-a.answer:
+		return true, err
+	case <-h.done:
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+	select {
+	case err := <-a.answer:
+		return true, err
+	default:
+		return false, nil
+	}
+}
+
+// end ends what runs of a leased job and waits until it is settled or given back.
+func (p *Pool) end(ctx context.Context, seq int64, how queue.End) (bool, error) {
 	p.mu.Lock()
 	h := p.bySeq[seq]
 	p.mu.Unlock()
 	if h == nil {
 		return false, nil
 	}
-	p.end(h, queue.Killed, &uid)
+	p.endOne(h, how)
 	select {
 	case <-h.done:
 		return true, nil
@@ -120,23 +176,37 @@ func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	}
 }
 
-// end has a lease dropped if it has not started, or its tree ended if it has.
-func (p *Pool) end(h *held, how queue.End, cancelledBy *int) {
+// endOne has a lease dropped if it has not started, or its tree ended if it has.
+func (p *Pool) endOne(h *held, how queue.End) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.end == nil || how == queue.Killed {
 		h.end, h.grace = &how, h.job.KillAfter
 	}
-	if cancelledBy != nil {
-		h.cancel = cancelledBy
-	}
-	lease := wire.Lease(h.job.Lease())
-	if h.running {
-		h.link.Send(&wire.Kill{Lease: lease, Cause: int64(how), Grace: h.grace})
+	if h.running || h.begun {
+		h.link.Send(&wire.Kill{Lease: wire.Lease(h.job.Lease()), Cause: int64(how), Grace: h.grace})
 		return
 	}
+	p.drop(h)
+}
+
+// drop asks for what has not started back. The caller holds mu.
+func (p *Pool) drop(h *held) {
 	h.asked = true
-	h.link.Send(&wire.Drop{Lease: lease})
+	h.link.Send(&wire.Drop{Lease: wire.Lease(h.job.Lease())})
+}
+
+// Signal sends a signal to a running job's whole tree. It reports whether the job
+// runs.
+func (p *Pool) Signal(seq int64, number int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.bySeq[seq]
+	if h == nil || !h.running {
+		return false
+	}
+	h.link.Send(&wire.Signal{Lease: wire.Lease(h.job.Lease()), Number: int64(number)})
+	return true
 }
 
 // Watch has the end of a job told at once, whenever it runs, until stop.

@@ -2,11 +2,13 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
 
@@ -158,4 +160,90 @@ func TestSettleEndsTheYoungest(t *testing.T) {
 	s.is(1, queue.Processing, "")
 	s.is(2, queue.Pending, queue.ReasonStopped)
 	check(t, "killed", len(heard[*wire.Kill](f)), 1)
+}
+
+// What is asked of a job that waits in the runner is stored with its return; one
+// that has started meanwhile is left alone and said to run.
+func TestChangeTakesBackWhatHasNotStarted(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Drop](t, f, 1)
+	asks := func(verb queue.Verb) <-chan verdict {
+		answer := make(chan verdict, 1)
+		go func() {
+			done, err := p.Change(context.Background(), 1, store.Change{Verb: verb, UID: 7})
+			answer <- verdict{done, err}
+		}()
+		return answer
+	}
+	answer := asks(queue.VerbHold)
+	hears[*wire.Drop](t, f, 2)
+	f.say(&wire.Dropped{Lease: lease(1)})
+	check(t, "answer of one that has started", from(t, "an answer", answer), verdict{true, worker.ErrRuns})
+	check(t, "answer the next time", from(t, "an answer", asks(queue.VerbHold)), verdict{true, worker.ErrRuns})
+	check(t, "killed", len(heard[*wire.Kill](f)), 0)
+	f.say(ran(lease(1), long))
+	s.becomes(1, queue.Completed)
+	check(t, "answer of one that is not leased", from(t, "an answer", asks(queue.VerbHold)), verdict{false, nil})
+
+	s.put(0)
+	drop, _ := hears[*wire.Drop](t, f, 3)
+	held := make(chan error, 1)
+	go func() {
+		_, err := p.Change(context.Background(), 2, store.Change{Verb: queue.VerbHold, UID: 7})
+		held <- err
+	}()
+	hears[*wire.Drop](t, f, 4)
+	f.say(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	if err := from(t, "an answer", held); err != nil {
+		t.Error(err)
+	}
+	s.is(2, queue.Held, "")
+	check(t, "leased", len(s.leased()), 0)
+}
+
+// A change that the store refuses is refused to whoever asked, and the job goes
+// back to the queue.
+func TestChangeIsRefusedToWhoAsked(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	drop, _ := hears[*wire.Drop](t, f, 1)
+	answer := make(chan error, 1)
+	go func() {
+		_, err := p.Change(context.Background(), 1, store.Change{Verb: queue.VerbEdit, Edit: func(*queue.Job) error { return queue.Invalid("priority", "no") }})
+		answer <- err
+	}()
+	hears[*wire.Drop](t, f, 2)
+	f.say(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	if err := from(t, "an answer", answer); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("got %v, want what the store says", err)
+	}
+	hears[*wire.Start](t, f, 2)
+}
+
+// A job that runs is ended and given back; what it used is not counted.
+func TestRequeueGivesBackWhatRuns(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	check(t, "got the signal", p.Signal(1, 10), true)
+	signal, _ := hears[*wire.Signal](t, f, 1)
+	check(t, "signal", *signal, wire.Signal{Lease: lease(1), Number: 10})
+	check(t, "signal to a job that does not run", p.Signal(2, 10), false)
+	answer := make(chan verdict, 1)
+	go func() {
+		held, err := p.Requeue(context.Background(), 1)
+		answer <- verdict{held, err}
+	}()
+	kill, _ := hears[*wire.Kill](t, f, 1)
+	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
+	f.keepsQuiet()
+	end := ran(lease(1), long)
+	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
+	f.say(end)
+	check(t, "answer", from(t, "an answer", answer), verdict{true, nil})
+	if j := s.job(1); j.Attempts != 0 || j.Runs != 1 {
+		t.Errorf("attempts %d, runs %d, want 0, 1", j.Attempts, j.Runs)
+	}
 }

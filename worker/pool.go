@@ -101,15 +101,25 @@ type held struct {
 	sent    time.Time // to the runner
 	asked   bool      // a DROP is under way
 	running bool      // STARTED was heard, or the runner said so
+	begun   bool      // a DROP came too late: it runs, or has ended
 	slot    int64
 	pid     int
 	at      queue.Millis
 	end     *queue.End // why we end it, if we do
 	grace   time.Duration
 	over    bool          // its end, or return, is in pending
-	cancel  *int          // who cancelled it before it started
+	ask     *asked        // what is asked of it, if it has not started
 	done    chan struct{} // closed once it is settled or given back
 }
+
+// asked is a change that somebody waits for.
+type asked struct {
+	store.Change
+	answer chan error // has room for one
+}
+
+// told answers, once.
+func (a *asked) told(err error) { a.answer <- err }
 
 type delivery struct {
 	from   *link
@@ -272,8 +282,8 @@ func (p *Pool) leaving() (n int) {
 	for _, l := range p.pending.Released {
 		count(l)
 	}
-	for _, c := range p.pending.Cancelled {
-		count(c.Lease)
+	for i := range p.pending.Changed {
+		count(p.pending.Changed[i].Lease)
 	}
 	return n
 }
@@ -301,14 +311,14 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 	} else if capacity == 0 || target < p.awaited {
 		p.cancel() // else it would claim what there is no room for
 	}
-	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Cancelled) > 0 { // else waiting claims as well
+	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 { // else waiting claims as well
 		turned, err := p.store.Turn(context.WithoutCancel(ctx), turn) // it happened: a stop must not lose it
 		if err != nil {
 			return p.storeFailed(err)
 		}
 		hitSettled()
 		p.retry = retryFirst
-		p.recorded(turn)
+		p.recorded(turn, turned.Refused)
 		hitBeforeAck()
 		if err := p.start(turned.Jobs, true); err != nil {
 			return err
@@ -382,8 +392,8 @@ func (p *Pool) granted(g grant) error {
 	return p.storeFailed(g.err)
 }
 
-// recorded forgets what the store has taken.
-func (p *Pool) recorded(turn store.Turn) {
+// recorded forgets what the store has taken, and says what it has refused.
+func (p *Pool) recorded(turn store.Turn, refused map[queue.Lease]error) {
 	p.mu.Lock()
 	for i := range turn.Ended {
 		p.forget(turn.Ended[i].Lease)
@@ -391,8 +401,12 @@ func (p *Pool) recorded(turn store.Turn) {
 	for _, l := range turn.Released {
 		p.forget(l)
 	}
-	for _, c := range turn.Cancelled {
-		p.forget(c.Lease)
+	for i := range turn.Changed {
+		l := turn.Changed[i].Lease
+		if h := p.held[l]; h != nil && h.ask != nil {
+			h.ask.told(refused[l])
+		}
+		p.forget(l)
 	}
 	p.mu.Unlock()
 	clear(turn.Ended)

@@ -119,8 +119,8 @@ func (s *hub) endings(seq int64) (ended, released, cancelled int) {
 				released++
 			}
 		}
-		for _, c := range turn.Cancelled {
-			if c.Lease.Seq == seq {
+		for _, c := range turn.Changed {
+			if c.Lease.Seq == seq && c.Verb == queue.VerbCancel {
 				cancelled++
 			}
 		}

@@ -123,9 +123,8 @@ func (p *Pool) askAgain(h *held) {
 	switch {
 	case h.end != nil && h.running:
 		h.link.Send(&wire.Kill{Lease: lease, Cause: int64(*h.end), Grace: h.grace})
-	case h.end != nil:
-		h.asked = true
-		h.link.Send(&wire.Drop{Lease: lease})
+	case h.end != nil, h.ask != nil:
+		p.drop(h)
 	}
 }
 
@@ -258,13 +257,20 @@ func (p *Pool) dropped(f *wire.Dropped) {
 	}
 	h.asked, h.sent, h.over = false, time.Now(), f.Dropped
 	switch {
-	case f.Dropped && h.cancel != nil:
-		p.pending.Cancelled = append(p.pending.Cancelled, store.Cancelled{Lease: h.job.Lease(), UID: *h.cancel})
+	case f.Dropped && h.ask != nil:
+		p.pending.Changed = append(p.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.ask.Change})
 	case f.Dropped:
 		p.pending.Released = append(p.pending.Released, h.job.Lease())
-	case h.end != nil:
-		h.link.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
-	} // else it is running, and will say so
+	default: // it is running, and will say so
+		h.begun = true
+		if h.end != nil {
+			h.link.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
+		}
+		if h.ask != nil {
+			h.ask.told(ErrRuns)
+			h.ask = nil
+		}
+	}
 }
 
 // againWithin bounds how long a runner may live on after its connection broke

@@ -200,59 +200,6 @@ func stateNames(asked []string) (names []string) {
 	return names
 }
 
-func cancelVerb(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "cancel ID…", Short: "Cancel jobs; what runs is ended with its whole tree", Args: atLeastOne("ids of jobs"),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			return a.onJobs("cancelled", func(c *control.Client) (control.Verdict, error) {
-				return c.Cancel(cmd.Context(), control.Selection{IDs: ids})
-			})
-		},
-	}
-}
-
-func retryVerb(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "retry ID…", Short: "Run failed or ended jobs again, with all their attempts", Args: atLeastOne("ids of jobs"),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			return a.onJobs("pending again", func(c *control.Client) (control.Verdict, error) {
-				return c.Retry(cmd.Context(), control.Selection{IDs: ids})
-			})
-		},
-	}
-}
-
-// onJobs carries out a verb and tells on which jobs it was, and on which not.
-func (a *app) onJobs(what string, do func(*control.Client) (control.Verdict, error)) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	v, err := do(c)
-	if err != nil {
-		return err
-	}
-	for _, r := range v.Refused {
-		if a.exit == 0 {
-			a.exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
-		}
-		if !a.structured() {
-			fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(a.err, r.Message))
-		}
-	}
-	if a.structured() {
-		return a.printJSON(v)
-	}
-	for _, id := range v.Done {
-		if err := a.println(id); err != nil {
-			return err
-		}
-		a.say("job %s is %s", id, what)
-	}
-	return nil
-}
-
 func dlqVerb(a *app) *cobra.Command {
 	var l listFlags
 	list := &cobra.Command{
@@ -279,7 +226,7 @@ func dlqVerb(a *app) *cobra.Command {
 				}
 				p.Timeout = (*control.Span)(&d)
 			}
-			return a.onJobs("pending again", func(c *control.Client) (control.Verdict, error) { return c.DLQRetry(cmd.Context(), p) })
+			return a.onJobs("pending again", func(c *control.Client, _ string) (control.Verdict, error) { return c.DLQRetry(cmd.Context(), p) })
 		},
 	}
 	retry.Flags().BoolVar(&all, "all", false, "all dead jobs")
@@ -287,7 +234,9 @@ func dlqVerb(a *app) *cobra.Command {
 	var yes bool
 	clear := &cobra.Command{
 		Use: "clear --yes", Short: "Remove all dead jobs and their history", Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.clearDead(cmd.Context(), yes) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.clear(cmd.Context(), yes, "dead jobs", (*control.Client).DLQClear)
+		},
 	}
 	clear.Flags().BoolVar(&yes, "yes", false, "really")
 	return group("dlq", "The dead-letter queue: jobs that failed for good", list, retry, clear)
@@ -295,24 +244,4 @@ func dlqVerb(a *app) *cobra.Command {
 
 func deadRow(j *control.Job) []string {
 	return []string{j.ID, fmt.Sprintf("%d (max %d)", j.Attempts, j.MaxAttempts), local(j.FinishedAt), orDash(j.Error), title(j)}
-}
-
-func (a *app) clearDead(ctx context.Context, yes bool) error {
-	if !yes {
-		return usage("dead jobs and their history are removed for good; say so with --yes")
-	}
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	got, err := c.DLQClear(ctx, control.Sure{Yes: true})
-	if err != nil {
-		return err
-	}
-	if a.structured() {
-		return a.printJSON(got)
-	}
-	a.say("%d dead jobs removed", got.Removed)
-	return nil
 }

@@ -11,10 +11,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// specFlags makes a flag of every field of a spec: the field's words with "-",
-// lists and maps in the singular.
-func specFlags(f *pflag.FlagSet, s *queue.Spec) {
+// specFlags makes a flag of every field of a spec but these: the field's words
+// with "-", lists and maps in the singular.
+func specFlags(f *pflag.FlagSet, s *queue.Spec, but ...string) {
 	for _, field := range queue.Fields() {
+		if slices.Contains(but, field.Name) {
+			continue
+		}
 		if field.Name == "argv" {
 			continue // these are the words after --
 		}

@@ -16,6 +16,9 @@ func (w *Worker) Close() {}
 // Kill ends the running command's tree.
 func (w *Worker) Kill(int, time.Duration) bool { return false }
 
+// Signal sends a signal to the running command's tree.
+func (w *Worker) Signal(int, string, int) {}
+
 // Run runs a command to the end of its tree.
 func (w *Worker) Run(*Command) Result {
 	return Result{ExitCode: 126, Error: ErrUnsupported.Error()}

@@ -30,6 +30,7 @@ type Worker struct {
 
 	mu      sync.Mutex
 	running bool
+	pid     int  // of the main process
 	killed  kill // asked for by Kill
 }
 
@@ -84,6 +85,23 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	return true
 }
 
+// Signal sends a signal to the running command's whole tree, if pid is still the
+// command's main process.
+func (w *Worker) Signal(pid int, cookie string, number int) {
+	others := treeOf(pid, cookie)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.running || w.pid != pid {
+		return
+	}
+	unix.Kill(-pid, unix.Signal(number)) // the main process is not reaped, so the group is ours
+	for _, p := range others {
+		if p.pgid != pid {
+			signal(p, unix.Signal(number))
+		}
+	}
+}
+
 // run is one command under way.
 type run struct {
 	w        *Worker
@@ -114,7 +132,7 @@ func (w *Worker) Run(c *Command) (result Result) {
 		return result
 	}
 	w.mu.Lock()
-	w.running, w.killed = true, kill{}
+	w.running, w.pid, w.killed = true, 0, kill{}
 	w.mu.Unlock()
 	if !r.start() {
 		w.mu.Lock()
@@ -194,6 +212,9 @@ func (r *run) start() bool {
 		return false
 	}
 	r.r.PID = r.pid
+	r.w.mu.Lock()
+	r.w.pid = r.pid
+	r.w.mu.Unlock()
 	r.c.Forked(r.pid, r.begun)
 	return true
 }

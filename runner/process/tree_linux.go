@@ -210,15 +210,19 @@ func members(belongs func(proc) bool, except int) []proc {
 // since: the signal goes to the process that was looked at or to none.
 func endAll(procs []proc) {
 	for _, p := range procs {
-		fd, err := unix.PidfdOpen(p.pid, 0)
-		if err != nil {
-			continue // it is gone
-		}
-		if now, ok := stat(p.pid); ok && now.ticks == p.ticks {
-			unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-		}
-		unix.Close(fd)
+		signal(p, unix.SIGKILL)
 	}
+}
+
+func signal(p proc, number unix.Signal) {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return // it is gone
+	}
+	if now, ok := stat(p.pid); ok && now.ticks == p.ticks {
+		unix.PidfdSendSignal(fd, number, nil, 0)
+	}
+	unix.Close(fd)
 }
 
 // orphans tells which processes were reparented to this one. They are children

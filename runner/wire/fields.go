@@ -160,6 +160,16 @@ func (f *Drop) take(d *decoder) { f.Lease = d.lease() }
 func (f *Kill) put(e *encoder)  { e.lease(f.Lease); e.num(f.Cause); e.span(f.Grace) }
 func (f *Kill) take(d *decoder) { f.Lease, f.Cause, f.Grace = d.lease(), d.num(), d.span() }
 
+func (f *Signal) put(e *encoder) {
+	e.lease(f.Lease)
+	e.num(f.Number)
+}
+
+func (f *Signal) take(d *decoder) {
+	f.Lease = d.lease()
+	f.Number = d.num()
+}
+
 func (f *Watch) put(e *encoder)  { e.lease(f.Lease) }
 func (f *Watch) take(d *decoder) { f.Lease = d.lease() }
 

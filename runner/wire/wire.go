@@ -83,6 +83,11 @@ type (
 	}
 	// Purge deletes output files.
 	Purge struct{ Refs []string }
+	// Signal sends a signal to every process of a running attempt.
+	Signal struct {
+		Lease
+		Number int64
+	}
 	// Bye ends the runner once it runs and holds nothing.
 	Bye struct{}
 )
@@ -165,6 +170,7 @@ var kinds = [...]func() Frame{
 	14: func() Frame { return new(Dropped) },
 	15: func() Frame { return new(Result) },
 	16: func() Frame { return new(Chunk) },
+	17: func() Frame { return new(Signal) },
 }
 
 func (*Hello) kind() byte   { return 1 }
@@ -183,6 +189,7 @@ func (*Started) kind() byte { return 13 }
 func (*Dropped) kind() byte { return 14 }
 func (*Result) kind() byte  { return 15 }
 func (*Chunk) kind() byte   { return 16 }
+func (*Signal) kind() byte  { return 17 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

@@ -21,7 +21,7 @@ func frames() []wire.Frame {
 	return []wire.Frame{
 		&wire.Hello{Protocol: 1, Epoch: 9, Version: "v"}, &wire.Setup{Workers: 4, SettleDelay: 5 * time.Millisecond},
 		&wire.Start{Lease: l, Argv: []string{"a", ""}, Env: []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00", Timeout: 1, KillAfter: 2, OutputGrace: 3, OutputLimit: 4, Background: true, NotAfter: 5},
-		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.Watch{Lease: l}, &wire.Ack{Leases: []wire.Lease{l, {}}},
+		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.Watch{Lease: l}, &wire.Signal{Lease: l, Number: 10}, &wire.Ack{Leases: []wire.Lease{l, {}}},
 		&wire.Read{Lease: l, ID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.Purge{Refs: []string{"1-2"}}, &wire.Bye{},
 		&wire.Known{Protocol: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a}, Ended: []wire.Lease{l}}, &wire.Refused{Epoch: 3},
 		&wire.Started{Attempt: a}, &wire.Dropped{Lease: l, Dropped: true},
@@ -72,8 +72,8 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 			t.Errorf("got %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
 		}
 	}
-	if len(kinds) != 16 {
-		t.Errorf("%d kinds of frames are tested, want 16", len(kinds))
+	if len(kinds) != 17 {
+		t.Errorf("%d kinds of frames are tested, want 17", len(kinds))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(frames()).Draw(t, "frame")

@@ -101,64 +101,8 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	s.enqueued++
 }
 
-// Cancel ends a waiting job.
-func (s *Store) Cancel(ctx context.Context, seq int64, uid int) error {
-	return s.update(ctx, func(now queue.Millis) error {
-		j, err := s.find(seq)
-		switch {
-		case err != nil:
-			return err
-		case j.leased:
-			return store.ErrLeased
-		case j.State == queue.Cancelled:
-			return nil
-		case j.State.Ended():
-			return wrongState(j)
-		}
-		s.cancel(j, uid, now)
-		return nil
-	})
-}
-
-func (s *Store) cancel(j *job, uid int, now queue.Millis) {
-	s.move(j, queue.Cancelled, now)
-	j.Reason = "" // whatever it was, it was of a failure before
-	s.tell(j, queue.EventCancelled, queue.EventDetail{UID: &uid}, now)
-}
-
-// Retry makes a failed or ended job pending with no attempts used.
-func (s *Store) Retry(ctx context.Context, r store.Revival) error {
-	return s.update(ctx, func(now queue.Millis) error {
-		j, err := s.find(r.Seq)
-		switch {
-		case err != nil:
-			return err
-		case j.leased:
-			return store.ErrLeased
-		case r.DeadOnly && j.State != queue.Dead:
-			return wrongState(j)
-		case j.State == queue.Pending:
-			return nil
-		case j.State == queue.Held || j.State == queue.Blocked:
-			return wrongState(j)
-		}
-		s.move(j, queue.Pending, now)
-		s.place(j, now, s.enqueued)
-		j.asleep = false
-		j.DueAt = now
-		j.ExpiresAt = 0
-		j.Attempts, j.Error, j.Reason, j.ExitCode, j.Signal = 0, "", "", -1, 0
-		if r.Timeout != nil {
-			j.Timeout = *r.Timeout
-		}
-		s.tell(j, queue.EventRetried, queue.EventDetail{UID: &r.UID}, now)
-		return nil
-	})
-}
-
-// Remove deletes a job that is not leased, with its history. The event's state
-// is 0, which belongs to no stored job.
-func (s *Store) Remove(ctx context.Context, seq int64, uid int) error {
+// Change carries out a verb on a job.
+func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		j, err := s.find(seq)
 		if err != nil {
@@ -167,21 +111,85 @@ func (s *Store) Remove(ctx context.Context, seq int64, uid int) error {
 		if j.leased {
 			return store.ErrLeased
 		}
-		for _, a := range j.attempts {
-			if a.OutputRef != "" {
-				s.garbage = append(s.garbage, a.OutputRef)
-			}
-		}
-		delete(s.jobs, seq)
-		j.State = 0
-		s.tell(j, queue.EventRemoved, queue.EventDetail{UID: &uid}, now)
-		for _, w := range s.watches {
-			if w.seq == seq {
-				hint(w.hint)
-			}
-		}
-		return nil
+		return s.change(j, c, now)
 	})
+}
+
+func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
+	to, event, acts, err := c.Verb.Act(&j.Job)
+	if err != nil || !acts {
+		return err
+	}
+	switch c.Verb {
+	case queue.VerbEdit:
+		if err := s.edit(j, c.Edit, now); err != nil {
+			return err
+		}
+	case queue.VerbRemove:
+		s.remove(j)
+	case queue.VerbRetry, queue.VerbRetryDead:
+		j.Attempts, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, "", -1, 0, 0
+		if c.Timeout != nil {
+			j.Timeout = *c.Timeout
+		}
+		s.wait(j, now)
+	case queue.VerbRelease:
+		s.wait(j, max(now, j.DueAt))
+	}
+	if c.Verb != queue.VerbEdit {
+		j.Reason = "" // whatever it was, it was of a failure before
+	}
+	if to == 0 {
+		j.State = 0
+	} else {
+		s.move(j, to, now)
+	}
+	s.tell(j, event, queue.EventDetail{UID: &c.UID}, now)
+	return nil
+}
+
+// wait gives a job the turn of one that is enqueued at due, and at least one
+// attempt.
+func (s *Store) wait(j *job, due queue.Millis) {
+	s.place(j, due, s.enqueued)
+	j.DueAt, j.asleep = due, due > s.now()
+	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
+}
+
+// edit changes a waiting job. It keeps its turn unless its time was changed.
+func (s *Store) edit(j *job, edit func(*queue.Job) error, now queue.Millis) error {
+	edited := copyJob(j.Job)
+	if err := edit(&edited); err != nil {
+		return err
+	}
+	if edited.Delay != 0 {
+		edited.RunAt, edited.Delay = now.Add(edited.Delay), 0
+	}
+	runAt := j.RunAt
+	j.Job = edited
+	if j.RunAt != runAt {
+		j.DueAt, j.asleep = j.RunAt, j.RunAt > now
+		s.place(j, max(now, j.RunAt), s.enqueued)
+	} else {
+		s.place(j, j.Since, j.Arrival)
+	}
+	return nil
+}
+
+// remove forgets a job with its history. The event's state is 0, which belongs to
+// no stored job.
+func (s *Store) remove(j *job) {
+	for _, a := range j.attempts {
+		if a.OutputRef != "" {
+			s.garbage = append(s.garbage, a.OutputRef)
+		}
+	}
+	delete(s.jobs, j.Seq)
+	for _, w := range s.watches {
+		if w.seq == j.Seq {
+			hint(w.hint)
+		}
+	}
 }
 
 func (s *Store) find(seq int64) (*job, error) {
@@ -189,8 +197,4 @@ func (s *Store) find(seq int64) (*job, error) {
 		return j, nil
 	}
 	return nil, queue.ErrNotFound
-}
-
-func wrongState(j *job) error {
-	return queue.Errorf(queue.CodeWrongState, "job %s is %s", j.ID, j.State)
 }

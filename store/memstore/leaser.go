@@ -42,14 +42,19 @@ func (s *Store) Turn(ctx context.Context, t store.Turn) (done store.Turned, err 
 				j.leased = false
 			}
 		}
-		for _, c := range t.Cancelled {
+		for _, c := range t.Changed {
 			j := s.lease(c.Lease)
 			if j == nil || j.State == queue.Processing {
 				done.Stale = append(done.Stale, c.Lease)
 				continue
 			}
 			j.leased = false
-			s.cancel(j, c.UID, now)
+			if err := s.change(j, c.Change, now); err != nil {
+				if done.Refused == nil {
+					done.Refused = map[queue.Lease]error{}
+				}
+				done.Refused[c.Lease] = err
+			}
 		}
 		done.Jobs = s.claim(now, t.Want)
 		return nil

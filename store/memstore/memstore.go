@@ -128,7 +128,7 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 // wake has jobs whose first time has come earn points from now on.
 func (s *Store) wake(now queue.Millis) {
 	for _, j := range s.jobs {
-		if j.asleep && j.RunAt <= now {
+		if j.asleep && j.DueAt <= now {
 			j.asleep = false
 			if j.State == queue.Pending {
 				s.place(j, j.Since, s.enqueued)
@@ -137,9 +137,9 @@ func (s *Store) wake(now queue.Millis) {
 	}
 }
 
-// move takes a job along the state table, and to nowhere else.
+// move takes a job along the state table, and to nowhere else but where it is.
 func (s *Store) move(j *job, to queue.State, now queue.Millis) {
-	if !j.State.May(to) {
+	if to != j.State && !j.State.May(to) {
 		panic("memstore: " + j.State.String() + " may not become " + to.String())
 	}
 	j.State = to

@@ -87,6 +87,7 @@ func matches(f store.Filter, j *job) bool {
 	}
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.UID == nil || *f.UID == j.UID) &&
+		(f.Match == nil || f.Match(&j.Job)) &&
 		j.CreatedAt >= f.Since &&
 		(f.Before == 0 || j.Seq < f.Before)
 }

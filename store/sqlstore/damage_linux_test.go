@@ -311,13 +311,13 @@ func TestADamagedJobIsHeld(t *testing.T) {
 	if page, err := s.List(t.Context(), store.Filter{Limit: 10}); err != nil || len(page.Jobs) != 2 {
 		t.Errorf("listed %d jobs, %v, want 2", len(page.Jobs), err)
 	}
-	if err := s.Cancel(t.Context(), seq, 0); err != nil {
+	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: 0}); err != nil {
 		t.Errorf("cancel: %v", err)
 	}
-	if err := s.Retry(t.Context(), store.Revival{Seq: seq}); err == nil {
+	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRetry}); err == nil {
 		t.Error("it was revived without its terms")
 	}
-	if err := s.Remove(t.Context(), seq, 0); err != nil {
+	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: 0}); err != nil {
 		t.Errorf("remove: %v", err)
 	}
 	want := [queue.Cancelled + 1]int64{queue.Pending: 1}

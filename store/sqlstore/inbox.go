@@ -201,31 +201,99 @@ func (t *tx) free(seq int64) (queue.Job, error) {
 	return t.one(seq)
 }
 
-// freeToEnd reads a job that may end; a damaged one may, too.
-func (t *tx) freeToEnd(seq int64) (queue.Job, error) {
+// Change carries out a verb on a job.
+func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
+	return s.do(ctx, true, func(t *tx) error { return t.change(seq, c) })
+}
+
+func (t *tx) change(seq int64, c store.Change) error {
 	j, err := t.free(seq)
-	if errors.Is(err, errDamaged) {
-		err = nil
+	if errors.Is(err, errDamaged) && (c.Verb == queue.VerbCancel || c.Verb == queue.VerbRemove) {
+		err = nil // it can be got rid of
 	}
-	return j, err
+	if errors.Is(err, errDamaged) {
+		return queue.Errorf(queue.CodeWrongState, "job %s cannot be read; show says why, rm removes it", j.ID)
+	}
+	if err != nil {
+		return err
+	}
+	to, event, acts, err := c.Verb.Act(&j)
+	if err != nil || !acts {
+		return err
+	}
+	switch c.Verb {
+	case queue.VerbCancel:
+		return t.cancel(j.Seq, j.ID, j.State, "", event, uidDetail(c.UID))
+	case queue.VerbRemove:
+		err = t.remove(seq)
+	case queue.VerbHold:
+		j.Reason = ""
+		err = t.rewrite(&j, to)
+	case queue.VerbRelease:
+		err = t.wait(&j, max(t.now, j.DueAt))
+	case queue.VerbRetry, queue.VerbRetryDead:
+		if c.Timeout != nil {
+			j.Timeout = *c.Timeout
+		}
+		j.Attempts, j.Error, j.ExitCode, j.Signal, j.EndedAt, j.ExpiresAt = 0, "", -1, 0, 0, 0
+		err = t.wait(&j, t.now)
+	case queue.VerbEdit:
+		err = t.edit(&j, c.Edit)
+	}
+	if err != nil {
+		return err
+	}
+	t.move(seq, j.State, to)
+	return t.event(event, seq, j.ID, to, uidDetail(c.UID))
 }
 
-func wrongState(j *queue.Job) error {
-	return queue.Errorf(queue.CodeWrongState, "job %s is %s", j.ID, j.State)
+// wait makes a job pending, with the turn of one that is enqueued at due and at
+// least one attempt.
+func (t *tx) wait(j *queue.Job, due queue.Millis) error {
+	j.DueAt, j.Since, j.Arrival, j.Reason = due, due, t.s.mem.enqueued, ""
+	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
+	return t.rewrite(j, queue.Pending)
 }
 
-// Cancel ends a waiting job.
-func (s *Store) Cancel(ctx context.Context, seq int64, uid int) error {
-	return s.do(ctx, true, func(t *tx) error {
-		j, err := t.freeToEnd(seq)
-		if err != nil || j.State == queue.Cancelled {
-			return err
-		}
-		if !j.State.Waiting() {
-			return wrongState(&j)
-		}
-		return t.cancel(j.Seq, j.ID, j.State, "", queue.EventCancelled, uidDetail(uid))
-	})
+// edit writes what a person has changed of a waiting job. It keeps its turn
+// unless its time was changed.
+func (t *tx) edit(j *queue.Job, edit func(*queue.Job) error) error {
+	runAt := j.RunAt
+	if err := edit(j); err != nil {
+		return err
+	}
+	if j.Delay != 0 {
+		j.RunAt = t.now.Add(j.Delay)
+	}
+	if j.RunAt != runAt {
+		j.DueAt, j.Since, j.Arrival = j.RunAt, max(t.now, j.RunAt), t.s.mem.enqueued
+	}
+	return t.rewrite(j, j.State)
+}
+
+// rewrite writes all that a change may change of a job, with its new state.
+func (t *tx) rewrite(j *queue.Job, to queue.State) error {
+	terms, err := json.Marshal(&j.Terms)
+	if err != nil {
+		return err
+	}
+	rank := t.s.order.Rank(j.Priority, j.Since, j.Arrival)
+	stands := placeNone
+	switch {
+	case !to.Runnable():
+	case j.DueAt > t.now:
+		stands = placeDue
+		t.wakeAt(j.DueAt)
+	default:
+		stands = placeReady
+		t.ready(place{rank, j.Seq})
+	}
+	t.wakeAt(j.ExpiresAt)
+	_, err = t.exec(`UPDATE jobs SET state = ?, place = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, reason = ?, error = ?, exit_code = ?,
+		signal = ?, ended_at = ?, expires_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, updated_at = ?, terms = ? WHERE seq = ?`,
+		int64(to), int64(stands), rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), string(j.Reason), j.Error, j.ExitCode,
+		int64(j.Signal), int64(j.EndedAt), int64(j.ExpiresAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(t.now), string(terms), j.Seq)
+	return err
 }
 
 func (t *tx) cancel(seq int64, id string, from queue.State, why queue.Reason, kind queue.EventKind, detail []byte) error {
@@ -238,62 +306,18 @@ func (t *tx) cancel(seq int64, id string, from queue.State, why queue.Reason, ki
 	return t.event(kind, seq, id, queue.Cancelled, detail)
 }
 
-// Retry makes a failed or ended job pending with no attempts used.
-func (s *Store) Retry(ctx context.Context, r store.Revival) error {
-	return s.do(ctx, true, func(t *tx) error {
-		j, err := t.free(r.Seq)
-		if err != nil {
+// remove deletes a job with its history.
+func (t *tx) remove(seq int64) error {
+	for _, sql := range []string{
+		`INSERT OR IGNORE INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND output_ref <> ''`,
+		`DELETE FROM attempts WHERE seq = ?`,
+		`DELETE FROM jobs WHERE seq = ?`,
+	} {
+		if _, err := t.exec(sql, seq); err != nil {
 			return err
 		}
-		if r.DeadOnly && j.State != queue.Dead || !j.State.May(queue.Pending) && j.State != queue.Pending || j.State == queue.Held || j.State == queue.Blocked {
-			return wrongState(&j)
-		}
-		if j.State == queue.Pending {
-			return nil
-		}
-		if r.Timeout != nil {
-			j.Timeout = *r.Timeout
-		}
-		return t.revive(&j, r.UID)
-	})
-}
-
-func (t *tx) revive(j *queue.Job, uid int) error {
-	terms, err := json.Marshal(&j.Terms)
-	if err != nil {
-		return err
 	}
-	rank := t.s.order.Rank(j.Priority, t.now, t.s.mem.enqueued)
-	_, err = t.exec(`UPDATE jobs SET state = 3, place = 1, attempts = 0, reason = '', error = '', exit_code = -1, signal = 0,
-		ended_at = 0, expires_at = 0, due_at = ?, since = ?, arrival = ?, rank = ?, updated_at = ?, terms = ? WHERE seq = ?`,
-		int64(t.now), int64(t.now), t.s.mem.enqueued, rank, int64(t.now), string(terms), j.Seq)
-	if err != nil {
-		return err
-	}
-	t.ready(place{rank, j.Seq})
-	t.move(j.Seq, j.State, queue.Pending)
-	return t.event(queue.EventRetried, j.Seq, j.ID, queue.Pending, uidDetail(uid))
-}
-
-// Remove deletes a job that is not leased, with its history.
-func (s *Store) Remove(ctx context.Context, seq int64, uid int) error {
-	return s.do(ctx, true, func(t *tx) error {
-		j, err := t.freeToEnd(seq)
-		if err != nil {
-			return err
-		}
-		for _, sql := range []string{
-			`INSERT OR IGNORE INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND output_ref <> ''`,
-			`DELETE FROM attempts WHERE seq = ?`,
-			`DELETE FROM jobs WHERE seq = ?`,
-		} {
-			if _, err := t.exec(sql, seq); err != nil {
-				return err
-			}
-		}
-		t.move(seq, j.State, 0)
-		return t.event(queue.EventRemoved, seq, j.ID, 0, uidDetail(uid))
-	})
+	return nil
 }
 
 // Settings lists the stored settings.

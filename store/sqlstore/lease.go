@@ -45,7 +45,7 @@ func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error)
 				return err
 			}
 		}
-		for _, c := range turn.Cancelled {
+		for _, c := range turn.Changed {
 			l, ok := t.lease(c.Lease)
 			if err := t.release(c.Lease, stale); err != nil {
 				return err
@@ -53,7 +53,14 @@ func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error)
 			if !ok || l.running {
 				continue
 			}
-			if err := t.cancel(c.Seq, l.id, l.state, "", queue.EventCancelled, uidDetail(c.UID)); err != nil {
+			var refused *queue.Error
+			switch err := t.change(c.Seq, c.Change); {
+			case errors.As(err, &refused):
+				if turned.Refused == nil {
+					turned.Refused = map[queue.Lease]error{}
+				}
+				turned.Refused[c.Lease] = refused
+			case err != nil:
 				return err
 			}
 		}

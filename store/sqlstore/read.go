@@ -200,7 +200,7 @@ func matches(f store.Filter, j *queue.Job) bool {
 			return false
 		}
 	}
-	return f.UID == nil || *f.UID == j.UID
+	return (f.UID == nil || *f.UID == j.UID) && (f.Match == nil || f.Match(j))
 }
 
 // oldestAmong is how many jobs of a state are looked at for the oldest one: those

@@ -183,7 +183,7 @@ func everyOperation(t *testing.T, s *Store) {
 	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
 	dead := queue.Decision{State: queue.Dead, Counts: true, Started: true}
 	_, err = s.Turn(ctx, store.Turn{
-		Started: []store.Started{{Lease: l(0), At: 1}}, Released: []queue.Lease{l(2)}, Cancelled: []store.Cancelled{{Lease: l(3)}},
+		Started: []store.Started{{Lease: l(0), At: 1}}, Released: []queue.Lease{l(2)}, Changed: []store.Changed{{Lease: l(3), Change: store.Change{Verb: queue.VerbCancel}}},
 		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1"}, Decision: dead}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
 	})
 	must(err)
@@ -195,9 +195,9 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.Attempt(ctx, seq, 0)
 	must(err)
 	s.History(ctx, 1) // a job without attempts
-	must(s.Retry(ctx, store.Revival{Seq: seq}))
-	must(s.Cancel(ctx, seq, 0))
-	must(s.Remove(ctx, seq, 0))
+	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry}))
+	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: 0}))
+	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: 0}))
 	_, err = s.Await(ctx, 1)
 	must(err)
 	_, err = s.Leased(ctx)

@@ -18,6 +18,14 @@ var asking = []promise{
 	{name: "retry refuses what it cannot revive", keep: retryRefuses},
 	{name: "retry replaces the timeout if asked", keep: retryTimeout},
 	{name: "retry drops what made the job expire", keep: retryNeverExpires},
+	{name: "a held job does not run until it is released", keep: holdAndRelease},
+	{name: "a job held before its time is released to its time", keep: releaseEarly},
+	{name: "a released job has at least one attempt", keep: releaseGivesOne},
+	{name: "hold and release refuse what they cannot move", keep: holdRefuses},
+	{name: "an edited job runs by its new terms at its old turn", keep: editWaiting},
+	{name: "an edited time moves the job there", keep: editTime},
+	{name: "an edit that is refused changes nothing", keep: editRefused},
+	{name: "what is asked of a reserved job holds with its return", keep: changedBeforeStart},
 	{name: "a removed job is gone with its history", keep: removeForgets},
 	{name: "remove refuses what a worker holds", keep: removeRefuses},
 	{name: "what names no job is not found", keep: notFound},
@@ -60,7 +68,7 @@ func cancelWaiting(r *rig) {
 		j := r.jobIn(s)
 		r.advance(time.Second)
 		r.news()
-		r.must(r.s.Cancel(r.Context(), j.Seq, 7))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 7}))
 		want := j
 		want.State, want.EndedAt, want.UpdatedAt = queue.Cancelled, r.s.Now(), r.s.Now()
 		got := r.get(j.ID)
@@ -68,7 +76,7 @@ func cancelWaiting(r *rig) {
 		same(r, s.String()+" job after cancel", got, want)
 		same(r, "events", r.news(), []queue.Event{r.event(queue.EventCancelled, want, queue.EventDetail{UID: new(7)})})
 		r.counted()
-		r.unchanged(func() { r.must(r.s.Cancel(r.Context(), j.Seq, 8)) })
+		r.unchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 8})) })
 	}
 	r.advance(time.Hour)
 	r.promote()
@@ -79,14 +87,18 @@ func cancelRefuses(r *rig) {
 	for _, s := range []queue.State{queue.Completed, queue.Dead} {
 		j := r.jobIn(s)
 		r.unchanged(func() {
-			r.wrongState("cancel", r.s.Cancel(r.Context(), j.Seq, asker), j)
+			r.wrongState("cancel", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}), j)
 		})
 	}
 	r.one()
 	j := r.claimOne()
-	r.unchanged(func() { r.leased("reserved", r.s.Cancel(r.Context(), j.Seq, asker)) })
+	r.unchanged(func() {
+		r.leased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+	})
 	r.start(j)
-	r.unchanged(func() { r.leased("processing", r.s.Cancel(r.Context(), j.Seq, asker)) })
+	r.unchanged(func() {
+		r.leased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+	})
 }
 
 func retryEnded(r *rig) {
@@ -96,7 +108,11 @@ func retryEnded(r *rig) {
 		r.must(err)
 		r.advance(time.Second)
 		r.news()
-		r.must(r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: 7, DeadOnly: s == queue.Dead}))
+		verb := queue.VerbRetry
+		if s == queue.Dead {
+			verb = queue.VerbRetryDead
+		}
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: 7}))
 		now := r.s.Now()
 		want := j
 		want.State, want.Reason, want.Error, want.ExitCode, want.Signal, want.Attempts = queue.Pending, "", "", -1, 0, 0
@@ -108,7 +124,7 @@ func retryEnded(r *rig) {
 		r.must(err)
 		same(r, "history after retry", kept, history)
 		r.counted()
-		r.unchanged(func() { r.must(r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: 7})) })
+		r.unchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 7})) })
 
 		claimed := r.claimOne()
 		want.Fence++
@@ -124,7 +140,7 @@ func retryGoesBack(r *rig) {
 	r.advance(time.Second)
 	second := r.one()
 	r.advance(time.Second)
-	r.must(r.s.Retry(r.Context(), store.Revival{Seq: old.Seq, UID: asker}))
+	r.must(r.s.Change(r.Context(), old.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
 	r.advance(time.Second)
 	last := r.one()
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, old.Seq, last.Seq})
@@ -132,26 +148,31 @@ func retryGoesBack(r *rig) {
 
 func retryRefuses(r *rig) {
 	for _, c := range []struct {
-		state    queue.State
-		deadOnly bool
+		state queue.State
+		verb  queue.Verb
 	}{
-		{queue.Held, false}, {queue.Held, true}, {queue.Failed, true}, {queue.Completed, true}, {queue.Cancelled, true}, {queue.Pending, true},
+		{queue.Held, queue.VerbRetry}, {queue.Held, queue.VerbRetryDead}, {queue.Failed, queue.VerbRetryDead},
+		{queue.Completed, queue.VerbRetryDead}, {queue.Cancelled, queue.VerbRetryDead}, {queue.Pending, queue.VerbRetryDead},
 	} {
 		j := r.jobIn(c.state)
 		r.unchanged(func() {
-			r.wrongState("retry", r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker, DeadOnly: c.deadOnly}), j)
+			r.wrongState("retry", r.s.Change(r.Context(), j.Seq, store.Change{Verb: c.verb, UID: asker}), j)
 		})
 	}
 	j := r.claimOne()
-	r.unchanged(func() { r.leased("reserved", r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker})) })
+	r.unchanged(func() {
+		r.leased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
+	})
 	r.start(j)
-	r.unchanged(func() { r.leased("processing", r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker})) })
+	r.unchanged(func() {
+		r.leased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
+	})
 }
 
 func retryTimeout(r *rig) {
 	j := r.jobIn(queue.Dead)
 	for _, timeout := range []time.Duration{time.Minute, 0} {
-		r.must(r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker, Timeout: &timeout}))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker, Timeout: &timeout}))
 		same(r, "timeout", r.get(j.ID).Timeout, timeout)
 		claimed := r.claimOne()
 		same(r, "timeout as claimed", claimed.Timeout, timeout)
@@ -163,11 +184,166 @@ func retryNeverExpires(r *rig) {
 	j := r.one(expires(r.s.Now() + 1000))
 	r.pass(time.Second)
 	same(r, "state when expired", r.get(j.ID).State, queue.Cancelled)
-	r.must(r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker}))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
 	r.pass(time.Hour)
 	got := r.get(j.ID)
 	same(r, "state and expiry of the revived job", []any{got.State, got.ExpiresAt, got.Reason}, []any{queue.Pending, queue.Millis(0), queue.Reason("")})
 	same(r, "claimed", seqs(r.claim(1)), []int64{j.Seq})
+}
+
+func (r *rig) change(j queue.Job, verb queue.Verb) error {
+	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: asker})
+}
+
+func holdAndRelease(r *rig) {
+	for _, s := range []queue.State{queue.Pending, queue.Failed} {
+		j := r.jobIn(s)
+		r.news()
+		r.must(r.change(j, queue.VerbHold))
+		want := j
+		want.State, want.Reason, want.UpdatedAt = queue.Held, "", r.s.Now()
+		same(r, s.String()+" job after hold", r.get(j.ID), want)
+		same(r, "events", r.news(), []queue.Event{r.event(queue.EventHeld, want, queue.EventDetail{UID: new(asker)})})
+		r.unchanged(func() { r.must(r.change(j, queue.VerbHold)) })
+		r.pass(time.Hour)
+		same(r, "claimed while held", r.claim(1), nil)
+		r.counted()
+
+		first := r.one()
+		r.advance(time.Second)
+		r.news()
+		r.must(r.change(j, queue.VerbRelease))
+		now := r.s.Now()
+		want.State, want.UpdatedAt, want.DueAt, want.Since, want.Arrival = queue.Pending, now, now, now, r.s.Counts().Enqueued
+		same(r, s.String()+" job after release", r.get(j.ID), want)
+		same(r, "events", r.news(), []queue.Event{r.event(queue.EventReleased, want, queue.EventDetail{UID: new(asker)})})
+		r.unchanged(func() { r.must(r.change(j, queue.VerbRelease)) })
+		r.counted()
+		same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, j.Seq})
+	}
+}
+
+func releaseEarly(r *rig) {
+	j := r.one(delay(time.Hour))
+	r.must(r.change(j, queue.VerbHold))
+	r.must(r.change(j, queue.VerbRelease))
+	r.pass(time.Hour - time.Second)
+	same(r, "claimed before its time", r.claim(1), nil)
+	r.pass(time.Second)
+	same(r, "claimed at its time", seqs(r.claim(1)), []int64{j.Seq})
+}
+
+func releaseGivesOne(r *rig) {
+	j := r.run(ended(queue.Lost), onLost(queue.OnLostHold), maxAttempts(1))
+	same(r, "attempts when held", r.get(j.ID).Attempts, 1)
+	r.must(r.change(j, queue.VerbRelease))
+	same(r, "attempts after release", r.get(j.ID).Attempts, 0)
+	after := r.end(r.claimOne(), exit(1))
+	same(r, "state and attempts after its last failure", []int{int(after.State), after.Attempts}, []int{int(queue.Dead), 1})
+}
+
+func holdRefuses(r *rig) {
+	for _, s := range []queue.State{queue.Completed, queue.Dead, queue.Cancelled} {
+		j := r.jobIn(s)
+		for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbEdit} {
+			r.unchanged(func() { r.wrongState(string(verb), r.change(j, verb), j) })
+		}
+	}
+	r.one()
+	j := r.claimOne()
+	for range 2 {
+		for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbEdit} {
+			r.unchanged(func() { r.leased("leased", r.change(j, verb)) })
+		}
+		r.start(j)
+	}
+}
+
+func (r *rig) edit(j queue.Job, edit func(*queue.Job) error) error {
+	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: asker, Edit: edit})
+}
+
+func editWaiting(r *rig) {
+	j := r.one()
+	r.advance(time.Second)
+	other := r.one()
+	r.news()
+	r.must(r.edit(other, func(j *queue.Job) error {
+		j.Priority, j.MaxAttempts, j.Command, j.Timeout = j.Priority+1, 9, "echo edited", time.Minute
+		return nil
+	}))
+	want := other
+	want.Priority, want.MaxAttempts, want.Command, want.Timeout, want.UpdatedAt = other.Priority+1, 9, "echo edited", time.Minute, r.s.Now()
+	same(r, "edited job", r.get(other.ID), want)
+	same(r, "events", r.news(), []queue.Event{r.event(queue.EventEdited, want, queue.EventDetail{UID: new(asker)})})
+	r.must(r.edit(j, func(j *queue.Job) error { j.Timeout = time.Second; return nil }))
+	same(r, "order of claims", seqs(r.claim(10)), []int64{other.Seq, j.Seq})
+	held := r.jobIn(queue.Held)
+	r.must(r.edit(held, func(j *queue.Job) error { j.Priority = 9; return nil }))
+	same(r, "state of an edited held job", r.get(held.ID).State, queue.Held)
+	same(r, "claimed", r.claim(10), nil)
+}
+
+func editTime(r *rig) {
+	j := r.one()
+	r.must(r.edit(j, func(j *queue.Job) error { j.Delay = time.Minute; return nil }))
+	at := r.s.Now().Add(time.Minute)
+	got := r.get(j.ID)
+	same(r, "times", []queue.Millis{got.RunAt, got.DueAt, got.Since}, []queue.Millis{at, at, at})
+	same(r, "claimed before its time", r.claim(1), nil)
+	now := r.s.Now()
+	r.must(r.edit(j, func(j *queue.Job) error { j.RunAt = now.Add(time.Second); return nil }))
+	r.must(r.edit(j, func(j *queue.Job) error { j.ExpiresAt = now.Add(time.Hour); return nil }))
+	r.pass(time.Second)
+	claimed := r.claimOne()
+	same(r, "claimed at its time", claimed.Seq, j.Seq)
+	r.end(claimed, exit(1))
+	now = r.s.Now()
+	r.must(r.edit(j, func(j *queue.Job) error { j.ExpiresAt = now + 1; return nil }))
+	r.pass(time.Second)
+	same(r, "state after its new expiry", r.get(j.ID).State, queue.Cancelled)
+}
+
+func editRefused(r *rig) {
+	j := r.one()
+	r.unchanged(func() {
+		err := r.edit(j, func(j *queue.Job) error {
+			j.Priority, j.Labels = 9, map[string]string{"a": "b"}
+			return queue.Invalid("priority", "no")
+		})
+		r.refused("edit", err, queue.CodeInvalid, "priority")
+	})
+}
+
+func changedBeforeStart(r *rig) {
+	give := func(change store.Change) (queue.Job, error) {
+		r.one()
+		j := r.claimOne()
+		l := j.Lease()
+		turned := r.turn(store.Turn{Changed: []store.Changed{{Lease: l, Change: change}}})
+		same(r, string(change.Verb)+": stale", turned.Stale, nil)
+		r.counted()
+		leased, err := r.s.Leased(r.Context())
+		r.must(err)
+		same(r, "leased", leased, nil)
+		return j, turned.Refused[l]
+	}
+	j, err := give(store.Change{Verb: queue.VerbHold, UID: asker})
+	r.must(err)
+	same(r, "state", r.get(j.ID).State, queue.Held)
+	j, err = give(store.Change{Verb: queue.VerbRemove, UID: asker})
+	r.must(err)
+	_, err = r.s.Get(r.Context(), j.ID)
+	r.refusedCode("get of a removed job", err, queue.CodeNotFound)
+	j, err = give(store.Change{Verb: queue.VerbEdit, UID: asker, Edit: func(j *queue.Job) error { j.Priority = 9; return nil }})
+	r.must(err)
+	same(r, "priority", r.get(j.ID).Priority, 9)
+	claimed := r.claimOne()
+	same(r, "claimed again", claimed.Seq, j.Seq)
+	r.end(claimed, exit(0))
+	j, err = give(store.Change{Verb: queue.VerbRetryDead, UID: asker})
+	r.wrongState("what it cannot do", err, j)
+	same(r, "claimed after a refusal", seqs(r.claim(10)), []int64{j.Seq})
 }
 
 func removeForgets(r *rig) {
@@ -175,7 +351,7 @@ func removeForgets(r *rig) {
 		j := r.jobIn(s)
 		r.news()
 		enqueued := r.s.Counts().Enqueued
-		r.must(r.s.Remove(r.Context(), j.Seq, 7))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}))
 		gone := j
 		gone.State = 0 // which belongs to no stored job
 		same(r, "events", r.news(), []queue.Event{r.event(queue.EventRemoved, gone, queue.EventDetail{UID: new(7)})})
@@ -186,7 +362,7 @@ func removeForgets(r *rig) {
 		r.refusedCode("history of a removed job", err, queue.CodeNotFound)
 		_, err = r.s.Attempt(r.Context(), j.Seq, 0)
 		r.refusedCode("attempt of a removed job", err, queue.CodeNotFound)
-		r.refusedCode("second remove", r.s.Remove(r.Context(), j.Seq, 7), queue.CodeNotFound)
+		r.refusedCode("second remove", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}), queue.CodeNotFound)
 		r.counted()
 	}
 	same(r, "list", r.all(store.Filter{}), nil)
@@ -197,11 +373,15 @@ func removeForgets(r *rig) {
 func removeRefuses(r *rig) {
 	r.one()
 	j := r.claimOne()
-	r.unchanged(func() { r.leased("reserved", r.s.Remove(r.Context(), j.Seq, asker)) })
+	r.unchanged(func() {
+		r.leased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+	})
 	r.start(j)
-	r.unchanged(func() { r.leased("processing", r.s.Remove(r.Context(), j.Seq, asker)) })
+	r.unchanged(func() {
+		r.leased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+	})
 	r.end(j, exit(1))
-	r.must(r.s.Remove(r.Context(), j.Seq, asker))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
 }
 
 func notFound(r *rig) {
@@ -211,9 +391,9 @@ func notFound(r *rig) {
 			_, history := r.s.History(r.Context(), seq)
 			_, attempt := r.s.Attempt(r.Context(), seq, 0)
 			for what, err := range map[string]error{
-				"cancel":  r.s.Cancel(r.Context(), seq, asker),
-				"retry":   r.s.Retry(r.Context(), store.Revival{Seq: seq, UID: asker}),
-				"remove":  r.s.Remove(r.Context(), seq, asker),
+				"cancel":  r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: asker}),
+				"retry":   r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRetry, UID: asker}),
+				"remove":  r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: asker}),
 				"history": history,
 				"attempt": attempt,
 			} {

@@ -90,7 +90,7 @@ func awaitGivenBack(r *rig) {
 		{"a refund", func(j queue.Job) { r.end(j, ended(queue.Unstarted)) }},
 		{"a revival", func(j queue.Job) {
 			r.end(j, exit(0))
-			r.must(r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker}))
+			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
 		}},
 		{"a retry that is due", func(j queue.Job) {
 			r.end(j, exit(1))

@@ -116,7 +116,7 @@ func agingByEnqueue(r *rig) {
 	// Removed jobs were enqueued all the same.
 	first := r.one(priority(0))
 	for range 3 {
-		r.must(r.s.Remove(r.Context(), r.one().Seq, asker))
+		r.must(r.s.Change(r.Context(), r.one().Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
 	}
 	second := r.one(priority(3))
 	same(r, "order of claims after removals", seqs(r.claim(10)), []int64{first.Seq, second.Seq})

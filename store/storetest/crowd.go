@@ -32,9 +32,9 @@ func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]
 		_, err := r.s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft()}, UID: asker})
 		return err
 	})
-	try("Cancel", func() error { return r.s.Cancel(ctx, seq, asker) })
-	try("Retry", func() error { return r.s.Retry(ctx, store.Revival{Seq: seq, UID: asker}) })
-	try("Remove", func() error { return r.s.Remove(ctx, seq, asker) })
+	try("Cancel", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: asker}) })
+	try("Retry", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry, UID: asker}) })
+	try("Remove", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: asker}) })
 	try("Turn", func() error { _, err := r.s.Turn(ctx, store.Turn{Released: []queue.Lease{l}, Want: 1}); return err })
 	try("Await", func() error { _, err := r.s.Await(ctx, 1); return err })
 	try("Leased", func() error { _, err := r.s.Leased(ctx); return err })
@@ -268,7 +268,7 @@ func crowdLosesNothing(r *rig) {
 			}
 		default:
 			for seq := int64(1); seq <= jobs && ctx.Err() == nil; seq += 7 {
-				if r.s.Cancel(ctx, seq, asker) == nil {
+				if r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: asker}) == nil {
 					cancelled.Add(1)
 				}
 			}

@@ -108,7 +108,7 @@ func seqsRise(r *rig) {
 			r.Fatalf("got seq %d after %d, want it higher", j.Seq, last)
 		}
 		last = j.Seq
-		r.must(r.s.Remove(r.Context(), j.Seq, asker))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
 	}
 	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 20)
 }
@@ -140,7 +140,7 @@ func idFreeAgain(r *rig) {
 	if e := r.refused("the same id", err, queue.CodeExists, "id"); !strings.Contains(e.Message, "nightly") {
 		r.Errorf("got message %q, want it to name nightly", e.Message)
 	}
-	r.must(r.s.Remove(r.Context(), first.Seq, asker))
+	r.must(r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
 	second := r.one(named("nightly"))
 	if second.Seq <= first.Seq {
 		r.Errorf("got seq %d after %d, want it higher", second.Seq, first.Seq)
@@ -280,7 +280,7 @@ func keyRepeats(r *rig) {
 	again("of a full queue", func(q *store.Request) { q.MaxPending = 1 })
 	again("of other drafts with the same sum", func(q *store.Request) { q.Drafts = []queue.Job{draft()} })
 	for _, seq := range want.Seqs {
-		r.must(r.s.Remove(r.Context(), seq, asker))
+		r.must(r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
 	}
 	again("after the jobs are gone", func(*store.Request) {})
 }

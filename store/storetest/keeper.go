@@ -133,12 +133,12 @@ func garbageSwept(r *rig) {
 			e.Attempt.OutputRef = ref
 			r.turn(store.Turn{Ended: []store.Settlement{e}})
 		}
-		r.must(r.s.Cancel(r.Context(), j.Seq, asker))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
 		jobs = append(jobs, j)
 	}
 	same(r, "garbage while the jobs are there", garbage(10), nil)
 	for _, j := range jobs {
-		r.must(r.s.Remove(r.Context(), j.Seq, asker))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
 	}
 	same(r, "garbage", garbage(10), []string{"a", "b", "c"})
 	same(r, "garbage is still there", garbage(3), []string{"a", "b", "c"})

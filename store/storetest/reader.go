@@ -118,11 +118,11 @@ func countsFollow(r *rig) {
 	states("a failure", map[queue.State]int64{queue.Pending: 2, queue.Failed: 1})
 	r.end(jobs[1], exit(0))
 	states("a success", map[queue.State]int64{queue.Pending: 1, queue.Failed: 1, queue.Completed: 1})
-	r.must(r.s.Retry(r.Context(), store.Revival{Seq: jobs[1].Seq, UID: asker}))
+	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
 	states("a revival", map[queue.State]int64{queue.Pending: 2, queue.Failed: 1})
-	r.must(r.s.Cancel(r.Context(), jobs[0].Seq, asker))
+	r.must(r.s.Change(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
 	states("a cancel", map[queue.State]int64{queue.Pending: 2, queue.Cancelled: 1})
-	r.must(r.s.Remove(r.Context(), jobs[0].Seq, asker))
+	r.must(r.s.Change(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
 	states("a removal", map[queue.State]int64{queue.Pending: 2})
 	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 3)
 }
@@ -153,7 +153,7 @@ func eventsGapless(r *rig) {
 	r.store(draft(), draft(), draft())
 	for _, j := range r.claim(3) {
 		r.end(r.start(j), exit(0))
-		r.must(r.s.Remove(r.Context(), j.Seq, asker))
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
 	}
 	same(r, "events in all", len(r.news()), 3+3+3+3)
 	all, err := r.s.Events(r.Context(), 0, 100)
@@ -187,13 +187,13 @@ func watchHints(r *rig) {
 	hinted("a start")
 	r.end(claimed, exit(1))
 	hinted("an end")
-	r.must(r.s.Cancel(r.Context(), j.Seq, asker))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
 	hinted("a cancel")
-	r.must(r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker}))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
 	hinted("a retry")
 	r.end(r.claimOne(), exit(0))
 	hinted("an end of a reserved job")
-	r.must(r.s.Remove(r.Context(), j.Seq, asker))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
 	hinted("a removal")
 
 	late := r.one(expires(r.s.Now() + 1))
@@ -210,10 +210,10 @@ func watchesApart(r *rig) {
 	defer stopSecond()
 	_, stopOther := r.s.Watch(1 << 40) // no job: it will never be hinted at
 	defer stopOther()
-	r.must(r.s.Cancel(r.Context(), j.Seq, asker))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
 	within(r, "first watch", first)
 	within(r, "second watch", second)
 	stopFirst()
-	r.must(r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker}))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
 	within(r, "watch whose neighbour has stopped", second)
 }

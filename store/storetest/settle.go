@@ -122,7 +122,7 @@ func endsAsDecided(r *rig) {
 			held, err := r.s.Leased(r.Context())
 			r.must(err)
 			same(r, name+": leased jobs", held, nil)
-			r.must(r.s.Remove(r.Context(), j.Seq, asker))
+			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
 		}
 	}
 }
@@ -131,15 +131,15 @@ func cancelledBeforeStart(r *rig) {
 	j := r.one()
 	claimed := r.claimOne()
 	r.news()
-	asked := store.Cancelled{Lease: claimed.Lease(), UID: asker}
-	same(r, "result", r.turn(store.Turn{Cancelled: []store.Cancelled{asked}}), store.Turned{})
+	asked := store.Changed{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: asker}}
+	same(r, "result", r.turn(store.Turn{Changed: []store.Changed{asked}}), store.Turned{})
 	got := r.get(j.ID)
 	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
-	same(r, "result of the second time", r.turn(store.Turn{Cancelled: []store.Cancelled{asked}}), store.Turned{Stale: []queue.Lease{claimed.Lease()}})
+	same(r, "result of the second time", r.turn(store.Turn{Changed: []store.Changed{asked}}), store.Turned{Stale: []queue.Lease{claimed.Lease()}})
 	running := r.one()
 	claimed = r.claimOne()
 	r.turn(store.Turn{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
-	same(r, "result for one that runs", r.turn(store.Turn{Cancelled: []store.Cancelled{{Lease: claimed.Lease(), UID: asker}}}), store.Turned{Stale: []queue.Lease{claimed.Lease()}})
+	same(r, "result for one that runs", r.turn(store.Turn{Changed: []store.Changed{{Lease: claimed.Lease(), Change: asked.Change}}}), store.Turned{Stale: []queue.Lease{claimed.Lease()}})
 	same(r, "state of one that runs", r.get(running.ID).State, queue.Processing)
 	r.counted()
 }
@@ -253,7 +253,7 @@ func attemptsNumbered(r *rig) {
 	attempt(exit(1))
 	attempt(exit(2))
 	same(r, "state", r.get(j.ID).State, queue.Dead)
-	r.must(r.s.Retry(r.Context(), store.Revival{Seq: j.Seq, UID: asker}))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
 	attempt(exit(1))
 	attempt(exit(0))
 	same(r, "runs and attempts", []int{r.get(j.ID).Runs, r.get(j.ID).Attempts}, []int{5, 2})

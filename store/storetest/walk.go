@@ -44,7 +44,7 @@ func walkFor(r *rig, steps int) {
 }
 
 func (w *walk) next() {
-	switch n := w.dice.IntN(20); {
+	switch n := w.dice.IntN(22); {
 	case n < 5:
 		w.enqueue()
 	case n < 12:
@@ -57,6 +57,10 @@ func (w *walk) next() {
 		w.remove()
 	case n < 16:
 		w.report(w.old)
+	case n < 17:
+		w.hold()
+	case n < 18:
+		w.edit()
 	default:
 		w.pass(time.Duration(w.dice.IntN(3000)) * time.Millisecond)
 		w.wake()
@@ -180,7 +184,7 @@ func (w *walk) enqueue() {
 func (w *walk) wake() {
 	for seq, sleeps := range w.asleep {
 		j, known := w.known[seq]
-		if !sleeps || known && j.State == queue.Pending && j.RunAt > w.s.Now() {
+		if !sleeps || known && j.State == queue.Pending && j.DueAt > w.s.Now() {
 			continue
 		}
 		if known && j.State == queue.Pending {
@@ -303,7 +307,7 @@ func (w *walk) cancel() {
 	if !found {
 		return
 	}
-	switch err := w.s.Cancel(w.Context(), j.Seq, asker); {
+	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}); {
 	case w.held[j.Seq]:
 		w.leased("cancel", err)
 	case j.State == queue.Cancelled:
@@ -323,8 +327,11 @@ func (w *walk) retry() {
 	if !found {
 		return
 	}
-	deadOnly := w.dice.IntN(3) == 0
-	switch err := w.s.Retry(w.Context(), store.Revival{Seq: j.Seq, UID: asker, DeadOnly: deadOnly}); {
+	verb, deadOnly := queue.VerbRetry, w.dice.IntN(3) == 0
+	if deadOnly {
+		verb = queue.VerbRetryDead
+	}
+	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: verb, UID: asker}); {
 	case w.held[j.Seq]:
 		w.leased("retry", err)
 	case deadOnly && j.State != queue.Dead, j.State == queue.Held:
@@ -340,12 +347,69 @@ func (w *walk) retry() {
 	w.saw(j)
 }
 
+// hold holds a job, or releases a held one.
+func (w *walk) hold() {
+	j, found := w.pick()
+	if !found {
+		return
+	}
+	verb := queue.VerbHold
+	if j.State == queue.Held {
+		verb = queue.VerbRelease
+	}
+	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: verb, UID: asker}); {
+	case w.held[j.Seq]:
+		w.leased(string(verb), err)
+	case j.State.Ended():
+		w.refused(string(verb), err, queue.CodeWrongState, "")
+	case verb == queue.VerbHold:
+		w.must(err)
+		j.State, j.Reason, j.UpdatedAt = queue.Held, "", w.s.Now()
+	default:
+		w.must(err)
+		due := max(w.s.Now(), j.DueAt)
+		j.State, j.Reason, j.UpdatedAt = queue.Pending, "", w.s.Now()
+		j.DueAt, j.Since, j.Arrival = due, due, w.enqueued
+		w.asleep[j.Seq] = due > w.s.Now()
+		j.Attempts = min(j.Attempts, j.MaxAttempts-1)
+	}
+	w.saw(j)
+}
+
+// edit gives a job another priority, and sometimes another time.
+func (w *walk) edit() {
+	j, found := w.pick()
+	if !found {
+		return
+	}
+	priority, delay := int64(w.dice.IntN(10)), time.Duration(w.dice.IntN(3))*time.Second
+	err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: asker, Edit: func(j *queue.Job) error {
+		j.Priority, j.Delay = priority, delay
+		return nil
+	}})
+	switch {
+	case w.held[j.Seq]:
+		w.leased("edit", err)
+	case j.State.Ended():
+		w.refused("edit", err, queue.CodeWrongState, "")
+	default:
+		w.must(err)
+		now := w.s.Now()
+		j.Priority, j.UpdatedAt = priority, now
+		if at := now.Add(delay); delay > 0 && at != j.RunAt {
+			j.RunAt, j.DueAt, j.Since, j.Arrival = at, at, at, w.enqueued
+			w.asleep[j.Seq] = true
+		}
+	}
+	w.saw(j)
+}
+
 func (w *walk) remove() {
 	j, found := w.pick()
 	if !found {
 		return
 	}
-	err := w.s.Remove(w.Context(), j.Seq, asker)
+	err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker})
 	if w.held[j.Seq] {
 		w.leased("remove", err)
 		w.saw(j)

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// selection is what the flags of a verb on many jobs say.
+type selection struct {
+	control.Selection
+	olderThan string
+}
+
+// add adds the flags; short is the one letter of --state, if that is free.
+func (s *selection) add(cmd *cobra.Command, short string) {
+	f := cmd.Flags()
+	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this state; waiting and done too")
+	f.StringToStringVar(&s.Label, "label", nil, "all jobs with NAME=value")
+	f.StringVar(&s.User, "user", "", "all jobs that this user enqueued")
+	f.StringVar(&s.olderThan, "older-than", "", "all jobs that ended, or else were enqueued, so long ago")
+	f.StringVar(&s.IDGlob, "id-glob", "", "all jobs whose id matches, like build-*")
+	f.BoolVar(&s.DryRun, "dry-run", false, "only count them")
+}
+
+// of is the selection of these ids, or of what the flags say.
+func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, error) {
+	p := s.Selection
+	p.IDs = ids
+	if s.olderThan != "" {
+		d, err := queue.ParseDuration(s.olderThan)
+		if err != nil {
+			return p, usage("--older-than: %v", err)
+		}
+		p.OlderThan = control.Span(d)
+	}
+	chosen := len(p.State) > 0 || len(p.Label) > 0 || p.User != "" || p.OlderThan != 0 || p.IDGlob != ""
+	if chosen == (len(ids) > 0) {
+		return p, usage("%s takes ids of jobs, or says which: --state, --label, --user, --older-than, --id-glob; give one of them", cmd.CommandPath())
+	}
+	return p, nil
+}
+
+// jobsVerb is a verb on jobs, by id or selected. become says what they are then.
+func jobsVerb(a *app, name, short, become string, do func(*control.Client, context.Context, control.Selection) (control.Verdict, error)) *cobra.Command {
+	var s selection
+	cmd := &cobra.Command{
+		Use: name + " ID… | --state STATE …", Short: short,
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			p, err := s.of(cmd, ids)
+			if err != nil {
+				return err
+			}
+			return a.onJobs(become, func(c *control.Client, cursor string) (control.Verdict, error) {
+				p.Cursor = cursor
+				return do(c, cmd.Context(), p)
+			})
+		},
+	}
+	stateShort := "s"
+	if name == "kill" {
+		stateShort = "" // -s is its signal, as everywhere
+	}
+	s.add(cmd, stateShort)
+	return cmd
+}
+
+func cancelVerb(a *app) *cobra.Command {
+	return jobsVerb(a, "cancel", "Cancel jobs; what runs is ended with its whole tree", "is cancelled", (*control.Client).Cancel)
+}
+
+func retryVerb(a *app) *cobra.Command {
+	return jobsVerb(a, "retry", "Run failed or ended jobs again, with all their attempts", "is pending again", (*control.Client).Retry)
+}
+
+func holdVerb(a *app) *cobra.Command {
+	return jobsVerb(a, "hold", "Keep jobs that wait from being run", "is held", (*control.Client).Hold)
+}
+
+func releaseVerb(a *app) *cobra.Command {
+	return jobsVerb(a, "release", "Let held jobs run", "is released", (*control.Client).Release)
+}
+
+func requeueVerb(a *app) *cobra.Command {
+	return jobsVerb(a, "requeue", "End what runs without counting it, and have it wait again", "is pending again", (*control.Client).Requeue)
+}
+
+func killVerb(a *app) *cobra.Command {
+	var signal string
+	cmd := jobsVerb(a, "kill", "Send a signal to all processes of running jobs", "got the signal", func(c *control.Client, ctx context.Context, s control.Selection) (control.Verdict, error) {
+		return c.Kill(ctx, control.Kill{Selection: s, Signal: signal})
+	})
+	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "name or number of the signal")
+	return cmd
+}
+
+func rmVerb(a *app) *cobra.Command {
+	var force bool
+	cmd := jobsVerb(a, "rm", "Remove jobs with their history", "is removed", func(c *control.Client, ctx context.Context, s control.Selection) (control.Verdict, error) {
+		return c.Remove(ctx, control.Remove{Selection: s, Force: force})
+	})
+	cmd.Flags().BoolVar(&force, "force", false, "also what runs, after it was ended")
+	return cmd
+}
+
+func dequeueVerb(a *app) *cobra.Command {
+	cmd := rmVerb(a)
+	cmd.Use, cmd.Hidden = "dequeue ID… | --state STATE …", true
+	return cmd
+}
+
+func clearVerb(a *app) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "clear --yes", Short: "Remove all jobs that do not run, and their history", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.clear(cmd.Context(), yes, "jobs that do not run", (*control.Client).Clear)
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "really")
+	return cmd
+}
+
+// clear removes all of one kind, if that is meant.
+func (a *app) clear(ctx context.Context, yes bool, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) error {
+	if !yes {
+		return usage("all %s and their history are removed for good; say so with --yes", what)
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	got, err := do(c, ctx, control.Sure{Yes: true})
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(got)
+	}
+	a.say("%s removed", jobs(got.Removed))
+	return nil
+}
+
+// jobs is a number of jobs in words.
+func jobs(n int) string {
+	if n == 1 {
+		return "1 job"
+	}
+	return fmt.Sprintf("%d jobs", n)
+}
+
+// onJobs carries a verb out, step by step, and tells on which jobs it was, and on
+// which not.
+func (a *app) onJobs(become string, do func(c *control.Client, cursor string) (control.Verdict, error)) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	all := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
+	seen := 0
+	for cursor, more := "", true; more; {
+		v, err := do(c, cursor)
+		if err != nil {
+			return err
+		}
+		if more = v.Next != nil; more {
+			cursor = *v.Next
+		}
+		seen += len(v.Done) + len(v.Refused)
+		if err := a.tellVerdict(&v, &all, become); err != nil {
+			return err
+		}
+	}
+	switch {
+	case a.json && !a.jsonl:
+		return a.printJSON(all)
+	case a.structured():
+	case all.Matched != nil:
+		return a.println(jobs(*all.Matched) + "; nothing was changed")
+	case seen == 0:
+		a.say("no job matches")
+	}
+	return nil
+}
+
+// tellVerdict tells of one step: a line of JSON, or ids and what was refused; one
+// JSON object of all steps is gathered.
+func (a *app) tellVerdict(v, all *control.Verdict, become string) error {
+	if v.Matched != nil {
+		if all.Matched == nil {
+			all.Matched = new(int)
+		}
+		*all.Matched += *v.Matched
+	}
+	for _, r := range v.Refused {
+		if a.exit == 0 {
+			a.exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
+		}
+	}
+	switch {
+	case a.jsonl:
+		v.Next = nil
+		return a.printJSON(v)
+	case a.json:
+		all.Done, all.Refused = append(all.Done, v.Done...), append(all.Refused, v.Refused...)
+		return nil
+	}
+	for _, r := range v.Refused {
+		fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(a.err, r.Message))
+	}
+	for _, id := range v.Done {
+		if err := a.println(id); err != nil {
+			return err
+		}
+		a.say("job %s %s", id, become)
+	}
+	return nil
+}
+
+func editVerb(a *app) *cobra.Command {
+	var s selection
+	var spec queue.Spec
+	cmd := &cobra.Command{
+		Use: "edit ID… [FLAGS | '{JSON}']", Short: "Change jobs that wait: by flags, by JSON, or in $EDITOR",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			var set json.RawMessage
+			if n := len(ids); n > 0 && strings.HasPrefix(ids[n-1], "{") {
+				set, ids = json.RawMessage(ids[n-1]), ids[:n-1]
+				if err := queue.CheckJSON(set); err != nil {
+					return usage("the fields to change: %v", err)
+				}
+			}
+			p, err := s.of(cmd, ids)
+			if err != nil {
+				return err
+			}
+			given := spec.Given()
+			switch {
+			case len(given) > 0 && set != nil:
+				return usage("give the fields to change as flags or as JSON, not both")
+			case len(given) > 0:
+				if set, err = json.Marshal(given); err != nil {
+					return err
+				}
+			case set == nil && len(ids) != 1:
+				return usage("%s needs the fields to change, as flags or as JSON; without, it edits one job in $EDITOR", cmd.CommandPath())
+			case set == nil:
+				if set, err = a.editText(cmd.Context(), ids[0]); set == nil || err != nil {
+					return err
+				}
+			}
+			return a.onJobs("is changed", func(c *control.Client, cursor string) (control.Verdict, error) {
+				p.Cursor = cursor
+				return c.Edit(cmd.Context(), control.Edit{Selection: p, Set: set})
+			})
+		},
+	}
+	specFlags(cmd.Flags(), &spec, "id", "env_pass", "labels") // --label selects; labels are changed by JSON
+	s.add(cmd, "s")
+	return cmd
+}

@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+	"time"
+)
+
+// SpecOf is a spec that asks for a job as it is: every field is given that says
+// how it runs, so that no default changes it.
+func SpecOf(j *Job) *Spec {
+	retries := int64(j.MaxAttempts) - 1
+	onLost := string(j.OnLost)
+	s := &Spec{
+		ID: &j.ID, Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
+		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, OnLost: &onLost, OutputLimit: &j.OutputLimit,
+		Jitter: j.Backoff.Jitter, BackoffBase: given(j.Backoff.Base), BackoffMax: given(j.Backoff.Max),
+		BackoffStrategy: given(string(j.Backoff.Strategy)), Cwd: given(j.Cwd), Stdin: given(j.Stdin),
+		ExpiresAt: given(j.ExpiresAt), AllowBackground: given(j.AllowBackground),
+	}
+	if j.Command != "" {
+		s.Command, s.Shell = &j.Command, &j.Shell
+	} else {
+		s.Argv = j.Argv
+	}
+	if len(j.Env) > 0 {
+		s.Env = map[string]string{}
+	}
+	for _, e := range j.Env {
+		name, value, _ := strings.Cut(e, "=")
+		s.Env[name] = value
+	}
+	if len(j.Labels) > 0 {
+		s.Labels = maps.Clone(j.Labels)
+	}
+	return s
+}
+
+func given[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+// mergeMap sets fields[name] to the map that was there with the entries of value;
+// a null entry is removed.
+func mergeMap(fields map[string]any, name string, was any, value json.RawMessage) error {
+	merged, _ := was.(map[string]string)
+	merged = maps.Clone(merged)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	err := Members(value, func(key string, v json.RawMessage) error {
+		delete(merged, key)
+		if string(v) == "null" {
+			return nil
+		}
+		text, err := readText(v)
+		merged[key] = text
+		return err
+	})
+	if err != nil {
+		return Invalid(name, "must be an object of text, like {\"a\": \"b\"}, with null for what goes")
+	}
+	fields[name] = merged
+	return nil
+}
+
+// excludes are the fields that a given one takes the place of.
+var excludes = map[string][]string{
+	"command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"}, "delay": {"run_at"},
+}
+
+// Edit changes a job that waits as a merge patch says (RFC 7386): set is an object
+// of fields, null is the default, and a map's entries are merged. The job is as it was if there is an error.
+func (j *Job) Edit(set json.RawMessage, d Defaults) error {
+	fields := SpecOf(j).Given()
+	delete(fields, "id")
+	changed := 0
+	err := Members(set, func(name string, value json.RawMessage) error {
+		f := fieldsByName[name]
+		switch {
+		case f == nil:
+			return Invalid(name, "is not a field of a job%s", Nearest(name, FieldNames()))
+		case f.Name == "id":
+			return Invalid(name, "cannot be changed; enqueue another job and remove this one")
+		}
+		changed++
+		canonical := f.Name
+		if canonical == "timeout_ms" {
+			delete(fields, "timeout")
+		}
+		for _, other := range excludes[canonical] {
+			delete(fields, other)
+		}
+		was := fields[canonical]
+		delete(fields, canonical)
+		switch {
+		case string(value) == "null":
+		case f.Kind == KindMap:
+			return mergeMap(fields, f.Name, was, value)
+		default:
+			fields[canonical] = value
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if changed == 0 {
+		return Invalid("set", "changes nothing; give fields of a job")
+	}
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	var s Spec
+	if err := s.UnmarshalJSON(raw); err != nil {
+		return err
+	}
+	edited, err := Resolve(&s, d)
+	if err != nil {
+		return err
+	}
+	if edited.MaxAttempts <= j.Attempts {
+		return Invalid("max_retries", "is below what the job has used: %d attempts; give more, or cancel it", j.Attempts)
+	}
+	edited.User = j.User
+	j.Priority, j.MaxAttempts, j.Terms, j.ExpiresAt = edited.Priority, edited.MaxAttempts, edited.Terms, edited.ExpiresAt
+	if edited.RunAt != 0 {
+		j.RunAt = edited.RunAt
+	}
+	j.Delay = edited.Delay
+	if s.Delay != nil && *s.Delay == 0 {
+		j.Delay = time.Nanosecond // now, as for a new job
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package queue
+
+import "slices"
+
+// Verb is what a person asks of a stored job that no worker holds.
+type Verb string
+
+// The verbs, as the wire names them.
+const (
+	VerbCancel    Verb = "cancel"
+	VerbRetry     Verb = "retry"
+	VerbRetryDead Verb = "dlq.retry"
+	VerbHold      Verb = "hold"
+	VerbRelease   Verb = "release"
+	VerbEdit      Verb = "edit"
+	VerbRemove    Verb = "rm"
+)
+
+// rule is one row of the table of verbs.
+type rule struct {
+	from  []State // that it acts on
+	holds []State // in which what it asks for holds already
+	to    func(State) State
+	event EventKind
+	next  string // what to do about a job in any other state
+}
+
+func always(to State) func(State) State { return func(State) State { return to } }
+
+func same(s State) State { return s }
+
+var rules = map[Verb]rule{
+	VerbCancel:    {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, always(Cancelled), EventCancelled, "only what has not ended can be cancelled"},
+	VerbRetry:     {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, always(Pending), EventRetried, "release lets it run"},
+	VerbRetryDead: {[]State{Dead}, nil, always(Pending), EventRetried, "only dead jobs are in the dead-letter queue; retry takes others"},
+	VerbHold:      {[]State{Blocked, Pending, Failed}, []State{Held}, always(Held), EventHeld, "only what waits can be held"},
+	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, always(Pending), EventReleased, "only held jobs are released; retry runs an ended one again"},
+	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, same, EventEdited, "only what waits can be changed; retry makes an ended job wait again"},
+	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, always(0), EventRemoved, "cancel it first"},
+}
+
+// Act says what a verb makes of a job: its state afterwards, 0 if it is gone, and
+// the event that tells of it. acts is false when nothing is left to do. A job in
+// a state that the verb does not take is ErrWrongState.
+func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
+	r := rules[v]
+	switch {
+	case slices.Contains(r.holds, j.State):
+		return j.State, "", false, nil
+	case slices.Contains(r.from, j.State):
+		return r.to(j.State), r.event, true, nil
+	}
+	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s", j.ID, j.State, r.next)
+}
+
+// Takes lists the states that the verb acts on.
+func (v Verb) Takes() []State { return rules[v].from }

@@ -1,0 +1,204 @@
+package queue_test
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Verbs move jobs as the state table allows, refuse every other state by name,
+// and nothing is theirs while a job runs.
+func TestVerbsKeepToTheStateTable(t *testing.T) {
+	for verb, takes := range map[queue.Verb]string{
+		queue.VerbCancel: "blocked held pending failed", queue.VerbRetry: "failed completed dead cancelled",
+		queue.VerbRetryDead: "dead", queue.VerbHold: "blocked pending failed", queue.VerbRelease: "held",
+		queue.VerbEdit: "blocked held pending failed", queue.VerbRemove: "blocked held pending failed completed dead cancelled",
+	} {
+		for _, s := range queue.States() {
+			j := queue.Job{ID: "x", State: s}
+			to, event, acts, err := verb.Act(&j)
+			switch {
+			case acts != strings.Contains(takes, s.String()):
+				t.Errorf("%s of a %s job acts: %t", verb, s, acts)
+			case acts && (err != nil || event == "" || to != 0 && to != s && !s.May(to)):
+				t.Errorf("%s of a %s job: to %s, event %q, %v", verb, s, to, event, err)
+			case s == queue.Processing && !errors.Is(err, queue.ErrWrongState):
+				t.Errorf("%s of a running job: %v", verb, err)
+			case err != nil && (!errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "job x is "+s.String()+"; ")):
+				t.Errorf("%s of a %s job: %v", verb, s, err)
+			}
+		}
+		if len(verb.Takes()) != len(strings.Fields(takes)) {
+			t.Errorf("%s takes %v, want %s", verb, verb.Takes(), takes)
+		}
+	}
+}
+
+// drawSound is some spec that Resolve takes.
+func drawSound(t *rapid.T) *queue.Spec {
+	texts := rapid.MapOf(rapid.StringMatching(`[a-z]{1,8}`), rapid.StringMatching(`[ -~]{0,12}`))
+	s := map[string]any{}
+	may := func(name string, v any) {
+		if rapid.Bool().Draw(t, name) {
+			s[name] = v
+		}
+	}
+	if rapid.Bool().Draw(t, "shell") {
+		s["command"] = "true"
+		may("shell", "/bin/bash -c")
+	} else {
+		s["argv"] = []string{"echo", "a b"}
+	}
+	may("priority", rapid.Int64Range(-9, 9).Draw(t, "priority value"))
+	may("max_attempts", rapid.IntRange(1, 9).Draw(t, "attempts value"))
+	may("timeout", "90s")
+	may("kill_after", "2s")
+	may("backoff_base", 1.5)
+	may("backoff_strategy", "linear")
+	may("backoff_max", "1h")
+	may("jitter", 0.0)
+	may("expires_at", "2099-01-01T00:00:00Z")
+	may("env", texts.Draw(t, "env value"))
+	may("cwd", "/tmp")
+	may("umask", "077")
+	may("stdin", "text")
+	may("ok_codes", []int{0, 3})
+	may("no_retry_codes", []int{4})
+	may("on_lost", "hold")
+	may("allow_background", true)
+	may("labels", texts.Draw(t, "labels value"))
+	may("output_limit", "1K")
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec queue.Spec
+	if err := spec.UnmarshalJSON(raw); err != nil {
+		t.Fatal(err)
+	}
+	return &spec
+}
+
+// A job's spec asks for that very job, whatever the defaults have become; so an
+// edit changes what it names and nothing else.
+func TestASpecOfAJobAsksForIt(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j, err := queue.Resolve(drawSound(t), defaults)
+		if err != nil {
+			t.Skip(err)
+		}
+		j.ID = "x"
+		other := queue.Defaults{Priority: 7, MaxRetries: 1, Timeout: time.Hour, KillAfter: time.Second, Shell: "/bin/other", OnLost: queue.OnLostDead, OutputLimit: 5}
+		again, err := queue.Resolve(queue.SpecOf(&j), other)
+		if err != nil || !reflect.DeepEqual(norm(again), norm(j)) {
+			t.Fatalf("%v\ngot  %+v\nwant %+v", err, again, j)
+		}
+		edited := j
+		if err := edited.Edit(json.RawMessage(`{"priority": 8}`), other); err != nil {
+			t.Fatal(err)
+		}
+		want := j
+		want.Priority = 8
+		if !reflect.DeepEqual(norm(edited), norm(want)) {
+			t.Fatalf("edited\ngot  %+v\nwant %+v", edited, want)
+		}
+	})
+}
+
+// norm makes empty maps and lists nil.
+func norm(j queue.Job) queue.Job {
+	if len(j.Env) == 0 {
+		j.Env = nil
+	}
+	if len(j.Labels) == 0 {
+		j.Labels = nil
+	}
+	return j
+}
+
+// An edit is a merge patch: null is the default, maps are merged, what excludes
+// another takes its place; and it is refused by field.
+func TestEditMerges(t *testing.T) {
+	base := func() queue.Job {
+		j, err := queue.Resolve(spec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"}}`), defaults)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.ID, j.Attempts, j.User = "x", 1, "me"
+		return j
+	}
+	for set, check := range map[string]func(j queue.Job) bool{
+		`{"timeout":null}`:                        func(j queue.Job) bool { return j.Timeout == 0 },
+		`{"timeout_ms":1500}`:                     func(j queue.Job) bool { return j.Timeout == 1500*time.Millisecond },
+		`{"labels":{"a":null,"c":"3"}}`:           func(j queue.Job) bool { return reflect.DeepEqual(j.Labels, map[string]string{"b": "2", "c": "3"}) },
+		`{"labels":null,"env":{"Y":"2"}}`:         func(j queue.Job) bool { return j.Labels == nil && reflect.DeepEqual(j.Env, []string{"X=1", "Y=2"}) },
+		`{"argv":["b"]}`:                          func(j queue.Job) bool { return j.Command == "" && j.Shell == "" && j.Argv[0] == "b" },
+		`{"max_attempts":2}`:                      func(j queue.Job) bool { return j.MaxAttempts == 2 },
+		`{"delay":"1m"}`:                          func(j queue.Job) bool { return j.Delay == time.Minute },
+		`{"next_run_at":"2099-01-01T00:00:00Z"}`:  func(j queue.Job) bool { return j.RunAt.Time().Year() == 2099 },
+		`{"expires_at":"2099-01-01T00:00:00.5Z"}`: func(j queue.Job) bool { return j.ExpiresAt.Time().Year() == 2099 },
+	} {
+		j := base()
+		if err := j.Edit(json.RawMessage(set), defaults); err != nil || !check(j) || j.User != "me" || j.ID != "x" {
+			t.Errorf("%s: %v, %+v", set, err, j)
+		}
+	}
+	for set, field := range map[string]string{
+		`{"id":"y"}`: "id", `{"priorty":1}`: "priorty", `{"priority":"x"}`: "priority", `{"max_retries":0}`: "max_retries",
+		`{"command":null}`: "command", `{}`: "set", `{"labels":3}`: "labels", `{"labels":{"a":3}}`: "labels", `{"ok_codes":[]}`: "ok_codes",
+	} {
+		j := base()
+		var e *queue.Error
+		if err := j.Edit(json.RawMessage(set), defaults); !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != field {
+			t.Errorf("%s: %v, want field %s", set, err, field)
+		}
+		if !reflect.DeepEqual(j, base()) {
+			t.Errorf("%s: refused, and changed: %+v", set, j)
+		}
+	}
+}
+
+func spec(t *testing.T, text string) *queue.Spec {
+	t.Helper()
+	var s queue.Spec
+	if err := s.UnmarshalJSON([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return &s
+}
+
+func TestGlob(t *testing.T) {
+	for pattern, texts := range map[string][2]string{
+		"a*":         {"a ab a/b a.b", "b ba"},
+		"*":          {"a a/b", ""},
+		"?.x":        {"a.x", "ax aa.x .x"},
+		"job[0-9]":   {"job1", "joba job job12"},
+		"job[!0-9]":  {"joba", "job1"},
+		"a.b":        {"a.b", "axb"},
+		"nightly/*1": {"nightly/1 nightly/x/1", "nightly/2"},
+	} {
+		match, err := queue.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []bool{true, false} {
+			for text := range strings.FieldsSeq(texts[i]) {
+				if match(text) != want {
+					t.Errorf("%q matches %q: %t", pattern, text, !want)
+				}
+			}
+		}
+	}
+	for _, pattern := range []string{"a[", "a[]", "[z-a]"} {
+		if _, err := queue.Glob(pattern); !errors.Is(err, queue.ErrInvalid) {
+			t.Errorf("%q: %v", pattern, err)
+		}
+	}
+}

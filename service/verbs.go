@@ -1,0 +1,339 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// Cancel implements control.API.
+func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Verdict, error) {
+	takes := append(queue.VerbCancel.Takes(), queue.Processing)
+	return s.onJobs(ctx, p, takes, func(ctx context.Context, j *queue.Job) error {
+		uid := control.PeerFrom(ctx).UID
+		return s.untilFree(ctx, func() error {
+			// What runs is ended first: that need not wait for the disk.
+			if _, err := s.pool.Cancel(ctx, j.Seq, uid); err != nil {
+				return err
+			}
+			return s.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: uid})
+		})
+	})
+}
+
+// untilFree repeats what meets a job on its way from the store to the pool.
+func (s *Service) untilFree(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if !errors.Is(err, store.ErrLeased) {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// changeJob carries a verb out on a job that does not run.
+func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
+	c.UID = control.PeerFrom(ctx).UID
+	return s.untilFree(ctx, func() error {
+		done, err := s.pool.Change(ctx, j.Seq, c)
+		if errors.Is(err, worker.ErrRuns) {
+			return queue.Errorf(queue.CodeWrongState, "job %s is being run; cancel it, or requeue it to have it wait again", j.ID)
+		}
+		if done || err != nil {
+			return err
+		}
+		return s.store.Change(ctx, j.Seq, c)
+	})
+}
+
+// changes is a verb of the table, on many jobs.
+func (s *Service) changes(ctx context.Context, p control.Selection, c store.Change) (control.Verdict, error) {
+	return s.onJobs(ctx, p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job) error { return s.changeJob(ctx, j, c) })
+}
+
+// Hold implements control.API.
+func (s *Service) Hold(ctx context.Context, p control.Selection) (control.Verdict, error) {
+	return s.changes(ctx, p, store.Change{Verb: queue.VerbHold})
+}
+
+// Release implements control.API.
+func (s *Service) Release(ctx context.Context, p control.Selection) (control.Verdict, error) {
+	return s.changes(ctx, p, store.Change{Verb: queue.VerbRelease})
+}
+
+// Retry implements control.API. Of selected jobs completed ones are left alone
+// unless their state is asked for.
+func (s *Service) Retry(ctx context.Context, p control.Selection) (control.Verdict, error) {
+	takes := []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
+	return s.onJobs(ctx, p, takes, func(ctx context.Context, j *queue.Job) error {
+		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry})
+	})
+}
+
+// Edit implements control.API.
+func (s *Service) Edit(ctx context.Context, p control.Edit) (control.Verdict, error) {
+	if p.Set == nil {
+		return control.Verdict{}, queue.Invalid("set", "is missing; give an object of the fields to change")
+	}
+	d := s.config.Load().Defaults()
+	if err := (&queue.Job{MaxAttempts: 1, Terms: queue.Terms{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}).Edit(p.Set, d); err != nil {
+		return control.Verdict{}, err // it would be refused of any job
+	}
+	return s.changes(ctx, p.Selection, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { return j.Edit(p.Set, d) }})
+}
+
+// Remove implements control.API.
+func (s *Service) Remove(ctx context.Context, p control.Remove) (control.Verdict, error) {
+	takes := queue.VerbRemove.Takes()
+	if p.Force {
+		takes = append(takes, queue.Processing)
+	}
+	return s.onJobs(ctx, p.Selection, takes, func(ctx context.Context, j *queue.Job) error {
+		if p.Force {
+			if _, err := s.pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
+				return err
+			}
+		}
+		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove})
+	})
+}
+
+// Clear implements control.API.
+func (s *Service) Clear(ctx context.Context, p control.Sure) (control.Removed, error) {
+	if !p.Yes {
+		return control.Removed{}, queue.Invalid("yes", "must be true: every job that does not run is removed for good, with its history")
+	}
+	return s.removeAll(ctx, queue.VerbRemove.Takes())
+}
+
+// removeAll removes all jobs in these states.
+func (s *Service) removeAll(ctx context.Context, states []queue.State) (control.Removed, error) {
+	var removed control.Removed
+	f := store.Filter{States: states, Limit: store.MaxPage}
+	for {
+		page, err := s.store.List(ctx, f)
+		if err != nil {
+			return removed, err
+		}
+		verdict, err := s.each(ctx, idsOf(page.Jobs), func(ctx context.Context, j *queue.Job) error {
+			if !slices.Contains(states, j.State) {
+				return queue.Errorf(queue.CodeWrongState, "job %s is %s", j.ID, j.State)
+			}
+			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove})
+		})
+		removed.Removed += len(verdict.Done)
+		if f.Before = page.Next; err != nil || f.Before == 0 {
+			return removed, err
+		}
+	}
+}
+
+func idsOf(jobs []queue.Job) []string {
+	ids := make([]string, len(jobs))
+	for i := range jobs {
+		ids[i] = jobs[i].ID
+	}
+	return ids
+}
+
+// Requeue implements control.API.
+func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Verdict, error) {
+	return s.onJobs(ctx, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job) error {
+		held, err := s.pool.Requeue(ctx, j.Seq)
+		if held || err != nil || j.State == queue.Pending {
+			return err
+		}
+		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs is requeued: retry runs an ended job again, release a held one", j.ID, j.State)
+	})
+}
+
+// Kill implements control.API.
+func (s *Service) Kill(ctx context.Context, p control.Kill) (control.Verdict, error) {
+	number, err := signalNumber(p.Signal)
+	if err != nil {
+		return control.Verdict{}, err
+	}
+	return s.onJobs(ctx, p.Selection, []queue.State{queue.Processing}, func(_ context.Context, j *queue.Job) error {
+		if !s.pool.Signal(j.Seq, number) {
+			return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs gets a signal", j.ID, j.State)
+		}
+		return nil
+	})
+}
+
+// signals by name, as Linux numbers them.
+var signals = map[string]int{
+	"HUP": 1, "INT": 2, "QUIT": 3, "ABRT": 6, "KILL": 9, "USR1": 10, "USR2": 12, "ALRM": 14, "TERM": 15,
+	"CONT": 18, "STOP": 19, "TSTP": 20, "TTIN": 21, "TTOU": 22, "WINCH": 28,
+}
+
+const lastSignal = 64
+
+func signalNumber(text string) (int, error) {
+	if text == "" {
+		text = "TERM"
+	}
+	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= lastSignal {
+		return n, nil
+	}
+	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
+	if n := signals[name]; n != 0 {
+		return n, nil
+	}
+	return 0, queue.Invalid("signal", "%q is not a signal%s; give a name like TERM or a number from 1 to %d", text, queue.Nearest(name, slices.Sorted(maps.Keys(signals))), lastSignal)
+}
+
+// DLQRetry implements control.API.
+func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Verdict, error) {
+	if p.All == (len(p.IDs) > 0) {
+		return control.Verdict{}, queue.Invalid("ids", "name dead jobs, or all; give one of them")
+	}
+	ids := p.IDs
+	if p.All {
+		var err error
+		if ids, err = s.deadIDs(ctx); err != nil {
+			return control.Verdict{}, err
+		}
+	}
+	return s.each(ctx, ids, func(ctx context.Context, j *queue.Job) error {
+		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
+	})
+}
+
+// DLQClear implements control.API.
+func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed, error) {
+	if !p.Yes {
+		return control.Removed{}, queue.Invalid("yes", "must be true: dead jobs and their history are removed for good")
+	}
+	return s.removeAll(ctx, []queue.State{queue.Dead})
+}
+
+// deadIDs lists all dead jobs, the oldest first.
+func (s *Service) deadIDs(ctx context.Context) (ids []string, err error) {
+	f := store.Filter{States: []queue.State{queue.Dead}, Limit: store.MaxPage}
+	for {
+		page, err := s.store.List(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Jobs {
+			ids = append(ids, page.Jobs[i].ID)
+		}
+		if f.Before = page.Next; f.Before == 0 {
+			for i, k := 0, len(ids)-1; i < k; i, k = i+1, k-1 {
+				ids[i], ids[k] = ids[k], ids[i]
+			}
+			return ids, nil
+		}
+	}
+}
+
+// onJobs carries a verb out on what is selected: by name, or one step of all that
+// match, in the states that were asked for or else those that the verb takes.
+func (s *Service) onJobs(ctx context.Context, p control.Selection, takes []queue.State, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+	names := p.Names()
+	chosen := len(p.State) > 0 || len(p.Label) > 0 || p.User != "" || p.OlderThan != 0 || p.IDGlob != ""
+	switch {
+	case chosen == (len(names) > 0):
+		return control.Verdict{}, queue.Invalid("ids", "name jobs, or say which by state, label, user, older_than or id_glob; give one of them")
+	case p.DryRun && !chosen:
+		do = func(context.Context, *queue.Job) error { return nil }
+	case chosen:
+		return s.onSelected(ctx, p, takes, do)
+	}
+	v, err := s.each(ctx, names, do)
+	if p.DryRun {
+		v.Matched, v.Done = new(len(v.Done)), []string{}
+	}
+	return v, err
+}
+
+// onSelected carries a verb out on one step of the jobs that match.
+func (s *Service) onSelected(ctx context.Context, p control.Selection, takes []queue.State, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
+	f, err := s.filter(control.List{State: p.State, Label: p.Label, User: p.User, Limit: control.SelectStep, Cursor: p.Cursor})
+	if err != nil {
+		return v, err
+	}
+	if len(f.States) == 0 {
+		f.States = takes
+	}
+	matches := func(string) bool { return true }
+	if p.IDGlob != "" {
+		if matches, err = queue.Glob(p.IDGlob); err != nil {
+			return v, err
+		}
+	}
+	before := s.store.Now().Add(-time.Duration(p.OlderThan))
+	f.Match = func(j *queue.Job) bool {
+		at := j.CreatedAt
+		if j.EndedAt != 0 {
+			at = j.EndedAt
+		}
+		return (p.OlderThan == 0 || at < before) && matches(j.ID)
+	}
+	page, err := s.store.List(ctx, f)
+	if err != nil {
+		return v, err
+	}
+	if p.DryRun {
+		v.Matched = new(len(page.Jobs))
+	} else if v, err = s.each(ctx, idsOf(page.Jobs), do); err != nil {
+		return v, err
+	}
+	if page.Next != 0 {
+		v.Next = new(strconv.FormatInt(page.Next, 10))
+	}
+	return v, nil
+}
+
+// atOnce is how many jobs a verb on many is carried out on at once, so that they
+// share commits.
+const atOnce = 64
+
+// each carries a verb out on jobs and says on which, in the order asked.
+func (s *Service) each(ctx context.Context, ids []string, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
+	errs := make([]error, len(ids))
+	slots := make(chan struct{}, atOnce)
+	var calls sync.WaitGroup
+	for i, id := range ids {
+		slots <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			j, err := s.store.Get(ctx, id)
+			if err == nil {
+				err = do(ctx, &j)
+			}
+			errs[i] = err
+		})
+	}
+	calls.Wait()
+	for i, err := range errs {
+		var refused *queue.Error
+		switch {
+		case err == nil:
+			v.Done = append(v.Done, ids[i])
+		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
+			v.Refused = append(v.Refused, control.Refusal{ID: ids[i], Code: refused.Code, Message: strings.TrimSpace(refused.Error())})
+		default:
+			return v, err
+		}
+	}
+	return v, nil
+}

@@ -1,0 +1,273 @@
+//go:build linux
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A held job waits until it is released; both may be asked twice.
+func TestHoldAndRelease(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "a", "echo a")
+	for range 2 {
+		if got := q.must("hold", "a"); got != "a" {
+			t.Errorf("hold printed %q", got)
+		}
+	}
+	q.must("worker", "scale", "1")
+	q.must("wait", q.must("enqueue", "echo b"))
+	w := q.dial()
+	if j := w.show("a"); j.State != "held" {
+		t.Errorf("while another ran the held job became %s", j.State)
+	}
+	q.must("release", "a")
+	q.must("wait", "a")
+	if r := q.cli("hold", "a"); r.code != 5 || !strings.Contains(r.err, "job a is completed; only what waits can be held") {
+		t.Errorf("hold of an ended job: %+v", r)
+	}
+	if r := q.cli("release", "a"); r.code != 5 || !strings.Contains(r.err, "retry") {
+		t.Errorf("release of an ended job: %+v", r)
+	}
+}
+
+// The jobs that a busy runner has taken ahead are held, changed and removed as
+// others are.
+func TestVerbsReachReservedJobs(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	for range 8 { // short ones, so that a block is taken ahead
+		w.end(w.enqueue(fields{"command": "true"}))
+	}
+	for range 5 {
+		first := w.enqueue(fields{"command": "sleep 0.3"})
+		ids := w.batch([]fields{{"command": "true"}, {"command": "true"}, {"command": "exit 3"}})
+		w.good("hold", fields{"id": ids[0]}, nil)
+		w.good("rm", fields{"id": ids[1]}, nil)
+		w.good("edit", fields{"id": ids[2], "set": fields{"command": "echo edited"}}, nil)
+		if j := w.end(ids[2]); j.State != "completed" || j.Output != "edited\n" {
+			t.Errorf("edited job: %+v", j)
+		}
+		if j := w.show(ids[0]); j.State != "held" {
+			t.Errorf("held job: %+v", j)
+		}
+		if a := w.call("show", fields{"id": ids[1]}); a.Error == nil {
+			t.Error("a removed job is there")
+		}
+		w.end(first)
+		w.good("release", fields{"id": ids[0]}, nil)
+		w.end(ids[0])
+	}
+}
+
+// requeue ends the whole tree of a running job, counts nothing, and it runs again.
+func TestRequeue(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "echo up; [ $QUEUECTL_ATTEMPT = 2 ] || sleep 600", "max_retries": 0, "kill_after": 1})
+	pid := w.runs(id).PID
+	q.must("requeue", id)
+	j := w.end(id)
+	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 || j.History[0].Reason != "stopped" {
+		t.Errorf("got %+v", j)
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+		t.Errorf("process %d of the first attempt lives", pid)
+	}
+	if r := q.cli("requeue", id); r.code != 5 || !strings.Contains(r.err, "retry") {
+		t.Errorf("requeue of an ended job: %+v", r)
+	}
+}
+
+// kill reaches every process of a job, wherever it has gone, and only them.
+func TestKillSignalsTheTree(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	const hears = `trap 'echo %s got it' USR1; echo up; while :; do sleep 0.05; done`
+	job := fmt.Sprintf(`setsid sh -c "%s" & sh -c "%s" & `+hears, fmt.Sprintf(hears, "away"), fmt.Sprintf(hears, "child"), "main")
+	id := w.enqueue(fields{"command": job})
+	other := w.enqueue(fields{"command": fmt.Sprintf(hears, "other")})
+	output := func(id string) string { return q.must("logs", id) }
+	w.until("all three are up", 20*time.Second, func() bool { return strings.Count(output(id), "up") == 3 })
+	w.runs(other)
+	q.must("kill", "-s", "USR1", id)
+	for _, who := range []string{"main", "child", "away"} {
+		w.until(who+" got the signal", 20*time.Second, func() bool { return strings.Contains(output(id), who+" got it") })
+	}
+	if got := output(other); strings.Contains(got, "got it") {
+		t.Errorf("a stranger got the signal: %q", got)
+	}
+	if r := q.cli("kill", "-s", "NOPE", id); r.code != 2 || !strings.Contains(r.err, "signal") {
+		t.Errorf("a wrong signal: %+v", r)
+	}
+	q.must("cancel", id, other)
+	if r := q.cli("kill", id); r.code != 5 || !strings.Contains(r.err, "only what runs") {
+		t.Errorf("kill of an ended job: %+v", r)
+	}
+}
+
+// rm keeps off what runs unless it is told to, and clear off what runs at all.
+func TestRemoveAndClear(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	first, second := w.enqueue(fields{"command": "echo up; sleep 600"}), ""
+	w.runs(first)
+	second = w.enqueue(fields{"command": "true"})
+	if r := q.cli("rm", first, second); r.code != 5 || r.out != second+"\n" || !strings.Contains(r.err, "job "+first+" is being run") {
+		t.Errorf("rm of a running and a waiting job: %+v", r)
+	}
+	w.enqueue(fields{"command": "true"})
+	if r := q.cli("clear"); r.code != 2 || !strings.Contains(r.err, "--yes") {
+		t.Errorf("clear without --yes: %+v", r)
+	}
+	q.must("clear", "--yes")
+	if got := q.must("list", "-q"); got != first {
+		t.Errorf("after clear: %q, want the running job alone", got)
+	}
+	q.must("rm", "--force", first)
+	if got := q.must("list", "-q"); got != "" {
+		t.Errorf("after rm --force: %q", got)
+	}
+	if r := q.cli("dequeue", first); r.code != 4 {
+		t.Errorf("dequeue of a removed job: %+v", r)
+	}
+}
+
+// Jobs are changed by flags, by JSON and in an editor; what is wrong is refused by
+// name and changes nothing.
+func TestEdit(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "a", "--label", "x=1", "echo a")
+	q.must("enqueue", "--id", "b", "echo b")
+	q.must("edit", "a", "b", "--priority", "9", "--timeout", "90s")
+	q.must("edit", "a", `{"labels":{"y":"2"},"max_retries":0}`)
+	w := q.dial()
+	type shown struct {
+		Priority   int
+		MaxRetries int `json:"max_retries"`
+		Labels     map[string]string
+		Spec       map[string]any
+	}
+	var a shown
+	w.good("show", fields{"id": "a"}, &a)
+	if a.Priority != 9 || a.MaxRetries != 0 || a.Labels["x"] != "1" || a.Labels["y"] != "2" || a.Spec["timeout"] != "1m30s" {
+		t.Errorf("after two edits: %+v", a)
+	}
+	edit := func(script, id string) result {
+		cmd := q.command("edit", id)
+		cmd.Env = append(cmd.Env, "EDITOR=sed -i "+script)
+		return ran(t, cmd)
+	}
+	if r := edit(`'s/echo a/echo edited/; /\"x\": \"1\"/d'`, "a"); r.code != 0 || r.out != "a\n" {
+		t.Errorf("an edit in an editor: %+v", r)
+	}
+	a = shown{}
+	w.good("show", fields{"id": "a"}, &a)
+	if a.Spec["command"] != "echo edited" || len(a.Labels) != 1 || a.Labels["y"] != "2" || a.Priority != 9 {
+		t.Errorf("after an edit in an editor: %+v", a)
+	}
+	if r := edit(`s/no-such//`, "a"); r.code != 0 || r.out != "" {
+		t.Errorf("an editor that changes nothing: %+v", r)
+	}
+	if r := edit(`1d`, "a"); r.code != 2 || !strings.Contains(r.err, "kept in ") {
+		t.Errorf("an editor that breaks the text: %+v", r)
+	} else {
+		_, file, _ := strings.Cut(strings.TrimSpace(r.err), "kept in ")
+		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "echo edited") {
+			t.Errorf("the text that is kept: %q, %v", text, err)
+		}
+		os.Remove(file)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		err  string
+	}{
+		{[]string{"a", "--priority", "x"}, 2, "priority"},
+		{[]string{"a", `{"priorty":1}`}, 2, `"priority"`},
+		{[]string{"a", `{"id":"z"}`}, 2, "id: cannot be changed"},
+		{[]string{"a", `{}`}, 2, "changes nothing"},
+		{[]string{"a", `{"command":null}`}, 2, "command"},
+		{[]string{"a", `{bad`}, 2, "byte"},
+		{[]string{"a", "b"}, 2, "fields to change"},
+		{[]string{"a", "--priority", "1", `{"priority":2}`}, 2, "not both"},
+		{[]string{"nope", "--priority", "1"}, 4, "nope"},
+		{[]string{"--priority", "1"}, 2, "--state"},
+	} {
+		if r := q.cli(append([]string{"edit"}, c.args...)...); r.code != c.code || !strings.Contains(r.err, c.err) || r.out != "" {
+			t.Errorf("edit %q: %+v, want %d, %q", c.args, r, c.code, c.err)
+		}
+	}
+	q.must("worker", "scale", "1")
+	q.must("wait", "a", "b")
+	if got := q.must("logs", "a"); got != "edited" {
+		t.Errorf("the edited job printed %q", got)
+	}
+}
+
+// What is selected is dealt with to the last job, in steps, whatever else there
+// is; a dry run counts the same jobs and changes none.
+func TestSelectors(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	var specs []fields
+	for i := range 2500 {
+		specs = append(specs, fields{"id": fmt.Sprintf("in-%d", i), "command": "true", "labels": fields{"part": fmt.Sprint(i % 2)}})
+	}
+	w.batch(specs)
+	w.batch([]fields{{"id": "out", "command": "true"}, {"id": "out-2", "command": "true", "labels": fields{"part": "0"}}})
+	count := func(state string) int {
+		return len(strings.Fields(q.must("list", "-q", "--limit", "3000", "-s", state)))
+	}
+
+	if got := q.must("hold", "--id-glob", "in-*", "--dry-run"); got != "2500 jobs; nothing was changed" {
+		t.Errorf("dry run: %q", got)
+	}
+	if got := q.must("hold", "--id-glob", "in-*", "--dry-run", "--json"); got != `{"done":[],"refused":[],"matched":2500}` {
+		t.Errorf("dry run as JSON: %q", got)
+	}
+	if got := count("held"); got != 0 {
+		t.Fatalf("a dry run held %d jobs", got)
+	}
+	if got := strings.Fields(q.must("hold", "--id-glob", "in-*")); len(got) != 2500 || count("held") != 2500 || count("pending") != 2 {
+		t.Errorf("held %d jobs, %d are, %d wait; want 2500, 2500, 2", len(got), count("held"), count("pending"))
+	}
+	q.must("release", "--label", "part=0")
+	if got := count("held"); got != 1250 {
+		t.Errorf("%d are held after half was released", got)
+	}
+	if got := q.must("cancel", "--state", "waiting", "--older-than", "1h", "--dry-run"); got != "0 jobs; nothing was changed" {
+		t.Errorf("older than an hour: %q", got)
+	}
+	q.must("cancel", "--label", "part=0", "--state", "pending")
+	if got := count("cancelled"); got != 1251 {
+		t.Errorf("%d are cancelled, want 1251", got)
+	}
+	q.must("rm", "--state", "cancelled")
+	q.must("rm", "--state", "held", "--id-glob", "in-?")
+	if got := count("cancelled") + count("held"); got != 1245 {
+		t.Errorf("%d are left, want 1245", got)
+	}
+	for _, c := range []struct {
+		args []string
+		err  string
+	}{
+		{[]string{"hold"}, "--state"}, {[]string{"hold", "out", "--state", "pending"}, "one of them"},
+		{[]string{"hold", "--state", "pendng"}, "pending"}, {[]string{"hold", "--id-glob", "a["}, "["},
+		{[]string{"hold", "--user", "no-such-user"}, "no-such-user"}, {[]string{"hold", "--older-than", "x"}, "older-than"},
+	} {
+		if r := q.cli(c.args...); r.code != 2 || !strings.Contains(r.err, c.err) {
+			t.Errorf("%q: %+v, want 2, %q", c.args, r, c.err)
+		}
+	}
+	if a := w.call("hold", fields{}); a.Error == nil || a.Error.Data.Code != "invalid" {
+		t.Errorf("hold of nothing: %+v", a)
+	}
+	if a := w.call("rm", fields{"state": "held", "dry_run": true, "cursor": "x"}); a.Error == nil || a.Error.Data.Field != "cursor" {
+		t.Errorf("a wrong cursor: %+v", a)
+	}
+}
