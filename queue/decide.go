@@ -24,6 +24,7 @@ const (
 	Lost                       // its runner died
 	Interrupted                // its machine went down
 	Unkillable                 // it outlived SIGKILL
+	Silent                     // by its idle timeout
 )
 
 // Outcome is what was seen of an attempt.
@@ -76,6 +77,7 @@ type Decision struct {
 	Counts  bool // the attempt uses one of the job's attempts
 	Delay   time.Duration
 	Started bool // the attempt has a row of its own
+	Defers  bool // the attempt uses one of the job's deferrals
 }
 
 // Decide says what follows when an attempt of job j ends with outcome o. It is
@@ -95,6 +97,12 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		d.Reason = ReasonTimedOut
 		if d.Error == "" {
 			d.Error = "timed out after " + FormatDuration(j.Timeout)
+		}
+		return d.failed(j, p)
+	case Silent:
+		d.Reason = ReasonTimedOut
+		if d.Error == "" {
+			d.Error = "timed out: it printed nothing for " + FormatDuration(j.IdleTimeout)
 		}
 		return d.failed(j, p)
 	case Killed:
@@ -129,6 +137,11 @@ func (d Decision) exited(j *Job, o Outcome, p Policy) Decision {
 		d.Reason = ReasonNotRunnable
 	case 127:
 		d.Reason = ReasonNotFound
+	}
+	if slices.Contains(j.DeferCodes, int(o.ExitCode)) && j.Deferred < MaxDeferrals {
+		d.State, d.Reason, d.Delay = Pending, ReasonDeferred, p.RetryDelay
+		d.Counts, d.Defers = false, true
+		return d
 	}
 	if slices.Contains(j.NoRetryCodes, int(o.ExitCode)) {
 		d.State = Dead

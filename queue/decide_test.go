@@ -28,6 +28,10 @@ func ok(codes ...int) func(*queue.Job)         { return func(j *queue.Job) { j.O
 func noRetry(codes ...int) func(*queue.Job)    { return func(j *queue.Job) { j.NoRetryCodes = codes } }
 func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
 
+func deferring(before int) func(*queue.Job) {
+	return func(j *queue.Job) { j.DeferCodes, j.Deferred = []int{75}, before }
+}
+
 // Every row of the contract's table of endings has its consequence: the state,
 // whether the attempt counts, and the wait.
 func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
@@ -55,6 +59,10 @@ func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 		{"not executable", four(3), exited(126), row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", Counts: true, Started: true}},
 		{"no_retry_codes", four(0, noRetry(5)), exited(5), row{State: queue.Dead, Error: "exit code 5", Counts: true, Started: true}},
 		{"ok_codes win over no_retry_codes", four(0, ok(5), noRetry(5)), exited(5), row{State: queue.Completed, Counts: true, Started: true}},
+		{"defer_codes", four(0, deferring(0)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
+		{"the 100th deferral", four(3, deferring(99)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
+		{"the 101st", four(0, deferring(100)), exited(75), row{State: queue.Failed, Error: "exit code 75", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"silence", four(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }), queue.Outcome{End: queue.Silent}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out: it printed nothing for 5s", Counts: true, Started: true}},
 		{"cancelled", four(0), queue.Outcome{End: queue.Killed}, row{State: queue.Cancelled, Reason: queue.ReasonCancelled, Counts: true, Started: true}},
 		{"our shortage", four(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second}},
 		{"stopped by the service", four(3), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},

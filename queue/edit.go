@@ -14,7 +14,7 @@ func SpecOf(j *Job) *Spec {
 	onLost := string(j.OnLost)
 	s := &Spec{
 		ID: &j.ID, Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
-		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, OnLost: &onLost, OutputLimit: &j.OutputLimit,
+		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes, IdleTimeout: given(j.IdleTimeout), StdinFile: given(j.StdinFile), OnLost: &onLost, OutputLimit: &j.OutputLimit,
 		Jitter: j.Backoff.Jitter, BackoffBase: given(j.Backoff.Base), BackoffMax: given(j.Backoff.Max),
 		BackoffStrategy: given(string(j.Backoff.Strategy)), Cwd: given(j.Cwd), Stdin: given(j.Stdin),
 		ExpiresAt: given(j.ExpiresAt), AllowBackground: given(j.AllowBackground),
@@ -71,7 +71,7 @@ func mergeMap(fields map[string]any, name string, was any, value json.RawMessage
 
 // excludes are the fields that a given one takes the place of.
 var excludes = map[string][]string{
-	"command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"}, "delay": {"run_at"},
+	"stdin": {"stdin_file"}, "stdin_file": {"stdin"}, "command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"}, "delay": {"run_at"},
 }
 
 // Edit changes a job that waits as a merge patch says (RFC 7386): set is an object

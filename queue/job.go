@@ -17,7 +17,8 @@ const (
 	MaxKey        = 128
 	DefaultQueue  = "default"
 	MaxBatch      = 10_000 // jobs in one enqueue
-	MaxExitCodes  = 256    // entries of ok_codes and of no_retry_codes
+	MaxExitCodes  = 256    // entries of each list of exit codes
+	MaxDeferrals  = 100    // by defer_codes, of one job
 	MaxErrorBytes = 4 << 10
 )
 
@@ -41,11 +42,14 @@ type Terms struct {
 	Umask           int               `json:"umask"`
 	Shell           string            `json:"shell,omitempty"` // with Command only
 	Stdin           string            `json:"stdin,omitempty"`
-	Timeout         time.Duration     `json:"timeout,omitempty"` // 0 is none
+	StdinFile       string            `json:"stdin_file,omitempty"` // an absolute path
+	Timeout         time.Duration     `json:"timeout,omitempty"`    // 0 is none
+	IdleTimeout     time.Duration     `json:"idle_timeout,omitempty"`
 	KillAfter       time.Duration     `json:"kill_after"`
 	Backoff         Backoff           `json:"backoff,omitzero"` // what the job set itself
 	OkCodes         []int             `json:"ok_codes,omitempty"`
 	NoRetryCodes    []int             `json:"no_retry_codes,omitempty"`
+	DeferCodes      []int             `json:"defer_codes,omitempty"`
 	OnLost          OnLost            `json:"on_lost"`
 	AllowBackground bool              `json:"allow_background,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
@@ -71,6 +75,7 @@ type Job struct {
 	Error    string // of the last attempt, "" if it went well
 	Attempts int    // attempts that counted since the job was last put in the queue
 	Runs     int    // attempts begun, ever; the next attempt's number is Runs + 1
+	Deferred int    // attempts that asked to be run later, since the job was last put in the queue
 	Fence    int64  // raised by each claim
 	ExitCode int64  // of the last attempt; -1 is none
 	Signal   int    // of the last attempt; 0 is none

@@ -39,10 +39,13 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			Cwd:             or(s.Cwd, ""),
 			Umask:           or(s.Umask, 0o022),
 			Stdin:           or(s.Stdin, ""),
+			StdinFile:       or(s.StdinFile, ""),
+			IdleTimeout:     or(s.IdleTimeout, 0),
 			Timeout:         or(s.Timeout, d.Timeout),
 			KillAfter:       or(s.KillAfter, d.KillAfter),
 			OkCodes:         s.OkCodes,
 			NoRetryCodes:    s.NoRetryCodes,
+			DeferCodes:      s.DeferCodes,
 			OnLost:          OnLost(or(s.OnLost, string(d.OnLost))),
 			AllowBackground: or(s.AllowBackground, false),
 			Labels:          s.Labels,
@@ -74,6 +77,9 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	checkText(check, "cwd", j.Cwd, 4096)
 	check(j.Cwd == "" || absolute(j.Cwd), "cwd", "%q is not an absolute path", clip(j.Cwd))
 	check(len(j.Stdin) <= MaxStdin, "stdin", "is %d bytes; at most %d are taken", len(j.Stdin), MaxStdin)
+	checkText(check, "stdin_file", j.StdinFile, 4096)
+	check(j.StdinFile == "" || absolute(j.StdinFile), "stdin_file", "%q is not an absolute path", clip(j.StdinFile))
+	check(s.Stdin == nil || s.StdinFile == nil, "stdin", "and stdin_file are both given; give one of them")
 	check(s.EnvPass == nil, "env_pass", "is resolved by the client; send env")
 	j.Env = resolveEnv(check, s)
 
@@ -91,6 +97,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(slices.Contains([]OnLost{OnLostRetry, OnLostDead, OnLostHold}, j.OnLost), "on_lost", "%q is not retry, dead or hold", clip(string(j.OnLost)))
 	check(j.OutputLimit >= 0 && j.OutputLimit <= MaxOutput, "output_limit", "must be between 0 and %s", FormatSize(MaxOutput))
 	check(s.OkCodes == nil || len(s.OkCodes) > 0, "ok_codes", "is empty; a job that can never succeed is refused")
+	check(len(s.DeferCodes) <= MaxExitCodes, "defer_codes", "has more than %d entries", MaxExitCodes)
 	check(len(s.OkCodes) <= MaxExitCodes, "ok_codes", "has more than %d entries", MaxExitCodes)
 	check(len(s.NoRetryCodes) <= MaxExitCodes, "no_retry_codes", "has more than %d entries", MaxExitCodes)
 	checkLabels(check, s.Labels)

@@ -34,8 +34,11 @@ type Spec struct {
 	Umask           *int
 	Shell           *string
 	Stdin           *string
+	StdinFile       *string
+	IdleTimeout     *time.Duration
 	OkCodes         []int
 	NoRetryCodes    []int
+	DeferCodes      []int
 	OnLost          *string
 	AllowBackground *bool
 	Labels          map[string]string
@@ -82,6 +85,7 @@ var fields = []Field{
 	integer("max_attempts", "runs in all", func(s *Spec) **int64 { return &s.MaxAttempts }),
 	duration("timeout", "", "end the job after so long; 0 is never", func(s *Spec) **time.Duration { return &s.Timeout }),
 	{"timeout_ms", "", KindInteger, "the timeout in milliseconds", setTimeoutMS, func(*Spec) any { return nil }},
+	duration("idle_timeout", "", "end the job after it printed nothing for so long; 0 is never", func(s *Spec) **time.Duration { return &s.IdleTimeout }),
 	duration("kill_after", "", "time between SIGTERM and SIGKILL", func(s *Spec) **time.Duration { return &s.KillAfter }),
 	number("backoff_base", "seconds, above 0", func(s *Spec) **float64 { return &s.BackoffBase }),
 	text("backoff_strategy", "exponential, linear or fixed", func(s *Spec) **string { return &s.BackoffStrategy }),
@@ -96,8 +100,10 @@ var fields = []Field{
 	{"umask", "", KindText, "umask in octal, like 022", setUmask, getUmask},
 	text("shell", "shell for command, like /bin/sh -c", func(s *Spec) **string { return &s.Shell }),
 	text("stdin", "text fed to standard input", func(s *Spec) **string { return &s.Stdin }),
+	text("stdin_file", "path of a file fed to standard input", func(s *Spec) **string { return &s.StdinFile }),
 	{"ok_codes", "", KindCodes, "exit codes that mean success", func(s *Spec, v json.RawMessage) error { return setCodes(&s.OkCodes, v) }, func(s *Spec) any { return orNil(s.OkCodes) }},
 	{"no_retry_codes", "", KindCodes, "exit codes that are not retried", func(s *Spec, v json.RawMessage) error { return setCodes(&s.NoRetryCodes, v) }, func(s *Spec) any { return orNil(s.NoRetryCodes) }},
+	{"defer_codes", "", KindCodes, "exit codes that mean: not now, run it again later", func(s *Spec, v json.RawMessage) error { return setCodes(&s.DeferCodes, v) }, func(s *Spec) any { return orNil(s.DeferCodes) }},
 	text("on_lost", "when the machine or runner died: retry, dead or hold", func(s *Spec) **string { return &s.OnLost }),
 	{"allow_background", "", KindBool, "leave processes that outlive the main one", setBackground, get(func(s *Spec) **bool { return &s.AllowBackground })},
 	{"labels", "", KindMap, "NAME=value for selecting", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v) }, func(s *Spec) any { return orNilMap(s.Labels) }},

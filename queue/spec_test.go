@@ -35,11 +35,11 @@ func drawSpec(t *rapid.T) *queue.Spec {
 		RunAt: maybe(t, "run_at", instant), Delay: maybe(t, "delay", span), ExpiresAt: maybe(t, "expires", instant),
 		Cwd: maybe(t, "cwd", text), Umask: maybe(t, "umask", rapid.IntRange(0, 0o777)), Shell: maybe(t, "shell", text),
 		Stdin: maybe(t, "stdin", text), OnLost: maybe(t, "on_lost", text), AllowBackground: maybe(t, "background", rapid.Bool()),
-		OutputLimit: maybe(t, "limit", rapid.Int64Range(0, 1<<50)),
+		OutputLimit: maybe(t, "limit", rapid.Int64Range(0, 1<<50)), StdinFile: maybe(t, "stdin file", text), IdleTimeout: maybe(t, "idle", span),
 	}
 	if rapid.Bool().Draw(t, "lists") {
 		s.Argv, s.Env, s.EnvPass, s.Labels = words.Draw(t, "argv"), pairs.Draw(t, "env"), words.Draw(t, "pass"), pairs.Draw(t, "labels")
-		s.OkCodes, s.NoRetryCodes = codes.Draw(t, "ok"), codes.Draw(t, "no retry")
+		s.OkCodes, s.NoRetryCodes, s.DeferCodes = codes.Draw(t, "ok"), codes.Draw(t, "no retry"), codes.Draw(t, "defer")
 	}
 	return s
 }
@@ -116,7 +116,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 		"backoff_max": {`3600`, `"1h"`}, "jitter": {`0`, `0`}, "run_at": {`"2026-03-01T15:04:05+01:00"`, `"2026-03-01T14:04:05.000Z"`},
 		"next_run_at": {`"2026-03-01T15:04:05Z"`, ``}, "delay": {`0`, `"0s"`}, "expires_at": {`"2026-03-01T15:04:05.1239Z"`, `"2026-03-01T15:04:05.123Z"`},
 		"env": {`{"A":"b"}`, `{"A":"b"}`}, "env_pass": {`["*"]`, `["*"]`}, "cwd": {`"/"`, `"/"`}, "umask": {`"0077"`, `"077"`},
-		"shell": {`"sh"`, `"sh"`}, "stdin": {`""`, `""`}, "ok_codes": {`[0,3]`, `[0,3]`}, "no_retry_codes": {`[]`, `[]`},
+		"shell": {`"sh"`, `"sh"`}, "stdin": {`""`, `""`}, "stdin_file": {`"/in"`, `"/in"`}, "idle_timeout": {`90`, `"1m30s"`}, "defer_codes": {`[75]`, `[75]`}, "ok_codes": {`[0,3]`, `[0,3]`}, "no_retry_codes": {`[]`, `[]`},
 		"on_lost": {`"dead"`, `"dead"`}, "allow_background": {`true`, `true`}, "labels": {`{"a":"é"}`, `{"a":"é"}`}, "output_limit": {`"64K"`, `65536`},
 	}
 	for _, f := range queue.Fields() {

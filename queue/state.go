@@ -102,6 +102,7 @@ const (
 	ReasonNotRunnable Reason = "not_runnable" // exit code 126: not executable, or a bad cwd
 	ReasonLost        Reason = "lost"         // its runner died on a machine that lived on
 	ReasonInterrupted Reason = "interrupted"  // the machine went down
+	ReasonDeferred    Reason = "deferred"     // its exit code asked to be run later
 	ReasonStopped     Reason = "stopped"      // the service was told to stop it
 	ReasonShortage    Reason = "shortage"     // we had no process, memory or descriptor for it
 	ReasonExpired     Reason = "expired"      // not started by expires_at

@@ -68,7 +68,13 @@ func drawSound(t *rapid.T) *queue.Spec {
 	may("env", texts.Draw(t, "env value"))
 	may("cwd", "/tmp")
 	may("umask", "077")
-	may("stdin", "text")
+	if rapid.Bool().Draw(t, "file") {
+		s["stdin_file"] = "/in"
+	} else {
+		may("stdin", "text")
+	}
+	may("idle_timeout", "1m")
+	may("defer_codes", []int{75})
 	may("ok_codes", []int{0, 3})
 	may("no_retry_codes", []int{4})
 	may("on_lost", "hold")

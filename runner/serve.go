@@ -281,8 +281,8 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 	st := a.start
 	r := w.Run(&process.Command{
 		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+WorkerID(a.slot)),
-		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin,
-		Timeout: st.Timeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
+		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin, StdinFile: st.StdinFile,
+		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
 		Background: st.Background, Cookie: s.cookie(a), Log: a.log,
 		Forked: func(pid int, at time.Time) {
 			s.table.forked(a.slot, pid)
@@ -323,7 +323,7 @@ func known(a *attempt) wire.Attempt {
 func (s *server) finish(a *attempt, r *process.Result) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
-		EndedAt: r.EndedAt.UnixMilli(), Cause: int64(r.Cause), TimedOut: r.TimedOut, Shortage: r.Shortage, Unkilled: r.Unkilled,
+		EndedAt: r.EndedAt.UnixMilli(), Cause: int64(r.Cause), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.Unkilled,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS,
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // waits are the times between an attempt's end and the next one's start.
@@ -460,6 +462,67 @@ func TestWorkerCounts(t *testing.T) {
 	for _, bad := range []string{"scale -1", "scale x", "start -c 0", "stop -c -3", "stop extra"} {
 		if r := q.cli(append([]string{"worker"}, strings.Fields(bad)...)...); r.code != 2 {
 			t.Errorf("worker %s: code %d", bad, r.code)
+		}
+	}
+}
+
+// An exit code that says "not now" uses no attempt, and the job runs again after
+// job_retry_delay.
+func TestDeferCodes(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("config", "set", "job_retry_delay", "0.3s")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "[ $QUEUECTL_ATTEMPT = 3 ] || exit 75", "defer_codes": []int{75}, "max_retries": 0})
+	j := w.end(id)
+	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 3 || j.History[1].Reason != "deferred" {
+		t.Fatalf("got %+v", j)
+	}
+	for _, wait := range j.waits() {
+		if !near(wait, 300*time.Millisecond, 400*time.Millisecond) {
+			t.Errorf("deferred for %v, want 0.3 s", wait)
+		}
+	}
+}
+
+// A job that prints nothing for its idle timeout is ended; one that prints now and
+// then is not.
+func TestIdleTimeout(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	chatty := w.enqueue(fields{"command": "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done", "idle_timeout": 0.8, "max_retries": 0})
+	silent := w.enqueue(fields{"command": "echo up; sleep 600", "idle_timeout": 0.4, "max_retries": 0, "kill_after": 1})
+	if j := w.end(silent); j.State != "dead" || j.Reason != "timed_out" || !strings.Contains(j.Error, "printed nothing for 400ms") || j.Output != "up\n" {
+		t.Errorf("silent: %+v", j)
+	}
+	if j := w.end(chatty); j.State != "completed" {
+		t.Errorf("chatty: %+v", j)
+	}
+	if r := q.cli("run", "--max-retries", "0", "--idle-timeout", "0.2", "sleep 600"); r.code != 124 {
+		t.Errorf("run: %+v, want code 124", r)
+	}
+}
+
+// A file is fed to standard input: as the caller names it, read when the job
+// starts. What cannot be read is the job's own fault and hangs nobody.
+func TestStdinFile(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	q.write("in", "from a file\n")
+	if r := q.cli("run", "--stdin-file", "in", "--cwd", "/", "cat"); r.code != 0 || r.out != "from a file\n" {
+		t.Errorf("a relative path: %+v", r)
+	}
+	if err := unix.Mkfifo(q.path("fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, says := range map[string]string{q.path("none"): "no such file", q.dir: "not a regular file", q.path("fifo"): "not a regular file", "/dev/null": "not a regular file"} {
+		j := w.end(w.enqueue(fields{"command": "cat", "stdin_file": file, "max_retries": 0}))
+		if j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") || !strings.Contains(j.Error, says) {
+			t.Errorf("%s: %+v, want 126 and %q", file, j, says)
+		}
+	}
+	for _, spec := range []fields{{"command": "cat", "stdin_file": "in"}, {"command": "cat", "stdin_file": "/in", "stdin": "x"}} {
+		if a := w.call("enqueue", spec); a.Error == nil || a.Error.Data.Code != "invalid" {
+			t.Errorf("%v: %+v", spec, a)
 		}
 	}
 }

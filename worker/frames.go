@@ -21,8 +21,8 @@ func (p *Pool) startFrame(j *queue.Job) *wire.Start {
 		cwd = p.cfg.Account.Home
 	}
 	return &wire.Start{
-		Lease: wire.Lease(j.Lease()), Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin,
-		Timeout: j.Timeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
+		Lease: wire.Lease(j.Lease()), Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
+		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt),
 	}
 }
@@ -67,6 +67,8 @@ func outcome(r *wire.Result) queue.Outcome {
 		o.End = queue.Shortage
 	case r.Unkilled:
 		o.End = queue.Unkillable
+	case r.Silent:
+		o.End = queue.Silent
 	case r.TimedOut:
 		o.End = queue.TimedOut
 	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped):

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -84,6 +85,13 @@ func complete(s *queue.Spec, noCwd bool) error {
 			return err
 		}
 		s.Cwd = &cwd
+	}
+	if s.StdinFile != nil && !filepath.IsAbs(*s.StdinFile) { // as the caller sees it, also with another cwd
+		path, err := filepath.Abs(*s.StdinFile)
+		if err != nil {
+			return err
+		}
+		s.StdinFile = &path
 	}
 	if s.Umask == nil {
 		if mask, ok := ownUmask(); ok {

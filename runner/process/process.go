@@ -20,7 +20,9 @@ type Command struct {
 	Dir         string
 	Umask       int
 	Stdin       string        // "" is /dev/null
+	StdinFile   string        // if not "", instead of Stdin: a regular file
 	Timeout     time.Duration // 0 is none
+	IdleTimeout time.Duration // ended when it printed nothing for so long; 0 is never
 	KillAfter   time.Duration // from SIGTERM to SIGKILL, at the timeout
 	OutputGrace time.Duration // how long what is left behind may live and print
 	Background  bool          // what is left behind may live on
@@ -40,6 +42,7 @@ type Result struct {
 	Signal    int   // 0 is none
 	Cause     int   // of the Kill that ended it
 	TimedOut  bool
+	Silent    bool // timed out because it printed nothing
 	Shortage  bool // could not be started for want of processes, memory or descriptors
 	Unkilled  bool // something of the tree outlived SIGKILL by UnkillableAfter
 	Error     string

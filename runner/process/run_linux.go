@@ -112,6 +112,7 @@ type run struct {
 	pipes    [2]int // read ends; -1 once at their end
 	ends     [2]int // write ends: while they are open, only output and the exit wake the poll
 	begun    time.Time
+	heard    time.Time // when it last printed
 	told     bool
 	exited   bool
 	termAt   time.Time // SIGTERM was sent
@@ -173,6 +174,7 @@ func (r *run) letGo() {
 // start starts the command; if it cannot, the result says why.
 func (r *run) start() bool {
 	r.begun = time.Now()
+	r.heard = r.begun
 	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
 	path, err := lookPath(r.c.Argv[0], r.c.Env, r.c.Dir)
 	if err != nil {
@@ -221,6 +223,13 @@ func (r *run) start() bool {
 
 // stdin is a descriptor to read the command's input from.
 func (r *run) stdin() (int, error) {
+	if r.c.StdinFile != "" {
+		fd, err := openStdin(r.c.StdinFile)
+		if err != nil {
+			return -1, &stdinError{err}
+		}
+		return fd, nil
+	}
 	if r.c.Stdin == "" {
 		return r.w.null, nil
 	}
@@ -238,6 +247,25 @@ func (r *run) stdin() (int, error) {
 	}
 	_, err = unix.Seek(fd, 0, 0)
 	return fd, err
+}
+
+// stdinError is a command's own fault: its input cannot be read.
+type stdinError struct{ error }
+
+func openStdin(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // a FIFO would wait for its writer
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	var stat unix.Stat_t
+	if err = unix.Fstat(fd, &stat); err == nil && stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // forkExec starts a program. A umask other than ours is set on a thread that has
@@ -281,6 +309,11 @@ func (r *run) startFailed(err error) {
 		return
 	}
 	r.r.ExitCode = 126
+	var stdin *stdinError
+	if errors.As(err, &stdin) {
+		r.r.Error = fmt.Sprintf("stdin_file: %v", stdin.error)
+		return
+	}
 	if dirErr := enterable(r.c.Dir); dirErr != nil {
 		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
 		return
@@ -384,6 +417,9 @@ func (r *run) wait() int {
 	if r.c.Timeout > 0 && r.termAt.IsZero() {
 		until(r.begun.Add(r.c.Timeout))
 	}
+	if r.c.IdleTimeout > 0 && r.termAt.IsZero() {
+		until(r.heard.Add(r.c.IdleTimeout))
+	}
 	if !r.killAt.IsZero() {
 		until(r.killAt)
 	}
@@ -419,6 +455,10 @@ func (r *run) enforce() {
 	}
 	if r.c.Timeout > 0 && r.termAt.IsZero() && now.Sub(r.begun) >= r.c.Timeout {
 		r.r.TimedOut = true
+		r.terminate(now, r.c.KillAfter)
+	}
+	if r.c.IdleTimeout > 0 && r.termAt.IsZero() && now.Sub(r.heard) >= r.c.IdleTimeout {
+		r.r.TimedOut, r.r.Silent = true, true
 		r.terminate(now, r.c.KillAfter)
 	}
 	if !r.killAt.IsZero() && !now.Before(r.killAt) {
@@ -462,5 +502,6 @@ func (r *run) read(i int) {
 		r.pipes[i] = -1
 		return
 	}
-	r.c.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.w.buffer[:n])
+	r.heard = time.Now()
+	r.c.Log.Append(output.Stream(i), r.heard.UnixMilli(), r.w.buffer[:n])
 }

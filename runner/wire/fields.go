@@ -143,7 +143,9 @@ func (f *Start) put(e *encoder) {
 	e.text(f.Cwd)
 	e.num(f.Umask)
 	e.text(f.Stdin)
+	e.text(f.StdinFile)
 	e.span(f.Timeout)
+	e.span(f.IdleTimeout)
 	e.span(f.KillAfter)
 	e.span(f.OutputGrace)
 	e.num(f.OutputLimit)
@@ -151,7 +153,7 @@ func (f *Start) put(e *encoder) {
 	e.num(f.NotAfter)
 }
 func (f *Start) take(d *decoder) {
-	*f = Start{d.lease(), d.texts(), d.texts(), d.text(), d.num(), d.text(), d.span(), d.span(), d.span(), d.num(), d.flag(), d.num()}
+	*f = Start{d.lease(), d.texts(), d.texts(), d.text(), d.num(), d.text(), d.text(), d.span(), d.span(), d.span(), d.span(), d.num(), d.flag(), d.num()}
 }
 
 func (f *Drop) put(e *encoder)  { e.lease(f.Lease) }
@@ -160,15 +162,8 @@ func (f *Drop) take(d *decoder) { f.Lease = d.lease() }
 func (f *Kill) put(e *encoder)  { e.lease(f.Lease); e.num(f.Cause); e.span(f.Grace) }
 func (f *Kill) take(d *decoder) { f.Lease, f.Cause, f.Grace = d.lease(), d.num(), d.span() }
 
-func (f *Signal) put(e *encoder) {
-	e.lease(f.Lease)
-	e.num(f.Number)
-}
-
-func (f *Signal) take(d *decoder) {
-	f.Lease = d.lease()
-	f.Number = d.num()
-}
+func (f *Signal) put(e *encoder)  { e.lease(f.Lease); e.num(f.Number) }
+func (f *Signal) take(d *decoder) { f.Lease, f.Number = d.lease(), d.num() }
 
 func (f *Watch) put(e *encoder)  { e.lease(f.Lease) }
 func (f *Watch) take(d *decoder) { f.Lease = d.lease() }
@@ -226,6 +221,7 @@ func (f *Result) put(e *encoder) {
 	e.num(f.EndedAt)
 	e.num(f.Cause)
 	e.flag(f.TimedOut)
+	e.flag(f.Silent)
 	e.flag(f.Shortage)
 	e.flag(f.Unkilled)
 	e.num(f.ExitCode)
@@ -241,7 +237,7 @@ func (f *Result) put(e *encoder) {
 func (f *Result) take(d *decoder) {
 	f.Attempt = d.attempt()
 	f.EndedAt, f.Cause = d.num(), d.num()
-	f.TimedOut, f.Shortage, f.Unkilled = d.flag(), d.flag(), d.flag()
+	f.TimedOut, f.Silent, f.Shortage, f.Unkilled = d.flag(), d.flag(), d.flag(), d.flag()
 	f.ExitCode, f.Signal, f.Error = d.num(), d.num(), d.text()
 	f.CPU, f.PeakRSS, f.Leftovers, f.Dropped = d.span(), d.num(), d.num(), d.num()
 	if p := d.text(); p != "" {

@@ -53,7 +53,9 @@ type (
 		Cwd         string
 		Umask       int64
 		Stdin       string
+		StdinFile   string
 		Timeout     time.Duration // 0 is none
+		IdleTimeout time.Duration // 0 is none
 		KillAfter   time.Duration
 		OutputGrace time.Duration
 		OutputLimit int64
@@ -121,6 +123,7 @@ type (
 		EndedAt   int64 // milliseconds since 1970
 		Cause     int64 // of the Kill that ended it, 0 if none
 		TimedOut  bool
+		Silent    bool // timed out because it printed nothing
 		Shortage  bool // could not be started for want of resources
 		Unkilled  bool // outlived SIGKILL
 		ExitCode  int64

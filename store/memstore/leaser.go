@@ -93,6 +93,9 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if d.Counts {
 		j.Attempts++
 	}
+	if d.Defers {
+		j.Deferred++
+	}
 	if !d.Started {
 		return // there was no attempt: what is known of the last one stays
 	}

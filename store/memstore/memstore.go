@@ -195,6 +195,7 @@ func copyJob(j queue.Job) queue.Job {
 	j.Env = slices.Clone(j.Env)
 	j.OkCodes = slices.Clone(j.OkCodes)
 	j.NoRetryCodes = slices.Clone(j.NoRetryCodes)
+	j.DeferCodes = slices.Clone(j.DeferCodes)
 	j.Labels = maps.Clone(j.Labels)
 	if j.Backoff.Jitter != nil {
 		jitter := *j.Backoff.Jitter

@@ -119,6 +119,8 @@ var migrations = [][]string{{
 		at    INTEGER NOT NULL
 	) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE garbage (ref TEXT PRIMARY KEY) STRICT, WITHOUT ROWID`,
+}, {
+	`ALTER TABLE jobs ADD COLUMN deferred INTEGER NOT NULL DEFAULT 0`,
 }}
 
 // ErrNewerSchema refuses a database that a newer queuectl has written and that

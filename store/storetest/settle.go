@@ -50,6 +50,9 @@ func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
 	if d.Counts {
 		j.Attempts++
 	}
+	if d.Defers {
+		j.Deferred++
+	}
 	if d.Started {
 		j.Runs++
 		j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
@@ -87,6 +90,8 @@ var endings = []struct {
 	{"a signal", queue.Outcome{End: queue.Signalled, Signal: 9}, onLost(queue.OnLostRetry), queue.Failed},
 	{"the timeout", ended(queue.TimedOut), onLost(queue.OnLostRetry), queue.Failed},
 	{"cancel", ended(queue.Killed), onLost(queue.OnLostRetry), queue.Cancelled},
+	{"a code that defers", exit(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
+	{"its silence", ended(queue.Silent), onLost(queue.OnLostRetry), queue.Failed},
 	{"a stop of the service", ended(queue.Stopped), onLost(queue.OnLostRetry), queue.Pending},
 	{"a lost runner", ended(queue.Lost), onLost(queue.OnLostRetry), queue.Failed},
 	{"a lost runner, then hold", ended(queue.Lost), onLost(queue.OnLostHold), queue.Held},
