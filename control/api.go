@@ -47,6 +47,12 @@ type API interface {
 	ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error)
 	ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error)
+	// Events tells the durable events after a number, and those that come.
+	Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error)
+	// Drain has no more jobs started, also after a restart, until it is turned off.
+	Drain(ctx context.Context, p Drain) (Draining, error)
+	// Reload reads the settings file again.
+	Reload(ctx context.Context, p Nothing) (Reloaded, error)
 	ServiceStop(ctx context.Context, p ServiceStop) (Stopping, error)
 }
 
@@ -132,7 +138,8 @@ type Status struct {
 	PID      int              `json:"pid"`
 	Version  string           `json:"version"`
 	Started  Time             `json:"started_at"`
-	Health   string           `json:"health"` // ok, or what is wrong
+	Draining bool             `json:"draining"`
+	Health   string           `json:"health"` // ok, or degraded or failing with what is wrong
 }
 
 // WorkerSummary counts workers.
@@ -170,11 +177,13 @@ type Logs struct {
 	Stdout  bool   `json:"stdout,omitempty"`  // this stream only
 	Stderr  bool   `json:"stderr,omitempty"`  // this stream only
 	N       *int   `json:"n,omitempty"`       // the last N lines only
+	Since   Time   `json:"since,omitzero"`    // printed at or after
 }
 
 // Piece is a piece of output. Text is set unless the bytes are no UTF-8, which
 // are in Base64 then. Dropped bytes of the stream were not kept.
 type Piece struct {
+	ID      string `json:"id"` // of the job
 	Attempt int    `json:"attempt"`
 	Stream  string `json:"stream"` // stdout or stderr
 	At      Time   `json:"at"`
@@ -333,6 +342,55 @@ type ConfigValue struct {
 // ConfigList lists every setting.
 type ConfigList struct {
 	Settings []ConfigValue `json:"settings"`
+}
+
+// Events asks for events. Since is the number of the last one that is not wanted;
+// nil is all there are or, with Follow, those to come.
+type Events struct {
+	Since  *int64 `json:"since,omitempty"`
+	Follow bool   `json:"follow,omitempty"`
+	ID     Texts  `json:"id,omitempty"`    // of these jobs only
+	Event  Texts  `json:"event,omitempty"` // of these kinds only
+}
+
+// Event is one event; what it does not tell is left out.
+type Event struct {
+	Seq       int64  `json:"seq"` // rising by one
+	At        Time   `json:"at"`
+	Event     string `json:"event"`
+	ID        string `json:"id,omitempty"` // of the job
+	JobSeq    int64  `json:"job_seq,omitempty"`
+	State     string `json:"state,omitempty"` // of the job, after
+	Attempt   int    `json:"attempt,omitempty"`
+	StartedAt Time   `json:"started_at,omitzero"`
+	ExitCode  *int64 `json:"exit_code,omitempty"`
+	Signal    int    `json:"signal,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	User      string `json:"user,omitempty"` // who asked
+	Key       string `json:"key,omitempty"`  // of a setting
+	Value     string `json:"value,omitempty"`
+}
+
+// EventsEnd is the number of the last event that was told, or Since.
+type EventsEnd struct {
+	Last int64 `json:"last"`
+}
+
+// Drain begins a drain, or ends it. Wait answers once nothing runs.
+type Drain struct {
+	Off  bool `json:"off,omitempty"`
+	Wait bool `json:"wait,omitempty"`
+}
+
+// Draining is how a drain stands.
+type Draining struct {
+	Draining bool `json:"draining"`
+	Running  int  `json:"running"` // jobs that run still
+}
+
+// Reloaded names the keys of the settings file that stronger settings hide.
+type Reloaded struct {
+	Hidden []string `json:"hidden"`
 }
 
 // ServiceStop ends the service as SIGTERM does; KeepJobs leaves the jobs running.

@@ -170,6 +170,21 @@ func (c *Client) ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, err
 	return ask[ConfigValue](ctx, c, "config.unset", p, true)
 }
 
+// Events implements API.
+func (c *Client) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
+	return follow[Event, EventsEnd](ctx, c, "events", p, each)
+}
+
+// Drain implements API.
+func (c *Client) Drain(ctx context.Context, p Drain) (Draining, error) {
+	return ask[Draining](ctx, c, "drain", p, true)
+}
+
+// Reload implements API.
+func (c *Client) Reload(ctx context.Context, p Nothing) (Reloaded, error) {
+	return ask[Reloaded](ctx, c, "reload", p, true)
+}
+
 // ServiceStop implements API.
 func (c *Client) ServiceStop(ctx context.Context, p ServiceStop) (Stopping, error) {
 	return ask[Stopping](ctx, c, "service.stop", p, false)

@@ -124,6 +124,15 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 	}
 }
 
+// ViewEvent shows an event, but for who asked.
+func ViewEvent(e *queue.Event) Event {
+	return Event{
+		Seq: e.Seq, At: Time(e.At), Event: string(e.Kind), ID: e.ID, JobSeq: e.Job, State: e.State.String(),
+		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
+		Reason: string(e.Detail.Reason), Key: e.Detail.Key, Value: e.Detail.Value,
+	}
+}
+
 func optional[T comparable](v T) *T {
 	var zero T
 	if v == zero {

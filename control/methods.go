@@ -56,6 +56,9 @@ var Methods = []Method{
 	{"config.get", Read, false, answer(API.ConfigGet)},
 	{"config.set", Admin, false, answer(API.ConfigSet)},
 	{"config.unset", Admin, false, answer(API.ConfigUnset)},
+	{"events", Read, true, stream(API.Events)},
+	{"drain", Admin, false, answer(API.Drain)},
+	{"reload", Admin, false, answer(API.Reload)},
 	{"service.stop", Admin, false, answer(API.ServiceStop)},
 }
 

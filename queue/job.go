@@ -158,6 +158,11 @@ const (
 	EventSetting   EventKind = "setting"
 )
 
+// EventKinds lists the kinds.
+func EventKinds() []EventKind {
+	return []EventKind{EventEnqueued, EventStarted, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventSetting}
+}
+
 // Event is one row of the durable, gapless event sequence.
 type Event struct {
 	Seq    int64

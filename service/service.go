@@ -74,6 +74,7 @@ type Service struct {
 
 	mu     sync.Mutex
 	layers []config.Layer // file, stored, environment, flag, running; guarded by mu
+	drains bool           // as stored; guarded by mu
 }
 
 var _ control.API = (*Service)(nil)
@@ -143,6 +144,9 @@ func (s *Service) open() error {
 // serve runs the parts of the service until it is to stop.
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	s.pool = worker.New(s.store, s.poolConfig(), s.config.Load().WorkerCount())
+	if s.drains { // nobody else runs yet
+		s.pool.Drain(true)
+	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
 	defer parts.Wait()
@@ -187,7 +191,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case <-s.store.Broken():
 			return s.store.Err()
 		case <-hup:
-			if err := s.Reload(context.WithoutCancel(ctx)); err != nil {
+			if err := s.reload(context.WithoutCancel(ctx)); err != nil {
 				s.log.Error("settings not read again; the old ones hold", "error", err)
 			}
 			continue

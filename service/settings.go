@@ -58,7 +58,12 @@ func (s *Service) setStored(stored []store.Setting) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	values := map[string]string{}
+	s.drains = false
 	for _, set := range stored {
+		if set.Key == drainKey {
+			s.drains = true
+			continue
+		}
 		values[set.Key] = set.Value
 	}
 	s.layers[layerStored].Values = values
@@ -74,8 +79,8 @@ func (s *Service) apply() {
 	s.pool.Refresh()
 }
 
-// Reload reads the settings file again. If it is wrong the old settings hold.
-func (s *Service) Reload(ctx context.Context) error {
+// reload reads the settings file again. If it is wrong the old settings hold.
+func (s *Service) reload(ctx context.Context) error {
 	file, err := config.ReadFile(s.opt.Places.File, s.opt.NeedFile)
 	if err != nil {
 		return err

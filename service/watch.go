@@ -331,6 +331,9 @@ func (f *follower) tail(ctx context.Context, j *queue.Job, lines int) error {
 }
 
 func (f *follower) wanted(c output.Chunk) bool {
+	if c.At < int64(f.p.Since) {
+		return false
+	}
 	only := f.p.Stdout != f.p.Stderr // both or neither is all
 	return !only || f.p.Stdout == (c.Stream == output.Stdout)
 }
@@ -339,7 +342,7 @@ func (f *follower) tell(c output.Chunk) error {
 	if !f.wanted(c) {
 		return nil
 	}
-	p := control.Piece{Attempt: f.n, Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
+	p := control.Piece{ID: f.p.ID, Attempt: f.n, Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
 	if c.Stream == output.Stderr {
 		p.Stream = "stderr"
 	}

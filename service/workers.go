@@ -103,8 +103,9 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	st := control.Status{
 		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued,
 		Database: s.opt.Places.State, Bytes: counts.Bytes, Socket: s.opt.Places.Socket,
-		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Health: "ok",
+		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(),
 	}
+	st.Health = health(s.problems())
 	for _, state := range queue.States() {
 		st.Jobs[state.String()] = counts.States[state]
 	}

@@ -151,6 +151,9 @@ type Reader interface {
 	Oldest(ctx context.Context) (queue.Millis, error)
 	// Events lists up to limit events after a sequence number.
 	Events(ctx context.Context, after int64, limit int) ([]queue.Event, error)
+	// News is the number of the newest event, 0 if there was none, and a channel
+	// that is closed once there is a newer one.
+	News() (last int64, newer <-chan struct{})
 	// Watch hints that a job has changed: the channel gets a value after each
 	// change, but changes may share one. stop ends it.
 	Watch(seq int64) (changed <-chan struct{}, stop func())

@@ -25,20 +25,67 @@ func (p *Pool) Scale(n int) {
 	p.mu.Lock()
 	fewer := n < p.target
 	p.target = min(max(n, 0), MaxWorkers)
-	var drops []wire.Frame
-	l := p.current()
-	for lease, h := range p.held {
-		if fewer && !h.running && !h.asked && h.link == l {
-			h.asked = true
-			drops = append(drops, &wire.Drop{Lease: wire.Lease(lease)})
-		}
+	if fewer {
+		p.takeBack()
 	}
 	p.mu.Unlock()
-	if l != nil {
-		l.Send(drops...)
-	}
 	p.setUp()
 	p.ring()
+}
+
+// takeBack asks for all that waits in the current runner. The caller holds mu.
+func (p *Pool) takeBack() {
+	for _, h := range p.held {
+		if !h.running && !h.asked && h.link.current {
+			p.drop(h)
+		}
+	}
+}
+
+// Drain has no more jobs started, or has them started again.
+func (p *Pool) Drain(on bool) {
+	p.mu.Lock()
+	p.draining = on
+	if on {
+		p.takeBack()
+	}
+	p.mu.Unlock()
+	p.ring()
+}
+
+// Draining reports whether no jobs are started.
+func (p *Pool) Draining() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.draining
+}
+
+// Quiet waits until nothing runs, or ctx ends.
+func (p *Pool) Quiet(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		n, ended := len(p.held), p.ended
+		p.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Paused says why few jobs are claimed, if jobs could not be started for want of
+// the machine's resources a moment ago.
+func (p *Pool) Paused() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !time.Now().Before(p.paused) {
+		return ""
+	}
+	return "jobs could not be started for want of processes, memory or descriptors, so fewer are claimed for a while; the service's log names them"
 }
 
 // Refresh passes changed settings on to the runners.

@@ -69,6 +69,7 @@ type Pool struct {
 	mu       sync.Mutex
 	target   int                    // workers wanted
 	stopping bool                   // claim nothing more
+	draining bool                   // claim nothing until that is over
 	clients  []*link                // the last one takes new jobs
 	held     map[queue.Lease]*held  // every lease of this service
 	bySeq    map[int64]*held        // the same
@@ -82,7 +83,7 @@ type Pool struct {
 	mean     time.Duration          // of recent runs; Run's
 	retry    time.Duration          // Run's
 	pause    time.Duration          // after shortages; Run's
-	paused   time.Time              // claim nothing until then; Run's
+	paused   time.Time              // claim nothing until then
 	due      time.Time              // of the next retry; Run's
 }
 
@@ -255,7 +256,7 @@ func (p *Pool) capacity() int {
 		return 0
 	}
 	p.paused = time.Time{}
-	if p.stopping || p.target == 0 || p.current() == nil {
+	if p.stopping || p.draining || p.target == 0 || p.current() == nil {
 		return 0
 	}
 	block := 0
@@ -454,7 +455,7 @@ func (p *Pool) start(jobs []queue.Job, stored bool) error {
 	}
 	for i := range jobs {
 		j := &jobs[i]
-		if l == nil || p.stopping { // the runner died, or its end was asked for, while these were claimed
+		if l == nil || p.stopping || p.draining { // the runner died, or its end was asked for, while these were claimed
 			p.pending.Released = append(p.pending.Released, j.Lease())
 			p.ring()
 			continue

@@ -38,19 +38,24 @@ func (l *listFlags) params() (control.List, error) {
 	if l.limit < 0 {
 		return p, usage("--limit must not be negative")
 	}
-	if l.since == "" {
-		return p, nil
+	var err error
+	p.Since, err = sinceWhen(l.since)
+	return p, err
+}
+
+// sinceWhen reads --since: a time, or a duration ago; "" is the beginning.
+func sinceWhen(text string) (control.Time, error) {
+	if text == "" {
+		return 0, nil
 	}
-	if d, err := queue.ParseDuration(l.since); err == nil {
-		p.Since = control.Time(queue.MillisOf(time.Now().Add(-d)))
-		return p, nil
+	if d, err := queue.ParseDuration(text); err == nil {
+		return control.Time(queue.MillisOf(time.Now().Add(-d))), nil
 	}
-	t, err := parseWhen(l.since, time.Now())
+	t, err := parseWhen(text, time.Now())
 	if err != nil {
-		return p, usage("--since: %v", err)
+		return 0, usage("--since: %v", err)
 	}
-	p.Since = control.Time(queue.MillisOf(t))
-	return p, nil
+	return control.Time(queue.MillisOf(t)), nil
 }
 
 func listVerb(a *app) *cobra.Command {

@@ -35,6 +35,7 @@ var verbs = []verb{
 	{"show", showVerb},
 	{"logs", logsVerb},
 	{"status", statusVerb},
+	{"events", eventsVerb},
 	{"wait", waitVerb},
 	{"cancel", cancelVerb},
 	{"retry", retryVerb},
@@ -49,6 +50,8 @@ var verbs = []verb{
 	{"dlq", dlqVerb},
 	{"worker", workerVerb},
 	{"config", configVerb},
+	{"drain", drainVerb},
+	{"reload", reloadVerb},
 	{"serve", serveVerb},
 	{"service", serviceVerb},
 	{"version", versionVerb},
@@ -89,7 +92,9 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if a.ownFailure != 0 && code >= 1 && code <= 5 {
 		code = a.ownFailure
 	}
-	fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(a.err, message(err)))
+	for line := range strings.Lines(a.clean(a.err, message(err))) { // one an error, if several are told
+		fmt.Fprintf(a.err, "queuectl: %s\n", strings.TrimSuffix(line, "\n"))
+	}
 	return code
 }
 
@@ -106,7 +111,7 @@ func (a *app) root(args []string) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context(), false) },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })

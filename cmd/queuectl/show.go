@@ -148,86 +148,19 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-func logsVerb(a *app) *cobra.Command {
-	var p control.Logs
-	var lines int
-	var stamps bool
+func statusVerb(a *app) *cobra.Command {
+	var check bool
 	cmd := &cobra.Command{
-		Use: "logs ID", Short: "Print a job's output", Args: exactly(1, "the id of a job"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p.ID = args[0]
-			if cmd.Flags().Changed("lines") {
-				p.N = &lines
-			}
-			return a.logs(cmd.Context(), p, stamps)
-		},
+		Use: "status", Short: "Show how the queue is", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context(), check) },
 	}
-	f := cmd.Flags()
-	f.BoolVarP(&p.Follow, "follow", "f", false, "go on until the job has ended")
-	f.IntVar(&p.Attempt, "attempt", 0, "of this attempt (default: the last one)")
-	f.BoolVar(&p.Stdout, "stdout", false, "standard output only")
-	f.BoolVar(&p.Stderr, "stderr", false, "standard error only")
-	f.IntVarP(&lines, "lines", "n", 0, "the last N lines only")
-	f.BoolVar(&stamps, "timestamps", false, "put the time before each line")
+	cmd.Flags().BoolVar(&check, "check", false, "print the health alone; exit 0 if it is fine, 1 if degraded, 2 if failing")
 	return cmd
 }
 
-func (a *app) logs(ctx context.Context, p control.Logs, stamps bool) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	fresh := true
-	_, err = c.Logs(ctx, p, func(piece control.Piece) error {
-		if a.structured() {
-			return a.printJSON(piece)
-		}
-		text := string(piece.Bytes())
-		if piece.Dropped > 0 {
-			text = fmt.Sprintf("[%d bytes of %s were not kept]\n", piece.Dropped, piece.Stream)
-			if !fresh {
-				text = "\n" + text
-			}
-		}
-		text = a.show(text, a.out)
-		if stamps {
-			text, fresh = stamped(text, local2(piece.At), fresh)
-		} else {
-			fresh = strings.HasSuffix(text, "\n")
-		}
-		_, err := a.out.WriteString(text)
-		return err
-	})
-	return err
-}
-
-func local2(t control.Time) string {
-	return queue.Millis(t).Time().Local().Format("2006-01-02T15:04:05.000Z07:00")
-}
-
-// stamped puts a time before each line that begins in text; fresh says whether
-// text begins one, and is returned for what follows.
-func stamped(text, at string, fresh bool) (string, bool) {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if fresh {
-			b.WriteString(at + " ")
-		}
-		b.WriteString(line)
-		fresh = strings.HasSuffix(line, "\n")
-	}
-	return b.String(), fresh
-}
-
-func statusVerb(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "status", Short: "Show how the queue is", Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context()) },
-	}
-}
-
-func (a *app) status(ctx context.Context) error {
+// status prints how the queue is, or its health alone, which the exit code then
+// says too.
+func (a *app) status(ctx context.Context, check bool) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -237,8 +170,19 @@ func (a *app) status(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if check {
+		switch {
+		case strings.HasPrefix(st.Health, "failing"):
+			a.exit = 2
+		case st.Health != "ok":
+			a.exit = 1
+		}
+	}
 	if a.structured() {
 		return a.printJSON(st)
+	}
+	if check {
+		return a.println(a.clean(a.out, st.Health))
 	}
 	var table [][]string
 	for _, s := range queue.States() {

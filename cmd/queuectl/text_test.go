@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -107,16 +109,31 @@ func TestJobExitIsTheContracts(t *testing.T) {
 	}
 }
 
-// Each line gets its time once, however it came in pieces.
-func TestEachLineIsStampedOnce(t *testing.T) {
-	fresh, got := true, ""
-	for _, piece := range []string{"a", "b\nc", "", "\n", "\n", "d"} {
-		var text string
-		text, fresh = stamped(piece, "T", fresh)
-		got += text
-	}
-	if want := "T ab\nT c\nT \nT d"; got != want || fresh {
-		t.Errorf("got %q, %v, want %q, false", got, fresh, want)
+// Each line gets its time and its job once, however it came in pieces; with a job
+// before it, it is printed whole.
+func TestEachLineIsMarkedOnce(t *testing.T) {
+	at := control.Time(1_700_000_000_000)
+	for prefix, want := range map[string]string{"": "T ab\nT c\nT \nT d", "j | ": "j | T ab\nj | T c\nj | T \nj | d\n"} {
+		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &logPrinter{a: &app{out: out}, prefix: prefix, stamps: true, fresh: true}
+		for _, text := range []string{"a", "b\nc", "", "\n", "\n", "d"} {
+			if err := p.piece(&control.Piece{Text: text, At: at}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.end(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(out.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.ReplaceAll(string(got), local2(at), "T"); got != want {
+			t.Errorf("%q: got %q, want %q", prefix, got, want)
+		}
 	}
 }
 

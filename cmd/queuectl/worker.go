@@ -12,6 +12,7 @@ import (
 
 func workerVerb(a *app) *cobra.Command {
 	var startCount int
+	var foreground bool
 	start := &cobra.Command{
 		Use: "start", Short: "Add workers", Args: exactly(0, "no arguments; use -c N"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -23,10 +24,14 @@ func workerVerb(a *app) *cobra.Command {
 				return err
 			}
 			defer c.Close()
+			if foreground {
+				return a.holdWorkers(cmd.Context(), c, startCount)
+			}
 			return a.counted(c.WorkerStart(cmd.Context(), control.Count{Count: startCount}))
 		},
 	}
 	start.Flags().IntVarP(&startCount, "count", "c", 1, "how many")
+	start.Flags().BoolVar(&foreground, "foreground", false, "hold them until Ctrl-C, which takes them away again")
 	return group("worker", "The workers that run jobs", start, workerStopVerb(a), workerScaleVerb(a), workerListVerb(a))
 }
 

@@ -32,6 +32,7 @@ type Store struct {
 	settings map[string]store.Setting // by their keys
 	garbage  []string                 // output files whose attempts are gone
 	promised queue.Millis             // the last Promote said that nothing is due before
+	newer    chan struct{}            // closed by the next event, nil if nobody waits
 	waiters  []*waiter                // the Awaits under way
 	watches  []watch
 }
@@ -157,6 +158,10 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 
 // tell adds an event of a job as it is now.
 func (s *Store) tell(j *job, kind queue.EventKind, d queue.EventDetail, now queue.Millis) {
+	if s.newer != nil {
+		close(s.newer)
+		s.newer = nil
+	}
 	s.events = append(s.events, queue.Event{
 		Seq: int64(len(s.events)) + 1, At: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d,
 	})

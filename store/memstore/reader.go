@@ -134,6 +134,16 @@ func (s *Store) Events(ctx context.Context, after int64, limit int) (events []qu
 	return events, err
 }
 
+// News is the number of the newest event.
+func (s *Store) News() (last int64, newer <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newer == nil {
+		s.newer = make(chan struct{})
+	}
+	return int64(len(s.events)), s.newer
+}
+
 // Watch hints that a job has changed.
 func (s *Store) Watch(seq int64) (changed <-chan struct{}, stop func()) {
 	s.mu.Lock()

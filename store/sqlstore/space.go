@@ -38,9 +38,22 @@ func (s *Store) roomToEnqueue() error {
 		s.space.at, s.space.low = time.Now(), err == nil && free < roomBytes
 	}
 	if s.space.low || s.space.released {
-		return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s; running jobs go on, new ones are taken again once there is space", queue.FormatSize(roomBytes), s.dir)
+		return s.noRoom()
 	}
 	return nil
+}
+
+// Room is an error while the disk is too full for new jobs. It may be asked at any
+// time.
+func (s *Store) Room() error {
+	if free, err := s.free(); err == nil && free < roomBytes {
+		return s.noRoom()
+	}
+	return nil
+}
+
+func (s *Store) noRoom() error {
+	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s; running jobs go on, new ones are taken again once there is space", queue.FormatSize(roomBytes), s.dir)
 }
 
 // releaseReserve gives the reserve up; it reports whether there was one.

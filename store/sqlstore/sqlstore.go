@@ -60,6 +60,8 @@ type Store struct {
 	reserved string                      // as meta has it; guarded by mu
 	waiter   *waiter                     // the claim that waits for a job; guarded by mu
 	watchers map[int64][]chan<- struct{} // guarded by mu
+	last     int64                       // event that is stored; guarded by mu
+	newer    chan struct{}               // closed by the next one, nil if nobody waits; guarded by mu
 }
 
 // memory is what the writer keeps of the database, so that it need not ask.
@@ -397,10 +399,21 @@ func (s *Store) Counts() store.Counts {
 	return c
 }
 
+// News is the number of the newest event.
+func (s *Store) News() (last int64, newer <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newer == nil {
+		s.newer = make(chan struct{})
+	}
+	return s.last, s.newer
+}
+
 // publish makes the writer's counts visible to readers.
 func (s *Store) publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.last = s.mem.nextEvent - 1
 	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
 }
 

@@ -262,6 +262,13 @@ func (t *tx) publish(grant *granted) {
 		s.waiter = nil
 	}
 	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
+	if last := s.mem.nextEvent - 1; last != s.last {
+		s.last = last
+		if s.newer != nil {
+			close(s.newer)
+			s.newer = nil
+		}
+	}
 	if t.leased {
 		s.reserved = t.reserved
 	}

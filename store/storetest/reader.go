@@ -10,6 +10,7 @@ import (
 )
 
 var reading = []promise{
+	{name: "news come with the next event, to all who listen", keep: newsComes},
 	{name: "a list is newest first, page by page", keep: listPages},
 	{name: "a page holds up to MaxPage jobs", keep: listLargest},
 	{name: "a list holds what its filter selects", keep: listFilters},
@@ -216,4 +217,28 @@ func watchesApart(r *rig) {
 	stopFirst()
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
 	within(r, "watch whose neighbour has stopped", second)
+}
+
+func newsComes(r *rig) {
+	r.one()
+	last, first := r.s.News()
+	again, second := r.s.News()
+	same(r, "number of the newest event", []int64{last, again}, []int64{1, 1})
+	r.unchanged(func() {
+		select {
+		case <-first:
+			r.Error("news came of nothing")
+		default:
+		}
+	})
+	r.one()
+	for _, newer := range []<-chan struct{}{first, second} {
+		select {
+		case <-newer:
+		default:
+			r.Error("an event was stored and no news came")
+		}
+	}
+	last, _ = r.s.News()
+	same(r, "number of the newest event", last, 2)
 }

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func eventsVerb(a *app) *cobra.Command {
+	var p control.Events
+	var since int64
+	cmd := &cobra.Command{
+		Use: "events [ID…]", Short: "Print what has happened, and with -f what happens",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			p.ID = ids
+			if cmd.Flags().Changed("since") {
+				p.Since = &since
+			}
+			return a.events(cmd.Context(), p)
+		},
+	}
+	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on with those to come; without --since only these")
+	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "of this kind only, like ended")
+	cmd.Flags().Int64Var(&since, "since", 0, "number of the last event that you have seen")
+	return cmd
+}
+
+// events prints events as they come: a line of text or JSON each, or one array of
+// those that there are.
+func (a *app) events(ctx context.Context, p control.Events) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	array := a.json && !a.jsonl && !p.Follow
+	n := 0
+	_, err = c.Events(ctx, p, func(e control.Event) error {
+		n++
+		switch {
+		case array && n == 1:
+			return writeJSON(a.out, "[", &e, false)
+		case array:
+			return writeJSON(a.out, ",\n", &e, false)
+		case a.structured():
+			return a.printJSON(e)
+		case a.quiet:
+			return a.println(strconv.FormatInt(e.Seq, 10))
+		}
+		return a.println(a.clean(a.out, eventLine(&e)))
+	})
+	if err != nil || !array {
+		return err
+	}
+	if n == 0 {
+		return a.println("[]")
+	}
+	return a.println("]")
+}
+
+// eventLine is an event for people.
+func eventLine(e *control.Event) string {
+	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, local(e.At), e.Event)
+	add := func(format string, args ...any) { line += fmt.Sprintf(format, args...) }
+	if e.ID != "" {
+		add("  %s", e.ID)
+	}
+	if e.State != "" {
+		add("  %s", e.State)
+	}
+	if e.Attempt != 0 {
+		add("  attempt %d", e.Attempt)
+	}
+	if e.ExitCode != nil {
+		add("  exit code %d", *e.ExitCode)
+	}
+	if e.Signal != 0 {
+		add("  signal %d", e.Signal)
+	}
+	if e.Reason != "" {
+		add("  %s", e.Reason)
+	}
+	if e.Key != "" {
+		add("  %s = %q", e.Key, e.Value)
+	}
+	if e.User != "" {
+		add("  by %s", e.User)
+	}
+	return line
+}
+
+func drainVerb(a *app) *cobra.Command {
+	var p control.Drain
+	cmd := &cobra.Command{
+		Use: "drain [--wait] | --off", Short: "Start no more jobs until --off, also after a restart", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			got, err := c.Drain(cmd.Context(), p)
+			if err != nil {
+				return err
+			}
+			switch {
+			case a.structured():
+				return a.printJSON(got)
+			case !got.Draining:
+				a.say("jobs are started again")
+			case got.Running == 0:
+				a.say("no job is started until queuectl drain --off; none runs")
+			default:
+				a.say("no job is started until queuectl drain --off; %s still running", jobs(got.Running))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&p.Wait, "wait", false, "return once nothing runs")
+	cmd.Flags().BoolVar(&p.Off, "off", false, "start jobs again")
+	return cmd
+}
+
+func reloadVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "reload", Short: "Have the service read its settings file again", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			got, err := c.Reload(cmd.Context(), control.Nothing{})
+			if err != nil {
+				return err
+			}
+			if a.structured() {
+				return a.printJSON(got)
+			}
+			if len(got.Hidden) > 0 {
+				fmt.Fprintf(a.err, "queuectl: of the settings file these are hidden by stronger settings: %s; queuectl config list says by which\n", strings.Join(got.Hidden, ", "))
+			}
+			a.say("settings read again")
+			return nil
+		},
+	}
+}
+
+// holdWorkers adds workers until Ctrl-C, and then takes them away again; what they
+// run may finish.
+func (a *app) holdWorkers(ctx context.Context, c *control.Client, n int) error {
+	got, err := c.WorkerStart(ctx, control.Count{Count: n})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "queuectl: %d workers; Ctrl-C takes %d away once their jobs have ended\n", got.Workers, n)
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(told)
+	gone := make(chan error, 1)
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with the connection, or cancel: the workers may not outlive the service unseen
+		_, err := c.Events(waiting, control.Events{Follow: true, Event: control.Texts{string(queue.EventSetting)}}, func(control.Event) error { return nil })
+		gone <- err
+	}()
+	select {
+	case <-told:
+	case err := <-gone:
+		return err
+	}
+	signal.Stop(told) // a second one ends this process at once
+	return a.counted(c.WorkerStop(ctx, control.WorkerStop{Count: n}))
+}

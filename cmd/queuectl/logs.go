@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func logsVerb(a *app) *cobra.Command {
+	var p control.Logs
+	var lines int
+	var stamps bool
+	var since string
+	cmd := &cobra.Command{
+		Use: "logs ID…", Short: "Print the output of jobs", Args: atLeastOne("ids of jobs"),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			if cmd.Flags().Changed("lines") {
+				p.N = &lines
+			}
+			var err error
+			if p.Since, err = sinceWhen(since); err != nil {
+				return err
+			}
+			return a.logs(cmd.Context(), p, ids, stamps)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&p.Follow, "follow", "f", false, "go on until the jobs have ended")
+	f.IntVar(&p.Attempt, "attempt", 0, "of this attempt (default: the last one)")
+	f.BoolVar(&p.Stdout, "stdout", false, "standard output only")
+	f.BoolVar(&p.Stderr, "stderr", false, "standard error only")
+	f.IntVarP(&lines, "lines", "n", 0, "the last N lines only")
+	f.StringVar(&since, "since", "", "printed since: a time, or a duration ago")
+	f.BoolVar(&stamps, "timestamps", false, "put the time before each line")
+	return cmd
+}
+
+// logs prints the output of jobs, those of several one after another or, when
+// followed, as they come, each line with its job's id.
+func (a *app) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	width := 0
+	for _, id := range ids {
+		width = max(width, len(id))
+	}
+	var printing sync.Mutex
+	one := func(id string) error {
+		out := &logPrinter{a: a, stamps: stamps, fresh: true}
+		if len(ids) > 1 {
+			out.prefix = fmt.Sprintf("%-*s | ", width, id)
+		}
+		p := p
+		p.ID = id
+		_, err := c.Logs(ctx, p, func(piece control.Piece) error {
+			printing.Lock()
+			defer printing.Unlock()
+			return out.piece(&piece)
+		})
+		printing.Lock()
+		defer printing.Unlock()
+		return errors.Join(err, out.end())
+	}
+	if !p.Follow {
+		for _, id := range ids {
+			err = errors.Join(err, one(id))
+		}
+		return err
+	}
+	errs := make([]error, len(ids))
+	var streams sync.WaitGroup
+	for i, id := range ids {
+		streams.Go(func() { errs[i] = one(id) })
+	}
+	streams.Wait()
+	return errors.Join(errs...)
+}
+
+// logPrinter prints the pieces of one job's output. With a prefix it keeps a line
+// until it is whole, so that lines of several jobs do not mix.
+type logPrinter struct {
+	a      *app
+	prefix string
+	stamps bool
+	fresh  bool   // what is printed next begins a line
+	part   string // of a line that is kept
+}
+
+// maxPart bounds what is kept of a line, in bytes; a longer one is cut in two.
+const maxPart = 64 << 10
+
+func (l *logPrinter) piece(p *control.Piece) error {
+	if l.a.structured() {
+		return l.a.printJSON(p)
+	}
+	text := string(p.Bytes())
+	if p.Dropped > 0 {
+		text = fmt.Sprintf("[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
+		if !l.fresh || l.part != "" {
+			text = "\n" + text
+		}
+	}
+	if l.prefix != "" {
+		text = l.part + text
+		whole := strings.LastIndexByte(text, '\n') + 1
+		text, l.part = text[:whole], text[whole:]
+		if len(l.part) > maxPart {
+			text, l.part = text+l.part+"\n", ""
+		}
+	}
+	return l.print(text, p.At)
+}
+
+func (l *logPrinter) print(text string, at control.Time) error {
+	text = l.a.show(text, l.a.out)
+	before := l.prefix
+	if l.stamps {
+		before += local2(at) + " "
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if l.fresh {
+			b.WriteString(before)
+		}
+		b.WriteString(line)
+		l.fresh = strings.HasSuffix(line, "\n")
+	}
+	_, err := l.a.out.WriteString(b.String())
+	return err
+}
+
+// end prints what was kept.
+func (l *logPrinter) end() error {
+	if l.part == "" {
+		return nil
+	}
+	_, err := l.a.out.WriteString(l.prefix + l.a.show(l.part, l.a.out) + "\n")
+	return err
+}
+
+func local2(t control.Time) string {
+	return queue.Millis(t).Time().Local().Format("2006-01-02T15:04:05.000Z07:00")
+}

@@ -1,0 +1,279 @@
+//go:build linux
+
+package test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// event is one of the event stream.
+type event struct {
+	Seq   int64
+	Event string
+	ID    string
+	State string
+	User  string
+	Key   string
+}
+
+// events reads what `events` prints.
+func (q *queue) events(args ...string) (list []event) {
+	q.Helper()
+	for line := range strings.Lines(q.must(append([]string{"events", "--jsonl"}, args...)...)) {
+		var e event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			q.Fatalf("%q: %v", line, err)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// Events are numbered without a gap, over restarts and kills, and can be read again
+// from any number; whoever follows gets each once, over his own reconnections.
+func TestEventsAreDurableAndGapless(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	follow := func(since int64) (next func() event, stop func()) {
+		cmd := q.command("events", "-f", "--json", "--since", fmt.Sprint(since))
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		return func() (e event) {
+				if !lines.Scan() {
+					return event{}
+				}
+				if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+					t.Errorf("%q: %v", lines.Text(), err)
+				}
+				return e
+			}, func() {
+				cmd.Process.Kill()
+				io.Copy(io.Discard, out)
+				cmd.Wait()
+			}
+	}
+	q.must("enqueue", "--id", "a", "true")
+	q.must("wait", "a")
+	next, stop := follow(0)
+	if e := next(); e.Seq != 1 || e.Event != "enqueued" || e.ID != "a" || e.State != "pending" || e.User == "" {
+		t.Errorf("the first event: %+v", e)
+	}
+	last := next().Seq
+	stop()
+	for round := range 3 {
+		if round%2 == 0 {
+			q.kill()
+		} else {
+			q.stop()
+		}
+		q.start("--workers", "2")
+		next, stop := follow(last)
+		id := q.must("enqueue", "true")
+		q.must("wait", id)
+		for kind := ""; kind != "ended"; {
+			e := next()
+			if e.Seq != last+1 {
+				t.Fatalf("after event %d came %+v", last, e)
+			}
+			last = e.Seq
+			if e.ID == id {
+				kind = e.Event
+			}
+		}
+		stop()
+	}
+	all := q.events()
+	for i, e := range all {
+		if e.Seq != int64(i)+1 {
+			t.Fatalf("event %d is number %d", i+1, e.Seq)
+		}
+	}
+	if got := q.events("--since", fmt.Sprint(last-2)); len(got) < 2 || got[0] != all[last-2] {
+		t.Errorf("since %d: %+v", last-2, got)
+	}
+	for _, e := range q.events("a", "--event", "ended") {
+		if e.ID != "a" || e.Event != "ended" || e.State != "completed" {
+			t.Errorf("of one job and kind: %+v", e)
+		}
+	}
+	var array []event
+	if err := json.Unmarshal([]byte(q.must("events", "--json")), &array); err != nil || len(array) < int(last) {
+		t.Errorf("as one array: %d events, %v", len(array), err)
+	}
+	if r := q.cli("events", "--event", "endd"); r.code != 2 || !strings.Contains(r.err, `"ended"`) {
+		t.Errorf("a wrong kind: %+v", r)
+	}
+	if r := q.cli("events", "--since", "-1"); r.code != 2 || !strings.Contains(r.err, "since") {
+		t.Errorf("a wrong number: %+v", r)
+	}
+}
+
+// A drain starts nothing, also what was taken ahead and over a restart, lets what
+// runs end, and says so; then all goes on.
+func TestDrain(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	for range 8 {
+		w.end(w.enqueue(fields{"command": "true"})) // short ones, so that more are taken ahead
+	}
+	gate := q.path("gate")
+	running := w.enqueue(fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
+	w.runs(running)
+	ids := w.batch([]fields{{"command": "true"}, {"command": "true"}})
+	if r := q.cli("status", "--check"); r.code != 0 || r.out != "ok\n" {
+		t.Errorf("status before: %+v", r)
+	}
+	q.must("drain")
+	waiting := q.command("drain", "--wait", "--json")
+	out, err := waiting.StdoutPipe()
+	if err == nil {
+		err = waiting.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.write("gate", "")
+	w.end(running)
+	if text, err := io.ReadAll(out); err != nil || string(text) != `{"draining":true,"running":0}`+"\n" {
+		t.Errorf("drain --wait: %q, %v", text, err)
+	}
+	waiting.Wait()
+	q.stop()
+	q.start("--workers", "1")
+	w = q.dial()
+	if r := q.cli("status", "--check"); r.code != 1 || !strings.HasPrefix(r.out, "degraded: ") || !strings.Contains(r.out, "drain --off") {
+		t.Errorf("status of a drain: %+v", r)
+	}
+	if n := w.counts()["pending"]; n != 2 {
+		t.Errorf("%d wait after the restart, want 2", n)
+	}
+	if got := q.must("config", "list"); strings.Contains(got, "drain") {
+		t.Error("the drain shows among the settings")
+	}
+	q.must("drain", "--off")
+	for _, id := range ids {
+		w.end(id)
+	}
+	if r := q.cli("drain", "--off", "--wait"); r.code != 2 {
+		t.Errorf("drain --off --wait: %+v", r)
+	}
+}
+
+// reload takes over the file's settings and names those that something hides.
+func TestReloadVerb(t *testing.T) {
+	q := newQueue(t, "")
+	file := q.write("queuectl.toml", "max_retries = 1\npriority = 3\n")
+	q.start("--config", file)
+	q.must("config", "set", "priority", "4")
+	q.write("queuectl.toml", "max_retries = 2\npriority = 3\n")
+	r := q.cli("reload")
+	if r.code != 0 || !strings.Contains(r.err, "priority") || strings.Contains(r.err, "max_retries") {
+		t.Errorf("reload: %+v", r)
+	}
+	if got := q.setting("max_retries"); got.Value != "2" {
+		t.Errorf("after reload: %+v", got)
+	}
+	q.write("queuectl.toml", "max_retrys = 9\n")
+	if r := q.cli("reload"); r.code == 0 || !strings.Contains(r.err, "max_retrys") {
+		t.Errorf("reload of a wrong file: %+v", r)
+	}
+	if got := q.setting("max_retries"); got.Value != "2" {
+		t.Errorf("after a refused reload: %+v", got)
+	}
+}
+
+// The output of several jobs comes one after another, or line by line as it comes;
+// each line says whose it is. Since cuts off what was printed before.
+func TestLogsOfSeveralJobs(t *testing.T) {
+	q := serving(t, "--workers", "3")
+	w := q.dial()
+	gate := q.path("gate")
+	long := w.enqueue(fields{"id": "long-one", "command": "echo early; while [ ! -e " + gate + " ]; do sleep 0.02; done; printf late"})
+	q.must("enqueue", "--id", "b", "echo one; echo two")
+	w.end("b")
+	w.until("it has printed", 20*time.Second, func() bool { return q.must("logs", long) == "early" })
+	if got, want := q.must("logs", "b", long), "b        | one\nb        | two\nlong-one | early"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	since := time.Now().Format(time.RFC3339Nano)
+	follower := q.command("logs", "-f", long, "b")
+	out, err := follower.StdoutPipe()
+	if err == nil {
+		err = follower.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() { os.WriteFile(gate, nil, 0o600) })
+	text, err := io.ReadAll(out)
+	if err := follower.Wait(); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"long-one | early\n", "long-one | late\n", "b        | one\n", "b        | two\n"} {
+		if strings.Count(string(text), want) != 1 {
+			t.Errorf("followed: %q (%v), want %q once", text, err, want)
+		}
+	}
+	if got := q.must("logs", long, "--since", since); got != "late" {
+		t.Errorf("since the gate: %q", got)
+	}
+	if got := q.must("logs", "b", "--since", "1h"); got != "one\ntwo" {
+		t.Errorf("since an hour: %q", got)
+	}
+	if r := q.cli("logs", "b", "nope", "nor-this"); r.code != 4 || strings.Count(r.err, "queuectl: ") != 2 || !strings.Contains(r.out, "one") {
+		t.Errorf("with unknown ids: %+v", r)
+	}
+	var piece struct{ ID, Text string }
+	if err := json.Unmarshal([]byte(strings.Split(q.must("logs", "b", "--jsonl"), "\n")[0]), &piece); err != nil || piece.ID != "b" {
+		t.Errorf("a piece as JSON: %+v, %v", piece, err)
+	}
+}
+
+// Workers in the foreground are there until Ctrl-C, which lets their jobs end.
+func TestForegroundWorkers(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	workers := func() (st struct{ Workers struct{ Total int } }) {
+		w.good("status", fields{}, &st)
+		return st
+	}
+	cmd := q.command("worker", "start", "-c", "2", "--foreground")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.until("three workers", 20*time.Second, func() bool { return workers().Workers.Total == 3 })
+	cmd.Process.Signal(syscall.SIGINT)
+	text, _ := io.ReadAll(out)
+	if err := cmd.Wait(); err != nil || string(text) != "1 workers\n" {
+		t.Errorf("after Ctrl-C: %v, %q", err, text)
+	}
+	if got := workers().Workers.Total; got != 1 {
+		t.Errorf("%d workers are left, want 1", got)
+	}
+	cmd = q.command("worker", "start", "--foreground")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.until("two workers", 20*time.Second, func() bool { return workers().Workers.Total == 2 })
+	q.stop()
+	if err := cmd.Wait(); err == nil {
+		t.Error("it says that all is well when the service has ended")
+	}
+}
