@@ -17,6 +17,7 @@ const module = "github.com/queuectl/queuectl/"
 // store/storetest and store/memstore.
 var law = map[string][]string{
 	"internal/failpoint":  {},
+	"internal/sockpath":   {},
 	"internal/timerslack": {},
 	"queue":               {},
 	"output":              {},
@@ -24,11 +25,11 @@ var law = map[string][]string{
 	"runner/process":      {"output", "internal/timerslack"},
 	"config":              {"queue"},
 	"store":               {"queue"},
-	"control":             {"queue", "internal/failpoint"},
+	"control":             {"queue", "internal/failpoint", "internal/sockpath"},
 	"store/sqlstore":      {"store", "queue", "internal/failpoint"},
 	"store/memstore":      {"store", "queue"},
 	"store/storetest":     {"store", "queue"},
-	"runner":              {"runner/process", "output", "runner/wire", "internal/failpoint"},
+	"runner":              {"runner/process", "output", "runner/wire", "internal/failpoint", "internal/sockpath"},
 	"upkeep":              {"queue", "store"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
 	"service":             {"queue", "output", "config", "store", "control", "store/sqlstore", "runner", "runner/process", "upkeep", "worker"},

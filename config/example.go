@@ -15,6 +15,9 @@ func Example() string {
 	for i := range Keys {
 		k := &Keys[i]
 		fmt.Fprintf(&b, "\n# %s\n", k.Doc)
+		if others := k.Spellings(); len(others) > 0 {
+			fmt.Fprintf(&b, "# (also: %s)\n", strings.Join(others, ", "))
+		}
 		if !k.Live {
 			b.WriteString("# (holds from the next start)\n")
 		}

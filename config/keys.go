@@ -104,31 +104,59 @@ var Keys = []Key{
 	duration("stop_timeout", "30s", "how long running jobs may finish when the service stops", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
 	duration("settle_delay", "5ms", "how long results are gathered into one commit, up to four times as long while a block of short jobs lasts; 0 records each at once", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
 	choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
-	atStart(choice("log_format", "auto", "text, json, or auto: text on a terminal", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json")),
+	choice("log_format", "auto", "text, json, or auto: text on a terminal", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
 }
 
-// spelling is another name of a setting; read turns its value into the
-// setting's.
+// spelling is another name of a setting; read turns its value into the setting's,
+// and show the setting's into its own.
 type spelling struct {
 	name, key string
 	read      func(text string) (string, error)
+	show      func(text string) string
 }
 
 var spellings = []spelling{
-	{"max_concurrent_jobs", "workers", func(t string) (string, error) { return t, nil }},
+	{"max_concurrent_jobs", "workers", func(t string) (string, error) { return t, nil }, func(t string) string { return t }},
 	{"default_max_tries", "max_retries", func(t string) (string, error) {
 		n, err := strconv.ParseInt(t, 10, 64)
 		if err != nil || n < 1 {
 			return "", fmt.Errorf("%q is not a number of runs, at least 1", t)
 		}
 		return strconv.FormatInt(n-1, 10), nil
+	}, func(t string) string {
+		n, _ := strconv.ParseInt(t, 10, 64) // it is the setting's own text
+		return strconv.FormatInt(n+1, 10)
 	}},
 	{"job_timeout", "timeout", func(t string) (string, error) {
 		if ms, err := strconv.ParseInt(t, 10, 64); err == nil {
 			return strconv.FormatFloat(float64(ms)/1000, 'f', -1, 64), nil
 		}
 		return t, nil
+	}, func(t string) string {
+		d, _ := queue.ParseDuration(t) // it is the setting's own text
+		return strconv.FormatInt(d.Milliseconds(), 10)
 	}},
+}
+
+// Spelled is a setting's value as the spelling of its name has it.
+func Spelled(name, value string) string {
+	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+	for _, s := range spellings {
+		if s.name == canonical {
+			return s.show(value)
+		}
+	}
+	return value
+}
+
+// Spellings lists the other names of a setting.
+func (k *Key) Spellings() (names []string) {
+	for _, s := range spellings {
+		if s.key == k.Name {
+			names = append(names, s.name)
+		}
+	}
+	return names
 }
 
 // Find reads a name of a setting in any of its spellings, and its value. The

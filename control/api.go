@@ -107,7 +107,7 @@ type EnqueuedBatch struct {
 
 // Show asks for one job.
 type Show struct {
-	ID string `json:"id"`
+	ID Name `json:"id"`
 }
 
 // List selects jobs, newest first.
@@ -116,7 +116,7 @@ type List struct {
 	Label  map[string]string `json:"label,omitempty"` // all of them
 	User   string            `json:"user,omitempty"`
 	Since  Time              `json:"since,omitzero"`
-	Limit  int               `json:"limit,omitempty"` // 1 to 1000; default 50
+	Limit  int               `json:"limit,omitempty"` // 1 to 1000, the default
 	Cursor string            `json:"cursor,omitempty"`
 }
 
@@ -132,14 +132,16 @@ type Status struct {
 	Workers  WorkerSummary    `json:"workers"`
 	Oldest   Time             `json:"oldest_waiting"` // when the job that waits longest became runnable
 	Enqueued int64            `json:"enqueued"`       // ever
-	Database string           `json:"database"`
-	Bytes    int64            `json:"database_bytes"`
-	Socket   string           `json:"socket"`
-	PID      int              `json:"pid"`
-	Version  string           `json:"version"`
-	Started  Time             `json:"started_at"`
-	Draining bool             `json:"draining"`
-	Health   string           `json:"health"` // ok, or degraded or failing with what is wrong
+	// Throughput is how many attempts have ended in the last minute.
+	Throughput int    `json:"throughput_per_minute"`
+	Database   string `json:"database"`
+	Bytes      int64  `json:"database_bytes"`
+	Socket     string `json:"socket"`
+	PID        int    `json:"pid"`
+	Version    string `json:"version"`
+	Started    Time   `json:"started_at"`
+	Draining   bool   `json:"draining"`
+	Health     string `json:"health"` // ok, or degraded or failing with what is wrong
 }
 
 // WorkerSummary counts workers.
@@ -151,10 +153,10 @@ type WorkerSummary struct {
 
 // Wait asks to be told when jobs have ended: all of them, or any.
 type Wait struct {
-	ID      string   `json:"id,omitempty"`
-	IDs     []string `json:"ids,omitempty"`
-	Any     bool     `json:"any,omitempty"`
-	Timeout Span     `json:"timeout,omitempty"` // 0 is none
+	ID      Name  `json:"id,omitempty"`
+	IDs     Names `json:"ids,omitempty"`
+	Any     bool  `json:"any,omitempty"`
+	Timeout Span  `json:"timeout,omitempty"` // 0 is none
 }
 
 // Ended tells of a job that has ended.
@@ -171,13 +173,13 @@ type Waited struct {
 
 // Logs asks for the output of one attempt.
 type Logs struct {
-	ID      string `json:"id"`
-	Attempt int    `json:"attempt,omitempty"` // 0 is the last
-	Follow  bool   `json:"follow,omitempty"`  // until the job has ended, over its attempts
-	Stdout  bool   `json:"stdout,omitempty"`  // this stream only
-	Stderr  bool   `json:"stderr,omitempty"`  // this stream only
-	N       *int   `json:"n,omitempty"`       // the last N lines only
-	Since   Time   `json:"since,omitzero"`    // printed at or after
+	ID      Name `json:"id"`
+	Attempt int  `json:"attempt,omitempty"` // 0 is the last
+	Follow  bool `json:"follow,omitempty"`  // until the job has ended, over its attempts
+	Stdout  bool `json:"stdout,omitempty"`  // this stream only
+	Stderr  bool `json:"stderr,omitempty"`  // this stream only
+	N       *int `json:"n,omitempty"`       // the last N lines only
+	Since   Time `json:"since,omitzero"`    // printed at or after
 }
 
 // Piece is a piece of output. Text is set unless the bytes are no UTF-8, which
@@ -209,8 +211,8 @@ type LogsEnd struct {
 // What is selected by the other members is dealt with SelectStep at a time, the
 // newest first; the verdict's Next is the Cursor of the rest.
 type Selection struct {
-	ID        string            `json:"id,omitempty"`
-	IDs       []string          `json:"ids,omitempty"`
+	ID        Name              `json:"id,omitempty"`
+	IDs       Names             `json:"ids,omitempty"`
 	State     Texts             `json:"state,omitempty"`      // any of them; default: those that the verb takes
 	Label     map[string]string `json:"label,omitempty"`      // all of them
 	User      string            `json:"user,omitempty"`       // who enqueued them
@@ -248,7 +250,7 @@ func (s Selection) Names() []string {
 	if s.ID == "" {
 		return s.IDs
 	}
-	return append([]string{s.ID}, s.IDs...)
+	return append([]string{string(s.ID)}, s.IDs...)
 }
 
 // Verdict says which jobs a verb was carried out on, and why not on others.
@@ -268,9 +270,10 @@ type Refusal struct {
 
 // DLQRetry names dead jobs to put back: by id, or all.
 type DLQRetry struct {
-	IDs     []string `json:"ids,omitempty"`
-	All     bool     `json:"all,omitempty"`
-	Timeout *Span    `json:"timeout,omitempty"` // replaces the jobs' own
+	ID      Name  `json:"id,omitempty"`
+	IDs     Names `json:"ids,omitempty"`
+	All     bool  `json:"all,omitempty"`
+	Timeout *Span `json:"timeout,omitempty"` // replaces the jobs' own
 }
 
 // Sure guards what cannot be undone.
@@ -283,15 +286,16 @@ type Removed struct {
 	Removed int `json:"removed"`
 }
 
-// Count is a number of workers.
+// Count is a number of workers. worker.start adds 1 if there is none given;
+// worker.scale needs it.
 type Count struct {
-	Count int `json:"count"`
+	Count *int `json:"count,omitempty"`
 }
 
 // WorkerStop takes workers away: Count, or all of them. Running jobs may finish
 // until Timeout (30 s if nil); what runs then is ended and given back.
 type WorkerStop struct {
-	Count   int   `json:"count,omitempty"`
+	Count   *int  `json:"count,omitempty"`
 	All     bool  `json:"all,omitempty"`
 	Timeout *Span `json:"timeout,omitempty"`
 	Force   bool  `json:"force,omitempty"`
@@ -349,7 +353,7 @@ type ConfigList struct {
 type Events struct {
 	Since  *int64 `json:"since,omitempty"`
 	Follow bool   `json:"follow,omitempty"`
-	ID     Texts  `json:"id,omitempty"`    // of these jobs only
+	ID     Names  `json:"id,omitempty"`    // of these jobs only
 	Event  Texts  `json:"event,omitempty"` // of these kinds only
 }
 

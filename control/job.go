@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -201,6 +202,45 @@ func (s *Span) UnmarshalJSON(raw []byte) error {
 	d, err := queue.ParseDuration(text)
 	*s = Span(d)
 	return err
+}
+
+// Name is the id of a job on the wire: text, or an integer, which is its decimal
+// text.
+type Name string
+
+// UnmarshalJSON reads text or an integer.
+func (n *Name) UnmarshalJSON(raw []byte) error {
+	if len(raw) > 0 && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9') && !strings.ContainsAny(string(raw), ".eE") {
+		*n = Name(raw)
+		return nil
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return fmt.Errorf("must be the id of a job: text or an integer")
+	}
+	*n = Name(s)
+	return nil
+}
+
+// Names is a list of ids on the wire; a single one may stand alone.
+type Names []string
+
+// UnmarshalJSON reads one id or a list.
+func (n *Names) UnmarshalJSON(raw []byte) error {
+	var list []Name
+	if len(raw) > 0 && raw[0] != '[' {
+		list = make([]Name, 1)
+		if err := list[0].UnmarshalJSON(raw); err != nil {
+			return err
+		}
+	} else if err := json.Unmarshal(raw, &list); err != nil {
+		return fmt.Errorf("must be a list of ids")
+	}
+	*n = make([]string, len(list))
+	for i, name := range list {
+		(*n)[i] = string(name)
+	}
+	return nil
 }
 
 // Texts is a list of text on the wire; a single one may stand alone.

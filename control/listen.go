@@ -8,11 +8,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/sockpath"
 	"github.com/queuectl/queuectl/queue"
 )
 
 // MaxSocketPath is the longest path of a socket, in bytes: the kernel's limit.
-const MaxSocketPath = 107
+const MaxSocketPath = sockpath.Max
 
 // CheckSocketPath refuses a path that no socket can have.
 func CheckSocketPath(path string) error {
@@ -43,10 +44,12 @@ func Listen(path string) (net.Listener, error) {
 	}
 	defer os.RemoveAll(temp)
 	hidden := filepath.Join(temp, "s")
-	if len(hidden) > MaxSocketPath {
-		return nil, CheckSocketPath(hidden)
+	short, done, err := sockpath.Short(hidden)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	l, err := net.Listen("unix", hidden)
+	defer done()
+	l, err := net.Listen("unix", short)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}

@@ -44,7 +44,7 @@ type Server struct {
 
 	api    API
 	limits Limits
-	allow  func(Peer) error // nil error lets the peer in
+	allow  func(*Peer) error // nil error lets the peer in, and says whether it is an admin
 	log    *slog.Logger
 
 	stopping <-chan struct{} // closed when Run is to end
@@ -55,7 +55,7 @@ type Server struct {
 }
 
 // NewServer makes a server. allow says who is let in.
-func NewServer(api API, limits Limits, allow func(Peer) error, log *slog.Logger) *Server {
+func NewServer(api API, limits Limits, allow func(*Peer) error, log *slog.Logger) *Server {
 	return &Server{Crowded: func() {}, api: api, limits: limits, allow: allow, log: log, conns: map[*serverConn]bool{}}
 }
 
@@ -117,7 +117,7 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	c := &serverConn{net: nc, since: time.Now()}
 	var err error
 	if c.peer, err = PeerOf(nc); err == nil {
-		err = s.allow(c.peer)
+		err = s.allow(&c.peer)
 	}
 	if err == nil {
 		err = s.admit(c)

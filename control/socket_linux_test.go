@@ -41,7 +41,7 @@ func serve(t *testing.T, api API) (socket string) {
 		t.Fatal(err)
 	}
 	many := func() int { return 100 }
-	server := NewServer(api, Limits{many, many}, func(Peer) error { return nil }, slog.New(slog.DiscardHandler))
+	server := NewServer(api, Limits{many, many}, func(*Peer) error { return nil }, slog.New(slog.DiscardHandler))
 	if f, ok := api.(*fake); ok && f.crowded != nil {
 		server.Crowded = f.crowded
 	}
@@ -85,7 +85,7 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	if h, err := c.Hello(t.Context(), HelloParams{}); err != nil || h.Version != "fake" {
 		t.Errorf("after a panic: got %+v, %v", h, err)
 	}
-	if _, err := c.Show(t.Context(), Show{ID: strings.Repeat("x", MaxLine)}); !errors.Is(err, queue.ErrTooLarge) {
+	if _, err := c.Show(t.Context(), Show{ID: Name(strings.Repeat("x", MaxLine))}); !errors.Is(err, queue.ErrTooLarge) {
 		t.Errorf("a request that is too long: got %v", err)
 	}
 }
@@ -194,6 +194,18 @@ func TestListenReplacesOnlyTheDead(t *testing.T) {
 	if raw, err := os.ReadFile(file); err != nil || string(raw) != "x" {
 		t.Errorf("the file: %q, %v", raw, err)
 	}
+	deep := t.TempDir()
+	longest := filepath.Join(deep, strings.Repeat("x", MaxSocketPath-len(deep)-1))
+	l, err := Listen(longest)
+	if err != nil {
+		t.Fatalf("the longest path: %v", err)
+	}
+	if c, err := net.Dial("unix", longest); err != nil {
+		t.Errorf("the longest path: %v", err)
+	} else {
+		c.Close()
+	}
+	l.Close()
 	if _, err := Listen("/" + strings.Repeat("x", MaxSocketPath)); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "107") {
 		t.Errorf("a long path: got %v, want invalid and the limit", err)
 	}

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/queuectl/queuectl/queue"
@@ -93,6 +95,7 @@ func parseRequest(line []byte) (r request, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return r, err
 	}
+	var wrong error // told once the id is known
 	err = queue.Members(line, func(name string, value json.RawMessage) error {
 		switch name {
 		case "id":
@@ -101,17 +104,20 @@ func parseRequest(line []byte) (r request, err error) {
 			}
 		case "method":
 			if json.Unmarshal(value, &r.method) != nil {
-				return queue.Invalid("method", "must be text")
+				wrong = queue.Invalid("method", "must be text")
 			}
 		case "params":
 			r.params = value
 		case "jsonrpc":
 			if string(value) != `"2.0"` {
-				return queue.Invalid("jsonrpc", `must be "2.0"`)
+				wrong = queue.Invalid("jsonrpc", `must be "2.0"`)
 			}
 		}
 		return nil
 	})
+	if err == nil {
+		err = wrong
+	}
 	if err != nil {
 		return r, err
 	}
@@ -199,40 +205,60 @@ func decodeParams(raw json.RawMessage, into any) error {
 	if own, ok := into.(interface{ decode(json.RawMessage) error }); ok {
 		return own.decode(raw)
 	}
-	known := paramNames(reflect.TypeOf(into).Elem())
-	err := queue.Members(raw, func(name string, _ json.RawMessage) error {
-		for _, k := range known {
-			if k == name {
-				return nil
-			}
+	to := params(reflect.ValueOf(into).Elem())
+	return queue.Members(raw, func(name string, value json.RawMessage) error {
+		field, ok := to[name]
+		if !ok {
+			return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, slices.Collect(maps.Keys(to))))
 		}
-		return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, known))
+		return decodeParam(name, value, field)
 	})
-	if err != nil {
-		return err
-	}
-	err = json.Unmarshal(raw, into)
+}
+
+// decodeParam reads one parameter; an error names it.
+func decodeParam(name string, value json.RawMessage, into reflect.Value) error {
+	err := json.Unmarshal(value, into.Addr().Interface())
 	var e *queue.Error
 	var wrong *json.UnmarshalTypeError
 	switch {
-	case err == nil || errors.As(err, &e):
-		return err
+	case err == nil:
+		return nil
+	case errors.As(err, &e):
+		return e
 	case errors.As(err, &wrong):
-		return queue.Invalid(wrong.Field, "must not be %s", wrong.Value)
+		return queue.Invalid(name, "must be %s, not %s", kindOf(wrong.Type), wrong.Value)
 	}
-	return queue.Errorf(queue.CodeInvalid, "params: %v", err)
+	return queue.Invalid(name, "%v", err)
 }
 
-func paramNames(t reflect.Type) (names []string) {
-	for i := range t.NumField() {
-		if t.Field(i).Anonymous {
-			names = append(names, paramNames(t.Field(i).Type)...)
+// kindOf is what a value of a type is in JSON, for people.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "an integer"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "text"
+}
+
+// params are the fields of a struct by their names in JSON.
+func params(v reflect.Value) map[string]reflect.Value {
+	named := map[string]reflect.Value{}
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if f.Anonymous {
+			maps.Copy(named, params(v.Field(i)))
 			continue
 		}
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		names = append(names, name)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		named[name] = v.Field(i)
 	}
-	return names
+	return named
 }
 
 // decode reads the fields of a spec and key.

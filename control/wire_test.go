@@ -67,12 +67,29 @@ func TestRequestsAreRead(t *testing.T) {
 // Parameters are read strictly: an unknown one is refused with the nearest name.
 func TestParametersAreStrict(t *testing.T) {
 	for raw, want := range map[string][2]string{
-		`{"idz":"a"}`: {"idz", `"id"`}, `{"ID":"a"}`: {"ID", "not a parameter"}, `{"id":7}`: {"id", "must not be"}, `{"id":"a","id":"b"}`: {"id", "twice"}, `[]`: {"", "object"},
+		`{"idz":"a"}`: {"idz", `"id"`}, `{"ID":"a"}`: {"ID", "not a parameter"}, `{"id":true}`: {"id", "must be the id"}, `{"id":7.5}`: {"id", "must be the id"}, `{"id":"a","id":"b"}`: {"id", "twice"}, `[]`: {"", "object"},
 	} {
 		var e *queue.Error
 		err := decodeParams(json.RawMessage(raw), &Show{})
 		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != want[0] || !strings.Contains(e.Message, want[1]) {
 			t.Errorf("%s: got %v, want invalid %s: …%s…", raw, err, want[0], want[1])
+		}
+	}
+	for raw, want := range map[string][2]string{
+		`{"since":"x"}`: {"since", "instant"}, `{"limit":"x"}`: {"limit", "an integer"}, `{"label":{"a":1}}`: {"label", "text"}, `{"state":3}`: {"state", ""},
+	} {
+		var e *queue.Error
+		if err := decodeParams(json.RawMessage(raw), &List{}); !errors.As(err, &e) || e.Field != want[0] || !strings.Contains(e.Message, want[1]) {
+			t.Errorf("%s: got %v, want %s: …%s…", raw, err, want[0], want[1])
+		}
+	}
+	var wait Wait
+	if err := decodeParams(json.RawMessage(`{"id":60,"ids":[1,"b"],"timeout":"2s"}`), &wait); err != nil || wait.ID != "60" || strings.Join(wait.IDs, " ") != "1 b" {
+		t.Errorf("integers as ids: %+v, %v", wait, err)
+	}
+	for _, line := range []string{`{"jsonrpc":"1.0","id":7}`, `{"method":5,"id":7}`} {
+		if r, err := parseRequest([]byte(line)); err == nil || string(r.id) != "7" {
+			t.Errorf("%s: id %s, %v", line, r.id, err)
 		}
 	}
 	var batch EnqueueBatch

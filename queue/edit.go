@@ -45,9 +45,25 @@ func given[T comparable](v T) *T {
 	return &v
 }
 
-// mergeMap sets fields[name] to the map that was there with the entries of value;
-// a null entry is removed.
-func mergeMap(fields map[string]any, name string, was any, value json.RawMessage) error {
+// put gives fields new values, nil for none; what they exclude goes, unless it is
+// given too.
+func put(fields, values map[string]any) {
+	for name, value := range values {
+		for _, other := range excludes[name] {
+			if _, too := values[other]; !too {
+				delete(fields, other)
+			}
+		}
+		delete(fields, name)
+		if value != nil {
+			fields[name] = value
+		}
+	}
+}
+
+// mergeMap is the map that was there with the entries of value; a null entry is
+// removed.
+func mergeMap(name string, was any, value json.RawMessage) (map[string]string, error) {
 	merged, _ := was.(map[string]string)
 	merged = maps.Clone(merged)
 	if merged == nil {
@@ -63,15 +79,28 @@ func mergeMap(fields map[string]any, name string, was any, value json.RawMessage
 		return err
 	})
 	if err != nil {
-		return Invalid(name, "must be an object of text, like {\"a\": \"b\"}, with null for what goes")
+		return nil, Invalid(name, "must be an object of text, like {\"a\": \"b\"}, with null for what goes")
 	}
-	fields[name] = merged
-	return nil
+	return merged, nil
 }
 
 // excludes are the fields that a given one takes the place of.
 var excludes = map[string][]string{
-	"stdin": {"stdin_file"}, "stdin_file": {"stdin"}, "command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"}, "delay": {"run_at"},
+	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"}, "command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"}, "delay": {"run_at"},
+}
+
+// Over lets the fields that flags give take the place of s's own, and of those
+// that they exclude.
+func (s *Spec) Over(flags *Spec) {
+	merged := s.Given()
+	put(merged, flags.Given())
+	raw, err := json.Marshal(merged)
+	if err == nil {
+		err = s.UnmarshalJSON(raw)
+	}
+	if err != nil {
+		panic("queue: a spec that cannot be read: " + err.Error()) // both were read before
+	}
 }
 
 // Edit changes a job that waits as a merge patch says (RFC 7386): set is an object
@@ -79,7 +108,7 @@ var excludes = map[string][]string{
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	fields := SpecOf(j).Given()
 	delete(fields, "id")
-	changed := 0
+	patch := map[string]any{}
 	err := Members(set, func(name string, value json.RawMessage) error {
 		f := fieldsByName[name]
 		switch {
@@ -87,32 +116,24 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 			return Invalid(name, "is not a field of a job%s", Nearest(name, FieldNames()))
 		case f.Name == "id":
 			return Invalid(name, "cannot be changed; enqueue another job and remove this one")
-		}
-		changed++
-		canonical := f.Name
-		if canonical == "timeout_ms" {
-			delete(fields, "timeout")
-		}
-		for _, other := range excludes[canonical] {
-			delete(fields, other)
-		}
-		was := fields[canonical]
-		delete(fields, canonical)
-		switch {
 		case string(value) == "null":
+			patch[f.Name] = nil
 		case f.Kind == KindMap:
-			return mergeMap(fields, f.Name, was, value)
+			merged, err := mergeMap(f.Name, fields[f.Name], value)
+			patch[f.Name] = merged
+			return err
 		default:
-			fields[canonical] = value
+			patch[f.Name] = value
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if changed == 0 {
+	if len(patch) == 0 {
 		return Invalid("set", "changes nothing; give fields of a job")
 	}
+	put(fields, patch)
 	raw, err := json.Marshal(fields)
 	if err != nil {
 		return err

@@ -104,16 +104,17 @@ type Lease struct {
 // Lease is the job's lease as claimed.
 func (j *Job) Lease() Lease { return Lease{j.Seq, j.Fence} }
 
-// QueueTime is how long the job waited to be started, from when it was first
-// due, as of now.
+// QueueTime is how long the job waited to be started, from when it could first
+// run, or was last released or revived, as of now.
 func (j *Job) QueueTime(now Millis) time.Duration {
+	from := max(j.RunAt, j.CreatedAt, j.Since)
 	end := now
-	if j.StartedAt != 0 {
+	if j.StartedAt >= from {
 		end = j.StartedAt
 	} else if j.EndedAt != 0 {
 		end = j.EndedAt
 	}
-	return max(0, time.Duration(end-j.RunAt)*time.Millisecond)
+	return max(0, time.Duration(end-from)*time.Millisecond)
 }
 
 // Attempt is one execution of a job.

@@ -123,7 +123,7 @@ func resolveEnv(check func(bool, string, string, ...any), s *Spec) []string {
 	total := 0
 	for name, value := range s.Env {
 		check(name != "" && !strings.ContainsAny(name, "=\x00"), "env", "%q is not a name of a variable", clip(name))
-		check(!strings.HasPrefix(name, "QUEUECTL_JOB") && name != "QUEUECTL_ATTEMPT" && name != CookieName, "env", "%s is set by queuectl itself", name)
+		check(!slices.Contains(ownVariables, name), "env", "%s is set by queuectl itself", name)
 		checkText(check, "env", value, MaxCommand-len(name)-1)
 		env = append(env, name+"="+value)
 		total += len(name) + len(value) + 2
@@ -136,6 +136,9 @@ func resolveEnv(check func(bool, string, string, ...any), s *Spec) []string {
 	check(total <= MaxArgsEnv, "env", "and argv hold %d bytes together; at most %d are taken", total, MaxArgsEnv)
 	return env
 }
+
+// ownVariables are those that queuectl sets for every attempt.
+var ownVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER", "QUEUECTL_SOCKET", CookieName}
 
 // CookieName is the variable that marks every process of an attempt, so that
 // those which left its session are found. Its value belongs to one attempt of

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Spec is what a person asked for: a nil field was not given. Its JSON has the
@@ -191,12 +192,41 @@ func (s *Spec) Given() map[string]any {
 	return m
 }
 
+// CheckText refuses a spec with text that is not UTF-8: JSON cannot carry it, and
+// would carry something else without a word.
+func (s *Spec) CheckText() error {
+	for i := range fields {
+		var texts []string
+		switch v := fields[i].get(s).(type) {
+		case string:
+			texts = []string{v}
+		case []string:
+			texts = v
+		case map[string]string:
+			for k, text := range v {
+				texts = append(texts, k+"="+text)
+			}
+		}
+		for _, t := range texts {
+			if !utf8.ValidString(t) {
+				return Invalid(fields[i].Name, notUTF8, clip(t))
+			}
+		}
+	}
+	return nil
+}
+
+const notUTF8 = "%q is not UTF-8, which jobs are made of; put such bytes into a file or a script"
+
 // SetText sets a field from text, as a flag gives it; lists, maps and codes
 // grow with each call.
 func (s *Spec) SetText(name, value string) error {
 	f := fieldsByName[name]
 	if f == nil {
 		return Invalid(name, "is not a field of a job%s", Nearest(name, FieldNames()))
+	}
+	if !utf8.ValidString(value) {
+		return Invalid(name, notUTF8, clip(value))
 	}
 	err := f.setText(s, value)
 	return fieldFault(f.Name, err)

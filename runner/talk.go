@@ -2,16 +2,15 @@ package runner
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/internal/sockpath"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -381,7 +380,7 @@ func (c *conn) close() {
 
 // listen makes a socket that only this user can connect to.
 func listen(path string) (net.Listener, error) {
-	short, done, err := shortPath(path)
+	short, done, err := sockpath.Short(path)
 	if err != nil {
 		return nil, err
 	}
@@ -396,24 +395,10 @@ func listen(path string) (net.Listener, error) {
 
 // dial connects to a runner's socket.
 func dial(path string) (net.Conn, error) {
-	short, done, err := shortPath(path)
+	short, done, err := sockpath.Short(path)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	return net.DialTimeout("unix", short, 5*time.Second)
-}
-
-// shortPath is a path to the same place that fits into a socket's address of
-// 107 bytes: one that goes by a descriptor of the folder, where it must. It is
-// valid until done.
-func shortPath(path string) (short string, done func(), err error) {
-	if len(path) <= 107 {
-		return path, func() {}, nil
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return "", nil, err
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { dir.Close() }, nil
 }

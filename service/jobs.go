@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os/user"
+	"slices"
 	"strconv"
 
 	"github.com/queuectl/queuectl/control"
@@ -93,6 +94,9 @@ func (s *Service) List(ctx context.Context, p control.List) (control.JobPage, er
 
 // DLQList implements control.API.
 func (s *Service) DLQList(ctx context.Context, p control.List) (control.JobPage, error) {
+	if len(p.State) > 0 {
+		return control.JobPage{}, queue.Invalid("state", "is dead for all of these; list takes others")
+	}
 	p.State = control.Texts{queue.Dead.String()}
 	return s.List(ctx, p)
 }
@@ -101,14 +105,18 @@ func (s *Service) DLQList(ctx context.Context, p control.List) (control.JobPage,
 func (s *Service) filter(p control.List) (store.Filter, error) {
 	f := store.Filter{Labels: p.Label, Since: queue.Millis(p.Since), Limit: p.Limit}
 	if p.Limit == 0 {
-		f.Limit = 50
+		f.Limit = store.MaxPage
 	}
 	for _, name := range p.State {
 		states, err := queue.ParseStates(name)
 		if err != nil {
 			return f, err
 		}
-		f.States = append(f.States, states...)
+		for _, state := range states {
+			if !slices.Contains(f.States, state) { // waiting and pending overlap
+				f.States = append(f.States, state)
+			}
+		}
 	}
 	if p.User != "" {
 		uid, err := uidOf(p.User)

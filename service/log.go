@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -52,4 +53,33 @@ func OpenLog(path string) (*os.File, error) {
 // RunnerLog is the log of a runner: text, of what a person should know.
 func RunnerLog(w *os.File) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+// formats writes each record in the format that is asked for then.
+type formats struct {
+	text, json slog.Handler
+	asJSON     func() bool
+}
+
+func (f *formats) now() slog.Handler {
+	if f.asJSON() {
+		return f.json
+	}
+	return f.text
+}
+
+// Enabled reports whether records of the level are written.
+func (f *formats) Enabled(ctx context.Context, l slog.Level) bool { return f.now().Enabled(ctx, l) }
+
+// Handle writes a record.
+func (f *formats) Handle(ctx context.Context, r slog.Record) error { return f.now().Handle(ctx, r) }
+
+// WithAttrs is the same with these attributes in each record.
+func (f *formats) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &formats{f.text.WithAttrs(attrs), f.json.WithAttrs(attrs), f.asJSON}
+}
+
+// WithGroup is the same with later attributes in a group.
+func (f *formats) WithGroup(name string) slog.Handler {
+	return &formats{f.text.WithGroup(name), f.json.WithGroup(name), f.asJSON}
 }

@@ -250,20 +250,22 @@ func (s *Service) limits() control.Limits {
 	}
 }
 
-// allow lets in the service's own user and root.
-func (s *Service) allow(p control.Peer) error {
+// allow lets in the service's own user and root, who are its admins.
+func (s *Service) allow(p *control.Peer) error {
 	if p.UID == os.Geteuid() || p.UID == 0 {
+		p.Admin = true
 		return nil
 	}
 	return queue.Errorf(queue.CodeDenied, "this service serves uid %d and root; you are uid %d", os.Geteuid(), p.UID)
 }
 
 func (s *Service) makeLog(w io.Writer) {
-	format := s.config.Load().LogFormat
 	options := &slog.HandlerOptions{Level: &s.level}
-	if format == "json" || format == "auto" && !s.opt.Terminal && !s.opt.Background {
-		s.log = slog.New(slog.NewJSONHandler(w, options))
-	} else {
-		s.log = slog.New(slog.NewTextHandler(w, options))
-	}
+	s.log = slog.New(&formats{
+		text: slog.NewTextHandler(w, options), json: slog.NewJSONHandler(w, options),
+		asJSON: func() bool {
+			format := s.config.Load().LogFormat
+			return format == "json" || format == "auto" && !s.opt.Terminal && !s.opt.Background
+		},
+	})
 }

@@ -180,7 +180,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (contr
 	case text != "" && v.Origin != string(config.FromStored):
 		v.Note = "stored, but hidden by the " + v.Origin
 	case !k.Live:
-		v.Note = "stored; it holds from the next start of the service"
+		v.Note = "it holds from the next start of the service"
 	}
 	return v, nil
 }

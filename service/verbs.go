@@ -200,10 +200,10 @@ func signalNumber(text string) (int, error) {
 
 // DLQRetry implements control.API.
 func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Verdict, error) {
-	if p.All == (len(p.IDs) > 0) {
+	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
+	if p.All == (len(ids) > 0) {
 		return control.Verdict{}, queue.Invalid("ids", "name dead jobs, or all; give one of them")
 	}
-	ids := p.IDs
 	if p.All {
 		var err error
 		if ids, err = s.deadIDs(ctx); err != nil {

@@ -107,9 +107,17 @@ func (s *Service) awaitEnd(ctx context.Context, id string, seq int64) (queue.Job
 // bytes of each stream.
 const showTail = 4 << 10
 
+// named reads the job that a request names.
+func (s *Service) named(ctx context.Context, id control.Name) (queue.Job, error) {
+	if id == "" {
+		return queue.Job{}, queue.Invalid("id", "is missing; give the id of a job")
+	}
+	return s.store.Get(ctx, string(id))
+}
+
 // Show implements control.API.
 func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
-	j, err := s.store.Get(ctx, p.ID)
+	j, err := s.named(ctx, p.ID)
 	if err != nil {
 		return control.JobDetail{}, err
 	}
@@ -214,10 +222,13 @@ func (s *Service) readStored(ctx context.Context, seq int64, n int, c *output.Cu
 
 // Logs implements control.API.
 func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
-	if p.Attempt < 0 || p.N != nil && *p.N < 0 {
-		return control.LogsEnd{}, queue.Invalid("n", "and attempt must not be negative")
+	if p.Attempt < 0 {
+		return control.LogsEnd{}, queue.Invalid("attempt", "must not be negative; the first is 1")
 	}
-	j, err := s.store.Get(ctx, p.ID)
+	if p.N != nil && *p.N < 0 {
+		return control.LogsEnd{}, queue.Invalid("n", "must not be negative")
+	}
+	j, err := s.named(ctx, p.ID)
 	if err != nil {
 		return control.LogsEnd{}, err
 	}
@@ -342,7 +353,7 @@ func (f *follower) tell(c output.Chunk) error {
 	if !f.wanted(c) {
 		return nil
 	}
-	p := control.Piece{ID: f.p.ID, Attempt: f.n, Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
+	p := control.Piece{ID: string(f.p.ID), Attempt: f.n, Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
 	if c.Stream == output.Stderr {
 		p.Stream = "stderr"
 	}

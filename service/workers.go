@@ -13,14 +13,15 @@ import (
 // WorkerStart implements control.API. In a service that a client started by the
 // way, whose count nobody chose, the count is that of all workers.
 func (s *Service) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
-	n := p.Count
-	if n == 0 {
-		n = 1
-	}
-	if n < 0 {
-		return control.WorkerCount{}, queue.Invalid("count", "must not be negative")
-	}
-	if !s.opt.Background || s.config.Load().Origin("workers") != config.FromDefault {
+	n := 1
+	switch {
+	case p.Count != nil && *p.Count < 1:
+		return control.WorkerCount{}, queue.Invalid("count", "must be at least 1")
+	case p.Count != nil && s.opt.Background && s.config.Load().Origin("workers") == config.FromDefault:
+		n = *p.Count
+	case p.Count != nil:
+		n = *p.Count + s.pool.Workers()
+	default:
 		n += s.pool.Workers()
 	}
 	err := s.setWorkers(ctx, n)
@@ -29,7 +30,10 @@ func (s *Service) WorkerStart(ctx context.Context, p control.Count) (control.Wor
 
 // WorkerScale implements control.API.
 func (s *Service) WorkerScale(ctx context.Context, p control.Count) (control.WorkerCount, error) {
-	err := s.setWorkers(ctx, p.Count)
+	if p.Count == nil {
+		return control.WorkerCount{}, queue.Invalid("count", "is missing; give the number of workers that there shall be")
+	}
+	err := s.setWorkers(ctx, *p.Count)
 	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 
@@ -37,12 +41,12 @@ func (s *Service) WorkerScale(ctx context.Context, p control.Count) (control.Wor
 func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
 	target := 0
 	switch {
-	case p.Count < 0:
-		return control.WorkerCount{}, queue.Invalid("count", "must not be negative")
-	case p.All && p.Count > 0:
+	case p.Count != nil && *p.Count < 1:
+		return control.WorkerCount{}, queue.Invalid("count", "must be at least 1; without it all workers end")
+	case p.All && p.Count != nil:
 		return control.WorkerCount{}, queue.Invalid("count", "and all are both given; give one of them")
-	case p.Count > 0:
-		target = max(0, s.pool.Workers()-p.Count)
+	case p.Count != nil:
+		target = max(0, s.pool.Workers()-*p.Count)
 	}
 	timeout := control.DefaultStopTimeout
 	if p.Timeout != nil {
@@ -103,7 +107,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	st := control.Status{
 		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued,
 		Database: s.opt.Places.State, Bytes: counts.Bytes, Socket: s.opt.Places.Socket,
-		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(),
+		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Throughput: s.pool.Throughput(),
 	}
 	st.Health = health(s.problems())
 	for _, state := range queue.States() {

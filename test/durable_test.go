@@ -52,6 +52,7 @@ func enqueueRaw(w *wire, id string) bool {
 // written to it has returned 0: with one client and with 64, and the check notices
 // when there is no fsync.
 func TestNoAnswerBeforeFsync(t *testing.T) {
+	needs(t, "strace")
 	for _, c := range []struct {
 		name    string
 		clients int
@@ -164,6 +165,7 @@ func answersBeforeFsync(t *testing.T, trace string) (early, answers int) {
 // acknowledged job is lost: the service answers an error or stops with 74, and
 // after a new start all that was acknowledged is there.
 func TestDiskErrorsLoseNothing(t *testing.T) {
+	needs(t, "strace")
 	unknown, stopped := 0, 0
 	for _, call := range []string{"fsync", "pwrite64"} {
 		for _, fault := range []string{"EIO", "ENOSPC"} {
@@ -242,6 +244,7 @@ func TestSmallDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
 	}
+	needs(t, "mkfs.ext4")
 	t.Parallel() // half a minute of it is waiting for the next look at the disk
 	q := newQueue(t, "")
 	disk := q.mount("24M")

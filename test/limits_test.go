@@ -89,6 +89,7 @@ func (q *queue) trace(options ...string) (stop func()) {
 // While each fsync takes two seconds a cancelled job's tree is ended at once,
 // and acknowledgements come late but true.
 func TestSlowDisk(t *testing.T) {
+	needs(t, "strace")
 	q := newQueue(t, "")
 	q.start("--workers", "2")
 	running := q.must("enqueue", "sleep 100")
@@ -140,6 +141,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
 	}
+	needs(t, "mkfs.ext4")
 	q := newQueue(t, "")
 	disk := q.mount("64M")
 	q.start("--workers", "1")

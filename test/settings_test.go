@@ -229,6 +229,7 @@ func TestKeepJobs(t *testing.T) {
 // A database of a newer version is refused with 78 and left as it is, unless it
 // says that this one may read it.
 func TestNewerSchema(t *testing.T) {
+	needs(t, "python3")
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "true")
 	q.stop()

@@ -79,6 +79,7 @@ func (q *queue) waitFor(name string) string {
 // What the machine has too little of is not a job's fault: the job is given
 // back, no attempt of its only one is used, and it runs after a pause.
 func TestShortageIsRefunded(t *testing.T) {
+	needs(t, "strace")
 	for _, c := range []struct{ name, calls, fault, stdin string }{
 		{"no process left", "clone,clone3", "EAGAIN", ""},
 		{"no memory for a process", "clone,clone3", "ENOMEM", ""},
@@ -129,6 +130,7 @@ func copies(n int, spec fields) (specs []fields) {
 // While there is a shortage the pool does not try job after job: it pauses, each
 // time for longer, and no waiting job pays for it.
 func TestShortageSlowsThePool(t *testing.T) {
+	needs(t, "strace")
 	q := serving(t, "--workers", "1")
 	w := q.dial()
 	stop := q.starve("execve", "ENOMEM", "trace")
@@ -330,6 +332,7 @@ func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
 // A job with a umask of its own meets a shortage of processes as any other: the
 // runner lives, and what it runs is not lost.
 func TestShortageWithAnotherUmask(t *testing.T) {
+	needs(t, "strace")
 	q := serving(t, "--workers", "4")
 	w := q.dial()
 	running := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
@@ -353,6 +356,7 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 
 // A block of jobs that meets one shortage makes one pause, not one for each job.
 func TestOneShortageOnePause(t *testing.T) {
+	needs(t, "strace")
 	q := serving(t, "--workers", "4")
 	w := q.dial()
 	specs := copies(60, fields{"argv": []string{"true"}, "max_retries": 0})

@@ -28,6 +28,14 @@ func serving(t *testing.T, args ...string) *queue {
 	return q
 }
 
+// needs skips a test for want of a tool that CI installs.
+func needs(t *testing.T, tool string) {
+	t.Helper()
+	if _, err := exec.LookPath(tool); err != nil {
+		t.Skip("needs " + tool)
+	}
+}
+
 // command is the program against the queue, not started yet.
 func (q *queue) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(q.bin, append([]string{"--dir", q.dir}, args...)...)

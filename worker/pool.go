@@ -75,6 +75,7 @@ type Pool struct {
 	bySeq    map[int64]*held        // the same
 	watched  map[int64]int          // seqs whose end somebody waits for
 	ended    chan struct{}          // closed, and made anew, when a lease comes to its end
+	rate     rate                   // of ends
 	pending  store.Turn             // to be recorded; Run's
 	acks     map[*link][]wire.Lease // to be sent once recorded; Run's
 	waiting  bool                   // an Await is under way; Run's
@@ -396,6 +397,7 @@ func (p *Pool) granted(g grant) error {
 // recorded forgets what the store has taken, and says what it has refused.
 func (p *Pool) recorded(turn store.Turn, refused map[queue.Lease]error) {
 	p.mu.Lock()
+	p.rate.add(time.Now(), len(turn.Ended))
 	for i := range turn.Ended {
 		p.forget(turn.Ended[i].Lease)
 	}

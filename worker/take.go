@@ -150,7 +150,10 @@ func (p *Pool) listen(ctx context.Context, l *link, loops *sync.WaitGroup) {
 	loops.Go(func() {
 		err := l.Run(ctx, func(frames []wire.Frame) { deliver(delivery{l, frames}) })
 		close(l.gone)
-		if ctx.Err() == nil {
+		p.mu.Lock()
+		stopping := p.stopping
+		p.mu.Unlock()
+		if ctx.Err() == nil && !stopping { // else it has been told to end
 			p.cfg.Log.Warn("connection to the runner ended", "runner", l.Known.PID, "error", err)
 		}
 		deliver(delivery{from: l})

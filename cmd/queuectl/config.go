@@ -11,13 +11,17 @@ import (
 
 func configVerb(a *app) *cobra.Command {
 	get := &cobra.Command{
-		Use: "get [KEY]", Short: "Print a setting, or all", Args: cobra.MaximumNArgs(1),
+		Use: "get [KEY]", Short: "Print a setting, or all", Args: atMostOne("a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return a.configList(cmd)
 			}
 			return a.setting(cmd, false, func(c *control.Client) (control.ConfigValue, error) {
-				return c.ConfigGet(cmd.Context(), control.ConfigKey{Key: args[0]})
+				v, err := c.ConfigGet(cmd.Context(), control.ConfigKey{Key: args[0]})
+				if !a.structured() { // which has the setting's own name
+					v.Value = config.Spelled(args[0], v.Value)
+				}
+				return v, err
 			})
 		},
 	}
@@ -42,7 +46,7 @@ func configVerb(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.configList(cmd) },
 	}
 	validate := &cobra.Command{
-		Use: "validate [FILE]", Short: "Check a settings file", Args: cobra.MaximumNArgs(1),
+		Use: "validate [FILE]", Short: "Check a settings file", Args: atMostOne("a file"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd, args) },
 	}
 	return group("config", "The settings of the service", get, set, unset, list, validate)

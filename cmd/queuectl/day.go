@@ -158,7 +158,7 @@ func reloadVerb(a *app) *cobra.Command {
 // holdWorkers adds workers until Ctrl-C, and then takes them away again; what they
 // run may finish.
 func (a *app) holdWorkers(ctx context.Context, c *control.Client, n int) error {
-	got, err := c.WorkerStart(ctx, control.Count{Count: n})
+	got, err := c.WorkerStart(ctx, control.Count{Count: &n})
 	if err != nil {
 		return err
 	}
@@ -179,5 +179,5 @@ func (a *app) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 		return err
 	}
 	signal.Stop(told) // a second one ends this process at once
-	return a.counted(c.WorkerStop(ctx, control.WorkerStop{Count: n}))
+	return a.counted(c.WorkerStop(ctx, control.WorkerStop{Count: &n}))
 }

@@ -22,7 +22,7 @@ func (a *app) editText(ctx context.Context, id string) (json.RawMessage, error) 
 		return nil, err
 	}
 	defer c.Close()
-	job, err := c.Show(ctx, control.Show{ID: id})
+	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,14 @@ func enqueueVerb(a *app) *cobra.Command {
 // readWords puts the words of a command line into a spec. A JSON array gives a
 // batch.
 func (a *app) readWords(verb string, s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
+	given := len(s.Given()) > 0
+	if s.Stdin != nil && *s.Stdin == "-" {
+		text, err := readStdin(a.in)
+		if err != nil {
+			return nil, err
+		}
+		s.Stdin = &text
+	}
 	switch {
 	case dash == 0 && len(args) > 0:
 		s.Argv = args
@@ -67,8 +75,8 @@ func (a *app) readWords(verb string, s *queue.Spec, args []string, dash int) ([]
 	case len(args) > 1:
 		return nil, usage("%d words are given; quote them as one line for the shell: queuectl %s '%s', or run them without one: queuectl %s -- %s", len(args), verb, strings.Join(args, " "), verb, strings.Join(args, " "))
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
-		if s.Command != nil {
-			return nil, usage("a command is given twice, as a flag and as JSON; give one of them")
+		if given {
+			return nil, usage("an array of jobs takes no flags of jobs; put the fields into its objects")
 		}
 		return parseArray([]byte(args[0]))
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{"):
@@ -77,13 +85,6 @@ func (a *app) readWords(verb string, s *queue.Spec, args []string, dash int) ([]
 		return nil, usage("a command is given twice, as a flag and as a word; give one of them")
 	case len(args) == 1:
 		s.Command = &args[0]
-	}
-	if s.Stdin != nil && *s.Stdin == "-" {
-		text, err := readStdin(a.in)
-		if err != nil {
-			return nil, err
-		}
-		s.Stdin = &text
 	}
 	return nil, nil
 }
@@ -97,25 +98,9 @@ func mergeJSON(flags *queue.Spec, text string) error {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return err
 	}
-	given, err := json.Marshal(flags)
-	if err != nil {
-		return err
-	}
-	base, err := json.Marshal(&s)
-	if err != nil {
-		return err
-	}
-	both := map[string]json.RawMessage{}
-	for _, layer := range [][]byte{base, given} {
-		if err := json.Unmarshal(layer, &both); err != nil {
-			return err
-		}
-	}
-	merged, err := json.Marshal(both)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(merged, flags)
+	s.Over(flags)
+	*flags = s
+	return nil
 }
 
 func readStdin(in io.Reader) (string, error) {
@@ -146,7 +131,7 @@ func (a *app) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return err
 	}
 	if a.structured() {
-		job, err := c.Show(ctx, control.Show{ID: got.ID})
+		job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
 		if err != nil {
 			return err
 		}
@@ -180,13 +165,18 @@ func (a *app) enqueueFile(ctx context.Context, name string, flags *queue.Spec, n
 	if len(raw) > maxFileBytes {
 		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes, which is what one batch may have, with at most %d jobs; split it", name, maxFileBytes, queue.MaxBatch)
 	}
-	if given, err := json.Marshal(flags); err != nil || string(given) != "{}" {
+	if len(flags.Given()) > 0 {
 		return usage("--file takes no flags of jobs; put the fields into its lines")
 	}
 	var specs []queue.Spec
 	var lines []int
 	if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] == '[' {
 		specs, err = parseArray(trimmed)
+		lines = elementLines(raw)
+		var e *queue.Error
+		if errors.As(err, &e) && e.Index > 0 {
+			err = atLine(err, lines[e.Index-1])
+		}
 	} else {
 		specs, lines, err = parseLines(raw)
 	}
@@ -213,6 +203,23 @@ func parseArray(raw []byte) ([]queue.Spec, error) {
 		return nil
 	})
 	return specs, err
+}
+
+// elementLines are the lines on which the elements of a JSON array begin.
+func elementLines(raw []byte) (lines []int) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := d.Token(); err != nil {
+		return nil
+	}
+	for d.More() {
+		var v json.RawMessage
+		if d.Decode(&v) != nil {
+			return lines
+		}
+		begin := d.InputOffset() - int64(len(v))
+		lines = append(lines, 1+bytes.Count(raw[:begin], []byte{'\n'}))
+	}
+	return lines
 }
 
 // numbered is an error about one job of several.
@@ -272,8 +279,12 @@ func atLine(err error, line int) error {
 func (a *app) enqueueBatch(ctx context.Context, specs []queue.Spec, lines []int, noCwd bool, key string) error {
 	locate := func(err error) error {
 		var e *queue.Error
-		if errors.As(err, &e) && e.Index > 0 && e.Index <= len(lines) {
+		switch {
+		case !errors.As(err, &e):
+		case e.Index > 0 && e.Index <= len(lines):
 			return atLine(err, lines[e.Index-1])
+		case e.Field != "" && len(lines) == 1:
+			return atLine(err, lines[0])
 		}
 		return err
 	}

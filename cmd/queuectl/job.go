@@ -33,10 +33,10 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	f.IntVar(&l.limit, "limit", 0, "at most so many (tables: 50)")
 }
 
-func (l *listFlags) params() (control.List, error) {
+func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
 	p := control.List{State: l.states, Label: l.labels, User: l.user}
-	if l.limit < 0 {
-		return p, usage("--limit must not be negative")
+	if cmd.Flags().Changed("limit") && l.limit < 1 {
+		return p, usage("--limit must be at least 1; without it all are printed, or 50 as a table")
 	}
 	var err error
 	p.Since, err = sinceWhen(l.since)
@@ -51,9 +51,13 @@ func sinceWhen(text string) (control.Time, error) {
 	if d, err := queue.ParseDuration(text); err == nil {
 		return control.Time(queue.MillisOf(time.Now().Add(-d))), nil
 	}
-	t, err := parseWhen(text, time.Now())
+	now := time.Now()
+	t, err := parseWhen(text, now)
 	if err != nil {
 		return 0, usage("--since: %v", err)
+	}
+	if colon := strings.IndexByte(text, ':'); colon > 0 && colon < 3 && t.After(now) {
+		t = t.AddDate(0, 0, -1) // a time of day is the last one, not the next
 	}
 	return control.Time(queue.MillisOf(t)), nil
 }
@@ -63,7 +67,7 @@ func listVerb(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List jobs, newest first", Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.list(cmd.Context(), &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "CREATED", "COMMAND"})
+			return a.list(cmd, &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "PRIORITY", "ATTEMPTS", zoned("CREATED"), "COMMAND"})
 		},
 	}
 	l.add(cmd)
@@ -93,8 +97,9 @@ func title(j *control.Job) string {
 type pager func(*control.Client, context.Context, control.List) (control.JobPage, error)
 
 // list prints pages of jobs: all as JSON or ids, the first 50 as a table.
-func (a *app) list(ctx context.Context, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
-	p, err := l.params()
+func (a *app) list(cmd *cobra.Command, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
+	ctx := cmd.Context()
+	p, err := l.params(cmd)
 	if err != nil {
 		return err
 	}
@@ -109,7 +114,7 @@ func (a *app) list(ctx context.Context, l *listFlags, read pager, row func(*cont
 	}
 	var rows [][]string
 	printed, more := 0, false
-	array := a.json && !a.jsonl
+	array := a.json && !a.jsonl && !a.quiet
 	out := bufio.NewWriter(a.out)
 	for done := false; !done; {
 		p.Limit = 1000
@@ -210,8 +215,12 @@ func dlqVerb(a *app) *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List dead jobs, newest first", Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l.states = []string{queue.Dead.String()}
-			return a.list(cmd.Context(), &l, (*control.Client).DLQList, deadRow, []string{"ID", "ATTEMPTS", "WHEN", "ERROR", "COMMAND"})
+			l.states = []string{queue.Dead.String()} // which the method says by itself
+			read := func(c *control.Client, ctx context.Context, p control.List) (control.JobPage, error) {
+				p.State = nil
+				return c.DLQList(ctx, p)
+			}
+			return a.list(cmd, &l, read, deadRow, []string{"ID", "ATTEMPTS", zoned("WHEN"), "ERROR", "COMMAND"})
 		},
 	}
 	l.add(list)

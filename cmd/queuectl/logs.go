@@ -56,12 +56,12 @@ func (a *app) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 	}
 	var printing sync.Mutex
 	one := func(id string) error {
-		out := &logPrinter{a: a, stamps: stamps, fresh: true}
+		out := newLogPrinter(a, stamps)
 		if len(ids) > 1 {
 			out.prefix = fmt.Sprintf("%-*s | ", width, id)
 		}
 		p := p
-		p.ID = id
+		p.ID = control.Name(id)
 		_, err := c.Logs(ctx, p, func(piece control.Piece) error {
 			printing.Lock()
 			defer printing.Unlock()
@@ -90,6 +90,7 @@ func (a *app) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 // until it is whole, so that lines of several jobs do not mix.
 type logPrinter struct {
 	a      *app
+	screen [2]screen // of standard output and standard error
 	prefix string
 	stamps bool
 	fresh  bool   // what is printed next begins a line
@@ -99,13 +100,22 @@ type logPrinter struct {
 // maxPart bounds what is kept of a line, in bytes; a longer one is cut in two.
 const maxPart = 64 << 10
 
+func newLogPrinter(a *app, stamps bool) *logPrinter {
+	s := screen{a: a, to: a.out}
+	return &logPrinter{a: a, screen: [2]screen{s, s}, stamps: stamps, fresh: true}
+}
+
 func (l *logPrinter) piece(p *control.Piece) error {
 	if l.a.structured() {
 		return l.a.printJSON(p)
 	}
-	text := string(p.Bytes())
+	from := &l.screen[0]
+	if p.Stream == "stderr" {
+		from = &l.screen[1]
+	}
+	text := from.safe(string(p.Bytes()))
 	if p.Dropped > 0 {
-		text = fmt.Sprintf("[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
+		text = from.rest() + fmt.Sprintf("[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
 		if !l.fresh || l.part != "" {
 			text = "\n" + text
 		}
@@ -122,7 +132,6 @@ func (l *logPrinter) piece(p *control.Piece) error {
 }
 
 func (l *logPrinter) print(text string, at control.Time) error {
-	text = l.a.show(text, l.a.out)
 	before := l.prefix
 	if l.stamps {
 		before += local2(at) + " "
@@ -141,10 +150,14 @@ func (l *logPrinter) print(text string, at control.Time) error {
 
 // end prints what was kept.
 func (l *logPrinter) end() error {
-	if l.part == "" {
+	text := l.part + l.screen[0].rest() + l.screen[1].rest()
+	if text == "" {
 		return nil
 	}
-	_, err := l.a.out.WriteString(l.prefix + l.a.show(l.part, l.a.out) + "\n")
+	if l.prefix != "" {
+		text = l.prefix + text + "\n"
+	}
+	_, err := l.a.out.WriteString(text)
 	return err
 }
 

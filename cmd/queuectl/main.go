@@ -80,7 +80,7 @@ func main() {
 
 func (a *app) main(ctx context.Context, args []string) int {
 	root := a.root(args)
-	root.SetArgs(args)
+	root.SetArgs(apart(args))
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return a.exit
@@ -114,7 +114,7 @@ func (a *app) root(args []string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context(), false) },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err.Error()} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	f := root.PersistentFlags()
@@ -131,6 +131,21 @@ func (a *app) root(args []string) *cobra.Command {
 		}
 	}
 	return root
+}
+
+// apart puts -- before a negative number that is a value, not a flag.
+func apart(args []string) []string {
+	if len(args) < 3 {
+		return args
+	}
+	last := args[len(args)-1]
+	digits := len(last) > 1 && last[0] == '-' && (last[1] == '.' || last[1] >= '0' && last[1] <= '9')
+	for i := range args[:len(args)-2] {
+		if digits && (args[i] == "config" && args[i+1] == "set" || args[i] == "worker" && args[i+1] == "scale") {
+			return append(args[:len(args)-1:len(args)-1], "--", last)
+		}
+	}
+	return args
 }
 
 // askedVerb is the verb among the arguments, "" if all are needed.
@@ -165,6 +180,12 @@ type usageError struct{ text string }
 
 // Error is the text.
 func (e *usageError) Error() string { return e.text }
+
+// flagError is a wrong flag, told without the words of the library that read it.
+func flagError(err error) error {
+	text, _, _ := strings.Cut(err.Error(), ": strconv.")
+	return &usageError{text}
+}
 
 func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
@@ -209,6 +230,16 @@ func atLeastOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usage("%s takes %s; none given", cmd.CommandPath(), what)
+		}
+		return nil
+	}
+}
+
+// atMostOne wants one argument or none.
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usage("%s takes %s or nothing; %d given", cmd.CommandPath(), what, len(args))
 		}
 		return nil
 	}

@@ -111,6 +111,25 @@ func sanitize(s string) string {
 	return b.String()
 }
 
+// unfinished is how many bytes at the end of a text may be the beginning of a
+// character or colour.
+func unfinished(s string) int {
+	if at := strings.LastIndexByte(s, 0x1b); at >= 0 && len(s)-at < 32 {
+		if rest := s[at+1:]; rest == "" || rest[0] == '[' && strings.Trim(rest[1:], "0123456789;") == "" {
+			return len(s) - at
+		}
+	}
+	for n := 1; n < utf8.UTFMax && n <= len(s); n++ {
+		if b := s[len(s)-n]; utf8.RuneStart(b) {
+			if !utf8.FullRuneInString(s[len(s)-n:]) {
+				return n
+			}
+			break
+		}
+	}
+	return 0
+}
+
 // colour is the length of the colour sequence that s begins with, 0 if none.
 // One that blinks or hides is none.
 func colour(s string) int {
@@ -205,6 +224,12 @@ func cut(s string, n int) string {
 		s = s[k:]
 	}
 	return b.String() + "…" + last
+}
+
+// zoned is the head of a column of times, with the zone they are in.
+func zoned(head string) string {
+	zone, _ := time.Now().Zone()
+	return head + " (" + zone + ")"
 }
 
 // local is an instant in the caller's zone, "-" for none.

@@ -57,7 +57,7 @@ func runVerb(a *app) *cobra.Command {
 func (a *app) exitAsOwn(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		a.ownFailure = exitOwn
-		return &usageError{err.Error()}
+		return flagError(err)
 	})
 }
 
@@ -128,24 +128,29 @@ func (a *app) cancelAndExit(c *control.Client, id string) error {
 
 // follow prints a job's output as it comes and takes its exit code.
 func (a *app) follow(ctx context.Context, c *control.Client, id string) error {
-	_, err := c.Logs(ctx, control.Logs{ID: id, Follow: true}, func(p control.Piece) error {
-		to := a.out
+	out, errs := &screen{a: a, to: a.out}, &screen{a: a, to: a.err}
+	_, err := c.Logs(ctx, control.Logs{ID: control.Name(id), Follow: true}, func(p control.Piece) error {
+		to := out
 		if p.Stream == "stderr" {
-			to = a.err
+			to = errs
 		}
 		if p.Dropped > 0 {
 			_, err := fmt.Fprintf(a.err, "[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
 			return err
 		}
-		_, err := to.WriteString(a.show(string(p.Bytes()), to))
+		_, err := to.to.WriteString(to.safe(string(p.Bytes())))
 		return err
 	})
-	if err != nil {
-		return err
+	for _, s := range []*screen{out, errs} {
+		_, failed := s.to.WriteString(s.rest())
+		err = errors.Join(err, failed)
 	}
-	job, err := c.Show(ctx, control.Show{ID: id})
 	if err != nil {
-		return err
+		return a.lost(id, err)
+	}
+	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+	if err != nil {
+		return a.lost(id, err)
 	}
 	a.exit = jobExit(&job.Job)
 	if a.exit != 0 && job.Error != nil {
@@ -154,12 +159,41 @@ func (a *app) follow(ctx context.Context, c *control.Client, id string) error {
 	return nil
 }
 
-// show is output for a file: as it is, or made safe for a terminal.
-func (a *app) show(s string, to *os.File) string {
-	if a.raw || !isTerminal(to) {
-		return s
+// lost adds to a failure while a job was followed that the job is in the queue, and
+// the way back to it.
+func (a *app) lost(id string, err error) error {
+	var e *queue.Error
+	if errors.As(err, &e) && e.Code == queue.CodeNotFound {
+		return err // it was removed
 	}
-	return sanitize(s)
+	return fmt.Errorf("job %s is in the queue and goes on, but cannot be followed (%w); come back with: queuectl logs -f %s, or queuectl wait %s", id, err, id, id)
+}
+
+// screen shows one stream of a job's output on a file: as it is or, if that is a
+// terminal, made safe. A character or colour that comes in two pieces is kept until
+// it is whole.
+type screen struct {
+	a    *app
+	to   *os.File
+	part string
+}
+
+// safe is what can be shown of the stream with its next piece.
+func (s *screen) safe(text string) string {
+	if s.a.raw || !isTerminal(s.to) {
+		return text
+	}
+	text = s.part + text
+	whole := len(text) - unfinished(text)
+	s.part = text[whole:]
+	return sanitize(text[:whole])
+}
+
+// rest is what was kept when nothing more comes.
+func (s *screen) rest() string {
+	part := s.part
+	s.part = ""
+	return sanitize(part)
 }
 
 // jobExit is the exit code that stands for how a job ended.

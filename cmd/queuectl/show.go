@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +41,7 @@ func showVerb(a *app) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			job, err := c.Show(cmd.Context(), control.Show{ID: args[0]})
+			job, err := c.Show(cmd.Context(), control.Show{ID: control.Name(args[0])})
 			if err != nil {
 				return err
 			}
@@ -111,7 +113,7 @@ func (a *app) showHistory(history []control.Attempt) error {
 		}
 		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, orEmpty(h.Error)})
 	}
-	return a.table([]string{"ATTEMPT", "STARTED", "RAN", "EXIT", "WORKER", "ERROR"}, table)
+	return a.table([]string{"ATTEMPT", zoned("STARTED"), "RAN", "EXIT", "WORKER", "ERROR"}, table)
 }
 
 func orEmpty[T any](p *T) string {
@@ -137,8 +139,8 @@ func ranFor(ms *int64) string {
 
 func labels(m map[string]string) string {
 	var list []string
-	for k, v := range m {
-		list = append(list, k+"="+v)
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, k+"="+m[k])
 	}
 	return strings.Join(list, " ")
 }
@@ -191,15 +193,16 @@ func (a *app) status(ctx context.Context, check bool) error {
 	if err := a.table([]string{"STATE", "JOBS"}, table); err != nil {
 		return err
 	}
+	zone, _ := time.Now().Zone()
 	oldest := "none waits"
 	if st.Oldest != 0 {
-		oldest = "since " + local(st.Oldest)
+		oldest = "waits since " + local(st.Oldest) + " " + zone
 	}
 	for _, r := range [][2]string{
 		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
-		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)},
+		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", jobs(st.Throughput))},
 		{"Database", fmt.Sprintf("%s, %s", st.Database, size(st.Bytes))}, {"Socket", st.Socket},
-		{"Service", fmt.Sprintf("%s, pid %d, since %s", st.Version, st.PID, local(st.Started))}, {"Health", st.Health},
+		{"Service", fmt.Sprintf("%s, pid %d, since %s %s", st.Version, st.PID, local(st.Started), zone)}, {"Health", st.Health},
 	} {
 		if err := a.println(fmt.Sprintf("%-9s %s", r[0]+":", a.clean(a.out, r[1]))); err != nil {
 			return err

@@ -23,15 +23,15 @@ func specFlags(f *pflag.FlagSet, s *queue.Spec, but ...string) {
 			continue // these are the words after --
 		}
 		for i, name := range flagNames(field) {
-			v := &fieldFlag{spec: s, field: field}
-			flag := f.VarPF(v, name, "", field.Usage)
+			short := ""
+			if name == "command" {
+				short = "c"
+			}
+			flag := f.VarPF(&fieldFlag{spec: s, field: field}, name, short, field.Usage)
 			if field.Kind == queue.KindBool {
 				flag.NoOptDefVal = "true"
 			}
 			flag.Hidden = i > 0
-			if name == "command" {
-				flag.Shorthand = "c"
-			}
 		}
 	}
 }
@@ -113,5 +113,5 @@ func complete(s *queue.Spec, noCwd bool) error {
 		}
 	}
 	s.EnvPass = nil
-	return nil
+	return s.CheckText()
 }

@@ -118,7 +118,8 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &logPrinter{a: &app{out: out}, prefix: prefix, stamps: true, fresh: true}
+		p := newLogPrinter(&app{out: out}, true)
+		p.prefix = prefix
 		for _, text := range []string{"a", "b\nc", "", "\n", "\n", "d"} {
 			if err := p.piece(&control.Piece{Text: text, At: at}); err != nil {
 				t.Fatal(err)
@@ -155,6 +156,43 @@ func TestOnlyColoursAreColours(t *testing.T) {
 	} {
 		if got := colour(s); got != want {
 			t.Errorf("%q: got %d, want %d", s, got, want)
+		}
+	}
+}
+
+// Characters and colours are shown whole, however they come in pieces; what never
+// becomes whole is shown as what it is.
+func TestPiecesAreShownWhole(t *testing.T) {
+	const text = "a漢字\x1b[1;31mröd\x1b[0m\xe6\xbc"
+	for size := 1; size < len(text); size++ {
+		shown, kept := "", ""
+		for rest := text; rest != ""; {
+			n := min(size, len(rest))
+			kept += rest[:n]
+			rest = rest[n:]
+			whole := len(kept) - unfinished(kept)
+			shown, kept = shown+sanitize(kept[:whole]), kept[whole:]
+		}
+		if got, want := shown+sanitize(kept), sanitize(text); got != want {
+			t.Errorf("in pieces of %d: %q, want %q", size, got, want)
+		}
+	}
+	for text, want := range map[string]int{"": 0, "a": 0, "ä": 0, "\xc3": 1, "\xff": 0, "\xf0\x9f\x98": 3, "\x1b": 1, "\x1b[1;3": 5, "\x1b[2J": 0, "\x1b]0": 0, "x\x80": 0} {
+		if got := unfinished(text); got != want {
+			t.Errorf("%q: %d are unfinished, want %d", text, got, want)
+		}
+	}
+}
+
+// Negative numbers are values where a value is meant.
+func TestNegativeNumbersAreValues(t *testing.T) {
+	for in, want := range map[string]string{
+		"config set priority -5": "config set priority -- -5", "--json config set jitter -.5": "--json config set jitter -- -.5",
+		"worker scale -1": "worker scale -- -1", "config set log_level -x": "config set log_level -x", "enqueue --priority -5": "enqueue --priority -5",
+		"logs x -n -5": "logs x -n -5", "-5": "-5",
+	} {
+		if got := strings.Join(apart(strings.Fields(in)), " "); got != want {
+			t.Errorf("%s: got %q, want %q", in, got, want)
 		}
 	}
 }

@@ -27,7 +27,11 @@ func workerVerb(a *app) *cobra.Command {
 			if foreground {
 				return a.holdWorkers(cmd.Context(), c, startCount)
 			}
-			return a.counted(c.WorkerStart(cmd.Context(), control.Count{Count: startCount}))
+			var p control.Count
+			if cmd.Flags().Changed("count") {
+				p.Count = &startCount
+			}
+			return a.counted(c.WorkerStart(cmd.Context(), p))
 		},
 	}
 	start.Flags().IntVarP(&startCount, "count", "c", 1, "how many")
@@ -37,12 +41,16 @@ func workerVerb(a *app) *cobra.Command {
 
 func workerStopVerb(a *app) *cobra.Command {
 	var p control.WorkerStop
+	var count int
 	var timeout string
 	cmd := &cobra.Command{
 		Use: "stop", Short: "Take workers away; what they run may finish", Args: exactly(0, "no arguments; use -c N or --all"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("count") && p.Count < 1 {
-				return usage("--count must be at least 1")
+			if cmd.Flags().Changed("count") {
+				p.Count = &count
+				if count < 1 {
+					return usage("--count must be at least 1")
+				}
 			}
 			if timeout != "" {
 				d, err := queue.ParseDuration(timeout)
@@ -59,7 +67,7 @@ func workerStopVerb(a *app) *cobra.Command {
 			return a.counted(c.WorkerStop(cmd.Context(), p))
 		},
 	}
-	cmd.Flags().IntVarP(&p.Count, "count", "c", 0, "how many (default: all)")
+	cmd.Flags().IntVarP(&count, "count", "c", 0, "how many (default: all)")
 	cmd.Flags().BoolVar(&p.All, "all", false, "all of them")
 	cmd.Flags().StringVar(&timeout, "timeout", "", "end what still runs after so long, and give it back (default 30s)")
 	cmd.Flags().BoolVar(&p.Force, "force", false, "the same as --timeout 0")
@@ -79,7 +87,7 @@ func workerScaleVerb(a *app) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			return a.counted(c.WorkerScale(cmd.Context(), control.Count{Count: n}))
+			return a.counted(c.WorkerScale(cmd.Context(), control.Count{Count: &n}))
 		},
 	}
 }
@@ -130,7 +138,7 @@ func workerListVerb(a *app) *cobra.Command {
 				}
 				return nil
 			}
-			return a.table([]string{"ID", "NODE", "STATE", "PID", "STARTED", "HEARTBEAT", "JOB"}, rows)
+			return a.table([]string{"ID", "NODE", "STATE", "PID", zoned("STARTED"), "HEARTBEAT", "JOB"}, rows)
 		},
 	}
 }

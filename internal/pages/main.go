@@ -73,7 +73,11 @@ func reference() string {
 		if !k.Live {
 			holds = "from the next start"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, k.Default, holds, k.Doc)
+		name := "`" + k.Name + "`"
+		for _, other := range k.Spellings() {
+			name += " (`" + other + "`)"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, k.Default, holds, k.Doc)
 	}
 	b.WriteString("\n## Methods of the protocol\n\n| method | right | streams |\n|---|---|---|\n")
 	for _, m := range control.Methods {

@@ -1,0 +1,180 @@
+//go:build linux
+
+package test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What is typed is what runs, or is refused: no flag is dropped, no byte changed,
+// no short flag is shown that does not work.
+func TestWordsMeanWhatTheySay(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	for _, c := range []struct {
+		args []string
+		in   string
+		code int
+		out  string
+	}{
+		{[]string{"run", "-c", "echo short"}, "", 0, "short\n"},
+		{[]string{"run", "--stdin", "-", `{"command":"cat"}`}, "fed", 0, "fed"},
+		{[]string{"run", "--stdin", "-", "cat"}, "fed", 0, "fed"},
+		{[]string{"run", "--max-attempts", "1", `{"command":"exit 3","max_retries":5}`}, "", 3, ""},
+		{[]string{"run", "--delay", "0", `{"command":"true","run_at":"2099-01-01T00:00:00Z"}`}, "", 0, ""},
+		{[]string{"enqueue", "--priority", "9", `[{"command":"true"}]`}, "", 2, "takes no flags of jobs"},
+		{[]string{"enqueue", "--", "printf", "a\xffb"}, "", 2, "argv: "},
+		{[]string{"enqueue", "echo \xff"}, "", 2, "command: "},
+		{[]string{"enqueue", "--env", "A=\xff", "true"}, "", 2, "env: "},
+		{[]string{"enqueue", "--stdin", "-", "cat"}, "\xff", 2, "stdin: "},
+		{[]string{"enqueue", "--env", "QUEUECTL_WORKER=x", "true"}, "", 2, "env: QUEUECTL_WORKER is set by queuectl itself"},
+		{[]string{"list", "--limit", "0"}, "", 2, "--limit must be at least 1"},
+		{[]string{"list", "--limit", "x"}, "", 2, `invalid argument "x" for "--limit" flag`},
+		{[]string{"config", "get", "a", "b"}, "", 2, "takes a key or nothing"},
+		{[]string{"config", "validate", "a", "b"}, "", 2, "takes a file or nothing"},
+		{[]string{"config", "set", "timeout", "-1"}, "", 2, "timeout"},
+		{[]string{"config", "set", "priority", "-5"}, "", 0, ""},
+		{[]string{"config", "get", "priority"}, "", 0, "-5\n"},
+		{[]string{"config", "set", "default_max_tries", "1"}, "", 0, ""},
+		{[]string{"config", "get", "default_max_tries"}, "", 0, "1\n"},
+		{[]string{"config", "get", "max_retries"}, "", 0, "0\n"},
+		{[]string{"worker", "scale", "-1"}, "", 2, "not a number of workers"},
+	} {
+		r := q.cliIn(c.in, c.args...)
+		if r.code != c.code || c.code == 0 && r.out != c.out || c.code != 0 && !strings.Contains(r.err, c.out) || strings.Contains(r.err, "strconv") {
+			t.Errorf("%q: %+v; want %d, %q", c.args, r, c.code, c.out)
+		}
+	}
+	cmd := q.command("enqueue", "true")
+	cmd.Dir = q.path("d\xff")
+	if err := os.Mkdir(cmd.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r := ran(t, cmd); r.code != 2 || !strings.Contains(r.err, "cwd: ") {
+		t.Errorf("from a folder that is not UTF-8: %+v", r)
+	}
+}
+
+// Lists hold each job once, and -q holds against --json; a time of day is the last
+// one in --since.
+func TestListsHoldEachJobOnce(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "a", "true")
+	q.must("enqueue", "--id", "b", "true")
+	for _, args := range [][]string{
+		{"-s", "waiting", "-s", "pending"}, {"-s", "pending", "-s", "pending"}, {"--json"}, {"--jsonl"},
+		{"--since", time.Now().Add(-time.Minute).Format("15:04")},
+	} {
+		if got := q.must(append([]string{"list", "-q"}, args...)...); got != "b\na" {
+			t.Errorf("%q: %q", args, got)
+		}
+	}
+	if got := q.must("list", "-q", "--since", time.Now().Add(time.Hour).Format("15:04")); time.Now().Hour() < 23 && got != "b\na" {
+		t.Errorf("since yesterday's time of day: %q", got)
+	}
+	if got := q.must("dlq", "list", "-q", "--json"); got != "" {
+		t.Errorf("dlq list -q --json: %q", got)
+	}
+}
+
+// An error about one job of a file names its line, whatever the file is like.
+func TestFileErrorsNameTheLine(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "taken", "true")
+	for text, line := range map[string]string{
+		"\n{\"id\":\"taken\",\"command\":\"true\"}\n":                                     "line 2: ",
+		"{\"command\":\"true\"}\n\n{\"id\":\"taken\",\"command\":\"true\"}\n":             "line 3: ",
+		"[\n  {\"command\":\"true\"},\n  {\"id\":\"taken\",\n   \"command\":\"true\"}\n]": "line 3: ",
+		"[\n\n  {\"id\":\"taken\",\"command\":\"true\"}\n]":                               "line 3: ",
+		"[{\"command\":\"true\"},\n{\"comand\":\"true\"}]":                                "line 2: ",
+		"[\n{\"command\":\"true\",\"priority\":9999999}]":                                 "line 2: ",
+	} {
+		if r := q.cliIn(text, "enqueue", "--file", "-"); r.code == 0 || !strings.Contains(r.err, line) {
+			t.Errorf("%q: %+v, want %s", text, r, line)
+		}
+	}
+	if got := q.must("list", "-q"); got != "taken" {
+		t.Errorf("something was stored: %q", got)
+	}
+}
+
+// What a request lacks or has wrong is invalid and named, never a guess.
+func TestRequestsAreNotGuessedAt(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	w.enqueue(fields{"id": 7, "command": "true"})
+	for _, c := range []struct {
+		method string
+		params fields
+		field  string
+	}{
+		{"show", fields{}, "id"}, {"logs", fields{}, "id"}, {"cancel", fields{}, "ids"}, {"retry", fields{}, "ids"},
+		{"worker.scale", fields{}, "count"}, {"worker.stop", fields{"count": 0}, "count"}, {"worker.start", fields{"count": 0}, "count"},
+		{"list", fields{"since": "x"}, "since"}, {"wait", fields{"id": 7, "timeout": "x"}, "timeout"}, {"worker.stop", fields{"timeout": "x"}, "timeout"},
+		{"dlq.list", fields{"state": "pending"}, "state"}, {"logs", fields{"id": 7, "attempt": -1}, "attempt"}, {"logs", fields{"id": 7, "n": -1}, "n"},
+	} {
+		if a := w.call(c.method, c.params); a.Error == nil || a.Error.Data.Code != "invalid" || a.Error.Data.Field != c.field {
+			t.Errorf("%s %v: %+v, want invalid %s", c.method, c.params, a, c.field)
+		}
+	}
+	var st struct{ Workers struct{ Total int } }
+	if w.good("status", fields{}, &st); st.Workers.Total != 2 {
+		t.Errorf("%d workers are left, want 2", st.Workers.Total)
+	}
+	if j := w.end("7"); j.ID != "7" {
+		t.Errorf("got %+v", j)
+	}
+	for method, params := range map[string]fields{"show": {"id": 7}, "retry": {"ids": []any{7}}, "cancel": {"id": 7}} {
+		if a := w.call(method, params); a.Error != nil {
+			t.Errorf("%s by an integer: %+v", method, a.Error)
+		}
+	}
+}
+
+// Whoever follows a job while the service dies is told that the job goes on and how
+// to come back.
+func TestALostFollowerIsToldTheWayBack(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	gate := q.path("gate")
+	cmd := q.command("run", "echo up; while [ ! -e "+gate+" ]; do sleep 0.02; done; echo late")
+	done := make(chan result, 1)
+	go func() { done <- ran(t, cmd) }()
+	w.until("job 1 is there", 20*time.Second, func() bool { return w.call("show", fields{"id": "1"}).Error == nil })
+	w.runs("1")
+	q.kill()
+	if r := <-done; r.code != 125 || !strings.Contains(r.err, "job 1 is in the queue and goes on") || !strings.Contains(r.err, "queuectl logs -f 1") {
+		t.Errorf("run: %+v", r)
+	}
+	q.start("--workers", "1")
+	os.WriteFile(gate, nil, 0o600)
+	if r := q.cli("logs", "-f", "1"); r.code != 0 || r.out != "up\nlate\n" {
+		t.Errorf("by that way: %+v", r)
+	}
+}
+
+// A job that waits anew is shown to wait since then, and one whose time had long
+// come when it was enqueued since its enqueue.
+func TestQueueTimeBeginsWithTheWait(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "true", "run_at": "2020-01-01T00:00:00Z"})
+	var j struct {
+		QueueTime int64 `json:"queue_time_ms"`
+	}
+	if w.good("show", fields{"id": id}, &j); j.QueueTime > 60_000 {
+		t.Errorf("a job of 2020 has waited %d ms", j.QueueTime)
+	}
+	w.good("worker.scale", fields{"count": 1}, nil)
+	w.end(id)
+	w.good("worker.scale", fields{"count": 0}, nil)
+	before := time.Now()
+	w.good("retry", fields{"id": id}, nil)
+	time.Sleep(20 * time.Millisecond) // the wait itself
+	w.good("show", fields{"id": id}, &j)
+	if waited := time.Since(before).Milliseconds() + 2; j.QueueTime < 18 || j.QueueTime > waited { // each instant is a whole number
+		t.Errorf("after a retry it has waited %d ms, want 20 to %d", j.QueueTime, waited)
+	}
+}
