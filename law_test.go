@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -76,6 +77,45 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The database is opened by SQLite alone: closing another descriptor of a file
+// would drop the locks that this process has on it. No string of ours goes to a
+// shell, but the one that runs the editor a person named.
+func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
+	opens := map[string]string{ // what it opens
+		"store/sqlstore/space.go":    "the reserve",
+		"store/sqlstore/sqlstore.go": "a database that does not exist yet",
+	}
+	shells := map[string]string{"cmd/queuectl/editor.go": "the editor", "queue/resolve.go": "text", "config/keys.go": "the default of shell"}
+	for file := range sources(t) {
+		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") {
+			continue
+		}
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(file, "store/") && strings.Contains(string(raw), "os.Open") && opens[file] == "" {
+			t.Errorf("%s opens a file", file)
+		}
+		for _, word := range []string{`"-c"`, `"/bin/sh`, "sh -c"} {
+			if strings.Contains(code(string(raw)), word) && shells[file] == "" {
+				t.Errorf("%s speaks of a shell: %s", file, word)
+			}
+		}
+	}
+}
+
+// code is a file without the comments that stand on lines of their own.
+func code(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "//") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // sources maps each Go file to what it imports.

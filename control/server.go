@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer stop()
 	context.AfterFunc(calls, s.closeAll)
 	pause := 5 * time.Millisecond
+	spare := openSpare()
+	defer func() { spare.Close() }()
 	for {
 		c, err := l.Accept()
 		switch {
@@ -102,12 +105,37 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 			return fmt.Errorf("accept: %w", err)
 		default: // no descriptors, most likely: wait, do not spin
 			s.log.Warn("cannot accept a connection", "error", err)
+			spare.Close()
+			turnAway(l)
+			spare = openSpare()
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
 			}
 			pause = min(2*pause, time.Second)
 		}
+	}
+}
+
+// openSpare holds a descriptor that can be given up when there are no others; nil
+// if there is none even now.
+func openSpare() *os.File {
+	f, _ := os.Open(os.DevNull)
+	return f
+}
+
+// turnAway tells the client that waits longest that it cannot be served, with the
+// descriptor that was spared.
+func turnAway(l net.Listener) {
+	d, ok := l.(interface{ SetDeadline(time.Time) error })
+	if !ok {
+		return
+	}
+	d.SetDeadline(time.Now().Add(10 * time.Millisecond))
+	defer d.SetDeadline(time.Time{})
+	if c, err := l.Accept(); err == nil {
+		defer c.Close()
+		(&serverConn{net: c}).send(answerLine(nil, nil, queue.Errorf(queue.CodeUnavailable, "the service has no descriptors left; try again later, or raise its limit of open files")), answerLimit)
 	}
 }
 

@@ -47,7 +47,7 @@ func checkFolder(dir string) error {
 	switch {
 	case !info.IsDir():
 		return fmt.Errorf("the state folder %s is no folder", dir)
-	case ok && int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
+	case ok && int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("the state folder %s belongs to uid %d; run: chown %d %s", dir, st.Uid, os.Geteuid(), dir)
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("the state folder %s can be changed by others (mode %03o); run: chmod go-w %s", dir, info.Mode().Perm(), dir)

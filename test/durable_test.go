@@ -169,7 +169,7 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 	unknown, stopped := 0, 0
 	for _, call := range []string{"fsync", "pwrite64"} {
 		for _, fault := range []string{"EIO", "ENOSPC"} {
-			for n := 1; n <= 9; n += 2 {
+			for n := 1; n <= 12; n++ {
 				q := newQueue(t, "")
 				acked, code := q.enqueueUnderFault(call, fault, n)
 				if code == 74 {

@@ -253,3 +253,37 @@ func TestNewerSchema(t *testing.T) {
 		t.Errorf("a newer file that may be read: %+v", r)
 	}
 }
+
+// A folder or database that others could change is refused, with the command that
+// mends it; as root also one that belongs to somebody else.
+func TestForeignFilesAreRefused(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.stop()
+	db := q.path("queuectl.db")
+	restore := func() {
+		os.Chmod(q.dir, 0o700)
+		os.Chmod(db, 0o600)
+		if os.Getuid() == 0 {
+			os.Chown(q.dir, 0, 0)
+			os.Chown(db, 0, 0)
+		}
+	}
+	cases := map[string]func() error{
+		"chmod go-w " + q.dir: func() error { return os.Chmod(q.dir, 0o770) },
+		"chmod 600 " + db:     func() error { return os.Chmod(db, 0o640) },
+	}
+	if os.Getuid() == 0 {
+		cases["chown 0 "+q.dir] = func() error { return os.Chown(q.dir, 65534, 65534) }
+		cases["chown 0 "+db] = func() error { return os.Chown(db, 65534, 65534) }
+	}
+	for mends, spoil := range cases {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if r := q.refused("--dir", q.dir); r.code == 0 || !strings.Contains(r.err, "run: "+mends) {
+			t.Errorf("%+v, want %q", r, mends)
+		}
+		restore()
+	}
+	q.start("--workers", "0")
+}

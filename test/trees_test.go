@@ -4,6 +4,7 @@ package test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -279,4 +280,23 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 			t.Errorf("cancel: %+v, job %+v", v, j)
 		}
 	}
+}
+
+// Whatever jobs leave behind is reaped: no zombie stays with the runner.
+func TestNoZombies(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	var specs []fields
+	for range 20 {
+		specs = append(specs, fields{"command": "for i in 1 2 3 4 5 6 7 8 9 10; do ( ( true & ) ) ; ( ( setsid true & ) ); done"})
+	}
+	for _, id := range w.batch(specs) {
+		if j := w.end(id); j.State != "completed" {
+			t.Errorf("got %+v", j)
+		}
+	}
+	w.until("no zombie is left", 20*time.Second, func() bool {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", q.runnerPid()))
+		return err == nil && len(strings.Fields(string(children))) == 0
+	})
 }

@@ -39,6 +39,7 @@ func Run(ctx context.Context, s store.Keeper, purge func(refs []string), log *sl
 		timer := time.NewTimer(min(wait, look))
 		select {
 		case <-ctx.Done():
+			return nil
 		case <-s.Alarm():
 		case <-timer.C:
 		}

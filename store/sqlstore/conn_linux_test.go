@@ -88,3 +88,12 @@ func TestFailedStatementsSayWhyAndRunAgain(t *testing.T) {
 		t.Errorf("got %d rows, %v, want 2", n, err)
 	}
 }
+
+// An SQLite that could lose a commit is refused by number.
+func TestOldSQLiteIsRefused(t *testing.T) {
+	for number, ok := range map[int64]bool{3_051_002: false, 3_050_004: false, 2_999_999: false, 3_051_003: true, 3_052_000: true} {
+		if err := checkVersion(number); (err == nil) != ok {
+			t.Errorf("%d: %v", number, err)
+		}
+	}
+}

@@ -25,7 +25,7 @@ func checkOwner(path string, info os.FileInfo) error {
 	if !ok {
 		return nil
 	}
-	if int(st.Uid) != os.Geteuid() && os.Geteuid() != 0 {
+	if int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("the database %s belongs to uid %d; run: chown %d %s", path, st.Uid, os.Geteuid(), path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {

@@ -1,0 +1,101 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// keeper is a store that notes when it is asked.
+type keeper struct {
+	store.Keeper
+	next  time.Duration // what Promote answers
+	err   error
+	asked []time.Duration // since the beginning
+	begun time.Time
+	alarm chan struct{}
+	refs  []string
+}
+
+func (k *keeper) Promote(context.Context) (time.Duration, error) {
+	k.asked = append(k.asked, time.Since(k.begun))
+	return k.next, k.err
+}
+func (k *keeper) Alarm() <-chan struct{} { return k.alarm }
+func (k *keeper) Garbage(_ context.Context, limit int) ([]string, error) {
+	return k.refs[:min(limit, len(k.refs))], nil
+}
+func (k *keeper) Swept(_ context.Context, refs []string) error {
+	k.refs = k.refs[len(refs):]
+	return nil
+}
+
+// upkeep runs for a while over a store and says what it was asked, what was purged,
+// and how it ended.
+func upkeep(t *testing.T, k *keeper, during func()) (purged int, err error) {
+	synctest.Test(t, func(t *testing.T) {
+		k.begun, k.alarm = time.Now(), make(chan struct{}, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- Run(ctx, k, func(refs []string) { purged += len(refs) }, slog.New(slog.DiscardHandler))
+		}()
+		synctest.Wait()
+		during()
+		synctest.Wait()
+		cancel()
+		err = <-done
+	})
+	return purged, err
+}
+
+// However far the next thing is, the clock is read again after 30 s at most: one
+// that was stepped, or stood still while the machine slept, delays nothing longer.
+func TestTheClockIsReadEvery30Seconds(t *testing.T) {
+	k := &keeper{next: time.Hour}
+	if _, err := upkeep(t, k, func() { time.Sleep(95 * time.Second) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(k.asked) != 4 || k.asked[3] != 90*time.Second {
+		t.Errorf("asked after %v, want each 30 s", k.asked)
+	}
+}
+
+// What is due sooner is done then, and at once when the store calls.
+func TestWhatIsDueIsDoneThen(t *testing.T) {
+	k := &keeper{next: 2 * time.Second}
+	_, err := upkeep(t, k, func() {
+		time.Sleep(5 * time.Second)
+		k.alarm <- struct{}{}
+	})
+	if err != nil || len(k.asked) != 4 || k.asked[2] != 4*time.Second || k.asked[3] != 5*time.Second {
+		t.Errorf("asked after %v, %v, want 0, 2, 4 and 5 s", k.asked, err)
+	}
+}
+
+// A store that refuses is asked again after a second; one that has failed ends it.
+func TestFailuresOfTheStore(t *testing.T) {
+	k := &keeper{next: time.Hour, err: queue.ErrNoSpace}
+	if _, err := upkeep(t, k, func() { time.Sleep(2500 * time.Millisecond) }); err != nil || len(k.asked) != 3 {
+		t.Errorf("refused: asked after %v, %v", k.asked, err)
+	}
+	k = &keeper{err: queue.ErrOutcomeUnknown}
+	if _, err := upkeep(t, k, func() {}); !errors.Is(err, queue.ErrOutcomeUnknown) {
+		t.Errorf("failed: %v", err)
+	}
+}
+
+// Outputs that nobody needs are deleted a number at a time, then forgotten.
+func TestGarbageIsSwept(t *testing.T) {
+	k := &keeper{next: time.Second, refs: make([]string, sweepStep+7)}
+	purged, err := upkeep(t, k, func() { time.Sleep(1500 * time.Millisecond) })
+	if err != nil || purged != sweepStep+7 || len(k.refs) != 0 {
+		t.Errorf("%d were purged, %d are left, %v", purged, len(k.refs), err)
+	}
+}
