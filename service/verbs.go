@@ -91,7 +91,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.Verdict, er
 		return control.Verdict{}, queue.Invalid("set", "is missing; give an object of the fields to change")
 	}
 	d := s.config.Load().Defaults()
-	if err := (&queue.Job{MaxAttempts: 1, Terms: queue.Terms{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}).Edit(p.Set, d); err != nil {
+	if err := (&queue.Job{MaxAttempts: 1, Terms: queue.Terms{Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry}}).Edit(p.Set, d); err != nil {
 		return control.Verdict{}, err // it would be refused of any job
 	}
 	return s.changes(ctx, p.Selection, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { return j.Edit(p.Set, d) }})
