@@ -91,15 +91,49 @@ type Enqueued struct {
 	Duplicate bool   `json:"duplicate"`
 }
 
-// EnqueueBatch asks for 1 to queue.MaxBatch jobs, all or none. Commit is true.
+// EnqueueBatch asks for many jobs, all or none: 1 to queue.MaxBatch in one request
+// with Commit, or BatchStep at most in each of several with the same Batch, of which
+// the last one has Commit. Until then nobody sees the jobs, but their ids are taken.
+// A request that is refused adds nothing; Abort gives the batch up.
 type EnqueueBatch struct {
-	Batch  string       `json:"batch,omitempty"`
+	Batch  string       `json:"batch,omitempty"` // at most queue.MaxKey bytes; the caller's choice
 	Jobs   []queue.Spec `json:"jobs"`
 	Commit bool         `json:"commit"`
-	Key    string       `json:"key,omitempty"`
+	Key    string       `json:"key,omitempty"` // of the request with Commit
+	Abort  bool         `json:"abort,omitempty"`
+	// Encoded, if not nil, stands for Jobs: specs that are JSON already.
+	Encoded []json.RawMessage `json:"-"`
 }
 
-// EnqueuedBatch is the receipt of a batch, in its order.
+// MarshalJSON writes the request.
+func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
+	type plain EnqueueBatch
+	if p.Encoded == nil {
+		return json.Marshal((*plain)(p))
+	}
+	head, err := json.Marshal(struct {
+		Batch  string `json:"batch,omitempty"`
+		Commit bool   `json:"commit"`
+		Key    string `json:"key,omitempty"`
+	}{p.Batch, p.Commit, p.Key})
+	if err != nil {
+		return nil, err
+	}
+	b := append(head[:len(head)-1], `,"jobs":[`...)
+	for i, job := range p.Encoded {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, job...)
+	}
+	return append(b, "]}"...), nil
+}
+
+// BatchStep is how many jobs a request without Commit may have.
+const BatchStep = 1000
+
+// EnqueuedBatch is the receipt of one request of a batch, in its order. It holds
+// once the batch is committed.
 type EnqueuedBatch struct {
 	IDs       []string `json:"ids"`
 	Duplicate bool     `json:"duplicate"`

@@ -37,12 +37,12 @@ func (c *Client) Enqueue(ctx context.Context, p Enqueue) (Enqueued, error) {
 	return ask[Enqueued](ctx, c, "enqueue", p, true)
 }
 
-// EnqueueBatch implements API. It adds a key if there is none.
+// EnqueueBatch implements API. It adds a key to the last request if there is none.
 func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueuedBatch, error) {
-	if p.Key == "" {
+	if p.Key == "" && p.Commit {
 		p.Key = NewKey()
 	}
-	return ask[EnqueuedBatch](ctx, c, "enqueue.batch", &p, true)
+	return ask[EnqueuedBatch](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort) // twice the same part would be stored twice
 }
 
 // Show implements API.

@@ -291,12 +291,17 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 			err = json.Unmarshal(value, &p.Batch)
 		case "commit":
 			err = json.Unmarshal(value, &p.Commit)
+		case "abort":
+			err = json.Unmarshal(value, &p.Abort)
 		case "key":
 			err = json.Unmarshal(value, &p.Key)
 		case "jobs":
+			if string(value) == "null" {
+				return nil
+			}
 			return p.decodeJobs(value)
 		default:
-			return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, []string{"batch", "commit", "jobs", "key"}))
+			return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, []string{"abort", "batch", "commit", "jobs", "key"}))
 		}
 		if err != nil {
 			return queue.Invalid(name, "is of the wrong type")

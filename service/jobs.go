@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -16,7 +17,7 @@ import (
 
 // Enqueue implements control.API.
 func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error) {
-	receipt, err := s.enqueue(ctx, []queue.Spec{p.Spec}, p.Key)
+	receipt, err := s.enqueue(ctx, []queue.Spec{p.Spec}, "", p.Key)
 	if err != nil {
 		return control.Enqueued{}, err
 	}
@@ -25,29 +26,73 @@ func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enque
 
 // EnqueueBatch implements control.API.
 func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueuedBatch, error) {
-	if !p.Commit {
-		return control.EnqueuedBatch{}, queue.Invalid("commit", "must be true: a batch is one request of at most %d jobs and %d bytes", queue.MaxBatch, control.MaxLine)
+	uid := control.PeerFrom(ctx).UID
+	switch {
+	case len(p.Batch) > queue.MaxKey:
+		return control.EnqueuedBatch{}, queue.Invalid("batch", "is %d bytes long; at most %d are taken", len(p.Batch), queue.MaxKey)
+	case p.Abort && (p.Commit || len(p.Jobs) > 0 || p.Batch == ""):
+		return control.EnqueuedBatch{}, queue.Invalid("abort", "goes with batch alone")
+	case p.Abort:
+		return control.EnqueuedBatch{IDs: []string{}}, s.store.Unstage(ctx, uid, p.Batch)
+	case p.Commit:
+		receipt, err := s.enqueue(ctx, p.Jobs, p.Batch, p.Key)
+		return control.EnqueuedBatch{IDs: receipt.IDs, Duplicate: receipt.Duplicate}, err
+	case p.Batch == "":
+		return control.EnqueuedBatch{}, queue.Invalid("commit", "must be true, unless batch names what the next requests go on with")
+	case p.Key != "":
+		return control.EnqueuedBatch{}, queue.Invalid("key", "goes with the last request of a batch, which has commit")
+	case len(p.Jobs) == 0 || len(p.Jobs) > control.BatchStep:
+		return control.EnqueuedBatch{}, queue.Invalid("jobs", "has %d entries; 1 to %d are taken in each request of a batch but the last", len(p.Jobs), control.BatchStep)
 	}
-	receipt, err := s.enqueue(ctx, p.Jobs, p.Key)
-	return control.EnqueuedBatch{IDs: receipt.IDs, Duplicate: receipt.Duplicate}, err
+	r, err := s.request(ctx, p.Jobs, p.Batch, "")
+	if err != nil {
+		return control.EnqueuedBatch{}, err
+	}
+	receipt, err := s.store.Stage(ctx, r)
+	return control.EnqueuedBatch{IDs: receipt.IDs}, err
 }
 
-func (s *Service) enqueue(ctx context.Context, specs []queue.Spec, key string) (store.Receipt, error) {
+// enqueue stores jobs, or commits the batch whose last they are, and returns once
+// all of it is in the queue.
+func (s *Service) enqueue(ctx context.Context, specs []queue.Spec, batch, key string) (store.Receipt, error) {
+	r, err := s.request(ctx, specs, batch, key)
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	receipt, err := s.store.Enqueue(ctx, r)
+	for more := receipt.Staged; err == nil && more; {
+		more, err = s.store.Finish(ctx)
+		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
+			select { // it is committed, so it goes on
+			case <-time.After(finishAgain):
+				more, err = true, nil
+			case <-ctx.Done():
+			}
+		}
+	}
+	return receipt, err
+}
+
+// finishAgain is the wait after a batch could not be moved into the queue.
+const finishAgain = 200 * time.Millisecond
+
+// request checks specs and completes them to what the store takes.
+func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key string) (store.Request, error) {
 	c := s.config.Load()
 	uid := control.PeerFrom(ctx).UID
-	r := store.Request{Drafts: make([]queue.Job, len(specs)), UID: uid, Key: key, MaxPending: c.MaxPending}
+	r := store.Request{Drafts: make([]queue.Job, len(specs)), UID: uid, Batch: batch, Key: key, MaxPending: c.MaxPending}
 	if len(key) > queue.MaxKey {
-		return store.Receipt{}, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(key), queue.MaxKey)
+		return r, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(key), queue.MaxKey)
 	}
 	name := s.userName(uid)
 	for i := range specs {
 		j, err := queue.Resolve(&specs[i], c.Defaults())
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(specs) > 1 {
-			return store.Receipt{}, fault.At(i + 1)
+			return r, fault.At(i + 1)
 		}
 		if err != nil {
-			return store.Receipt{}, err
+			return r, err
 		}
 		j.UID, j.User = uid, name
 		r.Drafts[i] = j
@@ -55,11 +100,11 @@ func (s *Service) enqueue(ctx context.Context, specs []queue.Spec, key string) (
 	if key != "" {
 		raw, err := json.Marshal(specs)
 		if err != nil {
-			return store.Receipt{}, err
+			return r, err
 		}
-		r.Sum = sha256.Sum256(raw)
+		r.Sum = sha256.Sum256(append(raw, batch...))
 	}
-	return s.store.Enqueue(ctx, r)
+	return r, nil
 }
 
 // userName is the name of a uid, or its number.

@@ -31,6 +31,18 @@ type Store interface {
 type Inbox interface {
 	// Enqueue stores all drafts of a request or none. See Receipt.
 	Enqueue(ctx context.Context, r Request) (Receipt, error)
+	// Stage keeps one frame of a batch, which Request.Batch names: no claim, list
+	// or count sees its jobs, but their ids are taken. Enqueue with that Batch
+	// commits all frames, with its own drafts as the last ones; it may have none
+	// then. A batch whose next frame does not come within StageMemory, and one that
+	// is not committed when the store is closed, are forgotten; frames that still
+	// come for it are ErrForgotten. Unstage forgets one that its client gives up.
+	Stage(ctx context.Context, r Request) (Receipt, error)
+	Unstage(ctx context.Context, uid int, batch string) error
+	// Finish moves the next frame of a committed batch into the queue, and says
+	// whether there may be more. What is not finished by calls is finished by
+	// Promote, or when the store is opened.
+	Finish(ctx context.Context) (more bool, err error)
 	// Change carries out a verb on a job, as queue.Verb.Act says. A leased job is
 	// ErrLeased. A job that becomes pending anew has no attempts used, its error
 	// cleared and its expires_at dropped if it was retried; it keeps them if it
@@ -47,10 +59,25 @@ type Request struct {
 	// same, ErrExists if it is not.
 	Key string
 	Sum [32]byte
+	// Batch, if set, is the name that its frames were staged by.
+	Batch string
 	// MaxPending, if above 0, refuses with ErrFull a request that would leave
 	// more jobs waiting.
 	MaxPending int64
 }
+
+// Limits of batches that are staged: batches at once, jobs of one, and how long one
+// waits for its next frame.
+const (
+	MaxStaged     = 64
+	MaxStagedJobs = 1_000_000
+	StageMemory   = 10 * time.Minute
+	// ForgottenMemory is how long at least the name of a forgotten batch is kept.
+	ForgottenMemory = 24 * time.Hour
+)
+
+// ErrForgotten refuses more of a batch that has been forgotten.
+var ErrForgotten = queue.Errorf(queue.CodeWrongState, "the batch was forgotten, because the service was started again or no request came for %v; send it again from its beginning under another name", StageMemory)
 
 // KeyMemory is how long at least a key is remembered.
 const KeyMemory = 10 * time.Minute
@@ -62,6 +89,7 @@ type Receipt struct {
 	IDs       []string
 	Seqs      []int64
 	Duplicate bool
+	Staged    bool // they are durable, and in the queue once Finish has moved them
 }
 
 // Change is what a person asks of a job.

@@ -330,3 +330,75 @@ func TestPaging(t *testing.T) {
 		}
 	}
 }
+
+// A batch of several requests is one: seen, claimed and counted once it is
+// committed, and its ids are taken from the beginning.
+func TestBatchOfSeveralRequests(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	frame := func(batch string, from, to int, more fields) answer {
+		var jobs []fields
+		for i := from; i < to; i++ {
+			jobs = append(jobs, fields{"id": fmt.Sprintf("j%d", i), "command": "true"})
+		}
+		p := fields{"batch": batch, "jobs": jobs}
+		for k, v := range more {
+			p[k] = v
+		}
+		return w.call("enqueue.batch", p)
+	}
+	for i := range 3 {
+		if a := frame("b", 1000*i, 1000*i+1000, nil); a.Error != nil {
+			t.Fatalf("request %d: %+v", i, a.Error)
+		}
+	}
+	if n := w.counts()["pending"]; n != 0 {
+		t.Errorf("%d jobs are counted before the commit", n)
+	}
+	for name, c := range map[string]struct {
+		a    answer
+		code string
+	}{
+		"a staged id":            {w.call("enqueue", fields{"id": "j1500", "command": "true"}), "exists"},
+		"the same part again":    {frame("b", 0, 1, nil), "exists"},
+		"no name and no commit":  {frame("", 5000, 5001, nil), "invalid"},
+		"too many at once":       {frame("b", 5000, 6001, nil), "invalid"},
+		"a key before the end":   {frame("b", 5000, 5001, fields{"key": "k"}), "invalid"},
+		"nothing":                {frame("b", 0, 0, nil), "invalid"},
+		"an abort with jobs":     {frame("b", 5000, 5001, fields{"abort": true}), "invalid"},
+		"a commit of no batch":   {frame("none", 0, 0, fields{"commit": true}), "invalid"},
+		"an unknown field":       {w.call("enqueue.batch", fields{"batch": "b", "jobs": []fields{{"comand": "x"}}}), "invalid"},
+		"show of a staged job":   {w.call("show", fields{"id": "j0"}), "not_found"},
+		"cancel of a staged job": {w.call("show", fields{"id": "j2999"}), "not_found"},
+	} {
+		if c.a.Error == nil || c.a.Error.Data.Code != c.code {
+			t.Errorf("%s: %+v, want %s", name, c.a, c.code)
+		}
+	}
+	var got struct {
+		IDs       []string
+		Duplicate bool
+	}
+	for _, duplicate := range []bool{false, true} {
+		a := frame("b", 3000, 3010, fields{"commit": true, "key": "k"})
+		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil || len(got.IDs) != 10 || got.Duplicate != duplicate {
+			t.Errorf("commit: %+v, %s", a.Error, a.Result)
+		}
+	}
+	w.until("all have run", 60*time.Second, func() bool { return w.counts()["completed"] == 3010 })
+
+	frame("c", 4000, 4001, nil)
+	w.good("enqueue.batch", fields{"batch": "c", "abort": true}, nil)
+	w.enqueue(fields{"id": "j4000", "command": "true"})
+
+	frame("d", 5000, 5001, nil)
+	q.kill()
+	q.start("--workers", "2")
+	w = q.dial()
+	if a := frame("d", 5001, 5002, fields{"commit": true}); a.Error == nil || a.Error.Data.Code != "wrong_state" || !strings.Contains(a.Error.Message, "another name") {
+		t.Errorf("the end of a batch whose beginning is gone: %+v", a)
+	}
+	if a := frame("e", 5000, 5002, fields{"commit": true}); a.Error != nil {
+		t.Errorf("its ids: %+v", a.Error)
+	}
+}

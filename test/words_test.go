@@ -178,3 +178,17 @@ func TestQueueTimeBeginsWithTheWait(t *testing.T) {
 		t.Errorf("after a retry it has waited %d ms, want 20 to %d", j.QueueTime, waited)
 	}
 }
+
+// A file whose jobs need more than one request for what the caller adds to each is
+// stored all the same, in its order.
+func TestLongPathsDoNotFillARequest(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	file := q.write("jobs", strings.Repeat("{\"command\":\"true\"}\n", 10_000))
+	cmd := q.command("enqueue", "--file", file)
+	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+strings.Repeat(":/opt/a/long/folder/that/is/not/there", 60))
+	r := ran(t, cmd)
+	ids := strings.Fields(r.out)
+	if r.code != 0 || len(ids) != 10_000 || ids[0] != "1" || ids[9999] != "10000" {
+		t.Errorf("code %d, %d ids, %s", r.code, len(ids), r.err)
+	}
+}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,7 +42,7 @@ func enqueueVerb(a *app) *cobra.Command {
 				return err
 			}
 			if batch != nil {
-				return a.enqueueBatch(ctx, batch, nil, noCwd, key)
+				return a.enqueueBatch(ctx, batch, noCwd, key)
 			}
 			return a.enqueueOne(ctx, &spec, noCwd, key)
 		},
@@ -144,11 +142,11 @@ func (a *app) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	return nil
 }
 
-// maxFileBytes bounds a file of jobs: what one request may carry.
-const maxFileBytes = control.MaxLine
-
 // enqueueFile puts all jobs of a file in the queue, or none.
 func (a *app) enqueueFile(ctx context.Context, name string, flags *queue.Spec, noCwd bool, key string) error {
+	if len(flags.Given()) > 0 {
+		return usage("--file takes no flags of jobs; put the fields into its lines")
+	}
 	in := io.Reader(a.in)
 	if name != "-" {
 		f, err := os.Open(name)
@@ -158,35 +156,12 @@ func (a *app) enqueueFile(ctx context.Context, name string, flags *queue.Spec, n
 		defer f.Close()
 		in = f
 	}
-	raw, err := io.ReadAll(io.LimitReader(in, maxFileBytes+1))
-	if err != nil {
-		return fmt.Errorf("read %s: %w", name, err)
+	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd}
+	err := eachJob(in, up.add)
+	if err == nil && up.jobs == 0 {
+		err = queue.Errorf(queue.CodeInvalid, "%s holds no jobs", name)
 	}
-	if len(raw) > maxFileBytes {
-		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes, which is what one batch may have, with at most %d jobs; split it", name, maxFileBytes, queue.MaxBatch)
-	}
-	if len(flags.Given()) > 0 {
-		return usage("--file takes no flags of jobs; put the fields into its lines")
-	}
-	var specs []queue.Spec
-	var lines []int
-	if trimmed := bytes.TrimSpace(raw); len(trimmed) > 0 && trimmed[0] == '[' {
-		specs, err = parseArray(trimmed)
-		lines = elementLines(raw)
-		var e *queue.Error
-		if errors.As(err, &e) && e.Index > 0 {
-			err = atLine(err, lines[e.Index-1])
-		}
-	} else {
-		specs, lines, err = parseLines(raw)
-	}
-	if err != nil {
-		return err
-	}
-	if len(specs) == 0 {
-		return queue.Errorf(queue.CodeInvalid, "%s holds no jobs", name)
-	}
-	return a.enqueueBatch(ctx, specs, lines, noCwd, key)
+	return up.end(err)
 }
 
 func parseArray(raw []byte) ([]queue.Spec, error) {
@@ -205,23 +180,6 @@ func parseArray(raw []byte) ([]queue.Spec, error) {
 	return specs, err
 }
 
-// elementLines are the lines on which the elements of a JSON array begin.
-func elementLines(raw []byte) (lines []int) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	if _, err := d.Token(); err != nil {
-		return nil
-	}
-	for d.More() {
-		var v json.RawMessage
-		if d.Decode(&v) != nil {
-			return lines
-		}
-		begin := d.InputOffset() - int64(len(v))
-		lines = append(lines, 1+bytes.Count(raw[:begin], []byte{'\n'}))
-	}
-	return lines
-}
-
 // numbered is an error about one job of several.
 func numbered(err error, n int) error {
 	var e *queue.Error
@@ -229,28 +187,6 @@ func numbered(err error, n int) error {
 		return e.At(n)
 	}
 	return err
-}
-
-// parseLines reads a job a line, skipping empty ones; lines are their numbers.
-func parseLines(raw []byte) (specs []queue.Spec, lines []int, err error) {
-	in := bufio.NewReader(bytes.NewReader(raw))
-	for n := 1; ; n++ {
-		line, err := in.ReadBytes('\n')
-		if len(bytes.TrimSpace(line)) > 0 {
-			var s queue.Spec
-			fault := queue.CheckJSON(line)
-			if fault == nil {
-				fault = s.Decode(line, nil)
-			}
-			if fault != nil {
-				return nil, nil, atLine(fault, n)
-			}
-			specs, lines = append(specs, s), append(lines, n)
-		}
-		if err != nil {
-			return specs, lines, nil // the end: the bytes are in memory
-		}
-	}
 }
 
 // lineError is an error about one line of a file; it is invalid whatever its
@@ -274,20 +210,8 @@ func atLine(err error, line int) error {
 	return &lineError{line, err}
 }
 
-// enqueueBatch puts jobs in the queue, all or none. lines, if not nil, are where
-// they stand in their file.
-func (a *app) enqueueBatch(ctx context.Context, specs []queue.Spec, lines []int, noCwd bool, key string) error {
-	locate := func(err error) error {
-		var e *queue.Error
-		switch {
-		case !errors.As(err, &e):
-		case e.Index > 0 && e.Index <= len(lines):
-			return atLine(err, lines[e.Index-1])
-		case e.Field != "" && len(lines) == 1:
-			return atLine(err, lines[0])
-		}
-		return err
-	}
+// enqueueBatch puts jobs in the queue, all or none.
+func (a *app) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, key string) error {
 	if len(specs) > queue.MaxBatch {
 		return queue.Errorf(queue.CodeTooLarge, "%d jobs are given; one batch may have %d, and %d bytes: split it", len(specs), queue.MaxBatch, control.MaxLine)
 	}
@@ -297,7 +221,7 @@ func (a *app) enqueueBatch(ctx context.Context, specs []queue.Spec, lines []int,
 			_, err = queue.Resolve(&specs[i], queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
 		}
 		if err != nil {
-			return locate(numbered(err, i+1))
+			return numbered(err, i+1)
 		}
 	}
 	c, err := a.clientStarting(ctx)
@@ -307,21 +231,27 @@ func (a *app) enqueueBatch(ctx context.Context, specs []queue.Spec, lines []int,
 	defer c.Close()
 	got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key})
 	if err != nil {
-		return locate(err)
+		return err
 	}
-	if a.structured() {
-		type named struct {
-			ID string `json:"id"`
-		}
-		list := make([]named, len(got.IDs))
-		for i, id := range got.IDs {
-			list[i].ID = id
-		}
-		return printList(a, list)
-	}
-	if _, err := io.WriteString(a.out, strings.Join(got.IDs, "\n")+"\n"); err != nil {
+	if err := a.printIDs(got.IDs); err != nil {
 		return err
 	}
 	a.say("%d jobs enqueued", len(got.IDs))
 	return nil
+}
+
+// printIDs prints the ids of new jobs.
+func (a *app) printIDs(ids []string) error {
+	if !a.structured() {
+		_, err := io.WriteString(a.out, strings.Join(ids, "\n")+"\n")
+		return err
+	}
+	type named struct {
+		ID string `json:"id"`
+	}
+	list := make([]named, len(ids))
+	for i, id := range ids {
+		list[i].ID = id
+	}
+	return printList(a, list)
 }

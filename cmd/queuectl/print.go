@@ -56,6 +56,14 @@ func (a *app) say(format string, args ...any) {
 	}
 }
 
+// progress shows on a terminal how far something long has come, in place of what was
+// shown before; "" takes it away.
+func (a *app) progress(format string, args ...any) {
+	if isTerminal(a.err) && !a.quiet {
+		fmt.Fprint(a.err, "\r\x1b[K"+fmt.Sprintf(format, args...))
+	}
+}
+
 // width is how many columns a table may fill: the terminal's, else no limit.
 func (a *app) width() int {
 	if !isTerminal(a.out) {

@@ -19,16 +19,36 @@ func (s *Store) Enqueue(ctx context.Context, r store.Request) (receipt store.Rec
 }
 
 func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error) {
-	n := len(r.Drafts)
-	if n == 0 || n > queue.MaxBatch {
-		return store.Receipt{}, queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
-	}
 	k := key{r.UID, r.Key}
 	if m, known := s.keys[k]; known && r.Key != "" {
 		if m.sum != r.Sum {
 			return store.Receipt{}, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "was used for another request; give a new one"}
 		}
-		return store.Receipt{IDs: slices.Clone(m.receipt.IDs), Seqs: slices.Clone(m.receipt.Seqs), Duplicate: true}, nil
+		known := m.receipt
+		known.IDs, known.Seqs, known.Duplicate = slices.Clone(known.IDs), slices.Clone(known.Seqs), true
+		return known, nil
+	}
+	receipt, err := s.enqueueAll(r, now)
+	if err == nil && r.Key != "" {
+		kept := receipt
+		kept.IDs, kept.Seqs = slices.Clone(kept.IDs), slices.Clone(kept.Seqs)
+		s.keys[k] = memory{now, r.Sum, kept}
+	}
+	return receipt, err
+}
+
+// enqueueAll stores the drafts as jobs, or commits the batch that they are the last
+// of.
+func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, error) {
+	if b := s.staged(r.UID, r.Batch); b != nil && r.Batch != "" {
+		return s.commit(b, r, now)
+	}
+	if r.Batch != "" && s.forgotten(r) {
+		return store.Receipt{}, store.ErrForgotten
+	}
+	n := len(r.Drafts)
+	if n == 0 || n > queue.MaxBatch {
+		return store.Receipt{}, queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
 	}
 	if r.MaxPending > 0 && s.counts().Waiting()+int64(n) > r.MaxPending {
 		return store.Receipt{}, queue.Errorf(queue.CodeFull, "the queue is full: at most %d jobs may wait", r.MaxPending)
@@ -41,9 +61,6 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
 		s.add(draft, r.UID, now)
 	}
-	if r.Key != "" {
-		s.keys[k] = memory{now, r.Sum, store.Receipt{IDs: slices.Clone(receipt.IDs), Seqs: slices.Clone(receipt.Seqs)}}
-	}
 	return receipt, nil
 }
 
@@ -53,6 +70,13 @@ func (s *Store) name(drafts []queue.Job) (store.Receipt, error) {
 	taken := map[string]bool{}
 	for _, j := range s.jobs {
 		taken[j.ID] = true
+	}
+	for _, b := range s.batches {
+		for _, frame := range b.frames {
+			for i := range frame {
+				taken[frame[i].ID] = true
+			}
+		}
 	}
 	seq := s.seq
 	for i, draft := range drafts {
@@ -97,7 +121,7 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	s.move(j, queue.Pending, now)
 	s.tell(j, queue.EventEnqueued, queue.EventDetail{UID: &uid}, now)
 	s.jobs[j.Seq] = j
-	s.seq = j.Seq
+	s.seq = max(s.seq, j.Seq)
 	s.enqueued++
 }
 

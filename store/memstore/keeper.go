@@ -67,6 +67,14 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 				forgotten++
 			}
 		}
+		for _, b := range slices.Clone(s.batches) {
+			if !b.committed && b.at.Add(store.StageMemory) < now {
+				s.forgot[key{b.uid, b.name}] = now
+				s.drop(b)
+			}
+		}
+		maps.DeleteFunc(s.forgot, func(_ key, at queue.Millis) bool { return at < now.Add(-store.ForgottenMemory) })
+		more = s.finish(now) || more
 		next = maxWait
 		if at, found := s.due(now); found {
 			next = min(next, time.Duration(at-now)*time.Millisecond)

@@ -28,6 +28,8 @@ type Store struct {
 	enqueued int64                    // jobs, ever
 	epoch    int64                    // of the service
 	events   []queue.Event            // event n is at n-1
+	batches  []*batch                 // that are not wholly in the queue
+	forgot   map[key]queue.Millis     // batches that were forgotten, by their names
 	keys     map[key]memory           // of requests
 	settings map[string]store.Setting // by their keys
 	garbage  []string                 // output files whose attempts are gone
@@ -74,6 +76,7 @@ func New(order queue.Order) *Store {
 		alarm:    make(chan struct{}, 1),
 		jobs:     map[int64]*job{},
 		keys:     map[key]memory{},
+		forgot:   map[key]queue.Millis{},
 		settings: map[string]store.Setting{},
 		promised: math.MaxInt64,
 	}

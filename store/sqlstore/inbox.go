@@ -14,19 +14,12 @@ import (
 
 // Enqueue stores all drafts of a request or none.
 func (s *Store) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
-	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch {
-		return store.Receipt{}, queue.Invalid("jobs", "has %d entries; 1 to %d are taken at once", len(r.Drafts), queue.MaxBatch)
-	}
-	terms := make([]string, len(r.Drafts))
-	for i := range r.Drafts {
-		raw, err := json.Marshal(&r.Drafts[i].Terms)
-		if err != nil {
-			return store.Receipt{}, fmt.Errorf("write the terms of a job: %w", err)
-		}
-		terms[i] = string(raw)
+	terms, err := termsOf(r.Drafts)
+	if err != nil {
+		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
-	err := s.do(ctx, false, func(t *tx) (err error) {
+	err = s.do(ctx, false, func(t *tx) (err error) {
 		receipt, err = t.enqueue(r, terms)
 		return err
 	})
@@ -36,21 +29,26 @@ func (s *Store) Enqueue(ctx context.Context, r store.Request) (store.Receipt, er
 	return receipt, nil
 }
 
+// termsOf is the JSON of the terms of each draft.
+func termsOf(drafts []queue.Job) ([]string, error) {
+	terms := make([]string, len(drafts))
+	for i := range drafts {
+		raw, err := json.Marshal(&drafts[i].Terms)
+		if err != nil {
+			return nil, fmt.Errorf("write the terms of a job: %w", err)
+		}
+		terms[i] = string(raw)
+	}
+	return terms, nil
+}
+
 func (t *tx) enqueue(r store.Request, terms []string) (store.Receipt, error) {
 	if known, err := t.knownKey(r); known != nil || err != nil {
 		return orZero(known), err
 	}
-	if err := t.s.admit(t, r); err != nil {
+	receipt, err := t.enqueueAll(r, terms)
+	if err != nil {
 		return store.Receipt{}, err
-	}
-	receipt := store.Receipt{IDs: make([]string, len(r.Drafts)), Seqs: make([]int64, len(r.Drafts))}
-	if err := t.nameAll(r.Drafts, &receipt); err != nil {
-		return store.Receipt{}, err
-	}
-	for i := range r.Drafts {
-		if err := t.insert(&r.Drafts[i], r.UID, receipt.Seqs[i], receipt.IDs[i], terms[i]); err != nil {
-			return store.Receipt{}, err
-		}
 	}
 	if r.Key != "" {
 		ids, err := json.Marshal(receipt)
@@ -60,6 +58,35 @@ func (t *tx) enqueue(r store.Request, terms []string) (store.Receipt, error) {
 		if _, err := t.exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
 			int64(r.UID), r.Key, int64(t.now), r.Sum[:], string(ids)); err != nil {
 			return store.Receipt{}, err
+		}
+	}
+	return receipt, nil
+}
+
+// enqueueAll stores the drafts as jobs, or commits the batch that they are the last
+// of.
+func (t *tx) enqueueAll(r store.Request, terms []string) (receipt store.Receipt, err error) {
+	if r.Batch != "" && t.staged(r.UID, r.Batch) >= 0 {
+		return t.commitBatch(r, terms)
+	}
+	if r.Batch != "" {
+		if err := t.remembered(-1, r); err != nil {
+			return receipt, err
+		}
+	}
+	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch {
+		return receipt, queue.Invalid("jobs", "has %d entries; 1 to %d are taken at once", len(r.Drafts), queue.MaxBatch)
+	}
+	if err := t.s.admit(t, r, 0); err != nil {
+		return receipt, err
+	}
+	receipt = store.Receipt{IDs: make([]string, len(r.Drafts)), Seqs: make([]int64, len(r.Drafts))}
+	if err := t.nameAll(r.Drafts, &receipt); err != nil {
+		return receipt, err
+	}
+	for i := range r.Drafts {
+		if err := t.insert(&r.Drafts[i], r.UID, receipt.Seqs[i], receipt.IDs[i], terms[i]); err != nil {
+			return receipt, err
 		}
 	}
 	return receipt, nil
@@ -95,9 +122,10 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 	return known, nil
 }
 
-// admit refuses a request that the queue or the disk has no room for.
-func (s *Store) admit(t *tx, r store.Request) error {
-	waiting := store.Counts{States: s.mem.counts}.Waiting()
+// admit refuses a request that the queue or the disk has no room for, beside so
+// many jobs that are staged.
+func (s *Store) admit(t *tx, r store.Request, staged int64) error {
+	waiting := store.Counts{States: s.mem.counts}.Waiting() + staged
 	if r.MaxPending > 0 && waiting+int64(len(r.Drafts)) > r.MaxPending {
 		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs wait and max_pending is %d; try again later", waiting, r.MaxPending)
 	}
@@ -112,11 +140,11 @@ func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 		if id == "" {
 			continue
 		}
-		n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
+		there, err := t.taken(id)
 		if err != nil {
 			return err
 		}
-		if n != 0 || taken[id] {
+		if there || taken[id] {
 			return exists(id, i, len(drafts))
 		}
 		taken[id] = true
@@ -126,11 +154,11 @@ func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 		receipt.Seqs[i], receipt.IDs[i] = next, drafts[i].ID
 		for drafts[i].ID == "" {
 			id := strconv.FormatInt(next, 10)
-			n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
+			there, err := t.taken(id)
 			if err != nil {
 				return err
 			}
-			if n == 0 && !taken[id] {
+			if !there && !taken[id] {
 				receipt.Seqs[i], receipt.IDs[i] = next, id
 				break
 			}
@@ -381,7 +409,11 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if _, err := t.exec(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, int64(t.now.Add(-store.KeyMemory))); err != nil {
 			return err
 		}
-		if n == promoteStep || expired == promoteStep {
+		unfinished, err := t.tidyBatches()
+		if err != nil {
+			return err
+		}
+		if n == promoteStep || expired == promoteStep || unfinished {
 			next = 0
 			return nil
 		}

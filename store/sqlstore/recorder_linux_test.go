@@ -178,6 +178,20 @@ func everyOperation(t *testing.T, s *Store) {
 	past := func(j *queue.Job) { j.ExpiresAt = 1 }
 	_, err := s.Enqueue(ctx, store.Request{Key: "k", Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
 	must(err)
+	_, err = s.Stage(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
+	must(err)
+	_, err = s.Stage(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
+	must(err)
+	must(s.Unstage(ctx, 0, "c"))
+	_, err = s.Stage(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
+	must(err)
+	must(s.do(ctx, true, func(t *tx) error { return t.forget(t.staged(0, "d")) }))
+	_, err = s.Enqueue(ctx, store.Request{Batch: "b"})
+	must(err)
+	for more := true; more; {
+		more, err = s.Finish(ctx)
+		must(err)
+	}
 	turned, err := s.Turn(ctx, store.Turn{Want: 4})
 	must(err)
 	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }

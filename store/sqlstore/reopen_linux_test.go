@@ -123,3 +123,49 @@ func TestADryQueueIsNotAsked(t *testing.T) {
 	claims("after one was given back", 1, true)
 	claims("none is left again", 0, false)
 }
+
+// A batch that was committed is in the queue after the store was opened anew, whole;
+// one that was not is gone with its ids, and cannot be gone on with.
+func TestBatchesAreFinishedAtOpen(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	named := func(id string) []queue.Job { return []queue.Job{draft(func(j *queue.Job) { j.ID = id }), draft()} }
+	for _, b := range []string{"done", "open"} {
+		for _, part := range []string{"1", "2"} {
+			if _, err := s.Stage(t.Context(), store.Request{Batch: b, Drafts: named(b + part)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "done", Drafts: named("done3")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Finish(t.Context()); err != nil { // one of three frames
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, dir)
+	if n := s.Counts().States[queue.Pending]; n != 6 {
+		t.Errorf("%d jobs wait, want the 6 that were committed", n)
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "open", Drafts: named("open3")}); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("the end of a batch that is gone: %v", err)
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: named("open1")}); err != nil {
+		t.Errorf("its id: %v", err)
+	}
+	for _, table := range []string{"frames", "staged_ids"} {
+		err := s.do(t.Context(), true, func(tx *tx) error {
+			n, err := tx.number(`SELECT count(*) FROM ` + table)
+			if n != 0 {
+				t.Errorf("%d rows are left in %s", n, table)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -121,6 +121,24 @@ var migrations = [][]string{{
 	`CREATE TABLE garbage (ref TEXT PRIMARY KEY) STRICT, WITHOUT ROWID`,
 }, {
 	`ALTER TABLE jobs ADD COLUMN deferred INTEGER NOT NULL DEFAULT 0`,
+}, {
+	`CREATE TABLE batches (
+		n         INTEGER PRIMARY KEY,
+		uid       INTEGER NOT NULL,
+		name      TEXT    NOT NULL,
+		stage     INTEGER NOT NULL, -- 0 takes frames, 1 is committed, 2 was forgotten
+		at        INTEGER NOT NULL  -- of the last change of stage
+	) STRICT`,
+	`CREATE INDEX batches_name ON batches (uid, name)`,
+	`CREATE INDEX batches_forgotten ON batches (at) WHERE stage = 2`,
+	`CREATE TABLE frames (
+		n     INTEGER PRIMARY KEY,
+		batch INTEGER NOT NULL,
+		jobs  BLOB    NOT NULL
+	) STRICT`,
+	`CREATE INDEX frames_batch ON frames (batch, n)`,
+	`CREATE TABLE staged_ids (id TEXT PRIMARY KEY, batch INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
+	`CREATE INDEX staged_ids_batch ON staged_ids (batch)`,
 }}
 
 // ErrNewerSchema refuses a database that a newer queuectl has written and that

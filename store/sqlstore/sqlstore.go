@@ -74,6 +74,7 @@ type memory struct {
 	head      place        // every ready job up to here is leased
 	dry       bool         // and no ready job stands after it
 	leases    map[int64]lease
+	batches   []batch // replaced, not changed, by each transaction
 }
 
 // place is one in the ready index.
@@ -128,12 +129,15 @@ func Open(o Options) (*Store, error) {
 		return nil, explain(path, err)
 	}
 	s.turn <- struct{}{}
-	if o.OrderOf == nil {
-		return s, nil
+	var err error
+	if o.OrderOf != nil {
+		var settings []store.Setting
+		if settings, err = s.Settings(context.Background()); err == nil {
+			s.order, err = o.OrderOf(settings)
+		}
 	}
-	settings, err := s.Settings(context.Background())
 	if err == nil {
-		s.order, err = o.OrderOf(settings)
+		err = s.endBatches(context.Background())
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -305,7 +309,7 @@ func (s *Store) load() error {
 	}
 	s.reserved = reserved
 	s.publish()
-	return nil
+	return s.loadBatches()
 }
 
 const leaseColumns = `seq, id, fence, runs, state, rank, place`

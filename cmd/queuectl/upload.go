@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"unicode"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// eachJob calls each with every job of a file, a JSON array or JSON lines, and the
+// line on which it begins. Memory is bounded by the longest job.
+func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	line := 1
+	for {
+		c, _, err := in.ReadRune()
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		case c == '\n':
+			line++
+		case unicode.IsSpace(c):
+		case c == '[':
+			return eachElement(in, line, each)
+		default:
+			in.UnreadRune()
+			return eachLine(in, line, each)
+		}
+	}
+}
+
+func eachLine(in *bufio.Reader, line int, each func([]byte, int) error) error {
+	for ; ; line++ {
+		var raw []byte
+		for more := true; more; {
+			part, err := in.ReadSlice('\n')
+			if raw = append(raw, part...); len(raw) > control.MaxLine {
+				return atLine(queue.Errorf(queue.CodeTooLarge, "is longer than %d bytes", control.MaxLine), line)
+			}
+			more = err == bufio.ErrBufferFull
+			if err != nil && !more {
+				if err == io.EOF && len(bytes.TrimSpace(raw)) > 0 {
+					err = each(bytes.TrimSpace(raw), line)
+				} else if err == io.EOF {
+					err = nil
+				}
+				return err
+			}
+		}
+		if raw = bytes.TrimSpace(raw); len(raw) == 0 {
+			continue
+		}
+		if err := each(raw, line); err != nil {
+			return err
+		}
+	}
+}
+
+// eachElement reads an array whose [ has been read.
+func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
+	lines := &lineCounter{r: in, at: []int64{0}, first: line}
+	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	wrong := func(err error) error {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+			err = queue.Errorf(queue.CodeParse, "not JSON: %v", err)
+			return atLine(err, lines.of(d.InputOffset()-1))
+		}
+		return err
+	}
+	for d.More() {
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return wrong(err)
+		}
+		if len(v) > control.MaxLine {
+			return atLine(queue.Errorf(queue.CodeTooLarge, "is longer than %d bytes", control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
+		}
+		if err := each(v, lines.of(d.InputOffset()-1-int64(len(v)))); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return wrong(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return usage("line %d: something follows the end of the array", lines.of(d.InputOffset()-1))
+	}
+	return nil
+}
+
+// lineCounter notes where lines begin in what is read of r.
+type lineCounter struct {
+	r     io.Reader
+	read  int64
+	at    []int64 // where the lines begin that may still be asked for
+	first int     // the number of the first of them
+}
+
+// Read implements io.Reader.
+func (l *lineCounter) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	for i, c := range p[:n] {
+		if c == '\n' {
+			l.at = append(l.at, l.read+int64(i)+1)
+		}
+	}
+	l.read += int64(n)
+	return n, err
+}
+
+// of is the line of a byte; lines before it are not asked for again.
+func (l *lineCounter) of(offset int64) int {
+	for len(l.at) > 1 && l.at[1] <= offset {
+		l.at, l.first = l.at[1:], l.first+1
+	}
+	return l.first
+}
+
+// Bounds of one request of a batch; a smaller batch is one request.
+const (
+	partJobs  = control.BatchStep
+	partBytes = control.MaxLine / 2
+)
+
+// upload puts the jobs of a file in the queue: in one request if they fit, else in
+// several of one batch, each sent while the next one is read.
+type upload struct {
+	a     *app
+	ctx   context.Context
+	key   string
+	noCwd bool
+
+	c      *control.Client
+	batch  string
+	jobs   int               // in all
+	part   []json.RawMessage // not sent yet
+	bytes  int
+	lines  []int // of part
+	usual  []byte
+	sent   chan error // of the request under way, nil if there is none
+	ids    []string
+	signal chan os.Signal
+}
+
+// add takes one job.
+func (u *upload) add(raw []byte, line int) error {
+	select {
+	case <-u.signal:
+		return errors.New("interrupted; nothing was stored")
+	default:
+	}
+	job, err := u.encode(raw)
+	if err != nil {
+		return atLine(err, line)
+	}
+	if len(u.part) == partJobs || u.bytes+len(job) > partBytes {
+		if err := u.send(false); err != nil {
+			return err
+		}
+	}
+	u.part, u.lines, u.bytes = append(u.part, job), append(u.lines, line), u.bytes+len(job)+1
+	u.jobs++
+	return nil
+}
+
+// encode checks a job and completes it by what comes from the caller.
+func (u *upload) encode(raw []byte) (json.RawMessage, error) {
+	if err := queue.CheckJSON(raw); err != nil {
+		return nil, err
+	}
+	var s queue.Spec
+	if err := s.Decode(raw, nil); err != nil {
+		return nil, err
+	}
+	plain := s.Cwd == nil && s.Umask == nil && s.Env == nil && s.EnvPass == nil && s.StdinFile == nil && len(bytes.TrimSpace(raw)) > 2
+	if err := complete(&s, u.noCwd); err != nil {
+		return nil, err
+	}
+	if _, err := queue.Resolve(&s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry}); err != nil {
+		return nil, err
+	}
+	if !plain {
+		return json.Marshal(&s)
+	}
+	if u.usual == nil { // the same for all that name none of it
+		usual, err := json.Marshal(&queue.Spec{Cwd: s.Cwd, Umask: s.Umask, Env: s.Env})
+		if err != nil {
+			return nil, err
+		}
+		u.usual = append(usual[:len(usual)-1], ',')
+		if len(usual) == 2 { // nothing at all
+			u.usual = []byte{'{'}
+		}
+	}
+	return append(u.usual[:len(u.usual):len(u.usual)], bytes.TrimLeft(raw, " \t\r\n")[1:]...), nil
+}
+
+// send sends what was gathered once the request before it is answered; commit waits
+// for its own answer.
+func (u *upload) send(commit bool) error {
+	if err := u.answered(); err != nil {
+		return err
+	}
+	if u.c == nil {
+		c, err := u.a.clientStarting(u.ctx)
+		if err != nil {
+			return err
+		}
+		u.c, u.signal = c, make(chan os.Signal, 1)
+		signal.Notify(u.signal, os.Interrupt, syscall.SIGTERM)
+	}
+	if !commit && u.batch == "" {
+		u.batch = control.NewKey()
+	}
+	p := control.EnqueueBatch{Batch: u.batch, Encoded: u.part, Commit: commit}
+	if commit {
+		p.Key = u.key
+	}
+	lines := u.lines
+	u.sent = make(chan error, 1)
+	go func(sent chan<- error) { // ends with the answer
+		got, err := u.c.EnqueueBatch(u.ctx, p)
+		u.ids = append(u.ids, got.IDs...) // read after the answer alone
+		var e *queue.Error
+		switch {
+		case err == nil || !errors.As(err, &e):
+		case e.Index > 0 && e.Index <= len(lines):
+			err = atLine(err, lines[e.Index-1])
+		case e.Field != "" && len(lines) == 1:
+			err = atLine(err, lines[0])
+		}
+		sent <- err
+	}(u.sent)
+	u.part, u.lines, u.bytes = nil, nil, 0
+	if !commit {
+		u.a.progress("%d jobs sent", u.jobs)
+		return nil
+	}
+	return u.answered()
+}
+
+// answered waits for the request under way.
+func (u *upload) answered() error {
+	if u.sent == nil {
+		return nil
+	}
+	err := <-u.sent
+	u.sent = nil
+	return err
+}
+
+// end commits what was read or, if that failed, gives it up.
+func (u *upload) end(err error) error {
+	defer u.a.progress("")
+	if u.c != nil {
+		defer u.c.Close()
+	}
+	if err == nil {
+		err = u.send(true)
+	}
+	if err != nil {
+		if u.batch != "" {
+			u.answered() // its failure follows from the first one
+			if _, failed := u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true}); failed != nil {
+				err = fmt.Errorf("%w; nothing was stored, but the ids stay taken for ten minutes (%v)", err, failed)
+			}
+		}
+		return err
+	}
+	u.a.progress("")
+	if err := u.a.printIDs(u.ids); err != nil {
+		return err
+	}
+	u.a.say("%s enqueued", jobs(len(u.ids)))
+	return nil
+}

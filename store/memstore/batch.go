@@ -1,0 +1,131 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// batch is a large batch whose jobs are not all in the queue yet.
+type batch struct {
+	uid       int
+	name      string
+	at        queue.Millis // of its last frame
+	frames    [][]queue.Job
+	committed bool
+}
+
+// staged is the batch of a user that takes frames, nil if there is none.
+func (s *Store) staged(uid int, name string) *batch {
+	for _, b := range s.batches {
+		if !b.committed && b.uid == uid && b.name == name {
+			return b
+		}
+	}
+	return nil
+}
+
+func (s *Store) forgotten(r store.Request) bool {
+	_, was := s.forgot[key{r.UID, r.Batch}]
+	return was
+}
+
+func (b *batch) jobs() (n int64) {
+	for _, f := range b.frames {
+		n += int64(len(f))
+	}
+	return n
+}
+
+// Stage keeps one frame of a batch.
+func (s *Store) Stage(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
+	err = s.update(ctx, func(now queue.Millis) error {
+		receipt, err = s.stage(r, now)
+		return err
+	})
+	return receipt, err
+}
+
+func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) {
+	b, known := s.staged(r.UID, r.Batch), true
+	if b == nil {
+		b, known = &batch{uid: r.UID, name: r.Batch}, false
+	}
+	switch n := b.jobs() + int64(len(r.Drafts)); {
+	case !known && s.forgotten(r):
+		return store.Receipt{}, store.ErrForgotten
+	case !known && len(s.batches) >= store.MaxStaged:
+		return store.Receipt{}, queue.Errorf(queue.CodeUnavailable, "too many batches are under way; try again later")
+	case n > store.MaxStagedJobs:
+		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs", store.MaxStagedJobs)
+	case r.MaxPending > 0 && s.counts().Waiting()+n > r.MaxPending:
+		return store.Receipt{}, queue.Errorf(queue.CodeFull, "the queue is full: at most %d jobs may wait", r.MaxPending)
+	}
+	receipt, err := s.name(r.Drafts)
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	frame := make([]queue.Job, len(r.Drafts))
+	for i, draft := range r.Drafts {
+		frame[i] = copyJob(draft)
+		frame[i].ID, frame[i].Seq = receipt.IDs[i], receipt.Seqs[i]
+		s.seq = receipt.Seqs[i]
+	}
+	b.frames, b.at = append(b.frames, frame), now
+	if !known {
+		s.batches = append(s.batches, b)
+	}
+	return receipt, nil
+}
+
+// commit makes a batch and its last frame jobs of the queue.
+func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt store.Receipt, err error) {
+	if len(r.Drafts) > 0 {
+		if receipt, err = s.stage(r, now); err != nil {
+			return receipt, err
+		}
+	}
+	b.committed, receipt.Staged = true, true
+	return receipt, nil
+}
+
+// Unstage forgets a batch that was not committed.
+func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
+	return s.update(ctx, func(queue.Millis) error {
+		s.drop(s.staged(uid, name))
+		return nil
+	})
+}
+
+func (s *Store) drop(gone *batch) {
+	s.batches = slices.DeleteFunc(s.batches, func(b *batch) bool { return b == gone })
+}
+
+// Finish moves the next frame of a committed batch into the queue.
+func (s *Store) Finish(ctx context.Context) (more bool, err error) {
+	err = s.update(ctx, func(now queue.Millis) error {
+		more = s.finish(now)
+		return nil
+	})
+	return more, err
+}
+
+func (s *Store) finish(now queue.Millis) (more bool) {
+	for _, b := range s.batches {
+		switch {
+		case !b.committed:
+		case len(b.frames) == 0:
+			s.drop(b)
+			return s.finish(now)
+		default:
+			for _, j := range b.frames[0] {
+				s.add(j, b.uid, now)
+			}
+			b.frames = b.frames[1:]
+			return true
+		}
+	}
+	return false
+}
