@@ -3,6 +3,8 @@
 package test
 
 import (
+	"bufio"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -191,4 +193,70 @@ func TestLongPathsDoNotFillARequest(t *testing.T) {
 	if r.code != 0 || len(ids) != 10_000 || ids[0] != "1" || ids[9999] != "10000" {
 		t.Errorf("code %d, %d ids, %s", r.code, len(ids), r.err)
 	}
+}
+
+// A list shows the columns that are asked for, in the order that is asked for, of
+// however many jobs; it is printed again when something happens.
+func TestListColumnsSortAndWatch(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	var specs []fields
+	for i := range 2500 {
+		specs = append(specs, fields{"id": fmt.Sprintf("j%04d", i), "command": "true", "priority": i * 37 % 2500})
+	}
+	w.batch(specs)
+	if got := q.must("list", "--columns", "id,state,command", "--limit", "1"); got != "ID     STATE    COMMAND\nj2499  pending  true\n… and 2499 more; --limit shows them" {
+		t.Errorf("columns: %q", got)
+	}
+	most := q.must("list", "--sort", "-priority", "--limit", "3", "-q")
+	least := q.must("list", "--sort", "priority", "--limit", "2", "-q")
+	if len(strings.Fields(most)) != 3 || len(strings.Fields(least)) != 2 {
+		t.Errorf("sorted: %q, %q", most, least)
+	}
+	for _, c := range []struct {
+		ids  string
+		want []int
+	}{{most, []int{2499, 2498, 2497}}, {least, []int{0, 1}}} {
+		for i, id := range strings.Fields(c.ids) {
+			var j struct{ Priority int }
+			if w.good("show", fields{"id": id}, &j); j.Priority != c.want[i] {
+				t.Errorf("%s has priority %d, want %d", id, j.Priority, c.want[i])
+			}
+		}
+	}
+	if got := q.must("list", "--sort", "id", "--limit", "2", "--columns", "id"); !strings.HasPrefix(got, "ID\nj0000\nj0001\n… and 2498 more") {
+		t.Errorf("by id: %q", got)
+	}
+	for _, c := range []struct{ args, err string }{
+		{"list --columns id,stat", `"state"`}, {"list --sort prioriti", `"priority"`}, {"list --json --sort id", "--limit"}, {"list --json --columns id", "of tables"},
+	} {
+		if r := q.cli(strings.Fields(c.args)...); r.code != 2 || !strings.Contains(r.err, c.err) {
+			t.Errorf("%s: %+v, want %s", c.args, r, c.err)
+		}
+	}
+	cmd := q.command("list", "--watch", "--limit", "1", "--columns", "id")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	lines := bufio.NewScanner(out)
+	until := func(want string) {
+		t.Helper()
+		for lines.Scan() {
+			if lines.Text() == want {
+				return
+			}
+		}
+		t.Errorf("%s was not shown: %v", want, lines.Err())
+	}
+	until("j2499")
+	w.enqueue(fields{"id": "new", "command": "true"})
+	until("new")
+	w.good("rm", fields{"id": "new"}, nil)
+	until("j2499")
 }

@@ -11,7 +11,7 @@ import (
 
 func configVerb(a *app) *cobra.Command {
 	get := &cobra.Command{
-		Use: "get [KEY]", Short: "Print a setting, or all", Args: atMostOne("a key"),
+		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print a setting, or all", Args: atMostOne("a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return a.configList(cmd)
@@ -26,7 +26,7 @@ func configVerb(a *app) *cobra.Command {
 		},
 	}
 	set := &cobra.Command{
-		Use: "set KEY VALUE", Short: "Store a setting", Args: exactly(2, "a key and a value"),
+		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Store a setting", Args: exactly(2, "a key and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.setting(cmd, true, func(c *control.Client) (control.ConfigValue, error) {
 				return c.ConfigSet(cmd.Context(), control.ConfigSet{Key: args[0], Value: control.Scalar(args[1])})
@@ -34,7 +34,7 @@ func configVerb(a *app) *cobra.Command {
 		},
 	}
 	unset := &cobra.Command{
-		Use: "unset KEY", Short: "Remove a stored setting", Args: exactly(1, "a key"),
+		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Remove a stored setting", Args: exactly(1, "a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.setting(cmd, true, func(c *control.Client) (control.ConfigValue, error) {
 				return c.ConfigUnset(cmd.Context(), control.ConfigKey{Key: args[0]})

@@ -28,6 +28,7 @@ func eventsVerb(a *app) *cobra.Command {
 			return a.events(cmd.Context(), p)
 		},
 	}
+	cmd.ValidArgsFunction = a.completeIDs()
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on with those to come; without --since only these")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "of this kind only, like ended")
 	cmd.Flags().Int64Var(&since, "since", 0, "number of the last event that you have seen")

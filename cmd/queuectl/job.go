@@ -18,6 +18,10 @@ import (
 const tableLimit = 50
 
 type listFlags struct {
+	columns []string
+	sort    string
+	watch   bool
+
 	states []string
 	labels map[string]string
 	user   string
@@ -31,6 +35,12 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	f.StringVar(&l.user, "user", "", "who enqueued them")
 	f.StringVar(&l.since, "since", "", "enqueued since: a time, or a duration ago")
 	f.IntVar(&l.limit, "limit", 0, "at most so many (tables: 50)")
+	f.StringSliceVar(&l.columns, "columns", nil, "of the table: "+strings.Join(columnNames(), ", "))
+	f.StringVar(&l.sort, "sort", "", "by this column, with - before it the largest first (default: newest first)")
+	f.BoolVar(&l.watch, "watch", false, "print it again whenever something happens")
+	for _, flag := range []string{"columns", "sort"} {
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+	}
 }
 
 func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
@@ -72,6 +82,7 @@ func listVerb(a *app) *cobra.Command {
 	}
 	l.add(cmd)
 	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "in this state; waiting and done too")
+	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 	return cmd
 }
 
@@ -96,45 +107,85 @@ func title(j *control.Job) string {
 
 type pager func(*control.Client, context.Context, control.List) (control.JobPage, error)
 
-// list prints pages of jobs: all as JSON or ids, the first 50 as a table.
+// list prints jobs: all as JSON or ids, the first 50 as a table.
 func (a *app) list(cmd *cobra.Command, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
-	ctx := cmd.Context()
 	p, err := l.params(cmd)
 	if err != nil {
 		return err
+	}
+	table := !a.structured() && !a.quiet
+	limit := l.limit
+	if limit == 0 && table {
+		limit = tableLimit
+	}
+	if len(l.columns) > 0 {
+		if !table {
+			return usage("--columns is of tables; JSON has every field")
+		}
+		if head, row, err = chosen(l.columns); err != nil {
+			return err
+		}
+	}
+	var order *sorter
+	if l.sort != "" {
+		if limit == 0 {
+			return usage("--sort needs --limit, unless it is a table: so many are kept, of however many there are")
+		}
+		if order, err = newSorter(l.sort, limit); err != nil {
+			return err
+		}
 	}
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	limit := l.limit
-	if limit == 0 && !a.structured() && !a.quiet {
-		limit = tableLimit
+	once := func() error { return a.listOnce(cmd.Context(), c, p, read, limit, order, row, head) }
+	if l.watch {
+		return a.watch(cmd.Context(), once)
 	}
+	return once()
+}
+
+// listOnce prints up to limit jobs, 0 for all: the newest, or the first of an order.
+func (a *app) listOnce(ctx context.Context, c *control.Client, p control.List, read pager, limit int, order *sorter, row func(*control.Job) []string, head []string) error {
 	var rows [][]string
-	printed, more := 0, false
+	printed, seen, more := 0, 0, true
 	array := a.json && !a.jsonl && !a.quiet
 	out := bufio.NewWriter(a.out)
-	for done := false; !done; {
-		p.Limit = 1000
-		if limit > 0 {
-			p.Limit = min(1000, limit-printed)
+	print := func(jobs []control.Job) error {
+		for i := range jobs {
+			if err := a.printJob(out, &jobs[i], array, printed, row, &rows); err != nil {
+				return err
+			}
+			printed++
+		}
+		return nil
+	}
+	for more && (limit == 0 || order != nil || printed < limit) {
+		p.Limit = control.SelectStep
+		if limit > 0 && order == nil {
+			p.Limit = min(control.SelectStep, limit-printed)
 		}
 		page, err := read(c, ctx, p)
 		if err != nil {
 			return err
 		}
-		for i := range page.Jobs {
-			if err := a.printJob(out, &page.Jobs[i], array, printed, row, &rows); err != nil {
-				return err
-			}
-			printed++
-		}
-		more = page.Next != nil
-		if done = !more || limit > 0 && printed >= limit; !done {
+		if more = page.Next != nil; more {
 			p.Cursor = *page.Next
 		}
+		seen += len(page.Jobs)
+		if order != nil {
+			order.add(page.Jobs)
+		} else if err := print(page.Jobs); err != nil {
+			return err
+		}
+	}
+	if order != nil {
+		if err := print(order.keep()); err != nil {
+			return err
+		}
+		order.jobs, more = nil, seen > printed
 	}
 	switch {
 	case array && printed == 0:
@@ -243,6 +294,7 @@ func dlqVerb(a *app) *cobra.Command {
 			return a.onJobs("pending again", func(c *control.Client, _ string) (control.Verdict, error) { return c.DLQRetry(cmd.Context(), p) })
 		},
 	}
+	retry.ValidArgsFunction = a.completeIDs(queue.Dead.String())
 	retry.Flags().BoolVar(&all, "all", false, "all dead jobs")
 	retry.Flags().StringVar(&timeout, "timeout", "", "a new timeout for them")
 	var yes bool

@@ -19,7 +19,7 @@ func logsVerb(a *app) *cobra.Command {
 	var stamps bool
 	var since string
 	cmd := &cobra.Command{
-		Use: "logs ID…", Short: "Print the output of jobs", Args: atLeastOne("ids of jobs"),
+		Use: "logs ID…", Short: "Print the output of jobs", Args: atLeastOne("ids of jobs"), ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines

@@ -28,34 +28,40 @@ type verb struct {
 	build func(a *app) *cobra.Command
 }
 
-var verbs = []verb{
-	{"enqueue", enqueueVerb},
-	{"run", runVerb},
-	{"list", listVerb},
-	{"show", showVerb},
-	{"logs", logsVerb},
-	{"status", statusVerb},
-	{"events", eventsVerb},
-	{"wait", waitVerb},
-	{"cancel", cancelVerb},
-	{"retry", retryVerb},
-	{"hold", holdVerb},
-	{"release", releaseVerb},
-	{"requeue", requeueVerb},
-	{"kill", killVerb},
-	{"edit", editVerb},
-	{"rm", rmVerb},
-	{"dequeue", dequeueVerb},
-	{"clear", clearVerb},
-	{"dlq", dlqVerb},
-	{"worker", workerVerb},
-	{"config", configVerb},
-	{"drain", drainVerb},
-	{"reload", reloadVerb},
-	{"serve", serveVerb},
-	{"service", serviceVerb},
-	{"version", versionVerb},
-	{"runner", runnerVerb},
+var verbs []verb
+
+func init() { // one of them asks for all
+	verbs = []verb{
+		{"enqueue", enqueueVerb},
+		{"run", runVerb},
+		{"list", listVerb},
+		{"show", showVerb},
+		{"logs", logsVerb},
+		{"status", statusVerb},
+		{"events", eventsVerb},
+		{"wait", waitVerb},
+		{"cancel", cancelVerb},
+		{"retry", retryVerb},
+		{"hold", holdVerb},
+		{"release", releaseVerb},
+		{"requeue", requeueVerb},
+		{"kill", killVerb},
+		{"edit", editVerb},
+		{"rm", rmVerb},
+		{"dequeue", dequeueVerb},
+		{"clear", clearVerb},
+		{"dlq", dlqVerb},
+		{"worker", workerVerb},
+		{"config", configVerb},
+		{"drain", drainVerb},
+		{"reload", reloadVerb},
+		{"serve", serveVerb},
+		{"service", serviceVerb},
+		{"completion", completionVerb},
+		{"man", manVerb},
+		{"version", versionVerb},
+		{"runner", runnerVerb},
+	}
 }
 
 // app is what every verb has: the flags that all share, and where to speak.

@@ -229,6 +229,7 @@ func waitVerb(a *app) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, ids []string) error { return a.wait(cmd.Context(), ids, any, timeout) },
 	}
+	cmd.ValidArgsFunction = a.completeIDs("waiting", "processing")
 	cmd.Flags().BoolVar(&any, "any", false, "until one of them has ended")
 	cmd.Flags().StringVar(&timeout, "timeout", "", "give up after so long, with exit code 124")
 	a.exitAsOwn(cmd)

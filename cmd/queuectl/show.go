@@ -34,7 +34,7 @@ func writeJSON(w io.Writer, open string, v any, newline bool) error {
 
 func showVerb(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID", Short: "Show a job, its attempts and the end of its output", Args: exactly(1, "the id of a job"),
+		Use: "show ID", Short: "Show a job, its attempts and the end of its output", Args: exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {

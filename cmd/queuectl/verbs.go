@@ -26,6 +26,7 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	f.StringVar(&s.User, "user", "", "all jobs that this user enqueued")
 	f.StringVar(&s.olderThan, "older-than", "", "all jobs that ended, or else were enqueued, so long ago")
 	f.StringVar(&s.IDGlob, "id-glob", "", "all jobs whose id matches, like build-*")
+	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 	f.BoolVar(&s.DryRun, "dry-run", false, "only count them")
 }
 
@@ -68,7 +69,14 @@ func jobsVerb(a *app, name, short, become string, do func(*control.Client, conte
 		stateShort = "" // -s is its signal, as everywhere
 	}
 	s.add(cmd, stateShort)
+	cmd.ValidArgsFunction = a.completeIDs(takes[name]...)
 	return cmd
+}
+
+// takes are the states that a verb is completed for.
+var takes = map[string][]string{
+	"cancel": {"waiting", "processing"}, "retry": {"failed", "dead", "cancelled", "completed"}, "hold": {"pending", "failed", "blocked"}, "release": {"held"},
+	"requeue": {"processing"}, "kill": {"processing"}, "edit": {"waiting"},
 }
 
 func cancelVerb(a *app) *cobra.Command {
@@ -265,5 +273,6 @@ func editVerb(a *app) *cobra.Command {
 	}
 	specFlags(cmd.Flags(), &spec, "id", "env_pass", "labels") // --label selects; labels are changed by JSON
 	s.add(cmd, "s")
+	cmd.ValidArgsFunction = a.completeIDs(takes["edit"]...)
 	return cmd
 }

@@ -1,0 +1,107 @@
+//go:build linux
+
+package test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// completes is what a shell is offered for words, the last of which is being
+// written.
+func (q *queue) completes(words ...string) (list []string) {
+	q.Helper()
+	for line := range strings.Lines(q.must(append([]string{"__complete"}, words...)...)) {
+		if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); name != "" && name[0] != ':' {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// Shells complete verbs, ids that the verb can be used on, states and settings; a
+// service that does not run is not started for it.
+func TestCompletion(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	for _, id := range []string{"a1", "a2", "b1"} {
+		q.must("enqueue", "--id", id, "true")
+	}
+	q.must("hold", "a2")
+	for words, want := range map[string]string{
+		"show a": "a2 a1", "hold ": "b1 a1", "release ": "a2", "cancel a1 ": "b1 a2", "logs b": "b1", "dlq retry ": "",
+		"list -s pro": "processing", "config get backoff_m": "backoff_max", "config set workers ": "", "rel": "release reload", "completion f": "fish",
+		"worker st": "start stop",
+	} {
+		got := q.completes(append([]string{"--dir", q.dir}, strings.Split(words, " ")...)...)
+		filtered := slices.DeleteFunc(got, func(s string) bool {
+			last := words[strings.LastIndexByte(words, ' ')+1:]
+			return !strings.HasPrefix(s, last) // as shells do with what is not filtered
+		})
+		if strings.Join(filtered, " ") != want {
+			t.Errorf("%q: %q, want %q", words, filtered, want)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		script := q.must("completion", shell)
+		if !strings.Contains(script, "queuectl") {
+			t.Errorf("%s: %.100q", shell, script)
+		}
+		path, err := exec.LookPath(shell)
+		if err != nil || shell == "powershell" {
+			continue
+		}
+		cmd := exec.Command(path, "-n")
+		cmd.Stdin = strings.NewReader(script)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s does not read its script: %v, %s", shell, err, out)
+		}
+	}
+	q.stop()
+	home := t.TempDir()
+	cmd := exec.Command(q.bin, "__complete", "show", "")
+	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+	if r := ran(t, cmd); r.code != 0 || r.out != ":36\n" {
+		t.Errorf("without a service: %+v", r)
+	}
+	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
+		t.Errorf("completion left %v in the home folder (%v)", left, err)
+	}
+}
+
+// There is a manual page for each verb, the same ones each time.
+func TestManualPages(t *testing.T) {
+	q := newQueue(t, "")
+	pages := func() map[string]string {
+		dir := t.TempDir()
+		q.must("man", dir)
+		files, err := filepath.Glob(filepath.Join(dir, "*.1"))
+		if err != nil || len(files) < 40 {
+			t.Fatalf("%d pages, %v", len(files), err)
+		}
+		text := map[string]string{}
+		for _, f := range files {
+			raw, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text[filepath.Base(f)] = string(raw)
+		}
+		return text
+	}
+	first, second := pages(), pages()
+	for name, text := range first {
+		if text != second[name] || !strings.HasPrefix(text, ".nh\n.TH \"QUEUECTL") {
+			t.Errorf("%s: %.80q, then %.80q", name, text, second[name])
+		}
+	}
+	if !strings.Contains(first["queuectl-edit.1"], "$EDITOR") {
+		t.Error("the page of edit does not say what it does")
+	}
+	if r := q.cli("man", q.path("nowhere")); r.code != 1 || !strings.Contains(r.err, "nowhere") {
+		t.Errorf("a folder that is not there: %+v", r)
+	}
+}
