@@ -121,7 +121,12 @@ func (r *run) endLeftovers(forced bool) {
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		left := treeOf(r.pid, r.c.Cookie)
+		if len(left) == 0 && time.Since(began) < execTime && unsure() {
+			time.Sleep(pause)
+			continue
+		}
 		if len(left) == 0 {
+			setAside()
 			break
 		}
 		if time.Since(began) > UnkillableAfter {
@@ -142,7 +147,7 @@ func (r *run) waitTree(limit time.Duration) {
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		r.drain(0)
 		reapOrphans()
-		if len(treeOf(r.pid, r.c.Cookie)) == 0 {
+		if len(treeOf(r.pid, r.c.Cookie)) == 0 && !unsure() {
 			return
 		}
 	}

@@ -297,6 +297,36 @@ func reapOrphans() (living []int) {
 	return living
 }
 
+// execTime is how long a process is waited for that shows no environment: in the
+// middle of an exec it has none for a moment.
+const execTime = 20 * time.Millisecond
+
+// nameless lists the living orphans that show no cookie: of a tree in the middle of
+// an exec, or of none that can be told.
+func nameless() (list []proc) {
+	for _, pid := range reapOrphans() {
+		if p, ok := stat(pid); ok && p.alive() && cookieOf(pid) == "" {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// unsure reports whether some orphan cannot be told to be of another tree.
+func unsure() bool { return len(nameless()) > 0 }
+
+// setAside has orphans that belong to no tree that can be told looked for no more,
+// and reaps what has ended.
+func setAside() {
+	for _, p := range nameless() {
+		orphans.mu.Lock()
+		if !orphans.main[p.pgid] { // else it is of that tree
+			orphans.kept[p.pid] = true
+		}
+		orphans.mu.Unlock()
+	}
+}
+
 // Reap reaps orphans that have ended; call it now and then.
 func Reap() { reapOrphans() }
 
