@@ -38,6 +38,11 @@ type Settings struct {
 	MaxConnections     int
 	MaxConnectionsUser int
 	StopTimeout        time.Duration
+	RetentionCompleted time.Duration // 0 is for ever, as of those below
+	RetentionCancelled time.Duration
+	RetentionDead      time.Duration
+	RetentionMaxJobs   int64
+	RetentionEvents    time.Duration
 	SettleDelay        time.Duration
 	LogLevel           string
 	LogFormat          string
@@ -103,6 +108,11 @@ var Keys = []Key{
 	count("max_connections_per_user", "256", "connections of one user at once", 1, func(s *Settings) *int { return &s.MaxConnectionsUser }),
 	duration("stop_timeout", "30s", "how long running jobs may finish when the service stops", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
 	duration("settle_delay", "5ms", "how long results are gathered into one commit, up to four times as long while a block of short jobs lasts; 0 records each at once", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
+	forever("retention_completed", "30d", "how long completed jobs are kept; never is for ever", func(s *Settings) *time.Duration { return &s.RetentionCompleted }),
+	forever("retention_cancelled", "30d", "how long cancelled jobs are kept", func(s *Settings) *time.Duration { return &s.RetentionCancelled }),
+	forever("retention_dead", "never", "how long dead jobs are kept", func(s *Settings) *time.Duration { return &s.RetentionDead }),
+	integer("retention_max_jobs", "1000000", "completed and cancelled jobs that are kept at most, the newest; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
+	forever("retention_events", "7d", "how long events are kept, and at most the newest million", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
 	choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
 	choice("log_format", "auto", "text, json, or auto: text on a terminal", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
 }
@@ -282,6 +292,27 @@ func duration(name, def, doc string, least time.Duration, at func(*Settings) *ti
 	}, func(s *Settings) string {
 		if *at(s) == 0 {
 			return "0"
+		}
+		return queue.FormatDuration(*at(s))
+	}}
+}
+
+// forever is a duration that may be "never", which is 0.
+func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
+	return Key{name, def, true, doc, func(s *Settings, text string) error {
+		if text == "never" {
+			*at(s) = 0
+			return nil
+		}
+		d, err := queue.ParseDuration(text)
+		if err == nil && d < time.Second {
+			err = fmt.Errorf("must be at least 1s, or never")
+		}
+		*at(s) = d
+		return err
+	}, func(s *Settings) string {
+		if *at(s) == 0 {
+			return "never"
 		}
 		return queue.FormatDuration(*at(s))
 	}}

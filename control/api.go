@@ -49,6 +49,8 @@ type API interface {
 	ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	// Events tells the durable events after a number, and those that come.
 	Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error)
+	// Cleanup removes old ended jobs, telling how many so far.
+	Cleanup(ctx context.Context, p Cleanup, each func(Removed) error) (Removed, error)
 	// Drain has no more jobs started, also after a restart, until it is turned off.
 	Drain(ctx context.Context, p Drain) (Draining, error)
 	// Reload reads the settings file again.
@@ -412,6 +414,16 @@ type Event struct {
 // EventsEnd is the number of the last event that was told, or Since.
 type EventsEnd struct {
 	Last int64 `json:"last"`
+}
+
+// Cleanup asks for the removal of jobs that ended so many days ago (7 if nil), in
+// these states (completed and cancelled if none are given); at least Keep ended jobs
+// of these states stay, the newest.
+type Cleanup struct {
+	Days   *float64 `json:"days,omitempty"`
+	State  Texts    `json:"state,omitempty"`
+	Keep   int64    `json:"keep,omitempty"`
+	DryRun bool     `json:"dry_run,omitempty"` // only count them
 }
 
 // Drain begins a drain, or ends it. Wait answers once nothing runs.

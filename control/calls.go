@@ -175,6 +175,11 @@ func (c *Client) Events(ctx context.Context, p Events, each func(Event) error) (
 	return follow[Event, EventsEnd](ctx, c, "events", p, each)
 }
 
+// Cleanup implements API.
+func (c *Client) Cleanup(ctx context.Context, p Cleanup, each func(Removed) error) (Removed, error) {
+	return follow[Removed, Removed](ctx, c, "cleanup", p, each)
+}
+
 // Drain implements API.
 func (c *Client) Drain(ctx context.Context, p Drain) (Draining, error) {
 	return ask[Draining](ctx, c, "drain", p, true)

@@ -57,6 +57,7 @@ var Methods = []Method{
 	{"config.set", Admin, false, answer(API.ConfigSet)},
 	{"config.unset", Admin, false, answer(API.ConfigUnset)},
 	{"events", Read, true, stream(API.Events)},
+	{"cleanup", Admin, true, stream(API.Cleanup)},
 	{"drain", Admin, false, answer(API.Drain)},
 	{"reload", Admin, false, answer(API.Reload)},
 	{"service.stop", Admin, false, answer(API.ServiceStop)},

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/upkeep"
 )
 
 // eventStep is how many events are read at once.
@@ -34,6 +36,9 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 		list, err := s.store.Events(ctx, after, eventStep)
 		if err != nil {
 			return control.EventsEnd{}, err
+		}
+		if len(list) > 0 && after > 0 && list[0].Seq > after+1 {
+			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "events %d to %d are gone (retention_events); go on with since %d", after+1, list[0].Seq-1, list[0].Seq-1)
 		}
 		for i := range list {
 			e := &list[i]
@@ -103,6 +108,82 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 		}
 	}
 	return control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}, nil
+}
+
+// maxEvents is how many events are kept at most.
+const maxEvents = 1_000_000
+
+func (s *Service) retention() upkeep.Retention {
+	c := s.config.Load()
+	return upkeep.Retention{
+		States:  map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
+		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents,
+	}
+}
+
+// cleanupStep is how many jobs cleanup removes in one transaction.
+const cleanupStep = 200
+
+// Cleanup implements control.API.
+func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(control.Removed) error) (control.Removed, error) {
+	var out control.Removed
+	days := 7.0
+	if p.Days != nil {
+		days = *p.Days
+	}
+	if days < 0 || days > 36500 || p.Keep < 0 {
+		return out, queue.Invalid("days", "and keep must not be negative; days are at most 36500")
+	}
+	var states []queue.State
+	for _, name := range p.State {
+		list, err := queue.ParseStates(name)
+		if err != nil {
+			return out, err
+		}
+		for _, state := range list {
+			if !state.Ended() {
+				return out, queue.Invalid("state", "%s has not ended; cleanup takes completed, cancelled and dead", state)
+			}
+			if !slices.Contains(states, state) {
+				states = append(states, state)
+			}
+		}
+	}
+	if len(states) == 0 {
+		states = []queue.State{queue.Completed, queue.Cancelled}
+	}
+	before := s.store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)
+	old, err := s.store.CountEnded(ctx, states, before)
+	if err != nil {
+		return out, err
+	}
+	all := int64(0)
+	for _, state := range states {
+		all += s.store.Counts().States[state]
+	}
+	left := max(0, min(old, all-p.Keep))
+	if p.DryRun {
+		return control.Removed{Removed: int(left)}, nil
+	}
+	uid := control.PeerFrom(ctx).UID
+	for told := time.Now(); left > 0; {
+		n, err := s.store.Expel(ctx, states, before, int(min(left, cleanupStep)), &uid)
+		if err != nil {
+			return out, err
+		}
+		if n == 0 {
+			break // somebody else was quicker
+		}
+		out.Removed += n
+		left -= int64(n)
+		if time.Since(told) > 100*time.Millisecond {
+			told = time.Now()
+			if err := each(out); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
 }
 
 // Reload implements control.API.

@@ -67,7 +67,8 @@ type Service struct {
 	started queue.Millis
 	node    string
 	account account
-	stop    chan bool // asked to stop; true keeps the jobs
+	stop    chan bool     // asked to stop; true keeps the jobs
+	changed chan struct{} // settings have
 
 	config atomic.Pointer[config.Config]
 	users  sync.Map // uid → name
@@ -82,7 +83,7 @@ var _ control.API = (*Service)(nil)
 // Run runs a service until ctx ends or it is told to stop. hup asks it to read
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
-	s := &Service{opt: o, stop: make(chan bool, 1)}
+	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1)}
 	if err := s.readSettings(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
@@ -175,7 +176,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		server.Crowded = s.opt.Crowded
 	}
 	part(func() error { return server.Run(run, listener) })
-	part(func() error { return upkeep.Run(run, s.store, s.pool.Purge, s.log) })
+	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.pool.Purge, s.log) })
 	s.opt.Ready()
 	return s.untilStopped(ctx, hup, failed)
 }

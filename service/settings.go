@@ -72,6 +72,10 @@ func (s *Service) setStored(stored []store.Setting) error {
 
 // apply has changed settings hold where they are used.
 func (s *Service) apply() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // upkeep will see this change too
+	}
 	if n := s.config.Load().WorkerCount(); n != s.pool.Workers() {
 		s.pool.Scale(n)
 		return

@@ -230,6 +230,15 @@ type Keeper interface {
 	// keys, a bounded number of each, and says how long until the next is due:
 	// 0 if more are due now, at most an hour.
 	Promote(ctx context.Context) (next time.Duration, err error)
+	// Expel removes, with their history, jobs that have ended in these states before
+	// an instant: those that ended first, up to limit, and says how many. uid is who
+	// asks, nil if nobody does.
+	Expel(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (int, error)
+	// CountEnded is how many jobs Expel could remove.
+	CountEnded(ctx context.Context, states []queue.State, before queue.Millis) (int64, error)
+	// TrimEvents forgets a bounded number of events: the oldest, while they are from
+	// before an instant or more than keep are there. It says whether there are more.
+	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
 	// Alarm hints that something is due earlier than the last Promote said.
 	Alarm() <-chan struct{}
 	// Garbage lists up to limit output files whose attempts are gone, and

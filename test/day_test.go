@@ -277,3 +277,53 @@ func TestForegroundWorkers(t *testing.T) {
 		t.Error("it says that all is well when the service has ended")
 	}
 }
+
+// Old ended jobs go when they are asked to, oldest first, and by themselves when a
+// setting says so; what has not ended stays, and so does the dead-letter queue.
+func TestCleanupAndRetention(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	var specs []fields
+	for i := range 30 {
+		specs = append(specs, fields{"id": fmt.Sprintf("c%02d", i), "command": "true"})
+	}
+	specs = append(specs, fields{"id": "dead", "command": "exit 1", "max_retries": 0}, fields{"id": "later", "command": "true", "delay": "1h"})
+	w.batch(specs)
+	w.until("all have ended", 20*time.Second, func() bool { c := w.counts(); return c["completed"] == 30 && c["dead"] == 1 })
+	for _, c := range []struct {
+		args, out string
+		left      int
+	}{
+		{"cleanup", "0 jobs removed", 30}, {"cleanup --days 0 --dry-run", "30 jobs; nothing was changed", 30},
+		{"cleanup --days 0 --keep 28", "2 jobs removed", 28}, {"cleanup --days 0 --keep 28", "0 jobs removed", 28},
+		{"cleanup --days 0 -s cancelled", "0 jobs removed", 28}, {"cleanup --days 0 --keep 20 --json", `{"removed":8}`, 20},
+	} {
+		if got := q.must(strings.Fields(c.args)...); got != c.out || w.counts()["completed"] != c.left {
+			t.Errorf("%s: %q, %d are left, want %q, %d", c.args, got, w.counts()["completed"], c.out, c.left)
+		}
+	}
+	for _, args := range []string{"cleanup --days -1", "cleanup -s pending", "cleanup -s complted", "cleanup --keep -1"} {
+		if r := q.cli(strings.Fields(args)...); r.code != 2 {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	q.must("config", "set", "retention_max_jobs", "5")
+	w.until("five are left", 40*time.Second, func() bool { return w.counts()["completed"] == 5 })
+	ended := time.Now()
+	w.until("they are a second old", 20*time.Second, func() bool { return time.Since(ended) > 1100*time.Millisecond })
+	q.must("config", "set", "retention_completed", "1s")
+	w.until("none is left", 40*time.Second, func() bool { return w.counts()["completed"] == 0 })
+	if c := w.counts(); c["dead"] != 1 || c["pending"] != 1 {
+		t.Errorf("left: %v", c)
+	}
+	if got := q.must("list", "-q"); got != "later\ndead" {
+		t.Errorf("left: %q", got)
+	}
+	if n := q.peek("SELECT count(*) FROM attempts"); n != 1 {
+		t.Errorf("%d attempts are left, want that of the dead job", n)
+	}
+	q.must("cleanup", "--days", "0", "-s", "dead")
+	if got := q.must("list", "-q"); got != "later" {
+		t.Errorf("left after the dead ones: %q", got)
+	}
+}

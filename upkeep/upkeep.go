@@ -18,12 +18,26 @@ const look = 30 * time.Second
 // sweepStep is how many files are deleted at a time.
 const sweepStep = 100
 
-// Run makes due jobs runnable, cancels expired ones, forgets old keys, and
-// deletes the output of removed jobs, each when it is due, until ctx ends. It
-// returns an error only when the store is of no more use.
-func Run(ctx context.Context, s store.Keeper, purge func(refs []string), log *slog.Logger) error {
+// Store is what upkeep needs of one.
+type Store interface {
+	store.Keeper
+	Counts() store.Counts
+	Now() queue.Millis
+}
+
+// Run makes due jobs runnable, cancels expired ones, forgets old keys, removes what
+// is kept too long, and deletes the output of removed jobs, each when it is due,
+// until ctx ends. retention is asked at each look. It returns an error only when the
+// store is of no more use. A value of wake means that retention has changed.
+func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge func(refs []string), log *slog.Logger) error {
 	for {
 		wait, err := s.Promote(ctx)
+		if err == nil {
+			var more bool
+			if more, err = retain(ctx, s, retention()); more {
+				wait = 0
+			}
+		}
 		if err == nil {
 			err = sweep(ctx, s, purge)
 		}
@@ -41,13 +55,14 @@ func Run(ctx context.Context, s store.Keeper, purge func(refs []string), log *sl
 		case <-ctx.Done():
 			return nil
 		case <-s.Alarm():
+		case <-wake:
 		case <-timer.C:
 		}
 		timer.Stop()
 	}
 }
 
-func sweep(ctx context.Context, s store.Keeper, purge func([]string)) error {
+func sweep(ctx context.Context, s Store, purge func([]string)) error {
 	refs, err := s.Garbage(ctx, sweepStep)
 	if err != nil || len(refs) == 0 {
 		return err

@@ -3,7 +3,9 @@ package upkeep
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,27 @@ type keeper struct {
 	begun time.Time
 	alarm chan struct{}
 	refs  []string
+
+	ended   [queue.Cancelled + 1]int64
+	expels  []string // what was expelled
+	trimmed []string
+}
+
+func (k *keeper) Now() queue.Millis    { return queue.MillisOf(time.Now()) }
+func (k *keeper) Counts() store.Counts { return store.Counts{States: k.ended} }
+func (k *keeper) Expel(_ context.Context, states []queue.State, before queue.Millis, limit int, _ *int) (int, error) {
+	n := 0
+	for _, s := range states {
+		take := min(int64(limit-n), k.ended[s])
+		n += int(take)
+		k.ended[s] -= take
+	}
+	k.expels = append(k.expels, fmt.Sprint(states, " ", n, " older than ", (time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
+	return n, nil
+}
+func (k *keeper) TrimEvents(_ context.Context, before queue.Millis, keep int64) (bool, error) {
+	k.trimmed = append(k.trimmed, fmt.Sprint((time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second), " ", keep))
+	return false, nil
 }
 
 func (k *keeper) Promote(context.Context) (time.Duration, error) {
@@ -39,12 +62,16 @@ func (k *keeper) Swept(_ context.Context, refs []string) error {
 // upkeep runs for a while over a store and says what it was asked, what was purged,
 // and how it ended.
 func upkeep(t *testing.T, k *keeper, during func()) (purged int, err error) {
+	return upkeepWith(t, k, Retention{}, during)
+}
+
+func upkeepWith(t *testing.T, k *keeper, r Retention, during func()) (purged int, err error) {
 	synctest.Test(t, func(t *testing.T) {
 		k.begun, k.alarm = time.Now(), make(chan struct{}, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- Run(ctx, k, func(refs []string) { purged += len(refs) }, slog.New(slog.DiscardHandler))
+			done <- Run(ctx, k, nil, func() Retention { return r }, func(refs []string) { purged += len(refs) }, slog.New(slog.DiscardHandler))
 		}()
 		synctest.Wait()
 		during()
@@ -97,5 +124,24 @@ func TestGarbageIsSwept(t *testing.T) {
 	purged, err := upkeep(t, k, func() { time.Sleep(1500 * time.Millisecond) })
 	if err != nil || purged != sweepStep+7 || len(k.refs) != 0 {
 		t.Errorf("%d were purged, %d are left, %v", purged, len(k.refs), err)
+	}
+}
+
+// What is kept too long goes step by step, one after another without a pause: by age,
+// by number, and events by both.
+func TestWhatIsOldGoesInSteps(t *testing.T) {
+	k := &keeper{next: time.Hour}
+	k.ended[queue.Completed], k.ended[queue.Dead] = 2*retainStep+1, 5
+	_, err := upkeepWith(t, k, Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour, queue.Dead: 0}, Events: time.Minute, MaxEvents: 9}, func() {})
+	want := []string{"[completed] 100 older than 1h0m0s", "[completed] 100 older than 1h0m0s", "[completed] 1 older than 1h0m0s"}
+	if err != nil || !slices.Equal(k.expels, want) || k.trimmed[0] != "1m0s 9" {
+		t.Errorf("by age: %q, events %q, %v", k.expels, k.trimmed, err)
+	}
+	k = &keeper{next: time.Hour}
+	k.ended[queue.Completed], k.ended[queue.Cancelled] = 150, 30
+	_, err = upkeepWith(t, k, Retention{MaxJobs: 50}, func() {})
+	want = []string{"[completed cancelled] 100 older than 0s", "[completed cancelled] 30 older than 0s"}
+	if err != nil || !slices.Equal(k.expels, want) {
+		t.Errorf("by number: %q, %v", k.expels, err)
 	}
 }

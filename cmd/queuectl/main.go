@@ -50,6 +50,7 @@ func init() { // one of them asks for all
 		{"rm", rmVerb},
 		{"dequeue", dequeueVerb},
 		{"clear", clearVerb},
+		{"cleanup", cleanupVerb},
 		{"dlq", dlqVerb},
 		{"worker", workerVerb},
 		{"config", configVerb},

@@ -135,6 +135,47 @@ func clearVerb(a *app) *cobra.Command {
 	return cmd
 }
 
+func cleanupVerb(a *app) *cobra.Command {
+	var p control.Cleanup
+	var days float64
+	cmd := &cobra.Command{
+		Use: "cleanup", Short: "Remove old jobs that have ended, and their history", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("days") {
+				p.Days = &days
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			defer a.progress("")
+			got, err := c.Cleanup(cmd.Context(), p, func(r control.Removed) error {
+				a.progress("%s removed", jobs(r.Removed))
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			a.progress("")
+			switch {
+			case a.structured():
+				return a.printJSON(got)
+			case p.DryRun:
+				return a.println(jobs(got.Removed) + "; nothing was changed")
+			}
+			return a.println(jobs(got.Removed) + " removed")
+		},
+	}
+	f := cmd.Flags()
+	f.Float64Var(&days, "days", 7, "that ended so many days ago")
+	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "in this state: completed, cancelled, dead (default: completed and cancelled)")
+	f.Int64Var(&p.Keep, "keep", 0, "but keep at least so many, the newest")
+	f.BoolVar(&p.DryRun, "dry-run", false, "only count them")
+	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+	return cmd
+}
+
 // clear removes all of one kind, if that is meant.
 func (a *app) clear(ctx context.Context, yes bool, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) error {
 	if !yes {

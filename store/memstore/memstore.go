@@ -27,7 +27,8 @@ type Store struct {
 	seq      int64                    // the last one given
 	enqueued int64                    // jobs, ever
 	epoch    int64                    // of the service
-	events   []queue.Event            // event n is at n-1
+	events   []queue.Event            // event n is at n-1-trimmed
+	trimmed  int64                    // events that are forgotten
 	batches  []*batch                 // that are not wholly in the queue
 	forgot   map[key]queue.Millis     // batches that were forgotten, by their names
 	keys     map[key]memory           // of requests
@@ -166,7 +167,7 @@ func (s *Store) tell(j *job, kind queue.EventKind, d queue.EventDetail, now queu
 		s.newer = nil
 	}
 	s.events = append(s.events, queue.Event{
-		Seq: int64(len(s.events)) + 1, At: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d,
+		Seq: s.trimmed + int64(len(s.events)) + 1, At: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d,
 	})
 }
 

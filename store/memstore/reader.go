@@ -141,7 +141,7 @@ func (s *Store) News() (last int64, newer <-chan struct{}) {
 	if s.newer == nil {
 		s.newer = make(chan struct{})
 	}
-	return int64(len(s.events)), s.newer
+	return s.trimmed + int64(len(s.events)), s.newer
 }
 
 // Watch hints that a job has changed.

@@ -209,6 +209,12 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.Attempt(ctx, seq, 0)
 	must(err)
 	s.History(ctx, 1) // a job without attempts
+	_, err = s.CountEnded(ctx, []queue.State{queue.Dead}, 1)
+	must(err)
+	_, err = s.Expel(ctx, []queue.State{queue.Completed}, 1, 1, nil)
+	must(err)
+	_, err = s.TrimEvents(ctx, s.now()+1, 1)
+	must(err)
 	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry}))
 	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: 0}))
 	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: 0}))

@@ -139,6 +139,8 @@ var migrations = [][]string{{
 	`CREATE INDEX frames_batch ON frames (batch, n)`,
 	`CREATE TABLE staged_ids (id TEXT PRIMARY KEY, batch INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX staged_ids_batch ON staged_ids (batch)`,
+}, {
+	`CREATE INDEX jobs_ended ON jobs (state, ended_at) WHERE state > 5`,
 }}
 
 // ErrNewerSchema refuses a database that a newer queuectl has written and that

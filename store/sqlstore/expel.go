@@ -1,0 +1,91 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Expel removes jobs that have ended before an instant.
+func (s *Store) Expel(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (removed int, err error) {
+	detail := []byte(`{}`)
+	if uid != nil {
+		detail = uidDetail(*uid)
+	}
+	err = s.do(ctx, false, func(t *tx) error {
+		removed = 0
+		type old struct {
+			seq   int64
+			id    string
+			ended int64
+			state queue.State
+		}
+		var list []old
+		for _, state := range states {
+			n := 0
+			err := t.query(func(r row) (bool, error) {
+				list = append(list, old{r.num(0), r.text(1), r.num(2), state})
+				n++
+				return n < limit, nil
+			}, `SELECT seq, id, ended_at FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state > 5 AND ended_at < ? ORDER BY ended_at`, int64(state), int64(before))
+			if err != nil {
+				return err
+			}
+		}
+		slices.SortFunc(list, func(a, b old) int { return cmp.Compare(a.ended, b.ended) })
+		for _, j := range list[:min(limit, len(list))] {
+			if err := t.remove(j.seq); err != nil {
+				return err
+			}
+			t.move(j.seq, j.state, 0)
+			if err := t.event(queue.EventRemoved, j.seq, j.id, 0, detail); err != nil {
+				return err
+			}
+			removed++
+		}
+		return nil
+	})
+	return removed, err
+}
+
+// CountEnded is how many jobs have ended in these states before an instant.
+func (s *Store) CountEnded(ctx context.Context, states []queue.State, before queue.Millis) (total int64, err error) {
+	err = s.reading(ctx, func(ctx context.Context) error {
+		total = 0
+		for _, state := range states {
+			var n int64
+			err := s.read.QueryRowContext(ctx, `SELECT count(*) FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state > 5 AND ended_at < ?`, int64(state), int64(before)).Scan(&n)
+			if err != nil {
+				return err
+			}
+			total += n
+		}
+		return nil
+	})
+	return total, err
+}
+
+// TrimEvents forgets the oldest events.
+func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
+	err = s.do(ctx, false, func(t *tx) error {
+		last, n := int64(0), 0
+		newest := t.s.mem.nextEvent - 1
+		err := t.query(func(r row) (bool, error) {
+			if queue.Millis(r.num(1)) >= before && r.num(0) > newest-keep {
+				return false, nil
+			}
+			last = r.num(0)
+			n++
+			return n < promoteStep, nil
+		}, `SELECT seq, at FROM events WHERE seq > 0 ORDER BY seq`)
+		if err != nil || n == 0 {
+			return err
+		}
+		more = n == promoteStep
+		_, err = t.exec(`DELETE FROM events WHERE seq <= ?`, last)
+		return err
+	})
+	return more, err
+}
