@@ -94,7 +94,7 @@ func TestManualPages(t *testing.T) {
 	}
 	first, second := pages(), pages()
 	for name, text := range first {
-		if text != second[name] || !strings.HasPrefix(text, ".nh\n.TH \"QUEUECTL") {
+		if text != second[name] || !strings.HasPrefix(text, ".TH QUEUECTL") {
 			t.Errorf("%s: %.80q, then %.80q", name, text, second[name])
 		}
 	}

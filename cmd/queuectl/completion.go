@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
@@ -39,18 +38,6 @@ func completionVerb(a *app) *cobra.Command {
 				return usage("there is no completion for %q%s; there is for bash, zsh, fish and powershell", args[0], queue.Nearest(args[0], []string{"bash", "zsh", "fish", "powershell"}))
 			}
 			return write(cmd.Root(), a)
-		},
-	}
-}
-
-func manVerb(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "man DIR", Short: "Write the manual pages into a folder", Args: exactly(1, "a folder that exists"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			root := a.root(nil) // all verbs
-			root.DisableAutoGenTag = true
-			date := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) // the same pages from the same program
-			return doc.GenManTree(root, &doc.GenManHeader{Title: "QUEUECTL", Section: "1", Source: "queuectl " + version, Manual: "queuectl", Date: &date}, args[0])
 		},
 	}
 }
