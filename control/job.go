@@ -210,6 +210,10 @@ type Name string
 
 // UnmarshalJSON reads text or an integer.
 func (n *Name) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		*n = ""
+		return nil
+	}
 	if len(raw) > 0 && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9') && !strings.ContainsAny(string(raw), ".eE") {
 		*n = Name(raw)
 		return nil
@@ -227,6 +231,10 @@ type Names []string
 
 // UnmarshalJSON reads one id or a list.
 func (n *Names) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		*n = nil
+		return nil
+	}
 	var list []Name
 	if len(raw) > 0 && raw[0] != '[' {
 		list = make([]Name, 1)
@@ -248,6 +256,10 @@ type Texts []string
 
 // UnmarshalJSON reads one text or a list.
 func (t *Texts) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		*t = nil
+		return nil
+	}
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
 		*t = Texts{one}

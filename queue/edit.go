@@ -50,7 +50,7 @@ func given[T comparable](v T) *T {
 func put(fields, values map[string]any) {
 	for name, value := range values {
 		for _, other := range excludes[name] {
-			if _, too := values[other]; !too {
+			if _, too := values[other]; !too && value != nil {
 				delete(fields, other)
 			}
 		}
@@ -134,6 +134,9 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return Invalid("set", "changes nothing; give fields of a job")
 	}
 	put(fields, patch)
+	if _, timeout := patch["timeout_ms"]; timeout && patch["timeout_ms"] == nil {
+		delete(fields, "timeout")
+	}
 	raw, err := json.Marshal(fields)
 	if err != nil {
 		return err
@@ -155,6 +158,11 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		j.RunAt = edited.RunAt
 	}
 	j.Delay = edited.Delay
+	for _, name := range []string{"run_at", "delay"} {
+		if value, cleared := patch[name]; cleared && value == nil && edited.RunAt == 0 && edited.Delay == 0 {
+			j.Delay = time.Nanosecond // due now, as if no time had been given
+		}
+	}
 	if s.Delay != nil && *s.Delay == 0 {
 		j.Delay = time.Nanosecond // now, as for a new job
 	}

@@ -133,7 +133,7 @@ func norm(j queue.Job) queue.Job {
 // another takes its place; and it is refused by field.
 func TestEditMerges(t *testing.T) {
 	base := func() queue.Job {
-		j, err := queue.Resolve(spec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"}}`), defaults)
+		j, err := queue.Resolve(spec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"},"stdin_file":"/in"}`), defaults)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,6 +146,10 @@ func TestEditMerges(t *testing.T) {
 		`{"labels":{"a":null,"c":"3"}}`:           func(j queue.Job) bool { return reflect.DeepEqual(j.Labels, map[string]string{"b": "2", "c": "3"}) },
 		`{"labels":null,"env":{"Y":"2"}}`:         func(j queue.Job) bool { return j.Labels == nil && reflect.DeepEqual(j.Env, []string{"X=1", "Y=2"}) },
 		`{"argv":["b"]}`:                          func(j queue.Job) bool { return j.Command == "" && j.Shell == "" && j.Argv[0] == "b" },
+		`{"stdin":null}`:                          func(j queue.Job) bool { return j.StdinFile == "/in" },
+		`{"stdin_file":null,"stdin":"x"}`:         func(j queue.Job) bool { return j.StdinFile == "" && j.Stdin == "x" },
+		`{"timeout_ms":null}`:                     func(j queue.Job) bool { return j.Timeout == 0 },
+		`{"run_at":null}`:                         func(j queue.Job) bool { return j.Delay == time.Nanosecond },
 		`{"max_attempts":2}`:                      func(j queue.Job) bool { return j.MaxAttempts == 2 },
 		`{"delay":"1m"}`:                          func(j queue.Job) bool { return j.Delay == time.Minute },
 		`{"next_run_at":"2099-01-01T00:00:00Z"}`:  func(j queue.Job) bool { return j.RunAt.Time().Year() == 2099 },

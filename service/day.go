@@ -32,13 +32,17 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 		return control.EventsEnd{}, err
 	}
 	for {
-		_, changed := s.store.News()
+		last, changed := s.store.News()
 		list, err := s.store.Events(ctx, after, eventStep)
 		if err != nil {
 			return control.EventsEnd{}, err
 		}
-		if len(list) > 0 && after > 0 && list[0].Seq > after+1 {
-			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "events %d to %d are gone (retention_events); go on with since %d", after+1, list[0].Seq-1, list[0].Seq-1)
+		first := last + 1 // that is there, or will be
+		if len(list) > 0 {
+			first = list[0].Seq
+		}
+		if after > 0 && first > after+1 {
+			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "events %d to %d are gone (retention_events); go on with since %d", after+1, first-1, first-1)
 		}
 		for i := range list {
 			e := &list[i]

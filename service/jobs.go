@@ -36,7 +36,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.Unstage(ctx, uid, p.Batch)
 	case p.Commit:
 		receipt, err := s.enqueue(ctx, p.Jobs, p.Batch, p.Key)
-		return control.EnqueuedBatch{IDs: receipt.IDs, Duplicate: receipt.Duplicate}, err
+		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate}, err
 	case p.Batch == "":
 		return control.EnqueuedBatch{}, queue.Invalid("commit", "must be true, unless batch names what the next requests go on with")
 	case p.Key != "":

@@ -19,8 +19,11 @@ import (
 // Cancel implements control.API.
 func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Verdict, error) {
 	takes := append(queue.VerbCancel.Takes(), queue.Processing)
-	return s.onJobs(ctx, p, takes, func(ctx context.Context, j *queue.Job) error {
+	return s.onJobs(ctx, p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		uid := control.PeerFrom(ctx).UID
+		if len(only) > 0 && !slices.Contains(only, queue.Processing) { // what runs meanwhile is not meant
+			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
+		}
 		return s.untilFree(ctx, func() error {
 			// What runs is ended first: that need not wait for the disk.
 			if _, err := s.pool.Cancel(ctx, j.Seq, uid); err != nil {
@@ -51,6 +54,9 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 	c.UID = control.PeerFrom(ctx).UID
 	return s.untilFree(ctx, func() error {
 		done, err := s.pool.Change(ctx, j.Seq, c)
+		if errors.Is(err, worker.ErrRuns) && len(c.Only) > 0 {
+			return queue.Errorf(queue.CodeWrongState, "job %s is processing meanwhile", j.ID)
+		}
 		if errors.Is(err, worker.ErrRuns) {
 			return queue.Errorf(queue.CodeWrongState, "job %s is being run; cancel it, or requeue it to have it wait again", j.ID)
 		}
@@ -63,7 +69,11 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 
 // changes is a verb of the table, on many jobs.
 func (s *Service) changes(ctx context.Context, p control.Selection, c store.Change) (control.Verdict, error) {
-	return s.onJobs(ctx, p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job) error { return s.changeJob(ctx, j, c) })
+	return s.onJobs(ctx, p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		c := c
+		c.Only = only
+		return s.changeJob(ctx, j, c)
+	})
 }
 
 // Hold implements control.API.
@@ -80,8 +90,8 @@ func (s *Service) Release(ctx context.Context, p control.Selection) (control.Ver
 // unless their state is asked for.
 func (s *Service) Retry(ctx context.Context, p control.Selection) (control.Verdict, error) {
 	takes := []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
-	return s.onJobs(ctx, p, takes, func(ctx context.Context, j *queue.Job) error {
-		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry})
+	return s.onJobs(ctx, p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only})
 	})
 }
 
@@ -103,13 +113,14 @@ func (s *Service) Remove(ctx context.Context, p control.Remove) (control.Verdict
 	if p.Force {
 		takes = append(takes, queue.Processing)
 	}
-	return s.onJobs(ctx, p.Selection, takes, func(ctx context.Context, j *queue.Job) error {
-		if p.Force {
+	return s.onJobs(ctx, p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
+			only = nil // it is cancelled first
 			if _, err := s.pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
 				return err
 			}
 		}
-		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove})
+		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: only})
 	})
 }
 
@@ -131,10 +142,7 @@ func (s *Service) removeAll(ctx context.Context, states []queue.State) (control.
 			return removed, err
 		}
 		verdict, err := s.each(ctx, idsOf(page.Jobs), func(ctx context.Context, j *queue.Job) error {
-			if !slices.Contains(states, j.State) {
-				return queue.Errorf(queue.CodeWrongState, "job %s is %s", j.ID, j.State)
-			}
-			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove})
+			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: states})
 		})
 		removed.Removed += len(verdict.Done)
 		if f.Before = page.Next; err != nil || f.Before == 0 {
@@ -153,9 +161,12 @@ func idsOf(jobs []queue.Job) []string {
 
 // Requeue implements control.API.
 func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Verdict, error) {
-	return s.onJobs(ctx, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job) error {
+	return s.onJobs(ctx, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, _ []queue.State) error {
 		held, err := s.pool.Requeue(ctx, j.Seq)
-		if held || err != nil || j.State == queue.Pending {
+		if err == nil && held {
+			*j, err = s.store.Get(ctx, j.ID)
+		}
+		if err != nil || held && !j.State.Ended() || j.State == queue.Pending {
 			return err
 		}
 		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs is requeued: retry runs an ended job again, release a held one", j.ID, j.State)
@@ -168,7 +179,7 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.Verdict, er
 	if err != nil {
 		return control.Verdict{}, err
 	}
-	return s.onJobs(ctx, p.Selection, []queue.State{queue.Processing}, func(_ context.Context, j *queue.Job) error {
+	return s.onJobs(ctx, p.Selection, []queue.State{queue.Processing}, func(_ context.Context, j *queue.Job, _ []queue.State) error {
 		if !s.pool.Signal(j.Seq, number) {
 			return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs gets a signal", j.ID, j.State)
 		}
@@ -243,20 +254,23 @@ func (s *Service) deadIDs(ctx context.Context) (ids []string, err error) {
 	}
 }
 
+// verb is carried out on a job that is in one of these states, if any are given.
+type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
+
 // onJobs carries a verb out on what is selected: by name, or one step of all that
 // match, in the states that were asked for or else those that the verb takes.
-func (s *Service) onJobs(ctx context.Context, p control.Selection, takes []queue.State, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+func (s *Service) onJobs(ctx context.Context, p control.Selection, takes []queue.State, do verb) (control.Verdict, error) {
 	names := p.Names()
 	chosen := len(p.State) > 0 || len(p.Label) > 0 || p.User != "" || p.OlderThan != 0 || p.IDGlob != ""
 	switch {
 	case chosen == (len(names) > 0):
 		return control.Verdict{}, queue.Invalid("ids", "name jobs, or say which by state, label, user, older_than or id_glob; give one of them")
 	case p.DryRun && !chosen:
-		do = func(context.Context, *queue.Job) error { return nil }
+		do = func(context.Context, *queue.Job, []queue.State) error { return nil }
 	case chosen:
 		return s.onSelected(ctx, p, takes, do)
 	}
-	v, err := s.each(ctx, names, do)
+	v, err := s.each(ctx, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
 	if p.DryRun {
 		v.Matched, v.Done = new(len(v.Done)), []string{}
 	}
@@ -264,7 +278,7 @@ func (s *Service) onJobs(ctx context.Context, p control.Selection, takes []queue
 }
 
 // onSelected carries a verb out on one step of the jobs that match.
-func (s *Service) onSelected(ctx context.Context, p control.Selection, takes []queue.State, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+func (s *Service) onSelected(ctx context.Context, p control.Selection, takes []queue.State, do verb) (control.Verdict, error) {
 	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
 	f, err := s.filter(control.List{State: p.State, Label: p.Label, User: p.User, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
@@ -293,8 +307,20 @@ func (s *Service) onSelected(ctx context.Context, p control.Selection, takes []q
 	}
 	if p.DryRun {
 		v.Matched = new(len(page.Jobs))
-	} else if v, err = s.each(ctx, idsOf(page.Jobs), do); err != nil {
-		return v, err
+	} else {
+		v, err = s.each(ctx, idsOf(page.Jobs), func(ctx context.Context, j *queue.Job) error {
+			if !slices.Contains(f.States, j.State) {
+				return queue.Errorf(queue.CodeNotFound, "job %s is %s meanwhile", j.ID, j.State)
+			}
+			return do(ctx, j, f.States)
+		})
+		if err != nil {
+			return v, err
+		}
+		// What has moved on or is gone is not selected any more.
+		v.Refused = slices.DeleteFunc(v.Refused, func(r control.Refusal) bool {
+			return r.Code == queue.CodeNotFound || strings.HasSuffix(r.Message, " meanwhile")
+		})
 	}
 	if page.Next != 0 {
 		v.Next = new(strconv.FormatInt(page.Next, 10))

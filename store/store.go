@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -92,12 +93,23 @@ type Receipt struct {
 	Staged    bool // they are durable, and in the queue once Finish has moved them
 }
 
+// Act is what the change makes of a job; see queue.Verb.Act.
+func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts bool, err error) {
+	if len(c.Only) > 0 && !slices.Contains(c.Only, j.State) {
+		return 0, "", false, queue.Errorf(queue.CodeWrongState, "job %s is %s meanwhile", j.ID, j.State)
+	}
+	return c.Verb.Act(j)
+}
+
 // Change is what a person asks of a job.
 type Change struct {
 	Verb    queue.Verb
 	UID     int                    // who asks
 	Timeout *time.Duration         // of a retried job, if not nil
 	Edit    func(*queue.Job) error // of VerbEdit: pure; an error refuses the change
+	// Only, if set, are the states in which the job is to be changed; in any other
+	// the change is ErrWrongState.
+	Only []queue.State
 }
 
 // ErrLeased refuses a change of a job that a worker holds: whoever holds it must

@@ -49,6 +49,8 @@ func (p *Pool) Drain(on bool) {
 	if on {
 		p.takeBack()
 	}
+	close(p.ended) // whoever waits looks again
+	p.ended = make(chan struct{})
 	p.mu.Unlock()
 	p.ring()
 }
@@ -60,13 +62,14 @@ func (p *Pool) Draining() bool {
 	return p.draining
 }
 
-// Quiet waits until nothing runs, or ctx ends.
+// Quiet waits until nothing runs, the drain is over, or ctx ends.
 func (p *Pool) Quiet(ctx context.Context) error {
 	for {
 		p.mu.Lock()
 		n, ended := len(p.held), p.ended
+		over := n == 0 || !p.draining
 		p.mu.Unlock()
-		if n == 0 {
+		if over {
 			return nil
 		}
 		select {
@@ -185,11 +188,10 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		return true, ErrRuns
 	}
 	a := &asked{c, make(chan error, 1)}
-	mine := h.ask == nil
-	if mine {
-		h.ask = a
+	h.asks = append(h.asks, a)
+	if len(h.asks) == 1 { // else it is being asked for
 		p.drop(h)
-	} // else somebody else's goes first
+	}
 	p.mu.Unlock()
 	select {
 	case err := <-a.answer:

@@ -247,3 +247,30 @@ func TestRequeueGivesBackWhatRuns(t *testing.T) {
 		t.Errorf("attempts %d, runs %d, want 0, 1", j.Attempts, j.Runs)
 	}
 }
+
+// Of several who ask of one job each gets an answer, however the first one's ends:
+// what has started meanwhile is ended for who cancels it.
+func TestEveryAskerIsAnswered(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Drop](t, f, 1)
+	held := make(chan error, 1)
+	go func() {
+		_, err := p.Change(context.Background(), 1, store.Change{Verb: queue.VerbHold})
+		held <- err
+	}()
+	hears[*wire.Drop](t, f, 2)
+	cancelled := cancels(p, 1)
+	f.settled()
+	f.say(&wire.Dropped{Lease: lease(1)})
+	if err := from(t, "an answer", held); !errors.Is(err, worker.ErrRuns) {
+		t.Errorf("hold: %v, want %v", err, worker.ErrRuns)
+	}
+	kill, _ := hears[*wire.Kill](t, f, 1)
+	end := ran(lease(1), long)
+	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
+	f.say(end)
+	check(t, "answer", from(t, "an answer", cancelled), verdict{true, nil})
+	s.is(1, queue.Cancelled, queue.ReasonCancelled)
+}

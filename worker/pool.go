@@ -110,7 +110,7 @@ type held struct {
 	end     *queue.End // why we end it, if we do
 	grace   time.Duration
 	over    bool          // its end, or return, is in pending
-	ask     *asked        // what is asked of it, if it has not started
+	asks    []*asked      // what is asked of it, if it has not started; the first goes first
 	done    chan struct{} // closed once it is settled or given back
 }
 
@@ -406,8 +406,8 @@ func (p *Pool) recorded(turn store.Turn, refused map[queue.Lease]error) {
 	}
 	for i := range turn.Changed {
 		l := turn.Changed[i].Lease
-		if h := p.held[l]; h != nil && h.ask != nil {
-			h.ask.told(refused[l])
+		if h := p.held[l]; h != nil && len(h.asks) > 0 {
+			h.asks[0].told(refused[l]) // the others find the job in the store
 		}
 		p.forget(l)
 	}

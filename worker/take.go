@@ -123,7 +123,7 @@ func (p *Pool) askAgain(h *held) {
 	switch {
 	case h.end != nil && h.running:
 		h.link.Send(&wire.Kill{Lease: lease, Cause: int64(*h.end), Grace: h.grace})
-	case h.end != nil, h.ask != nil:
+	case h.end != nil, len(h.asks) > 0:
 		p.drop(h)
 	}
 }
@@ -260,8 +260,8 @@ func (p *Pool) dropped(f *wire.Dropped) {
 	}
 	h.asked, h.sent, h.over = false, time.Now(), f.Dropped
 	switch {
-	case f.Dropped && h.ask != nil:
-		p.pending.Changed = append(p.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.ask.Change})
+	case f.Dropped && len(h.asks) > 0:
+		p.pending.Changed = append(p.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.asks[0].Change})
 	case f.Dropped:
 		p.pending.Released = append(p.pending.Released, h.job.Lease())
 	default: // it is running, and will say so
@@ -269,10 +269,10 @@ func (p *Pool) dropped(f *wire.Dropped) {
 		if h.end != nil {
 			h.link.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
 		}
-		if h.ask != nil {
-			h.ask.told(ErrRuns)
-			h.ask = nil
+		for _, a := range h.asks {
+			a.told(ErrRuns)
 		}
+		h.asks = nil
 	}
 }
 

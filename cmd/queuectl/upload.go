@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"unicode"
 
@@ -146,30 +147,35 @@ type upload struct {
 	key   string
 	noCwd bool
 
-	c      *control.Client
-	batch  string
-	jobs   int               // in all
-	part   []json.RawMessage // not sent yet
-	bytes  int
-	lines  []int // of part
-	usual  []byte
-	sent   chan error // of the request under way, nil if there is none
-	ids    []string
-	signal chan os.Signal
+	c     *control.Client
+	batch string
+	jobs  int               // in all
+	part  []json.RawMessage // not sent yet
+	bytes int
+	lines []int // of part
+	usual []byte
+	sent  chan error // of the request under way, nil if there is none
+	ids   []string
+
+	asking  sync.Mutex // held while a request is begun
+	commits bool       // it is the last one; guarded by asking
+	flight  sync.WaitGroup
 }
 
 // add takes one job.
 func (u *upload) add(raw []byte, line int) error {
-	select {
-	case <-u.signal:
-		return errors.New("interrupted; nothing was stored")
-	default:
-	}
 	job, err := u.encode(raw)
 	if err != nil {
 		return atLine(err, line)
 	}
-	if len(u.part) == partJobs || u.bytes+len(job) > partBytes {
+	most, room := partJobs, partBytes
+	if u.key != "" { // it makes one request repeatable, so there must be one
+		most, room = queue.MaxBatch, control.MaxLine-64<<10
+	}
+	if len(u.part) > 0 && (len(u.part) == most || u.bytes+len(job) > room) {
+		if u.key != "" {
+			return usage("--key goes with one request, which has at most %d jobs and %d bytes; split the file, or leave the key out", most, room)
+		}
 		if err := u.send(false); err != nil {
 			return err
 		}
@@ -188,7 +194,10 @@ func (u *upload) encode(raw []byte) (json.RawMessage, error) {
 	if err := s.Decode(raw, nil); err != nil {
 		return nil, err
 	}
-	plain := s.Cwd == nil && s.Umask == nil && s.Env == nil && s.EnvPass == nil && s.StdinFile == nil && len(bytes.TrimSpace(raw)) > 2
+	plain := len(bytes.TrimSpace(raw)) > 2
+	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `\u`} { // also as null, or written otherwise
+		plain = plain && !bytes.Contains(raw, []byte(name))
+	}
 	if err := complete(&s, u.noCwd); err != nil {
 		return nil, err
 	}
@@ -217,14 +226,22 @@ func (u *upload) send(commit bool) error {
 	if err := u.answered(); err != nil {
 		return err
 	}
+	u.asking.Lock() // for good, once it was interrupted
+	defer u.asking.Unlock()
 	if u.c == nil {
 		c, err := u.a.clientStarting(u.ctx)
 		if err != nil {
 			return err
 		}
-		u.c, u.signal = c, make(chan os.Signal, 1)
-		signal.Notify(u.signal, os.Interrupt, syscall.SIGTERM)
+		u.c = c
+		interrupts := make(chan os.Signal, 1)
+		signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+		go func() { // ends with the program
+			<-interrupts
+			u.interrupted()
+		}()
 	}
+	u.commits = commit
 	if !commit && u.batch == "" {
 		u.batch = control.NewKey()
 	}
@@ -234,7 +251,8 @@ func (u *upload) send(commit bool) error {
 	}
 	lines := u.lines
 	u.sent = make(chan error, 1)
-	go func(sent chan<- error) { // ends with the answer
+	sent := u.sent
+	u.flight.Go(func() {
 		got, err := u.c.EnqueueBatch(u.ctx, p)
 		u.ids = append(u.ids, got.IDs...) // read after the answer alone
 		var e *queue.Error
@@ -246,13 +264,26 @@ func (u *upload) send(commit bool) error {
 			err = atLine(err, lines[0])
 		}
 		sent <- err
-	}(u.sent)
+	})
 	u.part, u.lines, u.bytes = nil, nil, 0
 	if !commit {
 		u.a.progress("%d jobs sent", u.jobs)
-		return nil
 	}
-	return u.answered()
+	return nil
+}
+
+// interrupted gives the batch up and ends the program: nothing may be sent after it.
+func (u *upload) interrupted() {
+	u.asking.Lock()
+	u.a.progress("")
+	if u.commits {
+		fmt.Fprintln(u.a.err, "queuectl: interrupted while the jobs were being stored: all of them are, or none; queuectl list shows which")
+		os.Exit(exitDetached)
+	}
+	u.flight.Wait()                                                                                   // a part that came after the end would begin the batch anew
+	u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true}) // else it is forgotten in ten minutes
+	fmt.Fprintln(u.a.err, "queuectl: interrupted; nothing was stored")
+	os.Exit(exitDetached)
 }
 
 // answered waits for the request under way.
@@ -272,7 +303,9 @@ func (u *upload) end(err error) error {
 		defer u.c.Close()
 	}
 	if err == nil {
-		err = u.send(true)
+		if err = u.send(true); err == nil {
+			err = u.answered()
+		}
 	}
 	if err != nil {
 		if u.batch != "" {

@@ -252,6 +252,9 @@ func (r *run) stdin() (int, error) {
 // stdinError is a command's own fault: its input cannot be read.
 type stdinError struct{ error }
 
+// Unwrap is why: a shortage is not the command's fault.
+func (e *stdinError) Unwrap() error { return e.error }
+
 func openStdin(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // a FIFO would wait for its writer
 	if err != nil {

@@ -228,7 +228,7 @@ func signal(p proc, number unix.Signal) {
 // orphans tells which processes were reparented to this one. They are children
 // of its main thread, which the kernel lists in one small file; the trees' main
 // processes may be there too.
-var orphans = orphanage{main: map[int]bool{}, kept: map[int]bool{}}
+var orphans = orphanage{main: map[int]bool{}, kept: map[int]bool{}, aside: map[int]bool{}}
 
 type orphanage struct {
 	once sync.Once
@@ -237,6 +237,8 @@ type orphanage struct {
 	mu   sync.Mutex
 	main map[int]bool // main processes that are not reaped; guarded by mu
 	kept map[int]bool // orphans that may live on; guarded by mu
+
+	aside map[int]bool // orphans that show no cookie; guarded by mu
 }
 
 // own notes, or forgets, a main process that somebody else waits for.
@@ -287,12 +289,16 @@ func reapOrphans() (living []int) {
 			continue
 		}
 		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err == nil && got == 0 {
-			if !orphans.kept[pid] {
+			if orphans.aside[pid] && cookieOf(pid) != "" {
+				delete(orphans.aside, pid) // it was in the middle of an exec
+			}
+			if !orphans.kept[pid] && !orphans.aside[pid] {
 				living = append(living, pid)
 			}
 			continue
 		}
 		delete(orphans.kept, pid)
+		delete(orphans.aside, pid)
 	}
 	return living
 }
@@ -301,11 +307,18 @@ func reapOrphans() (living []int) {
 // middle of an exec it has none for a moment.
 const execTime = 20 * time.Millisecond
 
-// nameless lists the living orphans that show no cookie: of a tree in the middle of
-// an exec, or of none that can be told.
+// nameless lists the living orphans that show no cookie and are of no tree's group:
+// of a tree in the middle of an exec, or of none that can be told.
 func nameless() (list []proc) {
 	for _, pid := range reapOrphans() {
-		if p, ok := stat(pid); ok && p.alive() && cookieOf(pid) == "" {
+		p, ok := stat(pid)
+		if !ok || !p.alive() || cookieOf(pid) != "" {
+			continue
+		}
+		orphans.mu.Lock()
+		told := orphans.main[p.pgid]
+		orphans.mu.Unlock()
+		if !told {
 			list = append(list, p)
 		}
 	}
@@ -315,14 +328,12 @@ func nameless() (list []proc) {
 // unsure reports whether some orphan cannot be told to be of another tree.
 func unsure() bool { return len(nameless()) > 0 }
 
-// setAside has orphans that belong to no tree that can be told looked for no more,
-// and reaps what has ended.
+// setAside has orphans that belong to no tree that can be told looked for no more
+// until they show a cookie, and reaps what has ended.
 func setAside() {
 	for _, p := range nameless() {
 		orphans.mu.Lock()
-		if !orphans.main[p.pgid] { // else it is of that tree
-			orphans.kept[p.pid] = true
-		}
+		orphans.aside[p.pid] = true
 		orphans.mu.Unlock()
 	}
 }

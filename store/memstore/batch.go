@@ -39,6 +39,15 @@ func (b *batch) jobs() (n int64) {
 	return n
 }
 
+// waiting is how many jobs wait, in the queue and in batches.
+func (s *Store) waiting() int64 {
+	n := s.counts().Waiting()
+	for _, b := range s.batches {
+		n += b.jobs()
+	}
+	return n
+}
+
 // Stage keeps one frame of a batch.
 func (s *Store) Stage(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
@@ -60,7 +69,7 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 		return store.Receipt{}, queue.Errorf(queue.CodeUnavailable, "too many batches are under way; try again later")
 	case n > store.MaxStagedJobs:
 		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs", store.MaxStagedJobs)
-	case r.MaxPending > 0 && s.counts().Waiting()+n > r.MaxPending:
+	case r.MaxPending > 0 && s.waiting()+int64(len(r.Drafts)) > r.MaxPending:
 		return store.Receipt{}, queue.Errorf(queue.CodeFull, "the queue is full: at most %d jobs may wait", r.MaxPending)
 	}
 	receipt, err := s.name(r.Drafts)

@@ -50,7 +50,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if n == 0 || n > queue.MaxBatch {
 		return store.Receipt{}, queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
 	}
-	if r.MaxPending > 0 && s.counts().Waiting()+int64(n) > r.MaxPending {
+	if r.MaxPending > 0 && s.waiting()+int64(n) > r.MaxPending {
 		return store.Receipt{}, queue.Errorf(queue.CodeFull, "the queue is full: at most %d jobs may wait", r.MaxPending)
 	}
 	receipt, err := s.name(r.Drafts)
@@ -140,7 +140,7 @@ func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
 }
 
 func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
-	to, event, acts, err := c.Verb.Act(&j.Job)
+	to, event, acts, err := c.Act(&j.Job)
 	if err != nil || !acts {
 		return err
 	}

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,7 +20,7 @@ type batch struct {
 	uid       int
 	name      string
 	at        queue.Millis // of its last frame
-	jobs      int64
+	jobs      int64        // that are not in the queue yet, as far as this process knows
 	committed bool
 	seqs      [][2]int64 // given to its jobs: first and last of each frame
 }
@@ -105,7 +106,7 @@ func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err 
 	if b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs {
 		return receipt, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send them in several", store.MaxStagedJobs)
 	}
-	if err := t.s.admit(t, r, b.jobs); err != nil {
+	if err := t.s.admit(r); err != nil {
 		return receipt, err
 	}
 	receipt = store.Receipt{IDs: make([]string, len(r.Drafts)), Seqs: make([]int64, len(r.Drafts))}
@@ -224,6 +225,9 @@ func (t *tx) finish() (more bool, err error) {
 	if at < 0 {
 		return false, nil
 	}
+	if err := t.s.roomToEnqueue(); err != nil {
+		return true, err // the reserve is for what runs
+	}
 	b := m.batches[at]
 	frame, text := int64(0), ""
 	err = t.query(func(r row) (bool, error) {
@@ -248,6 +252,8 @@ func (t *tx) finish() (more bool, err error) {
 			return false, err
 		}
 	}
+	m.batches = slices.Clone(m.batches)
+	m.batches[at].jobs -= int64(len(jobs)) // they are counted now
 	_, err = t.exec(`DELETE FROM frames WHERE n = ?`, frame)
 	return true, err
 }
@@ -262,7 +268,11 @@ func (t *tx) tidyBatches() (more bool, err error) {
 	if _, err := t.exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.now.Add(-store.ForgottenMemory))); err != nil {
 		return false, err
 	}
-	return t.finish()
+	more, err = t.finish()
+	if errors.Is(err, queue.ErrNoSpace) {
+		return false, nil // at the next look
+	}
+	return more, err
 }
 
 // loadBatches reads which batches there are.
@@ -288,6 +298,9 @@ func (s *Store) endBatches(ctx context.Context) error {
 			more, err = t.finish()
 			return err
 		})
+		if errors.Is(err, queue.ErrNoSpace) {
+			return nil // later: what is there can run meanwhile
+		}
 		if err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func (t *tx) enqueueAll(r store.Request, terms []string) (receipt store.Receipt,
 	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch {
 		return receipt, queue.Invalid("jobs", "has %d entries; 1 to %d are taken at once", len(r.Drafts), queue.MaxBatch)
 	}
-	if err := t.s.admit(t, r, 0); err != nil {
+	if err := t.s.admit(r); err != nil {
 		return receipt, err
 	}
 	receipt = store.Receipt{IDs: make([]string, len(r.Drafts)), Seqs: make([]int64, len(r.Drafts))}
@@ -122,10 +122,13 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 	return known, nil
 }
 
-// admit refuses a request that the queue or the disk has no room for, beside so
-// many jobs that are staged.
-func (s *Store) admit(t *tx, r store.Request, staged int64) error {
-	waiting := store.Counts{States: s.mem.counts}.Waiting() + staged
+// admit refuses a request that the queue or the disk has no room for. Jobs of batches
+// wait too.
+func (s *Store) admit(r store.Request) error {
+	waiting := store.Counts{States: s.mem.counts}.Waiting()
+	for i := range s.mem.batches {
+		waiting += s.mem.batches[i].jobs
+	}
 	if r.MaxPending > 0 && waiting+int64(len(r.Drafts)) > r.MaxPending {
 		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs wait and max_pending is %d; try again later", waiting, r.MaxPending)
 	}
@@ -245,7 +248,7 @@ func (t *tx) change(seq int64, c store.Change) error {
 	if err != nil {
 		return err
 	}
-	to, event, acts, err := c.Verb.Act(&j)
+	to, event, acts, err := c.Act(&j)
 	if err != nil || !acts {
 		return err
 	}

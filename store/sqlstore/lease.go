@@ -13,8 +13,10 @@ import (
 
 // waiter is a claim that waits for the first job to become runnable.
 type waiter struct {
-	want int
-	done chan granted // buffered: the writer never waits for it
+	want   int
+	done   chan granted // buffered: the writer never waits for it
+	left   bool         // nobody waits any more, but for done; guarded by the store's mu
+	served bool         // done has its answer; guarded by the store's mu
 }
 
 // granted is what a waiter got.
@@ -317,9 +319,23 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 			return nil, ctx.Err()
 		}
 	}
+	w.left = true
 	s.mu.Unlock()
 	g := <-w.done // being served: its leases must not be lost
+	if g.err == nil && len(g.jobs) == 0 {
+		g.err = ctx.Err()
+	}
 	return g.jobs, g.err
+}
+
+// waitOn has a waiter wait again that could not be served after all. The caller holds
+// mu.
+func (s *Store) waitOn(w *waiter) {
+	if w.left {
+		w.done <- granted{to: w}
+		return
+	}
+	s.waiter = w
 }
 
 // serveWaiter claims for whoever waits, in the transaction that made a job
@@ -335,7 +351,9 @@ func (t *tx) serveWaiter() (*granted, error) {
 		t.undo = append(t.undo, func() {
 			t.s.mu.Lock()
 			defer t.s.mu.Unlock()
-			t.s.waiter = w
+			if t.s.waiter == nil && !w.served {
+				t.s.waitOn(w)
+			}
 		})
 	}
 	t.s.mu.Unlock()
@@ -348,7 +366,8 @@ func (t *tx) serveWaiter() (*granted, error) {
 	}
 	if len(jobs) == 0 {
 		t.s.mu.Lock()
-		t.s.waiter = w
+		t.s.waitOn(w)
+		w.served = w.left // its answer is given
 		t.s.mu.Unlock()
 		return nil, nil
 	}

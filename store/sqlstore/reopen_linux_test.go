@@ -1,9 +1,11 @@
 package sqlstore
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -166,6 +168,45 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 		})
 		if err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A claim that is given up in the moment in which it is served, and could not be
+// after all, ends all the same.
+func TestAGivenUpClaimEnds(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for range 300 {
+		enqueue(t, s, 1)
+		turned, err := s.Turn(t.Context(), store.Turn{Want: 1})
+		if err != nil || len(turned.Jobs) != 1 {
+			t.Fatal(turned, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			jobs, err := s.Await(ctx, 1)
+			for i := range jobs { // it was quicker
+				_, err = s.Turn(context.Background(), store.Turn{Ended: []store.Settlement{{Lease: jobs[i].Lease(), Decision: queue.Decision{State: queue.Completed}}}})
+			}
+			done <- err
+		}()
+		held := make(chan error, 1)
+		go func() { // the job comes back, and is held at once: there is nothing to claim
+			_, err := s.Turn(context.Background(), store.Turn{Changed: []store.Changed{{Lease: turned.Jobs[0].Lease(), Change: store.Change{Verb: queue.VerbHold}}}})
+			held <- err
+		}()
+		cancel()
+		if err := <-held; err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the claim does not end")
 		}
 	}
 }

@@ -159,6 +159,8 @@ func stagedWaitToo(r *rig) {
 	r.refusedCode("stage", err, queue.CodeFull)
 	_, err = r.s.Enqueue(r.Context(), ask)
 	r.refusedCode("commit", err, queue.CodeFull)
+	_, err = r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: asker, Batch: "other", MaxPending: 4})
+	r.refusedCode("stage of another batch", err, queue.CodeFull)
 	ask.Drafts = ask.Drafts[:1]
 	_, err = r.s.Enqueue(r.Context(), ask)
 	r.must(err)
