@@ -98,7 +98,7 @@ func TestASpecOfAJobAsksForIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j, err := queue.Resolve(drawSound(t), defaults)
 		if err != nil {
-			t.Skip(err)
+			t.Fatal(err)
 		}
 		j.ID = "x"
 		other := queue.Defaults{Priority: 7, MaxRetries: 1, Timeout: time.Hour, KillAfter: time.Second, Shell: "/bin/other", OnLost: queue.OnLostDead, OutputLimit: 5}
