@@ -55,7 +55,7 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 	return s.untilFree(ctx, func() error {
 		done, err := s.pool.Change(ctx, j.Seq, c)
 		if errors.Is(err, worker.ErrRuns) && len(c.Only) > 0 {
-			return queue.Errorf(queue.CodeWrongState, "job %s is processing meanwhile", j.ID)
+			return store.ErrMoved
 		}
 		if errors.Is(err, worker.ErrRuns) {
 			return queue.Errorf(queue.CodeWrongState, "job %s is being run; cancel it, or requeue it to have it wait again", j.ID)
@@ -310,17 +310,14 @@ func (s *Service) onSelected(ctx context.Context, p control.Selection, takes []q
 	} else {
 		v, err = s.each(ctx, idsOf(page.Jobs), func(ctx context.Context, j *queue.Job) error {
 			if !slices.Contains(f.States, j.State) {
-				return queue.Errorf(queue.CodeNotFound, "job %s is %s meanwhile", j.ID, j.State)
+				return store.ErrMoved
 			}
 			return do(ctx, j, f.States)
 		})
 		if err != nil {
 			return v, err
 		}
-		// What has moved on or is gone is not selected any more.
-		v.Refused = slices.DeleteFunc(v.Refused, func(r control.Refusal) bool {
-			return r.Code == queue.CodeNotFound || strings.HasSuffix(r.Message, " meanwhile")
-		})
+		v.Refused = slices.DeleteFunc(v.Refused, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound }) // gone since
 	}
 	if page.Next != 0 {
 		v.Next = new(strconv.FormatInt(page.Next, 10))
@@ -355,6 +352,7 @@ func (s *Service) each(ctx context.Context, ids []string, do func(context.Contex
 		switch {
 		case err == nil:
 			v.Done = append(v.Done, ids[i])
+		case errors.Is(err, store.ErrMoved): // it is not meant any more
 		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
 			v.Refused = append(v.Refused, control.Refusal{ID: ids[i], Code: refused.Code, Message: strings.TrimSpace(refused.Error())})
 		default:

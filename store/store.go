@@ -96,7 +96,7 @@ type Receipt struct {
 // Act is what the change makes of a job; see queue.Verb.Act.
 func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts bool, err error) {
 	if len(c.Only) > 0 && !slices.Contains(c.Only, j.State) {
-		return 0, "", false, queue.Errorf(queue.CodeWrongState, "job %s is %s meanwhile", j.ID, j.State)
+		return 0, "", false, ErrMoved
 	}
 	return c.Verb.Act(j)
 }
@@ -108,9 +108,12 @@ type Change struct {
 	Timeout *time.Duration         // of a retried job, if not nil
 	Edit    func(*queue.Job) error // of VerbEdit: pure; an error refuses the change
 	// Only, if set, are the states in which the job is to be changed; in any other
-	// the change is ErrWrongState.
+	// the change is ErrMoved.
 	Only []queue.State
 }
+
+// ErrMoved refuses a change of a job that is in none of the states of Only any more.
+var ErrMoved = errors.New("the job is in another state by now")
 
 // ErrLeased refuses a change of a job that a worker holds: whoever holds it must
 // give it back or end it first.

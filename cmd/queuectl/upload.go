@@ -220,8 +220,7 @@ func (u *upload) encode(raw []byte) (json.RawMessage, error) {
 	return append(u.usual[:len(u.usual):len(u.usual)], bytes.TrimLeft(raw, " \t\r\n")[1:]...), nil
 }
 
-// send sends what was gathered once the request before it is answered; commit waits
-// for its own answer.
+// send sends what was gathered, once the request before it is answered.
 func (u *upload) send(commit bool) error {
 	if err := u.answered(); err != nil {
 		return err
@@ -280,8 +279,10 @@ func (u *upload) interrupted() {
 		fmt.Fprintln(u.a.err, "queuectl: interrupted while the jobs were being stored: all of them are, or none; queuectl list shows which")
 		os.Exit(exitDetached)
 	}
-	u.flight.Wait()                                                                                   // a part that came after the end would begin the batch anew
-	u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true}) // else it is forgotten in ten minutes
+	// A part that came after the end would begin the batch anew.
+	u.flight.Wait()
+	// If this fails, the batch is forgotten in ten minutes.
+	u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
 	fmt.Fprintln(u.a.err, "queuectl: interrupted; nothing was stored")
 	os.Exit(exitDetached)
 }

@@ -300,7 +300,7 @@ func kindOf(err error) kind {
 	var refused *queue.Error
 	switch {
 	case errors.As(err, &e):
-	case errors.As(err, &refused), errors.Is(err, store.ErrLeased):
+	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrMoved):
 		return refusal
 	default:
 		return mistake

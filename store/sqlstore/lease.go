@@ -57,11 +57,11 @@ func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error)
 			}
 			var refused *queue.Error
 			switch err := t.change(c.Seq, c.Change); {
-			case errors.As(err, &refused):
+			case errors.As(err, &refused), errors.Is(err, store.ErrMoved):
 				if turned.Refused == nil {
 					turned.Refused = map[queue.Lease]error{}
 				}
-				turned.Refused[c.Lease] = refused
+				turned.Refused[c.Lease] = err
 			case err != nil:
 				return err
 			}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ var asking = []promise{
 	{name: "retry drops what made the job expire", keep: retryNeverExpires},
 	{name: "a held job does not run until it is released", keep: holdAndRelease},
 	{name: "a job held before its time is released to its time", keep: releaseEarly},
+	{name: "a change is made only in the states that it is for", keep: onlyInItsState},
 	{name: "a released job has at least one attempt", keep: releaseGivesOne},
 	{name: "hold and release refuse what they cannot move", keep: holdRefuses},
 	{name: "an edited job runs by its new terms at its old turn", keep: editWaiting},
@@ -231,6 +233,25 @@ func releaseEarly(r *rig) {
 	same(r, "claimed before its time", r.claim(1), nil)
 	r.pass(time.Second)
 	same(r, "claimed at its time", seqs(r.claim(1)), []int64{j.Seq})
+}
+
+func onlyInItsState(r *rig) {
+	j := r.jobIn(queue.Completed)
+	change := store.Change{Verb: queue.VerbRetry, UID: asker, Only: []queue.State{queue.Failed, queue.Dead}}
+	r.unchanged(func() {
+		if err := r.s.Change(r.Context(), j.Seq, change); !errors.Is(err, store.ErrMoved) {
+			r.Errorf("a job that has moved on: got %v, want %v", err, store.ErrMoved)
+		}
+	})
+	change.Only = []queue.State{queue.Completed}
+	r.must(r.s.Change(r.Context(), j.Seq, change))
+	l := r.claimOne()
+	lease := l.Lease()
+	change.Verb, change.Only = queue.VerbHold, []queue.State{queue.Failed}
+	if err := r.turn(store.Turn{Changed: []store.Changed{{Lease: lease, Change: change}}}).Refused[lease]; !errors.Is(err, store.ErrMoved) {
+		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrMoved)
+	}
+	same(r, "claimed again", r.claimOne().Seq, j.Seq)
 }
 
 func releaseGivesOne(r *rig) {
