@@ -168,6 +168,8 @@ type Status struct {
 	Workers  WorkerSummary    `json:"workers"`
 	Oldest   Time             `json:"oldest_waiting"` // when the job that waits longest became runnable
 	Enqueued int64            `json:"enqueued"`       // ever
+	// LastEvent is the number of an event that all of this comes after.
+	LastEvent int64 `json:"last_event"`
 	// Throughput is how many attempts have ended in the last minute.
 	Throughput int    `json:"throughput_per_minute"`
 	Database   string `json:"database"`
@@ -406,8 +408,9 @@ type Event struct {
 	ExitCode  *int64 `json:"exit_code,omitempty"`
 	Signal    int    `json:"signal,omitempty"`
 	Reason    string `json:"reason,omitempty"`
-	User      string `json:"user,omitempty"` // who asked
-	Key       string `json:"key,omitempty"`  // of a setting
+	Output    bool   `json:"output,omitempty"` // the attempt printed something
+	User      string `json:"user,omitempty"`   // who asked
+	Key       string `json:"key,omitempty"`    // of a setting
 	Value     string `json:"value,omitempty"`
 }
 

@@ -53,6 +53,9 @@ type call struct {
 // NewClient makes a client of the service on a socket.
 func NewClient(path string) *Client { return &Client{path: path} }
 
+// Path is the socket.
+func (c *Client) Path() string { return c.path }
+
 // Close ends the connection.
 func (c *Client) Close() error {
 	c.mu.Lock()

@@ -130,7 +130,7 @@ func ViewEvent(e *queue.Event) Event {
 	return Event{
 		Seq: e.Seq, At: Time(e.At), Event: string(e.Kind), ID: e.ID, JobSeq: e.Job, State: e.State.String(),
 		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
-		Reason: string(e.Detail.Reason), Key: e.Detail.Key, Value: e.Detail.Value,
+		Reason: string(e.Detail.Reason), Output: e.Detail.Output, Key: e.Detail.Key, Value: e.Detail.Value,
 	}
 }
 

@@ -90,10 +90,18 @@ var excludes = map[string][]string{
 }
 
 // Over lets the fields that flags give take the place of s's own, and of those
-// that they exclude.
+// that they exclude; maps have the entries of both.
 func (s *Spec) Over(flags *Spec) {
-	merged := s.Given()
-	put(merged, flags.Given())
+	merged, given := s.Given(), flags.Given()
+	for name, value := range given {
+		own, ok := merged[name].(map[string]string)
+		if theirs, both := value.(map[string]string); ok && both {
+			all := maps.Clone(own)
+			maps.Copy(all, theirs)
+			given[name] = all
+		}
+	}
+	put(merged, given)
 	raw, err := json.Marshal(merged)
 	if err == nil {
 		err = s.UnmarshalJSON(raw)

@@ -182,7 +182,8 @@ type EventDetail struct {
 	ExitCode  *int64 `json:"exit_code,omitempty"`
 	Signal    int    `json:"signal,omitempty"`
 	Reason    Reason `json:"reason,omitempty"`
-	UID       *int   `json:"uid,omitempty"` // who asked
-	Key       string `json:"key,omitempty"` // of a setting
+	Output    bool   `json:"output,omitempty"` // the attempt printed something
+	UID       *int   `json:"uid,omitempty"`    // who asked
+	Key       string `json:"key,omitempty"`    // of a setting
 	Value     string `json:"value,omitempty"`
 }

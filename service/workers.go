@@ -99,13 +99,14 @@ func (s *Service) Hello(context.Context, control.HelloParams) (control.Hello, er
 
 // Status implements control.API.
 func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
+	last, _ := s.store.News() // before the counts: what comes meanwhile is told by later events
 	counts := s.store.Counts()
 	oldest, err := s.store.Oldest(ctx)
 	if err != nil {
 		return control.Status{}, err
 	}
 	st := control.Status{
-		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued,
+		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued, LastEvent: last,
 		Database: s.opt.Places.State, Bytes: counts.Bytes, Socket: s.opt.Places.Socket,
 		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Throughput: s.pool.Throughput(),
 	}

@@ -64,12 +64,12 @@ func (a *app) progress(format string, args ...any) {
 	}
 }
 
-// width is how many columns a table may fill: the terminal's, else no limit.
-func (a *app) width() int {
-	if !isTerminal(a.out) {
+// width is how many columns a line may fill: the terminal's, else 0, no limit.
+func (a *app) width(to *os.File) int {
+	if !isTerminal(to) {
 		return 0
 	}
-	if w, _, err := term.GetSize(int(a.out.Fd())); err == nil && w > 0 {
+	if w, _, err := term.GetSize(int(to.Fd())); err == nil && w > 0 {
 		return w
 	}
 	return 80
@@ -168,7 +168,7 @@ func colour(s string) int {
 
 // table prints rows under a head; the last column is cut to fit the terminal.
 func (a *app) table(head []string, rows [][]string) error {
-	limit := a.width()
+	limit := a.width(a.out)
 	widths := make([]int, len(head))
 	rows = append([][]string{head}, rows...)
 	for _, row := range rows {

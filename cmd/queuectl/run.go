@@ -27,11 +27,36 @@ const detachAfter = time.Second
 func runVerb(a *app) *cobra.Command {
 	var spec queue.Spec
 	var noCwd, detach, cancelOnExit bool
+	var private privateFlags
 	cmd := &cobra.Command{
 		Use:   "run ['shell line' | -- program args…]",
 		Short: "Put a job in the queue, follow it and exit as it does",
+		Long: `Put a job in the queue, follow both of its streams and exit with its code.
+
+  queuectl run 'make all'                               a line for the shell
+  queuectl run -- ./backup.sh --full                    a program, without a shell
+
+With --private it runs a whole file of jobs in the foreground, in a durable queue of
+its own below --dir (.queuectl), and exits with 1 if any is dead. After a crash the
+same command goes on where it stood; a line that was changed meanwhile is refused.
+
+  queuectl run --private --workers 4 --file jobs.jsonl  jobs as JSON
+  queuectl run --private --lines <commands.txt          a command for the shell a line
+  find . -name '*.log' | queuectl run --private --arg-file - -- gzip -k {}`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.ownFailure = exitOwn
+			if private.private {
+				count, err := private.check(cmd.Flags(), args, cmd.ArgsLenAtDash())
+				if err != nil {
+					return err
+				}
+				return a.runPrivate(cmd.Context(), private, &spec, args, noCwd, count)
+			}
+			for _, name := range []string{"workers", "file", "lines", "arg-file", "retry-dead"} {
+				if cmd.Flags().Changed(name) {
+					return usage("--%s goes with --private", name)
+				}
+			}
 			batch, err := a.readWords("run", &spec, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
@@ -46,6 +71,7 @@ func runVerb(a *app) *cobra.Command {
 		},
 	}
 	specFlags(cmd.Flags(), &spec)
+	private.add(cmd.Flags())
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not follow it: print its id")
 	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
@@ -126,10 +152,10 @@ func (a *app) cancelAndExit(c *control.Client, id string) error {
 	return nil
 }
 
-// follow prints a job's output as it comes and takes its exit code.
-func (a *app) follow(ctx context.Context, c *control.Client, id string) error {
+// printOutput prints both streams of a job's output, each to its own.
+func (a *app) printOutput(ctx context.Context, c *control.Client, p control.Logs) error {
 	out, errs := &screen{a: a, to: a.out}, &screen{a: a, to: a.err}
-	_, err := c.Logs(ctx, control.Logs{ID: control.Name(id), Follow: true}, func(p control.Piece) error {
+	_, err := c.Logs(ctx, p, func(p control.Piece) error {
 		to := out
 		if p.Stream == "stderr" {
 			to = errs
@@ -145,7 +171,12 @@ func (a *app) follow(ctx context.Context, c *control.Client, id string) error {
 		_, failed := s.to.WriteString(s.rest())
 		err = errors.Join(err, failed)
 	}
-	if err != nil {
+	return err
+}
+
+// follow prints a job's output as it comes and takes its exit code.
+func (a *app) follow(ctx context.Context, c *control.Client, id string) error {
+	if err := a.printOutput(ctx, c, control.Logs{ID: control.Name(id), Follow: true}); err != nil {
 		return a.lost(id, err)
 	}
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})

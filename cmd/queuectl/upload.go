@@ -37,9 +37,14 @@ func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 			return eachElement(in, line, each)
 		default:
 			in.UnreadRune()
-			return eachLine(in, line, each)
+			return eachLine(in, line, func(raw []byte, line int) error { return each(bytes.TrimSpace(raw), line) })
 		}
 	}
+}
+
+// eachText calls each with every line of a file that is not empty, as it stands.
+func eachText(r io.Reader, each func(raw []byte, line int) error) error {
+	return eachLine(bufio.NewReaderSize(r, 64<<10), 1, each)
 }
 
 func eachLine(in *bufio.Reader, line int, each func([]byte, int) error) error {
@@ -53,17 +58,17 @@ func eachLine(in *bufio.Reader, line int, each func([]byte, int) error) error {
 			more = err == bufio.ErrBufferFull
 			if err != nil && !more {
 				if err == io.EOF && len(bytes.TrimSpace(raw)) > 0 {
-					err = each(bytes.TrimSpace(raw), line)
+					err = each(raw, line)
 				} else if err == io.EOF {
 					err = nil
 				}
 				return err
 			}
 		}
-		if raw = bytes.TrimSpace(raw); len(raw) == 0 {
+		if len(bytes.TrimSpace(raw)) == 0 {
 			continue
 		}
-		if err := each(raw, line); err != nil {
+		if err := each(raw[:len(raw)-1], line); err != nil {
 			return err
 		}
 	}
@@ -297,12 +302,25 @@ func (u *upload) answered() error {
 	return err
 }
 
-// end commits what was read or, if that failed, gives it up.
+// end finishes the batch and prints the ids of its jobs.
 func (u *upload) end(err error) error {
-	defer u.a.progress("")
+	err = u.finish(err)
 	if u.c != nil {
-		defer u.c.Close()
+		u.c.Close()
 	}
+	if err != nil {
+		return err
+	}
+	if err := u.a.printIDs(u.ids); err != nil {
+		return err
+	}
+	u.a.say("%s enqueued", jobs(len(u.ids)))
+	return nil
+}
+
+// finish commits what was read or, if that failed, gives it up.
+func (u *upload) finish(err error) error {
+	defer u.a.progress("")
 	if err == nil {
 		if err = u.send(true); err == nil {
 			err = u.answered()
@@ -315,12 +333,6 @@ func (u *upload) end(err error) error {
 				err = fmt.Errorf("%w; nothing was stored, but the ids stay taken for ten minutes (%v)", err, failed)
 			}
 		}
-		return err
 	}
-	u.a.progress("")
-	if err := u.a.printIDs(u.ids); err != nil {
-		return err
-	}
-	u.a.say("%s enqueued", jobs(len(u.ids)))
-	return nil
+	return err
 }

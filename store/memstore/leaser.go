@@ -104,7 +104,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	a.N = j.Runs
 	a.Output = slices.Clone(a.Output)
 	j.attempts = append(j.attempts, a)
-	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason}
+	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != ""}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode
 	}

@@ -194,6 +194,9 @@ func endedDetail(n int, a *queue.Attempt, d *queue.Decision) []byte {
 	if d.Reason != "" {
 		b = strconv.AppendQuote(append(b, `,"reason":`...), string(d.Reason))
 	}
+	if len(a.Output) > 0 || a.OutputRef != "" {
+		b = append(b, `,"output":true`...)
+	}
 	return append(b, '}')
 }
 

@@ -68,7 +68,7 @@ func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
 
 // endEvent is the event of an attempt of j, which is as it became.
 func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
-	d := queue.EventDetail{Attempt: j.Runs, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason}
+	d := queue.EventDetail{Attempt: j.Runs, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason, Output: len(a.Output) > 0 || a.OutputRef != ""}
 	if a.ExitCode >= 0 {
 		d.ExitCode = &a.ExitCode
 	}

@@ -1,0 +1,347 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service"
+)
+
+// privateFlags are the flags of run that go with --private.
+type privateFlags struct {
+	private   bool
+	workers   string
+	file      string
+	lines     bool
+	argFile   string
+	retryDead bool
+}
+
+func (p *privateFlags) add(f *pflag.FlagSet) {
+	f.BoolVar(&p.private, "private", false, "run a whole file of jobs with a service of its own below --dir (.queuectl); the same command goes on after a crash")
+	f.StringVar(&p.workers, "workers", "auto", "with --private: jobs that run at once")
+	f.StringVar(&p.file, "file", "", "with --private: file of jobs, a JSON array or JSON lines; - is stdin")
+	f.BoolVar(&p.lines, "lines", false, "with --private: --file, or stdin, has a command for the shell on each line")
+	f.StringVar(&p.argFile, "arg-file", "", "with --private: run the program after -- for each line of this file, in place of {} or at the end; - is stdin")
+	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: give the dead jobs of an earlier run another try")
+}
+
+// check says whether the flags and words go together; count is the number of workers.
+func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count int, err error) {
+	count = runtime.NumCPU()
+	if p.workers != "auto" {
+		if count, err = strconv.Atoi(p.workers); err != nil || count < 1 {
+			return 0, usage("--workers: %q is not a number of jobs, at least 1, nor auto", p.workers)
+		}
+	}
+	for _, name := range []string{"detach", "cancel-on-exit", "command", "id", "stdin"} {
+		if f.Changed(name) {
+			return 0, usage("--%s does not go with --private", name)
+		}
+	}
+	switch {
+	case p.argFile != "" && (p.file != "" || p.lines):
+		return 0, usage("--arg-file names the file by itself; leave --file and --lines out")
+	case p.argFile != "" && (dash != 0 || len(args) == 0):
+		return 0, usage("--arg-file needs a program after --, with {} for the line: queuectl run --private --arg-file %s -- gzip -k {}", p.argFile)
+	case p.argFile == "" && len(args) > 0:
+		return 0, usage("--private takes its jobs from a file: --file F, --lines, or --arg-file F -- program {}")
+	case p.argFile == "" && p.file == "" && !p.lines:
+		return 0, usage("--private needs a file of jobs: --file F (- is stdin), --lines for commands on stdin, or --arg-file F -- program {}")
+	}
+	return count, nil
+}
+
+// private is one run of a file of jobs in a queue of its own.
+type private struct {
+	privateFlags
+	a      *app
+	c      *control.Client
+	common queue.Spec // what the flags say of every job
+	args   []string   // of --arg-file
+	salt   []byte     // of the lines' hashes: all that makes a job of a line
+	known  map[int]string
+	last   int // the number of the last line
+	up     upload
+	wrong  []string // lines that are not what they were
+}
+
+// runPrivate runs a file of jobs to their end. What was stored by an earlier run of
+// the same file goes on from where it stands.
+func (a *app) runPrivate(ctx context.Context, f privateFlags, common *queue.Spec, args []string, noCwd bool, count int) error {
+	if err := timerslack.Restart(); err != nil {
+		return err
+	}
+	if a.dir == "" {
+		a.dir = ".queuectl"
+	}
+	p := &private{privateFlags: f, a: a, common: *common, args: args, known: map[int]string{}}
+	var err error
+	if p.salt, err = json.Marshal([]any{&p.common, f.lines, args}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	told := make(chan os.Signal, 2)
+	signal.Notify(told, append(stopSignals, syscall.SIGHUP)...)
+	stop, ended, err := a.servePrivate(ctx)
+	if err != nil {
+		return err
+	}
+	p.c = control.NewClient(a.privateSocket())
+	defer p.c.Close()
+	p.up = upload{a: a, ctx: ctx, noCwd: noCwd, c: p.c}
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx, count) }() // ends with the jobs, with ctx, or with the service
+	select {
+	case err = <-done:
+	case err = <-ended:
+		cancel()
+		<-done
+		return fmt.Errorf("its service ended: %w", err)
+	case <-told:
+		a.exit = exitDetached
+		p.finish(told)
+		cancel()
+		err = <-done
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+	}
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+func (a *app) privateSocket() string {
+	dir, err := filepath.Abs(a.dir)
+	if err != nil {
+		dir = a.dir
+	}
+	return config.In(dir).Socket
+}
+
+// servePrivate starts the service in this process, with nobody to run jobs yet. It
+// tells when it ended, which stop makes.
+func (a *app) servePrivate(ctx context.Context) (stop func(), ended <-chan error, err error) {
+	o, err := a.serveOptions("0", "")
+	if err != nil {
+		return nil, nil, err
+	}
+	// What is forgotten would run again.
+	for _, key := range []string{"retention_completed", "retention_cancelled", "retention_dead"} {
+		o.Flags[key] = "never"
+	}
+	o.Flags["retention_max_jobs"] = "0"
+	log, err := service.OpenLog(filepath.Join(o.Places.State, config.LogName))
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Log, o.Terminal, o.Background = log, false, true
+	o.Crowded = fewPlaces().crowded
+	debug.SetGCPercent(200) // as serve has it
+	ready := make(chan struct{})
+	o.Ready = func() { close(ready) }
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- service.Run(run, o, nil) }() // ends with cancel
+	select {
+	case <-ready:
+		return cancel, done, nil
+	case err := <-done:
+		cancel()
+		return nil, nil, err
+	}
+}
+
+// finish has what runs come to its end; a second signal gives it back instead.
+func (p *private) finish(told <-chan os.Signal) {
+	p.a.progress("")
+	fmt.Fprintln(p.a.err, "queuectl: starting no more jobs; those that run may finish (Ctrl-C again ends them); the same command goes on later")
+	quiet := make(chan struct{})
+	c := control.NewClient(p.a.privateSocket()) // the other one may be busy with a request
+	defer c.Close()
+	go func() { // ends with the jobs, which kill_after bounds
+		c.WorkerStop(context.Background(), control.WorkerStop{}) // what it cannot do, stopping the service does
+		close(quiet)
+	}()
+	select {
+	case <-quiet:
+	case <-told:
+		c.WorkerStop(context.Background(), control.WorkerStop{Force: true})
+		<-quiet
+	}
+}
+
+// run stores the jobs that are not there yet, has all of them run and follows them.
+func (p *private) run(ctx context.Context, count int) error {
+	if err := p.recall(ctx); err != nil {
+		return err
+	}
+	if err := p.store(); err != nil {
+		return err
+	}
+	if p.retryDead {
+		if _, err := p.c.DLQRetry(ctx, control.DLQRetry{All: true}); err != nil {
+			return err
+		}
+	}
+	f := &following{a: p.a, c: p.c, shown: time.Now(), began: time.Now()}
+	if err := f.start(ctx); err != nil {
+		return err
+	}
+	if _, err := p.c.WorkerScale(ctx, control.Count{Count: &count}); err != nil {
+		return err
+	}
+	return f.run(ctx)
+}
+
+// recall reads which lines earlier runs have stored.
+func (p *private) recall(ctx context.Context) error {
+	for cursor := ""; ; {
+		page, err := p.c.List(ctx, control.List{Cursor: cursor})
+		if err != nil {
+			return err
+		}
+		for _, j := range page.Jobs {
+			number, _, _ := strings.Cut(j.ID, "-")
+			n, err := strconv.Atoi(number)
+			if err != nil {
+				return queue.Errorf(queue.CodeWrongState, "the queue in %s has other jobs, like %s; name another folder with --dir", p.a.dir, j.ID)
+			}
+			p.known[n] = j.ID
+		}
+		if page.Next == nil {
+			return nil
+		}
+		cursor = *page.Next
+	}
+}
+
+// store stores the jobs of all lines that are new, unless a line has changed.
+func (p *private) store() error {
+	name := p.file
+	if p.argFile != "" {
+		name = p.argFile
+	}
+	in := p.a.in
+	if name != "" && name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	before := len(p.known)
+	err := p.read(in)
+	if err == nil && p.up.jobs == 0 && before == 0 {
+		err = queue.Errorf(queue.CodeInvalid, "there are no jobs in it")
+	}
+	for n, id := range p.known { // not seen in the file
+		if n > p.last && len(p.wrong) < maxNamed {
+			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone (job %s)", n, id))
+		}
+	}
+	if err == nil && len(p.wrong) > 0 {
+		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another file, or of other flags: %s; put it back as it was, or begin anew with another --dir", p.a.dir, strings.Join(p.wrong, "; "))
+	}
+	if err != nil || p.up.jobs > 0 {
+		return p.up.finish(err)
+	}
+	return nil
+}
+
+// maxNamed is how many changed lines are named.
+const maxNamed = 5
+
+func (p *private) read(in io.Reader) error {
+	if !p.lines && p.argFile == "" {
+		return eachJob(in, p.line)
+	}
+	return eachText(in, p.line)
+}
+
+// line stores the job of one line, if it is not there.
+func (p *private) line(raw []byte, line int) error {
+	p.last = max(line, p.last+1) // several elements of an array may stand on one line
+	spec, err := p.spec(raw)
+	if err != nil {
+		return atLine(err, line)
+	}
+	sum := sha256.Sum256(append(p.salt[:len(p.salt):len(p.salt)], raw...))
+	id := strconv.Itoa(p.last) + "-" + hex.EncodeToString(sum[:5])
+	if spec.ID != nil {
+		id += "-" + *spec.ID
+	}
+	was, stored := p.known[p.last]
+	delete(p.known, p.last)
+	switch {
+	case stored && was != id && len(p.wrong) < maxNamed:
+		p.wrong = append(p.wrong, fmt.Sprintf("line %d was changed", line))
+		return nil
+	case stored || len(p.wrong) > 0:
+		return nil
+	}
+	spec.ID = &id
+	encoded, err := json.Marshal(spec)
+	if err != nil {
+		return atLine(err, line)
+	}
+	return p.up.add(encoded, line)
+}
+
+// spec is the job of a line.
+func (p *private) spec(raw []byte) (*queue.Spec, error) {
+	var s queue.Spec
+	s.Over(&p.common)
+	switch {
+	case p.argFile != "":
+		text := string(raw)
+		s.Argv = make([]string, len(p.args), len(p.args)+1)
+		found := false
+		for i, word := range p.args {
+			s.Argv[i] = strings.ReplaceAll(word, "{}", text)
+			found = found || strings.Contains(word, "{}")
+		}
+		if !found {
+			s.Argv = append(s.Argv, text)
+		}
+	case p.lines:
+		text := strings.TrimSpace(string(raw))
+		s.Command = &text
+	default:
+		if err := queue.CheckJSON(raw); err != nil {
+			return nil, err
+		}
+		var own queue.Spec
+		if err := own.Decode(raw, nil); err != nil {
+			return nil, err
+		}
+		if len(p.common.Given()) == 0 {
+			s = own
+		} else {
+			s.Over(&own)
+		}
+	}
+	return &s, s.CheckText()
+}
