@@ -51,6 +51,9 @@ type API interface {
 	Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error)
 	// Cleanup removes old ended jobs, telling how many so far.
 	Cleanup(ctx context.Context, p Cleanup, each func(Removed) error) (Removed, error)
+	// Backup tells the bytes of a copy of the queue that holds all that was answered
+	// before it was asked for.
+	Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error)
 	// Drain has no more jobs started, also after a restart, until it is turned off.
 	Drain(ctx context.Context, p Drain) (Draining, error)
 	// Reload reads the settings file again.
@@ -427,6 +430,20 @@ type Cleanup struct {
 	State  Texts    `json:"state,omitempty"`
 	Keep   int64    `json:"keep,omitempty"`
 	DryRun bool     `json:"dry_run,omitempty"` // only count them
+}
+
+// BackupPiece is a piece of a backup, or tells how far it has come before the first
+// one.
+type BackupPiece struct {
+	Base64 []byte `json:"base64,omitempty"`
+	Done   int64  `json:"done"` // bytes
+	Of     int64  `json:"of"`   // about how many
+}
+
+// BackupEnd is what the pieces make together.
+type BackupEnd struct {
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"` // in hexadecimal
 }
 
 // Drain begins a drain, or ends it. Wait answers once nothing runs.

@@ -180,6 +180,11 @@ func (c *Client) Cleanup(ctx context.Context, p Cleanup, each func(Removed) erro
 	return follow[Removed, Removed](ctx, c, "cleanup", p, each)
 }
 
+// Backup implements API.
+func (c *Client) Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error) {
+	return follow[BackupPiece, BackupEnd](ctx, c, "backup", p, each)
+}
+
 // Drain implements API.
 func (c *Client) Drain(ctx context.Context, p Drain) (Draining, error) {
 	return ask[Draining](ctx, c, "drain", p, true)

@@ -58,6 +58,7 @@ var Methods = []Method{
 	{"config.unset", Admin, false, answer(API.ConfigUnset)},
 	{"events", Read, true, stream(API.Events)},
 	{"cleanup", Admin, true, stream(API.Cleanup)},
+	{"backup", Admin, true, stream(API.Backup)},
 	{"drain", Admin, false, answer(API.Drain)},
 	{"reload", Admin, false, answer(API.Reload)},
 	{"service.stop", Admin, false, answer(API.ServiceStop)},

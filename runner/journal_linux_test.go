@@ -226,7 +226,7 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 // A reference names a file of the outputs' folder and nothing else, so that
 // deleting by it deletes nothing else.
 func TestReferencesNameOutputsOnly(t *testing.T) {
-	if ref := outputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !validRef(ref) {
+	if ref := outputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !ValidRef(ref) {
 		t.Errorf("got %q, want 12-3 and valid", ref)
 	}
 	root := t.TempDir()

@@ -31,8 +31,8 @@ func outputRef(l wire.Lease) string {
 	return strconv.FormatInt(l.Seq, 10) + "-" + strconv.FormatInt(l.Fence, 10)
 }
 
-// validRef keeps a reference from naming any other file.
-func validRef(ref string) bool {
+// ValidRef keeps a reference from naming any other file.
+func ValidRef(ref string) bool {
 	for _, c := range []byte(ref) {
 		if (c < '0' || c > '9') && c != '-' {
 			return false
@@ -43,7 +43,7 @@ func validRef(ref string) bool {
 
 func purge(root string, refs []string) {
 	for _, ref := range refs {
-		if validRef(ref) {
+		if ValidRef(ref) {
 			os.Remove(OutputPath(root, ref)) // what is gone already need not be deleted
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/queue"
 )
 
 // account is whom jobs run as.
@@ -81,7 +83,7 @@ func lockFolder(dir string) (*os.File, error) {
 		}
 		pid := make([]byte, 20)
 		n, _ := f.Read(pid)
-		return nil, fmt.Errorf("a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", strings.TrimSpace(string(pid[:n])), dir, dir)
+		return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", strings.TrimSpace(string(pid[:n])), dir, dir)
 	}
 	if err := f.Truncate(0); err == nil {
 		fmt.Fprintln(f, os.Getpid()) // for the message above alone: the lock is what counts

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -228,7 +227,7 @@ func (s *Service) drain(failed <-chan error) {
 func (s *Service) poolConfig() worker.Config {
 	now := func() *config.Config { return s.config.Load() }
 	return worker.Config{
-		Root:        filepath.Join(s.opt.Places.State, "runner"),
+		Root:        runnersOf(s.opt.Places),
 		Command:     s.opt.Runner,
 		Version:     s.opt.Version,
 		Node:        s.node,

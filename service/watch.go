@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,7 +12,6 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/runner"
 )
 
 // maxWaits bounds how many jobs one wait may name.
@@ -209,7 +207,7 @@ func (s *Service) readStored(ctx context.Context, seq int64, n int, c *output.Cu
 	if a.OutputRef == "" {
 		return output.Decode(bytes.NewReader(a.Output), after)
 	}
-	f, err := os.Open(runner.OutputPath(filepath.Join(s.opt.Places.State, "runner"), a.OutputRef))
+	f, err := s.openOutput(a.OutputRef)
 	if errors.Is(err, os.ErrNotExist) {
 		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is gone", a.N)
 	}

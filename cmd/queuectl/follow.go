@@ -189,6 +189,7 @@ type bar struct {
 	from     int64 // what was done before it began
 	since    time.Time
 	note     string
+	bytes    bool
 }
 
 // bar shows it on a terminal, in place of what was shown before.
@@ -198,6 +199,9 @@ func (a *app) bar(b bar) {
 	}
 	of := max(b.of, b.done, 1)
 	text := fmt.Sprintf("%3d%% %d/%d", b.done*100/of, b.done, of)
+	if b.bytes {
+		text = fmt.Sprintf("%3d%% %s/%s", b.done*100/of, size(b.done), size(of))
+	}
 	if b.note != "" {
 		text += ", " + b.note
 	}

@@ -54,6 +54,8 @@ func init() { // one of them asks for all
 		{"dlq", dlqVerb},
 		{"worker", workerVerb},
 		{"config", configVerb},
+		{"backup", backupVerb},
+		{"restore", restoreVerb},
 		{"drain", drainVerb},
 		{"reload", reloadVerb},
 		{"serve", serveVerb},

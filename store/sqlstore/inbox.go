@@ -480,8 +480,12 @@ func (t *tx) nextDue() (time.Duration, error) {
 	return min(time.Hour, max(time.Millisecond, time.Duration(due-int64(t.now))*time.Millisecond)), nil
 }
 
-// Garbage lists output files whose attempts are gone.
+// Garbage lists output files whose attempts are gone: none while a copy is made,
+// which may refer to them.
 func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err error) {
+	if s.copying.Load() {
+		return nil, nil
+	}
 	err = s.do(ctx, true, func(t *tx) error {
 		refs = nil
 		return t.query(func(r row) (bool, error) {

@@ -33,3 +33,13 @@ func checkOwner(path string, info os.FileInfo) error {
 	}
 	return nil
 }
+
+// syncDir makes the names in a folder durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}

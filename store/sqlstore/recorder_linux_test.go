@@ -142,7 +142,8 @@ func sourceStatements(t *testing.T) (list []string) {
 		t.Fatal(err)
 	}
 	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") || name == "schema.go" {
+		copies := name == "backup.go" || name == "restore.go" || name == "verify.go" // they read a copy, which nobody waits for
+		if strings.HasSuffix(name, "_test.go") || name == "schema.go" || copies {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)

@@ -147,21 +147,29 @@ var migrations = [][]string{{
 // this one cannot use. The file is left as it is.
 var ErrNewerSchema = &queue.Error{Code: queue.CodeUnsupported, Message: "newer schema"}
 
+// checkSchema refuses a schema that is newer than these steps lead to, unless the
+// file says that it may be used all the same.
+func checkSchema(c *conn, steps [][]string) error {
+	version, err := c.number(`PRAGMA user_version`)
+	if err != nil || version <= int64(len(steps)) {
+		return err
+	}
+	oldest, err := c.number(`SELECT readable_by FROM meta`)
+	if err == nil && oldest > int64(len(steps)) {
+		err = queue.Errorf(ErrNewerSchema.Code, "the database has schema %d, this queuectl knows %d: install the newer queuectl again", version, len(steps))
+	}
+	return err
+}
+
 // migrate brings the schema up to date; each version is one transaction, so a
 // crash leaves the old one or the new one.
 func migrate(c *conn, steps [][]string) error {
+	if err := checkSchema(c, steps); err != nil {
+		return err
+	}
 	version, err := c.number(`PRAGMA user_version`)
 	if err != nil {
 		return err
-	}
-	if version > int64(len(steps)) {
-		oldest, err := c.number(`SELECT readable_by FROM meta`)
-		if err != nil {
-			return err
-		}
-		if oldest > int64(len(steps)) {
-			return queue.Errorf(ErrNewerSchema.Code, "the database has schema %d, this queuectl knows %d: install the newer queuectl again", version, len(steps))
-		}
 	}
 	for v := version; v < int64(len(steps)); v++ {
 		if err := migrateOne(c, int(v), steps[v]); err != nil {

@@ -3,6 +3,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
@@ -50,6 +52,9 @@ type Store struct {
 	alarm  chan struct{}
 	files  [2]os.FileInfo // database and WAL, as opened
 	space  spaceCheck     // the writer's
+
+	copying atomic.Bool // a copy is being made
+	backup  uintptr     // the writer's: SQLite's part of it, 0 if there is none
 
 	mem memory // the writer's: what the tables' heads hold
 
@@ -166,6 +171,7 @@ func (s *Store) open(path string) (err error) {
 	if err = os.WriteFile(filepath.Join(s.dir, markName), nil, 0o600); err != nil {
 		return err
 	}
+	sweepCopies(s.dir)
 	if err = s.load(); err != nil {
 		return err
 	}
@@ -357,6 +363,7 @@ func (s *Store) Close() error {
 		s.lead()
 	}
 	s.ended = true
+	s.endBackup()
 	s.mu.Lock()
 	w := s.waiter
 	s.waiter = nil
@@ -426,7 +433,18 @@ var _ store.Store = (*Store)(nil)
 // do has an operation carried out and waits for its commit. The context
 // ends the wait only before the operation is queued: what is queued happens.
 func (s *Store) do(ctx context.Context, urgent bool, run func(*tx) error) error {
-	o := &op{run: run, urgent: urgent, done: make(chan error, 1)}
+	return s.queue(ctx, &op{run: run, urgent: urgent, done: make(chan error, 1)})
+}
+
+// aside runs f in the writer's turn, before a transaction begins. Its error is the
+// caller's alone.
+func (s *Store) aside(ctx context.Context, f func() error) error {
+	var failed error
+	err := s.queue(ctx, &op{run: func(*tx) error { failed = f(); return nil }, first: true, done: make(chan error, 1)})
+	return cmp.Or(failed, err)
+}
+
+func (s *Store) queue(ctx context.Context, o *op) error {
 	s.mu.Lock()
 	err := s.err
 	if s.closing && err == nil {
@@ -439,7 +457,7 @@ func (s *Store) do(ctx context.Context, urgent bool, run func(*tx) error) error 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if !urgent && len(s.ops) >= maxQueued-urgentRoom {
+	if !o.urgent && len(s.ops) >= maxQueued-urgentRoom {
 		return queue.Errorf(queue.CodeUnavailable, "overloaded: %d requests wait for the disk; try again later", len(s.ops))
 	}
 	select {

@@ -23,6 +23,7 @@ const (
 // returns an *queue.Error it has changed nothing. It may be run again.
 type op struct {
 	run    func(*tx) error
+	first  bool // before the transaction, which it may not begin
 	urgent bool // what running jobs need goes before what people ask
 	done   chan error
 	err    error
@@ -347,9 +348,9 @@ func uidDetail(uid int) []byte {
 
 func urgentFirst(group []*op) []*op {
 	ordered := make([]*op, 0, len(group))
-	for _, urgent := range []bool{true, false} {
+	for _, class := range []op{{first: true}, {urgent: true}, {}} {
 		for _, o := range group {
-			if o.urgent == urgent {
+			if o.first == class.first && o.urgent == class.urgent {
 				ordered = append(ordered, o)
 			}
 		}

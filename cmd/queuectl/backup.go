@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/service"
+)
+
+func backupVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "backup FILE", Short: "Copy the whole queue, with its outputs, into one file while it runs", Args: exactly(1, "the file to write"),
+		Long: `Copy the whole queue, with its outputs, into one file while it runs.
+
+The file is an SQLite database, readable by you alone. It holds every job that was
+acknowledged before; it has been checked, and it is there whole or not at all. - is
+standard output.
+
+  queuectl backup /var/backups/queue.db
+  queuectl restore /var/backups/queue.db    while the service is stopped`,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.backup(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) backup(ctx context.Context, name string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if name == "-" {
+		if isTerminal(a.out) {
+			return usage("a backup is no text; name a file, or send standard output somewhere")
+		}
+		_, err := a.receive(ctx, c, a.out)
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(name), ".queuectl-backup-") // 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) // once it is renamed, it is not there
+	end, err := a.receive(ctx, c, tmp)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), name); err != nil {
+		return err
+	}
+	if err := syncFolder(filepath.Dir(name)); err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(end)
+	}
+	a.say("%s written to %s", size(end.Bytes), name)
+	return nil
+}
+
+// receive writes a backup as it comes and checks that it came whole.
+func (a *app) receive(ctx context.Context, c *control.Client, to io.Writer) (control.BackupEnd, error) {
+	defer a.progress("")
+	began := time.Now()
+	sum, bytes := sha256.New(), int64(0)
+	end, err := c.Backup(ctx, control.Nothing{}, func(p control.BackupPiece) error {
+		note := "copying"
+		if len(p.Base64) > 0 {
+			note = "receiving"
+		}
+		a.bar(bar{done: p.Done, of: p.Of, since: began, note: note, bytes: true})
+		sum.Write(p.Base64)
+		bytes += int64(len(p.Base64))
+		_, err := to.Write(p.Base64)
+		return err
+	})
+	if err != nil {
+		return end, err
+	}
+	if bytes != end.Bytes || hex.EncodeToString(sum.Sum(nil)) != end.SHA256 {
+		return end, fmt.Errorf("the backup came damaged: %d bytes of %d; make it again", bytes, end.Bytes)
+	}
+	return end, nil
+}
+
+func restoreVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "restore FILE", Short: "Put a backup in the place of the queue, while its service is stopped", Args: exactly(1, "the file of a backup"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			o, err := a.serveOptions("", "")
+			if err != nil {
+				return err
+			}
+			done, err := service.Restore(o.Places, args[0])
+			if err != nil {
+				return err
+			}
+			if a.structured() {
+				return a.printJSON(done)
+			}
+			a.say("%s restored to %s", jobs(int(done.Jobs)), o.Places.State)
+			if done.Aside != "" {
+				fmt.Fprintf(a.err, "queuectl: what was there before is in %s\n", done.Aside)
+			}
+			return nil
+		},
+	}
+}

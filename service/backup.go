@@ -1,0 +1,135 @@
+package service
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/store/sqlstore"
+)
+
+// backupPiece is how many bytes of a backup a message carries.
+const backupPiece = 256 << 10
+
+// tellEvery is how often it is told how far something long has come.
+const tellEvery = 100 * time.Millisecond
+
+// Backup implements control.API.
+func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(control.BackupPiece) error) (control.BackupEnd, error) {
+	var told time.Time
+	made, err := s.store.Backup(ctx, s.openOutput, func(done, of int64) error {
+		if time.Since(told) < tellEvery {
+			return nil
+		}
+		told = time.Now()
+		return each(control.BackupPiece{Done: done, Of: of})
+	})
+	if err != nil {
+		return control.BackupEnd{}, err
+	}
+	defer made.Close()
+	info, err := made.Stat()
+	if err != nil {
+		return control.BackupEnd{}, err
+	}
+	sum, sent, piece := sha256.New(), int64(0), make([]byte, backupPiece)
+	for {
+		n, err := io.ReadFull(made, piece)
+		if n > 0 {
+			sum.Write(piece[:n])
+			sent += int64(n)
+			if failed := each(control.BackupPiece{Base64: piece[:n], Done: sent, Of: info.Size()}); failed != nil {
+				return control.BackupEnd{}, failed
+			}
+		}
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return control.BackupEnd{Bytes: sent, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
+		}
+		if err != nil {
+			return control.BackupEnd{}, err
+		}
+	}
+}
+
+func runnersOf(p config.Places) string { return filepath.Join(p.State, "runner") }
+
+// openOutput opens an attempt's output file.
+func (s *Service) openOutput(ref string) (io.ReadCloser, error) {
+	return os.Open(runner.OutputPath(runnersOf(s.opt.Places), ref))
+}
+
+// Restored says what a restored backup holds, and where what was there before is now,
+// "" if there was nothing.
+type Restored struct {
+	Jobs    int64  `json:"jobs"`
+	Outputs int64  `json:"outputs"`
+	Aside   string `json:"aside"`
+}
+
+// Restore puts a backup in the place of a queue that no service and no runner uses.
+// What was there is kept aside.
+func Restore(p config.Places, file string) (done Restored, err error) {
+	if _, err := os.Stat(file); err != nil {
+		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
+	}
+	if err := os.MkdirAll(p.State, 0o700); err != nil {
+		return done, fmt.Errorf("make the state folder: %w", err)
+	}
+	if err := checkFolder(p.State); err != nil {
+		return done, err
+	}
+	lock, err := lockFolder(p.State)
+	if err != nil {
+		return done, err
+	}
+	defer lock.Close()
+	live, _, err := runner.Find(runnersOf(p))
+	if err != nil {
+		return done, err
+	}
+	if len(live) > 0 {
+		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %s still run (their runner is %s); start the service and stop it without --keep-jobs first", p.State, filepath.Base(live[0]))
+	}
+	fresh := filepath.Join(p.State, "restore.outputs")
+	defer os.RemoveAll(fresh)
+	if err := errors.Join(os.RemoveAll(fresh), os.MkdirAll(filepath.Dir(runner.OutputPath(fresh, "1")), 0o700)); err != nil {
+		return done, err
+	}
+	got, replace, err := sqlstore.Restore(p.State, file, func(ref string) (io.WriteCloser, error) {
+		if !runner.ValidRef(ref) {
+			return nil, queue.Invalid("backup", "names an output %q, which no attempt has", ref)
+		}
+		return os.OpenFile(runner.OutputPath(fresh, ref), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	})
+	if err != nil {
+		return done, err
+	}
+	done.Jobs, done.Outputs = got.Jobs, got.Outputs
+	done.Aside = filepath.Join(p.State, "before-restore-"+time.Now().UTC().Format("20060102T150405.000Z"))
+	if err := os.Mkdir(done.Aside, 0o700); err != nil {
+		return done, err
+	}
+	if err := os.Rename(runnersOf(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return done, fmt.Errorf("put the old outputs aside: %w", err)
+	}
+	if err := replace(done.Aside); err != nil {
+		return done, err
+	}
+	if err := os.Rename(fresh, runnersOf(p)); err != nil {
+		return done, fmt.Errorf("put the outputs in place: %w", err)
+	}
+	if os.Remove(done.Aside) == nil { // it is empty
+		done.Aside = ""
+	}
+	return done, nil
+}

@@ -1,0 +1,199 @@
+//go:build linux
+
+package test
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite"
+)
+
+// A backup that is made while 64 clients enqueue is one database that opens, is sound
+// and holds every job that was acknowledged before it began, and its outputs; restored
+// elsewhere it runs. Nobody else can read it, and nothing else is left behind.
+func TestBackupUnderLoad(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("enqueue", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; echo end >&2")
+	q.must("wait", "large")
+	q.must("worker", "scale", "0")
+	for i := range 10 { // some hundred pages, so that it takes several steps
+		q.must("enqueue", "--id", fmt.Sprintf("wide%d", i), "true #"+strings.Repeat("y", 120_000))
+	}
+	var mu sync.Mutex
+	var acked []string
+	var over atomic.Bool
+	var clients sync.WaitGroup
+	for c := range 64 {
+		w := q.dial()
+		clients.Go(func() {
+			for n := 0; !over.Load() && n < 400; n++ {
+				if id := fmt.Sprintf("c%d-%d", c, n); enqueueRaw(w, id) {
+					mu.Lock()
+					acked = append(acked, id)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(acked)
+	}
+	q.until("all enqueue", 20*time.Second, func() bool { return count() > 500 })
+	mu.Lock()
+	before := slices.Clone(acked)
+	mu.Unlock()
+	file := filepath.Join(q.dir, "copy.db")
+	r := q.cli("backup", file, "--json")
+	over.Store(true)
+	clients.Wait()
+	var end struct{ Bytes int64 }
+	if err := json.Unmarshal([]byte(r.out), &end); err != nil || r.code != 0 {
+		t.Fatalf("backup: %+v, %v", r, err)
+	}
+	t.Logf("%d jobs were acknowledged before, %d by its end; %d bytes", len(before), count(), end.Bytes)
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != end.Bytes {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(q.dir, "*copy-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	holdsAll(t, file, append(before, "large"))
+	if r := q.cli("restore", file); r.code != 5 || !strings.Contains(r.err, "service stop") {
+		t.Errorf("restore onto a running service: %+v", r)
+	}
+
+	other := newQueue(t, "")
+	other.must("restore", file)
+	other.start("--workers", "2", "--config", "/dev/null")
+	other.must("worker", "scale", "2")
+	if out := other.must("logs", "large", "--stdout"); len(out) != 200_000 {
+		t.Errorf("the restored output has %d bytes", len(out))
+	}
+	if r := other.cli(append([]string{"wait"}, before[:100]...)...); r.code != 0 {
+		t.Errorf("restored jobs do not run: %+v", r)
+	}
+}
+
+// holdsAll opens a backup with SQLite and looks for jobs in it.
+func holdsAll(t *testing.T, file string, ids []string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var verdict string
+	if err := db.QueryRow(`PRAGMA integrity_check`).Scan(&verdict); err != nil || verdict != "ok" {
+		t.Fatalf("integrity: %q, %v", verdict, err)
+	}
+	for _, id := range ids {
+		var n int
+		if err := db.QueryRow(`SELECT count(*) FROM jobs WHERE id = ?`, id).Scan(&n); err != nil || n != 1 {
+			t.Fatalf("job %s, which was acknowledged before: %d in the backup, %v", id, n, err)
+		}
+	}
+}
+
+// Restoring keeps what was there aside, gives no number out again, and changes nothing
+// when the file is no sound backup.
+func TestRestore(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("run", "true")
+	file := filepath.Join(q.dir, "copy.db")
+	q.must("backup", file)
+	q.must("run", "echo later")
+	last := q.events()[len(q.events())-1].Seq
+	q.stop()
+	damaged := filepath.Join(q.dir, "damaged.db")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(raw[8*4096:], make([]byte, 4096))
+	if err := os.WriteFile(damaged, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, c := range map[string]struct {
+		code int
+		want string
+	}{damaged: {2, "no sound backup"}, filepath.Join(q.dir, "initialized"): {2, "no sound backup"}, filepath.Join(q.dir, "none"): {4, "no such file"}} {
+		if r := q.cli("restore", file); r.code != c.code || !strings.Contains(r.err, c.want) {
+			t.Errorf("restore %s: %+v", filepath.Base(file), r)
+		}
+	}
+	q.start("--workers", "1")
+	if out := q.must("logs", "2"); out != "later" {
+		t.Errorf("after refused restores job 2 says %q", out)
+	}
+	q.stop()
+	q.must("restore", file)
+	aside, _ := filepath.Glob(filepath.Join(q.dir, "before-restore-*", "queuectl.db"))
+	if len(aside) != 1 {
+		t.Errorf("kept aside: %v", aside)
+	}
+	q.start("--workers", "1")
+	if r := q.cli("show", "2"); r.code != 4 {
+		t.Errorf("a job from after the backup: %+v", r)
+	}
+	if id := q.must("enqueue", "true"); id != "3" {
+		t.Errorf("the next number is %s, want 3: 2 was given out before", id)
+	}
+	if r := q.cli("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.code != 4 || !strings.Contains(r.err, "are gone") {
+		t.Errorf("events over the restoring: %+v", r)
+	}
+}
+
+// A service that is killed while a backup is made leaves neither a file nor half of
+// one, and cleans up at its next start. A runner that lives keeps the queue from being
+// replaced.
+func TestBackupInterrupted(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	for i := range 50 {
+		q.must("enqueue", "--delay", "1h", "--id", fmt.Sprintf("wide%d", i), "true #"+strings.Repeat("y", 120_000))
+	}
+	q.must("enqueue", "--id", "long", "sleep 300")
+	q.until("it runs", 20*time.Second, func() bool { return q.show("long").State == "processing" })
+	file := filepath.Join(q.dir, "out", "copy.db")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := q.command("backup", file)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	q.until("the copy begins, or is done", 20*time.Second, func() bool {
+		left, _ := filepath.Glob(filepath.Join(q.dir, "copy-*"))
+		_, err := os.Stat(file)
+		return len(left) > 0 || err == nil
+	})
+	q.cmd.Process.Signal(syscall.SIGSTOP)
+	_, err := os.Stat(file)
+	done := err == nil
+	q.kill()
+	cmd.Wait()
+	left, _ := os.ReadDir(filepath.Dir(file))
+	if !done && (cmd.ProcessState.ExitCode() != 3 || len(left) != 0) {
+		t.Errorf("exit code %d, left %v", cmd.ProcessState.ExitCode(), left)
+	}
+	if r := q.cli("restore", filepath.Join(q.dir, "initialized")); r.code != 5 || !strings.Contains(r.err, "still run") {
+		t.Errorf("restore while a job runs: %+v", r)
+	}
+	q.start("--workers", "1")
+	if left, _ := filepath.Glob(filepath.Join(q.dir, "copy-*")); len(left) > 0 {
+		t.Errorf("left after the next start: %v", left)
+	}
+}
