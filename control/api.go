@@ -54,6 +54,8 @@ type API interface {
 	// Backup tells the bytes of a copy of the queue that holds all that was answered
 	// before it was asked for.
 	Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error)
+	// Doctor looks for what is wrong, telling how far it has come.
+	Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error)
 	// Drain has no more jobs started, also after a restart, until it is turned off.
 	Drain(ctx context.Context, p Drain) (Draining, error)
 	// Reload reads the settings file again.
@@ -444,6 +446,32 @@ type BackupPiece struct {
 type BackupEnd struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"` // in hexadecimal
+}
+
+// Doctor asks for a look at the queue and its surroundings; Verify holds all that the
+// database says against each other and against the output files too.
+type Doctor struct {
+	Verify bool `json:"verify,omitempty"`
+}
+
+// Progress is how far something long has come.
+type Progress struct {
+	Done int64 `json:"done"` // bytes
+	Of   int64 `json:"of"`   // about how many
+}
+
+// Diagnosis is what was found: the worst level, and all that was looked at.
+type Diagnosis struct {
+	Level    string    `json:"level"` // ok, warning or failure
+	Findings []Finding `json:"findings"`
+}
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	Check   string `json:"check"`
+	Level   string `json:"level"` // ok, warning or failure
+	Message string `json:"message"`
+	Next    string `json:"next,omitempty"` // what to do about it
 }
 
 // Drain begins a drain, or ends it. Wait answers once nothing runs.

@@ -185,6 +185,11 @@ func (c *Client) Backup(ctx context.Context, p Nothing, each func(BackupPiece) e
 	return follow[BackupPiece, BackupEnd](ctx, c, "backup", p, each)
 }
 
+// Doctor implements API.
+func (c *Client) Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error) {
+	return follow[Progress, Diagnosis](ctx, c, "doctor", p, each)
+}
+
 // Drain implements API.
 func (c *Client) Drain(ctx context.Context, p Drain) (Draining, error) {
 	return ask[Draining](ctx, c, "drain", p, true)

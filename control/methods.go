@@ -59,6 +59,7 @@ var Methods = []Method{
 	{"events", Read, true, stream(API.Events)},
 	{"cleanup", Admin, true, stream(API.Cleanup)},
 	{"backup", Admin, true, stream(API.Backup)},
+	{"doctor", Admin, true, stream(API.Doctor)},
 	{"drain", Admin, false, answer(API.Drain)},
 	{"reload", Admin, false, answer(API.Reload)},
 	{"service.stop", Admin, false, answer(API.ServiceStop)},

@@ -66,6 +66,7 @@ type Service struct {
 	started queue.Millis
 	node    string
 	account account
+	program os.FileInfo   // the program on the disk when it started, nil if unknown
 	stop    chan bool     // asked to stop; true keeps the jobs
 	changed chan struct{} // settings have
 
@@ -138,6 +139,9 @@ func (s *Service) open() error {
 		s.node = "localhost"
 	}
 	s.account = ownAccount()
+	if info, err := os.Stat(s.opt.Runner[0]); err == nil {
+		s.program = info
+	}
 	return nil
 }
 

@@ -269,3 +269,21 @@ type Setting struct {
 	UID   int
 	At    queue.Millis
 }
+
+// Level says how bad a finding is.
+type Level string
+
+// The levels. A warning is worth to know; a failure is to be mended.
+const (
+	Fine    Level = "ok"
+	Warning Level = "warning"
+	Failure Level = "failure"
+)
+
+// Finding is one thing that was looked at: what was found, and what to do about it.
+type Finding struct {
+	Check   string
+	Level   Level
+	Message string
+	Next    string
+}

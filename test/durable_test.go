@@ -252,6 +252,7 @@ func TestSmallDisk(t *testing.T) {
 	filler, gate := filepath.Join(disk, "filler"), filepath.Join(filepath.Dir(disk), "go")
 	acked := q.fillDisk(filler, gate)
 	t.Logf("%d jobs acknowledged on the way to a full disk", len(acked))
+	q.diagnosed("a full disk", "disk", "free some space")
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -365,12 +365,37 @@ func (p *Pool) hear() {
 		if recent {
 			continue
 		}
-		if _, err := l.Read(ctx, wire.Lease{}, [2]int64{}, false); err == nil {
-			p.mu.Lock()
-			l.heard = time.Now()
-			p.mu.Unlock()
+		p.reach(ctx, l)
+	}
+}
+
+// reach asks a runner for a sign of life and reports whether there was one.
+func (p *Pool) reach(ctx context.Context, l *link) bool {
+	_, err := l.Read(ctx, wire.Lease{}, [2]int64{}, false)
+	if err == nil {
+		p.mu.Lock()
+		l.heard = time.Now()
+		p.mu.Unlock()
+	}
+	return err == nil
+}
+
+// Runners asks all runners for a sign of life and lists their pids: those that gave
+// one within a while, and those that did not.
+func (p *Pool) Runners(within time.Duration) (live, silent []int64) {
+	p.mu.Lock()
+	clients := slices.Clone(p.clients)
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	for _, l := range clients {
+		if p.reach(ctx, l) {
+			live = append(live, l.Known.PID)
+		} else {
+			silent = append(silent, l.Known.PID)
 		}
 	}
+	return live, silent
 }
 
 // Purge deletes output files.

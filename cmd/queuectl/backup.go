@@ -99,18 +99,18 @@ func restoreVerb(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "restore FILE", Short: "Put a backup in the place of the queue, while its service is stopped", Args: exactly(1, "the file of a backup"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			o, err := a.serveOptions("", "")
+			places, err := a.folder()
 			if err != nil {
 				return err
 			}
-			done, err := service.Restore(o.Places, args[0])
+			done, err := service.Restore(places, args[0])
 			if err != nil {
 				return err
 			}
 			if a.structured() {
 				return a.printJSON(done)
 			}
-			a.say("%s restored to %s", jobs(int(done.Jobs)), o.Places.State)
+			a.say("%s restored to %s", jobs(int(done.Jobs)), places.State)
 			if done.Aside != "" {
 				fmt.Fprintf(a.err, "queuectl: what was there before is in %s\n", done.Aside)
 			}

@@ -50,6 +50,24 @@ func (a *app) choose() (target, error) {
 	return own, err
 }
 
+// folder is the places of the chosen service, as far as they are known.
+func (a *app) folder() (config.Places, error) {
+	t, err := a.choose()
+	if err != nil {
+		return config.Places{}, err
+	}
+	user, err := config.User()
+	switch system := config.System(); {
+	case t.socket == system.Socket:
+		return system, nil
+	case err == nil && t.socket == user.Socket:
+		return user, nil
+	case filepath.Base(t.socket) == config.SocketName:
+		return config.In(filepath.Dir(t.socket)), nil
+	}
+	return config.Places{}, usage("where the queue of %s is cannot be told; name its folder with --dir", t.socket)
+}
+
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, os.ErrNotExist)

@@ -56,6 +56,7 @@ func init() { // one of them asks for all
 		{"config", configVerb},
 		{"backup", backupVerb},
 		{"restore", restoreVerb},
+		{"doctor", doctorVerb},
 		{"drain", drainVerb},
 		{"reload", reloadVerb},
 		{"serve", serveVerb},

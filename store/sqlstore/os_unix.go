@@ -19,17 +19,21 @@ func freeBytes(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// checkOwner refuses a database that another user could write.
-func checkOwner(path string, info os.FileInfo) error {
+// checkPrivate refuses a file or folder that another user could read or write.
+func checkPrivate(path string, info os.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return nil
 	}
 	if int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("the database %s belongs to uid %d; run: chown %d %s", path, st.Uid, os.Geteuid(), path)
+		return fmt.Errorf("%s belongs to uid %d; run: chown %d %s", path, st.Uid, os.Geteuid(), path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("the database %s is open to others (mode %03o); run: chmod 600 %s", path, info.Mode().Perm(), path)
+		mode := "600"
+		if info.IsDir() {
+			mode = "700"
+		}
+		return fmt.Errorf("%s is open to others (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode, path)
 	}
 	return nil
 }

@@ -17,9 +17,9 @@ func freeBytes(dir string) (int64, error) {
 	return int64(free), err
 }
 
-// checkOwner refuses a database that another user could write; on Windows the
-// folder's access list keeps others out.
-func checkOwner(string, os.FileInfo) error { return nil }
+// checkPrivate refuses a file or folder that another user could read or write; on
+// Windows the folder's access list keeps others out.
+func checkPrivate(string, os.FileInfo) error { return nil }
 
 // syncDir makes the names in a folder durable; Windows does so by itself.
 func syncDir(string) error { return nil }

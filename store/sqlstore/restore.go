@@ -19,7 +19,7 @@ type Restored struct {
 // restoring is the name of the database while it is prepared.
 const restoring = "restore.tmp"
 
-// Restore checks a backup and prepares it beside the database of a folder, which no
+// Restore checks a backup, counts its rows anew and prepares it beside the database of a folder, which no
 // service uses. save makes the output file of a name. The database is as it was until
 // the returned function puts the backup in its place; what was there is moved into
 // the folder aside. An error leaves all as it was.
@@ -95,7 +95,10 @@ func checkBackup(c *conn) error {
 	if err := integrity(c); err != nil {
 		return err
 	}
-	if err := checkSchema(c, migrations); err != nil {
+	if err := migrate(c, migrations); err != nil {
+		return err
+	}
+	if err := recount(c); err != nil {
 		return err
 	}
 	next, err := c.number(`SELECT next_seq FROM meta`)

@@ -113,7 +113,14 @@ type Options struct {
 // other process uses the folder.
 func Open(o Options) (*Store, error) {
 	path := filepath.Join(o.Dir, fileName)
-	if err := checkFolder(o.Dir, path); err != nil {
+	system, err := fileSystemOf(o.Dir)
+	if err == nil {
+		err = system.refuse(o.Dir)
+	}
+	if err == nil {
+		err = checkFolder(o.Dir, path)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := checkVersion(sqlite3.SQLITE_VERSION_NUMBER); err != nil {
@@ -134,7 +141,6 @@ func Open(o Options) (*Store, error) {
 		return nil, explain(path, err)
 	}
 	s.turn <- struct{}{}
-	var err error
 	if o.OrderOf != nil {
 		var settings []store.Setting
 		if settings, err = s.Settings(context.Background()); err == nil {
@@ -232,7 +238,10 @@ func checkFolder(dir, path string) error {
 			return fmt.Errorf("the database %s is empty, but it has held jobs: put a copy back, or remove %s to begin with an empty queue", path, filepath.Join(dir, markName))
 		}
 	}
-	return checkOwner(path, info)
+	if err := checkPrivate(path, info); err != nil {
+		return fmt.Errorf("the database %w", err)
+	}
+	return nil
 }
 
 // explain adds to an error of opening what a person can do.

@@ -1,0 +1,122 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlstore"
+)
+
+// answerWithin is how long a runner may take to give a sign of life.
+const answerWithin = 2 * time.Second
+
+// Doctor implements control.API.
+func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
+	list := s.store.Examine(ctx)
+	list = append(list, examinePlaces(s.opt.Places)...)
+	list = append(list, s.examineProgram()...)
+	list = append(list, s.examineRunners()...)
+	list = append(list, examineLimits(s.config.Load())...)
+	if problems, _ := s.problems(); len(problems) > 0 {
+		list = append(list, store.Finding{Check: "work", Level: store.Warning, Message: strings.Join(problems, "; "), Next: "see queuectl status"})
+	}
+	if p.Verify {
+		var told time.Time
+		found, err := s.store.Verify(ctx, outputsOf(s.opt.Places), func(done, of int64) error {
+			if time.Since(told) < tellEvery {
+				return nil
+			}
+			told = time.Now()
+			return each(control.Progress{Done: done, Of: of})
+		})
+		var e *queue.Error
+		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
+			found, err = []store.Finding{{Check: "integrity", Level: store.Warning, Message: "not looked at: " + e.Message, Next: "queuectl doctor --verify, later"}}, nil
+		}
+		if err != nil {
+			return control.Diagnosis{}, err
+		}
+		list = append(list, found...)
+	}
+	return diagnose(list), nil
+}
+
+// Examine looks at the places of a service that does not run.
+func Examine(p config.Places, verify bool) (control.Diagnosis, error) {
+	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
+		return diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "begin with: queuectl enqueue true"}}), nil
+	}
+	lock, err := lockFolder(p.State)
+	if err != nil {
+		return control.Diagnosis{}, err
+	}
+	defer lock.Close()
+	list := []store.Finding{{Check: "service", Level: store.Warning, Message: "the service is not running; this is what its folder says", Next: "start it with: queuectl serve --dir " + p.State}}
+	list = append(list, sqlstore.ExamineStopped(p.State, outputsOf(p), verify)...)
+	return diagnose(append(list, examinePlaces(p)...)), nil
+}
+
+func diagnose(list []store.Finding) control.Diagnosis {
+	d := control.Diagnosis{Level: string(store.Fine)}
+	for _, f := range list {
+		if f.Level == store.Failure || f.Level == store.Warning && d.Level == string(store.Fine) {
+			d.Level = string(f.Level)
+		}
+		d.Findings = append(d.Findings, control.Finding{Check: f.Check, Level: string(f.Level), Message: f.Message, Next: f.Next})
+	}
+	return d
+}
+
+// outputsOf is the folder of output files.
+func outputsOf(p config.Places) string { return filepath.Dir(runner.OutputPath(runnersOf(p), "1")) }
+
+// examinePlaces looks at who may use the socket and read the outputs.
+func examinePlaces(p config.Places) []store.Finding {
+	var list []store.Finding
+	for _, path := range []string{p.Socket, runnersOf(p), outputsOf(p)} {
+		info, err := os.Lstat(path)
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (mode %03o)", path, info.Mode().Perm()), Next: "run: chmod go= " + path})
+		}
+	}
+	return list
+}
+
+// examineProgram looks whether the program on the disk is the one that runs.
+func (s *Service) examineProgram() []store.Finding {
+	path := s.opt.Runner[0]
+	now, err := os.Stat(path)
+	switch {
+	case s.program == nil:
+		return nil
+	case err != nil:
+		return []store.Finding{{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the program that runs is gone from the disk: %v", err), Next: "install it again: new jobs' runners are started from it"}}
+	case !os.SameFile(now, s.program) || !now.ModTime().Equal(s.program.ModTime()):
+		return []store.Finding{{Check: "program", Level: store.Failure, Message: fmt.Sprintf("%s is newer than the running service (version %s)", path, s.opt.Version), Next: "restart the service; jobs go on meanwhile: queuectl service stop --keep-jobs, then start it"}}
+	}
+	return []store.Finding{{Check: "program", Level: store.Fine, Message: fmt.Sprintf("version %s, the one on the disk", s.opt.Version)}}
+}
+
+// examineRunners looks whether the runners answer.
+func (s *Service) examineRunners() []store.Finding {
+	live, silent := s.pool.Runners(answerWithin)
+	var list []store.Finding
+	for _, pid := range silent {
+		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: fmt.Sprintf("the runner with pid %d does not answer, so nothing is known of its jobs", pid), Next: fmt.Sprintf("if it is stopped (T in ps -o stat= -p %d): kill -CONT %[1]d; if it hangs: kill -KILL %[1]d, which ends its jobs as lost", pid)})
+	}
+	if len(list) == 0 {
+		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("%d answer, %d jobs run", len(live), s.pool.Busy())})
+	}
+	return append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: enforcement})
+}

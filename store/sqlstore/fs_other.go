@@ -1,0 +1,15 @@
+//go:build !linux
+
+package sqlstore
+
+// A fileSystem is one that is worth a word.
+type fileSystem struct{ name, note string }
+
+// fileSystemOf names the file system of a folder; here nothing is known of it.
+func fileSystemOf(string) (fileSystem, error) { return fileSystem{name: "unknown"}, nil }
+
+// refuse is the error of a folder on a file system that cannot be relied upon.
+func (fileSystem) refuse(string) error { return nil }
+
+// freeInodes is how many files may still be made below dir, -1 if nothing says.
+func freeInodes(string) int64 { return -1 }

@@ -1,0 +1,373 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// mend is what to do about rows that do not agree.
+const mend = "queuectl backup F, queuectl service stop, queuectl restore F: that counts anew and makes missing indexes"
+
+// ahead is how far in the future a row may be dated.
+const ahead = time.Minute
+
+// Examine looks at the database, its folder and its disk, as doctor does. It is quick,
+// and may be asked at any time.
+func (s *Store) Examine(ctx context.Context) []store.Finding {
+	list := examineFolder(s.dir)
+	if err := s.Room(); err != nil {
+		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "free some space"})
+	}
+	err := s.aside(ctx, func() error {
+		list = append(list, examineSchema(s.db)...)
+		return nil
+	})
+	if err != nil {
+		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "see the service's log"})
+	}
+	return list
+}
+
+// Verify makes a copy of the database, as Backup does, and holds all that it says
+// against each other and against the output files in a folder; each hears how far the
+// copying has come.
+func (s *Store) Verify(ctx context.Context, outputs string, each func(done, of int64) error) (list []store.Finding, err error) {
+	files, err := outputFiles(outputs) // before the copy: whatever it does not know then is nobody's
+	if err != nil {
+		return nil, err
+	}
+	err = s.copied(ctx, each, func(c *conn, _ string) error {
+		list = verify(c, files, outputs, s.now())
+		return nil
+	}, nil)
+	return list, err
+}
+
+// ExamineStopped looks at the database in a folder that no service uses; with verify
+// also at all that it holds.
+func ExamineStopped(dir, outputs string, thorough bool) []store.Finding {
+	list := examineFolder(dir)
+	path := filepath.Join(dir, fileName)
+	wrong := func(err error) []store.Finding {
+		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "keep a copy of it, then put a backup in its place with: queuectl restore F"})
+	}
+	if _, err := os.Lstat(path); err != nil {
+		return wrong(err)
+	}
+	c, err := openConn(path, writerPragmas()...)
+	if err != nil {
+		return wrong(explain(path, err))
+	}
+	defer c.close()
+	list = append(list, examineSchema(c)...)
+	if !thorough {
+		return list
+	}
+	files, err := outputFiles(outputs)
+	if err != nil {
+		return wrong(err)
+	}
+	return append(list, verify(c, files, outputs, queue.MillisOf(time.Now()))...)
+}
+
+// examineFolder looks at the file system, the disk and who may read the files.
+func examineFolder(dir string) (list []store.Finding) {
+	add := func(check string, level store.Level, next, format string, args ...any) {
+		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Next: next})
+	}
+	system, err := fileSystemOf(dir)
+	switch {
+	case err != nil:
+		add("file system", store.Failure, "look at the folder", "%v", err)
+	case system.refuse(dir) != nil:
+		add("file system", store.Failure, "move the queue to a local disk: queuectl backup F, then queuectl restore F with another --dir", "%v", system.refuse(dir))
+	case system.note != "":
+		add("file system", store.Warning, "name a folder on a disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
+	default:
+		add("file system", store.Fine, "", "%s is on %s", dir, system.name)
+	}
+	if free, err := freeBytes(dir); err != nil {
+		add("disk", store.Failure, "look at the disk", "%v", err)
+	} else if inodes := freeInodes(dir); inodes == 0 {
+		add("disk", store.Failure, "remove files", "no file can be made any more: the disk of %s has no free inodes", dir)
+	} else if free < roomBytes+reserveBytes {
+		add("disk", store.Failure, "free some space", "%d KiB are free on the disk of %s; below %s no new job is taken", free>>10, dir, queue.FormatSize(roomBytes))
+	} else {
+		add("disk", store.Fine, "", "%d MiB are free", free>>20)
+	}
+	before := len(list)
+	for _, name := range []string{".", fileName, fileName + "-wal", fileName + "-shm", markName, reserve} {
+		path := filepath.Join(dir, name)
+		info, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = checkPrivate(path, info)
+		}
+		if err != nil {
+			add("permissions", store.Failure, "run what it says", "%v", err)
+		}
+	}
+	if len(list) == before {
+		add("permissions", store.Fine, "", "the queue is the service's alone")
+	}
+	return list
+}
+
+// examineSchema holds the tables and indexes against those that the migrations make.
+func examineSchema(c *conn) (list []store.Finding) {
+	wrong, err := schemaFaults(c)
+	if err != nil {
+		return []store.Finding{{Check: "database", Level: store.Failure, Message: err.Error(), Next: mend}}
+	}
+	for _, f := range wrong {
+		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: f.text, Next: mend})
+	}
+	version, err := c.number(`PRAGMA user_version`)
+	if err == nil && len(list) == 0 {
+		list = append(list, store.Finding{Check: "database", Level: store.Fine, Message: fmt.Sprintf("schema %d, all tables and indexes are there", version)})
+	}
+	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`, "event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
+		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(ahead) {
+			list = append(list, store.Finding{Check: "clock", Level: store.Failure, Message: fmt.Sprintf("the newest %s is dated %s, in the future", what, queue.Millis(at)), Next: "set the machine's clock; rows keep their dates"})
+		}
+	}
+	return list
+}
+
+// schemaFault is a table or index that is not as the migrations make it.
+type schemaFault struct{ text, create string }
+
+// schemaFaults compares a database with a new one.
+func schemaFaults(c *conn) (list []schemaFault, err error) {
+	fresh, err := openConn(":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer fresh.close()
+	if err := migrate(fresh, migrations); err != nil {
+		return nil, err
+	}
+	const all = `SELECT type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'outputs' ORDER BY type, name`
+	read := func(c *conn) (map[string]string, error) {
+		of := map[string]string{}
+		err := c.query(func(r row) (bool, error) {
+			of[r.text(0)] = strings.Join(strings.Fields(r.text(1)), " ")
+			return true, nil
+		}, all)
+		return of, err
+	}
+	want, err := read(fresh)
+	if err != nil {
+		return nil, err
+	}
+	got, err := read(c)
+	if err != nil {
+		return nil, err
+	}
+	for name, sql := range want {
+		switch there, ok := got[name]; {
+		case !ok:
+			list = append(list, schemaFault{"the " + name + " is missing", sql})
+		case there != sql:
+			list = append(list, schemaFault{text: "the " + name + " is not as it was made: " + there})
+		}
+	}
+	return list, nil
+}
+
+// verify holds the rows of a copy against each other and against the output files.
+func verify(c *conn, files map[string]bool, outputs string, now queue.Millis) (list []store.Finding) {
+	check := func(name, fine string, faults func() ([]string, error)) {
+		found, err := faults()
+		if err != nil {
+			found = append(found, err.Error())
+		}
+		for i, text := range found {
+			if i == maxFaults {
+				list = append(list, store.Finding{Check: name, Level: store.Failure, Message: fmt.Sprintf("and %d more", len(found)-i), Next: mend})
+				break
+			}
+			list = append(list, store.Finding{Check: name, Level: store.Failure, Message: text, Next: mend})
+		}
+		if len(found) == 0 {
+			list = append(list, store.Finding{Check: name, Level: store.Fine, Message: fine})
+		}
+	}
+	check("integrity", "SQLite finds no damage", func() ([]string, error) { return nil, integrity(c) })
+	check("counters", "the counts of each state are those of the rows", func() ([]string, error) { return counterFaults(c) })
+	check("rows", "each row agrees with the others", func() ([]string, error) { return rowFaults(c, now) })
+	check("indexes", "no statement reads a whole table", func() ([]string, error) { return planFaults(c) })
+	check("outputs", fmt.Sprintf("each of %d output files has its attempt, and none is missing", len(files)), func() ([]string, error) { return outputFaults(c, files, outputs) })
+	return list
+}
+
+// maxFaults is how many faults of a kind are named.
+const maxFaults = 10
+
+// counterFaults holds the counts that are kept against the rows.
+func counterFaults(c *conn) (faults []string, err error) {
+	for _, state := range queue.States() {
+		kept, err := c.number(`SELECT ` + state.String() + ` FROM meta`)
+		if err != nil {
+			return nil, err
+		}
+		n, err := c.number(`SELECT count(*) FROM jobs WHERE state = ?`, int64(state))
+		if err != nil {
+			return nil, err
+		}
+		if n != kept {
+			faults = append(faults, fmt.Sprintf("%d jobs are counted as %s, but there are %d", kept, state, n))
+		}
+	}
+	return faults, nil
+}
+
+// rowFaults looks for rows that cannot be.
+func rowFaults(c *conn, now queue.Millis) (faults []string, err error) {
+	future := int64(now.Add(ahead))
+	for _, q := range []struct {
+		text, sql string
+		args      []any
+	}{
+		{"%d jobs are dated in the future, like %s; is the clock right?", `SELECT count(*), min(id) FROM jobs WHERE max(created_at, updated_at, started_at, ended_at) > ?`, []any{future}},
+		{"%d attempts are dated in the future, like one of the job with seq %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM attempts WHERE max(started_at, ended_at) > ?`, []any{future}},
+		{"%d events are dated in the future, like number %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
+		{"%d jobs stand where their state does not let them, like %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
+		{"%d attempts are of no job, like one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq)`, nil},
+		{"%d jobs have a number that is to be given out yet, like %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
+		{"%d jobs have attempts above the number of their runs, like %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
+	} {
+		n, example := int64(0), ""
+		err := c.query(func(r row) (bool, error) {
+			n, example = r.num(0), r.text(1)
+			return false, nil
+		}, q.sql, q.args...)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			faults = append(faults, fmt.Sprintf(q.text, n, example))
+		}
+	}
+	return faults, nil
+}
+
+// planFaults looks whether the statements that are asked most find their rows by an
+// index.
+func planFaults(c *conn) (faults []string, err error) {
+	for _, q := range []string{
+		`SELECT seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (0, 0) ORDER BY rank, seq`,
+		`SELECT seq FROM jobs INDEXED BY jobs_due WHERE place = 2 AND due_at <= 0 ORDER BY due_at`,
+		`SELECT seq FROM jobs INDEXED BY jobs_state WHERE state = 3 AND seq < 0 ORDER BY seq DESC`,
+		`SELECT seq FROM jobs INDEXED BY jobs_ended WHERE state = 6 AND state > 5 AND ended_at < 0 ORDER BY ended_at`,
+		`SELECT seq FROM jobs WHERE id = 'x'`,
+		`SELECT n FROM attempts WHERE seq = 1 ORDER BY n`,
+	} {
+		err := c.query(func(r row) (bool, error) {
+			if plan := r.text(3); strings.HasPrefix(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
+				faults = append(faults, plan+": "+q)
+			}
+			return true, nil
+		}, `EXPLAIN QUERY PLAN `+q)
+		if err != nil {
+			faults = append(faults, err.Error())
+		}
+	}
+	return faults, nil
+}
+
+// outputFiles lists a folder of outputs.
+func outputFiles(dir string) (map[string]bool, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	files := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		files[e.Name()] = true
+	}
+	return files, nil
+}
+
+// outputFaults holds the names of output files against the attempts that are to have
+// one. An attempt that is leased may have one already; what is garbage goes soon.
+func outputFaults(c *conn, files map[string]bool, dir string) (faults []string, err error) {
+	orphans := map[string]bool{}
+	for name := range files {
+		orphans[name] = true
+	}
+	err = eachRef(c, func(ref string) error {
+		delete(orphans, ref)
+		if files[ref] {
+			return nil
+		}
+		if _, err := os.Lstat(filepath.Join(dir, ref)); err != nil {
+			faults = append(faults, fmt.Sprintf("the output file %s of an attempt is missing", filepath.Join(dir, ref)))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	known := func(q string) error {
+		return c.query(func(r row) (bool, error) {
+			delete(orphans, r.text(0))
+			return true, nil
+		}, q)
+	}
+	if err := errors.Join(known(`SELECT ref FROM garbage`), known(`SELECT seq || '-' || fence FROM jobs WHERE place = 3`)); err != nil {
+		return nil, err
+	}
+	reserved := ""
+	err = c.query(func(r row) (bool, error) {
+		reserved = r.text(0)
+		return false, nil
+	}, `SELECT reserved FROM meta`)
+	if err != nil {
+		return nil, err
+	}
+	held, err := fences(reserved)
+	if err != nil {
+		return nil, err
+	}
+	for seq, fence := range held {
+		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10))
+	}
+	for name := range orphans {
+		faults = append(faults, fmt.Sprintf("the output file %s is of no attempt; it may be deleted", filepath.Join(dir, name)))
+	}
+	return faults, nil
+}
+
+// recount mends a backup: it counts the rows anew and makes missing indexes.
+func recount(c *conn) error {
+	wrong, err := schemaFaults(c)
+	if err != nil {
+		return err
+	}
+	for _, f := range wrong {
+		if strings.HasPrefix(f.create, "CREATE INDEX") || strings.HasPrefix(f.create, "CREATE UNIQUE INDEX") {
+			if _, err := c.exec(f.create); err != nil {
+				return err
+			}
+		}
+	}
+	for _, state := range queue.States() {
+		if _, err := c.exec(`UPDATE meta SET `+state.String()+` = (SELECT count(*) FROM jobs WHERE state = ?)`, int64(state)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+//go:build linux
+
+package test
+
+import (
+	"database/sql"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// diagnosis is what doctor finds.
+type diagnosis struct {
+	Level    string
+	Findings []struct{ Check, Level, Message, Next string }
+}
+
+func (q *queue) doctor(args ...string) diagnosis {
+	q.Helper()
+	r := q.cli(append([]string{"doctor", "--json"}, args...)...)
+	var d diagnosis
+	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
+		q.Fatalf("doctor: %+v, %v", r, err)
+	}
+	if want := map[string]int{"failure": 1}[d.Level]; r.code != want {
+		q.Errorf("doctor found %s and ended with %d", d.Level, r.code)
+	}
+	return d
+}
+
+// diagnosed wants doctor to fail a check, with these words in what it says.
+func (q *queue) diagnosed(planted, check, words string, args ...string) {
+	q.Helper()
+	d := q.doctor(args...)
+	for _, f := range d.Findings {
+		if f.Level == "failure" && f.Check == check && strings.Contains(f.Message+" "+f.Next, words) {
+			return
+		}
+	}
+	q.Errorf("%s: doctor did not find it: %+v", planted, d)
+}
+
+// healthy wants doctor to find nothing to mend.
+func (q *queue) healthy(when string) {
+	q.Helper()
+	if d := q.doctor("--verify"); d.Level == "failure" {
+		q.Errorf("%s: %+v", when, d)
+	}
+}
+
+// plant changes the database as another program would.
+func (q *queue) plant(statement string) {
+	q.Helper()
+	db, err := sql.Open("sqlite", "file:"+q.path("queuectl.db")+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(statement); err != nil {
+		q.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// Doctor finds what is planted in a queue that runs, says what to do, and what it says
+// helps.
+func TestDoctorFindsWhatIsPlanted(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
+	q.must("run", "true")
+	q.must("enqueue", "--delay", "1h", "true")
+	q.healthy("a new queue")
+
+	q.plant(`DROP INDEX jobs_ended`)
+	q.diagnosed("a missing index", "database", "index jobs_ended is missing")
+	q.diagnosed("a missing index", "indexes", "no such index", "--verify")
+	q.plant(`UPDATE meta SET completed = completed + 1`)
+	q.diagnosed("a counter off by one", "counters", "3 jobs are counted as completed, but there are 2", "--verify")
+	q.mend()
+
+	orphan := q.path("runner/output/999-1")
+	if err := os.WriteFile(orphan, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.diagnosed("an orphan output", "outputs", "999-1 is of no attempt", "--verify")
+	os.Remove(orphan)
+	outputs, _ := filepath.Glob(q.path("runner/output/*"))
+	if len(outputs) != 1 {
+		t.Fatalf("outputs: %v", outputs)
+	}
+	os.Rename(outputs[0], q.path("aside"))
+	q.diagnosed("a missing output", "outputs", filepath.Base(outputs[0])+" of an attempt is missing", "--verify")
+	os.Rename(q.path("aside"), outputs[0])
+	q.healthy("with its output back")
+
+	os.Chmod(q.path("queuectl.db"), 0o644)
+	q.diagnosed("a wrong mode", "permissions", "chmod 600 "+q.path("queuectl.db"))
+	os.Chmod(q.path("queuectl.db"), 0o600)
+	os.Chmod(q.path("queuectl.sock"), 0o666)
+	q.diagnosed("an open socket", "permissions", "chmod go= "+q.path("queuectl.sock"))
+	os.Chmod(q.path("queuectl.sock"), 0o600)
+
+	q.plant(`UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
+	q.diagnosed("a row dated in the future", "rows", "1 jobs are dated in the future, like large", "--verify")
+	q.plant(`UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
+	q.healthy("with its date back")
+
+	pid := q.runnerPid()
+	syscall.Kill(pid, syscall.SIGSTOP)
+	q.diagnosed("a runner that is stopped", "runner", "does not answer")
+	syscall.Kill(pid, syscall.SIGCONT)
+	q.healthy("with its runner back")
+}
+
+// mend does what doctor says about rows that do not agree.
+func (q *queue) mend() {
+	q.Helper()
+	file := q.path("mend.db")
+	q.must("backup", file)
+	q.must("service", "stop")
+	<-q.ended
+	q.must("restore", file)
+	q.start("--workers", "1")
+	q.healthy("after backup and restore")
+}
+
+// Doctor finds a program on the disk that is newer than the service, and after the
+// restart that it names finds nothing.
+func TestDoctorFindsANewerProgram(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	raw, err := os.ReadFile(q.bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := func() {
+		path := q.path("bin/queuectl")
+		if err := os.WriteFile(path+".new", raw, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+		q.bin = path
+	}
+	if err := os.Mkdir(q.path("bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	install()
+	q.start("--workers", "1")
+	q.healthy("just started")
+	install()
+	q.diagnosed("a newer program", "program", "is newer than the running service")
+	q.must("service", "stop", "--keep-jobs")
+	<-q.ended
+	q.start("--workers", "1")
+	q.healthy("after a restart")
+}
+
+// On a network file system the service does not start, and doctor says why.
+func TestNetworkFileSystem(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "failpoint")
+	q.start("--workers", "0")
+	q.must("enqueue", "true")
+	q.stop()
+	q.env = []string{"QUEUECTL_FAILPOINTS=nfs"}
+	if err := q.tryStart(); err == nil || !strings.Contains(err.Error(), "is on NFS") || q.cmd.ProcessState.ExitCode() != 78 {
+		t.Errorf("started on NFS: %v", err)
+	}
+	q.cmd = nil
+	cmd := q.command("doctor", "--json", "--verify")
+	cmd.Env = append(cmd.Env, q.env...)
+	if r := ran(t, cmd); r.code != 1 || !strings.Contains(r.out, "is on NFS") || !strings.Contains(r.out, `"check":"counters","level":"ok"`) {
+		t.Errorf("doctor: %+v", r)
+	}
+}
+
+// A queue whose service does not run is looked at in its folder; one that another
+// program has damaged is told of, with what to do.
+func TestDoctorOfAStoppedQueue(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("run", "true")
+	q.stop()
+	q.healthy("stopped")
+	q.plant(`UPDATE meta SET dead = dead + 1`)
+	q.diagnosed("a counter off by one", "counters", "1 jobs are counted as dead, but there are 0", "--verify")
+	f, err := os.OpenFile(q.path("queuectl.db"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteAt(make([]byte, 2048), 100)
+	f.Close()
+	q.diagnosed("a damaged database", "database", "queuectl restore")
+}
