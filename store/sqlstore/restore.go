@@ -95,15 +95,15 @@ func checkBackup(c *conn) error {
 	if err := integrity(c); err != nil {
 		return err
 	}
-	if err := migrate(c, migrations); err != nil {
-		return err
-	}
-	if err := recount(c); err != nil {
-		return err
-	}
 	next, err := c.number(`SELECT next_seq FROM meta`)
 	if err == nil && next < 1 {
 		err = errors.New("it has no numbers")
+	}
+	if err == nil {
+		err = migrate(c, migrations)
+	}
+	if err == nil {
+		err = recount(c)
 	}
 	return err
 }
