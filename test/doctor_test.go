@@ -5,11 +5,13 @@ package test
 import (
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // diagnosis is what doctor finds.
@@ -109,6 +111,10 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 
 	pid := q.runnerPid()
 	syscall.Kill(pid, syscall.SIGSTOP)
+	q.until("it has stopped", 20*time.Second, func() bool {
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return strings.Contains(string(raw), ") T ")
+	})
 	q.diagnosed("a runner that is stopped", "runner", "does not answer")
 	syscall.Kill(pid, syscall.SIGCONT)
 	q.healthy("with its runner back")
