@@ -18,9 +18,6 @@ func Example() string {
 		if others := k.Spellings(); len(others) > 0 {
 			fmt.Fprintf(&b, "# (also: %s)\n", strings.Join(others, ", "))
 		}
-		if !k.Live {
-			b.WriteString("# (holds from the next start)\n")
-		}
 		value := k.Default
 		if _, err := strconv.ParseFloat(value, 64); err != nil {
 			value = strconv.Quote(value)

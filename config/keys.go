@@ -76,7 +76,6 @@ func (s *Settings) Order() queue.Order {
 type Key struct {
 	Name    string
 	Default string
-	Live    bool // a change holds at once; else from the next start
 	Doc     string
 	set     func(s *Settings, text string) error
 	get     func(s *Settings) string
@@ -84,7 +83,7 @@ type Key struct {
 
 // Keys is the table of settings, in the order they are documented.
 var Keys = []Key{
-	{"workers", "auto", true, "jobs that run at once; auto is the number of CPUs, 0 is none", setWorkers, getWorkers},
+	{"workers", "auto", "jobs that run at once; auto is the number of CPUs, 0 is none", setWorkers, getWorkers},
 	integer("max_retries", "3", "runs of a job after its first one", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
 	duration("timeout", "0", "a job is ended after so long; 0 is never", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
 	number("backoff_base", "2", "seconds; see backoff_strategy", math.SmallestNonzeroFloat64, 1e9, func(s *Settings) *float64 { return &s.BackoffBase }),
@@ -96,11 +95,11 @@ var Keys = []Key{
 	duration("output_grace", "500ms", "how long processes may live that a job leaves behind", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
 	size("output_limit", "1MiB", "bytes kept of each stream of an attempt: its first and last half", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
 	integer("priority", "5", "of jobs that name none", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
-	{"shell", "/bin/sh -c", true, "runs a job's command", setShell, func(s *Settings) string { return s.Shell }},
+	{"shell", "/bin/sh -c", "runs a job's command", setShell, func(s *Settings) string { return s.Shell }},
 	choice("on_lost", "retry", "what follows when a job's runner or machine died: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
-	atStart(choice("scheduling", "aging", "order of waiting jobs: aging, priority or fifo", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo")),
-	atStart(choice("aging", "time", "what earns a waiting job a point: an aging_interval of time, or a job enqueued since (enqueue)", func(s *Settings) *string { return &s.Aging }, "time", "enqueue")),
-	atStart(duration("aging_interval", "60s", "what a point of priority is worth in waiting", time.Millisecond, func(s *Settings) *time.Duration { return &s.AgingInterval })),
+	choice("scheduling", "aging", "order of waiting jobs: aging, priority or fifo", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),
+	choice("aging", "time", "what earns a waiting job a point: an aging_interval of time, or a job enqueued since (enqueue)", func(s *Settings) *string { return &s.Aging }, "time", "enqueue"),
+	duration("aging_interval", "60s", "what a point of priority is worth in waiting", time.Millisecond, func(s *Settings) *time.Duration { return &s.AgingInterval }),
 	duration("worker_heartbeat_interval", "5s", "how old a worker's last sign of life may be before it is asked for another", time.Millisecond, func(s *Settings) *time.Duration { return &s.HeartbeatInterval }),
 	duration("worker_timeout", "15s", "worker list says stale after so long without a sign of life", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
 	integer("max_pending", "0", "jobs that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
@@ -215,11 +214,6 @@ func (k *Key) Check(text string) error {
 // Show is the setting's value as text.
 func (k *Key) Show(s *Settings) string { return k.get(s) }
 
-func atStart(k Key) Key {
-	k.Live = false
-	return k
-}
-
 func setWorkers(s *Settings, text string) error {
 	if text == "auto" {
 		s.Workers = -1
@@ -249,7 +243,7 @@ func setShell(s *Settings, text string) error {
 }
 
 func integer(name, def, doc string, least, most int64, at func(*Settings) *int64) Key {
-	return Key{name, def, true, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, func(s *Settings, text string) error {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < least || n > most {
 			return fmt.Errorf("%q is not a whole number from %d to %d", text, least, most)
@@ -260,7 +254,7 @@ func integer(name, def, doc string, least, most int64, at func(*Settings) *int64
 }
 
 func count(name, def, doc string, least int, at func(*Settings) *int) Key {
-	return Key{name, def, true, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, func(s *Settings, text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < least || n > 1<<20 {
 			return fmt.Errorf("%q is not a whole number from %d to %d", text, least, 1<<20)
@@ -271,7 +265,7 @@ func count(name, def, doc string, least int, at func(*Settings) *int) Key {
 }
 
 func number(name, def, doc string, least, most float64, at func(*Settings) *float64) Key {
-	return Key{name, def, true, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, func(s *Settings, text string) error {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= least && n <= most) {
 			return fmt.Errorf("%q is not a number from %g to %g", text, math.Round(least*1e9)/1e9, most)
@@ -282,7 +276,7 @@ func number(name, def, doc string, least, most float64, at func(*Settings) *floa
 }
 
 func duration(name, def, doc string, least time.Duration, at func(*Settings) *time.Duration) Key {
-	return Key{name, def, true, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, func(s *Settings, text string) error {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < least {
 			err = fmt.Errorf("must be at least %s", queue.FormatDuration(least))
@@ -299,7 +293,7 @@ func duration(name, def, doc string, least time.Duration, at func(*Settings) *ti
 
 // forever is a duration that may be "never", which is 0.
 func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
-	return Key{name, def, true, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, func(s *Settings, text string) error {
 		if text == "never" {
 			*at(s) = 0
 			return nil
@@ -319,7 +313,7 @@ func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
 }
 
 func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
-	return Key{name, def, true, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, func(s *Settings, text string) error {
 		n, err := queue.ParseSize(text)
 		if err == nil && n > most {
 			err = fmt.Errorf("must be at most %s", queue.FormatSize(most))
@@ -330,7 +324,7 @@ func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 }
 
 func choice(name, def, doc string, at func(*Settings) *string, values ...string) Key {
-	return Key{name, def, true, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, func(s *Settings, text string) error {
 		for _, v := range values {
 			if v == text {
 				*at(s) = text

@@ -184,7 +184,8 @@ type Status struct {
 	Version    string `json:"version"`
 	Started    Time   `json:"started_at"`
 	Draining   bool   `json:"draining"`
-	Health     string `json:"health"` // ok, or degraded or failing with what is wrong
+	Reranking  bool   `json:"reranking"` // waiting jobs are being ranked anew, since the order was changed
+	Health     string `json:"health"`    // ok, or degraded or failing with what is wrong
 }
 
 // WorkerSummary counts workers.

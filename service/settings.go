@@ -71,7 +71,10 @@ func (s *Service) setStored(stored []store.Setting) error {
 }
 
 // apply has changed settings hold where they are used.
-func (s *Service) apply() {
+func (s *Service) apply(ctx context.Context) {
+	if err := s.store.SetOrder(context.WithoutCancel(ctx), s.config.Load().Order()); err != nil { // the settings are stored by now
+		s.log.Error("the new order of jobs holds from the next start", "error", err)
+	}
 	select {
 	case s.changed <- struct{}{}:
 	default: // upkeep will see this change too
@@ -105,7 +108,7 @@ func (s *Service) reload(ctx context.Context) error {
 	if err := s.setStored(stored); err != nil {
 		return err
 	}
-	s.apply()
+	s.apply(ctx)
 	if hidden := s.config.Load().Hides(config.FromFile); len(hidden) > 0 {
 		s.log.Warn("settings of the file are hidden by stronger ones", "keys", strings.Join(hidden, " "))
 	}
@@ -178,13 +181,10 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (contr
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	s.apply()
+	s.apply(ctx)
 	v := s.value(k)
-	switch {
-	case text != "" && v.Origin != string(config.FromStored):
+	if text != "" && v.Origin != string(config.FromStored) {
 		v.Note = "stored, but hidden by the " + v.Origin
-	case !k.Live:
-		v.Note = "it holds from the next start of the service"
 	}
 	return v, nil
 }
@@ -205,7 +205,7 @@ func (s *Service) setWorkers(ctx context.Context, n int) error {
 	err := s.merge()
 	s.mu.Unlock()
 	if err == nil {
-		s.apply()
+		s.apply(ctx)
 	}
 	return err
 }

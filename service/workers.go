@@ -108,7 +108,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	st := control.Status{
 		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued, LastEvent: last,
 		Database: s.opt.Places.State, Bytes: counts.Bytes, Socket: s.opt.Places.Socket,
-		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Throughput: s.pool.Throughput(),
+		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Reranking: counts.Reranking, Throughput: s.pool.Throughput(),
 	}
 	st.Health = health(s.problems())
 	for _, state := range queue.States() {

@@ -227,7 +227,9 @@ type Page struct {
 type Counts struct {
 	States   [queue.Cancelled + 1]int64 // by state
 	Enqueued int64                      // ever
-	Bytes    int64                      // of the database
+	// Reranking says that Rerank has more to do.
+	Reranking bool
+	Bytes     int64 // of the database
 }
 
 // Waiting is how many jobs have yet to run.
@@ -241,6 +243,12 @@ type Keeper interface {
 	Settings(ctx context.Context) ([]Setting, error)
 	// SetSetting stores one setting; an empty value removes it.
 	SetSetting(ctx context.Context, s Setting) error
+	// SetOrder has jobs ranked by another order from now on. Those that wait keep
+	// their rank until Rerank, called again and again, has reached them, a bounded
+	// number at a time; it says whether there may be more. What was not reached when
+	// the store is closed is, once it is opened again.
+	SetOrder(ctx context.Context, o queue.Order) error
+	Rerank(ctx context.Context) (more bool, err error)
 	// Promote makes due jobs runnable, cancels expired ones and forgets old
 	// keys, a bounded number of each, and says how long until the next is due:
 	// 0 if more are due now, at most an hour.

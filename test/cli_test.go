@@ -372,3 +372,29 @@ func TestOrder(t *testing.T) {
 		})
 	}
 }
+
+// An order that is changed, while the service runs or while it does not, holds for the
+// jobs that wait too; status says so until all of them are ranked.
+func TestOrderIsChanged(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	lines := strings.Repeat(`{"command":"true"}`+"\n", 20_000)
+	q.must("enqueue", "--file", q.write("jobs.jsonl", lines))
+	w := q.dial()
+	for _, p := range []int{1, 9, 5} {
+		w.enqueue(fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.path("order")), "priority": p, "id": fmt.Sprint("p", p)})
+	}
+	q.must("config", "set", "scheduling", "fifo")
+	if !strings.Contains(q.must("status"), "being ranked anew") {
+		t.Error("status does not say that jobs are ranked anew")
+	}
+	q.kill() // in the middle of it
+	q.start("--workers", "0")
+	q.must("config", "set", "scheduling", "priority")
+	q.until("all are ranked", 60*time.Second, func() bool { return !strings.Contains(q.must("status", "--json"), `"reranking":true`) })
+	q.must("rm", "--id-glob", "[0-9]*")
+	q.must("worker", "scale", "1")
+	q.must("wait", "p1", "p5", "p9")
+	if got := strings.Join(strings.Fields(q.text("order")), " "); got != "9 5 1" {
+		t.Errorf("ran %q, want by priority", got)
+	}
+}

@@ -25,13 +25,20 @@ type Store interface {
 	Now() queue.Millis
 }
 
-// Run makes due jobs runnable, cancels expired ones, forgets old keys, removes what
+// Run makes due jobs runnable, ranks jobs anew whose order has changed, cancels expired
+// ones, forgets old keys, removes what
 // is kept too long, and deletes the output of removed jobs, each when it is due,
 // until ctx ends. retention is asked at each look. It returns an error only when the
-// store is of no more use. A value of wake means that retention has changed.
+// store is of no more use. A value of wake means that retention or the order has changed.
 func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge func(refs []string), log *slog.Logger) error {
 	for {
 		wait, err := s.Promote(ctx)
+		if err == nil {
+			var more bool
+			if more, err = s.Rerank(ctx); more {
+				wait = 0
+			}
+		}
 		if err == nil {
 			var more bool
 			if more, err = retain(ctx, s, retention()); more {

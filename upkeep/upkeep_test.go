@@ -50,7 +50,8 @@ func (k *keeper) Promote(context.Context) (time.Duration, error) {
 	k.asked = append(k.asked, time.Since(k.begun))
 	return k.next, k.err
 }
-func (k *keeper) Alarm() <-chan struct{} { return k.alarm }
+func (k *keeper) Rerank(context.Context) (bool, error) { return false, nil }
+func (k *keeper) Alarm() <-chan struct{}               { return k.alarm }
 func (k *keeper) Garbage(_ context.Context, limit int) ([]string, error) {
 	return k.refs[:min(limit, len(k.refs))], nil
 }

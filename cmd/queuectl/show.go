@@ -198,12 +198,16 @@ func (a *app) status(ctx context.Context, check bool) error {
 	if st.Oldest != 0 {
 		oldest = "waits since " + local(st.Oldest) + " " + zone
 	}
-	for _, r := range [][2]string{
+	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
 		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", jobs(st.Throughput))},
 		{"Database", fmt.Sprintf("%s, %s", st.Database, size(st.Bytes))}, {"Socket", st.Socket},
 		{"Service", fmt.Sprintf("%s, pid %d, since %s %s", st.Version, st.PID, local(st.Started), zone)}, {"Health", st.Health},
-	} {
+	}
+	if st.Reranking {
+		lines = append(lines, [2]string{"Order", "it was changed; the waiting jobs are being ranked anew"})
+	}
+	for _, r := range lines {
 		if err := a.println(fmt.Sprintf("%-9s %s", r[0]+":", a.clean(a.out, r[1]))); err != nil {
 			return err
 		}

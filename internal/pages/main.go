@@ -67,17 +67,13 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(to, ", "))
 	}
-	b.WriteString("\n## Settings\n\n| key | default | holds | meaning |\n|---|---|---|---|\n")
+	b.WriteString("\n## Settings\n\nA change holds at once.\n\n| key | default | meaning |\n|---|---|---|\n")
 	for _, k := range config.Keys {
-		holds := "at once"
-		if !k.Live {
-			holds = "from the next start"
-		}
 		name := "`" + k.Name + "`"
 		for _, other := range k.Spellings() {
 			name += " (`" + other + "`)"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, k.Default, holds, k.Doc)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, k.Default, k.Doc)
 	}
 	b.WriteString("\n## Methods of the protocol\n\n| method | right | streams |\n|---|---|---|\n")
 	for _, m := range control.Methods {

@@ -42,6 +42,20 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 	})
 }
 
+// SetOrder ranks all jobs anew at once.
+func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
+	return s.update(ctx, func(queue.Millis) error {
+		s.order = o
+		for _, j := range s.jobs {
+			s.place(j, j.Since, j.Arrival)
+		}
+		return nil
+	})
+}
+
+// Rerank has nothing left to do.
+func (s *Store) Rerank(context.Context) (more bool, err error) { return false, nil }
+
 // Promote cancels expired jobs and forgets old keys. A due job needs nothing
 // here: a claim sees by itself that it is due.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {

@@ -189,7 +189,7 @@ func (t *tx) insert(j *queue.Job, uid int, seq int64, id, terms string) error {
 	arrival := t.s.mem.enqueued
 	t.s.mem.enqueued++
 	since, stands := max(t.now, runAt), placeReady
-	rank := t.s.order.Rank(j.Priority, since, arrival)
+	rank := t.s.mem.order.Rank(j.Priority, since, arrival)
 	if runAt > t.now {
 		stands = placeDue
 		t.wakeAt(runAt)
@@ -308,7 +308,7 @@ func (t *tx) rewrite(j *queue.Job, to queue.State) error {
 	if err != nil {
 		return err
 	}
-	rank := t.s.order.Rank(j.Priority, j.Since, j.Arrival)
+	rank := t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
 	stands := placeNone
 	switch {
 	case !to.Runnable():
@@ -398,7 +398,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		n, err := t.exec(`UPDATE jobs SET place = 1,
 			rank = iif(state = 3 AND due_at = since AND ?, ? - priority, rank),
 			arrival = iif(state = 3 AND due_at = since, ?, arrival) WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_due WHERE place = 2 AND due_at <= ? ORDER BY due_at LIMIT `+step+`)`,
-			bit(s.order.Scheduling == queue.ByAging && s.order.Aging == queue.AgingEnqueue), s.mem.enqueued, s.mem.enqueued, int64(t.now))
+			bit(s.mem.order.Scheduling == queue.ByAging && s.mem.order.Aging == queue.AgingEnqueue), s.mem.enqueued, s.mem.enqueued, int64(t.now))
 		if err != nil {
 			return err
 		}

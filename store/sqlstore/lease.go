@@ -264,6 +264,12 @@ func (t *tx) claim(want int) ([]queue.Job, error) {
 				continue
 			}
 			j.Fence++
+			if t.s.mem.ranking.state != 0 {
+				ranks[i] = t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
+				if _, err := t.exec(`UPDATE jobs SET rank = ? WHERE seq = ?`, ranks[i], j.Seq); err != nil {
+					return nil, err
+				}
+			}
 			t.setLease(j.Seq, lease{id: j.ID, fence: j.Fence, runs: j.Runs, state: j.State, rank: ranks[i]})
 			jobs = append(jobs, *j) // into the place of an earlier one, or its own
 		}

@@ -231,6 +231,11 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.Promote(ctx)
 	must(err)
+	must(s.SetOrder(ctx, queue.Order{Scheduling: queue.ByPriority}))
+	for more := true; more; {
+		more, err = s.Rerank(ctx)
+		must(err)
+	}
 	refs, err := s.Garbage(ctx, 9)
 	must(err)
 	must(s.Swept(ctx, refs))

@@ -210,3 +210,62 @@ func TestAGivenUpClaimEnds(t *testing.T) {
 		}
 	}
 }
+
+// Jobs whose ranking anew was cut short, or whose order was changed while the store was
+// closed, are ranked when it is open again, even if the order is the old one by then.
+func TestRankingOutlivesTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	var drafts []queue.Job
+	for i := range 2*rankStep + 10 {
+		drafts = append(drafts, draft(func(j *queue.Job) { j.Priority = int64(i % 7) }))
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+		t.Fatal(err)
+	}
+	byPriority := queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute}
+	wrong := func() (n int64) {
+		t.Helper()
+		for more := true; more; {
+			var err error
+			if more, err = s.Rerank(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := s.do(t.Context(), true, func(tx *tx) (err error) {
+			n, err = tx.number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`, bit(s.Order() == byPriority))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	reopen := func(o queue.Order) {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if s, err = Open(Options{Dir: dir, Order: o}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.SetOrder(t.Context(), byPriority); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // blocked, held, a step of the pending
+		if _, err := s.Rerank(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reopen(usual)
+	if n := wrong(); n != 0 {
+		t.Errorf("%d jobs have a rank of the order that was given up", n)
+	}
+	reopen(byPriority)
+	if n := wrong(); n != 0 {
+		t.Errorf("%d jobs have a rank of the order before", n)
+	}
+	s.Close()
+}

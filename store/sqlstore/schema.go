@@ -35,7 +35,8 @@ var migrations = [][]string{{
 		cancelled   INTEGER NOT NULL CHECK (cancelled >= 0),
 		reserved    TEXT    NOT NULL -- SEQ/FENCE of each job that is leased and not known to have started
 	) STRICT`,
-	`INSERT INTO meta VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, '')`,
+	`INSERT INTO meta (one, readable_by, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved)
+		VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, '')`,
 	`CREATE TABLE jobs (
 		seq          INTEGER PRIMARY KEY,
 		id           TEXT    NOT NULL,
@@ -141,6 +142,8 @@ var migrations = [][]string{{
 	`CREATE INDEX staged_ids_batch ON staged_ids (batch)`,
 }, {
 	`CREATE INDEX jobs_ended ON jobs (state, ended_at) WHERE state > 5`,
+}, {
+	`ALTER TABLE meta ADD COLUMN ranked_by TEXT NOT NULL DEFAULT ''`, // the order of all ranks, '' while they are being made anew
 }}
 
 // ErrNewerSchema refuses a database that a newer queuectl has written and that

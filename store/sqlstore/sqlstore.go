@@ -37,12 +37,11 @@ const (
 
 // Store is a store.Store over SQLite. Make it with Open.
 type Store struct {
-	dir   string
-	order queue.Order
-	now   func() queue.Millis
-	free  func() (int64, error)
-	db    *conn   // the writer's
-	read  *sql.DB // the readers'
+	dir  string
+	now  func() queue.Millis
+	free func() (int64, error)
+	db   *conn   // the writer's
+	read *sql.DB // the readers'
 
 	ops    chan *op
 	turn   chan struct{} // holds one token: the right to write
@@ -58,6 +57,7 @@ type Store struct {
 
 	mem memory // the writer's: what the tables' heads hold
 
+	order    atomic.Pointer[queue.Order] // as the last commit has it
 	mu       sync.Mutex
 	err      error // why the store has failed; guarded by mu
 	closing  bool  // guarded by mu
@@ -80,6 +80,8 @@ type memory struct {
 	dry       bool         // and no ready job stands after it
 	leases    map[int64]lease
 	batches   []batch // replaced, not changed, by each transaction
+	order     queue.Order
+	ranking   ranking
 }
 
 // place is one in the ready index.
@@ -127,7 +129,7 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		dir: o.Dir, order: o.Order,
+		dir:    o.Dir,
 		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
 		free:   func() (int64, error) { return freeBytes(o.Dir) },
 		ops:    make(chan *op, maxQueued),
@@ -137,15 +139,22 @@ func Open(o Options) (*Store, error) {
 
 		watchers: map[int64][]chan<- struct{}{},
 	}
+	s.order.Store(&o.Order)
 	if err := s.open(path); err != nil {
 		return nil, explain(path, err)
 	}
 	s.turn <- struct{}{}
+	s.mem.order = o.Order
 	if o.OrderOf != nil {
 		var settings []store.Setting
 		if settings, err = s.Settings(context.Background()); err == nil {
-			s.order, err = o.OrderOf(settings)
+			s.mem.order, err = o.OrderOf(settings)
 		}
+	}
+	order := s.mem.order
+	s.order.Store(&order)
+	if err == nil {
+		err = s.resumeRanking(context.Background())
 	}
 	if err == nil {
 		err = s.endBatches(context.Background())
@@ -155,9 +164,6 @@ func Open(o Options) (*Store, error) {
 	}
 	return s, nil
 }
-
-// Order is how ranks are made.
-func (s *Store) Order() queue.Order { return s.order }
 
 func (s *Store) open(path string) (err error) {
 	if s.db, err = openConn(path, writerPragmas()...); err != nil {
@@ -434,7 +440,7 @@ func (s *Store) publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = s.mem.nextEvent - 1
-	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
+	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
 }
 
 var _ store.Store = (*Store)(nil)

@@ -262,7 +262,10 @@ func (t *tx) publish(grant *granted) {
 	if grant != nil && s.waiter == grant.to {
 		s.waiter = nil
 	}
-	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
+	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
+	if order := s.mem.order; order != *s.order.Load() {
+		s.order.Store(&order)
+	}
 	if last := s.mem.nextEvent - 1; last != s.last {
 		s.last = last
 		if s.newer != nil {

@@ -15,6 +15,7 @@ var keeping = []promise{
 	{name: "a promotion says when the next thing is due", keep: promoteSaysWhen},
 	{name: "promotions end however much is due", keep: promoteMuch},
 	{name: "the alarm rings for what is due earlier", keep: alarmRings},
+	{name: "a new order ranks what waits anew", keep: orderChanged},
 	{name: "output files of removed jobs are garbage until swept", keep: garbageSwept},
 }
 
@@ -148,4 +149,46 @@ func garbageSwept(r *rig) {
 	r.must(r.s.Swept(r.Context(), nil))
 	r.must(r.s.Swept(r.Context(), []string{"a", "c"}))
 	same(r, "garbage after all", garbage(10), nil)
+}
+
+// orderChanged has jobs of all kinds wait while the order is changed: whatever was
+// reserved, ran, failed, slept or was held by then runs where the new order has it.
+func orderChanged(r *rig) {
+	byPriority := queue.Order{Scheduling: queue.ByPriority, Aging: queue.AgingTime, Interval: time.Minute}
+	many := 600 // more than one step
+	r.one(named("runs"), priority(1))
+	runs := r.claim(1)[0]
+	r.turn(store.Turn{Started: []store.Started{{Lease: runs.Lease(), At: r.s.Now()}}})
+	r.one(named("reserved"), priority(3))
+	reserved := r.claim(1)[0]
+	for i := range many {
+		r.one(named(fmt.Sprintf("old%03d", i)), priority(2))
+		if i%100 == 0 {
+			r.advance(10 * time.Minute)
+		}
+	}
+	r.one(named("sleeps"), priority(8), delay(time.Hour))
+	r.one(named("first"), priority(9))
+	r.must(r.s.SetOrder(r.Context(), byPriority))
+	r.one(named("new"), priority(7))
+	r.turn(store.Turn{Released: []queue.Lease{reserved.Lease()}})
+	for more := true; more; {
+		var err error
+		more, err = r.s.Rerank(r.Context())
+		r.must(err)
+	}
+	if r.s.Counts().Reranking {
+		r.Error("it says that it is still ranking")
+	}
+	decision := queue.Decide(&runs, exit(1), policy)
+	r.turn(store.Turn{Ended: []store.Settlement{{Lease: runs.Lease(), Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
+	r.advance(2 * time.Hour)
+	r.promote()
+	var ids []string
+	for _, j := range r.claim(many + 5) {
+		ids = append(ids, j.ID)
+	}
+	same(r, "the first", ids[:4], []string{"first", "sleeps", "new", "reserved"})
+	same(r, "those of one priority", []string{ids[4], ids[4+many-1]}, []string{"old000", fmt.Sprintf("old%03d", many-1)})
+	same(r, "the last", ids[4+many:], []string{"runs"})
 }

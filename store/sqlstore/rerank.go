@@ -1,0 +1,142 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// rankStep is how many waiting jobs are ranked anew in one transaction: few enough
+// that nobody who waits for the disk feels it.
+const rankStep = 250
+
+// ranking is how far the waiting jobs have been ranked anew: those of earlier states,
+// and of this one up to seq. State 0 is all of them.
+type ranking struct {
+	state queue.State
+	seq   int64
+}
+
+// rankingStates are those whose jobs have a rank, in the order in which they are gone
+// through. What is claimed meanwhile is ranked as it is claimed, so nothing is missed
+// that moves from a state to come into one that is done.
+var rankingStates = []queue.State{queue.Blocked, queue.Held, queue.Pending, queue.Failed}
+
+// orderText is an order as meta keeps it.
+func orderText(o queue.Order) string {
+	return fmt.Sprintf("%s %s %d", o.Scheduling, o.Aging, o.Interval.Milliseconds())
+}
+
+// Order is how ranks are made.
+func (s *Store) Order() queue.Order { return *s.order.Load() }
+
+// SetOrder has new jobs ranked by another order, and those that wait by Rerank.
+func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
+	return s.do(ctx, true, func(t *tx) error {
+		if t.s.mem.order == o {
+			return nil
+		}
+		t.s.mem.order = o
+		return t.beginRanking()
+	})
+}
+
+// resumeRanking goes on where the last service stopped, or begins if the order was
+// changed while none ran.
+func (s *Store) resumeRanking(ctx context.Context) error {
+	return s.do(ctx, true, func(t *tx) error {
+		by := ""
+		err := t.query(func(r row) (bool, error) {
+			by = r.text(0)
+			return false, nil
+		}, `SELECT ranked_by FROM meta`)
+		if err != nil || by == orderText(t.s.mem.order) {
+			return err
+		}
+		return t.beginRanking()
+	})
+}
+
+// beginRanking ranks what is leased at once; the rest is Rerank's.
+func (t *tx) beginRanking() error {
+	t.s.mem.ranking = ranking{state: rankingStates[0]}
+	if _, err := t.exec(`UPDATE meta SET ranked_by = ''`); err != nil {
+		return err
+	}
+	for seq := range t.s.mem.leases {
+		j, err := t.one(seq)
+		if err != nil {
+			continue // it cannot be read, so it is held when it is given back
+		}
+		if err := t.rerank(seq, j.Priority, j.Since, j.Arrival); err != nil {
+			return err
+		}
+	}
+	c := &t.s.mem.counts
+	if c[queue.Blocked]+c[queue.Held]+c[queue.Pending]+c[queue.Failed] == 0 {
+		return t.endRanking()
+	}
+	return nil
+}
+
+func (t *tx) endRanking() error {
+	t.s.mem.ranking = ranking{}
+	_, err := t.exec(`UPDATE meta SET ranked_by = ?`, orderText(t.s.mem.order))
+	return err
+}
+
+// rerank gives a job the rank that the order asks for.
+func (t *tx) rerank(seq, priority int64, since queue.Millis, arrival int64) error {
+	rank := t.s.mem.order.Rank(priority, since, arrival)
+	if _, err := t.exec(`UPDATE jobs SET rank = ? WHERE seq = ?`, rank, seq); err != nil {
+		return err
+	}
+	if l, leased := t.s.mem.leases[seq]; leased {
+		l.rank = rank
+		t.setLease(seq, l)
+	}
+	t.ready(place{rank, seq}) // it may stand before the head now
+	return nil
+}
+
+// Rerank ranks the next step of the waiting jobs anew, if the order has changed.
+func (s *Store) Rerank(ctx context.Context) (more bool, err error) {
+	if !s.Counts().Reranking {
+		return false, nil
+	}
+	err = s.do(ctx, false, func(t *tx) error {
+		at := &t.s.mem.ranking
+		more = at.state != 0
+		if !more {
+			return nil
+		}
+		type waiting struct{ seq, priority, since, arrival int64 }
+		var list []waiting
+		err := t.query(func(r row) (bool, error) {
+			list = append(list, waiting{r.num(0), r.num(1), r.num(2), r.num(3)})
+			return len(list) < rankStep, nil
+		}, `SELECT seq, priority, since, arrival FROM jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`, int64(at.state), at.seq)
+		if err != nil {
+			return err
+		}
+		for _, j := range list {
+			if err := t.rerank(j.seq, j.priority, queue.Millis(j.since), j.arrival); err != nil {
+				return err
+			}
+			at.seq = j.seq
+		}
+		if len(list) == rankStep {
+			return nil
+		}
+		for i, state := range rankingStates {
+			if state == at.state && i+1 < len(rankingStates) {
+				*at = ranking{state: rankingStates[i+1]}
+				return nil
+			}
+		}
+		more = false
+		return t.endRanking()
+	})
+	return more, err
+}
