@@ -43,6 +43,7 @@ type Settings struct {
 	RetentionDead      time.Duration
 	RetentionMaxJobs   int64
 	RetentionEvents    time.Duration
+	RetentionOutput    int64 // bytes, 0 is any number
 	SettleDelay        time.Duration
 	LogLevel           string
 	LogFormat          string
@@ -112,6 +113,7 @@ var Keys = []Key{
 	forever("retention_dead", "never", "how long dead jobs are kept", func(s *Settings) *time.Duration { return &s.RetentionDead }),
 	integer("retention_max_jobs", "1000000", "completed and cancelled jobs that are kept at most, the newest; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
 	forever("retention_events", "7d", "how long events are kept, and at most the newest million", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
+	size("retention_output", "10GiB", "room that the outputs of all jobs may take; the oldest go first, 0 is any", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
 	choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
 	choice("log_format", "auto", "text, json, or auto: text on a terminal", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
 }
@@ -311,6 +313,9 @@ func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
 		return queue.FormatDuration(*at(s))
 	}}
 }
+
+// maxKept bounds the room for outputs, in bytes.
+const maxKept = 1 << 50
 
 func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 	return Key{name, def, doc, func(s *Settings, text string) error {

@@ -179,6 +179,7 @@ type Status struct {
 	Throughput int    `json:"throughput_per_minute"`
 	Database   string `json:"database"`
 	Bytes      int64  `json:"database_bytes"`
+	Outputs    int64  `json:"output_bytes"` // of all outputs that are kept
 	Socket     string `json:"socket"`
 	PID        int    `json:"pid"`
 	Version    string `json:"version"`

@@ -139,7 +139,13 @@ type Attempt struct {
 	// an output too large for it. At most one is set.
 	Output    []byte
 	OutputRef string
+	// OutputBytes is how much room the output takes, as kept; OutputForgotten if it
+	// was removed to make room.
+	OutputBytes int64
 }
+
+// OutputForgotten stands for the size of an output that was removed to make room.
+const OutputForgotten = -1
 
 // EventKind says what an Event tells.
 type EventKind string

@@ -27,6 +27,15 @@ const (
 // OutputPath is the file that an OutputRef names.
 func OutputPath(root, ref string) string { return filepath.Join(root, outputsName, ref) }
 
+// OutputSize is how many bytes that file has, 0 if it is gone.
+func OutputSize(root, ref string) int64 {
+	info, err := os.Stat(OutputPath(root, ref))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 func outputRef(l wire.Lease) string {
 	return strconv.FormatInt(l.Seq, 10) + "-" + strconv.FormatInt(l.Fence, 10)
 }

@@ -121,7 +121,7 @@ func (s *Service) retention() upkeep.Retention {
 	c := s.config.Load()
 	return upkeep.Retention{
 		States:  map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
-		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents,
+		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput,
 	}
 }
 

@@ -190,6 +190,9 @@ func (s *Service) readStored(ctx context.Context, seq int64, n int, c *output.Cu
 	if err != nil {
 		return err
 	}
+	if a.OutputBytes == queue.OutputForgotten {
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (retention_output)", a.N)
+	}
 	after := func(chunk output.Chunk) error {
 		length := max(int64(len(chunk.Data)), chunk.Dropped)
 		skip := min(c[chunk.Stream], length)

@@ -107,7 +107,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	}
 	st := control.Status{
 		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued, LastEvent: last,
-		Database: s.opt.Places.State, Bytes: counts.Bytes, Socket: s.opt.Places.Socket,
+		Database: s.opt.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs, Socket: s.opt.Places.Socket,
 		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Reranking: counts.Reranking, Throughput: s.pool.Throughput(),
 	}
 	st.Health = health(s.problems())

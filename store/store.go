@@ -230,6 +230,7 @@ type Counts struct {
 	// Reranking says that Rerank has more to do.
 	Reranking bool
 	Bytes     int64 // of the database
+	Outputs   int64 // bytes of all outputs, in the database and in files
 }
 
 // Waiting is how many jobs have yet to run.
@@ -262,6 +263,10 @@ type Keeper interface {
 	// TrimEvents forgets a bounded number of events: the oldest, while they are from
 	// before an instant or more than keep are there. It says whether there are more.
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
+	// TrimOutputs removes a bounded number of outputs: the oldest, while all take more
+	// than keep bytes. Their attempts stay, with OutputForgotten. It says whether there
+	// are more.
+	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
 	// Alarm hints that something is due earlier than the last Promote said.
 	Alarm() <-chan struct{}
 	// Garbage lists up to limit output files whose attempts are gone, and

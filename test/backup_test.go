@@ -197,3 +197,31 @@ func TestBackupInterrupted(t *testing.T) {
 		t.Errorf("left after the next start: %v", left)
 	}
 }
+
+// When all outputs take more room than they may, the oldest go, whether they are in
+// files or not, and their jobs stay; logs says why.
+func TestOutputsMakeRoom(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	for i := range 6 {
+		q.must("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d", 100_000+i*20_000))
+	}
+	if !strings.Contains(q.must("status"), "outputs 8") { // 900 KB
+		t.Errorf("status: %s", q.must("status"))
+	}
+	q.must("config", "set", "retention_output", "400K")
+	files := func() int {
+		list, _ := filepath.Glob(q.path("runner/output/*"))
+		return len(list)
+	}
+	q.until("the oldest outputs are gone", 20*time.Second, func() bool { return files() == 2 })
+	if r := q.cli("logs", "j0"); r.code != 4 || !strings.Contains(r.err, "removed to make room (retention_output)") {
+		t.Errorf("logs of the oldest: %+v", r)
+	}
+	if r := q.cli("show", "j0"); r.code != 0 || !strings.Contains(r.out, "completed") {
+		t.Errorf("show of the oldest: %+v", r)
+	}
+	if out := q.must("logs", "j5", "--stdout"); out != "200000" {
+		t.Errorf("logs of the newest: %q", out)
+	}
+	q.healthy("after trimming")
+}

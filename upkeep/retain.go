@@ -13,6 +13,7 @@ type Retention struct {
 	MaxJobs   int64 // completed and cancelled ones, the newest; 0 is any number
 	Events    time.Duration
 	MaxEvents int64
+	Outputs   int64 // bytes of all outputs; 0 is any number
 }
 
 // retainStep is how many jobs are removed in one transaction: few enough that nobody
@@ -53,5 +54,9 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 		before = now.Add(-r.Events)
 	}
 	trimmed, err := s.TrimEvents(ctx, before, r.MaxEvents)
-	return more || trimmed, err
+	if err != nil || r.Outputs == 0 {
+		return more || trimmed, err
+	}
+	smaller, err := s.TrimOutputs(ctx, r.Outputs)
+	return more || trimmed || smaller, err
 }

@@ -50,6 +50,10 @@ func (k *keeper) Promote(context.Context) (time.Duration, error) {
 	k.asked = append(k.asked, time.Since(k.begun))
 	return k.next, k.err
 }
+func (k *keeper) TrimOutputs(_ context.Context, keep int64) (bool, error) {
+	k.trimmed = append(k.trimmed, fmt.Sprint("outputs ", keep))
+	return false, nil
+}
 func (k *keeper) Rerank(context.Context) (bool, error) { return false, nil }
 func (k *keeper) Alarm() <-chan struct{}               { return k.alarm }
 func (k *keeper) Garbage(_ context.Context, limit int) ([]string, error) {
@@ -133,9 +137,9 @@ func TestGarbageIsSwept(t *testing.T) {
 func TestWhatIsOldGoesInSteps(t *testing.T) {
 	k := &keeper{next: time.Hour}
 	k.ended[queue.Completed], k.ended[queue.Dead] = 2*retainStep+1, 5
-	_, err := upkeepWith(t, k, Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour, queue.Dead: 0}, Events: time.Minute, MaxEvents: 9}, func() {})
+	_, err := upkeepWith(t, k, Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour, queue.Dead: 0}, Events: time.Minute, MaxEvents: 9, Outputs: 8}, func() {})
 	want := []string{"[completed] 100 older than 1h0m0s", "[completed] 100 older than 1h0m0s", "[completed] 1 older than 1h0m0s"}
-	if err != nil || !slices.Equal(k.expels, want) || k.trimmed[0] != "1m0s 9" {
+	if err != nil || !slices.Equal(k.expels, want) || k.trimmed[0] != "1m0s 9" || k.trimmed[1] != "outputs 8" {
 		t.Errorf("by age: %q, events %q, %v", k.expels, k.trimmed, err)
 	}
 	k = &keeper{next: time.Hour}

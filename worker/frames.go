@@ -89,6 +89,9 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result) store.Settlement {
 		ExitCode: r.ExitCode, Signal: int(r.Signal), CPU: r.CPU, PeakRSS: r.PeakRSS,
 		Leftovers: int(r.Leftovers), Dropped: r.Dropped, Output: r.Output, OutputRef: r.OutputRef,
 	}
+	if a.OutputRef != "" {
+		a.OutputBytes = runner.OutputSize(p.cfg.Root, a.OutputRef)
+	}
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: queue.Decide(j, outcome(r), p.cfg.Policy())}
 }
 

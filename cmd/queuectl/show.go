@@ -201,7 +201,7 @@ func (a *app) status(ctx context.Context, check bool) error {
 	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
 		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", jobs(st.Throughput))},
-		{"Database", fmt.Sprintf("%s, %s", st.Database, size(st.Bytes))}, {"Socket", st.Socket},
+		{"Database", fmt.Sprintf("%s, %s; outputs %s", st.Database, size(st.Bytes), size(st.Outputs))}, {"Socket", st.Socket},
 		{"Service", fmt.Sprintf("%s, pid %d, since %s %s", st.Version, st.PID, local(st.Started), zone)}, {"Health", st.Health},
 	}
 	if st.Reranking {

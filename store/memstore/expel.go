@@ -61,3 +61,35 @@ func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64)
 	})
 	return more, err
 }
+
+// TrimOutputs removes the oldest outputs while all take more than keep bytes.
+func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
+	err = s.update(ctx, func(queue.Millis) error {
+		for s.outputs() > keep {
+			var oldest *queue.Attempt
+			for _, j := range s.all() {
+				for i := range j.attempts {
+					if a := &j.attempts[i]; a.OutputBytes > 0 && (oldest == nil || a.EndedAt < oldest.EndedAt) {
+						oldest = a
+					}
+				}
+			}
+			if oldest.OutputRef != "" {
+				s.garbage = append(s.garbage, oldest.OutputRef)
+			}
+			oldest.Output, oldest.OutputRef, oldest.OutputBytes = nil, "", queue.OutputForgotten
+		}
+		return nil
+	})
+	return false, err
+}
+
+// outputs is how many bytes all outputs take.
+func (s *Store) outputs() (bytes int64) {
+	for _, j := range s.jobs {
+		for _, a := range j.attempts {
+			bytes += max(0, a.OutputBytes)
+		}
+	}
+	return bytes
+}

@@ -103,6 +103,9 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
 	a.N = j.Runs
 	a.Output = slices.Clone(a.Output)
+	if a.OutputRef == "" {
+		a.OutputBytes = int64(len(a.Output))
+	}
 	j.attempts = append(j.attempts, a)
 	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != ""}
 	if a.ExitCode >= 0 {

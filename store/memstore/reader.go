@@ -100,7 +100,7 @@ func (s *Store) Counts() store.Counts {
 }
 
 func (s *Store) counts() store.Counts {
-	c := store.Counts{Enqueued: s.enqueued}
+	c := store.Counts{Enqueued: s.enqueued, Outputs: s.outputs()}
 	for _, j := range s.jobs {
 		c.States[j.State]++
 	}

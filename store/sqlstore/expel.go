@@ -89,3 +89,43 @@ func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64)
 	})
 	return more, err
 }
+
+// TrimOutputs removes the oldest outputs while all take more than keep bytes.
+func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
+	if s.counted().Outputs <= keep {
+		return false, nil
+	}
+	err = s.do(ctx, false, func(t *tx) error {
+		type kept struct {
+			seq, n, bytes int64
+		}
+		var list []kept
+		over := t.s.mem.outputs - keep
+		if over <= 0 {
+			return nil
+		}
+		err := t.query(func(r row) (bool, error) {
+			list = append(list, kept{r.num(0), r.num(1), r.num(2)})
+			over -= r.num(2)
+			return over > 0 && len(list) < outputStep, nil
+		}, `SELECT seq, n, output_bytes FROM attempts INDEXED BY attempts_output WHERE output_bytes > 0 AND ended_at >= 0 ORDER BY ended_at`)
+		if err != nil {
+			return err
+		}
+		for _, a := range list {
+			if _, err := t.exec(`INSERT OR IGNORE INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND n = ? AND output_ref <> ''`, a.seq, a.n); err != nil {
+				return err
+			}
+			if _, err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, output_bytes = -1 WHERE seq = ? AND n = ?`, a.seq, a.n); err != nil {
+				return err
+			}
+			t.s.mem.outputs -= a.bytes
+		}
+		more = over > 0 && len(list) == outputStep
+		return nil
+	})
+	return more, err
+}
+
+// outputStep is how many outputs are removed in one transaction.
+const outputStep = 50

@@ -339,6 +339,11 @@ func (t *tx) cancel(seq int64, id string, from queue.State, why queue.Reason, ki
 
 // remove deletes a job with its history.
 func (t *tx) remove(seq int64) error {
+	kept, err := t.number(`SELECT sum(output_bytes) FROM attempts WHERE seq = ? AND output_bytes > 0`, seq)
+	if err != nil {
+		return err
+	}
+	t.s.mem.outputs -= kept
 	for _, sql := range []string{
 		`INSERT OR IGNORE INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND output_ref <> ''`,
 		`DELETE FROM attempts WHERE seq = ?`,

@@ -138,10 +138,15 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	if err != nil {
 		return err
 	}
+	kept := a.OutputBytes
+	if a.OutputRef == "" {
+		kept = int64(len(a.Output))
+	}
+	t.s.mem.outputs += kept
 	_, err = t.exec(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
-		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		e.Seq, int64(n), e.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
-		string(d.Reason), d.Error, bit(d.Counts), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef))
+		string(d.Reason), d.Error, bit(d.Counts), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), kept)
 	if err != nil {
 		return err
 	}

@@ -126,7 +126,7 @@ func scanAttempt(rows *sql.Rows) (a queue.Attempt, err error) {
 	var cpu int64
 	var ref sql.NullString
 	err = rows.Scan(&a.N, &a.Fence, &a.Worker, &a.Node, &a.PID, &a.StartedAt, &a.EndedAt, &a.ExitCode, &a.Signal,
-		&a.Reason, &a.Error, &a.Counted, &cpu, &a.PeakRSS, &a.Leftovers, &a.Dropped, &a.Output, &ref)
+		&a.Reason, &a.Error, &a.Counted, &cpu, &a.PeakRSS, &a.Leftovers, &a.Dropped, &a.OutputBytes, &a.Output, &ref)
 	a.CPU, a.OutputRef = time.Duration(cpu)*time.Microsecond, ref.String
 	return a, err
 }

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -102,7 +103,8 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 		}
 		for _, q := range statements {
 			verb, _, _ := strings.Cut(q, " ")
-			if !strings.Contains("SELECT UPDATE DELETE INSERT", verb) {
+			migrates := slices.ContainsFunc(migrations, func(m []string) bool { return slices.Contains(m, q) }) // once, while nobody waits
+			if migrates || !strings.Contains("SELECT UPDATE DELETE INSERT", verb) {
 				continue
 			}
 			err := tx.query(func(r row) (bool, error) {
@@ -199,7 +201,7 @@ func everyOperation(t *testing.T, s *Store) {
 	dead := queue.Decision{State: queue.Dead, Counts: true, Started: true}
 	_, err = s.Turn(ctx, store.Turn{
 		Started: []store.Started{{Lease: l(0), At: 1}}, Released: []queue.Lease{l(2)}, Changed: []store.Changed{{Lease: l(3), Change: store.Change{Verb: queue.VerbCancel}}},
-		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1"}, Decision: dead}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
+		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9}, Decision: dead}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
 	})
 	must(err)
 	seq := l(0).Seq
@@ -213,6 +215,8 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.CountEnded(ctx, []queue.State{queue.Dead}, 1)
 	must(err)
 	_, err = s.Expel(ctx, []queue.State{queue.Completed}, 1, 1, nil)
+	must(err)
+	_, err = s.TrimOutputs(ctx, 0)
 	must(err)
 	_, err = s.TrimEvents(ctx, s.now()+1, 1)
 	must(err)

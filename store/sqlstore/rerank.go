@@ -102,7 +102,7 @@ func (t *tx) rerank(seq, priority int64, since queue.Millis, arrival int64) erro
 
 // Rerank ranks the next step of the waiting jobs anew, if the order has changed.
 func (s *Store) Rerank(ctx context.Context) (more bool, err error) {
-	if !s.Counts().Reranking {
+	if !s.counted().Reranking {
 		return false, nil
 	}
 	err = s.do(ctx, false, func(t *tx) error {

@@ -59,4 +59,4 @@ func readJob(r row) (queue.Job, error) {
 // attemptColumns are the columns of an attempt, in the order of readAttempt;
 // its output is read apart.
 const attemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
-	reason, error, counted, cpu_us, peak_rss, leftovers, dropped`
+	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes`

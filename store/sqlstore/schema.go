@@ -144,6 +144,12 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_ended ON jobs (state, ended_at) WHERE state > 5`,
 }, {
 	`ALTER TABLE meta ADD COLUMN ranked_by TEXT NOT NULL DEFAULT ''`, // the order of all ranks, '' while they are being made anew
+}, {
+	`ALTER TABLE attempts ADD COLUMN output_bytes INTEGER NOT NULL DEFAULT 0`, // -1 if it was removed to make room
+	`UPDATE attempts SET output_bytes = length(output) WHERE output IS NOT NULL`,
+	`CREATE INDEX attempts_output ON attempts (ended_at) WHERE output_bytes > 0`,
+	`ALTER TABLE meta ADD COLUMN output_bytes INTEGER NOT NULL DEFAULT 0`,
+	`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts)`,
 }}
 
 // ErrNewerSchema refuses a database that a newer queuectl has written and that

@@ -82,6 +82,7 @@ type memory struct {
 	batches   []batch // replaced, not changed, by each transaction
 	order     queue.Order
 	ranking   ranking
+	outputs   int64 // bytes of all outputs
 }
 
 // place is one in the ready index.
@@ -297,9 +298,9 @@ func (s *Store) load() error {
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
 		}
-		reserved = r.text(11)
+		reserved, s.mem.outputs = r.text(11), r.num(12)
 		return false, nil
-	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved FROM meta`)
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes FROM meta`)
 	if err != nil {
 		return err
 	}
@@ -414,11 +415,16 @@ func (s *Store) Watch(seq int64) (<-chan struct{}, func()) {
 	}
 }
 
+// counted is what the last commit counted.
+func (s *Store) counted() store.Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts
+}
+
 // Counts is how many jobs are in each state.
 func (s *Store) Counts() store.Counts {
-	s.mu.Lock()
-	c := s.counts
-	s.mu.Unlock()
+	c := s.counted()
 	if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil {
 		c.Bytes = files[0].Size() + files[1].Size()
 	}
@@ -441,6 +447,7 @@ func (s *Store) publish() {
 	defer s.mu.Unlock()
 	s.last = s.mem.nextEvent - 1
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
+	s.counts.Outputs = s.mem.outputs
 }
 
 var _ store.Store = (*Store)(nil)

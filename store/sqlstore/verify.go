@@ -231,7 +231,15 @@ func counterFaults(c *conn) (faults []string, err error) {
 			faults = append(faults, fmt.Sprintf("%d jobs are counted as %s, but there are %d", kept, state, n))
 		}
 	}
-	return faults, nil
+	kept, err := c.number(`SELECT output_bytes FROM meta`)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := c.number(`SELECT sum(output_bytes) FROM attempts WHERE output_bytes > 0`)
+	if err == nil && sum != kept {
+		faults = append(faults, fmt.Sprintf("%d bytes of output are counted, but there are %d", kept, sum))
+	}
+	return faults, err
 }
 
 // rowFaults looks for rows that cannot be.
@@ -369,5 +377,6 @@ func recount(c *conn) error {
 			return err
 		}
 	}
-	return nil
+	_, err = c.exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`)
+	return err
 }

@@ -225,7 +225,7 @@ func (t *tx) rollback() {
 // writeHeads writes what the transaction changed of the counts and numbers.
 func (t *tx) writeHeads() error {
 	m, b := &t.s.mem, &t.before
-	if !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent {
+	if !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs {
 		return nil
 	}
 	if t.leased {
@@ -233,8 +233,8 @@ func (t *tx) writeHeads() error {
 	}
 	c := &m.counts
 	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), next_seq = ?, enqueued = ?, next_event = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?`, bit(t.leased), t.reserved, m.nextSeq, m.enqueued, m.nextEvent, c[queue.Blocked], c[queue.Held],
-		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled])
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.nextSeq, m.enqueued, m.nextEvent, c[queue.Blocked], c[queue.Held],
+		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
 	return err
 }
 
@@ -263,6 +263,7 @@ func (t *tx) publish(grant *granted) {
 		s.waiter = nil
 	}
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
+	s.counts.Outputs = s.mem.outputs
 	if order := s.mem.order; order != *s.order.Load() {
 		s.order.Store(&order)
 	}

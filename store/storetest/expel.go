@@ -10,6 +10,7 @@ import (
 var expelling = []promise{
 	{name: "what ended first is expelled first", keep: expelsOldest},
 	{name: "nothing is expelled that has not ended", keep: expelsEnded},
+	{name: "the oldest outputs go when all take too much room", keep: outputsTrimmed},
 	{name: "events are trimmed by age and number", keep: eventsTrimmed},
 }
 
@@ -91,4 +92,49 @@ func eventsTrimmed(r *rig) {
 	same(r, "all", trim(now.Add(time.Hour), 100), []int64(nil))
 	r.one()
 	same(r, "numbers go on", trim(0, 100), []int64{6})
+}
+
+func outputsTrimmed(r *rig) {
+	const many = 120 // more than one step
+	var jobs []queue.Job
+	for i := range many {
+		j := r.one()
+		e := r.settlement(r.claimOne(), exit(0))
+		e.Attempt.Output = make([]byte, 10)
+		if i == 0 {
+			e.Attempt.Output, e.Attempt.OutputRef, e.Attempt.OutputBytes = nil, "1-1", 1000
+		}
+		r.turn(store.Turn{Ended: []store.Settlement{e}})
+		jobs = append(jobs, j)
+		r.advance(time.Second)
+	}
+	trim := func(keep int64) {
+		r.Helper()
+		for more := true; more; {
+			var err error
+			more, err = r.s.TrimOutputs(r.Context(), keep)
+			r.must(err)
+		}
+	}
+	same(r, "room that they take", r.s.Counts().Outputs, 1000+10*(many-1))
+	trim(1000 + 10*(many-1))
+	same(r, "what fits", r.s.Counts().Outputs, 1000+10*(many-1))
+	trim(45)
+	same(r, "after trimming", r.s.Counts().Outputs, 40)
+	var left []int
+	for i, j := range jobs {
+		a, err := r.s.Attempt(r.Context(), j.Seq, 1)
+		r.must(err)
+		if a.OutputBytes > 0 {
+			left = append(left, i)
+		} else {
+			same(r, "a forgotten output", []any{a.OutputBytes, len(a.Output), a.OutputRef}, []any{int64(queue.OutputForgotten), 0, ""})
+		}
+	}
+	same(r, "those that are left", left, []int{many - 4, many - 3, many - 2, many - 1})
+	refs, err := r.s.Garbage(r.Context(), 9)
+	r.must(err)
+	same(r, "garbage", refs, []string{"1-1"})
+	r.must(r.s.Change(r.Context(), jobs[many-1].Seq, store.Change{Verb: queue.VerbRemove}))
+	same(r, "after a removal", r.s.Counts().Outputs, 30)
 }

@@ -213,7 +213,7 @@ func attemptWhole(r *rig) {
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
 	output := bytes.Clone(e.Attempt.Output)
 	large := r.settlement(jobs[1], exit(0))
-	large.Attempt.OutputRef = "runner-1/7.out"
+	large.Attempt.OutputRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
 	silent := r.settlement(jobs[2], exit(0))
 	r.turn(store.Turn{Ended: []store.Settlement{e, large, silent}})
 	e.Attempt.Output[0] = 'x' // the caller's, not the store's
@@ -221,7 +221,7 @@ func attemptWhole(r *rig) {
 	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
 		want.N = 1
 		if i == 0 {
-			want.Output = output
+			want.Output, want.OutputBytes = output, int64(len(output))
 		}
 		for _, n := range []int{0, 1} {
 			got, err := r.s.Attempt(r.Context(), jobs[i].Seq, n)
@@ -250,7 +250,7 @@ func attemptsNumbered(r *rig) {
 		e := r.settlement(claimed, o)
 		e.Attempt.Output = fmt.Appendf(nil, "output %d", len(want)+1)
 		r.turn(store.Turn{Ended: []store.Settlement{e}})
-		e.Attempt.N = len(want) + 1
+		e.Attempt.N, e.Attempt.OutputBytes = len(want)+1, int64(len(e.Attempt.Output))
 		want = append(want, e.Attempt)
 		r.pass(time.Minute)
 	}
