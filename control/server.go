@@ -53,6 +53,8 @@ type Server struct {
 	mu    sync.Mutex
 	conns map[*serverConn]bool // guarded by mu
 	open  atomic.Int64         // of conns
+
+	denied atomic.Int64 // when that was last logged, in nanoseconds since 1970
 }
 
 // NewServer makes a server. allow says who is let in.
@@ -151,6 +153,7 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 		err = s.admit(c)
 	}
 	if err != nil {
+		s.logDenied(c.peer, err)
 		c.send(answerLine(nil, nil, err), answerLimit)
 		return
 	}
@@ -265,6 +268,7 @@ func (s *Server) finish(c *serverConn, calls *sync.WaitGroup, cancel func()) {
 func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 	var result any
 	var err error
+	began := time.Now()
 	func() {
 		defer func() {
 			if p := recover(); p != nil {
@@ -301,9 +305,7 @@ func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 	if errors.Is(err, context.Canceled) {
 		err = queue.Errorf(queue.CodeUnavailable, "the service is stopping; try again later")
 	}
-	if errors.Is(err, queue.ErrInternal) || err != nil && RowOf(err).Code == queue.CodeInternal {
-		s.log.Error("request failed", "method", r.method, "uid", c.peer.UID, "error", err)
-	}
+	s.logRequest(ctx, c, &r, err, time.Since(began))
 	c.asking.Add(-1) // who has the answer may ask again at once
 	c.send(answerLine(r.id, result, err), answerLimit)
 }

@@ -92,7 +92,9 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result) store.Settlement {
 	if a.OutputRef != "" {
 		a.OutputBytes = runner.OutputSize(p.cfg.Root, a.OutputRef)
 	}
-	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: queue.Decide(j, outcome(r), p.cfg.Policy())}
+	d := queue.Decide(j, outcome(r), p.cfg.Policy())
+	p.report(j, &a, &d)
+	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}
 }
 
 // lost is the settlement of an attempt whose runner has died; running is nil if
@@ -106,7 +108,9 @@ func (p *Pool) lost(j *queue.Job, running *wire.Attempt, sameBoot bool, now queu
 	if running != nil {
 		a.Worker, a.PID, a.StartedAt = runner.WorkerID(running.Slot), int(running.PID), queue.Millis(running.StartedAt)
 	}
-	return store.Settlement{Lease: j.Lease(), Attempt: a, Decision: queue.Decide(j, o, p.cfg.Policy())}
+	d := queue.Decide(j, o, p.cfg.Policy())
+	p.report(j, &a, &d)
+	return store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d}
 }
 
 // measure follows the mean of recent run times, each new one weighing a quarter.

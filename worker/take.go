@@ -397,14 +397,17 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 // unknown gives back a lease of which no runner knows, or settles it as lost if
 // it had been started.
 func (p *Pool) unknown(j *queue.Job, started, sameBoot bool) {
+	var lost []store.Settlement
+	if started {
+		lost = append(lost, p.lost(j, nil, sameBoot, p.now()))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h := p.held[j.Lease()]; h != nil {
 		h.over = true
 	}
-	if started {
-		p.pending.Ended = append(p.pending.Ended, p.lost(j, nil, sameBoot, p.now()))
-	} else {
+	p.pending.Ended = append(p.pending.Ended, lost...)
+	if !started {
 		p.pending.Released = append(p.pending.Released, j.Lease())
 	}
 }

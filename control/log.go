@@ -1,0 +1,77 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Nothing that a request carries is logged but the names of jobs and settings: a
+// command or a variable may be secret.
+
+// logged is how many jobs of a request are named in the log.
+const logged = 3
+
+// level is that of a request's line: what a person or a script changes is worth one,
+// what is asked or enqueued is not.
+func (m *Method) level() slog.Level {
+	if m.Right == Read || m.Name == "enqueue" || m.Name == "enqueue.batch" {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+// logRequest writes the line of a request that was answered.
+func (s *Server) logRequest(ctx context.Context, c *serverConn, r *request, err error, took time.Duration) {
+	m := methodsByName[r.method]
+	if m == nil {
+		m = &Method{Right: Read}
+	}
+	level := m.level()
+	internal := err != nil && RowOf(err).Code == queue.CodeInternal
+	if internal {
+		level = slog.LevelError
+	}
+	if !s.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("method", r.method), slog.Int("uid", c.peer.UID), slog.Int("pid", c.peer.PID), slog.Duration("took", took.Round(time.Microsecond))}
+	var named struct {
+		ID  Name   `json:"id"`
+		IDs Names  `json:"ids"`
+		Key string `json:"key"`
+	}
+	if m.Right != Read && json.Unmarshal(r.params, &named) == nil { // what is no such object names nothing
+		ids := Selection{ID: named.ID, IDs: named.IDs}.Names()
+		if len(ids) > 0 {
+			attrs = append(attrs, slog.Any("jobs", ids[:min(len(ids), logged)]), slog.Int("of", len(ids)))
+		}
+		if m.Name == "config.set" || m.Name == "config.unset" {
+			attrs = append(attrs, slog.String("key", named.Key))
+		}
+	}
+	text := "request"
+	switch {
+	case internal:
+		text = "request failed"
+		attrs = append(attrs, slog.Any("error", err))
+	case err != nil:
+		attrs = append(attrs, slog.String("refused", string(RowOf(err).Code)))
+	}
+	s.log.LogAttrs(ctx, level, text, attrs...)
+}
+
+// deniedEvery is how often it is logged at most that somebody was not let in.
+const deniedEvery = 10 * time.Second
+
+// logDenied tells of a peer that was not let in, unless another has just been.
+func (s *Server) logDenied(p Peer, err error) {
+	now, last := time.Now().UnixNano(), s.denied.Load()
+	if now-last < int64(deniedEvery) || !s.denied.CompareAndSwap(last, now) {
+		return
+	}
+	s.log.Warn("connection refused", "uid", p.UID, "pid", p.PID, "error", err)
+}

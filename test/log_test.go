@@ -1,0 +1,82 @@
+//go:build linux
+
+package test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// logged are the lines of the service's log with this message.
+func (q *queue) logged(message string) (lines []fields) {
+	files, _ := filepath.Glob(q.path("stderr-*"))
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			q.Fatal(err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			var m fields
+			if json.Unmarshal([]byte(line), &m) == nil && m["msg"] == message {
+				lines = append(lines, m)
+			}
+		}
+	}
+	return lines
+}
+
+// The log has a line for each thing that matters, with the job, the attempt and who
+// asked; more when that is asked for, from then on. Nothing that may be secret is in
+// it, at any level.
+func TestServiceLog(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	secret := "geheim123"
+	q.cli("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret, "echo "+secret+" >&2; exit 3 #"+secret)
+	q.must("enqueue", "--id", "late", "--delay", "1h", "true "+secret)
+	q.must("cancel", "late")
+	q.must("config", "set", "shell", "/bin/sh -c")
+	q.cli("cancel", "none")
+	failed, dead, asked := q.logged("attempt failed"), q.logged("job is dead"), q.logged("request")
+	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 || failed[0]["exit_code"] != 3.0 || failed[0]["again_in"] == nil {
+		t.Errorf("a failure: %v", failed)
+	}
+	if len(dead) != 1 || dead[0]["level"] != "WARN" || dead[0]["job"] != "bad" || dead[0]["attempt"] != 2.0 || dead[0]["worker"] != "w1" {
+		t.Errorf("a dead job: %v", dead)
+	}
+	if len(asked) != 3 || asked[0]["method"] != "cancel" || asked[0]["uid"] != float64(os.Getuid()) || asked[0]["pid"] == nil || asked[1]["key"] != "shell" {
+		t.Errorf("requests: %v", asked)
+	}
+	q.must("config", "set", "log_level", "debug")
+	q.must("run", "--id", "good", "echo "+secret)
+	q.must("show", "good")
+	if ended := q.logged("attempt ended"); len(ended) != 1 || ended[0]["job"] != "good" || ended[0]["state"] != "completed" {
+		t.Errorf("at level debug: %v", ended)
+	}
+	q.must("config", "set", "log_level", "warn")
+	before := len(q.logged("request"))
+	q.must("config", "set", "shell", "/bin/sh -c")
+	pid := q.runnerPid()
+	q.must("enqueue", "--id", "cut", "--max-retries", "0", "sleep 300")
+	q.until("it runs", 20*time.Second, func() bool { return q.show("cut").State == "processing" })
+	q.killRunners()
+	q.cli("wait", "cut")
+	if after := len(q.logged("request")); after != before {
+		t.Errorf("at level warn requests are told of")
+	}
+	if died := q.logged("a runner has died"); len(died) != 1 || died[0]["level"] != "WARN" || pid == 0 {
+		t.Errorf("a dead runner: %v", died)
+	}
+	if dead := q.logged("job is dead"); len(dead) != 2 || dead[1]["reason"] != "lost" {
+		t.Errorf("a lost job: %v", dead)
+	}
+	files, _ := filepath.Glob(q.path("stderr-*"))
+	for _, f := range files {
+		if raw, _ := os.ReadFile(f); strings.Contains(string(raw), secret) {
+			t.Errorf("the log has what a job was given: %s", raw)
+		}
+	}
+}
