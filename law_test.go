@@ -67,7 +67,7 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
 		"modernc.org/sqlite": {"store/sqlstore", "bench"},
 		"database/sql":       {"store/sqlstore", "bench"},
-		"os/exec":            {"runner", "cmd/queuectl", "bench", "test"},
+		"os/exec":            {"runner", "cmd/queuectl", "bench", "test", "internal/pages"},
 	}
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 )
 
 // Right is what a method asks of its caller. So far the socket lets in only the
@@ -22,7 +23,14 @@ type Method struct {
 	Name   string
 	Right  Right
 	Stream bool // it tells before it answers
-	call   func(ctx context.Context, api API, params json.RawMessage, tell func(any) error) (any, error)
+	does   endpoint
+}
+
+// endpoint is how a method is carried out, and the types of what it takes and gives.
+type endpoint struct {
+	call          func(ctx context.Context, api API, params json.RawMessage, tell func(any) error) (any, error)
+	params        reflect.Type
+	tells, result reflect.Type // tells is nil unless it streams
 }
 
 // Methods is the table of methods.
@@ -82,22 +90,24 @@ func MethodNames() []string {
 	return names
 }
 
-func answer[P, R any](f func(API, context.Context, P) (R, error)) func(context.Context, API, json.RawMessage, func(any) error) (any, error) {
-	return func(ctx context.Context, api API, raw json.RawMessage, _ func(any) error) (any, error) {
+func answer[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
+	call := func(ctx context.Context, api API, raw json.RawMessage, _ func(any) error) (any, error) {
 		var p P
 		if err := decodeParams(raw, &p); err != nil {
 			return nil, err
 		}
 		return f(api, ctx, p)
 	}
+	return endpoint{call, reflect.TypeFor[P](), nil, reflect.TypeFor[R]()}
 }
 
-func stream[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) func(context.Context, API, json.RawMessage, func(any) error) (any, error) {
-	return func(ctx context.Context, api API, raw json.RawMessage, tell func(any) error) (any, error) {
+func stream[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) endpoint {
+	call := func(ctx context.Context, api API, raw json.RawMessage, tell func(any) error) (any, error) {
 		var p P
 		if err := decodeParams(raw, &p); err != nil {
 			return nil, err
 		}
 		return f(api, ctx, p, func(n N) error { return tell(n) })
 	}
+	return endpoint{call, reflect.TypeFor[P](), reflect.TypeFor[N](), reflect.TypeFor[R]()}
 }

@@ -294,7 +294,7 @@ func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 				}
 			}()
 		}
-		result, err = m.call(ctx, s.api, r.params, func(v any) error {
+		result, err = m.does.call(ctx, s.api, r.params, func(v any) error {
 			line, err := tellLine(r.method, r.id, v)
 			if err != nil {
 				return err

@@ -63,6 +63,8 @@ func init() { // one of them asks for all
 		{"service", serviceVerb},
 		{"completion", completionVerb},
 		{"man", manVerb},
+		{"schema", schemaVerb},
+		{"init", initVerb},
 		{"version", versionVerb},
 		{"runner", runnerVerb},
 	}

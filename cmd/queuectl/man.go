@@ -11,14 +11,70 @@ import (
 )
 
 func manVerb(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "man DIR", Short: "Write the manual pages into a folder", Args: exactly(1, "a folder that exists"),
-		RunE: func(_ *cobra.Command, args []string) error {
+	markdown := false
+	cmd := &cobra.Command{
+		Use: "man DIR", Short: "Write the manual pages into a folder",
+		RunE: func(cmd *cobra.Command, args []string) error {
 			root := a.root(nil) // all verbs
 			root.InitDefaultHelpFlag()
+			if markdown {
+				return a.println(strings.TrimSpace(chapter(root)))
+			}
+			if err := exactly(1, "a folder that exists")(cmd, args); err != nil {
+				return err
+			}
 			return writePages(root, args[0])
 		},
 	}
+	cmd.Flags().BoolVar(&markdown, "markdown", false, "print all of it as one page of Markdown instead")
+	return cmd
+}
+
+// chapter is a verb, and those below it, in Markdown.
+func chapter(cmd *cobra.Command) string {
+	var b strings.Builder
+	if cmd.HasParent() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n    %s\n", cmd.CommandPath(), cmd.Short, cmd.UseLine())
+		if _, rest, _ := strings.Cut(cmd.Long, "\n\n"); rest != "" {
+			for line := range strings.Lines("\n" + rest + "\n") {
+				b.WriteString(strings.TrimRight("    "+line, " \n") + "\n")
+			}
+		}
+	}
+	flags := cmd.NonInheritedFlags()
+	if !cmd.HasParent() {
+		flags = cmd.PersistentFlags()
+		b.WriteString("Flags of all verbs:\n")
+	}
+	first := true
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		if first {
+			b.WriteString("\n| flag | meaning |\n|---|---|\n")
+			first = false
+		}
+		fmt.Fprintf(&b, "| `%s` | %s |\n", flagText(f), strings.ReplaceAll(f.Usage, "|", "\\|"))
+	})
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			b.WriteString(chapter(sub))
+		}
+	}
+	return b.String()
+}
+
+// flagText is a flag as it is typed.
+func flagText(f *pflag.Flag) string {
+	text := "--" + f.Name
+	if f.Shorthand != "" {
+		text = "-" + f.Shorthand + ", " + text
+	}
+	if kind, _ := pflag.UnquoteUsage(f); kind != "" {
+		text += " " + kind
+	}
+	return text
 }
 
 // writePages writes a page for a verb and those below it. cobra's own writer of pages
@@ -59,14 +115,7 @@ func page(cmd *cobra.Command, name string) string {
 				fmt.Fprintf(&b, ".SH %s\n", title)
 				first = false
 			}
-			text := "--" + f.Name
-			if f.Shorthand != "" {
-				text = "-" + f.Shorthand + ", " + text
-			}
-			if kind, _ := pflag.UnquoteUsage(f); kind != "" {
-				text += " " + kind
-			}
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(text), roff(f.Usage))
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(flagText(f)), roff(f.Usage))
 		})
 	}
 	options("OPTIONS", cmd.NonInheritedFlags())

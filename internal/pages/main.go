@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 
 	"github.com/queuectl/queuectl/config"
@@ -20,6 +21,8 @@ func main() {
 	for path, text := range map[string]string{
 		"queuectl.toml.example": config.Example(),
 		"docs/reference.md":     reference(),
+		"docs/verbs.md":         "# Verbs\n\nThis page is generated from the program's table of verbs by `make pages`; `queuectl man DIR` writes the same as manual pages, and `queuectl VERB --help` prints it.\n\n" + printed("man", "--markdown"),
+		"docs/schemas.json":     printed("schema", "--json"),
 	} {
 		old, err := os.ReadFile(path)
 		if err == nil && string(old) == text {
@@ -40,10 +43,22 @@ func main() {
 	}
 }
 
+// printed is what the program prints.
+func printed(args ...string) string {
+	cmd := exec.Command("go", append([]string{"run", "./cmd/queuectl"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return string(out)
+}
+
 // reference is the page of fields, settings, methods, states and failures.
 func reference() string {
 	var b strings.Builder
-	b.WriteString("# Reference\n\nThis page is generated from the program's tables by `make pages`.\n")
+	b.WriteString("# Reference\n\nThis page is generated from the program's tables by `make pages`. Verbs stand in [verbs.md](verbs.md), the protocol in [protocol.md](protocol.md), its JSON Schemas in [schemas.json](schemas.json).\n")
 	b.WriteString("\n## Fields of a job\n\nIn JSON and on the wire; as a flag write `-` for `_`, and repeat maps and lists in the singular (`--label k=v`).\n\n| field | flag takes | meaning |\n|---|---|---|\n")
 	kinds := []string{"text", "integer", "number", "duration", "time", "size", "true or false", "text, repeated", "NAME=value, repeated", "codes"}
 	for _, f := range queue.Fields() {

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+func schemaVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol's methods, or of one", Args: atMostOne("a method of the protocol"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			list := control.Schemas()
+			if len(args) == 0 {
+				return a.indented(list)
+			}
+			for _, s := range list {
+				if s.Method == args[0] {
+					return a.indented(s)
+				}
+			}
+			return control.UnsupportedMethod(args[0])
+		},
+	}
+}
+
+// indented prints JSON to be read.
+func (a *app) indented(v any) error {
+	if a.structured() {
+		return a.printJSON(v)
+	}
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func initVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "init", Short: "There is nothing to do before the first job; this says so", Args: exactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			if a.structured() {
+				return a.printJSON(map[string]bool{"done": true})
+			}
+			return a.println("nothing to do: the first job makes the queue; try: queuectl enqueue 'echo hello'")
+		},
+	}
+}

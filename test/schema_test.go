@@ -1,0 +1,139 @@
+//go:build linux
+
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// compiled are the schemas of a method.
+type compiled struct{ params, tells, result *jsonschema.Schema }
+
+// schemas compiles what `schema` prints.
+func (q *queue) schemas() map[string]compiled {
+	q.Helper()
+	var list []struct {
+		Method                string
+		Params, Tells, Result json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(q.must("schema", "--json")), &list); err != nil {
+		q.Fatal(err)
+	}
+	compile := func(name string, raw json.RawMessage) *jsonschema.Schema {
+		if raw == nil {
+			return nil
+		}
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+		if err != nil {
+			q.Fatalf("%s: %v", name, err)
+		}
+		c := jsonschema.NewCompiler()
+		if err := c.AddResource(name, doc); err != nil {
+			q.Fatalf("%s: %v", name, err)
+		}
+		s, err := c.Compile(name)
+		if err != nil {
+			q.Fatalf("%s: %v", name, err)
+		}
+		return s
+	}
+	all := map[string]compiled{}
+	for _, m := range list {
+		all[m.Method] = compiled{compile("params-"+m.Method, m.Params), compile("tells-"+m.Method, m.Tells), compile("result-"+m.Method, m.Result)}
+	}
+	return all
+}
+
+func valid(s *jsonschema.Schema, raw []byte) error {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return err
+	}
+	return s.Validate(doc)
+}
+
+// What `schema` prints describes what the service takes and gives: its schemas are
+// sound, real requests and answers hold to them, and what the service refuses they
+// refuse.
+func TestSchemasDescribeTheWire(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	all := q.schemas()
+	w := q.dial()
+	asked := map[string]bool{}
+	for _, c := range []struct {
+		method string
+		params fields
+	}{
+		{"hello", fields{}},
+		{"enqueue", fields{"command": "echo hi; echo warn >&2; exit 3", "id": "a", "max_retries": 0, "labels": fields{"k": "v"}, "timeout": "90s", "env": fields{"A": "b"}, "key": "k1"}},
+		{"enqueue.batch", fields{"commit": true, "jobs": []fields{{"argv": []string{"true"}, "id": 12, "no_retry_codes": []int{4}}}}},
+		{"wait", fields{"ids": []any{"a", 12}}},
+		{"show", fields{"id": "a"}},
+		{"list", fields{"state": []string{"dead", "done"}, "limit": 5}},
+		{"status", fields{}},
+		{"logs", fields{"id": "a", "n": 3}},
+		{"dlq.list", fields{}},
+		{"dlq.retry", fields{"ids": "a", "timeout": 5}},
+		{"wait", fields{"id": "a", "timeout": 20}},
+		{"retry", fields{"id": "none"}},
+		{"cancel", fields{"id_glob": "z*", "dry_run": true}},
+		{"hold", fields{"older_than": "1h"}}, {"release", fields{"label": fields{"k": "z"}}}, {"requeue", fields{"id": "a"}},
+		{"kill", fields{"id": "a", "signal": "HUP"}}, {"edit", fields{"id": "a", "set": fields{"priority": 1}}},
+		{"worker.list", fields{}}, {"worker.start", fields{"count": 1}}, {"worker.scale", fields{"count": 1}}, {"worker.stop", fields{"count": 1, "timeout": "1s"}},
+		{"config.list", fields{}}, {"config.get", fields{"key": "workers"}}, {"config.set", fields{"key": "priority", "value": 4}}, {"config.unset", fields{"key": "priority"}},
+		{"events", fields{"since": 0}},
+		{"cleanup", fields{"days": 1.5, "dry_run": true}}, {"drain", fields{"off": true}}, {"reload", fields{}},
+		{"backup", fields{}}, {"doctor", fields{"verify": true}},
+		{"rm", fields{"id": "a", "force": true}}, {"dequeue", fields{"id": "a"}}, {"clear", fields{"yes": true}}, {"dlq.clear", fields{"yes": true}},
+		{"service.stop", fields{"keep_jobs": false}},
+	} {
+		asked[c.method] = true
+		s := all[c.method]
+		raw, err := json.Marshal(c.params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := valid(s.params, raw); err != nil {
+			t.Errorf("params of %s: %v", c.method, err)
+		}
+		a := w.call(c.method, c.params)
+		for a.Method != "" { // what a stream tells
+			var told struct{ Value json.RawMessage }
+			if err := json.Unmarshal(a.Params, &told); err != nil {
+				t.Fatal(err)
+			}
+			if err := valid(s.tells, told.Value); err != nil {
+				t.Errorf("%s tells %.300s: %v", c.method, told.Value, err)
+			}
+			if a, err = w.read(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if a.Error != nil {
+			t.Errorf("%s: %+v", c.method, a.Error)
+			continue
+		}
+		if err := valid(s.result, a.Result); err != nil {
+			t.Errorf("result of %s: %.300s: %v", c.method, a.Result, err)
+		}
+	}
+	for method, s := range all {
+		if !asked[method] {
+			t.Errorf("%s was not asked", method)
+		}
+		if valid(s.params, []byte(`{"comand":"x"}`)) == nil {
+			t.Errorf("%s takes a parameter that there is not", method)
+		}
+	}
+	if valid(all["enqueue"].params, []byte(`{"command":5}`)) == nil || valid(all["list"].params, []byte(`{"limit":"x"}`)) == nil {
+		t.Error("values of the wrong type are taken")
+	}
+	if r := q.cli("schema", "lst"); r.code != 1 || !strings.Contains(r.err, `did you mean "list"`) {
+		t.Errorf("schema of no method: %+v", r)
+	}
+}
