@@ -15,55 +15,6 @@ import (
 	"time"
 )
 
-// Each kind of failure has its exit code, its words on stderr and nothing on
-// stdout.
-func TestExitCodesOfVerbs(t *testing.T) {
-	q := serving(t, "--workers", "0")
-	q.must("enqueue", "--id", "x", "true")
-	none := q.path("nowhere")
-	for _, c := range []struct {
-		args []string
-		code int
-		err  string
-	}{
-		{[]string{"shw", "x"}, 2, `"show"`},
-		{[]string{"show"}, 2, "id"},
-		{[]string{"list", "--no-such"}, 2, "no-such"},
-		{[]string{"list", "-s", "ded"}, 2, "dead"},
-		{[]string{"enqueue"}, 2, "command"},
-		{[]string{"enqueue", "echo", "hi"}, 2, "queuectl enqueue 'echo hi'"},
-		{[]string{"enqueue", "echo", "--", "hi"}, 2, "--"},
-		{[]string{"enqueue", "{bad"}, 2, "--command"},
-		{[]string{"enqueue", `{"command":"x",}`}, 2, "byte 16"},
-		{[]string{"enqueue", `[{"command":"x"}`}, 2, "--command"},
-		{[]string{"enqueue", `{"comand":"x"}`}, 2, `"command"`},
-		{[]string{"enqueue", "--timeout", "-1", "x"}, 2, "timeout"},
-		{[]string{"enqueue", "--id", "x", "true"}, 5, "x"},
-		{[]string{"enqueue", "--command", "a", "b"}, 2, "twice"},
-		{[]string{"enqueue", "--file", "none.json"}, 1, "none.json"},
-		{[]string{"show", "nope"}, 4, "nope"},
-		{[]string{"wait", "nope"}, 125, "nope"},
-		{[]string{"wait"}, 125, "ids"},
-		{[]string{"run"}, 125, "command"},
-		{[]string{"run", "--nope", "x"}, 125, "nope"},
-		{[]string{"wait", "x", "--timeout", "0.05"}, 124, ""},
-		{[]string{"config", "get", "max_retrys"}, 2, "max_retries"},
-		{[]string{"config", "set", "max_retries", "x"}, 2, "max_retries"},
-		{[]string{"worker", "strat"}, 2, `"start"`},
-		{[]string{"--dir", none, "status"}, 3, "queuectl serve --dir " + none},
-		{[]string{"--dir", none, "wait", "x"}, 125, "queuectl serve"},
-		{[]string{"--dir", none, "enqueue", "true"}, 3, "queuectl serve"},
-		{[]string{"--socket", none, "list"}, 3, "queuectl serve --socket " + none},
-	} {
-		if r := q.cli(c.args...); r.code != c.code || !strings.Contains(r.err, c.err) || r.out != "" {
-			t.Errorf("%q: code %d, stdout %q, stderr %q; want %d, %q", c.args, r.code, r.out, r.err, c.code, c.err)
-		}
-	}
-	if got := q.must("list", "-q"); got != "x" {
-		t.Errorf("something was stored: %q", got)
-	}
-}
-
 // run and wait end as the job did.
 func TestPassThroughCodes(t *testing.T) {
 	q := serving(t, "--workers", "4")

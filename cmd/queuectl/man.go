@@ -63,10 +63,11 @@ func page(cmd *cobra.Command, name string) string {
 			if f.Shorthand != "" {
 				text = "-" + f.Shorthand + ", " + text
 			}
-			if kind, _ := pflag.UnquoteUsage(f); kind != "" {
+			kind, doc := pflag.UnquoteUsage(f)
+			if kind != "" {
 				text += " " + kind
 			}
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(text), roff(f.Usage))
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(text), roff(doc))
 		})
 	}
 	options("OPTIONS", cmd.NonInheritedFlags())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -62,6 +63,23 @@ func (a *app) progress(format string, args ...any) {
 	if isTerminal(a.err) && !a.quiet {
 		fmt.Fprint(a.err, "\r\x1b[K"+fmt.Sprintf(format, args...))
 	}
+}
+
+// whileRead does what prints now and then, until nobody reads it any more: with
+// nothing to write it would not notice.
+func (a *app) whileRead(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { // ends with the reader, or this process
+		if err := readerGone(a.out); err != nil {
+			cancel(err)
+		}
+	}()
+	err := do(ctx)
+	if gone := context.Cause(ctx); gone != nil {
+		return gone
+	}
+	return err
 }
 
 // width is how many columns a line may fill: the terminal's, else 0, no limit.
