@@ -69,7 +69,7 @@ func TestScripts(t *testing.T) {
 //	! queuectl: there is no job "2"
 //	[exit 4]
 //
-// What goes to stderr has "! " before it, ESC is shown as ␛, and lines that begin
+// What goes to stderr has "! " before it, ESC is shown as ␛, CR as ␍, and lines that begin
 // with "# " are comments.
 func session(ts *testscript.TestScript, neg bool, args []string) {
 	columns := 0
@@ -146,8 +146,8 @@ func exited(b *strings.Builder, code int) {
 	}
 }
 
-// isTable are the verbs whose whole answer is a table.
-var isTable = regexp.MustCompile(`\bqueuectl (list|status|(dlq|worker|config) list)\b`)
+// isTable are the lines whose whole answer is a table.
+var isTable = regexp.MustCompile(`\bqueuectl ((dlq |worker |config )?list)\b[^|]*$`)
 
 // fits wants every line to take no more columns than there are.
 func (s *shell) fits(line, text string, columns int) {
@@ -193,7 +193,7 @@ func normalities(s *shell) (list []normality) {
 	for _, n := range [][2]string{
 		{regexp.QuoteMeta(s.home), "~"},
 		{regexp.QuoteMeta(s.work), "$$WORK"},
-		{`\x1b`, "␛"},
+		{`\x1b`, "␛"}, {`\r`, "␍"},
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as it was
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`, "yyyy-mm-ddThh:mm:ss.mmmZ"},
 		{`\b(pid |Pid: +)\d+`, "${1}PID"},
@@ -202,7 +202,7 @@ func normalities(s *shell) (list []normality) {
 		{`RAN +`, "RAN   "}, {`(hh:mm:ss  )[\d.]+m?s +`, "${1}SPAN  "},
 		{`"((?:queue_time|run_time|cpu)_ms|peak_rss)":\d+`, `"$1":N`},
 		{`(User: +|by |"user":")` + user + `\b`, "${1}USER"},
-		{`[\d.]+ [KM]iB\b`, "SIZE"},
+		{`[\d.]+ [KM]iB\b`, "SIZE"}, {`\d+ jobs? in the last minute`, "N jobs in the last minute"},
 		{regexp.QuoteMeta(host), "HOST"},
 		{`\d\.\d\.\d(-dev)?\b`, "VERSION"},
 	} {

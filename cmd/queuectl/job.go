@@ -35,7 +35,7 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	f.Var(filled{&l.user}, "user", "that this `USER` enqueued")
 	f.Var(filled{&l.since}, "since", "enqueued since: a `TIME`, or a duration ago")
 	f.IntVar(&l.limit, "limit", 0, "at most `N` of them (tables: 50)")
-	f.StringSliceVar(&l.columns, "columns", nil, "`COLUMNS` of the table: "+strings.Join(columnNames(), ", "))
+	f.StringSliceVar(&l.columns, "columns", nil, "`COLUMNS` of the table (default: a few, as far as they fit a terminal): "+strings.Join(columnNames(), ", "))
 	f.Var(filled{&l.sort}, "sort", "by this `COLUMN`, with - before it the largest first (default: newest first)")
 	f.BoolVar(&l.watch, "watch", false, "print it again whenever something happens")
 	for _, flag := range []string{"columns", "sort"} {
@@ -125,6 +125,7 @@ func (a *app) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 		if head, row, err = chosen(l.columns); err != nil {
 			return err
 		}
+		a.chosen = true
 	}
 	var order *sorter
 	if l.sort != "" {

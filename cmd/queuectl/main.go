@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -74,6 +75,8 @@ type app struct {
 	json, jsonl bool
 	quiet       bool
 	raw         bool
+	progresses  atomic.Bool // progress is shown
+	chosen      bool        // the columns of the table are those that a person asked for
 	in          *os.File
 	out, err    *os.File
 	ownFailure  int // exit code of queuectl's own failures, 0 for the table's

@@ -324,13 +324,13 @@ func (a *app) wait(ctx context.Context, ids []string, any bool, timeout string) 
 				a.exit = jobExit(j)
 			}
 			if !a.structured() {
-				a.say("job %s is %s", id, j.State)
+				a.say("job %s is %s", id, standing(j))
 			}
 		}
 	}
 	if waited.TimedOut {
 		a.exit = exitTimeout
-		a.say("not all have ended after %s", timeout)
+		a.say("not all have ended after %s", queue.FormatDuration(time.Duration(p.Timeout)))
 	}
 	if a.json {
 		return errors.Join(printList(a, list))
