@@ -170,7 +170,7 @@ func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Ver
 	return s.onJobs(ctx, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, _ []queue.State) error {
 		held, err := s.pool.Requeue(ctx, j.Seq)
 		if err == nil && held {
-			*j, err = s.store.Get(ctx, j.ID)
+			*j, err = s.again(ctx, j.ID, j.Seq)
 		}
 		if err != nil || held && !j.State.Ended() || j.State == queue.Pending {
 			return err

@@ -5,7 +5,6 @@ package test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,80 +13,6 @@ import (
 	"testing"
 	"time"
 )
-
-// run and wait end as the job did.
-func TestPassThroughCodes(t *testing.T) {
-	q := serving(t, "--workers", "4")
-	w := q.dial()
-	for _, c := range []struct {
-		args []string
-		code int
-		out  string
-	}{
-		{[]string{"echo out; echo err >&2"}, 0, "out\n"},
-		{[]string{"--max-retries", "0", "exit 7"}, 7, ""},
-		{[]string{"--max-retries", "0", "--timeout", "0.1", "sleep 9"}, 124, ""},
-		{[]string{"--max-retries", "0", "kill -15 $$"}, 143, ""},
-		{[]string{"--max-retries", "0", "no-such-command"}, 127, ""},
-		{[]string{"--ok-code", "3", "exit 3"}, 0, ""},
-		{[]string{"--max-retries", "1", "--backoff-base", "0.02", "echo $QUEUECTL_ATTEMPT; [ $QUEUECTL_ATTEMPT = 2 ]"}, 0, "1\n2\n"},
-		{[]string{"--", "printf", "%s|", "a b", "$HOME", "'"}, 0, "a b|$HOME|'|"},
-		{[]string{"--delay", "9s", "--expires-at", "+0.1s", "true"}, 125, ""},
-	} {
-		r := q.cli(append([]string{"run"}, c.args...)...)
-		if r.code != c.code || r.out != c.out {
-			t.Errorf("run %q: code %d, stdout %q, stderr %q; want %d, %q", c.args, r.code, r.out, r.err, c.code, c.out)
-		}
-	}
-	good, bad, gone := w.enqueue(fields{"command": "true"}), w.enqueue(fields{"command": "exit 5", "max_retries": 0}), w.enqueue(fields{"command": "true", "delay": 60})
-	q.must("cancel", gone)
-	for _, c := range []struct {
-		ids  []string
-		code int
-	}{{[]string{good}, 0}, {[]string{bad}, 5}, {[]string{gone}, 130}, {[]string{good, gone, bad}, 130}, {[]string{good, bad, gone}, 5}, {[]string{good, "--any"}, 0}} {
-		if r := q.cli(append([]string{"wait"}, c.ids...)...); r.code != c.code {
-			t.Errorf("wait %v: code %d, want %d; %s", c.ids, r.code, c.code, r.err)
-		}
-	}
-	if got := q.must("run", "-d", "true"); q.cli("wait", got).code != 0 {
-		t.Errorf("run -d: %q", got)
-	}
-}
-
-// Ctrl-C leaves the job running and says how to come back; a second one, or
-// --cancel-on-exit, cancels it. Both exit with 130.
-func TestRunInterrupted(t *testing.T) {
-	q := serving(t, "--workers", "4")
-	w := q.dial()
-	for i, c := range []struct {
-		flags []string
-		times int
-		state string
-	}{{nil, 1, "processing"}, {nil, 2, "cancelled"}, {[]string{"--cancel-on-exit"}, 1, "cancelled"}} {
-		id := fmt.Sprint("job", i)
-		cmd := q.command(append(append([]string{"run", "--id", id}, c.flags...), "echo up; exec sleep 60")...)
-		errs, _ := cmd.StderrPipe()
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		w.until("the job runs", 10*time.Second, func() bool {
-			return w.call("show", fields{"id": id}).Error == nil && w.show(id).Output == "up\n"
-		})
-		for k := range c.times {
-			if k > 0 {
-				time.Sleep(100 * time.Millisecond) // a person's second press
-			}
-			cmd.Process.Signal(os.Interrupt)
-		}
-		text, _ := io.ReadAll(errs)
-		cmd.Wait()
-		j := w.show(id)
-		if cmd.ProcessState.ExitCode() != 130 || j.State != c.state || c.flags == nil && !strings.Contains(string(text), "queuectl logs -f "+id) {
-			t.Errorf("%v %d times: code %d, job is %s, stderr %q", c.flags, c.times, cmd.ProcessState.ExitCode(), j.State, text)
-		}
-	}
-	q.must("cancel", "job0")
-}
 
 // enqueue takes a line, words after --, JSON, an array, flags and files; what
 // each stores is the same.

@@ -209,7 +209,7 @@ func (a *app) tellEnd(j *control.Job) {
 func (a *app) lost(id string, err error) error {
 	var e *queue.Error
 	if errors.As(err, &e) && e.Code == queue.CodeNotFound {
-		return err // it was removed
+		return fmt.Errorf("job %s was removed: %w", id, err)
 	}
 	return fmt.Errorf("job %s is in the queue and goes on, but cannot be followed (%w); come back with: queuectl logs -f %s, or queuectl wait %s", id, err, id, id)
 }
