@@ -43,7 +43,6 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		t.Run(c.args, func(t *testing.T) {
 			t.Parallel()
 			asRun, asWait := q.submitting("run", c.args), q.submitting("run -d", c.args)
-			asRun.Env, asWait.Env = append(asRun.Env, "LC_ALL=C"), append(asWait.Env, "LC_ALL=C")
 			detached := ran(t, asWait)
 			id := strings.TrimSpace(detached.out)
 			if r := q.cli("wait", id); r.code != c.code || r.out+r.err != "" {
@@ -72,6 +71,7 @@ func (q *queue) submitting(verb, words string) *exec.Cmd {
 		verb += " --max-retries 0"
 	}
 	cmd := q.command()
+	cmd.Env = append(cmd.Env, "PATH=/usr/bin:/bin") // one that anybody may search: else it is 126, not 127
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", strings.Join([]string{q.bin, "--dir", q.dir, verb, words}, " ")}
 	return cmd
 }
@@ -138,6 +138,9 @@ func TestExitCodeOfWhatOthersDo(t *testing.T) {
 					c.do(q, "job")
 					if said := f.ends(t, c.code); verb == "run" && !strings.Contains(said, c.says) {
 						t.Errorf("it says %q, want %q", said, c.says)
+					}
+					if q.cmd != nil {
+						q.stop() // decently: it may be about to start another runner
 					}
 				})
 			}
