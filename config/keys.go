@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"runtime"
@@ -192,7 +193,7 @@ func Find(name, text string) (*Key, string, error) {
 			return k, value, nil
 		}
 	}
-	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name, Message: "is not a setting" + queue.Nearest(canonical, Names())}
+	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name, Message: "is not a setting" + cmp.Or(queue.Nearest(canonical, Names()), "; queuectl config list names them")}
 }
 
 // Names lists the settings' names.

@@ -50,6 +50,7 @@ type Log struct {
 	end     int64    // of the bytes in mem or file
 	dead    int64    // of these, no longer kept
 	closed  bool
+	gone    bool          // it was discarded
 	changed chan struct{} // made when somebody waits
 }
 
@@ -220,12 +221,18 @@ func (l *Log) trim(s Stream) {
 	}
 }
 
+// ErrDiscarded means that a log holds nothing any more.
+var ErrDiscarded = errors.New("the output was given back")
+
 // Read returns what follows a cursor: chunks of at most about max bytes in all
 // and where the next Read goes on. done means that nothing will follow.
 func (l *Log) Read(c Cursor, max int) (chunks []Chunk, next Cursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	next = c
+	if l.gone {
+		return nil, next, false, ErrDiscarded
+	}
 	for _, e := range l.index {
 		if e.n == 0 || e.pos+e.n <= next[e.stream] {
 			continue
@@ -285,12 +292,12 @@ func (l *Log) Close() {
 	}
 }
 
-// Discard gives back what the log holds; it must not be read any more.
+// Discard gives back what the log holds; a Read that comes then fails.
 func (l *Log) Discard() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	discard(l.file)
-	l.file, l.mem, l.index = nil, nil, nil
+	l.file, l.mem, l.index, l.gone = nil, nil, nil, true
 }
 
 // Dropped is how many bytes were written but are not kept.

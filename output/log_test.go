@@ -133,6 +133,18 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 	}
 }
 
+// Who comes too late to a log is told so: what was given back was kept elsewhere, and
+// is no gap.
+func TestADiscardedLogIsNotRead(t *testing.T) {
+	l := output.New(1<<20, nil)
+	l.Append(output.Stdout, 1, []byte("kept"))
+	l.Close()
+	l.Discard()
+	if chunks, _, _, err := l.Read(output.Cursor{}, 100); !errors.Is(err, output.ErrDiscarded) {
+		t.Errorf("got %+v, %v, want %v", chunks, err, output.ErrDiscarded)
+	}
+}
+
 // What cannot be stored is a gap of its exact size, and what came before stays.
 func TestWhatCannotBeStoredIsAGap(t *testing.T) {
 	l := output.New(1<<20, func() (*os.File, error) { return nil, errors.New("no space") })

@@ -121,7 +121,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		f := fieldsByName[name]
 		switch {
 		case f == nil:
-			return Invalid(name, "is not a field of a job%s", Nearest(name, FieldNames()))
+			return Invalid(name, "is not a field of a job%s", nearField(name))
 		case f.Name == "id":
 			return Invalid(name, "cannot be changed; enqueue another job and remove this one")
 		case string(value) == "null":

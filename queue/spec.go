@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -153,7 +154,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 			}
 		}
 		if f == nil {
-			faults = append(faults, Invalid(name, "is not a field of a job%s", Nearest(name, FieldNames())))
+			faults = append(faults, Invalid(name, "is not a field of a job%s", nearField(name)))
 			return nil
 		}
 		if slices.Contains(given, f) {
@@ -223,7 +224,7 @@ const notUTF8 = "%q is not UTF-8, which jobs are made of; put such bytes into a 
 func (s *Spec) SetText(name, value string) error {
 	f := fieldsByName[name]
 	if f == nil {
-		return Invalid(name, "is not a field of a job%s", Nearest(name, FieldNames()))
+		return Invalid(name, "is not a field of a job%s", nearField(name))
 	}
 	if !utf8.ValidString(value) {
 		return Invalid(name, notUTF8, clip(value))
@@ -403,4 +404,9 @@ func instant(name, alias, usage string, at func(*Spec) **Millis) Field {
 		}
 		return nil
 	}}
+}
+
+// nearField hints at the field that was meant, or at where they are listed.
+func nearField(name string) string {
+	return cmp.Or(Nearest(name, FieldNames()), "; queuectl enqueue --help lists them")
 }

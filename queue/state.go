@@ -2,7 +2,11 @@
 // for it. It is pure: no I/O, no clock, no randomness, no goroutines.
 package queue
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
 // State is where a job stands. The zero State belongs to no stored job. States
 // below Processing wait; states above it have ended.
@@ -87,7 +91,7 @@ func ParseStates(name string) ([]State, error) {
 		}
 	}
 	known := append(slices.Clone(stateNames[1:]), "waiting", "done")
-	return nil, Invalid("state", "%q is not a state%s", name, Nearest(name, known))
+	return nil, Invalid("state", "%q is not a state%s", name, cmp.Or(Nearest(name, known), "; there are "+strings.Join(known, ", ")))
 }
 
 // Reason says why a job or attempt is in its state, where the state alone does

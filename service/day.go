@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -75,7 +76,7 @@ func checkKinds(asked []string) error {
 	}
 	for _, k := range asked {
 		if !slices.Contains(known, k) {
-			return queue.Invalid("event", "%q is no kind of event%s; there are %s", k, queue.Nearest(k, known), strings.Join(known, ", "))
+			return queue.Invalid("event", "%q is no kind of event%s", k, cmp.Or(queue.Nearest(k, known), "; there are "+strings.Join(known, ", ")))
 		}
 	}
 	return nil
@@ -135,8 +136,11 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 	if p.Days != nil {
 		days = *p.Days
 	}
-	if days < 0 || days > 36500 || p.Keep < 0 {
-		return out, queue.Invalid("days", "and keep must not be negative; days are at most 36500")
+	if days < 0 || days > 36500 {
+		return out, queue.Invalid("days", "%v is not between 0 and 36500", days)
+	}
+	if p.Keep < 0 {
+		return out, queue.Invalid("keep", "must not be negative")
 	}
 	var states []queue.State
 	for _, name := range p.State {

@@ -1,8 +1,10 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -58,7 +60,11 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 			return store.ErrMoved
 		}
 		if errors.Is(err, worker.ErrRuns) {
-			return queue.Errorf(queue.CodeWrongState, "job %s is being run; cancel it, or requeue it to have it wait again", j.ID)
+			next := "cancel it, or requeue it to have it wait again"
+			if c.Verb == queue.VerbRemove {
+				next = "with --force it is ended first"
+			}
+			return queue.Errorf(queue.CodeWrongState, "job %s is being run; %s", j.ID, next)
 		}
 		if done || err != nil {
 			return err
@@ -164,7 +170,7 @@ func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Ver
 	return s.onJobs(ctx, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, _ []queue.State) error {
 		held, err := s.pool.Requeue(ctx, j.Seq)
 		if err == nil && held {
-			*j, err = s.store.Get(ctx, j.ID)
+			*j, err = s.again(ctx, j.ID, j.Seq)
 		}
 		if err != nil || held && !j.State.Ended() || j.State == queue.Pending {
 			return err
@@ -206,7 +212,8 @@ func signalNumber(text string) (int, error) {
 	if n := signals[name]; n != 0 {
 		return n, nil
 	}
-	return 0, queue.Invalid("signal", "%q is not a signal%s; give a name like TERM or a number from 1 to %d", text, queue.Nearest(name, slices.Sorted(maps.Keys(signals))), lastSignal)
+	return 0, queue.Invalid("signal", "%q is not a signal%s", text,
+		cmp.Or(queue.Nearest(name, slices.Sorted(maps.Keys(signals))), fmt.Sprintf("; give a name like TERM or a number from 1 to %d", lastSignal)))
 }
 
 // DLQRetry implements control.API.

@@ -38,7 +38,13 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 		err error
 	}
 	ends := make(chan ended, len(jobs))
+	open := make(map[int]bool, len(jobs))
 	for i := range jobs {
+		open[i] = true
+		if jobs[i].State.Ended() {
+			ends <- ended{i, jobs[i], nil}
+			continue
+		}
 		go func() { // ends with its job, or ctx
 			j, err := s.awaitEnd(ctx, jobs[i].ID, jobs[i].Seq)
 			ends <- ended{i, j, err}
@@ -49,10 +55,6 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 		timer := time.NewTimer(time.Duration(p.Timeout))
 		defer timer.Stop()
 		timeout = timer.C
-	}
-	open := make(map[int]bool, len(jobs))
-	for i := range jobs {
-		open[i] = true
 	}
 	answer := func(timedOut bool) control.Waited {
 		w := control.Waited{Open: []string{}, TimedOut: timedOut}
@@ -77,7 +79,10 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 				return answer(false), nil
 			}
 		case <-timeout:
-			return answer(true), nil
+			if len(ends) == 0 {
+				return answer(true), nil
+			}
+			timeout = time.After(0) // what has ended by now is told first
 		}
 	}
 	return answer(false), nil
@@ -89,7 +94,7 @@ func (s *Service) awaitEnd(ctx context.Context, id string, seq int64) (queue.Job
 	defer stop()
 	defer s.pool.Watch(seq)()
 	for {
-		j, err := s.store.Get(ctx, id)
+		j, err := s.again(ctx, id, seq)
 		if err != nil || j.State.Ended() {
 			return j, err
 		}
@@ -99,6 +104,16 @@ func (s *Service) awaitEnd(ctx context.Context, id string, seq int64) (queue.Job
 			return j, ctx.Err()
 		}
 	}
+}
+
+// again reads a job that was read before. One that has its name since it was removed is
+// another.
+func (s *Service) again(ctx context.Context, id string, seq int64) (queue.Job, error) {
+	j, err := s.store.Get(ctx, id)
+	if err == nil && j.Seq != seq {
+		return j, queue.Errorf(queue.CodeNotFound, "there is no job %q any more, but another one by its name", id)
+	}
+	return j, err
 }
 
 // showTail is how much of the last attempt's output a job is shown with, in
@@ -267,7 +282,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 	}
 	for {
 		var err error
-		if j, err = f.s.store.Get(ctx, j.ID); err != nil {
+		if j, err = f.s.again(ctx, j.ID, j.Seq); err != nil {
 			return control.LogsEnd{}, err
 		}
 		end := control.LogsEnd{State: j.State.String()}

@@ -261,7 +261,7 @@ func TestForegroundWorkers(t *testing.T) {
 	w.until("three workers", 20*time.Second, func() bool { return workers().Workers.Total == 3 })
 	cmd.Process.Signal(syscall.SIGINT)
 	text, _ := io.ReadAll(out)
-	if err := cmd.Wait(); err != nil || string(text) != "1 workers\n" {
+	if err := cmd.Wait(); err != nil || string(text) != "1 worker\n" {
 		t.Errorf("after Ctrl-C: %v, %q", err, text)
 	}
 	if got := workers().Workers.Total; got != 1 {

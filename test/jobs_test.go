@@ -4,8 +4,6 @@ package test
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"sort"
 	"strconv"
@@ -305,49 +303,6 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 	}
 	if got := time.Since(begin); !near(got, 4*time.Second, 1500*time.Millisecond) {
 		t.Errorf("took %v, want about 4 s", got)
-	}
-}
-
-// From an empty home the first words of the README work, and start a service.
-func TestEmptyHome(t *testing.T) {
-	t.Parallel()
-	q := newQueue(t, "")
-	say := func(args ...string) result {
-		cmd := exec.Command(q.bin, args...)
-		cmd.Env, cmd.Dir = []string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}, q.dir
-		return ran(t, cmd)
-	}
-	if r := say("status"); r.code != 3 || !strings.Contains(r.err, "queuectl serve") {
-		t.Errorf("status without a service: code %d, stderr %q", r.code, r.err)
-	}
-	t.Cleanup(func() { say("service", "stop") })
-	if r := say("enqueue", "echo hi"); r.code != 0 || r.out != "1\n" || !strings.Contains(r.err, "started a service") {
-		t.Fatalf("enqueue: %+v", r)
-	}
-	if r := say("worker", "start", "-c", "3"); r.code != 0 || !strings.Contains(r.out, "3 workers") {
-		t.Errorf("worker start: %+v", r)
-	}
-	if r := say("wait", "1"); r.code != 0 {
-		t.Errorf("wait: %+v", r)
-	}
-	if r := say("show", "1"); r.code != 0 || !strings.Contains(r.out, "completed") || !strings.Contains(r.out, "hi") {
-		t.Errorf("show: %+v", r)
-	}
-	if r := say("service", "status"); r.code != 0 || !strings.Contains(r.out, "running, pid ") {
-		t.Errorf("service status: %+v", r)
-	}
-	log := q.text(".local/state/queuectl/queuectl.log")
-	if !strings.Contains(log, "ready") {
-		t.Errorf("log of the service: %q", log)
-	}
-	if r := say("service", "stop"); r.code != 0 {
-		t.Errorf("service stop: %+v", r)
-	}
-	q.until("service and runner are gone", 10*time.Second, func() bool { return len(processes(q.dir)) == 0 })
-	cmd := exec.Command(q.bin, "enqueue", "echo hi")
-	cmd.Env = []string{"HOME=" + q.dir, "QUEUECTL_NO_START=1"}
-	if r := ran(t, cmd); r.code != 3 {
-		t.Errorf("enqueue with QUEUECTL_NO_START: %+v", r)
 	}
 }
 

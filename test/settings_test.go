@@ -160,7 +160,7 @@ func TestServeRefusals(t *testing.T) {
 		{"given twice", []string{"--dir", sub("d", "workers = 1\nmax_concurrent_jobs = 2\n")}, 78, "twice"},
 		{"file missing", []string{"--dir", sub("e", ""), "--config", "/none.toml"}, 78, "/none.toml"},
 		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
-		{"second service", []string{"--dir", q.dir}, 1, fmt.Sprint(q.cmd.Process.Pid)},
+		{"second service", []string{"--dir", q.dir}, 5, fmt.Sprint(q.cmd.Process.Pid)},
 		{"long path", []string{"--dir", long}, 78, "107"},
 	} {
 		if r := q.refused(c.args...); r.code != c.code || !strings.Contains(r.err, c.err) {

@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/mattn/go-runewidth"
 	"golang.org/x/sys/unix"
 )
 
@@ -347,24 +348,65 @@ func TestKeysOfATerminal(t *testing.T) {
 // A table fits the terminal, however wide that is, and no width is too small or
 // too large to show one.
 func TestTablesFitTheTerminal(t *testing.T) {
-	q := serving(t, "--workers", "0")
+	q := serving(t, "--workers", "1")
 	w := q.dial()
-	w.enqueue(fields{"command": "echo " + strings.Repeat("ä", 400)})
-	for _, columns := range []int{0, 1, 2, 79, 80, 120, 1000, 65535} {
-		s := newScreen(t, columns)
-		cmd := q.command("list")
-		cmd.Stdout, cmd.Stderr = s.tty, s.tty
-		code := exitCodeOf(t, cmd)
-		text := s.text(t)
-		if code != 0 || strings.Count(text, "\n") != 2 || !strings.Contains(text, "echo") {
-			t.Errorf("%d columns: code %d, %q", columns, code, text)
-		}
-		for line := range strings.Lines(text) {
-			if got := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); columns >= 79 && got > columns {
-				t.Errorf("%d columns: a line of %d: %q", columns, got, line)
+	w.end(w.enqueue(fields{"command": "echo " + strings.Repeat("ä", 400)}))
+	w.end(w.enqueue(fields{"command": "echo " + strings.Repeat("漢", 400)}))
+	id := w.enqueue(fields{"command": "echo e" + strings.Repeat("\u0301😀", 400), "cwd": "/" + strings.Repeat("folder", 40), "max_retries": 0, "labels": fields{"a": strings.Repeat("漢", 80)}})
+	w.end(id)
+	for _, line := range []string{"list", "list --columns command,labels,error", "dlq list", "config list", "worker list", "show " + id} {
+		for _, columns := range []int{0, 1, 2, 20, 33, 40, 79, 80, 120, 1000, 65535} {
+			s := newScreen(t, columns)
+			cmd := q.command(strings.Fields(line)...)
+			cmd.Stdout, cmd.Stderr = s.tty, s.tty
+			code := exitCodeOf(t, cmd)
+			text := s.text(t)
+			if _, history, found := strings.Cut(text, "\n\n"); found {
+				text = history // what is above it is no table
+			}
+			if code != 0 || strings.Count(text, "\n") < 2 {
+				t.Errorf("%s in %d columns: code %d, %q", line, columns, code, text)
+			}
+			for shown := range strings.Lines(text) {
+				if got := runewidth.StringWidth(strings.TrimSuffix(shown, "\n")); columns >= 20 && got > columns {
+					t.Errorf("%s in %d columns: a line of %d: %q", line, columns, got, shown)
+				}
 			}
 		}
 	}
+}
+
+// Who reads no more has read enough: whatever is printed, it is no error, and what
+// follows ends too.
+func TestAClosedPipeIsNoError(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	long := w.enqueue(fields{"id": "long", "command": "echo up; exec sleep 600"})
+	w.runs(long)
+	id := w.enqueue(fields{"id": "ended", "command": "seq 100000"})
+	w.end(id)
+	for _, line := range []string{
+		"", "status", "status --json", "list", "list --json", "list --jsonl", "list -q", "list --watch", "show ended", "show ended --json", "logs ended", "logs ended long", "logs -f long", "logs -f ended long",
+		"events", "events --json", "events -f", "events -f --since 0 --jsonl", "dlq list --json", "worker list", "config list", "config get priority", "version", "--help", "list --help", "completion bash",
+		"enqueue true", "enqueue --json true", "run -- seq 100000", "hold --label no=such --json", "cancel --state held --dry-run", "wait ended --json", "cleanup --days 9",
+	} {
+		pipe, end, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pipe.Close()
+		var errs bytes.Buffer
+		cmd := q.command(strings.Fields(line)...)
+		cmd.Stdout, cmd.Stderr = end, &errs
+		timer := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+		code := exitCodeOf(t, cmd)
+		timer.Stop()
+		end.Close()
+		if code != 0 || errs.Len() > 0 {
+			t.Errorf("%q: code %d, %q", line, code, errs.String())
+		}
+	}
+	w.good("cancel", fields{"id": long}, nil)
 }
 
 // A cell of a table is not cut within a colour: what follows would become part of

@@ -33,7 +33,7 @@ func TestWordsMeanWhatTheySay(t *testing.T) {
 		{[]string{"enqueue", "--stdin", "-", "cat"}, "\xff", 2, "stdin: "},
 		{[]string{"enqueue", "--env", "QUEUECTL_WORKER=x", "true"}, "", 2, "env: QUEUECTL_WORKER is set by queuectl itself"},
 		{[]string{"list", "--limit", "0"}, "", 2, "--limit must be at least 1"},
-		{[]string{"list", "--limit", "x"}, "", 2, `invalid argument "x" for "--limit" flag`},
+		{[]string{"list", "--limit", "x"}, "", 2, `--limit: "x" is not a whole number`},
 		{[]string{"config", "get", "a", "b"}, "", 2, "takes a key or nothing"},
 		{[]string{"config", "validate", "a", "b"}, "", 2, "takes a file or nothing"},
 		{[]string{"config", "set", "timeout", "-1"}, "", 2, "timeout"},

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/queue"
 )
 
 // column is one row of the table of what a list can show and be sorted by.
@@ -47,7 +46,7 @@ func columns() []column {
 		number("id", func(j *control.Job) string { return j.ID }),
 		number("seq", func(j *control.Job) int64 { return j.Seq }),
 		number("state", func(j *control.Job) string { return j.State }),
-		number("reason", func(j *control.Job) string { return or(j.Reason, "") }),
+		{"reason", "REASON", func(j *control.Job) string { return orDash(j.Reason) }, by(func(j *control.Job) string { return or(j.Reason, "") })},
 		{"priority", "PRIORITY", rank, by(func(j *control.Job) int64 { return j.EffectivePriority })},
 		{"attempts", "ATTEMPTS", func(j *control.Job) string { return fmt.Sprintf("%d/%d", j.Attempts, j.MaxAttempts) }, by(func(j *control.Job) int { return j.Attempts })},
 		instant("created", func(j *control.Job) control.Time { return j.CreatedAt }),
@@ -57,13 +56,13 @@ func columns() []column {
 		instant("started", func(j *control.Job) control.Time { return j.StartedAt }),
 		instant("finished", func(j *control.Job) control.Time { return j.FinishedAt }),
 		{"waited", "WAITED", func(j *control.Job) string { return span(j.QueueTimeMS) }, by(func(j *control.Job) int64 { return j.QueueTimeMS })},
-		{"ran", "RAN", func(j *control.Job) string { return ranFor(j.RunTimeMS) }, by(func(j *control.Job) int64 { return or(j.RunTimeMS, -1) })},
+		{"ran", "RAN", func(j *control.Job) string { return cmp.Or(ranFor(j.RunTimeMS), "-") }, by(func(j *control.Job) int64 { return or(j.RunTimeMS, -1) })},
 		{"exit_code", "EXIT", func(j *control.Job) string { return orDash(j.ExitCode) }, by(func(j *control.Job) int64 { return or(j.ExitCode, -1) })},
 		{"signal", "SIGNAL", func(j *control.Job) string { return orDash(j.Signal) }, by(func(j *control.Job) int { return or(j.Signal, -1) })},
 		{"worker", "WORKER", func(j *control.Job) string { return orDash(j.WorkerID) }, by(func(j *control.Job) string { return or(j.WorkerID, "") })},
 		{"pid", "PID", func(j *control.Job) string { return orDash(j.PID) }, by(func(j *control.Job) int { return or(j.PID, -1) })},
 		number("user", func(j *control.Job) string { return j.User }),
-		{"labels", "LABELS", func(j *control.Job) string { return labels(j.Labels) }, by(func(j *control.Job) string { return labels(j.Labels) })},
+		{"labels", "LABELS", func(j *control.Job) string { return cmp.Or(labels(j.Labels), "-") }, by(func(j *control.Job) string { return labels(j.Labels) })},
 		{"error", "ERROR", func(j *control.Job) string { return orDash(j.Error) }, by(func(j *control.Job) string { return or(j.Error, "") })},
 		{"command", "COMMAND", title, by(title)},
 	}
@@ -85,7 +84,7 @@ func findColumn(flag, name string) (column, error) {
 			return c, nil
 		}
 	}
-	return column{}, usage("--%s: there is no column %q%s; there are %s", flag, name, queue.Nearest(name, columnNames()), strings.Join(columnNames(), ", "))
+	return column{}, usage("--%s: there is no column %q%s", flag, name, near(name, columnNames(), "there are "+strings.Join(columnNames(), ", ")))
 }
 
 // chosen are the heads of the columns that were asked for, and what makes a row.
@@ -149,7 +148,8 @@ func (s *sorter) keep() []control.Job {
 const watchEvery = 500 * time.Millisecond
 
 // watch prints a list again whenever something has happened, until Ctrl-C or the
-// service's end: in place on a terminal, else one after another.
+// service's end: in place on a terminal, else one after another, as long as somebody
+// reads it.
 func (a *app) watch(ctx context.Context, list func() error) error {
 	c, err := a.client()
 	if err != nil {

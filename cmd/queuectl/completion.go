@@ -35,7 +35,7 @@ func completionVerb(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			write := shells[args[0]]
 			if write == nil {
-				return usage("there is no completion for %q%s; there is for bash, zsh, fish and powershell", args[0], queue.Nearest(args[0], []string{"bash", "zsh", "fish", "powershell"}))
+				return usage("there is no completion for %q%s", args[0], near(args[0], cmd.ValidArgs, "there is for bash, zsh, fish and powershell"))
 			}
 			return write(cmd.Root(), a)
 		},

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -104,6 +106,10 @@ func (a *app) validate(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	file, err := config.ReadFile(path, true)
+	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintf(a.err, "queuectl: there is no %s; the defaults hold\n", path)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -25,13 +25,13 @@ func eventsVerb(a *app) *cobra.Command {
 			if cmd.Flags().Changed("since") {
 				p.Since = &since
 			}
-			return a.events(cmd.Context(), p)
+			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.events(ctx, p) })
 		},
 	}
 	cmd.ValidArgsFunction = a.completeIDs()
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on with those to come; without --since only these")
-	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "of this kind only, like ended")
-	cmd.Flags().Int64Var(&since, "since", 0, "number of the last event that you have seen")
+	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "of this `KIND` only, like ended")
+	cmd.Flags().Int64Var(&since, "since", 0, "`NUMBER` of the last event that you have seen")
 	return cmd
 }
 
@@ -163,7 +163,7 @@ func (a *app) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "queuectl: %d workers; Ctrl-C takes %d away once their jobs have ended\n", got.Workers, n)
+	fmt.Fprintf(a.err, "queuectl: %s; Ctrl-C takes %d away once their jobs have ended\n", workers(got.Workers), n)
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(told)

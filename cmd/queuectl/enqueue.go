@@ -48,8 +48,8 @@ func enqueueVerb(a *app) *cobra.Command {
 		},
 	}
 	specFlags(cmd.Flags(), &spec)
-	cmd.Flags().StringVar(&file, "file", "", "file of jobs, a JSON array or JSON lines; - is stdin")
-	cmd.Flags().StringVar(&key, "key", "", "makes the request repeatable: the same key gets the same answer")
+	cmd.Flags().Var(filled{&file}, "file", "`FILE` of jobs, a JSON array or JSON lines; - is stdin")
+	cmd.Flags().Var(filled{&key}, "key", "makes the request repeatable: the same key gets the same answer")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
 	return cmd
 }
@@ -137,6 +137,10 @@ func (a *app) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	}
 	if err := a.println(got.ID); err != nil {
 		return err
+	}
+	if got.Duplicate {
+		a.say("job %s was enqueued with this key before", got.ID)
+		return nil
 	}
 	a.say("job %s enqueued", got.ID)
 	return nil

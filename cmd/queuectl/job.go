@@ -31,12 +31,12 @@ type listFlags struct {
 
 func (l *listFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringToStringVar(&l.labels, "label", nil, "NAME=value that jobs carry")
-	f.StringVar(&l.user, "user", "", "who enqueued them")
-	f.StringVar(&l.since, "since", "", "enqueued since: a time, or a duration ago")
-	f.IntVar(&l.limit, "limit", 0, "at most so many (tables: 50)")
-	f.StringSliceVar(&l.columns, "columns", nil, "of the table: "+strings.Join(columnNames(), ", "))
-	f.StringVar(&l.sort, "sort", "", "by this column, with - before it the largest first (default: newest first)")
+	labelsVar(f, &l.labels, "that carry the label `NAME=VALUE`")
+	f.Var(filled{&l.user}, "user", "that this `USER` enqueued")
+	f.Var(filled{&l.since}, "since", "enqueued since: a `TIME`, or a duration ago")
+	f.IntVar(&l.limit, "limit", 0, "at most `N` of them (tables: 50)")
+	f.StringSliceVar(&l.columns, "columns", nil, "`COLUMNS` of the table (default: a few, as far as they fit a terminal): "+strings.Join(columnNames(), ", "))
+	f.Var(filled{&l.sort}, "sort", "by this `COLUMN`, with - before it the largest first (default: newest first)")
 	f.BoolVar(&l.watch, "watch", false, "print it again whenever something happens")
 	for _, flag := range []string{"columns", "sort"} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
@@ -81,7 +81,7 @@ func listVerb(a *app) *cobra.Command {
 		},
 	}
 	l.add(cmd)
-	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "in this state; waiting and done too")
+	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "in this `STATE`; waiting and done too")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 	return cmd
 }
@@ -125,6 +125,7 @@ func (a *app) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 		if head, row, err = chosen(l.columns); err != nil {
 			return err
 		}
+		a.chosen = true
 	}
 	var order *sorter
 	if l.sort != "" {
@@ -142,7 +143,7 @@ func (a *app) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	defer c.Close()
 	once := func() error { return a.listOnce(cmd.Context(), c, p, read, limit, order, row, head) }
 	if l.watch {
-		return a.watch(cmd.Context(), once)
+		return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
 	}
 	return once()
 }
@@ -296,7 +297,7 @@ func dlqVerb(a *app) *cobra.Command {
 	}
 	retry.ValidArgsFunction = a.completeIDs(queue.Dead.String())
 	retry.Flags().BoolVar(&all, "all", false, "all dead jobs")
-	retry.Flags().StringVar(&timeout, "timeout", "", "a new timeout for them")
+	retry.Flags().Var(filled{&timeout}, "timeout", "give them a timeout of this `DURATION`")
 	var yes bool
 	clear := &cobra.Command{
 		Use: "clear --yes", Short: "Remove all dead jobs and their history", Args: exactly(0, "no arguments"),

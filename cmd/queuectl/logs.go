@@ -28,16 +28,16 @@ func logsVerb(a *app) *cobra.Command {
 			if p.Since, err = sinceWhen(since); err != nil {
 				return err
 			}
-			return a.logs(cmd.Context(), p, ids, stamps)
+			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, ids, stamps) })
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&p.Follow, "follow", "f", false, "go on until the jobs have ended")
-	f.IntVar(&p.Attempt, "attempt", 0, "of this attempt (default: the last one)")
+	f.IntVar(&p.Attempt, "attempt", 0, "of attempt `N` (default: the last one)")
 	f.BoolVar(&p.Stdout, "stdout", false, "standard output only")
 	f.BoolVar(&p.Stderr, "stderr", false, "standard error only")
-	f.IntVarP(&lines, "lines", "n", 0, "the last N lines only")
-	f.StringVar(&since, "since", "", "printed since: a time, or a duration ago")
+	f.IntVarP(&lines, "lines", "n", 0, "the last `N` lines only")
+	f.Var(filled{&since}, "since", "printed since: a `TIME`, or a duration ago")
 	f.BoolVar(&stamps, "timestamps", false, "put the time before each line")
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -76,6 +77,8 @@ type app struct {
 	json, jsonl bool
 	quiet       bool
 	raw         bool
+	progresses  atomic.Bool // progress is shown
+	chosen      bool        // the columns of the table are those that a person asked for
 	in          *os.File
 	out, err    *os.File
 	ownFailure  int // exit code of queuectl's own failures, 0 for the table's
@@ -112,26 +115,36 @@ func (a *app) main(ctx context.Context, args []string) int {
 
 // root is the command with the one verb that is asked for, or all of them.
 func (a *app) root(args []string) *cobra.Command {
+	var asksVersion bool
 	root := &cobra.Command{
 		Use:           "queuectl",
 		Short:         "A durable queue of shell commands",
 		SilenceErrors: true,
 		SilenceUsage:  true,
+
+		PersistentPreRunE: notEmpty,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("there is no verb %q%s; queuectl --help lists them", args[0], queue.Nearest(args[0], verbNames()))
+				return usage("there is no verb %q%s", args[0], near(args[0], verbNames(), "queuectl --help lists them"))
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context(), false) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asksVersion {
+				return versionVerb(a).RunE(cmd, nil)
+			}
+			return a.status(cmd.Context(), false)
+		},
 	}
+	root.Flags().BoolVar(&asksVersion, "version", false, "print the version")
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	root.SetHelpCommand(helpVerb())
+	root.SetFlagErrorFunc(flagError)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	f := root.PersistentFlags()
-	f.StringVar(&a.socket, "socket", "", "socket of the service")
-	f.StringVar(&a.dir, "dir", "", "folder of the service")
+	f.Var(filled{&a.socket}, "socket", "`PATH` of the service's socket")
+	f.Var(filled{&a.dir}, "dir", "`FOLDER` of the service")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	f.BoolVar(&a.jsonl, "jsonl", false, "print JSON lines")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only")
@@ -192,12 +205,6 @@ type usageError struct{ text string }
 
 // Error is the text.
 func (e *usageError) Error() string { return e.text }
-
-// flagError is a wrong flag, told without the words of the library that read it.
-func flagError(err error) error {
-	text, _, _ := strings.Cut(err.Error(), ": strconv.")
-	return &usageError{text}
-}
 
 func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
@@ -269,7 +276,7 @@ func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return usage("queuectl %s needs one of: %s", use, strings.Join(names, ", "))
 		}
-		return usage("queuectl %s has no %q%s; it has: %s", use, args[0], queue.Nearest(args[0], names), strings.Join(names, ", "))
+		return usage("queuectl %s has no %q%s", use, args[0], near(args[0], names, "it has: "+strings.Join(names, ", ")))
 	}
 	cmd.Args = cobra.ArbitraryArgs
 	return cmd

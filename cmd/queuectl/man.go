@@ -55,7 +55,8 @@ func chapter(cmd *cobra.Command) string {
 			b.WriteString("\n| flag | meaning |\n|---|---|\n")
 			first = false
 		}
-		fmt.Fprintf(&b, "| `%s` | %s |\n", flagText(f), strings.ReplaceAll(f.Usage, "|", "\\|"))
+		text, doc := flagText(f)
+		fmt.Fprintf(&b, "| `%s` | %s |\n", text, strings.ReplaceAll(doc, "|", "\\|"))
 	})
 	for _, sub := range cmd.Commands() {
 		if sub.IsAvailableCommand() {
@@ -65,16 +66,17 @@ func chapter(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// flagText is a flag as it is typed.
-func flagText(f *pflag.Flag) string {
-	text := "--" + f.Name
+// flagText is a flag as it is typed, and what it means.
+func flagText(f *pflag.Flag) (text, doc string) {
+	text = "--" + f.Name
 	if f.Shorthand != "" {
 		text = "-" + f.Shorthand + ", " + text
 	}
-	if kind, _ := pflag.UnquoteUsage(f); kind != "" {
+	kind, doc := pflag.UnquoteUsage(f)
+	if kind != "" {
 		text += " " + kind
 	}
-	return text
+	return text, doc
 }
 
 // writePages writes a page for a verb and those below it. cobra's own writer of pages
@@ -115,7 +117,8 @@ func page(cmd *cobra.Command, name string) string {
 				fmt.Fprintf(&b, ".SH %s\n", title)
 				first = false
 			}
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(flagText(f)), roff(f.Usage))
+			text, doc := flagText(f)
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(text), roff(doc))
 		})
 	}
 	options("OPTIONS", cmd.NonInheritedFlags())

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // detached makes a process outlive this one and its terminal.
@@ -24,6 +26,25 @@ var (
 	stopSignals   = []os.Signal{syscall.SIGTERM, syscall.SIGINT}
 	reloadSignals = []os.Signal{syscall.SIGHUP}
 )
+
+// readerGone waits until nobody can read a pipe any more, and is then the error that
+// a write would meet; nil if this cannot be known.
+func readerGone(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
+		return nil
+	}
+	for {
+		ends := []unix.PollFd{{Fd: int32(f.Fd())}}
+		switch _, err := unix.Poll(ends, -1); {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil || ends[0].Revents&unix.POLLNVAL != 0:
+			return nil
+		default:
+			return syscall.EPIPE
+		}
+	}
+}
 
 // closedPipe reports whether a write met a reader that has gone.
 func closedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

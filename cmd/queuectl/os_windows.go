@@ -23,6 +23,9 @@ var (
 	reloadSignals = []os.Signal{}
 )
 
+// readerGone waits until nobody can read a pipe any more, which cannot be known here.
+func readerGone(*os.File) error { return nil }
+
 // closedPipe reports whether a write met a reader that has gone.
 func closedPipe(err error) bool { return errors.Is(err, windows.ERROR_BROKEN_PIPE) }
 

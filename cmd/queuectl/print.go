@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -59,9 +60,26 @@ func (a *app) say(format string, args ...any) {
 // progress shows on a terminal how far something long has come, in place of what was
 // shown before; "" takes it away.
 func (a *app) progress(format string, args ...any) {
-	if isTerminal(a.err) && !a.quiet {
-		fmt.Fprint(a.err, "\r\x1b[K"+fmt.Sprintf(format, args...))
+	if isTerminal(a.err) && !a.quiet && (a.progresses.Swap(format != "") || format != "") {
+		fmt.Fprint(a.err, "\r\x1b[K"+cut(fmt.Sprintf(format, args...), a.width(a.err)-1))
 	}
+}
+
+// whileRead does what prints now and then, until nobody reads it any more: with
+// nothing to write it would not notice.
+func (a *app) whileRead(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { // ends with the reader, or this process
+		if err := readerGone(a.out); err != nil {
+			cancel(err)
+		}
+	}()
+	err := do(ctx)
+	if gone := context.Cause(ctx); gone != nil {
+		return gone
+	}
+	return err
 }
 
 // width is how many columns a line may fill: the terminal's, else 0, no limit.
@@ -70,10 +88,13 @@ func (a *app) width(to *os.File) int {
 		return 0
 	}
 	if w, _, err := term.GetSize(int(to.Fd())); err == nil && w > 0 {
-		return w
+		return max(w, leastWidth)
 	}
 	return 80
 }
+
+// leastWidth is what any terminal is taken to have.
+const leastWidth = 20
 
 // clean makes text from a job safe to show on a stream, if that is a terminal;
 // colours end with the text.
@@ -164,74 +185,6 @@ func colour(s string) int {
 		}
 	}
 	return end + 1
-}
-
-// table prints rows under a head; the last column is cut to fit the terminal.
-func (a *app) table(head []string, rows [][]string) error {
-	limit := a.width(a.out)
-	widths := make([]int, len(head))
-	rows = append([][]string{head}, rows...)
-	for _, row := range rows {
-		for i := range row {
-			row[i] = strings.Join(strings.Fields(a.clean(a.out, row[i])), " ")
-			widths[i] = max(widths[i], room(row[i]))
-		}
-	}
-	for _, row := range rows {
-		var b strings.Builder
-		used := 0
-		for i, cell := range row {
-			if i == len(row)-1 {
-				if limit > 0 {
-					cell = cut(cell, max(limit-used, 8))
-				}
-				b.WriteString(cell)
-				break
-			}
-			b.WriteString(cell)
-			b.WriteString(strings.Repeat(" ", widths[i]-room(cell)+2))
-			used += widths[i] + 2
-		}
-		if err := a.println(strings.TrimRight(b.String(), " ")); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// room is how many characters of a text are seen: colours take none.
-func room(s string) (n int) {
-	for len(s) > 0 {
-		if k := colour(s); k > 0 {
-			s = s[k:]
-			continue
-		}
-		_, k := utf8.DecodeRuneInString(s)
-		s = s[k:]
-		n++
-	}
-	return n
-}
-
-// cut shortens a text to n characters. No colour is cut in two, or left on.
-func cut(s string, n int) string {
-	if room(s) <= n {
-		return s
-	}
-	var b strings.Builder
-	last := ""
-	for seen := 0; seen < n-1; {
-		k := colour(s)
-		if k > 0 {
-			last = uncolour
-		} else {
-			_, k = utf8.DecodeRuneInString(s)
-			seen++
-		}
-		b.WriteString(s[:k])
-		s = s[k:]
-	}
-	return b.String() + "…" + last
 }
 
 // zoned is the head of a column of times, with the zone they are in.

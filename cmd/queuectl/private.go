@@ -39,10 +39,10 @@ type privateFlags struct {
 
 func (p *privateFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.private, "private", false, "run a whole file of jobs with a service of its own below --dir (.queuectl); the same command goes on after a crash")
-	f.StringVar(&p.workers, "workers", "auto", "with --private: jobs that run at once")
-	f.StringVar(&p.file, "file", "", "with --private: file of jobs, a JSON array or JSON lines; - is stdin")
+	f.StringVar(&p.workers, "workers", "auto", "with --private: `N` jobs that run at once")
+	f.StringVar(&p.file, "file", "", "with --private: `FILE` of jobs, a JSON array or JSON lines; - is stdin")
 	f.BoolVar(&p.lines, "lines", false, "with --private: --file, or stdin, has a command for the shell on each line")
-	f.StringVar(&p.argFile, "arg-file", "", "with --private: run the program after -- for each line of this file, in place of {} or at the end; - is stdin")
+	f.StringVar(&p.argFile, "arg-file", "", "with --private: run the program after -- for each line of this `FILE`, in place of {} or at the end; - is stdin")
 	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: give the dead jobs of an earlier run another try")
 }
 

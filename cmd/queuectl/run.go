@@ -81,9 +81,9 @@ same command goes on where it stood; a line that was changed meanwhile is refuse
 
 // exitAsOwn makes mistakes in the words of a command a failure of our own.
 func (a *app) exitAsOwn(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		a.ownFailure = exitOwn
-		return flagError(err)
+		return flagError(cmd, err)
 	})
 }
 
@@ -184,10 +184,24 @@ func (a *app) follow(ctx context.Context, c *control.Client, id string) error {
 		return a.lost(id, err)
 	}
 	a.exit = jobExit(&job.Job)
-	if a.exit != 0 && job.Error != nil {
-		a.say("job %s is %s: %s", id, job.State, *job.Error)
-	}
+	a.tellEnd(&job.Job)
 	return nil
+}
+
+// tellEnd says how a job ended that did not complete: to a person, or to everybody if
+// its exit code and its own words do not.
+func (a *app) tellEnd(j *control.Job) {
+	text := fmt.Sprintf("job %s is %s", j.ID, standing(j))
+	if j.Error != nil {
+		text += ": " + *j.Error
+	}
+	switch {
+	case a.exit == 0:
+	case j.Reason != nil:
+		fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(a.err, text))
+	default:
+		a.say("%s", text)
+	}
 }
 
 // lost adds to a failure while a job was followed that the job is in the queue, and
@@ -195,7 +209,7 @@ func (a *app) follow(ctx context.Context, c *control.Client, id string) error {
 func (a *app) lost(id string, err error) error {
 	var e *queue.Error
 	if errors.As(err, &e) && e.Code == queue.CodeNotFound {
-		return err // it was removed
+		return fmt.Errorf("job %s was removed: %w", id, err)
 	}
 	return fmt.Errorf("job %s is in the queue and goes on, but cannot be followed (%w); come back with: queuectl logs -f %s, or queuectl wait %s", id, err, id, id)
 }
@@ -262,7 +276,7 @@ func waitVerb(a *app) *cobra.Command {
 	}
 	cmd.ValidArgsFunction = a.completeIDs("waiting", "processing")
 	cmd.Flags().BoolVar(&any, "any", false, "until one of them has ended")
-	cmd.Flags().StringVar(&timeout, "timeout", "", "give up after so long, with exit code 124")
+	cmd.Flags().Var(filled{&timeout}, "timeout", "give up after this `DURATION`, with exit code 124")
 	a.exitAsOwn(cmd)
 	return cmd
 }
@@ -284,6 +298,8 @@ func (a *app) wait(ctx context.Context, ids []string, any bool, timeout string) 
 		return err
 	}
 	defer c.Close()
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
 	ended := map[string]*control.Job{}
 	waited, err := c.Wait(ctx, p, func(e control.Ended) error {
 		ended[e.Job.ID] = &e.Job
@@ -292,6 +308,11 @@ func (a *app) wait(ctx context.Context, ids []string, any bool, timeout string) 
 		}
 		return nil
 	})
+	if ctx.Err() != nil {
+		a.exit = exitDetached
+		a.say("not waited for any more; the jobs go on")
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -303,12 +324,13 @@ func (a *app) wait(ctx context.Context, ids []string, any bool, timeout string) 
 				a.exit = jobExit(j)
 			}
 			if !a.structured() {
-				a.say("job %s is %s", id, j.State)
+				a.say("job %s is %s", id, standing(j))
 			}
 		}
 	}
 	if waited.TimedOut {
 		a.exit = exitTimeout
+		a.say("not all have ended after %s", queue.FormatDuration(time.Duration(p.Timeout)))
 	}
 	if a.json {
 		return errors.Join(printList(a, list))

@@ -41,8 +41,8 @@ func serveVerb(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&workers, "workers", "", "jobs that run at once: a number, or auto")
-	f.StringVar(&file, "config", "", "file of settings")
+	f.Var(filled{&workers}, "workers", "jobs that run at once: `N`, or auto")
+	f.Var(filled{&file}, "config", "`FILE` of settings")
 	f.BoolVar(&keep, "keep-jobs", false, "SIGTERM leaves jobs running, for the next service to adopt")
 	f.BoolVar(&background, "background", false, "started by a client")
 	f.Lookup("background").Hidden = true

@@ -60,13 +60,9 @@ func showVerb(a *app) *cobra.Command {
 const shownLines = 20
 
 func (a *app) showJob(j *control.JobDetail) error {
-	state := j.State
-	if j.Reason != nil {
-		state += " (" + *j.Reason + ")"
-	}
 	zone, _ := time.Now().Zone()
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", state}, {"Error", orEmpty(j.Error)},
+		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Error", orEmpty(j.Error)},
 		{"Exit code", orEmpty(j.ExitCode)}, {"Signal", orEmpty(j.Signal)},
 		{"Priority", fmt.Sprintf("%d, %d points for waiting, %d in effect", j.Priority, j.WaitingTime, j.EffectivePriority)},
 		{"Attempts", fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts)}, {"User", j.User}, {"Folder", j.Cwd},
@@ -96,6 +92,14 @@ func (a *app) showJob(j *control.JobDetail) error {
 		}
 	}
 	return nil
+}
+
+// standing is a job's state, with the reason if that says more.
+func standing(j *control.Job) string {
+	if j.Reason == nil || *j.Reason == j.State {
+		return j.State
+	}
+	return j.State + " (" + *j.Reason + ")"
 }
 
 func (a *app) showHistory(history []control.Attempt) error {

@@ -3,10 +3,13 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"pgregory.net/rapid"
 
 	"github.com/queuectl/queuectl/control"
 )
@@ -138,11 +141,73 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 	}
 }
 
-// A cell that is too wide is cut by characters, with a mark, to just the width.
+// A cell that is too wide is cut by what its characters take on a terminal, with a
+// mark, to the width or, before a wide one, to one less. A sign stays with its letter.
 func TestCut(t *testing.T) {
-	for _, c := range [][2]string{{"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefg…"}, {"äöüäöüäöü", "äöüäöüä…"}, {"", ""}} {
+	for _, c := range [][2]string{
+		{"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefg…"}, {"äöüäöüäöü", "äöüäöüä…"}, {"", ""},
+		{"漢字漢字", "漢字漢字"}, {"漢字漢字漢", "漢字漢…"}, {"a漢字漢字", "a漢字漢…"}, {"😀😀😀😀😀", "😀😀😀…"},
+		{"e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301", "e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301…"},
+		{"❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f", "❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f"}, {"❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f❤", "❤\ufe0f❤\ufe0f❤\ufe0f…"},
+		{"\x1b[31m漢字漢字\x1b[0m", "\x1b[31m漢字漢字\x1b[0m"}, {"\x1b[31m漢字漢字漢\x1b[0m", "\x1b[31m漢字漢…\x1b[0m"},
+	} {
 		if got := cut(c[0], 8); got != c[1] {
 			t.Errorf("%q: got %q, want %q", c[0], got, c[1])
+		}
+	}
+}
+
+// A character takes what terminals give it.
+func TestColumnsOfCharacters(t *testing.T) {
+	for text, want := range map[string]int{
+		"": 0, "a": 1, "ä": 1, "漢": 2, "ｱ": 1, "Ａ": 2, "한": 2, "\u1112\u1161\u11ab": 2, "e\u0301": 1, "\u200d": 0, "…": 1, "─": 1, "😀": 2, "👍🏽": 4, "🇩🇪": 2, "❤": 1, "❤\ufe0f": 2, "\u0600": 1,
+	} {
+		if got := room(text); got != want {
+			t.Errorf("%q (%U): got %d, want %d", text, []rune(text), got, want)
+		}
+	}
+}
+
+// Whatever the columns, a table fits the terminal, wastes nothing, and shows what a
+// row is about and what it says.
+func TestTablesFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		widths := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 30).Draw(t, "widths")
+		limit := rapid.IntRange(leastWidth, 300).Draw(t, "limit")
+		chosen := rapid.Bool().Draw(t, "chosen")
+		got := fit(widths, limit, chosen)
+		used, whole := -columnGap, -columnGap
+		for i, n := range got {
+			whole += widths[i] + columnGap
+			if n > 0 {
+				used += n + columnGap
+			}
+			if n > widths[i] || n < 0 {
+				t.Fatalf("column %d is %d wide of %d: %v", i, n, widths[i], got)
+			}
+		}
+		if used > limit || got[0] == 0 || got[len(got)-1] == 0 {
+			t.Fatalf("%v takes %d of %d: %v", widths, used, limit, got)
+		}
+		if whole <= limit && !slices.Equal(got, widths) {
+			t.Fatalf("%v would fit %d: %v", widths, limit, got)
+		}
+	})
+	for _, c := range []struct {
+		widths []int
+		limit  int
+		chosen bool
+		want   []int
+	}{
+		{[]int{2, 10, 8, 8, 19, 100}, 80, false, []int{2, 10, 8, 8, 19, 23}}, // a list
+		{[]int{2, 10, 8, 8, 19, 100}, 40, false, []int{2, 10, 8, 0, 0, 14}},
+		{[]int{2, 9, 19, 100, 100}, 80, false, []int{2, 9, 19, 21, 21}}, // dead letters
+		{[]int{2, 9, 19, 100, 100}, 40, false, []int{2, 9, 0, 12, 11}},
+		{[]int{2, 9, 19, 100, 100}, 40, true, []int{2, 8, 8, 7, 7}},
+		{[]int{100, 5}, 20, false, []int{13, 5}},
+	} {
+		if got := fit(c.widths, c.limit, c.chosen); !slices.Equal(got, c.want) {
+			t.Errorf("%v in %d: got %v, want %v", c.widths, c.limit, got, c.want)
 		}
 	}
 }

@@ -21,11 +21,11 @@ type selection struct {
 // add adds the flags; short is the one letter of --state, if that is free.
 func (s *selection) add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
-	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this state; waiting and done too")
-	f.StringToStringVar(&s.Label, "label", nil, "all jobs with NAME=value")
-	f.StringVar(&s.User, "user", "", "all jobs that this user enqueued")
-	f.StringVar(&s.olderThan, "older-than", "", "all jobs that ended, or else were enqueued, so long ago")
-	f.StringVar(&s.IDGlob, "id-glob", "", "all jobs whose id matches, like build-*")
+	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
+	labelsVar(f, &s.Label, "all jobs that carry the label `NAME=VALUE`")
+	f.Var(filled{&s.User}, "user", "all jobs that this `USER` enqueued")
+	f.Var(filled{&s.olderThan}, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago")
+	f.Var(filled{&s.IDGlob}, "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 	f.BoolVar(&s.DryRun, "dry-run", false, "only count them")
 }
@@ -104,7 +104,7 @@ func killVerb(a *app) *cobra.Command {
 	cmd := jobsVerb(a, "kill", "Send a signal to all processes of running jobs", "got the signal", func(c *control.Client, ctx context.Context, s control.Selection) (control.Verdict, error) {
 		return c.Kill(ctx, control.Kill{Selection: s, Signal: signal})
 	})
-	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "name or number of the signal")
+	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "`NAME` or number of the signal")
 	return cmd
 }
 
@@ -168,9 +168,9 @@ func cleanupVerb(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.Float64Var(&days, "days", 7, "that ended so many days ago")
-	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "in this state: completed, cancelled, dead (default: completed and cancelled)")
-	f.Int64Var(&p.Keep, "keep", 0, "but keep at least so many, the newest")
+	f.Float64Var(&days, "days", 7, "that ended `N` days ago")
+	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "in this `STATE`: completed, cancelled, dead (default: completed and cancelled)")
+	f.Int64Var(&p.Keep, "keep", 0, "but keep the newest `N` at least")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count them")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 	return cmd
@@ -193,8 +193,7 @@ func (a *app) clear(ctx context.Context, yes bool, what string, do func(*control
 	if a.structured() {
 		return a.printJSON(got)
 	}
-	a.say("%s removed", jobs(got.Removed))
-	return nil
+	return a.println(jobs(got.Removed) + " removed")
 }
 
 // jobs is a number of jobs in words.

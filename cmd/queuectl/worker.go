@@ -14,7 +14,7 @@ func workerVerb(a *app) *cobra.Command {
 	var startCount int
 	var foreground bool
 	start := &cobra.Command{
-		Use: "start", Short: "Add workers", Args: exactly(0, "no arguments; use -c N"),
+		Use: "start", Short: "Add workers", Args: exactly(0, "no arguments (use -c N)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if startCount < 1 {
 				return usage("--count must be at least 1")
@@ -34,7 +34,7 @@ func workerVerb(a *app) *cobra.Command {
 			return a.counted(c.WorkerStart(cmd.Context(), p))
 		},
 	}
-	start.Flags().IntVarP(&startCount, "count", "c", 1, "how many")
+	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` of them")
 	start.Flags().BoolVar(&foreground, "foreground", false, "hold them until Ctrl-C, which takes them away again")
 	return group("worker", "The workers that run jobs", start, workerStopVerb(a), workerScaleVerb(a), workerListVerb(a))
 }
@@ -44,7 +44,7 @@ func workerStopVerb(a *app) *cobra.Command {
 	var count int
 	var timeout string
 	cmd := &cobra.Command{
-		Use: "stop", Short: "Take workers away; what they run may finish", Args: exactly(0, "no arguments; use -c N or --all"),
+		Use: "stop", Short: "Take workers away; what they run may finish", Args: exactly(0, "no arguments (use -c N or --all)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("count") {
 				p.Count = &count
@@ -67,9 +67,9 @@ func workerStopVerb(a *app) *cobra.Command {
 			return a.counted(c.WorkerStop(cmd.Context(), p))
 		},
 	}
-	cmd.Flags().IntVarP(&count, "count", "c", 0, "how many (default: all)")
+	cmd.Flags().IntVarP(&count, "count", "c", 0, "take `N` of them (default: all)")
 	cmd.Flags().BoolVar(&p.All, "all", false, "all of them")
-	cmd.Flags().StringVar(&timeout, "timeout", "", "end what still runs after so long, and give it back (default 30s)")
+	cmd.Flags().Var(filled{&timeout}, "timeout", "end what still runs after this `DURATION`, and give it back (default 30s)")
 	cmd.Flags().BoolVar(&p.Force, "force", false, "the same as --timeout 0")
 	return cmd
 }
@@ -99,7 +99,15 @@ func (a *app) counted(got control.WorkerCount, err error) error {
 	if a.structured() {
 		return a.printJSON(got)
 	}
-	return a.println(fmt.Sprintf("%d workers", got.Workers))
+	return a.println(workers(got.Workers))
+}
+
+// workers is a number of workers in words.
+func workers(n int) string {
+	if n == 1 {
+		return "1 worker"
+	}
+	return fmt.Sprintf("%d workers", n)
 }
 
 func workerListVerb(a *app) *cobra.Command {

@@ -46,13 +46,8 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 // changed while none ran.
 func (s *Store) resumeRanking(ctx context.Context) error {
 	return s.do(ctx, true, func(t *tx) error {
-		by := ""
-		err := t.query(func(r row) (bool, error) {
-			by = r.text(0)
-			return false, nil
-		}, `SELECT ranked_by FROM meta`)
-		if err != nil || by == orderText(t.s.mem.order) {
-			return err
+		if t.s.mem.rankedBy == orderText(t.s.mem.order) {
+			return nil
 		}
 		return t.beginRanking()
 	})
@@ -60,7 +55,7 @@ func (s *Store) resumeRanking(ctx context.Context) error {
 
 // beginRanking ranks what is leased at once; the rest is Rerank's.
 func (t *tx) beginRanking() error {
-	t.s.mem.ranking = ranking{state: rankingStates[0]}
+	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: rankingStates[0]}, ""
 	if _, err := t.exec(`UPDATE meta SET ranked_by = ''`); err != nil {
 		return err
 	}
@@ -81,8 +76,8 @@ func (t *tx) beginRanking() error {
 }
 
 func (t *tx) endRanking() error {
-	t.s.mem.ranking = ranking{}
-	_, err := t.exec(`UPDATE meta SET ranked_by = ?`, orderText(t.s.mem.order))
+	t.s.mem.ranking, t.s.mem.rankedBy = ranking{}, orderText(t.s.mem.order)
+	_, err := t.exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedBy)
 	return err
 }
 

@@ -82,7 +82,8 @@ type memory struct {
 	batches   []batch // replaced, not changed, by each transaction
 	order     queue.Order
 	ranking   ranking
-	outputs   int64 // bytes of all outputs
+	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
+	outputs   int64  // bytes of all outputs
 }
 
 // place is one in the ready index.
@@ -298,9 +299,9 @@ func (s *Store) load() error {
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
 		}
-		reserved, s.mem.outputs = r.text(11), r.num(12)
+		reserved, s.mem.outputs, s.mem.rankedBy = r.text(11), r.num(12), r.text(13)
 		return false, nil
-	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes FROM meta`)
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by FROM meta`)
 	if err != nil {
 		return err
 	}

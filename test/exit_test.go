@@ -1,0 +1,266 @@
+//go:build linux
+
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each way in which a job ends has its exit code, from run as from wait, before the
+// end as after it. What is wrong in the words is 125: test/script/run.txtar has it.
+func TestExitCodeOfEachEnd(t *testing.T) {
+	q := serving(t, "--workers", "8")
+	script := q.write("not-executable", "#!/bin/sh\n")
+	for _, c := range []struct {
+		args   string
+		code   int
+		reason string // of the job
+		says   string // on stderr of run, beside what the job says
+	}{
+		{"true", 0, "", ""},
+		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
+		{"--max-retries=2 --backoff-base=0.02 -- sh -c 'exit $((2-QUEUECTL_ATTEMPT))'", 0, "", ""}, // 1, then 0
+		{"exit 1", 1, "", ""}, {"exit 2", 2, "", ""}, {"exit 3", 3, "", ""}, {"exit 4", 4, "", ""}, {"exit 5", 5, "", ""}, // not ours
+		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""}, {"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},
+		{"--max-retries=3 --no-retry-code=9 -- sh -c 'exit 9'", 9, "", ""},
+		{"--max-retries=1 --backoff-base=0.02 -- sh -c 'exit $((2+QUEUECTL_ATTEMPT))'", 4, "", ""}, // of the last attempt
+		{"--timeout=0.1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
+		{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
+		{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
+		{"--idle-timeout=0.1 -- sleep 60", 124, "timed_out", "printed nothing"},
+		{"--delay=1h --expires-at=+0.1s -- true", 125, "expired", "expired"},
+		{"-- " + script, 126, "not_runnable", "permission denied"}, {"--cwd=/no/such/folder -- true", 126, "not_runnable", "/no/such/folder"}, {"exit 126", 126, "not_runnable", ""},
+		{"-- no-such-program", 127, "not_found", "no-such-program"}, {"no-such-program", 127, "not_found", ""},
+		{"kill -HUP $$", 129, "signal", "signal 1"}, {"kill -INT $$", 130, "signal", "signal 2"}, {"kill -KILL $$", 137, "signal", "signal 9"},
+		{"kill -SEGV $$", 139, "signal", "signal 11"}, {"kill -TERM $$", 143, "signal", "signal 15"}, {"kill -64 $$", 192, "signal", "signal 64"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			t.Parallel()
+			asRun, asWait := q.submitting("run", c.args), q.submitting("run -d", c.args)
+			detached := ran(t, asWait)
+			id := strings.TrimSpace(detached.out)
+			if r := q.cli("wait", id); r.code != c.code || r.out+r.err != "" {
+				t.Errorf("wait: %+v, want code %d", r, c.code)
+			}
+			if r := q.cli("wait", id, "--timeout", "0.01"); r.code != c.code {
+				t.Errorf("wait after the end: %+v, want code %d", r, c.code)
+			}
+			if j := q.show(id); j.Reason != c.reason {
+				t.Errorf("the job's reason is %q, want %q", j.Reason, c.reason)
+			}
+			if r := ran(t, asRun); r.code != c.code || !strings.Contains(r.err, c.says) || c.says == "" && c.reason == "" && r.err != "" {
+				t.Errorf("run: %+v, want code %d, %q", r, c.code, c.says)
+			}
+		})
+	}
+}
+
+// submitting is a verb that enqueues a job without retries, of words that a shell
+// reads, or of one line if they hold no flag.
+func (q *queue) submitting(verb, words string) *exec.Cmd {
+	if !strings.HasPrefix(words, "-") {
+		words = "'" + words + "'"
+	}
+	if !strings.Contains(words, "--max-retries") {
+		verb += " --max-retries 0"
+	}
+	cmd := q.command()
+	cmd.Env = append(cmd.Env, "PATH=/usr/bin:/bin") // one that anybody may search: else it is 126, not 127
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", strings.Join([]string{q.bin, "--dir", q.dir, verb, words}, " ")}
+	return cmd
+}
+
+// following is a verb that follows a job which runs, and what it has said.
+type following struct {
+	*exec.Cmd
+	said lockedBuffer
+}
+
+// follow starts a job that runs until it is ended, and a verb that follows it: run,
+// or wait.
+func (w *wire) follow(id, verb string, flags ...string) *following {
+	w.Helper()
+	const command = "echo up; exec sleep 600"
+	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
+	if verb == "wait" {
+		w.must(append([]string{"enqueue"}, args[1:]...)...)
+		args = []string{"wait", id}
+	}
+	f := &following{Cmd: w.command(args...)}
+	f.Stderr = &f.said
+	if err := f.Start(); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { f.Process.Kill() })
+	w.until("the job is there", 20*time.Second, func() bool { return w.call("show", fields{"id": id}).Error == nil })
+	w.runs(id)
+	return f
+}
+
+// ends wants the verb to end with a code, and says what it printed.
+func (f *following) ends(t *testing.T, code int) string {
+	t.Helper()
+	timer := time.AfterFunc(20*time.Second, func() { f.Process.Kill() })
+	defer timer.Stop()
+	f.Wait()
+	if got := f.ProcessState.ExitCode(); got != code {
+		t.Errorf("%v ended with %v, want code %d; %s", f.Args[3:], f.ProcessState, code, f.said.String())
+	}
+	return f.said.String()
+}
+
+// What others do to a job that is followed has its exit code too.
+func TestExitCodeOfWhatOthersDo(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flags []string
+		do    func(q *queue, id string)
+		code  int
+		says  string // on stderr of run
+	}{
+		{"cancelled", nil, func(q *queue, id string) { q.must("cancel", id) }, 130, "is cancelled"},
+		{"killed", nil, func(q *queue, id string) { q.must("kill", "-s", "KILL", id) }, 137, "signal 9"},
+		{"lost", []string{"--on-lost", "dead"}, func(q *queue, _ string) { q.killRunners() }, 125, "is dead (lost)"},
+		{"lost without a retry", nil, func(q *queue, _ string) { q.killRunners() }, 125, "is dead (lost)"},
+		{"service killed", nil, func(q *queue, _ string) { q.kill() }, 125, "come back with: queuectl logs -f"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, verb := range []string{"run", "wait"} {
+				t.Run(verb, func(t *testing.T) {
+					q := serving(t, "--workers", "1")
+					f := q.dial().follow("job", verb, c.flags...)
+					c.do(q, "job")
+					if said := f.ends(t, c.code); verb == "run" && !strings.Contains(said, c.says) {
+						t.Errorf("it says %q, want %q", said, c.says)
+					}
+					if q.cmd != nil {
+						q.stop() // decently: it may be about to start another runner
+					}
+				})
+			}
+		})
+	}
+}
+
+// A job that was removed does not end any more.
+func TestExitCodeOfARemovedJob(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	for _, args := range [][]string{{"run", "--id", "job", "--delay", "1h", "true"}, {"wait", "job"}} {
+		if args[0] == "wait" {
+			q.must("enqueue", "--id", "job", "true")
+		}
+		f := &following{Cmd: q.command(args...)}
+		f.Stderr = &f.said
+		if err := f.Start(); err != nil {
+			t.Fatal(err)
+		}
+		q.until("the job is there", 20*time.Second, func() bool { return q.cli("rm", "job").code == 0 })
+		if said := f.ends(t, 125); !strings.Contains(said, `there is no job "job"`) {
+			t.Errorf("%v says %q", args, said)
+		}
+	}
+}
+
+// A job that comes by the name of one that was removed is another: who followed that
+// one does not go on with it.
+func TestAnotherJobByTheNameIsNotFollowed(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w, slow := q.dial(), q.dial()
+	w.enqueue(fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
+	w.runs("job")
+	slow.say(request("logs", `{"id":"job","follow":true}`))
+	if a, err := slow.read(); err != nil || a.Error != nil { // and then nothing, so that it waits for us
+		t.Fatalf("%+v, %v", a, err)
+	}
+	w.good("rm", fields{"id": "job", "force": true}, nil)
+	w.enqueue(fields{"id": "job", "command": "true", "delay": "1h"})
+	for {
+		a, err := slow.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Method == "" {
+			if a.code() != "not_found" {
+				t.Errorf("it ended with %+v", a)
+			}
+			return
+		}
+	}
+}
+
+// Ctrl-C leaves the job running and says how to come back; a second one, or
+// --cancel-on-exit, cancels it. All end with 130, and so does wait.
+func TestInterrupted(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	const again = "press Ctrl-C again to cancel it"
+	for i, c := range []struct {
+		verb  string
+		flags []string
+		times int
+		state string
+		says  string
+	}{
+		{"run", nil, 1, "processing", "queuectl logs -f job0"}, {"run", nil, 2, "cancelled", "job job1 cancelled"},
+		{"run", []string{"--cancel-on-exit"}, 1, "cancelled", "job job2 cancelled"}, {"wait", nil, 1, "processing", ""},
+	} {
+		f := w.follow(fmt.Sprint("job", i), c.verb, c.flags...)
+		f.Process.Signal(os.Interrupt)
+		if c.times > 1 {
+			w.until("it asks for a second one", 20*time.Second, func() bool { return strings.Contains(f.said.String(), again) })
+			f.Process.Signal(os.Interrupt)
+		}
+		if said := f.ends(t, 130); !strings.Contains(said, c.says) {
+			t.Errorf("%s %v says %q, want %q", c.verb, c.flags, said, c.says)
+		}
+		if j := w.show(fmt.Sprint("job", i)); j.State != c.state {
+			t.Errorf("after %s %v the job is %s, want %s", c.verb, c.flags, j.State, c.state)
+		}
+	}
+	q.must("cancel", "job0", "job3")
+}
+
+// Of several jobs the first that did not complete decides, in the order given;
+// --any ends with the first that ends, and a timeout is one whatever has ended.
+func TestWaitForSeveral(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	w.enqueue(fields{"id": "good", "command": "true"})
+	w.enqueue(fields{"id": "fine", "command": "true"})
+	w.enqueue(fields{"id": "five", "command": "exit 5", "max_retries": 0})
+	w.enqueue(fields{"id": "six", "command": "exit 6", "max_retries": 0})
+	w.enqueue(fields{"id": "gone", "command": "true", "delay": 600})
+	w.enqueue(fields{"id": "far", "command": "true", "delay": 600})
+	q.must("cancel", "gone")
+	for _, c := range []struct {
+		words string
+		code  int
+	}{
+		{"good", 0}, {"good fine", 0}, {"five six", 5}, {"six five", 6}, {"good six five", 6}, {"good gone five", 130}, {"five gone", 5}, {"five five", 5}, {"good good", 0},
+		{"far --timeout 0.05", 124}, {"five far --timeout 0.05", 124}, {"far --timeout 0", 124}, {"good --timeout 0", 0}, {"five --timeout 60", 5},
+		{"--any far good", 0}, {"--any far five", 5}, {"--any far gone", 130}, {"--any six good", 6}, {"--any good six", 0}, {"--any far --timeout 0.05", 124},
+		{"good nope", 125}, {"nope five", 125}, {"--any good nope", 125},
+	} {
+		if r := q.cli(append([]string{"wait"}, strings.Fields(c.words)...)...); r.code != c.code || r.out != "" {
+			t.Errorf("wait %s: %+v, want code %d", c.words, r, c.code)
+		}
+	}
+	any := q.command("wait", "--any", "far", "further", "--json")
+	w.enqueue(fields{"id": "further", "command": "exit 7", "delay": 600, "max_retries": 0})
+	var out bytes.Buffer
+	any.Stdout = &out
+	if err := any.Start(); err != nil {
+		t.Fatal(err)
+	}
+	q.must("edit", "further", `{"run_at":null}`)
+	any.Wait()
+	if any.ProcessState.ExitCode() != 7 || !strings.HasPrefix(out.String(), `[{"id":"further"`) {
+		t.Errorf("wait --any: %v, %s", any.ProcessState, out.String())
+	}
+}
