@@ -28,6 +28,13 @@ var binaries struct {
 }
 
 func TestMain(m *testing.M) {
+	if folder := os.Getenv(diskRole); folder != "" {
+		if err := serveDisk(folder); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	if binaries.dir != "" {
 		os.RemoveAll(binaries.dir)
