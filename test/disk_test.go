@@ -61,11 +61,11 @@ func serveDisk(folder string) error {
 	select {} // until the parent ends us, or is gone
 }
 
-// abandon takes away what a parent that is gone has left: first the connection, so
-// that nobody waits for it, then the services, the mounts, with their loop devices,
-// and the files.
+// abandon takes away what a parent that is gone has left: the services, the mounts,
+// with their loop devices, and the files. The connection, and all who wait for it,
+// end with this process.
 func abandon(folder string) {
-	abort(mountNumber(folder))
+	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
 	dir := filepath.Dir(folder)
 	for _, line := range processes(dir) {
 		endPID(line)
@@ -113,8 +113,14 @@ func (s *served) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOu
 	return s.attr(in.NodeId, &out.Attr)
 }
 
-// Open implements fuse.RawFileSystem.
-func (s *served) Open(<-chan struct{}, *fuse.OpenIn, *fuse.OpenOut) fuse.Status { return fuse.OK }
+// Open implements fuse.RawFileSystem. Who reads the stuck file waits for the answer
+// itself, which no signal ends, and not for a page of the cache.
+func (s *served) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if in.NodeId == stuckNode {
+		out.OpenFlags = fuse.FOPEN_DIRECT_IO
+	}
+	return fuse.OK
+}
 
 // Flush implements fuse.RawFileSystem: it is the end of a descriptor, not of a write.
 func (s *served) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
@@ -274,9 +280,12 @@ func mountNumber(path string) string {
 	return ""
 }
 
-// abort ends a connection to a server: whoever waits for it gets an error.
-func abort(number string) {
-	os.WriteFile("/sys/fs/fuse/connections/"+number+"/abort", []byte("1"), 0) // fails if it is gone
+// abort ends the server, and with it the connection: whoever waits for an answer
+// gets an error. Where the kernel shows connections it is told as well, for a server
+// that hangs itself.
+func (d *disk) abort() {
+	d.server.Process.Kill()
+	os.WriteFile("/sys/fs/fuse/connections/"+d.number+"/abort", []byte("1"), 0)
 }
 
 // close ends the server and unmounts everything; it does not wait for who hangs.
@@ -284,15 +293,16 @@ func (d *disk) close() {
 	if d.server == nil || d.server.Process == nil {
 		return
 	}
+	hangs := time.AfterFunc(20*time.Second, d.abort)
+	defer hangs.Stop()
 	if mountNumber(d.path("disk")) != "" && syscall.Unmount(d.path("disk"), 0) != nil {
-		abort(d.number)
+		d.abort()
 		syscall.Unmount(d.path("disk"), syscall.MNT_DETACH)
 	}
 	syscall.Unmount(d.path("cut"), syscall.MNT_DETACH) // if a test has left it
-	abort(d.number)
-	syscall.Unmount(d.path("fuse"), syscall.MNT_DETACH)
-	d.server.Process.Kill()
+	d.abort()
 	<-d.ended
+	syscall.Unmount(d.path("fuse"), syscall.MNT_DETACH)
 	d.log.Close()
 	d.server = nil
 }

@@ -69,7 +69,7 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	w := &workload{disk: newDisk(t, cutDisk), sent: map[string]int64{}}
 	watchdog := time.AfterFunc(2*time.Minute, func() {
 		t.Error("the workload hangs")
-		abort(w.number)
+		w.abort()
 	})
 	defer watchdog.Stop()
 	if err := mountImage(w.path("fuse/disk.img"), w.path("disk")); err != nil {
