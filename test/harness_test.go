@@ -285,6 +285,7 @@ type job struct {
 		Reason     string    `json:"reason"`
 		PID        int       `json:"pid"`
 		Leftovers  int       `json:"leftovers"`
+		Dropped    int64     `json:"output_dropped"`
 	} `json:"history"`
 }
 
