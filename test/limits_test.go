@@ -193,7 +193,10 @@ func (q *queue) mount(size string, options ...string) string {
 	q.Cleanup(func() {
 		q.kill()
 		q.killRunners()
-		exec.Command("umount", disk).Run()
+		if err := unmount(disk); err != nil && err != syscall.EINVAL { // EINVAL: it is not mounted
+			q.Error(err)
+			syscall.Unmount(disk, syscall.MNT_DETACH)
+		}
 		q.dir = outer
 	})
 	return disk
