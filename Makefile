@@ -4,7 +4,7 @@ BIN     := queuectl
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages kill-loop clean
+.PHONY: build demo test race check bench pages kill-loop power-cuts clean
 
 build:
 	$(GO) build -trimpath -o $(BIN) ./cmd/queuectl
@@ -43,6 +43,10 @@ bench:
 # 200 kills of the service; tests run a short form.
 kill-loop:
 	QUEUECTL_KILLS=200 $(GO) test ./test -run TestServiceKilled -count=1 -v -timeout 20m
+
+# 2,000 power cuts, as root; tests run 60.
+power-cuts:
+	QUEUECTL_CUTS=2000 $(GO) test ./test -run TestPowerCut -count=1 -v -timeout 60m
 
 clean:
 	rm -rf $(BIN) dist

@@ -360,10 +360,10 @@ type WorkerList struct {
 type Worker struct {
 	ID            string  `json:"id"`
 	Node          string  `json:"node"`
-	PID           *int    `json:"pid"` // of the job it runs
+	PID           *int    `json:"pid"` // of the job it runs, or of what is stuck
 	StartedAt     Time    `json:"started_at"`
 	LastHeartbeat Time    `json:"last_heartbeat"`
-	State         string  `json:"state"` // idle, busy, stopping or stale
+	State         string  `json:"state"` // idle, busy, stopping, stale, or stuck: its job has ended but outlives SIGKILL
 	Job           *string `json:"job"`
 }
 

@@ -44,6 +44,24 @@ func (l *Log) Encode() ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// EncodeHead returns the first bytes that the log keeps, at most about max, and gaps
+// in place of all others; and how many bytes it holds.
+func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
+	chunks, next, _, _ := l.Read(Cursor{}, max) // what cannot be read is a gap
+	for _, c := range chunks {
+		kept += int64(len(c.Data))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.streams {
+		if gap := l.streams[s].total - next[s]; gap > 0 {
+			chunks = append(chunks, Chunk{Stream: Stream(s), Dropped: gap})
+		}
+	}
+	b, _ = AppendChunks(nil, 0, chunks)
+	return b, kept
+}
+
 // AppendChunks appends chunks as records that follow one of time at, and
 // returns the last one's time.
 func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {

@@ -276,6 +276,33 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 	}
 }
 
+// The head of a log holds what comes first, of both streams, and says how much is
+// missing; the head of one that is short is all of it.
+func TestHeadIsWhatComesFirst(t *testing.T) {
+	l := output.New(20, spill(t.TempDir()))
+	for _, text := range []string{"out 1\n", "out 2\n"} {
+		l.Append(output.Stdout, 1, []byte(text))
+	}
+	l.Append(output.Stderr, 2, []byte("err 1\nerr 2\nerr 3\nerr 4\n"))
+	l.Close()
+	for _, c := range []struct {
+		max  int
+		want [2]string
+	}{{8, [2]string{"out 1\nou[4]", "[24]"}}, {15, [2]string{"out 1\nout 2\n", "err[21]"}}, {1000, [2]string{"out 1\nout 2\n", "err 1\nerr [4]r 3\nerr 4\n"}}} {
+		b, kept := l.EncodeHead(c.max)
+		var chunks []output.Chunk
+		var n int64
+		err := output.Decode(bytes.NewReader(b), func(c output.Chunk) error {
+			chunks = append(chunks, c)
+			n += int64(len(c.Data))
+			return nil
+		})
+		if got := texts(chunks); got != c.want || n != kept || err != nil {
+			t.Errorf("at most %d bytes: got %q, %d bytes, said %d, %v; want %q", c.max, got, n, kept, err, c.want)
+		}
+	}
+}
+
 // A damaged log is an error after the chunks before the damage.
 func TestDamagedLogsAreRefused(t *testing.T) {
 	whole, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")}, {Stream: output.Stderr, At: 7, Data: []byte("two")}})

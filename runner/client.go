@@ -233,10 +233,14 @@ type Remains struct {
 	Running []wire.Attempt
 	// SameBoot tells whether the machine has been up ever since.
 	SameBoot bool
+	// Stuck are the processes that outlive SIGKILL, and Unkilled the attempts of
+	// Running that they belong to.
+	Stuck    []process.Left
+	Unkilled map[wire.Lease]bool
 }
 
-// Recover ends what a dead runner's attempts have left alive and says what is
-// known of them.
+// Recover ends what a dead runner's attempts have left alive, but for what outlives
+// SIGKILL, and says what is known of them.
 func Recover(dir string) (Remains, error) {
 	var r Remains
 	boot, err := process.BootID()
@@ -259,11 +263,11 @@ func Recover(dir string) (Remains, error) {
 	for _, result := range r.Results {
 		ended[result.Lease] = true
 	}
-	cookies := map[string]bool{}
+	cookies := map[string]wire.Lease{}
 	for _, a := range running {
 		if !ended[a.Lease] {
 			r.Running = append(r.Running, a)
-			cookies[fmt.Sprintf("%s.%d.%d", filepath.Base(dir), a.Seq, a.Fence)] = true
+			cookies[fmt.Sprintf("%s.%d.%d", filepath.Base(dir), a.Seq, a.Fence)] = a.Lease
 		}
 	}
 	if !r.SameBoot || pid == 0 {
@@ -273,10 +277,19 @@ func Recover(dir string) (Remains, error) {
 	if err != nil {
 		return r, err
 	}
-	err = process.EndTrees(pid, ticks,
-		func(cookie string) bool { return cookies[cookie] },
-		func(pgid int) bool { return spared[pgid] })
-	return r, err
+	r.Stuck = process.EndTrees(pid, ticks,
+		func(cookie string) bool { return cookies[cookie] != wire.Lease{} },
+		func(pgid int) bool { return spared[pgid] },
+		patience())
+	r.Unkilled = map[wire.Lease]bool{}
+	for _, p := range r.Stuck {
+		for _, a := range r.Running {
+			if p.PGID == int(a.PID) || cookies[p.Cookie] == a.Lease {
+				r.Unkilled[a.Lease] = true
+			}
+		}
+	}
+	return r, nil
 }
 
 // Forget removes a dead runner's folder, after all it left is stored.

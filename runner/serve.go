@@ -40,7 +40,8 @@ type server struct {
 	attempts map[wire.Lease]*attempt
 	waiting  []*attempt // START order
 	slots    [maxSlots + 1]bool
-	live     int // workers that run or wait
+	stuck    []wire.Attempt // ended, but not gone: each keeps its slot
+	live     int            // workers that run or wait
 	target   int
 	delay    time.Duration // that results are gathered for; Setup says
 	closing  bool          // ends once nothing runs
@@ -161,7 +162,7 @@ func (s *server) house() {
 		}
 		process.Reap()
 		s.mu.Lock()
-		if s.conn != nil || s.busy() {
+		if s.conn != nil || s.busy() || len(s.stuck) > 0 {
 			s.idleAt = time.Now()
 		} else if time.Since(s.idleAt) > idleExit {
 			s.close()
@@ -283,7 +284,7 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+WorkerID(a.slot)),
 		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin, StdinFile: st.StdinFile,
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
-		Background: st.Background, Cookie: s.cookie(a), Log: a.log,
+		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
 		Forked: func(pid int, at time.Time) {
 			s.table.forked(a.slot, pid)
 			s.mu.Lock()
@@ -296,6 +297,9 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		Started: func(int, time.Time) { s.started(a) },
 	})
 	s.finish(a, &r)
+	if r.StuckPID != 0 {
+		s.linger(w, a)
+	}
 }
 
 // cookie marks every process of an attempt.
@@ -323,7 +327,7 @@ func known(a *attempt) wire.Attempt {
 func (s *server) finish(a *attempt, r *process.Result) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
-		EndedAt: r.EndedAt.UnixMilli(), Cause: int64(r.Cause), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.Unkilled,
+		EndedAt: r.EndedAt.UnixMilli(), Cause: int64(r.Cause), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS,
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
 	}
@@ -344,7 +348,13 @@ func (s *server) finish(a *attempt, r *process.Result) {
 		s.sync()
 	}
 	s.table.end(a.slot)
-	s.slots[a.slot] = false
+	s.slots[a.slot] = f.Unkilled
+	if f.Unkilled { // told before the result, which else would free the worker
+		stuck := known(a)
+		stuck.PID = int64(r.StuckPID)
+		s.stuck = append(s.stuck, stuck)
+		s.send(&wire.Stuck{Attempts: s.stuck}, true)
+	}
 	s.sendRaw(a.result, a.watched || len(s.waiting) == 0)
 	s.endIfDone()
 }
@@ -374,8 +384,10 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 	}
 	ref := outputRef(lease(a))
 	if err := writeOutput(OutputPath(s.root, ref), a.log); err != nil {
-		s.log.Error("output not kept", "job", f.Seq, "error", err)
-		f.Error, f.Dropped = joinText(f.Error, "output not kept: "+err.Error()), f.Dropped+a.log.Kept()
+		s.log.Error("output cut short", "job", f.Seq, "error", err)
+		var kept int64
+		f.Output, kept = a.log.EncodeHead(output.InMemory)
+		f.Error, f.Dropped = joinText(f.Error, "output cut short: "+err.Error()), f.Dropped+a.log.Kept()-kept
 		return
 	}
 	f.OutputRef = ref

@@ -215,7 +215,11 @@ func (s *server) hello(c *conn, h *wire.Hello, version string) bool {
 			results = append(results, a.result...)
 		}
 	}
-	c.send(append(wire.Append(nil, k), results...))
+	frames := wire.Append(nil, k)
+	if len(s.stuck) > 0 {
+		frames = wire.Append(frames, &wire.Stuck{Attempts: s.stuck})
+	}
+	c.send(append(frames, results...))
 	return true
 }
 

@@ -209,6 +209,9 @@ func (s *Service) problems() (list []string, failing bool) {
 		list, failing = append(list, err.Error()), true
 	}
 	for _, w := range s.pool.List() {
+		if w.Stuck {
+			list = append(list, fmt.Sprintf("worker %s is taken by process %d, which outlives SIGKILL; what it waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
+		}
 		if w.Stale {
 			list = append(list, fmt.Sprintf("worker %s has not been heard of for worker_timeout; look at its runner with ps, job %s", w.ID, w.Job))
 		}

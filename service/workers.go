@@ -78,6 +78,9 @@ func (s *Service) WorkerList(context.Context, control.Nothing) (control.WorkerLi
 		if w.Stale {
 			view.State = "stale"
 		}
+		if w.Stuck {
+			view.State, view.PID, view.StartedAt = "stuck", &w.PID, control.Time(w.StartedAt)
+		}
 		list.Workers = append(list.Workers, view)
 	}
 	return list, nil

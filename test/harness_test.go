@@ -28,6 +28,13 @@ var binaries struct {
 }
 
 func TestMain(m *testing.M) {
+	if folder := os.Getenv(diskRole); folder != "" {
+		if err := serveDisk(folder); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	if binaries.dir != "" {
 		os.RemoveAll(binaries.dir)
@@ -278,6 +285,7 @@ type job struct {
 		Reason     string    `json:"reason"`
 		PID        int       `json:"pid"`
 		Leftovers  int       `json:"leftovers"`
+		Dropped    int64     `json:"output_dropped"`
 	} `json:"history"`
 }
 

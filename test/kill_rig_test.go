@@ -244,6 +244,7 @@ func (r *rig) submit(a *asker, tag string, j rigJob) error {
 
 // logs is the output of a job's last attempt on stdout, as the wire tells it.
 func (a *asker) logs(id string) (out []byte, err error) {
+	var told error
 	got, err := a.ask("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
 		var p struct {
 			Value struct {
@@ -253,14 +254,14 @@ func (a *asker) logs(id string) (out []byte, err error) {
 			} `json:"value"`
 		}
 		if e := json.Unmarshal(raw, &p); e != nil || p.Value.Dropped > 0 {
-			err = errors.Join(e, fmt.Errorf("%d bytes dropped", p.Value.Dropped))
+			told = errors.Join(told, e, fmt.Errorf("%d bytes dropped", p.Value.Dropped))
 		}
 		out = append(append(out, p.Value.Text...), p.Value.Base64...)
 	})
 	if got.Error != nil {
-		err = errors.New(got.Error.Message)
+		told = errors.New(got.Error.Message)
 	}
-	return out, err
+	return out, errors.Join(err, told)
 }
 
 // all lists every job.

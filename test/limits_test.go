@@ -175,14 +175,15 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// mount makes the queue's folder one on a disk of its own.
-func (q *queue) mount(size string) string {
+// mount makes the queue's folder one on a disk of its own, made with options.
+func (q *queue) mount(size string, options ...string) string {
 	q.Helper()
 	image, disk := filepath.Join(q.dir, "disk.img"), filepath.Join(q.dir, "disk")
 	if err := os.Mkdir(disk, 0o755); err != nil {
 		q.Fatal(err)
 	}
-	for _, words := range [][]string{{"truncate", "-s", size, image}, {"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, disk}} {
+	mkfs := append([]string{"mkfs.ext4", "-q", image}, options...)
+	for _, words := range [][]string{{"truncate", "-s", size, image}, mkfs, {"mount", "-o", "loop", image, disk}} {
 		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
 			q.Fatalf("%v: %v\n%s", words, err, out)
 		}
@@ -192,7 +193,10 @@ func (q *queue) mount(size string) string {
 	q.Cleanup(func() {
 		q.kill()
 		q.killRunners()
-		exec.Command("umount", disk).Run()
+		if err := unmount(disk); err != nil && err != syscall.EINVAL { // EINVAL: it is not mounted
+			q.Error(err)
+			syscall.Unmount(disk, syscall.MNT_DETACH)
+		}
 		q.dir = outer
 	})
 	return disk

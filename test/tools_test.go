@@ -29,7 +29,7 @@ func serving(t *testing.T, args ...string) *queue {
 }
 
 // needs skips a test for want of a tool that CI installs.
-func needs(t *testing.T, tool string) {
+func needs(t testing.TB, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {
 		t.Skip("needs " + tool)

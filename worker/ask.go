@@ -310,6 +310,7 @@ type Status struct {
 	StartedAt queue.Millis // of the job
 	Heard     time.Time    // when the worker's runner was last heard
 	Stale     bool
+	Stuck     bool // taken by a process, PID, that outlives SIGKILL, though its job has ended
 	Leaving   bool // it ends with its job: more run than are wanted
 }
 
@@ -330,6 +331,12 @@ func (p *Pool) List() []Status {
 			Heard: h.link.heard, Stale: time.Since(h.link.heard) > p.cfg.StaleAfter(), Leaving: len(list) >= p.target,
 		})
 	}
+	for _, l := range p.clients {
+		for _, a := range l.stuck {
+			busy[a.Slot] = true
+			list = append(list, Status{ID: runner.WorkerID(a.Slot), PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: l.heard, Stuck: true})
+		}
+	}
 	for slot := int64(1); len(list) < p.target; slot++ {
 		if !busy[slot] {
 			list = append(list, Status{ID: runner.WorkerID(slot), Heard: time.Now()})
@@ -338,11 +345,12 @@ func (p *Pool) List() []Status {
 	return list
 }
 
-// Busy is how many workers run a job, as far as has been told.
+// Busy is how many workers run a job, or are taken by one that could not be killed,
+// as far as has been told.
 func (p *Pool) Busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := 0
+	n := p.taken()
 	for _, h := range p.held {
 		if h.running {
 			n++

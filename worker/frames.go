@@ -97,13 +97,21 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result) store.Settlement {
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}
 }
 
+// howLost is how an attempt ended whose runner has died.
+func howLost(r runner.Remains, l wire.Lease) queue.End {
+	switch {
+	case r.Unkilled[l]:
+		return queue.Unkillable
+	case r.SameBoot:
+		return queue.Lost
+	}
+	return queue.Interrupted
+}
+
 // lost is the settlement of an attempt whose runner has died; running is nil if
 // it is not known when it began.
-func (p *Pool) lost(j *queue.Job, running *wire.Attempt, sameBoot bool, now queue.Millis) store.Settlement {
-	o := queue.Outcome{End: queue.Lost, ExitCode: -1}
-	if !sameBoot {
-		o.End = queue.Interrupted
-	}
+func (p *Pool) lost(j *queue.Job, running *wire.Attempt, how queue.End, now queue.Millis) store.Settlement {
+	o := queue.Outcome{End: how, ExitCode: -1}
 	a := queue.Attempt{Fence: j.Fence, Worker: j.WorkerID, Node: p.cfg.Node, PID: j.PID, StartedAt: j.StartedAt, EndedAt: now, ExitCode: -1}
 	if running != nil {
 		a.Worker, a.PID, a.StartedAt = runner.WorkerID(running.Slot), int(running.PID), queue.Millis(running.StartedAt)

@@ -79,7 +79,7 @@ type Pool struct {
 	pending  store.Turn             // to be recorded; Run's
 	acks     map[*link][]wire.Lease // to be sent once recorded; Run's
 	waiting  bool                   // an Await is under way; Run's
-	awaited  int                    // the workers wanted when it began; Run's
+	awaited  int                    // the workers there were when it began; Run's
 	cancel   context.CancelFunc     // of that Await; Run's
 	mean     time.Duration          // of recent runs; Run's
 	retry    time.Duration          // Run's
@@ -94,6 +94,7 @@ type link struct {
 	current bool
 	heard   time.Time // guarded by the pool's mu
 	gone    chan struct{}
+	stuck   []wire.Attempt // that take its workers; guarded by the pool's mu
 }
 
 // held is a lease of this service. Its fields are guarded by the pool's mu.
@@ -257,17 +258,18 @@ func (p *Pool) capacity() int {
 		return 0
 	}
 	p.paused = time.Time{}
-	if p.stopping || p.draining || p.target == 0 || p.current() == nil {
+	workers := p.fit()
+	if p.stopping || p.draining || workers == 0 || p.current() == nil {
 		return 0
 	}
 	block := 0
 	if p.mean > 0 {
-		block = min(maxBlock, int(blockWork*time.Duration(p.target)/max(p.mean, time.Microsecond)))
-		if block < p.target {
+		block = min(maxBlock, int(blockWork*time.Duration(workers)/max(p.mean, time.Microsecond)))
+		if block < workers {
 			block = 0 // jobs longer than the block is worth: exactly the free workers
 		}
 	}
-	return max(0, p.target+block-len(p.held)+p.leaving())
+	return max(0, workers+block-len(p.held)+p.leaving())
 }
 
 // leaving is how many held leases the next turn brings to their end: their room
@@ -305,12 +307,12 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 	}
 	p.due = time.Time{}
 	p.mu.Lock()
-	capacity, target := p.capacity(), p.target
+	capacity, workers := p.capacity(), p.fit()
 	p.mu.Unlock()
 	turn := p.pending
 	if !p.waiting {
 		turn.Want = capacity
-	} else if capacity == 0 || target < p.awaited {
+	} else if capacity == 0 || workers < p.awaited {
 		p.cancel() // else it would claim what there is no room for
 	}
 	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 { // else waiting claims as well
@@ -333,7 +335,7 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 	}
 	p.acknowledge() // results that were stored by an earlier service
 	if capacity > 0 && !p.waiting {
-		p.awaited = target
+		p.awaited = workers
 		p.await(ctx, capacity, loops)
 	}
 	return nil

@@ -194,6 +194,11 @@ func (p *Pool) setUp() {
 		}
 	}
 	for _, l := range p.clients {
+		if !l.current {
+			elsewhere += len(l.stuck)
+		}
+	}
+	for _, l := range p.clients {
 		n := elsewhere
 		if l.current {
 			n = max(0, p.target-elsewhere)
@@ -220,6 +225,8 @@ func (p *Pool) deliver(ctx context.Context, d delivery, loops *sync.WaitGroup) e
 			p.result(d.from, f)
 		case *wire.Dropped:
 			p.dropped(f)
+		case *wire.Stuck:
+			p.stuckNow(d.from, f.Attempts)
 		}
 	}
 	return nil
@@ -373,8 +380,11 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 		if j == nil {
 			continue
 		}
-		turn.Ended = append(turn.Ended, p.lost(j, a, remains.SameBoot, p.now()))
+		turn.Ended = append(turn.Ended, p.lost(j, a, howLost(remains, a.Lease), p.now()))
 		delete(jobs, j.Lease())
+	}
+	for _, left := range remains.Stuck {
+		p.cfg.Log.Error("a process of a dead runner outlives SIGKILL", "pid", left.PID, "runner", dir)
 	}
 	p.cfg.Log.Warn("a runner has died", "runner", dir, "results", settled, "lost", len(turn.Ended)-settled)
 	if len(turn.Ended) > 0 {
@@ -399,7 +409,7 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 func (p *Pool) unknown(j *queue.Job, started, sameBoot bool) {
 	var lost []store.Settlement
 	if started {
-		lost = append(lost, p.lost(j, nil, sameBoot, p.now()))
+		lost = append(lost, p.lost(j, nil, howLost(runner.Remains{SameBoot: sameBoot}, wire.Lease{}), p.now()))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

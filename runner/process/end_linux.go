@@ -1,7 +1,6 @@
 package process
 
 import (
-	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,8 +9,7 @@ import (
 // end brings the tree to its end once the main process has ended: it drains the
 // pipes, ends what is left behind, and reaps.
 func (r *run) end() {
-	if r.r.Unkilled {
-		r.r.Error = fmt.Sprintf("still there %v after SIGKILL", UnkillableAfter)
+	if r.r.StuckPID != 0 {
 		return
 	}
 	r.graceEnd = time.Now().Add(r.c.OutputGrace)
@@ -129,9 +127,8 @@ func (r *run) endLeftovers(forced bool) {
 			setAside()
 			break
 		}
-		if time.Since(began) > UnkillableAfter {
-			r.r.Unkilled = true
-			r.r.Error = fmt.Sprintf("%d processes still there %v after SIGKILL", len(left), UnkillableAfter)
+		if time.Since(began) > r.c.Patience {
+			r.giveUp(left)
 			return
 		}
 		r.r.Leftovers = max(r.r.Leftovers, len(left))
@@ -153,9 +150,10 @@ func (r *run) waitTree(limit time.Duration) {
 	}
 }
 
-// killTree ends the whole tree now, the main process too.
-func (r *run) killTree() {
+// killTree ends the whole tree now, the main process too, and lists the others.
+func (r *run) killTree() []proc {
 	left := treeOf(r.pid, r.c.Cookie)
 	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped, so the group is ours
 	endAll(left)
+	return left
 }

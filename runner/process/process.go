@@ -26,6 +26,7 @@ type Command struct {
 	KillAfter   time.Duration // from SIGTERM to SIGKILL, at the timeout
 	OutputGrace time.Duration // how long what is left behind may live and print
 	Background  bool          // what is left behind may live on
+	Patience    time.Duration // from SIGKILL until a tree is given up as unkillable
 	Cookie      string        // belongs to this run alone, on this machine, for ever
 	Log         *output.Log
 	// Started is called once if the command still runs a moment after its start.
@@ -44,20 +45,23 @@ type Result struct {
 	TimedOut  bool
 	Silent    bool // timed out because it printed nothing
 	Shortage  bool // could not be started for want of processes, memory or descriptors
-	Unkilled  bool // something of the tree outlived SIGKILL by UnkillableAfter
 	Error     string
 	PID       int
+	StuckPID  int // the first process that outlives SIGKILL, for which Linger waits; 0 is none
 	CPU       time.Duration
 	PeakRSS   int64 // bytes
 	Leftovers int   // processes left behind by the main one, and ended
 	Spared    bool  // processes left behind that may live on
 }
 
-// UnkillableAfter is how long after SIGKILL a tree is given up as unkillable.
-const UnkillableAfter = 30 * time.Second
-
 // StartedAfter is how long a command runs before Started is called.
 const StartedAfter = 5 * time.Millisecond
+
+// Left is a process of a dead runner that outlives SIGKILL.
+type Left struct {
+	PID, PGID int
+	Cookie    string // "" if it shows none any more
+}
 
 // ErrUnsupported says that commands cannot be run on this operating system.
 var ErrUnsupported = errors.New("running jobs is not supported on this operating system yet; run the service on Linux")

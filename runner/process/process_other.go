@@ -24,6 +24,9 @@ func (w *Worker) Run(*Command) Result {
 	return Result{ExitCode: 126, Error: ErrUnsupported.Error()}
 }
 
+// Linger waits until a tree that could not be killed is gone.
+func (w *Worker) Linger(<-chan struct{}) {}
+
 // Prepare makes this process fit to run commands.
 func Prepare() error { return ErrUnsupported }
 
@@ -31,7 +34,7 @@ func Prepare() error { return ErrUnsupported }
 func Reap() {}
 
 // EndTrees ends every process of a dead runner.
-func EndTrees(int, int64, func(string) bool, func(int) bool) error { return ErrUnsupported }
+func EndTrees(int, int64, func(string) bool, func(int) bool, time.Duration) []Left { return nil }
 
 // SelfTicks is when this process started.
 func SelfTicks() int64 { return 0 }

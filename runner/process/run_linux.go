@@ -32,6 +32,8 @@ type Worker struct {
 	running bool
 	pid     int  // of the main process
 	killed  kill // asked for by Kill
+
+	stuck []proc // what Run has given up; of its goroutine
 }
 
 type kill struct {
@@ -117,6 +119,7 @@ type run struct {
 	exited   bool
 	termAt   time.Time // SIGTERM was sent
 	killAt   time.Time // SIGKILL is due
+	killedAt time.Time // SIGKILL was sent for the first time
 	graceEnd time.Time // what is left behind is ended
 }
 
@@ -465,23 +468,16 @@ func (r *run) enforce() {
 		r.terminate(now, r.c.KillAfter)
 	}
 	if !r.killAt.IsZero() && !now.Before(r.killAt) {
-		r.killTree()
-		r.killAt = now.Add(time.Second) // what was just being forked
-		if now.Sub(r.termAt) > r.grace()+UnkillableAfter {
-			r.r.Unkilled, r.exited = true, true
-			r.w.mu.Lock()
-			r.w.running = false
-			r.w.mu.Unlock()
-			r.r.EndedAt = now
-			r.r.Cause = killed.cause
+		if r.killedAt.IsZero() {
+			r.killedAt = now
+		}
+		left := r.killTree()
+		r.killAt = now.Add(min(time.Second, r.c.Patience)) // what was just being forked
+		if now.Sub(r.killedAt) >= r.c.Patience {
+			r.giveUpMain(left)
+			r.r.EndedAt, r.r.Cause = now, killed.cause
 		}
 	}
-}
-
-func (r *run) grace() time.Duration {
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	return max(r.w.killed.grace, r.c.KillAfter)
 }
 
 // terminate asks the group to end; a stopped process is woken to hear it.

@@ -354,9 +354,9 @@ func spare(main int, cookie string) bool {
 
 // EndTrees ends, with SIGKILL, every process of a session whose leader was the
 // process leader with those start ticks, and every process whose cookie belongs.
-// Process groups in spared are left alone. It returns when none is left, or an
-// error that counts them after UnkillableAfter. The caller is no member.
-func EndTrees(leader int, ticks int64, belongs func(cookie string) bool, spared func(pgid int) bool) error {
+// Process groups in spared are left alone. It returns when none is left, or, after
+// patience, those that are. The caller is no member.
+func EndTrees(leader int, ticks int64, belongs func(cookie string) bool, spared func(pgid int) bool, patience time.Duration) (stuck []Left) {
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		session := leader
@@ -372,8 +372,11 @@ func EndTrees(leader int, ticks int64, belongs func(cookie string) bool, spared 
 		if len(left) == 0 {
 			return nil
 		}
-		if time.Since(began) > UnkillableAfter {
-			return fmt.Errorf("%d processes of a dead runner outlive SIGKILL, pid %d first", len(left), left[0].pid)
+		if time.Since(began) > patience {
+			for _, p := range left {
+				stuck = append(stuck, Left{p.pid, p.pgid, cookieOf(p.pid)})
+			}
+			return stuck
 		}
 		endAll(left)
 		time.Sleep(pause)

@@ -33,6 +33,12 @@ func (e *encoder) leases(list []Lease) {
 		e.lease(l)
 	}
 }
+func (e *encoder) attempts(list []Attempt) {
+	e.num(int64(len(list)))
+	for _, a := range list {
+		e.attempt(a)
+	}
+}
 func (e *encoder) attempt(a Attempt) {
 	e.lease(a.Lease)
 	e.num(a.Slot)
@@ -126,6 +132,13 @@ func (d *decoder) leases() []Lease {
 	}
 	return list
 }
+func (d *decoder) attempts() []Attempt {
+	list := make([]Attempt, d.count(5))
+	for i := range list {
+		list[i] = d.attempt()
+	}
+	return list
+}
 func (d *decoder) attempt() Attempt {
 	return Attempt{d.lease(), d.num(), d.num(), d.num()}
 }
@@ -192,18 +205,12 @@ func (f *Known) put(e *encoder) {
 	e.num(f.Protocol)
 	e.text(f.Version)
 	e.num(f.PID)
-	e.num(int64(len(f.Attempts)))
-	for _, a := range f.Attempts {
-		e.attempt(a)
-	}
+	e.attempts(f.Attempts)
 	e.leases(f.Ended)
 }
 func (f *Known) take(d *decoder) {
 	f.Protocol, f.Version, f.PID = d.num(), d.text(), d.num()
-	f.Attempts = make([]Attempt, d.count(5))
-	for i := range f.Attempts {
-		f.Attempts[i] = d.attempt()
-	}
+	f.Attempts = d.attempts()
 	f.Ended = d.leases()
 }
 
@@ -215,6 +222,9 @@ func (f *Started) take(d *decoder) { f.Attempt = d.attempt() }
 
 func (f *Dropped) put(e *encoder)  { e.lease(f.Lease); e.flag(f.Dropped) }
 func (f *Dropped) take(d *decoder) { f.Lease, f.Dropped = d.lease(), d.flag() }
+
+func (f *Stuck) put(e *encoder)  { e.attempts(f.Attempts) }
+func (f *Stuck) take(d *decoder) { f.Attempts = d.attempts() }
 
 func (f *Result) put(e *encoder) {
 	e.attempt(f.Attempt)

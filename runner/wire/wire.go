@@ -116,6 +116,10 @@ type (
 		Lease
 		Dropped bool
 	}
+	// Stuck tells of all attempts that have ended and outlive SIGKILL: each takes a
+	// worker. Their PIDs are those of what is left. It comes with every change, and
+	// after Known if there are any.
+	Stuck struct{ Attempts []Attempt }
 	// Result is how an attempt ended. It is repeated in every Known until
 	// acknowledged.
 	Result struct {
@@ -174,6 +178,7 @@ var kinds = [...]func() Frame{
 	15: func() Frame { return new(Result) },
 	16: func() Frame { return new(Chunk) },
 	17: func() Frame { return new(Signal) },
+	18: func() Frame { return new(Stuck) },
 }
 
 func (*Hello) kind() byte   { return 1 }
@@ -193,6 +198,7 @@ func (*Dropped) kind() byte { return 14 }
 func (*Result) kind() byte  { return 15 }
 func (*Chunk) kind() byte   { return 16 }
 func (*Signal) kind() byte  { return 17 }
+func (*Stuck) kind() byte   { return 18 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

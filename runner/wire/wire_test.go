@@ -24,7 +24,7 @@ func frames() []wire.Frame {
 		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.Watch{Lease: l}, &wire.Signal{Lease: l, Number: 10}, &wire.Ack{Leases: []wire.Lease{l, {}}},
 		&wire.Read{Lease: l, ID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.Purge{Refs: []string{"1-2"}}, &wire.Bye{},
 		&wire.Known{Protocol: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a}, Ended: []wire.Lease{l}}, &wire.Refused{Epoch: 3},
-		&wire.Started{Attempt: a}, &wire.Dropped{Lease: l, Dropped: true},
+		&wire.Started{Attempt: a}, &wire.Dropped{Lease: l, Dropped: true}, &wire.Stuck{Attempts: []wire.Attempt{a, a}},
 		&wire.Result{Attempt: a, EndedAt: 1, Cause: 2, TimedOut: true, Shortage: true, Unkilled: true, ExitCode: -1, Signal: 9, Error: "e", CPU: 3, PeakRSS: 4, Leftovers: 5, Dropped: 6, Output: []byte{0, 1}, OutputRef: "7-8"},
 		&wire.Chunk{ID: 1, Cursor: [2]int64{2, 3}, Done: true, Gone: true, Data: []byte("x")},
 	}
@@ -72,8 +72,8 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 			t.Errorf("got %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
 		}
 	}
-	if len(kinds) != 17 {
-		t.Errorf("%d kinds of frames are tested, want 17", len(kinds))
+	if len(kinds) != 18 {
+		t.Errorf("%d kinds of frames are tested, want 18", len(kinds))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(frames()).Draw(t, "frame")

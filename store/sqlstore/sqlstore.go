@@ -210,8 +210,11 @@ func dsn(path, query string) string {
 // commit that has moved pages of a tree walks through all of it.
 func writerPragmas() []string {
 	synchronous := "FULL"
-	if failpoint.On("nosync") {
+	switch {
+	case failpoint.On("nosync"):
 		synchronous = "OFF"
+	case failpoint.On("normalsync"):
+		synchronous = "NORMAL"
 	}
 	return []string{
 		`busy_timeout = 5000`, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,

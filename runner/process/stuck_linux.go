@@ -1,0 +1,60 @@
+package process
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// giveUp notes what outlives SIGKILL: a process that waits in the kernel, for a disk
+// or a server that does not answer.
+func (r *run) giveUp(left []proc) {
+	r.r.StuckPID = left[0].pid
+	r.r.Error = fmt.Sprintf("%d processes still there %v after SIGKILL, pid %d first", len(left), r.c.Patience, r.r.StuckPID)
+	r.w.stuck = left
+}
+
+// giveUpMain gives up a tree whose main process has not ended.
+func (r *run) giveUpMain(left []proc) {
+	main, ok := stat(r.pid)
+	if !ok {
+		panic("process: no state of a process that is not reaped")
+	}
+	r.giveUp(append([]proc{main}, left...))
+	r.exited = true
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.w.running = false
+}
+
+// Linger waits until what the last Run has given up is gone, or stop is closed. It
+// is for the goroutine that called Run.
+func (w *Worker) Linger(stop <-chan struct{}) {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		w.stuck = slices.DeleteFunc(w.stuck, gone)
+		if len(w.stuck) == 0 {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-stop:
+			return
+		}
+	}
+}
+
+// gone reports whether a process has ended, and reaps it if it is ours.
+func gone(p proc) bool {
+	now, ok := stat(p.pid)
+	if !ok || now.ticks != p.ticks {
+		return true
+	}
+	if now.alive() {
+		return false
+	}
+	own(p.pid, false)
+	unix.Wait4(p.pid, nil, unix.WNOHANG, nil) // one that is another's child is not ours to reap
+	return true
+}

@@ -1,0 +1,29 @@
+package runner
+
+import (
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// patience is how long after SIGKILL a tree is given up as unkillable.
+func patience() time.Duration {
+	if failpoint.On("impatient") {
+		return 300 * time.Millisecond
+	}
+	return 30 * time.Second
+}
+
+// linger keeps a worker, and its slot, until what it could not kill is gone or the
+// runner ends.
+func (s *server) linger(w *process.Worker, a *attempt) {
+	w.Linger(s.ended)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck = slices.DeleteFunc(s.stuck, func(k wire.Attempt) bool { return k.Lease == lease(a) })
+	s.slots[a.slot] = false
+	s.send(&wire.Stuck{Attempts: s.stuck}, true)
+}
