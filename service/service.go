@@ -167,7 +167,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case err := <-failed:
 		return err
 	}
-	listener, err := control.Listen(s.opt.Places.Socket)
+	socket, err := control.Listen(s.opt.Places.Socket)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if s.opt.Crowded != nil {
 		server.Crowded = s.opt.Crowded
 	}
-	part(func() error { return server.Run(run, listener) })
+	part(func() error { return server.Run(run, socket) })
+	parts.Go(func() { socket.Guard(run, s.log) })
+	parts.Go(func() { s.store.Guard(run) })
 	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.pool.Purge, s.log) })
 	s.opt.Ready()
 	return s.untilStopped(ctx, hup, failed)
