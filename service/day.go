@@ -204,6 +204,9 @@ func (s *Service) problems() (list []string, failing bool) {
 	if err := s.store.Room(); err != nil {
 		list, failing = append(list, err.Error()), true
 	}
+	if err := s.store.Starved(); err != nil {
+		list = append(list, err.Error())
+	}
 	for _, w := range s.pool.List() {
 		if w.Stale {
 			list = append(list, fmt.Sprintf("worker %s has not been heard of for worker_timeout; look at its runner with ps, job %s", w.ID, w.Job))

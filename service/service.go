@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 // open opens the store with the order that the settings ask for.
 func (s *Service) open() error {
 	var err error
-	s.store, err = sqlstore.Open(sqlstore.Options{Dir: s.opt.Places.State, OrderOf: func(stored []store.Setting) (queue.Order, error) {
+	s.store, err = sqlstore.Open(sqlstore.Options{Dir: s.opt.Places.State, Log: s.log, OrderOf: func(stored []store.Setting) (queue.Order, error) {
 		if err := s.setStored(stored); err != nil {
 			return queue.Order{}, err
 		}

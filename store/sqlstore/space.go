@@ -115,7 +115,10 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 // ends. What it does not hear of, the next commit meets.
 func (s *Store) Guard(ctx context.Context) {
 	for {
-		err := folder.Changed(ctx, s.dir, []string{fileName, fileName + "-wal"}, func() bool { return s.sameFiles() == nil })
+		err := folder.Changed(ctx, s.dir, []string{fileName, fileName + "-wal"}, func() bool {
+			_, err := s.sameFiles()
+			return err == nil
+		})
 		if err != nil {
 			return
 		}
@@ -131,16 +134,16 @@ func (s *Store) Guard(ctx context.Context) {
 }
 
 // sameFiles fails when the database or its WAL was deleted or replaced while it
-// was open: what would be written to it is lost.
-func (s *Store) sameFiles() error {
+// was open: what would be written to it is lost. It says how large the WAL is.
+func (s *Store) sameFiles() (wal int64, err error) {
 	now, err := statFiles(filepath.Join(s.dir, fileName))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for i := range now {
 		if !os.SameFile(now[i], s.files[i]) {
-			return fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
+			return 0, fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
 		}
 	}
-	return nil
+	return now[1].Size(), nil
 }
