@@ -186,6 +186,15 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.Stage(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.do(ctx, true, func(t *tx) error { return t.forget(t.staged(0, "d")) }))
+	_, err = s.Stage(ctx, store.Request{Batch: "e", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "of a frame that is damaged" })}})
+	must(err)
+	must(s.do(ctx, true, func(t *tx) error {
+		_, err := t.exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, t.s.mem.batches[t.staged(0, "e")].n)
+		return err
+	}))
+	must(s.Unstage(ctx, 0, "e"))
+	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "of a frame that is damaged" })}})
+	must(err)
 	_, err = s.Enqueue(ctx, store.Request{Batch: "b"})
 	must(err)
 	for more := true; more; {
@@ -228,8 +237,10 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.SetSetting(ctx, store.Setting{Key: "a"}))
 	_, err = s.Settings(ctx)
 	must(err)
-	_, err = s.Promote(ctx)
-	must(err)
+	for next := time.Duration(0); next == 0; {
+		next, err = s.Promote(ctx)
+		must(err)
+	}
 	refs, err := s.Garbage(ctx, 9)
 	must(err)
 	must(s.Swept(ctx, refs))

@@ -126,7 +126,7 @@ var migrations = [][]string{{
 		n         INTEGER PRIMARY KEY,
 		uid       INTEGER NOT NULL,
 		name      TEXT    NOT NULL,
-		stage     INTEGER NOT NULL, -- 0 takes frames, 1 is committed, 2 was forgotten
+		stage     INTEGER NOT NULL, -- 0 takes frames, 1 is committed, 2 was forgotten, 3 is being removed
 		at        INTEGER NOT NULL  -- of the last change of stage
 	) STRICT`,
 	`CREATE INDEX batches_name ON batches (uid, name)`,
@@ -141,6 +141,8 @@ var migrations = [][]string{{
 	`CREATE INDEX staged_ids_batch ON staged_ids (batch)`,
 }, {
 	`CREATE INDEX jobs_ended ON jobs (state, ended_at) WHERE state > 5`,
+}, {
+	`DROP INDEX staged_ids_batch`, // the frames name what is to be removed
 }}
 
 // ErrNewerSchema refuses a database that a newer queuectl has written and that
