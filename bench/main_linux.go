@@ -40,6 +40,7 @@ var subjects = []struct {
 	{"start", (*bench).start},
 	{"cli", (*bench).cli},
 	{"enqueue", (*bench).enqueue},
+	{"batch", (*bench).batch},
 	{"depth", (*bench).depth},
 	{"memory", (*bench).memory},
 	{"idle", (*bench).idle},
