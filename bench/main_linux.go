@@ -42,6 +42,7 @@ var subjects = []struct {
 	{"enqueue", (*bench).enqueue},
 	{"batch", (*bench).batch},
 	{"depth", (*bench).depth},
+	{"ended", (*bench).ended},
 	{"memory", (*bench).memory},
 	{"idle", (*bench).idle},
 	{"fsync", (*bench).fsync},
