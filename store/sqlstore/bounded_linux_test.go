@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -58,6 +59,59 @@ func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 	}
 }
 
+// dropsDamaged gives a batch up whose frame cannot be read: its ids are free again.
+func dropsDamaged(t *testing.T, s *Store) {
+	t.Helper()
+	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
+	_, err := s.Stage(t.Context(), store.Request{Batch: "e", Drafts: jobs})
+	if err == nil {
+		err = s.do(t.Context(), true, func(t *tx) error {
+			_, err := t.exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, t.s.mem.batches[t.staged(0, "e")].n)
+			return err
+		})
+	}
+	if err == nil {
+		err = s.Unstage(t.Context(), 0, "e")
+	}
+	if err == nil { // while there is a batch, its ids are looked at
+		_, err = s.Stage(t.Context(), store.Request{Batch: "f", Drafts: []queue.Job{draft()}})
+	}
+	if err == nil {
+		_, err = s.Enqueue(t.Context(), store.Request{Drafts: jobs})
+	}
+	if err == nil {
+		err = s.Unstage(t.Context(), 0, "f")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// enqueueMany enqueues n jobs, 1,000 a request.
+func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
+	t.Helper()
+	for range n / 1000 {
+		drafts := make([]queue.Job, 1000)
+		for i := range drafts {
+			drafts[i] = draft(set)
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// untilDone repeats a step as long as it says that there is more.
+func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // However much is due, too old, or of one batch, no transaction changes more than a
 // bounded number of rows: whoever waits for the next one waits as long as for a step.
 func TestNoTransactionIsLarge(t *testing.T) {
@@ -66,35 +120,11 @@ func TestNoTransactionIsLarge(t *testing.T) {
 	now := s.now() // stands still, but for the steps below
 	s.now = func() queue.Millis { return now }
 	most := counted(t, s)
-	enqueueAll := func(set func(*queue.Job)) {
-		t.Helper()
-		for range many / 1000 {
-			drafts := make([]queue.Job, 1000)
-			for i := range drafts {
-				drafts[i] = draft(set)
-			}
-			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	promote := func() {
-		t.Helper()
-		for next := time.Duration(0); next == 0; {
-			var err error
-			if next, err = s.Promote(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	finish := func() {
-		t.Helper()
-		for more := true; more; {
-			var err error
-			if more, err = s.Finish(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
+		untilDone(t, func(ctx context.Context) (bool, error) {
+			next, err := s.Promote(ctx)
+			return next == 0, err
+		})
 	}
 	due, expiry := now.Add(time.Hour), now.Add(2*time.Hour)
 	for _, c := range []struct {
@@ -104,33 +134,29 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		rows    int64 // a transaction
 		atLeast int   // transactions
 	}{
-		{"jobs due in the same millisecond", func() { enqueueAll(func(j *queue.Job) { j.RunAt, j.ExpiresAt = due, expiry }); now = due }, promote, promoteStep, many / promoteStep},
+		{"jobs due in the same millisecond", func() {
+			enqueueMany(t, s, many, func(j *queue.Job) { j.RunAt, j.ExpiresAt = due, expiry })
+			now = due
+		}, promote, promoteStep, many / promoteStep},
 		{"jobs that expire in the same millisecond", func() { now = expiry }, promote, 2 * promoteStep, many / promoteStep},
 		{"jobs that are too old", func() { now = now.Add(time.Hour) }, func() {
-			for n := 200; n == 200; {
-				var err error
-				if n, err = s.Expel(t.Context(), []queue.State{queue.Cancelled}, now, 200, nil); err != nil {
-					t.Fatal(err)
-				}
-			}
+			untilDone(t, func(ctx context.Context) (bool, error) {
+				n, err := s.Expel(ctx, []queue.State{queue.Cancelled}, now, 200, nil)
+				return n == 200, err
+			})
 			if left := s.Counts().States[queue.Cancelled]; left != 0 {
 				t.Errorf("%d are left", left)
 			}
 		}, 4 * 200, many / 200},
 		{"events that are too old", func() {}, func() {
-			for more := true; more; {
-				var err error
-				if more, err = s.TrimEvents(t.Context(), now.Add(1), 0); err != nil {
-					t.Fatal(err)
-				}
-			}
+			untilDone(t, func(ctx context.Context) (bool, error) { return s.TrimEvents(ctx, now.Add(1), 0) })
 		}, promoteStep, 3 * many / promoteStep},
 		{"a batch, staged", func() {}, func() { stage(t, s, "a", many, true) }, 1000, many / 1000},
 		{"a batch, moved into the queue", func() {
 			if _, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
 				t.Fatal(err)
 			}
-		}, finish, 3 * 1000, many / 1000},
+		}, func() { untilDone(t, s.Finish) }, 3 * 1000, many / 1000},
 		{"a batch, given up", func() { stage(t, s, "b", many, true) }, func() {
 			if err := s.Unstage(t.Context(), 0, "b"); err != nil {
 				t.Fatal(err)
@@ -155,5 +181,37 @@ func TestNoTransactionIsLarge(t *testing.T) {
 	}
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-7" })}}); err == nil {
 		t.Error("the id of a job was taken again")
+	}
+}
+
+// A batch whose removal had begun when the service died is gone after the next start,
+// and its ids are free.
+func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	stage(t, s, "a", 3000, true)
+	err := s.do(t.Context(), true, func(t *tx) error {
+		n := t.s.mem.batches[0].n
+		if err := t.drop(0); err != nil {
+			return err
+		}
+		_, err := t.dropStep(n)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = openStore(t, dir)
+	var left int64
+	err = s.do(t.Context(), true, func(t *tx) (err error) {
+		left, err = t.number(`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
+		return err
+	})
+	if err != nil || left != 0 || len(s.mem.batches) != 0 {
+		t.Errorf("%d rows and %d batches are left, %v", left, len(s.mem.batches), err)
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2999" })}}); err != nil {
+		t.Error(err)
 	}
 }

@@ -91,6 +91,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	s.read = sql.OpenDB(rec)
 	everyOperation(t, s)
 	holdsDamaged(t, s)
+	dropsDamaged(t, s)
 	var statements []string
 	var plans []string
 	err := s.do(t.Context(), true, func(tx *tx) error {
@@ -186,15 +187,6 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.Stage(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.do(ctx, true, func(t *tx) error { return t.forget(t.staged(0, "d")) }))
-	_, err = s.Stage(ctx, store.Request{Batch: "e", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "of a frame that is damaged" })}})
-	must(err)
-	must(s.do(ctx, true, func(t *tx) error {
-		_, err := t.exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, t.s.mem.batches[t.staged(0, "e")].n)
-		return err
-	}))
-	must(s.Unstage(ctx, 0, "e"))
-	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "of a frame that is damaged" })}})
-	must(err)
 	_, err = s.Enqueue(ctx, store.Request{Batch: "b"})
 	must(err)
 	for more := true; more; {
