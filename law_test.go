@@ -18,6 +18,7 @@ const module = "github.com/queuectl/queuectl/"
 // store/storetest and store/memstore.
 var law = map[string][]string{
 	"internal/failpoint":  {},
+	"internal/folder":     {},
 	"internal/sockpath":   {},
 	"internal/timerslack": {},
 	"queue":               {},
@@ -26,8 +27,8 @@ var law = map[string][]string{
 	"runner/process":      {"output", "internal/timerslack"},
 	"config":              {"queue"},
 	"store":               {"queue"},
-	"control":             {"queue", "internal/failpoint", "internal/sockpath"},
-	"store/sqlstore":      {"store", "queue", "internal/failpoint"},
+	"control":             {"queue", "internal/failpoint", "internal/folder", "internal/sockpath"},
+	"store/sqlstore":      {"store", "queue", "internal/failpoint", "internal/folder"},
 	"store/memstore":      {"store", "queue"},
 	"store/storetest":     {"store", "queue"},
 	"runner":              {"runner/process", "output", "runner/wire", "internal/failpoint", "internal/sockpath"},

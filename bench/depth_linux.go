@@ -54,15 +54,15 @@ func (b *bench) depth() (err error) {
 			drains[i] = append(drains[i], d)
 		}
 	}
-	for _, w := range []struct {
-		what string
-		of   [2][]float64
-	}{{"enqueue, p50", asks}, {"service's CPU a job drained (claim, settle)", drains}} {
-		ratio := median(ratios(w.of[1], w.of[0]))
-		b.report.judge(row{fmt.Sprintf("%s with %d waiting", w.what, waiting), us(median(w.of[1])), "with none " + us(median(w.of[0])),
-			times(ratio), "≤ " + times(maxDepthRatio), ""}, ratio <= maxDepthRatio)
-	}
+	b.compareTo(fmt.Sprintf("enqueue, p50 with %d waiting", waiting), asks)
+	b.compareTo(fmt.Sprintf("service's CPU a job drained (claim, settle) with %d waiting", waiting), drains)
 	return nil
+}
+
+// compareTo judges figures of an empty queue and of a full one.
+func (b *bench) compareTo(what string, of [2][]float64) {
+	ratio := median(ratios(of[1], of[0]))
+	b.report.judge(row{what, us(median(of[1])), "with none " + us(median(of[0])), times(ratio), "≤ " + times(maxDepthRatio), ""}, ratio <= maxDepthRatio)
 }
 
 // askMany enqueues one job after the other and says how long each took.

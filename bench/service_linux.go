@@ -40,6 +40,11 @@ func (b *bench) serve() (*service, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
+	return b.serveIn(dir)
+}
+
+// serveIn starts it in a folder that may have held one before.
+func (b *bench) serveIn(dir string) (*service, error) {
 	log, err := os.Create(filepath.Join(dir, "stderr"))
 	if err != nil {
 		return nil, err

@@ -108,7 +108,7 @@ type EnqueueBatch struct {
 	Commit bool         `json:"commit"`
 	Key    string       `json:"key,omitempty"` // of the request with Commit
 	Abort  bool         `json:"abort,omitempty"`
-	// Encoded, if not nil, stands for Jobs: specs that are JSON already.
+	// Encoded, if not nil, stands for Jobs: specs that are JSON already, on one line.
 	Encoded []json.RawMessage `json:"-"`
 }
 
@@ -126,7 +126,12 @@ func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := append(head[:len(head)-1], `,"jobs":[`...)
+	size := len(head) + len(`,"jobs":[]}`) + len("\n")
+	for _, job := range p.Encoded {
+		size += len(job) + 1
+	}
+	b := append(make([]byte, 0, size), head[:len(head)-1]...)
+	b = append(b, `,"jobs":[`...)
 	for i, job := range p.Encoded {
 		if i > 0 {
 			b = append(b, ',')

@@ -222,22 +222,17 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	id := c.next
 	c.open[id] = o
 	c.mu.Unlock()
-	line, err := json.Marshal(struct {
-		JSONRPC string `json:"jsonrpc"`
-		ID      int64  `json:"id"`
-		Method  string `json:"method"`
-		Params  any    `json:"params"`
-	}{"2.0", id, method, params})
+	line, err := requestLine(id, method, params)
 	if err != nil {
 		return nil, 0, fmt.Errorf("write the request: %w", err)
 	}
-	if len(line) > MaxLine {
-		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long; %d are taken at once: send less", len(line), MaxLine)
+	if len(line) > MaxLine+1 {
+		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long; %d are taken at once: send less", len(line)-1, MaxLine)
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
 	c.net.SetWriteDeadline(time.Now().Add(time.Minute))
-	if _, err := c.net.Write(append(line, '\n')); err != nil {
+	if _, err := c.net.Write(line); err != nil {
 		c.net.Close() // its end is told to all calls, this one too
 	}
 	return o, id, nil

@@ -52,9 +52,10 @@ type JobDetail struct {
 	Output string            `json:"output"` // the last 4 KiB of the last attempt's standard output
 	Stderr string            `json:"stderr"`
 	Env    map[string]string `json:"env,omitempty"`
-	// Spec is the job as an enqueue would ask for it, every field given.
-	Spec    *queue.Spec `json:"spec"`
-	History []Attempt   `json:"history"`
+	// Spec is the job as an enqueue would ask for it, every field given: also those
+	// that a client does not know yet.
+	Spec    map[string]any `json:"spec"`
+	History []Attempt      `json:"history"`
 }
 
 // Attempt is one execution of a job.

@@ -124,6 +124,8 @@ func schemaOf(t reflect.Type, input bool) schema {
 		return oneOf("number")
 	case reflect.String:
 		return oneOf("string")
+	case reflect.Interface:
+		return schema{} // anything
 	case reflect.Slice:
 		return schema{"type": "array", "items": schemaOf(t.Elem(), input)}
 	case reflect.Map:

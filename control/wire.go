@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/queuectl/queuectl/queue"
@@ -125,6 +126,20 @@ func parseRequest(line []byte) (r request, err error) {
 		return r, queue.Invalid("id", "is missing; every request is answered, so it needs a number or text")
 	}
 	return r, nil
+}
+
+// requestLine is the line of a request.
+func requestLine(id int64, method string, params any) (line []byte, err error) {
+	raw := []byte("null")
+	if batch, ok := params.(*EnqueueBatch); ok { // json.Marshal would read it all again
+		raw, err = batch.MarshalJSON()
+	} else if params != nil {
+		raw, err = json.Marshal(params)
+	}
+	name, err2 := json.Marshal(method)
+	line = append(strconv.AppendInt([]byte(`{"jsonrpc":"2.0","id":`), id, 10), `,"method":`...)
+	line = append(append(append(line, name...), `,"params":`...), raw...)
+	return append(line, "}\n"...), errors.Join(err, err2)
 }
 
 // answerLine is the line of an answer.

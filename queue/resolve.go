@@ -122,8 +122,12 @@ func resolveEnv(check func(bool, string, string, ...any), s *Spec) []string {
 	env := make([]string, 0, len(s.Env))
 	total := 0
 	for name, value := range s.Env {
-		check(name != "" && !strings.ContainsAny(name, "=\x00"), "env", "%q is not a name of a variable", clip(name))
-		check(!slices.Contains(ownVariables, name), "env", "%s is set by queuectl itself", name)
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			check(false, "env", "%q is not a name of a variable", clip(name))
+		}
+		if slices.Contains(ownVariables, name) {
+			check(false, "env", "%s is set by queuectl itself", name)
+		}
 		checkText(check, "env", value, MaxCommand-len(name)-1)
 		env = append(env, name+"="+value)
 		total += len(name) + len(value) + 2
@@ -154,6 +158,9 @@ func checkLabels(check func(bool, string, string, ...any), labels map[string]str
 }
 
 func checkText(check func(bool, string, string, ...any), field, value string, limit int) {
+	if len(value) <= limit && strings.IndexByte(value, 0) < 0 {
+		return // as nearly always: what follows would allocate
+	}
 	check(!strings.ContainsRune(value, 0), field, "must not hold a NUL")
 	check(len(value) <= limit, field, "is %d bytes; at most %d are taken", len(value), limit)
 }

@@ -180,6 +180,33 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	}
 }
 
+// A copy of the table says what ran, and names nobody whose processes could be ended.
+func TestCopiedTableNamesNobody(t *testing.T) {
+	dir, clone := t.TempDir(), t.TempDir()
+	table, err := makeTable(dir, 4711, 99)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.begin(1, wire.Lease{Seq: 5, Fence: 6}, 7)
+	raw, err := os.ReadFile(filepath.Join(dir, tableName))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(clone, tableName), raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, _, running, err := readTable(clone); pid != 0 || len(running) != 1 || running[0].Seq != 5 || err != nil {
+		t.Errorf("the copy: got %d, %+v, %v, want 0 and the attempt", pid, running, err)
+	}
+	moved := filepath.Join(t.TempDir(), "moved")
+	if err := os.Rename(dir, moved); err != nil {
+		t.Fatal(err)
+	}
+	if pid, _, _, err := readTable(moved); pid != 4711 || err != nil {
+		t.Errorf("moved: got %d, %v, want 4711", pid, err)
+	}
+}
+
 // Slots have their place on the disk before they are used, and no more are used
 // than have: writing to one that a full disk has no place for would end the runner.
 func TestSlotsHaveTheirPlaceOnTheDisk(t *testing.T) {

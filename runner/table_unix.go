@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -45,8 +46,19 @@ func makeTable(dir string, pid int, ticks int64) (*table, error) {
 	if _, err := t.reserve(1); err != nil {
 		return nil, err
 	}
-	t.write(0, int64(pid), ticks)
+	dev, ino, err := identity(f)
+	if err != nil {
+		return nil, fmt.Errorf("look at the running table: %w", err)
+	}
+	t.write(0, int64(pid), ticks, dev, ino)
 	return t, nil
+}
+
+// identity tells a file from every copy of it that there is at the same time.
+func identity(f *os.File) (dev, ino int64, err error) {
+	var st unix.Stat_t
+	err = unix.Fstat(int(f.Fd()), &st)
+	return int64(st.Dev), int64(st.Ino), err
 }
 
 // reserve sees to it that so many slots have their place on the disk, and says
@@ -84,14 +96,25 @@ func (t *table) forked(slot int64, pid int) {
 // end frees a slot, after the result is in the journal.
 func (t *table) end(slot int64) { t.write(slot, 0) }
 
-// readTable reads a dead runner's table: who it was and what it ran.
+// readTable reads a dead runner's table: who it was and what it ran. The table of a
+// copied folder names nobody (pid 0): whoever has that number, and what it ran, is
+// of the folder that was copied, and may live there.
 func readTable(dir string) (pid int, ticks int64, running []wire.Attempt, err error) {
-	raw, err := os.ReadFile(filepath.Join(dir, tableName))
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(raw) < slotBytes {
+	f, err := os.Open(filepath.Join(dir, tableName))
+	if errors.Is(err, os.ErrNotExist) {
 		return 0, 0, nil, nil // it died before it ran anything
 	}
 	if err != nil {
 		return 0, 0, nil, fmt.Errorf("read the running table: %w", err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(f)
+	dev, ino, err2 := identity(f)
+	if err := errors.Join(err, err2); err != nil {
+		return 0, 0, nil, fmt.Errorf("read the running table: %w", err)
+	}
+	if len(raw) < slotBytes {
+		return 0, 0, nil, nil // the same
 	}
 	field := func(slot, i int) int64 {
 		return int64(binary.LittleEndian.Uint64(raw[slot*slotBytes+8*i:]))
@@ -103,6 +126,9 @@ func readTable(dir string) (pid int, ticks int64, running []wire.Attempt, err er
 				Slot:  int64(slot), PID: field(slot, 2), StartedAt: field(slot, 3),
 			})
 		}
+	}
+	if field(0, 2) != dev || field(0, 3) != ino {
+		return 0, 0, running, nil
 	}
 	return int(field(0, 0)), field(0, 1), running, nil
 }

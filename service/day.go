@@ -208,6 +208,9 @@ func (s *Service) problems() (list []string, failing bool) {
 	if err := s.store.Room(); err != nil {
 		list, failing = append(list, err.Error()), true
 	}
+	if err := s.store.Starved(); err != nil {
+		list = append(list, err.Error())
+	}
 	for _, w := range s.pool.List() {
 		if w.Stuck {
 			list = append(list, fmt.Sprintf("worker %s is taken by process %d, which outlives SIGKILL; what it waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))

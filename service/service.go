@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 // open opens the store with the order that the settings ask for.
 func (s *Service) open() error {
 	var err error
-	s.store, err = sqlstore.Open(sqlstore.Options{Dir: s.opt.Places.State, OrderOf: func(stored []store.Setting) (queue.Order, error) {
+	s.store, err = sqlstore.Open(sqlstore.Options{Dir: s.opt.Places.State, Log: s.log, OrderOf: func(stored []store.Setting) (queue.Order, error) {
 		if err := s.setStored(stored); err != nil {
 			return queue.Order{}, err
 		}
@@ -170,7 +170,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case err := <-failed:
 		return err
 	}
-	listener, err := control.Listen(s.opt.Places.Socket)
+	socket, err := control.Listen(s.opt.Places.Socket)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if s.opt.Crowded != nil {
 		server.Crowded = s.opt.Crowded
 	}
-	part(func() error { return server.Run(run, listener) })
+	part(func() error { return server.Run(run, socket) })
+	parts.Go(func() { socket.Guard(run, s.log) })
+	parts.Go(func() { s.store.Guard(run) })
 	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.pool.Purge, s.log) })
 	s.opt.Ready()
 	return s.untilStopped(ctx, hup, failed)

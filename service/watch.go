@@ -138,7 +138,7 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 	if err != nil {
 		return control.JobDetail{}, err
 	}
-	d := control.JobDetail{Job: s.view(&j), Spec: queue.SpecOf(&j), History: []control.Attempt{}, Env: map[string]string{}}
+	d := control.JobDetail{Job: s.view(&j), Spec: queue.SpecOf(&j).Given(), History: []control.Attempt{}, Env: map[string]string{}}
 	for _, e := range j.Env {
 		name, value, _ := strings.Cut(e, "=")
 		d.Env[name] = value

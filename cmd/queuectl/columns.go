@@ -156,12 +156,16 @@ func (a *app) watch(ctx context.Context, list func() error) error {
 		return err
 	}
 	defer c.Close()
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
 	changed := make(chan struct{}, 1)
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { // ends with the connection, or cancel
-		_, err := c.Events(ctx, control.Events{Follow: true}, func(control.Event) error {
+		_, err := c.Events(ctx, control.Events{Since: &st.LastEvent, Follow: true}, func(control.Event) error { // what comes before the first print is told too
 			select {
 			case changed <- struct{}{}:
 			default: // it will be printed anyway

@@ -80,7 +80,27 @@ func (a *app) client() (*control.Client, error) {
 		return nil, err
 	}
 	c := control.NewClient(t.socket)
+	a.asked = c
 	return c, a.reached(c.Connect(context.Background()), t)
+}
+
+// skewAfter bounds the question for the version of a service that refused.
+const skewAfter = time.Second
+
+// skew is what to add to an error of a service that does not know what it was asked,
+// if it is of another version: "" if it is not, or does not say.
+func (a *app) skew(err error) string {
+	if a.asked == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), skewAfter)
+	defer cancel()
+	defer a.asked.Close()
+	h, err := a.asked.Hello(ctx, control.HelloParams{})
+	if err != nil || h.Version == version {
+		return ""
+	}
+	return fmt.Sprintf("; the service is queuectl %s and this program %s: if it is the older one, restart it", h.Version, version)
 }
 
 // reached adds to an error of connecting what to do next.
@@ -103,6 +123,7 @@ func (a *app) clientStarting(ctx context.Context) (*control.Client, error) {
 		return nil, err
 	}
 	c := control.NewClient(t.socket)
+	a.asked = c
 	err = c.Connect(ctx)
 	if !errors.Is(err, control.ErrUnreachable) || !t.own || os.Getenv("QUEUECTL_NO_START") == "1" {
 		return c, a.reached(err, t)

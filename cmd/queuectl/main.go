@@ -81,8 +81,9 @@ type app struct {
 	chosen      bool        // the columns of the table are those that a person asked for
 	in          *os.File
 	out, err    *os.File
-	ownFailure  int // exit code of queuectl's own failures, 0 for the table's
-	exit        int // exit code when nothing failed
+	ownFailure  int             // exit code of queuectl's own failures, 0 for the table's
+	exit        int             // exit code when nothing failed
+	asked       *control.Client // the last one, nil before
 }
 
 func main() {
@@ -107,7 +108,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if a.ownFailure != 0 && code >= 1 && code <= 5 {
 		code = a.ownFailure
 	}
-	for line := range strings.Lines(a.clean(a.err, message(err))) { // one an error, if several are told
+	for line := range strings.Lines(a.clean(a.err, message(err)+a.skew(err))) { // one an error, if several are told
 		fmt.Fprintf(a.err, "queuectl: %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	return code

@@ -157,9 +157,10 @@ type upload struct {
 	jobs  int               // in all
 	part  []json.RawMessage // not sent yet
 	bytes int
-	lines []int // of part
-	usual []byte
-	sent  chan error // of the request under way, nil if there is none
+	lines []int       // of part
+	usual *queue.Spec // what complete adds to a job that names none of it
+	head  []byte      // its JSON, up to where the job's own begins
+	sent  chan error  // of the request under way, nil if there is none
 	ids   []string
 
 	asking  sync.Mutex // held while a request is begun
@@ -203,26 +204,57 @@ func (u *upload) encode(raw []byte) (json.RawMessage, error) {
 	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `\u`} { // also as null, or written otherwise
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
-	if err := complete(&s, u.noCwd); err != nil {
-		return nil, err
-	}
-	if _, err := queue.Resolve(&s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry}); err != nil {
-		return nil, err
-	}
 	if !plain {
-		return json.Marshal(&s)
-	}
-	if u.usual == nil { // the same for all that name none of it
-		usual, err := json.Marshal(&queue.Spec{Cwd: s.Cwd, Umask: s.Umask, Env: s.Env})
-		if err != nil {
+		if err := complete(&s, u.noCwd); err != nil {
 			return nil, err
 		}
-		u.usual = append(usual[:len(usual)-1], ',')
-		if len(usual) == 2 { // nothing at all
-			u.usual = []byte{'{'}
+		if err := wouldDo(&s); err != nil {
+			return nil, err
+		}
+		return json.Marshal(&s)
+	}
+	if u.usual == nil {
+		if err := u.findUsual(); err != nil {
+			return nil, err
 		}
 	}
-	return append(u.usual[:len(u.usual):len(u.usual)], bytes.TrimLeft(raw, " \t\r\n")[1:]...), nil
+	s.Cwd, s.Umask, s.Env = u.usual.Cwd, u.usual.Umask, u.usual.Env
+	if err := wouldDo(&s); err != nil {
+		return nil, err
+	}
+	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
+	if bytes.ContainsAny(raw, "\r\n") { // of an array; none can be within a text
+		raw = bytes.Map(func(c rune) rune {
+			if c == '\r' || c == '\n' {
+				return ' '
+			}
+			return c
+		}, raw)
+	}
+	return append(u.head[:len(u.head):len(u.head)], raw...), nil
+}
+
+// wouldDo reports what the service would refuse.
+func wouldDo(s *queue.Spec) error {
+	_, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
+	return err
+}
+
+// findUsual asks the caller's folder, umask and variables once for all jobs.
+func (u *upload) findUsual() error {
+	u.usual = &queue.Spec{}
+	if err := complete(u.usual, u.noCwd); err != nil {
+		return err
+	}
+	head, err := json.Marshal(u.usual)
+	if err != nil {
+		return err
+	}
+	u.head = append(head[:len(head)-1], ',')
+	if len(head) == 2 { // nothing at all
+		u.head = []byte{'{'}
+	}
+	return nil
 }
 
 // send sends what was gathered, once the request before it is answered.

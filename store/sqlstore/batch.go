@@ -22,6 +22,7 @@ type batch struct {
 	at        queue.Millis // of its last frame
 	jobs      int64        // that are not in the queue yet, as far as this process knows
 	committed bool
+	dropped   bool       // it is removed, a frame a step
 	seqs      [][2]int64 // given to its jobs: first and last of each frame
 }
 
@@ -32,6 +33,10 @@ type stagedJob struct {
 	draft     queue.Job // priority, attempts and times
 	id, terms string
 }
+
+// named reports whether the id has a row of its own while it is staged: a number of
+// the batch is known to be taken without.
+func (f *stagedJob) named() bool { return f.id != strconv.FormatInt(f.seq, 10) }
 
 func (f *stagedJob) append(b []byte) []byte {
 	j := &f.draft
@@ -85,9 +90,12 @@ func (s *Store) Stage(ctx context.Context, r store.Request) (store.Receipt, erro
 	return receipt, err
 }
 
+// staging reports whether a batch takes frames.
+func (b batch) staging() bool { return !b.committed && !b.dropped }
+
 // staged is the index of a batch that takes frames, -1 if there is none.
 func (t *tx) staged(uid int, name string) int {
-	return slices.IndexFunc(t.s.mem.batches, func(b batch) bool { return !b.committed && b.uid == uid && b.name == name })
+	return slices.IndexFunc(t.s.mem.batches, func(b batch) bool { return b.staging() && b.uid == uid && b.name == name })
 }
 
 func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err error) {
@@ -124,8 +132,9 @@ func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err 
 	var frame []byte
 	for i := range r.Drafts {
 		j := &r.Drafts[i]
-		frame = (&stagedJob{receipt.Seqs[i], *j, receipt.IDs[i], terms[i]}).append(frame)
-		if j.ID == "" {
+		f := stagedJob{receipt.Seqs[i], *j, receipt.IDs[i], terms[i]}
+		frame = f.append(frame)
+		if !f.named() {
 			continue
 		}
 		if _, err := t.exec(`INSERT INTO staged_ids (id, batch) VALUES (?, ?)`, j.ID, b.n); err != nil {
@@ -181,12 +190,23 @@ func (t *tx) remembered(at int, r store.Request) error {
 
 // Unstage forgets a batch that was not committed.
 func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
-	return s.do(ctx, true, func(t *tx) error {
-		if at := t.staged(uid, name); at >= 0 {
-			return t.dropBatch(at)
+	var n int64
+	err := s.do(ctx, true, func(t *tx) error {
+		n = 0
+		at := t.staged(uid, name)
+		if at < 0 {
+			return nil
 		}
-		return nil
+		n = t.s.mem.batches[at].n
+		return t.drop(at)
 	})
+	for more := n != 0; more && err == nil; { // its ids are free when this returns
+		err = s.do(ctx, false, func(t *tx) (err error) {
+			more, err = t.dropStep(n)
+			return err
+		})
+	}
+	return err
 }
 
 // forget drops a batch whose client may still be sending: its name is kept.
@@ -195,19 +215,73 @@ func (t *tx) forget(at int) error {
 	if _, err := t.exec(`INSERT INTO batches (uid, name, stage, at) SELECT uid, name, 2, ? FROM batches WHERE n = ?`, int64(t.now), n); err != nil {
 		return err
 	}
-	return t.dropBatch(at)
+	return t.drop(at)
 }
 
-// dropBatch removes a batch, with what is left of it.
-func (t *tx) dropBatch(at int) error {
+// drop has a batch removed: dropStep does it.
+func (t *tx) drop(at int) error {
 	m := &t.s.mem
-	for _, sql := range []string{`DELETE FROM staged_ids WHERE batch = ?`, `DELETE FROM frames WHERE batch = ?`, `DELETE FROM batches WHERE n = ?`} {
-		if _, err := t.exec(sql, m.batches[at].n); err != nil {
+	if _, err := t.exec(`UPDATE batches SET stage = 3 WHERE n = ?`, m.batches[at].n); err != nil {
+		return err
+	}
+	m.batches = slices.Clone(m.batches)
+	m.batches[at].dropped, m.batches[at].jobs = true, 0
+	t.wakeAt(t.now)
+	return nil
+}
+
+// dropStep removes a frame of a batch, with the ids of its jobs; the batch goes with
+// its last one. It reports whether there is more.
+func (t *tx) dropStep(n int64) (more bool, err error) {
+	frame, jobs, err := t.firstFrame(n)
+	if errors.Is(err, errDamaged) { // so its ids cannot be told
+		_, err = t.exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
+	}
+	if err != nil {
+		return false, err
+	}
+	if frame == 0 {
+		return false, t.dropEmpty(n)
+	}
+	return true, t.dropFrame(frame, jobs)
+}
+
+// firstFrame reads the first frame of a batch; its number is 0 if there is none.
+func (t *tx) firstFrame(batch int64) (frame int64, jobs []stagedJob, err error) {
+	text := ""
+	err = t.query(func(r row) (bool, error) {
+		frame, text = r.num(0), r.text(1)
+		return false, nil
+	}, `SELECT n, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
+	if err != nil || frame == 0 {
+		return frame, nil, err
+	}
+	if jobs, err = readFrame([]byte(text)); err != nil {
+		err = fmt.Errorf("frame %d of a batch is %w", frame, err)
+	}
+	return frame, jobs, err
+}
+
+// dropFrame removes a frame with the ids of its jobs.
+func (t *tx) dropFrame(frame int64, jobs []stagedJob) error {
+	for i := range jobs {
+		if !jobs[i].named() {
+			continue
+		}
+		if _, err := t.exec(`DELETE FROM staged_ids WHERE id = ?`, jobs[i].id); err != nil {
 			return err
 		}
 	}
-	m.batches = slices.Delete(slices.Clone(m.batches), at, at+1)
-	return nil
+	_, err := t.exec(`DELETE FROM frames WHERE n = ?`, frame)
+	return err
+}
+
+// dropEmpty removes a batch that has no frames.
+func (t *tx) dropEmpty(n int64) error {
+	m := &t.s.mem
+	m.batches = slices.DeleteFunc(slices.Clone(m.batches), func(b batch) bool { return b.n == n })
+	_, err := t.exec(`DELETE FROM batches WHERE n = ?`, n)
+	return err
 }
 
 // Finish moves the next frame of a committed batch into the queue.
@@ -229,21 +303,13 @@ func (t *tx) finish() (more bool, err error) {
 		return true, err // the reserve is for what runs
 	}
 	b := m.batches[at]
-	frame, text := int64(0), ""
-	err = t.query(func(r row) (bool, error) {
-		frame, text = r.num(0), r.text(1)
-		return false, nil
-	}, `SELECT n, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, b.n)
+	frame, jobs, err := t.firstFrame(b.n)
 	if err != nil {
 		return false, err
 	}
 	if frame == 0 {
-		err := t.dropBatch(at)
+		err := t.dropEmpty(b.n)
 		return slices.ContainsFunc(m.batches, func(b batch) bool { return b.committed }), err
-	}
-	jobs, err := readFrame([]byte(text))
-	if err != nil {
-		return false, fmt.Errorf("frame %d of a batch is %w", frame, err)
 	}
 	for i := range jobs {
 		f := &jobs[i]
@@ -254,14 +320,18 @@ func (t *tx) finish() (more bool, err error) {
 	}
 	m.batches = slices.Clone(m.batches)
 	m.batches[at].jobs -= int64(len(jobs)) // they are counted now
-	_, err = t.exec(`DELETE FROM frames WHERE n = ?`, frame)
-	return true, err
+	return true, t.dropFrame(frame, jobs)
 }
 
-// tidyBatches forgets one batch whose client has gone silent, and moves a frame of
-// one that was committed; it reports whether there is more to do.
+// tidyBatches removes a frame of a batch that is dropped, or forgets one whose client
+// has gone silent, or moves a frame of one that was committed; it reports whether
+// there is more to do.
 func (t *tx) tidyBatches() (more bool, err error) {
-	silent := func(b batch) bool { return !b.committed && b.at.Add(store.StageMemory) < t.now }
+	if at := slices.IndexFunc(t.s.mem.batches, func(b batch) bool { return b.dropped }); at >= 0 {
+		_, err := t.dropStep(t.s.mem.batches[at].n)
+		return true, err
+	}
+	silent := func(b batch) bool { return b.staging() && b.at.Add(store.StageMemory) < t.now }
 	if at := slices.IndexFunc(t.s.mem.batches, silent); at >= 0 {
 		return true, t.forget(at)
 	}
@@ -279,7 +349,7 @@ func (t *tx) tidyBatches() (more bool, err error) {
 func (s *Store) loadBatches() error {
 	err := s.db.query(func(r row) (bool, error) {
 		if stage := r.num(3); stage != 2 {
-			s.mem.batches = append(s.mem.batches, batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), committed: stage == 1})
+			s.mem.batches = append(s.mem.batches, batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), committed: stage == 1, dropped: stage == 3})
 		}
 		return true, nil
 	}, `SELECT n, uid, name, stage FROM batches ORDER BY n`)
@@ -291,9 +361,14 @@ func (s *Store) loadBatches() error {
 func (s *Store) endBatches(ctx context.Context) error {
 	for more := true; more; {
 		err := s.do(ctx, true, func(t *tx) (err error) {
-			if at := slices.IndexFunc(t.s.mem.batches, func(b batch) bool { return !b.committed }); at >= 0 {
+			if at := slices.IndexFunc(t.s.mem.batches, batch.staging); at >= 0 {
 				more = true
 				return t.forget(at)
+			}
+			if at := slices.IndexFunc(t.s.mem.batches, func(b batch) bool { return b.dropped }); at >= 0 {
+				more = true
+				_, err = t.dropStep(t.s.mem.batches[at].n)
+				return err
 			}
 			more, err = t.finish()
 			return err

@@ -24,8 +24,10 @@ import (
 func TestMain(m *testing.M) {
 	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
 		c, err := openConn(path, `busy_timeout = 20`)
-		if err == nil {
-			_, err = c.exec(`BEGIN IMMEDIATE`)
+		for sql := range strings.SplitSeq(os.Getenv("QUEUECTL_TEST_SQL"), ";") {
+			if err == nil {
+				_, err = c.exec(sql)
+			}
 		}
 		fmt.Println(err)
 		io.Copy(io.Discard, os.Stdin) // until whoever started it has seen enough
@@ -38,8 +40,15 @@ func TestMain(m *testing.M) {
 // what came of that; stop ends it.
 func holder(t *testing.T, path string) (said string, stop func()) {
 	t.Helper()
+	return other(t, path, `BEGIN IMMEDIATE`)
+}
+
+// other starts another program that executes statements on a database and then
+// keeps it open.
+func other(t *testing.T, path, sql string) (said string, stop func()) {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "QUEUECTL_TEST_HOLD="+path)
+	cmd.Env = append(os.Environ(), "QUEUECTL_TEST_HOLD="+path, "QUEUECTL_TEST_SQL="+sql)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

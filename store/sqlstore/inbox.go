@@ -396,9 +396,6 @@ const promoteStep = 1000
 // Promote makes due jobs runnable, cancels expired ones and forgets old keys.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.do(ctx, true, func(t *tx) error {
-		if err := s.sameFiles(); err != nil {
-			return err
-		}
 		s.keepReserve()
 		n, err := t.exec(`UPDATE jobs SET place = 1,
 			rank = iif(state = 3 AND due_at = since AND ?, ? - priority, rank),

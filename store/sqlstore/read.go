@@ -16,12 +16,13 @@ import (
 
 // reading runs f with a deadline, so that no reader pins the WAL for long.
 func (s *Store) reading(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readBudget)
+	budget := s.readBudget()
+	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	err := f(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v; ask for less, or try again later", readBudget)
+		return s.late(budget)
 	case errors.Is(err, sql.ErrConnDone) || err != nil && strings.Contains(err.Error(), "database is closed"):
 		return errClosed
 	}

@@ -127,7 +127,7 @@ var migrations = [][]string{{
 		n         INTEGER PRIMARY KEY,
 		uid       INTEGER NOT NULL,
 		name      TEXT    NOT NULL,
-		stage     INTEGER NOT NULL, -- 0 takes frames, 1 is committed, 2 was forgotten
+		stage     INTEGER NOT NULL, -- 0 takes frames, 1 is committed, 2 was forgotten, 3 is being removed
 		at        INTEGER NOT NULL  -- of the last change of stage
 	) STRICT`,
 	`CREATE INDEX batches_name ON batches (uid, name)`,
@@ -150,6 +150,8 @@ var migrations = [][]string{{
 	`CREATE INDEX attempts_output ON attempts (ended_at) WHERE output_bytes > 0`,
 	`ALTER TABLE meta ADD COLUMN output_bytes INTEGER NOT NULL DEFAULT 0`,
 	`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts)`,
+}, {
+	`DROP INDEX staged_ids_batch`, // the frames name what is to be removed
 }}
 
 // ErrNewerSchema refuses a database that a newer queuectl has written and that

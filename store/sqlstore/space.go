@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/folder"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -19,6 +21,7 @@ const (
 	reserveBytes = 8 << 20
 	roomBytes    = 4 << 20 // below this no new job is taken
 	spaceEvery   = 100 * time.Millisecond
+	guardPause   = time.Second // at least, between two looks at files that come and go
 )
 
 // spaceCheck is the writer's memory of the last look at the disk.
@@ -108,17 +111,39 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 	return files, nil
 }
 
+// Guard fails the store as soon as its files are removed or replaced, until ctx
+// ends. What it does not hear of, the next commit meets.
+func (s *Store) Guard(ctx context.Context) {
+	for {
+		err := folder.Changed(ctx, s.dir, []string{fileName, fileName + "-wal"}, func() bool {
+			_, err := s.sameFiles()
+			return err == nil
+		})
+		if err != nil {
+			return
+		}
+		if err := s.do(ctx, true, func(*tx) error { return nil }); err != nil { // a commit looks at them
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(guardPause):
+		}
+	}
+}
+
 // sameFiles fails when the database or its WAL was deleted or replaced while it
-// was open: what would be written to it is lost.
-func (s *Store) sameFiles() error {
+// was open: what would be written to it is lost. It says how large the WAL is.
+func (s *Store) sameFiles() (wal int64, err error) {
 	now, err := statFiles(filepath.Join(s.dir, fileName))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for i := range now {
 		if !os.SameFile(now[i], s.files[i]) {
-			return fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
+			return 0, fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
 		}
 	}
-	return nil
+	return now[1].Size(), nil
 }

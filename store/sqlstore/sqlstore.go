@@ -8,6 +8,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/url"
 	"os"
@@ -27,12 +28,12 @@ import (
 
 // Names of files in the state folder.
 const (
-	fileName   = "queuectl.db"
-	markName   = "initialized" // a database has existed here
-	doubtName  = "check"       // an I/O error was met: check before use
-	reserve    = "reserve"     // given up when the disk is full
-	readers    = 3             // connections
-	readBudget = 2 * time.Second
+	fileName  = "queuectl.db"
+	markName  = "initialized" // a database has existed here
+	doubtName = "check"       // an I/O error was met: check before use
+	reserve   = "reserve"     // given up when the disk is full
+	readers   = 3             // connections
+	longRead  = 2 * time.Second
 )
 
 // Store is a store.Store over SQLite. Make it with Open.
@@ -51,6 +52,10 @@ type Store struct {
 	alarm  chan struct{}
 	files  [2]os.FileInfo // database and WAL, as opened
 	space  spaceCheck     // the writer's
+	wal    walCheck       // the writer's
+	log    *slog.Logger
+
+	starved atomic.Pointer[string] // why the WAL cannot be emptied
 
 	copying atomic.Bool // a copy is being made
 	backup  uintptr     // the writer's: SQLite's part of it, 0 if there is none
@@ -110,6 +115,7 @@ type Options struct {
 	// Order is how ranks are made; OrderOf, if set, says it by the stored settings.
 	Order   queue.Order
 	OrderOf func([]store.Setting) (queue.Order, error)
+	Log     *slog.Logger // nil is none
 }
 
 // Open opens the database in a folder and brings its schema up to date. It
@@ -132,6 +138,8 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		dir:    o.Dir,
+		log:    o.Log,
+		wal:    walCheck{keep: walKeep, alarm: walAlarm},
 		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
 		free:   func() (int64, error) { return freeBytes(o.Dir) },
 		ops:    make(chan *op, maxQueued),
@@ -142,6 +150,12 @@ func Open(o Options) (*Store, error) {
 		watchers: map[int64][]chan<- struct{}{},
 	}
 	s.order.Store(&o.Order)
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if failpoint.On("smallwal") {
+		s.wal = walCheck{keep: 1 << 20, alarm: 4 << 20}
+	}
 	if err := s.open(path); err != nil {
 		return nil, explain(path, err)
 	}
@@ -206,6 +220,8 @@ func dsn(path, query string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + query
 }
 
+const busyTimeout = `busy_timeout = 5000` // ms, the writer's
+
 // writerPragmas are those of the connection that writes. Its cache is small: a
 // commit that has moved pages of a tree walks through all of it.
 func writerPragmas() []string {
@@ -217,8 +233,8 @@ func writerPragmas() []string {
 		synchronous = "NORMAL"
 	}
 	return []string{
-		`busy_timeout = 5000`, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,
-		`journal_size_limit = 67108864`, `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`, `trusted_schema = 0`,
+		busyTimeout, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,
+		`journal_size_limit = ` + strconv.Itoa(walKeep), `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`, `trusted_schema = 0`,
 	}
 }
 

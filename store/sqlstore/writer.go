@@ -100,9 +100,11 @@ func (s *Store) fail(err error, group []*op) {
 // error means that the database is broken.
 func (s *Store) commit(group []*op) error {
 	group = urgentFirst(group)
-	if err := s.sameFiles(); err != nil {
+	wal, err := s.sameFiles()
+	if err != nil {
 		return err
 	}
+	s.tendWAL(wal)
 	busyTries, fullTries := 0, 0
 	for len(group) > 0 {
 		grant, culprit, err := s.try(group)

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+const (
+	batchJobs    = 100_000
+	minBatchRate = 40_000                // jobs a second
+	maxBesideP99 = 50 * time.Millisecond // of another client's enqueues meanwhile
+)
+
+// batch measures one batch of many requests, a file of named jobs, and what another
+// client feels of it.
+func (b *bench) batch() (err error) {
+	n := batchJobs
+	if b.quick {
+		n /= 10
+	}
+	s, err := b.serve()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.discard()) }()
+	var files, beside, alone crowd
+	for i := range b.pairs {
+		quiet, err := s.crowd(1, time.Second)
+		if err != nil {
+			return err
+		}
+		alone.waits = append(alone.waits, quiet.waits...)
+		file := filepath.Join(b.dir, "jobs.jsonl")
+		if err := writeJobs(file, i, n); err != nil {
+			return err
+		}
+		var took time.Duration
+		other, err := s.beside(func() error {
+			began := time.Now()
+			err := b.enqueueFile(s, file, n)
+			took = time.Since(began)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		files.rates = append(files.rates, float64(n)/took.Seconds())
+		beside.waits = append(beside.waits, other.waits...)
+	}
+	b.report.judge(row{fmt.Sprintf("`enqueue --file` of %d named jobs", n), files.String(), "", "", "≥ " + rate(minBatchRate), ""}, median(files.rates) >= minBatchRate)
+	p99 := quantile(beside.waits, 0.99)
+	b.report.judge(row{"another client's enqueue meanwhile, p99", ms(p99) + fmt.Sprintf(" (worst %s)", ms(quantile(beside.waits, 1))), "alone " + ms(quantile(alone.waits, 0.99)), "", "≤ " + ms(maxBesideP99.Seconds()), ""},
+		p99 <= maxBesideP99.Seconds())
+	return nil
+}
+
+// writeJobs writes a file of n jobs, a line each, whose ids no other file has.
+func writeJobs(path string, file, n int) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(f)
+	for i := range n {
+		fmt.Fprintf(out, `{"id":"file%d-job%06d","command":"true"}`+"\n", file, i)
+	}
+	return errors.Join(out.Flush(), f.Close())
+}
+
+// enqueueFile runs the shipped program, which must print so many ids.
+func (b *bench) enqueueFile(s *service, file string, n int) error {
+	cmd := exec.Command(b.bin, "--dir", s.dir, "enqueue", "--file", file)
+	cmd.Env = plainEnv(s.dir)
+	out, err := cmd.Output()
+	if ids := bytes.Count(out, []byte("\n")); err == nil && ids != n {
+		err = fmt.Errorf("it printed %d ids, want %d", ids, n)
+	}
+	if err != nil {
+		return fmt.Errorf("enqueue a file: %w", err)
+	}
+	return nil
+}
+
+// beside has a client enqueue, one request after the other, as long as something
+// takes.
+func (s *service) beside(do func() error) (crowd, error) {
+	l, err := s.dial()
+	if err != nil {
+		return crowd{}, err
+	}
+	defer l.Close()
+	done := make(chan error, 1)
+	go func() { done <- do() }() // waited for below
+	var c crowd
+	for {
+		select {
+		case err := <-done:
+			return c, err
+		default:
+		}
+		began := time.Now()
+		if err := l.ask(plain); err != nil {
+			return c, errors.Join(err, <-done)
+		}
+		c.waits = append(c.waits, time.Since(began).Seconds())
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// Targets of a queue that remembers many ended jobs.
+const (
+	maxLook   = 50 * time.Millisecond  // list, status and show, as processes
+	maxDryRun = 200 * time.Millisecond // of a cleanup
+	keptShare = 10                     // one in so many is kept by the retention that is measured
+)
+
+// endedSQL makes n completed jobs, a second of the last twenty days each, as if they
+// had run one after the other.
+var endedSQL = []string{
+	`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < @n)
+		INSERT INTO jobs (seq, id, uid, state, place, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
+			started_at, ended_at, exit_code, worker, terms)
+		SELECT i, i, 0, 6, 0, i, 5, 4, 1, 1, 1, @from + i * @step, @from + i * @step, @from + i * @step, @from + i * @step, @from + i * @step, i,
+			@from + i * @step, @from + i * @step + 10, 0, 'w1', '{"command":"true","shell":"/bin/sh -c","umask":18,"kill_after":10000000000,"on_lost":"retry","output_limit":1048576}' FROM n`,
+	`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < @n)
+		INSERT INTO attempts SELECT i, 1, 1, 'w1', 'here', 4711, @from + i * @step, @from + i * @step + 10, 0, 0, '', '', 1, 900, 2000000, 0, 0, NULL, NULL FROM n`,
+	`UPDATE meta SET next_seq = @n + 1, enqueued = @n, completed = @n`,
+}
+
+// ended measures what a million ended jobs make dearer, and what others feel of it
+// when most of them are removed.
+func (b *bench) ended() (err error) {
+	n := 1_000_000
+	if b.quick {
+		n /= 10
+	}
+	empty, err := b.serve()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, empty.discard()) }()
+	full, err := b.serveEnded(n)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, full.discard()) }()
+	if err := b.looks(full, n); err != nil {
+		return err
+	}
+	if err := b.endedCosts(empty, full, n); err != nil {
+		return err
+	}
+	return b.retention(full, n)
+}
+
+// serveEnded starts a service on a folder that remembers n ended jobs.
+func (b *bench) serveEnded(n int) (*service, error) {
+	s, err := b.serve()
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs", Value: control.Scalar(fmt.Sprint(2 * n))})
+	if err := errors.Join(err, s.stop()); err != nil {
+		return nil, err
+	}
+	db, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&_pragma=synchronous(OFF)")
+	if err != nil {
+		return nil, err
+	}
+	const span = 20 * 24 * time.Hour
+	from, step := time.Now().Add(-span).UnixMilli(), span.Milliseconds()/int64(n)
+	for _, text := range endedSQL {
+		if _, err := db.Exec(text, sql.Named("n", n), sql.Named("from", from), sql.Named("step", step)); err != nil {
+			return nil, errors.Join(fmt.Errorf("fill: %w", err), db.Close())
+		}
+	}
+	if err := db.Close(); err != nil {
+		return nil, err
+	}
+	return b.serveIn(s.dir)
+}
+
+// looks measures the verbs that look at the queue, as processes.
+func (b *bench) looks(s *service, n int) error {
+	for _, look := range []struct {
+		words []string
+		most  time.Duration
+	}{
+		{[]string{"list"}, maxLook},
+		{[]string{"list", "-s", "dead"}, maxLook},
+		{[]string{"status"}, maxLook},
+		{[]string{"show", fmt.Sprint(n / 2)}, maxLook},
+		{[]string{"cleanup", "--dry-run"}, maxDryRun},
+	} {
+		var waits []float64
+		for range 4 * b.pairs {
+			cmd := exec.Command(b.bin, append([]string{"--dir", s.dir}, look.words...)...)
+			cmd.Env = plainEnv(s.dir)
+			began := time.Now()
+			if err := cmd.Run(); err != nil {
+				return fmt.Errorf("%v: %w", look.words, err)
+			}
+			waits = append(waits, time.Since(began).Seconds())
+		}
+		what := "`" + look.words[0]
+		for _, w := range look.words[1:] {
+			what += " " + w
+		}
+		b.report.judge(row{fmt.Sprintf("%s` with %d ended", what, n), ms(median(waits)) + " (worst " + ms(quantile(waits, 1)) + ")", "", "", "≤ " + ms(look.most.Seconds()), ""},
+			median(waits) <= look.most.Seconds())
+	}
+	return nil
+}
+
+// endedCosts measures whether ended jobs make the next enqueue or claim dearer.
+func (b *bench) endedCosts(empty, full *service, n int) error {
+	var asks, drains [2][]float64
+	ended := [2]int{0, n}
+	for range b.pairs {
+		for i, s := range []*service{empty, full} {
+			w, err := s.askMany(depthAsks)
+			if err != nil {
+				return err
+			}
+			ended[i] += depthJobs
+			d, err := s.drainSome(&ended[i])
+			if err != nil {
+				return err
+			}
+			asks[i], drains[i] = append(asks[i], median(w)), append(drains[i], d)
+		}
+	}
+	b.compareTo(fmt.Sprintf("enqueue, p50 with %d ended", n), asks)
+	b.compareTo(fmt.Sprintf("service's CPU a job drained (claim, settle) with %d ended", n), drains)
+	return nil
+}
+
+// retention has most of the ended jobs removed while another client enqueues.
+func (b *bench) retention(s *service, n int) error {
+	keep := n / keptShare
+	var took time.Duration
+	other, err := s.beside(func() error {
+		began := time.Now()
+		if _, err := s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs", Value: control.Scalar(fmt.Sprint(keep))}); err != nil {
+			return err
+		}
+		for {
+			have, err := s.completed()
+			if err != nil || have <= keep {
+				took = time.Since(began)
+				return err
+			}
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-s.ctx.Done():
+				return fmt.Errorf("%d of %d ended jobs are left: %w", have, n, s.ctx.Err())
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	p99 := quantile(other.waits, 0.99)
+	b.report.judge(row{fmt.Sprintf("another client's enqueue while retention removes %d, p99", n-keep), ms(p99) + " (worst " + ms(quantile(other.waits, 1)) + ")",
+		rate(float64(n-keep)/took.Seconds()) + " removed", "", "≤ " + ms(maxBesideP99.Seconds()), ""}, p99 <= maxBesideP99.Seconds())
+	return nil
+}

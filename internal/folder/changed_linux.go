@@ -1,0 +1,65 @@
+// Package folder tells when files of a folder come and go, without looking again
+// and again.
+package folder
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// changes are what is told of a folder. What is written to its files is not.
+const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
+
+// Changed returns nil once a file of one of these names was made, removed or
+// replaced in a folder, or the folder itself was; an error if ctx ends first, or if
+// it cannot know. Nothing is missed from the moment when it calls watching, which
+// says whether to wait at all.
+func Changed(ctx context.Context, dir string, names []string, watching func() bool) error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", dir, err)
+	}
+	f := os.NewFile(uintptr(fd), "inotify")
+	defer f.Close()
+	if _, err := unix.InotifyAddWatch(fd, dir, changes); err != nil {
+		return fmt.Errorf("watch %s: %w", dir, err)
+	}
+	if !watching() {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { f.Close() })
+	defer stop()
+	buf := make([]byte, 16*(unix.SizeofInotifyEvent+unix.NAME_MAX+1))
+	for {
+		n, err := f.Read(buf)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fmt.Errorf("watch %s: %w", dir, err)
+		case concerns(buf[:n], names):
+			return nil
+		}
+	}
+}
+
+// concerns reports whether any of the events is of one of the names, or of the
+// folder itself, or of what was too much to tell.
+func concerns(events []byte, names []string) bool {
+	for len(events) >= unix.SizeofInotifyEvent {
+		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
+		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")
+		if name == "" || slices.Contains(names, name) {
+			return true
+		}
+		events = events[end:]
+	}
+	return false
+}

@@ -1,0 +1,87 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// watch begins to watch a folder for the name "a" and hands on what comes of it.
+func watch(t *testing.T, ctx context.Context, dir string) <-chan error {
+	t.Helper()
+	ready, told := make(chan struct{}), make(chan error, 1)
+	go func() {
+		told <- Changed(ctx, dir, []string{"a"}, func() bool { close(ready); return true })
+	}()
+	select {
+	case <-ready:
+	case err := <-told:
+		t.Fatalf("it does not watch: %v", err)
+	}
+	return told
+}
+
+// Whatever makes the name mean another file, or none, is told; what is written to
+// the file, and what happens to others, is not.
+func TestOnlyTheNamesAreTold(t *testing.T) {
+	touch := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
+	for name, do := range map[string]func(dir string) error{
+		"removed":        func(dir string) error { return os.Remove(filepath.Join(dir, "a")) },
+		"renamed":        func(dir string) error { return os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "c")) },
+		"replaced":       func(dir string) error { return os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, "a")) },
+		"folder renamed": func(dir string) error { return os.Rename(dir, dir+"-old") },
+		"folder removed": os.RemoveAll,
+		"made, among others": func(dir string) error {
+			os.Remove(filepath.Join(dir, "b"))
+			os.Remove(filepath.Join(dir, "a"))
+			return touch(filepath.Join(dir, "a"))
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "watched")
+		if err := errors.Join(os.Mkdir(dir, 0o700), touch(filepath.Join(dir, "a")), touch(filepath.Join(dir, "b"))); err != nil {
+			t.Fatal(err)
+		}
+		told := watch(t, t.Context(), dir)
+		if err := errors.Join(touch(filepath.Join(dir, "a")), touch(filepath.Join(dir, "other")), os.Remove(filepath.Join(dir, "other"))); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-told:
+			t.Fatalf("%s: told too early, %v", name, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		if err := do(dir); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-told:
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: not told", name)
+		}
+	}
+}
+
+// It ends with its context, does not wait if it need not, and says when it cannot
+// know.
+func TestWatchingEnds(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	told := watch(t, ctx, dir)
+	cancel()
+	if err := <-told; !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := Changed(t.Context(), dir, nil, func() bool { return false }); err != nil {
+		t.Errorf("no need to wait: %v", err)
+	}
+	if err := Changed(t.Context(), filepath.Join(dir, "none"), nil, func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no folder: %v", err)
+	}
+}

@@ -1,0 +1,16 @@
+//go:build !linux
+
+// Package folder tells when files of a folder come and go, without looking again
+// and again.
+package folder
+
+import "context"
+
+// Changed tells nothing here: it returns when ctx ends.
+func Changed(ctx context.Context, _ string, _ []string, watching func() bool) error {
+	if !watching() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}

@@ -1,0 +1,128 @@
+//go:build linux
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// copied is a queue on a copy of the folder, as a snapshot or a clone makes one.
+func (q *queue) copied(t *testing.T) *queue {
+	t.Helper()
+	other := newQueue(t, "")
+	if out, err := exec.Command("cp", "-a", q.dir+"/.", other.dir).CombinedOutput(); err != nil {
+		t.Fatalf("copy: %v\n%s", err, out)
+	}
+	return other
+}
+
+// untilGate is a job that says its pid and then runs until a file exists.
+func untilGate(gate string) string {
+	return "echo up; echo pid $$; while [ ! -e " + gate + " ]; do sleep 0.02; done; echo end of $$"
+}
+
+// A copy of the state folder, made while jobs run, is a queue of its own: neither
+// service, in whatever order they start, adopts, kills or hears of what the other
+// one's runner runs. In the copy the leases from before are lost, and their jobs run
+// again there.
+func TestCopyOfTheFolder(t *testing.T) {
+	for _, first := range []string{"original", "copy"} {
+		t.Run(first+" first", func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(t, "")
+			q.start("--workers", "2")
+			gate := filepath.Join(t.TempDir(), "go")
+			w := q.dial()
+			ids := w.batch([]fields{{"id": "a", "command": untilGate(gate)}, {"id": "b", "command": untilGate(gate)}})
+			pids := map[string]int{}
+			for _, id := range ids {
+				pids[id] = w.runs(id).PID
+			}
+			q.kill()
+			c := q.copied(t)
+			starts := []*queue{q, c}
+			if first == "copy" {
+				starts = []*queue{c, q}
+			}
+			for _, s := range starts {
+				s.start("--workers", "2")
+			}
+			for range 2 { // the copy's epochs overtake the original's
+				c.kill()
+				c.start("--workers", "2")
+			}
+			cw, qw := c.dial(), q.dial()
+			for _, id := range ids {
+				if j := qw.show(id); j.State != "processing" || j.PID != pids[id] || !lives(pids[id]) {
+					t.Errorf("the original's %s is %s with pid %d, was %d; that lives: %t", id, j.State, j.PID, pids[id], lives(pids[id]))
+				}
+				if j := cw.runs(id); j.PID == pids[id] || len(j.History) != 2 || j.History[0].Reason != "lost" {
+					t.Errorf("the copy's %s: %+v", id, j)
+				}
+			}
+			if a, b := fmt.Sprint(q.runnerPids()), fmt.Sprint(c.runnerPids()); a == b || len(q.runnerPids()) != 1 || len(c.runnerPids()) != 1 {
+				t.Errorf("runners %s and %s", a, b)
+			}
+			// What one is told does not reach the other.
+			cw.good("cancel", fields{"ids": []string{"b"}}, nil)
+			if j := qw.show("b"); j.State != "processing" || !lives(pids["b"]) {
+				t.Errorf("after the copy cancelled its own, the original's b is %s", j.State)
+			}
+			if err := os.WriteFile(gate, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range ids {
+				j := qw.end(id)
+				want := fmt.Sprintf("up\npid %d\nend of %d\n", pids[id], pids[id])
+				if j.State != "completed" || j.Attempts != 1 || j.Output != want {
+					t.Errorf("the original's %s: %+v, want output %q", id, j, want)
+				}
+			}
+			j := cw.end("a")
+			own := j.History[1].PID
+			want := fmt.Sprintf("up\npid %d\nend of %d\n", own, own)
+			if j.State != "completed" || j.Attempts != 2 || j.Output != want || own == pids["a"] {
+				t.Errorf("the copy's a: %+v, want output %q", j, want)
+			}
+			if r := c.cli("logs", "a", "--attempt", "1"); strings.Contains(r.out, "end of") {
+				t.Errorf("the copy's lost attempt has output of the original's: %q", r.out)
+			}
+		})
+	}
+}
+
+// What the original's dead runner has left alive, and may live on, is nothing of a
+// copy's.
+func TestCopyLeavesBackgroundProcesses(t *testing.T) {
+	q := newQueue(t, "")
+	q.start("--workers", "1")
+	w := q.dial()
+	gate := filepath.Join(t.TempDir(), "go")
+	id := w.enqueue(fields{"command": "sleep 300 >/dev/null 2>&1 & echo left $!; echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done", "allow_background": true})
+	w.runs(id)
+	c := q.copied(t)
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := w.end(id)
+	var left int
+	if _, err := fmt.Sscanf(j.Output, "left %d", &left); err != nil {
+		t.Fatalf("output %q: %v", j.Output, err)
+	}
+	t.Cleanup(func() { endPID(fmt.Sprint(left)) })
+	q.kill()
+	q.killRunners()
+	c.start("--workers", "0")
+	if !lives(left) {
+		t.Error("the copy ended a process that the original's job had left on purpose")
+	}
+	q.start("--workers", "0")
+	if !lives(left) {
+		t.Error("the original ended it")
+	}
+}

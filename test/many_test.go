@@ -1,0 +1,86 @@
+//go:build linux
+
+package test
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// stepMost bounds what a client waits for while many jobs are dealt with: some steps,
+// on a machine that does other things too, but not all of them at once.
+const stepMost = 500 * time.Millisecond
+
+// many enqueues n jobs, 1,000 a request.
+func (w *wire) many(n int, spec fields) {
+	w.Helper()
+	for range n / 1000 {
+		w.batch(slices.Repeat([]fields{spec}, 1000))
+	}
+}
+
+// served has a client enqueue, one request after the other, until ok, and tells how
+// often it could and how long it waited for one at most.
+func (w *wire) served(limit time.Duration, ok func() bool) (times int, worst time.Duration) {
+	w.Helper()
+	for deadline := time.Now().Add(limit); !ok(); times++ {
+		begun := time.Now()
+		w.enqueue(fields{"command": "true", "priority": 10})
+		worst = max(worst, time.Since(begun))
+		if time.Now().After(deadline) {
+			w.Fatalf("not done within %v", limit)
+		}
+	}
+	return times, worst
+}
+
+// 100,000 jobs that are due in the same millisecond hold nobody up: meanwhile others
+// are served, and theirs run.
+func TestManyDueAtOnce(t *testing.T) {
+	const n = 100_000
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	begun := time.Now()
+	w.many(n/20, fields{"command": "true"}) // how fast is this machine?
+	due := time.Now().Add(2*time.Second + 30*time.Since(begun)).UTC().Truncate(time.Millisecond)
+	w.many(n, fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
+	if late := time.Since(due); late > 0 {
+		t.Logf("the last ones were due before they came, by %v", late)
+	}
+	w.until("they are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
+	times, worst := w.served(time.Minute, func() bool { return time.Since(due) > 3*time.Second })
+	if times < 100 || worst > stepMost {
+		t.Errorf("%d enqueues, the slowest took %v", times, worst)
+	}
+	q.must("worker", "scale", "1")
+	w.until("some run", 20*time.Second, func() bool { return w.counts()["completed"] > 10 })
+}
+
+// 20,000 jobs that expire in the same millisecond and are then cleaned up hold nobody
+// up: others are served between the steps.
+func TestManyAreCleanedUp(t *testing.T) {
+	const n = 20_000
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	expiry := time.Now().Add(8 * time.Second).UTC()
+	w.many(n, fields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
+	w.until("they have expired", time.Minute, func() bool { return w.counts()["cancelled"] == n })
+	cleaned := make(chan result, 1)
+	go func() { cleaned <- q.cli("cleanup", "--state", "cancelled", "--days", "0") }() // waited for below
+	var r result
+	times, worst := w.served(time.Minute, func() bool {
+		select {
+		case r = <-cleaned:
+			return true
+		default:
+			return false
+		}
+	})
+	if r.code != 0 || w.counts()["cancelled"] != 0 {
+		t.Errorf("cleanup: %+v; %v", r, w.counts())
+	}
+	if times < n/200/4 || worst > stepMost { // a step is 200 jobs
+		t.Errorf("%d enqueues meanwhile, the slowest took %v", times, worst)
+	}
+}

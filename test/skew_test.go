@@ -1,0 +1,166 @@
+//go:build linux
+
+package test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// otherVersion is a service of another version: what it answers to each method, as
+// the members of the answer's line after its id. What is not there it does not know.
+type otherVersion map[string]string
+
+// serve makes a queue's socket that of the other version.
+func (o otherVersion) serve(t *testing.T, q *queue) {
+	t.Helper()
+	l, err := net.Listen("unix", q.path(socketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var server sync.WaitGroup
+	server.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server.Go(func() { // ends with the client's program
+				defer c.Close()
+				in := bufio.NewReader(c)
+				for {
+					line, err := in.ReadBytes('\n')
+					if err != nil {
+						return
+					}
+					var r struct {
+						ID     int64  `json:"id"`
+						Method string `json:"method"`
+					}
+					if err := json.Unmarshal(line, &r); err != nil {
+						t.Errorf("the client sent %s: %v", line, err)
+						return
+					}
+					members, knows := o[r.Method]
+					if !knows {
+						members = `"error":{"code":-32601,"message":"there is no method \"` + r.Method + `\"","data":{"code":"unsupported","since":"2.0"}}`
+					}
+					fmt.Fprintf(c, "%s\n", strings.ReplaceAll(`{"jsonrpc":"2.0","trace":{"a":[1]},"id":ID,`+members+`}`, "ID", fmt.Sprint(r.ID)))
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		server.Wait()
+	})
+}
+
+// olderHello is what a service says of itself that is not of our version.
+const olderHello = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"features":["hello","enqueue","show","list"],"build":"x"}`
+
+// What the service says of itself tells which versions of the protocol it speaks and
+// which methods it has, which it then knows; a client may say its own version.
+func TestHelloTellsTheProtocol(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	var h struct {
+		Version  string
+		Protocol struct{ Min, Max int }
+		Features []string
+	}
+	w.good("hello", fields{"version": "9.9.9"}, &h)
+	if "queuectl "+h.Version != q.must("version") || h.Protocol.Min > 1 || h.Protocol.Max < 1 {
+		t.Errorf("got %+v; the program says %s", h, q.must("version"))
+	}
+	for _, method := range []string{"hello", "enqueue", "enqueue.batch", "status", "events"} {
+		if !slices.Contains(h.Features, method) {
+			t.Errorf("%s is no feature: %v", method, h.Features)
+		}
+	}
+	for _, method := range h.Features {
+		if method == "service.stop" || method == "drain" || method == "clear" {
+			continue
+		}
+		if a := w.call(method, fields{"of_a_later_version": 1}); a.code() != "invalid" || !strings.Contains(a.Error.Message+a.Error.Data.Field, "of_a_later_version") {
+			t.Errorf("%s with an unknown parameter: %+v", method, a)
+		}
+	}
+	if a := w.call("later.method", nil); a.code() != "unsupported" || a.Error.Code != -32601 || !strings.Contains(a.Error.Message, "later.method") {
+		t.Errorf("an unknown method: %+v", a)
+	}
+	w.say(`{"jsonrpc":"2.0","deadline":"5s","trace":null,"id":77,"method":"hello","params":{}}`)
+	if a, err := w.read(); err != nil || a.Error != nil || string(a.ID) != "77" {
+		t.Errorf("unknown members of the envelope: %+v, %v", a, err)
+	}
+}
+
+// Against a service of another version each verb does what it can: what that one
+// does not know ends it with the method's name and both versions, what it says more
+// is passed over.
+func TestClientOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	const jobMembers = `"id":"a","seq":1,"command":"true","state":"paused","reason":null,"queue":"q","priority":5,"labels":{},"colour":"red","nested":{"a":[{"b":null}]}`
+	refusal := func(code int, word, field, text string) string {
+		return fmt.Sprintf(`"error":{"code":%d,"message":%q,"data":{"code":%q,"field":%q,"hint":1}}`, code, text, word, field)
+	}
+	for _, c := range []struct {
+		name    string
+		service otherVersion
+		args    []string
+		code    int
+		out     string   // within stdout
+		errs    []string // within stderr
+	}{
+		{"no such method", otherVersion{"hello": olderHello}, []string{"drain"}, 1, "", []string{`no method "drain"`, "0.0.9", "restart"}},
+		{"no such stream", otherVersion{"hello": olderHello}, []string{"events"}, 1, "", []string{`no method "events"`, "0.0.9"}},
+		{"not even hello", otherVersion{}, []string{"status"}, 1, "", []string{`no method "status"`}},
+		{"run, with its own code", otherVersion{"hello": olderHello}, []string{"run", "--", "true"}, 125, "", []string{`no method "enqueue"`, "0.0.9"}},
+		{"no such parameter", otherVersion{"hello": olderHello, "cleanup": refusal(-32602, "invalid", "keep", "keep: is not a parameter of this method")},
+			[]string{"cleanup", "--keep", "3"}, 2, "", []string{"keep", "not a parameter", "0.0.9"}},
+		{"no such field", otherVersion{"hello": olderHello, "enqueue": refusal(-32602, "invalid", "idle_timeout", "idle_timeout: is not a field of a job")},
+			[]string{"enqueue", "--idle-timeout", "3s", "true"}, 2, "", []string{"idle_timeout", "0.0.9"}},
+		{"a code of a later version", otherVersion{"enqueue": refusal(-32099, "quota", "", "you have used your share; ask for more")},
+			[]string{"enqueue", "true"}, 1, "", []string{"you have used your share"}},
+		{"more members: enqueue", otherVersion{"enqueue": `"result":{"id":"a","seq":1,"duplicate":false,"position":7}`}, []string{"enqueue", "true"}, 0, "a\n", nil},
+		{"more members: show", otherVersion{"show": `"result":{` + jobMembers + `,"output":"x","stderr":"","spec":{"command":"true","colour":"red","shade":{"a":1}},"history":[{"attempt":1,"cpu":{"user":1}}]}`},
+			[]string{"show", "a"}, 0, "paused", nil},
+		{"more members: show --json", otherVersion{"show": `"result":{` + jobMembers + `,"spec":{"command":"true","colour":"red"},"history":[]}`},
+			[]string{"show", "a", "--json"}, 0, `"colour":"red"`, nil},
+		{"more members: list", otherVersion{"list": `"result":{"jobs":[{` + jobMembers + `}],"next":null,"total":1}`}, []string{"list"}, 0, "paused", nil},
+		{"more members: status", otherVersion{"status": `"result":{"jobs":{"pending":1,"paused":2},"workers":{"total":1,"busy":0,"idle":1,"lost":0},"health":"ok","shards":[1]}`},
+			[]string{"status"}, 0, "1", nil},
+		{"more members: a stream", otherVersion{"events": `"more":1,"result":{"last":5,"gap":false}}` + "\n" + `{"method":"events","params":{"id":99,"value":{}}`}, []string{"events"}, 0, "", nil},
+		{"more members: cancel", otherVersion{"cancel": `"result":{"done":["a"],"refused":[],"skipped":[]}`}, []string{"cancel", "a"}, 0, "", nil},
+	} {
+		q := newQueue(t, "")
+		c.service.serve(t, q)
+		r := q.cli(c.args...)
+		if r.code != c.code || !strings.Contains(r.out, c.out) {
+			t.Errorf("%s: %+v; want code %d and %q", c.name, r, c.code, c.out)
+		}
+		for _, text := range c.errs {
+			if !strings.Contains(r.err, text) {
+				t.Errorf("%s: stderr %q, want %q in it", c.name, r.err, text)
+			}
+		}
+		if len(c.errs) == 0 && r.err != "" {
+			t.Errorf("%s: stderr %q", c.name, r.err)
+		}
+	}
+}
+
+// A service of our own version that refuses is not said to be of another.
+func TestNoWordOfVersionsWhereThereIsOne(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	r := q.cli("config", "set", "priority", "much")
+	if r.code != 2 || strings.Contains(r.err, "restart") {
+		t.Errorf("got %+v", r)
+	}
+}

@@ -1,0 +1,85 @@
+//go:build linux
+
+package test
+
+import (
+	"bufio"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// reading has another program read the database and not end, until the returned
+// function is called.
+func (q *queue) reading() (end func()) {
+	q.Helper()
+	const program = `
+import sqlite3, sys
+c = sqlite3.connect(sys.argv[1], isolation_level=None)
+c.execute("BEGIN")
+print(c.execute("SELECT count(*) FROM jobs").fetchone()[0], flush=True)
+sys.stdin.read()
+`
+	cmd := exec.Command("python3", "-c", program, q.path("queuectl.db"))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	end = func() {
+		in.Close()
+		cmd.Wait()
+	}
+	q.Cleanup(end)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		q.Fatalf("the reader said %q: %v", line, err)
+	}
+	return end
+}
+
+// While another program reads the database and does not end, status says what to do
+// about it, the log says it once, and jobs go on; after its end all is well. The
+// program with failpoints takes 4 MiB for too much.
+func TestAnotherProgramReadsTheDatabase(t *testing.T) {
+	needs(t, "python3")
+	t.Parallel()
+	q := newQueue(t, "failpoint")
+	q.env = []string{"QUEUECTL_FAILPOINTS=smallwal"}
+	q.start("--workers", "1")
+	w := q.dial()
+	end := q.reading()
+	big := fields{"command": ": " + strings.Repeat("x", 100_000)}
+	health := func() (h struct{ Health string }) {
+		t.Helper()
+		w.good("status", nil, &h)
+		return h
+	}
+	q.until("status says so", 20*time.Second, func() bool {
+		w.enqueue(big)
+		return strings.HasPrefix(health().Health, "degraded")
+	})
+	if h := health().Health; !strings.Contains(h, "another program reads") || !strings.Contains(h, "fuser -v "+q.path("queuectl.db")) {
+		t.Errorf("health is %q", h)
+	}
+	if r := q.cli("status", "--check"); r.code != 1 {
+		t.Errorf("status --check: %+v", r)
+	}
+	if j := w.end(w.enqueue(fields{"command": "echo up", "priority": 10})); j.State != "completed" {
+		t.Errorf("a job meanwhile: %+v", j)
+	}
+	end()
+	q.until("status is well again", 20*time.Second, func() bool {
+		w.enqueue(fields{"command": "true"})
+		return health().Health == "ok"
+	})
+	if n := strings.Count(q.said(), "another program reads"); n != 1 {
+		t.Errorf("the log says it %d times", n)
+	}
+}
