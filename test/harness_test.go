@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv("QUEUECTL_TEST_NC") != "" {
+		os.Exit(netcat())
+	}
 	code := m.Run()
 	if binaries.dir != "" {
 		os.RemoveAll(binaries.dir)
