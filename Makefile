@@ -4,7 +4,7 @@ BIN     := queuectl
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages kill-loop power-cuts clean
+.PHONY: build demo test race check bench pages kill-loop peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o $(BIN) ./cmd/queuectl
@@ -47,6 +47,11 @@ kill-loop:
 # 2,000 power cuts, as root; tests run 60.
 power-cuts:
 	QUEUECTL_CUTS=2000 $(GO) test ./test -run TestPowerCut -count=1 -v -timeout 60m
+
+# A private run of 2,000 commands beside xargs and GNU parallel, killed at half; tests
+# run a short form.
+peers:
+	QUEUECTL_PEERS=2000 $(GO) test ./test -run TestPrivateBesidePeers -count=1 -v
 
 clean:
 	rm -rf $(BIN) dist
