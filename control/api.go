@@ -334,6 +334,7 @@ type Sure struct {
 // Removed counts what was removed.
 type Removed struct {
 	Removed int `json:"removed"`
+	Of      int `json:"of,omitempty"` // how many it is to be, while it goes on
 }
 
 // Count is a number of workers. worker.start adds 1 if there is none given;

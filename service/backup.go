@@ -77,8 +77,8 @@ type Restored struct {
 }
 
 // Restore puts a backup in the place of a queue that no service and no runner uses.
-// What was there is kept aside.
-func Restore(p config.Places, file string) (done Restored, err error) {
+// What was there is kept aside. each hears how many bytes were copied so far.
+func Restore(p config.Places, file string, each func(done, of int64)) (done Restored, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
 	}
@@ -110,7 +110,7 @@ func Restore(p config.Places, file string) (done Restored, err error) {
 			return nil, queue.Invalid("backup", "names an output %q, which no attempt has", ref)
 		}
 		return os.OpenFile(runner.OutputPath(fresh, ref), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	})
+	}, each)
 	if err != nil {
 		return done, err
 	}

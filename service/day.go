@@ -186,7 +186,7 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 		left -= int64(n)
 		if time.Since(told) > 100*time.Millisecond {
 			told = time.Now()
-			if err := each(out); err != nil {
+			if err := each(control.Removed{Removed: out.Removed, Of: out.Removed + int(left)}); err != nil {
 				return out, err
 			}
 		}

@@ -103,7 +103,11 @@ func restoreVerb(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			done, err := service.Restore(places, args[0])
+			began := time.Now()
+			done, err := service.Restore(places, args[0], func(done, of int64) {
+				a.bar(bar{done: done, of: of, since: began, note: "copying", bytes: true})
+			})
+			a.progress("")
 			if err != nil {
 				return err
 			}

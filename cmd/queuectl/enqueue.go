@@ -151,7 +151,7 @@ func (a *app) enqueueFile(ctx context.Context, name string, flags *queue.Spec, n
 	if len(flags.Given()) > 0 {
 		return usage("--file takes no flags of jobs; put the fields into its lines")
 	}
-	in := io.Reader(a.in)
+	in := a.in
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
@@ -161,7 +161,7 @@ func (a *app) enqueueFile(ctx context.Context, name string, flags *queue.Spec, n
 		in = f
 	}
 	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd}
-	err := eachJob(in, up.add)
+	err := eachJob(up.from(in), up.add)
 	if err == nil && up.jobs == 0 {
 		err = queue.Errorf(queue.CodeInvalid, "%s holds no jobs", name)
 	}

@@ -253,7 +253,7 @@ func (p *private) store() error {
 		in = f
 	}
 	before := len(p.known)
-	err := p.read(in)
+	err := p.read(p.up.from(in))
 	if err == nil && p.up.jobs == 0 && before == 0 {
 		err = queue.Errorf(queue.CodeInvalid, "there are no jobs in it")
 	}

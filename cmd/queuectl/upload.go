@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 	"unicode"
 
 	"github.com/queuectl/queuectl/control"
@@ -152,6 +154,10 @@ type upload struct {
 	key   string
 	noCwd bool
 
+	began time.Time
+	of    int64        // bytes of the file, 0 if it cannot be known
+	read  atomic.Int64 // of them so far
+
 	c     *control.Client
 	batch string
 	jobs  int               // in all
@@ -166,6 +172,28 @@ type upload struct {
 	asking  sync.Mutex // held while a request is begun
 	commits bool       // it is the last one; guarded by asking
 	flight  sync.WaitGroup
+}
+
+// from notes how far the file has been read that the jobs come from.
+func (u *upload) from(f *os.File) io.Reader {
+	u.began = time.Now()
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		u.of = info.Size()
+	}
+	return &counted{f, &u.read}
+}
+
+// counted counts what is read of a file.
+type counted struct {
+	r io.Reader
+	n *atomic.Int64
+}
+
+// Read implements io.Reader.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // add takes one job.
@@ -302,8 +330,12 @@ func (u *upload) send(commit bool) error {
 		sent <- err
 	})
 	u.part, u.lines, u.bytes = nil, nil, 0
-	if !commit {
-		u.a.progress("%d jobs sent", u.jobs)
+	switch {
+	case commit:
+	case u.of > 0:
+		u.a.bar(bar{done: u.read.Load(), of: u.of, since: u.began, note: jobs(u.jobs) + " sent", bytes: true})
+	default:
+		u.a.progress("%s sent", jobs(u.jobs))
 	}
 	return nil
 }

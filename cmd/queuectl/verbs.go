@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -150,8 +151,9 @@ func cleanupVerb(a *app) *cobra.Command {
 			}
 			defer c.Close()
 			defer a.progress("")
+			began := time.Now()
 			got, err := c.Cleanup(cmd.Context(), p, func(r control.Removed) error {
-				a.progress("%s removed", jobs(r.Removed))
+				a.bar(bar{done: int64(r.Removed), of: int64(r.Of), since: began, note: "removed"})
 				return nil
 			})
 			if err != nil {

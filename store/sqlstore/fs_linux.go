@@ -2,6 +2,8 @@ package sqlstore
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -62,6 +64,18 @@ func (f fileSystem) refuse(dir string) error {
 		return nil
 	}
 	return queue.Invalid("dir", "%s is on %s, where neither locks nor fsync can be relied upon; name a folder on a local disk", dir, f.name)
+}
+
+// refusedNames lists the file systems that are refused.
+func refusedNames() string {
+	var names []string
+	for _, f := range fileSystems {
+		if f.refused && !slices.Contains(names, f.name) {
+			names = append(names, f.name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }
 
 // freeInodes is how many files may still be made below dir, -1 if nothing says.

@@ -11,5 +11,8 @@ func fileSystemOf(string) (fileSystem, error) { return fileSystem{name: "unknown
 // refuse is the error of a folder on a file system that cannot be relied upon.
 func (fileSystem) refuse(string) error { return nil }
 
+// refusedNames lists the file systems that are refused.
+func refusedNames() string { return "none on this system" }
+
 // freeInodes is how many files may still be made below dir, -1 if nothing says.
 func freeInodes(string) int64 { return -1 }

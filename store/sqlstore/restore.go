@@ -22,18 +22,18 @@ const restoring = "restore.tmp"
 // Restore checks a backup, counts its rows anew and prepares it beside the database of a folder, which no
 // service uses. save makes the output file of a name. The database is as it was until
 // the returned function puts the backup in its place; what was there is moved into
-// the folder aside. An error leaves all as it was.
+// the folder aside. each hears how many bytes were copied so far. An error leaves all as it was.
 //
 // Numbers that have been given out since the backup are not given out again, if the
 // database in the folder can still be read.
-func Restore(dir, file string, save func(ref string) (io.WriteCloser, error)) (done Restored, replace func(aside string) error, err error) {
+func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), each func(done, of int64)) (done Restored, replace func(aside string) error, err error) {
 	path := filepath.Join(dir, restoring)
 	defer func() {
 		if err != nil {
 			os.Remove(path)
 		}
 	}()
-	if err := copyFile(path, file); err != nil {
+	if err := copyFile(path, file, each); err != nil {
 		return done, nil, err
 	}
 	c, err := openConn(path, `trusted_schema = 0`, `journal_mode = delete`, `cache_size = -2048`)
@@ -69,7 +69,7 @@ func notBackup(file string, err error) error {
 	return queue.Errorf(queue.CodeInvalid, "%s is no sound backup of a queue (%v); nothing was changed", file, err)
 }
 
-func copyFile(to, from string) error {
+func copyFile(to, from string, each func(done, of int64)) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -79,7 +79,18 @@ func copyFile(to, from string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	info, err := in.Stat()
+	for done := int64(0); err == nil; {
+		var n int64
+		n, err = io.CopyN(out, in, outputPiece)
+		done += n
+		if err == nil || err == io.EOF {
+			each(done, info.Size())
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
 	return errors.Join(err, out.Close())
 }
 

@@ -94,7 +94,7 @@ func examineFolder(dir string) (list []store.Finding) {
 	case system.note != "":
 		add("file system", store.Warning, "name a folder on a disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
 	default:
-		add("file system", store.Fine, "", "%s is on %s", dir, system.name)
+		add("file system", store.Fine, "", "%s is on %s; refused are %s", dir, system.name, refusedNames())
 	}
 	if free, err := freeBytes(dir); err != nil {
 		add("disk", store.Failure, "look at the disk", "%v", err)
