@@ -116,7 +116,7 @@ var Keys = []Key{
 	forever("retention_events", "7d", "how long events are kept, and at most the newest million", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
 	size("retention_output", "10GiB", "room that the outputs of all jobs may take; the oldest go first, 0 is any", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
 	choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
-	choice("log_format", "auto", "text, json, or auto: text on a terminal", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
+	choice("log_format", "auto", "text, json, or auto: text on a terminal, the journal's own where systemd gives one, else json", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
 }
 
 // spelling is another name of a setting; read turns its value into the setting's,

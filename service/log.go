@@ -3,9 +3,11 @@ package service
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
 // maxLog is how large the log of a background service may grow, in bytes; then it
@@ -55,17 +57,78 @@ func RunnerLog(w *os.File) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
+// journal writes records for systemd's journal: text, after the priority that its
+// level is there (sd-daemon(3)), and without a time, which the journal notes itself.
+type journal struct {
+	slog.Handler
+	out *prefixed
+}
+
+func newJournal(w io.Writer, o *slog.HandlerOptions) *journal {
+	out := &prefixed{w: w}
+	timeless := slog.HandlerOptions{Level: o.Level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
+			return slog.Attr{}
+		}
+		return a
+	}}
+	return &journal{slog.NewTextHandler(out, &timeless), out}
+}
+
+// Handle writes a record.
+func (j *journal) Handle(ctx context.Context, r slog.Record) error {
+	j.out.mu.Lock()
+	defer j.out.mu.Unlock()
+	switch {
+	case r.Level >= slog.LevelError:
+		j.out.prefix = "<3>"
+	case r.Level >= slog.LevelWarn:
+		j.out.prefix = "<4>"
+	case r.Level >= slog.LevelInfo:
+		j.out.prefix = "<6>"
+	default:
+		j.out.prefix = "<7>"
+	}
+	return j.Handler.Handle(ctx, r)
+}
+
+// WithAttrs is the same with these attributes in each record.
+func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &journal{j.Handler.WithAttrs(attrs), j.out}
+}
+
+// WithGroup is the same with later attributes in a group.
+func (j *journal) WithGroup(name string) slog.Handler {
+	return &journal{j.Handler.WithGroup(name), j.out}
+}
+
+// prefixed writes each line after a prefix.
+type prefixed struct {
+	w      io.Writer
+	mu     sync.Mutex
+	prefix string // guarded by mu
+}
+
+// Write implements io.Writer. The caller holds mu.
+func (p *prefixed) Write(line []byte) (int, error) {
+	_, err := p.w.Write(append([]byte(p.prefix), line...))
+	return len(line), err
+}
+
 // formats writes each record in the format that is asked for then.
 type formats struct {
-	text, json slog.Handler
-	asJSON     func() bool
+	text, json, auto slog.Handler
+	format           func() string
 }
 
 func (f *formats) now() slog.Handler {
-	if f.asJSON() {
+	switch f.format() {
+	case "text":
+		return f.text
+	case "json":
 		return f.json
 	}
-	return f.text
+	return f.auto
 }
 
 // Enabled reports whether records of the level are written.
@@ -76,10 +139,10 @@ func (f *formats) Handle(ctx context.Context, r slog.Record) error { return f.no
 
 // WithAttrs is the same with these attributes in each record.
 func (f *formats) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &formats{f.text.WithAttrs(attrs), f.json.WithAttrs(attrs), f.asJSON}
+	return &formats{f.text.WithAttrs(attrs), f.json.WithAttrs(attrs), f.auto.WithAttrs(attrs), f.format}
 }
 
 // WithGroup is the same with later attributes in a group.
 func (f *formats) WithGroup(name string) slog.Handler {
-	return &formats{f.text.WithGroup(name), f.json.WithGroup(name), f.asJSON}
+	return &formats{f.text.WithGroup(name), f.json.WithGroup(name), f.auto.WithGroup(name), f.format}
 }

@@ -267,11 +267,13 @@ func (s *Service) allow(p *control.Peer) error {
 
 func (s *Service) makeLog(w io.Writer) {
 	options := &slog.HandlerOptions{Level: &s.level}
-	s.log = slog.New(&formats{
-		text: slog.NewTextHandler(w, options), json: slog.NewJSONHandler(w, options),
-		asJSON: func() bool {
-			format := s.config.Load().LogFormat
-			return format == "json" || format == "auto" && !s.opt.Terminal && !s.opt.Background
-		},
-	})
+	text, json := slog.NewTextHandler(w, options), slog.NewJSONHandler(w, options)
+	var auto slog.Handler = json
+	switch {
+	case s.opt.Terminal || s.opt.Background:
+		auto = text
+	case toJournal(s.opt.Log):
+		auto = newJournal(w, options)
+	}
+	s.log = slog.New(&formats{text: text, json: json, auto: auto, format: func() string { return s.config.Load().LogFormat }})
 }
