@@ -93,7 +93,6 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result) store.Settlement {
 		a.OutputBytes = runner.OutputSize(p.cfg.Root, a.OutputRef)
 	}
 	d := queue.Decide(j, outcome(r), p.cfg.Policy())
-	p.report(j, &a, &d)
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}
 }
 
@@ -117,7 +116,6 @@ func (p *Pool) lost(j *queue.Job, running *wire.Attempt, how queue.End, now queu
 		a.Worker, a.PID, a.StartedAt = runner.WorkerID(running.Slot), int(running.PID), queue.Millis(running.StartedAt)
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
-	p.report(j, &a, &d)
 	return store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d}
 }
 

@@ -86,6 +86,7 @@ type Pool struct {
 	pause    time.Duration          // after shortages; Run's
 	paused   time.Time              // claim nothing until then
 	due      time.Time              // of the next retry; Run's
+	unheld   []remark               // about jobs that no runner knew; Run's
 }
 
 // link is a runner that is connected.
@@ -322,12 +323,13 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 		}
 		hitSettled()
 		p.retry = retryFirst
-		p.recorded(turn, turned.Refused)
+		remarks := p.recorded(turn, turned.Refused)
 		hitBeforeAck()
 		if err := p.start(turned.Jobs, true); err != nil {
 			return err
 		}
 		p.acknowledge()
+		p.report(remarks)
 		capacity -= len(turned.Jobs)
 		if turn.Want == 0 || len(turned.Jobs) == turn.Want && len(turned.Jobs) > 0 {
 			return nil
@@ -396,9 +398,17 @@ func (p *Pool) granted(g grant) error {
 	return p.storeFailed(g.err)
 }
 
-// recorded forgets what the store has taken, and says what it has refused.
-func (p *Pool) recorded(turn store.Turn, refused map[queue.Lease]error) {
+// recorded forgets what the store has taken, says what it has refused, and hands back
+// what the log is to be told.
+func (p *Pool) recorded(turn store.Turn, refused map[queue.Lease]error) []remark {
 	p.mu.Lock()
+	remarks := append(p.unheld, p.remarks(turn.Ended, func(l queue.Lease) *queue.Job {
+		if h := p.held[l]; h != nil {
+			return &h.job
+		}
+		return nil
+	})...)
+	p.unheld = nil
 	p.rate.add(time.Now(), len(turn.Ended))
 	for i := range turn.Ended {
 		p.forget(turn.Ended[i].Lease)
@@ -416,6 +426,7 @@ func (p *Pool) recorded(turn store.Turn, refused map[queue.Lease]error) {
 	p.mu.Unlock()
 	clear(turn.Ended)
 	p.pending = store.Turn{Ended: turn.Ended[:0]}
+	return remarks
 }
 
 // acknowledge tells the runners what need not be kept any more.

@@ -5,40 +5,68 @@ import (
 	"log/slog"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
-// report writes the log's line about an attempt that has ended: what a person has to
-// look at is a warning, what will be tried again a remark, all else is for debugging.
-// Of the job it tells the id alone: commands and output may be secret.
-func (p *Pool) report(j *queue.Job, a *queue.Attempt, d *queue.Decision) {
-	level, text := slog.LevelDebug, "attempt ended"
+// remark is a line for the log.
+type remark struct {
+	level slog.Level
+	text  string
+	attrs []slog.Attr
+}
+
+// remarks are the lines about attempts that have ended, as far as the log wants them:
+// what a person has to look at is a warning, what will be tried again a remark, all
+// else is for debugging. Of a job they tell the id alone: commands and output may be
+// secret. job knows the job of a lease, or is nil.
+func (p *Pool) remarks(ended []store.Settlement, job func(queue.Lease) *queue.Job) (list []remark) {
+	for i := range ended {
+		e := &ended[i]
+		r := remarkOn(&e.Decision)
+		if !p.cfg.Log.Enabled(context.Background(), r.level) {
+			continue
+		}
+		j, a, d := job(e.Lease), &e.Attempt, &e.Decision
+		if j == nil {
+			continue
+		}
+		r.attrs = append(r.attrs, slog.String("job", j.ID), slog.Int("attempt", j.Runs+1), slog.String("state", d.State.String()))
+		if d.Reason != "" {
+			r.attrs = append(r.attrs, slog.String("reason", string(d.Reason)))
+		}
+		if a.ExitCode >= 0 {
+			r.attrs = append(r.attrs, slog.Int64("exit_code", a.ExitCode))
+		}
+		if a.Signal != 0 {
+			r.attrs = append(r.attrs, slog.Int("signal", a.Signal))
+		}
+		if d.State == queue.Failed {
+			r.attrs = append(r.attrs, slog.Duration("again_in", d.Delay))
+		}
+		r.attrs = append(r.attrs, slog.String("worker", a.Worker), slog.Int("pid", a.PID))
+		list = append(list, r)
+	}
+	return list
+}
+
+// remarkOn says what a decision is worth in the log.
+func remarkOn(d *queue.Decision) remark {
 	switch {
 	case d.Reason == queue.ReasonUnkillable:
-		level, text = slog.LevelError, "a job's processes outlive SIGKILL; they wait for the kernel, most likely for a disk or a network"
+		return remark{level: slog.LevelError, text: "a job's processes outlive SIGKILL; they wait for the kernel, most likely for a disk or a network"}
 	case d.State == queue.Dead:
-		level, text = slog.LevelWarn, "job is dead"
+		return remark{level: slog.LevelWarn, text: "job is dead"}
 	case d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted:
-		level, text = slog.LevelWarn, "job was cut off"
+		return remark{level: slog.LevelWarn, text: "job was cut off"}
 	case d.State == queue.Failed:
-		level, text = slog.LevelInfo, "attempt failed"
+		return remark{level: slog.LevelInfo, text: "attempt failed"}
 	}
-	ctx := context.Background()
-	if !p.cfg.Log.Enabled(ctx, level) {
-		return
+	return remark{level: slog.LevelDebug, text: "attempt ended"}
+}
+
+// report writes lines to the log. No lock is held meanwhile.
+func (p *Pool) report(list []remark) {
+	for _, r := range list {
+		p.cfg.Log.LogAttrs(context.Background(), r.level, r.text, r.attrs...)
 	}
-	attrs := []slog.Attr{slog.String("job", j.ID), slog.Int("attempt", j.Runs+1), slog.String("state", d.State.String())}
-	if d.Reason != "" {
-		attrs = append(attrs, slog.String("reason", string(d.Reason)))
-	}
-	if a.ExitCode >= 0 {
-		attrs = append(attrs, slog.Int64("exit_code", a.ExitCode))
-	}
-	if a.Signal != 0 {
-		attrs = append(attrs, slog.Int("signal", a.Signal))
-	}
-	if d.State == queue.Failed {
-		attrs = append(attrs, slog.Duration("again_in", d.Delay))
-	}
-	attrs = append(attrs, slog.String("worker", a.Worker), slog.Int("pid", a.PID))
-	p.cfg.Log.LogAttrs(ctx, level, text, attrs...)
 }

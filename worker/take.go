@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -364,6 +365,7 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 	}
 	var turn store.Turn
 	settled := 0
+	known := maps.Clone(jobs)
 	for _, r := range remains.Results {
 		lease := queue.Lease(r.Lease)
 		j := jobs[lease]
@@ -395,6 +397,7 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 		if err != nil {
 			return false, fmt.Errorf("record what a dead runner left: %w", err)
 		}
+		p.report(p.remarks(turn.Ended, func(l queue.Lease) *queue.Job { return known[l] }))
 	}
 	p.mu.Lock()
 	for i := range turn.Ended {
@@ -415,6 +418,8 @@ func (p *Pool) unknown(j *queue.Job, started, sameBoot bool) {
 	defer p.mu.Unlock()
 	if h := p.held[j.Lease()]; h != nil {
 		h.over = true
+	} else {
+		p.unheld = append(p.unheld, p.remarks(lost, func(queue.Lease) *queue.Job { return j })...)
 	}
 	p.pending.Ended = append(p.pending.Ended, lost...)
 	if !started {
