@@ -43,7 +43,7 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 
 // drawSound is some spec that Resolve takes.
 func drawSound(t *rapid.T) *queue.Spec {
-	texts := rapid.MapOf(rapid.StringMatching(`[a-z]{1,8}`), rapid.StringMatching(`[ -~]{0,12}`))
+	texts := rapid.MapOfN(rapid.StringMatching(`[a-z]{1,8}`), rapid.StringMatching(`[ -~]{0,12}`), 0, queue.MaxLabels)
 	s := map[string]any{}
 	may := func(name string, v any) {
 		if rapid.Bool().Draw(t, name) {
