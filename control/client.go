@@ -197,6 +197,7 @@ func (c *clientConn) take(line []byte) error {
 	return nil
 }
 
+// finish ends a call. Only who sends its pieces may call it.
 func (o *call) finish(result json.RawMessage, err error) {
 	o.once.Do(func() {
 		o.result, o.err = result, err
@@ -206,6 +207,9 @@ func (o *call) finish(result json.RawMessage, err error) {
 		close(o.done)
 	})
 }
+
+// abandon ends a call whose caller wants no more of it; pieces may still come.
+func (o *call) abandon() { o.once.Do(func() { close(o.done) }) }
 
 // send begins a call.
 func (c *clientConn) send(method string, params any, streams bool) (*call, int64, error) {
@@ -287,7 +291,7 @@ func (c *clientConn) ask(ctx context.Context, method string, params, result any,
 		c.mu.Lock()
 		delete(c.open, id)
 		c.mu.Unlock()
-		o.finish(nil, err)
+		o.abandon()
 		return true, err
 	}
 	if each != nil {

@@ -52,8 +52,9 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	return diagnose(list), nil
 }
 
-// Examine looks at the places of a service that does not run.
-func Examine(p config.Places, verify bool) (control.Diagnosis, error) {
+// Examine looks at the places of a service that does not run; start is the command
+// that starts it.
+func Examine(p config.Places, start string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
 		return diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "begin with: queuectl enqueue true"}}), nil
 	}
@@ -62,7 +63,7 @@ func Examine(p config.Places, verify bool) (control.Diagnosis, error) {
 		return control.Diagnosis{}, err
 	}
 	defer lock.Close()
-	list := []store.Finding{{Check: "service", Level: store.Warning, Message: "the service is not running; this is what its folder says", Next: "start it with: queuectl serve --dir " + p.State}}
+	list := []store.Finding{{Check: "service", Level: store.Warning, Message: "the service is not running; this is what its folder says", Next: "start it with: " + start}}
 	list = append(list, sqlstore.ExamineStopped(p.State, outputsOf(p), verify)...)
 	return diagnose(append(list, examinePlaces(p)...)), nil
 }
@@ -116,7 +117,7 @@ func (s *Service) examineRunners() []store.Finding {
 		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: fmt.Sprintf("the runner with pid %d does not answer, so nothing is known of its jobs", pid), Next: fmt.Sprintf("if it is stopped (T in ps -o stat= -p %d): kill -CONT %[1]d; if it hangs: kill -KILL %[1]d, which ends its jobs as lost", pid)})
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("%d answer, %d jobs run", len(live), s.pool.Busy())})
+		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; jobs that run: %d", len(live), s.pool.Busy())})
 	}
 	return append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: enforcement})
 }

@@ -11,10 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 )
 
 // An example is a block of a page that is fenced as console: lines that begin with
@@ -60,6 +62,80 @@ func TestExamplesOfThePages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// linked are the links of a page, with their words, and its headings.
+var (
+	linked   = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
+	headings = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	testName = regexp.MustCompile(`\bTest\w+`)
+)
+
+// Every link of a page to another leads to a file that is there and to a heading of
+// it, and every test that a link names is in the file that it leads to.
+func TestLinksOfThePages(t *testing.T) {
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Skip("the pages are not here; the program is tested where its source is not")
+	}
+	for _, page := range append(pages, "../README.md") {
+		for _, link := range linked.FindAllStringSubmatch(prose(t, page), -1) {
+			words, to := link[1], link[2]
+			if strings.Contains(to, "://") {
+				continue
+			}
+			path, anchor, anchored := strings.Cut(to, "#")
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, to, err)
+				continue
+			}
+			if anchored && !slices.Contains(anchorsOf(t, target), anchor) {
+				t.Errorf("%s links to %s, but no heading is so", page, to)
+			}
+			for _, name := range testName.FindAllString(words, -1) {
+				raw, err := os.ReadFile(target)
+				if err != nil || !bytes.Contains(raw, []byte("func "+name+"(")) {
+					t.Errorf("%s names %s, which is not in %s", page, name, to)
+				}
+			}
+		}
+	}
+}
+
+// prose is a page without its blocks and what stands in it as code.
+func prose(t *testing.T, page string) string {
+	t.Helper()
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(fence.ReplaceAllString(string(raw), ""), "")
+}
+
+// anchorsOf are the names by which the headings of a page are linked to.
+func anchorsOf(t *testing.T, page string) (names []string) {
+	t.Helper()
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range headings.FindAllStringSubmatch(fence.ReplaceAllString(string(raw), ""), -1) {
+		name := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ', r == '-':
+				return '-'
+			case r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, h[1])
+		names = append(names, name)
+	}
+	return names
 }
 
 // home is an empty home folder of somebody who reads a page.

@@ -200,4 +200,7 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 	f.WriteAt(make([]byte, 2048), 100)
 	f.Close()
 	q.diagnosed("a damaged database", "database", "queuectl restore")
+	q.diagnosed("a damaged database", "database", "queuectl restore", "--verify")
+	os.Remove(q.path("queuectl.db"))
+	q.diagnosed("a missing database", "database", "queuectl.db is missing")
 }

@@ -71,7 +71,11 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 		if failed != nil {
 			return control.Diagnosis{}, err
 		}
-		return service.Examine(p, verify)
+		t, failed := a.choose()
+		if failed != nil {
+			return control.Diagnosis{}, failed
+		}
+		return service.Examine(p, t.start, verify)
 	}
 	if err != nil {
 		return control.Diagnosis{}, err

@@ -98,6 +98,14 @@ func rank(j *control.Job) string {
 	return fmt.Sprintf("%d+%d=%d", j.Priority, j.WaitingTime, j.EffectivePriority)
 }
 
+// points is a number of points in words.
+func points(n int64) string {
+	if n == 1 {
+		return "1 point"
+	}
+	return fmt.Sprintf("%d points", n)
+}
+
 func title(j *control.Job) string {
 	if j.Command != "" {
 		return j.Command

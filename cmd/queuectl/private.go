@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -257,9 +259,9 @@ func (p *private) store() error {
 	if err == nil && p.up.jobs == 0 && before == 0 {
 		err = queue.Errorf(queue.CodeInvalid, "there are no jobs in it")
 	}
-	for n, id := range p.known { // not seen in the file
+	for _, n := range slices.Sorted(maps.Keys(p.known)) { // not seen in the file
 		if n > p.last && len(p.wrong) < maxNamed {
-			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone (job %s)", n, id))
+			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone (job %s)", n, p.known[n]))
 		}
 	}
 	if err == nil && len(p.wrong) > 0 {

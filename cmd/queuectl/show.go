@@ -64,7 +64,7 @@ func (a *app) showJob(j *control.JobDetail) error {
 	rows := [][2]string{
 		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Error", orEmpty(j.Error)},
 		{"Exit code", orEmpty(j.ExitCode)}, {"Signal", orEmpty(j.Signal)},
-		{"Priority", fmt.Sprintf("%d, %d points for waiting, %d in effect", j.Priority, j.WaitingTime, j.EffectivePriority)},
+		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
 		{"Attempts", fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts)}, {"User", j.User}, {"Folder", j.Cwd},
 		{"Created", local(j.CreatedAt) + " " + zone}, {"Due", local(j.RunAt)},
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},

@@ -18,6 +18,10 @@ import (
 // mend is what to do about rows that do not agree.
 const mend = "queuectl backup F, queuectl service stop, queuectl restore F: that counts anew and makes missing indexes"
 
+// replace is what to do about a database that is damaged: no sound copy of it can be
+// made.
+const replace = "stop the service, keep a copy of its folder, and put a backup in its place with: queuectl restore F"
+
 // ahead is how far in the future a row may be dated.
 const ahead = time.Minute
 
@@ -59,9 +63,13 @@ func ExamineStopped(dir, outputs string, thorough bool) []store.Finding {
 	list := examineFolder(dir)
 	path := filepath.Join(dir, fileName)
 	wrong := func(err error) []store.Finding {
-		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "keep a copy of it, then put a backup in its place with: queuectl restore F"})
+		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "keep a copy of its folder, and put a backup in its place with: queuectl restore F"})
 	}
-	if _, err := os.Lstat(path); err != nil {
+	switch _, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: fmt.Sprintf("%s is missing", path),
+			Next: fmt.Sprintf("put it back, or a backup with: queuectl restore F; to begin with an empty queue remove %s", filepath.Join(dir, markName))})
+	case err != nil:
 		return wrong(err)
 	}
 	c, err := openConn(path, writerPragmas()...)
@@ -129,7 +137,7 @@ func examineFolder(dir string) (list []store.Finding) {
 func examineSchema(c *conn) (list []store.Finding) {
 	wrong, err := schemaFaults(c)
 	if err != nil {
-		return []store.Finding{{Check: "database", Level: store.Failure, Message: err.Error(), Next: mend}}
+		return []store.Finding{{Check: "database", Level: store.Failure, Message: err.Error(), Next: replace}}
 	}
 	for _, f := range wrong {
 		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: f.text, Next: mend})
@@ -189,27 +197,27 @@ func schemaFaults(c *conn) (list []schemaFault, err error) {
 
 // verify holds the rows of a copy against each other and against the output files.
 func verify(c *conn, files map[string]bool, outputs string, now queue.Millis) (list []store.Finding) {
-	check := func(name, fine string, faults func() ([]string, error)) {
+	check := func(name, fine, next string, faults func() ([]string, error)) {
 		found, err := faults()
-		if err != nil {
-			found = append(found, err.Error())
+		if err != nil { // it cannot even be read
+			found, next = append(found, err.Error()), replace
 		}
 		for i, text := range found {
 			if i == maxFaults {
-				list = append(list, store.Finding{Check: name, Level: store.Failure, Message: fmt.Sprintf("and %d more", len(found)-i), Next: mend})
+				list = append(list, store.Finding{Check: name, Level: store.Failure, Message: fmt.Sprintf("and %d more", len(found)-i), Next: next})
 				break
 			}
-			list = append(list, store.Finding{Check: name, Level: store.Failure, Message: text, Next: mend})
+			list = append(list, store.Finding{Check: name, Level: store.Failure, Message: text, Next: next})
 		}
 		if len(found) == 0 {
 			list = append(list, store.Finding{Check: name, Level: store.Fine, Message: fine})
 		}
 	}
-	check("integrity", "SQLite finds no damage", func() ([]string, error) { return nil, integrity(c) })
-	check("counters", "the counts of each state are those of the rows", func() ([]string, error) { return counterFaults(c) })
-	check("rows", "each row agrees with the others", func() ([]string, error) { return rowFaults(c, now) })
-	check("indexes", "no statement reads a whole table", func() ([]string, error) { return planFaults(c) })
-	check("outputs", fmt.Sprintf("each of %d output files has its attempt, and none is missing", len(files)), func() ([]string, error) { return outputFaults(c, files, outputs) })
+	check("integrity", "SQLite finds no damage", replace, func() ([]string, error) { return nil, integrity(c) })
+	check("counters", "the counts of each state are those of the rows", mend, func() ([]string, error) { return counterFaults(c) })
+	check("rows", "each row agrees with the others", "set the clock if it is wrong; else this is a fault of ours: keep a copy (queuectl backup F) and report it", func() ([]string, error) { return rowFaults(c, now) })
+	check("indexes", "no statement reads a whole table", mend, func() ([]string, error) { return planFaults(c) })
+	check("outputs", fmt.Sprintf("each of %d output files has its attempt, and none is missing", len(files)), "delete what is of no attempt; what is missing cannot be made again, and is told of until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
 	return list
 }
 
