@@ -38,7 +38,7 @@ func (s *Server) logRequest(ctx context.Context, c *serverConn, r *request, err 
 	if !s.log.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("method", r.method), slog.Int("uid", c.peer.UID), slog.Int("pid", c.peer.PID), slog.Duration("took", took.Round(time.Microsecond))}
+	attrs := []slog.Attr{slog.String("method", r.method), slog.Int("uid", c.peer.UID), slog.Int("pid", c.peer.PID), slog.Float64("took_ms", float64(took.Microseconds())/1000)}
 	var named struct {
 		ID  Name   `json:"id"`
 		IDs Names  `json:"ids"`

@@ -43,7 +43,7 @@ func TestServiceLog(t *testing.T) {
 	q.must("config", "set", "shell", "/bin/sh -c")
 	q.cli("cancel", "none")
 	failed, dead, asked := q.logged("attempt failed"), q.logged("job is dead"), q.logged("request")
-	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 || failed[0]["exit_code"] != 3.0 || failed[0]["again_in"] == nil {
+	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 || failed[0]["exit_code"] != 3.0 || failed[0]["again_in_ms"] != 10.0 {
 		t.Errorf("a failure: %v", failed)
 	}
 	if len(dead) != 1 || dead[0]["level"] != "WARN" || dead[0]["job"] != "bad" || dead[0]["attempt"] != 2.0 || dead[0]["worker"] != "w1" {

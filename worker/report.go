@@ -41,7 +41,7 @@ func (p *Pool) remarks(ended []store.Settlement, job func(queue.Lease) *queue.Jo
 			r.attrs = append(r.attrs, slog.Int("signal", a.Signal))
 		}
 		if d.State == queue.Failed {
-			r.attrs = append(r.attrs, slog.Duration("again_in", d.Delay))
+			r.attrs = append(r.attrs, slog.Int64("again_in_ms", d.Delay.Milliseconds()))
 		}
 		r.attrs = append(r.attrs, slog.String("worker", a.Worker), slog.Int("pid", a.PID))
 		list = append(list, r)
