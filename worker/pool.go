@@ -347,7 +347,7 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 // broken.
 func (p *Pool) storeFailed(err error) error {
 	if passes(err) {
-		p.cfg.Log.Warn("not recorded yet; it will be tried again", "error", err, "in", p.retry)
+		p.cfg.Log.Warn("not recorded yet; it will be tried again", "error", err, "in_ms", p.retry.Milliseconds())
 		p.due = time.Now().Add(p.retry)
 		p.retry = min(2*p.retry, retryLast)
 		return nil
@@ -367,7 +367,7 @@ func (p *Pool) insist(ctx context.Context, do func() error) error {
 		if !passes(err) {
 			return err
 		}
-		p.cfg.Log.Warn("not recorded yet; it will be tried again", "error", err, "in", wait)
+		p.cfg.Log.Warn("not recorded yet; it will be tried again", "error", err, "in_ms", wait.Milliseconds())
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
