@@ -27,7 +27,8 @@ var endedSQL = []string{
 		SELECT i, i, 0, 6, 0, i, 5, 4, 1, 1, 1, @from + i * @step, @from + i * @step, @from + i * @step, @from + i * @step, @from + i * @step, i,
 			@from + i * @step, @from + i * @step + 10, 0, 'w1', '{"command":"true","shell":"/bin/sh -c","umask":18,"kill_after":10000000000,"on_lost":"retry","output_limit":1048576}' FROM n`,
 	`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < @n)
-		INSERT INTO attempts SELECT i, 1, 1, 'w1', 'here', 4711, @from + i * @step, @from + i * @step + 10, 0, 0, '', '', 1, 900, 2000000, 0, 0, NULL, NULL FROM n`,
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped)
+		SELECT i, 1, 1, 'w1', 'here', 4711, @from + i * @step, @from + i * @step + 10, 0, 0, '', '', 1, 900, 2000000, 0, 0 FROM n`,
 	`UPDATE meta SET next_seq = @n + 1, enqueued = @n, completed = @n`,
 }
 
