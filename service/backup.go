@@ -119,14 +119,17 @@ func Restore(p config.Places, file string) (done Restored, err error) {
 	if err := os.Mkdir(done.Aside, 0o700); err != nil {
 		return done, err
 	}
-	if err := os.Rename(runnersOf(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return done, fmt.Errorf("put the old outputs aside: %w", err)
-	}
-	if err := replace(done.Aside); err != nil {
+	err = replace(done.Aside, func() error {
+		if err := os.Rename(runnersOf(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("put the old outputs aside: %w", err)
+		}
+		if err := os.Rename(fresh, runnersOf(p)); err != nil {
+			return fmt.Errorf("put the outputs in place: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
 		return done, err
-	}
-	if err := os.Rename(fresh, runnersOf(p)); err != nil {
-		return done, fmt.Errorf("put the outputs in place: %w", err)
 	}
 	if os.Remove(done.Aside) == nil { // it is empty
 		done.Aside = ""
