@@ -48,6 +48,7 @@ type Options struct {
 	Flags      map[string]string // settings of the command line
 	KeepJobs   bool              // SIGTERM leaves jobs and runners
 	Background bool              // a client started it by the way
+	Patient    bool              // whoever reads a stream may take any time for it
 	Version    string
 	Runner     []string // the command that starts a runner
 	Log        *os.File // messages
@@ -177,6 +178,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	server := control.NewServer(s, s.limits(), s.allow, s.log)
 	if s.opt.Crowded != nil {
 		server.Crowded = s.opt.Crowded
+	}
+	if s.opt.Patient {
+		server.Patience = 0
 	}
 	part(func() error { return server.Run(run, socket) })
 	parts.Go(func() { socket.Guard(run, s.log) })
