@@ -46,7 +46,7 @@ func (s *Store) Verify(ctx context.Context, outputs string, each func(done, of i
 	if err != nil {
 		return nil, err
 	}
-	err = s.copied(ctx, each, func(c *conn, _ string) error {
+	err = s.copied(ctx, 0, each, func(c *conn, _ string) error {
 		list = verify(c, files, outputs, s.now())
 		return nil
 	}, nil)
@@ -361,6 +361,9 @@ func outputFaults(c *conn, files map[string]bool, dir string) (faults []string, 
 		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10))
 	}
 	for name := range orphans {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			continue // it was garbage when the files were listed
+		}
 		faults = append(faults, fmt.Sprintf("the output file %s is of no attempt; it may be deleted", filepath.Join(dir, name)))
 	}
 	return faults, nil
