@@ -63,6 +63,9 @@ func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(contr
 
 func runnersOf(p config.Places) string { return filepath.Join(p.State, "runner") }
 
+// restoringOf is where a backup's outputs are while it is restored.
+func restoringOf(p config.Places) string { return filepath.Join(p.State, "restore.outputs") }
+
 // openOutput opens an attempt's output file.
 func (s *Service) openOutput(ref string) (io.ReadCloser, error) {
 	return os.Open(runner.OutputPath(runnersOf(s.opt.Places), ref))
@@ -100,7 +103,7 @@ func Restore(p config.Places, file string) (done Restored, err error) {
 	if len(live) > 0 {
 		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %s still run (their runner is %s); start the service and stop it without --keep-jobs first", p.State, filepath.Base(live[0]))
 	}
-	fresh := filepath.Join(p.State, "restore.outputs")
+	fresh := restoringOf(p)
 	defer os.RemoveAll(fresh)
 	if err := errors.Join(os.RemoveAll(fresh), os.MkdirAll(filepath.Dir(runner.OutputPath(fresh, "1")), 0o700)); err != nil {
 		return done, err

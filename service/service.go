@@ -135,6 +135,7 @@ func (s *Service) open() error {
 	case err != nil:
 		return &ExitError{ExitDatabase, err}
 	}
+	os.RemoveAll(restoringOf(s.opt.Places)) // of a restoring that was killed; what stays does no harm
 	s.started = s.store.Now()
 	if s.node, err = os.Hostname(); err != nil {
 		s.node = "localhost"

@@ -136,7 +136,14 @@ func TestRestore(t *testing.T) {
 			t.Errorf("restore %s: %+v", filepath.Base(file), r)
 		}
 	}
+	killed := q.path("restore.outputs") // what one that was killed leaves
+	if err := errors.Join(os.Mkdir(killed, 0o700), os.WriteFile(q.path("restore.tmp-journal"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	q.start("--workers", "1")
+	if left, _ := filepath.Glob(q.path("restore.*")); len(left) > 0 {
+		t.Errorf("left of a killed restore: %v", left)
+	}
 	if out := q.must("logs", "2"); out != "later" {
 		t.Errorf("after refused restores job 2 says %q", out)
 	}
