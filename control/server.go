@@ -42,6 +42,9 @@ type Server struct {
 	// its connection or another connection is open. It must not wait. Change it
 	// before Run only.
 	Crowded func()
+	// Patience is how long a reader of a stream may take for a piece of it, or for its
+	// end; 0 is for ever. Change it before Run only.
+	Patience time.Duration
 
 	api    API
 	limits Limits
@@ -59,7 +62,7 @@ type Server struct {
 
 // NewServer makes a server. allow says who is let in.
 func NewServer(api API, limits Limits, allow func(*Peer) error, log *slog.Logger) *Server {
-	return &Server{Crowded: func() {}, api: api, limits: limits, allow: allow, log: log, conns: map[*serverConn]bool{}}
+	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, allow: allow, log: log, conns: map[*serverConn]bool{}}
 }
 
 // serverConn is one client's connection.
@@ -268,7 +271,7 @@ func (s *Server) finish(c *serverConn, calls *sync.WaitGroup, cancel func()) {
 func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 	var result any
 	var err error
-	began := time.Now()
+	began, limit := time.Now(), answerLimit
 	func() {
 		defer func() {
 			if p := recover(); p != nil {
@@ -282,7 +285,9 @@ func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 			err = UnsupportedMethod(r.method)
 			return
 		}
-		if m.Stream { // nothing that a stopping service could still tell is worth waiting for
+		if m.Stream {
+			limit = s.Patience // what was told before may not be read yet
+			// Nothing that a stopping service could still tell is worth waiting for.
 			var end context.CancelFunc
 			ctx, end = context.WithCancel(ctx)
 			defer end()
@@ -299,7 +304,7 @@ func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 			if err != nil {
 				return err
 			}
-			return c.send(line, tellLimit)
+			return c.send(line, limit)
 		})
 	}()
 	if errors.Is(err, context.Canceled) {
@@ -307,14 +312,19 @@ func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 	}
 	s.logRequest(ctx, c, &r, err, time.Since(began))
 	c.asking.Add(-1) // who has the answer may ask again at once
-	c.send(answerLine(r.id, result, err), answerLimit)
+	c.send(answerLine(r.id, result, err), limit)
 }
 
-// send writes a line. A client that does not take it in time is dropped.
+// send writes a line. A client that does not take it in time is dropped; a limit of 0
+// is none.
 func (c *serverConn) send(line []byte, limit time.Duration) error {
 	c.write.Lock()
 	defer c.write.Unlock()
-	c.net.SetWriteDeadline(time.Now().Add(limit))
+	deadline := time.Time{}
+	if limit > 0 {
+		deadline = time.Now().Add(limit)
+	}
+	c.net.SetWriteDeadline(deadline)
 	_, err := c.net.Write(line)
 	if err != nil {
 		c.net.Close()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -21,14 +22,25 @@ import (
 
 // fake is an API whose show fails as it is told to; nothing else is called.
 type fake struct {
-	crowded func() // the server's, unless nil
+	crowded  func() // the server's, unless nil
+	patience *time.Duration
 	API
 	fail error
+	told atomic.Int64 // events
 }
 
 func (f *fake) Show(context.Context, Show) (JobDetail, error) { return JobDetail{}, f.fail }
 func (f *fake) Hello(context.Context, HelloParams) (Hello, error) {
 	return Hello{Version: "fake"}, nil
+}
+func (f *fake) Events(_ context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
+	for range 1000 {
+		if err := each(Event{ID: strings.Repeat("x", 4096)}); err != nil {
+			return EventsEnd{}, err
+		}
+		f.told.Add(1)
+	}
+	return EventsEnd{Last: 1000}, nil
 }
 func (f *fake) Enqueue(context.Context, Enqueue) (Enqueued, error) { panic("as a mistake would") }
 
@@ -44,6 +56,9 @@ func serve(t *testing.T, api API) (socket string) {
 	server := NewServer(api, Limits{many, many}, func(*Peer) error { return nil }, slog.New(slog.DiscardHandler))
 	if f, ok := api.(*fake); ok && f.crowded != nil {
 		server.Crowded = f.crowded
+	}
+	if f, ok := api.(*fake); ok && f.patience != nil {
+		server.Patience = *f.patience
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -275,5 +290,33 @@ func TestWhoIsThere(t *testing.T) {
 	}
 	if err := client(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want %v", err, ErrUnreachable)
+	}
+}
+
+// A stream whose reader pauses longer than the server has patience ends; where that is
+// without end, all of it comes.
+func TestPatienceWithAReader(t *testing.T) {
+	for patience, whole := range map[time.Duration]bool{20 * time.Millisecond: false, 0: true} {
+		api := &fake{patience: &patience}
+		c, err := net.Dial("unix", serve(t, api))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte(`{"jsonrpc":"2.0","id":1,"method":"events"}` + "\n")); err != nil {
+			t.Fatal(err)
+		}
+		still := 0
+		for before := int64(-1); still < 20; time.Sleep(5 * time.Millisecond) { // until it has waited for long
+			now := api.told.Load()
+			if still++; now != before || now == 0 {
+				before, still = now, 0
+			}
+		}
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		raw, err := io.ReadAll(io.LimitReader(c, 1000*4096))
+		if (len(raw) == 1000*4096) != whole {
+			t.Errorf("patience %v: %d bytes came, %v", patience, len(raw), err)
+		}
 	}
 }

@@ -76,17 +76,49 @@ func lockFolder(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the state folder: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer f.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		pid := make([]byte, 20)
-		n, _ := f.Read(pid)
-		return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", strings.TrimSpace(string(pid[:n])), dir, dir)
+	if err := takeLock(f, dir); err != nil {
+		return nil, err
 	}
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintln(f, os.Getpid()) // for the message above alone: the lock is what counts
+		fmt.Fprintln(f, os.Getpid()) // for takeLock's message alone: the lock is what counts
+	}
+	return f, nil
+}
+
+// takeLock locks the lock file of a state folder, or closes it.
+func takeLock(f *os.File, dir string) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return nil
+	}
+	defer f.Close()
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	pid := make([]byte, 20)
+	n, _ := f.Read(pid)
+	return queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", strings.TrimSpace(string(pid[:n])), dir, dir)
+}
+
+// lockToLook keeps services from a state folder that is only looked at: nothing in it is
+// made or written. Where none has ever been the file is nil, which can be closed.
+func lockToLook(dir string) (*os.File, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("look at the state folder: %w", err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return nil, queue.Errorf(queue.CodeDenied, "the state folder %s belongs to uid %d, so look at it as that user: sudo -u '#%[2]d' queuectl --dir %[1]s doctor", dir, st.Uid)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the state folder: %w", err)
+	}
+	if err := takeLock(f, dir); err != nil {
+		return nil, err
 	}
 	return f, nil
 }

@@ -22,6 +22,9 @@ func ownAccount() account {
 // lockFolder takes the state folder for this process, until it ends.
 func lockFolder(string) (*os.File, error) { return nil, process.ErrUnsupported }
 
+// lockToLook keeps services from a state folder that is only looked at.
+func lockToLook(string) (*os.File, error) { return nil, process.ErrUnsupported }
+
 // checkFolder refuses a state folder that others could change; on Windows its
 // access list keeps them out.
 func checkFolder(string) error { return nil }

@@ -63,6 +63,9 @@ func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(contr
 
 func runnersOf(p config.Places) string { return filepath.Join(p.State, "runner") }
 
+// restoringOf is where a backup's outputs are while it is restored.
+func restoringOf(p config.Places) string { return filepath.Join(p.State, "restore.outputs") }
+
 // openOutput opens an attempt's output file.
 func (s *Service) openOutput(ref string) (io.ReadCloser, error) {
 	return os.Open(runner.OutputPath(runnersOf(s.opt.Places), ref))
@@ -100,7 +103,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	if len(live) > 0 {
 		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %s still run (their runner is %s); start the service and stop it without --keep-jobs first", p.State, filepath.Base(live[0]))
 	}
-	fresh := filepath.Join(p.State, "restore.outputs")
+	fresh := restoringOf(p)
 	defer os.RemoveAll(fresh)
 	if err := errors.Join(os.RemoveAll(fresh), os.MkdirAll(filepath.Dir(runner.OutputPath(fresh, "1")), 0o700)); err != nil {
 		return done, err
@@ -119,14 +122,17 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	if err := os.Mkdir(done.Aside, 0o700); err != nil {
 		return done, err
 	}
-	if err := os.Rename(runnersOf(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return done, fmt.Errorf("put the old outputs aside: %w", err)
-	}
-	if err := replace(done.Aside); err != nil {
+	err = replace(done.Aside, func() error {
+		if err := os.Rename(runnersOf(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("put the old outputs aside: %w", err)
+		}
+		if err := os.Rename(fresh, runnersOf(p)); err != nil {
+			return fmt.Errorf("put the outputs in place: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
 		return done, err
-	}
-	if err := os.Rename(fresh, runnersOf(p)); err != nil {
-		return done, fmt.Errorf("put the outputs in place: %w", err)
 	}
 	if os.Remove(done.Aside) == nil { // it is empty
 		done.Aside = ""

@@ -58,7 +58,7 @@ func Examine(p config.Places, start string, verify bool) (control.Diagnosis, err
 	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
 		return diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "begin with: queuectl enqueue true"}}), nil
 	}
-	lock, err := lockFolder(p.State)
+	lock, err := lockToLook(p.State)
 	if err != nil {
 		return control.Diagnosis{}, err
 	}

@@ -48,6 +48,7 @@ type Options struct {
 	Flags      map[string]string // settings of the command line
 	KeepJobs   bool              // SIGTERM leaves jobs and runners
 	Background bool              // a client started it by the way
+	Patient    bool              // whoever reads a stream may take any time for it
 	Version    string
 	Runner     []string // the command that starts a runner
 	Log        *os.File // messages
@@ -134,6 +135,7 @@ func (s *Service) open() error {
 	case err != nil:
 		return &ExitError{ExitDatabase, err}
 	}
+	os.RemoveAll(restoringOf(s.opt.Places)) // of a restoring that was killed; what stays does no harm
 	s.started = s.store.Now()
 	if s.node, err = os.Hostname(); err != nil {
 		s.node = "localhost"
@@ -177,6 +179,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	server := control.NewServer(s, s.limits(), s.allow, s.log)
 	if s.opt.Crowded != nil {
 		server.Crowded = s.opt.Crowded
+	}
+	if s.opt.Patient {
+		server.Patience = 0
 	}
 	part(func() error { return server.Run(run, socket) })
 	parts.Go(func() { socket.Guard(run, s.log) })

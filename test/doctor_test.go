@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -203,4 +204,41 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 	q.diagnosed("a damaged database", "database", "queuectl restore", "--verify")
 	os.Remove(q.path("queuectl.db"))
 	q.diagnosed("a missing database", "database", "queuectl.db is missing")
+}
+
+// Looking at a stopped queue makes nothing in its folder, whoever looks: what root had
+// made there would keep the owner's service from starting.
+func TestDoctorMakesNothing(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("run", "true")
+	q.stop()
+	os.Remove(q.path("service.lock"))
+	names := func() (list []string) {
+		entries, err := os.ReadDir(q.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			list = append(list, e.Name())
+		}
+		return list
+	}
+	before := names()
+	q.healthy("stopped")
+	if after := names(); !slices.Equal(after, before) {
+		t.Errorf("it made %v of %v", after, before)
+	}
+	if os.Geteuid() != 0 {
+		return // nobody else gets into another's folder
+	}
+	const other = 65534
+	if err := os.Chown(q.dir, other, other); err != nil {
+		t.Fatal(err)
+	}
+	if r := q.cli("doctor"); r.code != 5 || !strings.Contains(r.err, "belongs to uid 65534, so look at it as that user") || strings.Contains(r.out+r.err, "chown") {
+		t.Errorf("as root: %+v", r)
+	}
+	if after := names(); !slices.Equal(after, before) {
+		t.Errorf("root made %v of %v", after, before)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"time"
 
@@ -45,6 +46,14 @@ func (a *app) backup(ctx context.Context, name string) error {
 		_, err := a.receive(ctx, c, a.out)
 		return err
 	}
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		name = real // a link goes on leading to the newest
+	}
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return usage("%s is no file, so a backup cannot take its place; name another one, or - for standard output", name)
+	}
+	ctx, stop := signal.NotifyContext(ctx, stopSignals...)
+	defer stop()
 	tmp, err := os.CreateTemp(filepath.Dir(name), ".queuectl-backup-") // 0600
 	if err != nil {
 		return err
@@ -54,7 +63,13 @@ func (a *app) backup(ctx context.Context, name string) error {
 	if err == nil {
 		err = tmp.Sync()
 	}
-	if err = errors.Join(err, tmp.Close()); err != nil {
+	err = errors.Join(err, tmp.Close())
+	if ctx.Err() != nil {
+		a.exit = exitDetached
+		fmt.Fprintln(a.err, "queuectl: interrupted; nothing was written")
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	if err := os.Rename(tmp.Name(), name); err != nil {

@@ -16,12 +16,14 @@ type following struct {
 	a     *app
 	c     *control.Client
 	began time.Time
-	shown time.Time // when the progress was
+	shown time.Time       // when the progress was
+	quiet <-chan struct{} // closed once what is left is not to be run now
 
 	state  control.Status
 	before int64 // jobs that had ended when it began
 	open   int64 // jobs that are to end before it is worth to look again
 	seen   int64 // the last event that was told
+	over   bool  // quiet is closed
 }
 
 // start notes from where on it follows.
@@ -54,6 +56,21 @@ const showEvery = 100 * time.Millisecond
 // run follows the jobs. Events say when to look, and whose output to print; how the
 // queue stands says when it is done.
 func (f *following) run(ctx context.Context) error {
+	err := f.events(ctx)
+	if !closedPipe(err) {
+		return err
+	}
+	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
+		return err
+	}
+	if open, _ := f.left(); open > 0 {
+		f.a.exit = exitDetached
+		fmt.Fprintf(f.a.err, "queuectl: nobody reads what the jobs print, so %s are left; the same command goes on later\n", jobs(int(open)))
+	}
+	return nil
+}
+
+func (f *following) events(ctx context.Context) error {
 	stream := control.NewClient(f.c.Path()) // a stream that is ended takes its connection with it
 	defer stream.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -71,6 +88,7 @@ func (f *following) run(ctx context.Context) error {
 		})
 		streamed <- err
 	}()
+	quiet := f.quiet
 	tick := time.NewTicker(showEvery)
 	defer tick.Stop()
 	for changed := true; ; {
@@ -90,6 +108,9 @@ func (f *following) run(ctx context.Context) error {
 				waiting = f.open > 0
 			case <-tick.C:
 				waiting = !changed
+			case <-quiet:
+				quiet, f.over, changed = nil, true, true
+				waiting = false
 			case err := <-streamed:
 				return err
 			}
@@ -104,13 +125,16 @@ func (f *following) look(ctx context.Context) (done bool, err error) {
 	}
 	open, ended := f.left()
 	f.open = open
-	if open > 0 || f.seen < f.state.LastEvent {
+	switch {
+	case f.seen < f.state.LastEvent || open > 0 && !f.over:
 		note := fmt.Sprintf("%d running", f.state.Workers.Busy)
 		if dead := f.state.Jobs[queue.Dead.String()]; dead > 0 {
 			note += fmt.Sprintf(", %d dead", dead)
 		}
 		f.a.bar(bar{done: ended, of: open + ended + f.state.Jobs[queue.Held.String()], since: f.began, from: f.before, note: note})
 		return false, nil
+	case open > 0:
+		return true, nil
 	}
 	f.a.progress("")
 	return true, f.summary(ctx, ended)
@@ -122,6 +146,16 @@ func (f *following) event(ctx context.Context, e *control.Event) error {
 		return nil
 	}
 	f.open--
+	err := f.print(ctx, e)
+	var gone *queue.Error
+	if errors.As(err, &gone) && gone.Code == queue.CodeNotFound {
+		return nil // somebody has removed it
+	}
+	return err
+}
+
+// print prints the job that an event is of, or what it printed.
+func (f *following) print(ctx context.Context, e *control.Event) error {
 	switch {
 	case f.a.jsonl:
 		job, err := f.c.Show(ctx, control.Show{ID: control.Name(e.ID)})
@@ -133,12 +167,7 @@ func (f *following) event(ctx context.Context, e *control.Event) error {
 		return nil
 	}
 	f.a.progress("")
-	err := f.a.printOutput(ctx, f.c, control.Logs{ID: control.Name(e.ID), Attempt: e.Attempt})
-	var gone *queue.Error
-	if errors.As(err, &gone) && gone.Code == queue.CodeNotFound {
-		return nil // somebody has removed it
-	}
-	return err
+	return f.a.printOutput(ctx, f.c, control.Logs{ID: control.Name(e.ID), Attempt: e.Attempt})
 }
 
 // summary says how all of it ended.

@@ -56,7 +56,7 @@ func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count i
 			return 0, usage("--workers: %q is not a number of jobs, at least 1, nor auto", p.workers)
 		}
 	}
-	for _, name := range []string{"detach", "cancel-on-exit", "command", "id", "stdin"} {
+	for _, name := range []string{"detach", "cancel-on-exit", "command", "id", "stdin", "socket"} {
 		if f.Changed(name) {
 			return 0, usage("--%s does not go with --private", name)
 		}
@@ -86,6 +86,9 @@ type private struct {
 	last   int // the number of the last line
 	up     upload
 	wrong  []string // lines that are not what they were
+
+	follows chan struct{} // closed once all is stored: jobs run, and are followed
+	quiet   chan struct{} // closed once no more of them run
 }
 
 // runPrivate runs a file of jobs to their end. What was stored by an earlier run of
@@ -97,13 +100,15 @@ func (a *app) runPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	if a.dir == "" {
 		a.dir = ".queuectl"
 	}
-	p := &private{privateFlags: f, a: a, common: *common, args: args, known: map[int]string{}}
+	p := &private{privateFlags: f, a: a, common: *common, args: args, known: map[int]string{}, follows: make(chan struct{}), quiet: make(chan struct{})}
 	var err error
 	if p.salt, err = json.Marshal([]any{&p.common, f.lines, args}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	storing, leave := context.WithCancel(ctx)
+	defer leave()
 	told := make(chan os.Signal, 2)
 	signal.Notify(told, append(stopSignals, syscall.SIGHUP)...)
 	stop, ended, err := a.servePrivate(ctx)
@@ -112,26 +117,29 @@ func (a *app) runPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	}
 	p.c = control.NewClient(a.privateSocket())
 	defer p.c.Close()
-	p.up = upload{a: a, ctx: ctx, noCwd: noCwd, c: p.c}
+	p.up = upload{a: a, ctx: storing, noCwd: noCwd, c: p.c}
 	done := make(chan error, 1)
-	go func() { done <- p.run(ctx, count) }() // ends with the jobs, with ctx, or with the service
+	go func() { done <- p.run(ctx, storing, count) }() // ends with the jobs, with ctx, with the service, or with the program if it waits for somebody
 	select {
 	case err = <-done:
 	case err = <-ended:
-		cancel()
-		<-done
 		return fmt.Errorf("its service ended: %w", err)
-	case <-told:
+	case sig := <-told:
 		a.exit = exitDetached
-		p.finish(told)
-		cancel()
-		err = <-done
-		if errors.Is(err, context.Canceled) {
+		leave()
+		p.finish(sig, told)
+		if err = p.toldAll(done, told); errors.Is(err, context.Canceled) {
 			err = nil
 		}
 	}
 	stop()
-	return errors.Join(err, <-ended)
+	select {
+	case failed := <-ended:
+		return errors.Join(err, failed)
+	case <-told: // who has waited for what runs need not
+		p.endJobs()
+		return errors.Join(err, <-ended)
+	}
 }
 
 func (a *app) privateSocket() string {
@@ -159,6 +167,7 @@ func (a *app) servePrivate(ctx context.Context) (stop func(), ended <-chan error
 		return nil, nil, err
 	}
 	o.Log, o.Terminal, o.Background = log, false, true
+	o.Patient = true // whoever reads what the jobs print may pause
 	o.Crowded = fewPlaces().crowded
 	debug.SetGCPercent(200) // as serve has it
 	ready := make(chan struct{})
@@ -175,45 +184,83 @@ func (a *app) servePrivate(ctx context.Context) (stop func(), ended <-chan error
 	}
 }
 
-// finish has what runs come to its end; a second signal gives it back instead.
-func (p *private) finish(told <-chan os.Signal) {
+// finish has what runs come to its end, for which a person may wait any time and a
+// system that stops not; a second signal gives it back instead.
+func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	p.a.progress("")
 	fmt.Fprintln(p.a.err, "queuectl: starting no more jobs; those that run may finish (Ctrl-C again ends them); the same command goes on later")
-	quiet := make(chan struct{})
+	var how control.WorkerStop
+	if sig == os.Interrupt {
+		how.Timeout = new(control.Span(anyTime))
+	}
 	c := control.NewClient(p.a.privateSocket()) // the other one may be busy with a request
 	defer c.Close()
-	go func() { // ends with the jobs, which kill_after bounds
-		c.WorkerStop(context.Background(), control.WorkerStop{}) // what it cannot do, stopping the service does
-		close(quiet)
+	stopped := make(chan struct{})
+	go func() { // ends with the jobs, or with finish
+		c.WorkerStop(context.Background(), how) // what it cannot do, stopping the service does
+		close(stopped)
 	}()
 	select {
-	case <-quiet:
+	case <-stopped:
 	case <-told:
-		c.WorkerStop(context.Background(), control.WorkerStop{Force: true})
-		<-quiet
+		p.endJobs()
 	}
+	close(p.quiet)
 }
 
-// run stores the jobs that are not there yet, has all of them run and follows them.
-func (p *private) run(ctx context.Context, count int) error {
-	if err := p.recall(ctx); err != nil {
+// anyTime is longer than anybody waits.
+const anyTime = 10_000 * time.Hour
+
+// endJobs gives back what runs. What it cannot do, stopping the service does.
+func (p *private) endJobs() {
+	c := control.NewClient(p.a.privateSocket())
+	defer c.Close()
+	c.WorkerStop(context.Background(), control.WorkerStop{Force: true})
+}
+
+// leaveWithin bounds how long it takes to give up what is not stored yet: who reads a
+// file may wait for somebody to write it, for ever.
+const leaveWithin = 500 * time.Millisecond
+
+// toldAll waits until what has ended is printed, or for a signal if nobody reads that.
+func (p *private) toldAll(done <-chan error, told <-chan os.Signal) error {
+	var late <-chan time.Time
+	select {
+	case <-p.follows:
+	default:
+		late = time.After(leaveWithin)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-told:
+	case <-late:
+	}
+	return nil
+}
+
+// run stores the jobs that are not there yet, which ends with storing too, has all of
+// them run and follows them.
+func (p *private) run(ctx, storing context.Context, count int) error {
+	if err := p.recall(storing); err != nil {
 		return err
 	}
 	if err := p.store(); err != nil {
 		return err
 	}
 	if p.retryDead {
-		if _, err := p.c.DLQRetry(ctx, control.DLQRetry{All: true}); err != nil {
+		if _, err := p.c.DLQRetry(storing, control.DLQRetry{All: true}); err != nil {
 			return err
 		}
 	}
-	f := &following{a: p.a, c: p.c, shown: time.Now(), began: time.Now()}
-	if err := f.start(ctx); err != nil {
+	f := &following{a: p.a, c: p.c, shown: time.Now(), began: time.Now(), quiet: p.quiet}
+	if err := f.start(storing); err != nil {
 		return err
 	}
-	if _, err := p.c.WorkerScale(ctx, control.Count{Count: &count}); err != nil {
+	if _, err := p.c.WorkerScale(storing, control.Count{Count: &count}); err != nil {
 		return err
 	}
+	close(p.follows)
 	return f.run(ctx)
 }
 
@@ -225,9 +272,9 @@ func (p *private) recall(ctx context.Context) error {
 			return err
 		}
 		for _, j := range page.Jobs {
-			number, _, _ := strings.Cut(j.ID, "-")
+			number, _, ours := strings.Cut(j.ID, "-")
 			n, err := strconv.Atoi(number)
-			if err != nil {
+			if err != nil || !ours {
 				return queue.Errorf(queue.CodeWrongState, "the queue in %s has other jobs, like %s; name another folder with --dir", p.a.dir, j.ID)
 			}
 			p.known[n] = j.ID

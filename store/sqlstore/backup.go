@@ -46,8 +46,8 @@ type Outputs func(ref string) (io.ReadCloser, error)
 // One copy is made at a time.
 func (s *Store) Backup(ctx context.Context, outputs Outputs, each func(done, of int64) error) (*Copy, error) {
 	var made *Copy
-	err := s.copied(ctx, each, func(c *conn, path string) error {
-		if err := addOutputs(ctx, c, outputs); err != nil {
+	err := s.copied(ctx, s.counted().Outputs, each, func(c *conn, path string) error {
+		if err := s.addOutputs(ctx, c, outputs); err != nil {
 			return err
 		}
 		if err := integrity(c); err != nil {
@@ -66,15 +66,17 @@ func (s *Store) Backup(ctx context.Context, outputs Outputs, each func(done, of 
 	return made, nil
 }
 
-// copied makes a copy, has it looked at through its connection and then, if kept is
-// not nil, as a file; else it is deleted.
-func (s *Store) copied(ctx context.Context, each func(done, of int64) error, look func(c *conn, path string) error, kept func(path string) error) (err error) {
+// copied makes a copy, to which so many bytes will be added, has it looked at through its
+// connection and then, if kept is not nil, as a file; else it is deleted. The end of ctx
+// ends what SQLite does meanwhile.
+func (s *Store) copied(ctx context.Context, added int64, each func(done, of int64) error, look func(c *conn, path string) error, kept func(path string) error) (err error) {
 	if !s.copying.CompareAndSwap(false, true) {
 		return queue.Errorf(queue.CodeUnavailable, "another backup, or doctor --verify, is being made; try again later")
 	}
 	defer s.copying.Store(false)
-	if free, err := s.free(); err == nil && free < s.Counts().Bytes+roomBytes {
-		return queue.Errorf(queue.CodeNoSpace, "a copy of the database is made beside it first: %s are needed on the disk of %s, %s are free", queue.FormatSize(s.Counts().Bytes+roomBytes), s.dir, queue.FormatSize(free))
+	need := s.Counts().Bytes + added + roomToCopy
+	if free, err := s.free(); err == nil && free < need {
+		return queue.Errorf(queue.CodeNoSpace, "a copy of the database and of what goes with it is made beside it first: %s are needed on the disk of %s, %s are free", queue.FormatSize(need), s.dir, queue.FormatSize(free))
 	}
 	f, err := os.CreateTemp(s.dir, copyPrefix) // 0600
 	if err != nil {
@@ -94,12 +96,17 @@ func (s *Store) copied(ctx context.Context, each func(done, of int64) error, loo
 	if err != nil {
 		return noRoomFor(err)
 	}
+	release := c.endWith(ctx)
 	err = s.copyPages(ctx, c, each)
 	if err == nil {
 		err = c.single()
 	}
 	if err == nil {
 		err = look(c, path)
+	}
+	release()
+	if ctx.Err() != nil {
+		err = ctx.Err() // not what SQLite was doing then
 	}
 	if err = noRoomFor(errors.Join(err, c.close())); err != nil || kept == nil {
 		return err
@@ -111,6 +118,34 @@ func (s *Store) copied(ctx context.Context, each func(done, of int64) error, loo
 	return nil
 }
 
+// endWith has the end of ctx end what SQLite does, until release is called.
+func (c *conn) endWith(ctx context.Context) (release func()) {
+	ended := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		sqlite3.Xsqlite3_interrupt(c.tls, c.db)
+		close(ended)
+	})
+	return func() {
+		if !unhook() {
+			<-ended // the connection is closed next
+		}
+	}
+}
+
+// roomToCopy is what a copy leaves free for the queue, in bytes: below it new jobs are
+// refused, and next the jobs that run lose output.
+const roomToCopy = roomBytes + copyStep*pageSize
+
+// leavesRoom is an error once a copy takes space that the queue needs.
+func (s *Store) leavesRoom() error {
+	if free, err := s.free(); err == nil && free < roomToCopy {
+		return errNoRoom
+	}
+	return nil
+}
+
+var errNoRoom = queue.Errorf(queue.CodeNoSpace, "no space for the copy; free some and try again")
+
 // single makes of the database one file, which may be read where nothing can be
 // written.
 func (c *conn) single() error {
@@ -121,7 +156,7 @@ func (c *conn) single() error {
 // noRoomFor is the error of a copy, which is not the database's.
 func noRoomFor(err error) error {
 	if err != nil && kindOf(err) == full {
-		return queue.Errorf(queue.CodeNoSpace, "no space for the copy; free some and try again")
+		return errNoRoom
 	}
 	return err
 }
@@ -157,6 +192,9 @@ func (s *Store) copyPages(ctx context.Context, to *conn, each func(done, of int6
 			return nil
 		})
 		if err == nil {
+			err = s.leavesRoom()
+		}
+		if err == nil {
 			err = each((of-left)*pageSize, of*pageSize)
 		}
 	}
@@ -178,7 +216,7 @@ func (s *Store) endBackup() error {
 }
 
 // addOutputs puts the output files that a copy refers to into it.
-func addOutputs(ctx context.Context, c *conn, outputs Outputs) error {
+func (s *Store) addOutputs(ctx context.Context, c *conn, outputs Outputs) error {
 	statements := []string{`CREATE TABLE outputs (ref TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (ref, n)) STRICT, WITHOUT ROWID`, `BEGIN`}
 	for _, q := range statements {
 		if _, err := c.exec(q); err != nil {
@@ -200,6 +238,9 @@ func addOutputs(ctx context.Context, c *conn, outputs Outputs) error {
 		piece := make([]byte, outputPiece)
 		for n := int64(0); ; n++ {
 			got, err := io.ReadFull(f, piece)
+			if failed := errors.Join(ctx.Err(), s.leavesRoom()); failed != nil {
+				return failed
+			}
 			if got > 0 {
 				if _, failed := c.exec(`INSERT INTO outputs (ref, n, bytes) VALUES (?, ?, ?)`, ref, n, piece[:got]); failed != nil {
 					return failed

@@ -485,11 +485,10 @@ func (t *tx) nextDue() (time.Duration, error) {
 // Garbage lists output files whose attempts are gone: none while a copy is made,
 // which may refer to them.
 func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err error) {
-	if s.copying.Load() {
-		return nil, nil
-	}
 	err = s.do(ctx, true, func(t *tx) error {
-		refs = nil
+		if refs = nil; s.copying.Load() { // a copy begins in a turn of its own, so before this one or after it
+			return nil
+		}
 		return t.query(func(r row) (bool, error) {
 			refs = append(refs, r.text(0))
 			return len(refs) < limit, nil

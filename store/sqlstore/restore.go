@@ -26,11 +26,12 @@ const restoring = "restore.tmp"
 //
 // Numbers that have been given out since the backup are not given out again, if the
 // database in the folder can still be read.
-func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), each func(done, of int64)) (done Restored, replace func(aside string) error, err error) {
+func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), each func(done, of int64)) (done Restored, replace func(aside string, with func() error) error, err error) {
 	path := filepath.Join(dir, restoring)
+	sweepRestoring(path) // SQLite would take an old journal for the new file's
 	defer func() {
 		if err != nil {
-			os.Remove(path)
+			sweepRestoring(path)
 		}
 	}()
 	if err := copyFile(path, file, each); err != nil {
@@ -57,7 +58,14 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), ea
 	if err := syncFile(path); err != nil {
 		return done, nil, err
 	}
-	return done, func(aside string) error { return putInPlace(dir, path, aside) }, nil
+	return done, func(aside string, with func() error) error { return putInPlace(dir, path, aside, with) }, nil
+}
+
+// sweepRestoring deletes what a restoring that was killed has left.
+func sweepRestoring(path string) {
+	for _, end := range []string{"", "-journal", "-wal", "-shm"} {
+		os.Remove(path + end)
+	}
 }
 
 // notBackup adds to what was found wrong with a file that nothing was changed.
@@ -75,7 +83,7 @@ func copyFile(to, from string, each func(done, of int64)) error {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -115,6 +123,13 @@ func checkBackup(c *conn) error {
 	}
 	if err == nil {
 		err = recount(c)
+	}
+	if err != nil {
+		return err
+	}
+	wrong, err := schemaFaults(c)
+	if err == nil && len(wrong) > 0 {
+		err = errors.New(wrong[0].text)
 	}
 	return err
 }
@@ -188,15 +203,22 @@ func keepNumbers(c *conn, path string) error {
 	return err
 }
 
-// putInPlace moves what is there aside and a prepared database in its place. Between
-// the two a service refuses to start: a database has been here, and is missing.
-func putInPlace(dir, prepared, aside string) error {
+// putInPlace moves what is there aside and a prepared database in its place, at last.
+// Until then a service refuses to start: a database has been here, and is missing. So
+// who was killed meanwhile restores again.
+func putInPlace(dir, prepared, aside string, with func() error) error {
+	if err := os.WriteFile(filepath.Join(dir, markName), nil, 0o600); err != nil {
+		return err
+	}
 	for _, name := range []string{fileName, fileName + "-wal", fileName + "-shm", doubtName} {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("put the old database aside: %w", err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, markName), nil, 0o600); err != nil {
+	if err := errors.Join(syncDir(aside), syncDir(dir)); err != nil {
+		return err
+	}
+	if err := with(); err != nil {
 		return err
 	}
 	if err := os.Rename(prepared, filepath.Join(dir, fileName)); err != nil {

@@ -200,6 +200,7 @@ func (s *Store) open(path string) (err error) {
 		return err
 	}
 	sweepCopies(s.dir)
+	sweepRestoring(filepath.Join(s.dir, restoring))
 	if err = s.load(); err != nil {
 		return err
 	}
