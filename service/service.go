@@ -171,6 +171,8 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case <-adopted:
 	case err := <-failed:
 		return err
+	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
+		return nil
 	}
 	socket, err := control.Listen(s.opt.Places.Socket)
 	if err != nil {

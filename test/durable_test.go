@@ -297,3 +297,53 @@ func (q *queue) fillDisk(filler, gate string) (acked []string) {
 	q.Fatal("the disk was never full")
 	return nil
 }
+
+// A service that cannot begin because the disk is full says so, and ends when it is told
+// to.
+func TestStartOnAFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount a disk")
+	}
+	needs(t, "mkfs.ext4")
+	t.Parallel()
+	q := newQueue(t, "")
+	disk := q.mount("24M")
+	q.start("--workers", "1")
+	q.kill()
+	q.killRunners()
+	os.Remove(q.path("reserve"))
+	f, err := os.Create(filepath.Join(disk, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 256 << 10; size > 0; size /= 2 { // to the last byte
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+	}
+	for _, args := range [][]string{{"serve"}, {"run", "--private", "--lines"}} {
+		cmd, errs := q.command(args...), &lockedBuffer{}
+		cmd.Stderr = errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if args[0] == "serve" {
+			q.until("it says so", 20*time.Second, func() bool { return strings.Contains(errs.String(), "no space on the disk") })
+		} else {
+			q.until("it has the folder", 20*time.Second, func() bool {
+				locks, _ := os.ReadFile("/proc/locks")
+				return strings.Contains(string(locks), fmt.Sprintf(" WRITE %d ", cmd.Process.Pid))
+			})
+		}
+		cmd.Process.Signal(syscall.SIGTERM)
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			cmd.Process.Kill()
+			t.Errorf("%v does not end: %s", args, errs)
+		}
+	}
+}

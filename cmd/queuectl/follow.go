@@ -24,6 +24,7 @@ type following struct {
 	open   int64 // jobs that are to end before it is worth to look again
 	seen   int64 // the last event that was told
 	over   bool  // quiet is closed
+	ill    bool  // it was told that the service is not well
 }
 
 // start notes from where on it follows.
@@ -122,6 +123,12 @@ func (f *following) events(ctx context.Context) error {
 func (f *following) look(ctx context.Context) (done bool, err error) {
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return false, err
+	}
+	if ill := f.state.Health != "ok"; ill != f.ill {
+		if f.ill = ill; ill {
+			f.a.progress("")
+			fmt.Fprintf(f.a.err, "queuectl: %s\n", f.state.Health)
+		}
 	}
 	open, ended := f.left()
 	f.open = open

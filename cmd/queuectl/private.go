@@ -111,8 +111,8 @@ func (a *app) runPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	defer leave()
 	told := make(chan os.Signal, 2)
 	signal.Notify(told, append(stopSignals, syscall.SIGHUP)...)
-	stop, ended, err := a.servePrivate(ctx)
-	if err != nil {
+	stop, ended, err := a.servePrivate(ctx, told)
+	if stop == nil || err != nil {
 		return err
 	}
 	p.c = control.NewClient(a.privateSocket())
@@ -133,12 +133,23 @@ func (a *app) runPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 		}
 	}
 	stop()
-	select {
-	case failed := <-ended:
-		return errors.Join(err, failed)
-	case <-told: // who has waited for what runs need not
-		p.endJobs()
-		return errors.Join(err, <-ended)
+	return errors.Join(err, p.end(ended, told))
+}
+
+// end waits for the service to stop. A signal ends what still runs; another one does not
+// wait for anything, like a disk that is full: the runner keeps what has ended.
+func (p *private) end(ended <-chan error, told <-chan os.Signal) error {
+	for signals := 0; ; signals++ {
+		select {
+		case err := <-ended:
+			return err
+		case <-told:
+		}
+		if p.a.exit = exitDetached; signals > 0 {
+			fmt.Fprintln(p.a.err, "queuectl: left at once; the same command goes on later")
+			return nil
+		}
+		go p.endJobs() // ends with the jobs, or with the program
 	}
 }
 
@@ -151,8 +162,9 @@ func (a *app) privateSocket() string {
 }
 
 // servePrivate starts the service in this process, with nobody to run jobs yet. It
-// tells when it ended, which stop makes.
-func (a *app) servePrivate(ctx context.Context) (stop func(), ended <-chan error, err error) {
+// tells when it ended, which stop makes. If it is told to end before the service is ready,
+// stop is nil.
+func (a *app) servePrivate(ctx context.Context, told <-chan os.Signal) (stop func(), ended <-chan error, err error) {
 	o, err := a.serveOptions("0", "")
 	if err != nil {
 		return nil, nil, err
@@ -181,6 +193,10 @@ func (a *app) servePrivate(ctx context.Context) (stop func(), ended <-chan error
 	case err := <-done:
 		cancel()
 		return nil, nil, err
+	case <-told:
+		cancel()
+		a.exit = exitDetached
+		return nil, nil, <-done
 	}
 }
 
