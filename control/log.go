@@ -47,10 +47,14 @@ func (s *Server) logRequest(ctx context.Context, c *serverConn, r *request, err 
 	if m.Right != Read && json.Unmarshal(r.params, &named) == nil { // what is no such object names nothing
 		ids := Selection{ID: named.ID, IDs: named.IDs}.Names()
 		if len(ids) > 0 {
-			attrs = append(attrs, slog.Any("jobs", ids[:min(len(ids), logged)]), slog.Int("of", len(ids)))
+			var first []string
+			for _, id := range ids[:min(len(ids), logged)] {
+				first = append(first, clip(id)) // what was refused may be of any length
+			}
+			attrs = append(attrs, slog.Any("jobs", first), slog.Int("of", len(ids)))
 		}
 		if m.Name == "config.set" || m.Name == "config.unset" {
-			attrs = append(attrs, slog.String("key", named.Key))
+			attrs = append(attrs, slog.String("key", clip(named.Key)))
 		}
 	}
 	text := "request"

@@ -384,7 +384,7 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 	}
 	ref := outputRef(lease(a))
 	if err := writeOutput(OutputPath(s.root, ref), a.log); err != nil {
-		s.log.Error("output cut short", "job", f.Seq, "error", err)
+		s.log.Error("output cut short", "job", a.start.Seq, "error", err)
 		var kept int64
 		f.Output, kept = a.log.EncodeHead(output.InMemory)
 		f.Error, f.Dropped = joinText(f.Error, "output cut short: "+err.Error()), f.Dropped+a.log.Kept()-kept
