@@ -204,13 +204,16 @@ func (a *app) servePrivate(ctx context.Context, told <-chan os.Signal) (stop fun
 // system that stops not; a second signal gives it back instead.
 func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	p.a.progress("")
-	fmt.Fprintln(p.a.err, "queuectl: starting no more jobs; those that run may finish (Ctrl-C again ends them); the same command goes on later")
 	var how control.WorkerStop
 	if sig == os.Interrupt {
 		how.Timeout = new(control.Span(anyTime))
 	}
 	c := control.NewClient(p.a.privateSocket()) // the other one may be busy with a request
 	defer c.Close()
+	soon, cancel := context.WithTimeout(context.Background(), leaveWithin)
+	c.WorkerScale(soon, control.Count{Count: new(0)}) // so that what is said next is true; stopping asks for it again
+	cancel()
+	fmt.Fprintln(p.a.err, "queuectl: starting no more jobs; those that run may finish (Ctrl-C again ends them); the same command goes on later")
 	stopped := make(chan struct{})
 	go func() { // ends with the jobs, or with finish
 		c.WorkerStop(context.Background(), how) // what it cannot do, stopping the service does
