@@ -33,6 +33,7 @@ type Outcome struct {
 	ExitCode int64 // with Exited; 126 and 127 also when nothing could be executed
 	Signal   int   // with Signalled
 	Error    string
+	Alone    bool // its runner ran nothing else
 }
 
 // Strategy is how the wait grows from retry to retry.
@@ -78,12 +79,22 @@ type Decision struct {
 	Delay   time.Duration
 	Started bool // the attempt has a row of its own
 	Defers  bool // the attempt uses one of the job's deferrals
+	Suspect bool // the next attempt gets a runner of its own
+	Crashed bool // the runner died while it ran this job alone
 }
+
+// PoisonCrashes is how many runners may die of a job that they run alone; then it is
+// dead, whatever attempts remain.
+const PoisonCrashes = 3
 
 // Decide says what follows when an attempt of job j ends with outcome o. It is
 // the only place that knows; the job is as it was claimed.
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
+	switch o.End { // what says nothing of the job leaves it a suspect
+	case Stopped, Shortage, Unstarted, Interrupted:
+		d.Suspect = j.Suspect
+	}
 	switch o.End {
 	case Exited:
 		return d.exited(j, o, p)
@@ -167,6 +178,14 @@ func (d Decision) lost(j *Job, o Outcome) Decision {
 	}
 	if d.Error == "" {
 		d.Error = "the outcome is not known: " + string(d.Reason)
+	}
+	if o.End == Lost {
+		d.Suspect, d.Crashed = true, o.Alone
+	}
+	if d.Crashed && j.Crashes+1 >= PoisonCrashes {
+		d.State, d.Reason = Dead, ReasonPoison
+		d.Error = fmt.Sprintf("%d runners died while they ran this job alone", PoisonCrashes)
+		return d
 	}
 	switch j.OnLost {
 	case OnLostHold:

@@ -24,8 +24,14 @@ func four(n int, set ...func(*queue.Job)) *queue.Job {
 
 func exited(code int64) queue.Outcome { return queue.Outcome{End: queue.Exited, ExitCode: code} }
 
-func ok(codes ...int) func(*queue.Job)         { return func(j *queue.Job) { j.OkCodes = codes } }
-func noRetry(codes ...int) func(*queue.Job)    { return func(j *queue.Job) { j.NoRetryCodes = codes } }
+func ok(codes ...int) func(*queue.Job)      { return func(j *queue.Job) { j.OkCodes = codes } }
+func noRetry(codes ...int) func(*queue.Job) { return func(j *queue.Job) { j.NoRetryCodes = codes } }
+
+// crashed is a suspect of which so many runners have died alone.
+func crashed(n int) func(*queue.Job) {
+	return func(j *queue.Job) { j.Suspect, j.Crashes = true, n }
+}
+
 func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
 
 func deferring(before int) func(*queue.Job) {
@@ -67,12 +73,19 @@ func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 		{"our shortage", four(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second}},
 		{"stopped by the service", four(3), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
 		{"never started", four(3), queue.Outcome{End: queue.Unstarted}, row{State: queue.Pending}},
-		{"lost, retry", four(0), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true}},
-		{"lost, retry, last attempt", four(3), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true}},
-		{"lost, dead", four(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true}},
-		{"lost, hold", four(3, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Lost}, row{State: queue.Held, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true}},
+		{"lost, retry", four(0), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true, Suspect: true}},
+		{"lost, retry, last attempt", four(3), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true, Suspect: true}},
+		{"lost, dead", four(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true, Suspect: true}},
+		{"lost, hold", four(3, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Lost}, row{State: queue.Held, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true, Suspect: true}},
 		{"interrupted, retry", four(0), queue.Outcome{End: queue.Interrupted}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "the outcome is not known: interrupted", Counts: true, Started: true}},
 		{"interrupted, hold", four(0, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Interrupted}, row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "the outcome is not known: interrupted", Counts: true, Started: true}},
+		{"lost alone", four(0), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true, Suspect: true, Crashed: true}},
+		{"lost beside others", four(1, crashed(2)), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true, Suspect: true}},
+		{"poison", four(0, crashed(2)), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "3 runners died while they ran this job alone", Counts: true, Started: true, Suspect: true, Crashed: true}},
+		{"poison that was to be held", four(0, crashed(2), onLost(queue.OnLostHold)), queue.Outcome{End: queue.Lost, Alone: true}, row{State: queue.Dead, Reason: queue.ReasonPoison, Error: "3 runners died while they ran this job alone", Counts: true, Started: true, Suspect: true, Crashed: true}},
+		{"a suspect that ended well", four(0, crashed(1)), queue.Outcome{End: queue.Exited}, row{State: queue.Completed, Counts: true, Started: true}},
+		{"a suspect that was stopped", four(0, crashed(1)), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true, Suspect: true}},
+		{"a suspect whose machine went down", four(0, crashed(1)), queue.Outcome{End: queue.Interrupted, Alone: true}, row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "the outcome is not known: interrupted", Counts: true, Started: true, Suspect: true}},
 		{"unkillable", four(0), queue.Outcome{End: queue.Unkillable}, row{State: queue.Dead, Reason: queue.ReasonUnkillable, Counts: true, Started: true}},
 	} {
 		if got := queue.Decide(c.job, c.end, policy); got != c.want {

@@ -111,5 +111,6 @@ const (
 	ReasonShortage    Reason = "shortage"     // we had no process, memory or descriptor for it
 	ReasonExpired     Reason = "expired"      // not started by expires_at
 	ReasonUnkillable  Reason = "unkillable"   // it outlived SIGKILL
+	ReasonPoison      Reason = "poison"       // runners died of it
 	ReasonCancelled   Reason = "cancelled"    // a person cancelled it while it ran
 )

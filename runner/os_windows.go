@@ -28,7 +28,7 @@ func readTable(string) (int, int64, []wire.Attempt, error) {
 func lockFile(string) (*os.File, bool, error) { return nil, false, process.ErrUnsupported }
 
 // Spawn starts a runner below root.
-func Spawn(string, []string, *os.File) (string, error) { return "", process.ErrUnsupported }
+func Spawn(string, []string, bool, *os.File) (string, error) { return "", process.ErrUnsupported }
 
 // Ready prints the line that Spawn waits for.
 func Ready(string) {}

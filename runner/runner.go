@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -34,6 +35,21 @@ func OutputSize(root, ref string) int64 {
 		return 0
 	}
 	return info.Size()
+}
+
+// loneSuffix ends the name of the folder of a runner that runs one job alone.
+const loneSuffix = ".alone"
+
+// Lone reports whether the runner of a folder runs one job alone.
+func Lone(dir string) bool { return strings.HasSuffix(dir, loneSuffix) }
+
+// Worker names a worker of a runner, by its slot.
+func Worker(dir string, slot int64) string {
+	if Lone(dir) {
+		pid, _, _ := strings.Cut(filepath.Base(dir), ".")
+		return "lone-" + pid
+	}
+	return WorkerID(slot)
 }
 
 func outputRef(l wire.Lease) string {

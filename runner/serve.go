@@ -70,8 +70,8 @@ type attempt struct {
 // Serve is the runner process. It makes its folder below root and serves until
 // ctx ends, a service says Bye, or nobody has needed it for idleExit; then it
 // ends what runs and keeps the results in its journal. ready is called once the
-// socket takes connections.
-func Serve(ctx context.Context, root, version string, log *slog.Logger, ready func(dir string)) error {
+// socket takes connections. alone says that it runs one job only.
+func Serve(ctx context.Context, root, version string, alone bool, log *slog.Logger, ready func(dir string)) error {
 	pid := os.Getpid()
 	s := &server{
 		root: root, log: log,
@@ -79,6 +79,9 @@ func Serve(ctx context.Context, root, version string, log *slog.Logger, ready fu
 		attempts: map[wire.Lease]*attempt{},
 		idleAt:   time.Now(),
 		ended:    make(chan struct{}),
+	}
+	if alone {
+		s.name += loneSuffix
 	}
 	s.more = sync.NewCond(&s.mu)
 	s.dir = filepath.Join(root, s.name)
@@ -281,7 +284,7 @@ func (s *server) next(w *process.Worker) *attempt {
 func (s *server) execute(w *process.Worker, a *attempt) {
 	st := a.start
 	r := w.Run(&process.Command{
-		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+WorkerID(a.slot)),
+		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),
 		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin, StdinFile: st.StdinFile,
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
 		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,

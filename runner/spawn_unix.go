@@ -18,8 +18,9 @@ const readyWord = "queuectl runner "
 
 // Spawn starts a runner below root, as a process in a session of its own that
 // outlives this one, and returns its folder once it listens. Its messages go to
-// log. argv is the program and the words that make it call Serve.
-func Spawn(root string, argv []string, log *os.File) (string, error) {
+// log. argv is the program and the words that make it call Serve; alone adds the one
+// that has it run one job only.
+func Spawn(root string, argv []string, alone bool, log *os.File) (string, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return "", fmt.Errorf("make the runners' folder: %w", err)
 	}
@@ -28,7 +29,11 @@ func Spawn(root string, argv []string, log *os.File) (string, error) {
 		return "", fmt.Errorf("start a runner: %w", err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(argv[0], append(argv[1:], "--dir", root)...)
+	words := append(argv[1:len(argv):len(argv)], "--dir", root)
+	if alone {
+		words = append(words, "--alone")
+	}
+	cmd := exec.Command(argv[0], words...)
 	cmd.Env = runnerEnv()
 	cmd.Dir = "/"
 	cmd.Stderr, cmd.ExtraFiles = log, []*os.File{out} // descriptor 3

@@ -325,16 +325,16 @@ func (p *Pool) List() []Status {
 		if !h.running || h.slot == 0 {
 			continue
 		}
-		busy[h.slot] = true
+		busy[h.slot] = busy[h.slot] || !runner.Lone(h.link.Dir)
 		list = append(list, Status{
-			ID: runner.WorkerID(h.slot), Job: h.job.ID, PID: h.pid, StartedAt: h.at,
+			ID: runner.Worker(h.link.Dir, h.slot), Job: h.job.ID, PID: h.pid, StartedAt: h.at,
 			Heard: h.link.heard, Stale: time.Since(h.link.heard) > p.cfg.StaleAfter(), Leaving: len(list) >= p.target,
 		})
 	}
 	for _, l := range p.clients {
 		for _, a := range l.stuck {
 			busy[a.Slot] = true
-			list = append(list, Status{ID: runner.WorkerID(a.Slot), PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: l.heard, Stuck: true})
+			list = append(list, Status{ID: runner.Worker(l.Dir, a.Slot), PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: l.heard, Stuck: true})
 		}
 	}
 	for slot := int64(1); len(list) < p.target; slot++ {

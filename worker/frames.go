@@ -81,10 +81,11 @@ func outcome(r *wire.Result) queue.Outcome {
 	return o
 }
 
-// settlement is what follows from a result for the job it belongs to.
-func (p *Pool) settlement(j *queue.Job, r *wire.Result) store.Settlement {
+// settlement is what follows from a result, of the runner of a folder, for the job it
+// belongs to.
+func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settlement {
 	a := queue.Attempt{
-		Fence: r.Fence, Worker: runner.WorkerID(r.Slot), Node: p.cfg.Node, PID: int(r.PID),
+		Fence: r.Fence, Worker: runner.Worker(dir, r.Slot), Node: p.cfg.Node, PID: int(r.PID),
 		StartedAt: queue.Millis(r.StartedAt), EndedAt: queue.Millis(r.EndedAt),
 		ExitCode: r.ExitCode, Signal: int(r.Signal), CPU: r.CPU, PeakRSS: r.PeakRSS,
 		Leftovers: int(r.Leftovers), Dropped: r.Dropped, Output: r.Output, OutputRef: r.OutputRef,
@@ -107,13 +108,13 @@ func howLost(r runner.Remains, l wire.Lease) queue.End {
 	return queue.Interrupted
 }
 
-// lost is the settlement of an attempt whose runner has died; running is nil if
-// it is not known when it began.
-func (p *Pool) lost(j *queue.Job, running *wire.Attempt, how queue.End, now queue.Millis) store.Settlement {
-	o := queue.Outcome{End: how, ExitCode: -1}
+// lost is the settlement of an attempt whose runner, of a folder, has died; running is
+// nil if it is not known when it began.
+func (p *Pool) lost(j *queue.Job, running *wire.Attempt, how queue.End, dir string) store.Settlement {
+	o, now := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Lone(dir)}, p.now()
 	a := queue.Attempt{Fence: j.Fence, Worker: j.WorkerID, Node: p.cfg.Node, PID: j.PID, StartedAt: j.StartedAt, EndedAt: now, ExitCode: -1}
 	if running != nil {
-		a.Worker, a.PID, a.StartedAt = runner.WorkerID(running.Slot), int(running.PID), queue.Millis(running.StartedAt)
+		a.Worker, a.PID, a.StartedAt = runner.Worker(dir, running.Slot), int(running.PID), queue.Millis(running.StartedAt)
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
 	return store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d}

@@ -95,6 +95,7 @@ type link struct {
 	current bool
 	heard   time.Time // guarded by the pool's mu
 	gone    chan struct{}
+	retired bool           // told to end, for it has run its one job; Run's
 	stuck   []wire.Attempt // that take its workers; guarded by the pool's mu
 }
 
@@ -191,7 +192,7 @@ func (p *Pool) step(ctx context.Context, loops *sync.WaitGroup) error {
 			return err
 		}
 	case g := <-p.grants:
-		if err := p.granted(g); err != nil {
+		if err := p.granted(ctx, g, loops); err != nil {
 			return err
 		}
 	case <-p.kick:
@@ -204,7 +205,7 @@ func (p *Pool) step(ctx context.Context, loops *sync.WaitGroup) error {
 				return err
 			}
 		case g := <-p.grants:
-			if err := p.granted(g); err != nil {
+			if err := p.granted(ctx, g, loops); err != nil {
 				return err
 			}
 		default:
@@ -212,7 +213,9 @@ func (p *Pool) step(ctx context.Context, loops *sync.WaitGroup) error {
 		}
 	}
 	p.dropStale()
-	return p.flush(ctx, loops)
+	err := p.flush(ctx, loops)
+	p.retire()
+	return err
 }
 
 // nextTimer is how long nothing may happen before something is due.
@@ -325,7 +328,7 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 		p.retry = retryFirst
 		remarks := p.recorded(turn, turned.Refused)
 		hitBeforeAck()
-		if err := p.start(turned.Jobs, true); err != nil {
+		if err := p.startAll(ctx, turned.Jobs, true, loops); err != nil {
 			return err
 		}
 		p.acknowledge()
@@ -386,12 +389,12 @@ func (p *Pool) await(ctx context.Context, want int, loops *sync.WaitGroup) {
 	})
 }
 
-func (p *Pool) granted(g grant) error {
+func (p *Pool) granted(ctx context.Context, g grant, loops *sync.WaitGroup) error {
 	p.waiting = false
 	p.cancel()
 	switch {
 	case len(g.jobs) > 0:
-		return p.start(g.jobs, false)
+		return p.startAll(ctx, g.jobs, false, loops)
 	case g.err == nil || errors.Is(g.err, context.Canceled):
 		return nil
 	}

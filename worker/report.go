@@ -70,3 +70,9 @@ func (p *Pool) report(list []remark) {
 		p.cfg.Log.LogAttrs(context.Background(), r.level, r.text, r.attrs...)
 	}
 }
+
+// shortOfRunners is the line about a job that no runner of its own could be started
+// for.
+func shortOfRunners(j *queue.Job, err error) remark {
+	return remark{slog.LevelWarn, "no runner of its own for a suspect; it is tried again", []slog.Attr{slog.String("job", j.ID), slog.Any("error", err)}}
+}

@@ -70,8 +70,8 @@ func (p *Pool) meet(ctx context.Context, dir string, epoch int64, jobs map[queue
 }
 
 // adopt takes over what a runner has; what it knows is taken out of jobs.
-func (p *Pool) adopt(ctx context.Context, c *runner.Client, jobs map[queue.Lease]*queue.Job, loops *sync.WaitGroup) {
-	l := &link{Client: c, current: c.Known.Version == p.cfg.Version, heard: time.Now(), gone: make(chan struct{})}
+func (p *Pool) adopt(ctx context.Context, c *runner.Client, jobs map[queue.Lease]*queue.Job, loops *sync.WaitGroup) *link {
+	l := &link{Client: c, current: c.Known.Version == p.cfg.Version && !runner.Lone(c.Dir), heard: time.Now(), gone: make(chan struct{})}
 	p.mu.Lock()
 	for _, a := range c.Known.Attempts {
 		j := jobs[queue.Lease(a.Lease)]
@@ -100,6 +100,7 @@ func (p *Pool) adopt(ctx context.Context, c *runner.Client, jobs map[queue.Lease
 	p.listen(ctx, l, loops)
 	p.setUp()
 	p.cfg.Log.Debug("runner met", "pid", c.Known.PID, "running", len(c.Known.Attempts), "ended", len(c.Known.Ended))
+	return l
 }
 
 // take holds a lease by a connection; one that another connection had keeps who
@@ -136,7 +137,7 @@ func (p *Pool) running(h *held, a wire.Attempt) {
 	}
 	h.running, h.slot, h.pid, h.at = true, a.Slot, int(a.PID), queue.Millis(a.StartedAt)
 	p.pending.Started = append(p.pending.Started, store.Started{
-		Lease: queue.Lease(a.Lease), At: h.at, Worker: runner.WorkerID(a.Slot), PID: h.pid,
+		Lease: queue.Lease(a.Lease), At: h.at, Worker: runner.Worker(h.link.Dir, a.Slot), PID: h.pid,
 	})
 }
 
@@ -176,7 +177,7 @@ func (p *Pool) spawn(ctx context.Context, loops *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	dir, err := runner.Spawn(p.cfg.Root, p.cfg.Command, p.cfg.ErrorLog)
+	dir, err := runner.Spawn(p.cfg.Root, p.cfg.Command, false, p.cfg.ErrorLog)
 	if err != nil {
 		return err
 	}
@@ -201,6 +202,9 @@ func (p *Pool) setUp() {
 	}
 	for _, l := range p.clients {
 		n := elsewhere
+		if runner.Lone(l.Dir) {
+			n = 1
+		}
 		if l.current {
 			n = max(0, p.target-elsewhere)
 		}
@@ -245,7 +249,7 @@ func (p *Pool) result(from *link, r *wire.Result) {
 		return // told again by another connection
 	}
 	h.over = true
-	s := p.settlement(&h.job, r)
+	s := p.settlement(&h.job, r, from.Dir)
 	p.pending.Started = slices.DeleteFunc(p.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
 	if r.Shortage {
 		if now := time.Now(); now.After(p.paused) { // of many that meet one shortage the first counts
@@ -292,6 +296,9 @@ const againWithin = 5 * time.Second
 // broke. One that obeys a newer service is not ours any more.
 func (p *Pool) runnerGone(ctx context.Context, l *link, loops *sync.WaitGroup) error {
 	jobs, started := p.unlink(l)
+	if l.retired && len(jobs) == 0 {
+		return nil // it was told to end, and has
+	}
 	epoch, err := p.epoch(ctx)
 	if err != nil {
 		return err
@@ -372,7 +379,7 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 		if j == nil {
 			continue // stored already
 		}
-		turn.Ended = append(turn.Ended, p.settlement(j, r))
+		turn.Ended = append(turn.Ended, p.settlement(j, r, dir))
 		delete(jobs, lease)
 		settled++
 	}
@@ -382,7 +389,7 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 		if j == nil {
 			continue
 		}
-		turn.Ended = append(turn.Ended, p.lost(j, a, howLost(remains, a.Lease), p.now()))
+		turn.Ended = append(turn.Ended, p.lost(j, a, howLost(remains, a.Lease), dir))
 		delete(jobs, j.Lease())
 	}
 	for _, left := range remains.Stuck {
@@ -412,7 +419,7 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 func (p *Pool) unknown(j *queue.Job, started, sameBoot bool) {
 	var lost []store.Settlement
 	if started {
-		lost = append(lost, p.lost(j, nil, howLost(runner.Remains{SameBoot: sameBoot}, wire.Lease{}), p.now()))
+		lost = append(lost, p.lost(j, nil, howLost(runner.Remains{SameBoot: sameBoot}, wire.Lease{}), ""))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

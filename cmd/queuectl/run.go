@@ -252,7 +252,7 @@ func jobExit(j *control.Job) int {
 		return 0
 	case reason == string(queue.ReasonTimedOut):
 		return exitTimeout
-	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted), reason == string(queue.ReasonUnkillable):
+	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted), reason == string(queue.ReasonUnkillable), reason == string(queue.ReasonPoison):
 		return exitOwn
 	case j.State == queue.Cancelled.String():
 		return exitDetached

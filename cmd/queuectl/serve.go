@@ -98,6 +98,7 @@ func (a *app) serve(ctx context.Context, o service.Options) error {
 
 // runnerVerb is the second process. People do not start it.
 func runnerVerb(a *app) *cobra.Command {
+	alone := false
 	cmd := &cobra.Command{
 		Use: "runner", Short: "Run attempts for the service", Hidden: true, Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -110,9 +111,10 @@ func runnerVerb(a *app) *cobra.Command {
 			signal.Notify(make(chan os.Signal, 1), append(reloadSignals, os.Interrupt)...) // a terminal's signals are not ours
 			ctx, stop := signal.NotifyContext(cmd.Context(), stopSignals[:1]...)
 			defer stop()
-			return runner.Serve(ctx, a.dir, version, service.RunnerLog(a.err), runner.Ready)
+			return runner.Serve(ctx, a.dir, version, alone, service.RunnerLog(a.err), runner.Ready)
 		},
 	}
+	cmd.Flags().BoolVar(&alone, "alone", false, "run one job only")
 	return cmd
 }
 

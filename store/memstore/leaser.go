@@ -100,6 +100,10 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		return // there was no attempt: what is known of the last one stays
 	}
 	j.Runs++
+	j.Suspect = d.Suspect
+	if d.Crashed {
+		j.Crashes++
+	}
 	j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
 	a.N = j.Runs
 	a.Output = slices.Clone(a.Output)

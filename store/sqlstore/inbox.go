@@ -266,7 +266,7 @@ func (t *tx) change(seq int64, c store.Change) error {
 		if c.Timeout != nil {
 			j.Timeout = *c.Timeout
 		}
-		j.Attempts, j.Deferred, j.Error, j.ExitCode, j.Signal, j.EndedAt, j.ExpiresAt = 0, 0, "", -1, 0, 0, 0
+		j.Attempts, j.Deferred, j.Crashes, j.Error, j.ExitCode, j.Signal, j.EndedAt, j.ExpiresAt = 0, 0, 0, "", -1, 0, 0, 0
 		err = t.wait(&j, t.now)
 	case queue.VerbEdit:
 		err = t.edit(&j, c.Edit)
@@ -320,9 +320,9 @@ func (t *tx) rewrite(j *queue.Job, to queue.State) error {
 		t.ready(place{rank, j.Seq})
 	}
 	t.wakeAt(j.ExpiresAt)
-	_, err = t.exec(`UPDATE jobs SET state = ?, place = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, deferred = ?, reason = ?, error = ?, exit_code = ?,
+	_, err = t.exec(`UPDATE jobs SET state = ?, place = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, deferred = ?, crashes = ?, reason = ?, error = ?, exit_code = ?,
 		signal = ?, ended_at = ?, expires_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, updated_at = ?, terms = ? WHERE seq = ?`,
-		int64(to), int64(stands), rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Deferred), string(j.Reason), j.Error, j.ExitCode,
+		int64(to), int64(stands), rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Deferred), int64(j.Crashes), string(j.Reason), j.Error, j.ExitCode,
 		int64(j.Signal), int64(j.EndedAt), int64(j.ExpiresAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(t.now), string(terms), j.Seq)
 	return err
 }

@@ -132,9 +132,9 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	}
 	n := l.runs + 1
 	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = ?, exit_code = ?, signal = ?, attempts = attempts + ?,
-		deferred = deferred + ?, runs = ?, due_at = iif(?, ?, due_at), started_at = ?, ended_at = ?, updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
+		deferred = deferred + ?, suspect = ?, crashes = crashes + ?, runs = ?, due_at = iif(?, ?, due_at), started_at = ?, ended_at = ?, updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
 		int64(d.State), int64(place), e.Fence, string(d.Reason), d.Error, a.ExitCode, int64(a.Signal), bit(d.Counts),
-		bit(d.Defers), int64(n), due, due, int64(a.StartedAt), ended, int64(t.now), e.Seq)
+		bit(d.Defers), bit(d.Suspect), bit(d.Crashed), int64(n), due, due, int64(a.StartedAt), ended, int64(t.now), e.Seq)
 	if err != nil {
 		return err
 	}

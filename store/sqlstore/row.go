@@ -13,7 +13,7 @@ import (
 // them.
 const jobColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
-	exit_code, signal, pid, worker, reason, error, terms, deferred`
+	exit_code, signal, pid, worker, reason, error, terms, deferred, suspect, crashes`
 
 // jobWidth is how many they are.
 var jobWidth = strings.Count(jobColumns, ",") + 1
@@ -45,7 +45,7 @@ func readJob(r row) (queue.Job, error) {
 		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), Since: m(14), Arrival: n(15),
 		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
 		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22),
-		Reason: queue.Reason(t(23)), Error: t(24), Deferred: int(n(26)),
+		Reason: queue.Reason(t(23)), Error: t(24), Deferred: int(n(26)), Suspect: n(27) != 0, Crashes: int(n(28)),
 	}
 	if err := json.Unmarshal([]byte(t(25)), &j.Terms); err != nil {
 		j.Terms = queue.Terms{}

@@ -152,6 +152,9 @@ var migrations = [][]string{{
 	`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts)`,
 }, {
 	`DROP INDEX staged_ids_batch`, // the frames name what is to be removed
+}, {
+	`ALTER TABLE jobs ADD COLUMN suspect INTEGER NOT NULL DEFAULT 0`,
+	`ALTER TABLE jobs ADD COLUMN crashes INTEGER NOT NULL DEFAULT 0`,
 }}
 
 // ErrNewerSchema refuses a database that a newer queuectl has written and that

@@ -55,6 +55,10 @@ func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
 	}
 	if d.Started {
 		j.Runs++
+		j.Suspect = d.Suspect
+		if d.Crashed {
+			j.Crashes++
+		}
 		j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
 	}
 	if d.State.Runnable() {

@@ -199,7 +199,7 @@ func (w *walk) wake() {
 func (w *walk) outcome(j queue.Job) queue.Outcome {
 	all := []queue.Outcome{
 		exit(0), exit(0), exit(0), exit(1), exit(126), {End: queue.Signalled, Signal: 6},
-		ended(queue.TimedOut), ended(queue.Killed), ended(queue.Stopped), ended(queue.Lost), ended(queue.Interrupted), ended(queue.Unkillable),
+		ended(queue.TimedOut), ended(queue.Killed), ended(queue.Stopped), ended(queue.Lost), {End: queue.Lost, Alone: true}, ended(queue.Interrupted), ended(queue.Unkillable),
 	}
 	if j.State != queue.Processing && j.Runs == 0 && j.Reason == "" {
 		all = append(all, ended(queue.Unstarted), ended(queue.Shortage))
@@ -341,7 +341,7 @@ func (w *walk) retry() {
 	default:
 		w.must(err)
 		now := w.s.Now()
-		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.ExpiresAt, j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0
+		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.Crashes, j.ExpiresAt, j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0
 		j.DueAt, j.Since, j.UpdatedAt, j.Arrival = now, now, now, w.enqueued
 	}
 	w.saw(j)

@@ -1,0 +1,74 @@
+//go:build linux
+
+package test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A job that kills its runner each time is dead as poison after three crashes of its
+// own, whatever retries it has; its neighbours run alone once, and are innocent. The
+// runners of one job are gone afterwards.
+func TestPoison(t *testing.T) {
+	q := serving(t, "--workers", "8")
+	var neighbours []string
+	for i := range 7 {
+		neighbours = append(neighbours, fmt.Sprint("neighbour", i))
+		q.must("enqueue", "--id", neighbours[i], "sleep 0.5; echo done on $QUEUECTL_WORKER")
+	}
+	q.until("they run", 20*time.Second, func() bool { return q.show("neighbour6").State == "processing" })
+	q.must("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")
+	if r := q.cli("wait", "poison", "--timeout", "30"); r.code != 125 {
+		t.Errorf("wait: %+v", r)
+	}
+	if j := q.show("poison"); j.State != "dead" || j.Reason != "poison" || j.Attempts != 4 {
+		t.Errorf("the job that kills its runner: %+v", j)
+	}
+	for _, id := range neighbours {
+		q.must("wait", id, "--timeout", "30")
+		if j := q.show(id); j.State != "completed" || j.Attempts != 2 || j.History[0].Reason != "lost" {
+			t.Errorf("a neighbour: %+v", j)
+		}
+	}
+	q.until("one runner is left", 20*time.Second, func() bool { return len(q.runnerPids()) == 1 })
+	q.must("run", "true")
+
+	// Put back it is as before, and its neighbours now are left alone at once.
+	q.must("enqueue", "--id", "bystander", "sleep 1")
+	q.must("dlq", "retry", "poison")
+	q.cli("wait", "poison", "bystander", "--timeout", "30")
+	if j := q.show("poison"); j.State != "dead" || j.Reason != "poison" || len(j.History) != 7 {
+		t.Errorf("once more: %+v", j)
+	}
+	if j := q.show("bystander"); j.State != "completed" || j.Attempts != 1 {
+		t.Errorf("the bystander: %+v", j)
+	}
+}
+
+// A service that is started anew while a suspect runs alone takes its runner over as
+// what it is: nothing else is run there, and it is gone afterwards.
+func TestSuspectOutlivesTheService(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	q.must("enqueue", "--id", "a", "sleep 2; echo $QUEUECTL_WORKER")
+	q.until("it runs", 20*time.Second, func() bool { return q.show("a").State == "processing" })
+	q.killRunners()
+	q.until("it runs alone", 20*time.Second, func() bool {
+		j := q.show("a")
+		return j.State == "processing" && j.Attempts == 1
+	})
+	pid := q.show("a").PID
+	q.kill()
+	q.start("--workers", "4")
+	q.must("run", "--id", "b", "echo $QUEUECTL_WORKER")
+	if j := q.show("a"); j.PID != pid || syscall.Kill(pid, 0) != nil {
+		t.Errorf("the suspect: %+v", j)
+	}
+	q.must("wait", "a")
+	if a, b := q.show("a").Output, q.show("b").Output; a[:5] != "lone-" || b[:1] != "w" {
+		t.Errorf("workers: %q and %q", a, b)
+	}
+	q.until("one runner is left", 20*time.Second, func() bool { return len(q.runnerPids()) == 1 })
+}
