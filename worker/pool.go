@@ -168,6 +168,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 	if err := p.flush(ctx, &loops); err != nil {
 		return err
 	}
+	p.retire() // those that were started for a job that never came
 	ready()
 	for {
 		if err := p.step(ctx, &loops); err != nil {
