@@ -21,6 +21,7 @@ var law = map[string][]string{
 	"internal/folder":     {},
 	"internal/sockpath":   {},
 	"internal/timerslack": {},
+	"packaging":           {},
 	"queue":               {},
 	"output":              {},
 	"runner/wire":         {},
