@@ -21,6 +21,7 @@ var law = map[string][]string{
 	"internal/folder":     {},
 	"internal/sockpath":   {},
 	"internal/timerslack": {},
+	"packaging":           {},
 	"queue":               {},
 	"output":              {},
 	"runner/wire":         {},
@@ -39,6 +40,7 @@ var law = map[string][]string{
 	"bench":               {"control", "queue"},
 	"test":                {},
 	"internal/pages":      {"config", "control", "queue"},
+	"internal/release":    {},
 }
 
 // Data flows one way: no package knows one that it may not.

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"unicode"
+)
+
+// copyright prints the project's licence, and those of Go and of every module that is
+// linked in, which ask to be carried along.
+func copyright(out io.Writer, args []string) error {
+	info, err := buildinfo.ReadFile(args[1])
+	if err != nil {
+		return err
+	}
+	own, err := os.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	gos, err := licences(args[3])
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "queuectl, %s\n\n%s", "https://"+info.Main.Path, own)
+	fmt.Fprintf(out, "\nThe program contains what follows, under these licences.\n")
+	fmt.Fprintf(out, "\n-- Go %s\n\n%s", info.GoVersion, gos)
+	for _, m := range info.Deps {
+		text, err := licences(filepath.Join(args[2], escaped(m)))
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(out, "\n-- %s %s\n\n%s", m.Path, m.Version, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// escaped is a module's folder in the module cache, where capitals are !small.
+func escaped(m *debug.Module) string {
+	var b strings.Builder
+	for _, r := range m.Path + "@" + m.Version {
+		if unicode.IsUpper(r) {
+			b.WriteByte('!')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// licences is the text of all licence files of a folder; one without is an error.
+func licences(dir string) (string, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, f := range files {
+		name := strings.ToUpper(f.Name())
+		if f.IsDir() || !strings.HasPrefix(name, "LICENSE") && !strings.HasPrefix(name, "LICENCE") && !strings.HasPrefix(name, "COPYING") && !strings.HasPrefix(name, "NOTICE") {
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(strings.TrimRight(string(raw), "\n") + "\n")
+	}
+	if b.Len() == 0 {
+		return "", fmt.Errorf("%s has no licence", dir)
+	}
+	return b.String(), nil
+}
