@@ -22,7 +22,9 @@ const oldest = "71d97d4"
 // from this one under another number.
 func another(t *testing.T, commit, version string) string {
 	t.Helper()
-	needs(t, "go")
+	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
+		t.Skip("the sources are not here")
+	}
 	dir := t.TempDir()
 	source := ".."
 	if commit != "" {
