@@ -72,7 +72,10 @@ type Service struct {
 	changed chan struct{} // settings have
 
 	config atomic.Pointer[config.Config]
-	users  sync.Map // uid → name
+	who    atomic.Pointer[access]
+	users  sync.Map // uid → name, of who has a right
+
+	atStart *config.Settings // what holds from the start; nil before, guarded by mu
 
 	mu     sync.Mutex
 	layers []config.Layer // file, stored, environment, flag, running; guarded by mu
@@ -141,6 +144,7 @@ func (s *Service) open() error {
 		s.node = "localhost"
 	}
 	s.account = ownAccount()
+	s.holdStart()
 	if info, err := os.Stat(s.opt.Runner[0]); err == nil {
 		s.program = info
 	}
@@ -174,11 +178,14 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
 		return nil
 	}
-	socket, err := control.Listen(s.opt.Places.Socket)
+	socket, err := s.listen()
 	if err != nil {
 		return err
 	}
-	server := control.NewServer(s, s.limits(), s.allow, s.log)
+	if unknown := s.unknownNames(); unknown != "" {
+		s.log.Warn(unknown)
+	}
+	server := control.NewServer(s, s.limits(), s, s.log)
 	if s.opt.Crowded != nil {
 		server.Crowded = s.opt.Crowded
 	}
@@ -263,13 +270,19 @@ func (s *Service) limits() control.Limits {
 	}
 }
 
-// allow lets in the service's own user and root, who are its admins.
-func (s *Service) allow(p *control.Peer) error {
-	if p.UID == os.Geteuid() || p.UID == 0 {
-		p.Admin = true
-		return nil
+// listen makes the control socket, for those whom the settings let in.
+func (s *Service) listen() (*control.Socket, error) {
+	to := control.OwnerOnly
+	mode, group := s.config.Load().Socket()
+	to.Mode = mode
+	if group != "" {
+		gid, ok := groupID(group)
+		if !ok {
+			return nil, &ExitError{ExitConfig, queue.Errorf(queue.CodeInvalid, "socket_group: there is no group %q here", group)}
+		}
+		to.GID = gid
 	}
-	return queue.Errorf(queue.CodeDenied, "this service serves uid %d and root; you are uid %d", os.Geteuid(), p.UID)
+	return control.Listen(s.opt.Places.Socket, to)
 }
 
 func (s *Service) makeLog(w io.Writer) {
