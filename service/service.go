@@ -153,6 +153,10 @@ func (s *Service) open() error {
 
 // serve runs the parts of the service until it is to stop.
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
+	to, err := s.entry()
+	if err != nil {
+		return &ExitError{ExitConfig, err}
+	}
 	s.pool = worker.New(s.store, s.poolConfig(), s.config.Load().WorkerCount())
 	if s.drains { // nobody else runs yet
 		s.pool.Drain(true)
@@ -178,7 +182,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
 		return nil
 	}
-	socket, err := s.listen()
+	socket, err := control.Listen(s.opt.Places.Socket, to)
 	if err != nil {
 		return err
 	}
@@ -270,19 +274,19 @@ func (s *Service) limits() control.Limits {
 	}
 }
 
-// listen makes the control socket, for those whom the settings let in.
-func (s *Service) listen() (*control.Socket, error) {
-	to := control.OwnerOnly
+// entry is whom the settings let in to the control socket.
+func (s *Service) entry() (control.Entry, error) {
 	mode, group := s.config.Load().Socket()
-	to.Mode = mode
-	if group != "" {
-		gid, ok := groupID(group)
-		if !ok {
-			return nil, &ExitError{ExitConfig, queue.Errorf(queue.CodeInvalid, "socket_group: there is no group %q here", group)}
-		}
-		to.GID = gid
+	to := control.Entry{Mode: mode, GID: -1}
+	if group == "" {
+		return to, nil
 	}
-	return control.Listen(s.opt.Places.Socket, to)
+	gid, ok := groupID(group)
+	if !ok {
+		return to, queue.Invalid("socket_group", "there is no group %q here", group)
+	}
+	to.GID = gid
+	return to, nil
 }
 
 func (s *Service) makeLog(w io.Writer) {
