@@ -41,7 +41,7 @@ type Options struct {
 	Unwanted func() bool
 	// Cgroups, if not nil, are for what it runs.
 	Cgroups *process.Cgroups
-	Log      *slog.Logger
+	Log     *slog.Logger
 	// Ready is called once the socket takes connections.
 	Ready func(dir string)
 }
