@@ -103,7 +103,7 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 			return fmt.Errorf("%q is not known here; the service is newer than this runner", word)
 		}
 	}
-	if err := shareFolder(base, 0, int(peer.Gid)); err != nil {
+	if err := shareFolder(base, 0, int(peer.Gid), homeMode); err != nil {
 		return err
 	}
 	if delegated {
@@ -130,7 +130,7 @@ func (a *Asked) become(name, policy string, gid int) error {
 		return errors.New("run_as = fixed:root would run everybody's jobs as root; name another account")
 	}
 	a.Root, a.Policy = filepath.Join(a.Root, asPrefix+known.name), ""
-	if err := shareFolder(a.Root, int(known.uid), gid); err != nil {
+	if err := shareFolder(a.Root, int(known.uid), gid, asMode); err != nil {
 		return err
 	}
 	if a.Cgroups != nil {
