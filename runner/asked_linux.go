@@ -111,7 +111,7 @@ func (a *Asked) hear(base, policy string) error {
 
 // become makes this process an account, with no way back.
 func (a *Asked) become(name, policy string, gid int) error {
-	known, err := (&accounts{policyFile: policy}).named(name)
+	known, err := (&Accounts{Policy: policy}).named(name)
 	if err != nil {
 		return err
 	}

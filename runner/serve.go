@@ -51,7 +51,7 @@ type server struct {
 	shared   bool   // the group of Root may read what is in it
 	table    *table
 	name     string    // of this incarnation, in cookies
-	accounts *accounts // nil unless it is root's
+	accounts *Accounts // nil unless it is root's
 
 	mu       sync.Mutex
 	epoch    int64
@@ -108,7 +108,7 @@ func Serve(ctx context.Context, o Options) error {
 		s.name += loneSuffix
 	}
 	if o.Policy != "" {
-		s.accounts = &accounts{policyFile: o.Policy}
+		s.accounts = &Accounts{Policy: o.Policy}
 	}
 	s.more = sync.NewCond(&s.mu)
 	s.dir = filepath.Join(o.Root, s.name)

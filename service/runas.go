@@ -30,6 +30,7 @@ func (s *Service) settleAccount() error {
 		return nil
 	}
 	s.home.Dir, s.home.Socket = r.Dir, r.Socket
+	s.accounts = &runner.Accounts{Policy: r.Policy}
 	name, fixed := strings.CutPrefix(how, asFixed)
 	if fixed {
 		known, err := accountNamed(name)
@@ -42,18 +43,14 @@ func (s *Service) settleAccount() error {
 	return nil
 }
 
-// mayRun says why no job of a uid would be run, nil if it would: what only the runner
-// decides is told early by whoever can.
+// mayRun says why no job of a uid would be run, nil if it would: what the runner decides
+// is told to whoever hands the job in.
 func (s *Service) mayRun(uid int) error {
-	if !s.home.Roots() || s.account.Own || uid != 0 {
+	if !s.home.Roots() || s.account.Own {
 		return nil
 	}
-	policy, err := runner.ReadPolicy(s.opt.Runners.Policy)
-	if err != nil {
-		return queue.Errorf(queue.CodeDenied, "%v", err)
+	if why := s.accounts.Refuses(uint32(uid)); why != "" {
+		return queue.Errorf(queue.CodeDenied, "%s", why)
 	}
-	if policy.AllowRootJobs {
-		return nil
-	}
-	return queue.Errorf(queue.CodeDenied, "jobs of root are not run here: set allow_root_jobs = true in %s, or name another account with --user NAME", policy.File)
+	return nil
 }

@@ -70,19 +70,20 @@ type Runners struct {
 
 // Service is a running queue. It implements control.API.
 type Service struct {
-	opt     Options
-	store   *sqlstore.Store
-	pool    *worker.Pool
-	log     *slog.Logger
-	level   slog.LevelVar
-	started queue.Millis
-	node    string
-	account worker.Account
-	home    runner.Home
-	bound   *net.UnixListener // the control socket, if it was bound as root
-	program os.FileInfo       // the program on the disk when it started, nil if unknown
-	stop    chan bool         // asked to stop; true keeps the jobs
-	changed chan struct{}     // settings have
+	opt      Options
+	store    *sqlstore.Store
+	pool     *worker.Pool
+	log      *slog.Logger
+	level    slog.LevelVar
+	started  queue.Millis
+	node     string
+	account  worker.Account
+	home     runner.Home
+	accounts *runner.Accounts  // whose jobs root's runners run
+	bound    *net.UnixListener // the control socket, if it was bound as root
+	program  os.FileInfo       // the program on the disk when it started, nil if unknown
+	stop     chan bool         // asked to stop; true keeps the jobs
+	changed  chan struct{}     // settings have
 
 	config atomic.Pointer[config.Config]
 	users  sync.Map // uid → name
