@@ -100,6 +100,12 @@ func (a *Asked) hear(base, policy string) error {
 			return fmt.Errorf("%q is not known here; the service is newer than this runner", word)
 		}
 	}
+	if policy == "" {
+		if as != "" || int(peer.Uid) != os.Geteuid() {
+			return errors.New("this runner runs the jobs of its own account alone")
+		}
+		return os.MkdirAll(base, 0o700)
+	}
 	if err := shareFolder(base, 0, int(peer.Gid)); err != nil {
 		return err
 	}

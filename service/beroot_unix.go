@@ -43,6 +43,7 @@ func (s *Service) beRoot(how string) error {
 			return err
 		}
 	}
+	r.Own = false
 	if r.Socket, err = runner.StartPorter(s.opt.Runner, r.Dir, r.Policy, uid, gid, s.opt.Log); err != nil {
 		return err
 	}

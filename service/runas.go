@@ -19,7 +19,7 @@ const (
 func (s *Service) settleAccount() error {
 	how := s.config.Load().RunAs
 	s.home = runner.Home{Dir: runnersOf(s.opt.Places), Command: s.opt.Runner, Log: s.opt.Log}
-	if s.opt.Runners.Socket == "" && how != asService {
+	if (s.opt.Runners.Socket == "" || s.opt.Runners.Own) && how != asService {
 		if err := s.beRoot(how); err != nil {
 			return err
 		}
@@ -27,6 +27,10 @@ func (s *Service) settleAccount() error {
 	s.account = accountOf(os.Geteuid())
 	r := s.opt.Runners
 	if r.Socket == "" {
+		return nil
+	}
+	if r.Own {
+		s.home.Socket, s.home.Own = r.Socket, true
 		return nil
 	}
 	s.home.Dir, s.home.Socket = r.Dir, r.Socket
