@@ -4,38 +4,31 @@ import (
 	"os"
 	"strings"
 
+	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 )
 
-// The ways of the setting run_as.
-const (
-	asService   = "service"
-	asSubmitter = "submitter"
-	asFixed     = "fixed:"
-)
+// fixedAs begins the value of run_as that names an account.
+const fixedAs = "fixed:"
 
 // settleAccount decides whom jobs run as, and where their runners are.
 func (s *Service) settleAccount() error {
 	how := s.config.Load().RunAs
 	s.home = runner.Home{Dir: runnersOf(s.opt.Places), Command: s.opt.Runner, Log: s.opt.Log}
-	if (s.opt.Runners.Socket == "" || s.opt.Runners.Own) && how != asService {
-		if err := s.beRoot(how); err != nil {
-			return err
-		}
-	}
 	s.account = accountOf(os.Geteuid())
 	r := s.opt.Runners
-	if r.Socket == "" {
+	rooted := r.Socket != "" && !r.Own
+	switch {
+	case !rooted && how == config.RunAsService:
+		s.home.Socket, s.home.Own = r.Socket, r.Own
 		return nil
-	}
-	if r.Own {
-		s.home.Socket, s.home.Own = r.Socket, true
-		return nil
+	case !rooted:
+		return queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", how)
 	}
 	s.home.Dir, s.home.Socket = r.Dir, r.Socket
 	s.accounts = &runner.Accounts{Policy: r.Policy}
-	name, fixed := strings.CutPrefix(how, asFixed)
+	name, fixed := strings.CutPrefix(how, fixedAs)
 	if fixed {
 		known, err := accountNamed(name)
 		if err != nil {
@@ -43,8 +36,16 @@ func (s *Service) settleAccount() error {
 		}
 		s.home.As, s.account = name, known
 	}
-	s.account.Own = how == asService
+	s.account.Own = how == config.RunAsService
 	return nil
+}
+
+// runsAs is the uid that a job runs as, where it is not the service's rule.
+func (s *Service) runsAs(j *queue.Job) int {
+	if j.AsUID != nil {
+		return *j.AsUID
+	}
+	return j.UID
 }
 
 // mayRun says why no job of a uid would be run, nil if it would: what the runner decides
