@@ -39,7 +39,6 @@ func (s *Service) beRoot() error {
 			return err
 		}
 	}
-	r.Own = false
 	if r.Socket, err = runner.StartPorter(s.opt.Runner, r.Dir, r.Policy, uid, gid, s.opt.Log); err != nil {
 		return err
 	}
