@@ -15,7 +15,7 @@ var parts = map[string]struct {
 	write func(out io.Writer, args []string) error
 }{
 	"changelog": {[]string{"CHANGELOG.md", "VERSION", "DATE"}, changelog},
-	"copyright": {[]string{"LICENSE", "BINARY", "MODULES", "GOROOT"}, copyright},
+	"licences":  {[]string{"BINARY", "MODULES", "GOROOT"}, licences},
 	"bom":       {[]string{"BINARY", "VERSION", "DATE"}, bom},
 }
 
@@ -28,7 +28,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("names one of: changelog, copyright, bom")
+		return fmt.Errorf("names one of: changelog, licences, bom")
 	}
 	part, known := parts[args[0]]
 	if !known || len(args)-1 != len(part.args) {

@@ -11,26 +11,20 @@ import (
 	"unicode"
 )
 
-// copyright prints the project's licence, and those of Go and of every module that is
-// linked in, which ask to be carried along.
-func copyright(out io.Writer, args []string) error {
-	info, err := buildinfo.ReadFile(args[1])
+// licences prints those of Go and of every module that is linked in, which ask to be
+// carried along.
+func licences(out io.Writer, args []string) error {
+	info, err := buildinfo.ReadFile(args[0])
 	if err != nil {
 		return err
 	}
-	own, err := os.ReadFile(args[0])
+	text, err := licencesIn(args[2])
 	if err != nil {
 		return err
 	}
-	gos, err := licences(args[3])
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "queuectl, %s\n\n%s", "https://"+info.Main.Path, own)
-	fmt.Fprintf(out, "\nThe program contains what follows, under these licences.\n")
-	fmt.Fprintf(out, "\n-- Go %s\n\n%s", info.GoVersion, gos)
+	fmt.Fprintf(out, "queuectl contains what follows, under these licences.\n\n-- Go %s\n\n%s", info.GoVersion, text)
 	for _, m := range info.Deps {
-		text, err := licences(filepath.Join(args[2], escaped(m)))
+		text, err := licencesIn(filepath.Join(args[1], escaped(m)))
 		if err != nil {
 			return err
 		}
@@ -53,8 +47,8 @@ func escaped(m *debug.Module) string {
 	return b.String()
 }
 
-// licences is the text of all licence files of a folder; one without is an error.
-func licences(dir string) (string, error) {
+// licencesIn is the text of all licence files of a folder; one without is an error.
+func licencesIn(dir string) (string, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return "", err
