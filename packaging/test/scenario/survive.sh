@@ -3,9 +3,7 @@
 # numbered lines until it may end, and ends with a code of its own.
 . "$(dirname "$0")/../lib/all.sh"
 
-package old
-package new
-package failpoint
+package old new next failpoint
 box_up
 install_deb "$old_deb" >/dev/null
 people
@@ -148,13 +146,14 @@ box systemctl restart queuectl
 after 'restart without the failpoint'
 
 # --- versions
-promise 'upgrade: the new package installs' install_deb "$new_deb"
+promise 'upgrade to one with a newer protocol of runners' install_deb "$next_deb"
 after 'upgrade'
-promise 'upgrade: the service is the new one' says "$new_version" box queuectl status
-promise 'upgrade: the old runner keeps the ten' says "^$runner" echo "$(runner_pids | xargs)"
+promise 'upgrade: the service is the new one' says "$next_version" box queuectl status
+promise 'upgrade: the old runner keeps the ten' says "^$runner" runner_pids
 promise 'upgrade: new jobs have gone to a runner of the new version' same 2 "$(runner_pids | wc -w)"
-promise 'downgrade: the old package installs' install_deb "$old_deb"
+promise 'downgrade' install_deb "$old_deb"
 after 'downgrade'
+promise 'downgrade: the service is the old one' says "$old_version" box queuectl status
 promise 'upgrade again' install_deb "$new_deb"
 after 'upgrade again'
 finish 'at the end'
