@@ -49,8 +49,8 @@ func TestSettingsRefuseByName(t *testing.T) {
 	for i := range config.Keys {
 		k := &config.Keys[i]
 		for _, bad := range []string{"", "-1e9", "\x00", "NaN"} {
-			if k.Name == "shell" && bad != "" && bad != "\x00" {
-				continue // the name of a program
+			if (k.Name == "shell" || bad == "NaN" && (k.Name == "socket_group" || strings.HasPrefix(k.Name, "access."))) && bad != "" && bad != "\x00" {
+				continue // the name of a program, of a group or of a user
 			}
 			var e *queue.Error
 			if err := k.Check(bad); !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != k.Name {
@@ -103,16 +103,32 @@ func TestOriginsGoByStrength(t *testing.T) {
 // Each fault of a file is named with the file and the line it stands on.
 func TestFileFaultsNameTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"workers = 2\nworkrs = 3\n":                  "f:2: workrs: ",
-		"workers = 2\nwork = 3\n":                    "f:2: work: ",
-		"aging_interval = \"1s\"\naging = \"x\"\n":   "f:2: aging: ",
-		"# jitter\n\n\"jitter\" = 2\n":               "f:3: jitter: ",
-		"workers = 1\nmax_concurrent_jobs = 2\n":     "given twice",
-		"workers = 1\nworkers = 2\n":                 "f:2: ",
-		"priority = \n":                              "f:1: ",
-		"timeout = [1]\n":                            "f:1: timeout: ",
-		"[web]\nlisten = \"x\"\n":                    "f:1: web: ",
-		strings.Repeat("#", 1<<20) + "\nworkers = 1": "larger",
+		"workers = 2\nworkrs = 3\n":                            "f:2: workrs: ",
+		"workers = 2\nwork = 3\n":                              "f:2: work: ",
+		"aging_interval = \"1s\"\naging = \"x\"\n":             "f:2: aging: ",
+		"# jitter\n\n\"jitter\" = 2\n":                         "f:3: jitter: ",
+		"workers = 1\nmax_concurrent_jobs = 2\n":               "given twice",
+		"workers = 1\nworkers = 2\n":                           "f:2: ",
+		"priority = \n":                                        "f:1: ",
+		"timeout = [1]\n":                                      "f:1: timeout: ",
+		"[web]\nlisten = \"x\"\n":                              "f:1: web: ",
+		"read = 1\n[access]\nread = []\n\"sbmit\" = [\"a\"]\n": "f:4: access.sbmit: is not a setting; did you mean \"access.submit\"?",
+		"[access]\n# x\nsubmit = [\"a b\"]\n":                  "f:3: access.submit: ",
+		"[ access ]\nadmin = [\"a\", \"a\"]\n":                 "f:2: access.admin: ",
+		"[access]\nread = [true]\n":                            "f:2: access.read: ",
+		"[access]\nread = [\"none\", \"a\"]\n":                 "f:2: access.read: ",
+		"[access]\nread = \"\"\n":                              "f:2: access.read: ",
+		"[access]\nread = [\"@\"]\n":                           "f:2: access.read: ",
+		"[access]\nread = [\"auto\"]\n":                        "f:2: access.read: ",
+		"\naccess.operate = [[1]]\n":                           "f:2: access.operate: ",
+		"\naccess = {submit = [\"-x\"]}\n":                     "f:2: access.submit: ",
+		"workers = [\"1\"]\n":                                  "f:1: workers: ",
+		"access = 3\n":                                         "f:1: access: ",
+		"run_as = \"fixed:\"\n":                                "f:1: run_as: ",
+		"run_as = \"root\"\n":                                  "f:1: run_as: ",
+		"socket_mode = 432\n":                                  "f:1: socket_mode: ",
+		"socket_mode = \"0066\"\n":                             "f:1: socket_mode: ",
+		strings.Repeat("#", 1<<20) + "\nworkers = 1":           "larger",
 	} {
 		_, err := config.ParseFile("f", []byte(text))
 		if !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), want) {
@@ -137,6 +153,62 @@ func TestExampleIsTheDefaults(t *testing.T) {
 	want, _ := config.Merge()
 	if err != nil || !reflect.DeepEqual(got.Settings, want.Settings) {
 		t.Errorf("got %+v, %v\nwant %+v", got.Settings, err, want.Settings)
+	}
+}
+
+// [access] is lists of names or one text, of which the environment and a stored one
+// have the words; who is not listed there is in the default groups, unless the service
+// is one user's own.
+func TestAccessIsLists(t *testing.T) {
+	file, err := config.ParseFile("f", []byte("run_as = \"submitter\"\nsocket_mode = \"0660\"\nsocket_group = \"staff\"\n[access]\nread = [\"alice\", \"@1005\",\n  1001]\nsubmit = []\noperate = \"bob  @ops\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := config.ReadEnv([]string{"QUEUECTL_ACCESS_SUBMIT=carol"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, _ := config.Merge(file)
+	hidden, _ := config.Merge(file, env)
+	shared, _ := config.Merge(layer(config.FromFile, "run_as", "fixed:jobs"))
+	own, _ := config.Merge()
+	for _, c := range []struct {
+		of    config.Config
+		right string
+		want  []string
+	}{
+		{given, "read", []string{"alice", "@1005", "1001"}}, {given, "submit", nil}, {given, "operate", []string{"bob", "@ops"}}, {given, "admin", []string{"@queuectl-admin"}},
+		{hidden, "submit", []string{"carol"}},
+		{shared, "read", nil}, {shared, "submit", []string{"@queuectl"}}, {shared, "operate", nil}, {shared, "admin", []string{"@queuectl-admin"}},
+		{own, "submit", nil}, {own, "admin", nil},
+	} {
+		if got := c.of.Access(c.right); !slices.Equal(got, c.want) {
+			t.Errorf("%s by %s: got %q, want %q", c.right, c.of.RunAs, got, c.want)
+		}
+	}
+	if mode, group := given.Socket(); mode != 0o660 || group != "staff" {
+		t.Errorf("the socket: %o %q", mode, group)
+	}
+	if mode, group := own.Socket(); mode != 0o600 || group != "" {
+		t.Errorf("a socket of one's own: %o %q", mode, group)
+	}
+	if shared.FixedUser() != "jobs" || given.FixedUser() != "" || own.FixedUser() != "" {
+		t.Error("the fixed user is not the one that is named")
+	}
+}
+
+// What holds from the start is not changed by what is set later; all else is.
+func TestSomeSettingsHoldFromTheStart(t *testing.T) {
+	old, _ := config.Merge()
+	c, err := config.Merge(layer(config.FromStored, "run_as", "submitter", "socket_mode", "0666", "socket_group", "wheel", "priority", "7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Hold(&old.Settings)
+	want := old.Settings
+	want.Priority = 7
+	if c.Settings != want {
+		t.Errorf("got %+v, want %+v", c.Settings, want)
 	}
 }
 

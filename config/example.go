@@ -12,17 +12,30 @@ func Example() string {
 	b.WriteString("# Settings of queuectl. Every key stands here with its default; a file needs\n" +
 		"# only those that differ. Durations are text like \"90s\" or \"1h30m\", or seconds;\n" +
 		"# sizes are text like \"64K\" or \"1MiB\".\n")
+	in := ""
 	for i := range Keys {
 		k := &Keys[i]
+		name := k.Name
+		if table, key, dotted := strings.Cut(name, "."); dotted {
+			if table != in {
+				fmt.Fprintf(&b, "\n# Who may do what: lists of users (\"alice\", \"1001\") and groups (\"@staff\", \"@1005\"),\n# like [\"alice\", \"@staff\"]. Each right includes those before it.\n[%s]\n", table)
+				in = table
+			}
+			name = key
+		}
 		fmt.Fprintf(&b, "\n# %s\n", k.Doc)
 		if others := k.Spellings(); len(others) > 0 {
 			fmt.Fprintf(&b, "# (also: %s)\n", strings.Join(others, ", "))
 		}
 		value := k.Default
-		if _, err := strconv.ParseFloat(value, 64); err != nil {
+		_, err := strconv.ParseFloat(value, 64)
+		switch {
+		case in != "" && value == nobody:
+			value = "[]"
+		case err != nil || len(value) > 1 && value[0] == '0': // an octal one is text
 			value = strconv.Quote(value)
 		}
-		fmt.Fprintf(&b, "%s = %s\n", k.Name, value)
+		fmt.Fprintf(&b, "%s = %s\n", name, value)
 	}
 	return b.String()
 }

@@ -48,6 +48,13 @@ type Settings struct {
 	SettleDelay        time.Duration
 	LogLevel           string
 	LogFormat          string
+	RunAs              string // whom jobs run as: service, submitter or fixed:USER
+	SocketMode         string // octal
+	SocketGroup        string // "none" is the service's own
+	AccessRead         string // names, "none" or "auto", as those below; see Access
+	AccessSubmit       string
+	AccessOperate      string
+	AccessAdmin        string
 }
 
 // WorkerCount is how many workers the setting asks for.
@@ -117,6 +124,13 @@ var Keys = []Key{
 	size("retention_output", "10GiB", "room that the outputs of all jobs may take; the oldest go first, 0 is any", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
 	choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
 	choice("log_format", "auto", "text, json, or auto: text on a terminal, the journal's own where systemd gives one, else json", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
+	{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them), or fixed:USER; holds from the next start", setRunAs, func(s *Settings) string { return s.RunAs }},
+	{"socket_mode", "0600", "who may open the control socket, as chmod has it: 0660 lets in its group; holds from the next start", setSocketMode, func(s *Settings) string { return s.SocketMode }},
+	{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", setSocketGroup, func(s *Settings) string { return s.SocketGroup }},
+	names("access.read", nobody, "may see all jobs without their environment, command and output: users, and groups as @NAME; none is nobody", func(s *Settings) *string { return &s.AccessRead }),
+	names("access.submit", auto, "may enqueue too, and do everything with their own jobs; auto is @queuectl, or with run_as service nobody", func(s *Settings) *string { return &s.AccessSubmit }),
+	names("access.operate", nobody, "may do everything with all jobs, and set the number of workers", func(s *Settings) *string { return &s.AccessOperate }),
+	names("access.admin", auto, "may do everything, as root and the service's own user always may; auto is @queuectl-admin, or with run_as service nobody", func(s *Settings) *string { return &s.AccessAdmin }),
 }
 
 // spelling is another name of a setting; read turns its value into the setting's,
@@ -176,7 +190,7 @@ func (k *Key) Spellings() (names []string) {
 func Find(name, text string) (*Key, string, error) {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	for i := range Keys {
-		if Keys[i].Name == canonical {
+		if Keys[i].Name == canonical || underscored(Keys[i].Name) == canonical {
 			return &Keys[i], text, nil
 		}
 	}
@@ -195,6 +209,9 @@ func Find(name, text string) (*Key, string, error) {
 	}
 	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name, Message: "is not a setting" + cmp.Or(queue.Nearest(canonical, Names()), "; queuectl config list names them")}
 }
+
+// underscored is a name as the environment can have it.
+func underscored(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
 // Names lists the settings' names.
 func Names() []string {

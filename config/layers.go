@@ -122,8 +122,17 @@ func ParseFile(path string, raw []byte) (Layer, error) {
 	}
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(file)) {
-		if err := l.take(name, file[name]); err != nil {
-			faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name), err))
+		table, is := file[name].(map[string]any)
+		if !is || !slices.Contains(tables, name) {
+			if err := l.take(name, file[name]); err != nil {
+				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))
+			}
+			continue
+		}
+		for _, key := range slices.Sorted(maps.Keys(table)) {
+			if err := l.take(name+"."+key, table[key]); err != nil {
+				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name, key), err))
+			}
 		}
 	}
 	if len(faults) > 0 {
@@ -133,13 +142,21 @@ func ParseFile(path string, raw []byte) (Layer, error) {
 }
 
 func (l *Layer) take(name string, value any) error {
-	switch value.(type) {
+	switch v := value.(type) {
 	case string, int64, float64, bool:
 	default:
 		if _, _, err := Find(name, ""); err != nil {
 			return err
 		}
-		return queue.Invalid(name, "must be text, a number, true or false")
+		list, ok := v.([]any)
+		if !ok || !inTable(name) {
+			return queue.Invalid(name, "must be text, a number, true or false")
+		}
+		text, err := listText(list)
+		if err != nil {
+			return queue.Invalid(name, "%s", err)
+		}
+		value = text
 	}
 	k, text, err := Find(name, fmt.Sprint(value))
 	if err != nil {
@@ -152,12 +169,55 @@ func (l *Layer) take(name string, value any) error {
 	return k.Check(text)
 }
 
-// lineOf is the line on which a key or table stands, 1 if it is not found.
-func lineOf(raw []byte, name string) int {
-	n := 0
+// inTable reports whether a setting stands in a table of the file, where lists do.
+func inTable(name string) bool {
+	table, _, dotted := strings.Cut(name, ".")
+	return dotted && slices.Contains(tables, table)
+}
+
+// listText is a list of names as the setting's text has it.
+func listText(list []any) (string, error) {
+	if len(list) == 0 {
+		return nobody, nil
+	}
+	var words []string
+	for _, v := range list {
+		word := fmt.Sprint(v)
+		switch v.(type) {
+		case string, int64:
+		default:
+			return "", fmt.Errorf("must be a list of names, like [\"alice\", \"@staff\"]")
+		}
+		if len(strings.Fields(word)) != 1 {
+			return "", fmt.Errorf("%q is not the name of a user, or of a group as @NAME", word)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " "), nil
+}
+
+// lineOf is the line on which a key, of a table unless that is "", or a table stands;
+// 1 if it is not found.
+func lineOf(raw []byte, table, name string) int {
+	n, in := 0, ""
 	for line := range strings.Lines(string(raw)) {
 		n++
-		word := strings.Trim(strings.TrimSpace(line), `["'`)
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") && table != "" {
+			in, _, _ = strings.Cut(strings.TrimLeft(line, "[ \t\"'"), "]")
+			in = strings.Trim(in, " \t\"'")
+			continue
+		}
+		word := strings.Trim(line, `["'`)
+		if table != "" && in != table {
+			rest, ok := strings.CutPrefix(word, table) // table.key = …, or table = {key = …}
+			if !ok || strings.IndexAny(rest, " \t=.\"'") != 0 {
+				continue
+			}
+			if word = strings.TrimLeft(rest, ". \t\"'"); strings.HasPrefix(word, "=") {
+				return n
+			}
+		}
 		if rest, ok := strings.CutPrefix(word, name); ok && strings.IndexAny(rest, " \t=.]\"'\r") <= 0 {
 			return n
 		}

@@ -31,6 +31,9 @@ func SpecOf(j *Job) *Spec {
 		name, value, _ := strings.Cut(e, "=")
 		s.Env[name] = value
 	}
+	if j.AsUID != nil {
+		s.User = &j.User
+	}
 	if len(j.Labels) > 0 {
 		s.Labels = maps.Clone(j.Labels)
 	}
@@ -112,7 +115,9 @@ func (s *Spec) Over(flags *Spec) {
 }
 
 // Edit changes a job that waits as a merge patch says (RFC 7386): set is an object
-// of fields, null is the default, and a map's entries are merged. The job is as it was if there is an error.
+// of fields, null is the default, and a map's entries are merged. Whom the job runs as
+// stays: who knows the accounts has to change that. The job is as it was if there is
+// an error.
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	fields := SpecOf(j).Given()
 	delete(fields, "id")
@@ -160,7 +165,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if edited.MaxAttempts <= j.Attempts {
 		return Invalid("max_retries", "is below what the job has used: %d attempts; give more, or cancel it", j.Attempts)
 	}
-	edited.User = j.User
+	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Priority, j.MaxAttempts, j.Terms, j.ExpiresAt = edited.Priority, edited.MaxAttempts, edited.Terms, edited.ExpiresAt
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt

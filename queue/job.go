@@ -55,6 +55,9 @@ type Terms struct {
 	Labels          map[string]string `json:"labels,omitempty"`
 	OutputLimit     int64             `json:"output_limit"` // bytes a stream
 	User            string            `json:"user,omitempty"`
+	// AsUID is whom the job runs as, User by name, where a user was asked for; nil
+	// leaves it to the service's rule.
+	AsUID *int `json:"as_uid,omitempty"`
 }
 
 // Job is one command to be run to success, as the store keeps it. A draft, as
@@ -165,11 +168,12 @@ const (
 	EventReleased  EventKind = "released"  // by a person
 	EventEdited    EventKind = "edited"    // by a person
 	EventSetting   EventKind = "setting"
+	EventAudit     EventKind = "audit" // what a person did that no other event tells of
 )
 
 // EventKinds lists the kinds.
 func EventKinds() []EventKind {
-	return []EventKind{EventEnqueued, EventStarted, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventSetting}
+	return []EventKind{EventEnqueued, EventStarted, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventSetting, EventAudit}
 }
 
 // Event is one row of the durable, gapless event sequence.
@@ -194,4 +198,7 @@ type EventDetail struct {
 	UID       *int   `json:"uid,omitempty"`    // who asked
 	Key       string `json:"key,omitempty"`    // of a setting
 	Value     string `json:"value,omitempty"`
+	Verb      string `json:"verb,omitempty"`   // by which it was asked for, where the kind does not say
+	Target    string `json:"target,omitempty"` // what was asked, if it was no job
+	PID       int    `json:"pid,omitempty"`    // of who asked
 }

@@ -36,6 +36,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 		Terms: Terms{
 			Command:         or(s.Command, ""),
 			Argv:            s.Argv,
+			User:            or(s.User, ""),
 			Cwd:             or(s.Cwd, ""),
 			Umask:           or(s.Umask, 0o022),
 			Stdin:           or(s.Stdin, ""),
@@ -74,6 +75,8 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	}
 	checkText(check, "command", j.Command, MaxCommand)
 	checkText(check, "shell", j.Shell, 4096)
+	check(s.User == nil || j.User != "", "user", "is empty; name an account, or leave it out")
+	checkText(check, "user", j.User, 256)
 	checkText(check, "cwd", j.Cwd, 4096)
 	check(j.Cwd == "" || absolute(j.Cwd), "cwd", "%q is not an absolute path", clip(j.Cwd))
 	check(len(j.Stdin) <= MaxStdin, "stdin", "is %d bytes; at most %d are taken", len(j.Stdin), MaxStdin)

@@ -181,6 +181,8 @@ func TestResolveRefusesByName(t *testing.T) {
 		{"NUL in argv", "argv", argv("x", "a\x00b")},
 		{"shell with argv", "shell", func(s *queue.Spec) { s.Command, s.Argv, s.Shell = nil, []string{"x"}, p("sh") }},
 		{"blank shell", "shell", word(shell, " ")},
+		{"a user without a name", "user", word(func(s *queue.Spec) **string { return &s.User }, "")},
+		{"NUL in the user", "user", word(func(s *queue.Spec) **string { return &s.User }, "a\x00")},
 		{"relative cwd", "cwd", word(cwd, "../x")},
 		{"NUL in cwd", "cwd", word(cwd, "/a\x00")},
 		{"long cwd", "cwd", word(cwd, "/"+bytes(4096))},

@@ -32,6 +32,7 @@ type Spec struct {
 	ExpiresAt       *Millis
 	Env             map[string]string
 	EnvPass         []string // resolved by the client, refused by Resolve
+	User            *string
 	Cwd             *string
 	Umask           *int
 	Shell           *string
@@ -98,6 +99,7 @@ var fields = []Field{
 	instant("expires_at", "", "cancelled unless started by this instant", func(s *Spec) **Millis { return &s.ExpiresAt }),
 	{"env", "", KindMap, "NAME=value for the job", func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v) }, func(s *Spec) any { return orNilMap(s.Env) }},
 	{"env_pass", "", KindList, "names to copy from your environment; * is all", func(s *Spec, v json.RawMessage) error { return setList(&s.EnvPass, v) }, func(s *Spec) any { return orNil(s.EnvPass) }},
+	text("user", "account to run as; another one than your own is for admins", func(s *Spec) **string { return &s.User }),
 	text("cwd", "folder to run in", func(s *Spec) **string { return &s.Cwd }),
 	{"umask", "", KindText, "umask in octal, like 022", setUmask, getUmask},
 	text("shell", "shell for command, like /bin/sh -c", func(s *Spec) **string { return &s.Shell }),

@@ -115,7 +115,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 		"kill_after": {`"1m30s"`, `"1m30s"`}, "backoff_base": {`1.5`, `1.5`}, "backoff_strategy": {`"linear"`, `"linear"`},
 		"backoff_max": {`3600`, `"1h"`}, "jitter": {`0`, `0`}, "run_at": {`"2026-03-01T15:04:05+01:00"`, `"2026-03-01T14:04:05.000Z"`},
 		"next_run_at": {`"2026-03-01T15:04:05Z"`, ``}, "delay": {`0`, `"0s"`}, "expires_at": {`"2026-03-01T15:04:05.1239Z"`, `"2026-03-01T15:04:05.123Z"`},
-		"env": {`{"A":"b"}`, `{"A":"b"}`}, "env_pass": {`["*"]`, `["*"]`}, "cwd": {`"/"`, `"/"`}, "umask": {`"0077"`, `"077"`},
+		"env": {`{"A":"b"}`, `{"A":"b"}`}, "env_pass": {`["*"]`, `["*"]`}, "cwd": {`"/"`, `"/"`}, "user": {`"alice"`, `"alice"`}, "umask": {`"0077"`, `"077"`},
 		"shell": {`"sh"`, `"sh"`}, "stdin": {`""`, `""`}, "stdin_file": {`"/in"`, `"/in"`}, "idle_timeout": {`90`, `"1m30s"`}, "defer_codes": {`[75]`, `[75]`}, "ok_codes": {`[0,3]`, `[0,3]`}, "no_retry_codes": {`[]`, `[]`},
 		"on_lost": {`"dead"`, `"dead"`}, "allow_background": {`true`, `true`}, "labels": {`{"a":"é"}`, `{"a":"é"}`}, "output_limit": {`"64K"`, `65536`},
 	}

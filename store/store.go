@@ -49,6 +49,19 @@ type Inbox interface {
 	// cleared and its expires_at dropped if it was retried; it keeps them if it
 	// was released, but has at least one attempt left. Its history stays. A removed job's history goes with it.
 	Change(ctx context.Context, seq int64, c Change) error
+	// Audit records what a person does that no other event tells of.
+	Audit(ctx context.Context, a Audit) error
+}
+
+// Audit is what a person does, by which verb and from which process: to a job, by its
+// seq and id, or to something else.
+type Audit struct {
+	UID    int
+	PID    int
+	Verb   string
+	Job    int64
+	ID     string
+	Target string // what was asked; for people
 }
 
 // Request is one enqueue.
@@ -168,6 +181,9 @@ type Settlement struct {
 	queue.Lease
 	Attempt  queue.Attempt
 	Decision queue.Decision
+	// By is who had the attempt ended, nil if nobody did, and Verb how.
+	By   *int
+	Verb string
 }
 
 // Turned is the result of a Turn.

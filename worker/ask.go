@@ -95,8 +95,9 @@ func (p *Pool) Paused() string {
 func (p *Pool) Refresh() { p.setUp() }
 
 // Settle waits until at most n jobs run. When ctx ends first, the surplus, the
-// youngest first, is ended and given back, and Settle waits for that.
-func (p *Pool) Settle(ctx context.Context, n int) {
+// youngest first, is ended and given back, on behalf of by unless that is nil, and
+// Settle waits for that.
+func (p *Pool) Settle(ctx context.Context, n int, by *int) {
 	for {
 		p.mu.Lock()
 		running, ended := p.heldByAge(), p.ended
@@ -106,7 +107,7 @@ func (p *Pool) Settle(ctx context.Context, n int) {
 		}
 		if ctx.Err() != nil {
 			for _, h := range running[n:] {
-				p.endOne(h, queue.Stopped)
+				p.endOne(h, queue.Stopped, by, "worker.stop")
 			}
 			for _, h := range running[n:] {
 				<-h.done
@@ -137,7 +138,7 @@ func (p *Pool) Stop(ctx context.Context) {
 	p.stopping = true
 	p.mu.Unlock()
 	p.Scale(0)
-	p.Settle(ctx, 0)
+	p.Settle(ctx, 0, nil)
 	p.mu.Lock()
 	clients := slices.Clone(p.clients)
 	p.mu.Unlock()
@@ -162,15 +163,16 @@ var ErrRuns = errors.New("the job runs")
 func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	leased, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
 	if errors.Is(err, ErrRuns) {
-		return p.end(ctx, seq, queue.Killed)
+		return p.end(ctx, seq, queue.Killed, uid, "cancel")
 	}
 	return leased, err
 }
 
-// Requeue ends what runs of a leased job, gives it back, and waits until that, or
-// how it ended before, is recorded. It reports whether the job was leased.
-func (p *Pool) Requeue(ctx context.Context, seq int64) (bool, error) {
-	return p.end(ctx, seq, queue.Stopped)
+// Requeue ends what runs of a leased job, on behalf of uid, gives it back, and waits
+// until that, or how it ended before, is recorded. It reports whether the job was
+// leased.
+func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
+	return p.end(ctx, seq, queue.Stopped, uid, "requeue")
 }
 
 // Change has a leased job that has not started given back and changed in the
@@ -209,14 +211,14 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 }
 
 // end ends what runs of a leased job and waits until it is settled or given back.
-func (p *Pool) end(ctx context.Context, seq int64, how queue.End) (bool, error) {
+func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb string) (bool, error) {
 	p.mu.Lock()
 	h := p.bySeq[seq]
 	p.mu.Unlock()
 	if h == nil {
 		return false, nil
 	}
-	p.endOne(h, how)
+	p.endOne(h, how, &uid, verb)
 	select {
 	case <-h.done:
 		return true, nil
@@ -226,11 +228,11 @@ func (p *Pool) end(ctx context.Context, seq int64, how queue.End) (bool, error) 
 }
 
 // endOne has a lease dropped if it has not started, or its tree ended if it has.
-func (p *Pool) endOne(h *held, how queue.End) {
+func (p *Pool) endOne(h *held, how queue.End, by *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.end == nil || how == queue.Killed {
-		h.end, h.grace = &how, h.job.KillAfter
+		h.end, h.grace, h.by, h.verb = &how, h.job.KillAfter, by, verb
 	}
 	if h.running || h.begun {
 		h.link.Send(&wire.Kill{Lease: wire.Lease(h.job.Lease()), Cause: int64(how), Grace: h.grace})

@@ -76,6 +76,7 @@ func TestCancelEndsWhatRuns(t *testing.T) {
 	release()
 	check(t, "answer", from(t, "an answer", answer), verdict{true, nil})
 	s.is(1, queue.Cancelled, queue.ReasonCancelled)
+	s.endedBy(1, 7, "cancel")
 	check(t, "dropped", len(heard[*wire.Drop](f)), 0)
 }
 
@@ -149,7 +150,7 @@ func TestSettleEndsTheYoungest(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.Settle(now, 1)
+		p.Settle(now, 1, nil)
 	}()
 	kill, _ := hears[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(2), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
@@ -233,7 +234,7 @@ func TestRequeueGivesBackWhatRuns(t *testing.T) {
 	check(t, "signal to a job that does not run", p.Signal(2, 10), false)
 	answer := make(chan verdict, 1)
 	go func() {
-		held, err := p.Requeue(context.Background(), 1)
+		held, err := p.Requeue(context.Background(), 1, 7)
 		answer <- verdict{held, err}
 	}()
 	kill, _ := hears[*wire.Kill](t, f, 1)
@@ -246,6 +247,7 @@ func TestRequeueGivesBackWhatRuns(t *testing.T) {
 	if j := s.job(1); j.Attempts != 0 || j.Runs != 1 {
 		t.Errorf("attempts %d, runs %d, want 0, 1", j.Attempts, j.Runs)
 	}
+	s.endedBy(1, 7, "requeue")
 }
 
 // Of several who ask of one job each gets an answer, however the first one's ends:

@@ -112,6 +112,8 @@ type held struct {
 	at      queue.Millis
 	end     *queue.End // why we end it, if we do
 	grace   time.Duration
+	by      *int          // who had us end it, nil if nobody did
+	verb    string        // and how
 	over    bool          // its end, or return, is in pending
 	asks    []*asked      // what is asked of it, if it has not started; the first goes first
 	done    chan struct{} // closed once it is settled or given back

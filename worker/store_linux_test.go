@@ -168,6 +168,20 @@ func (s *hub) becomes(seq int64, state queue.State) {
 	until(s.t, fmt.Sprintf("job %d was %s", seq, state), func() bool { return s.job(seq).State == state })
 }
 
+// endedBy checks who had an attempt of a job ended, and how.
+func (s *hub) endedBy(seq int64, uid int, verb string) {
+	s.t.Helper()
+	events, err := s.Events(context.Background(), 0, 100)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range events {
+		if d := e.Detail; e.Kind == queue.EventEnded && e.Job == seq && (d.UID == nil || *d.UID != uid || d.Verb != verb) {
+			s.t.Errorf("the end of job %d: %+v, want it by %s of uid %d", seq, d, verb, uid)
+		}
+	}
+}
+
 // leased is which jobs are leased, by seq.
 func (s *hub) leased() (seqs []int64) {
 	s.t.Helper()

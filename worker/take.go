@@ -250,6 +250,9 @@ func (p *Pool) result(from *link, r *wire.Result) {
 	}
 	h.over = true
 	s := p.settlement(&h.job, r, from.Dir)
+	if why := s.Decision.Reason; h.by != nil && (why == queue.ReasonCancelled || why == queue.ReasonStopped) {
+		s.By, s.Verb = h.by, h.verb
+	}
 	p.pending.Started = slices.DeleteFunc(p.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
 	if r.Shortage {
 		if now := time.Now(); now.After(p.paused) { // of many that meet one shortage the first counts

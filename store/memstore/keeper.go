@@ -42,6 +42,16 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 	})
 }
 
+// Audit records what a person does that no other event tells of.
+func (s *Store) Audit(ctx context.Context, a store.Audit) error {
+	return s.update(ctx, func(now queue.Millis) error {
+		var on job
+		on.Seq, on.ID = a.Job, a.ID
+		s.tell(&on, queue.EventAudit, queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target}, now)
+		return nil
+	})
+}
+
 // SetOrder ranks all jobs anew at once.
 func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 	return s.update(ctx, func(queue.Millis) error {

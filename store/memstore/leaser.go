@@ -111,7 +111,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		a.OutputBytes = int64(len(a.Output))
 	}
 	j.attempts = append(j.attempts, a)
-	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != ""}
+	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.By, Verb: e.Verb}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode
 	}

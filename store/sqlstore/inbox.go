@@ -356,6 +356,15 @@ func (t *tx) remove(seq int64) error {
 	return nil
 }
 
+// Audit records what a person does that no other event tells of.
+func (s *Store) Audit(ctx context.Context, a store.Audit) error {
+	detail, err := json.Marshal(queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
+	if err != nil {
+		return err
+	}
+	return s.do(ctx, true, func(t *tx) error { return t.event(queue.EventAudit, a.Job, a.ID, 0, detail) })
+}
+
 // Settings lists the stored settings.
 func (s *Store) Settings(ctx context.Context) (list []store.Setting, err error) {
 	err = s.do(ctx, true, func(t *tx) error {

@@ -152,7 +152,7 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	}
 	t.move(e.Seq, l.state, d.State)
 	t.dropLease(e.Seq)
-	return t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, d))
+	return t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, e))
 }
 
 // giveBack undoes a claim that led to no attempt.
@@ -187,7 +187,7 @@ func (t *tx) release(lr queue.Lease, stale func(queue.Lease)) error {
 // at is where a lease's job stands in the ready index, or stood.
 func (l lease) at(seq int64) place { return place{l.rank, seq} }
 
-func endedDetail(n int, a *queue.Attempt, d *queue.Decision) []byte {
+func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
 	b := strconv.AppendInt([]byte(`{"attempt":`), int64(n), 10)
 	b = strconv.AppendInt(append(b, `,"started_at":`...), int64(a.StartedAt), 10)
 	if a.ExitCode >= 0 {
@@ -196,8 +196,12 @@ func endedDetail(n int, a *queue.Attempt, d *queue.Decision) []byte {
 	if a.Signal != 0 {
 		b = strconv.AppendInt(append(b, `,"signal":`...), int64(a.Signal), 10)
 	}
-	if d.Reason != "" {
-		b = strconv.AppendQuote(append(b, `,"reason":`...), string(d.Reason))
+	if e.Decision.Reason != "" {
+		b = strconv.AppendQuote(append(b, `,"reason":`...), string(e.Decision.Reason))
+	}
+	if e.By != nil {
+		b = strconv.AppendInt(append(b, `,"uid":`...), int64(*e.By), 10)
+		b = strconv.AppendQuote(append(b, `,"verb":`...), e.Verb)
 	}
 	if len(a.Output) > 0 || a.OutputRef != "" {
 		b = append(b, `,"output":true`...)

@@ -230,6 +230,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.NextEpoch(ctx)
 	must(err)
+	must(s.Audit(ctx, store.Audit{Verb: "backup"}))
 	must(s.SetSetting(ctx, store.Setting{Key: "a", Value: "b"}))
 	must(s.SetSetting(ctx, store.Setting{Key: "a"}))
 	_, err = s.Settings(ctx)

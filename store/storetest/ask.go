@@ -31,6 +31,7 @@ var asking = []promise{
 	{name: "a removed job is gone with its history", keep: removeForgets},
 	{name: "remove refuses what a worker holds", keep: removeRefuses},
 	{name: "what names no job is not found", keep: notFound},
+	{name: "what a person does is told, with who it was", keep: audited},
 }
 
 // jobIn brings a new job into state s. The queue must have no other ready job.
@@ -430,4 +431,26 @@ func notFound(r *rig) {
 			r.refusedCode(fmt.Sprintf("attempt %d of a job that never ran", n), err, queue.CodeNotFound)
 		}
 	})
+}
+
+// audited has a person act on a job and on the whole, and end what runs.
+func audited(r *rig) {
+	j := r.one()
+	r.news()
+	r.must(r.s.Audit(r.Context(), store.Audit{UID: 7, PID: 70, Verb: "kill", Job: j.Seq, ID: j.ID, Target: "SIGHUP"}))
+	r.must(r.s.Audit(r.Context(), store.Audit{UID: 0, Verb: "backup"}))
+	same(r, "events", r.news(), []queue.Event{
+		{At: r.s.Now(), Kind: queue.EventAudit, Job: j.Seq, ID: j.ID, Detail: queue.EventDetail{UID: new(7), PID: 70, Verb: "kill", Target: "SIGHUP"}},
+		{At: r.s.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{UID: new(0), Verb: "backup"}},
+	})
+	j = r.start(r.claimOne())
+	e := r.settlement(j, ended(queue.Killed))
+	e.By, e.Verb = new(9), "cancel"
+	j = r.settled(j, e)
+	r.news()
+	r.turn(store.Turn{Ended: []store.Settlement{e}})
+	want := r.endEvent(j, e.Attempt)
+	want.Detail.UID, want.Detail.Verb = e.By, e.Verb
+	same(r, "the event of an end that was asked for", r.news(), []queue.Event{want})
+	same(r, "job", r.get(j.ID), j)
 }

@@ -1,0 +1,158 @@
+package config
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The words of run_as that are no fixed user.
+const (
+	RunAsService   = "service"
+	RunAsSubmitter = "submitter"
+	fixed          = "fixed:"
+)
+
+// Words that stand for a list of names: nobody, and what run_as makes of it.
+const (
+	nobody = "none"
+	auto   = "auto"
+)
+
+// Limits of [access]: names of one list, and bytes of a name.
+const (
+	maxNames = 256
+	maxName  = 256
+)
+
+// tables are the tables of the settings file: keys that begin so stand in them.
+var tables = []string{"access"}
+
+// atStart are the settings that hold from the next start of the service.
+var atStart = []string{"run_as", "socket_mode", "socket_group"}
+
+// AtStart reports whether a change of the setting holds from the next start only.
+func (k *Key) AtStart() bool { return slices.Contains(atStart, k.Name) }
+
+// Hold keeps what holds from the start as old has it.
+func (c *Config) Hold(old *Settings) {
+	for i := range Keys {
+		if k := &Keys[i]; k.AtStart() {
+			if err := k.set(&c.Settings, k.get(old)); err != nil {
+				panic("config: a value of " + k.Name + " that held: " + err.Error())
+			}
+		}
+	}
+}
+
+// FixedUser is the user that all jobs run as, "" if run_as names none.
+func (s *Settings) FixedUser() string {
+	user, _ := strings.CutPrefix(s.RunAs, fixed)
+	if user == s.RunAs {
+		return ""
+	}
+	return user
+}
+
+// Socket is the mode of the control socket, and the group that it belongs to, ""
+// for the service's own.
+func (s *Settings) Socket() (mode fs.FileMode, group string) {
+	n, err := strconv.ParseUint(s.SocketMode, 8, 32)
+	if err != nil {
+		panic("config: " + err.Error()) // it was checked
+	}
+	if s.SocketGroup != nobody {
+		group = s.SocketGroup
+	}
+	return fs.FileMode(n), group
+}
+
+// Access lists the users, and as @NAME the groups, that have a right by [access].
+// Unless they are listed, members of queuectl may submit and those of queuectl-admin
+// are admins, where the service is not one user's own.
+func (s *Settings) Access(right string) []string {
+	text := map[string]string{"read": s.AccessRead, "submit": s.AccessSubmit, "operate": s.AccessOperate, "admin": s.AccessAdmin}[right]
+	switch {
+	case text == nobody, text == auto && s.RunAs == RunAsService:
+		return nil
+	case text == auto && right == "admin":
+		return []string{"@queuectl-admin"}
+	case text == auto:
+		return []string{"@queuectl"}
+	}
+	return strings.Fields(text)
+}
+
+func setRunAs(s *Settings, text string) error {
+	user, isFixed := strings.CutPrefix(text, fixed)
+	if isFixed {
+		if err := checkAccount(user); err != nil {
+			return fmt.Errorf("%q names no user; write fixed:USER", text)
+		}
+	} else if text != RunAsService && text != RunAsSubmitter {
+		return fmt.Errorf("%q is not service, submitter or fixed:USER", text)
+	}
+	s.RunAs = text
+	return nil
+}
+
+func setSocketMode(s *Settings, text string) error {
+	n, err := strconv.ParseUint(text, 8, 32)
+	if err != nil || len(text) != 4 || n&0o600 != 0o600 || n > 0o777 {
+		return fmt.Errorf("%q is not a mode like \"0600\" or \"0660\", in quotes, by which the owner may read and write", text)
+	}
+	s.SocketMode = text
+	return nil
+}
+
+func setSocketGroup(s *Settings, text string) error {
+	if err := checkAccount(text); err != nil {
+		return err
+	}
+	s.SocketGroup = text
+	return nil
+}
+
+// names is a list of users and groups; a default of auto may be given too.
+func names(name, def, doc string, at func(*Settings) *string) Key {
+	return Key{name, def, doc, func(s *Settings, text string) error {
+		list := strings.Fields(text)
+		switch {
+		case len(list) == 0:
+			return fmt.Errorf("is empty; none is nobody")
+		case len(list) > maxNames:
+			return fmt.Errorf("has %d names; at most %d are taken", len(list), maxNames)
+		case len(list) == 1 && (text == nobody || text == auto && def == auto):
+			*at(s) = text
+			return nil
+		}
+		for i, n := range list {
+			if n == nobody || n == auto {
+				return fmt.Errorf("%q stands alone, without other names", n)
+			}
+			if err := checkAccount(strings.TrimPrefix(n, "@")); err != nil {
+				return err
+			}
+			if slices.Contains(list[:i], n) {
+				return fmt.Errorf("%q is given twice", n)
+			}
+		}
+		*at(s) = strings.Join(list, " ")
+		return nil
+	}, func(s *Settings) string { return *at(s) }}
+}
+
+// checkAccount refuses what cannot be the name, or number, of a user or group.
+func checkAccount(name string) error {
+	if name == "" || len(name) > maxName || name[0] == '-' || strings.ContainsAny(name, " \t\r\n\v\f\x00:,@*\"") {
+		return fmt.Errorf("%q is not the name of a user, or of a group as @NAME", name)
+	}
+	if name[0] >= '0' && name[0] <= '9' && strings.Trim(name, "0123456789") == "" {
+		if n, err := strconv.ParseUint(name, 10, 32); err != nil || n == 1<<32-1 {
+			return fmt.Errorf("%q is no number of a user or group", name)
+		}
+	}
+	return nil
+}
