@@ -15,14 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/worker"
 )
 
-// account is whom jobs run as.
-type account struct{ User, Home, Shell string }
-
-// ownAccount is the account of the service itself.
-func ownAccount() account {
-	a := account{User: strconv.Itoa(os.Geteuid()), Home: "/", Shell: "/bin/sh"}
+// accountOf is what the system says of a uid.
+func accountOf(uid int) worker.Account {
+	a := worker.Account{User: strconv.Itoa(uid), Home: "/", Shell: "/bin/sh", UID: uid}
 	if u, err := user.LookupId(a.User); err == nil {
 		a.User, a.Home = u.Username, u.HomeDir
 	}
@@ -37,6 +35,19 @@ func ownAccount() account {
 		}
 	}
 	return a
+}
+
+// accountNamed is what the system says of a user.
+func accountNamed(name string) (worker.Account, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return worker.Account{}, err
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return worker.Account{}, err
+	}
+	return accountOf(uid), nil
 }
 
 // checkFolder refuses a state folder that others could change.

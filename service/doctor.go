@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,7 +32,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	}
 	if p.Verify {
 		var told time.Time
-		found, err := s.store.Verify(ctx, outputsOf(s.opt.Places), func(done, of int64) error {
+		found, err := s.store.Verify(ctx, s.outputs(), func(done, of int64) error {
 			if time.Since(told) < tellEvery {
 				return nil
 			}
@@ -79,13 +78,28 @@ func diagnose(list []store.Finding) control.Diagnosis {
 	return d
 }
 
-// outputsOf is the folder of output files.
-func outputsOf(p config.Places) string { return filepath.Dir(runner.OutputPath(runnersOf(p), "1")) }
+// outputsOf is the folders of output files: the service's own, and those of root's
+// runners, if there are any.
+func outputsOf(p config.Places) []string {
+	list := runner.Home{Dir: runnersOf(p)}.Outputs()
+	if p == config.System() {
+		list = append(list, runner.Home{Dir: config.RunnerDir}.Outputs()...)
+	}
+	return list
+}
+
+func (s *Service) outputs() []string {
+	list := runner.Home{Dir: runnersOf(s.opt.Places)}.Outputs()
+	if s.home.Socket != "" {
+		list = append(list, s.home.Outputs()...)
+	}
+	return list
+}
 
 // examinePlaces looks at who may use the socket and read the outputs.
 func examinePlaces(p config.Places) []store.Finding {
 	var list []store.Finding
-	for _, path := range []string{p.Socket, runnersOf(p), outputsOf(p)} {
+	for _, path := range append(runner.Home{Dir: runnersOf(p)}.Outputs(), p.Socket, runnersOf(p)) {
 		info, err := os.Lstat(path)
 		if err == nil && info.Mode().Perm()&0o077 != 0 {
 			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (mode %03o)", path, info.Mode().Perm()), Next: "run: chmod go= " + path})

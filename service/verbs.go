@@ -168,7 +168,7 @@ func idsOf(jobs []queue.Job) []string {
 // Requeue implements control.API.
 func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Verdict, error) {
 	return s.onJobs(ctx, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, _ []queue.State) error {
-		held, err := s.pool.Requeue(ctx, j.Seq)
+		held, err := s.pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 		if err == nil && held {
 			*j, err = s.again(ctx, j.ID, j.Seq)
 		}

@@ -58,9 +58,10 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 	if err := s.setWorkers(ctx, target); err != nil {
 		return control.WorkerCount{}, err
 	}
+	uid := control.PeerFrom(ctx).UID
 	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s.pool.Settle(wait, target)
+	s.pool.Settle(wait, target, &uid)
 	return control.WorkerCount{Workers: s.pool.Workers()}, ctx.Err()
 }
 

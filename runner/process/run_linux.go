@@ -179,32 +179,33 @@ func (r *run) start() bool {
 	r.begun = time.Now()
 	r.heard = r.begun
 	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
-	path, err := lookPath(r.c.Argv[0], r.c.Env, r.c.Dir)
-	if err != nil {
-		r.startFailed(err)
-		return false
-	}
-	stdin, err := r.stdin()
-	if err != nil {
-		r.startFailed(err)
-		return false
-	}
+	var path string
+	stdin := r.w.null
+	err := as(r.c.As, func() (err error) {
+		if path, err = lookPath(r.c.Argv[0], r.c.Env, r.c.Dir); err != nil {
+			return err
+		}
+		if stdin, err = r.stdin(); err != nil {
+			stdin = r.w.null
+			return err
+		}
+		return r.openPipes()
+	})
 	if stdin != r.w.null {
 		defer unix.Close(stdin)
 	}
-	for i := range r.pipes {
-		var p [2]int
-		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			r.startFailed(err)
-			return false
-		}
-		r.pipes[i], r.ends[i] = p[0], p[1]
+	if err != nil {
+		r.startFailed(err)
+		return false
 	}
 	attr := &syscall.ProcAttr{
 		Dir:   r.c.Dir,
 		Env:   append(r.c.Env, CookieName+"="+r.c.Cookie),
 		Files: []uintptr{uintptr(stdin), uintptr(r.ends[0]), uintptr(r.ends[1])},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &r.pidfd},
+	}
+	if id := r.c.As; id != nil {
+		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
 	orphans.fork.RLock()
 	if r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask); err == nil {
@@ -222,6 +223,19 @@ func (r *run) start() bool {
 	r.w.mu.Unlock()
 	r.c.Forked(r.pid, r.begun)
 	return true
+}
+
+// openPipes makes the pipes of the output. They belong to whom the command runs as, so
+// that it can open /dev/stdout.
+func (r *run) openPipes() error {
+	for i := range r.pipes {
+		var p [2]int
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			return err
+		}
+		r.pipes[i], r.ends[i] = p[0], p[1]
+	}
+	return nil
 }
 
 // stdin is a descriptor to read the command's input from.
@@ -320,7 +334,7 @@ func (r *run) startFailed(err error) {
 		r.r.Error = fmt.Sprintf("stdin_file: %v", stdin.error)
 		return
 	}
-	if dirErr := enterable(r.c.Dir); dirErr != nil {
+	if dirErr := as(r.c.As, func() error { return enterable(r.c.Dir) }); dirErr != nil {
 		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}
@@ -341,7 +355,7 @@ func enterable(dir string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a folder", dir)
 	}
-	return unix.Access(dir, unix.X_OK)
+	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
 }
 
 // lookPath finds a program as execvp does, with the command's own PATH.
@@ -361,7 +375,7 @@ func lookPath(name string, env []string, dir string) (string, error) {
 			folder = filepath.Join(dir, folder)
 		}
 		candidate := folder + "/" + name
-		switch err := unix.Access(candidate, unix.X_OK); err {
+		switch err := unix.Faccessat(unix.AT_FDCWD, candidate, unix.X_OK, unix.AT_EACCESS); err {
 		case unix.ENOENT, unix.ENOTDIR:
 			continue
 		case nil:
