@@ -124,6 +124,13 @@ promise 'daemon-reexec: all ten run on' unharmed
 box systemctl restart queuectl
 after 'restart after daemon-reexec'
 
+# --- versions
+promise 'upgrade' install_deb "$new_deb"
+after 'upgrade'
+promise 'upgrade: the service is the new one' says "$new_version" box queuectl status
+promise 'upgrade: the old runner keeps the ten' says "^$runner" runner_pids
+promise 'upgrade: new jobs have gone to a runner of the new version' same 2 "$(runner_pids | wc -w)"
+
 # A writer that hangs: the watchdog's question is not answered.
 box_sh 'touch /run/queuectl/go'
 drop_in "$service" '[Service]' WatchdogSec=2 BindReadOnlyPaths=/usr/lib/queuectl-failpoint:/usr/bin/queuectl \
@@ -145,12 +152,10 @@ drop_in "$service"
 box systemctl restart queuectl
 after 'restart without the failpoint'
 
-# --- versions
 promise 'upgrade to one with a newer protocol of runners' install_deb "$next_deb"
-after 'upgrade'
-promise 'upgrade: the service is the new one' says "$next_version" box queuectl status
-promise 'upgrade: the old runner keeps the ten' says "^$runner" runner_pids
-promise 'upgrade: new jobs have gone to a runner of the new version' same 2 "$(runner_pids | wc -w)"
+after 'newer protocol'
+promise 'newer protocol: the service is the newest' says "$next_version" box queuectl status
+promise 'newer protocol: the old runner keeps the ten' says "^$runner" runner_pids
 promise 'downgrade' install_deb "$old_deb"
 after 'downgrade'
 promise 'downgrade: the service is the old one' says "$old_version" box queuectl status
