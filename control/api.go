@@ -15,6 +15,8 @@ import (
 // one. All methods may be called at once.
 type API interface {
 	Hello(ctx context.Context, p HelloParams) (Hello, error)
+	// Whoami says who asks, and what they may do. Everybody gets an answer.
+	Whoami(ctx context.Context, p Nothing) (Whoami, error)
 	Enqueue(ctx context.Context, p Enqueue) (Enqueued, error)
 	EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueuedBatch, error)
 	Show(ctx context.Context, p Show) (JobDetail, error)
@@ -82,6 +84,29 @@ type Hello struct {
 type Range struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
+}
+
+// Whoami is who somebody is by the kernel's word, and what they may do.
+type Whoami struct {
+	UID    int       `json:"uid"`
+	User   string    `json:"user"` // by name
+	GID    int       `json:"gid"`
+	Group  string    `json:"group"`
+	Groups []GroupID `json:"groups"` // the supplementary ones
+	PID    int       `json:"pid"`
+	Right  Right     `json:"right"`
+	Rights []Right   `json:"rights"` // those that it includes
+	RunAs  string    `json:"run_as"` // the setting
+	// JobsRunAs is the user that a job runs as which they enqueue, "" if they may not.
+	JobsRunAs string `json:"jobs_run_as"`
+	// Next is how they could be given a right, if they have none.
+	Next string `json:"next,omitempty"`
+}
+
+// GroupID is a group by number and name.
+type GroupID struct {
+	GID  int    `json:"gid"`
+	Name string `json:"name"`
 }
 
 // Enqueue asks for one job. Its members are the fields of the spec and key.
@@ -406,11 +431,13 @@ type Events struct {
 	Follow bool   `json:"follow,omitempty"`
 	ID     Names  `json:"id,omitempty"`    // of these jobs only
 	Event  Texts  `json:"event,omitempty"` // of these kinds only
+	// Audit asks for all that people did, with who, how and to what. It is for admins.
+	Audit bool `json:"audit,omitempty"`
 }
 
 // Event is one event; what it does not tell is left out.
 type Event struct {
-	Seq       int64  `json:"seq"` // rising by one
+	Seq       int64  `json:"seq"` // rising by one; those that an audit alone tells are left out
 	At        Time   `json:"at"`
 	Event     string `json:"event"`
 	ID        string `json:"id,omitempty"` // of the job
@@ -425,6 +452,11 @@ type Event struct {
 	User      string `json:"user,omitempty"`   // who asked
 	Key       string `json:"key,omitempty"`    // of a setting
 	Value     string `json:"value,omitempty"`
+	// Of an audit: who did it, from which process, by which verb, and to what.
+	UID     *int   `json:"uid,omitempty"`
+	PeerPID int    `json:"peer_pid,omitempty"`
+	Verb    string `json:"verb,omitempty"`
+	Target  string `json:"target,omitempty"`
 }
 
 // EventsEnd is the number of the last event that was told, or Since.

@@ -29,6 +29,11 @@ func (c *Client) Hello(ctx context.Context, p HelloParams) (Hello, error) {
 	return ask[Hello](ctx, c, "hello", p, true)
 }
 
+// Whoami implements API.
+func (c *Client) Whoami(ctx context.Context, p Nothing) (Whoami, error) {
+	return ask[Whoami](ctx, c, "whoami", p, true)
+}
+
 // Enqueue implements API. It adds a key if there is none.
 func (c *Client) Enqueue(ctx context.Context, p Enqueue) (Enqueued, error) {
 	if p.Key == "" {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"sync"
@@ -102,6 +103,9 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	}
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", c.path)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, notLetIn(c.path)
+	}
 	if err != nil {
 		return nil, &unreachable{c.path, err}
 	}

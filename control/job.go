@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -44,6 +45,9 @@ type Job struct {
 	Cwd               string            `json:"cwd,omitempty"`
 	OnLost            string            `json:"on_lost"`
 	OutputLimit       int64             `json:"output_limit"`
+	Submitter         string            `json:"submitter,omitempty"` // who enqueued it, where it runs as another user
+	// Hidden names what is left out, because the job is another's: command, env, output.
+	Hidden []string `json:"hidden,omitempty"`
 }
 
 // JobDetail is a job with the end of its output and its history.
@@ -84,6 +88,7 @@ type View struct {
 	Order    queue.Order
 	Enqueued int64
 	User     string // of the job
+	Owner    string // who enqueued it
 }
 
 // ViewJob shows a job.
@@ -96,6 +101,9 @@ func ViewJob(j *queue.Job, v View) Job {
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
 		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
 		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit,
+	}
+	if j.AsUID != nil && v.Owner != v.User {
+		out.Submitter = v.Owner
 	}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
@@ -132,6 +140,22 @@ func ViewEvent(e *queue.Event) Event {
 		Seq: e.Seq, At: Time(e.At), Event: string(e.Kind), ID: e.ID, JobSeq: e.Job, State: e.State.String(),
 		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
 		Reason: string(e.Detail.Reason), Output: e.Detail.Output, Key: e.Detail.Key, Value: e.Detail.Value,
+	}
+}
+
+// verbs are by which a person makes an event, where it does not say so itself.
+var verbs = map[queue.EventKind]string{
+	queue.EventEnqueued: "enqueue", queue.EventCancelled: "cancel", queue.EventRetried: "retry", queue.EventRemoved: "rm",
+	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventSetting: "config",
+}
+
+// Audit adds who did it, by which verb and to what.
+func (v *Event) Audit(e *queue.Event) {
+	v.UID, v.PeerPID = e.Detail.UID, e.Detail.PID
+	v.Verb = cmp.Or(e.Detail.Verb, verbs[e.Kind])
+	v.Target = cmp.Or(e.Detail.Target, e.ID, e.Detail.Key)
+	if e.ID != "" && e.Detail.Target != "" {
+		v.Target = e.ID + " " + e.Detail.Target
 	}
 }
 

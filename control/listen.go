@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -28,11 +29,11 @@ func CheckSocketPath(path string) error {
 }
 
 // Bind makes a control socket whose file nobody guards.
-func Bind(path string) (*net.UnixListener, error) {
+func Bind(path string, to Entry) (*net.UnixListener, error) {
 	if err := CheckSocketPath(path); err != nil {
 		return nil, err
 	}
-	l, _, err := bind(path)
+	l, _, err := bind(path, to)
 	return l, err
 }
 
@@ -45,6 +46,7 @@ func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().Stri
 // once.
 type Socket struct {
 	path string
+	to   Entry
 
 	mu     sync.Mutex
 	on     *net.UnixListener // guarded by mu
@@ -52,15 +54,25 @@ type Socket struct {
 	closed bool              // guarded by mu
 }
 
-// Listen makes the control socket, for its owner alone. A socket nobody answers
+// Entry is who may connect to a socket: its mode, and its group, -1 for the process's
+// own.
+type Entry struct {
+	Mode fs.FileMode
+	GID  int
+}
+
+// OwnerOnly lets the socket's owner in, and root.
+var OwnerOnly = Entry{Mode: 0o600, GID: -1}
+
+// Listen makes the control socket, for those who may enter. A socket nobody answers
 // is left over from a crash and is replaced; one that answers means that a
 // service already runs there. At no moment can others connect: the socket gets
-// its mode under another name first.
-func Listen(path string) (*Socket, error) {
-	s := &Socket{path: path}
+// its group and mode under another name first.
+func Listen(path string, to Entry) (*Socket, error) {
+	s := &Socket{path: path, to: to}
 	err := CheckSocketPath(path)
 	if err == nil {
-		s.on, s.file, err = bind(path)
+		s.on, s.file, err = bind(path, to)
 	}
 	if err != nil {
 		return nil, err
@@ -68,7 +80,7 @@ func Listen(path string) (*Socket, error) {
 	return s, nil
 }
 
-func bind(path string) (*net.UnixListener, os.FileInfo, error) {
+func bind(path string, to Entry) (*net.UnixListener, os.FileInfo, error) {
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		c.Close()
 		return nil, nil, fmt.Errorf("listen on %s: a service answers there already", path)
@@ -93,11 +105,27 @@ func bind(path string) (*net.UnixListener, os.FileInfo, error) {
 	}
 	l.SetUnlinkOnClose(false)
 	file, err := os.Lstat(hidden)
-	if err := errors.Join(err, os.Chmod(hidden, 0o600), os.Rename(hidden, path)); err != nil {
+	if err == nil {
+		err = to.apply(hidden)
+	}
+	if err == nil {
+		err = os.Rename(hidden, path)
+	}
+	if err != nil {
 		l.Close()
 		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	return l, file, nil
+}
+
+// apply gives a socket, which nobody can reach yet, its group and mode.
+func (e Entry) apply(path string) error {
+	if e.GID >= 0 {
+		if err := os.Lchown(path, -1, e.GID); err != nil {
+			return fmt.Errorf("give it to group %d (only a member of a group can, or root): %w", e.GID, err)
+		}
+	}
+	return os.Chmod(path, e.Mode)
 }
 
 func (s *Socket) current() *net.UnixListener {
@@ -184,7 +212,7 @@ func (s *Socket) renew() (bound bool, err error) {
 	if s.there() {
 		return false, nil
 	}
-	on, file, err := bind(s.path)
+	on, file, err := bind(s.path, s.to)
 	if err != nil {
 		return false, err
 	}

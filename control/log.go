@@ -18,7 +18,7 @@ const logged = 3
 // level is that of a request's line: what a person or a script changes is worth one,
 // what is asked or enqueued is not.
 func (m *Method) level() slog.Level {
-	if m.Right == Read || m.Name == "enqueue" || m.Name == "enqueue.batch" {
+	if !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "enqueue" || m.Name == "enqueue.batch" {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo
@@ -44,7 +44,7 @@ func (s *Server) logRequest(ctx context.Context, c *serverConn, r *request, err 
 		IDs Names  `json:"ids"`
 		Key string `json:"key"`
 	}
-	if m.Right != Read && json.Unmarshal(r.params, &named) == nil { // what is no such object names nothing
+	if m.Right.Covers(Submit) && json.Unmarshal(r.params, &named) == nil { // what is no such object names nothing
 		ids := Selection{ID: named.ID, IDs: named.IDs}.Names()
 		if len(ids) > 0 {
 			var first []string

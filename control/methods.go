@@ -6,23 +6,12 @@ import (
 	"reflect"
 )
 
-// Right is what a method asks of its caller. So far the socket lets in only the
-// service's own user and root, who have every right.
-type Right string
-
-// The rights.
-const (
-	Read    Right = "read"
-	Submit  Right = "submit"
-	Operate Right = "operate"
-	Admin   Right = "admin"
-)
-
 // Method is one row of the table of methods.
 type Method struct {
 	Name   string
-	Right  Right
-	Stream bool // it tells before it answers
+	Right  Right // that it needs
+	Others Right // that it needs where it is about another's job, or another's account
+	Stream bool  // it tells before it answers
 	does   endpoint
 }
 
@@ -35,42 +24,43 @@ type endpoint struct {
 
 // Methods is the table of methods.
 var Methods = []Method{
-	{"hello", Read, false, answer(API.Hello)},
-	{"enqueue", Submit, false, answer(API.Enqueue)},
-	{"enqueue.batch", Submit, false, answer(API.EnqueueBatch)},
-	{"show", Read, false, answer(API.Show)},
-	{"list", Read, false, answer(API.List)},
-	{"status", Read, false, answer(API.Status)},
-	{"wait", Read, true, stream(API.Wait)},
-	{"logs", Read, true, stream(API.Logs)},
-	{"cancel", Submit, false, answer(API.Cancel)},
-	{"retry", Submit, false, answer(API.Retry)},
-	{"hold", Submit, false, answer(API.Hold)},
-	{"release", Submit, false, answer(API.Release)},
-	{"requeue", Submit, false, answer(API.Requeue)},
-	{"kill", Submit, false, answer(API.Kill)},
-	{"edit", Submit, false, answer(API.Edit)},
-	{"rm", Submit, false, answer(API.Remove)},
-	{"dequeue", Submit, false, answer(API.Remove)},
-	{"clear", Operate, false, answer(API.Clear)},
-	{"dlq.list", Read, false, answer(API.DLQList)},
-	{"dlq.retry", Submit, false, answer(API.DLQRetry)},
-	{"dlq.clear", Operate, false, answer(API.DLQClear)},
-	{"worker.start", Operate, false, answer(API.WorkerStart)},
-	{"worker.stop", Operate, false, answer(API.WorkerStop)},
-	{"worker.scale", Operate, false, answer(API.WorkerScale)},
-	{"worker.list", Read, false, answer(API.WorkerList)},
-	{"config.list", Read, false, answer(API.ConfigList)},
-	{"config.get", Read, false, answer(API.ConfigGet)},
-	{"config.set", Admin, false, answer(API.ConfigSet)},
-	{"config.unset", Admin, false, answer(API.ConfigUnset)},
-	{"events", Read, true, stream(API.Events)},
-	{"cleanup", Admin, true, stream(API.Cleanup)},
-	{"backup", Admin, true, stream(API.Backup)},
-	{"doctor", Admin, true, stream(API.Doctor)},
-	{"drain", Admin, false, answer(API.Drain)},
-	{"reload", Admin, false, answer(API.Reload)},
-	{"service.stop", Admin, false, answer(API.ServiceStop)},
+	{"hello", Read, Read, false, answer(API.Hello)},
+	{"whoami", None, None, false, answer(API.Whoami)},
+	{"enqueue", Submit, Admin, false, answer(API.Enqueue)},
+	{"enqueue.batch", Submit, Admin, false, answer(API.EnqueueBatch)},
+	{"show", Read, Read, false, answer(API.Show)},
+	{"list", Read, Read, false, answer(API.List)},
+	{"status", Read, Read, false, answer(API.Status)},
+	{"wait", Read, Read, true, stream(API.Wait)},
+	{"logs", Submit, Operate, true, stream(API.Logs)},
+	{"cancel", Submit, Operate, false, answer(API.Cancel)},
+	{"retry", Submit, Operate, false, answer(API.Retry)},
+	{"hold", Submit, Operate, false, answer(API.Hold)},
+	{"release", Submit, Operate, false, answer(API.Release)},
+	{"requeue", Submit, Operate, false, answer(API.Requeue)},
+	{"kill", Submit, Operate, false, answer(API.Kill)},
+	{"edit", Submit, Operate, false, answer(API.Edit)},
+	{"rm", Submit, Operate, false, answer(API.Remove)},
+	{"dequeue", Submit, Operate, false, answer(API.Remove)},
+	{"clear", Operate, Operate, false, answer(API.Clear)},
+	{"dlq.list", Read, Read, false, answer(API.DLQList)},
+	{"dlq.retry", Submit, Operate, false, answer(API.DLQRetry)},
+	{"dlq.clear", Operate, Operate, false, answer(API.DLQClear)},
+	{"worker.start", Operate, Operate, false, answer(API.WorkerStart)},
+	{"worker.stop", Operate, Operate, false, answer(API.WorkerStop)},
+	{"worker.scale", Operate, Operate, false, answer(API.WorkerScale)},
+	{"worker.list", Read, Read, false, answer(API.WorkerList)},
+	{"config.list", Read, Read, false, answer(API.ConfigList)},
+	{"config.get", Read, Read, false, answer(API.ConfigGet)},
+	{"config.set", Admin, Admin, false, answer(API.ConfigSet)},
+	{"config.unset", Admin, Admin, false, answer(API.ConfigUnset)},
+	{"events", Read, Read, true, stream(API.Events)},
+	{"cleanup", Admin, Admin, true, stream(API.Cleanup)},
+	{"backup", Admin, Admin, true, stream(API.Backup)},
+	{"doctor", Admin, Admin, true, stream(API.Doctor)},
+	{"drain", Admin, Admin, false, answer(API.Drain)},
+	{"reload", Admin, Admin, false, answer(API.Reload)},
+	{"service.stop", Admin, Admin, false, answer(API.ServiceStop)},
 }
 
 var methodsByName = func() map[string]*Method {

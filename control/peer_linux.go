@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -16,33 +18,81 @@ import (
 // when the connection was made.
 func PeerOf(c net.Conn) (Peer, error) {
 	var cred *unix.Ucred
+	var groups []int
 	err := onSocket(c, func(fd int) (err error) {
-		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			groups, err = groupsOf(fd)
+		}
 		return err
 	})
 	if err != nil {
 		return Peer{}, fmt.Errorf("ask who is there: %w", err)
 	}
-	if cred.Uid == overflowUID && !mapped(overflowUID) {
+	if cred.Uid == overflowID && !mapped("uid_map", overflowID) {
 		return Peer{}, queue.Errorf(queue.CodeDenied, "the other end is a user that this user namespace does not know; call from outside of it")
 	}
-	return Peer{UID: int(cred.Uid), PID: int(cred.Pid)}, nil
+	p := Peer{UID: int(cred.Uid), GID: int(cred.Gid), PID: int(cred.Pid), Groups: groups}
+	if (p.GID == overflowID || slices.Contains(groups, overflowID)) && !mapped("gid_map", overflowID) {
+		p.Groups = slices.DeleteFunc(groups, func(g int) bool { return g == overflowID })
+		if p.GID == overflowID {
+			p.GID = noGroup
+		}
+	}
+	return p, nil
 }
 
-// overflowUID is what the kernel says for every user that a user namespace has
-// no number for. Outside of one it is an account as any other, usually nobody.
-const overflowUID = 65534
+// noGroup is the number of a group that this user namespace does not know: no group
+// has it.
+const noGroup = -1
 
-// mapped reports whether this process's user namespace has a uid; see
+// firstGroups is how many groups there is room for at first, maxGroups how many a
+// process can have at most.
+const (
+	firstGroups = 32
+	maxGroups   = 1 << 16
+)
+
+// groupsOf asks the kernel for the groups of the other end: those that it was a member
+// of when the connection was made. A kernel that does not know (before 4.13) names
+// none.
+func groupsOf(fd int) ([]int, error) {
+	list := make([]uint32, firstGroups)
+	for {
+		size := uint32(4 * len(list))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&list[0])), uintptr(unsafe.Pointer(&size)), 0)
+		n := int(size / 4)
+		switch {
+		case errno == unix.ERANGE && n > len(list) && n <= maxGroups:
+			list = make([]uint32, n)
+			continue
+		case errno == unix.ENOPROTOOPT:
+			return nil, nil
+		case errno != 0:
+			return nil, fmt.Errorf("ask for the groups: %w", errno)
+		}
+		groups := make([]int, n)
+		for i := range groups {
+			groups[i] = int(list[i])
+		}
+		return groups, nil
+	}
+}
+
+// overflowID is what the kernel says for every user, or group, that a user namespace
+// has no number for. Outside of one it is an account as any other, usually nobody.
+const overflowID = 65534
+
+// mapped reports whether this process's user namespace has a uid or gid; see
 // user_namespaces(7).
-func mapped(uid int64) bool {
-	raw, err := os.ReadFile("/proc/self/uid_map")
+func mapped(file string, id int64) bool {
+	raw, err := os.ReadFile("/proc/self/" + file)
 	if err != nil {
 		return false
 	}
 	for line := range strings.Lines(string(raw)) {
 		var inside, outside, n int64
-		if _, err := fmt.Sscan(line, &inside, &outside, &n); err == nil && inside <= uid && uid-inside < n {
+		if _, err := fmt.Sscan(line, &inside, &outside, &n); err == nil && inside <= id && id-inside < n {
 			return true
 		}
 	}

@@ -17,6 +17,7 @@ type schema = map[string]any
 type MethodSchema struct {
 	Method string         `json:"method"`
 	Right  Right          `json:"right"`
+	Others Right          `json:"right_others,omitempty"` // on what is another's, where that is more
 	Params map[string]any `json:"params"`
 	Tells  map[string]any `json:"tells,omitempty"` // the value of each notification of a stream
 	Result map[string]any `json:"result"`
@@ -29,6 +30,9 @@ func Schemas() []MethodSchema {
 	list := make([]MethodSchema, len(Methods))
 	for i, m := range Methods {
 		list[i] = MethodSchema{Method: m.Name, Right: m.Right, Params: whole(m.does.params, true), Result: whole(m.does.result, false)}
+		if m.Others != m.Right {
+			list[i].Others = m.Others
+		}
 		if m.does.tells != nil {
 			list[i].Tells = whole(m.does.tells, false)
 		}

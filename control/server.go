@@ -26,6 +26,7 @@ const (
 	tellLimit   = time.Minute      // for a piece of a stream to be taken
 	maxInFlight = 128              // requests of one connection at once
 	forAdmins   = 8                // connections kept for root and admins
+	forOutside  = 8                // connections at once of people who have no right
 	hangUpLook  = 5 * time.Second  // between looks whether a half-closed client is gone
 	stopLimit   = time.Second      // for requests under way when the service stops
 )
@@ -34,6 +35,14 @@ const (
 type Limits struct {
 	Connections        func() int
 	ConnectionsPerUser func() int
+}
+
+// Gate says who may do what. It is asked at each request.
+type Gate interface {
+	// Right is what a peer may do now.
+	Right(p *Peer) Right
+	// Refuse is why a peer may not do what needs a right, and who could let it.
+	Refuse(p *Peer, what string, needs Right) error
 }
 
 // Server answers the API on a listener.
@@ -48,7 +57,7 @@ type Server struct {
 
 	api    API
 	limits Limits
-	allow  func(*Peer) error // nil error lets the peer in, and says whether it is an admin
+	gate   Gate
 	log    *slog.Logger
 
 	stopping <-chan struct{} // closed when Run is to end
@@ -60,15 +69,15 @@ type Server struct {
 	denied atomic.Int64 // when that was last logged, in nanoseconds since 1970
 }
 
-// NewServer makes a server. allow says who is let in.
-func NewServer(api API, limits Limits, allow func(*Peer) error, log *slog.Logger) *Server {
-	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, allow: allow, log: log, conns: map[*serverConn]bool{}}
+// NewServer makes a server.
+func NewServer(api API, limits Limits, gate Gate, log *slog.Logger) *Server {
+	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, log: log, conns: map[*serverConn]bool{}}
 }
 
 // serverConn is one client's connection.
 type serverConn struct {
 	net  net.Conn
-	peer Peer
+	peer Peer // with the right that it had at first
 
 	write sync.Mutex // one line at a time
 
@@ -150,9 +159,7 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	c := &serverConn{net: nc, since: time.Now()}
 	var err error
 	if c.peer, err = PeerOf(nc); err == nil {
-		err = s.allow(&c.peer)
-	}
-	if err == nil {
+		c.peer.Right = s.gate.Right(&c.peer)
 		err = s.admit(c)
 	}
 	if err != nil {
@@ -213,6 +220,11 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 			return nil
 		}
 		c.begin()
+		if c.outside() { // it may ask who it is, once
+			s.answer(ctx, c, r)
+			c.end()
+			return nil
+		}
 		if c.asking.Add(1) > 1 || s.open.Load() > 1 {
 			s.Crowded()
 		}
@@ -285,6 +297,17 @@ func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
 			err = UnsupportedMethod(r.method)
 			return
 		}
+		peer := c.peer
+		if peer.Right = s.gate.Right(&peer); peer.Right != c.peer.Right {
+			ctx = WithPeer(ctx, peer)
+		}
+		if !peer.Right.Covers(m.Right) {
+			err = s.gate.Refuse(&peer, m.Name, m.Right)
+			if peer.Right == None {
+				s.logDenied(peer, err)
+			}
+			return
+		}
 		if m.Stream {
 			limit = s.Patience // what was told before may not be read yet
 			// Nothing that a stopping service could still tell is worth waiting for.
@@ -350,22 +373,32 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	return c.since, c.active == 0 && !c.evicted
 }
 
+// outside reports whether the peer had no right when it came. Such a connection is for
+// one request.
+func (c *serverConn) outside() bool { return !c.peer.Right.Covers(Read) }
+
 // admit takes a connection in. At a limit the one that has been idle longest
-// makes room: of the same user, if its share is full.
+// makes room: of the same user, if its share is full. People without any right make
+// nobody leave.
 func (s *Server) admit(c *serverConn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limit, share := s.limits.Connections(), s.limits.ConnectionsPerUser()
-	if !c.peer.Admin {
+	if !c.peer.Right.Covers(Admin) {
 		limit -= forAdmins
 	}
-	own := 0
+	own, outside := 0, 0
 	for o := range s.conns {
 		if o.peer.UID == c.peer.UID {
 			own++
 		}
+		if o.outside() {
+			outside++
+		}
 	}
 	switch {
+	case c.outside() && (outside >= forOutside || len(s.conns) >= limit):
+		return s.gate.Refuse(&c.peer, "", Read)
 	case own >= share && !s.evict(func(o *serverConn) bool { return o.peer.UID == c.peer.UID }):
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections, all in use; close one, or raise max_connections_per_user", own)
 	case len(s.conns) >= limit && !s.evict(func(*serverConn) bool { return true }):
@@ -435,7 +468,9 @@ func PeerFrom(ctx context.Context) Peer {
 
 // Peer is who is at the other end of the socket, by the kernel's word.
 type Peer struct {
-	UID   int
-	PID   int
-	Admin bool // set by who lets the peer in
+	UID    int
+	GID    int // -1 if this user namespace does not know it
+	PID    int
+	Groups []int // the supplementary ones, when the connection was made
+	Right  Right // what it may do, as of what it asks
 }

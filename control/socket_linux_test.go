@@ -44,16 +44,26 @@ func (f *fake) Events(_ context.Context, _ Events, each func(Event) error) (Even
 }
 func (f *fake) Enqueue(context.Context, Enqueue) (Enqueued, error) { panic("as a mistake would") }
 
+// open is a gate that lets everybody do everything.
+type open struct{}
+
+func (open) Right(*Peer) Right                 { return Admin }
+func (open) Refuse(*Peer, string, Right) error { return queue.ErrDenied }
+
 // serve runs a server of an API on a socket of its own.
 func serve(t *testing.T, api API) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
-	l, err := Listen(socket)
+	l, err := Listen(socket, OwnerOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
 	many := func() int { return 100 }
-	server := NewServer(api, Limits{many, many}, func(*Peer) error { return nil }, slog.New(slog.DiscardHandler))
+	gate := Gate(open{})
+	if g, ok := api.(Gate); ok {
+		gate = g
+	}
+	server := NewServer(api, Limits{many, many}, gate, slog.New(slog.DiscardHandler))
 	if f, ok := api.(*fake); ok && f.crowded != nil {
 		server.Crowded = f.crowded
 	}
@@ -156,7 +166,7 @@ func TestBadLinesEndTheConnection(t *testing.T) {
 // An answer that is longer than a line may be is refused by the client.
 func TestClientBoundsAnswers(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	l, err := Listen(socket)
+	l, err := Listen(socket, OwnerOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +193,7 @@ func TestClientBoundsAnswers(t *testing.T) {
 func TestListenReplacesOnlyTheDead(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
-	dead, err := Listen(path)
+	dead, err := Listen(path, OwnerOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,19 +201,19 @@ func TestListenReplacesOnlyTheDead(t *testing.T) {
 	if _, err := os.Lstat(path); err != nil {
 		t.Fatal(err)
 	}
-	live, err := Listen(path)
+	live, err := Listen(path, OwnerOnly)
 	if err != nil {
 		t.Fatalf("a dead socket: %v", err)
 	}
 	defer live.Close()
-	if second, err := Listen(path); err == nil || !strings.Contains(err.Error(), "already") {
+	if second, err := Listen(path, OwnerOnly); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("a live socket: got %v, %v, want refused", second, err)
 	}
 	file := filepath.Join(dir, "f")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(file); err == nil {
+	if _, err := Listen(file, OwnerOnly); err == nil {
 		t.Error("a file was replaced by a socket")
 	}
 	if raw, err := os.ReadFile(file); err != nil || string(raw) != "x" {
@@ -211,7 +221,7 @@ func TestListenReplacesOnlyTheDead(t *testing.T) {
 	}
 	deep := t.TempDir()
 	longest := filepath.Join(deep, strings.Repeat("x", MaxSocketPath-len(deep)-1))
-	l, err := Listen(longest)
+	l, err := Listen(longest, OwnerOnly)
 	if err != nil {
 		t.Fatalf("the longest path: %v", err)
 	}
@@ -221,7 +231,7 @@ func TestListenReplacesOnlyTheDead(t *testing.T) {
 		c.Close()
 	}
 	l.Close()
-	if _, err := Listen("/" + strings.Repeat("x", MaxSocketPath)); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "107") {
+	if _, err := Listen("/"+strings.Repeat("x", MaxSocketPath), OwnerOnly); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "107") {
 		t.Errorf("a long path: got %v, want invalid and the limit", err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, ".s*"))
@@ -263,7 +273,7 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 		}
 	})
 	for range 200 {
-		l, err := Listen(path)
+		l, err := Listen(path, OwnerOnly)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,11 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// accounts knows the system's users and groups, and what the policy says of them. What
+// Accounts knows the system's users and groups, and what a policy says of them. What
 // it has read holds until a file changes; what other sources than files say (getent(1)),
 // for a minute. Its methods may be called at once.
-type accounts struct {
-	policyFile string
+type Accounts struct {
+	// Policy is the file of the policy.
+	Policy string
 
 	mu     sync.Mutex
 	stamps [3]stamp   // guarded by mu, as are:
@@ -31,7 +32,7 @@ type accounts struct {
 
 // directory is what the files say. It is never changed.
 type directory struct {
-	policy Policy
+	policy policy
 	users  []account         // of /etc/passwd
 	groups map[string]uint32 // of /etc/group
 }
@@ -64,24 +65,32 @@ func stampOf(path string) (s stamp, err error) {
 }
 
 // of is the account with a uid, if the policy lets its jobs run.
-func (a *accounts) of(uid uint32) (account, error) {
+func (a *Accounts) of(uid uint32) (account, error) {
 	local, err := a.refresh()
 	if err != nil {
 		return account{}, err
 	}
+	known, err := a.find(local, uid)
+	if err != nil {
+		return account{}, err
+	}
+	return a.allowed(local, known)
+}
+
+func (a *Accounts) find(local *directory, uid uint32) (account, error) {
 	i := slices.IndexFunc(local.users, func(u account) bool { return u.uid == uid })
 	if i >= 0 {
-		return a.allowed(local, local.users[i])
+		return local.users[i], nil
 	}
 	known, ok := parseUser(a.elsewhere("passwd", strconv.FormatUint(uint64(uid), 10)))
 	if !ok || known.uid != uid {
-		return account{}, fmt.Errorf("uid %d has no account here any more", uid)
+		return account{}, fmt.Errorf("uid %d has no account here", uid)
 	}
-	return a.allowed(local, a.grouped(known))
+	return a.grouped(known), nil
 }
 
 // named is the account with a name, if the policy lets its jobs run.
-func (a *accounts) named(name string) (account, error) {
+func (a *Accounts) named(name string) (account, error) {
 	local, err := a.refresh()
 	if err != nil {
 		return account{}, err
@@ -97,9 +106,31 @@ func (a *accounts) named(name string) (account, error) {
 	return a.allowed(local, a.grouped(known))
 }
 
+// Refuses says why no job of a uid is run, "" if it is, or if that cannot be told: the
+// runner decides.
+func (a *Accounts) Refuses(uid uint32) string {
+	local, err := a.refresh()
+	if err != nil {
+		return ""
+	}
+	known, err := a.find(local, uid)
+	if err != nil {
+		return ""
+	}
+	return local.policy.refuses(&known, a.groupNamed(local))
+}
+
 // allowed is the account if the policy lets its jobs run.
-func (a *accounts) allowed(local *directory, known account) (account, error) {
-	groupNamed := func(name string) (uint32, bool) {
+func (a *Accounts) allowed(local *directory, known account) (account, error) {
+	if why := local.policy.refuses(&known, a.groupNamed(local)); why != "" {
+		return account{}, errors.New(why)
+	}
+	return known, nil
+}
+
+// groupNamed finds the gid of a group.
+func (a *Accounts) groupNamed(local *directory) func(name string) (uint32, bool) {
+	return func(name string) (uint32, bool) {
 		if gid, ok := local.groups[name]; ok {
 			return gid, true
 		}
@@ -110,14 +141,10 @@ func (a *accounts) allowed(local *directory, known account) (account, error) {
 		gid, err := strconv.ParseUint(f[2], 10, 32)
 		return uint32(gid), err == nil
 	}
-	if why := local.policy.refuses(&known, groupNamed); why != "" {
-		return account{}, errors.New(why)
-	}
-	return known, nil
 }
 
 // grouped is an account of another source than files, with its groups.
-func (a *accounts) grouped(known account) account {
+func (a *Accounts) grouped(known account) account {
 	known.groups = []uint32{known.gid}
 	fields := strings.Fields(a.elsewhere("initgroups", known.name)) // its name comes first
 	for _, f := range fields[min(1, len(fields)):] {
@@ -129,7 +156,7 @@ func (a *accounts) grouped(known account) account {
 }
 
 // elsewhere asks the system's name service for one entry, "" if there is none.
-func (a *accounts) elsewhere(database, key string) string {
+func (a *Accounts) elsewhere(database, key string) string {
 	name := database + " " + key
 	a.mu.Lock()
 	f, ok := a.found[name]
@@ -151,11 +178,11 @@ func (a *accounts) elsewhere(database, key string) string {
 const maxFound = 10_000
 
 // refresh reads again what has changed.
-func (a *accounts) refresh() (*directory, error) {
+func (a *Accounts) refresh() (*directory, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock() // held over reading: who comes meanwhile needs what is read
 	var now [3]stamp
-	for i, path := range []string{a.policyFile, passwdFile, groupFile} {
+	for i, path := range []string{a.Policy, passwdFile, groupFile} {
 		var err error
 		if now[i], err = stampOf(path); err != nil && (i > 0 || err != syscall.ENOENT) {
 			return nil, fmt.Errorf("look at %s: %w", path, err)
@@ -164,7 +191,7 @@ func (a *accounts) refresh() (*directory, error) {
 	if now == a.stamps && a.local != nil {
 		return a.local, nil
 	}
-	policy, err := ReadPolicy(a.policyFile)
+	allowed, err := readPolicy(a.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +204,7 @@ func (a *accounts) refresh() (*directory, error) {
 		return nil, err
 	}
 	users, groups := parseAccounts(string(passwd), string(group))
-	a.stamps, a.local, a.found = now, &directory{policy, users, groups}, map[string]found{}
+	a.stamps, a.local, a.found = now, &directory{allowed, users, groups}, map[string]found{}
 	return a.local, nil
 }
 
@@ -254,33 +281,33 @@ func getent(database, key string) string {
 	return line
 }
 
-// ReadPolicy reads a policy. A file that others than root can change is refused; one
+// readPolicy reads a policy. A file that others than root can change is refused; one
 // that does not exist lets nobody's jobs run.
-func ReadPolicy(path string) (Policy, error) {
+func readPolicy(path string) (policy, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if os.IsNotExist(err) {
-		return Policy{File: path}, nil
+		return policy{file: path}, nil
 	}
 	if err != nil {
-		return Policy{}, fmt.Errorf("read the runner's policy: %w", err)
+		return policy{}, fmt.Errorf("read the runner's policy: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return Policy{}, fmt.Errorf("read the runner's policy: %w", err)
+		return policy{}, fmt.Errorf("read the runner's policy: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.Mode().IsRegular():
-		return Policy{}, fmt.Errorf("the runner's policy %s is no file", path)
+		return policy{}, fmt.Errorf("the runner's policy %s is no file", path)
 	case !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0:
-		return Policy{}, fmt.Errorf("the runner's policy %s can be changed by others than root; run: chown root:root %[1]s && chmod go-w %[1]s", path)
+		return policy{}, fmt.Errorf("the runner's policy %s can be changed by others than root; run: chown root:root %[1]s && chmod go-w %[1]s", path)
 	case info.Size() > maxPolicy:
-		return Policy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes", path, maxPolicy)
+		return policy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes", path, maxPolicy)
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxPolicy))
 	if err != nil {
-		return Policy{}, fmt.Errorf("read the runner's policy: %w", err)
+		return policy{}, fmt.Errorf("read the runner's policy: %w", err)
 	}
 	return parsePolicy(path, string(raw))
 }

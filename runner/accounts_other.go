@@ -4,10 +4,10 @@ package runner
 
 import "github.com/queuectl/queuectl/runner/process"
 
-// accounts knows the system's users.
-type accounts struct{ policyFile string }
+// Accounts knows the system's users, and what a policy says of them.
+type Accounts struct{ Policy string }
 
-func (a *accounts) of(uint32) (account, error) { return account{}, process.ErrUnsupported }
+func (a *Accounts) of(uint32) (account, error) { return account{}, process.ErrUnsupported }
 
-// ReadPolicy reads a policy.
-func ReadPolicy(string) (Policy, error) { return Policy{}, process.ErrUnsupported }
+// Refuses says why no job of a uid is run.
+func (a *Accounts) Refuses(uint32) string { return "" }

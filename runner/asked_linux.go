@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/process"
 )
 
 // askWord begins the line by which a service asks for a runner of root's.
@@ -48,9 +50,10 @@ type Asked struct {
 
 // Accept takes the connection on standard input, which /dev/null replaces, and makes of
 // what was asked what Serve needs: base is the runners' folder and policy the file that
-// says whose jobs they may run. A runner that is to become an account has become it for
+// says whose jobs they may run; delegated says that the control group of this process is
+// its own. A runner that is to become an account has become it for
 // good, as far as files, processes and everything else goes.
-func Accept(base, policy string) (*Asked, error) {
+func Accept(base, policy string, delegated bool) (*Asked, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
 		return nil, fmt.Errorf("take the service's connection on standard input: %w", err)
@@ -65,7 +68,7 @@ func Accept(base, policy string) (*Asked, error) {
 	}
 	a := &Asked{conn: c}
 	c.SetDeadline(time.Now().Add(readyWithin))
-	if err := a.hear(base, policy); err != nil {
+	if err := a.hear(base, policy, delegated); err != nil {
 		fmt.Fprintln(c, refusedWord+strings.ReplaceAll(err.Error(), "\n", "; "))
 		c.Close()
 		return nil, err
@@ -74,7 +77,7 @@ func Accept(base, policy string) (*Asked, error) {
 }
 
 // hear reads what is asked and does what only root can.
-func (a *Asked) hear(base, policy string) error {
+func (a *Asked) hear(base, policy string, delegated bool) error {
 	peer, err := peerOf(a.conn)
 	if err != nil {
 		return err
@@ -103,6 +106,14 @@ func (a *Asked) hear(base, policy string) error {
 	if err := shareFolder(base, 0, int(peer.Gid)); err != nil {
 		return err
 	}
+	if delegated {
+		if a.Cgroups, err = process.Divide(); err != nil {
+			return err
+		}
+	}
+	if err := process.Expendable(); err != nil {
+		return err
+	}
 	if as == "" {
 		return nil
 	}
@@ -111,7 +122,7 @@ func (a *Asked) hear(base, policy string) error {
 
 // become makes this process an account, with no way back.
 func (a *Asked) become(name, policy string, gid int) error {
-	known, err := (&accounts{policyFile: policy}).named(name)
+	known, err := (&Accounts{Policy: policy}).named(name)
 	if err != nil {
 		return err
 	}
@@ -121,6 +132,11 @@ func (a *Asked) become(name, policy string, gid int) error {
 	a.Root, a.Policy = filepath.Join(a.Root, asPrefix+known.name), ""
 	if err := shareFolder(a.Root, int(known.uid), gid); err != nil {
 		return err
+	}
+	if a.Cgroups != nil {
+		if err := a.Cgroups.GiveTo(int(known.uid), int(known.gid)); err != nil {
+			return fmt.Errorf("give the control group to %s: %w", known.name, err)
+		}
 	}
 	groups := make([]int, len(known.groups))
 	for i, g := range known.groups {

@@ -13,7 +13,7 @@ import (
 type Asked struct{ Options }
 
 // Accept takes the connection on standard input.
-func Accept(string, string) (*Asked, error) { return nil, process.ErrUnsupported }
+func Accept(string, string, bool) (*Asked, error) { return nil, process.ErrUnsupported }
 
 // Tell answers whoever asked.
 func (a *Asked) Tell(string) {}

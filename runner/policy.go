@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// Policy says whose jobs a root runner may run. It is read from a file of root's, which
+// policy says whose jobs a root runner may run. It is read from a file of root's, which
 // the service cannot change.
-type Policy struct {
-	File          string
-	AllowRootJobs bool
-	// Accounts are names of users, @ and the name of a group for its members, or * for
+type policy struct {
+	file      string
+	allowRoot bool
+	// accounts are names of users, @ and the name of a group for its members, or * for
 	// every account but root.
-	Accounts []string
+	accounts []string
 }
 
 // maxPolicy bounds a policy's file, in bytes.
 const maxPolicy = 64 << 10
 
 // parsePolicy reads lines of key = value; # begins a comment.
-func parsePolicy(file, text string) (Policy, error) {
-	p := Policy{File: file}
+func parsePolicy(file, text string) (policy, error) {
+	p := policy{file: file}
 	n := 0
 	seen := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -41,11 +41,11 @@ func parsePolicy(file, text string) (Policy, error) {
 		case seen[key]:
 			return p, fault("%s is given twice", key)
 		case key == "allow_root_jobs" && (value == "true" || value == "false"):
-			p.AllowRootJobs = value == "true"
+			p.allowRoot = value == "true"
 		case key == "allow_root_jobs":
 			return p, fault("allow_root_jobs is true or false, not %q", value)
 		case key == "accounts":
-			p.Accounts = strings.Fields(value)
+			p.accounts = strings.Fields(value)
 		default:
 			return p, fault("there is no %q here; there are allow_root_jobs and accounts", key)
 		}
@@ -55,14 +55,14 @@ func parsePolicy(file, text string) (Policy, error) {
 }
 
 // refuses says why the policy does not let an account's jobs run, "" if it does.
-func (p *Policy) refuses(a *account, groupNamed func(string) (uint32, bool)) string {
+func (p *policy) refuses(a *account, groupNamed func(string) (uint32, bool)) string {
 	if a.uid == 0 {
-		if p.AllowRootJobs {
+		if p.allowRoot {
 			return ""
 		}
-		return fmt.Sprintf("jobs of root are not run here; an administrator can set allow_root_jobs = true in %s, or name another account with --user NAME", p.File)
+		return fmt.Sprintf("jobs of root are not run here; an administrator can set allow_root_jobs = true in %s, or name another account with --user NAME", p.file)
 	}
-	for _, allowed := range p.Accounts {
+	for _, allowed := range p.accounts {
 		group, isGroup := strings.CutPrefix(allowed, "@")
 		if !isGroup {
 			if allowed == "*" || allowed == a.name {
@@ -74,7 +74,7 @@ func (p *Policy) refuses(a *account, groupNamed func(string) (uint32, bool)) str
 			return ""
 		}
 	}
-	return fmt.Sprintf("jobs of %s are not run here: %s has accounts = %s", a.name, p.File, strings.Join(p.Accounts, " "))
+	return fmt.Sprintf("jobs of %s are not run here: %s has accounts = %s", a.name, p.file, strings.Join(p.accounts, " "))
 }
 
 // account is what the system says of a user.

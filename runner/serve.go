@@ -39,7 +39,9 @@ type Options struct {
 	// Unwanted, if not nil, says whether the system has stopped the service for good.
 	// It is asked while the service is away.
 	Unwanted func() bool
-	Log      *slog.Logger
+	// Cgroups, if not nil, are for what it runs.
+	Cgroups *process.Cgroups
+	Log     *slog.Logger
 	// Ready is called once the socket takes connections.
 	Ready func(dir string)
 }
@@ -51,7 +53,7 @@ type server struct {
 	shared   bool   // the group of Root may read what is in it
 	table    *table
 	name     string    // of this incarnation, in cookies
-	accounts *accounts // nil unless it is root's
+	accounts *Accounts // nil unless it is root's
 
 	mu       sync.Mutex
 	epoch    int64
@@ -108,7 +110,7 @@ func Serve(ctx context.Context, o Options) error {
 		s.name += loneSuffix
 	}
 	if o.Policy != "" {
-		s.accounts = &accounts{policyFile: o.Policy}
+		s.accounts = &Accounts{Policy: o.Policy}
 	}
 	s.more = sync.NewCond(&s.mu)
 	s.dir = filepath.Join(o.Root, s.name)
@@ -283,6 +285,9 @@ func (s *server) house() {
 		case <-tick.C:
 		}
 		process.Reap()
+		if s.Cgroups != nil {
+			s.Cgroups.Sweep()
+		}
 		s.mu.Lock()
 		if s.conn != nil || s.busy() || len(s.stuck) > 0 {
 			s.idleAt = time.Now()
@@ -352,9 +357,13 @@ func (s *server) stopAll() {
 	}
 }
 
-// causeStopped is the cause of a runner that is told to end by the system. It is
-// queue.Stopped, which the service sends as well.
-const causeStopped = 5
+// causeStopped is the cause of a runner that is told to end by the system, and
+// causeMemory that of the kernel. They are queue.Stopped, which the service sends as
+// well, and queue.OutOfMemory.
+const (
+	causeStopped = 5
+	causeMemory  = 12
+)
 
 func lease(a *attempt) wire.Lease { return a.start.Lease }
 
@@ -370,7 +379,7 @@ func (s *server) setUpWorkers() {
 // work is one worker: it runs waiting attempts until there are too many workers
 // or the runner closes.
 func (s *server) work() {
-	w := process.NewWorker()
+	w := process.NewWorker(s.Cgroups)
 	defer w.Close()
 	for {
 		a := s.next(w)
@@ -490,6 +499,9 @@ func (s *server) settle(a *attempt, r *process.Result) {
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
 	}
 	s.keepOutput(a, f)
+	if r.OutOfMemory && f.Cause == 0 {
+		f.Cause = causeMemory // an older service takes it for any other signal
+	}
 	f.Attempt = known(a) // which only this worker changes
 	result := wire.Append(nil, f)
 	segment, err := s.journal.append(result)

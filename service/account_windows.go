@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/user"
 
-	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -21,10 +20,8 @@ func accountOf(uid int) worker.Account {
 // accountNamed is what the system says of a user.
 func accountNamed(string) (worker.Account, error) { return worker.Account{}, process.ErrUnsupported }
 
-// beRoot gives each job an account.
-func (s *Service) beRoot(how string) error {
-	return queue.Invalid("run_as", "%s is not possible on this system: it runs jobs as the service", how)
-}
+// beRoot starts root's runners.
+func (s *Service) beRoot() error { return process.ErrUnsupported }
 
 // lockFolder takes the state folder for this process, until it ends.
 func lockFolder(string) (*os.File, error) { return nil, process.ErrUnsupported }

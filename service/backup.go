@@ -26,6 +26,9 @@ const tellEvery = 100 * time.Millisecond
 
 // Backup implements control.API.
 func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(control.BackupPiece) error) (control.BackupEnd, error) {
+	if err := s.audit(ctx, "backup", "", nil); err != nil {
+		return control.BackupEnd{}, err
+	}
 	var told time.Time
 	made, err := s.store.Backup(ctx, s.openOutput, func(done, of int64) error {
 		if time.Since(told) < tellEvery {

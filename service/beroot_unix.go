@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 )
 
@@ -23,11 +22,8 @@ const serviceGroup = "queuectl-service"
 
 // beRoot does what root must do where no systemd does it: it opens the control socket,
 // starts a porter, which starts root's runners, and makes this process the service's
-// account for good. how is the setting run_as.
-func (s *Service) beRoot(how string) error {
-	if os.Geteuid() != 0 {
-		return queue.Invalid("run_as", "%s needs a runner of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", how)
-	}
+// account for good.
+func (s *Service) beRoot() error {
 	uid, gid, err := serviceIDs()
 	if err != nil {
 		return err
@@ -73,14 +69,7 @@ func bindForGroup(path string) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the socket's folder: %w", err)
 	}
-	l, err := control.Bind(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(os.Chown(path, 0, gid), os.Chmod(path, 0o660)); err != nil {
-		return nil, fmt.Errorf("open the control socket for its group: %w", err)
-	}
-	return l, nil
+	return control.Bind(path, control.Entry{Mode: 0o660, GID: gid})
 }
 
 // become makes this process an account, with no way back.

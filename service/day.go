@@ -32,6 +32,13 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	if err := checkKinds(p.Event); err != nil {
 		return control.EventsEnd{}, err
 	}
+	peer := control.PeerFrom(ctx)
+	switch {
+	case p.Audit && !peer.Right.Covers(control.Admin):
+		return control.EventsEnd{}, s.Refuse(&peer, "events with audit", control.Admin)
+	case !p.Audit && slices.Contains(p.Event, string(queue.EventAudit)):
+		return control.EventsEnd{}, queue.Invalid("event", "audit is told with audit alone, which is for admins")
+	}
 	for {
 		last, changed := s.store.News()
 		list, err := s.store.Events(ctx, after, eventStep)
@@ -48,10 +55,14 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 		for i := range list {
 			e := &list[i]
 			after = e.Seq
-			if len(p.ID) > 0 && !slices.Contains(p.ID, e.ID) || len(p.Event) > 0 && !slices.Contains(p.Event, string(e.Kind)) {
+			if len(p.ID) > 0 && !slices.Contains(p.ID, e.ID) || len(p.Event) > 0 && !slices.Contains(p.Event, string(e.Kind)) || untold(p.Audit, e) {
 				continue
 			}
-			if err := each(s.viewEvent(e)); err != nil {
+			v := s.viewEvent(e)
+			if p.Audit {
+				v.Audit(e)
+			}
+			if err := each(v); err != nil {
 				return control.EventsEnd{}, err
 			}
 		}
@@ -67,6 +78,15 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 			return control.EventsEnd{}, ctx.Err()
 		}
 	}
+}
+
+// untold reports whether an event is left out: of an audit what nobody did, else what an
+// audit alone tells.
+func untold(audit bool, e *queue.Event) bool {
+	if audit {
+		return e.Detail.UID == nil
+	}
+	return e.Kind == queue.EventAudit
 }
 
 func checkKinds(asked []string) error {
@@ -173,6 +193,9 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 	if p.DryRun {
 		return control.Removed{Removed: int(left)}, nil
 	}
+	if err := s.audit(ctx, "cleanup", fmt.Sprintf("%d jobs", left), nil); err != nil {
+		return out, err
+	}
 	uid := control.PeerFrom(ctx).UID
 	for told := time.Now(); left > 0; {
 		n, err := s.store.Expel(ctx, states, before, int(min(left, cleanupStep)), &uid)
@@ -197,6 +220,9 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 // Reload implements control.API.
 func (s *Service) Reload(ctx context.Context, _ control.Nothing) (control.Reloaded, error) {
 	if err := s.reloading(ctx); err != nil {
+		return control.Reloaded{}, err
+	}
+	if err := s.audit(ctx, "reload", s.opt.Places.File, nil); err != nil {
 		return control.Reloaded{}, err
 	}
 	return control.Reloaded{Hidden: append([]string{}, s.config.Load().Hides(config.FromFile)...)}, nil

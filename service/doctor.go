@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -23,7 +24,9 @@ const answerWithin = 2 * time.Second
 // Doctor implements control.API.
 func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
 	list := s.store.Examine(ctx)
-	list = append(list, examinePlaces(s.opt.Places)...)
+	mode, _ := s.config.Load().Socket()
+	list = append(list, examinePlaces(s.opt.Places, mode)...)
+	list = append(list, s.examineAccess()...)
 	list = append(list, s.examineProgram()...)
 	list = append(list, s.examineRunners()...)
 	list = append(list, examineLimits(s.config.Load())...)
@@ -64,7 +67,7 @@ func Examine(p config.Places, start string, verify bool) (control.Diagnosis, err
 	defer lock.Close()
 	list := []store.Finding{{Check: "service", Level: store.Warning, Message: "the service is not running; this is what its folder says", Next: "start it with: " + start}}
 	list = append(list, sqlstore.ExamineStopped(p.State, outputsOf(p), verify)...)
-	return diagnose(append(list, examinePlaces(p)...)), nil
+	return diagnose(append(list, examinePlaces(p, 0o777)...)), nil
 }
 
 func diagnose(list []store.Finding) control.Diagnosis {
@@ -96,16 +99,28 @@ func (s *Service) outputs() []string {
 	return list
 }
 
-// examinePlaces looks at who may use the socket and read the outputs.
-func examinePlaces(p config.Places) []store.Finding {
+// examinePlaces looks at who may use the socket, whose mode is to be socket, and read
+// the outputs.
+func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	var list []store.Finding
-	for _, path := range append(runner.Home{Dir: runnersOf(p)}.Outputs(), p.Socket, runnersOf(p)) {
-		info, err := os.Lstat(path)
-		if err == nil && info.Mode().Perm()&0o077 != 0 {
-			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (mode %03o)", path, info.Mode().Perm()), Next: "run: chmod go= " + path})
+	for _, c := range []struct {
+		path string
+		mode fs.FileMode
+	}{{p.Socket, socket}, {runnersOf(p), 0o700}, {filepath.Dir(runner.OutputPath(runnersOf(p), "1")), 0o700}} {
+		info, err := os.Lstat(c.path)
+		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
+			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (mode %03o)", c.path, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", c.mode, c.path)})
 		}
 	}
 	return list
+}
+
+// examineAccess looks whether [access] means anybody.
+func (s *Service) examineAccess() []store.Finding {
+	if unknown := s.unknownNames(); unknown != "" {
+		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "make them (groupadd, useradd) or take them out of [access], then: queuectl reload"}}
+	}
+	return nil
 }
 
 // examineProgram looks whether the program on the disk is the one that runs.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -79,14 +80,15 @@ const finishAgain = 200 * time.Millisecond
 // request checks specs and completes them to what the store takes.
 func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key string) (store.Request, error) {
 	c := s.config.Load()
-	uid := control.PeerFrom(ctx).UID
+	peer := control.PeerFrom(ctx)
+	uid, as := peer.UID, accounts{s: s, peer: &peer}
 	r := store.Request{Drafts: make([]queue.Job, len(specs)), UID: uid, Batch: batch, Key: key, MaxPending: c.MaxPending}
 	if len(key) > queue.MaxKey {
 		return r, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(key), queue.MaxKey)
 	}
 	name := s.userName(uid)
 	for i := range specs {
-		j, err := queue.Resolve(&specs[i], c.Defaults())
+		j, err := s.draft(&specs[i], c.Defaults(), name, &as)
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(specs) > 1 {
 			return r, fault.At(i + 1)
@@ -94,7 +96,12 @@ func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key st
 		if err != nil {
 			return r, err
 		}
-		j.UID, j.User = uid, name
+		j.UID = uid
+		if runs := s.runsAs(&j); i == 0 || runs != s.runsAs(&r.Drafts[i-1]) {
+			if err := s.mayRun(runs); err != nil {
+				return r, err
+			}
+		}
 		r.Drafts[i] = j
 	}
 	if key != "" {
@@ -107,25 +114,43 @@ func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key st
 	return r, nil
 }
 
+// draft is the job that a spec asks for, enqueued by a user of a name.
+func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, known *accounts) (queue.Job, error) {
+	j, err := queue.Resolve(spec, d)
+	if err != nil || spec.User == nil {
+		j.User = name
+		return j, err
+	}
+	as, err := known.of(j.User)
+	j.AsUID, j.User = &as.uid, as.name
+	return j, err
+}
+
 // userName is the name of a uid, or its number.
 func (s *Service) userName(uid int) string {
 	if name, ok := s.users.Load(uid); ok {
 		return name.(string)
 	}
-	name := strconv.Itoa(uid)
-	if u, err := user.LookupId(name); err == nil {
-		name = u.Username
-	}
+	name := nameOf(uid)
 	s.users.Store(uid, name)
 	return name
 }
 
+// view is a job with all that there is to see of it.
 func (s *Service) view(j *queue.Job) control.Job {
-	name := j.User
-	if name == "" {
-		name = s.userName(j.UID)
+	v := control.View{Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued, User: j.User}
+	if v.User == "" || j.AsUID != nil {
+		v.Owner = s.userName(j.UID)
+		v.User = cmp.Or(v.User, v.Owner)
 	}
-	return control.ViewJob(j, control.View{Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued, User: name})
+	return control.ViewJob(j, v)
+}
+
+// viewTo is a job as a peer may see it.
+func (s *Service) viewTo(p *control.Peer, j *queue.Job) control.Job {
+	v := s.view(j)
+	v.Hide(control.Sees(p.Right, j.UID == p.UID))
+	return v
 }
 
 // List implements control.API.
@@ -185,6 +210,7 @@ func (s *Service) page(ctx context.Context, f store.Filter) (control.JobPage, er
 	if err != nil {
 		return control.JobPage{}, err
 	}
+	peer := control.PeerFrom(ctx)
 	out := control.JobPage{Jobs: make([]control.Job, 0, len(page.Jobs))}
 	for i, bytes := 0, 0; i < len(page.Jobs); i++ {
 		j := &page.Jobs[i]
@@ -192,7 +218,7 @@ func (s *Service) page(ctx context.Context, f store.Filter) (control.JobPage, er
 			page.Next = page.Jobs[i-1].Seq
 			break
 		}
-		out.Jobs = append(out.Jobs, s.view(j))
+		out.Jobs = append(out.Jobs, s.viewTo(&peer, j))
 	}
 	if page.Next != 0 {
 		next := strconv.FormatInt(page.Next, 10)

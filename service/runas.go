@@ -4,33 +4,29 @@ import (
 	"os"
 	"strings"
 
+	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 )
 
-// The ways of the setting run_as.
-const (
-	asService   = "service"
-	asSubmitter = "submitter"
-	asFixed     = "fixed:"
-)
+// fixedAs begins the value of run_as that names an account.
+const fixedAs = "fixed:"
 
 // settleAccount decides whom jobs run as, and where their runners are.
 func (s *Service) settleAccount() error {
 	how := s.config.Load().RunAs
 	s.home = runner.Home{Dir: runnersOf(s.opt.Places), Command: s.opt.Runner, Log: s.opt.Log}
-	if s.opt.Runners.Socket == "" && how != asService {
-		if err := s.beRoot(how); err != nil {
-			return err
-		}
-	}
 	s.account = accountOf(os.Geteuid())
 	r := s.opt.Runners
-	if r.Socket == "" {
+	switch {
+	case r.Socket == "" && how == config.RunAsService:
 		return nil
+	case r.Socket == "":
+		return queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", how)
 	}
 	s.home.Dir, s.home.Socket = r.Dir, r.Socket
-	name, fixed := strings.CutPrefix(how, asFixed)
+	s.accounts = &runner.Accounts{Policy: r.Policy}
+	name, fixed := strings.CutPrefix(how, fixedAs)
 	if fixed {
 		known, err := accountNamed(name)
 		if err != nil {
@@ -38,22 +34,26 @@ func (s *Service) settleAccount() error {
 		}
 		s.home.As, s.account = name, known
 	}
-	s.account.Own = how == asService
+	s.account.Own = how == config.RunAsService
 	return nil
 }
 
-// mayRun says why no job of a uid would be run, nil if it would: what only the runner
-// decides is told early by whoever can.
+// runsAs is the uid that a job runs as, where it is not the service's rule.
+func (s *Service) runsAs(j *queue.Job) int {
+	if j.AsUID != nil {
+		return *j.AsUID
+	}
+	return j.UID
+}
+
+// mayRun says why no job of a uid would be run, nil if it would: what the runner decides
+// is told to whoever hands the job in.
 func (s *Service) mayRun(uid int) error {
-	if !s.home.Roots() || s.account.Own || uid != 0 {
+	if !s.home.Roots() || s.account.Own {
 		return nil
 	}
-	policy, err := runner.ReadPolicy(s.opt.Runners.Policy)
-	if err != nil {
-		return queue.Errorf(queue.CodeDenied, "%v", err)
+	if why := s.accounts.Refuses(uint32(uid)); why != "" {
+		return queue.Errorf(queue.CodeDenied, "%s", why)
 	}
-	if policy.AllowRootJobs {
-		return nil
-	}
-	return queue.Errorf(queue.CodeDenied, "jobs of root are not run here: set allow_root_jobs = true in %s, or name another account with --user NAME", policy.File)
+	return nil
 }

@@ -70,22 +70,26 @@ type Runners struct {
 
 // Service is a running queue. It implements control.API.
 type Service struct {
-	opt     Options
-	store   *sqlstore.Store
-	pool    *worker.Pool
-	log     *slog.Logger
-	level   slog.LevelVar
-	started queue.Millis
-	node    string
-	account worker.Account
-	home    runner.Home
-	bound   *net.UnixListener // the control socket, if it was bound as root
-	program os.FileInfo       // the program on the disk when it started, nil if unknown
-	stop    chan bool         // asked to stop; true keeps the jobs
-	changed chan struct{}     // settings have
+	opt      Options
+	store    *sqlstore.Store
+	pool     *worker.Pool
+	log      *slog.Logger
+	level    slog.LevelVar
+	started  queue.Millis
+	node     string
+	account  worker.Account
+	home     runner.Home
+	accounts *runner.Accounts  // whose jobs root's runners run
+	bound    *net.UnixListener // the control socket, if it was bound as root
+	program  os.FileInfo       // the program on the disk when it started, nil if unknown
+	stop     chan bool         // asked to stop; true keeps the jobs
+	changed  chan struct{}     // settings have
 
 	config atomic.Pointer[config.Config]
-	users  sync.Map // uid → name
+	who    atomic.Pointer[access]
+	users  sync.Map // uid → name, of who has a right
+
+	atStart *config.Settings // what holds from the start; nil before, guarded by mu
 
 	mu     sync.Mutex
 	layers []config.Layer // file, stored, environment, flag, running; guarded by mu
@@ -109,8 +113,10 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
-	if err := s.settleAccount(); err != nil {
-		return &ExitError{ExitConfig, err}
+	if s.opt.Runners.Socket == "" && os.Geteuid() == 0 && s.config.Load().RunAs != config.RunAsService {
+		if err := s.beRoot(); err != nil {
+			return &ExitError{ExitConfig, err}
+		}
 	}
 	if err := os.MkdirAll(o.Places.State, 0o700); err != nil {
 		return fmt.Errorf("make the state folder: %w", err)
@@ -156,6 +162,10 @@ func (s *Service) open() error {
 	if s.node, err = os.Hostname(); err != nil {
 		s.node = "localhost"
 	}
+	s.holdStart()
+	if err := s.settleAccount(); err != nil {
+		return &ExitError{ExitConfig, errors.Join(err, s.store.Close())}
+	}
 	if info, err := os.Stat(s.opt.Runner[0]); err == nil {
 		s.program = info
 	}
@@ -164,6 +174,10 @@ func (s *Service) open() error {
 
 // serve runs the parts of the service until it is to stop.
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
+	to, err := s.entry()
+	if err != nil {
+		return &ExitError{ExitConfig, err}
+	}
 	s.pool = worker.New(s.store, s.poolConfig(), s.config.Load().WorkerCount())
 	if s.drains { // nobody else runs yet
 		s.pool.Drain(true)
@@ -189,11 +203,14 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
 		return nil
 	}
-	socket, err := s.listen()
+	socket, err := s.listen(to)
 	if err != nil {
 		return err
 	}
-	server := control.NewServer(s, s.limits(), s.allow, s.log)
+	if unknown := s.unknownNames(); unknown != "" {
+		s.log.Warn(unknown)
+	}
+	server := control.NewServer(s, s.limits(), s, s.log)
 	if s.opt.Crowded != nil {
 		server.Crowded = s.opt.Crowded
 	}
@@ -276,7 +293,7 @@ func (s *Service) purge(refs []string) {
 }
 
 // listen takes the control socket of the system, or makes its own.
-func (s *Service) listen() (*control.Socket, error) {
+func (s *Service) listen(to control.Entry) (*control.Socket, error) {
 	inherited, err := systemd.Listening()
 	if err != nil {
 		return nil, fmt.Errorf("take the system's socket: %w", err)
@@ -287,7 +304,7 @@ func (s *Service) listen() (*control.Socket, error) {
 	if inherited != nil {
 		return control.Inherited(inherited), nil
 	}
-	return control.Listen(s.opt.Places.Socket)
+	return control.Listen(s.opt.Places.Socket, to)
 }
 
 func (s *Service) poolConfig() worker.Config {
@@ -315,13 +332,19 @@ func (s *Service) limits() control.Limits {
 	}
 }
 
-// allow lets in the service's own user and root, who are its admins.
-func (s *Service) allow(p *control.Peer) error {
-	if p.UID == os.Geteuid() || p.UID == 0 {
-		p.Admin = true
-		return nil
+// entry is whom the settings let in to the control socket.
+func (s *Service) entry() (control.Entry, error) {
+	mode, group := s.config.Load().Socket()
+	to := control.Entry{Mode: mode, GID: -1}
+	if group == "" {
+		return to, nil
 	}
-	return queue.Errorf(queue.CodeDenied, "this service serves uid %d and root; you are uid %d", os.Geteuid(), p.UID)
+	gid, ok := groupID(group)
+	if !ok {
+		return to, queue.Invalid("socket_group", "there is no group %q here", group)
+	}
+	to.GID = gid
+	return to, nil
 }
 
 func (s *Service) makeLog(w io.Writer) {

@@ -49,9 +49,21 @@ func (s *Service) merge() error {
 	if err != nil {
 		return err
 	}
+	if s.atStart != nil {
+		c.Hold(s.atStart)
+	}
+	s.who.Store(resolve(&c.Settings))
 	s.level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel])
 	s.config.Store(&c)
 	return nil
+}
+
+// holdStart has what is set now hold until the service ends, where the setting is of
+// that kind.
+func (s *Service) holdStart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.atStart = &s.config.Load().Settings
 }
 
 func (s *Service) setStored(stored []store.Setting) error {
@@ -108,7 +120,11 @@ func (s *Service) reload(ctx context.Context) error {
 	if err := s.setStored(stored); err != nil {
 		return err
 	}
+	s.users.Clear()
 	s.apply(ctx)
+	if unknown := s.unknownNames(); unknown != "" {
+		s.log.Warn(unknown)
+	}
 	if hidden := s.config.Load().Hides(config.FromFile); len(hidden) > 0 {
 		s.log.Warn("settings of the file are hidden by stronger ones", "keys", strings.Join(hidden, " "))
 	}
@@ -183,8 +199,13 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (contr
 	}
 	s.apply(ctx)
 	v := s.value(k)
-	if text != "" && v.Origin != string(config.FromStored) {
+	switch unknown := s.unknownNames(); {
+	case text != "" && v.Origin != string(config.FromStored):
 		v.Note = "stored, but hidden by the " + v.Origin
+	case k.AtStart():
+		v.Note = "stored; it holds from the next start of the service"
+	case strings.HasPrefix(k.Name, "access.") && unknown != "":
+		v.Note = unknown
 	}
 	return v, nil
 }

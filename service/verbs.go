@@ -21,7 +21,7 @@ import (
 // Cancel implements control.API.
 func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Verdict, error) {
 	takes := append(queue.VerbCancel.Takes(), queue.Processing)
-	return s.onJobs(ctx, p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return s.onJobs(ctx, "cancel", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		uid := control.PeerFrom(ctx).UID
 		if len(only) > 0 && !slices.Contains(only, queue.Processing) { // what runs meanwhile is not meant
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
@@ -75,7 +75,7 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 
 // changes is a verb of the table, on many jobs.
 func (s *Service) changes(ctx context.Context, p control.Selection, c store.Change) (control.Verdict, error) {
-	return s.onJobs(ctx, p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return s.onJobs(ctx, string(c.Verb), p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c
 		c.Only = only
 		return s.changeJob(ctx, j, c)
@@ -96,7 +96,7 @@ func (s *Service) Release(ctx context.Context, p control.Selection) (control.Ver
 // unless their state is asked for.
 func (s *Service) Retry(ctx context.Context, p control.Selection) (control.Verdict, error) {
 	takes := []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
-	return s.onJobs(ctx, p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return s.onJobs(ctx, "retry", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only})
 	})
 }
@@ -110,7 +110,24 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.Verdict, er
 	if err := (&queue.Job{MaxAttempts: 1, Terms: queue.Terms{Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry}}).Edit(p.Set, d); err != nil {
 		return control.Verdict{}, err // it would be refused of any job
 	}
-	return s.changes(ctx, p.Selection, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { return j.Edit(p.Set, d) }})
+	peer := control.PeerFrom(ctx)
+	asks, err := s.editing(&peer, p.Set)
+	if err != nil {
+		return control.Verdict{}, err
+	}
+	edit := func(j *queue.Job) error {
+		err := j.Edit(p.Set, d)
+		if err == nil {
+			asks.apply(j)
+		}
+		return err
+	}
+	return s.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		if err := s.mayEdit(&peer, &asks, j); err != nil {
+			return err
+		}
+		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
+	})
 }
 
 // Remove implements control.API.
@@ -119,7 +136,7 @@ func (s *Service) Remove(ctx context.Context, p control.Remove) (control.Verdict
 	if p.Force {
 		takes = append(takes, queue.Processing)
 	}
-	return s.onJobs(ctx, p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return s.onJobs(ctx, "rm", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
 			only = nil // it is cancelled first
 			if _, err := s.pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
@@ -135,19 +152,22 @@ func (s *Service) Clear(ctx context.Context, p control.Sure) (control.Removed, e
 	if !p.Yes {
 		return control.Removed{}, queue.Invalid("yes", "must be true: every job that does not run is removed for good, with its history")
 	}
-	return s.removeAll(ctx, queue.VerbRemove.Takes())
+	return s.removeAll(ctx, "clear", queue.VerbRemove.Takes())
 }
 
-// removeAll removes all jobs in these states.
-func (s *Service) removeAll(ctx context.Context, states []queue.State) (control.Removed, error) {
+// removeAll removes all jobs in these states, as a method does.
+func (s *Service) removeAll(ctx context.Context, method string, states []queue.State) (control.Removed, error) {
 	var removed control.Removed
+	if err := s.audit(ctx, method, "", nil); err != nil {
+		return removed, err
+	}
 	f := store.Filter{States: states, Limit: store.MaxPage}
 	for {
 		page, err := s.store.List(ctx, f)
 		if err != nil {
 			return removed, err
 		}
-		verdict, err := s.each(ctx, idsOf(page.Jobs), func(ctx context.Context, j *queue.Job) error {
+		verdict, err := s.each(ctx, method, idsOf(page.Jobs), func(ctx context.Context, j *queue.Job) error {
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: states})
 		})
 		removed.Removed += len(verdict.Done)
@@ -167,7 +187,7 @@ func idsOf(jobs []queue.Job) []string {
 
 // Requeue implements control.API.
 func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Verdict, error) {
-	return s.onJobs(ctx, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, _ []queue.State) error {
+	return s.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, _ []queue.State) error {
 		held, err := s.pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 		if err == nil && held {
 			*j, err = s.again(ctx, j.ID, j.Seq)
@@ -185,7 +205,12 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.Verdict, er
 	if err != nil {
 		return control.Verdict{}, err
 	}
-	return s.onJobs(ctx, p.Selection, []queue.State{queue.Processing}, func(_ context.Context, j *queue.Job, _ []queue.State) error {
+	return s.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, _ []queue.State) error {
+		if s.pool.Running(j.Seq) > 0 {
+			if err := s.audit(ctx, "kill", fmt.Sprintf("signal %d", number), j); err != nil {
+				return err
+			}
+		}
 		if !s.pool.Signal(j.Seq, number) {
 			return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs gets a signal", j.ID, j.State)
 		}
@@ -222,13 +247,14 @@ func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Ver
 	if p.All == (len(ids) > 0) {
 		return control.Verdict{}, queue.Invalid("ids", "name dead jobs, or all; give one of them")
 	}
+	peer := control.PeerFrom(ctx)
 	if p.All {
 		var err error
-		if ids, err = s.deadIDs(ctx); err != nil {
+		if ids, err = s.deadIDs(ctx, ownOnly(&peer, "dlq.retry")); err != nil {
 			return control.Verdict{}, err
 		}
 	}
-	return s.each(ctx, ids, func(ctx context.Context, j *queue.Job) error {
+	return s.each(ctx, "dlq.retry", ids, func(ctx context.Context, j *queue.Job) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
 	})
 }
@@ -238,12 +264,12 @@ func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed
 	if !p.Yes {
 		return control.Removed{}, queue.Invalid("yes", "must be true: dead jobs and their history are removed for good")
 	}
-	return s.removeAll(ctx, []queue.State{queue.Dead})
+	return s.removeAll(ctx, "dlq.clear", []queue.State{queue.Dead})
 }
 
-// deadIDs lists all dead jobs, the oldest first.
-func (s *Service) deadIDs(ctx context.Context) (ids []string, err error) {
-	f := store.Filter{States: []queue.State{queue.Dead}, Limit: store.MaxPage}
+// deadIDs lists all dead jobs, or those of one user, the oldest first.
+func (s *Service) deadIDs(ctx context.Context, uid *int) (ids []string, err error) {
+	f := store.Filter{States: []queue.State{queue.Dead}, UID: uid, Limit: store.MaxPage}
 	for {
 		page, err := s.store.List(ctx, f)
 		if err != nil {
@@ -266,7 +292,7 @@ type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
 
 // onJobs carries a verb out on what is selected: by name, or one step of all that
 // match, in the states that were asked for or else those that the verb takes.
-func (s *Service) onJobs(ctx context.Context, p control.Selection, takes []queue.State, do verb) (control.Verdict, error) {
+func (s *Service) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.Verdict, error) {
 	names := p.Names()
 	chosen := len(p.State) > 0 || len(p.Label) > 0 || p.User != "" || p.OlderThan != 0 || p.IDGlob != ""
 	switch {
@@ -275,17 +301,18 @@ func (s *Service) onJobs(ctx context.Context, p control.Selection, takes []queue
 	case p.DryRun && !chosen:
 		do = func(context.Context, *queue.Job, []queue.State) error { return nil }
 	case chosen:
-		return s.onSelected(ctx, p, takes, do)
+		return s.onSelected(ctx, method, p, takes, do)
 	}
-	v, err := s.each(ctx, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
+	v, err := s.each(ctx, method, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
 	if p.DryRun {
 		v.Matched, v.Done = new(len(v.Done)), []string{}
 	}
 	return v, err
 }
 
-// onSelected carries a verb out on one step of the jobs that match.
-func (s *Service) onSelected(ctx context.Context, p control.Selection, takes []queue.State, do verb) (control.Verdict, error) {
+// onSelected carries a verb out on one step of the jobs that match: for who may use it on
+// their own alone, of theirs.
+func (s *Service) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.Verdict, error) {
 	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
 	f, err := s.filter(control.List{State: p.State, Label: p.Label, User: p.User, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
@@ -293,6 +320,13 @@ func (s *Service) onSelected(ctx context.Context, p control.Selection, takes []q
 	}
 	if len(f.States) == 0 {
 		f.States = takes
+	}
+	peer := control.PeerFrom(ctx)
+	if own := ownOnly(&peer, method); own != nil {
+		if f.UID != nil && *f.UID != *own {
+			return v, s.Refuse(&peer, method+" of another user's jobs", control.Needs(method, false))
+		}
+		f.UID = own
 	}
 	matches := func(string) bool { return true }
 	if p.IDGlob != "" {
@@ -315,7 +349,7 @@ func (s *Service) onSelected(ctx context.Context, p control.Selection, takes []q
 	if p.DryRun {
 		v.Matched = new(len(page.Jobs))
 	} else {
-		v, err = s.each(ctx, idsOf(page.Jobs), func(ctx context.Context, j *queue.Job) error {
+		v, err = s.each(ctx, method, idsOf(page.Jobs), func(ctx context.Context, j *queue.Job) error {
 			if !slices.Contains(f.States, j.State) {
 				return store.ErrMoved
 			}
@@ -337,7 +371,8 @@ func (s *Service) onSelected(ctx context.Context, p control.Selection, takes []q
 const atOnce = 64
 
 // each carries a verb out on jobs and says on which, in the order asked.
-func (s *Service) each(ctx context.Context, ids []string, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+func (s *Service) each(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+	peer := control.PeerFrom(ctx)
 	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
 	errs := make([]error, len(ids))
 	slots := make(chan struct{}, atOnce)
@@ -347,6 +382,9 @@ func (s *Service) each(ctx context.Context, ids []string, do func(context.Contex
 		calls.Go(func() {
 			defer func() { <-slots }()
 			j, err := s.store.Get(ctx, id)
+			if err == nil {
+				err = s.mayAct(&peer, method, &j)
+			}
 			if err == nil {
 				err = do(ctx, &j)
 			}

@@ -23,6 +23,7 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 	if len(p.IDs) == 0 || len(p.IDs) > maxWaits {
 		return control.Waited{}, queue.Invalid("ids", "has %d entries; 1 to %d are taken", len(p.IDs), maxWaits)
 	}
+	peer := control.PeerFrom(ctx)
 	jobs := make([]queue.Job, len(p.IDs))
 	for i, id := range p.IDs {
 		var err error
@@ -72,7 +73,7 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 				return control.Waited{}, e.err
 			}
 			delete(open, e.i)
-			if err := each(control.Ended{Job: s.view(&e.job)}); err != nil {
+			if err := each(control.Ended{Job: s.viewTo(&peer, &e.job)}); err != nil {
 				return control.Waited{}, err
 			}
 			if p.Any {
@@ -160,7 +161,24 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 		})
 	}
 	d.Output, d.Stderr = strings.ToValidUTF8(string(tails[0]), "\uFFFD"), strings.ToValidUTF8(string(tails[1]), "\uFFFD")
+	d.Hide(s.sight(ctx, &j))
 	return d, err
+}
+
+// sight is how much of a job is shown to who asks. That another's environment is read
+// is recorded; where it cannot be, it is not shown.
+func (s *Service) sight(ctx context.Context, j *queue.Job) control.Sight {
+	p := control.PeerFrom(ctx)
+	own := j.UID == p.UID
+	sees := control.Sees(p.Right, own)
+	if own || sees != control.Whole || len(j.Env) == 0 {
+		return sees
+	}
+	if err := s.audit(ctx, "show", "environment", j); err != nil {
+		s.log.Warn("an environment was not shown, for that could not be recorded", "job", j.ID, "error", err)
+		return control.Inside
+	}
+	return sees
 }
 
 // readAttempt reads what there is of an attempt's output now.
@@ -246,6 +264,10 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 	}
 	j, err := s.named(ctx, p.ID)
 	if err != nil {
+		return control.LogsEnd{}, err
+	}
+	peer := control.PeerFrom(ctx)
+	if err := s.mayAct(&peer, "logs", &j); err != nil {
 		return control.LogsEnd{}, err
 	}
 	n := p.Attempt

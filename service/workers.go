@@ -58,10 +58,9 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 	if err := s.setWorkers(ctx, target); err != nil {
 		return control.WorkerCount{}, err
 	}
-	uid := control.PeerFrom(ctx).UID
 	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	s.pool.Settle(wait, target, &uid)
+	s.pool.Settle(wait, target, new(control.PeerFrom(ctx).UID))
 	return control.WorkerCount{Workers: s.pool.Workers()}, ctx.Err()
 }
 
@@ -88,7 +87,10 @@ func (s *Service) WorkerList(context.Context, control.Nothing) (control.WorkerLi
 }
 
 // ServiceStop implements control.API.
-func (s *Service) ServiceStop(_ context.Context, p control.ServiceStop) (control.Stopping, error) {
+func (s *Service) ServiceStop(ctx context.Context, p control.ServiceStop) (control.Stopping, error) {
+	if err := s.audit(ctx, "service.stop", "", nil); err != nil {
+		s.log.Warn("a stop that was asked for could not be recorded", "error", err) // it stops all the same
+	}
 	select {
 	case s.stop <- p.KeepJobs:
 	default: // it is stopping already

@@ -102,7 +102,7 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	q.diagnosed("a wrong mode", "permissions", "chmod 600 "+q.path("queuectl.db"))
 	os.Chmod(q.path("queuectl.db"), 0o600)
 	os.Chmod(q.path("queuectl.sock"), 0o666)
-	q.diagnosed("an open socket", "permissions", "chmod go= "+q.path("queuectl.sock"))
+	q.diagnosed("an open socket", "permissions", "chmod 600 "+q.path("queuectl.sock"))
 	os.Chmod(q.path("queuectl.sock"), 0o600)
 
 	q.plant(`UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)

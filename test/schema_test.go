@@ -69,7 +69,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		method string
 		params fields
 	}{
-		{"hello", fields{}},
+		{"hello", fields{}}, {"whoami", fields{}},
 		{"enqueue", fields{"command": "echo hi; echo warn >&2; exit 3", "id": "a", "max_retries": 0, "labels": fields{"k": "v"}, "timeout": "90s", "env": fields{"A": "b"}, "key": "k1"}},
 		{"enqueue.batch", fields{"commit": true, "jobs": []fields{{"argv": []string{"true"}, "id": 12, "no_retry_codes": []int{4}}}}},
 		{"wait", fields{"ids": []any{"a", 12}}},
@@ -86,7 +86,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"kill", fields{"id": "a", "signal": "HUP"}}, {"edit", fields{"id": "a", "set": fields{"priority": 1}}},
 		{"worker.list", fields{}}, {"worker.start", fields{"count": 1}}, {"worker.scale", fields{"count": 1}}, {"worker.stop", fields{"count": 1, "timeout": "1s"}},
 		{"config.list", fields{}}, {"config.get", fields{"key": "workers"}}, {"config.set", fields{"key": "priority", "value": 4}}, {"config.unset", fields{"key": "priority"}},
-		{"events", fields{"since": 0}},
+		{"events", fields{"since": 0}}, {"events", fields{"audit": true}},
 		{"cleanup", fields{"days": 1.5, "dry_run": true}}, {"drain", fields{"off": true}}, {"reload", fields{}},
 		{"backup", fields{}}, {"doctor", fields{"verify": true}},
 		{"rm", fields{"id": "a", "force": true}}, {"dequeue", fields{"id": "a"}}, {"clear", fields{"yes": true}}, {"dlq.clear", fields{"yes": true}},

@@ -29,6 +29,7 @@ func eventsVerb(a *app) *cobra.Command {
 		},
 	}
 	cmd.ValidArgsFunction = a.completeIDs()
+	cmd.Flags().BoolVar(&p.Audit, "audit", false, "what people did: who, by which verb, and to what (for admins)")
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on with those to come; without --since only these")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "of this `KIND` only, like ended")
 	cmd.Flags().Int64Var(&since, "since", 0, "`NUMBER` of the last event that you have seen")
@@ -72,7 +73,7 @@ func (a *app) events(ctx context.Context, p control.Events) error {
 func eventLine(e *control.Event) string {
 	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, local(e.At), e.Event)
 	add := func(format string, args ...any) { line += fmt.Sprintf(format, args...) }
-	if e.ID != "" {
+	if e.ID != "" && e.Event != string(queue.EventAudit) { // its target says so
 		add("  %s", e.ID)
 	}
 	if e.State != "" {
@@ -93,8 +94,17 @@ func eventLine(e *control.Event) string {
 	if e.Key != "" {
 		add("  %s = %q", e.Key, e.Value)
 	}
+	if e.Event == string(queue.EventAudit) {
+		add("  %s", strings.TrimSpace(e.Verb+" "+e.Target))
+	}
 	if e.User != "" {
 		add("  by %s", e.User)
+	}
+	if e.UID != nil {
+		add(" (uid %d)", *e.UID)
+	}
+	if e.Event != string(queue.EventAudit) && e.Verb != "" {
+		add("  %s", e.Verb)
 	}
 	return line
 }

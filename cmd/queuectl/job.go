@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -107,6 +108,9 @@ func points(n int64) string {
 }
 
 func title(j *control.Job) string {
+	if slices.Contains(j.Hidden, "command") {
+		return "(hidden)"
+	}
 	if j.Command != "" {
 		return j.Command
 	}

@@ -41,6 +41,7 @@ func init() { // one of them asks for all
 		{"status", statusVerb},
 		{"events", eventsVerb},
 		{"wait", waitVerb},
+		{"whoami", whoamiVerb},
 		{"cancel", cancelVerb},
 		{"retry", retryVerb},
 		{"hold", holdVerb},

@@ -130,7 +130,7 @@ func runnerVerb(a *app) *cobra.Command {
 			defer end()
 			o := runner.Options{Root: a.dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
 			if accepted {
-				asked, err := runner.Accept(a.dir, policy)
+				asked, err := runner.Accept(a.dir, policy, unit != "")
 				if err != nil {
 					return err
 				}

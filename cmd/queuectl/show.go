@@ -65,10 +65,11 @@ func (a *app) showJob(j *control.JobDetail) error {
 		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Error", orEmpty(j.Error)},
 		{"Exit code", orEmpty(j.ExitCode)}, {"Signal", orEmpty(j.Signal)},
 		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
-		{"Attempts", fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts)}, {"User", j.User}, {"Folder", j.Cwd},
+		{"Attempts", fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Folder", j.Cwd},
 		{"Created", local(j.CreatedAt) + " " + zone}, {"Due", local(j.RunAt)},
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
 		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)}, {"Labels", labels(j.Labels)},
+		{"Hidden", strings.Join(j.Hidden, ", ")},
 	}
 	for _, r := range rows {
 		if r[1] == "" {

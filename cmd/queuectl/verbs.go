@@ -264,7 +264,7 @@ func (a *app) tellVerdict(v, all *control.Verdict, become string) error {
 		return nil
 	}
 	for _, r := range v.Refused {
-		fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(a.err, r.Message))
+		fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(a.err, message(&queue.Error{Code: r.Code, Message: r.Message})))
 	}
 	for _, id := range v.Done {
 		if err := a.println(id); err != nil {
@@ -313,7 +313,7 @@ func editVerb(a *app) *cobra.Command {
 			})
 		},
 	}
-	specFlags(cmd.Flags(), &spec, "id", "env_pass", "labels", "user") // --label and --user select; both are changed by JSON
+	specFlags(cmd.Flags(), &spec, "id", "env_pass", "labels", "user") // --label and --user select; they are changed by JSON
 	s.add(cmd, "s")
 	cmd.ValidArgsFunction = a.completeIDs(takes["edit"]...)
 	return cmd

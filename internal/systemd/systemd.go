@@ -13,12 +13,19 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/coreos/go-systemd/v22/journal"
 )
 
 // Notify tells the service manager how this service is; see sd_notify(3). Who does not
 // listen is not told.
 func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
+}
+
+// Log writes a message with fields to the journal. An error means that there is none, or
+// that it cannot take it.
+func Log(message string, priority int, fields map[string]string) error {
+	return journal.Send(message, journal.Priority(priority), fields)
 }
 
 // Listening is the socket that the service manager has opened for this process, nil if

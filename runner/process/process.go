@@ -60,6 +60,8 @@ type Result struct {
 	PeakRSS   int64 // bytes
 	Leftovers int   // processes left behind by the main one, and ended
 	Spared    bool  // processes left behind that may live on
+	// OutOfMemory says that the kernel has ended it for want of memory.
+	OutOfMemory bool
 }
 
 // StartedAfter is how long a command runs before Started is called.

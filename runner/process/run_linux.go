@@ -34,6 +34,9 @@ type Worker struct {
 	killed  kill // asked for by Kill
 
 	stuck []proc // what Run has given up; of its goroutine
+
+	cgroups *Cgroups // nil if there are none
+	box     *box     // nil before the first command; written with mu by Run's goroutine
 }
 
 type kill struct {
@@ -42,8 +45,9 @@ type kill struct {
 	grace time.Duration
 }
 
-// NewWorker makes a worker. It holds nothing until its first command.
-func NewWorker() *Worker { return &Worker{null: -1, wake: -1} }
+// NewWorker makes a worker, whose commands get a control group if there are any. It
+// holds nothing until its first command.
+func NewWorker(c *Cgroups) *Worker { return &Worker{null: -1, wake: -1, cgroups: c} }
 
 // open takes what the worker holds from its first command on.
 func (w *Worker) open() (err error) {
@@ -58,7 +62,39 @@ func (w *Worker) open() (err error) {
 		}
 		w.buffer = make([]byte, 64<<10)
 	}
+	if w.cgroups != nil && w.box == nil {
+		b, err := w.cgroups.box()
+		if err != nil {
+			return fmt.Errorf("make a control group: %w", err)
+		}
+		w.setBox(b)
+	}
 	return nil
+}
+
+func (w *Worker) setBox(b *box) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.box = b
+}
+
+// dropBox gives the control group up, because processes stay in it.
+func (w *Worker) dropBox() {
+	if b := w.box; b != nil {
+		w.setBox(nil)
+		w.cgroups.drop(b)
+	}
+}
+
+// tree lists the living processes of the running command's tree, the main one excepted.
+func (w *Worker) tree(main int, cookie string) []proc {
+	w.mu.Lock()
+	b := w.box
+	w.mu.Unlock()
+	if b != nil {
+		return b.procs(main)
+	}
+	return treeOf(main, cookie)
 }
 
 // Close gives back what the worker holds.
@@ -68,6 +104,7 @@ func (w *Worker) Close() {
 			unix.Close(fd)
 		}
 	}
+	w.dropBox()
 }
 
 // Kill ends the running command's tree: SIGTERM now, SIGKILL after the grace.
@@ -90,7 +127,7 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 // Signal sends a signal to the running command's whole tree, if pid is still the
 // command's main process.
 func (w *Worker) Signal(pid int, cookie string, number int) {
-	others := treeOf(pid, cookie)
+	others := w.tree(pid, cookie)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.running || w.pid != pid {
@@ -207,6 +244,9 @@ func (r *run) start() bool {
 	if id := r.c.As; id != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
+	if b := r.w.box; b != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
+	}
 	orphans.fork.RLock()
 	if r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask); err == nil {
 		own(r.pid, true)
@@ -296,6 +336,7 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		timerslack.Restore()
+		defer expendable()()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
 			if err != syscall.ETXTBSY || busyTries == 0 {

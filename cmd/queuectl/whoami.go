@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+func whoamiVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "whoami", Short: "Say who the service takes you for, and what you may do", Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			w, err := c.Whoami(cmd.Context(), control.Nothing{})
+			if err != nil {
+				return err
+			}
+			if a.structured() {
+				return a.printJSON(w)
+			}
+			return a.printWhoami(&w)
+		},
+	}
+}
+
+func (a *app) printWhoami(w *control.Whoami) error {
+	var groups, rights []string
+	for _, g := range w.Groups {
+		groups = append(groups, fmt.Sprintf("%s (%d)", g.Name, g.GID))
+	}
+	for _, r := range w.Rights {
+		rights = append(rights, string(r))
+	}
+	if len(rights) == 0 {
+		rights = []string{string(control.None)}
+	}
+	runs := w.JobsRunAs
+	if runs != "" {
+		runs += fmt.Sprintf(" (run_as = %q)", w.RunAs)
+	}
+	for _, r := range [][2]string{
+		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", fmt.Sprintf("%s (%d)", w.Group, w.GID)}, {"Groups", strings.Join(groups, ", ")},
+		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Next", w.Next},
+	} {
+		if r[1] == "" {
+			continue
+		}
+		if err := a.println(fmt.Sprintf("%-12s %s", r[0]+":", a.clean(a.out, r[1]))); err != nil {
+			return err
+		}
+	}
+	return nil
+}

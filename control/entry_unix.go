@@ -1,0 +1,62 @@
+//go:build unix
+
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// notLetIn is why this user may not use a socket, and how that can be changed.
+func notLetIn(path string) error {
+	closed, who := path, fs.FileMode(0o020) // what may not be used, and what its group would need
+	info, err := os.Stat(path)
+	for errors.Is(err, fs.ErrPermission) && closed != filepath.Dir(closed) { // a folder on the way cannot be entered
+		closed, who = filepath.Dir(closed), 0o010
+		info, err = os.Stat(closed)
+	}
+	you := strconv.Itoa(os.Geteuid())
+	me, unknown := user.LookupId(you)
+	if unknown == nil {
+		you = me.Username
+	}
+	var owner *syscall.Stat_t
+	if err == nil {
+		owner, _ = info.Sys().(*syscall.Stat_t)
+	}
+	text := fmt.Sprintf("%s may not use the socket %s", you, path)
+	if closed != path {
+		text += fmt.Sprintf(", for the folder %s is closed", closed)
+	}
+	if owner == nil {
+		return queue.Errorf(queue.CodeDenied, "%s", text)
+	}
+	gid := strconv.Itoa(int(owner.Gid))
+	group := gid
+	if g, err := user.LookupGroupId(gid); err == nil {
+		group = g.Name
+	}
+	if info.Mode().Perm()&who == 0 || owner.Gid == 0 {
+		uid := strconv.Itoa(int(owner.Uid))
+		if u, err := user.LookupId(uid); err == nil {
+			uid = u.Username
+		}
+		return queue.Errorf(queue.CodeDenied, "%s: it is for %s alone; a service lets others in by its settings socket_group, socket_mode and [access]", text, uid)
+	}
+	next := fmt.Sprintf("join it with: sudo usermod -aG %s %s, and log in again", group, you)
+	if unknown == nil {
+		if in, err := me.GroupIds(); err == nil && slices.Contains(in, gid) {
+			next = "you are in it since you logged in, so log in again"
+		}
+	}
+	return queue.Errorf(queue.CodeDenied, "%s: it is for the group %s; %s", text, group, next)
+}

@@ -1,0 +1,95 @@
+package control
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// become makes this thread another user's, with these groups. It must be locked to its
+// goroutine, and must not be used for anything else after it.
+func become(uid, gid int, groups []uint32) error {
+	none := uint32(0)
+	list := unsafe.Pointer(&none)
+	if len(groups) > 0 {
+		list = unsafe.Pointer(&groups[0])
+	}
+	id, grp := uintptr(uid), uintptr(gid)
+	for _, call := range [][4]uintptr{
+		{unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(list), 0}, {unix.SYS_SETRESGID, grp, grp, grp}, {unix.SYS_SETRESUID, id, id, id},
+	} {
+		if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
+			return errno
+		}
+	}
+	runtime.KeepAlive(groups)
+	return nil
+}
+
+// The kernel names user, group and all groups of who connected, as of that moment,
+// however many they are and whatever that process is afterwards. Who is not root can
+// be themselves alone.
+func TestPeerIsWhoConnected(t *testing.T) {
+	path := filepath.Join(openFolder(t), "s")
+	l := listenAs(t, os.Geteuid(), path)
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := []Peer{{UID: os.Geteuid(), GID: os.Getegid(), Groups: own}}
+	if os.Geteuid() == 0 {
+		many := make([]int, 3*firstGroups)
+		for i := range many {
+			many[i] = 70000 + i
+		}
+		cases = append(cases, Peer{UID: stranger, GID: stranger + 1, Groups: []int{}}, Peer{UID: stranger, GID: stranger, Groups: []int{5, stranger + 2}}, Peer{UID: stranger, GID: 7, Groups: many})
+	}
+	for i, want := range cases {
+		var dialed net.Conn
+		var err error
+		var thread sync.WaitGroup
+		thread.Go(func() {
+			if i > 0 {
+				runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+				groups := make([]uint32, len(want.Groups))
+				for k, g := range want.Groups {
+					groups[k] = uint32(g)
+				}
+				err = become(want.UID, want.GID, groups)
+			}
+			if err == nil {
+				dialed, err = net.Dial("unix", path)
+			}
+		})
+		thread.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = dialed.Write([]byte("x")) // as this process, which is somebody else
+		got, failed := PeerOf(c)
+		slices.Sort(got.Groups)
+		slices.Sort(want.Groups)
+		if err := errors.Join(err, failed); err != nil || got.UID != want.UID || got.GID != want.GID || !slices.Equal(got.Groups, want.Groups) || got.PID != os.Getpid() {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+		dialed.Close()
+		c.Close()
+	}
+	l.SetDeadline(time.Time{})
+}

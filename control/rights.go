@@ -1,0 +1,162 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Right is what somebody may do; each includes those before it.
+type Right string
+
+// The rights, the weakest first.
+const (
+	None    Right = "none"
+	Read    Right = "read"
+	Submit  Right = "submit"
+	Operate Right = "operate"
+	Admin   Right = "admin"
+)
+
+var rights = []Right{None, Read, Submit, Operate, Admin}
+
+// Rights lists the rights that somebody can be given, the weakest first.
+func Rights() []Right { return rights[1:] }
+
+// Covers reports whether a right includes another. What is no right includes none.
+func (r Right) Covers(other Right) bool {
+	have, need := slices.Index(rights, r), slices.Index(rights, other)
+	return need >= 0 && have >= need
+}
+
+// Included lists the rights that a right includes, itself too.
+func (r Right) Included() []Right { return rights[1 : 1+max(0, slices.Index(rights, r))] }
+
+// Access is who has which right, by the kernel's numbers.
+type Access struct {
+	Users, Groups map[int]Right
+}
+
+// Of is the strongest right that a peer has, by itself or by one of its groups.
+func (a *Access) Of(p *Peer) Right {
+	best := None
+	raise := func(r Right, ok bool) {
+		if ok && r.Covers(best) {
+			best = r
+		}
+	}
+	r, ok := a.Users[p.UID]
+	raise(r, ok)
+	if len(a.Groups) == 0 {
+		return best
+	}
+	r, ok = a.Groups[p.GID]
+	raise(r, ok)
+	for _, g := range p.Groups {
+		r, ok := a.Groups[g]
+		raise(r, ok)
+	}
+	return best
+}
+
+// Needs is the right that a method asks for: of one's own jobs, or where they are
+// another's. An unknown method asks for more than anybody has.
+func Needs(method string, own bool) Right {
+	m := methodsByName[method]
+	switch {
+	case m == nil:
+		return ""
+	case own:
+		return m.Right
+	}
+	return m.Others
+}
+
+// Sight is how much of a job somebody sees.
+type Sight int
+
+// The sights: all but environment, command and output; all but the values of the
+// environment; everything.
+const (
+	Outline Sight = iota
+	Inside
+	Whole
+)
+
+// Sees is how much a right shows of one's own jobs, or of another's.
+func Sees(have Right, own bool) Sight {
+	switch {
+	case have.Covers(Admin), own && have.Covers(Submit):
+		return Whole
+	case have.Covers(Operate):
+		return Inside
+	}
+	return Outline
+}
+
+// hiddenValue stands for the value of a variable that is not shown.
+const hiddenValue = "***"
+
+// inside are the fields of a spec that an outline leaves out: what is run.
+var inside = []string{"command", "argv", "shell", "stdin", "stdin_file", "env"}
+
+// Hide leaves out what a sight does not show.
+func (j *Job) Hide(s Sight) {
+	if s != Outline {
+		return
+	}
+	j.Command, j.Argv, j.Hidden = "", nil, []string{"command"}
+	if j.Error != nil { // it may name the program
+		j.Error = plainError(j.ExitCode, j.Signal, j.Reason)
+	}
+}
+
+// Hide leaves out what a sight does not show.
+func (d *JobDetail) Hide(s Sight) {
+	d.Job.Hide(s)
+	switch s {
+	case Outline:
+		d.Output, d.Stderr, d.Env = "", "", nil
+		for _, name := range inside {
+			delete(d.Spec, name)
+		}
+		for i := range d.History {
+			if h := &d.History[i]; h.Error != nil {
+				h.Error = plainError(h.ExitCode, h.Signal, h.Reason)
+			}
+		}
+		d.Hidden = append(d.Hidden, "env", "output")
+	case Inside:
+		if len(d.Env) == 0 {
+			return
+		}
+		for _, env := range []any{d.Env, d.Spec["env"]} {
+			m, _ := env.(map[string]string)
+			for name := range m {
+				m[name] = hiddenValue
+			}
+		}
+		d.Hidden = append(d.Hidden, "env")
+	}
+}
+
+// plainError says how an attempt ended without a word of what it ran.
+func plainError(code *int64, signal *int, reason *string) *string {
+	switch {
+	case code != nil:
+		return optional(fmt.Sprintf("exit code %d", *code))
+	case signal != nil:
+		return optional(fmt.Sprintf("ended by signal %d", *signal))
+	}
+	return reason
+}
+
+// HoldsHidden reports whether an environment has a value that was not shown: it would
+// take the place of the true one.
+func HoldsHidden(env map[string]string) bool {
+	for _, v := range env {
+		if v == hiddenValue {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,148 @@
+package control
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// The rights are the contract's: what each method needs of one's own jobs, and of
+// another's.
+func TestRightsAreTheContracts(t *testing.T) {
+	want := `hello read read
+whoami none none
+enqueue submit admin
+enqueue.batch submit admin
+show read read
+list read read
+status read read
+wait read read
+logs submit operate
+cancel submit operate
+retry submit operate
+hold submit operate
+release submit operate
+requeue submit operate
+kill submit operate
+edit submit operate
+rm submit operate
+dequeue submit operate
+clear operate operate
+dlq.list read read
+dlq.retry submit operate
+dlq.clear operate operate
+worker.start operate operate
+worker.stop operate operate
+worker.scale operate operate
+worker.list read read
+config.list read read
+config.get read read
+config.set admin admin
+config.unset admin admin
+events read read
+cleanup admin admin
+backup admin admin
+doctor admin admin
+drain admin admin
+reload admin admin
+service.stop admin admin
+`
+	var got strings.Builder
+	for _, m := range Methods {
+		fmt.Fprintln(&got, m.Name, Needs(m.Name, true), Needs(m.Name, false))
+	}
+	if got.String() != want {
+		t.Errorf("got\n%swant\n%s", got.String(), want)
+	}
+	order := []Right{None, Read, Submit, Operate, Admin}
+	for line := range strings.Lines(want) {
+		f := strings.Fields(line)
+		for have, right := range order {
+			for i, own := range []bool{true, false} {
+				may := have >= slices.Index(order, Right(f[i+1]))
+				if got := right.Covers(Needs(f[0], own)); got != may {
+					t.Errorf("%s of one's own job (%t) with %s: got %t, want %t", f[0], own, right, got, may)
+				}
+			}
+		}
+		for _, wrong := range []Right{"", "root", "Admin"} {
+			if wrong.Covers(Needs(f[0], true)) {
+				t.Errorf("%s is let through with the right %q", f[0], wrong)
+			}
+		}
+	}
+	if Admin.Covers(Needs("no.such", true)) {
+		t.Error("a method that there is not is let through")
+	}
+}
+
+// How much of a job is seen goes by the right, and by whose it is.
+func TestWhatIsSeen(t *testing.T) {
+	for _, c := range []struct {
+		have        Right
+		own, others Sight
+	}{{None, Outline, Outline}, {Read, Outline, Outline}, {Submit, Whole, Outline}, {Operate, Whole, Inside}, {Admin, Whole, Whole}} {
+		if got := [2]Sight{Sees(c.have, true), Sees(c.have, false)}; got != [2]Sight{c.own, c.others} {
+			t.Errorf("%s: got %v, want %v %v", c.have, got, c.own, c.others)
+		}
+	}
+}
+
+// What is not to be seen of a job is in none of its fields.
+func TestHidden(t *testing.T) {
+	canary := "c4n4ry"
+	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound, Error: "start " + canary, MaxAttempts: 1, Terms: queue.Terms{
+		Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary, Labels: map[string]string{"k": "v"}}}
+	detail := func(j queue.Job) JobDetail {
+		return JobDetail{Job: ViewJob(&j, View{User: "me"}), Output: canary, Stderr: canary, Env: map[string]string{"KEY": "v4lue"},
+			Spec: queue.SpecOf(&j).Given(), History: []Attempt{ViewAttempt(&queue.Attempt{N: 1, ExitCode: 127, Error: "start " + canary})}}
+	}
+	argv := j
+	argv.Command, argv.Argv = "", []string{canary}
+	for _, j := range []queue.Job{j, argv} {
+		whole := detail(j)
+		whole.Hide(Whole)
+		if !reflect.DeepEqual(whole, detail(j)) {
+			t.Errorf("the whole: %+v", whole)
+		}
+		inside, outline := detail(j), detail(j)
+		inside.Hide(Inside)
+		text := fmt.Sprintf("%+v", inside)
+		if strings.Contains(text, "v4lue") || strings.Count(text, "KEY") != 2 || !strings.Contains(text, canary) || !slices.Equal(inside.Hidden, []string{"env"}) {
+			t.Errorf("inside: %s", text)
+		}
+		outline.Hide(Outline)
+		text = fmt.Sprintf("%+v %v", outline, *outline.History[0].Error)
+		if strings.Contains(text+*outline.Error, canary) || strings.Contains(text, "KEY") || !slices.Equal(outline.Hidden, []string{"command", "env", "output"}) {
+			t.Errorf("the outline: %s, %s", text, *outline.Error)
+		}
+		if *outline.Error != "exit code 127" || outline.Labels["k"] != "v" || outline.Spec["cwd"] != "/tmp" || outline.ID != "x" {
+			t.Errorf("the outline lacks what is to be seen: %s", text)
+		}
+	}
+}
+
+// A right comes from one's own number, the group one runs with, or another group: the
+// strongest holds.
+func TestAccessGoesByUserAndGroups(t *testing.T) {
+	a := Access{Users: map[int]Right{1: Read, 2: Admin, 3: Submit}, Groups: map[int]Right{10: Submit, 11: Operate, 65534: Admin}}
+	for _, c := range []struct {
+		peer Peer
+		want Right
+	}{
+		{Peer{UID: 1, GID: 1}, Read}, {Peer{UID: 1, GID: 10}, Submit}, {Peer{UID: 1, GID: 1, Groups: []int{5, 10, 11, 10}}, Operate},
+		{Peer{UID: 2, GID: 10}, Admin}, {Peer{UID: 9, GID: 9}, None}, {Peer{UID: 9, GID: -1, Groups: []int{11}}, Operate}, {Peer{UID: 10, GID: 1}, None},
+	} {
+		if got := a.Of(&c.peer); got != c.want {
+			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
+		}
+	}
+	nobody := Access{}
+	if got := nobody.Of(&Peer{UID: 1, GID: 10, Groups: []int{11}}); got != None {
+		t.Errorf("by an empty [access]: %s", got)
+	}
+}

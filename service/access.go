@@ -1,0 +1,323 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// access is [access] by the numbers that users and groups have here, as of the moment
+// when the settings were read.
+type access struct {
+	control.Access
+	unknown []string // names that nobody here has
+}
+
+// resolve looks the names of [access] up.
+func resolve(c *config.Settings) *access {
+	a := &access{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}}}
+	for _, right := range control.Rights() { // the strongest last: it stays
+		for _, name := range c.Access(string(right)) {
+			ids, look := a.Users, userID
+			group, isGroup := strings.CutPrefix(name, "@")
+			if isGroup {
+				ids, look = a.Groups, groupID
+			}
+			if id, ok := look(group); ok {
+				ids[id] = right
+			} else if !slices.Contains(a.unknown, name) {
+				a.unknown = append(a.unknown, name)
+			}
+		}
+	}
+	return a
+}
+
+// userID is the number of a user, by name or number.
+func userID(name string) (int, bool) {
+	if id, err := strconv.Atoi(name); err == nil {
+		return id, true
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, false
+	}
+	id, err := strconv.Atoi(u.Uid)
+	return id, err == nil
+}
+
+// groupID is the number of a group, by name or number.
+func groupID(name string) (int, bool) {
+	if id, err := strconv.Atoi(name); err == nil {
+		return id, true
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, false
+	}
+	id, err := strconv.Atoi(g.Gid)
+	return id, err == nil
+}
+
+func groupName(gid int) string {
+	name := strconv.Itoa(gid)
+	if g, err := user.LookupGroupId(name); err == nil {
+		name = g.Name
+	}
+	return name
+}
+
+// unknownNames says which names of [access] nobody here has, "" if there are none.
+func (s *Service) unknownNames() string {
+	if list := s.who.Load().unknown; len(list) > 0 {
+		return fmt.Sprintf("[access] names users or groups that are not here: %s", strings.Join(list, ", "))
+	}
+	return ""
+}
+
+// Right implements control.Gate. Root and the service's own user may do everything.
+func (s *Service) Right(p *control.Peer) control.Right {
+	if p.UID == 0 || p.UID == os.Geteuid() {
+		return control.Admin
+	}
+	return s.who.Load().Of(p)
+}
+
+// Refuse implements control.Gate.
+func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) error {
+	you := nameOf(p.UID)
+	if !p.Right.Covers(control.Read) {
+		return queue.Errorf(queue.CodeDenied, "you (%s) have no right on this service, which is %s's; %s", you, nameOf(os.Geteuid()), s.wayTo(control.Submit, you))
+	}
+	return queue.Errorf(queue.CodeDenied, "%s needs the right %s; you (%s) have %s; %s", what, needs, you, p.Right, s.wayTo(needs, ""))
+}
+
+// wayTo says how somebody, of a name if they have no right at all yet, gets a right.
+func (s *Service) wayTo(needs control.Right, name string) string {
+	c := s.config.Load()
+	grant := "an admin can grant it in [access] of " + s.opt.Places.File
+	if name != "" {
+		grant = "an admin can grant one in [access] of " + s.opt.Places.File
+	}
+	for _, right := range control.Rights() {
+		if !right.Covers(needs) {
+			continue
+		}
+		for _, n := range c.Access(string(right)) {
+			group, isGroup := strings.CutPrefix(n, "@")
+			switch {
+			case isGroup && name != "":
+				return fmt.Sprintf("the group %s has %s (sudo usermod -aG %s %s, then log in again), or %s", group, right, group, name, grant)
+			case isGroup:
+				return fmt.Sprintf("the group %s has %s, or %s", group, right, grant)
+			}
+		}
+	}
+	return grant
+}
+
+// mayAct refuses a method on a job of somebody else to who may use it on their own
+// alone.
+func (s *Service) mayAct(p *control.Peer, method string, j *queue.Job) error {
+	own := j.UID == p.UID
+	needs := control.Needs(method, own)
+	if p.Right.Covers(needs) {
+		return nil
+	}
+	if own {
+		return s.Refuse(p, method, needs)
+	}
+	return s.Refuse(p, fmt.Sprintf("%s of another user's job (%s)", method, j.ID), needs)
+}
+
+// ownOnly is the uid whose jobs alone a method on many reaches, nil if it reaches all.
+func ownOnly(p *control.Peer, method string) *int {
+	if p.Right.Covers(control.Needs(method, false)) {
+		return nil
+	}
+	return &p.UID
+}
+
+// audit records what somebody does that no other event tells of, before it is done: j
+// is the job that it is done to, nil if it is none.
+func (s *Service) audit(ctx context.Context, verb, target string, j *queue.Job) error {
+	p := control.PeerFrom(ctx)
+	a := store.Audit{UID: p.UID, PID: p.PID, Verb: verb, Target: target}
+	if j != nil {
+		a.Job, a.ID = j.Seq, j.ID
+	}
+	return s.store.Audit(ctx, a)
+}
+
+// accounts looks up whom jobs of one request are to run as.
+type accounts struct {
+	s     *Service
+	peer  *control.Peer
+	known map[string]asUser
+}
+
+// asUser is the account that a job runs as.
+type asUser struct {
+	uid  int
+	name string
+}
+
+// of is the account of a name, if who asks may have jobs run as it.
+func (a *accounts) of(name string) (asUser, error) {
+	if as, known := a.known[name]; known {
+		return as, nil
+	}
+	u, err := user.Lookup(name)
+	if _, number := strconv.Atoi(name); number == nil {
+		u, err = user.LookupId(name)
+	}
+	if err != nil {
+		return asUser{}, queue.Invalid("user", "there is no user %q here", name)
+	}
+	as := asUser{name: u.Username}
+	if as.uid, err = strconv.Atoi(u.Uid); err != nil {
+		return asUser{}, queue.Errorf(queue.CodeUnsupported, "users have no numbers here, so a job cannot name one")
+	}
+	if err := a.s.mayRunAs(a.peer, as); err != nil {
+		return asUser{}, err
+	}
+	if a.known == nil {
+		a.known = map[string]asUser{}
+	}
+	a.known[name] = as
+	return as, nil
+}
+
+// mayRunAs refuses a user that jobs cannot run as, or not for who asks.
+func (s *Service) mayRunAs(p *control.Peer, as asUser) error {
+	c := s.config.Load()
+	if c.RunAs == config.RunAsSubmitter {
+		if as.uid == p.UID || p.Right.Covers(control.Needs("enqueue", false)) {
+			return nil
+		}
+		return s.Refuse(p, "a job that runs as another user ("+as.name+")", control.Needs("enqueue", false))
+	}
+	always, uid := s.jobsRunAs(p), os.Geteuid()
+	if fixed := c.FixedUser(); fixed != "" {
+		uid, _ = userID(fixed) // the service would not have started
+	}
+	if as.uid == uid {
+		return nil
+	}
+	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("%s is another user than jobs of this service run as, which is %s; with run_as = %q in %s each runs as who enqueued it, or as whom an admin names",
+		as.name, always, config.RunAsSubmitter, s.opt.Places.File)}
+}
+
+// jobsRunAs is the user that a job runs as which a peer enqueues.
+func (s *Service) jobsRunAs(p *control.Peer) string {
+	c := s.config.Load()
+	if c.RunAs == config.RunAsSubmitter {
+		return nameOf(p.UID)
+	}
+	return cmp.Or(c.FixedUser(), s.account.User)
+}
+
+// whatRuns are the fields that say what a job runs, and with what.
+var whatRuns = []string{"command", "argv", "shell", "env", "cwd", "umask", "stdin", "stdin_file"}
+
+// editing is what an edit asks for beside the fields that anybody may change of a job
+// of their own.
+type editing struct {
+	runs   bool    // another thing is to be run
+	hidden bool    // a value is one that stands for what is not shown
+	named  bool    // whom it runs as is to change
+	as     *asUser // to this user, or nil: by the service's rule
+}
+
+// editing reads a merge patch. Only admins may change whom a job runs as.
+func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err error) {
+	err = queue.Members(set, func(name string, value json.RawMessage) error {
+		e.runs = e.runs || slices.Contains(whatRuns, name)
+		switch name {
+		case "env":
+			var env map[string]string
+			e.hidden = json.Unmarshal(value, &env) == nil && control.HoldsHidden(env) // what else is wrong with it is told later
+		case "user":
+			if !p.Right.Covers(control.Admin) {
+				return s.Refuse(p, "changing whom a job runs as", control.Admin)
+			}
+			e.named = true
+			var name *string
+			if err := json.Unmarshal(value, &name); err != nil {
+				return queue.Invalid("user", "must be text")
+			}
+			if name == nil {
+				return nil
+			}
+			as, err := (&accounts{s: s, peer: p}).of(*name)
+			e.as = &as
+			return err
+		}
+		return nil
+	})
+	return e, err
+}
+
+// mayEdit refuses changes of another's job that would let who makes them become that
+// user, or spoil what they cannot see.
+func (s *Service) mayEdit(p *control.Peer, e *editing, j *queue.Job) error {
+	switch {
+	case j.UID == p.UID:
+		return nil
+	case e.hidden:
+		return queue.Invalid("env", "has a value that only stands for one that you are not shown; leave out what you do not change")
+	case e.runs && s.config.Load().RunAs == config.RunAsSubmitter && !p.Right.Covers(control.Admin):
+		return s.Refuse(p, "changing what runs as another user", control.Admin)
+	}
+	return nil
+}
+
+// apply changes whom a job runs as, if that was asked for.
+func (e *editing) apply(j *queue.Job) {
+	switch {
+	case !e.named:
+	case e.as == nil:
+		j.AsUID, j.User = nil, ""
+	default:
+		j.AsUID, j.User = &e.as.uid, e.as.name
+	}
+}
+
+// nameOf is the name of a user, or the number.
+func nameOf(uid int) string {
+	name := strconv.Itoa(uid)
+	if u, err := user.LookupId(name); err == nil {
+		name = u.Username
+	}
+	return name
+}
+
+// Whoami implements control.API.
+func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (control.Whoami, error) {
+	p := control.PeerFrom(ctx)
+	w := control.Whoami{
+		UID: p.UID, User: nameOf(p.UID), GID: p.GID, Group: groupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
+		Right: p.Right, Rights: p.Right.Included(), RunAs: s.config.Load().RunAs,
+	}
+	for _, g := range p.Groups {
+		w.Groups = append(w.Groups, control.GroupID{GID: g, Name: groupName(g)})
+	}
+	if p.Right.Covers(control.Submit) {
+		w.JobsRunAs = s.jobsRunAs(&p)
+	}
+	if p.Right == control.None {
+		w.Next = s.wayTo(control.Submit, w.User)
+	}
+	return w, nil
+}
