@@ -4,7 +4,7 @@ BIN     := queuectl
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages packages kill-loop peers power-cuts clean
+.PHONY: build demo test race check bench pages packages system-test kill-loop peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o $(BIN) ./cmd/queuectl
@@ -40,6 +40,10 @@ pages:
 # reads from the environment stands in packaging/build.
 packages:
 	packaging/build
+
+# The packages in a container with a booted systemd, as root; TESTFLAGS names scenarios.
+system-test:
+	packaging/test/run $(TESTFLAGS)
 
 # Speed beside the machine's own limits.
 bench:

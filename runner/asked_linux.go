@@ -103,7 +103,16 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 			return fmt.Errorf("%q is not known here; the service is newer than this runner", word)
 		}
 	}
-	if err := shareFolder(base, 0, int(peer.Gid), homeMode); err != nil {
+	own := policy == ""
+	switch {
+	case own && (as != "" || int(peer.Uid) != os.Geteuid()):
+		return errors.New("this runner runs the jobs of its own account alone")
+	case own:
+		err = os.MkdirAll(base, 0o700)
+	default:
+		err = shareFolder(base, 0, int(peer.Gid), homeMode)
+	}
+	if err != nil {
 		return err
 	}
 	if delegated {
@@ -111,11 +120,11 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 			return err
 		}
 	}
-	if err := process.Expendable(); err != nil {
-		return err
-	}
-	if as == "" {
+	if own {
 		return nil
+	}
+	if err := process.Expendable(); err != nil || as == "" {
+		return err
 	}
 	return a.become(as, policy, int(peer.Gid))
 }

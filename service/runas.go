@@ -14,10 +14,12 @@ func (s *Service) settleAccount() error {
 	s.home = runner.Home{Dir: runnersOf(s.opt.Places), Command: s.opt.Runner, Log: s.opt.Log}
 	s.account = accountOf(os.Geteuid())
 	r := s.opt.Runners
+	rooted := r.Socket != "" && !r.Own
 	switch {
-	case r.Socket == "" && how == config.RunAsService:
+	case !rooted && how == config.RunAsService:
+		s.home.Socket, s.home.Own = r.Socket, r.Own
 		return nil
-	case r.Socket == "":
+	case !rooted:
 		return queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", how)
 	}
 	s.home.Dir, s.home.Socket = r.Dir, r.Socket

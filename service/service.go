@@ -66,6 +66,7 @@ type Options struct {
 // Runners is where runners of root's are, and the socket that starts one.
 type Runners struct {
 	Socket, Dir, Policy string
+	Own                 bool // those that the socket starts are not root's but its own
 }
 
 // Service is a running queue. It implements control.API.

@@ -386,7 +386,7 @@ func (p *Pool) replace(ctx context.Context, l *link, jobs map[queue.Lease]*queue
 // process may not; none if there is no such runner: the system has ended what it ran,
 // and its folder stays.
 func (p *Pool) undertaker(dir string) (by *runner.Client, none bool) {
-	if p.cfg.Runners.Socket == "" {
+	if !p.cfg.Runners.Foreign() {
 		return nil, false
 	}
 	p.mu.Lock()

@@ -28,6 +28,7 @@ leave() {
 	exit "$code"
 }
 trap leave EXIT
+trap 'bad "line $LINENO did not go as it must: $BASH_COMMAND" </dev/null' ERR
 trap 'exit 130' INT
 trap 'exit 143' TERM
 

@@ -1,7 +1,8 @@
 # A box is a container in which systemd is PID 1, on a copy of the root. Sourced.
 #
 #   box_up        boots it: for the first time on a new copy, then on what is there
-#   box CMD...    runs a command in it as root; box_sh 'LINE' a line of shell
+#   box CMD...    runs a command in it as root, for a minute at most; box_sh 'LINE' a line
+#                 of shell
 #   as USER CMD.. runs a command in it as an ordinary user, in the user's home
 #   box_reboot    asks systemd for a reboot and waits for it
 #   box_cut       takes its power away: every process dies in the same moment
@@ -84,7 +85,7 @@ box() {
 		echo 'the box does not run'
 		return 125
 	}
-	nsenter -t "$box_init" -m -u -i -n -p -C -- env -i LANG=C.UTF-8 TERM=dumb SYSTEMD_PAGER= SYSTEMD_COLORS=0 HOME=/root \
+	timeout -k 2 "${BOX_TIMEOUT:-60}" nsenter -t "$box_init" -m -u -i -n -p -C -- env -i LANG=C.UTF-8 TERM=dumb SYSTEMD_PAGER= SYSTEMD_COLORS=0 HOME=/root \
 		DEBIAN_FRONTEND=noninteractive PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
 		"$@" </dev/null
 }

@@ -3,9 +3,10 @@
 built=$cache/packages
 new_version=0.9.2
 old_version=0.9.1
+next_version=0.9.3
 
 # What stands for the version before: the program and packages of this commit.
-old_commit=${OLD_COMMIT:-HEAD}
+old_commit=${OLD_COMMIT:-0e9bc61}
 
 # package NAME... sets $NAME_deb, $NAME_rpm or $failpoint_binary, and builds what is
 # not there yet. `run` has them built once for all scenarios.
@@ -45,6 +46,21 @@ package_old() {
 	fi
 	old_deb=$(ls "$dist"/*.deb)
 	old_rpm=$(ls "$dist"/*.rpm)
+}
+
+# package_next is this tree with a protocol of runners that is one newer. Whoever changes
+# the protocol only adds to it, so that the number is all that both sides must bear.
+package_next() {
+	local dist=$built/next tree=$built/tree-next
+	[ -n "${PACKAGES_ARE_BUILT:-}" ] && [ -d "$dist" ] || {
+		rm -rf "$dist" "$tree"
+		mkdir "$tree"
+		(cd "$project" && git ls-files -z --cached --others --exclude-standard | tar -c --null -T - --ignore-failed-read) | tar -x -C "$tree"
+		perl -pi -e 's/^(const Protocol = )(\d+)/$1 . ($2 + 1)/e and $n++; END { $n == 1 or die }' "$tree/runner/wire/wire.go"
+		make_packages "$tree" "$next_version" "$dist"
+		rm -rf "$tree"
+	}
+	next_deb=$(ls "$dist"/*.deb)
 }
 
 # package_failpoint is the program of this tree that can be broken on purpose.

@@ -90,5 +90,5 @@ runner_count() { runner_units | wc -l; }
 # what_happened prints the last messages of service and runners, for a failed scenario.
 what_happened() {
 	box journalctl --sync || true
-	box journalctl --no-pager -b -n "${1:-60}" -o short-precise -u "$service" -u 'queuectl-runner@*' -u queuectl.socket -u queuectl-runner.socket || true
+	box journalctl --no-pager -b -n "${1:-30}" -o short-precise -u "$service" -u 'queuectl-runner@*' -u queuectl.socket -u queuectl-runner.socket || true
 }

@@ -64,7 +64,7 @@ promise '... its home without a cwd' same /home/alice "$(as_sh alice 'cd / && qu
 promise '... the caller'"'"'s folder' same /usr/share "$(as_sh alice 'cd /usr/share && queuectl run -- pwd')"
 promise '... the caller'"'"'s umask' same '0027 0002' "$(as_sh alice 'umask 027; queuectl run -- sh -c umask; umask 002; queuectl run -- sh -c umask' | xargs)"
 promise '... descriptors 0, 1 and 2 alone' same '0 1 2' "$(inside alice 'ls /proc/$$/fd' | xargs)"
-promise '... default signals and none blocked' same 'SigBlk: 0000000000000000 SigIgn: 0000000000000000' "$(inside alice 'grep -E "^Sig(Blk|Ign)" /proc/$$/status' | xargs)"
+promise '... default signals and none blocked' same 'SigBlk: 0000000000000000 SigIgn: 0000000000000000' "$(q alice run -- grep -E '^Sig(Blk|Ign)' /proc/self/status | xargs)"
 built_environment() {
 	local names
 	names=$(as alice env SECRET_OF_THE_CALLER=1 queuectl run --env MINE=2 -- env | sed 's/=.*//' | sort | xargs)
@@ -86,7 +86,7 @@ promise 'messages have fields of their own in the journal' box_sh "journalctl --
 promise '... with their priority' box_sh "journalctl -u queuectl -p info --no-pager -o json | jq -e 'select(.PRIORITY == \"6\") | .MESSAGE' | head -n 1 | grep ."
 promise 'what a runner says is in the journal, too' box_sh "journalctl -u 'queuectl-runner@*' --no-pager -o cat | grep ."
 
-settings() { box_sh "sed -i '/^workers/d; 1i workers = $1' /etc/queuectl/queuectl.toml"; }
+settings() { box_sh "sed -i /^workers/d /etc/queuectl/queuectl.toml; sed -i '1i workers = $1' /etc/queuectl/queuectl.toml"; }
 pid=$(main_pid)
 settings 5
 promise 'reload reads the settings anew' box systemctl reload queuectl
@@ -103,6 +103,7 @@ promise 'systemd-analyze verify has nothing to say' same '' \
 	"$(box_sh 'systemd-analyze verify --man=no queuectl.service queuectl.socket queuectl-runner.socket queuectl-runner@1.service 2>&1')"
 promise 'systemd-analyze security: 2.5 at most' box systemd-analyze security --no-pager --threshold=25 queuectl.service
 promise 'the exposure is said once' says 'OK|SAFE' box_sh 'systemd-analyze security --no-pager queuectl.service | tail -n 1'
-promise 'the sandbox holds: /etc is read-only for the service' box_sh "grep -E ' /etc ' /proc/$(main_pid)/mountinfo | grep -q ' ro[, ]' || grep -E ' / / ro[, ]' /proc/$(main_pid)/mountinfo"
+promise 'the sandbox holds: all is read-only for the service' says '^ro,' box_sh "awk '\$5 == \"/\" {print \$6}' /proc/$(main_pid)/mountinfo | tail -n 1"
+promise '... but its own folder' says '^rw,' box_sh "awk '\$5 == \"/var/lib/queuectl\" {print \$6}' /proc/$(main_pid)/mountinfo"
 
 summary

@@ -3,9 +3,7 @@
 # numbered lines until it may end, and ends with a code of its own.
 . "$(dirname "$0")/../lib/all.sh"
 
-package old
-package new
-package failpoint
+package old new next failpoint
 box_up
 install_deb "$old_deb" >/dev/null
 people
@@ -126,6 +124,13 @@ promise 'daemon-reexec: all ten run on' unharmed
 box systemctl restart queuectl
 after 'restart after daemon-reexec'
 
+# --- versions
+promise 'upgrade' install_deb "$new_deb"
+after 'upgrade'
+promise 'upgrade: the service is the new one' says "$new_version" box queuectl status
+promise 'upgrade: the old runner keeps the ten' says "^$runner" runner_pids
+promise 'upgrade: new jobs have gone to a runner of the new version' same 2 "$(runner_pids | wc -w)"
+
 # A writer that hangs: the watchdog's question is not answered.
 box_sh 'touch /run/queuectl/go'
 drop_in "$service" '[Service]' WatchdogSec=2 BindReadOnlyPaths=/usr/lib/queuectl-failpoint:/usr/bin/queuectl \
@@ -147,14 +152,13 @@ drop_in "$service"
 box systemctl restart queuectl
 after 'restart without the failpoint'
 
-# --- versions
-promise 'upgrade: the new package installs' install_deb "$new_deb"
-after 'upgrade'
-promise 'upgrade: the service is the new one' says "$new_version" box queuectl status
-promise 'upgrade: the old runner keeps the ten' says "^$runner" echo "$(runner_pids | xargs)"
-promise 'upgrade: new jobs have gone to a runner of the new version' same 2 "$(runner_pids | wc -w)"
-promise 'downgrade: the old package installs' install_deb "$old_deb"
+promise 'upgrade to one with a newer protocol of runners' install_deb "$next_deb"
+after 'newer protocol'
+promise 'newer protocol: the service is the newest' says "$next_version" box queuectl status
+promise 'newer protocol: the old runner keeps the ten' says "^$runner" runner_pids
+promise 'downgrade' install_deb "$old_deb"
 after 'downgrade'
+promise 'downgrade: the service is the old one' says "$old_version" box queuectl status
 promise 'upgrade again' install_deb "$new_deb"
 after 'upgrade again'
 finish 'at the end'

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# What one job or one user takes must not be the others' loss: memory, processes,
+# places in the queue.
+. "$(dirname "$0")/../lib/all.sh"
+
+package new
+box_up
+install_deb "$new_deb" >/dev/null
+people
+within 5 answers >/dev/null
+q root config set workers 6 >/dev/null
+q root config set kill_after 1s >/dev/null
+
+# --- who is to be killed first when memory is short
+promise 'the service is dearer to the kernel than others' same '-500' "$(unit "$service" OOMScoreAdjust)"
+q alice enqueue --id sleeping --command 'exec sleep 500' >/dev/null
+within 5 in_state processing sleeping >/dev/null
+one=$(runner_units | head -n 1)
+promise 'the runner still more' same '-900 continue' "$(unit "$one" OOMScoreAdjust) $(unit "$one" OOMPolicy)"
+scores() { box cat "/proc/$(main_pid)/oom_score_adj" "/proc/$(runner_pids | head -n 1)/oom_score_adj" "/proc/$(job sleeping .pid)/oom_score_adj" | xargs; }
+# Root of a container may not lower a score; then systemd leaves it at 0.
+promise 'jobs less than everything else' says '^(-500 -900|0 0) 200$' scores
+promise 'what a job forks at once, too' same '200 200' "$(q alice run -- sh -c 'cat /proc/self/oom_score_adj & cat /proc/self/oom_score_adj; wait' | xargs)"
+promise 'the runner bounds neither tasks nor descriptors' says '^(infinity|[0-9]{6,}) 65536$' echo "$(unit "$one" TasksMax) $(unit "$one" LimitNOFILE)"
+
+# --- memory: the job dies, the runner does not
+enforced=$(box_sh 'grep -qw memory /sys/fs/cgroup/cgroup.controllers 2>/dev/null || test -e /sys/fs/cgroup/memory/memory.limit_in_bytes && echo yes || true')
+if [ "$enforced" = yes ]; then
+	box systemctl set-property --runtime "$one" MemoryMax=120M MemorySwapMax=0
+	runner=$(runner_pids | head -n 1)
+	q alice enqueue --id glutton --max-retries 0 --command 'perl -e '"'"'$x = "a" x 400_000_000; sleep 30'"'" >/dev/null
+	promise 'a job that takes all memory is ended' within 20 in_state dead glutton
+	promise '... as what it was: oom_killed' job_is glutton '"\(.reason) \(.signal)"' 'oom_killed 9'
+	promise '... the runner lives' same "$runner" "$(runner_pids | head -n 1)"
+	promise '... its neighbour runs' job_is sleeping .state processing
+	promise '... others run' same fine "$(q bob run -- echo fine)"
+	box systemctl set-property --runtime "$one" MemoryMax=infinity
+else
+	note 'no memory controller here'
+fi
+
+# --- a fork bomb
+box systemctl set-property --runtime "$one" TasksMax=300
+runner=$(runner_pids | head -n 1)
+q alice enqueue --id bomb --max-retries 0 --timeout 3s --kill-after 500ms --shell '/bin/bash -c' --command 'bomb() { bomb | bomb & }; bomb; sleep 60' >/dev/null
+within 5 in_state processing bomb >/dev/null || true
+sleep 1
+q bob enqueue --id beside --command 'echo beside' >/dev/null
+promise 'a fork bomb ends with its job' within 40 in_state dead bomb
+promise '... nothing of it is left' within 10 box_sh '! pgrep -u alice -f bomb'
+promise '... the runner lives' same "$runner" "$(runner_pids | head -n 1)"
+promise '... who had no process for a job meanwhile runs it later' within 20 in_state completed beside
+promise '... and the neighbour was not touched' job_is sleeping .state processing
+box systemctl set-property --runtime "$one" TasksMax=infinity
+
+# --- one user floods the queue
+box_sh "sed -i '/max_pending_per_user\|max_running_per_user/d' /etc/queuectl/queuectl.toml"
+promise 'quotas for each user' q root config set max_pending_per_user 50
+q root config set max_running_per_user 2 >/dev/null
+flood() {
+	local n
+	for n in $(seq 80); do printf '{"command":"sleep 0.3"}\n'; done >"$box_dir/root/home/alice/flood"
+	as alice sh -c 'n=0; while [ $n -lt 80 ]; do queuectl enqueue -q "sleep 0.3" >/dev/null 2>>refused || { echo $?; exit 0; }; n=$((n+1)); done; echo none'
+}
+promise 'a user who enqueues without end is refused' same 5 "$(flood)"
+promise '... by name of the setting' box grep -q max_pending_per_user /home/alice/refused
+promise '... others are not' same fine "$(q bob run -- echo fine)"
+at_most_two() { local n; n=$(q root list --state processing --user alice --json | jq length); echo "$n"; [ "$n" -le 2 ]; }
+q root cancel sleeping >/dev/null
+promise '... and no more than two of his jobs run at once' at_most_two
+promise '... a file of too many jobs is refused as a whole' refuses as alice queuectl enqueue --file flood
+summary

@@ -1,0 +1,237 @@
+#!/usr/bin/env bash
+# Who may do what: every verb, by people with every right, on their own jobs and on
+# others', as real users through the real socket.
+. "$(dirname "$0")/../lib/all.sh"
+
+package new
+box_up
+install_deb "$new_deb" >/dev/null
+people
+# set_access READ SUBMIT OPERATE ADMIN, each a TOML list.
+set_access() {
+	box sed -i '/^\[access\]/,$d' /etc/queuectl/queuectl.toml
+	printf '[access]\nread = %s\nsubmit = %s\noperate = %s\nadmin = %s\n' "$@" >"$box_dir/access"
+	cat "$box_dir/access" >>"$box_dir/root/etc/queuectl/queuectl.toml"
+	box systemctl reload queuectl
+}
+within 5 answers >/dev/null
+promise 'rights are given to users and groups' set_access '["@queuectl"]' '["alice", "bob"]' '["olga"]' '["@queuectl-admin"]'
+q root config set workers 40 >/dev/null
+q root config set kill_after 1s >/dev/null
+
+# --- whoami
+promise 'whoami: who reads' says 'read' q rita whoami
+promise '... who submits' says 'submit' q alice whoami
+promise '... who operates' says 'operate' q olga whoami
+promise '... who administers' says 'admin' q adam whoami
+promise '... root' says 'admin' q root whoami
+promise '... in JSON, with the uid that the kernel gives' same "$(box id -u alice)" "$(q alice whoami --json | jq .uid)"
+
+# --- the matrix
+# A row: the state that the job is to be in, the verb (ID stands for the job), and who
+# may: rita who reads, alice with her own job, alice with bob's, olga and adam with bob's.
+matrix='
+-          |status                            |y y y y y
+-          |list                              |y y y y y
+-          |worker list                       |y y y y y
+-          |dlq list                          |y y y y y
+-          |events                            |y y y y y
+-          |config list                       |y y y y y
+-          |config get workers                |y y y y y
+-          |whoami                            |y y y y y
+completed  |show ID                           |y y y y y
+completed  |logs ID                           |n y n y y
+processing |logs ID                           |n y n y y
+completed  |wait ID                           |y y y y y
+-          |enqueue true                      |n y - y y
+-          |enqueue --user bob true           |n n - n y
+-          |enqueue --user WHO true           |n y - y y
+pending    |hold ID                           |n y n y y
+held       |release ID                        |n y n y y
+pending    |edit ID --priority 9              |n y n y y
+pending    |cancel ID                         |n y n y y
+processing |cancel ID                         |n y n y y
+processing |kill -s USR1 ID                   |n y n y y
+processing |requeue ID                        |n y n y y
+completed  |retry ID                          |n y n y y
+dead       |retry ID                          |n y n y y
+dead       |dlq retry ID                      |n y n y y
+completed  |rm ID                             |n y n y y
+processing |rm --force ID                     |n y n y y
+-          |worker start -c 1                 |n n - y y
+-          |worker stop -c 1                  |n n - y y
+-          |worker scale 40                   |n n - y y
+-          |config set priority 5             |n n - n y
+-          |config unset priority             |n n - n y
+-          |events --audit                    |n n - n y
+-          |backup BACKUP                     |n n - n y
+-          |doctor                            |n n - n y
+-          |drain                             |n n - n y
+-          |drain --off                       |n n - n y
+-          |reload                            |n n - n y
+-          |cleanup --days 30                 |n n - n y
+-          |dlq clear --yes                   |n n - y y
+-          |clear --yes                       |n n - y y
+'
+count=0
+# prepared STATE OWNER prints the id of a new job of the owner in that state.
+prepared() {
+	local id=m$count owner=$2
+	case $1 in
+	pending) q "$owner" enqueue --id "$id" --delay 1h --command true ;;
+	held) q "$owner" enqueue --id "$id" --delay 1h --command true && q root hold "$id" ;;
+	processing) q "$owner" enqueue --id "$id" --command 'trap : USR1; echo out; while :; do sleep 0.2; done' && within 5 in_state processing "$id" ;;
+	completed) q "$owner" enqueue --id "$id" --command 'echo out' && within 5 in_state completed "$id" ;;
+	dead) q "$owner" enqueue --id "$id" --max-retries 0 --command 'exit 1' && within 5 in_state dead "$id" ;;
+	esac >/dev/null 2>&1
+}
+# cell STATE VERB WHO OWNER MAY holds if WHO may do that, or is refused as described.
+cell() {
+	local state=$1 verb=$2 who=$3 owner=$4 may=$5 code=0 seen
+	[ "$state" = - ] || prepared "$state" "$owner" || {
+		echo "no job in state $state could be made"
+		return 1
+	}
+	verb=${verb//ID/m$count}
+	verb=${verb//WHO/$who}
+	verb=${verb//BACKUP/copy-$count}
+	# shellcheck disable=SC2086
+	seen=$(q "$who" $verb 2>&1) || code=$?
+	case $may in
+	y) [ "$code" = 0 ] || { echo "$who: $verb: code $code: $seen"; return 1; } ;;
+	n)
+		[ "$code" = 5 ] || { echo "$who: $verb: code $code, want 5: $seen"; return 1; }
+		grep -Eq 'access|queuectl-admin|operate|submit|admin' <<<"$seen" || { echo "$who: $verb: the refusal names nothing that helps: $seen"; return 1; }
+		# What was refused has not happened.
+		[ "$state" = - ] || in_state "$state" "m$count" || return 1
+		;;
+	esac
+}
+row() {
+	local state=$1 verb=$2 wrong=0
+	shift 2
+	while read -r who owner; do
+		if [ "$1" != - ]; then
+			count=$((count + 1))
+			cell "$state" "$verb" "$who" "$owner" "$1" || wrong=1
+			[ "$state" != processing ] || q root rm --force "m$count" >/dev/null 2>&1 || true
+		fi
+		shift
+	done <<-'PEOPLE'
+		rita bob
+		alice alice
+		alice bob
+		olga bob
+		adam bob
+	PEOPLE
+	return $wrong
+}
+cells=0
+while IFS='|' read -r state verb may; do
+	[ -n "$verb" ] || continue
+	state=$(xargs <<<"$state")
+	verb=$(xargs <<<"$verb")
+	# shellcheck disable=SC2086
+	promise "$verb$([ "$state" = - ] || echo " ($state)"): $may" row "$state" "$verb" $may
+	count=$((count + 5))
+	cells=$((cells + $(tr -cd yn <<<"$may" | wc -c)))
+done <<<"$matrix"
+note "$cells cells"
+# What happened to a job beside those that were asked for
+q root drain --off >/dev/null 2>&1 || true
+q root worker scale 8 >/dev/null
+
+# --- selectors take one's own alone
+q alice enqueue --id mine --delay 1h --command true >/dev/null
+q bob enqueue --id his --delay 1h --command true >/dev/null
+q alice hold --state pending >/dev/null 2>&1 || true
+promise 'a selector of a submitter changes his own jobs alone' same 'held pending' "$(job mine .state) $(job his .state)"
+q alice cancel --user bob >/dev/null 2>&1 || true
+promise '... also if it names another user' job_is his .state pending
+
+# --- what others may see of a job
+canary=canary-$RANDOM$RANDOM
+q bob enqueue --id hush --max-retries 0 --env "TOKEN=$canary" --label team=x --command "echo $canary; echo $canary >&2; exit 3" >/dev/null
+within 5 in_state dead hush >/dev/null
+quiet() {
+	local seen
+	seen=$("$@" 2>&1) || true
+	! grep -F "$canary" <<<"$seen"
+}
+for who in rita alice; do
+	for verb in 'show hush' 'show hush --json' 'list --json --limit 1000' 'list' 'events' 'events --json' 'dlq list --json' 'status --json' 'logs hush'; do
+		# shellcheck disable=SC2086
+		promise "$who sees nothing of bob's command, environment or output: $verb" quiet q $who $verb
+	done
+done
+promise 'but that it is there, whose it is and how it ended' says 'dead.*bob|bob.*dead' q rita list
+promise 'bob sees his own' says "$canary" q bob show hush --json
+promise 'an operator sees the command and output of others' says "$canary" q olga show hush
+env_quiet() { ! q olga show hush --json | jq -r '.. | .env? // empty' | grep -F "$canary"; }
+promise '... but not their environment' env_quiet
+promise 'an admin does' says "$canary" box sh -c 'exit 0' || true
+
+# --- secrets leak nowhere else
+promise 'nothing of it stands in the journal' box_sh "journalctl --sync; ! journalctl --no-pager -o json -u 'queuectl*' | grep -F $canary"
+q bob enqueue --id hush2 --env "TOKEN=$canary" --command 'sleep 3' >/dev/null
+within 5 in_state processing hush2 >/dev/null
+promise 'nor in the command lines of service and runners' box_sh "! for p in \$(pgrep -f '^/usr/bin/queuectl'); do tr '\\0' ' ' < /proc/\$p/cmdline; tr '\\0' ' ' < /proc/\$p/environ; done | grep -F $canary"
+promise 'nor anywhere that an ordinary user can read' refuses as alice sh -c "grep -rIlsF $canary /var/lib/queuectl /var/lib/queuectl-runner /run /etc /var/log"
+
+# --- audit
+promise 'an admin reads who did what' says 'cancel|kill|hold' q adam events --audit
+promise '... with the uid' box_sh "queuectl events --audit --json | jq -e -s 'flatten | map(select((.uid // .detail.uid) == $(box id -u olga))) | length > 0'"
+
+# --- identity is the kernel's
+promise 'an outsider cannot connect' ends 5 'group' q eve status
+promise 'being root in a user namespace of one'"'"'s own is no right' says '^alice|submit' as alice unshare --user --map-root-user queuectl whoami
+promise '... and nothing of an admin can be done' refuses as alice unshare --user --map-root-user queuectl config set priority 7
+# A group holds for the connection; who leaves it cannot make a new one.
+cat >"$box_dir/hold.pl" <<'PERL'
+use Socket; use IO::Handle;
+socket(my $s, PF_UNIX, SOCK_STREAM, 0) or die; connect($s, pack_sockaddr_un("/run/queuectl/queuectl.sock")) or die "connect: $!"; $s->autoflush(1); $| = 1;
+my $n = 0;
+sub ask { my ($m) = @_; $n++; print $s qq({"jsonrpc":"2.0","id":$n,"method":"$m","params":{"command":"true"}}\n); my $a = <$s>; print "$n $a" }
+ask("enqueue"); until (-e "/home/alice/next1") { select(undef, undef, undef, 0.05) } ask("enqueue"); until (-e "/home/alice/next2") { select(undef, undef, undef, 0.05) } ask("enqueue");
+PERL
+box_put "$box_dir/hold.pl" /usr/lib/hold.pl
+as alice perl /usr/lib/hold.pl >"$box_dir/held" 2>&1 &
+holder=$!
+within 5 grep -q '^1 ' "$box_dir/held"
+box gpasswd -d alice queuectl >/dev/null
+as alice touch next1
+promise 'a connection keeps the groups it was made with' within 5 grep -q '^2 .*"result"' "$box_dir/held"
+promise '... a new one is refused' ends 5 'group' q alice list
+set_access '["@queuectl"]' '["bob"]' '["olga"]' '["@queuectl-admin"]'
+as alice touch next2
+promise 'a change of [access] holds at the next request of an open connection' within 5 grep -q '^3 .*-32004' "$box_dir/held"
+wait "$holder" || true
+box usermod -aG queuectl alice
+set_access '["@queuectl"]' '["alice", "bob"]' '["olga"]' '["@queuectl-admin"]'
+
+# --- what the jobs of one user can do to others
+q bob enqueue --id bobs --command 'echo bob-secret; exec sleep 500' >/dev/null
+within 5 in_state processing bobs >/dev/null
+bobs_pid=$(job bobs .pid)
+runner_pid=$(runner_pids | head -n 1)
+service_pid=$(main_pid)
+attack() { refuses q alice run --max-retries 0 -- sh -c "$1"; }
+promise 'a job cannot read the output of another user'"'"'s' attack 'queuectl logs bobs'
+promise '... nor by its descriptors' attack "cat /proc/$bobs_pid/fd/1 || ls -l /proc/$bobs_pid/fd/"
+promise '... nor its environment' attack "cat /proc/$bobs_pid/environ"
+promise '... nor trace it' attack "timeout 2 strace -p $bobs_pid"
+promise '... nor signal it' attack "kill -0 $bobs_pid"
+promise '... nor signal the service' attack "kill -0 $service_pid"
+promise '... nor the runner' attack "kill -0 $runner_pid"
+promise '... nor trace the runner' attack "timeout 2 strace -p $runner_pid"
+promise '... nor read its memory or environment' attack "cat /proc/$runner_pid/environ || cat /proc/$runner_pid/mem"
+promise '... nor the service'"'"'s' attack "cat /proc/$service_pid/environ"
+promise '... nor speak to the socket for runners' attack "perl -MSocket -e 'socket(S,PF_UNIX,SOCK_STREAM,0); connect(S,pack_sockaddr_un(\"/run/queuectl-runner/spawn.sock\")) or exit 1'"
+promise '... nor to a runner'"'"'s own' attack 'ls /var/lib/queuectl-runner'
+promise '... nor become another user' attack 'setpriv --reuid=bob --clear-groups id || su bob -c id </dev/null'
+promise '... nor root' attack 'setpriv --reuid=0 id'
+promise '... nor leave its group of processes' attack 'for f in /sys/fs/cgroup/unified/cgroup.procs /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/unified/system.slice/cgroup.procs; do echo $$ > $f && exit 0; done; exit 1'
+promise '... nor freeze or kill those of others' attack "for f in \$(find /sys/fs/cgroup -path '*queuectl*' \\( -name cgroup.kill -o -name cgroup.freeze \\) 2>/dev/null); do echo 1 > \$f && exit 0; done; exit 1"
+promise 'bob'"'"'s job has not noticed' job_is bobs .pid "$bobs_pid"
+promise 'nor have the service and the runner' same "$service_pid $runner_pid" "$(main_pid) $(runner_pids | head -n 1)"
+summary
