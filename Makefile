@@ -4,7 +4,7 @@ BIN     := queuectl
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages kill-loop peers power-cuts clean
+.PHONY: build demo test race check bench pages packages kill-loop peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o $(BIN) ./cmd/queuectl
@@ -35,6 +35,11 @@ check:
 # The files that are generated from the program's tables.
 pages:
 	$(GO) run ./internal/pages
+
+# .deb, .rpm and Arch packages, checksums and bills of materials in dist; what it
+# reads from the environment stands in packaging/build.
+packages:
+	packaging/build
 
 # Speed beside the machine's own limits.
 bench:

@@ -28,6 +28,19 @@ func CheckSocketPath(path string) error {
 	return nil
 }
 
+// Bind makes a control socket whose file nobody guards.
+func Bind(path string, to Entry) (*net.UnixListener, error) {
+	if err := CheckSocketPath(path); err != nil {
+		return nil, err
+	}
+	l, _, err := bind(path, to)
+	return l, err
+}
+
+// Inherited is a control socket that somebody else has bound, who alone may bind it
+// again.
+func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().String(), on: l} }
+
 // Socket is the control socket that a service listens on. Its file may be removed
 // or replaced meanwhile: Guard then binds it again. Its methods may be called at
 // once.
@@ -37,7 +50,7 @@ type Socket struct {
 
 	mu     sync.Mutex
 	on     *net.UnixListener // guarded by mu
-	file   os.FileInfo       // on's; guarded by mu
+	file   os.FileInfo       // on's, nil if it is inherited; guarded by mu
 	closed bool              // guarded by mu
 }
 
@@ -157,6 +170,9 @@ const (
 // ends. Connections live on. What is no socket, and a socket that another service
 // answers on, is left alone as long as it is there.
 func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
+	if s.file == nil {
+		return // it is inherited
+	}
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	for wait := guardPause; ; {
 		watched := folder.Changed(ctx, dir, []string{name}, s.there)

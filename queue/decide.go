@@ -25,6 +25,7 @@ const (
 	Interrupted                // its machine went down
 	Unkillable                 // it outlived SIGKILL
 	Silent                     // by its idle timeout
+	OutOfMemory                // by the kernel, for want of memory
 )
 
 // Outcome is what was seen of an attempt.
@@ -102,6 +103,12 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		d.Reason = ReasonSignal
 		if d.Error == "" {
 			d.Error = fmt.Sprintf("ended by signal %d", o.Signal)
+		}
+		return d.failed(j, p)
+	case OutOfMemory:
+		d.Reason = ReasonOOM
+		if d.Error == "" {
+			d.Error = "ended by the kernel, for want of memory"
 		}
 		return d.failed(j, p)
 	case TimedOut:

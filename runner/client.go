@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
-	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -26,48 +24,17 @@ type Client struct {
 	net    net.Conn
 	outbox *outbox
 
-	mu   sync.Mutex
-	next int64                        // guarded by mu
-	read map[int64]chan<- *wire.Chunk // by id of the READ, nil once the connection has ended; guarded by mu
+	mu    sync.Mutex
+	next  int64                       // guarded by mu
+	asked map[int64]chan<- wire.Frame // by id of the question, nil once the connection has ended; guarded by mu
 }
 
 // ErrRefused means that a newer service has met the runner.
 var ErrRefused = errors.New("the runner obeys a newer service")
 
-// Find lists the folders of runners below root, and which of them live.
-func Find(root string) (live, dead []string, err error) {
-	entries, err := os.ReadDir(root)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("look for runners: %w", err)
-	}
-	for _, e := range entries {
-		if !e.IsDir() || e.Name() == outputsName {
-			continue
-		}
-		dir := filepath.Join(root, e.Name())
-		lives, err := Lives(dir)
-		if err != nil {
-			return nil, nil, err
-		}
-		if lives {
-			live = append(live, dir)
-		} else {
-			dead = append(dead, dir)
-		}
-	}
-	return live, dead, nil
-}
-
 // Lives reports whether the runner of a folder lives: whether its lock is held.
 func Lives(dir string) (bool, error) {
-	f, ok, err := lockFile(filepath.Join(dir, lockName))
-	if ok {
-		f.Close()
-	}
-	return !ok && err == nil, err
+	return lockHeld(filepath.Join(dir, lockName))
 }
 
 // Meet connects to the living runner of a folder and makes the epoch its newest:
@@ -77,7 +44,7 @@ func Meet(dir string, epoch int64, version string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("meet the runner: %w", err)
 	}
-	c := &Client{Dir: dir, net: conn, outbox: newOutbox(conn), read: map[int64]chan<- *wire.Chunk{}}
+	c := &Client{Dir: dir, net: conn, outbox: newOutbox(conn), asked: map[int64]chan<- wire.Frame{}}
 	hello := wire.Append(nil, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch, Version: version})
 	if _, err := c.net.Write(hello); err != nil {
 		c.net.Close()
@@ -137,9 +104,12 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 		}
 	}}
 	err := readFrames(in, func(f wire.Frame) bool {
-		if chunk, ok := f.(*wire.Chunk); ok {
-			c.answered(chunk)
-		} else {
+		switch f := f.(type) {
+		case *wire.Chunk:
+			c.answered(f.ID, f)
+		case *wire.Buried:
+			c.answered(f.ID, f)
+		default:
 			batch = append(batch, f)
 		}
 		return true
@@ -149,10 +119,10 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	}
 	c.outbox.close()
 	c.mu.Lock()
-	for _, to := range c.read {
+	for _, to := range c.asked {
 		close(to)
 	}
-	c.read = nil
+	c.asked = nil
 	c.mu.Unlock()
 	return err
 }
@@ -187,113 +157,54 @@ func (c *Client) Send(frames ...wire.Frame) {
 	}
 }
 
-func (c *Client) answered(chunk *wire.Chunk) {
+func (c *Client) answered(id int64, answer wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if to := c.read[chunk.ID]; to != nil {
-		to <- chunk // buffered: one answer a READ
-		delete(c.read, chunk.ID)
+	if to := c.asked[id]; to != nil {
+		to <- answer // buffered: one answer a question
+		delete(c.asked, id)
+	}
+}
+
+// ask sends a question, made for its id, and waits for the answer; nil means that the
+// connection has ended.
+func (c *Client) ask(ctx context.Context, question func(id int64) wire.Frame) (wire.Frame, error) {
+	answer := make(chan wire.Frame, 1)
+	c.mu.Lock()
+	if c.asked == nil {
+		c.mu.Unlock()
+		return nil, nil
+	}
+	c.next++
+	id := c.next
+	c.asked[id] = answer
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.asked, id)
+	}()
+	c.Send(question(id))
+	select {
+	case f := <-answer:
+		return f, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 
 // Read reads output of an attempt after a cursor; wait waits for some. A Chunk
 // that is Gone means that the runner does not hold the attempt (any more).
 func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, wait bool) (*wire.Chunk, error) {
-	answer := make(chan *wire.Chunk, 1)
-	c.mu.Lock()
-	if c.read == nil {
-		c.mu.Unlock()
-		return &wire.Chunk{Cursor: cursor, Gone: true}, nil
+	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: wait} })
+	if err != nil {
+		return nil, err
 	}
-	c.next++
-	id := c.next
-	c.read[id] = answer
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.read, id)
-	}()
-	c.Send(&wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: wait})
-	select {
-	case chunk, ok := <-answer:
-		if !ok {
-			return &wire.Chunk{Cursor: cursor, Gone: true}, nil
-		}
+	if chunk, ok := f.(*wire.Chunk); ok {
 		return chunk, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
+	return &wire.Chunk{Cursor: cursor, Gone: true}, nil
 }
 
-// Remains is what a dead runner has left: the results in its journal and the
-// attempts it was running, of which nothing lives any more.
-type Remains struct {
-	Results []*wire.Result
-	Running []wire.Attempt
-	// SameBoot tells whether the machine has been up ever since.
-	SameBoot bool
-	// Stuck are the processes that outlive SIGKILL, and Unkilled the attempts of
-	// Running that they belong to.
-	Stuck    []process.Left
-	Unkilled map[wire.Lease]bool
-}
-
-// Recover ends what a dead runner's attempts have left alive, but for what outlives
-// SIGKILL, and says what is known of them.
-func Recover(dir string) (Remains, error) {
-	var r Remains
-	boot, err := process.BootID()
-	if err != nil {
-		return r, err
-	}
-	noted, err := os.ReadFile(filepath.Join(dir, bootName))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return r, fmt.Errorf("read the runner's boot: %w", err)
-	}
-	r.SameBoot = string(noted) == boot
-	if r.Results, err = readJournal(dir); err != nil {
-		return r, err
-	}
-	pid, ticks, running, err := readTable(dir)
-	if err != nil {
-		return r, err
-	}
-	ended := map[wire.Lease]bool{}
-	for _, result := range r.Results {
-		ended[result.Lease] = true
-	}
-	cookies := map[string]wire.Lease{}
-	for _, a := range running {
-		if !ended[a.Lease] {
-			r.Running = append(r.Running, a)
-			cookies[fmt.Sprintf("%s.%d.%d", filepath.Base(dir), a.Seq, a.Fence)] = a.Lease
-		}
-	}
-	if !r.SameBoot || pid == 0 {
-		return r, nil
-	}
-	spared, err := readSpared(dir)
-	if err != nil {
-		return r, err
-	}
-	r.Stuck = process.EndTrees(pid, ticks,
-		func(cookie string) bool { return cookies[cookie] != wire.Lease{} },
-		func(pgid int) bool { return spared[pgid] },
-		patience())
-	r.Unkilled = map[wire.Lease]bool{}
-	for _, p := range r.Stuck {
-		for _, a := range r.Running {
-			if p.PGID == int(a.PID) || cookies[p.Cookie] == a.Lease {
-				r.Unkilled[a.Lease] = true
-			}
-		}
-	}
-	return r, nil
-}
-
-// Forget removes a dead runner's folder, after all it left is stored.
-func Forget(dir string) error { return os.RemoveAll(dir) }
-
-// Purge deletes output files below root.
-func Purge(root string, refs []string) { purge(root, refs) }
+// Protocol is the version of the frames that both speak.
+func (c *Client) Protocol() int64 { return min(c.Known.Protocol, wire.Protocol) }

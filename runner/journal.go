@@ -27,7 +27,8 @@ const (
 // record is a CRC-32 (IEEE) of the frame that follows it. Its methods may be
 // called at once.
 type journal struct {
-	dir string
+	dir  string
+	mode os.FileMode // of its files
 
 	mu      sync.Mutex // held over writes: half a record must be taken back before the next
 	file    *os.File
@@ -37,13 +38,13 @@ type journal struct {
 	buf     []byte
 }
 
-func openJournal(dir string) (*journal, error) {
-	j := &journal{dir: dir, unacked: map[int]int{}}
+func openJournal(dir string, mode os.FileMode) (*journal, error) {
+	j := &journal{dir: dir, mode: mode, unacked: map[int]int{}}
 	return j, j.next()
 }
 
 func (j *journal) next() error {
-	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_APPEND|os.O_WRONLY, j.mode)
 	if err != nil {
 		return fmt.Errorf("open the journal: %w", err)
 	}

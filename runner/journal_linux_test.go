@@ -21,7 +21,7 @@ func result(seq int64) []byte {
 
 func newJournal(t *testing.T) *journal {
 	t.Helper()
-	j, err := openJournal(t.TempDir())
+	j, err := openJournal(t.TempDir(), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestAcknowledgedSegmentsGo(t *testing.T) {
 // The running table tells, after a death, who the runner was and what ran.
 func TestRunningTableIsReadBack(t *testing.T) {
 	dir := t.TempDir()
-	table, err := makeTable(dir, 4711, 99)
+	table, err := makeTable(dir, 0o600, 4711, 99)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestRunningTableIsReadBack(t *testing.T) {
 // A copy of the table says what ran, and names nobody whose processes could be ended.
 func TestCopiedTableNamesNobody(t *testing.T) {
 	dir, clone := t.TempDir(), t.TempDir()
-	table, err := makeTable(dir, 4711, 99)
+	table, err := makeTable(dir, 0o600, 4711, 99)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestCopiedTableNamesNobody(t *testing.T) {
 // than have: writing to one that a full disk has no place for would end the runner.
 func TestSlotsHaveTheirPlaceOnTheDisk(t *testing.T) {
 	dir := t.TempDir()
-	table, err := makeTable(dir, 4711, 99)
+	table, err := makeTable(dir, 0o600, 4711, 99)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestReferencesNameOutputsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	purge(root, []string{"12-3", "../victim", "x", "", ".", "..", "/victim", "1\x002", "99-9"})
+	Purge(root, []string{"12-3", "../victim", "x", "", ".", "..", "/victim", "1\x002", "99-9"})
 	for p, want := range map[string]bool{"output/12-3": false, "output/x": true, "victim": true, "output": true} {
 		if _, err := os.Stat(filepath.Join(root, p)); (err == nil) != want {
 			t.Errorf("%s: is there %v, want %v", p, err == nil, want)

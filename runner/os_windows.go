@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"context"
+	"log/slog"
 	"net"
 	"os"
 
@@ -13,7 +15,7 @@ const maxSlots = 4096 // so many workers at most
 // table is the running table of this runner.
 type table struct{}
 
-func makeTable(string, int, int64) (*table, error) { return nil, process.ErrUnsupported }
+func makeTable(string, os.FileMode, int, int64) (*table, error) { return nil, process.ErrUnsupported }
 
 func (t *table) reserve(int) (int, error)       { return 0, process.ErrUnsupported }
 func (t *table) begin(int64, wire.Lease, int64) {}
@@ -25,12 +27,19 @@ func readTable(string) (int, int64, []wire.Attempt, error) {
 }
 
 // lockFile takes an exclusive lock that ends with this process.
-func lockFile(string) (*os.File, bool, error) { return nil, false, process.ErrUnsupported }
+func lockFile(string, os.FileMode) (*os.File, bool, error) { return nil, false, process.ErrUnsupported }
 
-// Spawn starts a runner below root.
-func Spawn(string, []string, bool, *os.File) (string, error) { return "", process.ErrUnsupported }
+// lockHeld reports whether a process holds a lock.
+func lockHeld(string) (bool, error) { return false, process.ErrUnsupported }
+
+func (h Home) spawn(bool) (string, error) { return "", process.ErrUnsupported }
 
 // Ready prints the line that Spawn waits for.
 func Ready(string) {}
 
 func writeNow(net.Conn, []byte) int { return 0 }
+
+// Porter starts root's runners.
+func Porter(context.Context, []string, string, string, int, int, *slog.Logger) error {
+	return process.ErrUnsupported
+}

@@ -66,7 +66,8 @@ func ValidRef(ref string) bool {
 	return ref != ""
 }
 
-func purge(root string, refs []string) {
+// Purge deletes output files below root.
+func Purge(root string, refs []string) {
 	for _, ref := range refs {
 		if ValidRef(ref) {
 			os.Remove(OutputPath(root, ref)) // what is gone already need not be deleted

@@ -26,13 +26,34 @@ const (
 	houseTime = 30 * time.Second // between looks for orphans
 )
 
+// Options are how a runner is started.
+type Options struct {
+	Root    string // the runners' folder
+	Version string
+	Alone   bool // it runs one job only
+	// Service is the uid that it obeys beside its own and root's.
+	Service int
+	// Policy, if not "", is the file that says whose jobs it may run: it is root's
+	// runner, and each job is run by the account that START names.
+	Policy string
+	// Unwanted, if not nil, says whether the system has stopped the service for good.
+	// It is asked while the service is away.
+	Unwanted func() bool
+	// Cgroups, if not nil, are for what it runs.
+	Cgroups *process.Cgroups
+	Log     *slog.Logger
+	// Ready is called once the socket takes connections.
+	Ready func(dir string)
+}
+
 // server is a runner's state.
 type server struct {
-	root  string // the runners' folder
-	dir   string // its own, below root
-	log   *slog.Logger
-	table *table
-	name  string // of this incarnation, in cookies
+	Options
+	dir      string // its own, below Root
+	shared   bool   // the group of Root may read what is in it
+	table    *table
+	name     string    // of this incarnation, in cookies
+	accounts *Accounts // nil unless it is root's
 
 	mu       sync.Mutex
 	epoch    int64
@@ -44,10 +65,13 @@ type server struct {
 	live     int            // workers that run or wait
 	target   int
 	delay    time.Duration // that results are gathered for; Setup says
+	finish   time.Duration // that running attempts get when the system ends the runner
 	closing  bool          // ends once nothing runs
+	estate   bool          // its folder is left to the service, also if it holds nothing
 	journal  *journal
-	idleAt   time.Time  // since when nobody needs the runner
-	more     *sync.Cond // waiting, target or closing changed
+	idleAt   time.Time     // since when nobody needs the runner
+	more     *sync.Cond    // waiting, target or closing changed
+	gone     chan struct{} // closed while the service is away
 	ended    chan struct{}
 	workers  sync.WaitGroup
 	threads  int // that the Go runtime has been asked to make
@@ -56,6 +80,7 @@ type server struct {
 // attempt is one START. Its fields are guarded by the server's mu.
 type attempt struct {
 	start   *wire.Start
+	as      int64 // the uid it is to run as, -1 is the runner's
 	log     *output.Log
 	worker  *process.Worker // while it runs
 	slot    int64
@@ -67,25 +92,34 @@ type attempt struct {
 	segment int    // of the journal
 }
 
-// Serve is the runner process. It makes its folder below root and serves until
+// Serve is the runner process. It makes its folder below the root and serves until
 // ctx ends, a service says Bye, or nobody has needed it for idleExit; then it
-// ends what runs and keeps the results in its journal. ready is called once the
-// socket takes connections. alone says that it runs one job only.
-func Serve(ctx context.Context, root, version string, alone bool, log *slog.Logger, ready func(dir string)) error {
+// ends what runs and keeps the results in its journal.
+func Serve(ctx context.Context, o Options) error {
 	pid := os.Getpid()
 	s := &server{
-		root: root, log: log,
+		Options:  o,
 		name:     fmt.Sprintf("%d.%x", pid, time.Now().UnixNano()),
 		attempts: map[wire.Lease]*attempt{},
 		idleAt:   time.Now(),
 		ended:    make(chan struct{}),
+		gone:     make(chan struct{}),
 	}
-	if alone {
+	close(s.gone)
+	if o.Alone {
 		s.name += loneSuffix
 	}
+	if o.Policy != "" {
+		s.accounts = &Accounts{Policy: o.Policy}
+	}
 	s.more = sync.NewCond(&s.mu)
-	s.dir = filepath.Join(root, s.name)
-	if err := os.MkdirAll(filepath.Join(root, outputsName), 0o700); err != nil {
+	s.dir = filepath.Join(o.Root, s.name)
+	info, err := os.Stat(o.Root)
+	if err != nil {
+		return fmt.Errorf("look at the runners' folder: %w", err)
+	}
+	s.shared = info.Mode()&os.ModeSetgid != 0
+	if err := os.MkdirAll(filepath.Join(o.Root, outputsName), s.mode(0o700)); err != nil {
 		return fmt.Errorf("make the outputs' folder: %w", err)
 	}
 	lock, listener, err := s.setUp(pid)
@@ -93,13 +127,20 @@ func Serve(ctx context.Context, root, version string, alone bool, log *slog.Logg
 		return err
 	}
 	defer lock.Close()
-	ready(s.dir)
+	o.Ready(s.dir)
 
 	var loops sync.WaitGroup
-	loops.Go(func() { s.accept(listener, version) })
+	loops.Go(func() { s.accept(listener) })
 	loops.Go(func() { s.house() })
+	stop := make(chan struct{}, 1)
+	if o.Unwanted != nil {
+		loops.Go(func() { s.attend(stop) })
+	}
 	select {
 	case <-ctx.Done():
+		s.stopAll()
+		<-s.ended
+	case <-stop:
 		s.stopAll()
 		<-s.ended
 	case <-s.ended:
@@ -110,13 +151,22 @@ func Serve(ctx context.Context, root, version string, alone bool, log *slog.Logg
 	return s.leave()
 }
 
+// mode is what a file or folder of the runner's has, with what its owner may do: the
+// group may read and enter what is shared.
+func (s *server) mode(owner os.FileMode) os.FileMode {
+	if s.shared {
+		return owner | owner>>3&0o050
+	}
+	return owner
+}
+
 // setUp makes the runner's folder: lock first, so that nobody takes it for a
 // dead one's, and socket last.
 func (s *server) setUp(pid int) (*os.File, net.Listener, error) {
-	if err := os.Mkdir(s.dir, 0o700); err != nil {
+	if err := os.Mkdir(s.dir, s.mode(0o700)); err != nil {
 		return nil, nil, fmt.Errorf("make the runner's folder: %w", err)
 	}
-	lock, ok, err := lockFile(filepath.Join(s.dir, lockName))
+	lock, ok, err := lockFile(filepath.Join(s.dir, lockName), s.mode(0o600))
 	if err != nil || !ok {
 		return nil, nil, errors.Join(errors.New("the runner's lock is taken"), err)
 	}
@@ -124,20 +174,28 @@ func (s *server) setUp(pid int) (*os.File, net.Listener, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, bootName), []byte(boot), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, bootName), []byte(boot), s.mode(0o600)); err != nil {
 		return nil, nil, fmt.Errorf("note the boot: %w", err)
 	}
-	if s.journal, err = openJournal(s.dir); err != nil {
+	if s.journal, err = openJournal(s.dir, s.mode(0o600)); err != nil {
 		return nil, nil, err
 	}
-	if s.table, err = makeTable(s.dir, pid, process.SelfTicks()); err != nil {
+	if s.table, err = makeTable(s.dir, s.mode(0o600), pid, process.SelfTicks()); err != nil {
 		return nil, nil, err
 	}
-	listener, err := listen(filepath.Join(s.dir, sockName))
+	listener, err := listen(filepath.Join(s.dir, sockName), s.socketMode())
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen: %w", err)
 	}
 	return lock, listener, nil
+}
+
+// socketMode is the mode of the socket: the group must write to it to connect.
+func (s *server) socketMode() os.FileMode {
+	if s.shared {
+		return 0o660
+	}
+	return 0o600
 }
 
 // leave removes the folder if it holds nothing that the service has not stored.
@@ -149,7 +207,70 @@ func (s *server) leave() error {
 			return s.journal.sync()
 		}
 	}
+	if s.estate {
+		return nil
+	}
 	return os.RemoveAll(s.dir)
+}
+
+// unwantedLook is the time between questions whether the service is stopped for good.
+// Two in a row must say so.
+const unwantedLook = 2 * time.Second
+
+// attend has the runner end once the system has stopped the service without telling
+// it: while the service was dead.
+func (s *server) attend(stop chan<- struct{}) {
+	tick := time.NewTicker(unwantedLook)
+	defer tick.Stop()
+	for seen := 0; ; {
+		select {
+		case <-s.ended:
+			return
+		case <-s.away():
+		}
+		select {
+		case <-s.ended:
+			return
+		case <-tick.C:
+		}
+		if s.isAway() && s.Unwanted() {
+			seen++
+		} else {
+			seen = 0
+		}
+		if seen == 2 {
+			s.Log.Info("the service is stopped for good, so this runner ends")
+			stop <- struct{}{}
+			return
+		}
+	}
+}
+
+// away is closed while the service is away.
+func (s *server) away() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone
+}
+
+func (s *server) isAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn == nil
+}
+
+// notice notes that the service has come or gone. The caller holds mu.
+func (s *server) notice() {
+	select {
+	case <-s.gone:
+		if s.conn != nil {
+			s.gone = make(chan struct{})
+		}
+	default:
+		if s.conn == nil {
+			close(s.gone)
+		}
+	}
 }
 
 // house does what is due now and then: it reaps orphans, and ends a runner that
@@ -164,6 +285,9 @@ func (s *server) house() {
 		case <-tick.C:
 		}
 		process.Reap()
+		if s.Cgroups != nil {
+			s.Cgroups.Sweep()
+		}
 		s.mu.Lock()
 		if s.conn != nil || s.busy() || len(s.stuck) > 0 {
 			s.idleAt = time.Now()
@@ -205,26 +329,41 @@ func (s *server) endIfDone() {
 	}
 }
 
-// stopAll ends everything that runs, as if the service had stopped it, and then
-// the runner.
+// stopAll lets what runs finish, if the service is away, for as long as it said; then
+// it ends everything that runs, as if the service had stopped it, and then the runner.
 func (s *server) stopAll() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, a := range s.waiting {
 		delete(s.attempts, lease(a))
 	}
 	s.waiting = nil
+	s.close()
+	finish := s.finish
+	if s.conn != nil {
+		finish = 0 // it is the service that lets jobs finish
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.ended:
+		return
+	case <-time.After(finish):
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, a := range s.attempts {
 		if a.worker != nil {
 			a.kill(causeStopped, a.start.KillAfter)
 		}
 	}
-	s.close()
 }
 
-// causeStopped is the cause of a runner that is told to end by the system. It is
-// queue.Stopped, which the service sends as well.
-const causeStopped = 5
+// causeStopped is the cause of a runner that is told to end by the system, and
+// causeMemory that of the kernel. They are queue.Stopped, which the service sends as
+// well, and queue.OutOfMemory.
+const (
+	causeStopped = 5
+	causeMemory  = 12
+)
 
 func lease(a *attempt) wire.Lease { return a.start.Lease }
 
@@ -240,7 +379,7 @@ func (s *server) setUpWorkers() {
 // work is one worker: it runs waiting attempts until there are too many workers
 // or the runner closes.
 func (s *server) work() {
-	w := process.NewWorker()
+	w := process.NewWorker(s.Cgroups)
 	defer w.Close()
 	for {
 		a := s.next(w)
@@ -283,7 +422,7 @@ func (s *server) next(w *process.Worker) *attempt {
 // execute runs one attempt and keeps its result.
 func (s *server) execute(w *process.Worker, a *attempt) {
 	st := a.start
-	r := w.Run(&process.Command{
+	c := &process.Command{
 		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),
 		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin, StdinFile: st.StdinFile,
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
@@ -298,11 +437,36 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 			}
 		},
 		Started: func(int, time.Time) { s.started(a) },
-	})
-	s.finish(a, &r)
+	}
+	if err := s.dress(c, a.as); err != nil {
+		now := time.Now()
+		a.log.Close()
+		s.settle(a, &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error()})
+		return
+	}
+	r := w.Run(c)
+	s.settle(a, &r)
 	if r.StuckPID != 0 {
 		s.linger(w, a)
 	}
+}
+
+// dress has a command run by the account with a uid: with its groups, its home, and what
+// its environment says of it.
+func (s *server) dress(c *process.Command, uid int64) error {
+	if uid < 0 {
+		return nil
+	}
+	known, err := s.accounts.of(uint32(uid))
+	if err != nil {
+		return err
+	}
+	c.As = &process.Identity{UID: known.uid, GID: known.gid, Groups: known.groups}
+	c.Env = known.environ(c.Env)
+	if c.Dir == "" {
+		c.Dir = known.home
+	}
+	return nil
 }
 
 // cookie marks every process of an attempt.
@@ -325,9 +489,9 @@ func known(a *attempt) wire.Attempt {
 	return wire.Attempt{Lease: lease(a), Slot: a.slot, PID: int64(a.pid), StartedAt: a.at}
 }
 
-// finish keeps a result: in the journal before it is sent, and until it is
+// settle keeps a result: in the journal before it is sent, and until it is
 // acknowledged.
-func (s *server) finish(a *attempt, r *process.Result) {
+func (s *server) settle(a *attempt, r *process.Result) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
 		EndedAt: r.EndedAt.UnixMilli(), Cause: int64(r.Cause), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0,
@@ -335,11 +499,14 @@ func (s *server) finish(a *attempt, r *process.Result) {
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
 	}
 	s.keepOutput(a, f)
+	if r.OutOfMemory && f.Cause == 0 {
+		f.Cause = causeMemory // an older service takes it for any other signal
+	}
 	f.Attempt = known(a) // which only this worker changes
 	result := wire.Append(nil, f)
 	segment, err := s.journal.append(result)
 	if err != nil {
-		s.log.Error("result not in the journal; it is kept in memory", "job", f.Seq, "error", err)
+		s.Log.Error("result not in the journal; it is kept in memory", "job", f.Seq, "error", err)
 	}
 	if r.Spared {
 		s.noteSpared(r.PID)
@@ -363,13 +530,13 @@ func (s *server) finish(a *attempt, r *process.Result) {
 }
 
 func (s *server) noteSpared(pgid int) {
-	f, err := os.OpenFile(filepath.Join(s.dir, sparedName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.dir, sparedName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, s.mode(0o600))
 	if err == nil {
 		_, err = fmt.Fprintf(f, "%d\n", pgid)
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		s.log.Error("background processes not noted; they end with the runner", "error", err)
+		s.Log.Error("background processes not noted; they end with the runner", "error", err)
 	}
 }
 
@@ -386,8 +553,8 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 		f.Output = nil
 	}
 	ref := outputRef(lease(a))
-	if err := writeOutput(OutputPath(s.root, ref), a.log); err != nil {
-		s.log.Error("output cut short", "job", a.start.Seq, "error", err)
+	if err := writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log); err != nil {
+		s.Log.Error("output cut short", "job", a.start.Seq, "error", err)
 		var kept int64
 		f.Output, kept = a.log.EncodeHead(output.InMemory)
 		f.Error, f.Dropped = joinText(f.Error, "output cut short: "+err.Error()), f.Dropped+a.log.Kept()-kept
@@ -405,8 +572,8 @@ func joinText(a, b string) string {
 
 // writeOutput writes a log to a file and to the disk: its result will say that
 // it is there.
-func writeOutput(path string, l *output.Log) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+func writeOutput(path string, mode os.FileMode, l *output.Log) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
@@ -419,6 +586,6 @@ func writeOutput(path string, l *output.Log) error {
 // sync makes the journal survive a power cut. The caller holds mu.
 func (s *server) sync() {
 	if err := s.journal.sync(); err != nil {
-		s.log.Error("journal not on the disk", "error", err)
+		s.Log.Error("journal not on the disk", "error", err)
 	}
 }

@@ -30,8 +30,8 @@ type table struct {
 	backed int64 // bytes that have their place on the disk
 }
 
-func makeTable(dir string, pid int, ticks int64) (*table, error) {
-	f, err := os.OpenFile(filepath.Join(dir, tableName), os.O_CREATE|os.O_RDWR, 0o600)
+func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, error) {
+	f, err := os.OpenFile(filepath.Join(dir, tableName), os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
 		return nil, fmt.Errorf("make the running table: %w", err)
 	}

@@ -27,16 +27,18 @@ const maxReads = 1024
 // conn is one service's connection.
 type conn struct {
 	*outbox
-	epoch int64         // guarded by the server's mu
-	reads int           // READs under way; guarded by the outbox's mu
-	end   chan struct{} // closed with the connection
+	epoch    int64         // guarded by the server's mu
+	protocol int64         // that both speak; guarded by the server's mu
+	foreign  bool          // the service is of another version; guarded by the server's mu
+	reads    int           // READs under way; guarded by the outbox's mu
+	end      chan struct{} // closed with the connection
 
 	due     bool      // a timer will flush; guarded by the server's mu, as are:
 	results int       // frames gathered since it was set
 	since   time.Time // it was set
 }
 
-func (s *server) accept(l net.Listener, version string) {
+func (s *server) accept(l net.Listener) {
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	for {
@@ -48,12 +50,17 @@ func (s *server) accept(l net.Listener, version string) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		conns.Go(func() { s.serve(&conn{outbox: newOutbox(c), end: make(chan struct{})}, version) })
+		if uid, err := peerUID(c); err != nil || uid != 0 && uid != os.Geteuid() && uid != s.Service {
+			s.Log.Warn("refused a connection that is not the service's", "uid", uid, "error", err)
+			c.Close()
+			continue
+		}
+		conns.Go(func() { s.serve(&conn{outbox: newOutbox(c), end: make(chan struct{})}) })
 	}
 }
 
 // serve speaks with one service until its connection ends or a newer one comes.
-func (s *server) serve(c *conn, version string) {
+func (s *server) serve(c *conn) {
 	var loops sync.WaitGroup
 	loops.Go(c.run)
 	loops.Go(func() { // the connection ends with the runner, once its last words are heard
@@ -72,14 +79,19 @@ func (s *server) serve(c *conn, version string) {
 			loops.Go(func() { s.answerRead(c, read) })
 			return true
 		}
-		return s.obey(c, f, version)
+		if bury, ok := f.(*wire.Bury); ok {
+			loops.Go(func() { s.bury(c, bury) })
+			return true
+		}
+		return s.obey(c, f)
 	})
 	if err != nil && err != io.EOF {
-		s.log.Debug("service connection ended", "error", err)
+		s.Log.Debug("service connection ended", "error", err)
 	}
 	s.mu.Lock()
 	if s.conn == c {
 		s.conn, s.idleAt = nil, time.Now()
+		s.notice()
 		time.AfterFunc(awaySync, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -130,11 +142,11 @@ func readFrames(r io.Reader, each func(wire.Frame) bool) error {
 // obey carries out one frame. A frame of a connection that is not the newest
 // epoch's is dropped under the same mutex that starts attempts: what a dead
 // service had sent must not happen after its successor has looked.
-func (s *server) obey(c *conn, f wire.Frame, version string) bool {
+func (s *server) obey(c *conn, f wire.Frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if hello, ok := f.(*wire.Hello); ok {
-		return s.hello(c, hello, version)
+		return s.hello(c, hello)
 	}
 	if c.epoch == 0 || c.epoch != s.epoch && !failpoint.On("nofence") {
 		return false
@@ -143,7 +155,7 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 	case *wire.Setup:
 		var err error
 		if s.target, err = s.table.reserve(int(min(max(f.Workers, 0), maxSlots))); err != nil {
-			s.log.Error("fewer workers than were asked for", "workers", s.target, "error", err)
+			s.Log.Error("fewer workers than were asked for", "workers", s.target, "error", err)
 		}
 		s.delay = f.SettleDelay
 		places := min(s.target+1, 256) // one for each worker, whose thread keeps it in a system call
@@ -155,7 +167,13 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 		}
 		s.setUpWorkers()
 	case *wire.Start:
-		s.startAttempt(f)
+		s.startAttempt(f, -1)
+	case *wire.StartAs:
+		s.startAttempt(&f.Start, f.UID)
+	case *wire.Finish:
+		s.finish = min(max(f.Within, 0), maxFinish)
+	case *wire.Forget:
+		s.forget(f.Name)
 	case *wire.Drop:
 		s.drop(f)
 	case *wire.Kill:
@@ -167,7 +185,7 @@ func (s *server) obey(c *conn, f wire.Frame, version string) bool {
 	case *wire.Ack:
 		s.acknowledge(f)
 	case *wire.Purge:
-		purge(s.root, f.Refs)
+		Purge(s.Root, f.Refs)
 	case *wire.Bye:
 		s.close()
 	default:
@@ -196,7 +214,7 @@ func haveThreads(n int) {
 }
 
 // hello makes the connection the newest, if its epoch is. The caller holds mu.
-func (s *server) hello(c *conn, h *wire.Hello, version string) bool {
+func (s *server) hello(c *conn, h *wire.Hello) bool {
 	if h.Epoch <= s.epoch || s.closing {
 		c.send(wire.Append(nil, &wire.Refused{Epoch: s.epoch}))
 		return false
@@ -205,7 +223,9 @@ func (s *server) hello(c *conn, h *wire.Hello, version string) bool {
 		s.conn.close()
 	}
 	s.epoch, c.epoch, s.conn = h.Epoch, h.Epoch, c
-	k := &wire.Known{Protocol: wire.Protocol, Version: version, PID: int64(os.Getpid())}
+	c.protocol, c.foreign = min(h.Protocol, wire.Protocol), h.Version != s.Version
+	s.notice()
+	k := &wire.Known{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid())}
 	var results []byte
 	for _, a := range s.attempts {
 		if a.result == nil {
@@ -220,14 +240,29 @@ func (s *server) hello(c *conn, h *wire.Hello, version string) bool {
 		frames = wire.Append(frames, &wire.Stuck{Attempts: s.stuck})
 	}
 	c.send(append(frames, results...))
+	s.retire()
 	return true
 }
 
-func (s *server) startAttempt(f *wire.Start) {
-	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 {
-		return // started once, for ever
+// retire ends a runner whose service is of an older protocol and another version, once
+// it holds nothing: that service gives it no new attempts, and does not know that it is
+// to say Bye. It must find the folder. The caller holds mu.
+func (s *server) retire() {
+	if c := s.conn; c != nil && c.protocol < 2 && c.foreign && len(s.attempts) == 0 && len(s.stuck) == 0 {
+		s.estate = true
+		s.close()
 	}
-	a := &attempt{start: f}
+}
+
+// maxFinish bounds how long running attempts may finish when the system ends the
+// runner.
+const maxFinish = 24 * time.Hour
+
+func (s *server) startAttempt(f *wire.Start, as int64) {
+	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 || s.accounts != nil && as < 0 || s.accounts == nil && as >= 0 {
+		return // started once, for ever; and root's runner starts nothing as itself unless it is told to
+	}
+	a := &attempt{start: f, as: as}
 	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
 		return os.CreateTemp(s.dir, "log-*")
 	})
@@ -295,6 +330,7 @@ func (s *server) acknowledge(f *wire.Ack) {
 		s.journal.ack(a.segment)
 	}
 	s.endIfDone()
+	s.retire()
 }
 
 // answerRead waits until there is output after the cursor, or none will follow.
@@ -349,7 +385,7 @@ func (s *server) sendRaw(frame []byte, now bool) {
 		c.results++
 		if !c.due {
 			c.due, c.results, c.since = true, 1, time.Now()
-			time.AfterFunc(s.delay, func() { s.settle(c, true) })
+			time.AfterFunc(s.delay, func() { s.tell(c, true) })
 		}
 	}
 }
@@ -358,15 +394,15 @@ func (s *server) sendRaw(frame []byte, now bool) {
 // are what a block of short jobs is sized for.
 const mostDelays = 4
 
-// settle sends what was gathered. While what waits lasts longer than a delay, at
+// tell sends what was gathered. While what waits lasts longer than a delay, at
 // the pace seen, in which the service can answer, it first gathers on: a commit
 // costs as much as several short jobs, whatever it holds.
-func (s *server) settle(c *conn, goOn bool) {
+func (s *server) tell(c *conn, goOn bool) {
 	s.mu.Lock()
 	if goOn {
 		lasts := time.Since(c.since) * time.Duration(len(s.waiting)) / time.Duration(c.results)
 		if spare := min(lasts-s.delay, (mostDelays-1)*s.delay); spare >= s.delay/2 {
-			time.AfterFunc(spare, func() { s.settle(c, false) })
+			time.AfterFunc(spare, func() { s.tell(c, false) })
 			s.mu.Unlock()
 			return
 		}
@@ -382,8 +418,9 @@ func (c *conn) close() {
 	}
 }
 
-// listen makes a socket that only this user can connect to.
-func listen(path string) (net.Listener, error) {
+// listen makes a socket with a mode. It is in a folder that nobody else can enter, but
+// for whom the mode lets connect.
+func listen(path string, mode os.FileMode) (net.Listener, error) {
 	short, done, err := sockpath.Short(path)
 	if err != nil {
 		return nil, err
@@ -394,7 +431,7 @@ func listen(path string) (net.Listener, error) {
 		return nil, err
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // its folder is removed with it
-	return l, os.Chmod(path, 0o600)
+	return l, os.Chmod(path, mode)
 }
 
 // dial connects to a runner's socket.

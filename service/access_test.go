@@ -18,7 +18,7 @@ import (
 // set is a service with these settings, which runs nothing.
 func set(t *testing.T, pairs ...string) *Service {
 	t.Helper()
-	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}}, account: ownAccount()}
+	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}}, account: accountOf(os.Geteuid())}
 	values := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
 		values[pairs[i]] = pairs[i+1]

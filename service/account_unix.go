@@ -11,18 +11,17 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/worker"
 )
 
-// account is whom jobs run as.
-type account struct{ User, Home, Shell string }
-
-// ownAccount is the account of the service itself.
-func ownAccount() account {
-	a := account{User: strconv.Itoa(os.Geteuid()), Home: "/", Shell: "/bin/sh"}
+// accountOf is what the system says of a uid.
+func accountOf(uid int) worker.Account {
+	a := worker.Account{User: strconv.Itoa(uid), Home: "/", Shell: "/bin/sh", UID: uid}
 	if u, err := user.LookupId(a.User); err == nil {
 		a.User, a.Home = u.Username, u.HomeDir
 	}
@@ -37,6 +36,19 @@ func ownAccount() account {
 		}
 	}
 	return a
+}
+
+// accountNamed is what the system says of a user.
+func accountNamed(name string) (worker.Account, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return worker.Account{}, err
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return worker.Account{}, err
+	}
+	return accountOf(uid), nil
 }
 
 // checkFolder refuses a state folder that others could change.
@@ -85,19 +97,32 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// lockAgain is how long a lock is tried for whose service is dead: what it was about to
+// start when it was killed has it until its exec, and somebody may just be looking.
+const lockAgain = 2 * time.Second
+
 // takeLock locks the lock file of a state folder, or closes it.
 func takeLock(f *os.File, dir string) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		return nil
+	var pid string
+	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			f.Close()
+			return fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		said := make([]byte, 20)
+		n, _ := f.ReadAt(said, 0)
+		pid = strings.TrimSpace(string(said[:n]))
+		number, err := strconv.Atoi(pid)
+		if err != nil || syscall.Kill(number, 0) != syscall.ESRCH || time.Now().After(deadline) {
+			break
+		}
 	}
-	defer f.Close()
-	if !errors.Is(err, unix.EWOULDBLOCK) {
-		return fmt.Errorf("lock %s: %w", f.Name(), err)
-	}
-	pid := make([]byte, 20)
-	n, _ := f.Read(pid)
-	return queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", strings.TrimSpace(string(pid[:n])), dir, dir)
+	f.Close()
+	return queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, dir)
 }
 
 // lockToLook keeps services from a state folder that is only looked at: nothing in it is

@@ -5,19 +5,23 @@ import (
 	"os/user"
 
 	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/worker"
 )
 
-// account is whom jobs run as.
-type account struct{ User, Home, Shell string }
-
-// ownAccount is the account of the service itself.
-func ownAccount() account {
-	a := account{}
+// accountOf is the account of the service itself.
+func accountOf(uid int) worker.Account {
+	a := worker.Account{UID: uid}
 	if u, err := user.Current(); err == nil {
 		a.User, a.Home = u.Username, u.HomeDir
 	}
 	return a
 }
+
+// accountNamed is what the system says of a user.
+func accountNamed(string) (worker.Account, error) { return worker.Account{}, process.ErrUnsupported }
+
+// beRoot starts root's runners.
+func (s *Service) beRoot() error { return process.ErrUnsupported }
 
 // lockFolder takes the state folder for this process, until it ends.
 func lockFolder(string) (*os.File, error) { return nil, process.ErrUnsupported }

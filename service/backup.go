@@ -69,9 +69,14 @@ func runnersOf(p config.Places) string { return filepath.Join(p.State, "runner")
 // restoringOf is where a backup's outputs are while it is restored.
 func restoringOf(p config.Places) string { return filepath.Join(p.State, "restore.outputs") }
 
-// openOutput opens an attempt's output file.
+// openOutput opens an attempt's output file: one that was restored is among the
+// service's own.
 func (s *Service) openOutput(ref string) (io.ReadCloser, error) {
-	return os.Open(runner.OutputPath(runnersOf(s.opt.Places), ref))
+	f, err := s.home.Output(ref)
+	if errors.Is(err, os.ErrNotExist) && s.home.Socket != "" {
+		f, err = runner.Home{Dir: runnersOf(s.opt.Places)}.Output(ref)
+	}
+	return f, err
 }
 
 // Restored says what a restored backup holds, and where what was there before is now,
@@ -99,7 +104,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 		return done, err
 	}
 	defer lock.Close()
-	live, _, err := runner.Find(runnersOf(p))
+	live, _, err := runner.Home{Dir: runnersOf(p)}.Find()
 	if err != nil {
 		return done, err
 	}

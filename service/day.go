@@ -219,7 +219,7 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 
 // Reload implements control.API.
 func (s *Service) Reload(ctx context.Context, _ control.Nothing) (control.Reloaded, error) {
-	if err := s.reload(ctx); err != nil {
+	if err := s.reloading(ctx); err != nil {
 		return control.Reloaded{}, err
 	}
 	if err := s.audit(ctx, "reload", s.opt.Places.File, nil); err != nil {

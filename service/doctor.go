@@ -35,7 +35,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	}
 	if p.Verify {
 		var told time.Time
-		found, err := s.store.Verify(ctx, outputsOf(s.opt.Places), func(done, of int64) error {
+		found, err := s.store.Verify(ctx, s.outputs(), func(done, of int64) error {
 			if time.Since(told) < tellEvery {
 				return nil
 			}
@@ -81,8 +81,23 @@ func diagnose(list []store.Finding) control.Diagnosis {
 	return d
 }
 
-// outputsOf is the folder of output files.
-func outputsOf(p config.Places) string { return filepath.Dir(runner.OutputPath(runnersOf(p), "1")) }
+// outputsOf is the folders of output files: the service's own, and those of root's
+// runners, if there are any.
+func outputsOf(p config.Places) []string {
+	list := runner.Home{Dir: runnersOf(p)}.Outputs()
+	if p == config.System() {
+		list = append(list, runner.Home{Dir: config.RunnerDir}.Outputs()...)
+	}
+	return list
+}
+
+func (s *Service) outputs() []string {
+	list := runner.Home{Dir: runnersOf(s.opt.Places)}.Outputs()
+	if s.home.Socket != "" {
+		list = append(list, s.home.Outputs()...)
+	}
+	return list
+}
 
 // examinePlaces looks at who may use the socket, whose mode is to be socket, and read
 // the outputs.
@@ -91,7 +106,7 @@ func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	for _, c := range []struct {
 		path string
 		mode fs.FileMode
-	}{{p.Socket, socket}, {runnersOf(p), 0o700}, {outputsOf(p), 0o700}} {
+	}{{p.Socket, socket}, {runnersOf(p), 0o700}, {filepath.Dir(runner.OutputPath(runnersOf(p), "1")), 0o700}} {
 		info, err := os.Lstat(c.path)
 		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
 			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (mode %03o)", c.path, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", c.mode, c.path)})

@@ -97,6 +97,11 @@ func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key st
 			return r, err
 		}
 		j.UID = uid
+		if runs := s.runsAs(&j); i == 0 || runs != s.runsAs(&r.Drafts[i-1]) {
+			if err := s.mayRun(runs); err != nil {
+				return r, err
+			}
+		}
 		r.Drafts[i] = j
 	}
 	if key != "" {

@@ -1,13 +1,18 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+
+	"github.com/queuectl/queuectl/internal/systemd"
 )
 
 // maxLog is how large the log of a background service may grow, in bytes; then it
@@ -52,67 +57,118 @@ func OpenLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// RunnerLog is the log of a runner: text, of what a person should know.
+// RunnerLog is the log of a runner: text, or the journal's own, of what a person should
+// know.
 func RunnerLog(w *os.File) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if toJournal(w) {
+		return slog.New(newJournal(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// journal writes records for systemd's journal: text, after the priority that its
-// level is there (sd-daemon(3)), and without a time, which the journal notes itself.
+// journal writes records for systemd's journal: a message of all they tell but the time,
+// which the journal notes itself, and each of their attributes as a field as well,
+// QUEUECTL_JOB and so on. Where the journal does not take fields the message goes to
+// its stream, after the priority that its level is there (sd-daemon(3)).
 type journal struct {
-	slog.Handler
-	out *prefixed
+	text   slog.Handler
+	out    *journalOut
+	fields map[string]string // of the attributes that all records have; never changed
+	prefix string            // of groups, in the names of fields
+}
+
+// journalOut is what the handlers of one log share.
+type journalOut struct {
+	stream io.Writer
+
+	mu   sync.Mutex
+	line bytes.Buffer // guarded by mu
 }
 
 func newJournal(w io.Writer, o *slog.HandlerOptions) *journal {
-	out := &prefixed{w: w}
+	out := &journalOut{stream: w}
 	timeless := slog.HandlerOptions{Level: o.Level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 			return slog.Attr{}
 		}
 		return a
 	}}
-	return &journal{slog.NewTextHandler(out, &timeless), out}
+	return &journal{text: slog.NewTextHandler(&out.line, &timeless), out: out, prefix: "QUEUECTL_"}
 }
+
+// Enabled reports whether records of the level are written.
+func (j *journal) Enabled(ctx context.Context, l slog.Level) bool { return j.text.Enabled(ctx, l) }
 
 // Handle writes a record.
 func (j *journal) Handle(ctx context.Context, r slog.Record) error {
+	fields := maps.Clone(j.fields)
+	if fields == nil {
+		fields = map[string]string{}
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		addField(fields, j.prefix, a)
+		return true
+	})
 	j.out.mu.Lock()
 	defer j.out.mu.Unlock()
+	j.out.line.Reset()
+	if err := j.text.Handle(ctx, r); err != nil {
+		return err
+	}
+	priority := 7
 	switch {
 	case r.Level >= slog.LevelError:
-		j.out.prefix = "<3>"
+		priority = 3
 	case r.Level >= slog.LevelWarn:
-		j.out.prefix = "<4>"
+		priority = 4
 	case r.Level >= slog.LevelInfo:
-		j.out.prefix = "<6>"
-	default:
-		j.out.prefix = "<7>"
+		priority = 6
 	}
-	return j.Handler.Handle(ctx, r)
+	if systemd.Log(strings.TrimSuffix(j.out.line.String(), "\n"), priority, fields) == nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(j.out.stream, "<%d>%s", priority, j.out.line.Bytes())
+	return err
+}
+
+// addField adds an attribute to the fields of a record. A field's name is of A-Z, 0-9
+// and _.
+func addField(fields map[string]string, prefix string, a slog.Attr) {
+	name := prefix + strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' {
+			return c - 'a' + 'A'
+		}
+		if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return '_'
+	}, a.Key)
+	value := a.Value.Resolve()
+	if value.Kind() == slog.KindGroup {
+		for _, inner := range value.Group() {
+			addField(fields, name+"_", inner)
+		}
+		return
+	}
+	fields[name] = value.String()
 }
 
 // WithAttrs is the same with these attributes in each record.
 func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &journal{j.Handler.WithAttrs(attrs), j.out}
+	fields := maps.Clone(j.fields)
+	if fields == nil {
+		fields = map[string]string{}
+	}
+	for _, a := range attrs {
+		addField(fields, j.prefix, a)
+	}
+	return &journal{j.text.WithAttrs(attrs), j.out, fields, j.prefix}
 }
 
 // WithGroup is the same with later attributes in a group.
 func (j *journal) WithGroup(name string) slog.Handler {
-	return &journal{j.Handler.WithGroup(name), j.out}
-}
-
-// prefixed writes each line after a prefix.
-type prefixed struct {
-	w      io.Writer
-	mu     sync.Mutex
-	prefix string // guarded by mu
-}
-
-// Write implements io.Writer. The caller holds mu.
-func (p *prefixed) Write(line []byte) (int, error) {
-	_, err := p.w.Write(append([]byte(p.prefix), line...))
-	return len(line), err
+	return &journal{j.text.WithGroup(name), j.out, j.fields, j.prefix + strings.ToUpper(name) + "_"}
 }
 
 // formats writes each record in the format that is asked for then.

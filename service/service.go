@@ -8,14 +8,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/sqlstore"
 	"github.com/queuectl/queuectl/upkeep"
@@ -47,6 +51,8 @@ type Options struct {
 	NeedFile   bool              // the settings file was named, so it must exist
 	Flags      map[string]string // settings of the command line
 	KeepJobs   bool              // SIGTERM leaves jobs and runners
+	Unit       systemd.Unit      // with KeepJobs: but not when this unit is being stopped
+	Runners    Runners           // of root's, if they are not its own
 	Background bool              // a client started it by the way
 	Patient    bool              // whoever reads a stream may take any time for it
 	Version    string
@@ -57,19 +63,27 @@ type Options struct {
 	Crowded    func()   // called at each request that is not the only one, unless nil
 }
 
+// Runners is where runners of root's are, and the socket that starts one.
+type Runners struct {
+	Socket, Dir, Policy string
+}
+
 // Service is a running queue. It implements control.API.
 type Service struct {
-	opt     Options
-	store   *sqlstore.Store
-	pool    *worker.Pool
-	log     *slog.Logger
-	level   slog.LevelVar
-	started queue.Millis
-	node    string
-	account account
-	program os.FileInfo   // the program on the disk when it started, nil if unknown
-	stop    chan bool     // asked to stop; true keeps the jobs
-	changed chan struct{} // settings have
+	opt      Options
+	store    *sqlstore.Store
+	pool     *worker.Pool
+	log      *slog.Logger
+	level    slog.LevelVar
+	started  queue.Millis
+	node     string
+	account  worker.Account
+	home     runner.Home
+	accounts *runner.Accounts  // whose jobs root's runners run
+	bound    *net.UnixListener // the control socket, if it was bound as root
+	program  os.FileInfo       // the program on the disk when it started, nil if unknown
+	stop     chan bool         // asked to stop; true keeps the jobs
+	changed  chan struct{}     // settings have
 
 	config atomic.Pointer[config.Config]
 	who    atomic.Pointer[access]
@@ -98,6 +112,11 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	}
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return &ExitError{ExitConfig, err}
+	}
+	if s.opt.Runners.Socket == "" && os.Geteuid() == 0 && s.config.Load().RunAs != config.RunAsService {
+		if err := s.beRoot(); err != nil {
+			return &ExitError{ExitConfig, err}
+		}
 	}
 	if err := os.MkdirAll(o.Places.State, 0o700); err != nil {
 		return fmt.Errorf("make the state folder: %w", err)
@@ -143,8 +162,10 @@ func (s *Service) open() error {
 	if s.node, err = os.Hostname(); err != nil {
 		s.node = "localhost"
 	}
-	s.account = ownAccount()
 	s.holdStart()
+	if err := s.settleAccount(); err != nil {
+		return &ExitError{ExitConfig, errors.Join(err, s.store.Close())}
+	}
 	if info, err := os.Stat(s.opt.Runner[0]); err == nil {
 		s.program = info
 	}
@@ -182,7 +203,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
 		return nil
 	}
-	socket, err := control.Listen(s.opt.Places.Socket, to)
+	socket, err := s.listen(to)
 	if err != nil {
 		return err
 	}
@@ -199,7 +220,11 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	part(func() error { return server.Run(run, socket) })
 	parts.Go(func() { socket.Guard(run, s.log) })
 	parts.Go(func() { s.store.Guard(run) })
-	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.pool.Purge, s.log) })
+	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.log) })
+	parts.Go(func() { s.tellSystem(run) })
+	if every := systemd.Watchdog() / 8; every > 0 {
+		parts.Go(func() { s.feedWatchdog(run, every) })
+	}
 	s.opt.Ready()
 	return s.untilStopped(ctx, hup, failed)
 }
@@ -215,14 +240,16 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case <-s.store.Broken():
 			return s.store.Err()
 		case <-hup:
-			if err := s.reload(context.WithoutCancel(ctx)); err != nil {
+			if err := s.reloading(context.WithoutCancel(ctx)); err != nil {
 				s.log.Error("settings not read again; the old ones hold", "error", err)
 			}
 			continue
 		case keep = <-s.stop:
 			keep = keep || s.opt.KeepJobs
 		case <-ctx.Done():
+			keep = keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping())
 		}
+		systemd.Notify("STOPPING=1")
 		s.log.Info("stopping", "keep_jobs", keep)
 		if !keep {
 			s.drain(failed)
@@ -241,25 +268,56 @@ func (s *Service) drain(failed <-chan error) {
 		s.pool.Stop(wait)
 		close(done)
 	}()
-	select {
-	case <-done:
-	case <-failed:
-	case <-s.store.Broken():
+	for {
+		systemd.Notify("EXTEND_TIMEOUT_USEC="+strconv.FormatInt(stopLonger.Microseconds(), 10), "STATUS=stopping: "+s.standing())
+		select {
+		case <-done:
+		case <-failed:
+		case <-s.store.Broken():
+		case <-time.After(stopLonger / 4):
+			continue
+		}
+		return
 	}
+}
+
+// stopLonger is how long the system is to wait for a stop that has more to do.
+const stopLonger = 40 * time.Second
+
+// purge deletes output files: its own, and those of runners that only they can.
+func (s *Service) purge(refs []string) {
+	runner.Purge(runnersOf(s.opt.Places), refs)
+	if s.home.Socket != "" {
+		s.pool.Purge(refs)
+	}
+}
+
+// listen takes the control socket of the system, or makes its own.
+func (s *Service) listen(to control.Entry) (*control.Socket, error) {
+	inherited, err := systemd.Listening()
+	if err != nil {
+		return nil, fmt.Errorf("take the system's socket: %w", err)
+	}
+	if inherited == nil {
+		inherited = s.bound
+	}
+	if inherited != nil {
+		return control.Inherited(inherited), nil
+	}
+	return control.Listen(s.opt.Places.Socket, to)
 }
 
 func (s *Service) poolConfig() worker.Config {
 	now := func() *config.Config { return s.config.Load() }
 	return worker.Config{
-		Root:        runnersOf(s.opt.Places),
-		Command:     s.opt.Runner,
+		Runners:     s.home,
 		Version:     s.opt.Version,
 		Node:        s.node,
 		Socket:      s.opt.Places.Socket,
-		Account:     worker.Account(s.account),
+		Account:     s.account,
 		Log:         s.log,
-		ErrorLog:    s.opt.Log,
 		Policy:      func() queue.Policy { return now().Policy() },
+		StopTimeout: func() time.Duration { return now().StopTimeout },
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
 		HeardEvery:  func() time.Duration { return now().HeartbeatInterval },

@@ -65,7 +65,7 @@ func (p *Pool) spawnAlone(ctx context.Context, loops *sync.WaitGroup) (*link, er
 	if err != nil {
 		return nil, err
 	}
-	dir, err := runner.Spawn(p.cfg.Root, p.cfg.Command, true, p.cfg.ErrorLog)
+	dir, err := p.cfg.Runners.Spawn(true)
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +76,13 @@ func (p *Pool) spawnAlone(ctx context.Context, loops *sync.WaitGroup) (*link, er
 	return p.adopt(ctx, c, nil, loops), nil
 }
 
-// retire ends the runners that have run their one job.
+// retire ends the runners that take no new jobs once they have run what they had: those
+// of one job, and those of another version or kind than new jobs go to.
 func (p *Pool) retire() {
 	p.mu.Lock()
 	ended := 0
 	for _, l := range p.clients {
-		if !runner.Lone(l.Dir) || l.retired || len(l.stuck) > 0 || len(p.acks[l]) > 0 {
+		if l.current || l.retired || len(l.stuck) > 0 || len(p.acks[l]) > 0 {
 			continue
 		}
 		busy := false

@@ -410,7 +410,15 @@ func (p *Pool) Runners(within time.Duration) (live, silent []int64) {
 
 // Purge deletes output files.
 func (p *Pool) Purge(refs []string) {
-	runner.Purge(p.cfg.Root, refs)
+	if p.cfg.Runners.Socket == "" {
+		runner.Purge(p.cfg.Runners.Dir, refs)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.clients {
+		l.Send(&wire.Purge{Refs: refs}) // whoever has them
+	}
 }
 
 func (p *Pool) now() queue.Millis { return queue.MillisOf(time.Now()) }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
@@ -345,13 +346,13 @@ func runUnsure(t *testing.T, s store.Leaser, root string, workers int) (*worker.
 		t.Fatal(err)
 	}
 	p := worker.New(s, worker.Config{
-		Root: root, Version: version, Node: "here",
+		Version: version, Node: "here",
 		// The runner that the pool spawns, if it must, is the one named second.
-		Command:     []string{"/bin/sh", "-c", "echo queuectl runner second >&3"},
+		Runners:     runner.Home{Dir: root, Command: []string{"/bin/sh", "-c", "echo queuectl runner second >&3"}, Log: logs},
 		Account:     worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
 		Log:         slog.New(slog.DiscardHandler),
-		ErrorLog:    logs,
 		Policy:      func() queue.Policy { return queue.Policy{Base: 2, Max: time.Hour} },
+		StopTimeout: func() time.Duration { return 0 },
 		OutputGrace: func() time.Duration { return time.Second },
 		SettleDelay: func() time.Duration { return 0 },
 		HeardEvery:  func() time.Duration { return time.Hour },

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -11,13 +12,27 @@ import (
 )
 
 // startFrame is the order to run a job.
-func (p *Pool) startFrame(j *queue.Job) *wire.Start {
+func (p *Pool) startFrame(j *queue.Job) wire.Frame {
+	if !p.cfg.Runners.Roots() {
+		return p.plainStart(j)
+	}
+	uid := j.UID
+	if p.cfg.Account.Own {
+		uid = p.cfg.Account.UID
+	}
+	if j.AsUID != nil {
+		uid = *j.AsUID
+	}
+	return &wire.StartAs{Start: *p.plainStart(j), UID: int64(uid)}
+}
+
+func (p *Pool) plainStart(j *queue.Job) *wire.Start {
 	argv := j.Argv
 	if j.Command != "" {
 		argv = append(strings.Fields(j.Shell), j.Command)
 	}
 	cwd := j.Cwd
-	if cwd == "" {
+	if cwd == "" && !p.cfg.Runners.Roots() {
 		cwd = p.cfg.Account.Home
 	}
 	return &wire.Start{
@@ -47,10 +62,12 @@ func (p *Pool) environment(j *queue.Job) []string {
 	if !given("LC_ALL") {
 		add("LANG", "C.UTF-8")
 	}
-	add("HOME", p.cfg.Account.Home)
-	add("USER", p.cfg.Account.User)
-	add("LOGNAME", p.cfg.Account.User)
-	add("SHELL", p.cfg.Account.Shell)
+	if !p.cfg.Runners.Roots() { // else the runner knows the account
+		add("HOME", p.cfg.Account.Home)
+		add("USER", p.cfg.Account.User)
+		add("LOGNAME", p.cfg.Account.User)
+		add("SHELL", p.cfg.Account.Shell)
+	}
 	env = append(env, j.Env...)
 	return append(env,
 		"QUEUECTL_JOB_ID="+j.ID,
@@ -71,7 +88,7 @@ func outcome(r *wire.Result) queue.Outcome {
 		o.End = queue.Silent
 	case r.TimedOut:
 		o.End = queue.TimedOut
-	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped):
+	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory):
 		o.End = queue.End(r.Cause)
 	case r.Signal != 0:
 		o.End = queue.Signalled
@@ -91,7 +108,7 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settle
 		Leftovers: int(r.Leftovers), Dropped: r.Dropped, Output: r.Output, OutputRef: r.OutputRef,
 	}
 	if a.OutputRef != "" {
-		a.OutputBytes = runner.OutputSize(p.cfg.Root, a.OutputRef)
+		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef)
 	}
 	d := queue.Decide(j, outcome(r), p.cfg.Policy())
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}

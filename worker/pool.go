@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -37,24 +36,28 @@ const (
 
 // Config is what a pool needs to know. Its functions are asked at each use.
 type Config struct {
-	Root     string   // the runners' folder
-	Command  []string // that starts a runner
-	Version  string
-	Node     string
-	Socket   string // the service's, told to jobs
-	Account  Account
-	Log      *slog.Logger
-	ErrorLog *os.File // where runners write their messages
+	Runners runner.Home
+	Version string
+	Node    string
+	Socket  string // the service's, told to jobs
+	Account Account
+	Log     *slog.Logger
 
 	Policy      func() queue.Policy
+	StopTimeout func() time.Duration
 	OutputGrace func() time.Duration
 	SettleDelay func() time.Duration
 	HeardEvery  func() time.Duration // a worker not heard for so long is asked
 	StaleAfter  func() time.Duration // one not heard for so long is stale
 }
 
-// Account is whom jobs run as.
-type Account struct{ User, Home, Shell string }
+// Account is whom jobs run as, unless a runner of root's gives each its own: by its
+// UID, or that of whom it is to run as, or, with Own, by this one.
+type Account struct {
+	User, Home, Shell string
+	UID               int
+	Own               bool
+}
 
 // Pool runs jobs on a number of workers. Make it with New, run it with Run; all
 // other methods may be called from any goroutine while Run runs.

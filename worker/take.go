@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -24,7 +25,7 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	live, dead, err := runner.Find(p.cfg.Root)
+	live, dead, err := p.cfg.Runners.Find()
 	if err != nil {
 		return err
 	}
@@ -41,6 +42,11 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 			return err
 		}
 	}
+	if p.current() == nil {
+		if err := p.spawn(ctx, loops); err != nil {
+			return err
+		}
+	}
 	rebooted := false
 	for _, dir := range dead {
 		sameBoot, err := p.bury(ctx, dir, jobs)
@@ -51,9 +57,6 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 	}
 	for _, j := range jobs {
 		p.unknown(j, j.State == queue.Processing, !rebooted)
-	}
-	if p.current() == nil {
-		return p.spawn(ctx, loops)
 	}
 	return nil
 }
@@ -71,7 +74,8 @@ func (p *Pool) meet(ctx context.Context, dir string, epoch int64, jobs map[queue
 
 // adopt takes over what a runner has; what it knows is taken out of jobs.
 func (p *Pool) adopt(ctx context.Context, c *runner.Client, jobs map[queue.Lease]*queue.Job, loops *sync.WaitGroup) *link {
-	l := &link{Client: c, current: c.Known.Version == p.cfg.Version && !runner.Lone(c.Dir), heard: time.Now(), gone: make(chan struct{})}
+	current := c.Known.Version == p.cfg.Version && !runner.Lone(c.Dir) && filepath.Dir(c.Dir) == p.cfg.Runners.Root()
+	l := &link{Client: c, current: current, heard: time.Now(), gone: make(chan struct{})}
 	p.mu.Lock()
 	for _, a := range c.Known.Attempts {
 		j := jobs[queue.Lease(a.Lease)]
@@ -177,7 +181,7 @@ func (p *Pool) spawn(ctx context.Context, loops *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	dir, err := runner.Spawn(p.cfg.Root, p.cfg.Command, false, p.cfg.ErrorLog)
+	dir, err := p.cfg.Runners.Spawn(false)
 	if err != nil {
 		return err
 	}
@@ -208,7 +212,11 @@ func (p *Pool) setUp() {
 		if l.current {
 			n = max(0, p.target-elsewhere)
 		}
-		l.Send(&wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay()})
+		frames := []wire.Frame{&wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay()}}
+		if l.Protocol() >= 2 {
+			frames = append(frames, &wire.Finish{Within: p.cfg.StopTimeout()})
+		}
+		l.Send(frames...)
 	}
 }
 
@@ -351,25 +359,50 @@ func (p *Pool) unlink(l *link) (jobs map[queue.Lease]*queue.Job, started map[que
 
 // replace buries a dead runner and starts another if new jobs need one.
 func (p *Pool) replace(ctx context.Context, l *link, jobs map[queue.Lease]*queue.Job, started map[queue.Lease]bool, loops *sync.WaitGroup) error {
+	p.mu.Lock()
+	needed := p.current() == nil && !p.stopping
+	p.mu.Unlock()
+	if needed {
+		if err := p.spawn(ctx, loops); err != nil {
+			return err
+		}
+	}
 	if _, err := p.bury(ctx, l.Dir, jobs); err != nil {
 		return err
 	}
 	for lease, j := range jobs {
 		p.unknown(j, started[lease], true)
 	}
-	p.mu.Lock()
-	needed := p.current() == nil && !p.stopping
-	p.mu.Unlock()
-	if !needed {
-		return nil
+	return nil
+}
+
+// undertaker is a living runner that may deal with what a dead one has left, if this
+// process may not; none if there is no such runner: the system has ended what it ran,
+// and its folder stays.
+func (p *Pool) undertaker(dir string) (by *runner.Client, none bool) {
+	if p.cfg.Runners.Socket == "" {
+		return nil, false
 	}
-	return p.spawn(ctx, loops)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.clients {
+		if filepath.Dir(l.Dir) == filepath.Dir(dir) && l.Protocol() >= 2 {
+			return l.Client, false
+		}
+	}
+	return nil, true
 }
 
 // bury ends what a dead runner has left alive, and settles what it ran: by its
 // journal, or as lost. What it did not know stays in jobs.
 func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue.Job) (sameBoot bool, err error) {
-	remains, err := runner.Recover(dir)
+	by, none := p.undertaker(dir)
+	var remains runner.Remains
+	if none {
+		remains, err = runner.Read(dir)
+	} else {
+		remains, err = runner.Recover(ctx, dir, by)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -414,7 +447,10 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 		p.forget(turn.Ended[i].Lease)
 	}
 	p.mu.Unlock()
-	return remains.SameBoot, runner.Forget(dir)
+	if none {
+		return remains.SameBoot, nil
+	}
+	return remains.SameBoot, runner.Forget(dir, by)
 }
 
 // unknown gives back a lease of which no runner knows, or settles it as lost if

@@ -3,17 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/internal/timerslack"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
@@ -24,6 +27,8 @@ import (
 func serveVerb(a *app) *cobra.Command {
 	var workers, file string
 	var keep, background bool
+	var unit string
+	var root service.Runners
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the service in the foreground", Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,7 +39,7 @@ func serveVerb(a *app) *cobra.Command {
 			if err != nil {
 				return &service.ExitError{Code: service.ExitConfig, Err: err}
 			}
-			o.KeepJobs, o.Background = keep, background
+			o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
 			o.Crowded = fewPlaces().crowded
 			debug.SetGCPercent(200) // its heap is a few MB, which short jobs fill anew each second
 			return a.serve(cmd.Context(), o)
@@ -44,6 +49,11 @@ func serveVerb(a *app) *cobra.Command {
 	f.Var(filled{&workers}, "workers", "jobs that run at once: `N`, or auto")
 	f.Var(filled{&file}, "config", "`FILE` of settings")
 	f.BoolVar(&keep, "keep-jobs", false, "SIGTERM leaves jobs running, for the next service to adopt")
+	f.Var(filled{&unit}, "unit", "with --keep-jobs: end the jobs all the same when systemd stops this `UNIT`")
+	f.Var(filled{&root.Socket}, "runner-socket", "`PATH` of the socket that starts root's runners")
+	root.Dir, root.Policy = config.RunnerDir, config.RunnerPolicy
+	f.Var(filled{&root.Dir}, "runner-dir", "`FOLDER` of root's runners")
+	f.Var(filled{&root.Policy}, "runner-policy", "`FILE` that says whose jobs root's runners run")
 	f.BoolVar(&background, "background", false, "started by a client")
 	f.Lookup("background").Hidden = true
 	return cmd
@@ -98,24 +108,81 @@ func (a *app) serve(ctx context.Context, o service.Options) error {
 
 // runnerVerb is the second process. People do not start it.
 func runnerVerb(a *app) *cobra.Command {
-	alone := false
+	var alone, accepted, stop bool
+	var policy, unit, porter string
 	cmd := &cobra.Command{
 		Use: "runner", Short: "Run attempts for the service", Hidden: true, Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.dir == "" {
+			log := service.RunnerLog(a.err)
+			switch {
+			case stop:
+				return stopRunners(unit)
+			case a.dir == "":
 				return usage("runner is started by the service; people use serve")
+			case porter != "":
+				return a.porter(cmd.Context(), porter, policy)
 			}
 			if err := process.Prepare(); err != nil {
 				return err
 			}
 			signal.Notify(make(chan os.Signal, 1), append(reloadSignals, os.Interrupt)...) // a terminal's signals are not ours
-			ctx, stop := signal.NotifyContext(cmd.Context(), stopSignals[:1]...)
-			defer stop()
-			return runner.Serve(ctx, a.dir, version, alone, service.RunnerLog(a.err), runner.Ready)
+			ctx, end := signal.NotifyContext(cmd.Context(), stopSignals[:1]...)
+			defer end()
+			o := runner.Options{Root: a.dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
+			if accepted {
+				asked, err := runner.Accept(a.dir, policy, unit != "")
+				if err != nil {
+					return err
+				}
+				o = asked.Options
+				o.Ready = asked.Tell
+			}
+			o.Version, o.Log = version, log
+			if unit != "" {
+				o.Unwanted = systemd.Unit(unit).Unwanted
+			}
+			return runner.Serve(ctx, o)
 		},
 	}
-	cmd.Flags().BoolVar(&alone, "alone", false, "run one job only")
+	f := cmd.Flags()
+	f.BoolVar(&alone, "alone", false, "run one job only")
+	f.BoolVar(&accepted, "accepted", false, "standard input is the connection of the service that wants a runner of root's")
+	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run")
+	f.StringVar(&unit, "unit", "", "end once systemd has stopped this `UNIT`")
+	f.StringVar(&porter, "porter", "", "start a runner for each connection that `UID:GID` makes")
+	f.BoolVar(&stop, "stop", false, "end all runners if systemd stops the unit")
 	return cmd
+}
+
+// runnersStopFor bounds the wait for runners that end.
+const runnersStopFor = 80 * time.Second
+
+// stopRunners ends root's runners if systemd is stopping the service's unit for good: it
+// is called whenever the service has ended, also by a crash.
+func stopRunners(unit string) error {
+	if unit == "" {
+		return usage("runner --stop needs the --unit of the service")
+	}
+	if systemd.Unit(unit).Stopping() {
+		systemd.StopAll("queuectl-runner@*.service", runnersStopFor)
+	}
+	return nil
+}
+
+// porter starts root's runners where no systemd does.
+func (a *app) porter(ctx context.Context, service, policy string) error {
+	uid, gid, _ := strings.Cut(service, ":")
+	u, err1 := strconv.Atoi(uid)
+	g, err2 := strconv.Atoi(gid)
+	if err1 != nil || err2 != nil {
+		return usage("--porter is UID:GID, not %q", service)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	signal.Notify(make(chan os.Signal, 1), append(stopSignals, reloadSignals...)...) // it ends with its service
+	return runner.Porter(ctx, []string{self, "runner"}, a.dir, policy, u, g, slog.New(slog.NewTextHandler(a.err, nil)))
 }
 
 func serviceVerb(a *app) *cobra.Command {

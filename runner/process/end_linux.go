@@ -14,7 +14,7 @@ func (r *run) end() {
 	}
 	r.graceEnd = time.Now().Add(r.c.OutputGrace)
 	forced := !r.termAt.IsZero()
-	if !forced && noOrphans() {
+	if !forced && r.alone() {
 		r.rest() // nothing of the tree lives, so what the pipes hold is all
 	} else {
 		r.leave(forced)
@@ -34,8 +34,41 @@ func (r *run) end() {
 	case status.Signaled():
 		r.r.Signal = int(status.Signal())
 	}
+	if b := r.w.box; b != nil {
+		r.r.OutOfMemory = b.ranOut() && r.r.Signal == int(unix.SIGKILL)
+		if r.r.Spared || r.r.StuckPID != 0 {
+			r.w.dropBox()
+		}
+	}
 	r.r.CPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	r.r.PeakRSS = usage.Maxrss << 10
+}
+
+// alone reports whether nothing is left of the tree but its main process, which has
+// ended. What has ended of it is reaped.
+func (r *run) alone() bool {
+	none := noOrphans()
+	if r.w.box == nil {
+		return none
+	}
+	if !none {
+		reapOrphans()
+	}
+	return r.w.box.empty()
+}
+
+// left lists what is left of the tree.
+func (r *run) left() []proc { return r.w.tree(r.pid, r.c.Cookie) }
+
+// unsure reports whether some process cannot be told to be of another tree.
+func (r *run) unsure() bool { return r.w.box == nil && unsure() }
+
+// kill ends what is left of the tree, and all that it may just be starting where there
+// is a control group.
+func (r *run) kill(left []proc) {
+	if b := r.w.box; b == nil || !b.kill() {
+		endAll(left)
+	}
 }
 
 // rest reads what the pipes hold, within the output grace: a stranger may have
@@ -58,7 +91,7 @@ func (r *run) leave(forced bool) {
 	if open && !forced { // a fork under way beside us may have a copy until its exec
 		open = r.drain(max(0, time.Until(r.graceEnd)))
 	}
-	if open || forced || len(reapOrphans()) > 0 {
+	if open || forced || r.w.box == nil && len(reapOrphans()) > 0 || r.w.box != nil && !r.w.box.empty() {
 		r.endLeftovers(forced)
 	}
 }
@@ -113,18 +146,20 @@ func (r *run) endLeftovers(forced bool) {
 		r.waitTree(time.Until(r.graceEnd))
 	}
 	if r.c.Background && !forced {
-		r.r.Spared = spare(r.pid, r.c.Cookie)
+		r.r.Spared = spare(r.left())
 		return
 	}
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		left := treeOf(r.pid, r.c.Cookie)
-		if len(left) == 0 && time.Since(began) < execTime && unsure() {
+		left := r.left()
+		if len(left) == 0 && time.Since(began) < execTime && r.unsure() {
 			time.Sleep(pause)
 			continue
 		}
 		if len(left) == 0 {
-			setAside()
+			if r.w.box == nil {
+				setAside()
+			}
 			break
 		}
 		if time.Since(began) > r.c.Patience {
@@ -132,7 +167,7 @@ func (r *run) endLeftovers(forced bool) {
 			return
 		}
 		r.r.Leftovers = max(r.r.Leftovers, len(left))
-		endAll(left)
+		r.kill(left)
 		time.Sleep(pause)
 		reapOrphans()
 	}
@@ -144,7 +179,7 @@ func (r *run) waitTree(limit time.Duration) {
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		r.drain(0)
 		reapOrphans()
-		if len(treeOf(r.pid, r.c.Cookie)) == 0 && !unsure() {
+		if len(r.left()) == 0 && !r.unsure() {
 			return
 		}
 	}
@@ -152,8 +187,8 @@ func (r *run) waitTree(limit time.Duration) {
 
 // killTree ends the whole tree now, the main process too, and lists the others.
 func (r *run) killTree() []proc {
-	left := treeOf(r.pid, r.c.Cookie)
+	left := r.left()
 	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped, so the group is ours
-	endAll(left)
+	r.kill(left)
 	return left
 }

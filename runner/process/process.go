@@ -28,11 +28,19 @@ type Command struct {
 	Background  bool          // what is left behind may live on
 	Patience    time.Duration // from SIGKILL until a tree is given up as unkillable
 	Cookie      string        // belongs to this run alone, on this machine, for ever
+	As          *Identity     // whom it runs as; nil is as this process
 	Log         *output.Log
 	// Started is called once if the command still runs a moment after its start.
 	Started func(pid int, at time.Time)
 	// Forked is called right after the start.
 	Forked func(pid int, at time.Time)
+}
+
+// Identity is whom a command runs as, with no way back. Only root can give one. All
+// that is looked up and opened for the command is, by its rights.
+type Identity struct {
+	UID, GID uint32
+	Groups   []uint32
 }
 
 // Result is how a command ended.
@@ -52,6 +60,8 @@ type Result struct {
 	PeakRSS   int64 // bytes
 	Leftovers int   // processes left behind by the main one, and ended
 	Spared    bool  // processes left behind that may live on
+	// OutOfMemory says that the kernel has ended it for want of memory.
+	OutOfMemory bool
 }
 
 // StartedAfter is how long a command runs before Started is called.

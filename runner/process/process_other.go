@@ -8,7 +8,19 @@ import "time"
 type Worker struct{}
 
 // NewWorker makes a worker.
-func NewWorker() *Worker { return &Worker{} }
+func NewWorker(*Cgroups) *Worker { return &Worker{} }
+
+// Cgroups is a control group that this process may divide; here there are none.
+type Cgroups struct{}
+
+// Divide moves this process into a group below its own.
+func Divide() (*Cgroups, error) { return nil, ErrUnsupported }
+
+// Sweep removes groups that were given up.
+func (c *Cgroups) Sweep() {}
+
+// Expendable has the kernel end commands before this process.
+func Expendable() error { return ErrUnsupported }
 
 // Close gives back what the worker holds.
 func (w *Worker) Close() {}

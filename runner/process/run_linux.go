@@ -34,6 +34,9 @@ type Worker struct {
 	killed  kill // asked for by Kill
 
 	stuck []proc // what Run has given up; of its goroutine
+
+	cgroups *Cgroups // nil if there are none
+	box     *box     // nil before the first command; written with mu by Run's goroutine
 }
 
 type kill struct {
@@ -42,8 +45,9 @@ type kill struct {
 	grace time.Duration
 }
 
-// NewWorker makes a worker. It holds nothing until its first command.
-func NewWorker() *Worker { return &Worker{null: -1, wake: -1} }
+// NewWorker makes a worker, whose commands get a control group if there are any. It
+// holds nothing until its first command.
+func NewWorker(c *Cgroups) *Worker { return &Worker{null: -1, wake: -1, cgroups: c} }
 
 // open takes what the worker holds from its first command on.
 func (w *Worker) open() (err error) {
@@ -58,7 +62,39 @@ func (w *Worker) open() (err error) {
 		}
 		w.buffer = make([]byte, 64<<10)
 	}
+	if w.cgroups != nil && w.box == nil {
+		b, err := w.cgroups.box()
+		if err != nil {
+			return fmt.Errorf("make a control group: %w", err)
+		}
+		w.setBox(b)
+	}
 	return nil
+}
+
+func (w *Worker) setBox(b *box) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.box = b
+}
+
+// dropBox gives the control group up, because processes stay in it.
+func (w *Worker) dropBox() {
+	if b := w.box; b != nil {
+		w.setBox(nil)
+		w.cgroups.drop(b)
+	}
+}
+
+// tree lists the living processes of the running command's tree, the main one excepted.
+func (w *Worker) tree(main int, cookie string) []proc {
+	w.mu.Lock()
+	b := w.box
+	w.mu.Unlock()
+	if b != nil {
+		return b.procs(main)
+	}
+	return treeOf(main, cookie)
 }
 
 // Close gives back what the worker holds.
@@ -68,6 +104,7 @@ func (w *Worker) Close() {
 			unix.Close(fd)
 		}
 	}
+	w.dropBox()
 }
 
 // Kill ends the running command's tree: SIGTERM now, SIGKILL after the grace.
@@ -90,7 +127,7 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 // Signal sends a signal to the running command's whole tree, if pid is still the
 // command's main process.
 func (w *Worker) Signal(pid int, cookie string, number int) {
-	others := treeOf(pid, cookie)
+	others := w.tree(pid, cookie)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.running || w.pid != pid {
@@ -179,32 +216,36 @@ func (r *run) start() bool {
 	r.begun = time.Now()
 	r.heard = r.begun
 	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
-	path, err := lookPath(r.c.Argv[0], r.c.Env, r.c.Dir)
-	if err != nil {
-		r.startFailed(err)
-		return false
-	}
-	stdin, err := r.stdin()
-	if err != nil {
-		r.startFailed(err)
-		return false
-	}
+	var path string
+	stdin := r.w.null
+	err := as(r.c.As, func() (err error) {
+		if path, err = lookPath(r.c.Argv[0], r.c.Env, r.c.Dir); err != nil {
+			return err
+		}
+		if stdin, err = r.stdin(); err != nil {
+			stdin = r.w.null
+			return err
+		}
+		return r.openPipes()
+	})
 	if stdin != r.w.null {
 		defer unix.Close(stdin)
 	}
-	for i := range r.pipes {
-		var p [2]int
-		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			r.startFailed(err)
-			return false
-		}
-		r.pipes[i], r.ends[i] = p[0], p[1]
+	if err != nil {
+		r.startFailed(err)
+		return false
 	}
 	attr := &syscall.ProcAttr{
 		Dir:   r.c.Dir,
 		Env:   append(r.c.Env, CookieName+"="+r.c.Cookie),
 		Files: []uintptr{uintptr(stdin), uintptr(r.ends[0]), uintptr(r.ends[1])},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &r.pidfd},
+	}
+	if id := r.c.As; id != nil {
+		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
+	}
+	if b := r.w.box; b != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
 	}
 	orphans.fork.RLock()
 	if r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask); err == nil {
@@ -222,6 +263,19 @@ func (r *run) start() bool {
 	r.w.mu.Unlock()
 	r.c.Forked(r.pid, r.begun)
 	return true
+}
+
+// openPipes makes the pipes of the output. They belong to whom the command runs as, so
+// that it can open /dev/stdout.
+func (r *run) openPipes() error {
+	for i := range r.pipes {
+		var p [2]int
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			return err
+		}
+		r.pipes[i], r.ends[i] = p[0], p[1]
+	}
+	return nil
 }
 
 // stdin is a descriptor to read the command's input from.
@@ -282,6 +336,7 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		timerslack.Restore()
+		defer expendable()()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
 			if err != syscall.ETXTBSY || busyTries == 0 {
@@ -320,7 +375,7 @@ func (r *run) startFailed(err error) {
 		r.r.Error = fmt.Sprintf("stdin_file: %v", stdin.error)
 		return
 	}
-	if dirErr := enterable(r.c.Dir); dirErr != nil {
+	if dirErr := as(r.c.As, func() error { return enterable(r.c.Dir) }); dirErr != nil {
 		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}
@@ -341,7 +396,7 @@ func enterable(dir string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a folder", dir)
 	}
-	return unix.Access(dir, unix.X_OK)
+	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
 }
 
 // lookPath finds a program as execvp does, with the command's own PATH.
@@ -361,7 +416,7 @@ func lookPath(name string, env []string, dir string) (string, error) {
 			folder = filepath.Join(dir, folder)
 		}
 		candidate := folder + "/" + name
-		switch err := unix.Access(candidate, unix.X_OK); err {
+		switch err := unix.Faccessat(unix.AT_FDCWD, candidate, unix.X_OK, unix.AT_EACCESS); err {
 		case unix.ENOENT, unix.ENOTDIR:
 			continue
 		case nil:

@@ -342,8 +342,7 @@ func setAside() {
 func Reap() { reapOrphans() }
 
 // spare notes what is left of a tree that may live on, and whether anything is.
-func spare(main int, cookie string) bool {
-	left := treeOf(main, cookie)
+func spare(left []proc) bool {
 	orphans.mu.Lock()
 	defer orphans.mu.Unlock()
 	for _, p := range left {

@@ -201,6 +201,18 @@ func (f *Purge) take(d *decoder) { f.Refs = d.texts() }
 func (f *Bye) put(*encoder)  {}
 func (f *Bye) take(*decoder) {}
 
+func (f *StartAs) put(e *encoder)  { f.Start.put(e); e.num(f.UID) }
+func (f *StartAs) take(d *decoder) { f.Start.take(d); f.UID = d.num() }
+
+func (f *Finish) put(e *encoder)  { e.span(f.Within) }
+func (f *Finish) take(d *decoder) { f.Within = d.span() }
+
+func (f *Bury) put(e *encoder)  { e.num(f.ID); e.text(f.Name) }
+func (f *Bury) take(d *decoder) { f.ID, f.Name = d.num(), d.text() }
+
+func (f *Forget) put(e *encoder)  { e.text(f.Name) }
+func (f *Forget) take(d *decoder) { f.Name = d.text() }
+
 func (f *Known) put(e *encoder) {
 	e.num(f.Protocol)
 	e.text(f.Version)
@@ -267,4 +279,23 @@ func (f *Chunk) put(e *encoder) {
 func (f *Chunk) take(d *decoder) {
 	f.ID, f.Cursor, f.Done, f.Gone = d.num(), [2]int64{d.num(), d.num()}, d.flag(), d.flag()
 	f.Data = []byte(d.text())
+}
+
+func (f *Buried) put(e *encoder) {
+	e.num(f.ID)
+	e.num(int64(len(f.Left)))
+	for _, l := range f.Left {
+		e.num(l.PID)
+		e.num(l.PGID)
+		e.text(l.Cookie)
+	}
+	e.text(f.Error)
+}
+func (f *Buried) take(d *decoder) {
+	f.ID = d.num()
+	f.Left = make([]Left, d.count(3))
+	for i := range f.Left {
+		f.Left[i] = Left{d.num(), d.num(), d.text()}
+	}
+	f.Error = d.text()
 }

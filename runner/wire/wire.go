@@ -10,9 +10,11 @@ import (
 	"time"
 )
 
-// Protocol is the version of these frames; both sides name theirs in the first
-// frame they send.
-const Protocol = 1
+// Protocol is the newest version of these frames that is spoken here; both sides
+// name theirs in the first frame they send, and speak the lower one. A version only
+// adds types of frames: the layout of one never changes, so that whoever knows a
+// type reads it from every other version. Version 1 ends with Stuck.
+const Protocol = 2
 
 // MaxFrame bounds a frame in bytes, its length prefix not counted.
 const MaxFrame = 2 << 20
@@ -92,6 +94,23 @@ type (
 	}
 	// Bye ends the runner once it runs and holds nothing.
 	Bye struct{}
+	// StartAs is Start, by the account with this uid: the attempt's Env lacks what
+	// the account says of itself, and no Cwd is its home. Since version 2.
+	StartAs struct {
+		Start
+		UID int64
+	}
+	// Finish says how long running attempts may finish when the system tells the
+	// runner to end. Since version 2.
+	Finish struct{ Within time.Duration }
+	// Bury ends what a dead runner, by its folder's name, has left alive; Buried
+	// answers. Since version 2.
+	Bury struct {
+		ID   int64
+		Name string
+	}
+	// Forget removes a dead runner's folder. Since version 2.
+	Forget struct{ Name string }
 )
 
 // Frames that the runner sends.
@@ -148,7 +167,19 @@ type (
 		Gone   bool // the attempt is not known here (any more)
 		Data   []byte
 	}
+	// Buried answers Bury: what outlives SIGKILL. Since version 2.
+	Buried struct {
+		ID    int64
+		Left  []Left
+		Error string // "" if it could be done
+	}
 )
+
+// Left is a process of a dead runner that outlives SIGKILL.
+type Left struct {
+	PID, PGID int64
+	Cookie    string // "" if it shows none any more
+}
 
 // Attempt is what is known of an attempt while it has not ended. PID 0 is one
 // that has not been started.
@@ -179,6 +210,11 @@ var kinds = [...]func() Frame{
 	16: func() Frame { return new(Chunk) },
 	17: func() Frame { return new(Signal) },
 	18: func() Frame { return new(Stuck) },
+	19: func() Frame { return new(StartAs) },
+	20: func() Frame { return new(Finish) },
+	21: func() Frame { return new(Bury) },
+	22: func() Frame { return new(Forget) },
+	23: func() Frame { return new(Buried) },
 }
 
 func (*Hello) kind() byte   { return 1 }
@@ -199,6 +235,11 @@ func (*Result) kind() byte  { return 15 }
 func (*Chunk) kind() byte   { return 16 }
 func (*Signal) kind() byte  { return 17 }
 func (*Stuck) kind() byte   { return 18 }
+func (*StartAs) kind() byte { return 19 }
+func (*Finish) kind() byte  { return 20 }
+func (*Bury) kind() byte    { return 21 }
+func (*Forget) kind() byte  { return 22 }
+func (*Buried) kind() byte  { return 23 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

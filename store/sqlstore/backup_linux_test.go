@@ -92,7 +92,7 @@ func TestVerifyWhileOutputsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list, err := s.Verify(t.Context(), dir, func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
+	list, err := s.Verify(t.Context(), []string{dir}, func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,9 +43,9 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 }
 
 // Verify makes a copy of the database, as Backup does, and holds all that it says
-// against each other and against the output files in a folder; each hears how far the
+// against each other and against the output files in folders; each hears how far the
 // copying has come.
-func (s *Store) Verify(ctx context.Context, outputs string, each func(done, of int64) error) (list []store.Finding, err error) {
+func (s *Store) Verify(ctx context.Context, outputs []string, each func(done, of int64) error) (list []store.Finding, err error) {
 	files, err := outputFiles(outputs) // before the copy: whatever it does not know then is nobody's
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (s *Store) Verify(ctx context.Context, outputs string, each func(done, of i
 
 // ExamineStopped looks at the database in a folder that no service uses; with verify
 // also at all that it holds.
-func ExamineStopped(dir, outputs string, thorough bool) []store.Finding {
+func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding {
 	list := examineFolder(dir)
 	path := filepath.Join(dir, fileName)
 	wrong := func(err error) []store.Finding {
@@ -203,7 +203,7 @@ func schemaFaults(c *conn) (list []schemaFault, err error) {
 }
 
 // verify holds the rows of a copy against each other and against the output files.
-func verify(c *conn, files map[string]bool, outputs string, now queue.Millis) (list []store.Finding) {
+func verify(c *conn, files map[string]bool, outputs []string, now queue.Millis) (list []store.Finding) {
 	check := func(name, fine, next string, faults func() ([]string, error)) {
 		found, err := faults()
 		if err != nil { // it cannot even be read
@@ -311,22 +311,36 @@ func planFaults(c *conn) (faults []string, err error) {
 	return faults, nil
 }
 
-// outputFiles lists a folder of outputs.
-func outputFiles(dir string) (map[string]bool, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	files := make(map[string]bool, len(entries))
-	for _, e := range entries {
-		files[e.Name()] = true
+// outputFiles lists the outputs in folders.
+func outputFiles(folders []string) (map[string]bool, error) {
+	files := map[string]bool{}
+	for _, dir := range folders {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			files[e.Name()] = true
+		}
 	}
 	return files, nil
 }
 
+// whereOutput is the path of an output, in the first folder that has it; where none
+// does there is false, and it is where it would be.
+func whereOutput(folders []string, name string) (path string, there bool) {
+	for _, dir := range folders {
+		path := filepath.Join(dir, name)
+		if _, err := os.Lstat(path); err == nil {
+			return path, true
+		}
+	}
+	return filepath.Join(folders[0], name), false
+}
+
 // outputFaults holds the names of output files against the attempts that are to have
 // one. An attempt that is leased may have one already; what is garbage goes soon.
-func outputFaults(c *conn, files map[string]bool, dir string) (faults []string, err error) {
+func outputFaults(c *conn, files map[string]bool, folders []string) (faults []string, err error) {
 	orphans := map[string]bool{}
 	for name := range files {
 		orphans[name] = true
@@ -336,8 +350,8 @@ func outputFaults(c *conn, files map[string]bool, dir string) (faults []string, 
 		if files[ref] {
 			return nil
 		}
-		if _, err := os.Lstat(filepath.Join(dir, ref)); err != nil {
-			faults = append(faults, fmt.Sprintf("the output file %s of an attempt is missing", filepath.Join(dir, ref)))
+		if path, there := whereOutput(folders, ref); !there {
+			faults = append(faults, fmt.Sprintf("the output file %s of an attempt is missing", path))
 		}
 		return nil
 	})
@@ -369,10 +383,11 @@ func outputFaults(c *conn, files map[string]bool, dir string) (faults []string, 
 		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10))
 	}
 	for name := range orphans {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+		path, there := whereOutput(folders, name)
+		if !there {
 			continue // it was garbage when the files were listed
 		}
-		faults = append(faults, fmt.Sprintf("the output file %s is of no attempt; it may be deleted", filepath.Join(dir, name)))
+		faults = append(faults, fmt.Sprintf("the output file %s is of no attempt; it may be deleted", path))
 	}
 	return faults, nil
 }

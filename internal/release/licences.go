@@ -1,0 +1,72 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"unicode"
+)
+
+// licences prints those of Go and of every module that is linked in, which ask to be
+// carried along.
+func licences(out io.Writer, args []string) error {
+	info, err := buildinfo.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	text, err := licencesIn(args[2])
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "queuectl contains what follows, under these licences.\n\n-- Go %s\n\n%s", info.GoVersion, text)
+	for _, m := range info.Deps {
+		text, err := licencesIn(filepath.Join(args[1], escaped(m)))
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(out, "\n-- %s %s\n\n%s", m.Path, m.Version, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// escaped is a module's folder in the module cache, where capitals are !small.
+func escaped(m *debug.Module) string {
+	var b strings.Builder
+	for _, r := range m.Path + "@" + m.Version {
+		if unicode.IsUpper(r) {
+			b.WriteByte('!')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// licencesIn is the text of all licence files of a folder; one without is an error.
+func licencesIn(dir string) (string, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, f := range files {
+		name := strings.ToUpper(f.Name())
+		if f.IsDir() || !strings.HasPrefix(name, "LICENSE") && !strings.HasPrefix(name, "LICENCE") && !strings.HasPrefix(name, "COPYING") && !strings.HasPrefix(name, "NOTICE") {
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(strings.TrimRight(string(raw), "\n") + "\n")
+	}
+	if b.Len() == 0 {
+		return "", fmt.Errorf("%s has no licence", dir)
+	}
+	return b.String(), nil
+}

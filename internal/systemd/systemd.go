@@ -1,0 +1,117 @@
+// Package systemd speaks to systemd: it takes its sockets, tells it how the service is,
+// and asks it what is to become of a unit. Where there is no systemd it does nothing.
+package systemd
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/coreos/go-systemd/v22/journal"
+)
+
+// Notify tells the service manager how this service is; see sd_notify(3). Who does not
+// listen is not told.
+func Notify(lines ...string) {
+	daemon.SdNotify(false, strings.Join(lines, "\n"))
+}
+
+// Log writes a message with fields to the journal. An error means that there is none, or
+// that it cannot take it.
+func Log(message string, priority int, fields map[string]string) error {
+	return journal.Send(message, journal.Priority(priority), fields)
+}
+
+// Listening is the socket that the service manager has opened for this process, nil if
+// none. It can be taken once.
+func Listening() (*net.UnixListener, error) {
+	list, err := activation.Listeners()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range list {
+		if u, ok := l.(*net.UnixListener); ok {
+			return u, nil
+		}
+	}
+	return nil, nil
+}
+
+// Watchdog is how long the service manager waits for a sign of life before it ends this
+// process, 0 if for ever.
+func Watchdog() time.Duration {
+	d, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return 0 // what it says cannot be read: it means nobody else
+	}
+	return d
+}
+
+// Unit is a unit of the manager that this process belongs to: the system's, or the
+// user's own.
+type Unit string
+
+// askFor bounds a question.
+const askFor = time.Second
+
+// systemctl asks the manager; "" if it cannot be asked.
+func systemctl(within time.Duration, args ...string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if os.Getenv("MANAGERPID") != "" { // systemd.exec(5): set for units of a user alone
+		args = append([]string{"--user"}, args...)
+	}
+	cmd := exec.CommandContext(ctx, "systemctl", args...)
+	cmd.WaitDelay = within
+	out, err := cmd.Output()
+	if err != nil {
+		return ""
+	}
+	return string(out)
+}
+
+// Stopping reports whether the unit is being stopped, rather than restarted or not asked
+// for anything. It is false if the manager cannot be asked.
+func (u Unit) Stopping() bool {
+	for line := range strings.Lines(systemctl(askFor, "list-jobs", "--no-legend", "--full", "--no-pager")) {
+		if f := strings.Fields(line); len(f) >= 3 && f[1] == string(u) && f[2] == "stop" {
+			return true
+		}
+	}
+	return false
+}
+
+// Unwanted reports whether the unit does not run and nothing is about to start it.
+func (u Unit) Unwanted() bool {
+	said := systemctl(askFor, "show", "-p", "ActiveState", "-p", "Job", string(u))
+	if said == "" {
+		return false
+	}
+	for line := range strings.Lines(said) {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); {
+		case name == "Job" && value != "" && value != "0":
+			return false
+		case name == "ActiveState" && value != "inactive" && value != "failed":
+			return false
+		}
+	}
+	return true
+}
+
+// StopAll stops the units that match a pattern and returns once they have ended. Those
+// that are to be stopped before them are not waited for: the caller is part of the end
+// of one.
+func StopAll(pattern string, within time.Duration) {
+	systemctl(within, "--job-mode=ignore-dependencies", "stop", pattern)
+}
+
+// Monotonic is the line that goes with RELOADING=1, with the time now.
+func Monotonic(now time.Duration) string {
+	return "MONOTONIC_USEC=" + strconv.FormatInt(now.Microseconds(), 10)
+}

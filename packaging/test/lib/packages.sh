@@ -1,0 +1,65 @@
+# The packages under test. Sourced.
+
+built=$cache/packages
+new_version=0.9.2
+old_version=0.9.1
+
+# What stands for the version before: the program and packages of this commit.
+old_commit=${OLD_COMMIT:-HEAD}
+
+# package NAME... sets $NAME_deb, $NAME_rpm or $failpoint_binary, and builds what is
+# not there yet. `run` has them built once for all scenarios.
+package() {
+	local name
+	mkdir -p "$built"
+	exec {build_lock}>"$built/lock"
+	flock "$build_lock"
+	for name in "$@"; do "package_$name"; done
+	exec {build_lock}>&-
+}
+
+# package_new is what stands in this tree.
+package_new() {
+	local dist=$built/new
+	[ -n "${PACKAGES_ARE_BUILT:-}" ] && [ -d "$dist" ] || {
+		rm -rf "$dist"
+		make_packages "$project" "$new_version" "$dist"
+	}
+	new_deb=$(ls "$dist"/*.deb)
+	new_rpm=$(ls "$dist"/*.rpm)
+}
+
+# package_old is kept from run to run.
+package_old() {
+	local commit dist tree
+	commit=$(git -C "$project" rev-parse --short=12 "$old_commit")
+	dist=$built/old-$commit
+	if [ ! -d "$dist" ]; then
+		note "building $old_commit as the version before"
+		tree=$built/tree-$commit
+		rm -rf "$built"/old-* "$built"/tree-*
+		mkdir "$tree"
+		git -C "$project" archive "$commit" | tar -x -C "$tree"
+		make_packages "$tree" "$old_version" "$dist"
+		rm -rf "$tree"
+	fi
+	old_deb=$(ls "$dist"/*.deb)
+	old_rpm=$(ls "$dist"/*.rpm)
+}
+
+# package_failpoint is the program of this tree that can be broken on purpose.
+package_failpoint() {
+	failpoint_binary=$built/failpoint
+	[ -n "${PACKAGES_ARE_BUILT:-}" ] && [ -e "$failpoint_binary" ] ||
+		(cd "$project" && CGO_ENABLED=0 go build -tags failpoint -ldflags "-X main.version=$new_version" -o "$failpoint_binary" ./cmd/queuectl)
+}
+
+# make_packages TREE VERSION FOLDER
+make_packages() {
+	SOURCE_DATE_EPOCH=$(git -C "$project" log -1 --format=%ct) \
+		VERSION=$2 DIST=$3.making ARCHES=amd64 FORMATS='deb rpm' "$1/packaging/build" >"$built/log" 2>&1 || {
+		cat "$built/log"
+		return 1
+	}
+	mv "$3.making" "$3"
+}

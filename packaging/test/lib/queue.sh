@@ -1,0 +1,94 @@
+# The queue in a box, and the people who use it. Sourced.
+
+service=queuectl.service
+runners=queuectl-runner.slice
+
+# people makes alice and bob, who may submit, olga, who operates, adam, who
+# administers, rita, who reads, and eve, who may nothing.
+people() {
+	local user
+	for user in alice bob olga adam rita eve; do
+		box useradd --create-home --shell /bin/sh "$user"
+		box chmod 0700 "/home/$user"
+	done
+	for user in alice bob olga adam rita www-data; do box usermod -aG queuectl "$user"; done
+	box usermod -aG queuectl-admin adam
+	box mkdir -p /home/www-data
+	box chown www-data: /home/www-data
+}
+
+# install PACKAGE installs a .deb, as apt would without a network.
+install_deb() {
+	box_put "$1" /root/package.deb
+	box dpkg --force-confold -i /root/package.deb
+}
+
+# q USER WORD... is the command line of a user; root is one too.
+q() {
+	local user=$1
+	shift
+	if [ "$user" = root ]; then box queuectl "$@"; else as "$user" queuectl "$@"; fi
+}
+
+# job ID FILTER is a field of a job as root sees it, by a jq filter.
+job() { q root show "$1" --json | jq -r "$2"; }
+job_is() { same "$3" "$(job "$1" "$2")"; }
+
+# in_state STATE ID..., ended ID...: all of them are.
+in_state() {
+	local want=$1 id
+	shift
+	for id in "$@"; do job_is "$id" .state "$want" || return 1; done
+}
+ended() {
+	local id
+	for id in "$@"; do
+		job "$id" '"\(.id) \(.state)"' | tee /dev/stderr | grep -qE ' (completed|dead|cancelled)$' || return 1
+	done
+}
+
+answers() { q root status; }
+main_pid() { unit "$service" MainPID; }
+
+# replaced PID: the service is up again, as another process, and answers.
+replaced() {
+	local now
+	now=$(main_pid)
+	[ "$now" != 0 ] && [ "$now" != "$1" ] && unit_is "$service" ActiveState active && answers
+}
+
+# cgroup_of UNIT is the folder of its cgroup, as seen from here.
+cgroup_of() {
+	local group top=/sys/fs/cgroup
+	group=$(unit "$1" ControlGroup)
+	[ -d "$top/unified" ] && top=$top/unified
+	echo "/proc/$box_init/root$top$group"
+}
+
+# members UNIT lists the processes in its cgroup and below, as the box numbers them.
+members() {
+	local group
+	group=$(unit "$1" ControlGroup)
+	[ -n "$group" ] || return 0
+	box_sh "d=/sys/fs/cgroup/unified; [ -d \$d ] || d=/sys/fs/cgroup; find \$d$group -name cgroup.procs -exec cat {} + 2>/dev/null | sort -n"
+}
+
+# no_members UNIT: nothing runs in it.
+no_members() {
+	local pids pid
+	pids=$(members "$1")
+	[ -z "$pids" ] && return
+	for pid in $pids; do box ps -o pid=,user=,stat=,args= -p "$pid"; done
+	return 1
+}
+
+# runner_pids lists the runners, oldest first; runner_units the units that are active.
+runner_pids() { box pgrep -f '^/usr/bin/queuectl runner ' || true; }
+runner_units() { box systemctl list-units --no-legend --plain 'queuectl-runner@*' | awk '$3 == "active" {print $1}'; }
+runner_count() { runner_units | wc -l; }
+
+# what_happened prints the last messages of service and runners, for a failed scenario.
+what_happened() {
+	box journalctl --sync || true
+	box journalctl --no-pager -b -n "${1:-60}" -o short-precise -u "$service" -u 'queuectl-runner@*' -u queuectl.socket -u queuectl-runner.socket || true
+}

@@ -1,0 +1,88 @@
+# What a scenario says: one line for each promise, and what was seen where one does
+# not hold. Sourced.
+
+passed=0
+failed=0
+
+note() { printf '     %s\n' "$*"; }
+
+# ok PROMISE, and bad PROMISE with what was seen on standard input.
+ok() {
+	passed=$((passed + 1))
+	printf 'ok   %s\n' "$1"
+}
+bad() {
+	failed=$((failed + 1))
+	printf 'FAIL %s\n' "$1"
+	sed 's/^/     | /' | tail -n "${SEEN_LINES:-25}"
+}
+
+# promise TEXT COMMAND... holds if the command succeeds; what it prints is shown if not.
+promise() {
+	local text=$1 began=$EPOCHREALTIME seen
+	shift
+	if seen=$("$@" 2>&1); then
+		ok "$text$(spent "$began")"
+	else
+		bad "$text$(spent "$began")" <<<"${seen:-$* said nothing}"
+	fi
+}
+
+# spent BEGAN says how long it took, if that was long.
+spent() {
+	local ms=$(((${EPOCHREALTIME/[.,]/} - ${1/[.,]/}) / 1000))
+	[ "$ms" -lt 2000 ] || printf ' (%d.%d s)' $((ms / 1000)) $((ms % 1000 / 100))
+}
+
+# within SECONDS COMMAND... repeats the command until it succeeds; the last answer is
+# what counts.
+within() {
+	local end=$((${EPOCHREALTIME/[.,]/} + $1 * 1000000))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		if [ "${EPOCHREALTIME/[.,]/}" -ge "$end" ]; then
+			"$@"
+			return
+		fi
+		sleep 0.05
+	done
+}
+
+# same WANT GOT, and says REGEX COMMAND...: what the command prints matches.
+same() {
+	[ "$1" = "$2" ] || {
+		printf 'want: %s\ngot:  %s\n' "$1" "$2"
+		return 1
+	}
+}
+says() {
+	local want=$1 seen
+	shift
+	seen=$("$@" 2>&1) || true
+	printf 'want: %s\ngot:  %s\n' "$want" "$seen"
+	grep -Eq -- "$want" <<<"$seen"
+}
+
+# refuses COMMAND...: it must not succeed.
+refuses() {
+	local seen
+	if seen=$("$@" 2>&1); then
+		printf 'this was allowed: %s\n%s\n' "$*" "$seen"
+		return 1
+	fi
+}
+
+# ends CODE REGEX COMMAND...: it ends with this code and says this.
+ends() {
+	local want=$1 text=$2 seen code=0
+	shift 2
+	seen=$("$@" 2>&1) || code=$?
+	printf 'want: exit code %s and %s\ngot:  exit code %s and %s\n' "$want" "$text" "$code" "$seen"
+	[ "$code" = "$want" ] && grep -Eq -- "$text" <<<"$seen"
+}
+
+# summary ends a scenario.
+summary() {
+	printf '%s: %d ok, %d failed, %d s\n' "${scenario:-all}" "$passed" "$failed" "$SECONDS"
+	[ "$failed" = 0 ]
+}

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# The package is installed and runs: who may use it, as whom jobs run, what systemd
+# and the journal know of it.
+. "$(dirname "$0")/../lib/all.sh"
+
+package new
+box_up
+promise 'the package installs' install_deb "$new_deb"
+people
+
+# --- it runs
+promise 'the service is active' within 5 unit_is "$service" ActiveState active
+promise 'it is enabled, and its sockets are' same 'enabled enabled enabled' \
+	"$(box systemctl is-enabled queuectl.service queuectl.socket queuectl-runner.socket | xargs)"
+promise 'no unit has failed' same '' "$(box systemctl list-units --failed --no-legend)"
+promise 'the socket is root:queuectl 0660 in a folder of root' same 'root:queuectl 660 root:root 755' \
+	"$(box stat -c '%U:%G %a' /run/queuectl/queuectl.sock /run/queuectl | xargs)"
+promise 'the socket for runners is for the service alone' same 'queuectl 600' \
+	"$(box stat -c '%U %a' /run/queuectl-runner/spawn.sock)"
+promise 'the state folder is the service'"'"'s alone' same 'queuectl:queuectl-service 700' \
+	"$(box stat -c '%U:%G %a' /var/lib/queuectl)"
+promise 'the runners'"'"' folder is root'"'"'s' same 'root:queuectl-service 2750' \
+	"$(box stat -c '%U:%G %a' /var/lib/queuectl-runner)"
+promise 'the database is 0600' same 600 "$(box stat -c %a /var/lib/queuectl/queuectl.db)"
+promise 'the service runs as queuectl' same 'queuectl queuectl-service' "$(box ps -o user=,group= -p "$(main_pid)" | xargs)"
+promise 'it has no capability and can get none' same 'CapBnd: 0000000000000000 NoNewPrivs: 1' \
+	"$(box grep -E '^(CapBnd|NoNewPrivs):' "/proc/$(main_pid)/status" | xargs)"
+
+# --- the first job
+first_job() {
+	local began=$EPOCHREALTIME seen
+	seen=$(q alice run -- echo hello)
+	same hello "$seen"
+	[ $(((${EPOCHREALTIME/[.,]/} - ${began/[.,]/}) / 1000)) -lt 1000 ]
+}
+promise 'the first job of an ordinary user, in the group, takes less than a second' first_job
+promise 'www-data in the group can, too' same www-data "$(q www-data run -- id -un)"
+promise 'a job passes its exit code on' ends 7 '' q bob run --max-retries 0 'exit 7'
+promise 'a user outside the group is refused, and told what helps' ends 5 'group .?queuectl|usermod|adduser|gpasswd' q eve enqueue 'id'
+promise '... for reading, too' ends 5 'queuectl' q eve list
+promise 'root is told of allow_root_jobs, its file and --user' ends 5 'allow_root_jobs.*' q root enqueue id
+promise '... the file' says '/etc/queuectl/runner.conf' q root enqueue id
+promise '... --user' says '--user' q root enqueue id
+promise 'root may hand in a job of an ordinary user' same alice "$(q root run --user alice -- id -un)"
+allow_root() {
+	box sed -i "s/^allow_root_jobs *=.*/allow_root_jobs = $1/" /etc/queuectl/runner.conf
+	box systemctl reload queuectl
+}
+allow_root true
+root_runs() { same 'root 0' "$(q root run -- sh -c 'echo $(id -un) $(id -g)')"; }
+promise 'once the policy says so root'"'"'s jobs run, as root' within 5 root_runs
+allow_root false
+promise '... and then no more' within 5 ends 5 allow_root_jobs q root enqueue id
+
+# --- who a job is, seen from inside
+inside() { q "$1" run -- sh -c "$2"; }
+box usermod -aG games alice
+promise 'a job has its submitter'"'"'s uid and gid' same "$(as alice sh -c 'echo $(id -u) $(id -g)')" "$(inside alice 'echo $(id -u) $(id -g)')"
+promise '... all four of them' same 'alice alice alice alice' "$(inside alice 'ps -o ruser=,euser=,suser=,fuser= -p $$' | xargs)"
+promise '... and all supplementary groups' same "$(as alice sh -c 'id -G | tr " " "\n" | sort -n | xargs')" "$(inside alice 'id -G | tr " " "\n" | sort -n | xargs')"
+promise '... no capability' same 'CapPrm: 0000000000000000 CapEff: 0000000000000000' "$(inside alice 'grep -E "^Cap(Prm|Eff)" /proc/self/status' | xargs)"
+promise '... its home' same '/home/alice /home/alice' "$(inside alice 'echo $HOME $(pwd)')"
+promise '... its home without a cwd' same /home/alice "$(as_sh alice 'cd / && queuectl run --no-cwd -- pwd')"
+promise '... the caller'"'"'s folder' same /usr/share "$(as_sh alice 'cd /usr/share && queuectl run -- pwd')"
+promise '... the caller'"'"'s umask' same '0027 0002' "$(as_sh alice 'umask 027; queuectl run -- sh -c umask; umask 002; queuectl run -- sh -c umask' | xargs)"
+promise '... descriptors 0, 1 and 2 alone' same '0 1 2' "$(inside alice 'ls /proc/$$/fd' | xargs)"
+promise '... default signals and none blocked' same 'SigBlk: 0000000000000000 SigIgn: 0000000000000000' "$(inside alice 'grep -E "^Sig(Blk|Ign)" /proc/$$/status' | xargs)"
+built_environment() {
+	local names
+	names=$(as alice env SECRET_OF_THE_CALLER=1 queuectl run --env MINE=2 -- env | sed 's/=.*//' | sort | xargs)
+	grep -vE 'SECRET|NOTIFY_SOCKET|LISTEN_|CREDENTIALS|WATCHDOG|INVOCATION|JOURNAL_STREAM|STATE_DIRECTORY|SYSTEMD' <<<"$names" &&
+		same '' "$(tr ' ' '\n' <<<"$names" | grep -vE '^(HOME|LANG|LC_[A-Z]*|LOGNAME|MINE|PATH|PWD|OLDPWD|SHLVL|_|QUEUECTL_(JOB_ID|ATTEMPT|QUEUE|WORKER|SOCKET|COOKIE|TMPDIR|RESULT|DEPS)|SHELL|TZ|USER)$')" &&
+		for name in HOME LANG LOGNAME MINE PATH QUEUECTL_JOB_ID QUEUECTL_SOCKET SHELL USER; do
+			grep -qw "$name" <<<"$names" || { echo "no $name in: $names"; return 1; }
+		done
+}
+promise '... a built environment, nothing of the service'"'"'s or the caller'"'"'s' built_environment
+promise '... USER, LOGNAME and SHELL of its account' same 'alice alice /bin/sh' "$(inside alice 'echo $USER $LOGNAME $SHELL')"
+promise '... a limit of 1024 descriptors' same 1024 "$(inside alice 'ulimit -n')"
+promise '... a place in the runner'"'"'s unit, not in the service'"'"'s' says 'queuectl-runner' inside alice 'cat /proc/self/cgroup'
+promise 'the queue knows whose it is' same alice "$(job "$(q alice enqueue -q true)" .user)"
+
+# --- systemd and the journal
+promise 'the status line of the unit says something useful' says 'jobs?|workers?|pending|idle' unit "$service" StatusText
+promise 'messages have fields of their own in the journal' box_sh "journalctl --sync; journalctl -u queuectl -o json --no-pager | jq -e -s 'map(keys[]) | map(select(test(\"^(QUEUECTL_|JOB)\"))) | unique | length > 0'"
+promise '... with their priority' box_sh "journalctl -u queuectl -p info --no-pager -o json | jq -e 'select(.PRIORITY == \"6\") | .MESSAGE' | head -n 1 | grep ."
+promise 'what a runner says is in the journal, too' box_sh "journalctl -u 'queuectl-runner@*' --no-pager -o cat | grep ."
+
+settings() { box_sh "sed -i '/^workers/d; 1i workers = $1' /etc/queuectl/queuectl.toml"; }
+pid=$(main_pid)
+settings 5
+promise 'reload reads the settings anew' box systemctl reload queuectl
+promise '... which hold' same 5 "$(q root config get workers --json | jq -r '.value // .')"
+promise '... in the same process' same "$pid" "$(main_pid)"
+promise '... and the unit is active' unit_is "$service" ActiveState active
+settings '"a great many"'
+promise 'a reload with bad settings fails' refuses box systemctl reload queuectl
+promise '... says what is wrong in the journal, with file and line' within 3 says 'queuectl\.toml:?.*1.*workers|workers.*queuectl\.toml' journal "$service" -n 20
+promise '... leaves the service as it was' same "5 active $pid" "$(q root config get workers --json | jq -r '.value // .') $(unit "$service" ActiveState) $(main_pid)"
+settings 5
+promise '... and a good one works again' box systemctl reload queuectl
+promise 'systemd-analyze verify has nothing to say' same '' \
+	"$(box_sh 'systemd-analyze verify --man=no queuectl.service queuectl.socket queuectl-runner.socket queuectl-runner@1.service 2>&1')"
+promise 'systemd-analyze security: 2.5 at most' box systemd-analyze security --no-pager --threshold=25 queuectl.service
+promise 'the exposure is said once' says 'OK|SAFE' box_sh 'systemd-analyze security --no-pager queuectl.service | tail -n 1'
+promise 'the sandbox holds: /etc is read-only for the service' box_sh "grep -E ' /etc ' /proc/$(main_pid)/mountinfo | grep -q ' ro[, ]' || grep -E ' / / ro[, ]' /proc/$(main_pid)/mountinfo"
+
+summary

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Upgrade keeps settings, remove keeps data, purge leaves nothing.
+. "$(dirname "$0")/../lib/all.sh"
+
+package new old
+box_up
+box_sh 'find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache \) -prune -o -print | sort > /root/before'
+install_deb "$old_deb" >/dev/null
+people
+within 5 answers >/dev/null
+q root config set workers 4 >/dev/null
+
+# --- settings
+box_sh 'echo "# mine" >> /etc/queuectl/queuectl.toml; echo "# mine" >> /etc/queuectl/runner.conf'
+promise 'an upgrade over changed settings' install_deb "$new_deb"
+promise '... keeps them' box_sh 'grep -q "^# mine" /etc/queuectl/queuectl.toml && grep -q "^# mine" /etc/queuectl/runner.conf'
+promise '... and asks nothing where only the package has changed them' box_sh '! ls /etc/queuectl/*.dpkg-new 2>/dev/null'
+
+# --- remove, with jobs running
+done=$(q alice enqueue 'echo kept')
+within 5 in_state completed "$done" >/dev/null
+q alice enqueue --id running --command 'trap "" TERM; setsid sleep 4321 & until [ -e go ]; do sleep 0.1; done; kill %1' >/dev/null
+within 5 in_state processing running >/dev/null
+q root config set stop_timeout 1s >/dev/null
+q root config set kill_after 1s >/dev/null
+promise 'remove, while a job runs' box dpkg -r queuectl
+promise '... nothing runs any more' box_sh '! pgrep -f "queuectl|sleep 4321" | grep .'
+promise '... no unit is left' same '' "$(box_sh 'systemctl list-units --all --plain --no-legend "queuectl*" | grep -vE "not-found|masked|\.slice" || true')"
+promise '... no cgroup is left' same '' "$(box_sh 'find /sys/fs/cgroup -name "queuectl*.service" -o -name "queuectl*.socket"')"
+promise '... no program, no unit file' box_sh '! ls /usr/bin/queuectl /usr/lib/systemd/system/queuectl* 2>/dev/null | grep .'
+promise '... the queue and the settings are kept' box test -f /var/lib/queuectl/queuectl.db -a -f /etc/queuectl/queuectl.toml -a -f /etc/queuectl/runner.conf
+promise 'installed again' install_deb "$new_deb"
+promise '... it runs' within 5 answers
+promise '... enabled' same enabled "$(box systemctl is-enabled queuectl)"
+promise '... with what it knew' same kept "$(q alice logs "$done")"
+as alice touch go
+promise '... and runs what was running' within 10 in_state completed running
+
+# --- what an administrator chose is kept
+box systemctl disable --now queuectl.service queuectl.socket >/dev/null 2>&1
+promise 'an upgrade of a disabled service' install_deb "$new_deb"
+promise '... leaves it disabled' same disabled "$(box systemctl is-enabled queuectl)"
+box systemctl enable --now queuectl.socket queuectl.service >/dev/null 2>&1
+
+# --- purge
+q alice enqueue --command 'setsid sleep 4321 & until [ -e gone ]; do sleep 0.1; done' >/dev/null
+sleep 0.5
+promise 'purge, while a job runs' box dpkg -P queuectl
+promise '... nothing runs any more' box_sh '! pgrep -f "queuectl|sleep 4321" | grep .'
+box_sh 'systemctl daemon-reload; systemctl reset-failed'
+promise '... no unit is left' same '' "$(box_sh 'systemctl list-unit-files --no-legend "queuectl*"; systemctl list-units --all --plain --no-legend "queuectl*" | grep -v "\.slice" || true')"
+promise '... no cgroup is left' within 5 box_sh '! find /sys/fs/cgroup -name "*queuectl*" | grep .'
+left_behind() {
+	# Accounts and groups stay, as is the custom; the people's own homes are ours.
+	box_sh 'find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache \) -prune -o -print | sort > /root/after
+		comm -13 /root/before /root/after | grep -vE "^/root/|^/home/|^/var/(spool/)?mail/|^/etc/(group|gshadow|passwd|shadow|subuid|subgid)-?$|^/var/lib/(systemd|private)|^/etc/machine-id"'
+}
+promise '... no file is left' same '' "$(left_behind || true)"
+promise '... nothing in /run' same '' "$(box_sh 'ls -d /run/queuectl* 2>/dev/null || true')"
+promise 'no unit has failed' same '' "$(box systemctl list-units --failed --no-legend)"
+promise 'installed after a purge it is new' install_deb "$new_deb"
+promise '... and empty' same '[]' "$(within 5 answers >/dev/null; q root list --json | jq -c .)"
+summary

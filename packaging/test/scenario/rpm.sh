@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The .rpm, with the real rpm, on a booted systemd. The root is Debian's, whose rpm
+# knows no packages, hence --nodeps; files, scripts and settings are as everywhere.
+. "$(dirname "$0")/../lib/all.sh"
+
+package new old
+box_up
+box_put "$old_rpm" /root/old.rpm
+box_put "$new_rpm" /root/new.rpm
+box_sh 'rpm --initdb 2>/dev/null || true'
+# A Red Hat enables by preset what it wants enabled; Debian has no such file.
+box_sh 'mkdir -p /etc/systemd/system-preset; printf "enable queuectl.service\nenable queuectl.socket\nenable queuectl-runner.socket\n" > /etc/systemd/system-preset/10-test.preset'
+
+promise 'the package installs' box rpm -i --nodeps /root/old.rpm
+promise 'accounts and groups are there' box getent passwd queuectl
+promise '... all of them' box getent group queuectl queuectl-admin queuectl-service
+promise 'a preset has enabled the units' same 'enabled enabled enabled' \
+	"$(box systemctl is-enabled queuectl.service queuectl.socket queuectl-runner.socket | xargs)"
+promise 'nothing was started by itself' unit_is "$service" ActiveState inactive
+promise 'it starts' box systemctl start queuectl.socket queuectl
+people
+promise 'a job runs' same alice "$(q alice run -- id -un)"
+promise 'rpm -V finds the files as they were packed' box rpm -V --nodeps queuectl
+promise 'man pages and completions are there' box_sh 'ls /usr/share/man/man1/queuectl.1* /usr/share/bash-completion/completions/queuectl'
+q alice enqueue --id long --command 'until [ -e go ]; do sleep 0.1; done; echo whole' >/dev/null
+within 5 in_state processing long >/dev/null
+before=$(main_pid)
+pid=$(job long .pid)
+box_sh 'echo "# mine" >> /etc/queuectl/queuectl.toml'
+promise 'upgrade, while a job runs' box rpm -U --nodeps /root/new.rpm
+promise '... the service is the new one' within 5 replaced "$before"
+promise '... by its version' says "$new_version" box queuectl status
+promise '... the job has not noticed' same "$pid" "$(job long .pid)"
+as alice touch go
+promise '... and ends' within 10 in_state completed long
+promise '... with its output' same whole "$(q alice logs long)"
+promise '... changed settings are kept' box grep -q '^# mine' /etc/queuectl/queuectl.toml
+promise '... the units are still enabled' same 'enabled enabled enabled' \
+	"$(box systemctl is-enabled queuectl.service queuectl.socket queuectl-runner.socket | xargs)"
+before=$(main_pid)
+promise 'downgrade' box rpm -U --oldpackage --nodeps /root/old.rpm
+promise '... the service is the old one' within 5 replaced "$before"
+promise 'erase' box rpm -e queuectl
+promise '... nothing runs' box_sh '! pgrep -f queuectl | grep .'
+promise '... no program, no unit file' box_sh '! ls /usr/bin/queuectl /usr/lib/systemd/system/queuectl* 2>/dev/null | grep .'
+promise '... changed settings are saved' box test -f /etc/queuectl/queuectl.toml.rpmsave
+promise '... the queue is kept' box test -f /var/lib/queuectl/queuectl.db
+promise '... no unit is enabled or failed' same '' "$(box_sh 'systemctl list-units --failed --no-legend; find /etc/systemd/system -name "queuectl*"')"
+summary

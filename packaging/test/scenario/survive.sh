@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# Ten long jobs run through everything that may happen to the service. Each prints
+# numbered lines until it may end, and ends with a code of its own.
+. "$(dirname "$0")/../lib/all.sh"
+
+package old
+package new
+package failpoint
+box_up
+install_deb "$old_deb" >/dev/null
+people
+within 5 answers >/dev/null
+box_put "$failpoint_binary" /usr/lib/queuectl-failpoint 755
+q root config set workers 12 >/dev/null
+
+# long_job N runs until the file end-N exists. It notes its pid at each start, and how
+# many lines it has printed at its end.
+long_job() {
+	q alice enqueue --id "long-$1" --max-retries 0 --command "echo \$\$ >> started-$1
+		i=0; until [ -e end-$1 ]; do i=\$((i+1)); echo $1 line \$i; echo $1 error \$i >&2; sleep 0.05; done
+		echo \$i > lines-$1; exit $((10 + $1))" >/dev/null
+}
+begin() {
+	local n
+	jobs=$*
+	box_sh 'rm -f /home/alice/started-* /home/alice/end-* /home/alice/lines-*'
+	for n in $jobs; do long_job "$n"; done
+	within 10 all_started >/dev/null
+	pids=$(pids_now)
+	runner=$(runner_pids | xargs)
+}
+all_started() {
+	local n
+	for n in $jobs; do job_is "long-$n" .state processing && box test -s "/home/alice/started-$n" || return 1; done
+}
+# Their pids as the queue knows them; as they noted them at each start; and they live.
+pids_now() {
+	local n
+	for n in $jobs; do job "long-$n" .pid; done | xargs
+}
+unharmed() {
+	local n noted=
+	for n in $jobs; do noted+="$(box cat "/home/alice/started-$n" | xargs) "; done
+	same "$pids" "${noted% }" || return 1
+	# shellcheck disable=SC2086
+	same "$(wc -w <<<"$pids")" "$(box ps -o pid= -p "${pids// /,}" | wc -l)" || { box ps -eo pid,ppid,user,args; return 1; }
+}
+known() { same "$pids" "$(pids_now)"; }
+# after WHAT [SECONDS] says that the service is back and no job has noticed.
+after() {
+	promise "$1: the service is back" within "${2:-5}" replaced "$before"
+	promise "$1: all ten run on, with their pids" unharmed
+	promise "$1: the queue knows them" within 5 known
+	promise "$1: other jobs run" same here "$(q bob run -- echo here)"
+	before=$(main_pid)
+}
+# finish lets them end, and looks at how they ended.
+finish() {
+	local n
+	for n in $jobs; do as alice touch "end-$n"; done
+	promise "$1: all ten end" within 20 ended $(printf 'long-%s ' $jobs)
+	promise "$1: each with its own exit code, in one attempt" codes
+	promise "$1: each with its whole output, on both streams" outputs
+}
+codes() {
+	local n want= got=
+	for n in $jobs; do
+		want+="long-$n dead $((10 + n)) 1 1|"
+		got+="$(job "long-$n" '"\(.id) \(.state) \(.exit_code) \(.attempts) \(.history | length)"')|"
+	done
+	same "$want" "$got"
+}
+outputs() {
+	local n lines
+	for n in $jobs; do
+		lines=$(box cat "/home/alice/lines-$n")
+		same "$(seq -f "$n line %.0f" "$lines" | sha256sum)" "$(q alice logs --stdout "long-$n" | sha256sum)" || return 1
+		same "$(seq -f "$n error %.0f" "$lines" | sha256sum)" "$(q alice logs --stderr "long-$n" | sha256sum)" || return 1
+	done
+}
+# no_old_runner: none runs a program that has been replaced.
+no_old_runner() {
+	local pid
+	for pid in $(runner_pids); do box readlink "/proc/$pid/exe"; done | tee /dev/stderr | { ! grep -q deleted; }
+}
+
+begin 0 1 2 3 4 5 6 7 8 9
+promise 'ten jobs run in one runner of the old version' same 1 "$(wc -w <<<"$runner")"
+before=$(main_pid)
+
+box systemctl restart queuectl
+after 'systemctl restart'
+box systemctl try-restart queuectl
+after 'systemctl try-restart'
+
+box kill -9 "$before"
+after 'kill -9 of the service'
+
+box systemctl kill -s KILL queuectl
+after 'systemctl kill -s KILL'
+
+# a crash loop leaves the unit up
+crash_loop() {
+	local n pid
+	for n in 1 2 3 4 5 6; do
+		within 5 main_pid_is_another "$before" || return 1
+		before=$(main_pid)
+		box kill -9 "$before"
+		sleep 0.8
+	done
+}
+main_pid_is_another() { local now; now=$(main_pid); [ "$now" != 0 ] && [ "$now" != "${1:-0}" ]; }
+before=0
+promise 'the service is killed six times in ten seconds' crash_loop
+after 'six kills in a row'
+promise '... and the unit is not failed' unit_is "$service" ActiveState active
+
+box kill -STOP "$before"
+box systemctl restart queuectl
+after 'restart of a stopped process'
+
+box systemctl daemon-reload
+box systemctl daemon-reexec
+promise 'daemon-reexec: the same service' same "$before" "$(main_pid)"
+promise 'daemon-reexec: all ten run on' unharmed
+box systemctl restart queuectl
+after 'restart after daemon-reexec'
+
+# A writer that hangs: the watchdog's question is not answered.
+box_sh 'touch /run/queuectl/go'
+drop_in "$service" '[Service]' WatchdogSec=2 BindReadOnlyPaths=/usr/lib/queuectl-failpoint:/usr/bin/queuectl \
+	Environment=QUEUECTL_FAILPOINTS=commit=wait:/run/queuectl/go
+box systemctl restart queuectl
+after 'restart with a watchdog of 2 s'
+sleep 4
+promise 'the watchdog is fed while the service is well' same "$before" "$(main_pid)"
+box_sh 'rm /run/queuectl/go'
+q bob enqueue true >/dev/null 2>&1 &
+hung_client=$!
+promise 'watchdog: the hung service is ended' within 15 main_pid_is_another "$before"
+box_sh 'touch /run/queuectl/go'
+wait "$hung_client" || true
+after 'watchdog'
+promise 'watchdog: the journal says so, with the goroutines' within 3 says 'Watchdog timeout' journal "$service"
+promise '... goroutines' says 'goroutine [0-9]+' journal "$service"
+drop_in "$service"
+box systemctl restart queuectl
+after 'restart without the failpoint'
+
+# --- versions
+promise 'upgrade: the new package installs' install_deb "$new_deb"
+after 'upgrade'
+promise 'upgrade: the service is the new one' says "$new_version" box queuectl status
+promise 'upgrade: the old runner keeps the ten' says "^$runner" echo "$(runner_pids | xargs)"
+promise 'upgrade: new jobs have gone to a runner of the new version' same 2 "$(runner_pids | wc -w)"
+promise 'downgrade: the old package installs' install_deb "$old_deb"
+after 'downgrade'
+promise 'upgrade again' install_deb "$new_deb"
+after 'upgrade again'
+finish 'at the end'
+promise 'no old runner is left' within 10 same 1 "$(runner_pids | wc -w)"
+promise '... but one of the version that is installed' within 10 no_old_runner
+promise 'jobs run in it' same here "$(q bob run -- echo here)"
+summary

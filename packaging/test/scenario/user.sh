@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# A user's own service: `service install --user`, without root, and its life after
+# logout and reboot, which is lingering.
+. "$(dirname "$0")/../lib/all.sh"
+
+package new
+box_up
+install_deb "$new_deb" >/dev/null
+people
+within 5 answers >/dev/null
+box systemctl stop queuectl.service queuectl.socket # this is not about the system's own
+uid=$(box id -u eve)
+
+# eve WORD... is a command of a user who is logged in.
+eve() { as eve env "XDG_RUNTIME_DIR=/run/user/$uid" "$@"; }
+
+promise 'without lingering doctor explains it' says 'linger' eve queuectl doctor
+box loginctl enable-linger eve
+within 10 unit_is "user@$uid.service" ActiveState active >/dev/null
+promise 'service install --user' eve queuectl service install --user
+promise '... twice is the same' eve queuectl service install --user
+promise 'the unit is in the user'"'"'s own folder' as eve test -f .config/systemd/user/queuectl.service
+promise 'service start --user' eve queuectl service start --user
+promise '... it is active' within 5 eve systemctl --user is-active queuectl
+promise 'a job runs, as its user' same eve "$(eve queuectl run -- id -un)"
+promise '... in the user'"'"'s own folder' as eve test -f .local/state/queuectl/queuectl.db
+promise 'service status --user' says 'running|active' eve queuectl service status --user
+promise 'nobody else can speak to it' refuses as alice queuectl --socket /home/eve/.local/state/queuectl/queuectl.sock status
+eve queuectl enqueue --id long --command 'until [ -e go ]; do sleep 0.1; done' >/dev/null
+mine_is() { same "$2" "$(eve queuectl show "$1" --json | jq -r "${3:-.state}")"; }
+within 5 mine_is long processing >/dev/null
+pid=$(eve queuectl show long --json | jq -r .pid)
+promise 'service restart --user' eve queuectl service restart --user
+promise '... touches no job' within 5 mine_is long "$pid" .pid
+box_sh "kill -9 \$(systemctl --user --machine=eve@ show -p MainPID --value queuectl 2>/dev/null || pgrep -u eve -f 'queuectl serve')"
+promise 'kill -9 touches no job' within 5 mine_is long "$pid" .pid
+promise '... and the unit is up' within 5 eve systemctl --user is-active queuectl
+eve queuectl enqueue --id waits --delay 1h --command 'echo after' >/dev/null
+box_reboot
+promise 'after a reboot it is up, for a user who lingers' within 10 eve systemctl --user is-active queuectl
+promise '... and knows its jobs' within 5 mine_is waits pending
+promise '... what was interrupted runs again and says so' within 5 mine_is long interrupted '.history[0].reason'
+as eve touch go
+promise '... and ends' within 5 mine_is long completed
+promise 'service stop --user' eve queuectl service stop --user
+promise '... leaves nothing running' within 5 box_sh '! pgrep -u eve -f queuectl | grep .'
+promise 'service uninstall --user' eve queuectl service uninstall --user
+promise '... twice is the same' eve queuectl service uninstall --user
+promise '... the unit is gone' as eve test ! -e .config/systemd/user/queuectl.service
+promise '... the queue is kept' as eve test -f .local/state/queuectl/queuectl.db
+promise 'as root, over the package'"'"'s files: refused, with the reason' ends 5 'package|dpkg' box queuectl service install
+summary

@@ -1,0 +1,183 @@
+package runner
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// askWord begins the line by which a service asks for a runner of root's.
+const askWord = "queuectl wants a runner"
+
+// ask gets a runner by connecting to the socket: whoever listens there starts one with
+// the connection as its standard input.
+func (h Home) ask(alone bool) (name string, err error) {
+	c, err := net.DialTimeout("unix", h.Socket, readyWithin)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(readyWithin))
+	line := askWord
+	if alone {
+		line += " alone"
+	}
+	if h.As != "" {
+		line += " as=" + h.As
+	}
+	if _, err := fmt.Fprintln(c, line); err != nil {
+		return "", err
+	}
+	return readReady(c)
+}
+
+// Asked is a runner of root's that somebody has asked for by a connection.
+type Asked struct {
+	Options
+	conn net.Conn
+}
+
+// Accept takes the connection on standard input, which /dev/null replaces, and makes of
+// what was asked what Serve needs: base is the runners' folder and policy the file that
+// says whose jobs they may run; delegated says that the control group of this process is
+// its own. A runner that is to become an account has become it for
+// good, as far as files, processes and everything else goes.
+func Accept(base, policy string, delegated bool) (*Asked, error) {
+	c, err := net.FileConn(os.Stdin)
+	if err != nil {
+		return nil, fmt.Errorf("take the service's connection on standard input: %w", err)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	if err := unix.Dup3(int(null.Fd()), 0, 0); err != nil {
+		return nil, err
+	}
+	a := &Asked{conn: c}
+	c.SetDeadline(time.Now().Add(readyWithin))
+	if err := a.hear(base, policy, delegated); err != nil {
+		fmt.Fprintln(c, refusedWord+strings.ReplaceAll(err.Error(), "\n", "; "))
+		c.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// hear reads what is asked and does what only root can.
+func (a *Asked) hear(base, policy string, delegated bool) error {
+	peer, err := peerOf(a.conn)
+	if err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(io.LimitReader(a.conn, 1024)).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("read what the service asks: %w", err)
+	}
+	words, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), askWord)
+	if !ok {
+		return fmt.Errorf("%q asks for no runner", line)
+	}
+	a.Root, a.Policy, a.Service = base, policy, int(peer.Uid)
+	as := ""
+	for _, word := range strings.Fields(words) {
+		name, isAs := strings.CutPrefix(word, "as=")
+		switch {
+		case word == "alone":
+			a.Alone = true
+		case isAs:
+			as = name
+		default:
+			return fmt.Errorf("%q is not known here; the service is newer than this runner", word)
+		}
+	}
+	if err := shareFolder(base, 0, int(peer.Gid), homeMode); err != nil {
+		return err
+	}
+	if delegated {
+		if a.Cgroups, err = process.Divide(); err != nil {
+			return err
+		}
+	}
+	if err := process.Expendable(); err != nil {
+		return err
+	}
+	if as == "" {
+		return nil
+	}
+	return a.become(as, policy, int(peer.Gid))
+}
+
+// become makes this process an account, with no way back.
+func (a *Asked) become(name, policy string, gid int) error {
+	known, err := (&Accounts{Policy: policy}).named(name)
+	if err != nil {
+		return err
+	}
+	if known.uid == 0 {
+		return errors.New("run_as = fixed:root would run everybody's jobs as root; name another account")
+	}
+	a.Root, a.Policy = filepath.Join(a.Root, asPrefix+known.name), ""
+	if err := shareFolder(a.Root, int(known.uid), gid, asMode); err != nil {
+		return err
+	}
+	if a.Cgroups != nil {
+		if err := a.Cgroups.GiveTo(int(known.uid), int(known.gid)); err != nil {
+			return fmt.Errorf("give the control group to %s: %w", known.name, err)
+		}
+	}
+	groups := make([]int, len(known.groups))
+	for i, g := range known.groups {
+		groups[i] = int(g)
+	}
+	uid, own := int(known.uid), int(known.gid)
+	if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(own, own, own), syscall.Setresuid(uid, uid, uid)); err != nil {
+		return fmt.Errorf("become %s: %w", known.name, err)
+	}
+	if syscall.Setresuid(0, 0, 0) == nil {
+		return fmt.Errorf("could become root again after becoming %s", known.name)
+	}
+	return nil
+}
+
+// Tell answers whoever asked, once the runner listens.
+func (a *Asked) Tell(dir string) {
+	fmt.Fprintln(a.conn, readyWord+filepath.Base(dir)) // who has gone is not told
+	a.conn.Close()
+}
+
+// peerOf asks the kernel who is at the other end of a Unix socket.
+func peerOf(c net.Conn) (*unix.Ucred, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("not a Unix socket")
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var inner error
+	err = raw.Control(func(fd uintptr) { cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return cred, errors.Join(err, inner)
+}
+
+func peerUID(c net.Conn) (int, error) {
+	cred, err := peerOf(c)
+	if err != nil {
+		return -1, err
+	}
+	return int(cred.Uid), nil
+}

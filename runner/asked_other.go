@@ -1,0 +1,24 @@
+//go:build !linux
+
+package runner
+
+import (
+	"net"
+	"os"
+
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// Asked is a runner of root's that somebody has asked for by a connection.
+type Asked struct{ Options }
+
+// Accept takes the connection on standard input.
+func Accept(string, string, bool) (*Asked, error) { return nil, process.ErrUnsupported }
+
+// Tell answers whoever asked.
+func (a *Asked) Tell(string) {}
+
+func (h Home) ask(bool) (string, error) { return "", process.ErrUnsupported }
+
+// peerUID is this process's own: only it can enter the folder of the socket.
+func peerUID(net.Conn) (int, error) { return os.Geteuid(), nil }

@@ -1,0 +1,138 @@
+package runner
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Home is where a service's runners live, and how it gets one.
+type Home struct {
+	// Dir is the runners' folder: the service's own, or root's.
+	Dir string
+	// Command starts a runner of the service's own account, with its messages in Log.
+	Command []string
+	Log     *os.File
+	// Socket, if not "", starts a runner of root's whenever somebody connects to it.
+	// The service may read what is in Dir then, and change nothing.
+	Socket string
+	// As is the account that a runner of root's becomes for good before it is spoken
+	// to; "" is none: it gives each job its own.
+	As string
+}
+
+// asPrefix begins the name of the folder, below Dir, of runners that have become an
+// account.
+const asPrefix = "as-"
+
+// Roots reports whether the runners are root's, and give each job an account.
+func (h Home) Roots() bool { return h.Socket != "" && h.As == "" }
+
+// Root is the folder of the runners that new jobs go to.
+func (h Home) Root() string {
+	if h.Socket != "" && h.As != "" {
+		return filepath.Join(h.Dir, asPrefix+h.As)
+	}
+	return h.Dir
+}
+
+// folders are all folders that may have runners.
+func (h Home) folders() []string {
+	others, _ := filepath.Glob(filepath.Join(h.Dir, asPrefix+"*")) // the pattern is right
+	return append([]string{h.Dir}, others...)
+}
+
+// Find lists the folders of runners, and which of them live.
+func (h Home) Find() (live, dead []string, err error) {
+	for _, root := range h.folders() {
+		entries, err := os.ReadDir(root)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("look for runners: %w", err)
+		}
+		for _, e := range entries {
+			if !e.IsDir() || e.Name() == outputsName || strings.HasPrefix(e.Name(), asPrefix) {
+				continue
+			}
+			dir := filepath.Join(root, e.Name())
+			lives, err := Lives(dir)
+			if err != nil {
+				return nil, nil, err
+			}
+			if lives {
+				live = append(live, dir)
+			} else {
+				dead = append(dead, dir)
+			}
+		}
+	}
+	return live, dead, nil
+}
+
+// Outputs lists the folders that may have output files.
+func (h Home) Outputs() (list []string) {
+	for _, root := range h.folders() {
+		list = append(list, filepath.Join(root, outputsName))
+	}
+	return list
+}
+
+// Output opens the file that an OutputRef names.
+func (h Home) Output(ref string) (*os.File, error) {
+	if !ValidRef(ref) {
+		return nil, fmt.Errorf("%q names no output", ref)
+	}
+	for _, root := range h.folders() {
+		f, err := os.Open(OutputPath(root, ref))
+		if !errors.Is(err, os.ErrNotExist) {
+			return f, err
+		}
+	}
+	return nil, &os.PathError{Op: "open", Path: OutputPath(h.Dir, ref), Err: os.ErrNotExist}
+}
+
+// readyWord begins the line by which a new runner names its folder, and refusedWord the
+// one by which it says why there is none.
+const (
+	readyWord   = "queuectl runner "
+	refusedWord = "queuectl refused "
+)
+
+// readyWithin bounds the start of a runner.
+const readyWithin = 10 * time.Second
+
+// Spawn starts a runner, which runs one job only if it is to be alone, and returns its
+// folder once it listens.
+func (h Home) Spawn(alone bool) (dir string, err error) {
+	name := ""
+	if h.Socket != "" {
+		name, err = h.ask(alone)
+	} else {
+		name, err = h.spawn(alone)
+	}
+	if err != nil {
+		return "", fmt.Errorf("start a runner: %w", err)
+	}
+	return filepath.Join(h.Root(), name), nil
+}
+
+// readReady reads the line by which a new runner names its folder.
+func readReady(from io.Reader) (name string, err error) {
+	line, err := bufio.NewReader(io.LimitReader(from, 4096)).ReadString('\n')
+	line = strings.TrimSuffix(line, "\n")
+	if why, refused := strings.CutPrefix(line, refusedWord); refused {
+		return "", errors.New(why)
+	}
+	name, ok := strings.CutPrefix(line, readyWord)
+	if err != nil || !ok || filepath.Base(name) != name {
+		return "", fmt.Errorf("it said %q and ended or hung (%v); the log has its messages", line, err)
+	}
+	return name, nil
+}

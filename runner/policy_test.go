@@ -1,0 +1,70 @@
+package runner
+
+import (
+	"strings"
+	"testing"
+)
+
+// A policy is lines of key = value; anything else is refused with its line.
+func TestPolicyIsRead(t *testing.T) {
+	p, err := parsePolicy("f", "# jobs of root\nallow_root_jobs = true\n\n accounts=@queuectl  alice # and no more\n")
+	if err != nil || !p.allowRoot || strings.Join(p.accounts, " ") != "@queuectl alice" {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	if p, err := parsePolicy("f", ""); err != nil || p.allowRoot || p.accounts != nil {
+		t.Errorf("an empty file: got %+v, %v, want that it allows nobody", p, err)
+	}
+	for text, want := range map[string]string{
+		"accounts":                             "f:1: is not of the form",
+		"\nallow_root_jobs = yes":              "f:2: allow_root_jobs is true or false",
+		"allow_root = true":                    `f:1: there is no "allow_root"`,
+		"accounts = a\naccounts = b":           "f:2: accounts is given twice",
+		"allow_root_jobs = true # really true": "",
+	} {
+		_, err := parsePolicy("f", text)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+// Root's jobs run only where that is said by name; others' by their name, by a group of
+// theirs, whichever kind it is, or because all may.
+func TestPolicyDecides(t *testing.T) {
+	groups := map[string]uint32{"queuectl": 50, "staff": 60}
+	groupNamed := func(name string) (uint32, bool) { gid, ok := groups[name]; return gid, ok }
+	root := account{name: "root"}
+	alice := account{name: "alice", uid: 1000, gid: 1000, groups: []uint32{1000, 50}}
+	www := account{name: "www-data", uid: 33, gid: 60, groups: []uint32{60}}
+	for _, c := range []struct {
+		policy policy
+		who    account
+		want   string // in the refusal, "" for none
+	}{
+		{policy{}, root, "allow_root_jobs = true in F"},
+		{policy{accounts: []string{"*", "root"}}, root, "--user NAME"},
+		{policy{allowRoot: true}, root, ""},
+		{policy{allowRoot: true}, alice, "jobs of alice are not run here"},
+		{policy{accounts: []string{"@queuectl"}}, alice, ""},
+		{policy{accounts: []string{"@queuectl"}}, www, "accounts = @queuectl"},
+		{policy{accounts: []string{"@staff"}}, www, ""},
+		{policy{accounts: []string{"@nothing", "www-data"}}, www, ""},
+		{policy{accounts: []string{"*"}}, www, ""},
+		{policy{accounts: []string{"33"}}, www, "www-data"},
+	} {
+		c.policy.file = "F"
+		got := c.policy.refuses(&c.who, groupNamed)
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.who.name, got, c.want)
+		}
+	}
+}
+
+// A job's environment says of its account what the job does not say itself.
+func TestEnvironmentOfAnAccount(t *testing.T) {
+	a := account{name: "alice", home: "/home/alice", shell: "/bin/zsh"}
+	got := strings.Join(a.environ([]string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
+	if want := "HOME=/elsewhere USERS=x LOGNAME= USER=alice SHELL=/bin/zsh"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,127 @@
+//go:build unix
+
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// porterSocket is the name of the socket, in the runners' folder, that starts a runner
+// where no systemd has one.
+const porterSocket = "spawn.sock"
+
+// StartPorter starts, as root, the process that starts root's runners where no systemd
+// does: whenever the service's account connects to its socket. It ends with this
+// process. argv is the program and the words that make it a runner.
+func StartPorter(argv []string, dir, policy string, uid, gid int, log *os.File) (socket string, err error) {
+	ready, out, err := os.Pipe()
+	if err != nil {
+		return "", fmt.Errorf("start the porter: %w", err)
+	}
+	defer ready.Close()
+	end, life, err := os.Pipe() // which nobody writes to
+	if err != nil {
+		return "", fmt.Errorf("start the porter: %w", err)
+	}
+	defer end.Close()
+	words := append(argv[1:len(argv):len(argv)], "--dir", dir, "--policy", policy, "--porter", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
+	cmd := exec.Command(argv[0], words...)
+	cmd.Env, cmd.Dir = runnerEnv(), "/"
+	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = end, log, []*os.File{out} // descriptor 3
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	out.Close()
+	if err != nil {
+		life.Close()
+		return "", fmt.Errorf("start the porter: %w", err)
+	}
+	go func() { // ends with the porter, which ends with this process
+		cmd.Wait()
+		life.Close()
+	}()
+	ready.SetReadDeadline(time.Now().Add(readyWithin))
+	if _, err := readReady(ready); err != nil {
+		return "", fmt.Errorf("start the porter: %w", err)
+	}
+	return filepath.Join(dir, porterSocket), nil
+}
+
+// Porter starts runners until its standard input ends, each with a connection to its
+// socket as standard input. Only uid may connect; its group gid may read what the
+// runners keep in dir.
+func Porter(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
+	if err := shareFolder(dir, 0, gid, homeMode); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, porterSocket)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the old socket: %w", err)
+	}
+	syscall.Umask(0o077)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := os.Chown(path, uid, -1); err != nil {
+		return err
+	}
+	syscall.Umask(0o022)
+	Ready(dir)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with the service, or this process
+		io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	for {
+		c, err := l.AcceptUnix()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			log.Warn("cannot take a connection", "error", err)
+			time.Sleep(acceptPause)
+			continue
+		}
+		if peer, err := peerUID(c); err != nil || peer != uid && peer != 0 {
+			log.Warn("refused a connection that is not the service's", "uid", peer, "error", err)
+			c.Close()
+			continue
+		}
+		if err := usher(argv, dir, policy, c); err != nil {
+			fmt.Fprintln(c, refusedWord+err.Error())
+		}
+		c.Close()
+	}
+}
+
+// usher starts a runner for a connection.
+func usher(argv []string, dir, policy string, c *net.UnixConn) error {
+	in, err := c.File()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], "--dir", dir, "--policy", policy, "--accepted")...)
+	cmd.Env, cmd.Dir = runnerEnv(), "/"
+	cmd.Stdin, cmd.Stderr = in, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go cmd.Wait() // ends with the runner, or this process
+	return nil
+}

@@ -1,0 +1,60 @@
+package process
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// as calls f with the rights that somebody has on files, and no others: what f names,
+// opens and makes is looked up, allowed and owned as if he did it (setfsuid(2)). Nil
+// calls it as this process. f must not leave its goroutine.
+func as(id *Identity, f func() error) error {
+	if id == nil {
+		return f()
+	}
+	runtime.LockOSThread() // the ids of this thread alone are changed
+	if err := become(id); err != nil {
+		return err // the thread, which may be half changed, ends with its goroutine
+	}
+	err := f()
+	if back := become(ownIdentity()); back != nil {
+		return back // the same
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// ownIdentity is this process's own.
+var ownIdentity = sync.OnceValue(func() *Identity {
+	id := &Identity{UID: uint32(unix.Geteuid()), GID: uint32(unix.Getegid())}
+	groups, _ := unix.Getgroups() // of a process that is itself it cannot fail
+	for _, g := range groups {
+		id.Groups = append(id.Groups, uint32(g))
+	}
+	return id
+})
+
+// become changes this thread's rights on files. The group and groups are changed
+// while it is not certain yet that the uid can be.
+func become(id *Identity) error {
+	var first *uint32
+	if len(id.Groups) > 0 {
+		first = &id.Groups[0]
+	}
+	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(first)), 0); failed != 0 {
+		return fmt.Errorf("take on the groups of uid %d: %w", id.UID, failed)
+	}
+	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0) // it says what was, not whether it worked
+	unix.RawSyscall(unix.SYS_SETFSUID, uintptr(id.UID), 0, 0)
+	const none = ^uintptr(0) // changes nothing
+	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, none, 0, 0)
+	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, none, 0, 0)
+	if uint32(uid) != id.UID || uint32(gid) != id.GID {
+		return fmt.Errorf("take on the rights of uid %d: %w", id.UID, unix.EPERM)
+	}
+	return nil
+}

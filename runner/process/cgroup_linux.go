@@ -1,0 +1,225 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Cgroups is a control group (cgroups(7), version 2) of this process that it may divide:
+// each worker gets one below it, for one command after another. Nothing leaves it, so
+// that a tree is what is in it. Its methods may be called at once.
+type Cgroups struct {
+	path string
+
+	mu   sync.Mutex
+	made int      // guarded by mu
+	left []string // still with processes when they were given up; guarded by mu
+}
+
+// supervisorName is the group of the runner itself: one that is divided has no
+// processes of its own.
+const supervisorName = "supervisor"
+
+// maxTasks is how many tasks a command may have where that can be enforced.
+const maxTasks = 4096
+
+// Divide moves this process into a group below its own, and has the controllers that
+// there are count what is in the others. It is for a group that the system has handed
+// over (systemd: Delegate=yes).
+func Divide() (*Cgroups, error) {
+	path, err := ownCgroup()
+	if err != nil {
+		return nil, err
+	}
+	own := filepath.Join(path, supervisorName)
+	if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("divide the control group: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+		return nil, fmt.Errorf("divide the control group: %w", err)
+	}
+	controllers, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
+	if err != nil {
+		return nil, fmt.Errorf("divide the control group: %w", err)
+	}
+	for _, c := range strings.Fields(string(controllers)) {
+		if c == "memory" || c == "pids" || c == "cpu" {
+			if err := os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
+				return nil, fmt.Errorf("have the control group count %s: %w", c, err)
+			}
+		}
+	}
+	return &Cgroups{path: path}, nil
+}
+
+// ownCgroup is the folder of this process's group: of version 2, which may be mounted
+// beside version 1.
+func ownCgroup() (string, error) {
+	raw, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(raw)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !ok {
+			continue
+		}
+		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+			if _, err := os.Stat(filepath.Join(root, path, "cgroup.procs")); err == nil {
+				if _, err := os.Stat(filepath.Join(root, path, "cgroup.controllers")); err == nil {
+					return filepath.Join(root, path), nil
+				}
+			}
+		}
+	}
+	return "", errors.New("there is no control group of version 2")
+}
+
+// GiveTo hands the group, and what will be below it, to an account that this process is
+// about to become.
+func (c *Cgroups) GiveTo(uid, gid int) error {
+	err := os.Chown(c.path, uid, gid)
+	for _, name := range []string{"cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} {
+		err = errors.Join(err, os.Chown(filepath.Join(c.path, name), uid, gid))
+	}
+	own := filepath.Join(c.path, supervisorName)
+	return errors.Join(err, os.Chown(own, uid, gid), os.Chown(filepath.Join(own, "cgroup.procs"), uid, gid))
+}
+
+// box is the group of one worker.
+type box struct {
+	path   string
+	dir    int // a descriptor of its folder
+	events int // of cgroup.events
+	memory int // of memory.events, -1 if that is not counted
+	ooms   int64
+}
+
+// box makes a group. Without one the worker goes by process group, session and cookie.
+func (c *Cgroups) box() (*box, error) {
+	c.mu.Lock()
+	c.made++
+	path := filepath.Join(c.path, "job-"+strconv.Itoa(c.made))
+	c.mu.Unlock()
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return nil, err
+	}
+	b := &box{path: path, dir: -1, events: -1, memory: -1}
+	var err error
+	if b.dir, err = unix.Open(path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		b.events, err = unix.Open(path+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	b.memory, err = unix.Open(path+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		b.memory = -1
+	}
+	err = os.WriteFile(path+"/pids.max", []byte(strconv.Itoa(maxTasks)), 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) { // else tasks are not counted
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// drop gives a group up, which may have processes still: then it is removed later.
+func (c *Cgroups) drop(b *box) {
+	b.close()
+	if os.Remove(b.path) == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = append(c.left, b.path)
+}
+
+// Sweep removes the groups that were given up with processes and have none any more.
+func (c *Cgroups) Sweep() {
+	c.mu.Lock()
+	left := c.left
+	c.left = nil
+	c.mu.Unlock()
+	var stay []string
+	for _, path := range left {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			stay = append(stay, path)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = append(c.left, stay...)
+}
+
+func (b *box) close() {
+	for _, fd := range []int{b.dir, b.events, b.memory} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// empty reports whether no process is in the group, nor below it.
+func (b *box) empty() bool {
+	var buf [64]byte
+	n, err := unix.Pread(b.events, buf[:], 0)
+	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
+}
+
+// procs lists the living processes in the group and below it, one excepted.
+func (b *box) procs(except int) (list []proc) {
+	if b.empty() {
+		return nil
+	}
+	filepath.WalkDir(b.path, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil // it has gone meanwhile, or is a file
+		}
+		raw, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // what has gone has none
+		for field := range bytes.FieldsSeq(raw) {
+			if pid, err := strconv.Atoi(string(field)); err == nil && pid != except {
+				if p, ok := stat(pid); ok && p.alive() {
+					list = append(list, p)
+				}
+			}
+		}
+		return nil
+	})
+	return list
+}
+
+// kill ends all that is in the group and below it; it reports whether that could be
+// asked (Linux 5.14).
+func (b *box) kill() bool {
+	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
+}
+
+// ranOut reports whether the kernel has ended a process of the group for want of memory
+// since it was last asked.
+func (b *box) ranOut() bool {
+	if b.memory < 0 {
+		return false
+	}
+	var buf [256]byte
+	n, _ := unix.Pread(b.memory, buf[:], 0)
+	for line := range strings.Lines(string(buf[:max(n, 0)])) {
+		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			ooms, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			grown := ooms > b.ooms
+			b.ooms = ooms
+			return grown
+		}
+	}
+	return false
+}

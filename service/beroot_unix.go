@@ -1,0 +1,84 @@
+//go:build unix
+
+package service
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/runner"
+)
+
+// serviceGroup is the group that the service's process has for itself: who may submit is
+// in another, and reads nothing of the service's.
+const serviceGroup = "queuectl-service"
+
+// beRoot does what root must do where no systemd does it: it opens the control socket,
+// starts a porter, which starts root's runners, and makes this process the service's
+// account for good.
+func (s *Service) beRoot() error {
+	uid, gid, err := serviceIDs()
+	if err != nil {
+		return err
+	}
+	state, r := s.opt.Places.State, &s.opt.Runners
+	if err := os.Mkdir(state, 0o700); err == nil {
+		err = os.Chown(state, uid, gid)
+	} else if !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make the state folder: %w", err)
+	}
+	if filepath.Dir(s.opt.Places.Socket) != state {
+		if s.bound, err = bindForGroup(s.opt.Places.Socket); err != nil {
+			return err
+		}
+	}
+	if r.Socket, err = runner.StartPorter(s.opt.Runner, r.Dir, r.Policy, uid, gid, s.opt.Log); err != nil {
+		return err
+	}
+	return become(uid, gid)
+}
+
+// serviceIDs are the uid and gid of the service's account.
+func serviceIDs() (uid, gid int, err error) {
+	u, err := user.Lookup(control.ServiceAccount)
+	if err != nil {
+		return 0, 0, fmt.Errorf("started as root, the service becomes the account %s, which is not there; make it with: useradd --system --user-group %[1]s", control.ServiceAccount)
+	}
+	own := u.Gid
+	if g, err := user.LookupGroup(serviceGroup); err == nil {
+		own = g.Gid
+	}
+	uid, err1 := strconv.Atoi(u.Uid)
+	gid, err2 := strconv.Atoi(own)
+	return uid, gid, errors.Join(err1, err2)
+}
+
+// bindForGroup opens the control socket for root and the group that may submit.
+func bindForGroup(path string) (*net.UnixListener, error) {
+	gid := -1
+	if g, err := user.LookupGroup(control.ServiceAccount); err == nil {
+		gid, _ = strconv.Atoi(g.Gid)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("make the socket's folder: %w", err)
+	}
+	return control.Bind(path, control.Entry{Mode: 0o660, GID: gid})
+}
+
+// become makes this process an account, with no way back.
+func become(uid, gid int) error {
+	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setregid(gid, gid), syscall.Setreuid(uid, uid)); err != nil {
+		return fmt.Errorf("become the service's account: %w", err)
+	}
+	if syscall.Setreuid(0, 0) == nil {
+		return errors.New("the service could become root again after it became its own account")
+	}
+	return nil
+}

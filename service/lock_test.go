@@ -1,0 +1,52 @@
+//go:build unix
+
+package service
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A lock that outlives its service for a moment, in a process that was just being
+// forked or by somebody who looks, does not keep the next one from starting; that of a
+// service that lives does, at once.
+func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		pid  int
+		free bool
+	}{{dead.Process.Pid, true}, {os.Getpid(), false}} {
+		dir := t.TempDir()
+		holder, err := os.Create(filepath.Join(dir, lockName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer holder.Close()
+		if err := syscall.Flock(int(holder.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := holder.WriteString(strconv.Itoa(c.pid) + "\n"); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(50*time.Millisecond, func() { holder.Close() })
+		lock, err := lockFolder(dir)
+		if c.free && err != nil {
+			t.Errorf("after a dead service: %v", err)
+		}
+		if !c.free && (err == nil || !strings.Contains(err.Error(), strconv.Itoa(c.pid))) {
+			t.Errorf("beside a living service: got %v, want its pid", err)
+		}
+		if err == nil {
+			lock.Close()
+		}
+	}
+}

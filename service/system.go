@@ -1,0 +1,107 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/systemd"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// standing is how the queue stands, in a line.
+func (s *Service) standing() string {
+	c := s.store.Counts()
+	line := fmt.Sprintf("%d running, %d waiting, %d dead; %d workers", s.pool.Busy(), c.Waiting(), c.States[queue.Dead], s.pool.Workers())
+	if s.pool.Draining() {
+		line += "; draining"
+	}
+	return line
+}
+
+// statusEvery is the least time between two lines for systemctl status.
+const statusEvery = time.Second
+
+// tellSystem tells the system that the service is ready, and then how the queue stands,
+// whenever that changes. An idle service wakes for nothing.
+func (s *Service) tellSystem(ctx context.Context) {
+	told := ""
+	for first := true; ; first = false {
+		_, changed := s.store.News()
+		if now := s.standing(); now != told {
+			told = now
+			lines := []string{"STATUS=" + now}
+			if first {
+				lines = append(lines, "READY=1")
+			}
+			systemd.Notify(lines...)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(statusEvery): // one end brings many changes
+		}
+	}
+}
+
+// reloading reads the settings again and tells the system of it.
+func (s *Service) reloading(ctx context.Context) error {
+	systemd.Notify("RELOADING=1", systemd.Monotonic(monotonic()))
+	err := s.reload(ctx)
+	systemd.Notify("READY=1", "STATUS="+s.standing())
+	return err
+}
+
+// feedWatchdog tells the system that the service lives, as long as it does: when a
+// change has reached the disk and a request was answered. Whoever waits long for the
+// disk lives, as long as it comes back before the watchdog's time is over.
+func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := s.alive(ctx); err == nil {
+			systemd.Notify("WATCHDOG=1")
+		} else if ctx.Err() == nil {
+			s.log.Error("no sign of life for the watchdog", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// alive makes a commit and has a request answered.
+func (s *Service) alive(ctx context.Context) error {
+	if _, err := s.store.NextEpoch(ctx); err != nil { // any change would do: nobody has met a runner with it
+		return fmt.Errorf("commit: %w", err)
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", s.opt.Places.Socket)
+	if err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if _, err := fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`); err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	var answer struct{ Result *control.Hello }
+	if err := json.NewDecoder(c).Decode(&answer); err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	if answer.Result == nil {
+		return errors.New("ask: no answer to hello")
+	}
+	return nil
+}
