@@ -78,7 +78,7 @@ func sound(t *testing.T, s *Store, when string) {
 
 func wrong(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
-	list, err := s.Verify(t.Context(), t.TempDir(), func(int64, int64) error { return nil })
+	list, err := s.Verify(t.Context(), []string{t.TempDir()}, func(int64, int64) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
