@@ -25,6 +25,9 @@ const answerWithin = 2 * time.Second
 func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
 	list := s.store.Examine(ctx)
 	mode, _ := s.config.Load().Socket()
+	if s.inherits {
+		mode = 0o777 // its unit says who may use it
+	}
 	list = append(list, examinePlaces(s.opt.Places, mode)...)
 	list = append(list, s.examineAccess()...)
 	list = append(list, s.examineProgram()...)

@@ -90,6 +90,8 @@ type Service struct {
 	who    atomic.Pointer[access]
 	users  sync.Map // uid → name, of who has a right
 
+	inherits bool // the socket, whose mode is not of the settings; set before it is served
+
 	atStart *config.Settings // what holds from the start; nil before, guarded by mu
 
 	mu     sync.Mutex
@@ -302,7 +304,7 @@ func (s *Service) listen(to control.Entry) (*control.Socket, error) {
 	if inherited == nil {
 		inherited = s.bound
 	}
-	if inherited != nil {
+	if s.inherits = inherited != nil; s.inherits {
 		return control.Inherited(inherited), nil
 	}
 	return control.Listen(s.opt.Places.Socket, to)
