@@ -20,10 +20,13 @@ import (
 const (
 	mainUnit   = Name + ".service"
 	runnerUnit = Name + "-runner@.service"
-	slice      = Name + "-runner.slice"
 )
 
-var sockets = []string{Name + ".socket", Name + "-runner.socket"}
+// The slices hold every runner; the second holds the first.
+var (
+	sockets = []string{Name + ".socket", Name + "-runner.socket"}
+	groups  = []string{Name + "-runner.slice", Name + ".slice"}
+)
 
 // Service is queuectl as a service of systemd.
 type Service struct {
@@ -263,7 +266,7 @@ func (s *Service) Uninstall() (was bool, err error) {
 		if err := s.systemctl(slices.Concat([]string{"disable", "--now", mainUnit}, sockets)...); err != nil {
 			return was, err
 		}
-		if err := errors.Join(s.systemctl("stop", slice), s.unit.Uninstall()); err != nil {
+		if err := errors.Join(s.systemctl(append([]string{"stop"}, groups...)...), s.unit.Uninstall()); err != nil {
 			return was, err
 		}
 	}
