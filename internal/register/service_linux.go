@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -117,6 +118,14 @@ func userFolder() string { return filepath.Join(os.Getenv("HOME"), ".config/syst
 // Own reports whether a service of this user is registered, and the command that starts it.
 func Own() (start string, registered bool) {
 	return "systemctl --user start " + Name, exists(filepath.Join(userFolder(), mainUnit))
+}
+
+// EndsAtLogout reports whether a registered service of this user ends when the user has
+// logged out, and does not begin with the machine.
+func EndsAtLogout() bool {
+	_, registered := Own()
+	who, err := user.Current()
+	return registered && err == nil && !exists(filepath.Join("/var/lib/systemd/linger", who.Username))
 }
 
 // owned is the path of a unit that a package has installed, "" if there is none.
