@@ -103,13 +103,16 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 			return fmt.Errorf("%q is not known here; the service is newer than this runner", word)
 		}
 	}
-	if policy == "" {
-		if as != "" || int(peer.Uid) != os.Geteuid() {
-			return errors.New("this runner runs the jobs of its own account alone")
-		}
-		return os.MkdirAll(base, 0o700)
+	own := policy == ""
+	switch {
+	case own && (as != "" || int(peer.Uid) != os.Geteuid()):
+		return errors.New("this runner runs the jobs of its own account alone")
+	case own:
+		err = os.MkdirAll(base, 0o700)
+	default:
+		err = shareFolder(base, 0, int(peer.Gid), homeMode)
 	}
-	if err := shareFolder(base, 0, int(peer.Gid)); err != nil {
+	if err != nil {
 		return err
 	}
 	if delegated {
@@ -117,11 +120,11 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 			return err
 		}
 	}
-	if err := process.Expendable(); err != nil {
-		return err
-	}
-	if as == "" {
+	if own {
 		return nil
+	}
+	if err := process.Expendable(); err != nil || as == "" {
+		return err
 	}
 	return a.become(as, policy, int(peer.Gid))
 }
@@ -136,7 +139,7 @@ func (a *Asked) become(name, policy string, gid int) error {
 		return errors.New("run_as = fixed:root would run everybody's jobs as root; name another account")
 	}
 	a.Root, a.Policy = filepath.Join(a.Root, asPrefix+known.name), ""
-	if err := shareFolder(a.Root, int(known.uid), gid); err != nil {
+	if err := shareFolder(a.Root, int(known.uid), gid, asMode); err != nil {
 		return err
 	}
 	if a.Cgroups != nil {

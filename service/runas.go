@@ -2,15 +2,11 @@ package service
 
 import (
 	"os"
-	"strings"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 )
-
-// fixedAs begins the value of run_as that names an account.
-const fixedAs = "fixed:"
 
 // settleAccount decides whom jobs run as, and where their runners are.
 func (s *Service) settleAccount() error {
@@ -28,8 +24,7 @@ func (s *Service) settleAccount() error {
 	}
 	s.home.Dir, s.home.Socket = r.Dir, r.Socket
 	s.accounts = &runner.Accounts{Policy: r.Policy}
-	name, fixed := strings.CutPrefix(how, fixedAs)
-	if fixed {
+	if name := s.config.Load().FixedUser(); name != "" {
 		known, err := accountNamed(name)
 		if err != nil {
 			return queue.Invalid("run_as", "%s: %v", how, err)

@@ -4,6 +4,7 @@ package test
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type person struct {
 	name   string
 	right  string
 	uid    int
+	gid    int // 0 is that of its own number
 	groups []uint32
 }
 
@@ -78,7 +80,7 @@ func (q *queue) as(p person, args ...string) result {
 
 // as makes a command a person's.
 func as(cmd *exec.Cmd, p person) *exec.Cmd {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.uid), Gid: uint32(p.uid), Groups: p.groups}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.uid), Gid: uint32(cmp.Or(p.gid, p.uid)), Groups: p.groups}}
 	return cmd
 }
 
