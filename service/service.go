@@ -250,7 +250,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case keep = <-s.stop:
 			keep = keep || s.opt.KeepJobs
 		case <-ctx.Done():
-			keep = keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping())
+			keep = keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingWithin))
 		}
 		systemd.Notify("STOPPING=1")
 		s.log.Info("stopping", "keep_jobs", keep)
@@ -283,6 +283,10 @@ func (s *Service) drain(failed <-chan error) {
 		return
 	}
 }
+
+// stoppingWithin bounds the question whether the unit is being stopped: a service that
+// keeps its jobs ends within 2 s.
+const stoppingWithin = time.Second
 
 // stopLonger is how long the system is to wait for a stop that has more to do.
 const stopLonger = 40 * time.Second

@@ -153,6 +153,10 @@ func runnerVerb(a *app) *cobra.Command {
 	return cmd
 }
 
+// askStopFor bounds the question whether the unit is being stopped, of a process that has
+// nothing else to do.
+const askStopFor = 10 * time.Second
+
 // runnersStopFor bounds the wait for runners that end.
 const runnersStopFor = 80 * time.Second
 
@@ -162,7 +166,7 @@ func stopRunners(unit string) error {
 	if unit == "" {
 		return usage("runner --stop needs the --unit of the service")
 	}
-	if systemd.Unit(unit).Stopping() {
+	if systemd.Unit(unit).Stopping(askStopFor) {
 		systemd.StopAll("queuectl-runner@*.service", runnersStopFor)
 	}
 	return nil
