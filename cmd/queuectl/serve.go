@@ -133,6 +133,9 @@ func runnerVerb(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if asked.Undivided != nil {
+					log.Warn("jobs get no control groups of their own; their processes are found by session and cookie", "error", asked.Undivided)
+				}
 				o = asked.Options
 				o.Ready = asked.Tell
 			}
