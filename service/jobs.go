@@ -80,7 +80,7 @@ const finishAgain = 200 * time.Millisecond
 func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key string) (store.Request, error) {
 	c := s.config.Load()
 	uid := control.PeerFrom(ctx).UID
-	r := store.Request{Drafts: make([]queue.Job, len(specs)), UID: uid, Batch: batch, Key: key, MaxPending: c.MaxPending}
+	r := store.Request{Drafts: make([]queue.Job, len(specs)), UID: uid, Batch: batch, Key: key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser}
 	if len(key) > queue.MaxKey {
 		return r, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(key), queue.MaxKey)
 	}
