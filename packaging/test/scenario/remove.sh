@@ -5,7 +5,7 @@
 package new old
 box_up
 box_sh 'find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache \) -prune -o -print | sort > /root/before'
-install_deb "$old_deb" >/dev/null
+install_deb "$old_deb" >/dev/null 2>&1
 people
 within 5 answers >/dev/null
 q root config set workers 4 >/dev/null
