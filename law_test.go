@@ -37,7 +37,8 @@ var law = map[string][]string{
 	"upkeep":              {"queue", "store"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
 	"service":             {"queue", "output", "config", "store", "control", "store/sqlstore", "runner", "runner/process", "upkeep", "worker", "internal/systemd"},
-	"cmd/queuectl":        {"queue", "control", "config", "service", "runner", "runner/process", "internal/systemd", "internal/timerslack"},
+	"internal/register":   {"config", "queue", "packaging"},
+	"cmd/queuectl":        {"queue", "control", "config", "service", "runner", "runner/process", "internal/register", "internal/systemd", "internal/timerslack"},
 	"bench":               {"control", "queue"},
 	"test":                {},
 	"internal/pages":      {"config", "control", "queue"},
@@ -71,7 +72,7 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
 		"modernc.org/sqlite": {"store/sqlstore", "bench"},
 		"database/sql":       {"store/sqlstore", "bench"},
-		"os/exec":            {"runner", "internal/systemd", "cmd/queuectl", "bench", "test", "internal/pages"},
+		"os/exec":            {"runner", "internal/systemd", "internal/register", "cmd/queuectl", "bench", "test", "internal/pages"},
 	}
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))

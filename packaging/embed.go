@@ -1,11 +1,14 @@
-// Package packaging holds the files that make queuectl a service of Linux, the very
+// Package packaging holds the files that make queuectl a service of the system: the very
 // ones that the packages install.
 package packaging
 
 import "embed"
 
-// Files are the units, the accounts, the folders and the first settings.
+// Files are the units, the accounts, the folders and the first settings; below user
+// the units of one user's own service; and what launchd wants instead. What differs
+// between machines stands in them as @NAME@, the program as /usr/bin/queuectl.
 //
 //go:embed queuectl.service queuectl.socket queuectl-runner.socket queuectl-runner@.service
 //go:embed queuectl.sysusers queuectl.tmpfiles queuectl.toml runner.conf
+//go:embed user launchd.plist
 var Files embed.FS

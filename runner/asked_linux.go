@@ -45,7 +45,9 @@ func (h Home) ask(alone bool) (name string, err error) {
 // Asked is a runner of root's that somebody has asked for by a connection.
 type Asked struct {
 	Options
-	conn net.Conn
+	// Undivided is why jobs get no control groups though the system handed one over.
+	Undivided error
+	conn      net.Conn
 }
 
 // Accept takes the connection on standard input, which /dev/null replaces, and makes of
@@ -103,19 +105,26 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 			return fmt.Errorf("%q is not known here; the service is newer than this runner", word)
 		}
 	}
-	if err := shareFolder(base, 0, int(peer.Gid)); err != nil {
+	own := policy == ""
+	switch {
+	case own && (as != "" || int(peer.Uid) != os.Geteuid()):
+		return errors.New("this runner runs the jobs of its own account alone")
+	case own:
+		err = os.MkdirAll(base, 0o700)
+	default:
+		err = shareFolder(base, 0, int(peer.Gid), homeMode)
+	}
+	if err != nil {
 		return err
 	}
 	if delegated {
-		if a.Cgroups, err = process.Divide(); err != nil {
-			return err
-		}
+		a.Cgroups, a.Undivided = process.Divide()
 	}
-	if err := process.Expendable(); err != nil {
-		return err
-	}
-	if as == "" {
+	if own {
 		return nil
+	}
+	if err := process.Expendable(); err != nil || as == "" {
+		return err
 	}
 	return a.become(as, policy, int(peer.Gid))
 }
@@ -130,7 +139,7 @@ func (a *Asked) become(name, policy string, gid int) error {
 		return errors.New("run_as = fixed:root would run everybody's jobs as root; name another account")
 	}
 	a.Root, a.Policy = filepath.Join(a.Root, asPrefix+known.name), ""
-	if err := shareFolder(a.Root, int(known.uid), gid); err != nil {
+	if err := shareFolder(a.Root, int(known.uid), gid, asMode); err != nil {
 		return err
 	}
 	if a.Cgroups != nil {

@@ -24,14 +24,20 @@ type Home struct {
 	// As is the account that a runner of root's becomes for good before it is spoken
 	// to; "" is none: it gives each job its own.
 	As string
+	// Own says that the socket starts runners of the service's own account, in the
+	// service's own folder: it is a user's systemd that does.
+	Own bool
 }
 
 // asPrefix begins the name of the folder, below Dir, of runners that have become an
 // account.
 const asPrefix = "as-"
 
+// Foreign reports whether the runners' folder is not the service's to change.
+func (h Home) Foreign() bool { return h.Socket != "" && !h.Own }
+
 // Roots reports whether the runners are root's, and give each job an account.
-func (h Home) Roots() bool { return h.Socket != "" && h.As == "" }
+func (h Home) Roots() bool { return h.Foreign() && h.As == "" }
 
 // Root is the folder of the runners that new jobs go to.
 func (h Home) Root() string {

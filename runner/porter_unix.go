@@ -61,7 +61,7 @@ func StartPorter(argv []string, dir, policy string, uid, gid int, log *os.File) 
 // socket as standard input. Only uid may connect; its group gid may read what the
 // runners keep in dir.
 func Porter(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
-	if err := shareFolder(dir, 0, gid); err != nil {
+	if err := shareFolder(dir, 0, gid, homeMode); err != nil {
 		return err
 	}
 	path := filepath.Join(dir, porterSocket)

@@ -66,6 +66,7 @@ type server struct {
 	target   int
 	delay    time.Duration // that results are gathered for; Setup says
 	finish   time.Duration // that running attempts get when the system ends the runner
+	ran      bool          // something was started
 	closing  bool          // ends once nothing runs
 	estate   bool          // its folder is left to the service, also if it holds nothing
 	journal  *journal

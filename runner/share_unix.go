@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shareFolder makes a folder that belongs to a user, and that a group may read.
-func shareFolder(path string, uid, gid int) error {
-	if err := os.Mkdir(path, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
+// shareFolder makes a folder that belongs to a user, and that a group may read. Others
+// may be let pass to what is theirs in it.
+func shareFolder(path string, uid, gid int, mode os.FileMode) error {
+	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the runners' folder: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
@@ -25,11 +26,17 @@ func shareFolder(path string, uid, gid int) error {
 	if err != nil {
 		return fmt.Errorf("look at the runners' folder: %w", err)
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid && int(st.Gid) == gid && info.Mode().Perm() == 0o750 && info.Mode()&os.ModeSetgid != 0 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid && int(st.Gid) == gid && info.Mode().Perm() == mode && info.Mode()&os.ModeSetgid != 0 {
 		return nil
 	}
-	if err := errors.Join(f.Chown(uid, gid), f.Chmod(0o750|os.ModeSetgid)); err != nil {
+	if err := errors.Join(f.Chown(uid, gid), f.Chmod(mode|os.ModeSetgid)); err != nil {
 		return fmt.Errorf("share the runners' folder: %w", err)
 	}
 	return nil
 }
+
+// Modes of shared folders: the runners' has those of runners that have become an account.
+const (
+	homeMode = 0o751
+	asMode   = 0o750
+)

@@ -244,11 +244,11 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 	return true
 }
 
-// retire ends a runner whose service is of an older protocol and another version, once
-// it holds nothing: that service gives it no new attempts, and does not know that it is
+// retire ends a runner that has run something and whose service is of an older protocol
+// and another version, once it holds nothing: that service gives it no new attempts, and does not know that it is
 // to say Bye. It must find the folder. The caller holds mu.
 func (s *server) retire() {
-	if c := s.conn; c != nil && c.protocol < 2 && c.foreign && len(s.attempts) == 0 && len(s.stuck) == 0 {
+	if c := s.conn; c != nil && c.protocol < 2 && c.foreign && s.ran && len(s.attempts) == 0 && len(s.stuck) == 0 {
 		s.estate = true
 		s.close()
 	}
@@ -266,7 +266,7 @@ func (s *server) startAttempt(f *wire.Start, as int64) {
 	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
 		return os.CreateTemp(s.dir, "log-*")
 	})
-	s.attempts[f.Lease] = a
+	s.attempts[f.Lease], s.ran = a, true
 	s.waiting = append(s.waiting, a)
 	s.more.Signal()
 }

@@ -2,15 +2,11 @@ package service
 
 import (
 	"os"
-	"strings"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 )
-
-// fixedAs begins the value of run_as that names an account.
-const fixedAs = "fixed:"
 
 // settleAccount decides whom jobs run as, and where their runners are.
 func (s *Service) settleAccount() error {
@@ -18,16 +14,17 @@ func (s *Service) settleAccount() error {
 	s.home = runner.Home{Dir: runnersOf(s.opt.Places), Command: s.opt.Runner, Log: s.opt.Log}
 	s.account = accountOf(os.Geteuid())
 	r := s.opt.Runners
+	rooted := r.Socket != "" && !r.Own
 	switch {
-	case r.Socket == "" && how == config.RunAsService:
+	case !rooted && how == config.RunAsService:
+		s.home.Socket, s.home.Own = r.Socket, r.Own
 		return nil
-	case r.Socket == "":
+	case !rooted:
 		return queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", how)
 	}
 	s.home.Dir, s.home.Socket = r.Dir, r.Socket
 	s.accounts = &runner.Accounts{Policy: r.Policy}
-	name, fixed := strings.CutPrefix(how, fixedAs)
-	if fixed {
+	if name := s.config.Load().FixedUser(); name != "" {
 		known, err := accountNamed(name)
 		if err != nil {
 			return queue.Invalid("run_as", "%s: %v", how, err)

@@ -76,8 +76,9 @@ type Request struct {
 	// Batch, if set, is the name that its frames were staged by.
 	Batch string
 	// MaxPending, if above 0, refuses with ErrFull a request that would leave
-	// more jobs waiting.
-	MaxPending int64
+	// more jobs waiting, and MaxPendingUser one that would leave more of UID's.
+	MaxPending     int64
+	MaxPendingUser int64
 }
 
 // Limits of batches that are staged: batches at once, jobs of one, and how long one
@@ -137,7 +138,9 @@ type Leaser interface {
 	// Turn records what happened to leases and claims up to t.Want jobs, in one
 	// commit. Entries whose fence is stale change nothing and are named in the
 	// result. The claimed jobs are the head of the queue, in order; they stay
-	// pending (or failed) in every count until reported as started or ended.
+	// pending (or failed) in every count until reported as started or ended. There may
+	// be fewer than could be claimed, or none, where many had to be passed over whose
+	// users have no room: Await goes on.
 	Turn(ctx context.Context, t Turn) (Turned, error)
 	// Await claims at least one and up to want jobs, waiting for the first one
 	// to become runnable: the transaction that makes it so also claims it. When
@@ -266,6 +269,11 @@ type Keeper interface {
 	// the store is closed is, once it is opened again.
 	SetOrder(ctx context.Context, o queue.Order) error
 	Rerank(ctx context.Context) (more bool, err error)
+	// SetMaxRunningUser has at most n jobs of one user (queue.Job.UID) leased at once
+	// from now on; 0 is any number, as in a store that has just been opened. What is
+	// leased beyond that may end. A job that is kept back by it waits as all others do,
+	// and is claimed in its turn once its user has room.
+	SetMaxRunningUser(ctx context.Context, n int) error
 	// Promote makes due jobs runnable, cancels expired ones and forgets old
 	// keys, a bounded number of each, and says how long until the next is due:
 	// 0 if more are due now, at most an hour.

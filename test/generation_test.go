@@ -132,3 +132,23 @@ func TestGenerations(t *testing.T) {
 		}
 	}
 }
+
+// A service whose program on the disk was replaced meanwhile gives its new jobs to the
+// runners that are started from there.
+func TestRunnerOfAReplacedProgram(t *testing.T) {
+	t.Parallel()
+	other := another(t, "", "9.9.9")
+	q := newQueue(t, "")
+	q.bin = q.install(binary(t, ""), "queuectl")
+	q.start("--workers", "1")
+	if err := os.Remove(q.bin); err != nil { // as a package does: the old file lives on in whoever runs it
+		t.Fatal(err)
+	}
+	q.install(other, "queuectl")
+	q.killRunners()
+	q.must("run", "--", "true")
+	q.must("run", "--", "true")
+	if n := len(q.runnerPids()); n != 1 {
+		t.Errorf("%d runners, want 1", n)
+	}
+}

@@ -5,6 +5,7 @@ package test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,7 +79,10 @@ type queue struct {
 	testing.TB
 	bin   string
 	dir   string
-	env   []string // of the service, beside HOME and PATH
+	env   []string            // of the service, beside HOME and PATH
+	owner *syscall.Credential // of the service, nil is this process's
+	door  *os.File            // its socket, nil if it is to make it
+	roots string              // the folder of root's runners, "" if it has its own
 	cmd   *exec.Cmd
 	log   *lockedBuffer
 	ended chan error
@@ -129,9 +133,14 @@ func (q *queue) start(args ...string) {
 }
 
 func (q *queue) tryStart(args ...string) error {
-	cmd := exec.Command(q.bin, append([]string{"serve", "--dir", q.dir}, args...)...)
+	args = append([]string{"serve", "--dir", q.dir}, args...)
+	cmd := exec.Command(q.bin, args...)
+	if q.door != nil { // as systemd hands it over
+		cmd = exec.Command("/bin/sh", append([]string{"-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@"`, q.bin}, args...)...)
+		cmd.ExtraFiles = []*os.File{q.door}
+	}
 	cmd.Env = append([]string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}, q.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: q.owner}
 	stderr, err := os.CreateTemp(q.dir, "stderr-*")
 	if err != nil {
 		return err
@@ -187,15 +196,17 @@ func (q *queue) stop() int {
 // runnerPids are the pids of the runners of the folder that live: a runner's
 // folder is named by its pid.
 func (q *queue) runnerPids() (pids []int) {
-	entries, _ := os.ReadDir(filepath.Join(q.dir, "runner"))
-	for _, e := range entries {
-		word, _, _ := strings.Cut(e.Name(), ".")
+	folder := cmp.Or(q.roots, filepath.Join(q.dir, "runner"))
+	entries, _ := filepath.Glob(folder + "/*.*")
+	others, _ := filepath.Glob(folder + "/as-*/*.*")
+	for _, e := range append(entries, others...) {
+		word, _, _ := strings.Cut(filepath.Base(e), ".")
 		pid, err := strconv.Atoi(word)
 		if err != nil {
 			continue
 		}
 		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if bytes.Contains(raw, []byte("\x00runner\x00")) && bytes.Contains(raw, []byte(q.dir)) {
+		if bytes.Contains(raw, []byte("\x00runner\x00")) && bytes.Contains(raw, []byte(filepath.Dir(folder))) {
 			pids = append(pids, pid)
 		}
 	}

@@ -73,7 +73,7 @@ func (p *Pool) spawnAlone(ctx context.Context, loops *sync.WaitGroup) (*link, er
 	if err != nil {
 		return nil, err
 	}
-	return p.adopt(ctx, c, nil, loops), nil
+	return p.adopt(ctx, c, false, nil, loops), nil
 }
 
 // retire ends the runners that take no new jobs once they have run what they had: those

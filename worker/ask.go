@@ -410,7 +410,7 @@ func (p *Pool) Runners(within time.Duration) (live, silent []int64) {
 
 // Purge deletes output files.
 func (p *Pool) Purge(refs []string) {
-	if p.cfg.Runners.Socket == "" {
+	if !p.cfg.Runners.Foreign() {
 		runner.Purge(p.cfg.Runners.Dir, refs)
 		return
 	}

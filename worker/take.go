@@ -38,7 +38,7 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 		jobs[leased[i].Lease()] = &leased[i]
 	}
 	for _, dir := range live {
-		if err := p.meet(ctx, dir, epoch, jobs, loops); err != nil {
+		if err := p.meet(ctx, dir, epoch, false, jobs, loops); err != nil {
 			return err
 		}
 	}
@@ -62,19 +62,25 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 }
 
 // meet connects to a living runner and adopts what it has; what it knows is
-// taken out of jobs.
-func (p *Pool) meet(ctx context.Context, dir string, epoch int64, jobs map[queue.Lease]*queue.Job, loops *sync.WaitGroup) error {
+// taken out of jobs. A fresh one was started for new jobs.
+func (p *Pool) meet(ctx context.Context, dir string, epoch int64, fresh bool, jobs map[queue.Lease]*queue.Job, loops *sync.WaitGroup) error {
 	c, err := runner.Meet(dir, epoch, p.cfg.Version)
 	if err != nil {
 		return err
 	}
-	p.adopt(ctx, c, jobs, loops)
+	p.adopt(ctx, c, fresh || p.fits(c), jobs, loops)
 	return nil
 }
 
+// fits reports whether new jobs go to a runner that was there: one of this version, for
+// all jobs, and of the kind that the settings ask for. One that was just started takes
+// them whatever its version: the program on the disk may be newer than this one.
+func (p *Pool) fits(c *runner.Client) bool {
+	return c.Known.Version == p.cfg.Version && !runner.Lone(c.Dir) && filepath.Dir(c.Dir) == p.cfg.Runners.Root()
+}
+
 // adopt takes over what a runner has; what it knows is taken out of jobs.
-func (p *Pool) adopt(ctx context.Context, c *runner.Client, jobs map[queue.Lease]*queue.Job, loops *sync.WaitGroup) *link {
-	current := c.Known.Version == p.cfg.Version && !runner.Lone(c.Dir) && filepath.Dir(c.Dir) == p.cfg.Runners.Root()
+func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, jobs map[queue.Lease]*queue.Job, loops *sync.WaitGroup) *link {
 	l := &link{Client: c, current: current, heard: time.Now(), gone: make(chan struct{})}
 	p.mu.Lock()
 	for _, a := range c.Known.Attempts {
@@ -185,7 +191,7 @@ func (p *Pool) spawn(ctx context.Context, loops *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	return p.meet(ctx, dir, epoch, nil, loops)
+	return p.meet(ctx, dir, epoch, true, nil, loops)
 }
 
 // setUp tells the runners how many workers each has: those that drain keep what
@@ -324,7 +330,7 @@ func (p *Pool) runnerGone(ctx context.Context, l *link, loops *sync.WaitGroup) e
 		}
 		c, err := runner.Meet(l.Dir, epoch, p.cfg.Version)
 		if err == nil {
-			p.adopt(ctx, c, jobs, loops)
+			p.adopt(ctx, c, l.current, jobs, loops)
 			for lease, j := range jobs {
 				p.unknown(j, started[lease], true)
 			}
@@ -380,7 +386,7 @@ func (p *Pool) replace(ctx context.Context, l *link, jobs map[queue.Lease]*queue
 // process may not; none if there is no such runner: the system has ended what it ran,
 // and its folder stays.
 func (p *Pool) undertaker(dir string) (by *runner.Client, none bool) {
-	if p.cfg.Runners.Socket == "" {
+	if !p.cfg.Runners.Foreign() {
 		return nil, false
 	}
 	p.mu.Lock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/register"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -106,6 +107,9 @@ func (a *app) skew(err error) string {
 // reached adds to an error of connecting what to do next.
 func (a *app) reached(err error, t target) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
+		if start, registered := register.Own(); t.own && registered {
+			t.start = start
+		}
 		return queue.Errorf(queue.CodeUnavailable, "the service is not running (%s); start it with: %s", t.socket, t.start)
 	}
 	return err
@@ -126,6 +130,9 @@ func (a *app) clientStarting(ctx context.Context) (*control.Client, error) {
 	a.asked = c
 	err = c.Connect(ctx)
 	if !errors.Is(err, control.ErrUnreachable) || !t.own || os.Getenv("QUEUECTL_NO_START") == "1" {
+		return c, a.reached(err, t)
+	}
+	if _, registered := register.Own(); registered { // then it was stopped on purpose
 		return c, a.reached(err, t)
 	}
 	log, ended, err := startService(t)

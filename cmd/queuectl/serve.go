@@ -15,10 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/internal/timerslack"
-	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/service"
@@ -51,6 +49,7 @@ func serveVerb(a *app) *cobra.Command {
 	f.BoolVar(&keep, "keep-jobs", false, "SIGTERM leaves jobs running, for the next service to adopt")
 	f.Var(filled{&unit}, "unit", "with --keep-jobs: end the jobs all the same when systemd stops this `UNIT`")
 	f.Var(filled{&root.Socket}, "runner-socket", "`PATH` of the socket that starts root's runners")
+	f.BoolVar(&root.Own, "runner-own", false, "what that socket starts are not root's runners, but this account's own")
 	root.Dir, root.Policy = config.RunnerDir, config.RunnerPolicy
 	f.Var(filled{&root.Dir}, "runner-dir", "`FOLDER` of root's runners")
 	f.Var(filled{&root.Policy}, "runner-policy", "`FILE` that says whose jobs root's runners run")
@@ -134,6 +133,9 @@ func runnerVerb(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if asked.Undivided != nil {
+					log.Warn("jobs get no control groups of their own; their processes are found by session and cookie", "error", asked.Undivided)
+				}
 				o = asked.Options
 				o.Ready = asked.Tell
 			}
@@ -147,12 +149,16 @@ func runnerVerb(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&alone, "alone", false, "run one job only")
 	f.BoolVar(&accepted, "accepted", false, "standard input is the connection of the service that wants a runner of root's")
-	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run")
+	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run; none: those of this account")
 	f.StringVar(&unit, "unit", "", "end once systemd has stopped this `UNIT`")
 	f.StringVar(&porter, "porter", "", "start a runner for each connection that `UID:GID` makes")
 	f.BoolVar(&stop, "stop", false, "end all runners if systemd stops the unit")
 	return cmd
 }
+
+// askStopFor bounds the question whether the unit is being stopped, of a process that has
+// nothing else to do.
+const askStopFor = 10 * time.Second
 
 // runnersStopFor bounds the wait for runners that end.
 const runnersStopFor = 80 * time.Second
@@ -163,7 +169,7 @@ func stopRunners(unit string) error {
 	if unit == "" {
 		return usage("runner --stop needs the --unit of the service")
 	}
-	if systemd.Unit(unit).Stopping() {
+	if systemd.Unit(unit).Stopping(askStopFor) {
 		systemd.StopAll("queuectl-runner@*.service", runnersStopFor)
 	}
 	return nil
@@ -183,62 +189,4 @@ func (a *app) porter(ctx context.Context, service, policy string) error {
 	}
 	signal.Notify(make(chan os.Signal, 1), append(stopSignals, reloadSignals...)...) // it ends with its service
 	return runner.Porter(ctx, []string{self, "runner"}, a.dir, policy, u, g, slog.New(slog.NewTextHandler(a.err, nil)))
-}
-
-func serviceVerb(a *app) *cobra.Command {
-	var keep bool
-	stop := &cobra.Command{
-		Use: "stop", Short: "Stop the running service as SIGTERM does", Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.stopService(cmd.Context(), keep) },
-	}
-	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running, for the next service to adopt")
-	status := &cobra.Command{
-		Use: "status", Short: "Say whether the service runs", Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			st, err := c.Status(cmd.Context(), control.Nothing{})
-			if err != nil {
-				return err
-			}
-			if a.structured() {
-				return a.printJSON(map[string]any{"running": true, "pid": st.PID, "version": st.Version, "started_at": st.Started, "socket": st.Socket})
-			}
-			return a.println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version)
-		},
-	}
-	return group("service", "The service as the system sees it", stop, status)
-}
-
-// stopService asks the service to stop and waits until it has let go of its
-// folder, so that another may start.
-func (a *app) stopService(ctx context.Context, keep bool) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	st, err := c.Status(ctx, control.Nothing{})
-	if err != nil {
-		return err
-	}
-	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
-	if err != nil {
-		return err
-	}
-	for service.InUse(st.Database) {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return queue.Errorf(queue.CodeUnavailable, "interrupted while the service stops")
-		}
-	}
-	if a.structured() {
-		return a.printJSON(got)
-	}
-	a.say("service with pid %d stopped", got.PID)
-	return nil
 }

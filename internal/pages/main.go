@@ -82,7 +82,7 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(to, ", "))
 	}
-	b.WriteString("\n## Settings\n\nA change holds at once.\n\n| key | default | meaning |\n|---|---|---|\n")
+	b.WriteString("\n## Settings\n\nA change holds at once, where it does not say otherwise. Those with a dot stand in a table of the file.\n\n| key | default | meaning |\n|---|---|---|\n")
 	for _, k := range config.Keys {
 		name := "`" + k.Name + "`"
 		for _, other := range k.Spellings() {
@@ -90,13 +90,17 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, k.Default, k.Doc)
 	}
-	b.WriteString("\n## Methods of the protocol\n\n| method | right | streams |\n|---|---|---|\n")
+	b.WriteString("\n## Methods of the protocol\n\nEach needs a right, and some a stronger one where they are about another user's job; see [users.md](users.md).\n\n| method | right | of another's job | streams |\n|---|---|---|---|\n")
 	for _, m := range control.Methods {
 		streams := ""
 		if m.Stream {
 			streams = "yes"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, m.Right, streams)
+		others := ""
+		if m.Others != m.Right {
+			others = string(m.Others)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Right, others, streams)
 	}
 	b.WriteString("\n## Failures\n\n| `data.code` | number | exit code | retry |\n|---|---|---|---|\n")
 	for _, r := range control.Failures {

@@ -95,11 +95,17 @@ func bom(out io.Writer, args []string) error {
 	return e.Encode(b)
 }
 
-// module is the component that a module is; one that is replaced is what replaces it.
-func module(m *debug.Module) component {
+// linked is the module that is linked in for one: itself, or what replaces it.
+func linked(m *debug.Module) *debug.Module {
 	if m.Replace != nil {
-		m = m.Replace
+		return m.Replace
 	}
+	return m
+}
+
+// module is the component that a module is.
+func module(m *debug.Module) component {
+	m = linked(m)
 	purl := "pkg:golang/" + m.Path + "@" + m.Version
 	c := component{Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl}
 	if m.Sum != "" {

@@ -24,6 +24,7 @@ func licences(out io.Writer, args []string) error {
 	}
 	fmt.Fprintf(out, "queuectl contains what follows, under these licences.\n\n-- Go %s\n\n%s", info.GoVersion, text)
 	for _, m := range info.Deps {
+		m = linked(m)
 		text, err := licencesIn(filepath.Join(args[1], escaped(m)))
 		if err != nil {
 			return err

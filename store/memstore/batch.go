@@ -39,13 +39,36 @@ func (b *batch) jobs() (n int64) {
 	return n
 }
 
-// waiting is how many jobs wait, in the queue and in batches.
-func (s *Store) waiting() int64 {
-	n := s.counts().Waiting()
-	for _, b := range s.batches {
-		n += b.jobs()
+// waiting is how many jobs wait, in the queue and in batches, of all and of one user.
+func (s *Store) waiting(uid int) (all, own int64) {
+	count := func(of int, n int64) {
+		all += n
+		if of == uid {
+			own += n
+		}
 	}
-	return n
+	for _, j := range s.jobs {
+		if j.State.Waiting() {
+			count(j.UID, 1)
+		}
+	}
+	for _, b := range s.batches {
+		count(b.uid, b.jobs())
+	}
+	return all, own
+}
+
+// admit refuses a request that the queue has no room for.
+func (s *Store) admit(r store.Request) error {
+	all, own := s.waiting(r.UID)
+	n := int64(len(r.Drafts))
+	if r.MaxPending > 0 && all+n > r.MaxPending {
+		return queue.Errorf(queue.CodeFull, "the queue is full: max_pending is %d", r.MaxPending)
+	}
+	if r.MaxPendingUser > 0 && own+n > r.MaxPendingUser {
+		return queue.Errorf(queue.CodeFull, "the queue is full for you: max_pending_per_user is %d", r.MaxPendingUser)
+	}
+	return nil
 }
 
 // Stage keeps one frame of a batch.
@@ -69,8 +92,9 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 		return store.Receipt{}, queue.Errorf(queue.CodeUnavailable, "too many batches are under way; try again later")
 	case n > store.MaxStagedJobs:
 		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs", store.MaxStagedJobs)
-	case r.MaxPending > 0 && s.waiting()+int64(len(r.Drafts)) > r.MaxPending:
-		return store.Receipt{}, queue.Errorf(queue.CodeFull, "the queue is full: at most %d jobs may wait", r.MaxPending)
+	}
+	if err := s.admit(r); err != nil {
+		return store.Receipt{}, err
 	}
 	receipt, err := s.name(r.Drafts)
 	if err != nil {

@@ -50,8 +50,8 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if n == 0 || n > queue.MaxBatch {
 		return store.Receipt{}, queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
 	}
-	if r.MaxPending > 0 && s.waiting()+int64(n) > r.MaxPending {
-		return store.Receipt{}, queue.Errorf(queue.CodeFull, "the queue is full: at most %d jobs may wait", r.MaxPending)
+	if err := s.admit(r); err != nil {
+		return store.Receipt{}, err
 	}
 	receipt, err := s.name(r.Drafts)
 	if err != nil {

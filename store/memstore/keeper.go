@@ -66,6 +66,14 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 // Rerank has nothing left to do.
 func (s *Store) Rerank(context.Context) (more bool, err error) { return false, nil }
 
+// SetMaxRunningUser has at most n jobs of one user leased at once.
+func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
+	return s.update(ctx, func(queue.Millis) error {
+		s.maxUser = n
+		return nil
+	})
+}
+
 // Promote cancels expired jobs and forgets old keys. A due job needs nothing
 // here: a claim sees by itself that it is due.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {

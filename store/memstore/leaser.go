@@ -118,9 +118,11 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	s.tell(j, queue.EventEnded, detail, now)
 }
 
-// claim leases the head of the queue, and cancels what it meets there too late.
+// claim leases the head of the queue but for jobs whose users have as many leased as they
+// may, and cancels what it meets there too late.
 func (s *Store) claim(now queue.Millis, want int) []queue.Job {
 	var ready []*job
+	leased := s.leasedOf()
 	for _, j := range s.jobs {
 		if j.State.Runnable() && !j.leased && j.DueAt <= now {
 			ready = append(ready, j)
@@ -136,14 +138,30 @@ func (s *Store) claim(now queue.Millis, want int) []queue.Job {
 			return claimed
 		case j.expired(now):
 			s.expire(j, now)
+		case s.full(leased[j.UID]):
 		default:
 			j.Fence++
 			j.leased = true
+			leased[j.UID]++
 			claimed = append(claimed, copyJob(j.Job))
 		}
 	}
 	return claimed
 }
+
+// leasedOf is how many jobs each user has leased.
+func (s *Store) leasedOf() map[int]int {
+	of := map[int]int{}
+	for _, j := range s.jobs {
+		if j.leased {
+			of[j.UID]++
+		}
+	}
+	return of
+}
+
+// full reports whether a user has as many jobs leased as it may.
+func (s *Store) full(leased int) bool { return s.maxUser > 0 && leased >= s.maxUser }
 
 // Await claims at least one and up to want jobs, waiting for the first one.
 func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
@@ -215,8 +233,9 @@ func (s *Store) untilRunnable() time.Duration {
 	defer s.mu.Unlock()
 	now := s.now()
 	next := now.Add(maxWait)
+	leased := s.leasedOf()
 	for _, j := range s.jobs {
-		if j.State.Runnable() && !j.leased {
+		if j.State.Runnable() && !j.leased && !s.full(leased[j.UID]) { // else an end is waited for
 			next = min(next, j.DueAt)
 		}
 	}

@@ -17,9 +17,10 @@ import (
 // Store is a store.Store that forgets everything when the process ends. It
 // walks all its jobs wherever that is the plainest way to say what is meant.
 type Store struct {
-	order queue.Order
-	now   func() queue.Millis
-	alarm chan struct{}
+	order   queue.Order
+	maxUser int // jobs of one user may be leased, 0 is any number; guarded by mu
+	now     func() queue.Millis
+	alarm   chan struct{}
 
 	mu       sync.Mutex
 	closed   bool                     // these and all below are guarded by mu

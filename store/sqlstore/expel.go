@@ -39,7 +39,7 @@ func (s *Store) Expel(ctx context.Context, states []queue.State, before queue.Mi
 			if err := t.remove(j.seq); err != nil {
 				return err
 			}
-			t.move(j.seq, j.state, 0)
+			t.move(j.seq, 0, j.state, 0) // it does not wait, so whose it was does not matter
 			if err := t.event(queue.EventRemoved, j.seq, j.id, 0, detail); err != nil {
 				return err
 			}

@@ -132,6 +132,9 @@ func (s *Store) admit(r store.Request) error {
 	if r.MaxPending > 0 && waiting+int64(len(r.Drafts)) > r.MaxPending {
 		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs wait and max_pending is %d; try again later", waiting, r.MaxPending)
 	}
+	if err := s.admitUser(r); err != nil {
+		return err
+	}
 	return s.roomToEnqueue()
 }
 
@@ -188,25 +191,20 @@ func (t *tx) insert(j *queue.Job, uid int, seq int64, id, terms string) error {
 	}
 	arrival := t.s.mem.enqueued
 	t.s.mem.enqueued++
-	since, stands := max(t.now, runAt), placeReady
+	since := max(t.now, runAt)
 	rank := t.s.mem.order.Rank(j.Priority, since, arrival)
-	if runAt > t.now {
-		stands = placeDue
-		t.wakeAt(runAt)
-	} else {
-		t.ready(place{rank, seq})
-	}
+	stands, on := t.stands(j.UID, runAt, place{rank, seq})
 	t.wakeAt(j.ExpiresAt)
-	_, err := t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, rank, priority, max_attempts,
+	_, err := t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, parked_on, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		seq, id, j.Queue, int64(j.UID), int64(queue.Pending), int64(stands), rank,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		seq, id, j.Queue, int64(j.UID), int64(queue.Pending), stands, on, rank,
 		j.Priority, int64(j.MaxAttempts), int64(t.now), int64(t.now), int64(runAt), int64(runAt), int64(since), arrival,
 		int64(j.ExpiresAt), terms)
 	if err != nil {
 		return err
 	}
-	t.move(seq, 0, queue.Pending)
+	t.move(seq, j.UID, 0, queue.Pending)
 	return t.event(queue.EventEnqueued, seq, id, queue.Pending, uidDetail(uid))
 }
 
@@ -254,8 +252,9 @@ func (t *tx) change(seq int64, c store.Change) error {
 	}
 	switch c.Verb {
 	case queue.VerbCancel:
-		return t.cancel(j.Seq, j.ID, j.State, "", event, uidDetail(c.UID))
+		return t.cancel(&j, "", event, uidDetail(c.UID))
 	case queue.VerbRemove:
+		t.doubt(j.UID)
 		err = t.remove(seq)
 	case queue.VerbHold:
 		j.Reason = ""
@@ -274,7 +273,7 @@ func (t *tx) change(seq int64, c store.Change) error {
 	if err != nil {
 		return err
 	}
-	t.move(seq, j.State, to)
+	t.move(seq, j.UID, j.State, to)
 	return t.event(event, seq, j.ID, to, uidDetail(c.UID))
 }
 
@@ -309,32 +308,28 @@ func (t *tx) rewrite(j *queue.Job, to queue.State) error {
 		return err
 	}
 	rank := t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
-	stands := placeNone
-	switch {
-	case !to.Runnable():
-	case j.DueAt > t.now:
-		stands = placeDue
-		t.wakeAt(j.DueAt)
-	default:
-		stands = placeReady
-		t.ready(place{rank, j.Seq})
+	t.doubt(j.UID)
+	stands, on := int64(placeNone), int64(0)
+	if to.Runnable() {
+		stands, on = t.stands(j.UID, j.DueAt, place{rank, j.Seq})
 	}
 	t.wakeAt(j.ExpiresAt)
-	_, err = t.exec(`UPDATE jobs SET state = ?, place = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, deferred = ?, crashes = ?, reason = ?, error = ?, exit_code = ?,
+	_, err = t.exec(`UPDATE jobs SET state = ?, place = ?, parked_on = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, deferred = ?, crashes = ?, reason = ?, error = ?, exit_code = ?,
 		signal = ?, ended_at = ?, expires_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, updated_at = ?, terms = ? WHERE seq = ?`,
-		int64(to), int64(stands), rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Deferred), int64(j.Crashes), string(j.Reason), j.Error, j.ExitCode,
+		int64(to), stands, on, rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Deferred), int64(j.Crashes), string(j.Reason), j.Error, j.ExitCode,
 		int64(j.Signal), int64(j.EndedAt), int64(j.ExpiresAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(t.now), string(terms), j.Seq)
 	return err
 }
 
-func (t *tx) cancel(seq int64, id string, from queue.State, why queue.Reason, kind queue.EventKind, detail []byte) error {
-	_, err := t.exec(`UPDATE jobs SET state = 8, place = 0, reason = ?, ended_at = ?, updated_at = ? WHERE seq = ?`,
-		string(why), int64(t.now), int64(t.now), seq)
+func (t *tx) cancel(j *queue.Job, why queue.Reason, kind queue.EventKind, detail []byte) error {
+	_, err := t.exec(`UPDATE jobs SET state = 8, place = 0, parked_on = 0, reason = ?, ended_at = ?, updated_at = ? WHERE seq = ?`,
+		string(why), int64(t.now), int64(t.now), j.Seq)
 	if err != nil {
 		return err
 	}
-	t.move(seq, from, queue.Cancelled)
-	return t.event(kind, seq, id, queue.Cancelled, detail)
+	t.doubt(j.UID)
+	t.move(j.Seq, j.UID, j.State, queue.Cancelled)
+	return t.event(kind, j.Seq, j.ID, queue.Cancelled, detail)
 }
 
 // remove deletes a job with its history.
@@ -408,7 +403,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		s.keepReserve()
 		n, err := t.exec(`UPDATE jobs SET place = 1,
 			rank = iif(state = 3 AND due_at = since AND ?, ? - priority, rank),
-			arrival = iif(state = 3 AND due_at = since, ?, arrival) WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_due WHERE place = 2 AND due_at <= ? ORDER BY due_at LIMIT `+step+`)`,
+			arrival = iif(state = 3 AND due_at = since, ?, arrival) WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND parked_on = 0 AND due_at <= ? ORDER BY due_at LIMIT `+step+`)`,
 			bit(s.mem.order.Scheduling == queue.ByAging && s.mem.order.Aging == queue.AgingEnqueue), s.mem.enqueued, s.mem.enqueued, int64(t.now))
 		if err != nil {
 			return err
@@ -442,23 +437,18 @@ var expiredDetail = []byte(`{"reason":"expired"}`)
 const step = "1000" // promoteStep, as SQL has it
 
 func (t *tx) expire() (int, error) {
-	type expired struct {
-		seq   int64
-		id    string
-		state queue.State
-	}
-	var rows []expired
+	var rows []queue.Job
 	err := t.query(func(r row) (bool, error) {
 		if _, leased := t.s.mem.leases[r.num(0)]; !leased {
-			rows = append(rows, expired{r.num(0), r.text(1), queue.State(r.num(2))})
+			rows = append(rows, queue.Job{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), UID: int(r.num(3))})
 		}
 		return len(rows) < promoteStep, nil
-	}, `SELECT seq, id, state FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 AND expires_at <= ? ORDER BY expires_at`, int64(t.now))
+	}, `SELECT seq, id, state, uid FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 AND expires_at <= ? ORDER BY expires_at`, int64(t.now))
 	if err != nil {
 		return 0, err
 	}
-	for _, r := range rows {
-		if err := t.cancel(r.seq, r.id, r.state, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
+	for i := range rows {
+		if err := t.cancel(&rows[i], queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
 			return 0, err
 		}
 	}
@@ -466,7 +456,7 @@ func (t *tx) expire() (int, error) {
 }
 
 func (t *tx) nextDue() (time.Duration, error) {
-	due, err := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_due WHERE place = 2 ORDER BY due_at LIMIT 1`)
+	due, err := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND parked_on = 0 ORDER BY due_at LIMIT 1`)
 	if err != nil {
 		return 0, err
 	}

@@ -14,9 +14,10 @@ import (
 // waiter is a claim that waits for the first job to become runnable.
 type waiter struct {
 	want   int
-	done   chan granted // buffered: the writer never waits for it
-	left   bool         // nobody waits any more, but for done; guarded by the store's mu
-	served bool         // done has its answer; guarded by the store's mu
+	done   chan granted  // buffered: the writer never waits for it
+	again  chan struct{} // poked when its claim was cut short
+	left   bool          // nobody waits any more, but for done; guarded by the store's mu
+	served bool          // done has its answer; guarded by the store's mu
 }
 
 // granted is what a waiter got.
@@ -67,7 +68,7 @@ func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error)
 			}
 		}
 		if turn.Want > 0 {
-			turned.Jobs, err = t.claim(turn.Want)
+			turned.Jobs, _, err = t.claim(turn.Want)
 		}
 		return err
 	})
@@ -96,7 +97,7 @@ func (t *tx) started(st *store.Started, stale func(queue.Lease)) error {
 	if err != nil {
 		return err
 	}
-	t.move(st.Seq, l.state, queue.Processing)
+	t.move(st.Seq, l.uid, l.state, queue.Processing)
 	was := l
 	l.state, l.running = queue.Processing, true
 	t.setLease(st.Seq, l)
@@ -116,7 +117,7 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	switch {
 	case d.State.Runnable() && d.Delay > 0:
 		due = int64(t.now.Add(d.Delay))
-		place = placeDue
+		place = placeParked
 		t.wakeAt(queue.Millis(due))
 	case d.State.Runnable():
 		due, place = int64(t.now), placeReady
@@ -150,7 +151,7 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	if err != nil {
 		return err
 	}
-	t.move(e.Seq, l.state, d.State)
+	t.move(e.Seq, l.uid, l.state, d.State)
 	t.dropLease(e.Seq)
 	return t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, e))
 }
@@ -162,7 +163,7 @@ func (t *tx) giveBack(e *store.Settlement, l lease, place int, due int64) error 
 	if err != nil {
 		return err
 	}
-	t.move(e.Seq, l.state, e.Decision.State)
+	t.move(e.Seq, l.uid, l.state, e.Decision.State)
 	t.dropLease(e.Seq)
 	return nil
 }
@@ -230,18 +231,30 @@ func text(s string) any {
 	return s
 }
 
-// claim leases the head of the ready index, up to want jobs.
-func (t *tx) claim(want int) ([]queue.Job, error) {
-	var jobs []queue.Job
-	for len(jobs) < want && !t.s.mem.dry {
+// claim leases the head of the ready index, up to want jobs. If it gets none and says
+// that there is more, another transaction is to go on.
+func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
+	for len(jobs) < want && !more {
+		if more, err = t.feed(want - len(jobs)); err != nil {
+			return nil, false, err
+		}
+		if more || t.s.mem.dry {
+			break
+		}
 		had := len(jobs)
 		var damaged []queue.Job
 		var ranks []int64
+		var kept keptBack
 		at := t.s.mem.head
 		err := t.query(func(r row) (bool, error) {
 			at = place{r.num(jobWidth), r.num(0)}
 			if _, leased := t.s.mem.leases[at.seq]; leased {
 				return true, nil
+			}
+			if t.s.mem.maxUser != 0 && t.full(int(r.num(uidColumn)), kept.taken) {
+				kept.rows = append(kept.rows, ofUser{at.seq, int(r.num(uidColumn))})
+				more = t.moved+len(kept.rows) >= parkStep
+				return !more, nil
 			}
 			j, err := readJob(r)
 			if err != nil {
@@ -251,24 +264,30 @@ func (t *tx) claim(want int) ([]queue.Job, error) {
 			if jobs == nil {
 				jobs = make([]queue.Job, 0, min(want, usualBlock))
 			}
+			if t.s.mem.maxUser != 0 && !expired(&j, t.now) {
+				kept.take(j.UID)
+			}
 			jobs, ranks = append(jobs, j), append(ranks, at.rank)
 			return len(jobs) < want, nil
 		}, `SELECT `+jobColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
+		if err == nil {
+			err = t.park(kept.rows)
+		}
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		for i := range damaged {
 			if err := t.holdDamaged(&damaged[i]); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 		head := jobs[had:]
 		jobs = jobs[:had]
 		for i := range head {
 			j := &head[i]
-			if j.ExpiresAt != 0 && j.ExpiresAt <= t.now {
-				if err := t.cancel(j.Seq, j.ID, j.State, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
-					return nil, err
+			if expired(j, t.now) {
+				if err := t.cancel(j, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
+					return nil, false, err
 				}
 				continue
 			}
@@ -276,17 +295,20 @@ func (t *tx) claim(want int) ([]queue.Job, error) {
 			if t.s.mem.ranking.state != 0 {
 				ranks[i] = t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
 				if _, err := t.exec(`UPDATE jobs SET rank = ? WHERE seq = ?`, ranks[i], j.Seq); err != nil {
-					return nil, err
+					return nil, false, err
 				}
 			}
-			t.setLease(j.Seq, lease{id: j.ID, fence: j.Fence, runs: j.Runs, state: j.State, rank: ranks[i]})
+			t.setLease(j.Seq, lease{id: j.ID, uid: j.UID, fence: j.Fence, runs: j.Runs, state: j.State, rank: ranks[i]})
 			jobs = append(jobs, *j) // into the place of an earlier one, or its own
 		}
 		t.s.mem.head = at
-		t.s.mem.dry = had+len(head) < want // the index is at its end
+		t.s.mem.dry = !more && had+len(head) < want // the index is at its end
 	}
-	return jobs, nil
+	return jobs, more && len(jobs) == 0, nil
 }
+
+// expired reports whether a job is too late to be run.
+func expired(j *queue.Job, now queue.Millis) bool { return j.ExpiresAt != 0 && j.ExpiresAt <= now }
 
 // usualBlock is how many jobs a claim makes room for at once.
 const usualBlock = 64
@@ -296,35 +318,44 @@ func (t *tx) holdDamaged(j *queue.Job) error {
 	if _, err := t.exec(`UPDATE jobs SET state = 2, place = 0, error = ?, updated_at = ? WHERE seq = ?`, j.Error, int64(t.now), j.Seq); err != nil {
 		return err
 	}
-	t.move(j.Seq, j.State, queue.Held)
+	t.doubt(j.UID)
+	t.move(j.Seq, j.UID, j.State, queue.Held)
 	return t.event(queue.EventHeld, j.Seq, j.ID, queue.Held, []byte(`{}`))
 }
 
 // Await claims at least one job, waiting for the first to become runnable.
 func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	w := &waiter{want: want, done: make(chan granted, 1)}
+	w := &waiter{want: want, done: make(chan granted, 1), again: make(chan struct{}, 1)}
 	var jobs []queue.Job
-	err := s.do(ctx, true, func(t *tx) (err error) {
-		if jobs, err = t.claim(want); err != nil || len(jobs) > 0 {
-			return err
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.waiter = w
-		t.undo = append(t.undo, func() {
+	for more := true; more; {
+		err := s.do(ctx, true, func(t *tx) (err error) {
+			if jobs, more, err = t.claim(want); err != nil || len(jobs) > 0 || more {
+				return err
+			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.waiter = nil
+			s.waiter = w
+			t.undo = append(t.undo, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.waiter = nil
+			})
+			return nil
 		})
-		return nil
-	})
-	if err != nil || len(jobs) > 0 {
-		return jobs, err
+		if err != nil || len(jobs) > 0 {
+			return jobs, err
+		}
 	}
-	select {
-	case g := <-w.done:
-		return g.jobs, g.err
-	case <-ctx.Done():
+	var gone error
+	for gone == nil {
+		select {
+		case g := <-w.done:
+			return g.jobs, g.err
+		case <-w.again:
+			gone = s.do(ctx, true, func(t *tx) error { t.readied = true; return nil })
+		case <-ctx.Done():
+			gone = ctx.Err()
+		}
 	}
 	s.mu.Lock()
 	if s.waiter == w {
@@ -334,14 +365,14 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case g := <-w.done: // served between the two
 			return g.jobs, g.err
 		default:
-			return nil, ctx.Err()
+			return nil, gone
 		}
 	}
 	w.left = true
 	s.mu.Unlock()
 	g := <-w.done // being served: its leases must not be lost
 	if g.err == nil && len(g.jobs) == 0 {
-		g.err = ctx.Err()
+		g.err = gone
 	}
 	return g.jobs, g.err
 }
@@ -378,11 +409,14 @@ func (t *tx) serveWaiter() (*granted, error) {
 	if w == nil {
 		return nil, nil
 	}
-	jobs, err := t.claim(w.want)
+	jobs, more, err := t.claim(w.want)
 	if err != nil {
 		return nil, err
 	}
 	if len(jobs) == 0 {
+		if more {
+			t.uncut = w
+		}
 		t.s.mu.Lock()
 		t.s.waitOn(w)
 		w.served = w.left // its answer is given
@@ -412,7 +446,7 @@ func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
 // NextEpoch raises and returns the service's epoch.
 func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	err = s.do(ctx, true, func(t *tx) error {
-		if _, err := t.exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
+		if _, err := t.exec(`UPDATE meta SET epoch = epoch + 1, users_at = users_at + 1`); err != nil {
 			return err
 		}
 		epoch, err = t.number(`SELECT epoch FROM meta`)

@@ -37,7 +37,7 @@ func (s *Store) jobs(ctx context.Context, take func(queue.Job) bool, where strin
 	}
 	defer rows.Close()
 	s.mu.Lock()
-	reserved, err := fences(s.reserved)
+	reserved, err := numbers(s.reserved)
 	s.mu.Unlock()
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	enqueue(t, s, 2)
 	before := s.Counts().States
 	err := s.do(t.Context(), true, func(tx *tx) error {
-		if jobs, err := tx.claim(2); err != nil || len(jobs) != 2 {
+		if jobs, _, err := tx.claim(2); err != nil || len(jobs) != 2 {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
 		j := draft()
@@ -98,7 +98,7 @@ func TestADryQueueIsNotAsked(t *testing.T) {
 	var jobs []queue.Job
 	claim := func(then error) (asked bool, err error) {
 		err = s.do(t.Context(), true, func(tx *tx) (err error) {
-			jobs, err = tx.claim(2)
+			jobs, _, err = tx.claim(2)
 			asked = tx.begun
 			return errors.Join(err, then)
 		})

@@ -56,6 +56,7 @@ func (s *Store) resumeRanking(ctx context.Context) error {
 // beginRanking ranks what is leased at once; the rest is Rerank's.
 func (t *tx) beginRanking() error {
 	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: rankingStates[0]}, ""
+	t.doubtAll()
 	if _, err := t.exec(`UPDATE meta SET ranked_by = ''`); err != nil {
 		return err
 	}
@@ -115,6 +116,7 @@ func (s *Store) Rerank(ctx context.Context) (more bool, err error) {
 		if err != nil {
 			return err
 		}
+		t.doubtAll()
 		for _, j := range list {
 			if err := t.rerank(j.seq, j.priority, queue.Millis(j.since), j.arrival); err != nil {
 				return err

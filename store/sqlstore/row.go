@@ -15,6 +15,9 @@ const jobColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
 	exit_code, signal, pid, worker, reason, error, terms, deferred, suspect, crashes`
 
+// uidColumn is where uid stands among them.
+const uidColumn = 3
+
 // jobWidth is how many they are.
 var jobWidth = strings.Count(jobColumns, ",") + 1
 

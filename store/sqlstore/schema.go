@@ -11,8 +11,15 @@ import (
 const (
 	placeNone    = 0 // held, blocked or ended
 	placeReady   = 1 // in the ready index, in order of rank
-	placeDue     = 2 // parked until due_at
+	placeParked  = 2 // parked, parked_on says until when
 	placeRunning = 3 // leased and started
+)
+
+// What a parked job waits for. A program of before there were quotas takes each for
+// one that waits for its time, which has come, and runs it: so nothing is lost.
+const (
+	parkedOnTime  = 0 // due_at
+	parkedOnQuota = 1 // room for one more job of its user
 )
 
 // migrations hold the statements that lead from schema version i to i + 1. They
@@ -155,7 +162,26 @@ var migrations = [][]string{{
 }, {
 	`ALTER TABLE jobs ADD COLUMN suspect INTEGER NOT NULL DEFAULT 0`,
 	`ALTER TABLE jobs ADD COLUMN crashes INTEGER NOT NULL DEFAULT 0`,
+}, {
+	`ALTER TABLE jobs ADD COLUMN parked_on INTEGER NOT NULL DEFAULT 0`,           // says something while place is 2
+	`CREATE INDEX jobs_timed ON jobs (due_at) WHERE place = 2 AND parked_on = 0`, // jobs_due is for older programs
+	`CREATE INDEX jobs_parked ON jobs (uid, rank, seq) WHERE place = 2 AND parked_on = 1`,
+	`CREATE TABLE users (
+		uid     INTEGER PRIMARY KEY,
+		waiting INTEGER NOT NULL -- jobs, kept; users without any have no row
+	) STRICT`,
+	`ALTER TABLE meta ADD COLUMN users TEXT NOT NULL DEFAULT ''`,      // UID/WAITING of each user that has changed since its row was written
+	`ALTER TABLE meta ADD COLUMN users_at INTEGER NOT NULL DEFAULT 0`, // next_event + epoch, unless a program has written that does not keep users
 }}
+
+// countUsers makes users anew. What is parked for a quota is then parked until its time,
+// which has come: an older program may have moved some of it.
+var countUsers = []string{
+	`UPDATE jobs SET parked_on = 0 WHERE parked_on <> 0`,
+	`DELETE FROM users`,
+	`INSERT INTO users (uid, waiting) SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`,
+	`UPDATE meta SET users = '', users_at = next_event + epoch`,
+}
 
 // ErrNewerSchema refuses a database that a newer queuectl has written and that
 // this one cannot use. The file is left as it is.
@@ -194,10 +220,15 @@ func migrate(c *conn, steps [][]string) error {
 }
 
 func migrateOne(c *conn, from int, statements []string) error {
+	return carryOutAll(c, append(statements, fmt.Sprintf(`PRAGMA user_version = %d`, from+1)))
+}
+
+// carryOutAll carries out statements in one transaction.
+func carryOutAll(c *conn, statements []string) error {
 	if _, err := c.exec(`BEGIN IMMEDIATE`); err != nil {
 		return err
 	}
-	for _, s := range append(statements, fmt.Sprintf(`PRAGMA user_version = %d`, from+1)) {
+	for _, s := range statements {
 		if _, err := c.exec(s); err != nil {
 			c.exec(`ROLLBACK`) // the first error is the one to tell
 			return err

@@ -84,7 +84,12 @@ type memory struct {
 	head      place        // every ready job up to here is leased
 	dry       bool         // and no ready job stands after it
 	leases    map[int64]lease
-	batches   []batch // replaced, not changed, by each transaction
+	users     map[int]user // who have jobs that wait or are leased
+	owed      map[int]bool // those of them for whom feed has something to do
+	maxUser   int          // jobs of one user may be leased, 0 is any number
+	listed    []int        // users who stand in meta.users; replaced as batches are
+	list      string       // that is meta.users
+	batches   []batch      // replaced, not changed, by each transaction
 	order     queue.Order
 	ranking   ranking
 	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
@@ -102,6 +107,7 @@ var nowhere = place{math.MinInt64, 0}
 // lease is what the writer knows of a leased job.
 type lease struct {
 	id      string
+	uid     int
 	fence   int64
 	runs    int
 	state   queue.State
@@ -312,16 +318,17 @@ func (s *Store) checkDoubt() error {
 }
 
 func (s *Store) load() error {
-	s.mem = memory{leases: map[int64]lease{}, head: nowhere}
-	reserved := ""
+	s.mem = memory{leases: map[int64]lease{}, users: map[int]user{}, owed: map[int]bool{}, head: nowhere}
+	reserved, counted := "", false
 	err := s.db.query(func(r row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
 		}
-		reserved, s.mem.outputs, s.mem.rankedBy = r.text(11), r.num(12), r.text(13)
+		reserved, s.mem.outputs, s.mem.rankedBy, counted = r.text(11), r.num(12), r.text(13), r.num(14) != 0
+		s.mem.list = r.text(15)
 		return false, nil
-	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by FROM meta`)
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users_at = next_event + epoch, users FROM meta`)
 	if err != nil {
 		return err
 	}
@@ -331,14 +338,14 @@ func (s *Store) load() error {
 	leased := func(r row) (bool, error) {
 		s.mem.leases[r.num(0)] = lease{
 			id: r.text(1), fence: r.num(2), runs: int(r.num(3)),
-			state: queue.State(r.num(4)), rank: r.num(5), running: r.num(6) == placeRunning,
+			state: queue.State(r.num(4)), rank: r.num(5), running: r.num(6) == placeRunning, uid: int(r.num(7)),
 		}
 		return true, nil
 	}
 	if err := s.db.query(leased, `SELECT `+leaseColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`); err != nil {
 		return err
 	}
-	held, err := fences(reserved)
+	held, err := numbers(reserved)
 	if err != nil {
 		return err
 	}
@@ -351,25 +358,34 @@ func (s *Store) load() error {
 		s.mem.leases[seq] = l
 	}
 	s.reserved = reserved
+	if err := s.loadUsers(counted); err != nil {
+		return err
+	}
 	s.publish()
 	return s.loadBatches()
 }
 
-const leaseColumns = `seq, id, fence, runs, state, rank, place`
+const leaseColumns = `seq, id, fence, runs, state, rank, place, uid`
 
-// fences reads meta.reserved.
-func fences(reserved string) (map[int64]int64, error) {
+// numbers reads meta.reserved or meta.users: pairs of numbers.
+func numbers(list string) (map[int64]int64, error) {
 	of := map[int64]int64{}
-	for entry := range strings.FieldsSeq(reserved) {
-		seq, fence, _ := strings.Cut(entry, "/")
-		n, err := strconv.ParseInt(seq, 10, 64)
-		f, err2 := strconv.ParseInt(fence, 10, 64)
+	for entry := range strings.FieldsSeq(list) {
+		first, second, _ := strings.Cut(entry, "/")
+		n, err := strconv.ParseInt(first, 10, 64)
+		m, err2 := strconv.ParseInt(second, 10, 64)
 		if err = errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf("the database is damaged: meta.reserved: %w", err)
+			return nil, fmt.Errorf("the database is damaged: a list of meta: %w", err)
 		}
-		of[n] = f
+		of[n] = m
 	}
 	return of, nil
+}
+
+// appendNumbers adds a pair to such a list.
+func appendNumbers(list []byte, first, second int64) []byte {
+	list = append(strconv.AppendInt(list, first, 10), '/')
+	return append(strconv.AppendInt(list, second, 10), ' ')
 }
 
 // Now is the store's clock.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -251,10 +253,54 @@ func counterFaults(c *conn) (faults []string, err error) {
 		return nil, err
 	}
 	sum, err := c.number(`SELECT sum(output_bytes) FROM attempts WHERE output_bytes > 0`)
-	if err == nil && sum != kept {
+	if err != nil {
+		return nil, err
+	}
+	if sum != kept {
 		faults = append(faults, fmt.Sprintf("%d bytes of output are counted, but there are %d", kept, sum))
 	}
-	return faults, err
+	return append(faults, userFaults(c)...), nil
+}
+
+// userFaults holds the users' counts against the rows. Where a program wrote last that
+// does not keep them, they are made anew at the next start.
+func userFaults(c *conn) (faults []string) {
+	list, keeps := "", false
+	err := c.query(func(r row) (bool, error) {
+		list, keeps = r.text(0), r.num(1) != 0
+		return false, nil
+	}, `SELECT users, users_at = next_event + epoch FROM meta`)
+	if err == nil && !keeps {
+		return nil
+	}
+	kept, there := map[int64]int64{}, map[int64]int64{}
+	read := func(into map[int64]int64, q string) {
+		if err == nil {
+			err = c.query(func(r row) (bool, error) {
+				into[r.num(0)] = r.num(1)
+				return true, nil
+			}, q)
+		}
+	}
+	read(kept, `SELECT uid, waiting FROM users`)
+	read(there, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	listed, err := numbers(list)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	maps.Copy(kept, listed)
+	for uid := range there {
+		kept[uid] += 0 // so that each is looked at
+	}
+	for _, uid := range slices.Sorted(maps.Keys(kept)) {
+		if kept[uid] != there[uid] {
+			faults = append(faults, fmt.Sprintf("%d waiting jobs are counted of uid %d, but there are %d", kept[uid], uid, there[uid]))
+		}
+	}
+	return faults
 }
 
 // rowFaults looks for rows that cannot be.
@@ -268,6 +314,7 @@ func rowFaults(c *conn, now queue.Millis) (faults []string, err error) {
 		{"%d attempts are dated in the future, like one of the job with seq %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM attempts WHERE max(started_at, ended_at) > ?`, []any{future}},
 		{"%d events are dated in the future, like number %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
 		{"%d jobs stand where their state does not let them, like %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
+		{"%d jobs are kept back for their users' quotas though they do not wait, like %s", `SELECT count(*), min(id) FROM jobs WHERE parked_on <> 0 AND place <> 2 AND (SELECT users_at = next_event + epoch FROM meta)`, nil},
 		{"%d attempts are of no job, like one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq)`, nil},
 		{"%d jobs have a number that is to be given out yet, like %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have attempts above the number of their runs, like %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
@@ -292,7 +339,8 @@ func rowFaults(c *conn, now queue.Millis) (faults []string, err error) {
 func planFaults(c *conn) (faults []string, err error) {
 	for _, q := range []string{
 		`SELECT seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (0, 0) ORDER BY rank, seq`,
-		`SELECT seq FROM jobs INDEXED BY jobs_due WHERE place = 2 AND due_at <= 0 ORDER BY due_at`,
+		`SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND parked_on = 0 AND due_at <= 0 ORDER BY due_at`,
+		`SELECT seq FROM jobs INDEXED BY jobs_parked WHERE place = 2 AND parked_on = 1 AND uid = 0 ORDER BY rank, seq`,
 		`SELECT seq FROM jobs INDEXED BY jobs_state WHERE state = 3 AND seq < 0 ORDER BY seq DESC`,
 		`SELECT seq FROM jobs INDEXED BY jobs_ended WHERE state = 6 AND state > 5 AND ended_at < 0 ORDER BY ended_at`,
 		`SELECT seq FROM jobs WHERE id = 'x'`,
@@ -375,7 +423,7 @@ func outputFaults(c *conn, files map[string]bool, folders []string) (faults []st
 	if err != nil {
 		return nil, err
 	}
-	held, err := fences(reserved)
+	held, err := numbers(reserved)
 	if err != nil {
 		return nil, err
 	}
@@ -410,6 +458,8 @@ func recount(c *conn) error {
 			return err
 		}
 	}
-	_, err = c.exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`)
-	return err
+	if _, err := c.exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
+		return err
+	}
+	return carryOutAll(c, countUsers)
 }

@@ -41,6 +41,9 @@ type tx struct {
 	due     queue.Millis // the earliest timer set, 0 if none
 	touched []int64      // jobs that changed
 	before  memory       // as it was, without leases
+	users   map[int]user // those that changed, as they were
+	moved   int          // jobs that were kept back, or are so no more
+	uncut   *waiter      // who waits still, though its claim was cut short
 	leased  bool         // leases changed, so that
 	// reserved is what meta.reserved gets.
 	reserved string
@@ -222,20 +225,26 @@ func (t *tx) rollback() {
 	}
 	t.s.mem = t.before
 	t.s.mem.leases = leases
+	for uid, u := range t.users {
+		t.s.mem.put(uid, u)
+	}
 }
 
 // writeHeads writes what the transaction changed of the counts and numbers.
 func (t *tx) writeHeads() error {
+	if err := t.listUsers(); err != nil {
+		return err
+	}
 	m, b := &t.s.mem, &t.before
-	if !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs {
+	if !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.list == b.list {
 		return nil
 	}
 	if t.leased {
 		t.reserved = t.reservations()
 	}
 	c := &m.counts
-	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), next_seq = ?, enqueued = ?, next_event = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.nextSeq, m.enqueued, m.nextEvent, c[queue.Blocked], c[queue.Held],
+	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), next_seq = ?, enqueued = ?, next_event = ?, users_at = ? + epoch, users = ?, blocked = ?, held = ?,
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.nextSeq, m.enqueued, m.nextEvent, m.nextEvent, m.list, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
 	return err
 }
@@ -245,8 +254,7 @@ func (t *tx) reservations() string {
 	list := make([]byte, 0, 1024)
 	for seq, l := range t.s.mem.leases {
 		if !l.running {
-			list = append(strconv.AppendInt(list, seq, 10), '/')
-			list = append(strconv.AppendInt(list, l.fence, 10), ' ')
+			list = appendNumbers(list, seq, l.fence)
 		}
 	}
 	return string(list)
@@ -263,6 +271,9 @@ func (t *tx) publish(grant *granted) {
 	defer s.mu.Unlock()
 	if grant != nil && s.waiter == grant.to {
 		s.waiter = nil
+	}
+	if t.uncut != nil {
+		poke(t.uncut.again)
 	}
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
 	s.counts.Outputs = s.mem.outputs
@@ -296,11 +307,14 @@ func poke(bell chan<- struct{}) {
 	}
 }
 
-// move counts a job's move from one state to another; 0 is outside.
-func (t *tx) move(seq int64, from, to queue.State) {
+// move counts a move of a user's job from one state to another; 0 is outside.
+func (t *tx) move(seq int64, uid int, from, to queue.State) {
 	t.s.mem.counts[from]--
 	t.s.mem.counts[to]++
 	t.s.mem.counts[0] = 0
+	if from.Waiting() != to.Waiting() {
+		t.waits(uid, bit(to.Waiting())-bit(from.Waiting()))
+	}
 	t.touched = append(t.touched, seq)
 }
 
@@ -308,6 +322,9 @@ func (t *tx) setLease(seq int64, l lease) {
 	t.leased = true
 	old, had := t.s.mem.leases[seq]
 	t.s.mem.leases[seq] = l
+	if !had {
+		t.leases(l.uid, 1)
+	}
 	t.undo = append(t.undo, func() {
 		if had {
 			t.s.mem.leases[seq] = old
@@ -321,6 +338,7 @@ func (t *tx) dropLease(seq int64) {
 	old := t.s.mem.leases[seq]
 	t.leased = t.leased || !old.running
 	delete(t.s.mem.leases, seq)
+	t.leases(old.uid, -1)
 	t.undo = append(t.undo, func() { t.s.mem.leases[seq] = old })
 }
 

@@ -47,6 +47,7 @@ func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("Events", func() error { _, err := r.s.Events(ctx, 0, 1); return err })
 	try("Settings", func() error { _, err := r.s.Settings(ctx); return err })
 	try("SetSetting", func() error { return r.s.SetSetting(ctx, store.Setting{Key: "k", Value: "v"}) })
+	try("SetMaxRunningUser", func() error { return r.s.SetMaxRunningUser(ctx, 3) })
 	try("Promote", func() error { _, err := r.s.Promote(ctx); return err })
 	try("Garbage", func() error { _, err := r.s.Garbage(ctx, 1); return err })
 	try("Swept", func() error { return r.s.Swept(ctx, []string{"x"}) })

@@ -19,7 +19,7 @@ promise 'the socket for runners is for the service alone' same 'queuectl 600' \
 	"$(box stat -c '%U %a' /run/queuectl-runner/spawn.sock)"
 promise 'the state folder is the service'"'"'s alone' same 'queuectl:queuectl-service 700' \
 	"$(box stat -c '%U:%G %a' /var/lib/queuectl)"
-promise 'the runners'"'"' folder is root'"'"'s' same 'root:queuectl-service 2750' \
+promise 'the runners'"'"' folder is root'"'"'s' same 'root:queuectl-service 2751' \
 	"$(box stat -c '%U:%G %a' /var/lib/queuectl-runner)"
 promise 'the database is 0600' same 600 "$(box stat -c %a /var/lib/queuectl/queuectl.db)"
 promise 'the service runs as queuectl' same 'queuectl queuectl-service' "$(box ps -o user=,group= -p "$(main_pid)" | xargs)"

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/register"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service"
+)
+
+func serviceVerb(a *app) *cobra.Command {
+	var own, keep bool
+	on := func(name, short string, do func(ctx context.Context) error) *cobra.Command {
+		cmd := &cobra.Command{
+			Use: name, Short: short, Args: exactly(0, "no arguments"),
+			RunE: func(cmd *cobra.Command, _ []string) error { return do(cmd.Context()) },
+		}
+		cmd.Flags().BoolVar(&own, "user", false, "your own service, not the system's")
+		return cmd
+	}
+	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error { return a.serviceStop(ctx, own, keep) })
+	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running, for the next service to adopt")
+	return group("service", "The service as the system sees it",
+		on("install", "Register the service with the system, and start it", func(ctx context.Context) error { return a.serviceInstall(ctx, own) }),
+		on("uninstall", "Stop the service and take its registration back", func(context.Context) error { return a.serviceUninstall(own) }),
+		on("start", "Start the service that is registered", func(context.Context) error {
+			return a.serviceAct(own, "started", (*register.Service).Start)
+		}),
+		stop,
+		on("restart", "Restart the service that is registered; jobs run on", func(context.Context) error {
+			return a.serviceAct(own, "restarted", (*register.Service).Restart)
+		}),
+		on("status", "Say whether the service runs", func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
+	)
+}
+
+// registration is the service that the system may have registered: the user's own, or
+// the system's.
+func (a *app) registration(own bool) (*register.Service, error) {
+	o := register.Options{User: own, Places: config.System()}
+	var err error
+	if own {
+		if o.Places, err = config.User(); err != nil {
+			return nil, err
+		}
+	}
+	if a.dir != "" || a.socket != "" {
+		return nil, usage("a registered service has its own places: leave out --dir and --socket")
+	}
+	if o.Program, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if o.Program, err = filepath.EvalSymlinks(o.Program); err != nil {
+		return nil, err
+	}
+	return register.New(o)
+}
+
+// managed is the registered service that a verb means which could as well speak to a
+// socket: the one that the client would choose, nil if that is not registered. With
+// --user one that is not is an error.
+func (a *app) managed(own bool) (*register.Service, error) {
+	if own {
+		r, err := a.registration(true)
+		if err == nil && !r.Registered() {
+			err = r.NotRegistered()
+		}
+		return r, err
+	}
+	t, err := a.choose()
+	if err != nil || !t.own && t.socket != config.System().Socket {
+		return nil, err
+	}
+	r, err := a.registration(t.own)
+	if err != nil || !r.Registered() {
+		return nil, nil // nothing is, where nothing can be
+	}
+	return r, nil
+}
+
+// serviceInstall registers the service. A user's own one that runs in the background
+// goes first, and its jobs stay for the one that follows.
+func (a *app) serviceInstall(ctx context.Context, own bool) error {
+	r, err := a.registration(own)
+	if err != nil {
+		return err
+	}
+	if own && !r.Registered() {
+		if err := a.giveWay(ctx, r.Places); err != nil {
+			return err
+		}
+	}
+	if err := r.Install(); err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(map[string]any{"registered": true, "socket": r.Places.Socket})
+	}
+	a.say("the service is registered and runs; its socket is %s", r.Places.Socket)
+	if own && register.EndsAtLogout() {
+		a.say("it ends when you have logged out; have it stay: %s", lingering)
+	}
+	return nil
+}
+
+// giveWay ends a service that runs without being registered.
+func (a *app) giveWay(ctx context.Context, p config.Places) error {
+	c := control.NewClient(p.Socket)
+	if c.Connect(ctx) != nil {
+		return nil // nobody is there
+	}
+	defer c.Close()
+	_, err := a.stopAndWait(ctx, c, true)
+	return err
+}
+
+func (a *app) serviceUninstall(own bool) error {
+	r, err := a.registration(own)
+	if err != nil {
+		return err
+	}
+	was, err := r.Uninstall()
+	switch {
+	case err != nil:
+		return err
+	case a.structured():
+		return a.printJSON(map[string]any{"registered": false, "was": was})
+	case was:
+		a.say("the service is not registered any more; the queue is kept in %s", r.Places.State)
+	default:
+		a.say("no service was registered")
+	}
+	return nil
+}
+
+// serviceAct starts or restarts what is registered: if that is not what the client would
+// choose, the system's.
+func (a *app) serviceAct(own bool, done string, do func(*register.Service) error) error {
+	r, err := a.managed(own)
+	if r == nil && err == nil {
+		r, err = a.registration(false)
+	}
+	if err != nil {
+		return err
+	}
+	if err := do(r); err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(map[string]any{done: true})
+	}
+	a.say("service %s", done)
+	return nil
+}
+
+func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
+	r, err := a.managed(own)
+	switch {
+	case err != nil:
+		return err
+	case r == nil:
+		return a.stopService(ctx, keep)
+	case keep:
+		return usage("the system would start the service again at once; queuectl service restart leaves jobs running")
+	}
+	running := r.Runs()
+	if err := r.Stop(); err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(map[string]any{"stopped": running})
+	}
+	a.say("service stopped")
+	return nil
+}
+
+// serviceStatus asks the system first where the service is registered: to be asked would
+// start it.
+func (a *app) serviceStatus(ctx context.Context, own bool) error {
+	r, err := a.managed(own)
+	var c *control.Client
+	switch {
+	case err != nil:
+	case r == nil:
+		c, err = a.client()
+	case !r.Runs():
+		err = queue.Errorf(queue.CodeUnavailable, "the service is registered and does not run; start it with: %s", r.HowToStart())
+	default:
+		c = control.NewClient(r.Places.Socket)
+		err = a.reached(c.Connect(ctx), target{socket: r.Places.Socket, start: r.HowToStart()})
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(map[string]any{"running": true, "registered": r != nil, "pid": st.PID, "version": st.Version, "started_at": st.Started, "socket": st.Socket})
+	}
+	return a.println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version)
+}
+
+// stopService asks the service to stop, over its socket.
+func (a *app) stopService(ctx context.Context, keep bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	got, err := a.stopAndWait(ctx, c, keep)
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(got)
+	}
+	a.say("service with pid %d stopped", got.PID)
+	return nil
+}
+
+// stopAndWait has a service stop and waits until it has let go of its folder, so that
+// another may start.
+func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.Stopping, error) {
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return control.Stopping{}, err
+	}
+	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
+	if err != nil {
+		return got, err
+	}
+	for service.InUse(st.Database) {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return got, queue.Errorf(queue.CodeUnavailable, "interrupted while the service stops")
+		}
+	}
+	return got, nil
+}

@@ -1,0 +1,115 @@
+package register
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	kardianos "github.com/kardianos/service"
+)
+
+// Service is queuectl as a service of launchd.
+type Service struct {
+	Options
+	unit kardianos.Service
+}
+
+// New is the service that is meant.
+func New(o Options) (*Service, error) {
+	if err := o.plain(); err != nil {
+		return nil, err
+	}
+	unit, err := kardianos.New(nil, &kardianos.Config{
+		Name:       Name,
+		Executable: o.Program,
+		Option:     kardianos.KeyValue{"LaunchdConfig": o.text("launchd.plist"), "UserService": o.User},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Service{Options: o, unit: unit}, nil
+}
+
+// ownPath is launchd's file of this user's service.
+func ownPath() string {
+	return filepath.Join(os.Getenv("HOME"), "Library/LaunchAgents", Name+".plist")
+}
+
+// Own reports whether a service of this user is registered, and the command that starts it.
+func Own() (start string, registered bool) {
+	_, err := os.Stat(ownPath())
+	return "launchctl load " + ownPath(), err == nil
+}
+
+// EndsAtLogout reports whether a registered service of this user ends when the user has
+// logged out, and could do otherwise.
+func EndsAtLogout() bool { return false }
+
+// path is launchd's file of the service.
+func (s *Service) path() string {
+	if s.User {
+		return ownPath()
+	}
+	return filepath.Join("/Library/LaunchDaemons", Name+".plist")
+}
+
+// Registered reports whether the system knows the service.
+func (s *Service) Registered() bool {
+	_, err := os.Stat(s.path())
+	return err == nil
+}
+
+// Install registers and starts the service. What is registered already is brought up to
+// date, and restarted if it was not.
+func (s *Service) Install() error {
+	if err := s.allowed("install", os.Geteuid()); err != nil {
+		return err
+	}
+	if have, err := os.ReadFile(s.path()); err == nil {
+		if string(have) == s.text("launchd.plist") && s.Runs() {
+			return nil
+		}
+		if _, err := s.Uninstall(); err != nil {
+			return err
+		}
+	}
+	if err := s.unit.Install(); err != nil {
+		return err
+	}
+	return s.unit.Start()
+}
+
+// Uninstall stops the service and takes the registration back; was is false if there was
+// none. Queue and settings stay.
+func (s *Service) Uninstall() (was bool, err error) {
+	if err := s.allowed("uninstall", os.Geteuid()); err != nil {
+		return true, err
+	}
+	err = s.unit.Uninstall()
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return true, err
+}
+
+// Start starts the service.
+func (s *Service) Start() error { return s.act("start", s.unit.Start) }
+
+// Stop stops it, and its jobs: they are drained, or given back.
+func (s *Service) Stop() error { return s.act("stop", s.unit.Stop) }
+
+// Restart restarts it.
+func (s *Service) Restart() error { return s.act("restart", s.unit.Restart) }
+
+func (s *Service) act(verb string, do func() error) error {
+	return s.Options.act(verb, os.Geteuid(), s.Registered(), do)
+}
+
+// Runs reports whether the service runs.
+func (s *Service) Runs() bool {
+	status, err := s.unit.Status()
+	return err == nil && status == kardianos.StatusRunning
+}
+
+// HowToStart is the command that does.
+func (s *Service) HowToStart() string { return "launchctl load " + s.path() }

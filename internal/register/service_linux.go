@@ -1,0 +1,350 @@
+package register
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	kardianos "github.com/kardianos/service"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Names of the units. The first is the service itself.
+const (
+	mainUnit   = Name + ".service"
+	runnerUnit = Name + "-runner@.service"
+)
+
+// The slices hold every runner; the second holds the first.
+var (
+	sockets = []string{Name + ".socket", Name + "-runner.socket"}
+	groups  = []string{Name + "-runner.slice", Name + ".slice"}
+)
+
+// Service is queuectl as a service of systemd.
+type Service struct {
+	Options
+	root string // of all paths; not "" in tests
+	uid  int    // who asks
+	unit main
+	run  func(name string, args ...string) error
+}
+
+// main is what kardianos does to the main unit.
+type main interface {
+	Install() error
+	Uninstall() error
+	Start() error
+	Stop() error
+	Restart() error
+	Status() (kardianos.Status, error)
+}
+
+// New is the service that is meant. An error means that systemd does not run here, or
+// not for this user.
+func New(o Options) (*Service, error) {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return nil, queue.Errorf(queue.CodeUnsupported, "systemd does not run here; have your init start: queuectl serve")
+	}
+	if err := o.plain(); err != nil {
+		return nil, err
+	}
+	folder := "."
+	if o.User {
+		folder = "user"
+		if err := session(); err != nil {
+			return nil, err
+		}
+	}
+	unit, err := kardianos.New(nil, &kardianos.Config{
+		Name:       Name,
+		Executable: o.Program,
+		Option:     kardianos.KeyValue{"SystemdScript": o.text(filepath.Join(folder, mainUnit)), "UserService": o.User},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Service{Options: o, uid: os.Geteuid(), unit: unit, run: run}, nil
+}
+
+// session finds the user's systemd also where su or sudo have dropped the way to it.
+func session() error {
+	if os.Getenv("XDG_RUNTIME_DIR") != "" {
+		return nil
+	}
+	uid := strconv.Itoa(os.Getuid())
+	dir := filepath.Join("/run/user", uid)
+	if _, err := os.Stat(dir); err != nil {
+		return queue.Errorf(queue.CodeUnavailable, "systemd does not run for this user; log in, or have it run without that: loginctl enable-linger %s", uid)
+	}
+	return os.Setenv("XDG_RUNTIME_DIR", dir)
+}
+
+func run(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// systemctl speaks to the manager of this service.
+func (s *Service) systemctl(args ...string) error {
+	if s.User {
+		args = append([]string{"--user"}, args...)
+	}
+	return s.run("systemctl", args...)
+}
+
+// folder is where the units are.
+func (s *Service) folder() string {
+	if s.User {
+		return userFolder()
+	}
+	return filepath.Join(s.root, "/etc/systemd/system")
+}
+
+// userFolder is where kardianos puts the unit of a user.
+func userFolder() string { return filepath.Join(os.Getenv("HOME"), ".config/systemd/user") }
+
+// Own reports whether a service of this user is registered, and the command that starts it.
+func Own() (start string, registered bool) {
+	return "systemctl --user start " + Name, exists(filepath.Join(userFolder(), mainUnit))
+}
+
+// EndsAtLogout reports whether a registered service of this user ends when the user has
+// logged out, and does not begin with the machine.
+func EndsAtLogout() bool {
+	_, registered := Own()
+	who, err := user.Current()
+	return registered && err == nil && !exists(filepath.Join("/var/lib/systemd/linger", who.Username))
+}
+
+// owned is the path of a unit that a package has installed, "" if there is none.
+func (s *Service) owned() string {
+	if s.User {
+		return ""
+	}
+	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
+		for _, name := range append([]string{mainUnit, runnerUnit}, sockets...) {
+			if path := filepath.Join(dir, name); exists(filepath.Join(s.root, path)) {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Registered reports whether the system knows the service, by a package or by Install.
+func (s *Service) Registered() bool {
+	return s.owned() != "" || exists(filepath.Join(s.folder(), mainUnit))
+}
+
+// Install registers and starts the service. What is registered already is brought up to
+// date, and restarted if it was not; running jobs go on.
+func (s *Service) Install() error {
+	if path := s.owned(); path != "" {
+		return queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); use those: systemctl enable --now %s", path, mainUnit)
+	}
+	if err := s.allowed("install", s.uid); err != nil {
+		return err
+	}
+	if !s.User {
+		if err := trusted(s.Program); err != nil {
+			return err
+		}
+	}
+	changed, err := s.writeFiles()
+	if err != nil {
+		return err
+	}
+	if !s.User {
+		if err := errors.Join(s.run("systemd-sysusers", Name+".conf"), s.run("systemd-tmpfiles", "--create", Name+".conf")); err != nil {
+			return err
+		}
+	}
+	again, err := s.installMain()
+	if err != nil {
+		return err
+	}
+	if err := s.systemctl(slices.Concat([]string{"enable", "--now"}, sockets, []string{mainUnit})...); err != nil {
+		return err
+	}
+	if changed || again {
+		return s.systemctl("try-restart", mainUnit)
+	}
+	return nil
+}
+
+// installMain has kardianos write the main unit, unless it is there as it should be. It
+// reports whether another was there.
+func (s *Service) installMain() (replaced bool, err error) {
+	name, path := mainUnit, filepath.Join(s.folder(), mainUnit)
+	if s.User {
+		name = filepath.Join("user", mainUnit)
+	}
+	have, err := os.ReadFile(path)
+	switch {
+	case err == nil && string(have) == s.text(name):
+		return false, s.systemctl("daemon-reload")
+	case err == nil:
+		replaced = true
+		if err := os.Remove(path); err != nil {
+			return false, err
+		}
+	case !errors.Is(err, os.ErrNotExist):
+		return false, err
+	}
+	return replaced, s.unit.Install()
+}
+
+// file is one that stands beside the main unit.
+type file struct {
+	path, source string
+	first        bool // only if there is none: a person changes it
+}
+
+// files are those beside the main unit.
+func (s *Service) files() (list []file) {
+	folder := "."
+	if s.User {
+		folder = "user"
+	}
+	for _, name := range append([]string{runnerUnit}, sockets...) {
+		list = append(list, file{path: filepath.Join(s.folder(), name), source: filepath.Join(folder, name)})
+	}
+	if s.User {
+		return list
+	}
+	return append(list,
+		file{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
+		file{path: filepath.Join(s.root, "/etc/tmpfiles.d/queuectl.conf"), source: "queuectl.tmpfiles"},
+		file{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml", first: true},
+		file{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", first: true},
+	)
+}
+
+// writeFiles writes what is not there as it should be, and reports whether a file was
+// there that was not.
+func (s *Service) writeFiles() (changed bool, err error) {
+	for _, f := range s.files() {
+		text := s.text(f.source)
+		have, err := os.ReadFile(f.path)
+		if err == nil && (f.first || string(have) == text) {
+			continue
+		}
+		changed = changed || err == nil
+		if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
+			return changed, err
+		}
+		part := f.path + ".new"
+		if err := os.WriteFile(part, []byte(text), 0o644); err != nil {
+			return changed, err
+		}
+		if err := errors.Join(os.Chmod(part, 0o644), os.Rename(part, f.path)); err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// Uninstall stops the service and takes the registration back; was is false if there was
+// none. Queue, settings and accounts stay.
+func (s *Service) Uninstall() (was bool, err error) {
+	if path := s.owned(); path != "" {
+		return true, queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); remove that package", path)
+	}
+	if err := s.allowed("uninstall", s.uid); err != nil {
+		return true, err
+	}
+	was = s.Registered()
+	if was {
+		if err := s.systemctl(slices.Concat([]string{"disable", "--now", mainUnit}, sockets)...); err != nil {
+			return was, err
+		}
+		if err := errors.Join(s.systemctl(append([]string{"stop"}, groups...)...), s.unit.Uninstall()); err != nil {
+			return was, err
+		}
+	}
+	for _, f := range s.files() {
+		if f.first {
+			continue
+		}
+		err := os.Remove(f.path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return was, err
+		}
+		was = was || err == nil
+	}
+	if !was {
+		return false, nil
+	}
+	return was, s.systemctl("daemon-reload")
+}
+
+// Start starts the service.
+func (s *Service) Start() error { return s.act("start", s.unit.Start) }
+
+// Stop stops it, and its jobs: they are drained, or given back. Who asks it something
+// starts it again, by its socket.
+func (s *Service) Stop() error { return s.act("stop", s.unit.Stop) }
+
+// Restart restarts it. Jobs run on.
+func (s *Service) Restart() error { return s.act("restart", s.unit.Restart) }
+
+func (s *Service) act(verb string, do func() error) error {
+	return s.Options.act(verb, s.uid, s.Registered(), do)
+}
+
+// Runs reports whether the service runs, or is about to.
+func (s *Service) Runs() bool {
+	status, err := s.unit.Status()
+	return err == nil && status == kardianos.StatusRunning
+}
+
+// HowToStart is the command that does.
+func (s *Service) HowToStart() string {
+	if s.User {
+		start, _ := Own()
+		return start
+	}
+	return "systemctl start " + Name
+}
+
+// hidden are folders that the service's sandbox does not show.
+var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
+
+// trusted refuses a program that root should not run, or that the service cannot see.
+func trusted(program string) error {
+	const remedy = "; copy it first: install %s /usr/local/bin/ && /usr/local/bin/queuectl service install"
+	for _, dir := range hidden {
+		if strings.HasPrefix(program, dir) {
+			return queue.Errorf(queue.CodeWrongState, "the service does not see what is in %s"+remedy, dir, program)
+		}
+	}
+	for path := program; ; path = filepath.Dir(path) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && (st.Uid != 0 || info.Mode().Perm()&0o022 != 0) {
+			return queue.Errorf(queue.CodeWrongState, "root would run a program that others can replace: %s is not root's alone"+remedy, path, program)
+		}
+		if path == "/" {
+			return nil
+		}
+	}
+}

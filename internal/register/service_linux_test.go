@@ -1,0 +1,223 @@
+package register
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	kardianos "github.com/kardianos/service"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// machine is a root without anything that runs, and what was asked of it.
+type machine struct {
+	s     *Service
+	root  string
+	asked []string
+}
+
+func newMachine(t *testing.T, o Options) *machine {
+	m := &machine{root: t.TempDir()}
+	t.Setenv("HOME", filepath.Join(m.root, "home"))
+	o.Program = "/bin/true" // of root's, and anybody sees it
+	m.s = &Service{Options: o, root: m.root, run: func(name string, args ...string) error {
+		m.asked = append(m.asked, name+" "+strings.Join(args, " "))
+		return nil
+	}}
+	m.s.unit = m
+	return m
+}
+
+// Install does what kardianos does: it writes the main unit and enables it.
+func (m *machine) Install() error {
+	name := mainUnit
+	if m.s.User {
+		name = "user/" + mainUnit
+	}
+	path := filepath.Join(m.s.folder(), mainUnit)
+	if exists(path) {
+		return errors.New("Init already exists: " + path)
+	}
+	m.asked = append(m.asked, "install")
+	return os.WriteFile(path, []byte(m.s.text(name)), 0o644)
+}
+
+func (m *machine) Uninstall() error {
+	m.asked = append(m.asked, "uninstall")
+	return os.Remove(filepath.Join(m.s.folder(), mainUnit))
+}
+func (m *machine) Start() error                      { m.asked = append(m.asked, "start"); return nil }
+func (m *machine) Stop() error                       { m.asked = append(m.asked, "stop"); return nil }
+func (m *machine) Restart() error                    { m.asked = append(m.asked, "restart"); return nil }
+func (m *machine) Status() (kardianos.Status, error) { return kardianos.StatusStopped, nil }
+
+// took is what was asked since the last time.
+func (m *machine) took() []string {
+	list := m.asked
+	m.asked = nil
+	return list
+}
+
+func (m *machine) files(t *testing.T) (list []string) {
+	err := filepath.WalkDir(m.root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			list = append(list, strings.TrimPrefix(path, m.root))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func expect(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Install writes all files and starts the service, twice does no more than once, and
+// Uninstall leaves the settings only; twice does no more there either.
+func TestInstallAndUninstallTheSystemsService(t *testing.T) {
+	m := newMachine(t, system)
+	if err := m.s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	settings := []string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}
+	units := []string{"/etc/systemd/system/queuectl-runner.socket", "/etc/systemd/system/queuectl-runner@.service", "/etc/systemd/system/queuectl.service", "/etc/systemd/system/queuectl.socket"}
+	expect(t, "files", m.files(t), slices.Sorted(slices.Values(slices.Concat(settings, units, []string{"/etc/sysusers.d/queuectl.conf", "/etc/tmpfiles.d/queuectl.conf"}))))
+	const enable = "systemctl enable --now queuectl.socket queuectl-runner.socket queuectl.service"
+	expect(t, "asked", m.took(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "install", enable})
+
+	if err := m.s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "asked the second time", m.took(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "systemctl daemon-reload", enable})
+
+	if was, err := m.s.Uninstall(); err != nil || !was {
+		t.Fatal(was, err)
+	}
+	expect(t, "files afterwards", m.files(t), settings)
+	expect(t, "asked to uninstall", m.took(), []string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket", "systemctl stop queuectl-runner.slice queuectl.slice", "uninstall", "systemctl daemon-reload"})
+	if was, err := m.s.Uninstall(); err != nil || was {
+		t.Fatal(was, err)
+	}
+	expect(t, "asked to uninstall the second time", m.took(), nil)
+}
+
+// A user's service has its units in the user's folder, and nothing of the system's.
+func TestInstallAndUninstallAUsersService(t *testing.T) {
+	m := newMachine(t, own)
+	if err := m.s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	folder := "/home/.config/systemd/user/"
+	expect(t, "files", m.files(t), []string{folder + "queuectl-runner.socket", folder + "queuectl-runner@.service", folder + "queuectl.service", folder + "queuectl.socket"})
+	expect(t, "asked", m.took(), []string{"install", "systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
+	if start, registered := Own(); !registered || start != "systemctl --user start queuectl" {
+		t.Errorf("got %q, %v", start, registered)
+	}
+	if was, err := m.s.Uninstall(); err != nil || !was {
+		t.Fatal(was, err)
+	}
+	expect(t, "files afterwards", m.files(t), nil)
+}
+
+// What differs from what it should be is replaced, and the service restarted; settings
+// that a person may have changed stay.
+func TestInstallBringsUpToDate(t *testing.T) {
+	for _, name := range []string{mainUnit, "queuectl.socket"} {
+		m := newMachine(t, system)
+		if err := m.s.Install(); err != nil {
+			t.Fatal(err)
+		}
+		m.took()
+		unit, settings := filepath.Join(m.s.folder(), name), filepath.Join(m.root, "/etc/queuectl/queuectl.toml")
+		for _, path := range []string{unit, settings} {
+			if err := os.WriteFile(path, []byte("# old\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.s.Install(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(unit); err != nil || string(got) != m.s.text(name) {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+		if got, err := os.ReadFile(settings); err != nil || string(got) != "# old\n" {
+			t.Errorf("settings: got %q, %v", got, err)
+		}
+		if asked := m.took(); asked[len(asked)-1] != "systemctl try-restart queuectl.service" {
+			t.Errorf("%s: asked %q, want a restart at the end", name, asked)
+		}
+	}
+}
+
+// Where a package owns a unit, nothing is written or removed, and the refusal names it.
+func TestInstallWhereAPackageHas(t *testing.T) {
+	for _, path := range []string{"/usr/lib/systemd/system/queuectl.service", "/lib/systemd/system/queuectl-runner.socket"} {
+		m := newMachine(t, system)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755), os.WriteFile(m.root+path, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		before := m.files(t)
+		install := m.s.Install()
+		_, uninstall := m.s.Uninstall()
+		for _, err := range []error{install, uninstall} {
+			if !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: got %v", path, err)
+			}
+		}
+		expect(t, "files", m.files(t), before)
+		expect(t, "asked", m.took(), nil)
+		if !m.s.Registered() {
+			t.Error("it does not count as registered")
+		}
+	}
+}
+
+// Verbs on a service that is not registered say how to register it; those of others than
+// root on the system's service what root would type.
+func TestVerbsAreRefused(t *testing.T) {
+	m := newMachine(t, system)
+	for _, do := range []func() error{m.s.Start, m.s.Stop, m.s.Restart} {
+		if err := do(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := m.s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	m.s.uid = 1000
+	m.took()
+	for _, do := range []func() error{m.s.Install, m.s.Start, m.s.Stop, m.s.Restart, func() error { _, err := m.s.Uninstall(); return err }} {
+		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "sudo queuectl service") {
+			t.Errorf("got %v", err)
+		}
+	}
+	expect(t, "asked", m.took(), nil)
+	m.s.uid = 0
+	if err := errors.Join(m.s.Start(), m.s.Restart(), m.s.Stop()); err != nil {
+		t.Error(err)
+	}
+	expect(t, "asked as root", m.took(), []string{"start", "restart", "stop"})
+}
+
+// Root runs no program that others can replace, nor one that the sandbox hides.
+func TestPrograms(t *testing.T) {
+	if err := trusted("/bin/true"); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{"/home/eve/queuectl", "/root/queuectl", "/tmp/queuectl", "/dev/null"} {
+		if err := trusted(path); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "/usr/local/bin") {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}

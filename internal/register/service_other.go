@@ -1,0 +1,44 @@
+//go:build !linux && !darwin
+
+package register
+
+import "github.com/queuectl/queuectl/queue"
+
+// Service is queuectl as a service of a system that it cannot be registered with.
+type Service struct{ Options }
+
+// New is an error: there is none.
+func New(Options) (*Service, error) {
+	return nil, queue.Errorf(queue.CodeUnsupported, "queuectl cannot be registered as a service of this system; start it with: queuectl serve")
+}
+
+// Own reports whether a service of this user is registered, and the command that starts it.
+func Own() (start string, registered bool) { return "", false }
+
+// EndsAtLogout reports whether a registered service of this user ends when the user has
+// logged out, and could do otherwise.
+func EndsAtLogout() bool { return false }
+
+// Registered reports whether the system knows the service.
+func (s *Service) Registered() bool { return false }
+
+// Install registers and starts the service.
+func (s *Service) Install() error { return s.NotRegistered() }
+
+// Uninstall takes the registration back.
+func (s *Service) Uninstall() (was bool, err error) { return false, nil }
+
+// Start starts the service.
+func (s *Service) Start() error { return s.NotRegistered() }
+
+// Stop stops it.
+func (s *Service) Stop() error { return s.NotRegistered() }
+
+// Restart restarts it.
+func (s *Service) Restart() error { return s.NotRegistered() }
+
+// Runs reports whether the service runs.
+func (s *Service) Runs() bool { return false }
+
+// HowToStart is the command that does.
+func (s *Service) HowToStart() string { return "queuectl serve" }

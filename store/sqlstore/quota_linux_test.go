@@ -1,0 +1,368 @@
+package sqlstore
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+func of(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
+
+// put enqueues n jobs of a user.
+func put(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []int64 {
+	t.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = draft(append([]func(*queue.Job){of(uid)}, set...)...)
+	}
+	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Seqs
+}
+
+func bound(t *testing.T, s *Store, n int) {
+	t.Helper()
+	if err := s.SetMaxRunningUser(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// claimed is what a turn claims.
+func claimed(t *testing.T, s *Store, turn store.Turn) (seqs []int64, jobs []queue.Job) {
+	t.Helper()
+	turned, err := s.Turn(t.Context(), turn)
+	if err != nil || len(turned.Stale) > 0 {
+		t.Fatalf("stale %v, error %v", turned.Stale, err)
+	}
+	for i := range turned.Jobs {
+		seqs = append(seqs, turned.Jobs[i].Seq)
+	}
+	return seqs, turned.Jobs
+}
+
+// done is the end of a job.
+func done(j *queue.Job) store.Settlement {
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}}
+}
+
+// number asks the database of a store.
+func number(t *testing.T, s *Store, q string) (n int64) {
+	t.Helper()
+	err := s.do(t.Context(), true, func(t *tx) (err error) {
+		n, err = t.number(q)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+const keptBackNow = `SELECT count(*) FROM jobs WHERE place = 2 AND parked_on = 1`
+
+// sound checks that verify finds nothing wrong.
+func sound(t *testing.T, s *Store, when string) {
+	t.Helper()
+	if got := wrong(t, s); len(got) > 0 {
+		t.Errorf("%s: %q", when, got)
+	}
+}
+
+func wrong(t *testing.T, s *Store) (messages []string) {
+	t.Helper()
+	list, err := s.Verify(t.Context(), []string{t.TempDir()}, func(int64, int64) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		if f.Level != store.Fine {
+			messages = append(messages, f.Message)
+		}
+	}
+	return messages
+}
+
+// Jobs that were kept back when the store was closed, or a service died, run in their
+// order when it is open again, whatever the bound is then.
+func TestKeptBackOutliveTheStore(t *testing.T) {
+	for _, c := range []struct {
+		bound int
+		want  []int64
+	}{{0, []int64{2, 3, 4, 5, 6, 7, 8, 9, 10, 12}}, {1, nil}, {2, []int64{2, 12}}, {4, []int64{2, 3, 4, 12}}} {
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		bound(t, s, 1)
+		put(t, s, 1, 10)
+		put(t, s, 2, 2)
+		first, jobs := claimed(t, s, store.Turn{Want: 9})
+		if !slices.Equal(first, []int64{1, 11}) || number(t, s, keptBackNow) != 10 {
+			t.Fatalf("claimed %v, %d are kept back", first, number(t, s, keptBackNow))
+		}
+		claimed(t, s, store.Turn{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}}) // the other one is reserved
+		s.Close()
+		s = openStore(t, dir)
+		bound(t, s, c.bound)
+		if got, _ := claimed(t, s, store.Turn{Want: 20}); !slices.Equal(got, c.want) {
+			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
+		}
+		got, _ := claimed(t, s, store.Turn{Ended: []store.Settlement{done(&jobs[0])}, Want: 20})
+		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
+			t.Errorf("after an end: claimed %v, want the next one", got)
+		}
+		sound(t, s, "at the end")
+	}
+}
+
+// A user's million waiting jobs cost a claim no more than a few: what it changes is
+// bounded, and bounded is what other users wait for.
+func TestAClaimIsBounded(t *testing.T) {
+	const many, worker = 20 * parkStep, 4
+	s := openStore(t, t.TempDir())
+	most := counted(t, s)
+	enqueueMany(t, s, many, of(1))
+	other := put(t, s, 2, 1)
+	bound(t, s, worker)
+	most()
+	await := func(want int) (seqs []int64, jobs []queue.Job) {
+		t.Helper()
+		jobs, err := s.Await(t.Context(), want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range jobs {
+			seqs = append(seqs, jobs[i].Seq)
+		}
+		return seqs, jobs
+	}
+	seqs, jobs := await(worker)
+	if rows, _ := most(); !slices.Equal(seqs, []int64{1, 2, 3, 4}) || rows > 10 {
+		t.Errorf("claimed %v in a transaction of %d rows", seqs, rows)
+	}
+	if got, _ := await(worker); !slices.Equal(got, other) {
+		t.Errorf("claimed %v past a crowd, want %v", got, other)
+	}
+	if rows, n := most(); rows > parkStep+10 || n < many/parkStep-1 {
+		t.Errorf("a crowd was kept back in %d transactions of up to %d rows", n, rows)
+	}
+	next := int64(worker)
+	for range 20 { // and from now on nothing hangs on how many they are
+		got, more := claimed(t, s, store.Turn{Ended: []store.Settlement{done(&jobs[0])}, Want: worker})
+		if next++; !slices.Equal(got, []int64{next}) {
+			t.Fatalf("claimed %v, want %d", got, next)
+		}
+		jobs = append(jobs[1:], more...)
+	}
+	if rows, _ := most(); rows > 10 {
+		t.Errorf("%d rows were changed to end a job and claim one", rows)
+	}
+	for range 20 {
+		put(t, s, 1, 1)
+	}
+	if rows, _ := most(); rows > 10 {
+		t.Errorf("%d rows were changed to enqueue a job that is kept back", rows)
+	}
+	bound(t, s, 0)
+	if got, _ := await(2 * parkStep); len(got) != 2*parkStep || got[0] != next+1 || !slices.IsSorted(got) {
+		t.Errorf("without a bound %d were claimed, from %d on", len(got), got[0])
+	}
+	if rows, _ := most(); rows > parkStep+10 {
+		t.Errorf("%d rows were changed when the bound was lifted", rows)
+	}
+}
+
+// Of a user's flood that comes while no worker is free, no more stands in the way of
+// others than the user may run.
+func TestAFloodStandsNobodyInTheWay(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	bound(t, s, 3)
+	enqueueMany(t, s, 5000, of(1))
+	if n := number(t, s, `SELECT count(*) FROM jobs WHERE place = 1`); n != 3 {
+		t.Errorf("%d stand in the ready index, want 3", n)
+	}
+	other := put(t, s, 2, 1)
+	want := []int64{1, 2, 3, other[0]}
+	got, jobs := claimed(t, s, store.Turn{Want: 9})
+	if !slices.Equal(got, want) {
+		t.Errorf("claimed %v, want %v", got, want)
+	}
+	better := put(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
+	if got, _ := claimed(t, s, store.Turn{Ended: []store.Settlement{done(&jobs[0]), done(&jobs[1]), done(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
+		t.Errorf("claimed %v, want the better ones and the next", got)
+	}
+}
+
+// A waiting claim that a transaction cuts short goes on by itself.
+func TestACutClaimGoesOn(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	put(t, s, 1, 1)
+	bound(t, s, 1)
+	claimed(t, s, store.Turn{Want: 1})
+	later := func(j *queue.Job) { j.Delay = time.Hour }
+	put(t, s, 1, 4*parkStep-1, later)
+	other := put(t, s, 2, 1, later)
+	result := make(chan []queue.Job, 1)
+	go func() {
+		jobs, err := s.Await(t.Context(), 1)
+		if err != nil {
+			t.Error(err)
+		}
+		result <- jobs
+	}()
+	for waits := false; !waits; {
+		s.mu.Lock()
+		waits = s.waiter != nil
+		s.mu.Unlock()
+	}
+	clock := s.now
+	s.do(t.Context(), true, func(*tx) error { s.now = func() queue.Millis { return clock().Add(time.Hour) }; return nil })
+	if _, err := s.Promote(t.Context()); err != nil { // all at once
+		t.Fatal(err)
+	}
+	select {
+	case jobs := <-result:
+		if len(jobs) != 1 || jobs[0].Seq != other[0] {
+			t.Errorf("got %+v, want the other user's job", jobs)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the claim does not go on")
+	}
+}
+
+// The counts of users are kept over starts, however many they are, and by transactions
+// that are undone.
+func TestUsersAreCounted(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	want := map[int]int64{}
+	for uid := range 3*maxListed + 5 {
+		n := uid%4 + 1
+		want[uid] = int64(n)
+		for _, seq := range put(t, s, uid, n)[:uid%2] {
+			if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+				t.Fatal(err)
+			}
+			want[uid]--
+		}
+	}
+	maps.DeleteFunc(want, func(_ int, n int64) bool { return n == 0 })
+	check := func(when string) {
+		t.Helper()
+		got := map[int]int64{}
+		for uid, u := range s.mem.users {
+			got[uid] = u.waiting
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", when, got, want)
+		}
+		if len(s.mem.listed) > maxListed {
+			t.Errorf("%s: %d are listed", when, len(s.mem.listed))
+		}
+		sound(t, s, when)
+	}
+	check("as they came")
+	if n := number(t, s, `SELECT count(*) FROM users`); n == 0 {
+		t.Error("none has a row of its own")
+	}
+	err := s.do(t.Context(), true, func(tx *tx) error {
+		for uid := range 2 * maxListed {
+			j := draft(of(uid))
+			if err := tx.insert(&j, uid, tx.s.mem.nextSeq, fmt.Sprint("undone ", uid), "{}"); err != nil {
+				t.Error(err)
+			}
+			tx.s.mem.nextSeq++
+		}
+		if _, _, err := tx.claim(9); err != nil {
+			t.Error(err)
+		}
+		if err := tx.listUsers(); err != nil {
+			t.Error(err)
+		}
+		_, err := tx.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		return err
+	})
+	if err == nil {
+		t.Fatal("the database took what it must refuse")
+	}
+	check("after a transaction that was undone")
+	if _, err := s.NextEpoch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if number(t, s, `SELECT users_at = next_event + epoch FROM meta`) != 1 {
+		t.Error("they would be counted anew at the next start")
+	}
+	for uid, u := range s.mem.users {
+		if u.leased != 0 {
+			t.Errorf("uid %d has %d jobs leased", uid, u.leased)
+		}
+	}
+	s.Close()
+	s = openStore(t, dir)
+	check("opened again")
+}
+
+// A program that knows nothing of quotas runs what was kept back and loses none of it;
+// what it changes is counted when this one is back, and nothing runs before its time.
+func TestOlderProgramsRunWhatWasKeptBack(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	bound(t, s, 1)
+	put(t, s, 1, 5)
+	if got, _ := claimed(t, s, store.Turn{Want: 9}); len(got) != 1 {
+		t.Fatalf("claimed %v", got)
+	}
+	s.Close()
+	now := int64(queue.MillisOf(time.Now()))
+	carryOut(t, dir, `UPDATE meta SET epoch = epoch + 1`,
+		fmt.Sprintf(`UPDATE jobs SET place = 1 WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_due WHERE place = 2 AND due_at <= %d ORDER BY due_at LIMIT 1000)`, now),
+		`UPDATE jobs SET state = 6, place = 0, ended_at = 1 WHERE seq = 2 AND place = 1`,
+		fmt.Sprintf(`UPDATE jobs SET state = 4, place = 2, due_at = %d WHERE seq = 3 AND place = 1`, now+3_600_000),
+		`UPDATE meta SET next_event = next_event + 2, pending = 3, failed = 1, completed = 1`)
+	s = openStore(t, dir)
+	if n := s.mem.users[1].waiting; n != 4 {
+		t.Errorf("%d are counted, want 4", n)
+	}
+	if got, _ := claimed(t, s, store.Turn{Want: 9}); !slices.Equal(got, []int64{4, 5}) {
+		t.Errorf("claimed %v, want 4 and 5: 1 is leased, 2 has ended, 3 has to wait", got)
+	}
+	sound(t, s, "after an older program")
+}
+
+// doctor finds counts and places of users that do not agree, and restoring mends them.
+func TestVerifyLooksAtUsers(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	bound(t, s, 1)
+	put(t, s, 7, 3)
+	claimed(t, s, store.Turn{Want: 9})
+	sound(t, s, "at first")
+	must := func(q string) {
+		t.Helper()
+		err := s.do(t.Context(), true, func(t *tx) error {
+			_, err := t.exec(q)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(`UPDATE meta SET users = '7/2 '`)
+	must(`INSERT INTO users VALUES (8, 1)`)
+	must(`UPDATE jobs SET place = 1 WHERE seq = 3`)
+	got := strings.Join(wrong(t, s), "\n")
+	for _, want := range []string{"2 waiting jobs are counted of uid 7, but there are 3", "1 waiting jobs are counted of uid 8, but there are 0", "1 jobs are kept back for their users' quotas though they do not wait, like 3"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q in it", got, want)
+		}
+	}
+	if err := recount(s.db); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, s, "counted anew")
+}

@@ -1,0 +1,468 @@
+package storetest
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var sharing = []promise{
+	{name: "a user may have so many jobs waiting", keep: userIsFull},
+	{name: "what a user stages waits too", keep: userStagedWaitToo},
+	{name: "a user has so many jobs leased", keep: userHasNoRoom},
+	{name: "what is kept back runs in its turn", keep: keptBackInOrder},
+	{name: "what is kept back has its turn among others", keep: keptBackAmongOthers},
+	{name: "an await is served by room for a user", keep: awaitRoom},
+	{name: "an await is served by another bound of a user", keep: awaitBound},
+	{name: "a lower bound ends nothing", keep: lowerBound},
+	{name: "every verb works on what is kept back", keep: verbsOnKeptBack},
+	{name: "what is kept back expires", keep: keptBackExpires},
+	{name: "what becomes due is kept back", keep: dueIsKeptBack},
+	{name: "what is kept back follows a new order", keep: keptBackReranked},
+	{name: "a crowd of one user holds nobody up", keep: crowdOfOneUser},
+	{name: "a long walk of users breaks no rule", keep: func(r *rig) { walkOfUsers(r, 1000) }},
+	{name: "a long walk of users by enqueues breaks no rule", keep: func(r *rig) { walkOfUsers(r, 500) }, order: byEnqueue},
+}
+
+func of(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
+
+// bound sets how many jobs of a user may be leased.
+func (r *rig) bound(n int) {
+	r.Helper()
+	r.must(r.s.SetMaxRunningUser(r.Context(), n))
+}
+
+func userIsFull(r *rig) {
+	ask := func(uid, n int, limit int64) error {
+		drafts := make([]queue.Job, n)
+		for i := range drafts {
+			drafts[i] = draft(of(uid))
+		}
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxPendingUser: limit})
+		return err
+	}
+	full := func(what string, err error) {
+		r.Helper()
+		r.refusedCode(what, err, queue.CodeFull)
+		if !strings.Contains(err.Error(), "max_pending_per_user is 3") {
+			r.Errorf("%s: %v does not name the setting and its number", what, err)
+		}
+	}
+	r.must(ask(2, 9, 0))
+	r.unchanged(func() { full("4 jobs where 3 may wait", ask(1, 4, 3)) })
+	r.must(ask(1, 3, 3))
+	full("one more", ask(1, 1, 3))
+	r.must(ask(3, 3, 3)) // another's own
+	r.claim(9)           // of user 2, who came first
+	jobs := r.claim(3)
+	full("a reserved job still waits", ask(1, 1, 3))
+	r.end(jobs[0], exit(1))
+	full("a failed job still waits", ask(1, 1, 3))
+	r.start(jobs[1])
+	r.must(ask(1, 1, 3))
+	full("one more than that", ask(1, 1, 3))
+	r.end(jobs[2], exit(0))
+	r.must(ask(1, 1, 3))
+	waiting := r.get(jobs[0].ID)
+	r.must(r.change(waiting, queue.VerbHold))
+	full("a held job still waits", ask(1, 1, 3))
+	r.must(r.change(waiting, queue.VerbCancel))
+	r.must(ask(1, 1, 3))
+	full("after a cancelled one", ask(1, 1, 3))
+	r.must(r.change(waiting, queue.VerbRetry))
+	r.must(r.change(waiting, queue.VerbRemove))
+	full("after a removed one", ask(1, 1, 3))
+	r.must(ask(1, 5, 0))
+	r.must(ask(1, 5, -1))
+}
+
+func userStagedWaitToo(r *rig) {
+	stage := func(uid int, batch string, n int) error {
+		drafts := make([]queue.Job, n)
+		for i := range drafts {
+			drafts[i] = draft(of(uid))
+		}
+		_, err := r.s.Stage(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingUser: 4})
+		return err
+	}
+	r.must(stage(1, "a", 3))
+	r.refusedCode("a second frame", stage(1, "a", 2), queue.CodeFull)
+	r.refusedCode("a second batch", stage(1, "b", 2), queue.CodeFull)
+	r.must(stage(2, "a", 4))
+	enqueue := func(uid int, batch string, drafts ...queue.Job) error {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingUser: 4})
+		return err
+	}
+	r.must(enqueue(1, "", draft(of(1))))
+	r.refusedCode("one more", enqueue(1, "", draft(of(1))), queue.CodeFull)
+	r.refusedCode("one more with the commit", enqueue(1, "a", draft(of(1))), queue.CodeFull)
+	r.must(enqueue(1, "a"))
+	r.finish()
+	r.refusedCode("one more when it is finished", enqueue(1, "", draft(of(1))), queue.CodeFull)
+	r.must(r.s.Unstage(r.Context(), 2, "a"))
+	r.must(enqueue(2, "", draft(of(2)), draft(of(2)), draft(of(2)), draft(of(2))))
+}
+
+func userHasNoRoom(r *rig) {
+	r.bound(2)
+	mine := r.store(draft(of(1)), draft(of(1)), draft(of(1)), draft(of(1)))
+	other := r.one(of(2))
+	r.news()
+	counts := r.s.Counts()
+	claimed := r.claim(9)
+	same(r, "claimed", seqs(claimed), []int64{mine[0].Seq, mine[1].Seq, other.Seq})
+	same(r, "claimed again", r.claim(9), nil)
+	for _, j := range mine[2:] {
+		same(r, "a job that is kept back", r.get(j.ID), j)
+	}
+	same(r, "counts", r.s.Counts().States, counts.States)
+	same(r, "events", r.news(), nil)
+	r.start(claimed[0])
+	same(r, "claimed while one runs", r.claim(9), nil)
+	r.end(claimed[0], exit(0))
+	same(r, "claimed after it ended", seqs(r.claim(9)), []int64{mine[2].Seq})
+	r.turn(store.Turn{Released: []queue.Lease{claimed[1].Lease()}})
+	same(r, "claimed after one was given back: itself", seqs(r.claim(9)), []int64{mine[1].Seq})
+	r.end(claimed[2], exit(0)) // another's, which makes no room
+	same(r, "claimed after another's ended", r.claim(9), nil)
+	r.counted()
+}
+
+// keptBackInOrder has jobs kept back at the moment they come, at the claim, and both.
+func keptBackInOrder(r *rig) {
+	r.bound(1)
+	first := r.one(of(1), priority(9))
+	same(r, "the first", seqs(r.claim(1)), []int64{first.Seq})
+	low, high, middle := r.one(of(1), priority(1)), r.one(of(1), priority(8)), r.one(of(1), priority(5))
+	same(r, "no room", r.claim(9), nil)
+	highest := r.one(of(1), priority(9))
+	last := first
+	for _, want := range []queue.Job{highest, high, middle, low} {
+		r.end(r.get(last.ID), exit(0))
+		same(r, "claimed", seqs(r.claim(9)), []int64{want.Seq})
+		last = want
+	}
+	r.end(r.get(last.ID), exit(0))
+
+	// Room for a user whom no claim has met for a while.
+	jobs := r.store(draft(of(1), priority(1)), draft(of(1), priority(2)), draft(of(1), priority(3)), draft(of(1), priority(2)))
+	same(r, "the best", seqs(r.claim(9)), []int64{jobs[2].Seq})
+	r.end(r.get(jobs[2].ID), exit(0))
+	best := r.one(of(1), priority(3))
+	same(r, "the best of what was kept back and came since", seqs(r.claim(9)), []int64{best.Seq})
+	r.bound(3)
+	same(r, "the others", seqs(r.claim(9)), []int64{jobs[1].Seq, jobs[3].Seq})
+	r.bound(0)
+	same(r, "the last", seqs(r.claim(9)), []int64{jobs[0].Seq})
+}
+
+// Whoever has room runs by rank, as if there were no bounds.
+func keptBackAmongOthers(r *rig) {
+	r.bound(1)
+	a := r.store(draft(of(1), priority(9)), draft(of(1), priority(7)), draft(of(1), priority(4)))
+	b := r.store(draft(of(2), priority(8)), draft(of(2), priority(6)), draft(of(2), priority(5)))
+	same(r, "the best of each", seqs(r.claim(9)), []int64{a[0].Seq, b[0].Seq})
+	end := func(jobs ...queue.Job) {
+		var t store.Turn
+		for _, j := range jobs {
+			t.Ended = append(t.Ended, r.settlement(r.get(j.ID), exit(0)))
+		}
+		r.turn(t)
+	}
+	end(a[0], b[0])
+	same(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
+	c := r.one(of(3), priority(6))
+	same(r, "one worker more", seqs(r.claim(1)), []int64{b[1].Seq}) // it came before c
+	same(r, "another", seqs(r.claim(9)), []int64{c.Seq})
+	end(b[1], a[1])
+	same(r, "the rest", seqs(r.claim(9)), []int64{b[2].Seq, a[2].Seq})
+}
+
+func awaitRoom(r *rig) {
+	for _, c := range []struct {
+		name string
+		do   func(claimed queue.Job)
+		want int // of the two
+	}{
+		{"an end", func(j queue.Job) { r.end(j, exit(0)) }, 1},
+		{"a failure", func(j queue.Job) { r.end(j, exit(1)) }, 1},
+		{"a release", func(j queue.Job) { r.turn(store.Turn{Released: []queue.Lease{j.Lease()}}) }, 0},
+		{"a hold", func(j queue.Job) {
+			r.turn(store.Turn{Changed: []store.Changed{{Lease: j.Lease(), Change: store.Change{Verb: queue.VerbHold, UID: asker}}}})
+		}, 1},
+	} {
+		r.bound(1)
+		jobs := r.store(draft(of(1)), draft(of(1)))
+		claimed := r.claimOne()
+		result := r.await(r.Context(), 2)
+		same(r, "claimed beside it", r.claim(1), nil)
+		c.do(claimed)
+		got := r.served(c.name, result)
+		same(r, c.name+": awaited", seqs(got), []int64{jobs[c.want].Seq})
+		r.bound(0)
+		r.end(got[0], exit(0))
+		for _, j := range jobs {
+			r.must(r.change(j, queue.VerbRemove))
+		}
+	}
+}
+
+func awaitBound(r *rig) {
+	for _, n := range []int{2, 0} {
+		r.bound(1)
+		jobs := r.store(draft(of(1)), draft(of(1)))
+		r.claim(1)
+		result := r.await(r.Context(), 2)
+		r.bound(1)
+		same(r, "claimed at the same bound", r.claim(1), nil)
+		r.bound(n)
+		same(r, "awaited", seqs(r.served("another bound", result)), seqs(jobs[1:]))
+		r.bound(0)
+		for _, j := range jobs {
+			r.end(r.get(j.ID), exit(0))
+		}
+	}
+}
+
+func lowerBound(r *rig) {
+	r.bound(3)
+	jobs := r.store(draft(of(1)), draft(of(1)), draft(of(1)), draft(of(1)), draft(of(1)))
+	claimed := r.claim(9)
+	same(r, "claimed", seqs(claimed), seqs(jobs[:3]))
+	r.bound(1)
+	for i := range 2 {
+		r.start(claimed[i])
+		r.end(r.get(claimed[i].ID), exit(0))
+		same(r, "claimed while more run than may", r.claim(9), nil)
+	}
+	held, err := r.s.Leased(r.Context())
+	r.must(err)
+	same(r, "leased", seqs(held), []int64{jobs[2].Seq})
+	r.end(claimed[2], exit(0))
+	same(r, "claimed when all have ended", seqs(r.claim(9)), []int64{jobs[3].Seq})
+}
+
+func verbsOnKeptBack(r *rig) {
+	r.bound(1)
+	jobs := r.store(draft(of(1), priority(9)), draft(of(1), priority(1)), draft(of(1), priority(2)), draft(of(1), priority(3)),
+		draft(of(1), priority(4)), draft(of(1), priority(5)), draft(of(1), priority(6)))
+	same(r, "claimed", seqs(r.claim(9)), seqs(jobs[:1]))
+	cancelled, held, removed, lowered, raised, late := jobs[6], jobs[5], jobs[4], jobs[3], jobs[1], jobs[2]
+	edit := func(j queue.Job, change func(*queue.Job)) {
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: asker, Edit: func(j *queue.Job) error { change(j); return nil }}))
+	}
+	r.must(r.change(cancelled, queue.VerbCancel))
+	same(r, "state of a cancelled one", r.get(cancelled.ID).State, queue.Cancelled)
+	r.must(r.change(held, queue.VerbHold))
+	r.must(r.change(removed, queue.VerbRemove))
+	edit(lowered, priority(0))
+	edit(raised, priority(8))
+	edit(late, delay(time.Minute))
+	same(r, "claimed meanwhile", r.claim(9), nil)
+	last := jobs[0]
+	next := func(what string, want queue.Job) {
+		r.Helper()
+		r.end(r.get(last.ID), exit(0))
+		same(r, what, seqs(r.claim(9)), []int64{want.Seq})
+		last = want
+	}
+	next("a raised one", raised)
+	next("a lowered one, alone", lowered)
+	r.must(r.change(held, queue.VerbRelease))
+	r.must(r.change(cancelled, queue.VerbRetry))
+	same(r, "claimed without room", r.claim(9), nil)
+	next("a revived one", cancelled)
+	next("a released one", held)
+	r.pass(time.Minute)
+	same(r, "due without room", r.claim(9), nil)
+	next("a delayed one", late)
+	r.end(r.get(late.ID), exit(0))
+	same(r, "the end", r.claim(9), nil)
+	r.counted()
+}
+
+func keptBackExpires(r *rig) {
+	r.bound(1)
+	jobs := r.store(draft(of(1)), draft(of(1), expires(r.s.Now()+1000)), draft(of(1), expires(r.s.Now()+1000)), draft(of(1)))
+	r.claim(9)
+	r.pass(time.Second)
+	for _, j := range jobs[1:3] {
+		same(r, "expired job", r.get(j.ID), r.expiredJob(j))
+	}
+	r.end(r.get(jobs[0].ID), exit(0))
+	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[3].Seq})
+	r.end(r.get(jobs[3].ID), exit(0))
+
+	// A job that is too late takes nobody's room.
+	late, next := r.one(of(1), expires(r.s.Now()), priority(9)), r.one(of(1))
+	same(r, "claimed past one that is too late", seqs(r.claim(9)), []int64{next.Seq})
+	same(r, "expired job", r.get(late.ID), r.expiredJob(late))
+	r.counted()
+}
+
+func dueIsKeptBack(r *rig) {
+	r.bound(1)
+	jobs := r.store(draft(of(1)), draft(of(1), delay(time.Second)), draft(of(1), delay(time.Second), priority(6)))
+	r.claim(9)
+	r.pass(time.Second)
+	same(r, "claimed when due", r.claim(9), nil)
+	same(r, "due is not due any more", r.promote() > 0, true)
+	failed := r.end(r.get(jobs[0].ID), exit(1))
+	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[2].Seq})
+	r.pass(time.Duration(failed.DueAt-r.s.Now()) * time.Millisecond)
+	same(r, "a retry that is due", r.claim(9), nil)
+	r.end(r.get(jobs[2].ID), exit(0))
+	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[0].Seq})
+}
+
+func keptBackReranked(r *rig) {
+	r.bound(1)
+	jobs := r.store(draft(of(1), priority(9)))
+	r.claim(1)
+	for p := range int64(4) {
+		jobs = append(jobs, r.one(of(1), priority(p)))
+		r.advance(2 * time.Minute)
+	}
+	same(r, "claimed without room", r.claim(9), nil)
+	next := func(from, want queue.Job) {
+		r.Helper()
+		r.end(r.get(from.ID), exit(0))
+		same(r, "claimed", seqs(r.claim(9)), []int64{want.Seq})
+	}
+	next(jobs[0], jobs[1])
+	r.must(r.s.SetOrder(r.Context(), byPriority))
+	r.rerank()
+	next(jobs[1], jobs[4])
+	next(jobs[4], jobs[3])
+}
+
+// rerank ranks all jobs anew after a change of order.
+func (r *rig) rerank() {
+	r.Helper()
+	for more := true; more; {
+		var err error
+		more, err = r.s.Rerank(r.Context())
+		r.must(err)
+	}
+}
+
+// A store may need several steps to come past many; an await goes on by itself.
+func crowdOfOneUser(r *rig) {
+	const many = 3000
+	drafts := make([]queue.Job, many)
+	for i := range drafts {
+		drafts[i] = draft(of(1), priority(6))
+	}
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: 1})
+	r.must(err)
+	other := r.one(of(2))
+	r.bound(2)
+	claimed := r.served("past a crowd", r.await(r.Context(), 2))
+	same(r, "the crowd's", seqs(claimed), receipt.Seqs[:2])
+	same(r, "the other's", seqs(r.served("past a crowd", r.await(r.Context(), 2))), []int64{other.Seq})
+	result := r.await(r.Context(), 2)
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: 1})
+	r.must(err)
+	again := r.one(of(2))
+	same(r, "the other's, beside more of the crowd", seqs(r.served("beside a crowd", result)), []int64{again.Seq})
+	r.bound(0)
+	same(r, "all at once", seqs(r.served("all at once", r.await(r.Context(), 500))), receipt.Seqs[2:502])
+}
+
+// walkOfUsers does one thing after another to jobs of three users, as dice say: each
+// claim gets what a look at all jobs says, and nobody has more leased than may be.
+func walkOfUsers(r *rig, steps int) {
+	dice := rand.New(rand.NewPCG(5, 8))
+	n, held := 0, map[int64]queue.Job{}
+	some := func() (queue.Job, bool) {
+		if len(held) == 0 {
+			return queue.Job{}, false
+		}
+		seqs := slices.Sorted(maps.Keys(held))
+		return held[seqs[dice.IntN(len(seqs))]], true
+	}
+	for range steps {
+		switch dice.IntN(13) {
+		case 0, 1, 2:
+			user := of(1 + dice.IntN(3))
+			for range 1 + dice.IntN(4) {
+				r.one(user, priority(int64(dice.IntN(9))), delay(time.Duration(dice.IntN(2)*dice.IntN(2000))*time.Millisecond))
+			}
+		case 3, 4, 5:
+			want := dice.IntN(4)
+			expect := r.expected(n, want, held)
+			got := r.claim(want)
+			same(r, "claimed", seqs(got), expect)
+			for _, j := range got {
+				held[j.Seq] = j
+			}
+		case 6, 7:
+			if j, ok := some(); ok {
+				r.end(j, exit(int64(dice.IntN(2))))
+				delete(held, j.Seq)
+			}
+		case 8:
+			if j, ok := some(); ok {
+				r.turn(store.Turn{Released: []queue.Lease{j.Lease()}})
+				delete(held, j.Seq)
+			}
+		case 9:
+			jobs := r.all(store.Filter{})
+			if len(jobs) == 0 {
+				continue
+			}
+			j := jobs[dice.IntN(len(jobs))]
+			verb := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRetry, queue.VerbRemove, queue.VerbEdit}[dice.IntN(6)]
+			p := int64(dice.IntN(9))
+			err := r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: asker, Edit: func(j *queue.Job) error { j.Priority = p; return nil }})
+			if err != nil && !errors.Is(err, queue.ErrWrongState) && !errors.Is(err, store.ErrLeased) {
+				r.must(err)
+			}
+		case 10:
+			n = dice.IntN(4)
+			r.bound(n)
+		case 11:
+			r.order = []queue.Order{r.order, usual, byPriority, byEnqueue}[dice.IntN(4)]
+			r.must(r.s.SetOrder(r.Context(), r.order))
+			r.rerank()
+		default:
+			r.pass(time.Duration(dice.IntN(3000)) * time.Millisecond)
+		}
+		if r.Failed() {
+			r.FailNow()
+		}
+	}
+	r.counted()
+}
+
+// expected is what a claim must get, by a look at all jobs.
+func (r *rig) expected(bound, want int, held map[int64]queue.Job) (list []int64) {
+	leased := map[int]int{}
+	for _, j := range held {
+		leased[j.UID]++
+	}
+	var ready []queue.Job
+	for _, j := range r.all(store.Filter{States: []queue.State{queue.Pending, queue.Failed}}) {
+		if _, is := held[j.Seq]; !is && j.State.Runnable() && j.DueAt <= r.s.Now() {
+			ready = append(ready, j)
+		}
+	}
+	rank := func(j queue.Job) int64 { return r.order.Rank(j.Priority, j.Since, j.Arrival) }
+	slices.SortFunc(ready, func(a, b queue.Job) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
+	})
+	for _, j := range ready {
+		if len(list) < want && (bound == 0 || leased[j.UID] < bound) {
+			leased[j.UID]++
+			list = append(list, j.Seq)
+		}
+	}
+	return list
+}
