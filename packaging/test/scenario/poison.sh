@@ -32,7 +32,7 @@ for round in 1 2 3; do
 	promise "round $round: the service has not been hurt" same "$service_pid" "$(main_pid)"
 	promise "round $round: a job runs" same fine "$(q bob run -- echo fine)"
 done
-promise 'nothing of the dead runners is left' within 10 box_sh '! pgrep -f "^sleep 60"'
+promise 'nothing of the dead runners is left' within 10 box_sh '! pgrep -af "^sleep 60"'
 promise 'no unit has failed' same '' "$(box systemctl list-units --failed --no-legend)"
 promise 'a retry revives it, and it is poison again' dead_again
 summary
