@@ -313,6 +313,8 @@ func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (control.Whoami
 	}
 	if p.Right.Covers(control.Submit) {
 		w.JobsRunAs = s.jobsRunAs(&p)
+		c := s.config.Load()
+		w.MaxPending, w.MaxRunning = c.MaxPendingUser, c.MaxRunningUser
 	}
 	if p.Right == control.None {
 		w.Next = s.wayTo(control.Submit, w.User)
