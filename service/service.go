@@ -90,6 +90,8 @@ type Service struct {
 	who    atomic.Pointer[access]
 	users  sync.Map // uid → name, of who has a right
 
+	inherits bool // the socket, whose mode is not of the settings; set before it is served
+
 	atStart *config.Settings // what holds from the start; nil before, guarded by mu
 
 	mu     sync.Mutex
@@ -248,7 +250,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case keep = <-s.stop:
 			keep = keep || s.opt.KeepJobs
 		case <-ctx.Done():
-			keep = keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping())
+			keep = keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingWithin))
 		}
 		systemd.Notify("STOPPING=1")
 		s.log.Info("stopping", "keep_jobs", keep)
@@ -282,6 +284,10 @@ func (s *Service) drain(failed <-chan error) {
 	}
 }
 
+// stoppingWithin bounds the question whether the unit is being stopped: a service that
+// keeps its jobs ends within 2 s.
+const stoppingWithin = time.Second
+
 // stopLonger is how long the system is to wait for a stop that has more to do.
 const stopLonger = 40 * time.Second
 
@@ -302,7 +308,7 @@ func (s *Service) listen(to control.Entry) (*control.Socket, error) {
 	if inherited == nil {
 		inherited = s.bound
 	}
-	if inherited != nil {
+	if s.inherits = inherited != nil; s.inherits {
 		return control.Inherited(inherited), nil
 	}
 	return control.Listen(s.opt.Places.Socket, to)

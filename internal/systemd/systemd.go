@@ -57,7 +57,7 @@ func Watchdog() time.Duration {
 // user's own.
 type Unit string
 
-// askFor bounds a question.
+// askFor bounds a question that is asked again and again.
 const askFor = time.Second
 
 // systemctl asks the manager; "" if it cannot be asked.
@@ -77,9 +77,9 @@ func systemctl(within time.Duration, args ...string) string {
 }
 
 // Stopping reports whether the unit is being stopped, rather than restarted or not asked
-// for anything. It is false if the manager cannot be asked.
-func (u Unit) Stopping() bool {
-	for line := range strings.Lines(systemctl(askFor, "list-jobs", "--no-legend", "--full", "--no-pager")) {
+// for anything. It is false if the manager does not answer within a while.
+func (u Unit) Stopping(within time.Duration) bool {
+	for line := range strings.Lines(systemctl(within, "list-jobs", "--no-legend", "--full", "--no-pager")) {
 		if f := strings.Fields(line); len(f) >= 3 && f[1] == string(u) && f[2] == "stop" {
 			return true
 		}
