@@ -20,6 +20,9 @@ import (
 // broke, before it gives a request up.
 const reconnectFor = 5 * time.Second
 
+// lastWords is how long a client still listens to a service that takes nothing more.
+const lastWords = time.Second
+
 // Client speaks to a running service. It connects at its first call, and again
 // when the connection breaks: an enqueue, which carries a key, and whatever
 // changes nothing are then repeated once.
@@ -241,7 +244,7 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	defer c.write.Unlock()
 	c.net.SetWriteDeadline(time.Now().Add(time.Minute))
 	if _, err := c.net.Write(line); err != nil {
-		c.net.Close() // its end is told to all calls, this one too
+		c.net.SetReadDeadline(time.Now().Add(lastWords)) // its end is told to all calls, this one too; why, if it was said
 	}
 	return o, id, nil
 }

@@ -160,6 +160,9 @@ func (s *Service) open() error {
 	case err != nil:
 		return &ExitError{ExitDatabase, err}
 	}
+	if err := s.boundUsers(context.Background()); err != nil { // before anything is claimed
+		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
+	}
 	os.RemoveAll(restoringOf(s.opt.Places)) // of a restoring that was killed; what stays does no harm
 	s.started = s.store.Now()
 	if s.node, err = os.Hostname(); err != nil {

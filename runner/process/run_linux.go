@@ -294,6 +294,10 @@ func (r *run) stdin() (int, error) {
 	if err != nil {
 		return -1, err
 	}
+	if err := unix.Fchmod(fd, 0o600); err != nil { // else whoever else is run could open it by /proc/self/fd
+		unix.Close(fd)
+		return -1, err
+	}
 	for rest := []byte(r.c.Stdin); len(rest) > 0; {
 		n, err := unix.Write(fd, rest)
 		if err != nil {

@@ -5,7 +5,7 @@
 
 package new
 box_up
-install_deb "$new_deb" >/dev/null
+install_deb "$new_deb" >/dev/null 2>&1
 people
 within 5 answers >/dev/null
 box systemctl stop queuectl.service queuectl.socket # this is not about the system's own
@@ -46,7 +46,7 @@ promise '... what was stopped runs again and says so' within 5 mine_is long stop
 as eve touch go
 promise '... and ends' within 5 mine_is long completed
 promise 'service stop --user' eve queuectl service stop --user
-promise '... leaves nothing running' within 5 box_sh '! pgrep -u eve -f queuectl | grep .'
+promise '... leaves nothing running' within 5 box_sh '! pgrep -u eve -af "[q]ueuectl" | grep .'
 promise 'service uninstall --user' eve queuectl service uninstall --user
 promise '... twice is the same' eve queuectl service uninstall --user
 promise '... the unit is gone' as eve test ! -e .config/systemd/user/queuectl.service
