@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -275,12 +274,13 @@ func (s *Service) drain(failed <-chan error) {
 		close(done)
 	}()
 	for {
-		systemd.Notify("EXTEND_TIMEOUT_USEC="+strconv.FormatInt(stopLonger.Microseconds(), 10), "STATUS=stopping: "+s.standing())
+		systemd.Longer()
+		systemd.Notify("STATUS=stopping: " + s.standing())
 		select {
 		case <-done:
 		case <-failed:
 		case <-s.store.Broken():
-		case <-time.After(stopLonger / 4):
+		case <-time.After(stopSign):
 			continue
 		}
 		return
@@ -291,8 +291,8 @@ func (s *Service) drain(failed <-chan error) {
 // keeps its jobs ends within 2 s.
 const stoppingWithin = time.Second
 
-// stopLonger is how long the system is to wait for a stop that has more to do.
-const stopLonger = 40 * time.Second
+// stopSign is the time between two signs that a stop has more to do.
+const stopSign = 10 * time.Second
 
 // purge deletes output files: its own, and those of runners that only they can.
 func (s *Service) purge(refs []string) {

@@ -188,6 +188,7 @@ func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
 	for what, args := range map[string][]string{
 		"root's file as input":             {"--cwd", "/", "--stdin-file", secret + "/closed", "cat"},
 		"a link to it":                     {"--cwd", "/", "--stdin-file", mine + "/link", "cat"},
+		"what the kernel says of others":   {"--cwd", "/", "--stdin-file", "/proc/self/maps", "cat"},
 		"a pipe":                           {"--cwd", "/", "--stdin-file", mine + "/fifo", "cat"},
 		"root's folder":                    {"--cwd", private, "ls"},
 		"a link to it ":                    {"--cwd", mine + "/folder", "ls"},

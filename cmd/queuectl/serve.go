@@ -141,7 +141,7 @@ func runnerVerb(a *app) *cobra.Command {
 			}
 			o.Version, o.Log = version, log
 			if unit != "" {
-				o.Unwanted = systemd.Unit(unit).Unwanted
+				o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
 			}
 			return runner.Serve(ctx, o)
 		},

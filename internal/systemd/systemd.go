@@ -22,6 +22,14 @@ func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
 
+// longer is how long the manager is to wait for the next sign of a stop that has more to
+// do.
+const longer = 40 * time.Second
+
+// Longer tells the service manager that a stop takes longer; say it again within a
+// quarter of a minute as long as it does.
+func Longer() { Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(longer.Microseconds(), 10)) }
+
 // Log writes a message with fields to the journal. An error means that there is none, or
 // that it cannot take it.
 func Log(message string, priority int, fields map[string]string) error {
