@@ -417,3 +417,32 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 		t.Errorf("a job ran as %q", got)
 	}
 }
+
+// A user who stops what is being started for him, before it is a program, holds nobody
+// else up: others' jobs start and end, his are dealt with, and the runner ends when it is
+// told to. Needs a user of whom nothing else runs here.
+func TestStoppedStartsHoldNobodyUp(t *testing.T) {
+	needs(t, "perl")
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q.must("worker", "scale", "6")
+	bad := q.must("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s", `exec perl -e 'while(1){kill "STOP",-1}'`)
+	q.until("the stopper runs", 20*time.Second, func() bool { return q.show(bad).State == "processing" })
+	for range 40 {
+		q.must("enqueue", "--user", "lp", "--cwd", "/", "--max-retries", "0", "--timeout", "1s", "--kill-after", "0s", "true")
+	}
+	for range 10 {
+		if got := q.outputOf(someone, "--cwd", "/", "--timeout", "20s", "id -un"); got != "daemon" {
+			t.Errorf("another user's job: %q", got)
+		}
+	}
+	q.must("cancel", bad)
+	q.until("all has ended", 30*time.Second, func() bool {
+		return strings.Contains(q.must("list", "--state", "processing", "--json"), "[]") && strings.Contains(q.must("list", "--state", "waiting", "--json"), "[]")
+	})
+	if code := q.stop(); code != 0 {
+		t.Errorf("the service ended with %d", code)
+	}
+	if left := q.runnerPids(); len(left) != 0 {
+		t.Errorf("runners %v are left", left)
+	}
+}
