@@ -259,6 +259,26 @@ func TestInputIsTheSubmittersAlone(t *testing.T) {
 	}
 }
 
+// Who has a job that an admin has run as somebody else cannot change what it runs: also
+// one who was an admin when he handed it in.
+func TestOwnJobAsAnotherIsNotOnesToChange(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
+	q.mustAs(someone, "edit", id, "--command", "id -un; true")
+	q.must("edit", id, `{"user":"news"}`)
+	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"}, {`{"argv":["id"],"command":null}`}} {
+		if r := q.as(someone, append([]string{"edit", id}, set...)...); r.code != 5 || !strings.Contains(r.err, "admin") {
+			t.Errorf("%v of one's own job that runs as another: %+v, want it refused", set, r)
+		}
+	}
+	q.mustAs(someone, "edit", id, "--priority", "7")
+	q.must("edit", id, "--cwd", "/", "--delay", "0s")
+	q.mustAs(someone, "wait", id)
+	if got := strings.TrimSpace(q.show(id).Output); got != "news" {
+		t.Errorf("got %q, want the command as it was when the admin named the user", got)
+	}
+}
+
 // The policy of root's decides, not the service: jobs of root, and of accounts that it
 // does not name, are refused when they are handed in, with its file and what to change.
 func TestPolicyOfRootsRunner(t *testing.T) {
