@@ -13,7 +13,7 @@ q root config set workers 6 >/dev/null
 secret=canary-$RANDOM$RANDOM
 box_sh "echo $secret > /root/secret; chmod 600 /root/secret; mkdir -p /root/bin; printf '#!/bin/sh\necho $secret\n' > /root/bin/prog; chmod 755 /root/bin/prog"
 as_sh bob "echo $secret > secret; mkdir bin; cp /usr/bin/id bin/prog; chmod 600 secret"
-q bob enqueue --id bobs --command "echo $secret; head -c 300000 /dev/zero | tr '\\0' x; exec sleep 1000" >/dev/null
+q bob enqueue --id bobs --command "head -c 300000 /dev/zero | tr '\\0' x; while :; do echo $secret; sleep 0.05; done" >/dev/null
 within 5 in_state processing bobs >/dev/null
 q bob enqueue --id large --command "echo $secret; head -c 300000 /dev/zero | tr '\\0' x" >/dev/null
 within 5 in_state completed large >/dev/null
@@ -71,7 +71,7 @@ as_sh alice 'chmod 000 gone'
 trick_f 'cwd that its own user may not enter' in_dir /home/alice/gone
 
 # --- stdin_file
-for file in /root/secret /home/bob/secret /etc/shadow /home/alice/s1 /home/alice/s2 /home/alice/s3 /home/alice/s5 /home/alice/loop1 /home/alice/own "/proc/$runner_pid/environ" "/proc/$service_pid/environ" "/proc/$bobs_pid/fd/1" "/proc/1/environ" /var/lib/queuectl/queuectl.db "/proc/$runner_pid/fd/3" "/proc/$runner_pid/mem" /run/queuectl/queuectl.sock /run/queuectl-runner/spawn.sock own/../../bob/secret /dev/kmsg /dev/mem; do
+for file in /root/secret /home/bob/secret /etc/shadow /home/alice/s1 /home/alice/s2 /home/alice/s3 /home/alice/s5 /home/alice/loop1 /home/alice/own "/proc/$runner_pid/environ" "/proc/$service_pid/environ" "/proc/$bobs_pid/fd/1" "/proc/1/environ" /var/lib/queuectl/queuectl.db "/proc/$runner_pid/mem" /proc/self/environ /proc/self/mem /proc/thread-self/environ /run/queuectl/queuectl.sock /run/queuectl-runner/spawn.sock own/../../bob/secret /dev/kmsg /dev/mem; do
 	trick_f "stdin_file $file" fed "$file"
 done
 as_sh alice 'ln /etc/shadow hard 2>/dev/null || cp /dev/null hard; ln /home/bob/secret hard2 2>/dev/null || true'
@@ -82,6 +82,23 @@ tricks=$((tricks + 1))
 q alice enqueue --id pipe --max-retries 0 --timeout 2s --stdin-file /home/alice/fifo --command cat >/dev/null
 promise 'stdin_file that is a pipe nobody writes to holds nobody up' same here "$(timeout 5 nsenter -t "$box_init" -a /usr/bin/true; q bob run -- echo here)"
 promise '... and its job ends by its own timeout' within 10 in_state dead pipe
+
+# What the runner itself has open: its journal, the pipes of others' jobs.
+descriptors() {
+	local n
+	for n in $(seq 0 40); do
+		printf '{"id":"fd%d","command":"cat","stdin_file":"/proc/%s/fd/%d","max_retries":0,"timeout":1}\n' "$n" "$runner_pid" "$n"
+		printf '{"id":"own-fd%d","command":"cat","stdin_file":"/proc/self/fd/%d","max_retries":0,"timeout":1}\n' "$n" "$n"
+	done >"$box_dir/root/home/alice/fds"
+	as alice queuectl enqueue --file fds -q >/dev/null
+	within 40 none_waits || return 1
+	for n in $(seq 0 40); do q root logs "fd$n" "own-fd$n"; done >"$box_dir/fds" 2>&1
+	cat "$box_dir/fds"
+	! grep -q "$secret" "$box_dir/fds"
+}
+none_waits() { same '[]' "$(q root list --user alice --state waiting --json | jq -c .)" && same '[]' "$(q root list --user alice --state processing --json | jq -c .)"; }
+tricks=$((tricks + 82))
+promise 'stdin_file: 82 descriptors of the runner' descriptors
 
 # --- programs, shells, names
 trick_f 'a program in a folder of root'"'"'s' program /root/bin/prog
