@@ -36,6 +36,8 @@ type Options struct {
 	// Policy, if not "", is the file that says whose jobs it may run: it is root's
 	// runner, and each job is run by the account that START names.
 	Policy string
+	// Guard is the command that makes this program a guard, with Policy.
+	Guard []string
 	// Unwanted, if not nil, says whether the system has stopped the service for good.
 	// It is asked while the service is away.
 	Unwanted func() bool
@@ -57,6 +59,7 @@ type server struct {
 	table    *table
 	name     string    // of this incarnation, in cookies
 	accounts *Accounts // nil unless it is root's
+	guard    *guard    // the same
 
 	mu       sync.Mutex
 	epoch    int64
@@ -66,6 +69,7 @@ type server struct {
 	slots    [maxSlots + 1]bool
 	stuck    []wire.Attempt // ended, but not gone: each keeps its slot
 	live     int            // workers that run or wait
+	running  int            // attempts that a worker has
 	target   int
 	delay    time.Duration // that results are gathered for; Setup says
 	finish   time.Duration // that running attempts get when the system ends the runner
@@ -131,6 +135,12 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	defer lock.Close()
+	if s.accounts != nil {
+		if s.guard, err = startGuard(o.Guard, s.dir); err != nil {
+			return err
+		}
+		defer s.guard.end()
+	}
 	o.Ready(s.dir)
 
 	var loops sync.WaitGroup
@@ -440,6 +450,9 @@ func (s *server) next(w *process.Worker) *attempt {
 	}
 	s.slots[a.slot] = true
 	s.table.begin(a.slot, lease(a), a.at)
+	if s.running++; s.running == 1 {
+		s.guard.look()
+	}
 	return a
 }
 
@@ -542,6 +555,7 @@ func (s *server) settle(a *attempt, r *process.Result) {
 		s.sync()
 	}
 	s.table.end(a.slot)
+	s.running--
 	s.slots[a.slot] = f.Unkilled
 	if f.Unkilled { // told before the result, which else would free the worker
 		stuck := known(a)

@@ -267,15 +267,14 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 	return e, err
 }
 
-// mayEdit refuses changes of another's job that would let who makes them become that
-// user, or spoil what they cannot see.
+// mayEdit refuses changes of a job that would let who makes them become another user:
+// its submitter, or whom an admin has it run as. And it refuses those that would spoil
+// what they cannot see.
 func (s *Service) mayEdit(p *control.Peer, e *editing, j *queue.Job) error {
 	switch {
-	case j.UID == p.UID:
-		return nil
-	case e.hidden:
+	case e.hidden && j.UID != p.UID:
 		return queue.Invalid("env", "has a value that only stands for one that you are not shown; leave out what you do not change")
-	case e.runs && s.config.Load().RunAs == config.RunAsSubmitter && !p.Right.Covers(control.Admin):
+	case e.runs && s.runsAs(j) != p.UID && s.config.Load().RunAs == config.RunAsSubmitter && !p.Right.Covers(control.Admin):
 		return s.Refuse(p, "changing what runs as another user", control.Admin)
 	}
 	return nil
@@ -313,6 +312,8 @@ func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (control.Whoami
 	}
 	if p.Right.Covers(control.Submit) {
 		w.JobsRunAs = s.jobsRunAs(&p)
+		c := s.config.Load()
+		w.MaxPending, w.MaxRunning = c.MaxPendingUser, c.MaxRunningUser
 	}
 	if p.Right == control.None {
 		w.Next = s.wayTo(control.Submit, w.User)

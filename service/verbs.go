@@ -116,16 +116,16 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.Verdict, er
 		return control.Verdict{}, err
 	}
 	edit := func(j *queue.Job) error {
-		err := j.Edit(p.Set, d)
+		err := s.mayEdit(&peer, &asks, j) // as it is now: whom it runs as may have changed
+		if err == nil {
+			err = j.Edit(p.Set, d)
+		}
 		if err == nil {
 			asks.apply(j)
 		}
 		return err
 	}
 	return s.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		if err := s.mayEdit(&peer, &asks, j); err != nil {
-			return err
-		}
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
 	})
 }

@@ -259,6 +259,26 @@ func TestInputIsTheSubmittersAlone(t *testing.T) {
 	}
 }
 
+// Who has a job that an admin has run as somebody else cannot change what it runs: also
+// one who was an admin when he handed it in.
+func TestOwnJobAsAnotherIsNotOnesToChange(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
+	q.mustAs(someone, "edit", id, "--command", "id -un; true")
+	q.must("edit", id, `{"user":"news"}`)
+	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"}, {`{"argv":["id"],"command":null}`}} {
+		if r := q.as(someone, append([]string{"edit", id}, set...)...); r.code != 5 || !strings.Contains(r.err, "admin") {
+			t.Errorf("%v of one's own job that runs as another: %+v, want it refused", set, r)
+		}
+	}
+	q.mustAs(someone, "edit", id, "--priority", "7")
+	q.must("edit", id, "--cwd", "/", "--delay", "0s")
+	q.mustAs(someone, "wait", id)
+	if got := strings.TrimSpace(q.show(id).Output); got != "news" {
+		t.Errorf("got %q, want the command as it was when the admin named the user", got)
+	}
+}
+
 // The policy of root's decides, not the service: jobs of root, and of accounts that it
 // does not name, are refused when they are handed in, with its file and what to change.
 func TestPolicyOfRootsRunner(t *testing.T) {
@@ -415,5 +435,34 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 	q := rooted(t, "run_as = \"service\"\n", "accounts = games\n")
 	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "games" {
 		t.Errorf("a job ran as %q", got)
+	}
+}
+
+// A user who stops what is being started for him, before it is a program, holds nobody
+// else up: others' jobs start and end, his are dealt with, and the runner ends when it is
+// told to. Needs a user of whom nothing else runs here.
+func TestStoppedStartsHoldNobodyUp(t *testing.T) {
+	needs(t, "perl")
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q.must("worker", "scale", "6")
+	bad := q.must("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s", `exec perl -e 'while(1){kill "STOP",-1}'`)
+	q.until("the stopper runs", 20*time.Second, func() bool { return q.show(bad).State == "processing" })
+	for range 40 {
+		q.must("enqueue", "--user", "lp", "--cwd", "/", "--max-retries", "0", "--timeout", "1s", "--kill-after", "0s", "true")
+	}
+	for range 10 {
+		if got := q.outputOf(someone, "--cwd", "/", "--timeout", "20s", "id -un"); got != "daemon" {
+			t.Errorf("another user's job: %q", got)
+		}
+	}
+	q.must("cancel", bad)
+	q.until("all has ended", 30*time.Second, func() bool {
+		return strings.Contains(q.must("list", "--state", "processing", "--json"), "[]") && strings.Contains(q.must("list", "--state", "waiting", "--json"), "[]")
+	})
+	if code := q.stop(); code != 0 {
+		t.Errorf("the service ended with %d", code)
+	}
+	if left := q.runnerPids(); len(left) != 0 {
+		t.Errorf("runners %v are left", left)
 	}
 }

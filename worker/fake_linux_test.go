@@ -67,6 +67,7 @@ type fakeRunner struct {
 	mu     sync.Mutex
 	known  wire.Known          // the answer to HELLO
 	then   []wire.Frame        // what follows it
+	onBury func(*wire.Bury)    // what it does when it is to bury, nil if nothing
 	quiet  bool                // a START is not answered with STARTED
 	conn   net.Conn            // the newest service's
 	epochs []int64             // of every HELLO
@@ -190,6 +191,10 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 		}
 	case *wire.Read:
 		f.write(&wire.Chunk{ID: frame.ID, Gone: true})
+	case *wire.Bury:
+		if f.onBury != nil {
+			f.loops.Go(func() { f.onBury(frame) })
+		}
 	case *wire.Bye:
 		f.lock.Close() // it ends, since nothing runs
 		f.listener.Close()
@@ -345,10 +350,17 @@ func runUnsure(t *testing.T, s store.Leaser, root string, workers int) (*worker.
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { logs.Close() })
+	// The runner that the pool spawns, if it must, is the one named second.
+	return runWith(t, s, runner.Home{Dir: root, Command: []string{"/bin/sh", "-c", "echo queuectl runner second >&3"}, Log: logs}, workers)
+}
+
+// runWith is runUnsure with these runners.
+func runWith(t *testing.T, s store.Leaser, home runner.Home, workers int) (*worker.Pool, <-chan error) {
+	t.Helper()
 	p := worker.New(s, worker.Config{
 		Version: version, Node: "here",
-		// The runner that the pool spawns, if it must, is the one named second.
-		Runners:     runner.Home{Dir: root, Command: []string{"/bin/sh", "-c", "echo queuectl runner second >&3"}, Log: logs},
+		Runners:     home,
 		Account:     worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
 		Log:         slog.New(slog.DiscardHandler),
 		Policy:      func() queue.Policy { return queue.Policy{Base: 2, Max: time.Hour} },
@@ -365,7 +377,6 @@ func runUnsure(t *testing.T, s store.Leaser, root string, workers int) (*worker.
 	t.Cleanup(func() {
 		cancel()
 		loop.Wait()
-		logs.Close()
 	})
 	select {
 	case <-ready:

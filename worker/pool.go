@@ -66,6 +66,7 @@ type Pool struct {
 	cfg   Config
 
 	inbox  chan delivery
+	late   []delivery // taken from inbox while Run waited for a runner; Run's
 	grants chan grant
 	kick   chan struct{} // something below changed
 
@@ -188,23 +189,20 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 // step waits for something to happen and deals with it and all else that has
 // happened by then, in one turn with the store.
 func (p *Pool) step(ctx context.Context, loops *sync.WaitGroup) error {
-	timer := time.NewTimer(p.nextTimer())
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case d := <-p.inbox:
-		if err := p.deliver(ctx, d, loops); err != nil {
+	if len(p.late) == 0 {
+		if err := p.wait(ctx, loops); err != nil {
 			return err
 		}
-	case g := <-p.grants:
-		if err := p.granted(ctx, g, loops); err != nil {
-			return err
-		}
-	case <-p.kick:
-	case <-timer.C:
 	}
 	for more := true; more; {
+		if len(p.late) > 0 { // older than what is in the inbox
+			d := p.late[0]
+			p.late = p.late[1:]
+			if err := p.deliver(ctx, d, loops); err != nil {
+				return err
+			}
+			continue
+		}
 		select {
 		case d := <-p.inbox:
 			if err := p.deliver(ctx, d, loops); err != nil {
@@ -222,6 +220,41 @@ func (p *Pool) step(ctx context.Context, loops *sync.WaitGroup) error {
 	err := p.flush(ctx, loops)
 	p.retire()
 	return err
+}
+
+// wait waits for something to happen and deals with it.
+func (p *Pool) wait(ctx context.Context, loops *sync.WaitGroup) error {
+	timer := time.NewTimer(p.nextTimer())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case d := <-p.inbox:
+		return p.deliver(ctx, d, loops)
+	case g := <-p.grants:
+		return p.granted(ctx, g, loops)
+	case <-p.kick:
+	case <-timer.C:
+	}
+	return nil
+}
+
+// hearing calls f, which waits for the answer of a runner. What runners tell meanwhile is
+// kept: the answer comes after it.
+func (p *Pool) hearing(f func()) {
+	done := make(chan struct{})
+	go func() { // ends with f
+		defer close(done)
+		f()
+	}()
+	for {
+		select {
+		case d := <-p.inbox:
+			p.late = append(p.late, d)
+		case <-done:
+			return
+		}
+	}
 }
 
 // nextTimer is how long nothing may happen before something is due.

@@ -407,7 +407,7 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 	if none {
 		remains, err = runner.Read(dir)
 	} else {
-		remains, err = runner.Recover(ctx, dir, by)
+		p.hearing(func() { remains, err = runner.Recover(ctx, dir, by) })
 	}
 	if err != nil {
 		return false, err

@@ -3,8 +3,10 @@ package worker_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
 	"github.com/queuectl/queuectl/store"
 )
@@ -132,4 +134,27 @@ func TestADeadRunnerIsReplaced(t *testing.T) {
 	s.becomes(2, queue.Processing)
 	second.say(ran(start.Lease, long))
 	s.becomes(2, queue.Completed)
+}
+
+// While a runner of root's ends what a dead one has left, which may take long, it goes on
+// telling of what it runs: however much that is, the pool hears the end of it.
+func TestAnUndertakerMayHaveMuchToTell(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(0)
+	s.leaseAll(1)
+	first, old := newRunner(t, root, "first"), newRunner(t, root, "old")
+	old.known.Version, old.known.Attempts = "older", []wire.Attempt{running(lease(1))}
+	first.onBury = func(f *wire.Bury) {
+		for n := range int64(200) { // each is read by itself
+			first.say(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: nobodys + n, Fence: 1}}})
+			time.Sleep(time.Millisecond)
+		}
+		first.say(&wire.Buried{ID: f.ID})
+	}
+	runWith(t, s, runner.Home{Dir: root, Socket: "nobody listens"}, 2)
+	old.die()
+	forget, _ := hears[*wire.Forget](t, first, 1)
+	check(t, "forgotten", forget.Name, "old")
+	first.settled()
 }

@@ -107,7 +107,7 @@ func (a *app) serve(ctx context.Context, o service.Options) error {
 
 // runnerVerb is the second process. People do not start it.
 func runnerVerb(a *app) *cobra.Command {
-	var alone, accepted, stop bool
+	var alone, accepted, stop, guard bool
 	var policy, unit, porter string
 	cmd := &cobra.Command{
 		Use: "runner", Short: "Run attempts for the service", Hidden: true, Args: exactly(0, "no arguments"),
@@ -120,6 +120,9 @@ func runnerVerb(a *app) *cobra.Command {
 				return usage("runner is started by the service; people use serve")
 			case porter != "":
 				return a.porter(cmd.Context(), porter, policy)
+			case guard:
+				signal.Notify(make(chan os.Signal, 1), append(stopSignals, reloadSignals...)...) // it ends with its runner
+				return runner.Guard(cmd.Context(), a.dir)
 			}
 			if err := process.Prepare(); err != nil {
 				return err
@@ -139,7 +142,11 @@ func runnerVerb(a *app) *cobra.Command {
 				o = asked.Options
 				o.Ready = asked.Tell
 			}
-			o.Version, o.Log = version, log
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			o.Version, o.Log, o.Guard = version, log, []string{self, "runner", "--guard"}
 			if unit != "" {
 				o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
 			}
@@ -152,6 +159,7 @@ func runnerVerb(a *app) *cobra.Command {
 	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run; none: those of this account")
 	f.StringVar(&unit, "unit", "", "end once systemd has stopped this `UNIT`")
 	f.StringVar(&porter, "porter", "", "start a runner for each connection that `UID:GID` makes")
+	f.BoolVar(&guard, "guard", false, "end what the runner of this folder starts and what hangs before it is a program of its own")
 	f.BoolVar(&stop, "stop", false, "end all runners if systemd stops the unit")
 	return cmd
 }
