@@ -56,6 +56,21 @@ promise '... who had no process for a job meanwhile runs it later' within 20 in_
 promise '... and the neighbour was not touched' job_is sleeping .state processing
 box systemctl set-property --runtime "$one" TasksMax=infinity
 
+# --- who ends a job's tree must not end what comes after it
+next_are_well() {
+	local n
+	for n in 1 2 3 4 5 6 7 8; do same "fine $n" "$(q bob run --max-retries 0 -- echo fine $n)" || return 1; done
+}
+q root config set workers 3 >/dev/null
+q alice enqueue --id leaves-1 --command 'setsid sleep 4321 & exit 0' >/dev/null
+q alice enqueue --id leaves-2 --command 'setsid sleep 4321 & exit 0' >/dev/null
+promise 'what a job leaves behind is ended' within 10 ended leaves-1 leaves-2
+promise '... and later jobs in the same places run' next_are_well
+q alice enqueue --id late --timeout 500ms --max-retries 0 --command 'trap "" TERM; while :; do sleep 1; done' >/dev/null
+promise 'a job that ignores SIGTERM is killed after its time' within 10 job_is late .reason timed_out
+promise '... and later jobs in the same places run' next_are_well
+q root config set workers 6 >/dev/null
+
 # --- one user floods the queue
 box_sh "sed -i '/max_pending_per_user\|max_running_per_user/d' /etc/queuectl/queuectl.toml"
 promise 'quotas for each user' q root config set max_pending_per_user 50

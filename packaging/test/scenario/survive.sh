@@ -29,18 +29,15 @@ begin() {
 }
 all_started() {
 	local n
-	for n in $jobs; do job_is "long-$n" .state processing && box test -s "/home/alice/started-$n" || return 1; done
+	[ "$(states | sort -u)" = processing ] && for n in $jobs; do box test -s "/home/alice/started-$n" || return 1; done
 }
+# of_all FILTER is a field of each of the jobs; show each asks for them one by one.
+of_all() { q root list --json --user alice | jq -r "map(select(.id | startswith(\"long-\"))) | sort_by(.id)[] | $1"; }
+states() { of_all .state; }
 # Their pids as the queue knows them; as they noted them at each start; and they live.
-pids_now() {
-	local n
-	for n in $jobs; do job "long-$n" .pid; done | xargs
-}
+pids_now() { of_all .pid | xargs; }
 unharmed() {
-	local n noted=
-	for n in $jobs; do noted+="$(box cat "/home/alice/started-$n" | xargs) "; done
-	same "$pids" "${noted% }" || return 1
-	# shellcheck disable=SC2086
+	same "$pids" "$(box_sh 'cat /home/alice/started-*' | xargs)" || return 1
 	same "$(wc -w <<<"$pids")" "$(box ps -o pid= -p "${pids// /,}" | wc -l)" || { box ps -eo pid,ppid,user,args; return 1; }
 }
 known() { same "$pids" "$(pids_now)"; }
@@ -58,6 +55,7 @@ finish() {
 	for n in $jobs; do as alice touch "end-$n"; done
 	promise "$1: all ten end" within 20 ended $(printf 'long-%s ' $jobs)
 	promise "$1: each with its own exit code, in one attempt" codes
+	promise "$1: none was started twice" same "$pids" "$(box_sh 'cat /home/alice/started-*' | xargs)"
 	promise "$1: each with its whole output, on both streams" outputs
 }
 codes() {
