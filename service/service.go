@@ -82,6 +82,7 @@ type Service struct {
 	home     runner.Home
 	accounts *runner.Accounts  // whose jobs root's runners run
 	bound    *net.UnixListener // the control socket, if it was bound as root
+	given    atomic.Bool       // the control socket has its mode from whoever opened it
 	program  os.FileInfo       // the program on the disk when it started, nil if unknown
 	stop     chan bool         // asked to stop; true keeps the jobs
 	changed  chan struct{}     // settings have
@@ -303,6 +304,7 @@ func (s *Service) listen(to control.Entry) (*control.Socket, error) {
 		inherited = s.bound
 	}
 	if inherited != nil {
+		s.given.Store(true)
 		return control.Inherited(inherited), nil
 	}
 	return control.Listen(s.opt.Places.Socket, to)
