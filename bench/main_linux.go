@@ -28,7 +28,8 @@ type bench struct {
 	pairs  int
 	jobs   int
 	report report
-	opened int // services so far, each with a folder of its own
+	opened int    // services so far, each with a folder of its own
+	user   string // whom root's runners run jobs as, "" if the service has its own
 }
 
 // subjects is the table of measurements, in the order of the report.
@@ -59,6 +60,7 @@ func main() {
 	flag.BoolVar(&b.quick, "quick", false, "the short form, whose misses do not count")
 	flag.IntVar(&b.pairs, "pairs", 0, "runs of each thing measured; default 5, or 2 with -quick")
 	flag.IntVar(&b.jobs, "jobs", 0, "jobs of a drain; default 3000, or 600 with -quick")
+	flag.StringVar(&b.user, "as", "", "have root's runners run all jobs as this `USER`, with run_as = submitter; needs root")
 	flag.Parse()
 	b.setDefaults()
 	if err := b.run(*dir, *only); err != nil {

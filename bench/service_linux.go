@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,9 @@ const patience = 5 * time.Minute
 type service struct {
 	*control.Client
 	dir    string
+	roots  string // the folder of root's runners, "" if it has its own
+	user   string // whom jobs run as, "" is the service's rule
+	porter *porter
 	cmd    *exec.Cmd
 	ended  chan error
 	ctx    context.Context
@@ -50,8 +54,16 @@ func (b *bench) serveIn(dir string) (*service, error) {
 		return nil, err
 	}
 	defer log.Close()
-	s := &service{dir: dir, ended: make(chan error, 1)}
-	s.cmd = exec.Command(b.bin, "serve", "--dir", dir)
+	s := &service{dir: dir, user: b.user, ended: make(chan error, 1)}
+	args := []string{"serve", "--dir", dir}
+	if b.user != "" {
+		more, err := s.openDoor(b)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, more...)
+	}
+	s.cmd = exec.Command(b.bin, args...)
 	s.cmd.Env = plainEnv(dir)
 	s.cmd.Stderr = log
 	if err := s.cmd.Start(); err != nil {
@@ -91,6 +103,7 @@ func (s *service) pid() int       { return s.cmd.Process.Pid }
 // stop ends the service as the system does, with its runner.
 func (s *service) stop() error {
 	defer s.cancel()
+	defer s.porter.end()
 	s.Close()
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -115,7 +128,7 @@ func (s *service) scale(n int) error {
 
 // runners are the pids of the service's runners, whose folders are named by them.
 func (s *service) runners() (pids []int) {
-	entries, _ := os.ReadDir(filepath.Join(s.dir, "runner"))
+	entries, _ := os.ReadDir(cmp.Or(s.roots, filepath.Join(s.dir, "runner")))
 	for _, e := range entries {
 		word, _, _ := strings.Cut(e.Name(), ".")
 		pid, err := strconv.Atoi(word)
@@ -134,6 +147,9 @@ func (s *service) fill(n int, command string) error {
 		jobs := make([]queue.Spec, size)
 		for i := range jobs {
 			jobs[i].Command = &command
+			if s.user != "" {
+				jobs[i].User = &s.user
+			}
 		}
 		if _, err := s.EnqueueBatch(s.ctx, control.EnqueueBatch{Jobs: jobs, Commit: true}); err != nil {
 			return err

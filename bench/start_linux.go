@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -30,7 +31,7 @@ func (b *bench) start() (err error) {
 		return err
 	}
 	fifo := filepath.Join(b.dir, "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Chmod(fifo, 0o666), os.Chmod(b.dir, 0o711)); err != nil { // for whom the jobs run as
 		return fmt.Errorf("make a FIFO: %w", err)
 	}
 	fd, err := syscall.Open(fifo, syscall.O_RDWR|syscall.O_CLOEXEC, 0) // for writing too: it never ends
@@ -44,7 +45,11 @@ func (b *bench) start() (err error) {
 	}
 	defer c.Close()
 	command := "echo >" + fifo
-	request := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":%q}}`+"\n", command)
+	as := ""
+	if b.user != "" {
+		as = fmt.Sprintf(`,"user":%q`, b.user)
+	}
+	request := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":%q%s}}`+"\n", command, as)
 	argv, env, buf := []string{"/bin/sh", "-c", command}, plainEnv(s.dir), make([]byte, 4096)
 	n := 300
 	if b.quick {

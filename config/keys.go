@@ -36,6 +36,8 @@ type Settings struct {
 	HeartbeatInterval  time.Duration
 	WorkerTimeout      time.Duration
 	MaxPending         int64
+	MaxPendingUser     int64
+	MaxRunningUser     int // 0 is any number
 	MaxConnections     int
 	MaxConnectionsUser int
 	StopTimeout        time.Duration
@@ -112,6 +114,8 @@ var Keys = []Key{
 	duration("worker_heartbeat_interval", "5s", "how old a worker's last sign of life may be before it is asked for another", time.Millisecond, func(s *Settings) *time.Duration { return &s.HeartbeatInterval }),
 	duration("worker_timeout", "15s", "worker list says stale after so long without a sign of life", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
 	integer("max_pending", "0", "jobs that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
+	integer("max_pending_per_user", "0", "jobs of one user that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPendingUser }),
+	count("max_running_per_user", "0", "jobs of one user that run at once; the others wait for their turn; 0 is any number", 0, func(s *Settings) *int { return &s.MaxRunningUser }),
 	count("max_connections", "1024", "connections at once", 16, func(s *Settings) *int { return &s.MaxConnections }),
 	count("max_connections_per_user", "256", "connections of one user at once", 1, func(s *Settings) *int { return &s.MaxConnectionsUser }),
 	duration("stop_timeout", "30s", "how long running jobs may finish when the service stops", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),

@@ -99,6 +99,10 @@ type Whoami struct {
 	RunAs  string    `json:"run_as"` // the setting
 	// JobsRunAs is the user that a job runs as which they enqueue, "" if they may not.
 	JobsRunAs string `json:"jobs_run_as"`
+	// MaxPending and MaxRunning are how many of their jobs may wait, and run at once; 0
+	// is any number.
+	MaxPending int64 `json:"max_pending"`
+	MaxRunning int   `json:"max_running"`
 	// Next is how they could be given a right, if they have none.
 	Next string `json:"next,omitempty"`
 }

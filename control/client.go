@@ -20,6 +20,10 @@ import (
 // broke, before it gives a request up.
 const reconnectFor = 5 * time.Second
 
+// lastWords is how long a client goes on reading when it can write no more: a service
+// that lets nobody in says why before it closes.
+const lastWords = time.Second
+
 // Client speaks to a running service. It connects at its first call, and again
 // when the connection breaks: an enqueue, which carries a key, and whatever
 // changes nothing are then repeated once.
@@ -241,7 +245,7 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	defer c.write.Unlock()
 	c.net.SetWriteDeadline(time.Now().Add(time.Minute))
 	if _, err := c.net.Write(line); err != nil {
-		c.net.Close() // its end is told to all calls, this one too
+		c.net.SetReadDeadline(time.Now().Add(lastWords)) // then it ends, which all calls are told, this one too
 	}
 	return o, id, nil
 }
@@ -276,10 +280,10 @@ func tell(err error, tries int) error {
 	if err == nil || errors.As(err, &e) && !errors.Is(err, errBroken) {
 		return err
 	}
+	if errors.Is(err, errBroken) && errors.As(err, &e) {
+		return e // the server said why it closed
+	}
 	if errors.Is(err, errBroken) && tries > 0 {
-		if errors.As(err, &e) {
-			return e // the server said why it closed
-		}
 		return queue.Errorf(queue.CodeUnavailable, "the service went away before it answered; whether the request was carried out is not known")
 	}
 	return err

@@ -9,7 +9,37 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/queue"
 )
+
+// A server that refuses whoever comes, and closes, is understood, however early it does
+// so: before the request is written, while it is, or after.
+func TestRefusalAtTheDoorIsHeard(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l := listenAs(t, os.Geteuid(), path)
+	go func() { // ends with the listener
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, `{"jsonrpc":"2.0","id":null,"error":{"code":-32004,"message":"not you","data":{"code":"denied"}}}`+"\n")
+			c.Close()
+		}
+	}()
+	for i := range 300 {
+		c := NewClient(path)
+		ask := func() error { _, err := c.Hello(t.Context(), HelloParams{}); return err }
+		if i%2 == 0 {
+			ask = func() error { _, err := c.Kill(t.Context(), Kill{}); return err } // which is not repeated
+		}
+		if err := ask(); !errors.Is(err, queue.ErrDenied) || err.Error() != "not you" {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		c.Close()
+	}
+}
 
 // A stream that its reader gives up, while pieces of it still come, ends that call
 // alone: the connection goes on and serves others.

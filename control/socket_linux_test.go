@@ -53,6 +53,12 @@ func (open) Refuse(*Peer, string, Right) error { return queue.ErrDenied }
 // serve runs a server of an API on a socket of its own.
 func serve(t *testing.T, api API) (socket string) {
 	t.Helper()
+	_, socket = run(t, api)
+	return socket
+}
+
+func run(t *testing.T, api API) (server *Server, socket string) {
+	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
 	l, err := Listen(socket, OwnerOnly)
 	if err != nil {
@@ -63,7 +69,7 @@ func serve(t *testing.T, api API) (socket string) {
 	if g, ok := api.(Gate); ok {
 		gate = g
 	}
-	server := NewServer(api, Limits{many, many}, gate, slog.New(slog.DiscardHandler))
+	server = NewServer(api, Limits{many, many}, gate, slog.New(slog.DiscardHandler))
 	if f, ok := api.(*fake); ok && f.crowded != nil {
 		server.Crowded = f.crowded
 	}
@@ -81,7 +87,7 @@ func serve(t *testing.T, api API) (socket string) {
 		stop()
 		done.Wait()
 	})
-	return socket
+	return server, socket
 }
 
 func client(t *testing.T, socket string) *Client {

@@ -45,7 +45,9 @@ func (h Home) ask(alone bool) (name string, err error) {
 // Asked is a runner of root's that somebody has asked for by a connection.
 type Asked struct {
 	Options
-	conn net.Conn
+	// Undivided is why jobs get no control groups though the system handed one over.
+	Undivided error
+	conn      net.Conn
 }
 
 // Accept takes the connection on standard input, which /dev/null replaces, and makes of
@@ -116,9 +118,7 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 		return err
 	}
 	if delegated {
-		if a.Cgroups, err = process.Divide(); err != nil {
-			return err
-		}
+		a.Cgroups, a.Undivided = process.Divide()
 	}
 	if own {
 		return nil

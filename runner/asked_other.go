@@ -10,7 +10,11 @@ import (
 )
 
 // Asked is a runner of root's that somebody has asked for by a connection.
-type Asked struct{ Options }
+type Asked struct {
+	Options
+	// Undivided is why jobs get no control groups though the system handed one over.
+	Undivided error
+}
 
 // Accept takes the connection on standard input.
 func Accept(string, string, bool) (*Asked, error) { return nil, process.ErrUnsupported }

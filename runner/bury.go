@@ -29,13 +29,13 @@ type Remains struct {
 // to do so; nil is this process.
 func Recover(ctx context.Context, dir string, by *Client) (Remains, error) {
 	r, cookies, err := read(dir)
-	if err != nil || !r.SameBoot {
+	if err != nil {
 		return r, err
 	}
 	if by == nil {
-		r.Stuck, err = endTrees(dir)
+		r.SameBoot, r.Stuck, err = endTrees(dir)
 	} else {
-		r.Stuck, err = by.endTrees(ctx, dir)
+		r.SameBoot, r.Stuck, err = by.endTrees(ctx, dir) // a sandbox may show this process another boot
 	}
 	if err != nil {
 		return r, err
@@ -90,45 +90,44 @@ func read(dir string) (r Remains, cookies map[string]wire.Lease, err error) {
 	return r, cookies, nil
 }
 
-// endTrees ends what a dead runner's attempts have left alive, of this boot, and lists
-// what outlives SIGKILL.
-func endTrees(dir string) ([]wire.Left, error) {
+// endTrees ends what a dead runner's attempts have left alive, if it is of this boot, and
+// lists what outlives SIGKILL.
+func endTrees(dir string) (sameBoot bool, left []wire.Left, err error) {
 	r, cookies, err := read(dir)
 	if err != nil || !r.SameBoot {
-		return nil, err
+		return r.SameBoot, nil, err
 	}
 	pid, ticks, _, err := readTable(dir)
 	if err != nil || pid == 0 {
-		return nil, err
+		return true, nil, err
 	}
 	spared, err := readSpared(dir)
 	if err != nil {
-		return nil, err
+		return true, nil, err
 	}
-	var left []wire.Left
 	for _, p := range process.EndTrees(pid, ticks,
 		func(cookie string) bool { return cookies[cookie] != wire.Lease{} },
 		func(pgid int) bool { return spared[pgid] },
 		patience()) {
 		left = append(left, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
 	}
-	return left, nil
+	return true, left, nil
 }
 
 // endTrees has the runner do it.
-func (c *Client) endTrees(ctx context.Context, dir string) ([]wire.Left, error) {
+func (c *Client) endTrees(ctx context.Context, dir string) (sameBoot bool, left []wire.Left, err error) {
 	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Bury{ID: id, Name: filepath.Base(dir)} })
 	if err != nil {
-		return nil, err
+		return false, nil, err
 	}
 	buried, ok := f.(*wire.Buried)
 	switch {
 	case !ok:
-		return nil, errors.New("the runner ended while it dealt with what a dead one left")
+		return false, nil, errors.New("the runner ended while it dealt with what a dead one left")
 	case buried.Error != "":
-		return nil, errors.New(buried.Error)
+		return false, nil, errors.New(buried.Error)
 	}
-	return buried.Left, nil
+	return buried.SameBoot, buried.Left, nil
 }
 
 // Forget removes a dead runner's folder, after all it left is stored. by is a living
@@ -152,7 +151,7 @@ func (s *server) bury(c *conn, f *wire.Bury) {
 	answer := &wire.Buried{ID: f.ID}
 	dir, err := s.grave(f.Name)
 	if err == nil {
-		answer.Left, err = endTrees(dir)
+		answer.SameBoot, answer.Left, err = endTrees(dir)
 	}
 	if err != nil {
 		answer.Error = err.Error()

@@ -39,6 +39,9 @@ type Options struct {
 	// Unwanted, if not nil, says whether the system has stopped the service for good.
 	// It is asked while the service is away.
 	Unwanted func() bool
+	// Ending, if not nil, is called again and again while the runner ends because it
+	// was told to, but lets something finish.
+	Ending func()
 	// Cgroups, if not nil, are for what it runs.
 	Cgroups *process.Cgroups
 	Log     *slog.Logger
@@ -139,6 +142,9 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	select {
 	case <-ctx.Done():
+		if o.Ending != nil {
+			loops.Go(s.sayEnding)
+		}
 		s.stopAll()
 		<-s.ended
 	case <-stop:
@@ -270,6 +276,23 @@ func (s *server) notice() {
 	default:
 		if s.conn == nil {
 			close(s.gone)
+		}
+	}
+}
+
+// endingEvery is the time between two signs that the runner is about to end.
+const endingEvery = 10 * time.Second
+
+// sayEnding tells the system that the runner has more to do before it ends.
+func (s *server) sayEnding() {
+	tick := time.NewTicker(endingEvery)
+	defer tick.Stop()
+	for {
+		s.Ending()
+		select {
+		case <-s.ended:
+			return
+		case <-tick.C:
 		}
 	}
 }

@@ -178,16 +178,11 @@ func (a *accounts) of(name string) (asUser, error) {
 	if as, known := a.known[name]; known {
 		return as, nil
 	}
-	u, err := user.Lookup(name)
-	if _, number := strconv.Atoi(name); number == nil {
-		u, err = user.LookupId(name)
-	}
-	if err != nil {
+	uid, ok := userID(name)
+	as := asUser{uid: uid, name: nameOf(uid)}
+	nameless := as.name == strconv.Itoa(uid) // of those only who is there for sure
+	if !ok || nameless && uid != a.peer.UID && uid != os.Geteuid() {
 		return asUser{}, queue.Invalid("user", "there is no user %q here", name)
-	}
-	as := asUser{name: u.Username}
-	if as.uid, err = strconv.Atoi(u.Uid); err != nil {
-		return asUser{}, queue.Errorf(queue.CodeUnsupported, "users have no numbers here, so a job cannot name one")
 	}
 	if err := a.s.mayRunAs(a.peer, as); err != nil {
 		return asUser{}, err
@@ -261,6 +256,9 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 				return nil
 			}
 			as, err := (&accounts{s: s, peer: p}).of(*name)
+			if err == nil {
+				err = s.mayRun(as.uid)
+			}
 			e.as = &as
 			return err
 		}
@@ -315,6 +313,8 @@ func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (control.Whoami
 	}
 	if p.Right.Covers(control.Submit) {
 		w.JobsRunAs = s.jobsRunAs(&p)
+		c := s.config.Load()
+		w.MaxPending, w.MaxRunning = c.MaxPendingUser, c.MaxRunningUser
 	}
 	if p.Right == control.None {
 		w.Next = s.wayTo(control.Submit, w.User)

@@ -5,6 +5,7 @@ package service
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"reflect"
 	"strings"
@@ -41,7 +42,7 @@ func TestNamesAreResolved(t *testing.T) {
 	s := set(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
 	daemon, ok := userID("daemon")
 	if !ok {
-		daemon = 61399 // this machine has none
+		daemon = 61377 // this machine has none
 	}
 	for _, c := range []struct {
 		peer control.Peer
@@ -105,13 +106,13 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 		code  queue.Code
 	}{
 		{"service", peer(61300, control.Submit), self, "", ""},
-		{"service", peer(61300, control.Admin), "61399", `there is no user "61399"`, queue.CodeInvalid},
+		{"service", peer(61300, control.Admin), "61377", `there is no user "61377"`, queue.CodeInvalid},
 		{"submitter", peer(0, control.Submit), "root", "", ""},
 		{"submitter", peer(61300, control.Admin), "0", "", ""},
 		{"submitter", peer(61300, control.Admin), "no.such.user", `there is no user "no.such.user"`, queue.CodeInvalid},
 		{"submitter", peer(61300, control.Operate), "root", "a job that runs as another user (root) needs the right admin; you (61300) have operate", queue.CodeDenied},
 		{"fixed:" + self, peer(61300, control.Submit), self, "", ""},
-		{"fixed:61399", peer(61300, control.Admin), "root", `jobs of this service run as, which is 61399; with run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
+		{"fixed:61377", peer(61300, control.Admin), "root", `jobs of this service run as, which is 61377; with run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
 	} {
 		s := set(t, "run_as", c.runAs)
 		a := accounts{s: s, peer: c.peer}
@@ -205,6 +206,19 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		}
 		if err := s.mayEdit(peer(61301, control.Submit), &e, theirs); err != nil {
 			t.Errorf("%s of one's own job: %v", c.set, err)
+		}
+	}
+}
+
+// The socket may be as open as the settings, or its unit, have it, and no more.
+func TestDoctorKnowsTheSocketsMode(t *testing.T) {
+	p := config.In(t.TempDir())
+	if err := errors.Join(os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, 0o660)); err != nil {
+		t.Fatal(err)
+	}
+	for wanted, found := range map[fs.FileMode]int{0o600: 1, 0o660: 0, 0o666: 0, 0o777: 0} {
+		if list := examinePlaces(p, wanted); len(list) != found {
+			t.Errorf("a socket of mode 660 that is to have %o: %+v", wanted, list)
 		}
 	}
 }

@@ -25,6 +25,9 @@ const answerWithin = 2 * time.Second
 func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
 	list := s.store.Examine(ctx)
 	mode, _ := s.config.Load().Socket()
+	if s.inherits {
+		mode = 0o777 // its unit says who may use it
+	}
 	list = append(list, examinePlaces(s.opt.Places, mode)...)
 	list = append(list, s.examineAccess()...)
 	list = append(list, s.examineProgram()...)
@@ -138,6 +141,14 @@ func (s *Service) examineProgram() []store.Finding {
 	return []store.Finding{{Check: "program", Level: store.Fine, Message: fmt.Sprintf("version %s, the one on the disk", s.opt.Version)}}
 }
 
+// enforcement says what holds a job within its bounds here.
+func (s *Service) enforcement() string {
+	if s.home.Socket != "" && s.opt.Unit != "" {
+		return "timeouts and output by the runner; trees by a control group for each worker, unless the runner's log says that there is none"
+	}
+	return enforcement
+}
+
 // examineRunners looks whether the runners answer.
 func (s *Service) examineRunners() []store.Finding {
 	live, silent := s.pool.Runners(answerWithin)
@@ -148,5 +159,5 @@ func (s *Service) examineRunners() []store.Finding {
 	if len(list) == 0 {
 		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; jobs that run: %d", len(live), s.pool.Busy())})
 	}
-	return append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: enforcement})
+	return append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: s.enforcement()})
 }

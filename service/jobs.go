@@ -82,7 +82,7 @@ func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key st
 	c := s.config.Load()
 	peer := control.PeerFrom(ctx)
 	uid, as := peer.UID, accounts{s: s, peer: &peer}
-	r := store.Request{Drafts: make([]queue.Job, len(specs)), UID: uid, Batch: batch, Key: key, MaxPending: c.MaxPending}
+	r := store.Request{Drafts: make([]queue.Job, len(specs)), UID: uid, Batch: batch, Key: key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser}
 	if len(key) > queue.MaxKey {
 		return r, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(key), queue.MaxKey)
 	}

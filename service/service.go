@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,7 +81,6 @@ type Service struct {
 	home     runner.Home
 	accounts *runner.Accounts  // whose jobs root's runners run
 	bound    *net.UnixListener // the control socket, if it was bound as root
-	given    atomic.Bool       // the control socket has its mode from whoever opened it
 	program  os.FileInfo       // the program on the disk when it started, nil if unknown
 	stop     chan bool         // asked to stop; true keeps the jobs
 	changed  chan struct{}     // settings have
@@ -90,6 +88,8 @@ type Service struct {
 	config atomic.Pointer[config.Config]
 	who    atomic.Pointer[access]
 	users  sync.Map // uid → name, of who has a right
+
+	inherits bool // the socket, whose mode is not of the settings; set before it is served
 
 	atStart *config.Settings // what holds from the start; nil before, guarded by mu
 
@@ -158,6 +158,9 @@ func (s *Service) open() error {
 		return &ExitError{ExitConfig, err}
 	case err != nil:
 		return &ExitError{ExitDatabase, err}
+	}
+	if err := s.boundUsers(context.Background()); err != nil { // before anything is claimed
+		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
 	}
 	os.RemoveAll(restoringOf(s.opt.Places)) // of a restoring that was killed; what stays does no harm
 	s.started = s.store.Now()
@@ -249,7 +252,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case keep = <-s.stop:
 			keep = keep || s.opt.KeepJobs
 		case <-ctx.Done():
-			keep = keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping())
+			keep = keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingWithin))
 		}
 		systemd.Notify("STOPPING=1")
 		s.log.Info("stopping", "keep_jobs", keep)
@@ -271,20 +274,25 @@ func (s *Service) drain(failed <-chan error) {
 		close(done)
 	}()
 	for {
-		systemd.Notify("EXTEND_TIMEOUT_USEC="+strconv.FormatInt(stopLonger.Microseconds(), 10), "STATUS=stopping: "+s.standing())
+		systemd.Longer()
+		systemd.Notify("STATUS=stopping: " + s.standing())
 		select {
 		case <-done:
 		case <-failed:
 		case <-s.store.Broken():
-		case <-time.After(stopLonger / 4):
+		case <-time.After(stopSign):
 			continue
 		}
 		return
 	}
 }
 
-// stopLonger is how long the system is to wait for a stop that has more to do.
-const stopLonger = 40 * time.Second
+// stoppingWithin bounds the question whether the unit is being stopped: a service that
+// keeps its jobs ends within 2 s.
+const stoppingWithin = time.Second
+
+// stopSign is the time between two signs that a stop has more to do.
+const stopSign = 10 * time.Second
 
 // purge deletes output files: its own, and those of runners that only they can.
 func (s *Service) purge(refs []string) {
@@ -303,8 +311,7 @@ func (s *Service) listen(to control.Entry) (*control.Socket, error) {
 	if inherited == nil {
 		inherited = s.bound
 	}
-	if inherited != nil {
-		s.given.Store(true)
+	if s.inherits = inherited != nil; s.inherits {
 		return control.Inherited(inherited), nil
 	}
 	return control.Listen(s.opt.Places.Socket, to)

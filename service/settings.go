@@ -82,10 +82,18 @@ func (s *Service) setStored(stored []store.Setting) error {
 	return s.merge()
 }
 
+// boundUsers has the store claim as many jobs of one user as the settings allow.
+func (s *Service) boundUsers(ctx context.Context) error {
+	return s.store.SetMaxRunningUser(ctx, s.config.Load().MaxRunningUser)
+}
+
 // apply has changed settings hold where they are used.
 func (s *Service) apply(ctx context.Context) {
 	if err := s.store.SetOrder(context.WithoutCancel(ctx), s.config.Load().Order()); err != nil { // the settings are stored by now
 		s.log.Error("the new order of jobs holds from the next start", "error", err)
+	}
+	if err := s.boundUsers(context.WithoutCancel(ctx)); err != nil {
+		s.log.Error("the new max_running_per_user holds from the next start", "error", err)
 	}
 	select {
 	case s.changed <- struct{}{}:

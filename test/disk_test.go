@@ -73,8 +73,9 @@ func abandon(folder string) {
 	for _, name := range []string{"cut", "disk", "fuse"} {
 		syscall.Unmount(filepath.Join(dir, name), syscall.MNT_DETACH)
 	}
-	for _, name := range []string{"base", "log", "cut.img"} {
-		os.Remove(filepath.Join(dir, name))
+	images, _ := filepath.Glob(filepath.Join(dir, "cut.img.*"))
+	for _, name := range append(images, filepath.Join(dir, "base"), filepath.Join(dir, "log")) {
+		os.Remove(name)
 	}
 }
 

@@ -306,12 +306,16 @@ func (q *queue) integrity() (verdict string) {
 func (w *workload) cutAll(bin string, n int, dice *rand.Rand, enough func(cut, verdict) bool) {
 	w.Helper()
 	cutter := &cutter{records: w.records(), durable: slices.Clone(w.base)}
-	image := w.path("cut.img")
-	for _, c := range w.cuts(n, dice) {
+	for i, c := range w.cuts(n, dice) {
+		image := w.path(fmt.Sprintf("cut.img.%d", i)) // a mount of this one may live on in somebody's namespace
 		if err := os.WriteFile(image, cutter.image(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))), 0o600); err != nil {
 			w.Fatal(err)
 		}
-		if enough(c, w.after(bin, image, c)) {
+		stop := enough(c, w.after(bin, image, c))
+		if err := os.Remove(image); err != nil {
+			w.Fatal(err)
+		}
+		if stop {
 			return
 		}
 	}

@@ -5,6 +5,7 @@ package test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -187,6 +188,7 @@ func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
 	for what, args := range map[string][]string{
 		"root's file as input":             {"--cwd", "/", "--stdin-file", secret + "/closed", "cat"},
 		"a link to it":                     {"--cwd", "/", "--stdin-file", mine + "/link", "cat"},
+		"what the kernel says of others":   {"--cwd", "/", "--stdin-file", "/proc/self/maps", "cat"},
 		"a pipe":                           {"--cwd", "/", "--stdin-file", mine + "/fifo", "cat"},
 		"root's folder":                    {"--cwd", private, "ls"},
 		"a link to it ":                    {"--cwd", mine + "/folder", "ls"},
@@ -209,6 +211,51 @@ func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
 	}
 	if got := q.outputOf(someone, "--cwd", mine, "--stdin-file", mine+"/own", "cat; pwd"); got != "mine\n"+mine {
 		t.Errorf("one's own file and folder: got %q", got)
+	}
+}
+
+// The folder of a process, and what the kernel tells of it, are reached by the rights of
+// who looks: a job's submitter has not those of root's runner, as which it is looked.
+func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	base := t.TempDir()
+	private := filepath.Join(base, "private")
+	for dir := base; dir != "/tmp"; dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o755)
+	}
+	if err := os.Mkdir(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	inner := filepath.Join(private, "inner")
+	if err := errors.Join(os.Mkdir(inner, 0o755), os.WriteFile(inner+"/open", []byte("the secret\n"), 0o644), os.Chown(private, other.uid, other.gid)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "1000")
+	cmd.Dir = inner
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(other.uid), Gid: uint32(other.gid)}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	for what, path := range map[string]string{
+		"a file below another's folder": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
+		"another's addresses":           fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
+	} {
+		id := q.mustAs(someone, "enqueue", "--max-retries", "0", "--cwd", "/", "--stdin-file", path, "head -2")
+		q.as(someone, "wait", id)
+		j := q.show(id)
+		if j.State != "dead" || j.Output != "" {
+			t.Errorf("%s: %+v, want it unreadable", what, j)
+		}
+	}
+}
+
+// What a job is given as its input is open to its submitter alone: else the job of another
+// could name it, by the runner's descriptor of it, while both are started.
+func TestInputIsTheSubmittersAlone(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	if got := q.outputOf(someone, "--cwd", "/", "--stdin", "hello", "stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
+		t.Errorf("got %q, want it closed to others", got)
 	}
 }
 

@@ -437,7 +437,11 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 	for _, left := range remains.Stuck {
 		p.cfg.Log.Error("a process of a dead runner outlives SIGKILL", "pid", left.PID, "runner", dir)
 	}
-	p.cfg.Log.Warn("a runner has died", "runner", dir, "results", settled, "lost", len(turn.Ended)-settled)
+	if lost := len(turn.Ended) - settled; lost > 0 {
+		p.cfg.Log.Warn("a runner has died", "runner", dir, "results", settled, "lost", lost)
+	} else {
+		p.cfg.Log.Info("a runner had ended", "runner", dir, "results", settled)
+	}
 	if len(turn.Ended) > 0 {
 		err := p.insist(ctx, func() error {
 			_, err := p.store.Turn(context.WithoutCancel(ctx), turn)

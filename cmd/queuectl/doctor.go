@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/register"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service"
 )
@@ -92,7 +93,11 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 	return a.examineClient(ctx, c, found)
 }
 
-// examineClient adds whether this program is the one that serves.
+// lingering is what keeps a user's service beyond the session.
+const lingering = "loginctl enable-linger"
+
+// examineClient adds whether this program is the one that serves, and whether a user's
+// own service outlives the session.
 func (a *app) examineClient(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis, error) {
 	st, err := c.Status(ctx, control.Nothing{})
 	if err != nil {
@@ -101,6 +106,12 @@ func (a *app) examineClient(ctx context.Context, c *control.Client, found contro
 	if st.Version != version {
 		found.Level = "failure"
 		found.Findings = append(found.Findings, control.Finding{Check: "program", Level: "failure", Message: fmt.Sprintf("this program has version %s, the running service %s", version, st.Version), Next: "restart the service with the newer one; jobs go on meanwhile: queuectl service stop --keep-jobs, then start it"})
+	}
+	if t, err := a.choose(); err == nil && t.own && register.EndsAtLogout() {
+		if found.Level == "ok" {
+			found.Level = "warning"
+		}
+		found.Findings = append(found.Findings, control.Finding{Check: "session", Level: "warning", Message: "without lingering your service and its jobs end when you have logged out, and it does not start with the machine", Next: "have it stay: " + lingering})
 	}
 	return found, nil
 }

@@ -105,6 +105,9 @@ func (a *app) serviceInstall(ctx context.Context, own bool) error {
 		return a.printJSON(map[string]any{"registered": true, "socket": r.Places.Socket})
 	}
 	a.say("the service is registered and runs; its socket is %s", r.Places.Socket)
+	if own && register.EndsAtLogout() {
+		a.say("it ends when you have logged out; have it stay: %s", lingering)
+	}
 	return nil
 }
 

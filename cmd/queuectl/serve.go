@@ -133,12 +133,15 @@ func runnerVerb(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if asked.Undivided != nil {
+					log.Warn("jobs get no control groups of their own; their processes are found by session and cookie", "error", asked.Undivided)
+				}
 				o = asked.Options
 				o.Ready = asked.Tell
 			}
 			o.Version, o.Log = version, log
 			if unit != "" {
-				o.Unwanted = systemd.Unit(unit).Unwanted
+				o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
 			}
 			return runner.Serve(ctx, o)
 		},
@@ -153,6 +156,10 @@ func runnerVerb(a *app) *cobra.Command {
 	return cmd
 }
 
+// askStopFor bounds the question whether the unit is being stopped, of a process that has
+// nothing else to do.
+const askStopFor = 10 * time.Second
+
 // runnersStopFor bounds the wait for runners that end.
 const runnersStopFor = 80 * time.Second
 
@@ -162,7 +169,7 @@ func stopRunners(unit string) error {
 	if unit == "" {
 		return usage("runner --stop needs the --unit of the service")
 	}
-	if systemd.Unit(unit).Stopping() {
+	if systemd.Unit(unit).Stopping(askStopFor) {
 		systemd.StopAll("queuectl-runner@*.service", runnersStopFor)
 	}
 	return nil

@@ -45,14 +45,21 @@ func (a *app) printWhoami(w *control.Whoami) error {
 	if runs != "" {
 		runs += fmt.Sprintf(" (run_as = %q)", w.RunAs)
 	}
+	var quotas []string
+	if w.MaxPending > 0 {
+		quotas = append(quotas, fmt.Sprintf("%d may wait", w.MaxPending))
+	}
+	if w.MaxRunning > 0 {
+		quotas = append(quotas, fmt.Sprintf("%d may run at once", w.MaxRunning))
+	}
 	for _, r := range [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", fmt.Sprintf("%s (%d)", w.Group, w.GID)}, {"Groups", strings.Join(groups, ", ")},
-		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Next", w.Next},
+		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Of your jobs", strings.Join(quotas, ", ")}, {"Next", w.Next},
 	} {
 		if r[1] == "" {
 			continue
 		}
-		if err := a.println(fmt.Sprintf("%-12s %s", r[0]+":", a.clean(a.out, r[1]))); err != nil {
+		if err := a.println(fmt.Sprintf("%-13s %s", r[0]+":", a.clean(a.out, r[1]))); err != nil {
 			return err
 		}
 	}

@@ -41,6 +41,10 @@ func Own() (start string, registered bool) {
 	return "launchctl load " + ownPath(), err == nil
 }
 
+// EndsAtLogout reports whether a registered service of this user ends when the user has
+// logged out, and could do otherwise.
+func EndsAtLogout() bool { return false }
+
 // path is launchd's file of the service.
 func (s *Service) path() string {
 	if s.User {

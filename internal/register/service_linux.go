@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,10 +21,13 @@ import (
 const (
 	mainUnit   = Name + ".service"
 	runnerUnit = Name + "-runner@.service"
-	slice      = Name + "-runner.slice"
 )
 
-var sockets = []string{Name + ".socket", Name + "-runner.socket"}
+// The slices hold every runner; the second holds the first.
+var (
+	sockets = []string{Name + ".socket", Name + "-runner.socket"}
+	groups  = []string{Name + "-runner.slice", Name + ".slice"}
+)
 
 // Service is queuectl as a service of systemd.
 type Service struct {
@@ -114,6 +118,14 @@ func userFolder() string { return filepath.Join(os.Getenv("HOME"), ".config/syst
 // Own reports whether a service of this user is registered, and the command that starts it.
 func Own() (start string, registered bool) {
 	return "systemctl --user start " + Name, exists(filepath.Join(userFolder(), mainUnit))
+}
+
+// EndsAtLogout reports whether a registered service of this user ends when the user has
+// logged out, and does not begin with the machine.
+func EndsAtLogout() bool {
+	_, registered := Own()
+	who, err := user.Current()
+	return registered && err == nil && !exists(filepath.Join("/var/lib/systemd/linger", who.Username))
 }
 
 // owned is the path of a unit that a package has installed, "" if there is none.
@@ -263,7 +275,7 @@ func (s *Service) Uninstall() (was bool, err error) {
 		if err := s.systemctl(slices.Concat([]string{"disable", "--now", mainUnit}, sockets)...); err != nil {
 			return was, err
 		}
-		if err := errors.Join(s.systemctl("stop", slice), s.unit.Uninstall()); err != nil {
+		if err := errors.Join(s.systemctl(append([]string{"stop"}, groups...)...), s.unit.Uninstall()); err != nil {
 			return was, err
 		}
 	}

@@ -105,7 +105,7 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 		t.Fatal(was, err)
 	}
 	expect(t, "files afterwards", m.files(t), settings)
-	expect(t, "asked to uninstall", m.took(), []string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket", "systemctl stop queuectl-runner.slice", "uninstall", "systemctl daemon-reload"})
+	expect(t, "asked to uninstall", m.took(), []string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket", "systemctl stop queuectl-runner.slice queuectl.slice", "uninstall", "systemctl daemon-reload"})
 	if was, err := m.s.Uninstall(); err != nil || was {
 		t.Fatal(was, err)
 	}

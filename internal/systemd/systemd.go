@@ -22,6 +22,14 @@ func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
 
+// longer is how long the manager is to wait for the next sign of a stop that has more to
+// do.
+const longer = 40 * time.Second
+
+// Longer tells the service manager that a stop takes longer; say it again within a
+// quarter of a minute as long as it does.
+func Longer() { Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(longer.Microseconds(), 10)) }
+
 // Log writes a message with fields to the journal. An error means that there is none, or
 // that it cannot take it.
 func Log(message string, priority int, fields map[string]string) error {
@@ -57,7 +65,7 @@ func Watchdog() time.Duration {
 // user's own.
 type Unit string
 
-// askFor bounds a question.
+// askFor bounds a question that is asked again and again.
 const askFor = time.Second
 
 // systemctl asks the manager; "" if it cannot be asked.
@@ -77,9 +85,9 @@ func systemctl(within time.Duration, args ...string) string {
 }
 
 // Stopping reports whether the unit is being stopped, rather than restarted or not asked
-// for anything. It is false if the manager cannot be asked.
-func (u Unit) Stopping() bool {
-	for line := range strings.Lines(systemctl(askFor, "list-jobs", "--no-legend", "--full", "--no-pager")) {
+// for anything. It is false if the manager does not answer within a while.
+func (u Unit) Stopping(within time.Duration) bool {
+	for line := range strings.Lines(systemctl(within, "list-jobs", "--no-legend", "--full", "--no-pager")) {
 		if f := strings.Fields(line); len(f) >= 3 && f[1] == string(u) && f[2] == "stop" {
 			return true
 		}

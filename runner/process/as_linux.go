@@ -10,18 +10,19 @@ import (
 )
 
 // as calls f with the rights that somebody has on files, and no others: what f names,
-// opens and makes is looked up, allowed and owned as if he did it (setfsuid(2)). Nil
-// calls it as this process. f must not leave its goroutine.
+// opens and makes is looked up, allowed and owned as if he did it (setfsuid(2)), without
+// a capability: with one of root's, /proc would lead into the folders of any process.
+// Nil calls it as this process. f must not leave its goroutine.
 func as(id *Identity, f func() error) error {
 	if id == nil {
 		return f()
 	}
 	runtime.LockOSThread() // the ids of this thread alone are changed
-	if err := become(id); err != nil {
+	if err := become(id, false); err != nil {
 		return err // the thread, which may be half changed, ends with its goroutine
 	}
 	err := f()
-	if back := become(ownIdentity()); back != nil {
+	if back := become(ownIdentity(), true); back != nil {
 		return back // the same
 	}
 	runtime.UnlockOSThread()
@@ -38,9 +39,12 @@ var ownIdentity = sync.OnceValue(func() *Identity {
 	return id
 })
 
-// become changes this thread's rights on files. The group and groups are changed
-// while it is not certain yet that the uid can be.
-func become(id *Identity) error {
+// become changes this thread's rights on files, which are capable or have no capability.
+// The group and groups are changed while it is not certain yet that the uid can be.
+func become(id *Identity, capable bool) error {
+	if err := setCapable(true); err != nil {
+		return err
+	}
 	var first *uint32
 	if len(id.Groups) > 0 {
 		first = &id.Groups[0]
@@ -55,6 +59,25 @@ func become(id *Identity) error {
 	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, none, 0, 0)
 	if uint32(uid) != id.UID || uint32(gid) != id.GID {
 		return fmt.Errorf("take on the rights of uid %d: %w", id.UID, unix.EPERM)
+	}
+	return setCapable(capable)
+}
+
+// setCapable has the capabilities of this thread hold, or none of them.
+func setCapable(yes bool) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData // of 32 capabilities each
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("read this thread's capabilities: %w", err)
+	}
+	for i := range sets {
+		sets[i].Effective = 0
+		if yes {
+			sets[i].Effective = sets[i].Permitted
+		}
+	}
+	if err := unix.Capset(&header, &sets[0]); err != nil {
+		return fmt.Errorf("change this thread's capabilities: %w", err)
 	}
 	return nil
 }

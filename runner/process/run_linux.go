@@ -294,6 +294,10 @@ func (r *run) stdin() (int, error) {
 	if err != nil {
 		return -1, err
 	}
+	if err := unix.Fchmod(fd, 0o600); err != nil { // else whoever else is run could open it by /proc/self/fd
+		unix.Close(fd)
+		return -1, err
+	}
 	for rest := []byte(r.c.Stdin); len(rest) > 0; {
 		n, err := unix.Write(fd, rest)
 		if err != nil {
@@ -318,8 +322,13 @@ func openStdin(path string) (int, error) {
 		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	var stat unix.Stat_t
-	if err = unix.Fstat(fd, &stat); err == nil && stat.Mode&unix.S_IFMT != unix.S_IFREG {
+	var system unix.Statfs_t
+	switch err = errors.Join(unix.Fstat(fd, &stat), unix.Fstatfs(fd, &system)); {
+	case err != nil:
+	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
 		err = fmt.Errorf("%s is not a regular file", path)
+	case system.Type == unix.PROC_SUPER_MAGIC: // it may be about this process, which is not the job's
+		err = fmt.Errorf("%s is a file of the kernel's", path)
 	}
 	if err != nil {
 		unix.Close(fd)

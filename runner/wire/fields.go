@@ -283,6 +283,7 @@ func (f *Chunk) take(d *decoder) {
 
 func (f *Buried) put(e *encoder) {
 	e.num(f.ID)
+	e.flag(f.SameBoot)
 	e.num(int64(len(f.Left)))
 	for _, l := range f.Left {
 		e.num(l.PID)
@@ -292,7 +293,7 @@ func (f *Buried) put(e *encoder) {
 	e.text(f.Error)
 }
 func (f *Buried) take(d *decoder) {
-	f.ID = d.num()
+	f.ID, f.SameBoot = d.num(), d.flag()
 	f.Left = make([]Left, d.count(3))
 	for i := range f.Left {
 		f.Left[i] = Left{d.num(), d.num(), d.text()}

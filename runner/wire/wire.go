@@ -167,11 +167,13 @@ type (
 		Gone   bool // the attempt is not known here (any more)
 		Data   []byte
 	}
-	// Buried answers Bury: what outlives SIGKILL. Since version 2.
+	// Buried answers Bury: whether the machine has been up ever since the runner
+	// began, and what outlives SIGKILL. Since version 2.
 	Buried struct {
-		ID    int64
-		Left  []Left
-		Error string // "" if it could be done
+		ID       int64
+		SameBoot bool
+		Left     []Left
+		Error    string // "" if it could be done
 	}
 )
 

@@ -28,7 +28,7 @@ func frames() []wire.Frame {
 		&wire.Result{Attempt: a, EndedAt: 1, Cause: 2, TimedOut: true, Shortage: true, Unkilled: true, ExitCode: -1, Signal: 9, Error: "e", CPU: 3, PeakRSS: 4, Leftovers: 5, Dropped: 6, Output: []byte{0, 1}, OutputRef: "7-8"},
 		&wire.Chunk{ID: 1, Cursor: [2]int64{2, 3}, Done: true, Gone: true, Data: []byte("x")},
 		&wire.StartAs{Start: wire.Start{Lease: l, Argv: []string{"a"}, Umask: 0o22}, UID: 1000}, &wire.Finish{Within: time.Second},
-		&wire.Bury{ID: 1, Name: "7.ab"}, &wire.Forget{Name: "7.ab"}, &wire.Buried{ID: 1, Left: []wire.Left{{PID: 2, PGID: 3, Cookie: "c"}}, Error: "e"},
+		&wire.Bury{ID: 1, Name: "7.ab"}, &wire.Forget{Name: "7.ab"}, &wire.Buried{ID: 1, SameBoot: true, Left: []wire.Left{{PID: 2, PGID: 3, Cookie: "c"}}, Error: "e"},
 	}
 }
 

@@ -264,7 +264,7 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 			if jobs == nil {
 				jobs = make([]queue.Job, 0, min(want, usualBlock))
 			}
-			if t.s.mem.maxUser != 0 && !expired(&j, t.now) {
+			if t.s.mem.maxUser != 0 {
 				kept.take(j.UID)
 			}
 			jobs, ranks = append(jobs, j), append(ranks, at.rank)
@@ -285,7 +285,7 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 		jobs = jobs[:had]
 		for i := range head {
 			j := &head[i]
-			if expired(j, t.now) {
+			if j.ExpiresAt != 0 && j.ExpiresAt <= t.now {
 				if err := t.cancel(j, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
 					return nil, false, err
 				}
@@ -306,9 +306,6 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 	}
 	return jobs, more && len(jobs) == 0, nil
 }
-
-// expired reports whether a job is too late to be run.
-func expired(j *queue.Job, now queue.Millis) bool { return j.ExpiresAt != 0 && j.ExpiresAt <= now }
 
 // usualBlock is how many jobs a claim makes room for at once.
 const usualBlock = 64

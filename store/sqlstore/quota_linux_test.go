@@ -341,6 +341,10 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	bound(t, s, 1)
 	put(t, s, 7, 3)
 	claimed(t, s, store.Turn{Want: 9})
+	gone := put(t, s, 7, 1)
+	if err := s.Change(t.Context(), gone[0], store.Change{Verb: queue.VerbCancel}); err != nil {
+		t.Fatal(err)
+	}
 	sound(t, s, "at first")
 	must := func(q string) {
 		t.Helper()

@@ -200,9 +200,6 @@ func keepNumbers(c *conn, path string) error {
 		return nil
 	}
 	_, err = c.exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, epoch, seq, event)
-	if err == nil {
-		_, err = c.exec(`UPDATE meta SET users_at = next_event + epoch`) // it was counted just now
-	}
 	return err
 }
 

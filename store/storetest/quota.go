@@ -78,7 +78,11 @@ func userIsFull(r *rig) {
 	full("after a cancelled one", ask(1, 1, 3))
 	r.must(r.change(waiting, queue.VerbRetry))
 	r.must(r.change(waiting, queue.VerbRemove))
-	full("after a removed one", ask(1, 1, 3))
+	full("after a removed one, which was one too many", ask(1, 1, 3))
+	last := r.all(store.Filter{UID: new(1), States: []queue.State{queue.Pending}})[0]
+	r.must(r.change(last, queue.VerbRemove))
+	r.must(ask(1, 1, 3))
+	full("after another removed one", ask(1, 1, 3))
 	r.must(ask(1, 5, 0))
 	r.must(ask(1, 5, -1))
 }
@@ -150,6 +154,13 @@ func keptBackInOrder(r *rig) {
 		last = want
 	}
 	r.end(r.get(last.ID), exit(0))
+
+	// A better one comes before the first is claimed, of a user who was not met yet.
+	low, high = r.one(of(5), priority(1)), r.one(of(5), priority(8))
+	same(r, "the better one", seqs(r.claim(9)), []int64{high.Seq})
+	r.end(r.get(high.ID), exit(0))
+	same(r, "the other", seqs(r.claim(9)), []int64{low.Seq})
+	r.end(r.get(low.ID), exit(0))
 
 	// Room for a user whom no claim has met for a while.
 	jobs := r.store(draft(of(1), priority(1)), draft(of(1), priority(2)), draft(of(1), priority(3)), draft(of(1), priority(2)))
@@ -301,7 +312,9 @@ func keptBackExpires(r *rig) {
 	r.end(r.get(jobs[3].ID), exit(0))
 
 	// A job that is too late takes nobody's room.
+	r.bound(0)
 	late, next := r.one(of(1), expires(r.s.Now()), priority(9)), r.one(of(1))
+	r.bound(1)
 	same(r, "claimed past one that is too late", seqs(r.claim(9)), []int64{next.Seq})
 	same(r, "expired job", r.get(late.ID), r.expiredJob(late))
 	r.counted()
@@ -313,7 +326,7 @@ func dueIsKeptBack(r *rig) {
 	r.claim(9)
 	r.pass(time.Second)
 	same(r, "claimed when due", r.claim(9), nil)
-	same(r, "due is not due any more", r.promote() > 0, true)
+	same(r, "nothing else is due", r.promote(), time.Hour)
 	failed := r.end(r.get(jobs[0].ID), exit(1))
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[2].Seq})
 	r.pass(time.Duration(failed.DueAt-r.s.Now()) * time.Millisecond)
@@ -376,7 +389,7 @@ func crowdOfOneUser(r *rig) {
 	same(r, "all at once", seqs(r.served("all at once", r.await(r.Context(), 500))), receipt.Seqs[2:502])
 }
 
-// walkOfUsers does one thing after another to jobs of three users, as dice say: each
+// walkOfUsers does one thing after another to jobs of some users, as dice say: each
 // claim gets what a look at all jobs says, and nobody has more leased than may be.
 func walkOfUsers(r *rig, steps int) {
 	dice := rand.New(rand.NewPCG(5, 8))
@@ -388,10 +401,10 @@ func walkOfUsers(r *rig, steps int) {
 		seqs := slices.Sorted(maps.Keys(held))
 		return held[seqs[dice.IntN(len(seqs))]], true
 	}
-	for range steps {
+	for step := range steps {
 		switch dice.IntN(13) {
 		case 0, 1, 2:
-			user := of(1 + dice.IntN(3))
+			user := of(step/50 + dice.IntN(3))
 			for range 1 + dice.IntN(4) {
 				r.one(user, priority(int64(dice.IntN(9))), delay(time.Duration(dice.IntN(2)*dice.IntN(2000))*time.Millisecond))
 			}

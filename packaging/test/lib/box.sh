@@ -5,7 +5,7 @@
 #                 of shell
 #   as USER CMD.. runs a command in it as an ordinary user, in the user's home
 #   box_reboot    asks systemd for a reboot and waits for it
-#   box_cut       takes its power away: every process dies in the same moment
+#   box_cut       takes its power away: every process ends in the same moment
 #   box_gone      ends it and removes all there was of it
 #
 # Where the machine has the v1 controllers beside cgroup2 (hybrid), the box gets them
@@ -116,12 +116,20 @@ box_reboot() {
 	box_up
 }
 
-# box_cut kills PID 1, which takes every process of the box along.
+# box_cut freezes every process of the box, so that none sees another one die, and then
+# kills PID 1, which takes them all along.
 box_cut() {
+	local group
+	for group in $(box_groups); do
+		[ ! -e "$group/cgroup.freeze" ] || echo 1 >"$group/cgroup.freeze"
+	done
+	sleep 0.2
 	kill -KILL "$box_init"
 	kill -KILL "$box_pid" 2>/dev/null || true
 	box_ended
-	sleep 0.2
+	for group in $(box_groups); do
+		[ ! -e "$group/cgroup.freeze" ] || echo 0 >"$group/cgroup.freeze"
+	done
 }
 
 box_gone() {

@@ -5,7 +5,7 @@
 
 package new
 box_up
-install_deb "$new_deb" >/dev/null
+install_deb "$new_deb" >/dev/null 2>&1
 people
 within 5 answers >/dev/null
 q root config set workers 6 >/dev/null

@@ -5,7 +5,7 @@
 
 package new
 box_up
-install_deb "$new_deb" >/dev/null
+install_deb "$new_deb" >/dev/null 2>&1
 people
 within 5 answers >/dev/null
 box sed -i 's/^allow_root_jobs *=.*/allow_root_jobs = true/' /etc/queuectl/runner.conf
@@ -32,7 +32,7 @@ for round in 1 2 3; do
 	promise "round $round: the service has not been hurt" same "$service_pid" "$(main_pid)"
 	promise "round $round: a job runs" same fine "$(q bob run -- echo fine)"
 done
-promise 'nothing of the dead runners is left' within 10 box_sh '! pgrep -f "^sleep 60"'
+promise 'nothing of the dead runners is left' within 10 box_sh '! pgrep -af "^sleep 60"'
 promise 'no unit has failed' same '' "$(box systemctl list-units --failed --no-legend)"
 promise 'a retry revives it, and it is poison again' dead_again
 summary

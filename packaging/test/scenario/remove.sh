@@ -5,7 +5,7 @@
 package new old
 box_up
 box_sh 'find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache \) -prune -o -print | sort > /root/before'
-install_deb "$old_deb" >/dev/null
+install_deb "$old_deb" >/dev/null 2>&1
 people
 within 5 answers >/dev/null
 q root config set workers 4 >/dev/null
@@ -24,7 +24,7 @@ within 5 in_state processing running >/dev/null
 q root config set stop_timeout 1s >/dev/null
 q root config set kill_after 1s >/dev/null
 promise 'remove, while a job runs' box dpkg -r queuectl
-promise '... nothing runs any more' box_sh '! pgrep -f "queuectl|sleep 4321" | grep .'
+promise '... nothing runs any more' box_sh '! pgrep -af "[q]ueuectl|[s]leep 4321" | grep .'
 promise '... no unit is left' same '' "$(box_sh 'systemctl list-units --all --plain --no-legend "queuectl*" | grep -vE "not-found|masked|\.slice" || true')"
 promise '... no cgroup is left' same '' "$(box_sh 'find /sys/fs/cgroup -name "queuectl*.service" -o -name "queuectl*.socket"')"
 promise '... no program, no unit file' box_sh '! ls /usr/bin/queuectl /usr/lib/systemd/system/queuectl* 2>/dev/null | grep .'
@@ -46,7 +46,7 @@ box systemctl enable --now queuectl.socket queuectl.service >/dev/null 2>&1
 q alice enqueue --command 'setsid sleep 4321 & until [ -e gone ]; do sleep 0.1; done' >/dev/null
 sleep 0.5
 promise 'purge, while a job runs' box dpkg -P queuectl
-promise '... nothing runs any more' box_sh '! pgrep -f "queuectl|sleep 4321" | grep .'
+promise '... nothing runs any more' box_sh '! pgrep -af "[q]ueuectl|[s]leep 4321" | grep .'
 box_sh 'systemctl daemon-reload; systemctl reset-failed'
 promise '... no unit is left' same '' "$(box_sh 'systemctl list-unit-files --no-legend "queuectl*"; systemctl list-units --all --plain --no-legend "queuectl*" | grep -v "\.slice" || true')"
 promise '... no cgroup is left' within 5 box_sh '! find /sys/fs/cgroup -name "*queuectl*" | grep .'

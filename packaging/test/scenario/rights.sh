@@ -5,7 +5,7 @@
 
 package new
 box_up
-install_deb "$new_deb" >/dev/null
+install_deb "$new_deb" >/dev/null 2>&1
 people
 # set_access READ SUBMIT OPERATE ADMIN, each a TOML list.
 set_access() {

@@ -3,9 +3,9 @@
 # left behind; and what was given back runs again.
 . "$(dirname "$0")/../lib/all.sh"
 
-package new
+package new failpoint
 box_up
-install_deb "$new_deb" >/dev/null
+install_deb "$new_deb" >/dev/null 2>&1
 people
 within 5 answers >/dev/null
 q root config set workers 8 >/dev/null
@@ -88,7 +88,7 @@ stubborn c2
 box kill -9 "$(main_pid)"
 promise "$what: it waits" within 5 unit_is "$service" SubState auto-restart
 promise "$what: the jobs run on" refuses no_members "$runners"
-box systemctl stop queuectl
+box systemctl stop queuectl 2>/dev/null
 promise "$what: the unit is inactive" unit_is "$service" ActiveState inactive
 promise "$what: the runners see it themselves, and nothing is left" within 15 empty
 drop_in "$service"
@@ -96,11 +96,11 @@ again c1 c2
 
 what='stop during the ExecStopPost of a crash'
 fresh
-drop_in "$service" '[Service]' ExecStopPost=/bin/sleep 3
+drop_in "$service" '[Service]' 'ExecStopPost=/bin/sleep 3'
 sleeper d1
 box kill -9 "$(main_pid)"
 promise "$what: it is there" within 3 unit_is "$service" SubState stop-post
-box systemctl stop queuectl
+box systemctl stop queuectl 2>/dev/null
 promise "$what: nothing is left" within 15 empty
 drop_in "$service"
 again d1
@@ -146,7 +146,7 @@ again g1
 
 what='stop, then a client connects'
 fresh
-box systemctl stop queuectl.service
+box systemctl stop queuectl.service 2>/dev/null
 promise "$what: the socket is still there" unit_is queuectl.socket ActiveState active
 promise "$what: the service is started by it" same here "$(q alice run -- echo here)"
 promise "$what: ... and active" unit_is "$service" ActiveState active
@@ -156,7 +156,7 @@ fresh
 q root config set workers 1 >/dev/null
 sleeper h1
 q alice enqueue --id h2 --command 'echo run >> runs-h2' >/dev/null
-box systemctl stop queuectl
+box systemctl stop queuectl 2>/dev/null
 as alice touch go
 box systemctl start queuectl
 promise "$what: they run" within 10 in_state completed h1 h2
@@ -169,12 +169,13 @@ sleeper i1
 stubborn i2
 q root config set workers 2 >/dev/null
 q alice enqueue --id i3 --command 'echo run >> runs-i3' >/dev/null
+since=$(box date '+%F %T')
 began=$SECONDS
 box_reboot
 note "the reboot took $((SECONDS - began)) s"
 promise "$what: it was not held up by anything" test $((SECONDS - began)) -le 15
 promise "$what: the service is up" within 10 answers
-promise "$what: nothing had to be killed at shutdown" refuses box_sh "journalctl -b -1 -o cat --no-pager | grep -E 'Failed with result .timeout|State .stop-sig(term|kill). timed out' | grep ."
+promise "$what: nothing had to be killed at shutdown" refuses box_sh "journalctl -b -1 --since '$since' -o cat --no-pager | grep -E 'Failed with result .timeout|State .stop-sig(term|kill). timed out' | grep ."
 promise "$what: what was interrupted runs again" within 10 in_state processing i1 i2
 as alice touch go
 promise "$what: all end, also what waited" within 15 in_state completed i1 i2 i3

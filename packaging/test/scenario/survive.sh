@@ -5,7 +5,7 @@
 
 package old new next failpoint
 box_up
-install_deb "$old_deb" >/dev/null
+install_deb "$old_deb" >/dev/null 2>&1
 people
 within 5 answers >/dev/null
 box_put "$failpoint_binary" /usr/lib/queuectl-failpoint 755

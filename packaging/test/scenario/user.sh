@@ -5,7 +5,7 @@
 
 package new
 box_up
-install_deb "$new_deb" >/dev/null
+install_deb "$new_deb" >/dev/null 2>&1
 people
 within 5 answers >/dev/null
 box systemctl stop queuectl.service queuectl.socket # this is not about the system's own
@@ -14,11 +14,14 @@ uid=$(box id -u eve)
 # eve WORD... is a command of a user who is logged in.
 eve() { as eve env "XDG_RUNTIME_DIR=/run/user/$uid" "$@"; }
 
-promise 'without lingering doctor explains it' says 'linger' eve queuectl doctor
 box loginctl enable-linger eve
 within 10 unit_is "user@$uid.service" ActiveState active >/dev/null
 promise 'service install --user' eve queuectl service install --user
 promise '... twice is the same' eve queuectl service install --user
+box mv /var/lib/systemd/linger/eve /root/linger # without telling logind, which would end it at once
+promise 'without lingering doctor explains it' says 'loginctl enable-linger' eve queuectl doctor
+box mv /root/linger /var/lib/systemd/linger/eve
+promise 'with it there is nothing to say' says '^0$' eve sh -c 'queuectl doctor | grep -c linger; true'
 promise 'the unit is in the user'"'"'s own folder' as eve test -f .config/systemd/user/queuectl.service
 promise 'service start --user' eve queuectl service start --user
 promise '... it is active' within 5 eve systemctl --user is-active queuectl
@@ -39,11 +42,11 @@ eve queuectl enqueue --id waits --delay 1h --command 'echo after' >/dev/null
 box_reboot
 promise 'after a reboot it is up, for a user who lingers' within 10 eve systemctl --user is-active queuectl
 promise '... and knows its jobs' within 5 mine_is waits pending
-promise '... what was interrupted runs again and says so' within 5 mine_is long interrupted '.history[0].reason'
+promise '... what was stopped runs again and says so' within 5 mine_is long stopped '.history[0].reason'
 as eve touch go
 promise '... and ends' within 5 mine_is long completed
 promise 'service stop --user' eve queuectl service stop --user
-promise '... leaves nothing running' within 5 box_sh '! pgrep -u eve -f queuectl | grep .'
+promise '... leaves nothing running' within 5 box_sh '! pgrep -u eve -af "[q]ueuectl" | grep .'
 promise 'service uninstall --user' eve queuectl service uninstall --user
 promise '... twice is the same' eve queuectl service uninstall --user
 promise '... the unit is gone' as eve test ! -e .config/systemd/user/queuectl.service

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// porter is the process that starts root's runners for a service.
+type porter struct {
+	cmd  *exec.Cmd
+	life io.Closer // its standard input, with which it ends
+}
+
+// openDoor starts a porter beside the service's folder and says with what arguments the
+// service finds it.
+func (s *service) openDoor(b *bench) ([]string, error) {
+	s.roots = s.dir + "-roots"
+	policy, settings := s.dir+".policy", filepath.Join(s.dir, "queuectl.toml")
+	for path, text := range map[string]string{policy: "accounts = *\n", settings: "run_as = \"submitter\"\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	ready, out, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer ready.Close()
+	p := &porter{cmd: exec.Command(b.bin, "runner", "--dir", s.roots, "--policy", policy, "--porter", "0:0")}
+	if p.life, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	p.cmd.ExtraFiles, p.cmd.Stderr = []*os.File{out}, os.Stderr
+	err = p.cmd.Start()
+	out.Close()
+	if err != nil {
+		return nil, err
+	}
+	s.porter = p
+	if line, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
+		p.end()
+		return nil, fmt.Errorf("the porter said %q: %w", line, err)
+	}
+	return []string{"--runner-dir", s.roots, "--runner-socket", filepath.Join(s.roots, "spawn.sock"), "--runner-policy", policy}, nil
+}
+
+// end ends a porter; nil is none.
+func (p *porter) end() {
+	if p != nil {
+		p.life.Close()
+		p.cmd.Wait()
+	}
+}

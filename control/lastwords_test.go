@@ -1,0 +1,61 @@
+package control
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// closing is a connection whose other end has said a line and closed: what is written
+// fails, what was said can be read until this end is closed too.
+type closing struct {
+	net.Conn
+	said    io.Reader
+	tried   chan struct{} // closed once something was written
+	writing sync.Once
+	closed  chan struct{}
+	closes  sync.Once
+}
+
+func (c *closing) Write([]byte) (int, error) {
+	c.writing.Do(func() { close(c.tried) })
+	return 0, errors.New("broken pipe")
+}
+
+func (c *closing) Read(p []byte) (int, error) {
+	<-c.tried
+	select {
+	case <-c.closed:
+		return 0, net.ErrClosed
+	default:
+		return c.said.Read(p)
+	}
+}
+
+func (c *closing) Close() error {
+	c.closes.Do(func() { close(c.closed) })
+	return nil
+}
+
+// Whoever is refused while writing a request is told why.
+func TestRefusalIsHeardAlthoughNothingIsTaken(t *testing.T) {
+	ours, theirs := net.Pipe() // for its deadlines
+	defer theirs.Close()
+	fake := &closing{Conn: ours, tried: make(chan struct{}), closed: make(chan struct{})}
+	said, saying := io.Pipe()
+	fake.said = said
+	go func() {
+		saying.Write(answerLine(nil, nil, queue.Errorf(queue.CodeDenied, "not you")))
+		saying.Close()
+	}()
+	c := &clientConn{net: fake, open: map[int64]*call{}, end: make(chan struct{})}
+	go c.read()
+	_, err := c.ask(t.Context(), "status", Nothing{}, new(Status), nil)
+	if !errors.Is(err, queue.ErrDenied) {
+		t.Errorf("got %v, want the refusal", err)
+	}
+}
