@@ -264,10 +264,13 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 }
 
 // drain lets running jobs finish, and ends the runners. A database that fails
-// meanwhile ends it.
+// meanwhile ends it, and so does one that does not answer: what is left is the system's
+// to stop then, or the next service's.
 func (s *Service) drain(failed <-chan error) {
-	wait, cancel := context.WithTimeout(context.Background(), s.config.Load().StopTimeout)
+	within := s.config.Load().StopTimeout
+	wait, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
+	late := time.After(within + s.pool.StopsWithin())
 	done := make(chan struct{})
 	go func() { // ends with the pool's runners, which kill_after bounds
 		s.pool.Stop(wait)
@@ -280,6 +283,8 @@ func (s *Service) drain(failed <-chan error) {
 		case <-done:
 		case <-failed:
 		case <-s.store.Broken():
+		case <-late:
+			s.log.Error("jobs have not ended in time; the service ends without them")
 		case <-time.After(stopSign):
 			continue
 		}

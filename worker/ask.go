@@ -155,6 +155,21 @@ func (p *Pool) Stop(ctx context.Context) {
 	}
 }
 
+// StopsWithin is how long Stop may take after its ctx has ended: what runs is given its
+// time from SIGTERM to SIGKILL.
+func (p *Pool) StopsWithin() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	longest := time.Duration(0)
+	for _, h := range p.held {
+		longest = max(longest, h.job.KillAfter)
+	}
+	return longest + stopSpare
+}
+
+// stopSpare is what a stop may take beside its jobs.
+const stopSpare = 20 * time.Second
+
 // ErrRuns refuses a change of a job whose attempt has started.
 var ErrRuns = errors.New("the job runs")
 

@@ -102,6 +102,9 @@ type box struct {
 	events int // of cgroup.events
 	memory int // of memory.events, -1 if that is not counted
 	ooms   int64
+	// spent says that its processes were ended by the group. It is used no more: newer
+	// kernels (6.15) take whatever is started in it later for one of them.
+	spent bool
 }
 
 // box makes a group. Without one the worker goes by process group, session and cookie.
@@ -202,6 +205,7 @@ func (b *box) procs(except int) (list []proc) {
 // kill ends all that is in the group and below it; it reports whether that could be
 // asked (Linux 5.14).
 func (b *box) kill() bool {
+	b.spent = true
 	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
 }
 

@@ -10,6 +10,7 @@ import (
 // pipes, ends what is left behind, and reaps.
 func (r *run) end() {
 	if r.r.StuckPID != 0 {
+		r.w.dropBox()
 		return
 	}
 	r.graceEnd = time.Now().Add(r.c.OutputGrace)
@@ -36,7 +37,7 @@ func (r *run) end() {
 	}
 	if b := r.w.box; b != nil {
 		r.r.OutOfMemory = b.ranOut() && r.r.Signal == int(unix.SIGKILL)
-		if r.r.Spared || r.r.StuckPID != 0 {
+		if r.r.Spared || b.spent {
 			r.w.dropBox()
 		}
 	}

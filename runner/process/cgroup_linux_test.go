@@ -1,0 +1,92 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/output"
+)
+
+// cgroupsFor makes a group of version 2 that a test may divide.
+func cgroupsFor(t *testing.T) *Cgroups {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to make control groups")
+	}
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var system unix.Statfs_t
+		if unix.Statfs(root, &system) != nil || system.Type != unix.CGROUP2_SUPER_MAGIC {
+			continue
+		}
+		path := filepath.Join(root, fmt.Sprintf("queuectl-test-%d", os.Getpid()))
+		if err := os.Mkdir(path, 0o755); errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		c := &Cgroups{path: path}
+		t.Cleanup(func() {
+			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+				c.Sweep()
+				if os.Remove(path) == nil || time.Now().After(deadline) {
+					break
+				}
+			}
+			if left, _ := filepath.Glob(path + "/job-*"); left != nil {
+				t.Errorf("groups are left: %v", left)
+			}
+		})
+		return c
+	}
+	t.Skip("needs control groups of version 2")
+	return nil
+}
+
+// run runs a command line and gives what it printed.
+func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
+	t.Helper()
+	log := output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "log") })
+	r := w.Run(&Command{
+		Argv: []string{"/bin/sh", "-c", line}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Umask: 0o022,
+		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, Patience: 10 * time.Second, Timeout: 20 * time.Second,
+		Cookie: "cookie", Log: log, Started: func(int, time.Time) {}, Forked: func(int, time.Time) {},
+	})
+	var text strings.Builder
+	chunks, _, _, err := log.Read(output.Cursor{}, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range chunks {
+		text.Write(c.Data)
+	}
+	return r, text.String()
+}
+
+// What a command leaves behind is ended with its control group, whatever it did to its
+// session and environment; and the next command of that worker runs as the first did:
+// newer kernels take whatever is started in a group that was ended once for a part of it.
+func TestTreeEndsWithItsControlGroup(t *testing.T) {
+	w := NewWorker(cgroupsFor(t))
+	defer w.Close()
+	r, said := w.runLine(t, "cat /proc/self/cgroup; setsid env -i sleep 4321 & echo $!")
+	lines := strings.Fields(said)
+	if r.Leftovers != 1 || r.ExitCode != 0 || !strings.Contains(said, "/queuectl-test-") {
+		t.Errorf("%+v, %q; want one process left behind, in a group of its own", r, said)
+	}
+	for range 3 {
+		if r, said := w.runLine(t, "echo fine"); r.ExitCode != 0 || said != "fine\n" {
+			t.Errorf("after a tree was ended: %+v, %q", r, said)
+		}
+	}
+	if raw, _ := os.ReadFile("/proc/" + lines[len(lines)-1] + "/cmdline"); strings.Contains(string(raw), "4321") {
+		t.Errorf("process %s lives on", lines[len(lines)-1])
+	}
+}
