@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
@@ -64,7 +66,7 @@ func read(dir string) (r Remains, cookies map[string]wire.Lease, err error) {
 	if err != nil {
 		return r, nil, err
 	}
-	noted, err := os.ReadFile(filepath.Join(dir, bootName))
+	noted, err := readPlain(filepath.Join(dir, bootName))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return r, nil, fmt.Errorf("read the runner's boot: %w", err)
 	}
@@ -88,6 +90,16 @@ func read(dir string) (r Remains, cookies map[string]wire.Lease, err error) {
 		}
 	}
 	return r, cookies, nil
+}
+
+// readPlain reads a file of a runner's folder.
+func readPlain(path string) ([]byte, error) {
+	f, err := openPlain(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
 }
 
 // endTrees ends what a dead runner's attempts have left alive, if it is of this boot, and
@@ -172,7 +184,7 @@ func (s *server) forget(name string) {
 // grave is the folder of a dead runner beside this one.
 func (s *server) grave(name string) (string, error) {
 	dir := filepath.Join(s.Root, name)
-	if name == "" || name == outputsName || name[0] == '.' || filepath.Base(name) != name {
+	if name == "" || name == outputsName || strings.HasPrefix(name, asPrefix) || name[0] == '.' || strings.ContainsRune(name, filepath.Separator) {
 		return "", fmt.Errorf("%q is no runner's name", name)
 	}
 	lives, err := Lives(dir)

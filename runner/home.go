@@ -96,7 +96,7 @@ func (h Home) Output(ref string) (*os.File, error) {
 		return nil, fmt.Errorf("%q names no output", ref)
 	}
 	for _, root := range h.folders() {
-		f, err := os.Open(OutputPath(root, ref))
+		f, err := openPlain(OutputPath(root, ref))
 		if !errors.Is(err, os.ErrNotExist) {
 			return f, err
 		}

@@ -112,7 +112,7 @@ func readJournal(dir string) ([]*wire.Result, error) {
 	slices.SortFunc(names, func(a, b string) int { return segmentOf(a) - segmentOf(b) })
 	var results []*wire.Result
 	for _, name := range names {
-		raw, err := os.ReadFile(name)
+		raw, err := readPlain(name)
 		if err != nil {
 			return nil, fmt.Errorf("read the journal: %w", err)
 		}
@@ -144,7 +144,7 @@ func parseJournal(raw []byte) (results []*wire.Result) {
 // readSpared reads the process groups that a dead runner's jobs may leave.
 func readSpared(dir string) (map[int]bool, error) {
 	spared := map[int]bool{}
-	raw, err := os.ReadFile(filepath.Join(dir, sparedName))
+	raw, err := readPlain(filepath.Join(dir, sparedName))
 	if errors.Is(err, os.ErrNotExist) {
 		return spared, nil
 	}

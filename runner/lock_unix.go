@@ -23,7 +23,7 @@ func lockFile(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 // lockHeld reports whether a process holds a lock. A file that is not there is held by
 // nobody.
 func lockHeld(path string) (bool, error) {
-	f, err := os.Open(path)
+	f, err := openPlain(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
@@ -35,6 +35,23 @@ func lockHeld(path string) (bool, error) {
 		f.Close()
 	}
 	return !ok && err == nil, err
+}
+
+// openPlain opens a file of a runner's folder to read it. In the folder of an account what
+// that runs may have put anything in its place: no link is followed, a pipe is not waited
+// for, and what is no file is not there.
+func openPlain(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err == nil {
+		if info, failed := f.Stat(); failed == nil && info.Mode().IsRegular() {
+			return f, nil
+		}
+		f.Close()
+	}
+	if err == nil || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		err = &os.PathError{Op: "open", Path: path, Err: os.ErrNotExist}
+	}
+	return nil, err
 }
 
 // takeLock locks a file, or closes it.

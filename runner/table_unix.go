@@ -100,7 +100,7 @@ func (t *table) end(slot int64) { t.write(slot, 0) }
 // copied folder names nobody (pid 0): whoever has that number, and what it ran, is
 // of the folder that was copied, and may live there.
 func readTable(dir string) (pid int, ticks int64, running []wire.Attempt, err error) {
-	f, err := os.Open(filepath.Join(dir, tableName))
+	f, err := openPlain(filepath.Join(dir, tableName))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, 0, nil, nil // it died before it ran anything
 	}

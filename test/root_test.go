@@ -430,6 +430,38 @@ func TestFixedAccount(t *testing.T) {
 	}
 }
 
+// What an account that all jobs run as puts into its runners' folder holds the service up
+// no more than it leads it elsewhere: neither who asks for an output, nor the next start.
+func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
+	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	mails := q.roots + "/as-mail"
+	big := func() string {
+		return q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	}
+	kept, first := big(), big()
+	q.mustAs(someone, "wait", kept, first)
+	q.mustAs(someone, "logs", first)
+	outputs, err := filepath.Glob(mails + "/output/*")
+	if err != nil || len(outputs) != 2 {
+		t.Fatalf("outputs %v, %v", outputs, err)
+	}
+	if got := q.outputOf(someone, "--cwd", mails, fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere && ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
+		t.Fatalf("the job says %q", got)
+	}
+	for _, id := range []string{kept, first} {
+		if r := q.as(someone, "logs", id); r.code != 4 || r.out != "" {
+			t.Errorf("an output that is a pipe, or a link: code %d, %d bytes, %s", r.code, len(r.out), r.err)
+		}
+	}
+	args := q.cmd.Args[6:] // after sh -c LINE PROGRAM serve --dir
+	args = args[slices.Index(args, "--workers"):]
+	q.kill()
+	q.start(args...)
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "mail" {
+		t.Errorf("a job ran as %q", got)
+	}
+}
+
 // With run_as service root's runner runs all jobs as the service's account.
 func TestServiceAccountByRootsRunner(t *testing.T) {
 	q := rooted(t, "run_as = \"service\"\n", "accounts = games\n")

@@ -281,7 +281,7 @@ func (t *tx) writeUser(uid, waiting int64) (err error) {
 func (s *Store) loadUsers(kept bool) error {
 	m := &s.mem
 	if !kept {
-		if err := carryOutAll(s.db, countUsers); err != nil {
+		if err := countUsers(s.db, s.now()); err != nil {
 			return err
 		}
 		m.list = ""

@@ -365,7 +365,7 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}
 	}
-	if err := recount(s.db); err != nil {
+	if err := recount(s.db, s.now()); err != nil {
 		t.Fatal(err)
 	}
 	sound(t, s, "counted anew")

@@ -87,6 +87,9 @@ func (c *recording) QueryContext(ctx context.Context, q string, args []driver.Na
 // sorts; and no statement of its source is left out of this.
 func TestNoStatementScansOrSorts(t *testing.T) {
 	dir := t.TempDir()
+	if err := openStore(t, dir).Close(); err != nil { // which counts the users, as after an older program
+		t.Fatal(err)
+	}
 	s := openStore(t, dir)
 	rec := &recorder{dsn: readerDSN(filepath.Join(dir, fileName)), seen: map[string]bool{}}
 	s.read.Close()
@@ -105,7 +108,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 		}
 		for _, q := range statements {
 			verb, _, _ := strings.Cut(q, " ")
-			migrates := slices.ContainsFunc(append(migrations, countUsers), func(m []string) bool { return slices.Contains(m, q) }) // once, while nobody waits
+			migrates := slices.ContainsFunc(migrations, func(m []string) bool { return slices.Contains(m, q) }) // once, while nobody waits
 			if migrates || !strings.Contains("SELECT UPDATE DELETE INSERT", verb) {
 				continue
 			}

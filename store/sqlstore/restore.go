@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -122,7 +123,7 @@ func checkBackup(c *conn) error {
 		err = migrate(c, migrations)
 	}
 	if err == nil {
-		err = recount(c)
+		err = recount(c, queue.MillisOf(time.Now()))
 	}
 	if err != nil {
 		return err

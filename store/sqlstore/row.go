@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/queuectl/queuectl/queue"
@@ -63,3 +64,24 @@ func readJob(r row) (queue.Job, error) {
 // its output is read apart.
 const attemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
 	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes`
+
+// numbers reads meta.reserved or meta.users: pairs of numbers.
+func numbers(list string) (map[int64]int64, error) {
+	of := map[int64]int64{}
+	for entry := range strings.FieldsSeq(list) {
+		first, second, _ := strings.Cut(entry, "/")
+		n, err := strconv.ParseInt(first, 10, 64)
+		m, err2 := strconv.ParseInt(second, 10, 64)
+		if err = errors.Join(err, err2); err != nil {
+			return nil, fmt.Errorf("the database is damaged: a list of meta: %w", err)
+		}
+		of[n] = m
+	}
+	return of, nil
+}
+
+// appendNumbers adds a pair to such a list.
+func appendNumbers(list []byte, first, second int64) []byte {
+	list = append(strconv.AppendInt(list, first, 10), '/')
+	return append(strconv.AppendInt(list, second, 10), ' ')
+}

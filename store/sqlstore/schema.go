@@ -174,13 +174,15 @@ var migrations = [][]string{{
 	`ALTER TABLE meta ADD COLUMN users_at INTEGER NOT NULL DEFAULT 0`, // next_event + epoch, unless a program has written that does not keep users
 }}
 
-// countUsers makes users anew. What is parked for a quota is then parked until its time,
-// which has come: an older program may have moved some of it.
-var countUsers = []string{
-	`UPDATE jobs SET parked_on = 0 WHERE parked_on <> 0`,
-	`DELETE FROM users`,
-	`INSERT INTO users (uid, waiting) SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`,
-	`UPDATE meta SET users = '', users_at = next_event + epoch`,
+// countUsers makes users anew, and parks until its time what an older program has moved
+// of the jobs that were kept back.
+func countUsers(c *conn, now queue.Millis) error {
+	return carryOutAll(c, []string{
+		fmt.Sprintf(`UPDATE jobs SET parked_on = 0 WHERE parked_on <> 0 AND (place <> 2 OR due_at > %d)`, now),
+		`DELETE FROM users`,
+		`INSERT INTO users (uid, waiting) SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`,
+		`UPDATE meta SET users = '', users_at = next_event + epoch`,
+	})
 }
 
 // ErrNewerSchema refuses a database that a newer queuectl has written and that

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -366,27 +365,6 @@ func (s *Store) load() error {
 }
 
 const leaseColumns = `seq, id, fence, runs, state, rank, place, uid`
-
-// numbers reads meta.reserved or meta.users: pairs of numbers.
-func numbers(list string) (map[int64]int64, error) {
-	of := map[int64]int64{}
-	for entry := range strings.FieldsSeq(list) {
-		first, second, _ := strings.Cut(entry, "/")
-		n, err := strconv.ParseInt(first, 10, 64)
-		m, err2 := strconv.ParseInt(second, 10, 64)
-		if err = errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf("the database is damaged: a list of meta: %w", err)
-		}
-		of[n] = m
-	}
-	return of, nil
-}
-
-// appendNumbers adds a pair to such a list.
-func appendNumbers(list []byte, first, second int64) []byte {
-	list = append(strconv.AppendInt(list, first, 10), '/')
-	return append(strconv.AppendInt(list, second, 10), ' ')
-}
 
 // Now is the store's clock.
 func (s *Store) Now() queue.Millis { return s.now() }

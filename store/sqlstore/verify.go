@@ -441,7 +441,7 @@ func outputFaults(c *conn, files map[string]bool, folders []string) (faults []st
 }
 
 // recount mends a backup: it counts the rows anew and makes missing indexes.
-func recount(c *conn) error {
+func recount(c *conn, now queue.Millis) error {
 	wrong, err := schemaFaults(c)
 	if err != nil {
 		return err
@@ -461,5 +461,5 @@ func recount(c *conn) error {
 	if _, err := c.exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
 		return err
 	}
-	return carryOutAll(c, countUsers)
+	return countUsers(c, now)
 }

@@ -1,0 +1,28 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A runner deals with dead ones beside it, and with nothing else: not with the folder of
+// runners that have become an account, which that account fills, nor with what is not
+// in its own.
+func TestGravesAreRunnersFolders(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"1.a", "as-mail", outputsName} {
+		if err := os.Mkdir(filepath.Join(root, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &server{Options: Options{Root: root}}
+	if dir, err := s.grave("1.a"); err != nil || dir != filepath.Join(root, "1.a") {
+		t.Errorf("a dead runner: got %q, %v", dir, err)
+	}
+	for _, name := range []string{"", ".", "..", ".x", "../x", "1.a/", "1.a/..", "/", "as-mail", "as-mail/1.a", outputsName} {
+		if dir, err := s.grave(name); err == nil {
+			t.Errorf("%q: got %q, want it refused", name, dir)
+		}
+	}
+}
