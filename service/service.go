@@ -265,16 +265,20 @@ func (s *Service) drain(failed <-chan error) {
 	wait, cancel := context.WithTimeout(context.Background(), s.config.Load().StopTimeout)
 	defer cancel()
 	done := make(chan struct{})
-	go func() { // ends with the pool's runners, which kill_after bounds
+	go func() { // ends with the pool's runners
 		s.pool.Stop(wait)
 		close(done)
 	}()
+	// What cannot be stored, for the disk is full, the runners keep for the next service.
+	over := time.After(s.config.Load().StopTimeout + runner.StopGrace() + stopLonger)
 	for {
 		systemd.Notify("EXTEND_TIMEOUT_USEC="+strconv.FormatInt(stopLonger.Microseconds(), 10), "STATUS=stopping: "+s.standing())
 		select {
 		case <-done:
 		case <-failed:
 		case <-s.store.Broken():
+		case <-over:
+			s.log.Error("stopped before all that ran was stored as given back; the next service does that")
 		case <-time.After(stopLonger / 4):
 			continue
 		}

@@ -234,6 +234,9 @@ func (p *Pool) endOne(h *held, how queue.End, by *int, verb string) {
 	if h.end == nil || how == queue.Killed {
 		h.end, h.grace, h.by, h.verb = &how, h.job.KillAfter, by, verb
 	}
+	if p.stopping {
+		h.grace = min(h.grace, runner.StopGrace())
+	}
 	if h.running || h.begun {
 		h.link.Send(&wire.Kill{Lease: wire.Lease(h.job.Lease()), Cause: int64(how), Grace: h.grace})
 		return
