@@ -386,7 +386,7 @@ func (s *server) stopAll() {
 	defer s.mu.Unlock()
 	for _, a := range s.attempts {
 		if a.worker != nil {
-			a.kill(causeStopped, a.start.KillAfter)
+			a.kill(causeStopped, min(a.start.KillAfter, StopGrace()))
 		}
 	}
 }

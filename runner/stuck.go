@@ -17,6 +17,16 @@ func patience() time.Duration {
 	return 30 * time.Second
 }
 
+// StopGrace is the most time that a command gets between SIGTERM and SIGKILL when the
+// service or its runner ends: it is for whoever handed it in to say how much it needs, but
+// not for how long the machine cannot be shut down.
+func StopGrace() time.Duration {
+	if failpoint.On("impatient") {
+		return 300 * time.Millisecond
+	}
+	return 30 * time.Second
+}
+
 // linger keeps a worker, and its slot, until what it could not kill is gone or the
 // runner ends.
 func (s *server) linger(w *process.Worker, a *attempt) {

@@ -263,34 +263,49 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 	}
 }
 
-// drain lets running jobs finish, and ends the runners. A database that fails
-// meanwhile ends it, and so does one that does not answer: what is left is the system's
-// to stop then, or the next service's.
+// drain lets running jobs finish, and ends the runners. A database that fails meanwhile
+// ends it. The system is asked for more time as long as something can be stored: a
+// service that hangs is its to end.
 func (s *Service) drain(failed <-chan error) {
 	within := s.config.Load().StopTimeout
 	wait, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	late := time.After(within + s.pool.StopsWithin())
 	done := make(chan struct{})
-	go func() { // ends with the pool's runners, which kill_after bounds
+	go func() { // ends with the pool's runners
 		s.pool.Stop(wait)
 		close(done)
 	}()
+	// What cannot be stored, for the disk is full, the runners keep for the next service.
+	over := time.After(within + runner.StopGrace() + stopSpare)
+	sign := time.After(0)
+	stored := make(chan error, 1)
 	for {
-		systemd.Longer()
-		systemd.Notify("STATUS=stopping: " + s.standing())
 		select {
 		case <-done:
 		case <-failed:
 		case <-s.store.Broken():
-		case <-late:
-			s.log.Error("jobs have not ended in time; the service ends without them")
-		case <-time.After(stopSign):
+		case <-over:
+			s.log.Error("stopped before all that ran was stored as given back; the next service does that")
+		case <-sign:
+			go func() { // ends with the store
+				_, err := s.store.NextEpoch(context.Background())
+				stored <- err
+			}()
+			continue
+		case err := <-stored:
+			if err == nil {
+				systemd.Longer()
+				systemd.Notify("STATUS=stopping: " + s.standing())
+			}
+			sign = time.After(stopSign)
 			continue
 		}
 		return
 	}
 }
+
+// stopSpare is what a stop may take beside its jobs.
+const stopSpare = 40 * time.Second
 
 // stoppingWithin bounds the question whether the unit is being stopped: a service that
 // keeps its jobs ends within 2 s.

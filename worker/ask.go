@@ -155,21 +155,6 @@ func (p *Pool) Stop(ctx context.Context) {
 	}
 }
 
-// StopsWithin is how long Stop may take after its ctx has ended: what runs is given its
-// time from SIGTERM to SIGKILL.
-func (p *Pool) StopsWithin() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	longest := time.Duration(0)
-	for _, h := range p.held {
-		longest = max(longest, h.job.KillAfter)
-	}
-	return longest + stopSpare
-}
-
-// stopSpare is what a stop may take beside its jobs.
-const stopSpare = 20 * time.Second
-
 // ErrRuns refuses a change of a job whose attempt has started.
 var ErrRuns = errors.New("the job runs")
 
@@ -248,6 +233,9 @@ func (p *Pool) endOne(h *held, how queue.End, by *int, verb string) {
 	defer p.mu.Unlock()
 	if h.end == nil || how == queue.Killed {
 		h.end, h.grace, h.by, h.verb = &how, h.job.KillAfter, by, verb
+	}
+	if p.stopping {
+		h.grace = min(h.grace, runner.StopGrace())
 	}
 	if h.running || h.begun {
 		h.link.Send(&wire.Kill{Lease: wire.Lease(h.job.Lease()), Cause: int64(how), Grace: h.grace})
