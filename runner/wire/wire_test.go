@@ -3,6 +3,7 @@ package wire_test
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"reflect"
@@ -86,6 +87,44 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 			t.Fatalf("got %+v, %d, %v\nwant %+v", got, n, err, f)
 		}
 	})
+}
+
+// layouts are the bytes of frames, after their length: what other versions of the
+// program write and read. They are never changed; new types are added at the end.
+var layouts = []string{
+	"0102120176",
+	"020880ade204",
+	"030e808080808040040161000203413d62012f24027800000200040608010a",
+	"040e808080808040",
+	"050e8080808080400a80a8d6b907",
+	"060e808080808040",
+	"110e80808080804014",
+	"07040e8080808080400000",
+	"080e80808080804002040601",
+	"090203312d32",
+	"0a",
+	"0b02017604040e80808080804006ce4980a0abfef9620e80808080804006ce4980a0abfef962020e808080808040",
+	"0c06",
+	"0d0e80808080804006ce4980a0abfef962",
+	"0e0e80808080804001",
+	"12040e80808080804006ce4980a0abfef9620e80808080804006ce4980a0abfef962",
+	"0f0e80808080804006ce4980a0abfef9620204010001010112016506080a0c02000103372d38",
+	"1002040601010178",
+	"130e808080808040020161000024000000000000000000d00f",
+	"1480a8d6b907",
+	"150204372e6162",
+	"1604372e6162",
+	"17020102040601630165",
+}
+
+// The layout of a frame is what it has always been: a service and a runner may be of
+// different versions.
+func TestLayoutsNeverChange(t *testing.T) {
+	for i, f := range frames() {
+		if got := hex.EncodeToString(wire.Append(nil, f)[4:]); i >= len(layouts) || got != layouts[i] {
+			t.Errorf("%T is written as %s", f, got)
+		}
+	}
 }
 
 // A frame whose end is not there yet asks for more, whatever the cut.
