@@ -3,7 +3,7 @@
 package register
 
 import (
-	"encoding/xml"
+	"html"
 	"path/filepath"
 	"strings"
 
@@ -50,7 +50,7 @@ func (o Options) arguments() string {
 	var b strings.Builder
 	for _, word := range []string{"--dir", o.Places.State, "--socket", o.Places.Socket, "--config", o.Places.File} {
 		b.WriteString("\t\t<string>")
-		xml.EscapeText(&b, []byte(word)) // a Builder takes all
+		b.WriteString(html.EscapeString(word)) // what it writes is XML too
 		b.WriteString("</string>\n")
 	}
 	return b.String()

@@ -4,6 +4,7 @@ package systemd
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -11,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/coreos/go-systemd/v22/journal"
 )
@@ -36,20 +36,44 @@ func Log(message string, priority int, fields map[string]string) error {
 	return journal.Send(message, journal.Priority(priority), fields)
 }
 
-// Listening is the socket that the service manager has opened for this process, nil if
-// none. It can be taken once.
+// firstSocket is the descriptor of the first socket that the service manager hands over,
+// as sd_listen_fds(3) says.
+const firstSocket = 3
+
+// Listening is the Unix socket that the service manager has opened for this process, nil
+// if there is none. It can be taken once.
 func Listening() (*net.UnixListener, error) {
-	list, err := activation.Listeners()
+	pid, n := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
+	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
+		os.Unsetenv(name) // they are nobody else's
+	}
+	if pid != strconv.Itoa(os.Getpid()) {
+		return nil, nil
+	}
+	sockets, err := strconv.Atoi(n)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("LISTEN_FDS is %q: %w", n, err)
 	}
-	for _, l := range list {
-		if u, ok := l.(*net.UnixListener); ok {
-			return u, nil
+	var listener *net.UnixListener
+	for fd := range max(0, min(sockets, maxSockets)) {
+		f := os.NewFile(uintptr(firstSocket+fd), "socket")
+		l, err := net.FileListener(f)
+		f.Close() // l has its own
+		if err != nil {
+			return nil, fmt.Errorf("descriptor %d: %w", firstSocket+fd, err)
 		}
+		if u, ok := l.(*net.UnixListener); ok && listener == nil {
+			u.SetUnlinkOnClose(false)
+			listener = u
+			continue
+		}
+		l.Close()
 	}
-	return nil, nil
+	return listener, nil
 }
+
+// maxSockets bounds how many sockets are looked at.
+const maxSockets = 16
 
 // Watchdog is how long the service manager waits for a sign of life before it ends this
 // process, 0 if for ever.
