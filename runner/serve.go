@@ -351,14 +351,19 @@ func (s *server) close() {
 	s.endIfDone()
 }
 
-// endIfDone ends a closing runner. The caller holds mu.
-func (s *server) endIfDone() {
-	if !s.closing || s.busy() {
-		return
-	}
+// over reports whether the runner ends now. The caller holds mu.
+func (s *server) over() bool {
 	select {
 	case <-s.ended:
+		return true
 	default:
+		return false
+	}
+}
+
+// endIfDone ends a closing runner. The caller holds mu.
+func (s *server) endIfDone() {
+	if s.closing && !s.busy() && !s.over() {
 		close(s.ended)
 	}
 }

@@ -215,7 +215,7 @@ func haveThreads(n int) {
 
 // hello makes the connection the newest, if its epoch is. The caller holds mu.
 func (s *server) hello(c *conn, h *wire.Hello) bool {
-	if h.Epoch <= s.epoch || s.closing {
+	if h.Epoch <= s.epoch || s.over() {
 		c.send(wire.Append(nil, &wire.Refused{Epoch: s.epoch}))
 		return false
 	}
@@ -226,6 +226,9 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 	c.protocol, c.foreign = min(h.Protocol, wire.Protocol), h.Version != s.Version
 	s.notice()
 	k := &wire.Known{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid())}
+	if s.closing { // it lets what runs finish, and takes nothing new: as one of another version
+		k.Version += endingSuffix
+	}
 	var results []byte
 	for _, a := range s.attempts {
 		if a.result == nil {
@@ -243,6 +246,9 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 	s.retire()
 	return true
 }
+
+// endingSuffix ends the version that a runner says which is about to end.
+const endingSuffix = " (ending)"
 
 // retire ends a runner that has run something and whose service is of an older protocol
 // and another version, once it holds nothing: that service gives it no new attempts, and does not know that it is

@@ -152,3 +152,40 @@ func TestRunnerOfAReplacedProgram(t *testing.T) {
 		t.Errorf("%d runners, want 1", n)
 	}
 }
+
+// A runner that the system ends while the service is away lets what runs finish. A
+// service that comes meanwhile starts, hears how that ends, and has another runner for
+// what is new.
+func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "2")
+	gate := filepath.Join(t.TempDir(), "go")
+	id := q.must("enqueue", untilGate(gate))
+	q.until("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	old := q.runnerPids()[0]
+	q.kill()
+	q.until("the runner has noticed", 20*time.Second, func() bool {
+		sockets := 0
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", old))
+		for _, fd := range fds {
+			if to, _ := os.Readlink(fd); strings.HasPrefix(to, "socket:") {
+				sockets++
+			}
+		}
+		return sockets == 1 // the one that it listens on
+	})
+	syscall.Kill(old, syscall.SIGTERM)
+	q.start("--workers", "2")
+	if got := q.must("run", "--", "echo", "new"); got != "new" {
+		t.Errorf("a new job says %q", got)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.must("wait", id)
+	if j := q.show(id); len(j.History) != 1 || !strings.Contains(j.Output, "end of") {
+		t.Errorf("the job of the runner that ends: %+v", j)
+	}
+	q.until("it is gone", 20*time.Second, func() bool { return !slices.Contains(q.runnerPids(), old) })
+}
