@@ -236,9 +236,9 @@ func TestNewerSchema(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	sql("PRAGMA user_version = 9; UPDATE meta SET readable_by = 9;")
+	sql("PRAGMA user_version = 99; UPDATE meta SET readable_by = 99;")
 	before := q.text("queuectl.db")
-	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema 9") {
+	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema 99") {
 		t.Errorf("newer schema: %+v", r)
 	}
 	if q.text("queuectl.db") != before {
