@@ -118,7 +118,7 @@ func Serve(ctx context.Context, o Options) error {
 		s.name += loneSuffix
 	}
 	if o.Policy != "" {
-		s.accounts = &Accounts{Policy: o.Policy}
+		s.accounts = &Accounts{Policy: o.Policy, Service: o.Service}
 	}
 	s.more = sync.NewCond(&s.mu)
 	s.dir = filepath.Join(o.Root, s.name)
