@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,6 +36,44 @@ func lockHeld(path string) (bool, error) {
 		f.Close()
 	}
 	return !ok && err == nil, err
+}
+
+// lockAgain is how long a lock is waited for that a service or porter has which just ends.
+const lockAgain = 2 * time.Second
+
+// Lock takes root's runners for this service until the file is closed: another one that
+// met them would take their results for its own. Where there is no folder yet there is
+// none to take, and the file is nil.
+func (h Home) Lock() (*os.File, error) {
+	if !h.Foreign() {
+		return nil, nil
+	}
+	f, err := lockSoon(func() (*os.File, bool, error) {
+		f, err := os.OpenFile(h.Dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return nil, false, err
+		}
+		return takeLock(f)
+	})
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("lock the runners' folder: %w", err)
+	case f == nil:
+		return nil, fmt.Errorf("another service has the runners in %s; give this one a folder of its own with --runner-dir, or stop that one", h.Dir)
+	}
+	return f, nil
+}
+
+// lockSoon tries until it has a lock, or nil after lockAgain.
+func lockSoon(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
+	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
+		f, ok, err := try()
+		if ok || err != nil || time.Now().After(deadline) {
+			return f, err
+		}
+	}
 }
 
 // openPlain opens a file of a runner's folder to read it. In the folder of an account what

@@ -32,6 +32,9 @@ func lockFile(string, os.FileMode) (*os.File, bool, error) { return nil, false, 
 // lockHeld reports whether a process holds a lock.
 func lockHeld(string) (bool, error) { return false, process.ErrUnsupported }
 
+// Lock takes root's runners for this service; there are none.
+func (h Home) Lock() (*os.File, error) { return nil, nil }
+
 // openPlain opens a file of a runner's folder to read it.
 func openPlain(path string) (*os.File, error) { return os.Open(path) }
 

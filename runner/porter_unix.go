@@ -21,6 +21,9 @@ import (
 // where no systemd has one.
 const porterSocket = "spawn.sock"
 
+// porterLock is the name of the file that the one process has locked which listens there.
+const porterLock = "porter.lock"
+
 // StartPorter starts, as root, the process that starts root's runners where no systemd
 // does: whenever the service's account connects to its socket. It ends with this
 // process. argv is the program and the words that make it a runner.
@@ -64,6 +67,14 @@ func Porter(ctx context.Context, argv []string, dir, policy string, uid, gid int
 	if err := shareFolder(dir, 0, gid, homeMode); err != nil {
 		return err
 	}
+	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(filepath.Join(dir, porterLock), 0o600) })
+	if err != nil {
+		return err
+	}
+	if lock == nil {
+		return fmt.Errorf("another service starts runners in %s; give this one a folder of its own with --runner-dir", dir)
+	}
+	defer lock.Close()
 	path := filepath.Join(dir, porterSocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the old socket: %w", err)

@@ -183,6 +183,13 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if err != nil {
 		return &ExitError{ExitConfig, err}
 	}
+	runners, err := s.home.Lock()
+	if err != nil {
+		return &ExitError{ExitConfig, err}
+	}
+	if runners != nil {
+		defer runners.Close()
+	}
 	s.pool = worker.New(s.store, s.poolConfig(), s.config.Load().WorkerCount())
 	if s.drains { // nobody else runs yet
 		s.pool.Drain(true)

@@ -406,6 +406,44 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	}
 }
 
+// Two services do not share root's runners: the second, which would take the results of
+// the first one's jobs for its own, does not start, and the first one goes on.
+func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	gate := filepath.Join(t.TempDir(), "go")
+	for dir := filepath.Dir(gate); dir != "/tmp"; dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o755)
+	}
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", untilGate(gate))
+	q.until("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	dir := t.TempDir()
+	if err := os.Chown(dir, keeper.uid, keeper.gid); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--dir", dir, "serve", "--config", q.path("queuectl.toml")}
+	args = append(args, q.cmd.Args[slices.Index(q.cmd.Args, "--runner-dir"):]...)
+	second := exec.Command(q.bin, args...)
+	second.SysProcAttr = &syscall.SysProcAttr{Credential: q.owner}
+	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), "another service has the runners") {
+		t.Errorf("a second service: %v\n%s", err, out)
+	}
+	porter := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", "/nowhere", "--porter", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
+	if out, err := porter.CombinedOutput(); err == nil || !strings.Contains(string(out), "another service starts runners") {
+		t.Errorf("a second porter: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.mustAs(someone, "wait", id)
+	if j := q.show(id); j.State != "completed" || len(j.History) != 1 {
+		t.Errorf("the first one's job: %+v", j)
+	}
+	q.killRunners() // another is started
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // With run_as fixed the runner is nobody else any more once it is spoken to, and all jobs
 // are its account's.
 func TestFixedAccount(t *testing.T) {

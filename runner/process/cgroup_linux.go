@@ -109,15 +109,11 @@ type box struct {
 
 // box makes a group. Without one the worker goes by process group, session and cookie.
 func (c *Cgroups) box() (*box, error) {
-	c.mu.Lock()
-	c.made++
-	path := filepath.Join(c.path, "job-"+strconv.Itoa(c.made))
-	c.mu.Unlock()
-	if err := os.Mkdir(path, 0o755); err != nil {
+	path, err := c.makeFolder()
+	if err != nil {
 		return nil, err
 	}
 	b := &box{path: path, dir: -1, events: -1, memory: -1}
-	var err error
 	if b.dir, err = unix.Open(path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
 		b.events, err = unix.Open(path+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
@@ -136,6 +132,24 @@ func (c *Cgroups) box() (*box, error) {
 	}
 	return b, nil
 }
+
+// makeFolder makes a new group. Names that are taken, by a runner that had the same place
+// before, are passed over.
+func (c *Cgroups) makeFolder() (path string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for range maxTaken {
+		c.made++
+		path = filepath.Join(c.path, "job-"+strconv.Itoa(c.made))
+		if err = os.Mkdir(path, 0o755); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return path, err
+}
+
+// maxTaken is how many names may be taken.
+const maxTaken = 100_000
 
 // drop gives a group up, which may have processes still: then it is removed later.
 func (c *Cgroups) drop(b *box) {

@@ -65,12 +65,18 @@ func (w *Worker) open() (err error) {
 	if w.cgroups != nil && w.box == nil {
 		b, err := w.cgroups.box()
 		if err != nil {
-			return fmt.Errorf("make a control group: %w", err)
+			return &boxError{err}
 		}
 		w.setBox(b)
 	}
 	return nil
 }
+
+// boxError says that there is no control group for a command, which is not its fault.
+type boxError struct{ error }
+
+// Error says what could not be made.
+func (e *boxError) Error() string { return "make a control group: " + e.error.Error() }
 
 func (w *Worker) setBox(b *box) {
 	w.mu.Lock()
@@ -372,8 +378,9 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 // fault with the exit code that a shell would give.
 func (r *run) startFailed(err error) {
 	r.r.EndedAt = time.Now()
+	var box *boxError
 	switch {
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+	case errors.As(err, &box), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		r.r.Shortage = true
 		r.r.Error = fmt.Sprintf("start: %v", err)
 		return
