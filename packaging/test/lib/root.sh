@@ -49,6 +49,7 @@ make_root() {
 prepare_root() {
 	local unit
 	rm -f "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
+	echo force-unsafe-io >"$1/etc/dpkg/dpkg.cfg.d/test"
 	rm -rf "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/*
 	: >"$1/etc/apt/sources.list"
 	: >"$1/etc/machine-id"

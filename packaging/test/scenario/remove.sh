@@ -17,12 +17,12 @@ promise '... keeps them' box_sh 'grep -q "^# mine" /etc/queuectl/queuectl.toml &
 promise '... and asks nothing where only the package has changed them' box_sh '! ls /etc/queuectl/*.dpkg-new 2>/dev/null'
 
 # --- remove, with jobs running
+q root config set stop_timeout 1s >/dev/null
+q root config set kill_after 1s >/dev/null
 done=$(q alice enqueue 'echo kept')
 within 5 in_state completed "$done" >/dev/null
 q alice enqueue --id running --command 'trap "" TERM; setsid sleep 4321 & until [ -e go ]; do sleep 0.1; done; kill %1' >/dev/null
 within 5 in_state processing running >/dev/null
-q root config set stop_timeout 1s >/dev/null
-q root config set kill_after 1s >/dev/null
 promise 'remove, while a job runs' box dpkg -r queuectl
 promise '... nothing runs any more' box_sh '! pgrep -af "[q]ueuectl|[s]leep 4321" | grep .'
 promise '... no unit is left' same '' "$(box_sh 'systemctl list-units --all --plain --no-legend "queuectl*" | grep -vE "not-found|masked|\.slice" || true')"

@@ -35,7 +35,7 @@ within 5 mine_is long processing >/dev/null
 pid=$(eve queuectl show long --json | jq -r .pid)
 promise 'service restart --user' eve queuectl service restart --user
 promise '... touches no job' within 5 mine_is long "$pid" .pid
-box_sh "kill -9 \$(systemctl --user --machine=eve@ show -p MainPID --value queuectl 2>/dev/null || pgrep -u eve -f 'queuectl serve')"
+box kill -9 "$(eve systemctl --user show -p MainPID --value queuectl)"
 promise 'kill -9 touches no job' within 5 mine_is long "$pid" .pid
 promise '... and the unit is up' within 5 eve systemctl --user is-active queuectl
 eve queuectl enqueue --id waits --delay 1h --command 'echo after' >/dev/null
