@@ -63,7 +63,7 @@ func checkFolder(dir string) error {
 		return fmt.Errorf("the state folder %s is no folder", dir)
 	case ok && int(st.Uid) != os.Geteuid() && os.Geteuid() == 0:
 		owner := accountOf(int(st.Uid)).User
-		return fmt.Errorf("the state folder %s belongs to %s; run this as that user: runuser -u %[2]s -- queuectl …", dir, owner)
+		return fmt.Errorf("the state folder %s belongs to %s; as that user, run: runuser -u %[2]s -- queuectl …", dir, owner)
 	case ok && int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("the state folder %s belongs to uid %d; run: chown %d %s", dir, st.Uid, os.Geteuid(), dir)
 	case info.Mode().Perm()&0o022 != 0:
