@@ -26,8 +26,11 @@ func shareFolder(path string, uid, gid int, mode os.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("look at the runners' folder: %w", err)
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid && int(st.Gid) == gid && info.Mode().Perm() == mode && info.Mode()&os.ModeSetgid != 0 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if shared := ok && int(st.Uid) == uid && info.Mode().Perm() == mode && info.Mode()&os.ModeSetgid != 0; shared && int(st.Gid) == gid {
 		return nil
+	} else if shared {
+		return fmt.Errorf("the runners' folder %s is shared with group %d, and the service is of group %d; if it is meant to change, run: chgrp -R %[3]d %[1]s", path, st.Gid, gid)
 	}
 	if err := errors.Join(f.Chown(uid, gid), f.Chmod(mode|os.ModeSetgid)); err != nil {
 		return fmt.Errorf("share the runners' folder: %w", err)

@@ -536,3 +536,25 @@ func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 		t.Errorf("runners %v are left", left)
 	}
 }
+
+// Whose group may read what root's runners keep is settled once: whoever comes with
+// another one, root too, changes nothing.
+func TestRunnersFolderKeepsItsGroup(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q.killRunners()
+	c, err := net.Dial("unix", filepath.Join(q.roots, "spawn.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := fmt.Fprintln(c, "queuectl wants a runner"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "refused") || !strings.Contains(line, "group 60") {
+		t.Errorf("root with a group of its own is told %q, %v", line, err)
+	}
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
+		t.Errorf("afterwards a job ran as %q", got)
+	}
+}

@@ -137,7 +137,7 @@ func runnerVerb(a *app) *cobra.Command {
 					return err
 				}
 				if asked.Undivided != nil {
-					log.Warn("jobs get no control groups of their own; their processes are found by session and cookie", "error", asked.Undivided)
+					log.Warn("jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie", "error", asked.Undivided)
 				}
 				o = asked.Options
 				o.Ready = asked.Tell

@@ -34,7 +34,8 @@ const maxTasks = 4096
 
 // Divide moves this process into a group below its own, and has the controllers that
 // there are count what is in the others. It is for a group that the system has handed
-// over (systemd: Delegate=yes).
+// over (systemd: Delegate=yes). Where a controller refuses the error says so, and there
+// are groups all the same.
 func Divide() (*Cgroups, error) {
 	path, err := ownCgroup()
 	if err != nil {
@@ -51,14 +52,15 @@ func Divide() (*Cgroups, error) {
 	if err != nil {
 		return nil, fmt.Errorf("divide the control group: %w", err)
 	}
+	var refused error
 	for _, c := range strings.Fields(string(controllers)) {
 		if c == "memory" || c == "pids" || c == "cpu" {
 			if err := os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
-				return nil, fmt.Errorf("have the control group count %s: %w", c, err)
+				refused = errors.Join(refused, fmt.Errorf("have the control group count %s: %w", c, err))
 			}
 		}
 	}
-	return &Cgroups{path: path}, nil
+	return &Cgroups{path: path}, refused
 }
 
 // ownCgroup is the folder of this process's group: of version 2, which may be mounted
