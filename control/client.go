@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -19,6 +20,13 @@ import (
 // reconnectFor is how long a client tries to reach a service whose connection
 // broke, before it gives a request up.
 const reconnectFor = 5 * time.Second
+
+// A service that has said nothing for silentFor is asked who it is, and given up if it
+// does not say so within answerFor: systemd takes connections for one that cannot start.
+const (
+	silentFor = 20 * time.Second
+	answerFor = 10 * time.Second
+)
 
 // lastWords is how long a client goes on reading when it can write no more: a service
 // that lets nobody in says why before it closes.
@@ -38,6 +46,9 @@ type Client struct {
 type clientConn struct {
 	net   net.Conn
 	write sync.Mutex
+
+	heard  atomic.Bool // it has said something
+	silent atomic.Bool // it was given up
 
 	mu   sync.Mutex
 	next int64           // guarded by mu
@@ -141,6 +152,9 @@ func (c *clientConn) failed() error {
 	return c.err
 }
 
+// errSilent means that somebody takes connections for a service that does not answer.
+var errSilent = queue.Errorf(queue.CodeUnavailable, "the service takes connections and does not answer; what keeps it from starting is in its log (journalctl -u queuectl)")
+
 // errBroken means that the connection ended before the answer.
 var errBroken = errors.New("the connection to the service broke")
 
@@ -151,12 +165,15 @@ func (c *clientConn) read() {
 	for err == nil {
 		var line []byte
 		if line, err = readLine(in, nil); err == nil {
+			c.heard.Store(true)
 			err = c.take(line)
 		}
 	}
 	c.net.Close()
 	c.mu.Lock()
-	c.err = errors.Join(errBroken, err)
+	if c.err = errors.Join(errBroken, err); c.silent.Load() {
+		c.err = errSilent
+	}
 	for id, o := range c.open {
 		delete(c.open, id)
 		o.finish(nil, c.err)
@@ -289,12 +306,33 @@ func tell(err error, tries int) error {
 	return err
 }
 
+// probe gives up a service that has never said anything and does not say who it is.
+func (c *clientConn) probe() {
+	if c.heard.Load() {
+		return
+	}
+	o, _, err := c.send("hello", HelloParams{}, false)
+	if err != nil {
+		return // it has ended, or takes nothing more
+	}
+	select {
+	case <-o.done:
+	case <-time.After(answerFor):
+		if !c.heard.Load() {
+			c.silent.Store(true)
+			c.net.Close()
+		}
+	}
+}
+
 // ask sends one request and waits; sent says whether it may have arrived.
 func (c *clientConn) ask(ctx context.Context, method string, params, result any, each func(json.RawMessage) error) (sent bool, err error) {
 	o, id, err := c.send(method, params, each != nil)
 	if err != nil {
 		return false, err
 	}
+	probe := time.AfterFunc(silentFor, c.probe)
+	defer probe.Stop()
 	give := func(err error) (bool, error) {
 		c.mu.Lock()
 		delete(c.open, id)

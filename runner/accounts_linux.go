@@ -21,8 +21,9 @@ import (
 // it has read holds until a file changes; what other sources than files say (getent(1)),
 // for a minute. Its methods may be called at once.
 type Accounts struct {
-	// Policy is the file of the policy.
-	Policy string
+	// Policy is the file of the policy, and Service the uid of the service.
+	Policy  string
+	Service int
 
 	mu     sync.Mutex
 	stamps [3]stamp   // guarded by mu, as are:
@@ -117,12 +118,12 @@ func (a *Accounts) Refuses(uid uint32) string {
 	if err != nil {
 		return ""
 	}
-	return local.policy.refuses(&known, a.groupNamed(local))
+	return local.policy.refuses(&known, a.Service, a.groupNamed(local))
 }
 
 // allowed is the account if the policy lets its jobs run.
 func (a *Accounts) allowed(local *directory, known account) (account, error) {
-	if why := local.policy.refuses(&known, a.groupNamed(local)); why != "" {
+	if why := local.policy.refuses(&known, a.Service, a.groupNamed(local)); why != "" {
 		return account{}, errors.New(why)
 	}
 	return known, nil

@@ -131,7 +131,7 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 
 // become makes this process an account, with no way back.
 func (a *Asked) become(name, policy string, gid int) error {
-	known, err := (&Accounts{Policy: policy}).named(name)
+	known, err := (&Accounts{Policy: policy, Service: a.Service}).named(name)
 	if err != nil {
 		return err
 	}

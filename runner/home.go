@@ -142,3 +142,16 @@ func readReady(from io.Reader) (name string, err error) {
 	}
 	return name, nil
 }
+
+// lockAgain is how long a lock is waited for that a service or porter has which just ends.
+const lockAgain = 2 * time.Second
+
+// lockSoon tries until it has a lock, or nil after lockAgain.
+func lockSoon(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
+	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
+		f, ok, err := try()
+		if ok || err != nil || time.Now().After(deadline) {
+			return f, err
+		}
+	}
+}

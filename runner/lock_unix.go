@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,11 +17,11 @@ func lockFile(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("open the runner's lock: %w", err)
 	}
-	return takeLock(f)
+	return takeLock(f, unix.LOCK_EX)
 }
 
 // lockHeld reports whether a process holds a lock. A file that is not there is held by
-// nobody.
+// nobody. Those who ask at once do not take one another for the holder.
 func lockHeld(path string) (bool, error) {
 	f, err := openPlain(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -31,15 +30,12 @@ func lockHeld(path string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("open the runner's lock: %w", err)
 	}
-	f, ok, err := takeLock(f)
+	f, ok, err := takeLock(f, unix.LOCK_SH)
 	if ok {
 		f.Close()
 	}
 	return !ok && err == nil, err
 }
-
-// lockAgain is how long a lock is waited for that a service or porter has which just ends.
-const lockAgain = 2 * time.Second
 
 // Lock takes root's runners for this service until the file is closed: another one that
 // met them would take their results for its own. Where there is no folder yet there is
@@ -53,7 +49,7 @@ func (h Home) Lock() (*os.File, error) {
 		if err != nil {
 			return nil, false, err
 		}
-		return takeLock(f)
+		return takeLock(f, unix.LOCK_EX)
 	})
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -64,16 +60,6 @@ func (h Home) Lock() (*os.File, error) {
 		return nil, fmt.Errorf("another service has the runners in %s; give this one a folder of its own with --runner-dir, or stop that one", h.Dir)
 	}
 	return f, nil
-}
-
-// lockSoon tries until it has a lock, or nil after lockAgain.
-func lockSoon(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
-	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
-		f, ok, err := try()
-		if ok || err != nil || time.Now().After(deadline) {
-			return f, err
-		}
-	}
 }
 
 // openPlain opens a file of a runner's folder to read it. In the folder of an account what
@@ -93,9 +79,9 @@ func openPlain(path string) (*os.File, error) {
 	return nil, err
 }
 
-// takeLock locks a file, or closes it.
-func takeLock(f *os.File) (locked *os.File, ok bool, err error) {
-	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
+// takeLock locks a file, in one of the ways of flock(2), or closes it.
+func takeLock(f *os.File, how int) (locked *os.File, ok bool, err error) {
+	switch err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err {
 	case nil:
 		return f, true, nil
 	case unix.EWOULDBLOCK:

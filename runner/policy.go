@@ -54,25 +54,34 @@ func parsePolicy(file, text string) (policy, error) {
 	return p, nil
 }
 
-// refuses says why the policy does not let an account's jobs run, "" if it does.
-func (p *policy) refuses(a *account, groupNamed func(string) (uint32, bool)) string {
+// refuses says why the policy does not let an account's jobs run, "" if it does. The
+// account with the uid of the service has to be named: its jobs could ask the runner, as
+// the service does, for jobs of all others.
+func (p *policy) refuses(a *account, service int, groupNamed func(string) (uint32, bool)) string {
 	if a.uid == 0 {
 		if p.allowRoot {
 			return ""
 		}
 		return fmt.Sprintf("jobs of root are not run here; an administrator can set allow_root_jobs = true in %s, or name another account with --user NAME", p.file)
 	}
+	own := int(a.uid) == service
 	for _, allowed := range p.accounts {
 		group, isGroup := strings.CutPrefix(allowed, "@")
 		if !isGroup {
-			if allowed == "*" || allowed == a.name {
+			if allowed == "*" && !own || allowed == a.name {
 				return ""
 			}
+			continue
+		}
+		if own {
 			continue
 		}
 		if gid, ok := groupNamed(group); ok && (gid == a.gid || slices.Contains(a.groups, gid)) {
 			return ""
 		}
+	}
+	if own {
+		return fmt.Sprintf("jobs of %s, the account of the service, could do all that the service may, so they are run only if accounts in %s has its name", a.name, p.file)
 	}
 	return fmt.Sprintf("jobs of %s are not run here: %s has accounts = %s", a.name, p.file, strings.Join(p.accounts, " "))
 }

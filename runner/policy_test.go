@@ -35,6 +35,7 @@ func TestPolicyDecides(t *testing.T) {
 	groupNamed := func(name string) (uint32, bool) { gid, ok := groups[name]; return gid, ok }
 	root := account{name: "root"}
 	alice := account{name: "alice", uid: 1000, gid: 1000, groups: []uint32{1000, 50}}
+	service := account{name: "queuectl", uid: 998, gid: 50, groups: []uint32{50}}
 	www := account{name: "www-data", uid: 33, gid: 60, groups: []uint32{60}}
 	for _, c := range []struct {
 		policy policy
@@ -51,9 +52,11 @@ func TestPolicyDecides(t *testing.T) {
 		{policy{accounts: []string{"@nothing", "www-data"}}, www, ""},
 		{policy{accounts: []string{"*"}}, www, ""},
 		{policy{accounts: []string{"33"}}, www, "www-data"},
+		{policy{accounts: []string{"*", "@queuectl"}}, service, "the account of the service"},
+		{policy{accounts: []string{"queuectl"}}, service, ""},
 	} {
 		c.policy.file = "F"
-		got := c.policy.refuses(&c.who, groupNamed)
+		got := c.policy.refuses(&c.who, 998, groupNamed)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.who.name, got, c.want)
 		}

@@ -118,7 +118,7 @@ func Serve(ctx context.Context, o Options) error {
 		s.name += loneSuffix
 	}
 	if o.Policy != "" {
-		s.accounts = &Accounts{Policy: o.Policy}
+		s.accounts = &Accounts{Policy: o.Policy, Service: o.Service}
 	}
 	s.more = sync.NewCond(&s.mu)
 	s.dir = filepath.Join(o.Root, s.name)
@@ -183,8 +183,8 @@ func (s *server) setUp(pid int) (*os.File, net.Listener, error) {
 	if err := os.Mkdir(s.dir, s.mode(0o700)); err != nil {
 		return nil, nil, fmt.Errorf("make the runner's folder: %w", err)
 	}
-	lock, ok, err := lockFile(filepath.Join(s.dir, lockName), s.mode(0o600))
-	if err != nil || !ok {
+	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(filepath.Join(s.dir, lockName), s.mode(0o600)) })
+	if err != nil || lock == nil { // it may be looked at for a moment
 		return nil, nil, errors.Join(errors.New("the runner's lock is taken"), err)
 	}
 	boot, err := process.BootID()

@@ -61,6 +61,9 @@ func checkFolder(dir string) error {
 	switch {
 	case !info.IsDir():
 		return fmt.Errorf("the state folder %s is no folder", dir)
+	case ok && int(st.Uid) != os.Geteuid() && os.Geteuid() == 0:
+		owner := accountOf(int(st.Uid)).User
+		return fmt.Errorf("the state folder %s belongs to %s; as that user, run: runuser -u %[2]s -- queuectl …", dir, owner)
 	case ok && int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("the state folder %s belongs to uid %d; run: chown %d %s", dir, st.Uid, os.Geteuid(), dir)
 	case info.Mode().Perm()&0o022 != 0:

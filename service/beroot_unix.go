@@ -82,5 +82,5 @@ func become(uid, gid int) error {
 	if syscall.Setreuid(0, 0) == nil {
 		return errors.New("the service could become root again after it became its own account")
 	}
-	return nil
+	return seal()
 }

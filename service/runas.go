@@ -23,7 +23,7 @@ func (s *Service) settleAccount() error {
 		return queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", how)
 	}
 	s.home.Dir, s.home.Socket = r.Dir, r.Socket
-	s.accounts = &runner.Accounts{Policy: r.Policy}
+	s.accounts = &runner.Accounts{Policy: r.Policy, Service: os.Geteuid()}
 	if name := s.config.Load().FixedUser(); name != "" {
 		known, err := accountNamed(name)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -346,4 +347,56 @@ func TestStartOnAFullDisk(t *testing.T) {
 			t.Errorf("%v does not end: %s", args, errs)
 		}
 	}
+}
+
+// A service whose disk is full lives: systemd hears of it, or would end it again and
+// again, with all that it still answers.
+func TestAFullDiskIsASignOfLife(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount a disk")
+	}
+	needs(t, "mkfs.ext4")
+	t.Parallel()
+	q := newQueue(t, "")
+	disk := q.mount("24M")
+	socket := filepath.Join(t.TempDir(), "notify")
+	heard, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heard.Close()
+	beats := func(n int) {
+		t.Helper()
+		heard.SetReadDeadline(time.Now().Add(20 * time.Second))
+		for buf := make([]byte, 4096); n > 0; {
+			size, err := heard.Read(buf)
+			if err != nil {
+				t.Fatalf("no sign of life: %v", err)
+			}
+			if strings.Contains(string(buf[:size]), "WATCHDOG=1") {
+				n--
+			}
+		}
+	}
+	q.env = []string{"NOTIFY_SOCKET=" + socket, "WATCHDOG_USEC=400000"}
+	q.start("--workers", "1")
+	beats(1)
+	os.Remove(q.path("reserve"))
+	f, err := os.Create(filepath.Join(disk, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 256 << 10; size > 0; size /= 2 { // to the last byte
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+	}
+	q.until("the disk is full for the service too", 20*time.Second, func() bool {
+		os.Remove(q.path("reserve"))
+		f.Write(make([]byte, 4096))
+		return strings.Contains(q.cli("config", "set", "priority", "6").err, "space")
+	})
+	beats(100) // of which some were on their way
+	q.must("status")
 }

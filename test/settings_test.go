@@ -270,7 +270,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		"chmod 600 " + db:     func() error { return os.Chmod(db, 0o640) },
 	}
 	if os.Getuid() == 0 {
-		cases["chown 0 "+q.dir] = func() error { return os.Chown(q.dir, 65534, 65534) }
+		cases["runuser -u nobody -- queuectl"] = func() error { return os.Chown(q.dir, 65534, 65534) }
 		cases["chown 0 "+db] = func() error { return os.Chown(db, 65534, 65534) }
 	}
 	for mends, spoil := range cases {

@@ -1,0 +1,61 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A service that takes connections and never says anything is given up after half a
+// minute, with where to look; one that answers hello may take any time for the rest.
+func TestASilentServiceIsGivenUp(t *testing.T) {
+	for _, answers := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			c := &clientConn{net: ours, open: map[int64]*call{}, end: make(chan struct{})}
+			go c.read()
+			go func() { // ends with the connection
+				for {
+					line, err := readLineOf(theirs)
+					if err != nil {
+						return
+					}
+					if answers && strings.Contains(line, `"hello"`) {
+						theirs.Write([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}` + "\n"))
+					}
+				}
+			}()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			began := time.Now()
+			_, err := c.ask(ctx, "wait", Nothing{}, new(Waited), nil)
+			switch took := time.Since(began); {
+			case answers && (!errors.Is(err, context.DeadlineExceeded) || took != time.Hour):
+				t.Errorf("one that answers: %v after %v, want it to be waited for", err, took)
+			case !answers && (!errors.Is(err, queue.ErrUnavailable) || took != silentFor+answerFor):
+				t.Errorf("one that does not: %v after %v", err, took)
+			}
+			ours.Close()
+			theirs.Close()
+		})
+	}
+}
+
+// readLineOf reads one line, a byte at a time.
+func readLineOf(c net.Conn) (string, error) {
+	var line []byte
+	for b := make([]byte, 1); ; {
+		if _, err := c.Read(b); err != nil {
+			return "", err
+		}
+		if line = append(line, b[0]); b[0] == '\n' {
+			return string(line), nil
+		}
+	}
+}
