@@ -30,7 +30,7 @@ make_root() {
 	flock "$root_lock"
 	if [ ! -d "$root" ]; then
 		note "making a Debian root in $root"
-		rm -rf "$cache"/root-*
+		find "$cache" -maxdepth 1 -name 'root-*' -mtime +7 -exec rm -rf {} +
 		mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $suite" 'Component: main' | head -n 1)
 		mmdebstrap --quiet --mode=root --variant=minbase --include="$root_packages" \
 			--dpkgopt='path-exclude=/usr/share/locale/*' \
@@ -42,6 +42,7 @@ make_root() {
 		prepare_root "$root.making"
 		mv "$root.making" "$root"
 	fi
+	touch "$root"
 	exec {root_lock}>&-
 }
 

@@ -38,6 +38,7 @@ promise '... touches no job' within 5 mine_is long "$pid" .pid
 box kill -9 "$(eve systemctl --user show -p MainPID --value queuectl)"
 promise 'kill -9 touches no job' within 5 mine_is long "$pid" .pid
 promise '... and the unit is up' within 5 eve systemctl --user is-active queuectl
+eve queuectl config set stop_timeout 1s >/dev/null
 eve queuectl enqueue --id waits --delay 1h --command 'echo after' >/dev/null
 box_reboot
 promise 'after a reboot it is up, for a user who lingers' within 10 eve systemctl --user is-active queuectl
