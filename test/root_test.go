@@ -237,10 +237,14 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { cmd.Process.Kill(); cmd.Wait() }()
-	for what, path := range map[string]string{
+	paths := map[string]string{
 		"a file below another's folder": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
 		"another's addresses":           fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
-	} {
+	}
+	for fd := 3; fd < 16; fd++ { // a file that everybody may read is among them
+		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
+	}
+	for what, path := range paths {
 		id := q.mustAs(someone, "enqueue", "--max-retries", "0", "--cwd", "/", "--stdin-file", path, "head -2")
 		q.as(someone, "wait", id)
 		j := q.show(id)

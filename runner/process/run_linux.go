@@ -323,7 +323,12 @@ type stdinError struct{ error }
 func (e *stdinError) Unwrap() error { return e.error }
 
 func openStdin(path string) (int, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // a FIFO would wait for its writer
+	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY // a FIFO would wait for its writer
+	// The links of /proc lead to what this process has open, whoever may open that.
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or a sandbox of then
+		fd, err = unix.Open(path, flags, 0)
+	}
 	if err != nil {
 		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
