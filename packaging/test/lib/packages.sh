@@ -1,6 +1,7 @@
 # The packages under test. Sourced.
 
-built=$cache/packages
+# A folder for each checkout: two of them may be tested at once.
+built=$cache/packages-$(printf %s "$project" | sha256sum | cut -c1-8)
 new_version=0.9.2
 old_version=0.9.1
 next_version=0.9.3
