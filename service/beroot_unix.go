@@ -29,9 +29,10 @@ func (s *Service) beRoot() error {
 		return err
 	}
 	state, r := s.opt.Places.State, &s.opt.Runners
-	if err := os.Mkdir(state, 0o700); err == nil {
+	if err = os.Mkdir(state, 0o700); err == nil {
 		err = os.Chown(state, uid, gid)
-	} else if !errors.Is(err, os.ErrExist) {
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the state folder: %w", err)
 	}
 	if filepath.Dir(s.opt.Places.Socket) != state {
