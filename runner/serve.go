@@ -368,8 +368,8 @@ func (s *server) endIfDone() {
 	}
 }
 
-// stopAll lets what runs finish, if the service is away, for as long as it said; then
-// it ends everything that runs, as if the service had stopped it, and then the runner.
+// stopAll lets what runs finish, if this is a unit of the system and the service is away,
+// for as long as that said; then it ends everything that runs, as if the service had stopped it, and then the runner.
 func (s *server) stopAll() {
 	s.mu.Lock()
 	for _, a := range s.waiting {
@@ -378,8 +378,8 @@ func (s *server) stopAll() {
 	s.waiting = nil
 	s.close()
 	finish := s.finish
-	if s.conn != nil {
-		finish = 0 // it is the service that lets jobs finish
+	if s.conn != nil || s.Unwanted == nil {
+		finish = 0 // it is the service that lets jobs finish, or nobody asked for that
 	}
 	s.mu.Unlock()
 	select {

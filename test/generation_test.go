@@ -153,16 +153,15 @@ func TestRunnerOfAReplacedProgram(t *testing.T) {
 	}
 }
 
-// A runner that the system ends while the service is away lets what runs finish. A
-// service that comes meanwhile starts, hears how that ends, and has another runner for
-// what is new.
+// A service that comes while a runner is about to end starts, hears how what that runs
+// ends, and has another runner for what is new.
 func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "2")
 	gate := filepath.Join(t.TempDir(), "go")
-	id := q.must("enqueue", untilGate(gate))
-	q.until("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	id := q.must("enqueue", "--kill-after", "1m", "trap '' TERM; "+untilGate(gate))
+	q.until("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") && q.show(id).State == "processing" })
 	old := q.runnerPids()[0]
 	q.kill()
 	q.until("the runner has noticed", 20*time.Second, func() bool {
@@ -184,8 +183,8 @@ func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.must("wait", id)
-	if j := q.show(id); len(j.History) != 1 || !strings.Contains(j.Output, "end of") {
-		t.Errorf("the job of the runner that ends: %+v", j)
+	if j := q.show(id); len(j.History) != 2 || j.History[0].Reason != "stopped" || j.Attempts != 1 || !strings.Contains(j.Output, "end of") {
+		t.Errorf("the job of the runner that ends: %+v, want it given back once", j)
 	}
 	q.until("it is gone", 20*time.Second, func() bool { return !slices.Contains(q.runnerPids(), old) })
 }
