@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +19,8 @@ import (
 // each worker gets one below it, for one command after another. Nothing leaves it, so
 // that a tree is what is in it. Its methods may be called at once.
 type Cgroups struct {
-	path string
+	path   string
+	memory string // the file that tells of all that is below, where version 1 counts memory; else ""
 
 	mu   sync.Mutex
 	made int      // guarded by mu
@@ -60,7 +62,20 @@ func Divide() (*Cgroups, error) {
 			}
 		}
 	}
-	return &Cgroups{path: path}, refused
+	return &Cgroups{path: path, memory: memoryV1()}, refused
+}
+
+// memoryV1 is the file of this process's group of version 1 that tells how often the
+// kernel has ended a process there for want of memory; "" where that is not counted so.
+func memoryV1() string {
+	raw, _ := os.ReadFile("/proc/self/cgroup")
+	for line := range strings.Lines(string(raw)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) == 3 && slices.Contains(strings.Split(f[1], ","), "memory") {
+			return filepath.Join("/sys/fs/cgroup/memory", f[2], "memory.oom_control")
+		}
+	}
+	return ""
 }
 
 // ownCgroup is the folder of this process's group: of version 2, which may be mounted
@@ -102,8 +117,9 @@ type box struct {
 	path   string
 	dir    int // a descriptor of its folder
 	events int // of cgroup.events
-	memory int // of memory.events, -1 if that is not counted
+	memory int // of memory.events, or of what tells for all groups; -1 if memory is not counted
 	ooms   int64
+	shared bool // memory tells for all groups
 	// spent says that its processes were ended by the group. It is used no more: newer
 	// kernels (6.15) take whatever is started in it later for one of them.
 	spent bool
@@ -124,8 +140,10 @@ func (c *Cgroups) box() (*box, error) {
 		return nil, err
 	}
 	b.memory, err = unix.Open(path+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		b.memory = -1
+	if b.shared = err != nil; b.shared {
+		if b.memory, err = unix.Open(c.memory, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			b.memory = -1
+		}
 	}
 	err = os.WriteFile(path+"/pids.max", []byte(strconv.Itoa(maxTasks)), 0)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) { // else tasks are not counted
@@ -225,8 +243,8 @@ func (b *box) kill() bool {
 	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
 }
 
-// ranOut reports whether the kernel has ended a process of the group for want of memory
-// since it was last asked.
+// ranOut reports whether the kernel has ended a process for want of memory since it was
+// last asked: one of the group, or, where version 1 counts, one of any of the runner's.
 func (b *box) ranOut() bool {
 	if b.memory < 0 {
 		return false

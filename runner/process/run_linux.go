@@ -252,6 +252,9 @@ func (r *run) start() bool {
 	}
 	if b := r.w.box; b != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
+		if b.shared {
+			b.ranOut() // what was before is not this command's
+		}
 	}
 	orphans.fork.RLock()
 	if r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask); err == nil {
