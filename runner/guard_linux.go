@@ -31,6 +31,7 @@ const (
 type guard struct {
 	cmd  *exec.Cmd
 	wake *os.File // a byte: something is about to be started; its end ends the guard
+	fd   int      // its descriptor, which does not block
 }
 
 // startGuard starts the guard of a runner's folder; argv makes this program one.
@@ -47,13 +48,18 @@ func startGuard(argv []string, dir string) (*guard, error) {
 		wake.Close()
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
-	return &guard{cmd, wake}, nil
+	fd := int(wake.Fd()) // which has it block
+	if err := unix.SetNonblock(fd, true); err != nil {
+		wake.Close()
+		return nil, fmt.Errorf("start the guard: %w", err)
+	}
+	return &guard{cmd, wake, fd}, nil
 }
 
 // look has the guard look until nothing runs. It does not wait.
 func (g *guard) look() {
 	if g != nil {
-		unix.Write(int(g.wake.Fd()), []byte{0}) // one that is full has woken it
+		unix.Write(g.fd, []byte{0}) // one that is full has woken it
 	}
 }
 
