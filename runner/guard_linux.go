@@ -2,9 +2,9 @@ package runner
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,33 +27,70 @@ const (
 	startWithin = 10 * time.Second
 )
 
+// guardAgain is the pause before a guard is started again.
+const guardAgain = time.Second
+
 // guard is the runner's end of it.
 type guard struct {
-	cmd  *exec.Cmd
-	wake *os.File // a byte: something is about to be started; its end ends the guard
-	fd   int      // its descriptor, which does not block
+	argv  []string
+	log   *slog.Logger
+	in    *os.File      // the guard's end of wake
+	wake  *os.File      // a byte: something is about to be started; its end ends the guard
+	fd    int           // its descriptor, which does not block
+	over  chan struct{} // closed by end
+	ended chan struct{} // closed after the last guard's end
 }
 
-// startGuard starts the guard of a runner's folder; argv makes this program one.
-func startGuard(argv []string, dir string) (*guard, error) {
+// startGuard starts the guard of a runner's folder; argv makes this program one. One that
+// ends before its time is started again.
+func startGuard(argv []string, dir string, log *slog.Logger) (*guard, error) {
 	in, wake, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
-	defer in.Close()
-	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], "--dir", dir)...)
-	cmd.Env, cmd.Dir = runnerEnv(), "/"
-	cmd.Stdin, cmd.Stderr = in, os.Stderr
-	if err := cmd.Start(); err != nil {
+	g := &guard{
+		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), log: log,
+		in: in, wake: wake, over: make(chan struct{}), ended: make(chan struct{}),
+	}
+	g.fd = int(wake.Fd()) // which has it block
+	err = unix.SetNonblock(g.fd, true)
+	if err == nil {
+		started := make(chan error)
+		go g.keep(argv[0], started) // not on the main thread, whose children are orphans
+		err = <-started
+	}
+	if err != nil {
+		in.Close()
 		wake.Close()
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
-	fd := int(wake.Fd()) // which has it block
-	if err := unix.SetNonblock(fd, true); err != nil {
-		wake.Close()
-		return nil, fmt.Errorf("start the guard: %w", err)
+	return g, nil
+}
+
+// keep has a guard run until end, and tells whether the first one was started.
+func (g *guard) keep(program string, started chan<- error) {
+	defer close(g.ended)
+	for first := true; ; first = false {
+		cmd := exec.Command(program, g.argv...)
+		cmd.Env, cmd.Dir = runnerEnv(), "/"
+		cmd.Stdin, cmd.Stderr = g.in, os.Stderr
+		err := cmd.Start()
+		if first {
+			started <- err
+			if err != nil {
+				return
+			}
+		}
+		if err == nil {
+			err = cmd.Wait()
+		}
+		select {
+		case <-g.over:
+			return
+		case <-time.After(guardAgain):
+			g.log.Error("the guard of what is being started has ended; it is started again", "error", err)
+		}
 	}
-	return &guard{cmd, wake, fd}, nil
 }
 
 // look has the guard look until nothing runs. It does not wait.
@@ -65,14 +102,16 @@ func (g *guard) look() {
 
 func (g *guard) end() {
 	if g != nil {
+		close(g.over)
 		g.wake.Close()
-		g.cmd.Wait()
+		<-g.ended
+		g.in.Close()
 	}
 }
 
 // Guard guards the runner of a folder until its standard input ends: while the runner
 // has something to run it looks whether a child of its hangs that was just started.
-func Guard(ctx context.Context, dir string) error {
+func Guard(dir string) error {
 	f, err := os.Open(filepath.Join(dir, tableName))
 	if err != nil {
 		return fmt.Errorf("open the running table: %w", err)
@@ -88,11 +127,8 @@ func Guard(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("look at the runner: %w", err)
 	}
-	for {
-		if _, err := os.Stdin.Read(make([]byte, 64)); err != nil {
-			return nil // it has ended
-		}
-		for busy := true; busy && ctx.Err() == nil; time.Sleep(guardLook) {
+	for { // it looks at once: the guard before it may have been told of something
+		for busy := true; busy && os.Getppid() == runner; time.Sleep(guardLook) {
 			busy = false
 			oldest := time.Now().UnixMilli()
 			for slot := 1; slot <= maxSlots; slot++ {
@@ -107,6 +143,9 @@ func Guard(ctx context.Context, dir string) error {
 			if waits := time.Since(time.UnixMilli(oldest)); waits > guardLook {
 				endHung(runner, words, waits > startWithin)
 			}
+		}
+		if _, err := os.Stdin.Read(make([]byte, 64)); err != nil {
+			return nil // the runner has ended
 		}
 	}
 }

@@ -3,7 +3,7 @@
 package runner
 
 import (
-	"context"
+	"log/slog"
 
 	"github.com/queuectl/queuectl/runner/process"
 )
@@ -11,11 +11,11 @@ import (
 // guard is the process that ends children of a runner of root's that hang.
 type guard struct{}
 
-func startGuard([]string, string) (*guard, error) { return nil, process.ErrUnsupported }
+func startGuard([]string, string, *slog.Logger) (*guard, error) { return nil, process.ErrUnsupported }
 
 func (g *guard) look() {}
 
 func (g *guard) end() {}
 
 // Guard guards the runner of a folder.
-func Guard(context.Context, string) error { return process.ErrUnsupported }
+func Guard(string) error { return process.ErrUnsupported }

@@ -136,7 +136,7 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	defer lock.Close()
 	if s.accounts != nil {
-		if s.guard, err = startGuard(o.Guard, s.dir); err != nil {
+		if s.guard, err = startGuard(o.Guard, s.dir, s.Log); err != nil {
 			return err
 		}
 		defer s.guard.end()

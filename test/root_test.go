@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -539,6 +540,48 @@ func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 	if left := q.runnerPids(); len(left) != 0 {
 		t.Errorf("runners %v are left", left)
 	}
+}
+
+// What guards a root's runner comes back when it is killed, and is no child of the
+// runner's main thread: those are orphans of jobs, and while there is one every job's end
+// is looked at closely, which costs more than the job.
+func TestRootsRunnerIsGuarded(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	runner := q.runnerPid()
+	guard := func() int {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", runner))
+		for _, thread := range threads {
+			raw, _ := os.ReadFile(thread)
+			for pid := range strings.FieldsSeq(string(raw)) {
+				if words, _ := os.ReadFile("/proc/" + pid + "/cmdline"); bytes.Contains(words, []byte("\x00--guard\x00")) {
+					n, _ := strconv.Atoi(pid)
+					return n
+				}
+			}
+		}
+		return 0
+	}
+	first := guard()
+	if first == 0 {
+		t.Fatal("nobody guards the runner")
+	}
+	syscall.Kill(first, syscall.SIGKILL)
+	q.until("another guard is there", 20*time.Second, func() bool { g := guard(); return g != 0 && g != first })
+	if orphans, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", runner)); err != nil || len(orphans) > 0 {
+		t.Errorf("children of the main thread: %q, %v", orphans, err)
+	}
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
+		t.Errorf("afterwards a job ran as %q", got)
+	}
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", "sleep 60")
+	q.until("a job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	last := guard()
+	q.kill() // a service would end what the runner leaves
+	q.killRunners()
+	q.until("the guard has ended with its runner", 20*time.Second, func() bool {
+		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", last)) // of one that has ended and is not reaped it is empty
+		return len(words) == 0
+	})
 }
 
 // Whose group may read what root's runners keep is settled once: whoever comes with

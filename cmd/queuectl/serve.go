@@ -122,7 +122,7 @@ func runnerVerb(a *app) *cobra.Command {
 				return a.porter(cmd.Context(), porter, policy)
 			case guard:
 				signal.Notify(make(chan os.Signal, 1), append(stopSignals, reloadSignals...)...) // it ends with its runner
-				return runner.Guard(cmd.Context(), a.dir)
+				return runner.Guard(a.dir)
 			}
 			if err := process.Prepare(); err != nil {
 				return err

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -18,11 +19,11 @@ func as(id *Identity, f func() error) error {
 		return f()
 	}
 	runtime.LockOSThread() // the ids of this thread alone are changed
-	if err := become(id, false); err != nil {
+	if err := errors.Join(become(id), setCapable(false)); err != nil {
 		return err // the thread, which may be half changed, ends with its goroutine
 	}
 	err := f()
-	if back := become(ownIdentity(), true); back != nil {
+	if back := errors.Join(setCapable(true), become(ownIdentity())); back != nil { // it takes them to change ids
 		return back // the same
 	}
 	runtime.UnlockOSThread()
@@ -39,12 +40,9 @@ var ownIdentity = sync.OnceValue(func() *Identity {
 	return id
 })
 
-// become changes this thread's rights on files, which are capable or have no capability.
-// The group and groups are changed while it is not certain yet that the uid can be.
-func become(id *Identity, capable bool) error {
-	if err := setCapable(true); err != nil {
-		return err
-	}
+// become changes this thread's rights on files, for which it must be capable. The group
+// and groups are changed while it is not certain yet that the uid can be.
+func become(id *Identity) error {
 	var first *uint32
 	if len(id.Groups) > 0 {
 		first = &id.Groups[0]
@@ -60,7 +58,7 @@ func become(id *Identity, capable bool) error {
 	if uint32(uid) != id.UID || uint32(gid) != id.GID {
 		return fmt.Errorf("take on the rights of uid %d: %w", id.UID, unix.EPERM)
 	}
-	return setCapable(capable)
+	return nil
 }
 
 // setCapable has the capabilities of this thread hold, or none of them.

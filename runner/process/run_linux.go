@@ -222,20 +222,16 @@ func (r *run) start() bool {
 	r.begun = time.Now()
 	r.heard = r.begun
 	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
-	var path string
 	stdin := r.w.null
-	err := as(r.c.As, func() (err error) {
-		if path, err = lookPath(r.c.Argv[0], r.c.Env, r.c.Dir); err != nil {
-			return err
-		}
-		if stdin, err = r.stdin(); err != nil {
-			stdin = r.w.null
-			return err
-		}
-		return r.openPipes()
-	})
+	path, err := r.program()
+	if err == nil {
+		stdin, err = r.stdin()
+	}
 	if stdin != r.w.null {
 		defer unix.Close(stdin)
+	}
+	if err == nil {
+		err = r.openPipes()
 	}
 	if err != nil {
 		r.startFailed(err)
@@ -283,39 +279,49 @@ func (r *run) openPipes() error {
 			return err
 		}
 		r.pipes[i], r.ends[i] = p[0], p[1]
+		if err := r.give(p[1]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
+// give makes what was made for the command belong to whom it runs as.
+func (r *run) give(fd int) error {
+	if r.c.As == nil {
+		return nil
+	}
+	return unix.Fchown(fd, int(r.c.As.UID), int(r.c.As.GID))
+}
+
 // stdin is a descriptor to read the command's input from.
-func (r *run) stdin() (int, error) {
-	if r.c.StdinFile != "" {
-		fd, err := openStdin(r.c.StdinFile)
+func (r *run) stdin() (fd int, err error) {
+	switch {
+	case r.c.StdinFile != "":
+		err = as(r.c.As, func() (err error) {
+			fd, err = openStdin(r.c.StdinFile)
+			return err
+		})
 		if err != nil {
-			return -1, &stdinError{err}
+			return r.w.null, &stdinError{err}
 		}
 		return fd, nil
-	}
-	if r.c.Stdin == "" {
+	case r.c.Stdin == "":
 		return r.w.null, nil
 	}
-	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
+	fd, err = unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
 	if err != nil {
-		return -1, err
+		return r.w.null, err
 	}
-	if err := unix.Fchmod(fd, 0o600); err != nil { // else whoever else is run could open it by /proc/self/fd
-		unix.Close(fd)
-		return -1, err
+	err = errors.Join(unix.Fchmod(fd, 0o600), r.give(fd)) // else whoever else is run could open it by /proc/self/fd
+	for rest := []byte(r.c.Stdin); err == nil && len(rest) > 0; {
+		var n int
+		n, err = unix.Write(fd, rest)
+		rest = rest[max(n, 0):]
 	}
-	for rest := []byte(r.c.Stdin); len(rest) > 0; {
-		n, err := unix.Write(fd, rest)
-		if err != nil {
-			unix.Close(fd)
-			return -1, err
-		}
-		rest = rest[n:]
+	if err == nil {
+		_, err = unix.Seek(fd, 0, 0)
 	}
-	_, err = unix.Seek(fd, 0, 0)
 	return fd, err
 }
 
@@ -423,11 +429,21 @@ func enterable(dir string) error {
 	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
 }
 
+// program is the path of the command's program.
+func (r *run) program() (path string, err error) {
+	c := r.c
+	if strings.Contains(c.Argv[0], "/") {
+		return c.Argv[0], nil // execve says what is wrong with it
+	}
+	err = as(c.As, func() (err error) {
+		path, err = lookPath(c.Argv[0], c.Env, c.Dir)
+		return err
+	})
+	return path, err
+}
+
 // lookPath finds a program as execvp does, with the command's own PATH.
 func lookPath(name string, env []string, dir string) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, nil // execve says what is wrong with it
-	}
 	path := "/usr/local/bin:/usr/bin:/bin"
 	for _, e := range env {
 		if v, ok := strings.CutPrefix(e, "PATH="); ok {
