@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -88,10 +86,9 @@ type app struct {
 }
 
 func main() {
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	a := &app{in: os.Stdin, out: alias(os.Stdout), err: alias(os.Stderr)}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of a write; ignoring it would be inherited by jobs
 	os.Exit(a.main(ctx, os.Args[1:]))
 }
 

@@ -46,6 +46,20 @@ func readerGone(f *os.File) error {
 	}
 }
 
+// alias is an output by another number: at 1 and 2 the Go runtime ends the program when
+// the reader has gone, where we want the error of the write. A handler of SIGPIPE would
+// do, for 4 % of the time that an enqueue takes.
+func alias(f *os.File) *os.File {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, aliases)
+	if err != nil {
+		return f
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}
+
+// aliases are numbers that nobody hands us descriptors with.
+const aliases = 10
+
 // closedPipe reports whether a write met a reader that has gone.
 func closedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
 

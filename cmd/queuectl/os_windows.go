@@ -26,6 +26,9 @@ var (
 // readerGone waits until nobody can read a pipe any more, which cannot be known here.
 func readerGone(*os.File) error { return nil }
 
+// alias is an output under which a reader that has gone is the error of a write.
+func alias(f *os.File) *os.File { return f }
+
 // closedPipe reports whether a write met a reader that has gone.
 func closedPipe(err error) bool { return errors.Is(err, windows.ERROR_BROKEN_PIPE) }
 
