@@ -47,18 +47,17 @@ func (s *Service) beRoot() error {
 	return become(uid, gid)
 }
 
-// serviceIDs are the uid and gid of the service's account.
+// serviceIDs are the uid of the service's account, and the gid of the group that it has
+// for itself. The account's own group will not do: people get into it to submit, and
+// would read what the runners keep of everybody's jobs.
 func serviceIDs() (uid, gid int, err error) {
-	u, err := user.Lookup(control.ServiceAccount)
-	if err != nil {
-		return 0, 0, fmt.Errorf("started as root, the service becomes the account %s, which is not there; make it with: useradd --system --user-group %[1]s", control.ServiceAccount)
+	u, err1 := user.Lookup(control.ServiceAccount)
+	g, err2 := user.LookupGroup(serviceGroup)
+	if err1 != nil || err2 != nil {
+		return 0, 0, fmt.Errorf("started as root, the service becomes the account %[1]s with the group %[2]s, which are not both there; make what is missing: groupadd --system %[1]s; groupadd --system %[2]s; useradd --system --gid %[1]s %[1]s", control.ServiceAccount, serviceGroup)
 	}
-	own := u.Gid
-	if g, err := user.LookupGroup(serviceGroup); err == nil {
-		own = g.Gid
-	}
-	uid, err1 := strconv.Atoi(u.Uid)
-	gid, err2 := strconv.Atoi(own)
+	uid, err1 = strconv.Atoi(u.Uid)
+	gid, err2 = strconv.Atoi(g.Gid)
 	return uid, gid, errors.Join(err1, err2)
 }
 

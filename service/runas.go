@@ -1,38 +1,87 @@
 package service
 
 import (
+	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // settleAccount decides whom jobs run as, and where their runners are.
-func (s *Service) settleAccount() error {
-	how := s.config.Load().RunAs
-	s.home = runner.Home{Dir: runnersOf(s.opt.Places), Command: s.opt.Runner, Log: s.opt.Log}
-	s.account = accountOf(os.Geteuid())
+func (s *Service) settleAccount() (err error) {
 	r := s.opt.Runners
-	rooted := r.Socket != "" && !r.Own
-	switch {
-	case !rooted && how == config.RunAsService:
-		s.home.Socket, s.home.Own = r.Socket, r.Own
-		return nil
-	case !rooted:
-		return queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", how)
+	s.home = runner.Home{Dir: runnersOf(s.opt.Places), Socket: r.Socket, Own: r.Own, Command: s.opt.Runner, Log: s.opt.Log}
+	if s.account, err = s.accountBy(&s.config.Load().Settings); err != nil || !r.rooted() {
+		return err
 	}
-	s.home.Dir, s.home.Socket = r.Dir, r.Socket
+	s.home.Dir, s.home.As = r.Dir, s.config.Load().FixedUser()
 	s.accounts = &runner.Accounts{Policy: r.Policy, Service: os.Geteuid()}
-	if name := s.config.Load().FixedUser(); name != "" {
+	return nil
+}
+
+// rooted reports whether the service has runners of root's.
+func (r *Runners) rooted() bool { return r.Socket != "" && !r.Own }
+
+// accountBy is whom jobs run as by settings, if the runners that there are can do that.
+func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
+	a := accountOf(os.Geteuid())
+	if !s.opt.Runners.rooted() {
+		if set.RunAs != config.RunAsService {
+			return a, queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", set.RunAs)
+		}
+		return a, nil
+	}
+	if name := set.FixedUser(); name != "" {
 		known, err := accountNamed(name)
 		if err != nil {
-			return queue.Invalid("run_as", "%s: %v", how, err)
+			return a, queue.Invalid("run_as", "%s: %v", set.RunAs, err)
 		}
-		s.home.As, s.account = name, known
+		a = known
 	}
-	s.account.Own = how == config.RunAsService
-	return nil
+	a.Own = set.RunAs == config.RunAsService
+	return a, nil
+}
+
+// startable refuses to store a setting with which the service would not start again: what
+// is stored hides the file, and only a running service changes it.
+func (s *Service) startable(k *config.Key, text string) error {
+	if !k.AtStart() {
+		return nil
+	}
+	s.mu.Lock()
+	layers := slices.Clone(s.layers)
+	s.mu.Unlock()
+	layers[layerStored].Values = maps.Clone(layers[layerStored].Values)
+	layers[layerStored].Values[k.Name] = text
+	c, err := config.Merge(layers...)
+	if err == nil {
+		_, err = s.accountBy(&c.Settings)
+	}
+	if err != nil || s.inherits {
+		return err
+	}
+	to, err := entryBy(&c.Settings)
+	if own, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && to.GID >= 0 && to.GID != os.Getegid() && !slices.Contains(own, to.GID) {
+		err = queue.Invalid("socket_group", "the service is not in the group %q, and cannot give it the socket", c.SocketGroup)
+	}
+	return err
+}
+
+// unstarted is the error of a setting that keeps the service from starting, with the way
+// out if the setting is a stored one.
+func (s *Service) unstarted(key string, err error) error {
+	if s.config.Load().Origin(key) == config.FromStored {
+		k, _, _ := config.Find(key, "") // it is one
+		err = fmt.Errorf("%w; config set has stored that, and only a running service undoes it: start it with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
+			err, strings.ToUpper(key), k.Default, key)
+	}
+	return &ExitError{ExitConfig, err}
 }
 
 // runsAs is the uid that a job runs as, where it is not the service's rule.

@@ -169,7 +169,7 @@ func (s *Service) open() error {
 	}
 	s.holdStart()
 	if err := s.settleAccount(); err != nil {
-		return &ExitError{ExitConfig, errors.Join(err, s.store.Close())}
+		return s.unstarted("run_as", errors.Join(err, s.store.Close()))
 	}
 	if info, err := os.Stat(s.opt.Runner[0]); err == nil {
 		s.program = info
@@ -179,9 +179,9 @@ func (s *Service) open() error {
 
 // serve runs the parts of the service until it is to stop.
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
-	to, err := s.entry()
+	to, err := entryBy(&s.config.Load().Settings)
 	if err != nil {
-		return &ExitError{ExitConfig, err}
+		return s.unstarted("socket_group", err)
 	}
 	runners, err := s.home.Lock()
 	if err != nil {
@@ -369,9 +369,9 @@ func (s *Service) limits() control.Limits {
 	}
 }
 
-// entry is whom the settings let in to the control socket.
-func (s *Service) entry() (control.Entry, error) {
-	mode, group := s.config.Load().Socket()
+// entryBy is whom settings let in to the control socket.
+func entryBy(set *config.Settings) (control.Entry, error) {
+	mode, group := set.Socket()
 	to := control.Entry{Mode: mode, GID: -1}
 	if group == "" {
 		return to, nil

@@ -175,6 +175,9 @@ func (s *Service) ConfigSet(ctx context.Context, p control.ConfigSet) (control.C
 	if text == "" {
 		return control.ConfigValue{}, queue.Invalid("value", "is empty; use config unset to go back to the default")
 	}
+	if err := s.startable(k, text); err != nil {
+		return control.ConfigValue{}, err
+	}
 	return s.change(ctx, k, text)
 }
 

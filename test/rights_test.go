@@ -468,7 +468,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 			t.Errorf("%s: %+v\nwant %s", p.name, r, want)
 		}
 	}
-	for _, c := range []struct{ key, value string }{{"socket_mode", "0600"}, {"socket_group", "none"}, {"run_as", "submitter"}} {
+	for _, c := range []struct{ key, value string }{{"socket_mode", "0600"}, {"socket_group", "none"}} {
 		r := q.cli("config", "set", c.key, c.value)
 		if r.code != 0 || !strings.Contains(r.err, "next start") || q.setting(c.key).Value == c.value {
 			t.Errorf("%s: %+v, now %+v", c.key, r, q.setting(c.key))

@@ -284,3 +284,36 @@ func TestForeignFilesAreRefused(t *testing.T) {
 	}
 	q.start("--workers", "0")
 }
+
+// config set stores nothing with which the service would not start again, for only a
+// running one undoes it; and where it was stored unseen the refused start says the way out.
+func TestStoredSettingsLetTheServiceStart(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "0")
+	for _, c := range []struct{ key, value, why string }{
+		{"run_as", "submitter", "needs runners of root's"},
+		{"run_as", "fixed:nosuchuser", "needs runners of root's"},
+		{"socket_group", "no.such.group", "there is no group"},
+	} {
+		r := q.cli("config", "set", c.key, c.value)
+		if r.code != 2 || !strings.Contains(r.err, c.key+": ") || !strings.Contains(r.err, c.why) || q.setting(c.key).Origin != "default" {
+			t.Errorf("%s %s: %+v", c.key, c.value, r)
+		}
+	}
+	q.stop()
+	q.env = []string{"QUEUECTL_RUN_AS=service"}
+	q.start("--workers", "0")
+	q.must("config", "set", "run_as", "submitter") // which the environment hides
+	q.stop()
+	q.env = nil
+	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "QUEUECTL_RUN_AS=service") || !strings.Contains(r.err, "config unset run_as") {
+		t.Errorf("a stored run_as: %+v", r)
+	}
+	q.env = []string{"QUEUECTL_RUN_AS=service"}
+	q.start("--workers", "0")
+	q.must("config", "unset", "run_as")
+	q.stop()
+	q.env = nil
+	q.start("--workers", "0")
+}
