@@ -1,17 +1,17 @@
 package runner
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/runner/process"
 )
 
 // A runner of root's waits in the kernel until what it starts has become a program of
@@ -20,8 +20,7 @@ import (
 // that does not answer, and with it the runner of everybody. So a second process looks
 // for such children and ends them.
 
-// What the guard looks at, and when: a stopped child at once, any other that has become
-// nothing after startWithin.
+// The guard looks every guardLook, and ends what has become nothing within startWithin.
 const (
 	guardLook   = 50 * time.Millisecond
 	startWithin = 10 * time.Second
@@ -123,59 +122,29 @@ func Guard(dir string) error {
 	}
 	field := func(slot, i int) int64 { return int64(binary.LittleEndian.Uint64(mem[slot*slotBytes+8*i:])) }
 	runner := int(field(0, 0))
-	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", runner))
+	starting, err := process.StartingOf(runner)
 	if err != nil {
-		return fmt.Errorf("look at the runner: %w", err)
+		return err
 	}
 	for { // it looks at once: the guard before it may have been told of something
+		unborn := map[int][2]int64{} // by slot, what had no process yet at the last look
 		for busy := true; busy && os.Getppid() == runner; time.Sleep(guardLook) {
 			busy = false
-			oldest := time.Now().UnixMilli()
+			now, slow := map[int][2]int64{}, false
 			for slot := 1; slot <= maxSlots; slot++ {
-				if field(slot, 0) == 0 {
-					continue
-				}
-				busy = true
-				if field(slot, 2) == 0 {
-					oldest = min(oldest, field(slot, 3))
+				seq := field(slot, 0)
+				busy = busy || seq != 0
+				if seq != 0 && field(slot, 2) == 0 {
+					now[slot] = [2]int64{seq, field(slot, 1)}
+					slow = slow || unborn[slot] == now[slot]
 				}
 			}
-			if waits := time.Since(time.UnixMilli(oldest)); waits > guardLook {
-				endHung(runner, words, waits > startWithin)
+			if unborn = now; slow {
+				starting.EndHung(startWithin)
 			}
 		}
 		if _, err := os.Stdin.Read(make([]byte, 64)); err != nil {
 			return nil // the runner has ended
 		}
 	}
-}
-
-// endHung ends the runner's children that are no program of their own: those that are
-// stopped, or all. They have its memory still, and so its words.
-func endHung(runner int, words []byte, all bool) {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", runner)) // the pattern is right
-	for _, thread := range threads {
-		raw, _ := os.ReadFile(thread) // one that has ended has none
-		for word := range bytes.FieldsSeq(raw) {
-			pid, err := strconv.Atoi(string(word))
-			if err != nil {
-				continue
-			}
-			fd, err := unix.PidfdOpen(pid, 0)
-			if err != nil {
-				continue
-			}
-			if now, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && bytes.Equal(now, words) && (all || stopped(pid)) {
-				unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-			}
-			unix.Close(fd)
-		}
-	}
-}
-
-// stopped reports whether a process is stopped by a signal, or traced.
-func stopped(pid int) bool {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	end := bytes.LastIndexByte(raw, ')') // the name may hold anything
-	return err == nil && end >= 0 && len(raw) > end+2 && (raw[end+2] == 'T' || raw[end+2] == 't')
 }

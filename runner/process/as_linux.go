@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,16 +20,35 @@ func as(id *Identity, f func() error) error {
 		return f()
 	}
 	runtime.LockOSThread() // the ids of this thread alone are changed
-	if err := errors.Join(become(id), setCapable(false)); err != nil {
-		return err // the thread, which may be half changed, ends with its goroutine
+	defer runtime.UnlockOSThread()
+	err := become(id)
+	if err == nil {
+		err = setCapable(false)
 	}
-	err := f()
-	if back := errors.Join(setCapable(true), become(ownIdentity())); back != nil { // it takes them to change ids
-		return back // the same
+	if err == nil {
+		err = f()
 	}
-	runtime.UnlockOSThread()
+	comeBack()
 	return err
 }
+
+// comeBack gives this thread its own rights again. With others' it can do nothing that it
+// is for; what it waits for, if it fails, is memory of the kernel's.
+func comeBack() {
+	for tries := 0; ; tries++ {
+		err := errors.Join(setCapable(true), become(ownIdentity()))
+		if err == nil {
+			return
+		}
+		if tries == maxComeBack {
+			panic("process: " + err.Error())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// maxComeBack is how often that is tried again.
+const maxComeBack = 1000
 
 // ownIdentity is this process's own.
 var ownIdentity = sync.OnceValue(func() *Identity {

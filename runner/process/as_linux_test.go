@@ -1,0 +1,40 @@
+package process
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"testing"
+)
+
+// Whom the system does not let this process be does no harm to who comes after him on
+// the same thread.
+func TestRightsComeBack(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who can be others")
+	}
+	runtime.LockOSThread() // one thread for all
+	defer runtime.UnlockOSThread()
+	own := t.TempDir() + "/own"
+	for i, id := range []*Identity{
+		{UID: math.MaxUint32, GID: 1, Groups: []uint32{1}},
+		{UID: 1, GID: 1, Groups: []uint32{math.MaxUint32}},
+		{UID: 1, GID: 1, Groups: []uint32{1}},
+	} {
+		ran := false
+		err := as(id, func() error {
+			ran = true
+			_, err := os.ReadFile("/etc/shadow")
+			if err == nil {
+				t.Error("root's file is read")
+			}
+			return nil
+		})
+		if good := i == 2; ran != good || (err == nil) != good {
+			t.Errorf("%+v: ran %v, %v", id, ran, err)
+		}
+		if err := os.WriteFile(own, nil, 0o600); err != nil {
+			t.Errorf("afterwards, as itself: %v", err)
+		}
+	}
+}
