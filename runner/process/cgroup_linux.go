@@ -16,8 +16,9 @@ import (
 )
 
 // Cgroups is a control group (cgroups(7), version 2) of this process that it may divide:
-// each worker gets one below it, for one command after another. Nothing leaves it, so
-// that a tree is what is in it. Its methods may be called at once.
+// each worker gets one below it, for one command after another. What may not write to the
+// groups does not leave its own, so that a tree is what is in it. Its methods may be
+// called at once.
 type Cgroups struct {
 	path   string
 	memory string // the file that tells of all that is below, where version 1 counts memory; else ""
@@ -136,7 +137,7 @@ func (c *Cgroups) box() (*box, error) {
 		b.events, err = unix.Open(path+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
-		b.close()
+		c.drop(b)
 		return nil, err
 	}
 	b.memory, err = unix.Open(path+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -147,7 +148,7 @@ func (c *Cgroups) box() (*box, error) {
 	}
 	err = os.WriteFile(path+"/pids.max", []byte(strconv.Itoa(maxTasks)), 0)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) { // else tasks are not counted
-		b.close()
+		c.drop(b)
 		return nil, err
 	}
 	return b, nil
@@ -205,6 +206,22 @@ func (b *box) close() {
 			unix.Close(fd)
 		}
 	}
+}
+
+// refuses reports whether an error of a start is the group's: what was in it may have
+// removed it, or divided it further.
+func (b *box) refuses(err error) bool {
+	switch {
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENODEV):
+		return true
+	case !errors.Is(err, unix.ENOENT):
+		return false
+	}
+	fd, err := unix.Openat(b.dir, "cgroup.procs", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err != nil
 }
 
 // empty reports whether no process is in the group, nor below it.

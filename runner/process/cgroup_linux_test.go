@@ -95,3 +95,32 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 		t.Errorf("process %s lives on", lines[len(lines)-1])
 	}
 }
+
+// A command that may write to its control group can leave it and remove or divide it:
+// the next one of that worker gets another. What is not there is still what is missing.
+func TestGroupThatIsTakenAwayIsReplaced(t *testing.T) {
+	groups := cgroupsFor(t)
+	w := NewWorker(groups)
+	defer w.Close()
+	leave := fmt.Sprintf(`echo $$ >%s/cgroup.procs; own=$(ls -d %[1]s/job-*); `, groups.path)
+	for what, line := range map[string]string{
+		"removed": "for i in 1 2 3 4 5; do rmdir $own && exit 0; sleep 0.1; done; cat $own/cgroup.procs; exit 1",
+		"divided": "mkdir $own/below; echo threaded >$own/below/cgroup.type; echo fine",
+	} {
+		if r, said := w.runLine(t, leave+line); r.ExitCode != 0 {
+			t.Fatalf("%s: %+v, %q", what, r, said)
+		}
+		for range 2 {
+			if r, said := w.runLine(t, "echo fine"); r.ExitCode != 0 || said != "fine\n" {
+				t.Errorf("after a group was %s: %+v, %q", what, r, said)
+			}
+		}
+	}
+	left, _ := filepath.Glob(groups.path + "/job-*/below")
+	for _, below := range left {
+		os.Remove(below)
+	}
+	if r, _ := w.runLine(t, "exec /no/such/program"); r.ExitCode != 127 || r.Shortage {
+		t.Errorf("a program that is not there: %+v", r)
+	}
+}

@@ -246,17 +246,16 @@ func (r *run) start() bool {
 	if id := r.c.As; id != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
-	if b := r.w.box; b != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
-		if b.shared {
-			b.ranOut() // what was before is not this command's
+	err = r.fork(path, attr)
+	if b := r.w.box; b != nil && b.refuses(err) { // what ran there may have changed it
+		r.w.dropBox()
+		if err = r.w.open(); err == nil {
+			err = r.fork(path, attr)
+		}
+		if b := r.w.box; b != nil && b.refuses(err) {
+			err = &boxError{err}
 		}
 	}
-	orphans.fork.RLock()
-	if r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask); err == nil {
-		own(r.pid, true)
-	}
-	orphans.fork.RUnlock()
 	if err != nil {
 		r.pidfd = -1
 		r.startFailed(err)
@@ -268,6 +267,22 @@ func (r *run) start() bool {
 	r.w.mu.Unlock()
 	r.c.Forked(r.pid, r.begun)
 	return true
+}
+
+// fork starts the program, in the control group if there is one.
+func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
+	if b := r.w.box; b != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
+		if b.shared {
+			b.ranOut() // what was before is not this command's
+		}
+	}
+	orphans.fork.RLock()
+	defer orphans.fork.RUnlock()
+	if r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask); err == nil {
+		own(r.pid, true)
+	}
+	return err
 }
 
 // openPipes makes the pipes of the output. They belong to whom the command runs as, so
