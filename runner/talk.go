@@ -50,7 +50,7 @@ func (s *server) accept(l net.Listener) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		if uid, err := peerUID(c); err != nil || uid != 0 && uid != os.Geteuid() && uid != s.Service {
+		if uid, err := peerUID(c); err != nil || uid != 0 && uid != s.Service {
 			s.Log.Warn("refused a connection that is not the service's", "uid", uid, "error", err)
 			c.Close()
 			continue

@@ -54,6 +54,8 @@ func (s *Service) untilFree(ctx context.Context, do func() error) error {
 // changeJob carries a verb out on a job that does not run.
 func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
 	c.UID = control.PeerFrom(ctx).UID
+	set := s.config.Load()
+	c.MaxPending, c.MaxPendingUser = set.MaxPending, set.MaxPendingUser
 	return s.untilFree(ctx, func() error {
 		done, err := s.pool.Change(ctx, j.Seq, c)
 		if errors.Is(err, worker.ErrRuns) && len(c.Only) > 0 {

@@ -124,6 +124,10 @@ type Change struct {
 	// Only, if set, are the states in which the job is to be changed; in any other
 	// the change is ErrMoved.
 	Only []queue.State
+	// MaxPending and MaxPendingUser are as in Request, for a change that has a job wait
+	// which had ended, and for its user.
+	MaxPending     int64
+	MaxPendingUser int64
 }
 
 // ErrMoved refuses a change of a job that is in none of the states of Only any more.

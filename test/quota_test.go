@@ -90,7 +90,7 @@ func TestPendingPerUser(t *testing.T) {
 		}
 	}
 	third := q.must("enqueue", "-q", "true")
-	if r := q.cli("enqueue", "true"); r.code != 5 || !strings.Contains(r.err, "3 of your jobs wait and max_pending_per_user is 3") {
+	if r := q.cli("enqueue", "true"); r.code != 5 || !strings.Contains(r.err, "3 of their jobs wait and max_pending_per_user is 3") {
 		t.Errorf("one too many: %+v", r)
 	}
 	if a := q.dial().call("enqueue", map[string]any{"command": "true"}); a.Error == nil || a.Error.Data.Code != "full" || a.Error.Code != -32005 {
@@ -98,6 +98,9 @@ func TestPendingPerUser(t *testing.T) {
 	}
 	q.must("cancel", third)
 	q.must("enqueue", "true")
+	if r := q.cli("retry", third); r.code != 5 || !strings.Contains(r.err, "max_pending_per_user is 3") {
+		t.Errorf("one too many by retry: %+v", r)
+	}
 	q.must("config", "unset", "max_pending_per_user")
 	q.must("enqueue", "true")
 	if got := strings.Count(q.must("list", "-q", "-s", "waiting"), "\n") + 1; got != 4 {

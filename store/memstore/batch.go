@@ -58,15 +58,14 @@ func (s *Store) waiting(uid int) (all, own int64) {
 	return all, own
 }
 
-// admit refuses a request that the queue has no room for.
-func (s *Store) admit(r store.Request) error {
-	all, own := s.waiting(r.UID)
-	n := int64(len(r.Drafts))
-	if r.MaxPending > 0 && all+n > r.MaxPending {
-		return queue.Errorf(queue.CodeFull, "the queue is full: max_pending is %d", r.MaxPending)
+// admit refuses n more jobs of a user that the queue has no room for.
+func (s *Store) admit(uid int, n, most, mostUser int64) error {
+	all, own := s.waiting(uid)
+	if most > 0 && all+n > most {
+		return queue.Errorf(queue.CodeFull, "the queue is full: max_pending is %d", most)
 	}
-	if r.MaxPendingUser > 0 && own+n > r.MaxPendingUser {
-		return queue.Errorf(queue.CodeFull, "the queue is full for you: max_pending_per_user is %d", r.MaxPendingUser)
+	if mostUser > 0 && own+n > mostUser {
+		return queue.Errorf(queue.CodeFull, "the queue is full for this user: max_pending_per_user is %d", mostUser)
 	}
 	return nil
 }
@@ -93,7 +92,7 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	case n > store.MaxStagedJobs:
 		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs", store.MaxStagedJobs)
 	}
-	if err := s.admit(r); err != nil {
+	if err := s.admit(r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
 	receipt, err := s.name(r.Drafts)

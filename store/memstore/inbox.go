@@ -50,7 +50,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if n == 0 || n > queue.MaxBatch {
 		return store.Receipt{}, queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
 	}
-	if err := s.admit(r); err != nil {
+	if err := s.admit(r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
 	receipt, err := s.name(r.Drafts)
@@ -143,6 +143,11 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	to, event, acts, err := c.Act(&j.Job)
 	if err != nil || !acts {
 		return err
+	}
+	if to.Waiting() && !j.State.Waiting() {
+		if err := s.admit(j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
+			return err
+		}
 	}
 	switch c.Verb {
 	case queue.VerbEdit:

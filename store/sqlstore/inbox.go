@@ -122,20 +122,24 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 	return known, nil
 }
 
-// admit refuses a request that the queue or the disk has no room for. Jobs of batches
-// wait too.
+// admit refuses a request that the queue or the disk has no room for.
 func (s *Store) admit(r store.Request) error {
+	if err := s.admitWaiting(r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
+		return err
+	}
+	return s.roomToEnqueue()
+}
+
+// admitWaiting refuses n more jobs of a user that would wait. Jobs of batches wait too.
+func (s *Store) admitWaiting(uid int, n, most, mostUser int64) error {
 	waiting := store.Counts{States: s.mem.counts}.Waiting()
 	for i := range s.mem.batches {
 		waiting += s.mem.batches[i].jobs
 	}
-	if r.MaxPending > 0 && waiting+int64(len(r.Drafts)) > r.MaxPending {
-		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs wait and max_pending is %d; try again later", waiting, r.MaxPending)
+	if most > 0 && waiting+n > most {
+		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs wait and max_pending is %d; try again later", waiting, most)
 	}
-	if err := s.admitUser(r); err != nil {
-		return err
-	}
-	return s.roomToEnqueue()
+	return s.admitUser(uid, n, mostUser)
 }
 
 // nameAll gives each draft its seq and id; an id that is taken refuses all.
@@ -249,6 +253,11 @@ func (t *tx) change(seq int64, c store.Change) error {
 	to, event, acts, err := c.Act(&j)
 	if err != nil || !acts {
 		return err
+	}
+	if to.Waiting() && !j.State.Waiting() {
+		if err := t.s.admitWaiting(j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
+			return err
+		}
 	}
 	switch c.Verb {
 	case queue.VerbCancel:

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store"
 )
 
 // parkStep is how many jobs one transaction moves to and from the place of those that
@@ -213,19 +212,19 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 	})
 }
 
-// admitUser refuses a request of a user who has enough jobs that wait.
-func (s *Store) admitUser(r store.Request) error {
-	if r.MaxPendingUser <= 0 {
+// admitUser refuses n more jobs of a user who has enough that wait.
+func (s *Store) admitUser(uid int, n, most int64) error {
+	if most <= 0 {
 		return nil
 	}
-	waiting := s.mem.users[r.UID].waiting
+	waiting := s.mem.users[uid].waiting
 	for i := range s.mem.batches {
-		if b := &s.mem.batches[i]; b.uid == r.UID {
+		if b := &s.mem.batches[i]; b.uid == uid {
 			waiting += b.jobs
 		}
 	}
-	if waiting+int64(len(r.Drafts)) > r.MaxPendingUser {
-		return queue.Errorf(queue.CodeFull, "the queue is full for you: %d of your jobs wait and max_pending_per_user is %d; try again later", waiting, r.MaxPendingUser)
+	if waiting+n > most {
+		return queue.Errorf(queue.CodeFull, "the queue is full for this user: %d of their jobs wait and max_pending_per_user is %d; try again later", waiting, most)
 	}
 	return nil
 }

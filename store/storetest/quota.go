@@ -16,6 +16,7 @@ import (
 var sharing = []promise{
 	{name: "a user may have so many jobs waiting", keep: userIsFull},
 	{name: "what a user stages waits too", keep: userStagedWaitToo},
+	{name: "what a user has ended waits again only if it may", keep: userIsFullForRetry},
 	{name: "a user has so many jobs leased", keep: userHasNoRoom},
 	{name: "what is kept back runs in its turn", keep: keptBackInOrder},
 	{name: "what is kept back has its turn among others", keep: keptBackAmongOthers},
@@ -85,6 +86,22 @@ func userIsFull(r *rig) {
 	full("after another removed one", ask(1, 1, 3))
 	r.must(ask(1, 5, 0))
 	r.must(ask(1, 5, -1))
+}
+
+func userIsFullForRetry(r *rig) {
+	jobs := r.store(draft(of(1)), draft(of(1)), draft(of(2)))
+	for _, j := range jobs {
+		r.must(r.change(j, queue.VerbCancel))
+	}
+	retry := func(j queue.Job, most, mostUser int64) error {
+		return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker, MaxPending: most, MaxPendingUser: mostUser})
+	}
+	r.must(retry(jobs[0], 2, 1))
+	r.unchanged(func() { r.refusedCode("a second one of a user who may have one", retry(jobs[1], 3, 1), queue.CodeFull) })
+	r.must(retry(jobs[2], 2, 1))
+	r.unchanged(func() { r.refusedCode("a third one of a queue for two", retry(jobs[1], 2, 0), queue.CodeFull) })
+	hold := store.Change{Verb: queue.VerbHold, UID: asker, MaxPending: 1, MaxPendingUser: 1}
+	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold)) // it waits already
 }
 
 func userStagedWaitToo(r *rig) {
