@@ -349,6 +349,48 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
+// watchdog hears what the service tells a system whose watchdog waits for 0.4 s; the
+// function waits for so many signs of life.
+func (q *queue) watchdog() (beats func(n int)) {
+	q.Helper()
+	socket := filepath.Join(q.TempDir(), "notify")
+	heard, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { heard.Close() })
+	q.env = []string{"NOTIFY_SOCKET=" + socket, "WATCHDOG_USEC=400000"}
+	return func(n int) {
+		q.Helper()
+		heard.SetReadDeadline(time.Now().Add(20 * time.Second))
+		for buf := make([]byte, 4096); n > 0; {
+			size, err := heard.Read(buf)
+			if err != nil {
+				q.Fatalf("no sign of life: %v", err)
+			}
+			if strings.Contains(string(buf[:size]), "WATCHDOG=1") {
+				n--
+			}
+		}
+	}
+}
+
+// A service whose user has all the connections that one may have lives.
+func TestARefusedConnectionIsASignOfLife(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	beats := q.watchdog()
+	q.start("--workers", "0")
+	beats(1)
+	q.must("config", "set", "max_connections_per_user", "2")
+	q.must("enqueue", "--id", "waits", "true")
+	for range 2 { // that are busy: idle ones give way
+		q.dial().say(`{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
+	}
+	q.until("one more is refused", 20*time.Second, func() bool { return q.cli("status").code != 0 })
+	beats(100)
+}
+
 // A service whose disk is full lives: systemd hears of it, or would end it again and
 // again, with all that it still answers.
 func TestAFullDiskIsASignOfLife(t *testing.T) {
@@ -359,26 +401,7 @@ func TestAFullDiskIsASignOfLife(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	disk := q.mount("24M")
-	socket := filepath.Join(t.TempDir(), "notify")
-	heard, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer heard.Close()
-	beats := func(n int) {
-		t.Helper()
-		heard.SetReadDeadline(time.Now().Add(20 * time.Second))
-		for buf := make([]byte, 4096); n > 0; {
-			size, err := heard.Read(buf)
-			if err != nil {
-				t.Fatalf("no sign of life: %v", err)
-			}
-			if strings.Contains(string(buf[:size]), "WATCHDOG=1") {
-				n--
-			}
-		}
-	}
-	q.env = []string{"NOTIFY_SOCKET=" + socket, "WATCHDOG_USEC=400000"}
+	beats := q.watchdog()
 	q.start("--workers", "1")
 	beats(1)
 	os.Remove(q.path("reserve"))
