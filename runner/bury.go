@@ -66,7 +66,7 @@ func read(dir string) (r Remains, cookies map[string]wire.Lease, err error) {
 	if err != nil {
 		return r, nil, err
 	}
-	noted, err := readPlain(filepath.Join(dir, bootName))
+	noted, err := readPlain(filepath.Join(dir, bootName), 64)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return r, nil, fmt.Errorf("read the runner's boot: %w", err)
 	}
@@ -92,14 +92,14 @@ func read(dir string) (r Remains, cookies map[string]wire.Lease, err error) {
 	return r, cookies, nil
 }
 
-// readPlain reads a file of a runner's folder.
-func readPlain(path string) ([]byte, error) {
+// readPlain reads a file of a runner's folder, and no more of it than that has.
+func readPlain(path string, most int64) ([]byte, error) {
 	f, err := openPlain(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(f)
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // endTrees ends what a dead runner's attempts have left alive, if it is of this boot, and

@@ -53,11 +53,18 @@ func (h Home) folders() []string {
 	return append([]string{h.Dir}, others...)
 }
 
-// Find lists the folders of runners, and which of them live.
+// OfAnAccount reports whether a runner's folder is below that of runners that have become
+// an account: what they run may have done anything to it.
+func OfAnAccount(dir string) bool {
+	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), asPrefix)
+}
+
+// Find lists the folders of runners, and which of them live. What an account has made
+// unreadable of its own is passed over.
 func (h Home) Find() (live, dead []string, err error) {
 	for _, root := range h.folders() {
 		entries, err := os.ReadDir(root)
-		if errors.Is(err, os.ErrNotExist) {
+		if errors.Is(err, os.ErrNotExist) || err != nil && root != h.Dir {
 			continue
 		}
 		if err != nil {
@@ -69,6 +76,9 @@ func (h Home) Find() (live, dead []string, err error) {
 			}
 			dir := filepath.Join(root, e.Name())
 			lives, err := Lives(dir)
+			if err != nil && OfAnAccount(dir) {
+				continue
+			}
 			if err != nil {
 				return nil, nil, err
 			}

@@ -112,7 +112,7 @@ func readJournal(dir string) ([]*wire.Result, error) {
 	slices.SortFunc(names, func(a, b string) int { return segmentOf(a) - segmentOf(b) })
 	var results []*wire.Result
 	for _, name := range names {
-		raw, err := readPlain(name)
+		raw, err := readPlain(name, segmentBytes+2*wire.MaxFrame)
 		if err != nil {
 			return nil, fmt.Errorf("read the journal: %w", err)
 		}
@@ -141,10 +141,13 @@ func parseJournal(raw []byte) (results []*wire.Result) {
 	return results
 }
 
+// maxSpared bounds what is read of them, in bytes.
+const maxSpared = 16 << 20
+
 // readSpared reads the process groups that a dead runner's jobs may leave.
 func readSpared(dir string) (map[int]bool, error) {
 	spared := map[int]bool{}
-	raw, err := readPlain(filepath.Join(dir, sparedName))
+	raw, err := readPlain(filepath.Join(dir, sparedName), maxSpared)
 	if errors.Is(err, os.ErrNotExist) {
 		return spared, nil
 	}

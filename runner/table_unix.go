@@ -108,7 +108,7 @@ func readTable(dir string) (pid int, ticks int64, running []wire.Attempt, err er
 		return 0, 0, nil, fmt.Errorf("read the running table: %w", err)
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(f)
+	raw, err := io.ReadAll(io.LimitReader(f, (maxSlots+1)*slotBytes))
 	dev, ino, err2 := identity(f)
 	if err := errors.Join(err, err2); err != nil {
 		return 0, 0, nil, fmt.Errorf("read the running table: %w", err)

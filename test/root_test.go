@@ -496,6 +496,11 @@ func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
 			t.Errorf("an output that is a pipe, or a link: code %d, %d bytes, %s", r.code, len(r.out), r.err)
 		}
 	}
+	if got := q.outputOf(someone, "--cwd", mails, `mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
+		t.Fatalf("the job says %q", got)
+	}
+	held := q.mustAs(someone, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
+	q.until("the job has the lock", 20*time.Second, func() bool { return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil })
 	args := q.cmd.Args[6:] // after sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.kill()
@@ -503,6 +508,10 @@ func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
 	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("a job ran as %q", got)
 	}
+	if j := q.show(held); j.State != "processing" {
+		t.Errorf("the job with the lock: %+v", j)
+	}
+	q.mustAs(someone, "cancel", held)
 }
 
 // With run_as service root's runner runs all jobs as the service's account.

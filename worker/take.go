@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -38,7 +39,7 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 		jobs[leased[i].Lease()] = &leased[i]
 	}
 	for _, dir := range live {
-		if err := p.meet(ctx, dir, epoch, false, jobs, loops); err != nil {
+		if err := p.passOver(dir, p.meet(ctx, dir, epoch, false, jobs, loops)); err != nil {
 			return err
 		}
 	}
@@ -50,7 +51,7 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 	rebooted := false
 	for _, dir := range dead {
 		sameBoot, err := p.bury(ctx, dir, jobs)
-		if err != nil {
+		if err := p.passOver(dir, err); err != nil {
 			return err
 		}
 		rebooted = rebooted || !sameBoot
@@ -58,6 +59,16 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 	for _, j := range jobs {
 		p.unknown(j, j.State == queue.Processing, !rebooted)
 	}
+	return nil
+}
+
+// passOver is what goes wrong with a runner's folder, unless an account whose jobs run
+// there may have brought it about: it does not keep the service from starting.
+func (p *Pool) passOver(dir string, err error) error {
+	if err == nil || !runner.OfAnAccount(dir) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	p.cfg.Log.Error("a runner's folder is passed over", "folder", dir, "error", err)
 	return nil
 }
 
