@@ -71,8 +71,7 @@ func Accept(base, policy string, delegated bool) (*Asked, error) {
 	a := &Asked{conn: c}
 	c.SetDeadline(time.Now().Add(readyWithin))
 	if err := a.hear(base, policy, delegated); err != nil {
-		fmt.Fprintln(c, refusedWord+strings.ReplaceAll(err.Error(), "\n", "; "))
-		c.Close()
+		a.Refuse(err)
 		return nil, err
 	}
 	return a, nil
@@ -164,6 +163,12 @@ func (a *Asked) become(name, policy string, gid int) error {
 // Tell answers whoever asked, once the runner listens.
 func (a *Asked) Tell(dir string) {
 	fmt.Fprintln(a.conn, readyWord+filepath.Base(dir)) // who has gone is not told
+	a.conn.Close()
+}
+
+// Refuse tells whoever asked why there is no runner; after Tell it does nothing.
+func (a *Asked) Refuse(why error) {
+	fmt.Fprintln(a.conn, refusedWord+strings.ReplaceAll(why.Error(), "\n", "; "))
 	a.conn.Close()
 }
 

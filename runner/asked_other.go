@@ -22,6 +22,9 @@ func Accept(string, string, bool) (*Asked, error) { return nil, process.ErrUnsup
 // Tell answers whoever asked.
 func (a *Asked) Tell(string) {}
 
+// Refuse tells whoever asked why there is no runner.
+func (a *Asked) Refuse(error) {}
+
 func (h Home) ask(bool) (string, error) { return "", process.ErrUnsupported }
 
 // peerUID is this process's own: only it can enter the folder of the socket.

@@ -593,6 +593,23 @@ func TestRootsRunnerIsGuarded(t *testing.T) {
 	})
 }
 
+// Why a runner of root's cannot start is told by the service that wants it, which ends.
+func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	outputs := q.roots + "/output"
+	if err := errors.Join(os.Remove(outputs), os.WriteFile(outputs, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	q.killRunners()
+	<-q.ended
+	q.ended <- nil
+	files, _ := filepath.Glob(q.path("stderr-*"))
+	said, err := os.ReadFile(files[0])
+	if err != nil || !strings.Contains(string(said), "queuectl: start a runner: make the outputs' folder: ") {
+		t.Errorf("the service says %q, %v", said, err)
+	}
+}
+
 // Whose group may read what root's runners keep is settled once: whoever comes with
 // another one, root too, changes nothing.
 func TestRunnersFolderKeepsItsGroup(t *testing.T) {

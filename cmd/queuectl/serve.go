@@ -131,11 +131,13 @@ func runnerVerb(a *app) *cobra.Command {
 			ctx, end := signal.NotifyContext(cmd.Context(), stopSignals[:1]...)
 			defer end()
 			o := runner.Options{Root: a.dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
+			refuse := func(error) {}
 			if accepted {
 				asked, err := runner.Accept(a.dir, policy, unit != "")
 				if err != nil {
 					return err
 				}
+				refuse = asked.Refuse
 				if asked.Undivided != nil {
 					log.Warn("jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie", "error", asked.Undivided)
 				}
@@ -144,13 +146,18 @@ func runnerVerb(a *app) *cobra.Command {
 			}
 			self, err := os.Executable()
 			if err != nil {
+				refuse(err)
 				return err
 			}
 			o.Version, o.Log, o.Guard = version, log, []string{self, "runner", "--guard"}
 			if unit != "" {
 				o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
 			}
-			return runner.Serve(ctx, o)
+			err = runner.Serve(ctx, o)
+			if err != nil {
+				refuse(err)
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
