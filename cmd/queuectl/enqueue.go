@@ -47,7 +47,7 @@ func enqueueVerb(a *app) *cobra.Command {
 			return a.enqueueOne(ctx, &spec, noCwd, key)
 		},
 	}
-	specFlags(cmd.Flags(), &spec)
+	specFlags(cmd, &spec)
 	cmd.Flags().Var(filled{&file}, "file", "`FILE` of jobs, a JSON array or JSON lines; - is stdin")
 	cmd.Flags().Var(filled{&key}, "key", "makes the request repeatable: the same key gets the same answer")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
