@@ -101,7 +101,7 @@ func TestManualPages(t *testing.T) {
 	if !strings.Contains(first["queuectl-edit.1"], "$EDITOR") {
 		t.Error("the page of edit does not say what it does")
 	}
-	if r := q.cli("man", q.path("nowhere")); r.code != 1 || !strings.Contains(r.err, "nowhere") {
+	if r := q.cli("man", q.path("nowhere")); r.code != 2 || !strings.Contains(r.err, "nowhere") {
 		t.Errorf("a folder that is not there: %+v", r)
 	}
 }

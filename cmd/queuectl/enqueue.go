@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -153,7 +152,7 @@ func (a *app) enqueueFile(ctx context.Context, name string, flags *queue.Spec, n
 	}
 	in := a.in
 	if name != "-" {
-		f, err := os.Open(name)
+		f, err := openFile("--file", name)
 		if err != nil {
 			return err
 		}

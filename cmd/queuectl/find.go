@@ -27,17 +27,14 @@ type target struct {
 // matter.
 func (a *app) choose() (target, error) {
 	if a.socket != "" {
-		return target{socket: a.socket, start: "queuectl serve --socket " + a.socket}, nil
+		return target{socket: a.socket, start: "queuectl serve --socket " + a.socket}, isSocket("--socket", a.socket)
 	}
 	if a.dir != "" {
-		dir, err := filepath.Abs(a.dir)
-		if err != nil {
-			return target{}, err
-		}
-		return target{socket: config.In(dir).Socket, start: "queuectl serve --dir " + a.dir}, nil
+		dir, err := a.ownFolder()
+		return target{socket: config.In(dir).Socket, start: "queuectl serve --dir " + a.dir}, err
 	}
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
-		return target{socket: s, start: "queuectl serve --socket " + s}, nil
+		return target{socket: s, start: "queuectl serve --socket " + s}, isSocket("QUEUECTL_SOCKET", s)
 	}
 	user, err := config.User()
 	own := target{socket: user.Socket, start: "queuectl serve", own: true}
