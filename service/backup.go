@@ -93,10 +93,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
 	}
-	if err := os.MkdirAll(p.State, 0o700); err != nil {
-		return done, fmt.Errorf("make the state folder: %w", err)
-	}
-	if err := checkFolder(p.State); err != nil {
+	if err := makeFolder(p.State); err != nil {
 		return done, err
 	}
 	lock, err := lockFolder(p.State)

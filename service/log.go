@@ -42,8 +42,8 @@ func (l boundedLog) Write(p []byte) (int, error) {
 // OpenLog opens the log of a background service. One that has grown past 1 MiB
 // is put aside, in place of the one put aside before.
 func OpenLog(path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the state folder: %w", err)
+	if err := makeFolder(filepath.Dir(path)); err != nil {
+		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
 		if err := os.Rename(path, path+".1"); err != nil {

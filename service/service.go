@@ -120,10 +120,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 			return &ExitError{ExitConfig, err}
 		}
 	}
-	if err := os.MkdirAll(o.Places.State, 0o700); err != nil {
-		return fmt.Errorf("make the state folder: %w", err)
-	}
-	if err := checkFolder(o.Places.State); err != nil {
+	if err := makeFolder(o.Places.State); err != nil {
 		return err
 	}
 	lock, err := lockFolder(o.Places.State)
@@ -142,6 +139,19 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 		return &ExitError{ExitDatabase, broken}
 	}
 	return err
+}
+
+// makeFolder makes the state folder where it is not there, and refuses one that is not
+// this account's alone.
+func makeFolder(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return queue.Errorf(queue.CodeDenied, "make the state folder %s: permission denied; name a folder of yours with --dir", dir)
+	case err != nil:
+		return fmt.Errorf("make the state folder: %w; name another one with --dir", err)
+	}
+	return checkFolder(dir)
 }
 
 // open opens the store with the order that the settings ask for.

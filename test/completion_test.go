@@ -23,8 +23,8 @@ func (q *queue) completes(words ...string) (list []string) {
 	return list
 }
 
-// Shells complete verbs, ids that the verb can be used on, states and settings; a
-// service that does not run is not started for it.
+// Shells complete verbs, ids that the verb can be used on, states, settings and what a
+// flag takes if that is one of a few; a service that does not run is not started for it.
 func TestCompletion(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for _, id := range []string{"a1", "a2", "b1"} {
@@ -34,7 +34,7 @@ func TestCompletion(t *testing.T) {
 	for words, want := range map[string]string{
 		"show a": "a2 a1", "hold ": "b1 a1", "release ": "a2", "cancel a1 ": "b1 a2", "logs b": "b1", "dlq retry ": "",
 		"list -s pro": "processing", "config get backoff_m": "backoff_max", "config set workers ": "", "rel": "release reload", "completion f": "fish",
-		"worker st": "start stop",
+		"worker st": "start stop", "enqueue --on-lost ": "retry dead hold", "run --on-lost h": "hold", "edit a1 --backoff-strategy l": "linear",
 	} {
 		got := q.completes(append([]string{"--dir", q.dir}, strings.Split(words, " ")...)...)
 		filtered := slices.DeleteFunc(got, func(s string) bool {
@@ -101,7 +101,7 @@ func TestManualPages(t *testing.T) {
 	if !strings.Contains(first["queuectl-edit.1"], "$EDITOR") {
 		t.Error("the page of edit does not say what it does")
 	}
-	if r := q.cli("man", q.path("nowhere")); r.code != 1 || !strings.Contains(r.err, "nowhere") {
+	if r := q.cli("man", q.path("nowhere")); r.code != 2 || !strings.Contains(r.err, "nowhere") {
 		t.Errorf("a folder that is not there: %+v", r)
 	}
 }

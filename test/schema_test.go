@@ -133,7 +133,9 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	if valid(all["enqueue"].params, []byte(`{"command":5}`)) == nil || valid(all["list"].params, []byte(`{"limit":"x"}`)) == nil {
 		t.Error("values of the wrong type are taken")
 	}
-	if r := q.cli("schema", "lst"); r.code != 1 || !strings.Contains(r.err, `did you mean "list"`) {
-		t.Errorf("schema of no method: %+v", r)
+	for word, want := range map[string]string{"lst": `did you mean "list"`, "nosuch": "; there are: hello, whoami, enqueue, "} {
+		if r := q.cli("schema", word); r.code != 2 || !strings.Contains(r.err, want) {
+			t.Errorf("schema %s, which is none: %+v", word, r)
+		}
 	}
 }

@@ -54,9 +54,10 @@ func (a *app) backup(ctx context.Context, name string) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, stopSignals...)
 	defer stop()
-	tmp, err := os.CreateTemp(filepath.Dir(name), ".queuectl-backup-") // 0600
+	dir := filepath.Dir(name)
+	tmp, err := os.CreateTemp(dir, ".queuectl-backup-") // 0600
 	if err != nil {
-		return err
+		return unwritable("backup", dir, err)
 	}
 	defer os.Remove(tmp.Name()) // once it is renamed, it is not there
 	end, err := a.receive(ctx, c, tmp)
@@ -69,14 +70,14 @@ func (a *app) backup(ctx context.Context, name string) error {
 		fmt.Fprintln(a.err, "queuectl: interrupted; nothing was written")
 		return nil
 	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), name)
+	}
+	if err == nil {
+		err = syncFolder(dir)
+	}
 	if err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), name); err != nil {
-		return err
-	}
-	if err := syncFolder(filepath.Dir(name)); err != nil {
-		return err
+		return unwritable("backup", dir, err)
 	}
 	if a.structured() {
 		return a.printJSON(end)
@@ -118,6 +119,11 @@ func restoreVerb(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			file, err := openFile("restore", args[0])
+			if err != nil {
+				return err
+			}
+			file.Close() // it can be read
 			began := time.Now()
 			done, err := service.Restore(places, args[0], func(done, of int64) {
 				a.bar(bar{done: done, of: of, since: began, note: "copying", bytes: true})

@@ -105,13 +105,18 @@ func (a *app) validate(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if len(args) > 0 {
+		if err := isFile("config validate", path); err != nil {
+			return err
+		}
+	}
 	file, err := config.ReadFile(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintf(a.err, "queuectl: there is no %s; the defaults hold\n", path)
 		return nil
 	}
 	if err != nil {
-		return err
+		return unreadable("config validate", path, err)
 	}
 	if _, err := config.Merge(file); err != nil {
 		return err
@@ -137,7 +142,8 @@ func (a *app) settingsFile(args []string) (string, error) {
 		return args[0], nil
 	}
 	if a.dir != "" {
-		return config.In(a.dir).File, nil
+		_, err := a.ownFolder()
+		return config.In(a.dir).File, err
 	}
 	p, err := config.User()
 	return p.File, err

@@ -59,11 +59,11 @@ func (a *app) editText(ctx context.Context, id string) (json.RawMessage, error) 
 func (a *app) throughEditor(ctx context.Context, text []byte) (file string, edited []byte, err error) {
 	f, err := os.CreateTemp("", "queuectl-*.json") // 0600: it may hold secrets
 	if err != nil {
-		return "", nil, err
+		return "", nil, unwritable("edit: TMPDIR", os.TempDir(), err)
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return "", nil, err
+		return "", nil, unwritable("edit: TMPDIR", os.TempDir(), err)
 	}
 	editor := "vi"
 	for _, name := range []string{"EDITOR", "VISUAL"} {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,7 +46,7 @@ func enqueueVerb(a *app) *cobra.Command {
 			return a.enqueueOne(ctx, &spec, noCwd, key)
 		},
 	}
-	specFlags(cmd.Flags(), &spec)
+	specFlags(cmd, &spec)
 	cmd.Flags().Var(filled{&file}, "file", "`FILE` of jobs, a JSON array or JSON lines; - is stdin")
 	cmd.Flags().Var(filled{&key}, "key", "makes the request repeatable: the same key gets the same answer")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
@@ -153,7 +152,7 @@ func (a *app) enqueueFile(ctx context.Context, name string, flags *queue.Spec, n
 	}
 	in := a.in
 	if name != "-" {
-		f, err := os.Open(name)
+		f, err := openFile("--file", name)
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -27,17 +26,14 @@ type target struct {
 // matter.
 func (a *app) choose() (target, error) {
 	if a.socket != "" {
-		return target{socket: a.socket, start: "queuectl serve --socket " + a.socket}, nil
+		return target{socket: a.socket, start: "queuectl serve --socket " + a.socket}, isSocket("--socket", a.socket)
 	}
 	if a.dir != "" {
-		dir, err := filepath.Abs(a.dir)
-		if err != nil {
-			return target{}, err
-		}
-		return target{socket: config.In(dir).Socket, start: "queuectl serve --dir " + a.dir}, nil
+		dir, err := a.ownFolder()
+		return target{socket: config.In(dir).Socket, start: "queuectl serve --dir " + a.dir}, err
 	}
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
-		return target{socket: s, start: "queuectl serve --socket " + s}, nil
+		return target{socket: s, start: "queuectl serve --socket " + s}, isSocket("QUEUECTL_SOCKET", s)
 	}
 	user, err := config.User()
 	own := target{socket: user.Socket, start: "queuectl serve", own: true}
@@ -113,73 +109,4 @@ func (a *app) reached(err error, t target) error {
 		return queue.Errorf(queue.CodeUnavailable, "the service is not running (%s); start it with: %s", t.socket, t.start)
 	}
 	return err
-}
-
-// startWithin bounds how long a service may take to answer that was started by
-// the way.
-const startWithin = 15 * time.Second
-
-// clientStarting speaks to the chosen service, and starts it in the background
-// where that is the user's own and does not run.
-func (a *app) clientStarting(ctx context.Context) (*control.Client, error) {
-	t, err := a.choose()
-	if err != nil {
-		return nil, err
-	}
-	c := control.NewClient(t.socket)
-	a.asked = c
-	err = c.Connect(ctx)
-	if !errors.Is(err, control.ErrUnreachable) || !t.own || os.Getenv("QUEUECTL_NO_START") == "1" {
-		return c, a.reached(err, t)
-	}
-	if _, registered := register.Own(); registered { // then it was stopped on purpose
-		return c, a.reached(err, t)
-	}
-	log, ended, err := startService(t)
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(a.err, "queuectl: started a service in the background; its log is %s\n", log)
-	for deadline := time.Now().Add(startWithin); ; {
-		err := c.Connect(ctx)
-		if !errors.Is(err, control.ErrUnreachable) {
-			return c, err
-		}
-		select {
-		case <-ended: // another one may have been quicker
-			if time.Now().After(deadline.Add(2*time.Second - startWithin)) {
-				return nil, queue.Errorf(queue.CodeUnavailable, "the service ended at once; see %s", log)
-			}
-		default:
-		}
-		if time.Now().After(deadline) {
-			return nil, queue.Errorf(queue.CodeUnavailable, "the service does not answer; see %s", log)
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// startService starts the user's own service in the background.
-func startService(t target) (log string, ended <-chan struct{}, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", nil, fmt.Errorf("start a service: %w", err)
-	}
-	log = filepath.Join(filepath.Dir(t.socket), config.LogName)
-	cmd := exec.Command(self, "serve", "--background")
-	cmd.Dir = "/"
-	cmd.SysProcAttr = detached()
-	if err := cmd.Start(); err != nil {
-		return "", nil, fmt.Errorf("start a service: %w", err)
-	}
-	done := make(chan struct{})
-	go func() { // ends with the service, or this process
-		cmd.Wait()
-		close(done)
-	}()
-	return log, done, nil
 }

@@ -213,10 +213,10 @@ func exitCode(err error) int {
 	var service *service.ExitError
 	var e *queue.Error
 	switch {
+	case errors.As(err, &service): // also of wrong words of serve
+		return service.Code
 	case errors.As(err, &wrong):
 		return 2
-	case errors.As(err, &service):
-		return service.Code
 	case errors.As(err, &e):
 		return control.RowOf(err).Exit
 	}

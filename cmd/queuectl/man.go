@@ -23,7 +23,7 @@ func manVerb(a *app) *cobra.Command {
 			if err := exactly(1, "a folder that exists")(cmd, args); err != nil {
 				return err
 			}
-			return writePages(root, args[0])
+			return unwritable("man", args[0], writePages(root, args[0]))
 		},
 	}
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "print all of it as one page of Markdown instead")

@@ -48,6 +48,14 @@ func (p *privateFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: give the dead jobs of an earlier run another try")
 }
 
+// source is the file that the jobs come from, "" if none is named, and the flag that does.
+func (p *privateFlags) source() (flag, name string) {
+	if p.argFile != "" {
+		return "--arg-file", p.argFile
+	}
+	return "--file", p.file
+}
+
 // check says whether the flags and words go together; count is the number of workers.
 func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count int, err error) {
 	count = runtime.NumCPU()
@@ -70,6 +78,9 @@ func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count i
 		return 0, usage("--private takes its jobs from a file: --file F, --lines, or --arg-file F -- program {}")
 	case p.argFile == "" && p.file == "" && !p.lines:
 		return 0, usage("--private needs a file of jobs: --file F (- is stdin), --lines for commands on stdin, or --arg-file F -- program {}")
+	}
+	if flag, name := p.source(); name != "" && name != "-" {
+		return count, isFile(flag, name)
 	}
 	return count, nil
 }
@@ -307,13 +318,9 @@ func (p *private) recall(ctx context.Context) error {
 
 // store stores the jobs of all lines that are new, unless a line has changed.
 func (p *private) store() error {
-	name := p.file
-	if p.argFile != "" {
-		name = p.argFile
-	}
 	in := p.a.in
-	if name != "" && name != "-" {
-		f, err := os.Open(name)
+	if flag, name := p.source(); name != "" && name != "-" {
+		f, err := openFile(flag, name)
 		if err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ same command goes on where it stood; a line that was changed meanwhile is refuse
 			return a.run(cmd.Context(), &spec, noCwd, cancelOnExit)
 		},
 	}
-	specFlags(cmd.Flags(), &spec)
+	specFlags(cmd, &spec)
 	private.add(cmd.Flags())
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not follow it: print its id")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ func schemaVerb(a *app) *cobra.Command {
 					return a.indented(s)
 				}
 			}
-			return control.UnsupportedMethod(args[0])
+			return usage("there is no method %q%s", args[0], near(args[0], control.MethodNames(), "there are: "+strings.Join(control.MethodNames(), ", ")))
 		},
 	}
 }

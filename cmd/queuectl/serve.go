@@ -63,7 +63,7 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 	o := service.Options{Version: version, Flags: map[string]string{}, Log: a.err, Terminal: isTerminal(a.err)}
 	var err error
 	if a.dir != "" {
-		dir, err := filepath.Abs(a.dir)
+		dir, err := a.ownFolder()
 		if err != nil {
 			return o, err
 		}
@@ -75,8 +75,14 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 		if o.Places.Socket, err = filepath.Abs(a.socket); err != nil {
 			return o, err
 		}
+		if err := isFolder("--socket", filepath.Dir(o.Places.Socket)); err != nil {
+			return o, err
+		}
 	}
 	if file != "" {
+		if err := isFile("--config", file); err != nil {
+			return o, err
+		}
 		o.Places.File, o.NeedFile = file, true
 	}
 	if workers != "" {

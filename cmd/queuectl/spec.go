@@ -7,14 +7,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/queue"
 )
 
 // specFlags makes a flag of every field of a spec but these: the field's words
 // with "-", lists and maps in the singular.
-func specFlags(f *pflag.FlagSet, s *queue.Spec, but ...string) {
+func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
+	f := cmd.Flags()
 	for _, field := range queue.Fields() {
 		if slices.Contains(but, field.Name) {
 			continue
@@ -32,8 +33,17 @@ func specFlags(f *pflag.FlagSet, s *queue.Spec, but ...string) {
 				flag.NoOptDefVal = "true"
 			}
 			flag.Hidden = i > 0
+			if values := oneOf[field.Name]; values != nil {
+				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+			}
 		}
 	}
+}
+
+// oneOf are the values of the fields that take one of a few, for completion.
+var oneOf = map[string][]string{
+	"on_lost":          {string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)},
+	"backoff_strategy": {string(queue.Exponential), string(queue.Linear), string(queue.Fixed)},
 }
 
 // flagNames are a field's flags; the first is the one that is documented.

@@ -313,7 +313,7 @@ func editVerb(a *app) *cobra.Command {
 			})
 		},
 	}
-	specFlags(cmd.Flags(), &spec, "id", "env_pass", "labels", "user") // --label and --user select; they are changed by JSON
+	specFlags(cmd, &spec, "id", "env_pass", "labels", "user") // --label and --user select; they are changed by JSON
 	s.add(cmd, "s")
 	cmd.ValidArgsFunction = a.completeIDs(takes["edit"]...)
 	return cmd

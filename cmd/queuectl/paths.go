@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// openFile opens a file to be read. What named it, a flag or a verb, stands in its
+// error.
+func openFile(what, path string) (*os.File, error) {
+	if err := isFile(what, path); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	return f, unreadable(what, path, err)
+}
+
+// isFile refuses a path with no file to be read.
+func isFile(what, path string) error {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return usage("%s: %s is a folder; name a file", what, path)
+	}
+	return unreadable(what, path, err)
+}
+
+// unreadable is an error of reading a file, told to a person.
+func unreadable(what, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var cause *fs.PathError
+	switch file := noFolder(filepath.Dir(path)); {
+	case file != "":
+		return usage("%s: %s is not a folder", what, file)
+	case errors.Is(err, fs.ErrNotExist):
+		return usage("%s: there is no %s; name a file that is there", what, path)
+	case errors.Is(err, fs.ErrPermission):
+		return queue.Errorf(queue.CodeDenied, "%s: you may not read %s; its owner can let you, or name another file", what, path)
+	case errors.As(err, &cause):
+		return fmt.Errorf("%s: read %s: %w", what, path, cause.Err)
+	}
+	return err
+}
+
+// unwritable is an error of making a file in a folder, told to a person: the name of the
+// file is ours and says nothing.
+func unwritable(what, dir string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if missing := isFolder(what, dir); missing != nil {
+		return missing
+	}
+	var cause *fs.PathError
+	var renamed *os.LinkError
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return queue.Errorf(queue.CodeDenied, "%s: you may not write in %s; name another folder", what, dir)
+	case errors.As(err, &cause):
+		return fmt.Errorf("%s: write in %s: %w", what, dir, cause.Err)
+	case errors.As(err, &renamed):
+		return fmt.Errorf("%s: write %s: %w", what, renamed.New, renamed.Err)
+	}
+	return err
+}
+
+// isFolder refuses a path with no folder.
+func isFolder(what, dir string) error {
+	if file := noFolder(dir); file != "" {
+		return usage("%s: %s is not a folder", what, file)
+	}
+	if !exists(dir) {
+		return usage("%s: there is no folder %s; make it: mkdir -p %[2]s", what, dir)
+	}
+	return nil
+}
+
+// noFolder is what is not a folder of a path that should be one, or become one; "" if
+// nothing stands in its way.
+func noFolder(path string) string {
+	for {
+		info, err := os.Stat(path)
+		switch up := filepath.Dir(path); {
+		case err == nil && !info.IsDir():
+			return path
+		case err == nil || up == path || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+			return ""
+		default:
+			path = up
+		}
+	}
+}
+
+// ownFolder is the whole path of --dir. It may not be there yet.
+func (a *app) ownFolder() (string, error) {
+	dir, err := filepath.Abs(a.dir)
+	if err != nil {
+		return "", err
+	}
+	if file := noFolder(dir); file != "" {
+		return "", usage("--dir: %s is not a folder; name a folder of the service", file)
+	}
+	return dir, nil
+}
+
+// isSocket refuses a path with something else than a socket. It may not be there yet.
+func isSocket(what, path string) error {
+	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
+		return usage("%s: %s is no socket; name that of a service", what, path)
+	}
+	return nil
+}
