@@ -26,7 +26,7 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 		code  int
 		want  string
 	}{
-		{"enqueue --file none", 2, "--file: there is no none; name a file that is there"},
+		{"enqueue --file none", 4, "--file: there is no none; name a file that is there"},
 		{"enqueue --file folder", 2, "--file: folder is a folder; name a file"},
 		{"enqueue --file plain/none", 2, "--file: plain is not a folder"},
 		{"enqueue --file secret", 5, "--file: you may not read secret; its owner can let you, or name another file"},
@@ -35,11 +35,11 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 		{"run --private --arg-file none -- echo", 125, "--arg-file: there is no none; name a file that is there"},
 		{"run --private --dir plain --lines", 125, "--dir: WORK/plain is not a folder; name a folder of the service"},
 		{"run --private --dir closed/x --lines", 125, "make the state folder WORK/closed/x: permission denied; name a folder of yours with --dir"},
-		{"restore none", 2, "restore: there is no none; name a file that is there"},
+		{"restore none", 4, "restore: there is no none; name a file that is there"},
 		{"restore folder", 2, "restore: folder is a folder; name a file"},
 		{"restore secret", 5, "restore: you may not read secret; its owner can let you, or name another file"},
 		{"restore plain --dir closed/x", 5, "make the state folder WORK/closed/x: permission denied; name a folder of yours with --dir"},
-		{"config validate none", 2, "config validate: there is no none; name a file that is there"},
+		{"config validate none", 4, "config validate: there is no none; name a file that is there"},
 		{"config validate folder", 2, "config validate: folder is a folder; name a file"},
 		{"config validate secret", 5, "config validate: you may not read secret; its owner can let you, or name another file"},
 		{"serve --config none", 78, "--config: there is no none; name a file that is there"},

@@ -40,7 +40,7 @@ func unreadable(what, path string, err error) error {
 	case file != "":
 		return usage("%s: %s is not a folder", what, file)
 	case errors.Is(err, fs.ErrNotExist):
-		return usage("%s: there is no %s; name a file that is there", what, path)
+		return queue.Errorf(queue.CodeNotFound, "%s: there is no %s; name a file that is there", what, path)
 	case errors.Is(err, fs.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "%s: you may not read %s; its owner can let you, or name another file", what, path)
 	case errors.As(err, &cause):
