@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -28,33 +27,15 @@ const porterLock = "porter.lock"
 // does: whenever the service's account connects to its socket. It ends with this
 // process. argv is the program and the words that make it a runner.
 func StartPorter(argv []string, dir, policy string, uid, gid int, log *os.File) (socket string, err error) {
-	ready, out, err := os.Pipe()
-	if err != nil {
-		return "", fmt.Errorf("start the porter: %w", err)
-	}
-	defer ready.Close()
 	end, life, err := os.Pipe() // which nobody writes to
 	if err != nil {
 		return "", fmt.Errorf("start the porter: %w", err)
 	}
 	defer end.Close()
-	words := append(argv[1:len(argv):len(argv)], "--dir", dir, "--policy", policy, "--porter", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
-	cmd := exec.Command(argv[0], words...)
-	cmd.Env, cmd.Dir = runnerEnv(), "/"
-	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = end, log, []*os.File{out} // descriptor 3
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
-	out.Close()
-	if err != nil {
-		life.Close()
-		return "", fmt.Errorf("start the porter: %w", err)
-	}
-	go func() { // ends with the porter, which ends with this process
-		cmd.Wait()
-		life.Close()
-	}()
-	ready.SetReadDeadline(time.Now().Add(readyWithin))
-	if _, err := readReady(ready); err != nil {
+	cmd := command(argv, "--dir", dir, "--policy", policy, "--porter", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
+	cmd.Stdin, cmd.Stderr = end, log
+	if _, err := launch(cmd, func() { life.Close() }); err != nil {
+		life.Close() // and so ends it
 		return "", fmt.Errorf("start the porter: %w", err)
 	}
 	return filepath.Join(dir, porterSocket), nil
@@ -126,10 +107,8 @@ func usher(argv []string, dir, policy string, c *net.UnixConn) error {
 		return err
 	}
 	defer in.Close()
-	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], "--dir", dir, "--policy", policy, "--accepted")...)
-	cmd.Env, cmd.Dir = runnerEnv(), "/"
+	cmd := command(argv, "--dir", dir, "--policy", policy, "--accepted")
 	cmd.Stdin, cmd.Stderr = in, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -17,32 +17,47 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the runners' folder: %w", err)
 	}
+	words := []string{"--dir", h.Dir}
+	if alone {
+		words = append(words, "--alone")
+	}
+	cmd := command(h.Command, words...)
+	cmd.Stderr = h.Log
+	return launch(cmd, func() {})
+}
+
+// command is a runner, or what starts runners: argv is the program and the words that
+// make it one. It outlives this process.
+func command(argv []string, words ...string) *exec.Cmd {
+	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], words...)...)
+	cmd.Env, cmd.Dir = runnerEnv(), "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+// launch starts a command that says by Ready where its folder is, and calls ended once it
+// has ended, unless this process ends before.
+func launch(cmd *exec.Cmd, ended func()) (name string, err error) {
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
 	}
 	defer ready.Close()
-	words := append(h.Command[1:len(h.Command):len(h.Command)], "--dir", h.Dir)
-	if alone {
-		words = append(words, "--alone")
-	}
-	cmd := exec.Command(h.Command[0], words...)
-	cmd.Env = runnerEnv()
-	cmd.Dir = "/"
-	cmd.Stderr, cmd.ExtraFiles = h.Log, []*os.File{out} // descriptor 3
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.ExtraFiles = []*os.File{out} // descriptor 3
 	err = cmd.Start()
 	out.Close()
 	if err != nil {
 		return "", err
 	}
-	go cmd.Wait() // reaps it if it ends first; it ends this process's wait for it by nothing else
+	go func() {
+		cmd.Wait()
+		ended()
+	}()
 	ready.SetReadDeadline(time.Now().Add(readyWithin))
 	return readReady(ready)
 }
 
-// Ready tells the service that started the runner, on descriptor 3, where its folder
-// is.
+// Ready tells who started this process, on descriptor 3, where its folder is.
 func Ready(dir string) {
 	f := os.NewFile(3, "ready")
 	fmt.Fprintln(f, readyWord+filepath.Base(dir)) // if nobody listens, nobody waits

@@ -125,7 +125,7 @@ func runnerVerb(a *app) *cobra.Command {
 			case a.dir == "":
 				return usage("runner is started by the service; people use serve")
 			case porter != "":
-				return a.porter(cmd.Context(), porter, policy)
+				return a.porter(cmd.Context(), porter, policy, log)
 			case guard:
 				signal.Notify(make(chan os.Signal, 1), append(stopSignals, reloadSignals...)...) // it ends with its runner
 				return runner.Guard(a.dir)
@@ -197,7 +197,7 @@ func stopRunners(unit string) error {
 }
 
 // porter starts root's runners where no systemd does.
-func (a *app) porter(ctx context.Context, service, policy string) error {
+func (a *app) porter(ctx context.Context, service, policy string, log *slog.Logger) error {
 	uid, gid, _ := strings.Cut(service, ":")
 	u, err1 := strconv.Atoi(uid)
 	g, err2 := strconv.Atoi(gid)
@@ -209,5 +209,5 @@ func (a *app) porter(ctx context.Context, service, policy string) error {
 		return err
 	}
 	signal.Notify(make(chan os.Signal, 1), append(stopSignals, reloadSignals...)...) // it ends with its service
-	return runner.Porter(ctx, []string{self, "runner"}, a.dir, policy, u, g, slog.New(slog.NewTextHandler(a.err, nil)))
+	return runner.Porter(ctx, []string{self, "runner"}, a.dir, policy, u, g, log)
 }
