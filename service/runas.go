@@ -95,8 +95,11 @@ func (s *Service) runsAs(j *queue.Job) int {
 // mayRun says why no job of a uid would be run, nil if it would: what the runner decides
 // is told to whoever hands the job in.
 func (s *Service) mayRun(uid int) error {
-	if !s.home.Roots() || s.account.Own {
+	if !s.home.Roots() {
 		return nil
+	}
+	if s.account.Own {
+		uid = s.account.UID
 	}
 	if why := s.accounts.Refuses(uint32(uid)); why != "" {
 		return queue.Errorf(queue.CodeDenied, "%s", why)

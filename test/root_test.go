@@ -522,6 +522,17 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 	}
 }
 
+// The service's account that its policy does not name is refused when jobs are handed in:
+// they would never run.
+func TestPolicyRefusesTheServiceAccount(t *testing.T) {
+	q := rooted(t, "run_as = \"service\"\n", "accounts = *\n")
+	for what, r := range map[string]result{"a user": q.as(someone, "enqueue", "true"), "root": q.cli("enqueue", "true")} {
+		if r.code != 5 || !strings.Contains(r.err, "jobs of games, the account of the service") || !strings.Contains(r.err, filepath.Dir(q.roots)+"/runner.conf") {
+			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
+		}
+	}
+}
+
 // A user who stops what is being started for him, before it is a program, holds nobody
 // else up: others' jobs start and end, his are dealt with, and the runner ends when it is
 // told to. Needs a user of whom nothing else runs here.
