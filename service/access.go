@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // access is [access] by the numbers that users and groups have here, as of the moment
@@ -196,31 +196,23 @@ func (a *accounts) of(name string) (asUser, error) {
 
 // mayRunAs refuses a user that jobs cannot run as, or not for who asks.
 func (s *Service) mayRunAs(p *control.Peer, as asUser) error {
-	c := s.config.Load()
-	if c.RunAs == config.RunAsSubmitter {
-		if as.uid == p.UID || p.Right.Covers(control.Needs("enqueue", false)) {
-			return nil
-		}
-		return s.Refuse(p, "a job that runs as another user ("+as.name+")", control.Needs("enqueue", false))
-	}
-	always, uid := s.jobsRunAs(p), os.Geteuid()
-	if fixed := c.FixedUser(); fixed != "" {
-		uid, _ = userID(fixed) // the service would not have started
-	}
-	if as.uid == uid {
+	needs := control.Needs("enqueue", false)
+	switch {
+	case as.uid == s.account.RunsAs(&queue.Job{UID: p.UID}), s.account.Each && p.Right.Covers(needs):
 		return nil
+	case s.account.Each:
+		return s.Refuse(p, "a job that runs as another user ("+as.name+")", needs)
 	}
 	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("%s is another user than jobs of this service run as, which is %s; with run_as = %q in %s each runs as who enqueued it, or as whom an admin names",
-		as.name, always, config.RunAsSubmitter, s.opt.Places.File)}
+		as.name, s.jobsRunAs(p), config.RunAsSubmitter, s.opt.Places.File)}
 }
 
 // jobsRunAs is the user that a job runs as which a peer enqueues.
 func (s *Service) jobsRunAs(p *control.Peer) string {
-	c := s.config.Load()
-	if c.RunAs == config.RunAsSubmitter {
-		return nameOf(p.UID)
+	if uid := s.account.RunsAs(&queue.Job{UID: p.UID}); uid != s.account.UID {
+		return nameOf(uid)
 	}
-	return cmp.Or(c.FixedUser(), s.account.User)
+	return s.account.User
 }
 
 // whatRuns are the fields that say what a job runs, and with what.
@@ -268,13 +260,15 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 }
 
 // mayEdit refuses changes of a job that would let who makes them become another user:
-// its submitter, or whom an admin has it run as. And it refuses those that would spoil
-// what they cannot see.
+// its submitter, or whom an admin has it run as. Where root's runners are that may come
+// with the next start, by another run_as. And it refuses those that would spoil what they
+// cannot see.
 func (s *Service) mayEdit(p *control.Peer, e *editing, j *queue.Job) error {
+	each := worker.Account{Each: true}
 	switch {
 	case e.hidden && j.UID != p.UID:
 		return queue.Invalid("env", "has a value that only stands for one that you are not shown; leave out what you do not change")
-	case e.runs && s.runsAs(j) != p.UID && s.config.Load().RunAs == config.RunAsSubmitter && !p.Right.Covers(control.Admin):
+	case e.runs && s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
 		return s.Refuse(p, "changing what runs as another user", control.Admin)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -16,16 +17,26 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// set is a service with these settings, which runs nothing.
+// set is a service with these settings, which runs nothing. It has root's runners where
+// its run_as needs them.
 func set(t *testing.T, pairs ...string) *Service {
 	t.Helper()
-	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}}, account: accountOf(os.Geteuid())}
+	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}}}
 	values := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
 		values[pairs[i]] = pairs[i+1]
 	}
 	s.layers = []config.Layer{{Origin: config.FromFile, Values: values}}
 	if err := s.merge(); err != nil {
+		t.Fatal(err)
+	}
+	if s.config.Load().RunAs != config.RunAsService {
+		s.opt.Runners = Runners{Socket: "/run/q/spawn.sock", Policy: filepath.Join(t.TempDir(), "runner.conf")}
+		if err := os.WriteFile(s.opt.Runners.Policy, []byte("allow_root_jobs = true\naccounts = *\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.settleAccount(); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -112,7 +123,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 		{"submitter", peer(61300, control.Admin), "no.such.user", `there is no user "no.such.user"`, queue.CodeInvalid},
 		{"submitter", peer(61300, control.Operate), "root", "a job that runs as another user (root) needs the right admin; you (61300) have operate", queue.CodeDenied},
 		{"fixed:" + self, peer(61300, control.Submit), self, "", ""},
-		{"fixed:61377", peer(61300, control.Admin), "root", `jobs of this service run as, which is 61377; with run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
+		{"fixed:daemon", peer(61300, control.Admin), "root", `jobs of this service run as, which is daemon; with run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
 	} {
 		s := set(t, "run_as", c.runAs)
 		a := accounts{s: s, peer: c.peer}
@@ -177,10 +188,35 @@ func TestJobsKeepTheirUser(t *testing.T) {
 	}
 }
 
+// A user that a job names holds where each job has its own account, and no longer once
+// all run as one: it is shown as what it will run as then. What has run keeps it.
+func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
+	self := os.Geteuid()
+	job := queue.Job{UID: 61300, State: queue.Pending, Terms: queue.Terms{AsUID: new(61301), User: "bob"}}
+	ended := job
+	ended.State = queue.Completed
+	for _, c := range []struct {
+		runAs string
+		runs  int
+		shown string
+	}{{"submitter", 61301, "bob"}, {"service", self, nameOf(self)}, {"fixed:daemon", 1, "daemon"}} {
+		s := set(t, "run_as", c.runAs)
+		if got := s.account.RunsAs(&job); got != c.runs {
+			t.Errorf("%s: it runs as %d, want %d", c.runAs, got, c.runs)
+		}
+		if user, owner := s.names(&job); user != c.shown || owner != "61300" {
+			t.Errorf("%s: shown as %s of %s, want %s", c.runAs, user, owner, c.shown)
+		}
+		if user, _ := s.names(&ended); user != "bob" {
+			t.Errorf("%s: it ran and is shown as %s", c.runAs, user)
+		}
+	}
+}
+
 // Who edits another's job cannot have that user run something else, nor write what
 // stands for a value that is hidden.
 func TestEditsOfOthersJobs(t *testing.T) {
-	theirs := &queue.Job{UID: 61301}
+	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Terms: queue.Terms{AsUID: new(61301)}}
 	for _, c := range []struct {
 		runAs string
 		right control.Right
@@ -193,6 +229,7 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		{"submitter", control.Operate, `{"shell":"sh"}`, queue.ErrDenied}, {"submitter", control.Operate, `{"stdin":"x"}`, queue.ErrDenied},
 		{"submitter", control.Operate, `{"stdin_file":"/x"}`, queue.ErrDenied}, {"submitter", control.Operate, `{"umask":"000"}`, queue.ErrDenied},
 		{"submitter", control.Admin, `{"command":"id"}`, nil}, {"service", control.Operate, `{"command":"id"}`, nil},
+		{"fixed:daemon", control.Operate, `{"command":"id"}`, queue.ErrDenied}, {"fixed:daemon", control.Operate, `{"priority":1}`, nil}, {"fixed:daemon", control.Admin, `{"command":"id"}`, nil},
 		{"service", control.Operate, `{"env":{"A":"***"}}`, queue.ErrInvalid}, {"service", control.Operate, `{"env":{"A":"x"}}`, nil},
 	} {
 		s := set(t, "run_as", c.runAs)
@@ -203,6 +240,9 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		}
 		if err := s.mayEdit(p, &e, theirs); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s by %s with %s: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
+		}
+		if err := s.mayEdit(p, &e, named); !errors.Is(err, c.want) && c.want == queue.ErrDenied {
+			t.Errorf("%s by %s with %s, of one's own job that names another user: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
 		}
 		if err := s.mayEdit(peer(61301, control.Submit), &e, theirs); err != nil {
 			t.Errorf("%s of one's own job: %v", c.set, err)

@@ -97,7 +97,7 @@ func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key st
 			return r, err
 		}
 		j.UID = uid
-		if runs := s.runsAs(&j); i == 0 || runs != s.runsAs(&r.Drafts[i-1]) {
+		if runs := s.account.RunsAs(&j); i == 0 || runs != s.account.RunsAs(&r.Drafts[i-1]) {
 			if err := s.mayRun(runs); err != nil {
 				return r, err
 			}
@@ -138,12 +138,22 @@ func (s *Service) userName(uid int) string {
 
 // view is a job with all that there is to see of it.
 func (s *Service) view(j *queue.Job) control.Job {
-	v := control.View{Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued, User: j.User}
-	if v.User == "" || j.AsUID != nil {
-		v.Owner = s.userName(j.UID)
-		v.User = cmp.Or(v.User, v.Owner)
-	}
+	v := control.View{Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued}
+	v.User, v.Owner = s.names(j)
 	return control.ViewJob(j, v)
+}
+
+// names are the names of a job's user and, if it may be another one, of who enqueued it.
+func (s *Service) names(j *queue.Job) (user, owner string) {
+	user = j.User
+	if user == "" || j.AsUID != nil {
+		owner = s.userName(j.UID)
+		user = cmp.Or(user, owner)
+	}
+	if j.AsUID != nil && !j.State.Ended() && s.account.RunsAs(j) != *j.AsUID {
+		user = s.account.User // the other one was named under another run_as
+	}
+	return user, owner
 }
 
 // viewTo is a job as a peer may see it.

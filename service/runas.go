@@ -44,7 +44,7 @@ func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 		}
 		a = known
 	}
-	a.Own = set.RunAs == config.RunAsService
+	a.Each = set.RunAs == config.RunAsSubmitter
 	return a, nil
 }
 
@@ -84,22 +84,11 @@ func (s *Service) unstarted(key string, err error) error {
 	return &ExitError{ExitConfig, err}
 }
 
-// runsAs is the uid that a job runs as, where it is not the service's rule.
-func (s *Service) runsAs(j *queue.Job) int {
-	if j.AsUID != nil {
-		return *j.AsUID
-	}
-	return j.UID
-}
-
 // mayRun says why no job of a uid would be run, nil if it would: what the runner decides
 // is told to whoever hands the job in.
 func (s *Service) mayRun(uid int) error {
 	if !s.home.Roots() {
 		return nil
-	}
-	if s.account.Own {
-		uid = s.account.UID
 	}
 	if why := s.accounts.Refuses(uint32(uid)); why != "" {
 		return queue.Errorf(queue.CodeDenied, "%s", why)

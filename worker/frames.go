@@ -16,14 +16,7 @@ func (p *Pool) startFrame(j *queue.Job) wire.Frame {
 	if !p.cfg.Runners.Roots() {
 		return p.plainStart(j)
 	}
-	uid := j.UID
-	if p.cfg.Account.Own {
-		uid = p.cfg.Account.UID
-	}
-	if j.AsUID != nil {
-		uid = *j.AsUID
-	}
-	return &wire.StartAs{Start: *p.plainStart(j), UID: int64(uid)}
+	return &wire.StartAs{Start: *p.plainStart(j), UID: int64(p.cfg.Account.RunsAs(j))}
 }
 
 func (p *Pool) plainStart(j *queue.Job) *wire.Start {

@@ -51,12 +51,23 @@ type Config struct {
 	StaleAfter  func() time.Duration // one not heard for so long is stale
 }
 
-// Account is whom jobs run as, unless a runner of root's gives each its own: by its
-// UID, or that of whom it is to run as, or, with Own, by this one.
+// Account is whom jobs run as. With Each a runner of root's gives each job its own.
 type Account struct {
 	User, Home, Shell string
 	UID               int
-	Own               bool
+	Each              bool
+}
+
+// RunsAs is the uid that a job runs as: with Each that of whom it names, or else of who
+// enqueued it.
+func (a *Account) RunsAs(j *queue.Job) int {
+	switch {
+	case !a.Each:
+		return a.UID
+	case j.AsUID != nil:
+		return *j.AsUID
+	}
+	return j.UID
 }
 
 // Pool runs jobs on a number of workers. Make it with New, run it with Run; all
