@@ -17,6 +17,7 @@ const module = "github.com/queuectl/queuectl/"
 // law says which of our packages each may import. Tests may also import
 // store/storetest and store/memstore.
 var law = map[string][]string{
+	"internal/accounts":   {},
 	"internal/failpoint":  {},
 	"internal/folder":     {},
 	"internal/sockpath":   {},
@@ -33,10 +34,10 @@ var law = map[string][]string{
 	"store/sqlstore":      {"store", "queue", "internal/failpoint", "internal/folder"},
 	"store/memstore":      {"store", "queue"},
 	"store/storetest":     {"store", "queue"},
-	"runner":              {"runner/process", "output", "runner/wire", "internal/failpoint", "internal/sockpath"},
+	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/failpoint", "internal/sockpath"},
 	"upkeep":              {"queue", "store"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
-	"service":             {"queue", "output", "config", "store", "control", "store/sqlstore", "runner", "runner/process", "upkeep", "worker", "internal/systemd"},
+	"service":             {"queue", "output", "config", "store", "control", "store/sqlstore", "runner", "runner/process", "upkeep", "worker", "internal/accounts", "internal/systemd"},
 	"internal/register":   {"config", "queue", "packaging"},
 	"cmd/queuectl":        {"queue", "control", "config", "service", "runner", "runner/process", "internal/register", "internal/systemd", "internal/timerslack"},
 	"bench":               {"control", "queue"},
@@ -72,7 +73,7 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
 		"modernc.org/sqlite": {"store/sqlstore", "bench"},
 		"database/sql":       {"store/sqlstore", "bench"},
-		"os/exec":            {"runner", "internal/systemd", "internal/register", "cmd/queuectl", "bench", "test", "internal/pages"},
+		"os/exec":            {"runner", "internal/accounts", "internal/systemd", "internal/register", "cmd/queuectl", "bench", "test", "internal/pages"},
 	}
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))

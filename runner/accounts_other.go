@@ -2,15 +2,21 @@
 
 package runner
 
-import "github.com/queuectl/queuectl/runner/process"
+import (
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/runner/process"
+)
 
-// Accounts knows the system's users, and what a policy says of them.
+// Accounts knows what a policy says of the system's users.
 type Accounts struct {
-	Policy  string
-	Service int
+	Policy    string
+	Service   int
+	Directory *accounts.Directory
 }
 
-func (a *Accounts) of(uint32) (account, error) { return account{}, process.ErrUnsupported }
+func (a *Accounts) of(uint32) (accounts.Account, error) {
+	return accounts.Account{}, process.ErrUnsupported
+}
 
 // Refuses says why no job of a uid is run.
 func (a *Accounts) Refuses(uint32) string { return "" }

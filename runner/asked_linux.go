@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/runner/process"
 )
 
@@ -130,32 +131,32 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 
 // become makes this process an account, with no way back.
 func (a *Asked) become(name, policy string, gid int) error {
-	known, err := (&Accounts{Policy: policy, Service: a.Service}).named(name)
+	known, err := (&Accounts{Policy: policy, Service: a.Service, Directory: &accounts.Directory{Patient: true}}).named(name)
 	if err != nil {
 		return err
 	}
-	if known.uid == 0 {
+	if known.UID == 0 {
 		return errors.New("run_as = fixed:root would run everybody's jobs as root; name another account")
 	}
-	a.Root, a.Policy = filepath.Join(a.Root, asPrefix+known.name), ""
-	if err := shareFolder(a.Root, int(known.uid), gid, asMode); err != nil {
+	a.Root, a.Policy = filepath.Join(a.Root, asPrefix+known.Name), ""
+	if err := shareFolder(a.Root, int(known.UID), gid, asMode); err != nil {
 		return err
 	}
 	if a.Cgroups != nil {
-		if err := a.Cgroups.GiveTo(int(known.uid), int(known.gid)); err != nil {
-			return fmt.Errorf("give the control group to %s: %w", known.name, err)
+		if err := a.Cgroups.GiveTo(int(known.UID), int(known.GID)); err != nil {
+			return fmt.Errorf("give the control group to %s: %w", known.Name, err)
 		}
 	}
-	groups := make([]int, len(known.groups))
-	for i, g := range known.groups {
+	groups := make([]int, len(known.Groups))
+	for i, g := range known.Groups {
 		groups[i] = int(g)
 	}
-	uid, own := int(known.uid), int(known.gid)
+	uid, own := int(known.UID), int(known.GID)
 	if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(own, own, own), syscall.Setresuid(uid, uid, uid)); err != nil {
-		return fmt.Errorf("become %s: %w", known.name, err)
+		return fmt.Errorf("become %s: %w", known.Name, err)
 	}
 	if syscall.Setresuid(0, 0, 0) == nil {
-		return fmt.Errorf("could become root again after becoming %s", known.name)
+		return fmt.Errorf("could become root again after becoming %s", known.Name)
 	}
 	return nil
 }

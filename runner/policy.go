@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/queuectl/queuectl/internal/accounts"
 )
 
 // policy says whose jobs a root runner may run. It is read from a file of root's, which
@@ -57,18 +59,18 @@ func parsePolicy(file, text string) (policy, error) {
 // refuses says why the policy does not let an account's jobs run, "" if it does. The
 // account with the uid of the service has to be named: its jobs could ask the runner, as
 // the service does, for jobs of all others.
-func (p *policy) refuses(a *account, service int, groupNamed func(string) (uint32, bool)) string {
-	if a.uid == 0 {
+func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(string) (uint32, bool)) string {
+	if a.UID == 0 {
 		if p.allowRoot {
 			return ""
 		}
 		return fmt.Sprintf("jobs of root are not run here; an administrator can set allow_root_jobs = true in %s, or name another account with --user NAME", p.file)
 	}
-	own := int(a.uid) == service
+	own := int(a.UID) == service
 	for _, allowed := range p.accounts {
 		group, isGroup := strings.CutPrefix(allowed, "@")
 		if !isGroup {
-			if allowed == "*" && !own || allowed == a.name {
+			if allowed == "*" && !own || allowed == a.Name {
 				return ""
 			}
 			continue
@@ -76,26 +78,19 @@ func (p *policy) refuses(a *account, service int, groupNamed func(string) (uint3
 		if own {
 			continue
 		}
-		if gid, ok := groupNamed(group); ok && (gid == a.gid || slices.Contains(a.groups, gid)) {
+		if gid, ok := groupNamed(group); ok && (gid == a.GID || slices.Contains(a.Groups, gid)) {
 			return ""
 		}
 	}
 	if own {
-		return fmt.Sprintf("jobs of %s, the account of the service, could do all that the service may, so they are run only if accounts in %s has its name", a.name, p.file)
+		return fmt.Sprintf("jobs of %s, the account of the service, could do all that the service may, so they are run only if accounts in %s has its name", a.Name, p.file)
 	}
-	return fmt.Sprintf("jobs of %s are not run here: %s has accounts = %s", a.name, p.file, strings.Join(p.accounts, " "))
+	return fmt.Sprintf("jobs of %s are not run here: %s has accounts = %s", a.Name, p.file, strings.Join(p.accounts, " "))
 }
 
-// account is what the system says of a user.
-type account struct {
-	name, home, shell string
-	uid, gid          uint32
-	groups            []uint32 // with gid
-}
-
-// environ completes an environment with what the account says of itself.
-func (a *account) environ(env []string) []string {
-	for _, e := range []string{"HOME=" + a.home, "USER=" + a.name, "LOGNAME=" + a.name, "SHELL=" + a.shell} {
+// environ completes an environment with what an account says of itself.
+func environ(a *accounts.Account, env []string) []string {
+	for _, e := range []string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
 		name, _, _ := strings.Cut(e, "=")
 		if !slices.ContainsFunc(env, func(have string) bool { return strings.HasPrefix(have, name+"=") }) {
 			env = append(env, e)

@@ -3,6 +3,8 @@ package runner
 import (
 	"strings"
 	"testing"
+
+	"github.com/queuectl/queuectl/internal/accounts"
 )
 
 // A policy is lines of key = value; anything else is refused with its line.
@@ -33,13 +35,13 @@ func TestPolicyIsRead(t *testing.T) {
 func TestPolicyDecides(t *testing.T) {
 	groups := map[string]uint32{"queuectl": 50, "staff": 60}
 	groupNamed := func(name string) (uint32, bool) { gid, ok := groups[name]; return gid, ok }
-	root := account{name: "root"}
-	alice := account{name: "alice", uid: 1000, gid: 1000, groups: []uint32{1000, 50}}
-	service := account{name: "queuectl", uid: 998, gid: 50, groups: []uint32{50}}
-	www := account{name: "www-data", uid: 33, gid: 60, groups: []uint32{60}}
+	root := accounts.Account{Name: "root"}
+	alice := accounts.Account{Name: "alice", UID: 1000, GID: 1000, Groups: []uint32{1000, 50}}
+	service := accounts.Account{Name: "queuectl", UID: 998, GID: 50, Groups: []uint32{50}}
+	www := accounts.Account{Name: "www-data", UID: 33, GID: 60, Groups: []uint32{60}}
 	for _, c := range []struct {
 		policy policy
-		who    account
+		who    accounts.Account
 		want   string // in the refusal, "" for none
 	}{
 		{policy{}, root, "allow_root_jobs = true in F"},
@@ -58,15 +60,15 @@ func TestPolicyDecides(t *testing.T) {
 		c.policy.file = "F"
 		got := c.policy.refuses(&c.who, 998, groupNamed)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.who.name, got, c.want)
+			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.who.Name, got, c.want)
 		}
 	}
 }
 
 // A job's environment says of its account what the job does not say itself.
 func TestEnvironmentOfAnAccount(t *testing.T) {
-	a := account{name: "alice", home: "/home/alice", shell: "/bin/zsh"}
-	got := strings.Join(a.environ([]string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
+	a := accounts.Account{Name: "alice", Home: "/home/alice", Shell: "/bin/zsh"}
+	got := strings.Join(environ(&a, []string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
 	if want := "HOME=/elsewhere USERS=x LOGNAME= USER=alice SHELL=/bin/zsh"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

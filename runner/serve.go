@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/runner/process"
@@ -118,7 +119,7 @@ func Serve(ctx context.Context, o Options) error {
 		s.name += loneSuffix
 	}
 	if o.Policy != "" {
-		s.accounts = &Accounts{Policy: o.Policy, Service: o.Service}
+		s.accounts = &Accounts{Policy: o.Policy, Service: o.Service, Directory: &accounts.Directory{Patient: true}}
 	}
 	s.more = sync.NewCond(&s.mu)
 	s.dir = filepath.Join(o.Root, s.name)
@@ -503,10 +504,10 @@ func (s *server) dress(c *process.Command, uid int64) error {
 	if err != nil {
 		return err
 	}
-	c.As = &process.Identity{UID: known.uid, GID: known.gid, Groups: known.groups}
-	c.Env = known.environ(c.Env)
+	c.As = &process.Identity{UID: known.UID, GID: known.GID, Groups: known.Groups}
+	c.Env = environ(&known, c.Env)
 	if c.Dir == "" {
-		c.Dir = known.home
+		c.Dir = known.Home
 	}
 	return nil
 }

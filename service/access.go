@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
@@ -24,15 +24,26 @@ type access struct {
 	unknown []string // names that nobody here has
 }
 
+// lookUp has [access] hold as the settings of now have it. It may wait for a directory on
+// the network, so no lock is held: who is overtaken by a change begins again.
+func (s *Service) lookUp() {
+	for {
+		old, c := s.who.Load(), s.config.Load()
+		if s.who.CompareAndSwap(old, resolve(&s.directory, &c.Settings)) && s.config.Load() == c {
+			return
+		}
+	}
+}
+
 // resolve looks the names of [access] up.
-func resolve(c *config.Settings) *access {
+func resolve(d *accounts.Directory, c *config.Settings) *access {
 	a := &access{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}}}
 	for _, right := range control.Rights() { // the strongest last: it stays
 		for _, name := range c.Access(string(right)) {
-			ids, look := a.Users, userID
+			ids, look := a.Users, d.UserID
 			group, isGroup := strings.CutPrefix(name, "@")
 			if isGroup {
-				ids, look = a.Groups, groupID
+				ids, look = a.Groups, d.GroupID
 			}
 			if id, ok := look(group); ok {
 				ids[id] = right
@@ -42,40 +53,6 @@ func resolve(c *config.Settings) *access {
 		}
 	}
 	return a
-}
-
-// userID is the number of a user, by name or number.
-func userID(name string) (int, bool) {
-	if id, err := strconv.Atoi(name); err == nil {
-		return id, true
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		return 0, false
-	}
-	id, err := strconv.Atoi(u.Uid)
-	return id, err == nil
-}
-
-// groupID is the number of a group, by name or number.
-func groupID(name string) (int, bool) {
-	if id, err := strconv.Atoi(name); err == nil {
-		return id, true
-	}
-	g, err := user.LookupGroup(name)
-	if err != nil {
-		return 0, false
-	}
-	id, err := strconv.Atoi(g.Gid)
-	return id, err == nil
-}
-
-func groupName(gid int) string {
-	name := strconv.Itoa(gid)
-	if g, err := user.LookupGroupId(name); err == nil {
-		name = g.Name
-	}
-	return name
 }
 
 // unknownNames says which names of [access] nobody here has, "" if there are none.
@@ -96,9 +73,9 @@ func (s *Service) Right(p *control.Peer) control.Right {
 
 // Refuse implements control.Gate.
 func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) error {
-	you := nameOf(p.UID)
+	you := s.directory.UserName(p.UID)
 	if !p.Right.Covers(control.Read) {
-		return queue.Errorf(queue.CodeDenied, "you (%s) have no right on this service, which is %s's; %s", you, nameOf(os.Geteuid()), s.wayTo(control.Submit, you))
+		return queue.Errorf(queue.CodeDenied, "you (%s) have no right on this service, which is %s's; %s", you, s.directory.UserName(os.Geteuid()), s.wayTo(control.Submit, you))
 	}
 	return queue.Errorf(queue.CodeDenied, "%s needs the right %s; you (%s) have %s; %s", what, needs, you, p.Right, s.wayTo(needs, ""))
 }
@@ -160,8 +137,8 @@ func (s *Service) audit(ctx context.Context, verb, target string, j *queue.Job) 
 	return s.store.Audit(ctx, a)
 }
 
-// accounts looks up whom jobs of one request are to run as.
-type accounts struct {
+// users looks up whom jobs of one request are to run as.
+type users struct {
 	s     *Service
 	peer  *control.Peer
 	known map[string]asUser
@@ -174,12 +151,12 @@ type asUser struct {
 }
 
 // of is the account of a name, if who asks may have jobs run as it.
-func (a *accounts) of(name string) (asUser, error) {
+func (a *users) of(name string) (asUser, error) {
 	if as, known := a.known[name]; known {
 		return as, nil
 	}
-	uid, ok := userID(name)
-	as := asUser{uid: uid, name: nameOf(uid)}
+	uid, ok := a.s.directory.UserID(name)
+	as := asUser{uid: uid, name: a.s.directory.UserName(uid)}
 	nameless := as.name == strconv.Itoa(uid) // of those only who is there for sure
 	if !ok || nameless && uid != a.peer.UID && uid != os.Geteuid() {
 		return asUser{}, queue.Invalid("user", "there is no user %q here", name)
@@ -210,7 +187,7 @@ func (s *Service) mayRunAs(p *control.Peer, as asUser) error {
 // jobsRunAs is the user that a job runs as which a peer enqueues.
 func (s *Service) jobsRunAs(p *control.Peer) string {
 	if uid := s.account.RunsAs(&queue.Job{UID: p.UID}); uid != s.account.UID {
-		return nameOf(uid)
+		return s.directory.UserName(uid)
 	}
 	return s.account.User
 }
@@ -247,7 +224,7 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 			if name == nil {
 				return nil
 			}
-			as, err := (&accounts{s: s, peer: p}).of(*name)
+			as, err := (&users{s: s, peer: p}).of(*name)
 			if err == nil {
 				err = s.mayRun(as.uid)
 			}
@@ -285,24 +262,15 @@ func (e *editing) apply(j *queue.Job) {
 	}
 }
 
-// nameOf is the name of a user, or the number.
-func nameOf(uid int) string {
-	name := strconv.Itoa(uid)
-	if u, err := user.LookupId(name); err == nil {
-		name = u.Username
-	}
-	return name
-}
-
 // Whoami implements control.API.
 func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (control.Whoami, error) {
 	p := control.PeerFrom(ctx)
 	w := control.Whoami{
-		UID: p.UID, User: nameOf(p.UID), GID: p.GID, Group: groupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
+		UID: p.UID, User: s.directory.UserName(p.UID), GID: p.GID, Group: s.directory.GroupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
 		Right: p.Right, Rights: p.Right.Included(), RunAs: s.config.Load().RunAs,
 	}
 	for _, g := range p.Groups {
-		w.Groups = append(w.Groups, control.GroupID{GID: g, Name: groupName(g)})
+		w.Groups = append(w.Groups, control.GroupID{GID: g, Name: s.directory.GroupName(g)})
 	}
 	if p.Right.Covers(control.Submit) {
 		w.JobsRunAs = s.jobsRunAs(&p)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -36,6 +37,7 @@ func set(t *testing.T, pairs ...string) *Service {
 			t.Fatal(err)
 		}
 	}
+	s.lookUp()
 	if err := s.settleAccount(); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +53,7 @@ func peer(uid int, right control.Right) *control.Peer {
 // the service's own user may do everything, whatever is written.
 func TestNamesAreResolved(t *testing.T) {
 	s := set(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
-	daemon, ok := userID("daemon")
+	daemon, ok := s.directory.UserID("daemon")
 	if !ok {
 		daemon = 61377 // this machine has none
 	}
@@ -92,7 +94,7 @@ func TestRefusalsHelp(t *testing.T) {
 	}{
 		{control.Submit, control.Operate, "cancel of another user's job", `cancel of another user's job needs the right operate; you (61300) have submit; the group ops has operate, or an admin can grant it in [access] of /etc/q.toml`},
 		{control.Operate, control.Admin, "drain", `drain needs the right admin; you (61300) have operate; the group queuectl-admin has admin, or an admin can grant it in [access] of /etc/q.toml`},
-		{control.None, control.Read, "list", `you (61300) have no right on this service, which is ` + nameOf(os.Geteuid()) + `'s; the group queuectl has submit (sudo usermod -aG queuectl 61300, then log in again), or an admin can grant one in [access] of /etc/q.toml`},
+		{control.None, control.Read, "list", `you (61300) have no right on this service, which is ` + new(accounts.Directory).UserName(os.Geteuid()) + `'s; the group queuectl has submit (sudo usermod -aG queuectl 61300, then log in again), or an admin can grant one in [access] of /etc/q.toml`},
 	} {
 		var e *queue.Error
 		if err := s.Refuse(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) || e.Code != queue.CodeDenied || e.Message != c.want {
@@ -100,7 +102,7 @@ func TestRefusalsHelp(t *testing.T) {
 		}
 	}
 	own := set(t)
-	if err := own.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(), "which is "+nameOf(os.Geteuid())+"'s; an admin can grant one in [access]") {
+	if err := own.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(), "which is "+new(accounts.Directory).UserName(os.Geteuid())+"'s; an admin can grant one in [access]") {
 		t.Errorf("of a service of one's own: %v", err)
 	}
 }
@@ -108,7 +110,7 @@ func TestRefusalsHelp(t *testing.T) {
 // Whom a job runs as is named by admins, or where it changes nothing; the refusal says
 // which setting would allow it.
 func TestUserIsNamedByAdmins(t *testing.T) {
-	self := nameOf(os.Geteuid())
+	self := new(accounts.Directory).UserName(os.Geteuid())
 	for _, c := range []struct {
 		runAs string
 		peer  *control.Peer
@@ -126,7 +128,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 		{"fixed:daemon", peer(61300, control.Admin), "root", `jobs of this service run as, which is daemon; with run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
 	} {
 		s := set(t, "run_as", c.runAs)
-		a := accounts{s: s, peer: c.peer}
+		a := users{s: s, peer: c.peer}
 		as, err := a.of(c.name)
 		var e *queue.Error
 		switch {
@@ -138,8 +140,8 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 	}
 	if os.Geteuid() == 0 { // else root is another user
 		s := set(t)
-		a := accounts{s: s, peer: peer(0, control.Admin)}
-		if u, ok := userID("daemon"); ok && u != 0 {
+		a := users{s: s, peer: peer(0, control.Admin)}
+		if u, ok := s.directory.UserID("daemon"); ok && u != 0 {
 			if _, err := a.of("daemon"); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), `run_as = "submitter"`) {
 				t.Errorf("another user, with run_as service: %v", err)
 			}
@@ -151,7 +153,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 // have their submitter.
 func TestJobsKeepTheirUser(t *testing.T) {
 	s := set(t, "run_as", "submitter")
-	a := &accounts{s: s, peer: peer(61300, control.Admin)}
+	a := &users{s: s, peer: peer(61300, control.Admin)}
 	spec := queue.Spec{Command: new("true"), User: new("root")}
 	j, err := s.draft(&spec, s.config.Load().Defaults(), "61300", a)
 	if err != nil || j.User != "root" || j.AsUID == nil || *j.AsUID != 0 {
@@ -199,7 +201,7 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 		runAs string
 		runs  int
 		shown string
-	}{{"submitter", 61301, "bob"}, {"service", self, nameOf(self)}, {"fixed:daemon", 1, "daemon"}} {
+	}{{"submitter", 61301, "bob"}, {"service", self, new(accounts.Directory).UserName(self)}, {"fixed:daemon", 1, "daemon"}} {
 		s := set(t, "run_as", c.runAs)
 		if got := s.account.RunsAs(&job); got != c.runs {
 			t.Errorf("%s: it runs as %d, want %d", c.runAs, got, c.runs)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,40 +14,27 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/worker"
 )
 
 // accountOf is what the system says of a uid.
-func accountOf(uid int) worker.Account {
-	a := worker.Account{User: strconv.Itoa(uid), Home: "/", Shell: "/bin/sh", UID: uid}
-	if u, err := user.LookupId(a.User); err == nil {
-		a.User, a.Home = u.Username, u.HomeDir
-	}
-	raw, err := os.ReadFile("/etc/passwd")
+func (s *Service) accountOf(uid int) worker.Account {
+	u, err := s.directory.User(uint32(uid))
 	if err != nil {
-		return a // kept elsewhere: /bin/sh is everywhere
+		return worker.Account{User: strconv.Itoa(uid), Home: "/", Shell: "/bin/sh", UID: uid}
 	}
-	for line := range strings.Lines(string(raw)) {
-		f := strings.Split(strings.TrimSpace(line), ":")
-		if len(f) == 7 && f[0] == a.User && f[6] != "" {
-			a.Shell = f[6]
-		}
-	}
-	return a
+	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: uid}
 }
 
 // accountNamed is what the system says of a user.
-func accountNamed(name string) (worker.Account, error) {
-	u, err := user.Lookup(name)
-	if err != nil {
-		return worker.Account{}, err
+func (s *Service) accountNamed(name string) (worker.Account, error) {
+	u, err := s.directory.Named(name)
+	if err == nil && u.Name != name { // a directory may know several, and the runners' folder has the one
+		err = fmt.Errorf("its name is %q", u.Name)
 	}
-	uid, err := strconv.Atoi(u.Uid)
-	if err != nil {
-		return worker.Account{}, err
-	}
-	return accountOf(uid), nil
+	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
 }
 
 // checkFolder refuses a state folder that others could change.
@@ -62,7 +48,7 @@ func checkFolder(dir string) error {
 	case !info.IsDir():
 		return fmt.Errorf("the state folder %s is no folder", dir)
 	case ok && int(st.Uid) != os.Geteuid() && os.Geteuid() == 0:
-		owner := accountOf(int(st.Uid)).User
+		owner := new(accounts.Directory).UserName(int(st.Uid))
 		return fmt.Errorf("the state folder %s belongs to %s; as that user, run: runuser -u %[2]s -- queuectl …", dir, owner)
 	case ok && int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("the state folder %s belongs to uid %d; run: chown %d %s", dir, st.Uid, os.Geteuid(), dir)

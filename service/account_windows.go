@@ -9,7 +9,7 @@ import (
 )
 
 // accountOf is the account of the service itself.
-func accountOf(uid int) worker.Account {
+func (s *Service) accountOf(uid int) worker.Account {
 	a := worker.Account{UID: uid}
 	if u, err := user.Current(); err == nil {
 		a.User, a.Home = u.Username, u.HomeDir
@@ -18,7 +18,9 @@ func accountOf(uid int) worker.Account {
 }
 
 // accountNamed is what the system says of a user.
-func accountNamed(string) (worker.Account, error) { return worker.Account{}, process.ErrUnsupported }
+func (s *Service) accountNamed(string) (worker.Account, error) {
+	return worker.Account{}, process.ErrUnsupported
+}
 
 // beRoot starts root's runners.
 func (s *Service) beRoot() error { return process.ErrUnsupported }

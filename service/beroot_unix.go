@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/runner"
 )
 
@@ -51,21 +50,20 @@ func (s *Service) beRoot() error {
 // for itself. The account's own group will not do: people get into it to submit, and
 // would read what the runners keep of everybody's jobs.
 func serviceIDs() (uid, gid int, err error) {
-	u, err1 := user.Lookup(control.ServiceAccount)
-	g, err2 := user.LookupGroup(serviceGroup)
-	if err1 != nil || err2 != nil {
+	var known accounts.Directory
+	u, err := known.Named(control.ServiceAccount)
+	own, ok := known.Group(serviceGroup)
+	if err != nil || !ok {
 		return 0, 0, fmt.Errorf("started as root, the service becomes the account %[1]s with the group %[2]s, which are not both there; make what is missing: groupadd --system %[1]s; groupadd --system %[2]s; useradd --system --gid %[1]s %[1]s", control.ServiceAccount, serviceGroup)
 	}
-	uid, err1 = strconv.Atoi(u.Uid)
-	gid, err2 = strconv.Atoi(g.Gid)
-	return uid, gid, errors.Join(err1, err2)
+	return int(u.UID), int(own), nil
 }
 
 // bindForGroup opens the control socket for root and the group that may submit.
 func bindForGroup(path string) (*net.UnixListener, error) {
 	gid := -1
-	if g, err := user.LookupGroup(control.ServiceAccount); err == nil {
-		gid, _ = strconv.Atoi(g.Gid)
+	if g, ok := new(accounts.Directory).Group(control.ServiceAccount); ok {
+		gid = int(g)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the socket's folder: %w", err)

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"os/user"
 	"slices"
 	"strconv"
 	"time"
@@ -81,7 +80,7 @@ const finishAgain = 200 * time.Millisecond
 func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key string) (store.Request, error) {
 	c := s.config.Load()
 	peer := control.PeerFrom(ctx)
-	uid, as := peer.UID, accounts{s: s, peer: &peer}
+	uid, as := peer.UID, users{s: s, peer: &peer}
 	r := store.Request{Drafts: make([]queue.Job, len(specs)), UID: uid, Batch: batch, Key: key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser}
 	if len(key) > queue.MaxKey {
 		return r, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(key), queue.MaxKey)
@@ -115,7 +114,7 @@ func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key st
 }
 
 // draft is the job that a spec asks for, enqueued by a user of a name.
-func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, known *accounts) (queue.Job, error) {
+func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, known *users) (queue.Job, error) {
 	j, err := queue.Resolve(spec, d)
 	if err != nil || spec.User == nil {
 		j.User = name
@@ -131,8 +130,10 @@ func (s *Service) userName(uid int) string {
 	if name, ok := s.users.Load(uid); ok {
 		return name.(string)
 	}
-	name := nameOf(uid)
-	s.users.Store(uid, name)
+	name := s.directory.UserName(uid)
+	if name != strconv.Itoa(uid) { // else it may have one soon
+		s.users.Store(uid, name)
+	}
 	return name
 }
 
@@ -199,9 +200,9 @@ func (s *Service) filter(p control.List) (store.Filter, error) {
 		}
 	}
 	if p.User != "" {
-		uid, err := uidOf(p.User)
-		if err != nil {
-			return f, err
+		uid, ok := s.directory.UserID(p.User)
+		if !ok {
+			return f, queue.Invalid("user", "there is no user %q here", p.User)
 		}
 		f.UID = &uid
 	}
@@ -251,15 +252,4 @@ func pageCost(j *queue.Job) int {
 		n += len(k) + len(v) + 8
 	}
 	return n
-}
-
-func uidOf(name string) (int, error) {
-	if u, err := user.Lookup(name); err == nil {
-		name = u.Uid
-	}
-	uid, err := strconv.Atoi(name)
-	if err != nil {
-		return 0, queue.Invalid("user", "there is no user %q here", name)
-	}
-	return uid, nil
 }

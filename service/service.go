@@ -16,6 +16,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
@@ -87,7 +88,9 @@ type Service struct {
 
 	config atomic.Pointer[config.Config]
 	who    atomic.Pointer[access]
-	users  sync.Map // uid → name, of who has a right
+	users  sync.Map // uid → name, of who has a right and a name
+
+	directory accounts.Directory // the system's users and groups
 
 	inherits bool // the socket, whose mode is not of the settings; set before it is served
 
@@ -189,7 +192,7 @@ func (s *Service) open() error {
 
 // serve runs the parts of the service until it is to stop.
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
-	to, err := entryBy(&s.config.Load().Settings)
+	to, err := s.entryBy(&s.config.Load().Settings)
 	if err != nil {
 		return s.unstarted("socket_group", err)
 	}
@@ -380,13 +383,13 @@ func (s *Service) limits() control.Limits {
 }
 
 // entryBy is whom settings let in to the control socket.
-func entryBy(set *config.Settings) (control.Entry, error) {
+func (s *Service) entryBy(set *config.Settings) (control.Entry, error) {
 	mode, group := set.Socket()
 	to := control.Entry{Mode: mode, GID: -1}
 	if group == "" {
 		return to, nil
 	}
-	gid, ok := groupID(group)
+	gid, ok := s.directory.GroupID(group)
 	if !ok {
 		return to, queue.Invalid("socket_group", "there is no group %q here", group)
 	}

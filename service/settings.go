@@ -52,7 +52,6 @@ func (s *Service) merge() error {
 	if s.atStart != nil {
 		c.Hold(s.atStart)
 	}
-	s.who.Store(resolve(&c.Settings))
 	s.level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel])
 	s.config.Store(&c)
 	return nil
@@ -67,6 +66,14 @@ func (s *Service) holdStart() {
 }
 
 func (s *Service) setStored(stored []store.Setting) error {
+	err := s.mergeStored(stored)
+	if err == nil {
+		s.lookUp()
+	}
+	return err
+}
+
+func (s *Service) mergeStored(stored []store.Setting) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	values := map[string]string{}
@@ -208,6 +215,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (contr
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
+	s.lookUp()
 	s.apply(ctx)
 	v := s.value(k)
 	switch unknown := s.unknownNames(); {

@@ -1,0 +1,317 @@
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Directory is the system's users and groups: what /etc/passwd and /etc/group say, which
+// holds until they change, and where these do not have somebody, what other sources say
+// (getent(1)), which holds for a minute, as does that they know nobody. The program has no
+// libc that would know them. The zero value is ready, and its methods may be called at
+// once.
+type Directory struct {
+	// Patient asks each time. Without it nobody is asked for a minute after another
+	// source has not answered in time: who only wants names waits for it once.
+	Patient bool
+	// Ask is asked in place of getent, if it is not nil.
+	Ask func(database, key string) (line string, err error)
+
+	mu     sync.Mutex
+	stamps [2]Stamp          // guarded by mu, as are:
+	local  *local            // what the files say
+	found  map[string]*found // what others say, by database and key
+	silent time.Time         // when somebody last did not answer
+}
+
+// local is what the files say. It is never changed.
+type local struct {
+	users  []Account
+	groups map[string]uint32
+	names  map[uint32]string // of groups
+}
+
+const (
+	passwdFile = "/etc/passwd"
+	groupFile  = "/etc/group"
+)
+
+// found is a line that another source has said, "" if it knows nobody.
+type found struct {
+	done chan struct{} // closed once there are:
+	line string
+	err  error
+
+	at time.Time // guarded by the directory's mu; zero until it is done
+}
+
+const (
+	elsewhereFor = time.Minute     // holds what other sources have said
+	askFor       = 5 * time.Second // bounds their answer
+	maxFound     = 10_000          // bounds what is remembered of them
+)
+
+var errSilent = fmt.Errorf("the sources of users beside files have not answered within %v", askFor)
+
+// User is the account with a uid.
+func (d *Directory) User(uid uint32) (Account, error) {
+	files, err := d.refresh()
+	if err != nil {
+		return Account{}, err
+	}
+	if i := slices.IndexFunc(files.users, func(a Account) bool { return a.UID == uid }); i >= 0 {
+		return files.users[i], nil
+	}
+	line, err := d.elsewhere("passwd", strconv.FormatUint(uint64(uid), 10))
+	if err != nil {
+		return Account{}, err
+	}
+	a, ok := parseUser(line)
+	if !ok || a.UID != uid {
+		return Account{}, fmt.Errorf("uid %d has no account here", uid)
+	}
+	return a, nil
+}
+
+// Named is the account with a name.
+func (d *Directory) Named(name string) (Account, error) {
+	files, err := d.refresh()
+	if err != nil {
+		return Account{}, err
+	}
+	if i := slices.IndexFunc(files.users, func(a Account) bool { return a.Name == name }); i >= 0 {
+		return files.users[i], nil
+	}
+	line, err := d.named("passwd", name)
+	if err != nil {
+		return Account{}, err
+	}
+	a, ok := parseUser(line)
+	if !ok {
+		return Account{}, fmt.Errorf("there is no account %q", name)
+	}
+	return a, nil
+}
+
+// Grouped is an account with its groups.
+func (d *Directory) Grouped(a Account) Account {
+	if a.Groups != nil {
+		return a
+	}
+	a.Groups = []uint32{a.GID}
+	line, _ := d.elsewhere("initgroups", a.Name) // who says nothing says of no more groups
+	fields := strings.Fields(line)               // its name comes first
+	for _, f := range fields[min(1, len(fields)):] {
+		if gid, err := strconv.ParseUint(f, 10, 32); err == nil && !slices.Contains(a.Groups, uint32(gid)) {
+			a.Groups = append(a.Groups, uint32(gid))
+		}
+	}
+	return a
+}
+
+// Group is the gid of a group.
+func (d *Directory) Group(name string) (uint32, bool) {
+	files, err := d.refresh()
+	if err != nil {
+		return 0, false
+	}
+	if gid, ok := files.groups[name]; ok {
+		return gid, true
+	}
+	line, _ := d.named("group", name)
+	_, gid, ok := parseGroup(line)
+	return gid, ok
+}
+
+// groupOf is the name of the group with a gid.
+func (d *Directory) groupOf(gid uint32) (string, bool) {
+	files, err := d.refresh()
+	if err != nil {
+		return "", false
+	}
+	if name, ok := files.names[gid]; ok {
+		return name, true
+	}
+	line, _ := d.elsewhere("group", strconv.FormatUint(uint64(gid), 10))
+	name, is, ok := parseGroup(line)
+	return name, ok && is == gid
+}
+
+// named asks other sources by name. What getent takes for a number, with a sign and
+// spaces before it, is no name.
+func (d *Directory) named(database, name string) (string, error) {
+	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
+		return "", nil
+	}
+	return d.elsewhere(database, name)
+}
+
+// elsewhere asks other sources for one entry, "" if there is none. Who asks for the same
+// meanwhile gets the same answer.
+func (d *Directory) elsewhere(database, key string) (string, error) {
+	name := database + " " + key
+	d.mu.Lock()
+	f, known := d.found[name]
+	if known && (f.at.IsZero() || time.Since(f.at) < elsewhereFor) {
+		d.mu.Unlock()
+		<-f.done
+		return f.line, f.err
+	}
+	if !d.Patient && !d.silent.IsZero() && time.Since(d.silent) < elsewhereFor {
+		d.mu.Unlock()
+		return "", errSilent
+	}
+	if len(d.found) >= maxFound {
+		clear(d.found)
+	}
+	f = &found{done: make(chan struct{})}
+	d.found[name] = f
+	ask := d.Ask
+	if ask == nil {
+		ask = getent
+	}
+	d.mu.Unlock()
+	f.line, f.err = ask(database, key)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f.at = time.Now()
+	if f.err != nil {
+		d.silent = f.at
+	}
+	close(f.done)
+	return f.line, f.err
+}
+
+// Stamp tells whether a file has changed.
+type Stamp struct {
+	ino   uint64
+	size  int64
+	mtime syscall.Timespec
+}
+
+// StampOf is the stamp of a file, the zero one if there is none.
+func StampOf(path string) (Stamp, error) {
+	var st syscall.Stat_t
+	err := syscall.Stat(path, &st)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Stamp{}, fmt.Errorf("look at %s: %w", path, err)
+	}
+	return Stamp{st.Ino, st.Size, st.Mtim}, nil
+}
+
+// refresh reads again what has changed.
+func (d *Directory) refresh() (*local, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock() // held over reading: who comes meanwhile needs what is read
+	var now [2]Stamp
+	var err1, err2 error
+	now[0], err1 = StampOf(passwdFile)
+	now[1], err2 = StampOf(groupFile)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	if now == d.stamps && d.local != nil {
+		return d.local, nil
+	}
+	passwd, err1 := os.ReadFile(passwdFile)
+	group, err2 := os.ReadFile(groupFile)
+	for _, err := range []error{err1, err2} {
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // an image may have none
+			return nil, err
+		}
+	}
+	d.stamps, d.local, d.found = now, parseFiles(string(passwd), string(group)), map[string]*found{}
+	return d.local, nil
+}
+
+// parseFiles reads passwd(5) and group(5). Of several lines with one number or name the
+// first counts, as for getpwuid(3).
+func parseFiles(passwd, group string) *local {
+	l := &local{groups: map[string]uint32{}, names: map[uint32]string{}}
+	members := map[string][]uint32{}
+	for line := range strings.Lines(group) {
+		name, gid, ok := parseGroup(line)
+		f := strings.Split(strings.TrimSuffix(line, "\n"), ":")
+		if !ok || len(f) < 4 {
+			continue
+		}
+		if _, twice := l.groups[name]; !twice {
+			l.groups[name] = gid
+		}
+		if _, twice := l.names[gid]; !twice {
+			l.names[gid] = name
+		}
+		for member := range strings.SplitSeq(f[3], ",") {
+			members[member] = append(members[member], gid)
+		}
+	}
+	for line := range strings.Lines(passwd) {
+		a, ok := parseUser(line)
+		if !ok {
+			continue
+		}
+		a.Groups = []uint32{a.GID}
+		for _, gid := range members[a.Name] {
+			if !slices.Contains(a.Groups, gid) {
+				a.Groups = append(a.Groups, gid)
+			}
+		}
+		l.users = append(l.users, a)
+	}
+	return l
+}
+
+// parseUser reads a line of passwd(5).
+func parseUser(line string) (a Account, ok bool) {
+	f := strings.Split(strings.TrimSuffix(line, "\n"), ":")
+	if len(f) != 7 || f[0] == "" {
+		return a, false
+	}
+	uid, err1 := strconv.ParseUint(f[2], 10, 32)
+	gid, err2 := strconv.ParseUint(f[3], 10, 32)
+	a = Account{Name: f[0], UID: uint32(uid), GID: uint32(gid), Home: f[5], Shell: f[6]}
+	if a.Home == "" {
+		a.Home = "/"
+	}
+	if a.Shell == "" {
+		a.Shell = "/bin/sh"
+	}
+	return a, err1 == nil && err2 == nil
+}
+
+// parseGroup reads a line of group(5), but for its members.
+func parseGroup(line string) (name string, gid uint32, ok bool) {
+	f := strings.Split(line, ":")
+	if len(f) < 3 {
+		return "", 0, false
+	}
+	n, err := strconv.ParseUint(f[2], 10, 32)
+	return f[0], uint32(n), err == nil
+}
+
+// getent asks the system's name service, which may be a directory on the network, for
+// one entry. It is a program's because this one is not linked with libc.
+func getent(database, key string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askFor)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/usr/bin/getent", "--", database, key)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", askFor/10 // for what it may have started
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return "", errSilent
+	}
+	if err != nil {
+		return "", nil // there is no such entry, or nobody to ask
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line, nil
+}

@@ -1,0 +1,174 @@
+package accounts
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Users and groups are those of passwd(5) and group(5): the first of several lines
+// counts, a group comes once, damaged lines are passed over.
+func TestFilesAreRead(t *testing.T) {
+	l := parseFiles(
+		"root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/zsh\nbad:x:no:1:::\nfew:x:1\n+::::::\nsvc:x:998:50::: \n",
+		"root:x:0:\nqueuectl:x:50:alice,www-data\nalice:x:1000:alice\ndisk:x:6:bob,alice\nqueuectl:x:51:\nagain:x:50:\nfew:x:7\n")
+	want := &local{
+		users: []Account{
+			{Name: "root", Home: "/root", Shell: "/bin/bash", Groups: []uint32{0}},
+			{Name: "alice", UID: 1000, GID: 1000, Home: "/home/alice", Shell: "/bin/zsh", Groups: []uint32{1000, 50, 6}},
+			{Name: "svc", UID: 998, GID: 50, Home: "/", Shell: " ", Groups: []uint32{50}},
+		},
+		groups: map[string]uint32{"root": 0, "queuectl": 50, "alice": 1000, "disk": 6, "again": 50},
+		names:  map[uint32]string{0: "root", 50: "queuectl", 1000: "alice", 6: "disk", 51: "queuectl"},
+	}
+	if !reflect.DeepEqual(l, want) {
+		t.Errorf("got %+v\nwant %+v", l, want)
+	}
+}
+
+// elsewhere is a directory beside the files, and what was asked of it.
+type elsewhere struct {
+	mu    sync.Mutex
+	says  map[string]string // by database and key
+	asked []string
+	fails bool
+	takes time.Duration
+}
+
+func (e *elsewhere) ask(database, key string) (string, error) {
+	time.Sleep(e.takes)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asked = append(e.asked, database+" "+key)
+	if e.fails {
+		return "", errSilent
+	}
+	return e.says[database+" "+key], nil
+}
+
+func ofDirectory() *elsewhere {
+	return &elsewhere{says: map[string]string{
+		"passwd dora": "dora:*:61400:61410:Dora:/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
+		"initgroups dora": "dora 61410 61411", "group staff@dir": "staff@dir:*:61411:dora", "group 61411": "staff@dir:*:61411:dora",
+		"passwd 61402": "other:*:61403:61403::/:/bin/sh", // not whom it was asked for
+	}}
+}
+
+// Whom the files do not have is found elsewhere, by name and number, with all groups; who
+// is in the files is not asked for.
+func TestOthersAreFoundElsewhere(t *testing.T) {
+	e := ofDirectory()
+	d := &Directory{Ask: e.ask}
+	want := Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}
+	for how, look := range map[string]func() (Account, error){
+		"by name": func() (Account, error) { return d.Named("dora") }, "by number": func() (Account, error) { return d.User(61400) },
+	} {
+		if got, err := look(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v", how, got, err)
+		}
+	}
+	want.Groups = []uint32{61410, 61411}
+	if got := d.Grouped(Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}); !reflect.DeepEqual(got, want) {
+		t.Errorf("with groups: got %+v", got)
+	}
+	if gid, ok := d.GroupID("staff@dir"); !ok || gid != 61411 || d.GroupName(61411) != "staff@dir" || d.GroupName(61412) != "61412" {
+		t.Errorf("the group: %d, %v, %s", gid, ok, d.GroupName(61411))
+	}
+	if _, err := d.User(61402); err == nil {
+		t.Error("an answer of another number counts")
+	}
+	e.asked = nil
+	if root, err := d.User(0); err != nil || d.UserName(0) != root.Name || d.Grouped(root).Groups == nil || len(e.asked) != 0 {
+		t.Errorf("root: %+v, %v, asked for %q", root, err, e.asked)
+	}
+}
+
+// A number is nobody's name, whoever is asked: also not one that getent would read with
+// its sign.
+func TestNumbersAreNoNames(t *testing.T) {
+	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh", "passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
+	d := &Directory{Ask: e.ask}
+	if id, ok := d.UserID("1001"); !ok || id != 1001 {
+		t.Errorf("got %d, %v", id, ok)
+	}
+	for _, word := range []string{"", "-1", "+5", " 5", "4294967295", "99999999999"} {
+		uid, ok := d.UserID(word)
+		gid, is := d.GroupID(word)
+		if ok || is {
+			t.Errorf("%q is the user %d, %v, and the group %d, %v", word, uid, ok, gid, is)
+		}
+	}
+	if len(e.asked) != 0 {
+		t.Errorf("asked for %q", e.asked)
+	}
+}
+
+// An answer holds for a minute, also that there is nobody; who asks meanwhile waits for
+// the same one.
+func TestAnswersHoldForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := ofDirectory()
+		e.takes = time.Second
+		d := &Directory{Ask: e.ask}
+		for range 2 {
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() { d.UserName(61400) })
+				all.Go(func() { d.UserName(61401) })
+			}
+			all.Wait()
+		}
+		if len(e.asked) != 2 {
+			t.Errorf("asked for %q", e.asked)
+		}
+		time.Sleep(elsewhereFor)
+		if d.UserName(61400); len(e.asked) != 3 {
+			t.Errorf("after a minute asked for %q", e.asked)
+		}
+	})
+}
+
+// Who only wants names waits once a minute for sources that do not answer; the patient
+// one asks for each account.
+func TestSilenceIsWaitedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := ofDirectory()
+		d, patient := &Directory{Ask: e.ask}, &Directory{Ask: e.ask, Patient: true}
+		d.UserName(61400)
+		e.asked, e.fails = nil, true
+		for uid := 61420; uid < 61520; uid++ {
+			if _, err := d.User(uint32(uid)); !errors.Is(err, errSilent) {
+				t.Fatalf("got %v", err)
+			}
+		}
+		if got := d.UserName(61400); got != "dora" || len(e.asked) != 1 {
+			t.Errorf("it is known as %s; asked for %q", got, e.asked)
+		}
+		patient.UserName(61420)
+		if patient.UserName(61421); len(e.asked) != 3 {
+			t.Errorf("the patient one: %q", e.asked)
+		}
+		time.Sleep(elsewhereFor)
+		e.fails = false
+		if got := d.UserName(61400); got != "dora" || len(e.asked) != 4 {
+			t.Errorf("once it answers: %s, %q", got, e.asked)
+		}
+	})
+}
+
+// The system's getent knows whom the files have, and says of others that there is nobody.
+func TestGetentIsAsked(t *testing.T) {
+	if _, err := os.Stat("/usr/bin/getent"); err != nil {
+		t.Skip("needs getent")
+	}
+	for key, want := range map[string]string{"0": "root:", "root": "root:", "no.such.user": "", "-h": "", "a\x00b": ""} {
+		if line, err := getent("passwd", key); err != nil || !strings.HasPrefix(line, want) || want == "" && line != "" {
+			t.Errorf("%q: got %q, %v", key, line, err)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package service
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+)
+
+// dora is what getent says on a machine of that directory.
+func dora(database, key string) (string, error) {
+	return map[string]string{
+		"passwd dora": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd DORA": "dora:*:61400:61410::/:/bin/sh",
+		"initgroups dora": "dora 61410 61411", "group dirgroup": "dirgroup:*:61411:dora", "group 61411": "dirgroup:*:61411:dora",
+	}[database+" "+key], nil
+}
+
+// Who is in a directory on the network is known wherever users are named, as root's runner
+// knows them: in [access], as the one account of all jobs, by --user, and by name.
+func TestUsersOfADirectory(t *testing.T) {
+	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}, Runners: Runners{Socket: "/run/q/spawn.sock"}}}
+	s.directory.Ask = dora
+	settings := func(pairs map[string]string) {
+		t.Helper()
+		s.layers = []config.Layer{{Origin: config.FromFile, Values: pairs}}
+		if err := errors.Join(s.merge(), s.settleAccount()); err != nil {
+			t.Fatal(err)
+		}
+		s.lookUp()
+	}
+	settings(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora", "socket_group": "dirgroup", "access.admin": "none"})
+	if got := s.unknownNames(); got != "" {
+		t.Error(got)
+	}
+	for want, p := range map[control.Right]*control.Peer{control.Submit: {UID: 61401, GID: 1, Groups: []int{61411}}, control.Operate: {UID: 61400}, control.None: {UID: 61402}} {
+		if got := s.Right(p); got != want {
+			t.Errorf("%+v: got %s, want %s", p, got, want)
+		}
+	}
+	if to, err := s.entryBy(&s.config.Load().Settings); err != nil || to.GID != 61411 {
+		t.Errorf("the socket's group: %+v, %v", to, err)
+	}
+	as, err := (&users{s: s, peer: peer(61300, control.Admin)}).of("dora")
+	if f, failed := s.filter(control.List{User: "dora"}); err != nil || failed != nil || as != (asUser{61400, "dora"}) || *f.UID != as.uid {
+		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
+	}
+	if w := s.userName(61400); w != "dora" {
+		t.Errorf("she is called %s", w)
+	}
+	settings(map[string]string{"run_as": "fixed:dora"})
+	if a := s.account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" || s.jobsRunAs(peer(61300, control.Submit)) != "dora" {
+		t.Errorf("jobs run as %+v", a)
+	}
+	if _, err := s.accountNamed("DORA"); err == nil {
+		t.Error("all jobs may run as an account by another name of its")
+	}
+}
+
+// A directory that hangs holds up who reads the settings, and nobody else: neither
+// requests nor another change.
+func TestHangingDirectoryHoldsNobodyUp(t *testing.T) {
+	s := set(t, "access.read", "61300")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	s.directory.Ask = func(string, string) (string, error) {
+		close(asked)
+		<-answer
+		return "", nil
+	}
+	change := func(readers string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.layers[0].Values["access.read"] = readers
+		if err := s.merge(); err != nil {
+			t.Error(err)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		change("dora 61301")
+		s.lookUp()
+	}()
+	<-asked
+	change("61302")
+	s.lookUp()
+	if got := s.Right(&control.Peer{UID: 61302}); got != control.Read {
+		t.Errorf("after another change: %s", got)
+	}
+	close(answer)
+	<-done
+	if got := s.Right(&control.Peer{UID: 61301}); got != control.None || s.unknownNames() != "" {
+		t.Errorf("what was overtaken holds: %s, %s", got, s.unknownNames())
+	}
+}
