@@ -385,8 +385,8 @@ func (s *Store) endBatches(ctx context.Context) error {
 
 // taken reports whether a job of the queue, or of a batch, has an id.
 func (t *tx) taken(id string) (bool, error) {
-	n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
-	if n != 0 || err != nil || len(t.s.mem.batches) == 0 {
+	if len(t.s.mem.batches) == 0 {
+		n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
 		return n != 0, err
 	}
 	if seq, err := strconv.ParseInt(id, 10, 64); err == nil && strconv.FormatInt(seq, 10) == id {
@@ -398,6 +398,6 @@ func (t *tx) taken(id string) (bool, error) {
 			}
 		}
 	}
-	n, err = t.number(`SELECT batch FROM staged_ids WHERE id = ?`, id)
+	n, err := t.number(`SELECT seq FROM jobs WHERE id = ? UNION ALL SELECT batch FROM staged_ids WHERE id = ?`, id, id)
 	return n != 0, err
 }
