@@ -345,7 +345,8 @@ func (t *tx) tidyBatches() (more bool, err error) {
 	return more, err
 }
 
-// loadBatches reads which batches there are.
+// loadBatches reads which batches there are, and of those that are committed what their
+// frames hold: it waits, and its ids are taken, until it is moved.
 func (s *Store) loadBatches() error {
 	err := s.db.query(func(r row) (bool, error) {
 		if stage := r.num(3); stage != 2 {
@@ -353,7 +354,27 @@ func (s *Store) loadBatches() error {
 		}
 		return true, nil
 	}, `SELECT n, uid, name, stage FROM batches ORDER BY n`)
-	return err
+	if err != nil {
+		return err
+	}
+	for i := range s.mem.batches {
+		b := &s.mem.batches[i]
+		if !b.committed {
+			continue
+		}
+		err := s.db.query(func(r row) (bool, error) {
+			jobs, _ := readFrame([]byte(r.text(0))) // whoever moves it says that it is damaged
+			if n := len(jobs); n > 0 {
+				b.jobs += int64(n)
+				b.seqs = append(b.seqs, [2]int64{jobs[0].seq, jobs[n-1].seq})
+			}
+			return true, nil
+		}, `SELECT jobs FROM frames WHERE batch = ? ORDER BY n`, b.n)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // endBatches finishes what was committed before the store was opened, and forgets
