@@ -98,6 +98,16 @@ func (t *tx) staged(uid int, name string) int {
 	return slices.IndexFunc(t.s.mem.batches, func(b batch) bool { return b.staging() && b.uid == uid && b.name == name })
 }
 
+// batchesOf is how many batches of a user there are.
+func (t *tx) batchesOf(uid int) (n int) {
+	for i := range t.s.mem.batches {
+		if t.s.mem.batches[i].uid == uid {
+			n++
+		}
+	}
+	return n
+}
+
 func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	at := t.staged(r.UID, r.Batch)
@@ -105,8 +115,10 @@ func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err 
 	switch {
 	case at >= 0:
 		b = m.batches[at]
+	case t.batchesOf(r.UID) >= store.MaxStagedUser:
+		return receipt, store.ErrManyBatches
 	case len(m.batches) >= store.MaxStaged:
-		return receipt, queue.Errorf(queue.CodeUnavailable, "%d batches are under way; try again later", len(m.batches))
+		return receipt, store.ErrFullOfBatches
 	}
 	if err := t.remembered(at, r); err != nil {
 		return receipt, err
