@@ -26,12 +26,13 @@ const (
 
 // Limits and waits of the pool.
 const (
-	MaxWorkers  = 4096
-	retryFirst  = 100 * time.Millisecond // after a store error that passes
-	retryLast   = 5 * time.Second
-	pauseFirst  = time.Second // after a shortage of our own
-	pauseLast   = 30 * time.Second
-	heardWithin = 200 * time.Millisecond // a living runner answers in
+	MaxWorkers   = 4096
+	retryFirst   = 100 * time.Millisecond // after a store error that passes
+	retryLast    = 5 * time.Second
+	pauseFirst   = time.Second // after a shortage of our own
+	pauseLast    = 30 * time.Second
+	heardWithin  = 200 * time.Millisecond // a living runner answers in
+	purgedWithin = time.Second            // what upkeep waits for deletions; those that were too slow are asked for again
 )
 
 // Config is what a pool needs to know. Its functions are asked at each use.
