@@ -92,6 +92,10 @@ type Pool struct {
 	paused   time.Time              // claim nothing until then
 	due      time.Time              // of the next retry; Run's
 	unheld   []remark               // about jobs that no runner knew; Run's
+
+	alonePause time.Duration // after a suspect could not be started; Run's
+	aloneAfter time.Time     // no suspect is started before; Run's
+	putOffTo   time.Time     // when the suspect that was put off last comes back; Run's
 }
 
 // link is a runner that is connected.
@@ -157,6 +161,8 @@ func New(s store.Leaser, cfg Config, workers int) *Pool {
 		acks:    map[*link][]wire.Lease{},
 		retry:   retryFirst,
 		pause:   pauseFirst,
+
+		alonePause: pauseFirst,
 	}
 }
 
@@ -452,10 +458,14 @@ func (p *Pool) recorded(turn store.Turn, refused map[queue.Lease]error) []remark
 		return nil
 	})...)
 	p.unheld = nil
-	p.rate.add(time.Now(), len(turn.Ended))
+	attempts := 0
 	for i := range turn.Ended {
+		if turn.Ended[i].Decision.Started {
+			attempts++
+		}
 		p.forget(turn.Ended[i].Lease)
 	}
+	p.rate.add(time.Now(), attempts)
 	for _, l := range turn.Released {
 		p.forget(l)
 	}
