@@ -61,9 +61,6 @@ type Entry struct {
 	GID  int
 }
 
-// OwnerOnly lets the socket's owner in, and root.
-var OwnerOnly = Entry{Mode: 0o600, GID: -1}
-
 // Listen makes the control socket, for those who may enter. A socket nobody answers
 // is left over from a crash and is replaced; one that answers means that a
 // service already runs there. At no moment can others connect: the socket gets

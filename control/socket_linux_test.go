@@ -57,10 +57,13 @@ func serve(t *testing.T, api API) (socket string) {
 	return socket
 }
 
+// ownerOnly lets the socket's owner in, and root.
+var ownerOnly = Entry{Mode: 0o600, GID: -1}
+
 func run(t *testing.T, api API) (server *Server, socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
-	l, err := Listen(socket, OwnerOnly)
+	l, err := Listen(socket, ownerOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +175,7 @@ func TestBadLinesEndTheConnection(t *testing.T) {
 // An answer that is longer than a line may be is refused by the client.
 func TestClientBoundsAnswers(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	l, err := Listen(socket, OwnerOnly)
+	l, err := Listen(socket, ownerOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +202,7 @@ func TestClientBoundsAnswers(t *testing.T) {
 func TestListenReplacesOnlyTheDead(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
-	dead, err := Listen(path, OwnerOnly)
+	dead, err := Listen(path, ownerOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,19 +210,19 @@ func TestListenReplacesOnlyTheDead(t *testing.T) {
 	if _, err := os.Lstat(path); err != nil {
 		t.Fatal(err)
 	}
-	live, err := Listen(path, OwnerOnly)
+	live, err := Listen(path, ownerOnly)
 	if err != nil {
 		t.Fatalf("a dead socket: %v", err)
 	}
 	defer live.Close()
-	if second, err := Listen(path, OwnerOnly); err == nil || !strings.Contains(err.Error(), "already") {
+	if second, err := Listen(path, ownerOnly); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("a live socket: got %v, %v, want refused", second, err)
 	}
 	file := filepath.Join(dir, "f")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(file, OwnerOnly); err == nil {
+	if _, err := Listen(file, ownerOnly); err == nil {
 		t.Error("a file was replaced by a socket")
 	}
 	if raw, err := os.ReadFile(file); err != nil || string(raw) != "x" {
@@ -227,7 +230,7 @@ func TestListenReplacesOnlyTheDead(t *testing.T) {
 	}
 	deep := t.TempDir()
 	longest := filepath.Join(deep, strings.Repeat("x", MaxSocketPath-len(deep)-1))
-	l, err := Listen(longest, OwnerOnly)
+	l, err := Listen(longest, ownerOnly)
 	if err != nil {
 		t.Fatalf("the longest path: %v", err)
 	}
@@ -237,7 +240,7 @@ func TestListenReplacesOnlyTheDead(t *testing.T) {
 		c.Close()
 	}
 	l.Close()
-	if _, err := Listen("/"+strings.Repeat("x", MaxSocketPath), OwnerOnly); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "107") {
+	if _, err := Listen("/"+strings.Repeat("x", MaxSocketPath), ownerOnly); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "107") {
 		t.Errorf("a long path: got %v, want invalid and the limit", err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, ".s*"))
@@ -279,7 +282,7 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 		}
 	})
 	for range 200 {
-		l, err := Listen(path, OwnerOnly)
+		l, err := Listen(path, ownerOnly)
 		if err != nil {
 			t.Fatal(err)
 		}

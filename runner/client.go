@@ -206,5 +206,19 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, wait b
 	return &wire.Chunk{Cursor: cursor, Gone: true}, nil
 }
 
+// Purge has the runner delete output files, and waits until it has tried: it answers a
+// question after what came before it.
+func (c *Client) Purge(ctx context.Context, refs []string) error {
+	c.Send(&wire.Purge{Refs: refs})
+	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Read{ID: id} })
+	if err == nil && f == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("have the runner delete outputs: %w", err)
+	}
+	return nil
+}
+
 // Protocol is the version of the frames that both speak.
 func (c *Client) Protocol() int64 { return min(c.Known.Protocol, wire.Protocol) }

@@ -334,12 +334,11 @@ const stoppingWithin = time.Second
 // stopSign is the time between two signs that a stop has more to do.
 const stopSign = 10 * time.Second
 
-// purge deletes output files: its own, and those of runners that only they can.
-func (s *Service) purge(refs []string) {
+// purge deletes output files: its own, and those of runners that only they can. It
+// reports whether that was done.
+func (s *Service) purge(ctx context.Context, refs []string) bool {
 	runner.Purge(runnersOf(s.opt.Places), refs)
-	if s.home.Socket != "" {
-		s.pool.Purge(refs)
-	}
+	return !s.home.Foreign() || s.pool.Purge(ctx, refs)
 }
 
 // listen takes the control socket of the system, or makes its own.

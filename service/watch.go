@@ -152,8 +152,9 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 			N: j.Runs + 1, Worker: j.WorkerID, Node: s.node, PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
 		}))
 	}
+	sight := s.sight(ctx, &j)
 	var tails [2][]byte
-	if n := len(d.History); n > 0 {
+	if n := len(d.History); n > 0 && sight >= control.Inside { // else nothing is read of it
 		err = s.readAttempt(ctx, &j, d.History[n-1].Attempt, func(c output.Chunk) error {
 			tail := append(tails[c.Stream], c.Data...)
 			tails[c.Stream] = tail[max(0, len(tail)-showTail):]
@@ -161,7 +162,7 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 		})
 	}
 	d.Output, d.Stderr = strings.ToValidUTF8(string(tails[0]), "\uFFFD"), strings.ToValidUTF8(string(tails[1]), "\uFFFD")
-	d.Hide(s.sight(ctx, &j))
+	d.Hide(sight)
 	return d, err
 }
 

@@ -81,14 +81,22 @@ type Request struct {
 	MaxPendingUser int64
 }
 
-// Limits of batches that are staged: batches at once, jobs of one, and how long one
-// waits for its next frame.
+// Limits of batches that are staged: batches at once, of all and of one user, who must
+// not have all of them; jobs of one batch, and how long one waits for its next frame.
 const (
 	MaxStaged     = 64
+	MaxStagedUser = MaxStaged / 4
 	MaxStagedJobs = 1_000_000
 	StageMemory   = 10 * time.Minute
 	// ForgottenMemory is how long at least the name of a forgotten batch is kept.
 	ForgottenMemory = 24 * time.Hour
+)
+
+// ErrManyBatches refuses to begin one more batch, of a user who has as many under way as
+// one may, and ErrFullOfBatches of anybody.
+var (
+	ErrManyBatches   = queue.Errorf(queue.CodeUnavailable, "%d of your batches are under way, which is as many as one user may have; wait until one has ended, or for %v if they were given up", MaxStagedUser, StageMemory)
+	ErrFullOfBatches = queue.Errorf(queue.CodeUnavailable, "%d batches are under way; try again later", MaxStaged)
 )
 
 // ErrForgotten refuses more of a batch that has been forgotten.

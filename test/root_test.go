@@ -380,6 +380,32 @@ func TestRootsRunnerIsBuried(t *testing.T) {
 	q.must("cancel", id)
 }
 
+// What a runner of root's was asked to delete, and had not when it died, the next one
+// deletes: nobody else can.
+func TestRootsRunnerDeletesOutputs(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	q.mustAs(someone, "wait", id)
+	files := func() []string {
+		list, _ := filepath.Glob(q.roots + "/output/*")
+		return list
+	}
+	if len(files()) != 1 {
+		t.Fatalf("outputs: %v", files())
+	}
+	look := func() { // a job that becomes due has the service look for what is to be done
+		q.cli("wait", q.mustAs(someone, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
+	}
+	for _, pid := range q.runnerPids() {
+		syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	q.must("rm", id)
+	look()
+	q.killRunners()
+	look()
+	q.until("the output is gone", 40*time.Second, func() bool { return len(files()) == 0 })
+}
+
 // Jobs of root's runners live through the service's death as all others do.
 func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")

@@ -30,7 +30,7 @@ type Store interface {
 // is kept too long, and deletes the output of removed jobs, each when it is due,
 // until ctx ends. retention is asked at each look. It returns an error only when the
 // store is of no more use. A value of wake means that retention or the order has changed.
-func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge func(refs []string), log *slog.Logger) error {
+func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, log *slog.Logger) error {
 	for {
 		wait, err := s.Promote(ctx)
 		if err == nil {
@@ -69,11 +69,15 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 	}
 }
 
-func sweep(ctx context.Context, s Store, purge func([]string)) error {
+// Purge deletes output files, what is gone already too, and reports whether that was done.
+type Purge func(ctx context.Context, refs []string) bool
+
+// sweep deletes some of what nobody needs and forgets it; what could not be deleted now
+// is kept for the next look.
+func sweep(ctx context.Context, s Store, purge Purge) error {
 	refs, err := s.Garbage(ctx, sweepStep)
-	if err != nil || len(refs) == 0 {
+	if err != nil || len(refs) == 0 || !purge(ctx, refs) {
 		return err
 	}
-	purge(refs)
 	return s.Swept(ctx, refs)
 }

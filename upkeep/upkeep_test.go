@@ -23,6 +23,7 @@ type keeper struct {
 	begun time.Time
 	alarm chan struct{}
 	refs  []string
+	away  int // so many purges fail first
 
 	ended   [queue.Cancelled + 1]int64
 	expels  []string // what was expelled
@@ -76,7 +77,13 @@ func upkeepWith(t *testing.T, k *keeper, r Retention, during func()) (purged int
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- Run(ctx, k, nil, func() Retention { return r }, func(refs []string) { purged += len(refs) }, slog.New(slog.DiscardHandler))
+			done <- Run(ctx, k, nil, func() Retention { return r }, func(_ context.Context, refs []string) bool {
+				if k.away--; k.away >= 0 {
+					return false
+				}
+				purged += len(refs)
+				return true
+			}, slog.New(slog.DiscardHandler))
 		}()
 		synctest.Wait()
 		during()
@@ -129,6 +136,20 @@ func TestGarbageIsSwept(t *testing.T) {
 	purged, err := upkeep(t, k, func() { time.Sleep(1500 * time.Millisecond) })
 	if err != nil || purged != sweepStep+7 || len(k.refs) != 0 {
 		t.Errorf("%d were purged, %d are left, %v", purged, len(k.refs), err)
+	}
+}
+
+// Outputs that nobody can delete now are kept in mind until somebody can.
+func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
+	k := &keeper{next: time.Hour, refs: []string{"1-1", "2-1"}, away: 2}
+	purged, err := upkeep(t, k, func() { time.Sleep(50 * time.Second) })
+	if err != nil || purged != 0 || len(k.refs) != 2 {
+		t.Errorf("while nobody could: %d were purged, %d are left, %v", purged, len(k.refs), err)
+	}
+	k.away = 1
+	purged, err = upkeep(t, k, func() { time.Sleep(35 * time.Second) })
+	if err != nil || purged != 2 || len(k.refs) != 0 {
+		t.Errorf("afterwards: %d were purged, %d are left, %v", purged, len(k.refs), err)
 	}
 }
 

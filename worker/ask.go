@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -411,17 +412,26 @@ func (p *Pool) Runners(within time.Duration) (live, silent []int64) {
 	return live, silent
 }
 
-// Purge deletes output files.
-func (p *Pool) Purge(refs []string) {
-	if !p.cfg.Runners.Foreign() {
-		runner.Purge(p.cfg.Runners.Dir, refs)
-		return
-	}
+// Purge has output files deleted that only runners can delete: by one of each folder that
+// has any, the newest that answers. It reports whether all these have, and whether there
+// was one.
+func (p *Pool) Purge(ctx context.Context, refs []string) bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.clients {
-		l.Send(&wire.Purge{Refs: refs}) // whoever has them
+	clients := slices.Clone(p.clients)
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, purgedWithin)
+	defer cancel()
+	purged := map[string]bool{} // by the folder that the runners share
+	for _, l := range slices.Backward(clients) {
+		root := filepath.Dir(l.Dir)
+		purged[root] = purged[root] || l.Purge(ctx, refs) == nil
 	}
+	for _, done := range purged {
+		if !done {
+			return false
+		}
+	}
+	return len(purged) > 0
 }
 
 func (p *Pool) now() queue.Millis { return queue.MillisOf(time.Now()) }

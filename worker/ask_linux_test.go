@@ -3,10 +3,13 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
@@ -275,4 +278,38 @@ func TestEveryAskerIsAnswered(t *testing.T) {
 	f.say(end)
 	check(t, "answer", from(t, "an answer", cancelled), verdict{true, nil})
 	s.is(1, queue.Cancelled, queue.ReasonCancelled)
+}
+
+// Outputs that only runners can delete are deleted once one of each folder has said so:
+// not where none is connected, or none answers.
+func TestPurgeIsAnswered(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	foreign := runner.Home{Dir: root, Socket: "of nobody"}
+	if worker.New(newStore(t), worker.Config{Runners: foreign}, 1).Purge(t.Context(), []string{"1-1"}) {
+		t.Error("deleted by no runner")
+	}
+	if err := os.Mkdir(filepath.Join(root, "as-x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t)
+	s.put(0)
+	if _, err := s.Turn(t.Context(), store.Turn{Want: 1}); err != nil {
+		t.Fatal(err)
+	}
+	first, other := newRunner(t, root, "1"), newRunner(t, filepath.Join(root, "as-x"), "2")
+	other.known.Attempts = []wire.Attempt{running(lease(1))} // else it is told to end
+	p, _ := runWith(t, s, foreign, 1)
+	refs := []string{"1-1", "2-1"}
+	check(t, "deleted while both answer", p.Purge(t.Context(), refs), true)
+	for _, f := range []*fakeRunner{first, other} {
+		asked, _ := hears[*wire.Purge](t, f, 1)
+		check(t, "asked for", asked.Refs, refs)
+	}
+	for _, f := range []*fakeRunner{first, other} {
+		f.keepsDeaf(true)
+		check(t, "deleted while one is silent", p.Purge(t.Context(), refs), false)
+		f.keepsDeaf(false)
+	}
+	check(t, "deleted once both answer", p.Purge(t.Context(), refs), true)
 }

@@ -69,6 +69,7 @@ type fakeRunner struct {
 	then   []wire.Frame        // what follows it
 	onBury func(*wire.Bury)    // what it does when it is to bury, nil if nothing
 	quiet  bool                // a START is not answered with STARTED
+	deaf   bool                // a READ is not answered
 	conn   net.Conn            // the newest service's
 	epochs []int64             // of every HELLO
 	frames []wire.Frame        // all others, in order
@@ -190,7 +191,9 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 			f.write(&wire.Started{Attempt: running(frame.Lease)})
 		}
 	case *wire.Read:
-		f.write(&wire.Chunk{ID: frame.ID, Gone: true})
+		if !f.deaf {
+			f.write(&wire.Chunk{ID: frame.ID, Gone: true})
+		}
 	case *wire.Bury:
 		if f.onBury != nil {
 			f.loops.Go(func() { f.onBury(frame) })
@@ -287,6 +290,13 @@ func (f *fakeRunner) keepsQuiet() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.quiet = true
+}
+
+// keepsDeaf has READs answered with nothing, or answered again.
+func (f *fakeRunner) keepsDeaf(deaf bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deaf = deaf
 }
 
 // nobodys and the seqs above it belong to no job.

@@ -26,12 +26,13 @@ const (
 
 // Limits and waits of the pool.
 const (
-	MaxWorkers  = 4096
-	retryFirst  = 100 * time.Millisecond // after a store error that passes
-	retryLast   = 5 * time.Second
-	pauseFirst  = time.Second // after a shortage of our own
-	pauseLast   = 30 * time.Second
-	heardWithin = 200 * time.Millisecond // a living runner answers in
+	MaxWorkers   = 4096
+	retryFirst   = 100 * time.Millisecond // after a store error that passes
+	retryLast    = 5 * time.Second
+	pauseFirst   = time.Second // after a shortage of our own
+	pauseLast    = 30 * time.Second
+	heardWithin  = 200 * time.Millisecond // a living runner answers in
+	purgedWithin = time.Second            // what upkeep waits for deletions; those that were too slow are asked for again
 )
 
 // Config is what a pool needs to know. Its functions are asked at each use.
@@ -102,6 +103,10 @@ type Pool struct {
 	paused   time.Time              // claim nothing until then
 	due      time.Time              // of the next retry; Run's
 	unheld   []remark               // about jobs that no runner knew; Run's
+
+	alonePause time.Duration // after a suspect could not be started; Run's
+	aloneAfter time.Time     // no suspect is started before; Run's
+	putOffTo   time.Time     // when the suspect that was put off last comes back; Run's
 }
 
 // link is a runner that is connected.
@@ -167,6 +172,8 @@ func New(s store.Leaser, cfg Config, workers int) *Pool {
 		acks:    map[*link][]wire.Lease{},
 		retry:   retryFirst,
 		pause:   pauseFirst,
+
+		alonePause: pauseFirst,
 	}
 }
 
@@ -462,10 +469,14 @@ func (p *Pool) recorded(turn store.Turn, refused map[queue.Lease]error) []remark
 		return nil
 	})...)
 	p.unheld = nil
-	p.rate.add(time.Now(), len(turn.Ended))
+	attempts := 0
 	for i := range turn.Ended {
+		if turn.Ended[i].Decision.Started {
+			attempts++
+		}
 		p.forget(turn.Ended[i].Lease)
 	}
+	p.rate.add(time.Now(), attempts)
 	for _, l := range turn.Released {
 		p.forget(l)
 	}

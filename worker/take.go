@@ -280,16 +280,22 @@ func (p *Pool) result(from *link, r *wire.Result) {
 	}
 	p.pending.Started = slices.DeleteFunc(p.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
 	if r.Shortage {
-		if now := time.Now(); now.After(p.paused) { // of many that meet one shortage the first counts
-			p.paused = now.Add(p.pause)
-			p.pause = min(2*p.pause, pauseLast)
-		}
+		p.short()
 		p.cfg.Log.Warn("a job could not be started; claiming less for a while", "job", h.job.ID, "error", r.Error)
 	} else {
 		p.pause = pauseFirst
 		p.measure(r)
 	}
 	p.pending.Ended = append(p.pending.Ended, s)
+}
+
+// short has nothing claimed for a while, which grows while shortages go on. The caller
+// holds mu.
+func (p *Pool) short() {
+	if now := time.Now(); now.After(p.paused) { // of many that meet one shortage the first counts
+		p.paused = now.Add(p.pause)
+		p.pause = min(2*p.pause, pauseLast)
+	}
 }
 
 // dropped gives back what was not started, or ends what was. The caller holds mu.

@@ -79,6 +79,16 @@ func (s *Store) Stage(ctx context.Context, r store.Request) (receipt store.Recei
 	return receipt, err
 }
 
+// batchesOf is how many batches of a user there are.
+func (s *Store) batchesOf(uid int) (n int) {
+	for _, b := range s.batches {
+		if b.uid == uid {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) {
 	b, known := s.staged(r.UID, r.Batch), true
 	if b == nil {
@@ -87,8 +97,10 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	switch n := b.jobs() + int64(len(r.Drafts)); {
 	case !known && s.forgotten(r):
 		return store.Receipt{}, store.ErrForgotten
+	case !known && s.batchesOf(r.UID) >= store.MaxStagedUser:
+		return store.Receipt{}, store.ErrManyBatches
 	case !known && len(s.batches) >= store.MaxStaged:
-		return store.Receipt{}, queue.Errorf(queue.CodeUnavailable, "too many batches are under way; try again later")
+		return store.Receipt{}, store.ErrFullOfBatches
 	case n > store.MaxStagedJobs:
 		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs", store.MaxStagedJobs)
 	}

@@ -211,6 +211,10 @@ func copyJob(j queue.Job) queue.Job {
 		jitter := *j.Backoff.Jitter
 		j.Backoff.Jitter = &jitter
 	}
+	if j.AsUID != nil {
+		uid := *j.AsUID
+		j.AsUID = &uid
+	}
 	return j
 }
 

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"errors"
+	"reflect"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -88,4 +89,46 @@ func TestCloseEndsAwait(t *testing.T) {
 			t.Errorf("await: got error %v, want ErrUnavailable", err)
 		}
 	})
+}
+
+// Nobody who has a copy of a job can change what is stored.
+func TestACopySharesNothing(t *testing.T) {
+	var j queue.Job
+	fill(reflect.ValueOf(&j).Elem())
+	c := copyJob(j)
+	if !reflect.DeepEqual(c, j) {
+		t.Errorf("got %+v, want %+v", c, j)
+	}
+	apart(t, "job", reflect.ValueOf(c), reflect.ValueOf(j))
+}
+
+// fill gives all that refers to something something to refer to.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+	}
+}
+
+// apart checks that two values refer to nothing in common.
+func apart(t *testing.T, name string, a, b reflect.Value) {
+	t.Helper()
+	switch a.Kind() {
+	case reflect.Struct:
+		for i := range a.NumField() {
+			apart(t, name+"."+a.Type().Field(i).Name, a.Field(i), b.Field(i))
+		}
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		if a.Pointer() == b.Pointer() {
+			t.Errorf("%s is shared", name)
+		}
+	}
 }

@@ -98,6 +98,16 @@ func (t *tx) staged(uid int, name string) int {
 	return slices.IndexFunc(t.s.mem.batches, func(b batch) bool { return b.staging() && b.uid == uid && b.name == name })
 }
 
+// batchesOf is how many batches of a user there are.
+func (t *tx) batchesOf(uid int) (n int) {
+	for i := range t.s.mem.batches {
+		if t.s.mem.batches[i].uid == uid {
+			n++
+		}
+	}
+	return n
+}
+
 func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	at := t.staged(r.UID, r.Batch)
@@ -105,8 +115,10 @@ func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err 
 	switch {
 	case at >= 0:
 		b = m.batches[at]
+	case t.batchesOf(r.UID) >= store.MaxStagedUser:
+		return receipt, store.ErrManyBatches
 	case len(m.batches) >= store.MaxStaged:
-		return receipt, queue.Errorf(queue.CodeUnavailable, "%d batches are under way; try again later", len(m.batches))
+		return receipt, store.ErrFullOfBatches
 	}
 	if err := t.remembered(at, r); err != nil {
 		return receipt, err
@@ -345,7 +357,8 @@ func (t *tx) tidyBatches() (more bool, err error) {
 	return more, err
 }
 
-// loadBatches reads which batches there are.
+// loadBatches reads which batches there are, and of those that are committed what their
+// frames hold: it waits, and its ids are taken, until it is moved.
 func (s *Store) loadBatches() error {
 	err := s.db.query(func(r row) (bool, error) {
 		if stage := r.num(3); stage != 2 {
@@ -353,7 +366,27 @@ func (s *Store) loadBatches() error {
 		}
 		return true, nil
 	}, `SELECT n, uid, name, stage FROM batches ORDER BY n`)
-	return err
+	if err != nil {
+		return err
+	}
+	for i := range s.mem.batches {
+		b := &s.mem.batches[i]
+		if !b.committed {
+			continue
+		}
+		err := s.db.query(func(r row) (bool, error) {
+			jobs, _ := readFrame([]byte(r.text(0))) // whoever moves it says that it is damaged
+			if n := len(jobs); n > 0 {
+				b.jobs += int64(n)
+				b.seqs = append(b.seqs, [2]int64{jobs[0].seq, jobs[n-1].seq})
+			}
+			return true, nil
+		}, `SELECT jobs FROM frames WHERE batch = ? ORDER BY n`, b.n)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // endBatches finishes what was committed before the store was opened, and forgets
@@ -385,8 +418,8 @@ func (s *Store) endBatches(ctx context.Context) error {
 
 // taken reports whether a job of the queue, or of a batch, has an id.
 func (t *tx) taken(id string) (bool, error) {
-	n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
-	if n != 0 || err != nil || len(t.s.mem.batches) == 0 {
+	if len(t.s.mem.batches) == 0 {
+		n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
 		return n != 0, err
 	}
 	if seq, err := strconv.ParseInt(id, 10, 64); err == nil && strconv.FormatInt(seq, 10) == id {
@@ -398,6 +431,6 @@ func (t *tx) taken(id string) (bool, error) {
 			}
 		}
 	}
-	n, err = t.number(`SELECT batch FROM staged_ids WHERE id = ?`, id)
+	n, err := t.number(`SELECT seq FROM jobs WHERE id = ? UNION ALL SELECT batch FROM staged_ids WHERE id = ?`, id, id)
 	return n != 0, err
 }

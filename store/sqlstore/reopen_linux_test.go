@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -170,6 +172,53 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A committed batch for which the disk has no room when the store is opened counts in
+// full until it is moved, and its numbers are taken.
+func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	stage(t, s, "a", 2000, false)
+	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Finish(t.Context()); err != nil { // one of two frames
+		t.Fatal(err)
+	}
+	s.Close()
+	full := filepath.Join(dir, reserve) // no reserve can be made there
+	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, dir)
+	asks := func(what string, most int64, want error) {
+		t.Helper()
+		for _, r := range []store.Request{{MaxPending: most}, {MaxPendingUser: most}} {
+			r.Drafts = []queue.Job{draft()}
+			if _, err := s.Enqueue(t.Context(), r); !errors.Is(err, want) {
+				t.Errorf("%s, where max_pending is %d and max_pending_per_user %d: got %v, want %v", what, r.MaxPending, r.MaxPendingUser, err, want)
+			}
+		}
+	}
+	asks("while the disk is full", 2000, queue.ErrFull)
+	asks("while the disk is full", 2001, queue.ErrNoSpace)
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	s.do(t.Context(), true, func(t *tx) error { t.s.space.at = time.Time{}; return nil }) // look again
+	for _, id := range []string{"1500", "2000"} {
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {
+			t.Errorf("a job by the number %s of one of the batch: got %v, want %v", id, err, queue.ErrExists)
+		}
+	}
+	if _, err := s.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	asks("when all are moved", 2000, queue.ErrFull)
+	untilDone(t, s.Finish)
+	asks("when it is finished", 2000, queue.ErrFull)
+	asks("when it is finished", 2002, nil)
 }
 
 // A claim that is given up in the moment in which it is served, and could not be

@@ -15,6 +15,7 @@ var batching = []promise{
 	{name: "a repeated commit gets the same receipt", keep: commitAgain},
 	{name: "batches of different names and users are apart", keep: batchesApart},
 	{name: "a full queue refuses what is staged", keep: stagedWaitToo},
+	{name: "nobody has more batches under way than a share of all", keep: batchesAreShared},
 }
 
 // stage stages so many jobs.
@@ -164,4 +165,29 @@ func stagedWaitToo(r *rig) {
 	ask.Drafts = ask.Drafts[:1]
 	_, err = r.s.Enqueue(r.Context(), ask)
 	r.must(err)
+}
+
+func batchesAreShared(r *rig) {
+	begins := func(uid, n int) error {
+		_, err := r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Batch: fmt.Sprint("b", n)})
+		return err
+	}
+	users := []int{0, asker, asker + 1, asker + 2} // root too
+	same(r, "users with a whole share", len(users)*store.MaxStagedUser, store.MaxStaged)
+	for _, uid := range users {
+		for n := range store.MaxStagedUser {
+			r.must(begins(uid, n))
+		}
+		r.must(begins(uid, 0)) // one more frame
+		r.unchanged(func() {
+			same[error](r, "one batch too many of a user", begins(uid, store.MaxStagedUser), store.ErrManyBatches)
+		})
+	}
+	r.unchanged(func() { same[error](r, "one batch too many of all", begins(asker+3, 0), store.ErrFullOfBatches) })
+	r.must(r.s.Unstage(r.Context(), 0, "b0"))
+	r.must(begins(asker+3, 0))
+	_, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "b0"})
+	r.must(err)
+	r.finish()
+	r.must(begins(asker, store.MaxStagedUser))
 }

@@ -1,0 +1,61 @@
+//go:build unix
+
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlstore"
+)
+
+// Of an output nothing is read for who may not see it: here it cannot be read, which only
+// those are told who may.
+func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
+	const owner = 61300
+	s := set(t)
+	s.home = runner.Home{Dir: t.TempDir()}
+	var err error
+	if s.store, err = sqlstore.Open(sqlstore.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.store.Close() })
+	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{{ID: "a", UID: owner, MaxAttempts: 1, Terms: queue.Terms{Command: "true"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	turned, err := s.store.Turn(t.Context(), store.Turn{Want: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := turned.Jobs[0].Lease()
+	if _, err := s.store.Turn(t.Context(), store.Turn{Ended: []store.Settlement{{
+		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1"}, Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true},
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	path := runner.OutputPath(s.home.Dir, "1-1")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("this is no output"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		uid   int
+		right control.Right
+		reads bool
+	}{{61301, control.Read, false}, {61301, control.Submit, false}, {61301, "", false}, {61301, control.Operate, true}, {owner, control.Submit, true}} {
+		d, err := s.Show(control.WithPeer(t.Context(), *peer(c.uid, c.right)), control.Show{ID: "a"})
+		if (err != nil) != c.reads {
+			t.Errorf("shown to %d, who has %q: %v; is the output read: want %t", c.uid, c.right, err, c.reads)
+		}
+		if !c.reads && (d.Command != "" || len(d.History) != 1) {
+			t.Errorf("shown to %d, who has %q: %+v", c.uid, c.right, d)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// maxAlone is how many jobs run alone at once, as the pool has it.
+const maxAlone = 16
+
+// beginAlone is begin with a command that starts the runners of one job: it is told their
+// folder as $1, and its tries are noted there.
+func beginAlone(t *testing.T, workers int, command string) (s *hub, f *fakeRunner, p *worker.Pool, root string, tries func() int) {
+	t.Helper()
+	t.Parallel()
+	s, root = newStore(t), t.TempDir()
+	f = newRunner(t, root, "1")
+	noted := filepath.Join(t.TempDir(), "tries")
+	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { logs.Close() })
+	p, _ = runWith(t, s, runner.Home{Dir: root, Log: logs, Command: []string{"/bin/sh", "-c", "echo >> " + noted + "; n=$(wc -l < " + noted + "); " + command}}, workers)
+	return s, f, p, root, func() int {
+		text, _ := os.ReadFile(noted) // there is none before the first
+		return bytes.Count(text, []byte("\n"))
+	}
+}
+
+// suspects enqueues jobs whose runner has died, ahead of all others.
+func (s *hub) suspects(n int) {
+	s.t.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = queue.Job{Priority: 9, MaxAttempts: 1, ExitCode: -1, Suspect: true, Terms: queue.Terms{Argv: []string{"true"}}}
+	}
+	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Where no runner can be started for a suspect it is tried with one of them, more and
+// more seldom; claims pause after that, and then others run, whose turn it is not.
+func TestSuspectsWithoutARunnerLetOthersBy(t *testing.T) {
+	s, f, _, _, tries := beginAlone(t, 3, "exit 1")
+	s.suspects(3)
+	s.put(0, 0)
+	hears[*wire.Start](t, f, 2)
+	check(t, "tries when others run", tries(), 1)
+	check(t, "started", f.started(), []int64{4, 5})
+	for seq := range int64(3) {
+		s.is(seq+1, queue.Pending, queue.ReasonShortage)
+	}
+	until(t, "it was tried again", func() bool { return tries() == 2 })
+	f.settled()
+	check(t, "tries at once", tries(), 2)
+	check(t, "leased", s.leased(), []int64{4, 5})
+	f.say(ran(lease(4), long))
+	s.becomes(4, queue.Completed)
+}
+
+// A suspect that a runner was started for runs there; so many do at once, and no more.
+// The others let jobs by that are none, and follow when one has ended.
+func TestSoManySuspectsRunAlone(t *testing.T) {
+	const more = 3
+	s, f, _, root, tries := beginAlone(t, 2*maxAlone, `echo queuectl runner $n.alone >&3`)
+	var alone []*fakeRunner
+	for n := range maxAlone + more {
+		alone = append(alone, newRunner(t, root, fmt.Sprintf("%d.alone", n+1)))
+	}
+	starts := func() (seqs []int64) {
+		for _, f := range alone {
+			seqs = append(seqs, f.started()...)
+		}
+		return seqs
+	}
+	s.suspects(maxAlone + more)
+	s.put(0)
+	hears[*wire.Start](t, f, 1)
+	f.settled()
+	check(t, "tries", tries(), maxAlone)
+	check(t, "started alone", len(starts()), maxAlone)
+	check(t, "started beside them", f.started(), []int64{maxAlone + more + 1})
+	before := time.Now()
+	for n := range more {
+		alone[n].say(ran(lease(int64(n+1)), long))
+	}
+	until(t, "the others had begun", func() bool { return len(starts()) == maxAlone+more })
+	if took := time.Since(before); took > 5*time.Second {
+		t.Errorf("they had to wait for %v", took)
+	}
+	got := starts()
+	slices.Sort(got)
+	if len(slices.Compact(got)) != maxAlone+more {
+		t.Errorf("started alone: %v", got)
+	}
+	check(t, "tries", tries(), maxAlone+more)
+}
+
+// A drain that begins while a suspect's runner is being started has the suspects given
+// back; the runner ends.
+func TestADrainGivesSuspectsBack(t *testing.T) {
+	s, _, p, root, tries := beginAlone(t, 2, `while [ ! -e "$1/go" ]; do sleep 0.01; done; echo queuectl runner 2.alone >&3`)
+	alone := newRunner(t, root, "2.alone")
+	s.suspects(2)
+	until(t, "it was tried", func() bool { return tries() == 1 })
+	p.Drain(true)
+	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hears[*wire.Bye](t, alone, 1)
+	check(t, "leased", s.leased(), []int64(nil))
+	check(t, "started", alone.started(), []int64(nil))
+	s.is(1, queue.Pending, "")
+	check(t, "tries", tries(), 1)
+}
