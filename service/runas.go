@@ -56,8 +56,8 @@ func (s *Service) startable(k *config.Key, text string) error {
 	}
 	s.mu.Lock()
 	layers := slices.Clone(s.layers)
-	s.mu.Unlock()
 	layers[layerStored].Values = maps.Clone(layers[layerStored].Values)
+	s.mu.Unlock()
 	layers[layerStored].Values[k.Name] = text
 	c, err := config.Merge(layers...)
 	if err == nil {

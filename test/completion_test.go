@@ -101,6 +101,11 @@ func TestManualPages(t *testing.T) {
 	if !strings.Contains(first["queuectl-edit.1"], "$EDITOR") {
 		t.Error("the page of edit does not say what it does")
 	}
+	for _, named := range []string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf", "\n.B queuectl\\-admin\n"} {
+		if !strings.Contains(first["queuectl.1"], named) {
+			t.Errorf("the first page does not name %q", named)
+		}
+	}
 	if r := q.cli("man", q.path("nowhere")); r.code != 2 || !strings.Contains(r.err, "nowhere") {
 		t.Errorf("a folder that is not there: %+v", r)
 	}

@@ -133,6 +133,10 @@ func page(cmd *cobra.Command, name string) string {
 			others = append(others, name+"-"+sub.Name())
 		}
 	}
+	if !cmd.HasParent() {
+		b.WriteString(surroundings)
+		others = append(others, "systemctl", "journalctl")
+	}
 	if cmd.HasParent() {
 		others = append([]string{strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-")}, others...)
 	}
@@ -142,6 +146,39 @@ func page(cmd *cobra.Command, name string) string {
 	fmt.Fprintf(&b, ".SH SEE ALSO\n%s\n", strings.Join(others, " ,\n"))
 	return b.String()
 }
+
+// surroundings is what the first page says of files and groups.
+const surroundings = `.SH GROUPS
+.TP
+.B queuectl
+may reach the socket of the system's service, and so hand in jobs
+.TP
+.B queuectl\-admin
+administers it, and is to be in the other group too
+.SH FILES
+.TP
+.I /etc/queuectl/queuectl.toml
+settings of the system's service; all there are stand in
+.I /usr/share/doc/queuectl/queuectl.toml.example
+.TP
+.I /etc/queuectl/runner.conf
+whose jobs the runner, which is root, starts at all
+.TP
+.I /var/lib/queuectl
+the queue
+.TP
+.I /var/lib/queuectl\-runner
+what runners keep: output and results
+.TP
+.I /run/queuectl/queuectl.sock
+the socket
+.TP
+.IR ~/.config/queuectl/queuectl.toml ", " ~/.local/state/queuectl
+settings, queue and socket of a service of your own
+.TP
+.I /usr/share/doc/queuectl
+a tutorial, a guide by task, and pages on users, hardening and operations
+`
 
 // roff is text that means itself in a page.
 func roff(text string) string {

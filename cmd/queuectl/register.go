@@ -132,7 +132,9 @@ func (a *app) serviceUninstall(own bool) error {
 	case err != nil:
 		return err
 	case a.structured():
-		return a.printJSON(map[string]any{"registered": false, "was": was})
+		return a.printJSON(map[string]any{"registered": r.Registered(), "was": was})
+	case r.Registered():
+		a.say("the service is the package's from now on; the program that was registered is still there")
 	case was:
 		a.say("the service is not registered any more; the queue is kept in %s", r.Places.State)
 	default:

@@ -48,12 +48,18 @@ func (o Options) arguments() string {
 		return ""
 	}
 	var b strings.Builder
-	for _, word := range []string{"--dir", o.Places.State, "--socket", o.Places.Socket, "--config", o.Places.File} {
+	for _, word := range o.serve()[1:] {
 		b.WriteString("\t\t<string>")
 		b.WriteString(html.EscapeString(word)) // what it writes is XML too
 		b.WriteString("</string>\n")
 	}
 	return b.String()
+}
+
+// serve are the words after the program's name that make it the system's service. Where
+// root says less, its places are others.
+func (o Options) serve() []string {
+	return []string{"serve", "--dir", o.Places.State, "--socket", o.Places.Socket, "--config", o.Places.File}
 }
 
 // plain reports that paths hold nothing that means something in a unit or in XML.

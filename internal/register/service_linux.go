@@ -52,7 +52,7 @@ type main interface {
 // not for this user.
 func New(o Options) (*Service, error) {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
-		return nil, queue.Errorf(queue.CodeUnsupported, "systemd does not run here; have your init start: queuectl serve")
+		return nil, o.noSystemd()
 	}
 	if err := o.plain(); err != nil {
 		return nil, err
@@ -73,6 +73,15 @@ func New(o Options) (*Service, error) {
 		return nil, err
 	}
 	return &Service{Options: o, uid: os.Geteuid(), unit: unit, run: run}, nil
+}
+
+// noSystemd says what an init has to start instead.
+func (o Options) noSystemd() error {
+	if o.User {
+		return queue.Errorf(queue.CodeUnsupported, "systemd does not run here; have your init start: queuectl serve")
+	}
+	return queue.Errorf(queue.CodeUnsupported, "systemd does not run here; have your init start, as root: %s %s; a service of your own is started by: queuectl serve",
+		o.Program, strings.Join(o.serve(), " "))
 }
 
 // session finds the user's systemd also where su or sudo have dropped the way to it.
@@ -143,6 +152,13 @@ func (s *Service) owned() string {
 	return ""
 }
 
+// shadows reports whether a package has brought units since Install wrote its own, which
+// still stand before them. The file that it looks at Install alone writes, and Uninstall
+// removes last.
+func (s *Service) shadows() bool {
+	return s.owned() != "" && exists(filepath.Join(s.root, tmpfiles))
+}
+
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -157,7 +173,11 @@ func (s *Service) Registered() bool {
 // date, and restarted if it was not; running jobs go on.
 func (s *Service) Install() error {
 	if path := s.owned(); path != "" {
-		return queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); use those: systemctl enable --now %s", path, mainUnit)
+		remedy := "use those: systemctl enable --now " + mainUnit
+		if s.shadows() {
+			remedy = "have them used: queuectl service uninstall"
+		}
+		return queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); %s", path, remedy)
 	}
 	if err := s.allowed("install", s.uid); err != nil {
 		return err
@@ -211,6 +231,9 @@ func (s *Service) installMain() (replaced bool, err error) {
 	return replaced, s.unit.Install()
 }
 
+// tmpfiles is the last of files.
+const tmpfiles = "/etc/tmpfiles.d/queuectl.conf"
+
 // file is one that stands beside the main unit.
 type file struct {
 	path, source string
@@ -230,10 +253,10 @@ func (s *Service) files() (list []file) {
 		return list
 	}
 	return append(list,
-		file{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
-		file{path: filepath.Join(s.root, "/etc/tmpfiles.d/queuectl.conf"), source: "queuectl.tmpfiles"},
 		file{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml", first: true},
 		file{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", first: true},
+		file{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
+		file{path: filepath.Join(s.root, tmpfiles), source: "queuectl.tmpfiles"},
 	)
 }
 
@@ -262,13 +285,18 @@ func (s *Service) writeFiles() (changed bool, err error) {
 }
 
 // Uninstall stops the service and takes the registration back; was is false if there was
-// none. Queue, settings and accounts stay.
+// none. Queue, settings and accounts stay. Where a package has brought units since, those
+// take over instead, and running jobs go on.
 func (s *Service) Uninstall() (was bool, err error) {
-	if path := s.owned(); path != "" {
+	shadows := s.shadows()
+	if path := s.owned(); path != "" && !shadows {
 		return true, queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); remove that package", path)
 	}
 	if err := s.allowed("uninstall", s.uid); err != nil {
 		return true, err
+	}
+	if shadows {
+		return true, s.handOver()
 	}
 	was = s.Registered()
 	if was {
@@ -279,6 +307,37 @@ func (s *Service) Uninstall() (was bool, err error) {
 			return was, err
 		}
 	}
+	removed, err := s.removeFiles()
+	was = was || removed
+	if err != nil || !was {
+		return was, err
+	}
+	return was, s.systemctl("daemon-reload")
+}
+
+// handOver has the units of a package take the place of Install's, enabled and running as
+// those were.
+func (s *Service) handOver() error {
+	if err := os.Remove(filepath.Join(s.folder(), mainUnit)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if _, err := s.removeFiles(); err != nil {
+		return err
+	}
+	if err := s.systemctl("daemon-reload"); err != nil {
+		return err
+	}
+	if s.systemctl("is-enabled", "--quiet", mainUnit) == nil { // links lead to what is gone
+		if err := s.systemctl("reenable", mainUnit); err != nil {
+			return err
+		}
+	}
+	return s.systemctl("try-restart", mainUnit)
+}
+
+// removeFiles removes what stands beside the main unit, but what a person changes, and
+// reports whether there was any.
+func (s *Service) removeFiles() (was bool, err error) {
 	for _, f := range s.files() {
 		if f.first {
 			continue
@@ -289,10 +348,7 @@ func (s *Service) Uninstall() (was bool, err error) {
 		}
 		was = was || err == nil
 	}
-	if !was {
-		return false, nil
-	}
-	return was, s.systemctl("daemon-reload")
+	return was, nil
 }
 
 // Start starts the service.
@@ -329,10 +385,9 @@ var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
 
 // trusted refuses a program that root should not run, or that the service cannot see.
 func trusted(program string) error {
-	const remedy = "; copy it first: install %s /usr/local/bin/ && /usr/local/bin/queuectl service install"
 	for _, dir := range hidden {
 		if strings.HasPrefix(program, dir) {
-			return queue.Errorf(queue.CodeWrongState, "the service does not see what is in %s"+remedy, dir, program)
+			return queue.Errorf(queue.CodeWrongState, "the service does not see what is in %s; "+copyFirst, dir, program)
 		}
 	}
 	for path := program; ; path = filepath.Dir(path) {
@@ -341,10 +396,23 @@ func trusted(program string) error {
 			return err
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && (st.Uid != 0 || info.Mode().Perm()&0o022 != 0) {
-			return queue.Errorf(queue.CodeWrongState, "root would run a program that others can replace: %s is not root's alone"+remedy, path, program)
+			return queue.Errorf(queue.CodeWrongState, "root would run a program that others can replace: %s is not root's alone; %s", path, remedy(program, path, st.Uid, info.Mode()))
 		}
 		if path == "/" {
 			return nil
 		}
 	}
+}
+
+const copyFirst = "copy it first: install %s /usr/local/bin/ && /usr/local/bin/queuectl service install"
+
+// remedy is what helps where path, which leads to the program, is not root's alone.
+func remedy(program, path string, owner uint32, mode os.FileMode) string {
+	switch {
+	case owner == 0 && mode.Perm()&0o002 == 0: // as /usr/local/bin was in older Debians
+		return "change that: chmod g-w " + path
+	case filepath.Dir(program) == "/usr/local/bin":
+		return fmt.Sprintf("change that: chown root: %[1]s && chmod go-w %[1]s", path)
+	}
+	return fmt.Sprintf(copyFirst, program)
 }

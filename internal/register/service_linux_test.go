@@ -183,6 +183,59 @@ func TestInstallWhereAPackageHas(t *testing.T) {
 	}
 }
 
+// Units that a package has brought after Install take over at Uninstall, enabled and
+// running as Install's were; until then Install says so.
+func TestUninstallWhereAPackageCameLater(t *testing.T) {
+	m := newMachine(t, system)
+	if err := m.s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	m.took()
+	var want []string
+	for _, name := range []string{"queuectl-runner.socket", "queuectl-runner@.service", "queuectl.service", "queuectl.socket"} {
+		path := "/usr/lib/systemd/system/" + name
+		if err := errors.Join(os.MkdirAll(filepath.Dir(m.root+path), 0o755), os.WriteFile(m.root+path, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, path)
+	}
+	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "queuectl service uninstall") {
+		t.Errorf("Install: got %v", err)
+	}
+	expect(t, "asked to install", m.took(), nil)
+	m.s.uid = 1000
+	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrDenied) {
+		t.Errorf("Uninstall of another than root: got %v", err)
+	}
+	m.s.uid = 0
+	if was, err := m.s.Uninstall(); err != nil || !was {
+		t.Fatal(was, err)
+	}
+	expect(t, "files", m.files(t), append([]string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}, want...))
+	expect(t, "asked to uninstall", m.took(), []string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service", "systemctl reenable queuectl.service", "systemctl try-restart queuectl.service"})
+	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "remove that package") {
+		t.Errorf("Uninstall once more: got %v", err)
+	}
+}
+
+// Without systemd the line for another init is said, the one of docs/install.md.
+func TestWithoutSystemd(t *testing.T) {
+	page, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := "queuectl " + strings.Join(system.serve(), " ")
+	if !strings.Contains(string(page), "\n"+line+"\n") {
+		t.Errorf("docs/install.md lacks %q", line)
+	}
+	if err := system.noSystemd(); !errors.Is(err, queue.ErrUnsupported) || !strings.Contains(err.Error(), "/usr/local/bin/"+line+";") {
+		t.Errorf("got %v, want %q in it", err, line)
+	}
+	if err := own.noSystemd(); !errors.Is(err, queue.ErrUnsupported) || !strings.HasSuffix(err.Error(), "start: queuectl serve") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Verbs on a service that is not registered say how to register it; those of others than
 // root on the system's service what root would type.
 func TestVerbsAreRefused(t *testing.T) {
@@ -218,6 +271,30 @@ func TestPrograms(t *testing.T) {
 	for _, path := range []string{"/home/eve/queuectl", "/root/queuectl", "/tmp/queuectl", "/dev/null"} {
 		if err := trusted(path); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "/usr/local/bin") {
 			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
+
+// What others can write to is made root's alone if it is root's, or where to copy is no
+// way out.
+func TestRemedies(t *testing.T) {
+	const bin, there = "/usr/local/bin/queuectl", "/opt/queuectl"
+	for _, c := range []struct {
+		program, path string
+		owner         uint32
+		mode          os.FileMode
+		want          string
+	}{
+		{bin, "/usr/local/bin", 0, 0o775, "change that: chmod g-w /usr/local/bin"},
+		{there, "/opt", 0, 0o775, "change that: chmod g-w /opt"},
+		{bin, bin, 0, 0o775, "change that: chmod g-w " + bin},
+		{bin, bin, 1000, 0o755, "change that: chown root: " + bin + " && chmod go-w " + bin},
+		{bin, "/usr/local/bin", 0, 0o777, "change that: chown root: /usr/local/bin && chmod go-w /usr/local/bin"},
+		{there, there, 1000, 0o755, "copy it first: install /opt/queuectl /usr/local/bin/ && /usr/local/bin/queuectl service install"},
+		{there, "/opt", 0, 0o777, "copy it first: install /opt/queuectl /usr/local/bin/ && /usr/local/bin/queuectl service install"},
+	} {
+		if got := remedy(c.program, c.path, c.owner, c.mode); got != c.want {
+			t.Errorf("%s, %s of %d with %v: got %q, want %q", c.program, c.path, c.owner, c.mode, got, c.want)
 		}
 	}
 }

@@ -57,14 +57,6 @@ replaced() {
 	[ "$now" != 0 ] && [ "$now" != "$1" ] && unit_is "$service" ActiveState active && answers
 }
 
-# cgroup_of UNIT is the folder of its cgroup, as seen from here.
-cgroup_of() {
-	local group top=/sys/fs/cgroup
-	group=$(unit "$1" ControlGroup)
-	[ -d "$top/unified" ] && top=$top/unified
-	echo "/proc/$box_init/root$top$group"
-}
-
 # members UNIT lists the processes in its cgroup and below, as the box numbers them.
 members() {
 	local group

@@ -23,7 +23,7 @@ needs() {
 # make_root sets $root to the folder of the root. What is in it is named by what it is
 # made of, and it gets its name when it is whole.
 make_root() {
-	local packages mirror mask unit
+	local mirror
 	mkdir -p "$cache"
 	root=$cache/root-$(cat "${BASH_SOURCE[0]}" /etc/debian_version | sha256sum | cut -c1-12)
 	exec {root_lock}>"$cache/root.lock"

@@ -101,7 +101,7 @@ settings 5
 promise '... and a good one works again' box systemctl reload queuectl
 promise 'systemd-analyze verify has nothing to say' same '' \
 	"$(box_sh 'systemd-analyze verify --man=no queuectl.service queuectl.socket queuectl-runner.socket queuectl-runner@1.service 2>&1')"
-promise 'systemd-analyze security: 2.5 at most' box systemd-analyze security --no-pager --threshold=25 queuectl.service
+promise 'systemd-analyze security: below 1' box systemd-analyze security --no-pager --threshold=9 queuectl.service
 promise 'the exposure is said once' says 'OK|SAFE' box_sh 'systemd-analyze security --no-pager queuectl.service | tail -n 1'
 promise 'the sandbox holds: all is read-only for the service' says '^ro,' box_sh "awk '\$5 == \"/\" {print \$6}' /proc/$(main_pid)/mountinfo | tail -n 1"
 promise '... but its own folder' says '^rw,' box_sh "awk '\$5 == \"/var/lib/queuectl\" {print \$6}' /proc/$(main_pid)/mountinfo"

@@ -75,4 +75,26 @@ promise '... but the queue' box test -f /var/lib/queuectl/queuectl.db
 promise 'service uninstall once more' q root service uninstall
 promise 'installed again it has the jobs that were there' q root service install
 promise '... with the one that was interrupted' within 5 q alice show ends
+
+# --- a package comes later
+package new
+q alice enqueue --id over --max-retries 0 -- sh -c 'until [ -e /tmp/over ]; do sleep 0.1; done; exit 8' >/dev/null
+over_runs() { q alice show over --json | jq -e '.state == "processing" and .pid != null'; }
+within 5 over_runs >/dev/null
+job_pid=$(q alice show over --json | jq .pid)
+promise 'a package that comes later installs' install_deb "$new_deb"
+runs_from() { answers && same "$1" "$(box readlink "/proc/$(main_pid)/exe")"; }
+promise '... and what was registered runs on' within 5 runs_from /usr/local/bin/queuectl
+promise 'service install says what to do' ends 5 'queuectl service uninstall' q root service install
+promise 'service uninstall gives way to it' q root service uninstall
+promise '... its service runs' within 5 runs_from /usr/bin/queuectl
+promise '... enabled, and its sockets' same 'enabled enabled enabled' \
+	"$(box systemctl is-enabled queuectl.service queuectl.socket queuectl-runner.socket | xargs)"
+promise '... by links to its units alone' same '/usr/lib/systemd/system/queuectl.service' \
+	"$(box_sh 'readlink -m $(find /etc ! -path "/etc/queuectl*" -name "queuectl.service")')"
+promise '... no file of the registration is left' same '' "$(box find /etc ! -path '/etc/queuectl*' ! -path '/etc/systemd/system/*.wants/*' -name '*queuectl*')"
+promise '... and the job runs on' same "$job_pid" "$(q alice show over --json | jq .pid)"
+box touch /tmp/over
+promise '... to its own end' ends 8 '' q alice wait over
+promise 'service uninstall once more is refused: it is the package'"'"'s' ends 5 'remove that package' q root service uninstall
 summary

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Upgrade keeps settings, remove keeps data, purge leaves nothing.
+# Upgrade keeps settings, remove keeps data, purge leaves nothing, and a backup brings all
+# of it to another machine.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new old
@@ -42,6 +43,33 @@ promise 'an upgrade of a disabled service' install_deb "$new_deb"
 promise '... leaves it disabled' same disabled "$(box systemctl is-enabled queuectl)"
 box systemctl enable --now queuectl.socket queuectl.service >/dev/null 2>&1
 
+# --- a removal that fails
+q alice enqueue --id stays --command 'until [ -e go ]; do sleep 0.1; done' >/dev/null
+box_sh 'cp -p /var/lib/dpkg/info/queuectl.prerm /root/prerm; echo exit 1 >>/var/lib/dpkg/info/queuectl.prerm'
+promise 'a removal that fails after it has stopped the service' refuses box dpkg -r queuectl
+promise '... starts it again' within 5 unit_is "$service" ActiveState active
+promise '... and its sockets' same 'active active' "$(box systemctl is-active queuectl.socket queuectl-runner.socket | xargs)"
+box systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket >/dev/null 2>&1
+box dpkg -r queuectl >/dev/null 2>&1 || true
+promise '... but not what is disabled' same 'inactive disabled' "$(box_sh 'systemctl is-active queuectl; systemctl is-enabled queuectl' | xargs)"
+box_sh 'cp -p /root/prerm /var/lib/dpkg/info/queuectl.prerm; dpkg --configure -a; systemctl enable --now queuectl.socket queuectl-runner.socket queuectl.service' >/dev/null 2>&1
+promise '... and what was to run runs' within 10 in_state completed stays
+
+# --- a backup for another machine, which is this one after the purge
+# page WORDS prints the lines of the block that follows the words in the page on it.
+page() { awk -v words="$1" 'index($0, words) {on = 1} on && /^```$/ {exit} block {print} on && /^```text$/ {block = 1}' "$project/docs/upgrade.md"; }
+old_machine=$(page 'On the old machine, as root')
+new_machine=$(page 'On the new machine, as root')
+promise 'the page says how to move' same '3 6' "$(wc -l <<<"$old_machine") $(wc -l <<<"$new_machine")"
+q root drain --wait >/dev/null
+q alice enqueue --id moves --label team=x 'echo moved' >/dev/null
+promise 'the lines for the old machine' box_sh "set -e; cd /root; $old_machine"
+promise '... leave a backup' box test -s /root/queue.db
+box systemctl enable --now queuectl.socket queuectl.service >/dev/null 2>&1
+within 5 answers >/dev/null
+q root drain --off >/dev/null
+within 5 in_state completed moves >/dev/null
+
 # --- purge
 q alice enqueue --command 'setsid sleep 4321 & until [ -e gone ]; do sleep 0.1; done' >/dev/null
 sleep 0.5
@@ -60,4 +88,20 @@ promise '... nothing in /run' same '' "$(box_sh 'ls -d /run/queuectl* 2>/dev/nul
 promise 'no unit has failed' same '' "$(box systemctl list-units --failed --no-legend)"
 promise 'installed after a purge it is new' install_deb "$new_deb"
 promise '... and empty' same '[]' "$(within 5 answers >/dev/null; q root list --json | jq -c .)"
+
+# --- the other machine
+promise 'the lines for the new machine' box_sh "set -e; cd /root; $new_machine"
+promise 'it has what had ended' same kept "$(q alice logs "$done")"
+promise '... and runs what waited' within 5 in_state completed moves
+promise '... of the user whose it was' same 'moved alice x' "$(q alice logs moves) $(job moves '"\(.user) \(.labels.team)"')"
+promise '... new ones, too' same here "$(q alice run -- echo here)"
+promise 'the files are the service'"'"'s' same '' "$(box find /var/lib/queuectl ! \( -user queuectl -group queuectl-service \))"
+
+# --- purge where the queue has a file system of its own
+box systemctl stop queuectl.socket queuectl.service
+box_sh 'mkdir /root/aside; mv /var/lib/queuectl/* /root/aside; mount -t tmpfs none /var/lib/queuectl; chown queuectl: /var/lib/queuectl; mv /root/aside/* /var/lib/queuectl'
+promise 'purge where the queue is a mount point' box dpkg -P queuectl
+promise '... empties it' same '' "$(box ls -A /var/lib/queuectl)"
+promise '... takes the rest' same '' "$(box_sh 'ls -d /etc/queuectl /var/lib/queuectl-runner /run/queuectl* 2>/dev/null || true')"
+promise '... and systemd knows no unit' same not-found "$(unit "$service" LoadState)"
 summary

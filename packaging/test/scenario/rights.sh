@@ -235,8 +235,12 @@ promise '... nor the runner' attack "kill -0 $runner_pid"
 promise '... nor trace the runner' attack "timeout 2 strace -p $runner_pid"
 promise '... nor read its memory or environment' attack "cat /proc/$runner_pid/environ || cat /proc/$runner_pid/mem"
 promise '... nor the service'"'"'s' attack "cat /proc/$service_pid/environ"
-promise '... nor speak to the socket for runners' attack "perl -MSocket -e 'socket(S,PF_UNIX,SOCK_STREAM,0); connect(S,pack_sockaddr_un(\"/run/queuectl-runner/spawn.sock\")) or exit 1'"
-promise '... nor to a runner'"'"'s own' attack 'ls /var/lib/queuectl-runner'
+connects() { echo "perl -MSocket -e 'socket(S,PF_UNIX,SOCK_STREAM,0) or exit 0; connect(S,pack_sockaddr_un(\"$1\")) or die \"\$!\n\"'"; }
+promise '... nor speak to the socket for runners' attack "$(connects /run/queuectl-runner/spawn.sock)"
+runner_socket=$(box_sh "echo /var/lib/queuectl-runner/$runner_pid.*/run.sock")
+promise '... nor to a runner'"'"'s own, where root can connect' box_sh "$(connects "$runner_socket")"
+promise '... and the job cannot' attack "$(connects "$runner_socket")"
+promise '... nor find one' attack 'ls /var/lib/queuectl-runner'
 promise '... nor become another user' attack 'setpriv --reuid=bob --clear-groups id || su bob -c id </dev/null'
 promise '... nor root' attack 'setpriv --reuid=0 id'
 promise '... nor leave its group of processes' attack 'for f in /sys/fs/cgroup/unified/cgroup.procs /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/unified/system.slice/cgroup.procs; do echo $$ > $f && exit 0; done; exit 1'

@@ -34,7 +34,6 @@ fresh() {
 	box_sh 'rm -f /home/alice/go /home/alice/runs-*'
 	q root rm --state completed >/dev/null 2>&1 || true
 	q root rm --state dead >/dev/null 2>&1 || true
-	before=$(main_pid)
 }
 # again ID... starts the service: what was given back runs again, by its own record.
 again() {

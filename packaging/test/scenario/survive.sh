@@ -92,6 +92,8 @@ after 'systemctl try-restart'
 box kill -9 "$before"
 after 'kill -9 of the service'
 
+box systemctl kill queuectl
+after 'systemctl kill'
 box systemctl kill -s KILL queuectl
 after 'systemctl kill -s KILL'
 
