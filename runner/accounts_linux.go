@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -60,7 +59,7 @@ func (a *Accounts) allowed(known accounts.Account, err error) (accounts.Account,
 	}
 	known, why, err := a.decide(known)
 	if err == nil && why != "" {
-		err = errors.New(why)
+		err = errRefused(why)
 	}
 	return known, err
 }
@@ -72,7 +71,9 @@ func (a *Accounts) decide(known accounts.Account) (complete accounts.Account, wh
 	if err != nil {
 		return accounts.Account{}, "", err
 	}
-	known = a.Directory.Grouped(known)
+	if known, err = a.Directory.Grouped(known); err != nil {
+		return accounts.Account{}, "", err
+	}
 	return known, p.refuses(&known, a.Service, a.Directory.Group), nil
 }
 

@@ -1,11 +1,42 @@
 package runner
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/queuectl/queuectl/internal/accounts"
 )
+
+// An account that could not be looked up, or not with all its groups, is neither refused
+// nor run with some of them: its jobs wait.
+func TestSilenceRefusesNobody(t *testing.T) {
+	silent := errors.New("silent")
+	says := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh", "initgroups dora": "dora 61410 61411", "passwd 61401": ""}
+	a := &Accounts{Policy: filepath.Join(t.TempDir(), "runner.conf"), Directory: &accounts.Directory{Patient: true, Ask: func(database, key string) (string, error) {
+		line, ok := says[database+" "+key]
+		if !ok {
+			return "", silent
+		}
+		return line, nil
+	}}}
+	is := func(what string, uid uint32, final bool) {
+		t.Helper()
+		if known, err := a.of(uid); err == nil || settled(err) != final {
+			t.Errorf("%s: got %+v, %v", what, known, err)
+		}
+	}
+	is("no policy", 61400, true)
+	is("no account", 61401, true)
+	is("nobody who knows", 61402, false)
+	delete(says, "initgroups dora")
+	a.Directory = &accounts.Directory{Patient: true, Ask: a.Directory.Ask}
+	is("groups that nobody knows", 61400, false)
+	says["initgroups dora"] = "dora 61410 61411"
+	is("once they are known", 61400, true)
+}
 
 // A policy that others than root could have written counts as none at all. Needs root to
 // make the one that counts.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,4 +98,18 @@ func environ(a *accounts.Account, env []string) []string {
 		}
 	}
 	return env
+}
+
+// errRefused says why jobs of an account are not run.
+type errRefused string
+
+// Error says it.
+func (e errRefused) Error() string { return string(e) }
+
+// settled reports whether an error says for certain that an account's jobs are not run:
+// it is refused, or is not there.
+func settled(err error) bool {
+	var refused errRefused
+	var none accounts.ErrNone
+	return errors.As(err, &refused) || errors.As(err, &none)
 }

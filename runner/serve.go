@@ -484,7 +484,7 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 	if err := s.dress(c, a.as); err != nil {
 		now := time.Now()
 		a.log.Close()
-		s.settle(a, &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error()})
+		s.settle(a, &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: !settled(err)})
 		return
 	}
 	r := w.Run(c)

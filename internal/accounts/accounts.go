@@ -3,6 +3,13 @@ package accounts
 
 import "strconv"
 
+// ErrNone says for certain that there is no such account; any other error that it could
+// not be told.
+type ErrNone string
+
+// Error says who is not there.
+func (e ErrNone) Error() string { return string(e) }
+
 // Account is what the system says of a user.
 type Account struct {
 	Name, Home, Shell string

@@ -77,7 +77,7 @@ func (d *Directory) User(uid uint32) (Account, error) {
 	}
 	a, ok := parseUser(line)
 	if !ok || a.UID != uid {
-		return Account{}, fmt.Errorf("uid %d has no account here", uid)
+		return Account{}, ErrNone(fmt.Sprintf("uid %d has no account here", uid))
 	}
 	return a, nil
 }
@@ -97,25 +97,28 @@ func (d *Directory) Named(name string) (Account, error) {
 	}
 	a, ok := parseUser(line)
 	if !ok {
-		return Account{}, fmt.Errorf("there is no account %q", name)
+		return Account{}, ErrNone(fmt.Sprintf("there is no account %q", name))
 	}
 	return a, nil
 }
 
 // Grouped is an account with its groups.
-func (d *Directory) Grouped(a Account) Account {
+func (d *Directory) Grouped(a Account) (Account, error) {
 	if a.Groups != nil {
-		return a
+		return a, nil
+	}
+	line, err := d.elsewhere("initgroups", a.Name)
+	if err != nil {
+		return a, err
 	}
 	a.Groups = []uint32{a.GID}
-	line, _ := d.elsewhere("initgroups", a.Name) // who says nothing says of no more groups
-	fields := strings.Fields(line)               // its name comes first
+	fields := strings.Fields(line) // its name comes first
 	for _, f := range fields[min(1, len(fields)):] {
 		if gid, err := strconv.ParseUint(f, 10, 32); err == nil && !slices.Contains(a.Groups, uint32(gid)) {
 			a.Groups = append(a.Groups, uint32(gid))
 		}
 	}
-	return a
+	return a, nil
 }
 
 // Group is the gid of a group.
@@ -186,6 +189,7 @@ func (d *Directory) elsewhere(database, key string) (string, error) {
 	f.at = time.Now()
 	if f.err != nil {
 		d.silent = f.at
+		delete(d.found, name)
 	}
 	close(f.done)
 	return f.line, f.err
@@ -301,16 +305,22 @@ func parseGroup(line string) (name string, gid uint32, ok bool) {
 // getent asks the system's name service, which may be a directory on the network, for
 // one entry. It is a program's because this one is not linked with libc.
 func getent(database, key string) (string, error) {
+	if strings.Contains(key, "\x00") {
+		return "", nil // which no program can be told
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), askFor)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/usr/bin/getent", "--", database, key)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", askFor/10 // for what it may have started
 	out, err := cmd.Output()
-	if ctx.Err() != nil {
+	var code *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
 		return "", errSilent
-	}
-	if err != nil {
-		return "", nil // there is no such entry, or nobody to ask
+	case errors.Is(err, os.ErrNotExist), errors.As(err, &code) && code.Exited():
+		return "", nil // there is nobody to ask, or no such entry
+	case err != nil:
+		return "", fmt.Errorf("ask for %s %s: %w", database, key, err)
 	}
 	line, _, _ := strings.Cut(string(out), "\n")
 	return line, nil
