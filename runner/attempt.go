@@ -1,0 +1,252 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// attempt is one START. Its fields are guarded by the server's mu.
+type attempt struct {
+	start   *wire.Start
+	as      int64 // the uid it is to run as, -1 is the runner's
+	log     *output.Log
+	worker  *process.Worker // while it runs
+	slot    int64
+	pid     int
+	at      int64
+	watched bool
+	killed  func() // asked for between the claim of a worker and the fork
+	result  []byte // its frame, once ended
+	segment int    // of the journal
+}
+
+func lease(a *attempt) wire.Lease { return a.start.Lease }
+
+// setUpWorkers makes as many workers as are wanted. The caller holds mu.
+func (s *server) setUpWorkers() {
+	for s.live < s.target {
+		s.live++
+		s.workers.Go(s.work)
+	}
+	s.more.Broadcast()
+}
+
+// work is one worker: it runs waiting attempts until there are too many workers
+// or the runner closes.
+func (s *server) work() {
+	w := process.NewWorker(s.Cgroups)
+	defer w.Close()
+	for {
+		a := s.next(w)
+		if a == nil {
+			return
+		}
+		s.execute(w, a)
+	}
+}
+
+// next takes the attempt that has waited longest; nil ends the worker.
+func (s *server) next(w *process.Worker) *attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var a *attempt
+	for a == nil {
+		for len(s.waiting) == 0 && s.live <= s.target && !s.closing {
+			s.more.Wait()
+		}
+		if s.live > s.target || s.closing {
+			s.live--
+			return nil
+		}
+		a = s.waiting[0]
+		s.waiting = s.waiting[1:]
+		if notAfter := a.start.NotAfter; notAfter != 0 && time.Now().UnixMilli() >= notAfter {
+			delete(s.attempts, lease(a))
+			s.send(&wire.Dropped{Lease: lease(a), Dropped: true}, true)
+			a = nil
+		}
+	}
+	a.worker, a.at = w, time.Now().UnixMilli()
+	for a.slot = 1; s.slots[a.slot]; a.slot++ {
+	}
+	s.slots[a.slot] = true
+	s.table.begin(a.slot, lease(a), a.at)
+	if s.running++; s.running == 1 {
+		s.guard.look()
+	}
+	return a
+}
+
+// execute runs one attempt and keeps its result.
+func (s *server) execute(w *process.Worker, a *attempt) {
+	st := a.start
+	c := &process.Command{
+		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),
+		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin, StdinFile: st.StdinFile,
+		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
+		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
+		Forked: func(pid int, at time.Time) {
+			s.table.forked(a.slot, pid)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			a.pid, a.at = pid, at.UnixMilli()
+			if a.killed != nil {
+				a.killed()
+			}
+		},
+		Started: func(int, time.Time) { s.started(a) },
+	}
+	if err := s.dress(c, a.as); err != nil {
+		now := time.Now()
+		a.log.Close()
+		s.settle(a, &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: !settled(err)})
+		return
+	}
+	r := w.Run(c)
+	s.settle(a, &r)
+	if r.StuckPID != 0 {
+		s.linger(w, a)
+	}
+}
+
+// dress has a command run by the account with a uid: with its groups, its home, and what
+// its environment says of it.
+func (s *server) dress(c *process.Command, uid int64) error {
+	if uid < 0 {
+		return nil
+	}
+	known, err := s.accounts.of(uint32(uid))
+	if err != nil {
+		return err
+	}
+	c.As = &process.Identity{UID: known.UID, GID: known.GID, Groups: known.Groups}
+	c.Env = environ(&known, c.Env)
+	if c.Dir == "" {
+		c.Dir = known.Home
+	}
+	return nil
+}
+
+// cookie marks every process of an attempt.
+func (s *server) cookie(a *attempt) string {
+	return s.name + "." + strconv.FormatInt(a.start.Seq, 10) + "." + strconv.FormatInt(a.start.Fence, 10)
+}
+
+// WorkerID names a worker by its slot.
+func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
+
+// started tells the service of an attempt that still runs, with the next results:
+// if it ends meanwhile, both are recorded as one.
+func (s *server) started(a *attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.send(&wire.Started{Attempt: known(a)}, a.watched)
+}
+
+func known(a *attempt) wire.Attempt {
+	return wire.Attempt{Lease: lease(a), Slot: a.slot, PID: int64(a.pid), StartedAt: a.at}
+}
+
+// settle keeps a result: in the journal before it is sent, and until it is
+// acknowledged.
+func (s *server) settle(a *attempt, r *process.Result) {
+	failpoint.Hit("runner-ended")
+	f := &wire.Result{
+		EndedAt: r.EndedAt.UnixMilli(), Cause: int64(r.Cause), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0,
+		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS,
+		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
+	}
+	s.keepOutput(a, f)
+	if r.OutOfMemory && f.Cause == 0 {
+		f.Cause = causeMemory // an older service takes it for any other signal
+	}
+	f.Attempt = known(a) // which only this worker changes
+	result := wire.Append(nil, f)
+	segment, err := s.journal.append(result)
+	if err != nil {
+		s.Log.Error("result not in the journal; it is kept in memory", "job", f.Seq, "error", err)
+	}
+	if r.Spared {
+		s.noteSpared(r.PID)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.worker, a.result, a.segment = nil, result, segment
+	if s.conn == nil && time.Since(s.idleAt) > awaySync {
+		s.sync()
+	}
+	s.table.end(a.slot)
+	s.running--
+	s.slots[a.slot] = f.Unkilled
+	if f.Unkilled { // told before the result, which else would free the worker
+		stuck := known(a)
+		stuck.PID = int64(r.StuckPID)
+		s.stuck = append(s.stuck, stuck)
+		s.send(&wire.Stuck{Attempts: s.stuck}, true)
+	}
+	s.sendRaw(a.result, a.watched || len(s.waiting) == 0)
+	s.endIfDone()
+}
+
+func (s *server) noteSpared(pgid int) {
+	f, err := os.OpenFile(filepath.Join(s.dir, sparedName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, s.mode(0o600))
+	if err == nil {
+		_, err = fmt.Fprintf(f, "%d\n", pgid)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		s.Log.Error("background processes not noted; they end with the runner", "error", err)
+	}
+}
+
+// keepOutput puts the output into the result, or into a file if it is large.
+func (s *server) keepOutput(a *attempt, f *wire.Result) {
+	if a.log.Kept() == 0 && a.log.Dropped() == 0 {
+		return
+	}
+	if a.log.Kept() <= output.InMemory {
+		var err error
+		if f.Output, err = a.log.Encode(); err == nil && len(f.Output) <= 4*output.InMemory {
+			return
+		}
+		f.Output = nil
+	}
+	ref := outputRef(lease(a))
+	if err := writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log); err != nil {
+		s.Log.Error("output cut short", "job", a.start.Seq, "error", err)
+		var kept int64
+		f.Output, kept = a.log.EncodeHead(output.InMemory)
+		f.Error, f.Dropped = joinText(f.Error, "output cut short: "+err.Error()), f.Dropped+a.log.Kept()-kept
+		return
+	}
+	f.OutputRef = ref
+}
+
+func joinText(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+// writeOutput writes a log to a file and to the disk: its result will say that
+// it is there.
+func writeOutput(path string, mode os.FileMode, l *output.Log) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close()); err != nil {
+		os.Remove(path) // half an output is none
+	}
+	return err
+}
