@@ -219,10 +219,10 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 
 // Reload implements control.API.
 func (s *Service) Reload(ctx context.Context, _ control.Nothing) (control.Reloaded, error) {
-	if err := s.reloading(ctx); err != nil {
+	if err := s.audit(ctx, "reload", s.opt.Places.File, nil); err != nil {
 		return control.Reloaded{}, err
 	}
-	if err := s.audit(ctx, "reload", s.opt.Places.File, nil); err != nil {
+	if err := s.reloading(ctx); err != nil {
 		return control.Reloaded{}, err
 	}
 	return control.Reloaded{Hidden: append([]string{}, s.config.Load().Hides(config.FromFile)...)}, nil

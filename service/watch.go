@@ -179,6 +179,7 @@ func (s *Service) sight(ctx context.Context, j *queue.Job) control.Sight {
 		s.log.Warn("an environment was not shown, for that could not be recorded", "job", j.ID, "error", err)
 		return control.Inside
 	}
+	s.log.Info("an environment is shown", "job", j.ID, "uid", p.UID, "pid", p.PID)
 	return sees
 }
 
