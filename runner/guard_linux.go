@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"os"
@@ -120,7 +119,7 @@ func Guard(dir string) error {
 	if err != nil {
 		return fmt.Errorf("map the running table: %w", err)
 	}
-	field := func(slot, i int) int64 { return int64(binary.LittleEndian.Uint64(mem[slot*slotBytes+8*i:])) }
+	field := slots(mem).field
 	runner := int(field(0, 0))
 	starting, err := process.StartingOf(runner)
 	if err != nil {

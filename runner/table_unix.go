@@ -96,6 +96,14 @@ func (t *table) forked(slot int64, pid int) {
 // end frees a slot, after the result is in the journal.
 func (t *table) end(slot int64) { t.write(slot, 0) }
 
+// slots is a running table as it is read.
+type slots []byte
+
+// field is the i-th number of a slot.
+func (s slots) field(slot, i int) int64 {
+	return int64(binary.LittleEndian.Uint64(s[slot*slotBytes+8*i:]))
+}
+
 // readTable reads a dead runner's table: who it was and what it ran. The table of a
 // copied folder names nobody (pid 0): whoever has that number, and what it ran, is
 // of the folder that was copied, and may live there.
@@ -116,9 +124,7 @@ func readTable(dir string) (pid int, ticks int64, running []wire.Attempt, err er
 	if len(raw) < slotBytes {
 		return 0, 0, nil, nil // the same
 	}
-	field := func(slot, i int) int64 {
-		return int64(binary.LittleEndian.Uint64(raw[slot*slotBytes+8*i:]))
-	}
+	field := slots(raw).field
 	for slot := 1; slot < len(raw)/slotBytes; slot++ {
 		if seq := field(slot, 0); seq != 0 {
 			running = append(running, wire.Attempt{

@@ -299,6 +299,22 @@ func (q *queue) fillDisk(filler, gate string) (acked []string) {
 	return nil
 }
 
+// filled fills a disk to the last byte, with one file.
+func filled(t *testing.T, disk string) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(disk, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	for size := 256 << 10; size > 0; size /= 2 {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+	}
+	return f
+}
+
 // A service that cannot begin because the disk is full says so, and ends when it is told
 // to.
 func TestStartOnAFullDisk(t *testing.T) {
@@ -313,16 +329,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	q.kill()
 	q.killRunners()
 	os.Remove(q.path("reserve"))
-	f, err := os.Create(filepath.Join(disk, "filler"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for size := 256 << 10; size > 0; size /= 2 { // to the last byte
-		for err = nil; err == nil; {
-			_, err = f.Write(make([]byte, size))
-		}
-	}
+	filled(t, disk)
 	for _, args := range [][]string{{"serve"}, {"run", "--private", "--lines"}} {
 		cmd, errs := q.command(args...), &lockedBuffer{}
 		cmd.Stderr = errs
@@ -405,16 +412,7 @@ func TestAFullDiskIsASignOfLife(t *testing.T) {
 	q.start("--workers", "1")
 	beats(1)
 	os.Remove(q.path("reserve"))
-	f, err := os.Create(filepath.Join(disk, "filler"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for size := 256 << 10; size > 0; size /= 2 { // to the last byte
-		for err = nil; err == nil; {
-			_, err = f.Write(make([]byte, size))
-		}
-	}
+	f := filled(t, disk)
 	q.until("the disk is full for the service too", 20*time.Second, func() bool {
 		os.Remove(q.path("reserve"))
 		f.Write(make([]byte, 4096))

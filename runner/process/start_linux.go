@@ -1,0 +1,292 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/timerslack"
+)
+
+// inheritedUmask is the umask that needs no thread of its own; Prepare sets it.
+const inheritedUmask = 0o022
+
+// start starts the command; if it cannot, the result says why.
+func (r *run) start() bool {
+	r.begun = time.Now()
+	r.heard = r.begun
+	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
+	stdin := r.w.null
+	path, err := r.program()
+	if err == nil {
+		stdin, err = r.stdin()
+	}
+	if stdin != r.w.null {
+		defer unix.Close(stdin)
+	}
+	if err == nil {
+		err = r.openPipes()
+	}
+	if err != nil {
+		r.startFailed(err)
+		return false
+	}
+	attr := &syscall.ProcAttr{
+		Dir:   r.c.Dir,
+		Env:   append(r.c.Env, CookieName+"="+r.c.Cookie),
+		Files: []uintptr{uintptr(stdin), uintptr(r.ends[0]), uintptr(r.ends[1])},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &r.pidfd},
+	}
+	if id := r.c.As; id != nil {
+		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
+	}
+	err = r.fork(path, attr)
+	if b := r.w.box; b != nil && b.refuses(err) { // what ran there may have changed it
+		r.w.dropBox()
+		if err = r.w.open(); err == nil {
+			err = r.fork(path, attr)
+		}
+		if b := r.w.box; b != nil && b.refuses(err) {
+			err = &boxError{err}
+		}
+	}
+	if err != nil {
+		r.pidfd = -1
+		r.startFailed(err)
+		return false
+	}
+	r.r.PID = r.pid
+	r.w.mu.Lock()
+	r.w.pid = r.pid
+	r.w.mu.Unlock()
+	r.c.Forked(r.pid, r.begun)
+	return true
+}
+
+// fork starts the program, in the control group if there is one.
+func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
+	if b := r.w.box; b != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
+		if b.shared {
+			b.ranOut() // what was before is not this command's
+		}
+	}
+	orphans.fork.RLock()
+	defer orphans.fork.RUnlock()
+	if r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask); err == nil {
+		own(r.pid, true)
+	}
+	return err
+}
+
+// openPipes makes the pipes of the output. They belong to whom the command runs as, so
+// that it can open /dev/stdout.
+func (r *run) openPipes() error {
+	for i := range r.pipes {
+		var p [2]int
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			return err
+		}
+		r.pipes[i], r.ends[i] = p[0], p[1]
+		if err := r.give(p[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// give makes what was made for the command belong to whom it runs as.
+func (r *run) give(fd int) error {
+	if r.c.As == nil {
+		return nil
+	}
+	return unix.Fchown(fd, int(r.c.As.UID), int(r.c.As.GID))
+}
+
+// stdin is a descriptor to read the command's input from.
+func (r *run) stdin() (fd int, err error) {
+	switch {
+	case r.c.StdinFile != "":
+		err = as(r.c.As, func() (err error) {
+			fd, err = openStdin(r.c.StdinFile)
+			return err
+		})
+		if err != nil {
+			return r.w.null, &stdinError{err}
+		}
+		return fd, nil
+	case r.c.Stdin == "":
+		return r.w.null, nil
+	}
+	fd, err = unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
+	if err != nil {
+		return r.w.null, err
+	}
+	err = errors.Join(unix.Fchmod(fd, 0o600), r.give(fd)) // else whoever else is run could open it by /proc/self/fd
+	for rest := []byte(r.c.Stdin); err == nil && len(rest) > 0; {
+		var n int
+		n, err = unix.Write(fd, rest)
+		rest = rest[max(n, 0):]
+	}
+	if err == nil {
+		_, err = unix.Seek(fd, 0, 0)
+	}
+	return fd, err
+}
+
+// stdinError is a command's own fault: its input cannot be read.
+type stdinError struct{ error }
+
+// Unwrap is why: a shortage is not the command's fault.
+func (e *stdinError) Unwrap() error { return e.error }
+
+func openStdin(path string) (int, error) {
+	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY // a FIFO would wait for its writer
+	// The links of /proc lead to what this process has open, whoever may open that.
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or a sandbox of then
+		fd, err = unix.Open(path, flags, 0)
+	}
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	var stat unix.Stat_t
+	var system unix.Statfs_t
+	switch err = errors.Join(unix.Fstat(fd, &stat), unix.Fstatfs(fd, &system)); {
+	case err != nil:
+	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
+		err = fmt.Errorf("%s is not a regular file", path)
+	case system.Type == unix.PROC_SUPER_MAGIC: // it may be about this process, which is not the job's
+		err = fmt.Errorf("%s is a file of the kernel's", path)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// forkExec starts a program. A umask other than ours is set on a thread that has
+// its file-system attributes to itself and ends with the call.
+func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pid int, err error) {
+	busyTries := 3
+	start := func() (int, error) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		timerslack.Restore()
+		defer expendable()()
+		for {
+			pid, err := syscall.ForkExec(path, argv, attr)
+			if err != syscall.ETXTBSY || busyTries == 0 {
+				return pid, err
+			}
+			busyTries-- // another fork of ours may hold the just-written file open until its exec
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if umask == inheritedUmask {
+		return start()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return 0, err
+	}
+	unix.Umask(umask)
+	defer unix.Umask(inheritedUmask)
+	return start()
+}
+
+// startFailed sorts what kept a command from starting: our shortage, or its own
+// fault with the exit code that a shell would give.
+func (r *run) startFailed(err error) {
+	r.r.EndedAt = time.Now()
+	var box *boxError
+	switch {
+	case errors.As(err, &box), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		r.r.Shortage = true
+		r.r.Error = fmt.Sprintf("start: %v", err)
+		return
+	}
+	r.r.ExitCode = 126
+	var stdin *stdinError
+	if errors.As(err, &stdin) {
+		r.r.Error = fmt.Sprintf("stdin_file: %v", stdin.error)
+		return
+	}
+	if dirErr := as(r.c.As, func() error { return enterable(r.c.Dir) }); dirErr != nil {
+		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
+		return
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		r.r.ExitCode = 127
+	}
+	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
+}
+
+func enterable(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", dir)
+	}
+	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
+}
+
+// program is the path of the command's program.
+func (r *run) program() (path string, err error) {
+	c := r.c
+	if strings.Contains(c.Argv[0], "/") {
+		return c.Argv[0], nil // execve says what is wrong with it
+	}
+	err = as(c.As, func() (err error) {
+		path, err = lookPath(c.Argv[0], c.Env, c.Dir)
+		return err
+	})
+	return path, err
+}
+
+// lookPath finds a program as execvp does, with the command's own PATH.
+func lookPath(name string, env []string, dir string) (string, error) {
+	path := "/usr/local/bin:/usr/bin:/bin"
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	var denied error
+	for _, folder := range filepath.SplitList(path) {
+		if !filepath.IsAbs(folder) {
+			folder = filepath.Join(dir, folder)
+		}
+		candidate := folder + "/" + name
+		switch err := unix.Faccessat(unix.AT_FDCWD, candidate, unix.X_OK, unix.AT_EACCESS); err {
+		case unix.ENOENT, unix.ENOTDIR:
+			continue
+		case nil:
+		default:
+			denied = err
+			continue
+		}
+		if info, err := os.Stat(candidate); err == nil && !info.IsDir() {
+			return candidate, nil
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", fmt.Errorf("%w in PATH", fs.ErrNotExist)
+}
