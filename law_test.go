@@ -20,6 +20,7 @@ var law = map[string][]string{
 	"internal/accounts":   {},
 	"internal/failpoint":  {},
 	"internal/folder":     {},
+	"internal/pipe":       {},
 	"internal/sockpath":   {},
 	"internal/systemd":    {},
 	"internal/timerslack": {},
