@@ -184,7 +184,7 @@ func (s *server) forget(name string) {
 // grave is the folder of a dead runner beside this one.
 func (s *server) grave(name string) (string, error) {
 	dir := filepath.Join(s.Root, name)
-	if name == "" || name == outputsName || strings.HasPrefix(name, asPrefix) || name[0] == '.' || strings.ContainsRune(name, filepath.Separator) {
+	if name == "" || !isRunner(name) || name[0] == '.' || strings.ContainsRune(name, filepath.Separator) {
 		return "", fmt.Errorf("%q is no runner's name", name)
 	}
 	lives, err := Lives(dir)

@@ -148,7 +148,7 @@ func Serve(ctx context.Context, o Options) error {
 	listener.Close()
 	s.workers.Wait()
 	loops.Wait()
-	return s.leave()
+	return s.leave(lock)
 }
 
 // mode is what a file or folder of the runner's has, with what its owner may do: the
@@ -199,7 +199,7 @@ func (s *server) socketMode() os.FileMode {
 }
 
 // leave removes the folder if it holds nothing that the service has not stored.
-func (s *server) leave() error {
+func (s *server) leave(lock *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.attempts {
@@ -210,7 +210,7 @@ func (s *server) leave() error {
 	if s.estate {
 		return nil
 	}
-	return os.RemoveAll(s.dir)
+	return errors.Join(s.journal.close(), s.table.close(), remove(s.dir, lock))
 }
 
 // unwantedLook is the time between questions whether the service is stopped for good.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
-	"github.com/queuectl/queuectl/internal/sockpath"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -422,30 +421,4 @@ func (c *conn) close() {
 	if c.outbox.close() {
 		close(c.end)
 	}
-}
-
-// listen makes a socket with a mode. It is in a folder that nobody else can enter, but
-// for whom the mode lets connect.
-func listen(path string, mode os.FileMode) (net.Listener, error) {
-	short, done, err := sockpath.Short(path)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	l, err := net.Listen("unix", short)
-	if err != nil {
-		return nil, err
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // its folder is removed with it
-	return l, os.Chmod(path, mode)
-}
-
-// dial connects to a runner's socket.
-func dial(path string) (net.Conn, error) {
-	short, done, err := sockpath.Short(path)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return net.DialTimeout("unix", short, 5*time.Second)
 }

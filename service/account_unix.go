@@ -37,6 +37,9 @@ func (s *Service) accountNamed(name string) (worker.Account, error) {
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
 }
 
+// makePrivate makes a folder, and those above it, that this user can use, and nobody else.
+func makePrivate(dir string) error { return os.MkdirAll(dir, 0o700) }
+
 // checkFolder refuses a state folder that others could change.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)

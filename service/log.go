@@ -3,6 +3,7 @@ package service
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,11 +33,17 @@ func (l boundedLog) Write(p []byte) (int, error) {
 	if failed != nil || info.Size() <= maxLog {
 		return n, err
 	}
-	if old, failed := os.ReadFile(l.file.Name()); failed == nil {
-		os.WriteFile(l.file.Name()+".1", old, 0o600)
-	}
-	l.file.Truncate(0)
+	putAside(l.file.Name()) // if it fails, the next write tries again
 	return n, err
+}
+
+// putAside empties a log, after its text has taken the place of what was put aside before.
+func putAside(path string) error {
+	old, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path+".1", old, 0o600)
+	}
+	return errors.Join(err, os.Truncate(path, 0))
 }
 
 // OpenLog opens the log of a background service. One that has grown past 1 MiB
@@ -46,7 +53,7 @@ func OpenLog(path string) (*os.File, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		if err := os.Rename(path, path+".1"); err != nil {
+		if err := putAside(path); err != nil {
 			return nil, fmt.Errorf("put the old log aside: %w", err)
 		}
 	}

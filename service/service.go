@@ -147,7 +147,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 // makeFolder makes the state folder where it is not there, and refuses one that is not
 // this account's alone.
 func makeFolder(dir string) error {
-	err := os.MkdirAll(dir, 0o700)
+	err := makePrivate(dir)
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "make the state folder %s: permission denied; name a folder of yours with --dir", dir)

@@ -1,5 +1,3 @@
-//go:build unix
-
 package runner
 
 import (
@@ -9,8 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -38,7 +34,7 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 	if err := f.Truncate((maxSlots + 1) * slotBytes); err != nil {
 		return nil, fmt.Errorf("make the running table: %w", err)
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, (maxSlots+1)*slotBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := share(f, (maxSlots+1)*slotBytes)
 	if err != nil {
 		return nil, fmt.Errorf("map the running table: %w", err)
 	}
@@ -54,13 +50,6 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 	return t, nil
 }
 
-// identity tells a file from every copy of it that there is at the same time.
-func identity(f *os.File) (dev, ino int64, err error) {
-	var st unix.Stat_t
-	err = unix.Fstat(int(f.Fd()), &st)
-	return int64(st.Dev), int64(st.Ino), err
-}
-
 // reserve sees to it that so many slots have their place on the disk, and says
 // how many have. A full disk would end the runner at the first write to one that
 // has none.
@@ -74,6 +63,9 @@ func (t *table) reserve(slots int) (int, error) {
 	}
 	return slots, nil
 }
+
+// close lets go of the file. Nothing may be written after it.
+func (t *table) close() error { return errors.Join(unshare(t.mem), t.file.Close()) }
 
 // write fills a slot; slot 0 is the header.
 func (t *table) write(slot int64, fields ...int64) {
