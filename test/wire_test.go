@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -8,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -141,7 +138,7 @@ func TestPipelining(t *testing.T) {
 	}
 	go func() { // ends with the connection
 		w.Write(b.Bytes())
-		w.Conn.(*net.UnixConn).CloseWrite()
+		halfClose(w.Conn)
 	}()
 	seen := map[string]bool{}
 	for range 500 {
@@ -215,7 +212,7 @@ func TestIdleConnections(t *testing.T) {
 	id := waits.enqueue(fields{"command": "while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done"})
 	waits.say(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
 	for range 1000 {
-		c, err := net.Dial("unix", q.path("queuectl.sock"))
+		c, err := dial(q.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
