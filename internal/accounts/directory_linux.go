@@ -150,6 +150,13 @@ func (d *Directory) elsewhere(database, key string) (string, error) {
 	})
 }
 
+// forget has everything asked for again.
+func (o *others[T]) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.found = nil
+}
+
 // Stamp tells whether a file has changed.
 type Stamp struct {
 	ino   uint64

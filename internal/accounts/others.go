@@ -64,10 +64,3 @@ func (o *others[T]) ask(name string, patient bool, ask func() (T, error)) (T, er
 	close(f.done)
 	return f.said, f.err
 }
-
-// forget has everything asked for again.
-func (o *others[T]) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.found = nil
-}
