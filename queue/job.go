@@ -58,7 +58,7 @@ type Terms struct {
 	OnLost          OnLost            `json:"on_lost"`
 	AllowBackground bool              `json:"allow_background,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
-	OutputLimit     int64             `json:"output_limit"` // bytes a stream
+	OutputLimit     int64             `json:"output_limit"`     // bytes a stream
 	Memory          int64             `json:"memory,omitempty"` // bytes of its processes together; 0 is no limit, as of the next two
 	CPUs            float64           `json:"cpus,omitempty"`   // time on so many processors
 	Tasks           int64             `json:"tasks,omitempty"`  // processes, and threads where the system counts them, at once
