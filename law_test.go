@@ -90,7 +90,8 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 
 // The database is opened by SQLite alone: closing another descriptor of a file
 // would drop the locks that this process has on it. No string of ours goes to a
-// shell, but the one that runs the editor a person named.
+// shell, but the one that runs the editor a person named; what writes Windows' command
+// lines knows how shells are told to read one.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what it opens
 		"store/sqlstore/space.go":    "the reserve",
@@ -110,7 +111,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		if strings.HasPrefix(file, "store/") && strings.Contains(string(raw), "os.Open") && opens[file] == "" {
 			t.Errorf("%s opens a file", file)
 		}
-		if strings.Contains(string(raw), `"-c"`) && file != "cmd/queuectl/editor.go" {
+		if strings.Contains(string(raw), `"-c"`) && file != "cmd/queuectl/editor.go" && file != "runner/process/quote.go" {
 			t.Errorf("%s has a shell read something", file)
 		}
 	}
