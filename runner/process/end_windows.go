@@ -148,15 +148,22 @@ func Expendable() error { return ErrUnsupported }
 // Prepare makes this process fit to run commands: no dialog waits for somebody where
 // one of them crashes or asks for a disk, and none has this process's own handles. To
 // be heard by commands, CTRL_BREAK needs a console that this process shares with them,
-// with which it must have been started.
+// with which it must have been started; nothing that the console tells ends this process.
 func Prepare() error {
 	const quiet = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
 	windows.SetErrorMode(quiet | windows.SetErrorMode(quiet)) // it says what was set before
 	for _, h := range []windows.Handle{windows.Stdin, windows.Stdout, windows.Stderr} {
 		windows.SetHandleInformation(h, windows.HANDLE_FLAG_INHERIT, 0) // there may be none
 	}
+	if ok, _, err := setConsoleCtrlHandler.Call(unmoved, 1); ok == 0 {
+		return fmt.Errorf("stay when the console's processes are told to end: %w", err)
+	}
 	return nil
 }
+
+// unmoved takes all that a console tells its processes: that somebody logs off, or that
+// one of them was to end. It is not for this one.
+var unmoved = windows.NewCallback(func(uint32) uintptr { return 1 })
 
 // Reap reaps orphans that have ended; on Windows the kernel does.
 func Reap() {}

@@ -40,11 +40,12 @@ var kernel = calls{
 }
 
 var (
-	kernel32         = windows.NewLazySystemDLL("kernel32.dll")
-	createJobObject  = kernel32.NewProc("CreateJobObjectW")
-	openJobObject    = kernel32.NewProc("OpenJobObjectW")
-	peekNamedPipe    = kernel32.NewProc("PeekNamedPipe")
-	getProcessMemory = kernel32.NewProc("K32GetProcessMemoryInfo")
+	kernel32              = windows.NewLazySystemDLL("kernel32.dll")
+	createJobObject       = kernel32.NewProc("CreateJobObjectW")
+	openJobObject         = kernel32.NewProc("OpenJobObjectW")
+	peekNamedPipe         = kernel32.NewProc("PeekNamedPipe")
+	setConsoleCtrlHandler = kernel32.NewProc("SetConsoleCtrlHandler")
+	getProcessMemory      = kernel32.NewProc("K32GetProcessMemoryInfo")
 )
 
 // What x/sys does not name.
