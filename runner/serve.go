@@ -59,28 +59,30 @@ type server struct {
 	accounts *Accounts // nil unless it is root's
 	guard    *guard    // the same
 
-	mu       sync.Mutex
-	epoch    int64
-	conn     *conn // the newest service's, nil while it is away
-	attempts map[wire.Lease]*attempt
-	waiting  []*attempt // START order
-	slots    [maxSlots + 1]bool
-	stuck    []wire.Attempt // ended, but not gone: each keeps its slot
-	live     int            // workers that run or wait
-	running  int            // attempts that a worker has
-	target   int
-	delay    time.Duration // that results are gathered for; Setup says
-	finish   time.Duration // that running attempts get when the system ends the runner
-	ran      bool          // something was started
-	closing  bool          // ends once nothing runs
-	estate   bool          // its folder is left to the service, also if it holds nothing
-	journal  *journal
-	idleAt   time.Time     // since when nobody needs the runner
-	more     *sync.Cond    // waiting, target or closing changed
-	gone     chan struct{} // closed while the service is away
-	ended    chan struct{}
-	workers  sync.WaitGroup
-	threads  int // that the Go runtime has been asked to make
+	mu        sync.Mutex
+	epoch     int64
+	conn      *conn // the newest service's, nil while it is away
+	attempts  map[wire.Lease]*attempt
+	bounds    map[wire.Lease]process.Limits // of attempts that are to be started next
+	waiting   []*attempt                    // START order
+	slots     [maxSlots + 1]bool
+	stuck     []wire.Attempt // ended, but not gone: each keeps its slot
+	live      int            // workers that run or wait
+	running   int            // attempts that a worker has
+	target    int
+	delay     time.Duration // that results are gathered for; Setup says
+	finish    time.Duration // that running attempts get when the system ends the runner
+	ran       bool          // something was started
+	closing   bool          // ends once nothing runs
+	estate    bool          // its folder is left to the service, also if it holds nothing
+	journal   *journal
+	idleAt    time.Time     // since when nobody needs the runner
+	more      *sync.Cond    // waiting, target or closing changed
+	gone      chan struct{} // closed while the service is away
+	ended     chan struct{}
+	workers   sync.WaitGroup
+	unlimited sync.Once // tells that limits are not enforced
+	threads   int       // that the Go runtime has been asked to make
 }
 
 // Serve is the runner process. It makes its folder below the root and serves until
@@ -92,6 +94,7 @@ func Serve(ctx context.Context, o Options) error {
 		Options:  o,
 		name:     fmt.Sprintf("%d.%x", pid, time.Now().UnixNano()),
 		attempts: map[wire.Lease]*attempt{},
+		bounds:   map[wire.Lease]process.Limits{},
 		idleAt:   time.Now(),
 		ended:    make(chan struct{}),
 		gone:     make(chan struct{}),

@@ -68,10 +68,10 @@ func copied(program, dir string) (string, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() == size {
 		return path, nil
 	}
+	RemovePrograms(filepath.Dir(dir))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	RemovePrograms(filepath.Dir(dir))
 	to, err := os.CreateTemp(dir, "new-*")
 	if err != nil {
 		return "", err

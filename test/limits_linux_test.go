@@ -176,3 +176,24 @@ func (q *queue) mount(size string, options ...string) string {
 	})
 	return disk
 }
+
+// What asks for limits gets them by control groups; where there are none, as here, each
+// process has the limit of memory to itself, and the service's log says so once.
+func TestLimitsWithoutControlGroups(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	for range 2 {
+		id := q.must("enqueue", "-q", "--memory", "256M", "--cpus", "0.5", "--tasks", "7", "--max-retries", "0", "sleep 0.2; ulimit -v")
+		q.must("wait", id)
+		if got := strings.TrimSpace(q.must("logs", id)); got != "262144" {
+			t.Errorf("its limit is %s KiB", got)
+		}
+	}
+	if n := strings.Count(q.logText(), "limits that are not enforced here"); n != 1 {
+		t.Errorf("the log says it %d times", n)
+	}
+	for flag, wrong := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0"} {
+		if r := q.cli("enqueue", flag, wrong, "true"); r.code != 2 || !strings.Contains(r.err, strings.TrimPrefix(flag, "--")) {
+			t.Errorf("%s %s: exit code %d, %s", flag, wrong, r.code, r.err)
+		}
+	}
+}

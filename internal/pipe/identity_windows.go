@@ -25,6 +25,7 @@ var (
 	advapi32       = windows.NewLazySystemDLL("advapi32.dll")
 	kernel32       = windows.NewLazySystemDLL("kernel32.dll")
 	impersonatePro = advapi32.NewProc("ImpersonateNamedPipeClient")
+	waitPro        = kernel32.NewProc("WaitNamedPipeW")
 	peekPro        = kernel32.NewProc("PeekNamedPipe")
 )
 
@@ -58,7 +59,16 @@ func ClientOf(c net.Conn) (Identity, error) {
 	return id, nil
 }
 
+// errUnnamed is temporary: those who are waited for have until their deadline.
+var errUnnamed = errors.New("too many clients have connected and said nothing yet")
+
 func (c *conn) readAhead() error {
+	select {
+	case c.unnamed <- struct{}{}:
+		defer func() { <-c.unnamed }()
+	default:
+		return errUnnamed
+	}
 	b := make([]byte, firstBytes)
 	n, err := c.winPipe.Read(b)
 	c.ahead = append(c.ahead, b[:n]...)
@@ -133,6 +143,10 @@ func Self() (Identity, error) {
 	return id, err
 }
 
+// counts are the attributes by which a group counts: the one of the logon, which is
+// nobody else's, does not.
+const counts = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
+
 // identity is what a token says.
 func identity(t windows.Token) (Identity, error) {
 	user, err := t.GetTokenUser()
@@ -148,7 +162,7 @@ func identity(t windows.Token) (Identity, error) {
 		return Identity{}, err
 	}
 	for _, g := range groups.AllGroups() {
-		if g.Attributes&(windows.SE_GROUP_ENABLED|windows.SE_GROUP_USE_FOR_DENY_ONLY) != windows.SE_GROUP_ENABLED {
+		if g.Attributes&counts != windows.SE_GROUP_ENABLED {
 			continue
 		}
 		sid, err := g.Sid.Copy()
@@ -162,20 +176,18 @@ func identity(t windows.Token) (Identity, error) {
 
 // OwnerOnly is the security descriptor of what this user, the system and administrators
 // may use, and nobody over the network.
-func OwnerOnly() string {
-	if self, err := Self(); err == nil {
-		return Descriptor(self.User)
-	}
-	return Descriptor()
-}
+func OwnerOnly() string { return Descriptor() }
 
-// Descriptor is the security descriptor of a pipe that the system, administrators and
-// these accounts may serve and use, and nobody over the network.
-func Descriptor(owners ...*windows.SID) string {
+// Descriptor is the security descriptor of a pipe that this user, the system and
+// administrators may serve and use, and that clients may use; nobody over the network.
+func Descriptor(clients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(D;;GA;;;NU)(A;;GA;;;SY)(A;;GA;;;BA)")
-	for _, sid := range owners {
-		fmt.Fprintf(&b, "(A;;GA;;;%s)", sid)
+	if self, err := Self(); err == nil { // else the two are enough
+		fmt.Fprintf(&b, "(A;;GA;;;%s)", self.User)
+	}
+	for _, sid := range clients {
+		fmt.Fprintf(&b, "(A;;%#x;;;%s)", connectRight, sid)
 	}
 	return b.String()
 }

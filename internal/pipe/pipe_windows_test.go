@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,7 +31,7 @@ func nameOf(t *testing.T) string {
 	return fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())
 }
 
-func listen(t *testing.T, sddl string) net.Listener {
+func listen(t *testing.T, sddl string) *Listener {
 	t.Helper()
 	l, err := Listen(nameOf(t), sddl)
 	if err != nil {
@@ -179,7 +180,7 @@ func TestDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	l.(*listener).SetDeadline(time.Now().Add(10 * time.Millisecond))
+	l.SetDeadline(time.Now().Add(10 * time.Millisecond))
 	for range 2 {
 		_, err = l.Accept()
 		late("accept", err)
@@ -361,6 +362,63 @@ func TestCallersAreBounded(t *testing.T) {
 		defer c.Close()
 	}
 	if _, err := Dial(ctx, nameOf(t)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Who may use a pipe changes while it is served, and connections live on.
+func TestWhoMayUseItChanges(t *testing.T) {
+	l := listen(t, OwnerOnly())
+	stranger, err := windows.StringToSid("S-1-5-32-546")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	if err := l.Admit(Descriptor(stranger)); err != nil {
+		t.Fatal(err)
+	}
+	here, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	for _, c := range []net.Conn{there, here} {
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+	}
+	next, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	for _, c := range []net.Conn{there, next} {
+		sd, err := windows.GetSecurityInfo(c.(*conn).handle(), windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
+		if err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BG)") {
+			t.Errorf("who may use it now: %s, %v", sd, err)
+		}
+	}
+	io.WriteString(there, "x")
+	if _, err := here.Read(make([]byte, 1)); err != nil {
+		t.Errorf("a connection that there was: %v", err)
+	}
+	if err := l.Admit("nonsense"); err == nil {
+		t.Error("nonsense is a security descriptor")
+	}
+}
+
+// Clients that are not known and say nothing are few at a time; the rest is refused.
+func TestUnnamedClientsAreFew(t *testing.T) {
+	real := impersonate
+	defer func() { impersonate = real }()
+	impersonate = func(windows.Handle) error { return windows.ERROR_CANNOT_IMPERSONATE }
+	_, server := pair(t)
+	for range maxUnnamed {
+		server.(*conn).unnamed <- struct{}{}
+	}
+	if _, err := ClientOf(server); !errors.Is(err, errUnnamed) {
 		t.Errorf("got %v", err)
 	}
 }
