@@ -26,7 +26,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	q.must("wait", "large")
 	q.must("worker", "scale", "0")
 	for i := range 10 { // some hundred pages, so that it takes several steps
-		q.must("enqueue", "--id", fmt.Sprintf("wide%d", i), "true #"+strings.Repeat("y", 120_000))
+		q.dial().enqueue(fields{"id": fmt.Sprintf("wide%d", i), "command": "true #" + strings.Repeat("y", 120_000)})
 	}
 	var mu sync.Mutex
 	var acked []string
@@ -188,4 +188,45 @@ func TestOutputsMakeRoom(t *testing.T) {
 		t.Errorf("logs of the newest: %q", out)
 	}
 	q.healthy("after trimming")
+}
+
+// A service that is killed while a backup is made leaves neither a file nor half of
+// one, and cleans up at its next start. A runner that lives keeps the queue from being
+// replaced.
+func TestBackupInterrupted(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	for i := range 50 {
+		q.dial().enqueue(fields{"delay": "1h", "id": fmt.Sprintf("wide%d", i), "command": "true #" + strings.Repeat("y", 120_000)})
+	}
+	q.must("enqueue", "--id", "long", "sleep 300")
+	q.until("it runs", 20*time.Second, func() bool { return q.show("long").State == "processing" })
+	file := filepath.Join(q.dir, "out", "copy.db")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := q.command("backup", file)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	q.until("the copy begins, or is done", 20*time.Second, func() bool {
+		left, _ := filepath.Glob(filepath.Join(q.dir, "copy-*"))
+		_, err := os.Stat(file)
+		return len(left) > 0 || err == nil
+	})
+	q.kill()
+	cmd.Wait()
+	left, _ := os.ReadDir(filepath.Dir(file))
+	done := len(left) == 1 && left[0].Name() == filepath.Base(file)
+	switch code := cmd.ProcessState.ExitCode(); {
+	case done && (code == 0 || code == 3): // the answer was lost, or not
+	case code != 3 || len(left) != 0:
+		t.Errorf("exit code %d, left %v", code, left)
+	}
+	if r := q.cli("restore", filepath.Join(q.dir, "initialized")); r.code != 5 || !strings.Contains(r.err, "still run") {
+		t.Errorf("restore while a job runs: %+v", r)
+	}
+	q.start("--workers", "1")
+	if left, _ := filepath.Glob(filepath.Join(q.dir, "copy-*")); len(left) > 0 {
+		t.Errorf("left after the next start: %v", left)
+	}
 }

@@ -3,6 +3,7 @@ package test
 import (
 	"bytes"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -163,4 +164,67 @@ func TestWaitForSeveral(t *testing.T) {
 	if any.ProcessState.ExitCode() != 7 || !strings.HasPrefix(out.String(), `[{"id":"further"`) {
 		t.Errorf("wait --any: %v, %s", any.ProcessState, out.String())
 	}
+}
+
+// jobEnd is a way in which a job ends.
+type jobEnd struct {
+	args   string
+	code   int
+	reason string // of the job
+	says   string // on stderr of run, beside what the job says
+}
+
+// Each way in which a job ends has its exit code, from run as from wait, before the
+// end as after it. What is wrong in the words is 125: test/script/run.txtar has it.
+func TestExitCodeOfEachEnd(t *testing.T) {
+	q := serving(t, "--workers", "8")
+	script := q.write("not-executable", "#!/bin/sh\n")
+	for _, c := range append([]jobEnd{
+		{"true", 0, "", ""},
+		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
+		{"--max-retries=2 --backoff-base=0.02 -- sh -c 'exit $((2-QUEUECTL_ATTEMPT))'", 0, "", ""}, // 1, then 0
+		{"exit 1", 1, "", ""}, {"exit 2", 2, "", ""}, {"exit 3", 3, "", ""}, {"exit 4", 4, "", ""}, {"exit 5", 5, "", ""}, // not ours
+		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""}, {"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},
+		{"--max-retries=3 --no-retry-code=9 -- sh -c 'exit 9'", 9, "", ""},
+		{"--max-retries=1 --backoff-base=0.02 -- sh -c 'exit $((2+QUEUECTL_ATTEMPT))'", 4, "", ""}, // of the last attempt
+		{"--timeout=0.1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
+		{"--idle-timeout=0.1 -- sleep 60", 124, "timed_out", "printed nothing"},
+		{"--delay=1h --expires-at=+0.1s -- true", 125, "expired", "expired"},
+		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/folder -- true", 126, "not_runnable", "/no/such/folder"}, {"exit 126", 126, "not_runnable", ""},
+		{"-- no-such-program", 127, "not_found", "no-such-program"}, {"no-such-program", 127, "not_found", ""},
+	}, endsHere...) {
+		t.Run(c.args, func(t *testing.T) {
+			t.Parallel()
+			asRun, asWait := q.submitting("run", c.args), q.submitting("run -d", c.args)
+			detached := ran(t, asWait)
+			id := strings.TrimSpace(detached.out)
+			if r := q.cli("wait", id); r.code != c.code || r.out+r.err != "" {
+				t.Errorf("wait: %+v, want code %d", r, c.code)
+			}
+			if r := q.cli("wait", id, "--timeout", "0.01"); r.code != c.code {
+				t.Errorf("wait after the end: %+v, want code %d", r, c.code)
+			}
+			if j := q.show(id); j.Reason != c.reason {
+				t.Errorf("the job's reason is %q, want %q", j.Reason, c.reason)
+			}
+			if r := ran(t, asRun); r.code != c.code || !strings.Contains(r.err, c.says) || c.says == "" && c.reason == "" && r.err != "" {
+				t.Errorf("run: %+v, want code %d, %q", r, c.code, c.says)
+			}
+		})
+	}
+}
+
+// submitting is a verb that enqueues a job without retries, of words that a shell
+// reads, or of one line if they hold no flag.
+func (q *queue) submitting(verb, words string) *exec.Cmd {
+	if !strings.HasPrefix(words, "-") {
+		words = "'" + words + "'"
+	}
+	if !strings.Contains(words, "--max-retries") {
+		verb += " --max-retries 0"
+	}
+	cmd := q.command()
+	shell := shellOf(strings.Join([]string{filepath.ToSlash(q.bin), "--dir", q.dir, verb, words}, " "))
+	shell.Env, shell.Dir = append(cmd.Env, publicPath), cmd.Dir
+	return shell
 }

@@ -62,6 +62,9 @@ func (q *queue) serve(args []string) *exec.Cmd {
 	return cmd
 }
 
+// shellOf is a shell that runs a text.
+func shellOf(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text) }
+
 // askToStop tells the service to end.
 func (q *queue) askToStop() { q.cmd.Process.Signal(syscall.SIGTERM) }
 

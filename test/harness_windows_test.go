@@ -76,6 +76,9 @@ func (q *queue) serve(args []string) *exec.Cmd {
 	return cmd
 }
 
+// shellOf is a shell that runs a text.
+func shellOf(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c", text) }
+
 // askToStop tells the service to end: there is no SIGTERM, and a console of its own
 // would be needed for a Ctrl-Break.
 func (q *queue) askToStop() {

@@ -33,34 +33,6 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A database of a newer version is refused with 78 and left as it is, unless it
-// says that this one may read it.
-func TestNewerSchema(t *testing.T) {
-	needs(t, "python3")
-	q := serving(t, "--workers", "0")
-	q.must("enqueue", "true")
-	q.stop()
-	sql := func(text string) {
-		t.Helper()
-		if out, err := exec.Command("python3", "-c", "import sqlite3,sys\nc=sqlite3.connect(sys.argv[1])\nc.executescript(sys.argv[2])\nc.commit()", q.path("queuectl.db"), text).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	sql("PRAGMA user_version = 99; UPDATE meta SET readable_by = 99;")
-	before := q.text("queuectl.db")
-	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema 99") {
-		t.Errorf("newer schema: %+v", r)
-	}
-	if q.text("queuectl.db") != before {
-		t.Error("the file was changed")
-	}
-	sql("UPDATE meta SET readable_by = 1;")
-	q.start("--workers", "1")
-	if r := q.cli("wait", "1"); r.code != 0 {
-		t.Errorf("a newer file that may be read: %+v", r)
-	}
-}
-
 // A folder or database that others could change is refused, with the command that
 // mends it; as root also one that belongs to somebody else.
 func TestForeignFilesAreRefused(t *testing.T) {

@@ -228,3 +228,24 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.env = nil
 	q.start("--workers", "0")
 }
+
+// A database of a newer version is refused with 78 and left as it is, unless it
+// says that this one may read it.
+func TestNewerSchema(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "true")
+	q.stop()
+	q.plant("PRAGMA user_version = 99; UPDATE meta SET readable_by = 99;")
+	before := q.text("queuectl.db")
+	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema 99") {
+		t.Errorf("newer schema: %+v", r)
+	}
+	if q.text("queuectl.db") != before {
+		t.Error("the file was changed")
+	}
+	q.plant("UPDATE meta SET readable_by = 1;")
+	q.start("--workers", "1")
+	if r := q.cli("wait", "1"); r.code != 0 {
+		t.Errorf("a newer file that may be read: %+v", r)
+	}
+}

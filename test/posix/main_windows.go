@@ -49,7 +49,7 @@ func install(c *call, folder string) int {
 		names = append(names, name)
 	}
 	for _, name := range names {
-		if err := os.Link(self, filepath.Join(folder, name+".exe")); err != nil {
+		if err := os.Link(self, filepath.Join(folder, name+".exe")); err != nil && !errors.Is(err, os.ErrExist) {
 			return c.failed(err)
 		}
 	}
