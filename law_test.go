@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +115,45 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		}
 		if strings.Contains(string(raw), `"-c"`) && file != "cmd/queuectl/editor.go" && file != "runner/process/quote.go" {
 			t.Errorf("%s has a shell read something", file)
+		}
+	}
+}
+
+// Every test of the whole program that is not built on Windows stands in test/unix.txt
+// with the reason, and nothing else does.
+func TestUnixTestsHaveReasons(t *testing.T) {
+	raw, err := os.ReadFile("test/unix.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for line := range strings.Lines(string(raw)) {
+		name, why, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		listed[name] = !strings.HasPrefix(name, "#") && why != ""
+	}
+	files, err := filepath.Glob("test/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(string(raw), "//go:build") {
+			t.Errorf("%s says by a line where it is built, not by its name", file)
+		}
+		for _, found := range name.FindAllStringSubmatch(string(raw), -1) {
+			if unix := strings.HasSuffix(file, "_linux_test.go"); unix != listed[found[1]] {
+				t.Errorf("%s: %s is not built on Windows: %t; in test/unix.txt: %t", file, found[1], unix, !unix)
+			}
+			delete(listed, found[1])
+		}
+	}
+	for name, there := range listed {
+		if there {
+			t.Errorf("test/unix.txt: there is no %s", name)
 		}
 	}
 }

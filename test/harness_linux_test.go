@@ -19,9 +19,9 @@ const (
 	program    = "queuectl" // the program's file name
 	socketName = "queuectl.sock"
 
-	// manyFold is by how much a test has less to do where it takes long to start a
-	// process, and has more time for it.
-	manyFold = 1
+	// Where it takes long to start a process there are fewer jobs, by this factor, and
+	// more patience.
+	fewer, patience = 1, 1
 )
 
 // role plays what this program is started as, if it is no test.

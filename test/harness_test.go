@@ -134,7 +134,7 @@ func (q *queue) tryStart(args ...string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	q.cmd, q.ended = cmd, ended
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(patience * 20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		text, _ := os.ReadFile(stderr.Name())
 		if strings.Contains(string(text), "queuectl: ready on") {
 			return nil
@@ -290,6 +290,7 @@ func (q *queue) show(id string) (j job) {
 // until asks again until ok, and fails after limit.
 func (q *queue) until(what string, limit time.Duration, ok func() bool) {
 	q.Helper()
+	limit *= patience
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			q.Fatalf("not within %v: %s", limit, what)

@@ -27,9 +27,9 @@ import (
 const (
 	program = "queuectl.exe" // the program's file name
 
-	// manyFold is by how much a test has less to do where it takes long to start a
-	// process, and has more time for it.
-	manyFold = 10
+	// Where it takes long to start a process there are fewer jobs, by this factor, and
+	// more patience.
+	fewer, patience = 10, 4
 )
 
 // role plays what this program is started as, if it is no test.

@@ -177,7 +177,7 @@ func TestKeepJobs(t *testing.T) {
 	short := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("early") + " ]; do sleep 0.05; done; echo done"})
 	before, ended := w.runs(long), w.runs(short)
 	begin := time.Now()
-	if code := q.stop(); code != 0 || time.Since(begin) > 2*time.Second {
+	if code := q.stop(); code != 0 || time.Since(begin) > 2*patience*time.Second {
 		t.Errorf("exit code %d after %v", code, time.Since(begin))
 	}
 	q.write("early", "") // this one ends while there is no service

@@ -152,9 +152,10 @@ func deref(n *int) int {
 	return *n
 }
 
-// near reports whether a duration is what it should be, or later by at most late.
+// near reports whether a duration is what it should be, or later by at most late, with
+// patience.
 func near(got, want, late time.Duration) bool {
-	return got >= want-2*time.Millisecond && got <= want+late
+	return got >= want-2*time.Millisecond && got <= want+late*patience
 }
 
 // endPID kills a process that processes listed.

@@ -143,7 +143,7 @@ func TestLeftovers(t *testing.T) {
 		j := w.end(id)
 		h := j.History[0]
 		took := time.Since(begin)
-		if j.State != "completed" || h.Leftovers != c.left || took > 3*time.Second || c.slow && took < 400*time.Millisecond {
+		if j.State != "completed" || h.Leftovers != c.left || took > 3*patience*time.Second || c.slow && took < 400*time.Millisecond {
 			t.Errorf("%s: %s, %d leftovers, took %v; want %d", c.name, j.State, h.Leftovers, took, c.left)
 		}
 		if c.name == "ends within the grace" && j.Output != "late\n" {
@@ -164,7 +164,7 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	w := q.dial()
 	var specs []fields
-	for i := range 200 {
+	for i := range 200 / fewer {
 		specs = append(specs, fields{"argv": []string{"sleep", "0.05"}, "timeout_ms": 47 + i%10, "max_retries": 0})
 	}
 	seen := map[string]int{}
