@@ -285,6 +285,40 @@ func TestOutputIsBytes(t *testing.T) {
 	}
 }
 
+// A pipe that was written nothing to is open; one whose writers are gone is not.
+func TestPipeKnowsItsEnd(t *testing.T) {
+	ours, theirs, err := pipe(windows.PIPE_ACCESS_INBOUND)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	if !connected(ours) {
+		t.Error("not open")
+	}
+	if windows.CloseHandle(theirs); connected(ours) {
+		t.Error("still open")
+	}
+}
+
+// A pipe can be opened once, by its name, which nobody can guess, and not by others.
+func TestPipeIsPrivate(t *testing.T) {
+	ours, theirs, err := pipe(windows.PIPE_ACCESS_OUTBOUND)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer windows.CloseHandle(theirs)
+	if h, err := openInherited(ours.Name(), windows.GENERIC_READ, 0); err == nil {
+		windows.CloseHandle(h)
+		t.Error("opened twice")
+	}
+	sd, err := windows.GetSecurityInfo(theirs, windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
+	user, err2 := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil || err2 != nil || strings.Count(sd.String(), "(") != 1 || !strings.Contains(sd.String(), user.User.Sid.String()) {
+		t.Errorf("%v, %v, %v", sd, err, err2)
+	}
+}
+
 // A timeout ends the whole tree.
 func TestTimeoutEndsTheTree(t *testing.T) {
 	dir := t.TempDir()
