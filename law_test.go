@@ -33,7 +33,7 @@ var law = map[string][]string{
 	"runner/process":      {"output", "internal/timerslack"},
 	"config":              {"queue"},
 	"store":               {"queue"},
-	"control":             {"queue", "internal/failpoint", "internal/folder", "internal/sockpath"},
+	"control":             {"queue", "internal/accounts", "internal/failpoint", "internal/folder", "internal/pipe", "internal/sockpath"},
 	"store/sqlstore":      {"store", "queue", "internal/failpoint", "internal/folder"},
 	"store/memstore":      {"store", "queue"},
 	"store/storetest":     {"store", "queue"},

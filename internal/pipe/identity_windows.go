@@ -21,6 +21,9 @@ type Identity struct {
 // firstBytes is how much of what a client says is read to learn who it is.
 const firstBytes = 512
 
+// maxSID is the longest SID, in bytes.
+const maxSID = 68
+
 var (
 	advapi32       = windows.NewLazySystemDLL("advapi32.dll")
 	kernel32       = windows.NewLazySystemDLL("kernel32.dll")
@@ -141,6 +144,20 @@ func Self() (Identity, error) {
 	id, err := identity(windows.GetCurrentProcessToken())
 	id.PID = int(windows.GetCurrentProcessId())
 	return id, err
+}
+
+// Owner is to whom belongs what this process makes: its user, or of an elevated one the
+// administrators.
+func Owner() (*windows.SID, error) {
+	owner := new(struct { // TOKEN_OWNER
+		sid  *windows.SID
+		room [maxSID]byte
+	})
+	var n uint32
+	if err := windows.GetTokenInformation(windows.GetCurrentProcessToken(), windows.TokenOwner, (*byte)(unsafe.Pointer(owner)), uint32(unsafe.Sizeof(*owner)), &n); err != nil {
+		return nil, fmt.Errorf("ask for the owner: %w", err)
+	}
+	return owner.sid.Copy()
 }
 
 // counts are the attributes by which a group counts: the one of the logon, which is

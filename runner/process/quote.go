@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf16"
 )
@@ -65,10 +66,10 @@ func textAt(argv []string) (at, kind int) {
 				return i + 1, cmdText
 			}
 		case "powershell", "pwsh":
-			if short(a, "-f", "-file") || short(a, "-e", "-encodedcommand") {
+			if short(a, "-file", 2) || short(a, "-encodedcommand", 2) {
 				return 0, noText
 			}
-			if short(a, "-c", "-command") {
+			if short(a, "-command", 2) {
 				return i + 1, powershellText
 			}
 		}
@@ -76,10 +77,10 @@ func textAt(argv []string) (at, kind int) {
 	return 0, noText
 }
 
-// short reports whether PowerShell takes a for a parameter, of which least tells it
-// from others.
-func short(a, least, parameter string) bool {
-	return strings.HasPrefix(a, least) && strings.HasPrefix(parameter, a)
+// short reports whether PowerShell takes a for a parameter, of which so many letters
+// tell it from others.
+func short(a, parameter string, least int) bool {
+	return len(a) >= least && strings.HasPrefix(parameter, a)
 }
 
 // cmdLine has cmd.exe read a text as it is: with /S it takes away the first and the
@@ -91,7 +92,7 @@ func cmdLine(argv []string, at int) (string, error) {
 	}
 	line := []string{program(argv[0])}
 	for _, must := range []string{"/D", "/S"} {
-		if !has(argv[1:at], must) {
+		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return strings.EqualFold(a, must) }) {
 			line = append(line, must)
 		}
 	}
@@ -103,26 +104,14 @@ func cmdLine(argv []string, at int) (string, error) {
 
 // quiet has PowerShell run a script with no profile and no questions.
 func quiet(argv []string, at int) []string {
-	var most []string
-	for _, must := range [...]struct{ least, parameter string }{{"-nop", "-NoProfile"}, {"-noni", "-NonInteractive"}} {
-		given := false
-		for _, a := range argv[1:at] {
-			given = given || short(strings.ToLower(a), must.least, strings.ToLower(must.parameter))
-		}
-		if !given {
-			most = append(most, must.parameter)
+	var add []string
+	for must, least := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
+		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return short(strings.ToLower(a), strings.ToLower(must), least) }) {
+			add = append(add, must)
 		}
 	}
-	return append(append(append([]string{argv[0]}, argv[1:at]...), most...), argv[at:]...)
-}
-
-func has(argv []string, what string) bool {
-	for _, a := range argv {
-		if strings.EqualFold(a, what) {
-			return true
-		}
-	}
-	return false
+	slices.Sort(add)
+	return slices.Concat(argv[:at], add, argv[at:])
 }
 
 // isBatch reports whether Windows has cmd.exe run a file. It ignores dots and spaces at

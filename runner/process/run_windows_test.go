@@ -285,6 +285,40 @@ func TestOutputIsBytes(t *testing.T) {
 	}
 }
 
+// A pipe that was written nothing to is open; one whose writers are gone is not.
+func TestPipeKnowsItsEnd(t *testing.T) {
+	ours, theirs, err := pipe(windows.PIPE_ACCESS_INBOUND)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	if !connected(ours) {
+		t.Error("not open")
+	}
+	if windows.CloseHandle(theirs); connected(ours) {
+		t.Error("still open")
+	}
+}
+
+// A pipe can be opened once, by its name, which nobody can guess, and not by others.
+func TestPipeIsPrivate(t *testing.T) {
+	ours, theirs, err := pipe(windows.PIPE_ACCESS_OUTBOUND)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer windows.CloseHandle(theirs)
+	if h, err := openInherited(ours.Name(), windows.GENERIC_READ, 0); err == nil {
+		windows.CloseHandle(h)
+		t.Error("opened twice")
+	}
+	sd, err := windows.GetSecurityInfo(theirs, windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
+	user, err2 := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil || err2 != nil || strings.Count(sd.String(), "(") != 1 || !strings.Contains(sd.String(), user.User.Sid.String()) {
+		t.Errorf("%v, %v, %v", sd, err, err2)
+	}
+}
+
 // A timeout ends the whole tree.
 func TestTimeoutEndsTheTree(t *testing.T) {
 	dir := t.TempDir()
@@ -641,21 +675,19 @@ func TestNothingElseIsInherited(t *testing.T) {
 	doWith(t, w, c)
 }
 
+var isHandle = kernel32.NewProc("GetHandleInformation")
+
 // Nothing of a command is held when it has ended.
 func TestNoHandlesAreLeft(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
-	count := func() (n uint32) {
-		kernel32.NewProc("GetProcessHandleCount").Call(uintptr(windows.CurrentProcess()), uintptr(unsafe.Pointer(&n)))
-		if n > 0 {
-			return n
+	count := func() (n int) {
+		for h := windows.Handle(4); h < 1<<16; h += 4 {
+			if ok, _, _ := isHandle.Call(uintptr(h), uintptr(unsafe.Pointer(new(uint32)))); ok != 0 {
+				n++
+			}
 		}
-		h, err := windows.CreateEvent(nil, 0, 0, nil) // Wine does not count, and gives the lowest free number
-		if err != nil {
-			t.Fatal(err)
-		}
-		windows.CloseHandle(h)
-		return uint32(h / 4)
+		return n
 	}
 	some := func() {
 		c := command(t, "cat")

@@ -149,15 +149,15 @@ func (r *run) launch(std [3]windows.Handle) error {
 // inherited lets a command have a handle that its start names.
 var inherited = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), InheritHandle: 1}
 
-// openInherited opens a file that a command may have. A pipe's server learns nothing of
-// who opens it.
+// openInherited opens a file that a command may have. Where the path leads
+// to another program's pipe, that program cannot act as this account.
 func openInherited(path string, access, flags uint32) (windows.Handle, error) {
 	path16, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return 0, err
 	}
 	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
-	h, err := windows.CreateFile(path16, access, share, &inherited, windows.OPEN_EXISTING, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_ANONYMOUS, 0)
+	h, err := windows.CreateFile(path16, access, share, &inherited, windows.OPEN_EXISTING, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, 0)
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

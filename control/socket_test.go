@@ -1,22 +1,24 @@
+//go:build linux || windows
+
 package control
 
 import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -57,13 +59,10 @@ func serve(t *testing.T, api API) (socket string) {
 	return socket
 }
 
-// ownerOnly lets the socket's owner in, and root.
-var ownerOnly = Entry{Mode: 0o600, GID: -1}
-
 func run(t *testing.T, api API) (server *Server, socket string) {
 	t.Helper()
-	socket = filepath.Join(t.TempDir(), "s")
-	l, err := Listen(socket, ownerOnly)
+	socket = tempSocket(t)
+	l, err := Listen(socket, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +90,28 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 		done.Wait()
 	})
 	return server, socket
+}
+
+// listen is a server that each test makes up.
+func listen(t *testing.T, socket string) *Socket {
+	t.Helper()
+	l, err := Listen(socket, ownerOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	l.SetDeadline(time.Now().Add(10 * time.Second))
+	return l
+}
+
+// dial connects as a program that is no Client of ours.
+func dial(t *testing.T, socket string) net.Conn {
+	t.Helper()
+	c, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func client(t *testing.T, socket string) *Client {
@@ -155,10 +176,7 @@ func TestServerTellsWhenManyAsk(t *testing.T) {
 func TestBadLinesEndTheConnection(t *testing.T) {
 	socket := serve(t, &fake{})
 	for code, line := range map[string]string{"too_large": strings.Repeat("x", MaxLine+64<<10), "parse": "{]\n"} {
-		c, err := net.Dial("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := dial(t, socket)
 		go c.Write([]byte(line)) // ends when it is taken or the connection is closed
 		in := bufio.NewReader(c)
 		answer, err := in.ReadString('\n')
@@ -172,10 +190,32 @@ func TestBadLinesEndTheConnection(t *testing.T) {
 	}
 }
 
+// Whoever has sent their last is answered everything, and then the connection ends.
+func TestHalfCloseIsAnswered(t *testing.T) {
+	c := dial(t, serve(t, &fake{}))
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	const asked = 100
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() {
+		for n := range asked {
+			fmt.Fprintf(c, `{"jsonrpc":"2.0","id":%d,"method":"hello"}`+"\n", n)
+		}
+		if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+	})
+	raw, err := io.ReadAll(c)
+	if n := strings.Count(string(raw), `"version":"fake"`); n != asked || err != nil {
+		t.Errorf("%d answers came, %v, want %d", n, err, asked)
+	}
+}
+
 // An answer that is longer than a line may be is refused by the client.
 func TestClientBoundsAnswers(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
-	l, err := Listen(socket, ownerOnly)
+	socket := tempSocket(t)
+	l, err := Listen(socket, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,115 +237,15 @@ func TestClientBoundsAnswers(t *testing.T) {
 	}
 }
 
-// A socket left over from a crash is replaced, a live one and another file are
-// refused and left, and so is a path that no socket can have.
-func TestListenReplacesOnlyTheDead(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "s")
-	dead, err := Listen(path, ownerOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.Close() // the file stays, as after a crash
-	if _, err := os.Lstat(path); err != nil {
-		t.Fatal(err)
-	}
-	live, err := Listen(path, ownerOnly)
-	if err != nil {
-		t.Fatalf("a dead socket: %v", err)
-	}
-	defer live.Close()
-	if second, err := Listen(path, ownerOnly); err == nil || !strings.Contains(err.Error(), "already") {
-		t.Errorf("a live socket: got %v, %v, want refused", second, err)
-	}
-	file := filepath.Join(dir, "f")
-	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(file, ownerOnly); err == nil {
-		t.Error("a file was replaced by a socket")
-	}
-	if raw, err := os.ReadFile(file); err != nil || string(raw) != "x" {
-		t.Errorf("the file: %q, %v", raw, err)
-	}
-	deep := t.TempDir()
-	longest := filepath.Join(deep, strings.Repeat("x", MaxSocketPath-len(deep)-1))
-	l, err := Listen(longest, ownerOnly)
-	if err != nil {
-		t.Fatalf("the longest path: %v", err)
-	}
-	if c, err := net.Dial("unix", longest); err != nil {
-		t.Errorf("the longest path: %v", err)
-	} else {
-		c.Close()
-	}
-	l.Close()
-	if _, err := Listen("/"+strings.Repeat("x", MaxSocketPath), ownerOnly); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "107") {
-		t.Errorf("a long path: got %v, want invalid and the limit", err)
-	}
-	left, err := filepath.Glob(filepath.Join(dir, ".s*"))
-	if err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
-}
-
-// At no moment can others connect, whatever the umask: a socket that can be
-// reached has the mode 0600.
-func TestSocketIsNeverOpenToOthers(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0))
-	dir := t.TempDir()
-	path := filepath.Join(dir, "s")
-	stop, seen := make(chan struct{}), 0
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		for {
-			info, err := os.Lstat(path)
-			if err == nil {
-				seen++
-				if info.Mode().Perm() != 0o600 {
-					t.Errorf("got mode %o, want 600", info.Mode().Perm())
-				}
-			}
-			hidden, _ := filepath.Glob(filepath.Join(dir, ".s*"))
-			for _, h := range hidden {
-				if info, err := os.Lstat(h); err == nil && info.Mode().Perm()&0o077 != 0 {
-					t.Errorf("%s can be entered by others: %o", h, info.Mode().Perm())
-				} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-					t.Error(err)
-				}
-			}
-			select {
-			case <-stop:
-				return
-			default:
-			}
-		}
-	})
-	for range 200 {
-		l, err := Listen(path, ownerOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close()
-	}
-	close(stop)
-	watcher.Wait()
-	if seen == 0 {
-		t.Error("the socket was never seen")
-	}
-}
-
-// The kernel says who is at the other end, and no service is an error that says
-// so.
+// The kernel says who asks, and no service is an error that says so.
 func TestWhoIsThere(t *testing.T) {
-	socket := serve(t, &fake{})
-	c, err := net.Dial("unix", socket)
-	if err != nil {
+	d := &door{right: Admin}
+	socket := serve(t, d)
+	if _, err := client(t, socket).Show(t.Context(), Show{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	if p, err := PeerOf(c); err != nil || p.UID != os.Geteuid() || p.PID != os.Getpid() {
-		t.Errorf("got %+v, %v", p, err)
+	if p := d.asked[0]; p.UID != accounts.Self() || p.PID != os.Getpid() {
+		t.Errorf("asked by %+v", p)
 	}
 	if err := client(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want %v", err, ErrUnreachable)
@@ -317,10 +257,7 @@ func TestWhoIsThere(t *testing.T) {
 func TestPatienceWithAReader(t *testing.T) {
 	for patience, whole := range map[time.Duration]bool{20 * time.Millisecond: false, 0: true} {
 		api := &fake{patience: &patience}
-		c, err := net.Dial("unix", serve(t, api))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := dial(t, serve(t, api))
 		defer c.Close()
 		if _, err := c.Write([]byte(`{"jsonrpc":"2.0","id":1,"method":"events"}` + "\n")); err != nil {
 			t.Fatal(err)
@@ -337,5 +274,15 @@ func TestPatienceWithAReader(t *testing.T) {
 		if (len(raw) == 1000*4096) != whole {
 			t.Errorf("patience %v: %d bytes came, %v", patience, len(raw), err)
 		}
+	}
+}
+
+// A server is not trusted because nothing is known of it.
+func TestUnknownServersAreToldNothing(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	if err := checkServer(here, "s"); err == nil {
+		t.Error("a connection without a user at its end is trusted")
 	}
 }

@@ -1,3 +1,5 @@
+//go:build linux || windows
+
 package control
 
 import (
@@ -101,10 +103,7 @@ func TestRightsHoldByRequest(t *testing.T) {
 // ask writes a line and reads until the connection ends.
 func askOnce(t *testing.T, socket, line string) string {
 	t.Helper()
-	c, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := dial(t, socket)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
 	io.WriteString(c, line+"\n"+line+"\n") // who is refused at once cannot
@@ -130,10 +129,7 @@ func TestOutsidersAreToldWhoTheyAre(t *testing.T) {
 	}
 	var open []net.Conn
 	for range forOutside {
-		c, err := net.Dial("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := dial(t, socket)
 		defer c.Close()
 		open = append(open, c)
 	}

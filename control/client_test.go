@@ -1,3 +1,5 @@
+//go:build linux || windows
+
 package control
 
 import (
@@ -5,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,8 +16,8 @@ import (
 // A server that refuses whoever comes, and closes, is understood, however early it does
 // so: before the request is written, while it is, or after.
 func TestRefusalAtTheDoorIsHeard(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l := listenAs(t, os.Geteuid(), path)
+	path := tempSocket(t)
+	l := listen(t, path)
 	go func() { // ends with the listener
 		for {
 			c, err := l.Accept()
@@ -44,8 +44,8 @@ func TestRefusalAtTheDoorIsHeard(t *testing.T) {
 // A stream that its reader gives up, while pieces of it still come, ends that call
 // alone: the connection goes on and serves others.
 func TestAStreamIsGivenUp(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l := listenAs(t, os.Geteuid(), path)
+	path := tempSocket(t)
+	l := listen(t, path)
 	sent, served := make(chan struct{}), make(chan error, 1)
 	go func() {
 		c, err := l.Accept()

@@ -1,3 +1,5 @@
+//go:build unix
+
 package control
 
 import (
@@ -26,6 +28,12 @@ func CheckSocketPath(path string) error {
 		return queue.Invalid("socket", "%s is %d bytes long; a socket's path may have %d: choose a shorter --dir or --socket", path, len(path), MaxSocketPath)
 	}
 	return nil
+}
+
+// Dial connects to a control socket. One that is not there is fs.ErrNotExist, one that
+// this user may not use fs.ErrPermission.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", path)
 }
 
 // Bind makes a control socket whose file nobody guards.
