@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,7 @@ var law = map[string][]string{
 	"bench":               {"control", "queue"},
 	"test":                {},
 	"test/demo":           {},
+	"test/posix":          {},
 	"internal/pages":      {"config", "control", "queue"},
 	"internal/release":    {},
 
@@ -78,7 +80,7 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
 		"modernc.org/sqlite": {"store/sqlstore", "bench"},
 		"database/sql":       {"store/sqlstore", "bench"},
-		"os/exec":            {"runner", "internal/accounts", "internal/systemd", "internal/register", "cmd/queuectl", "bench", "test", "test/demo", "internal/pages"},
+		"os/exec":            {"runner", "internal/accounts", "internal/systemd", "internal/register", "cmd/queuectl", "bench", "test", "test/demo", "test/posix", "internal/pages"},
 	}
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))
@@ -103,7 +105,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		"store/sqlstore/sqlstore.go": "a database that does not exist yet",
 	}
 	for file := range sources(t) {
-		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") {
+		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") || strings.HasPrefix(file, "test/") {
 			continue
 		}
 		raw, err := os.ReadFile(file)
@@ -115,6 +117,45 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		}
 		if strings.Contains(string(raw), `"-c"`) && file != "cmd/queuectl/os_unix.go" && file != "runner/process/quote.go" {
 			t.Errorf("%s has a shell read something", file)
+		}
+	}
+}
+
+// Every test of the whole program that is not built on Windows stands in test/unix.txt
+// with the reason, and nothing else does.
+func TestUnixTestsHaveReasons(t *testing.T) {
+	raw, err := os.ReadFile("test/unix.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for line := range strings.Lines(string(raw)) {
+		name, why, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		listed[name] = !strings.HasPrefix(name, "#") && why != ""
+	}
+	files, err := filepath.Glob("test/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(string(raw), "//go:build") {
+			t.Errorf("%s says by a line where it is built, not by its name", file)
+		}
+		for _, found := range name.FindAllStringSubmatch(string(raw), -1) {
+			if unix := strings.HasSuffix(file, "_linux_test.go"); unix != listed[found[1]] {
+				t.Errorf("%s: %s is not built on Windows: %t; in test/unix.txt: %t", file, found[1], unix, !unix)
+			}
+			delete(listed, found[1])
+		}
+	}
+	for name, there := range listed {
+		if there {
+			t.Errorf("test/unix.txt: there is no %s", name)
 		}
 	}
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -171,32 +169,5 @@ func TestUnkillableJobOfADeadRunner(t *testing.T) {
 	d.reader()
 	if j := w.end(next); j.State != "completed" {
 		t.Errorf("the next job: %+v", j)
-	}
-}
-
-// A job says how long it needs between SIGTERM and SIGKILL, but not how long a stop may
-// take: also one that is being cancelled is ended after a while.
-func TestStopTakesNoLongerThanItMay(t *testing.T) {
-	t.Parallel()
-	q := newQueue(t, "failpoint")
-	q.env = []string{"QUEUECTL_FAILPOINTS=impatient"}
-	q.write("queuectl.toml", "stop_timeout = \"100ms\"\n")
-	q.start("--workers", "2")
-	job := func() string {
-		id := q.must("enqueue", "--kill-after", "1h", "trap '' TERM; echo begun; while :; do sleep 0.1; done")
-		q.until("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "begun") && q.show(id).State == "processing" })
-		return id
-	}
-	job()
-	cancelled := q.command("cancel", job())
-	if err := cancelled.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cancelled.Wait()
-	if code := q.stop(); code != 0 {
-		t.Errorf("the service ended with %d", code)
-	}
-	if left := q.runnerPids(); len(left) != 0 {
-		t.Errorf("after the stop runners %v are left", left)
 	}
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -14,8 +12,6 @@ import (
 	"time"
 )
 
-const socketName = "queuectl.sock"
-
 // deadSocket makes a socket that nobody listens on.
 func deadSocket(t *testing.T, path string) {
 	t.Helper()
@@ -25,22 +21,6 @@ func deadSocket(t *testing.T, path string) {
 	}
 	l.SetUnlinkOnClose(false)
 	l.Close()
-}
-
-// answers reports whether the service can be reached by a new connection.
-func (q *queue) answers() bool {
-	c, err := net.Dial("unix", q.path(socketName))
-	if err != nil {
-		return false
-	}
-	defer c.Close()
-
-	c.SetDeadline(time.Now().Add(5 * time.Second))
-	if _, err := fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`); err != nil {
-		return false
-	}
-	var a answer
-	return json.NewDecoder(c).Decode(&a) == nil && a.Error == nil
 }
 
 // A socket whose file was removed, moved away or replaced is bound again, and those
@@ -87,16 +67,6 @@ func TestSocketIsBoundAgain(t *testing.T) {
 	}
 }
 
-// said is what the service has said so far.
-func (q *queue) said() (text string) {
-	logs, _ := filepath.Glob(q.path("stderr-*"))
-	for _, name := range logs {
-		raw, _ := os.ReadFile(name)
-		text += string(raw)
-	}
-	return text
-}
-
 // A socket that is removed again and again is bound again once a second at most.
 func TestSocketIsBoundAgainInSteps(t *testing.T) {
 	q := serving(t, "--workers", "0")
@@ -138,37 +108,6 @@ func TestSocketOfAnotherIsLeft(t *testing.T) {
 	defer c.Close()
 	other.Close()
 	q.until("the place is taken again", 20*time.Second, q.answers)
-}
-
-// A database that is removed or replaced ends an idle service at once, with 74.
-func TestDatabaseGoneWhileIdle(t *testing.T) {
-	t.Parallel()
-	for what, do := range map[string]func(q *queue) error{
-		"removed":         func(q *queue) error { return os.Remove(q.path("queuectl.db")) },
-		"its WAL removed": func(q *queue) error { return os.Remove(q.path("queuectl.db-wal")) },
-		"replaced by a copy": func(q *queue) error {
-			raw, err := os.ReadFile(q.path("queuectl.db"))
-			if err != nil {
-				return err
-			}
-			return os.Rename(q.write("copy", string(raw)), q.path("queuectl.db"))
-		},
-	} {
-		q := newQueue(t, "")
-		q.start("--workers", "1")
-		if err := do(q); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-q.ended:
-			if code := q.cmd.ProcessState.ExitCode(); code != 74 {
-				t.Errorf("%s: exit code %d, want 74", what, code)
-			}
-			q.cmd = nil
-		case <-time.After(5 * time.Second):
-			t.Errorf("%s: the service goes on", what)
-		}
-	}
 }
 
 // openFiles is how many descriptors a process has.
@@ -219,4 +158,51 @@ func TestUnaskedDescriptorsAreClosed(t *testing.T) {
 	if id := q.must("enqueue", "true"); id == "" {
 		t.Error("no id")
 	}
+}
+
+// A database that is removed or replaced ends an idle service at once, with 74.
+func TestDatabaseGoneWhileIdle(t *testing.T) {
+	t.Parallel()
+	for what, do := range map[string]func(q *queue) error{
+		"removed":         func(q *queue) error { return os.Remove(q.path("queuectl.db")) },
+		"its WAL removed": func(q *queue) error { return os.Remove(q.path("queuectl.db-wal")) },
+		"replaced by a copy": func(q *queue) error {
+			raw, err := os.ReadFile(q.path("queuectl.db"))
+			if err != nil {
+				return err
+			}
+			return os.Rename(q.write("copy", string(raw)), q.path("queuectl.db"))
+		},
+	} {
+		q := newQueue(t, "")
+		q.start("--workers", "1")
+		if err := do(q); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-q.ended:
+			if code := q.cmd.ProcessState.ExitCode(); code != 74 {
+				t.Errorf("%s: exit code %d, want 74", what, code)
+			}
+			q.cmd = nil
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: the service goes on", what)
+		}
+	}
+}
+
+// answers reports whether the service can be reached by a new connection.
+func (q *queue) answers() bool {
+	c, err := dial(q.dir)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`); err != nil {
+		return false
+	}
+	var a answer
+	return json.NewDecoder(c).Decode(&a) == nil && a.Error == nil
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -442,7 +440,7 @@ func (q *queue) dialAs(p person) *wire {
 			}
 		}
 		runtime.KeepAlive(groups)
-		c, err = net.Dial("unix", q.path(socketName))
+		c, err = dial(q.dir)
 	})
 	thread.Wait()
 	if err != nil {
@@ -516,7 +514,7 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	q.stop()
 	q.write("queuectl.toml", "socket_mode = \"0666\"\n[access]\nadmin = [\"65534\", \"@65534\"]\n")
 	cmd := exec.Command("unshare", "--user", "--map-root-user", q.bin, "serve", "--dir", q.dir, "--workers", "0")
-	cmd.Env = []string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}
+	cmd.Env = environment(q.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -24,7 +22,7 @@ func (q *queue) startTraced(trace string, options ...string) {
 	q.Helper()
 	args := append([]string{"-f", "-y", "-o", trace}, options...)
 	cmd := exec.Command("strace", append(args, q.bin, "serve", "--dir", q.dir, "--workers", "0")...)
-	cmd.Env = append([]string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}, q.env...)
+	cmd.Env = append(environment(q.dir), q.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		q.Fatalf("strace: %v", err)
@@ -36,17 +34,6 @@ func (q *queue) startTraced(trace string, options ...string) {
 		q.killRunners() // strace ends with the last process it follows
 		q.kill()
 	})
-}
-
-// enqueueRaw asks for a job by its own id and reports whether it was
-// acknowledged.
-func enqueueRaw(w *wire, id string) bool {
-	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":%q,"command":"true"}}`+"\n", id)
-	if _, err := w.Write([]byte(line)); err != nil {
-		return false
-	}
-	a, err := w.read()
-	return err == nil && a.Error == nil
 }
 
 // No answer is written before an fsync of the WAL that began after the job was

@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -16,16 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// runnerPid is the pid of the queue's only runner.
-func (q *queue) runnerPid() int {
-	q.Helper()
-	pids := q.runnerPids()
-	if len(pids) != 1 {
-		q.Fatalf("runners %v, want one", pids)
-	}
-	return pids[0]
-}
 
 // starve makes system calls of the runner, and of what it is about to start,
 // fail until the returned function is called. A line of the file names the
@@ -246,16 +234,6 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 	for i, c := range cases {
 		counted(t, w.end(ids[i]), c.name, c.code, c.says)
 	}
-}
-
-// install makes a program of the queue's folder of a file. Another process writes
-// it, for a program cannot be started while a fork of ours may have it open.
-func (q *queue) install(from, name string) string {
-	q.Helper()
-	if out, err := exec.Command("install", "-m", "755", from, q.path(name)).CombinedOutput(); err != nil {
-		q.Fatalf("install %s: %v\n%s", name, err, out)
-	}
-	return q.path(name)
 }
 
 // counted checks that both attempts of a job were used up by its own fault.
