@@ -49,6 +49,8 @@ var law = map[string][]string{
 	"test/posix":          {},
 	"internal/pages":      {"config", "control", "queue"},
 	"internal/release":    {},
+
+	"packaging/test/wineshim": {},
 }
 
 // Data flows one way: no package knows one that it may not.
@@ -113,7 +115,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		if strings.HasPrefix(file, "store/") && strings.Contains(string(raw), "os.Open") && opens[file] == "" {
 			t.Errorf("%s opens a file", file)
 		}
-		if strings.Contains(string(raw), `"-c"`) && file != "cmd/queuectl/editor.go" && file != "runner/process/quote.go" {
+		if strings.Contains(string(raw), `"-c"`) && file != "cmd/queuectl/os_unix.go" && file != "runner/process/quote.go" {
 			t.Errorf("%s has a shell read something", file)
 		}
 	}
@@ -175,6 +177,7 @@ func sources(t *testing.T) map[string][]string {
 		if err != nil {
 			return err
 		}
+		path = filepath.ToSlash(path)
 		files[path] = []string{}
 		for _, i := range f.Imports {
 			name, err := strconv.Unquote(i.Path.Value)

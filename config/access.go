@@ -47,6 +47,9 @@ func (c *Config) Hold(old *Settings) {
 	}
 }
 
+// Fixed is the run_as by which all jobs run as a user.
+func Fixed(user string) string { return fixed + user }
+
 // FixedUser is the user that all jobs run as, "" if run_as names none.
 func (s *Settings) FixedUser() string {
 	user, _ := strings.CutPrefix(s.RunAs, fixed)
@@ -88,7 +91,7 @@ func (s *Settings) Access(right string) []string {
 func setRunAs(s *Settings, text string) error {
 	user, isFixed := strings.CutPrefix(text, fixed)
 	if isFixed {
-		if err := checkAccount(user); err != nil {
+		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil { // Windows has NT SERVICE\queuectl
 			return fmt.Errorf("%q names no user; write fixed:USER", text)
 		}
 	} else if text != RunAsService && text != RunAsSubmitter {

@@ -14,6 +14,8 @@ const (
 	SocketName = "queuectl.sock"
 	FileName   = "queuectl.toml"
 	LogName    = "queuectl.log"
+
+	ServiceLogName = "service.log" // of the system's service on Windows, which keeps no journal
 )
 
 // Places of root's runners: their folder, and the file that says whose jobs they run.

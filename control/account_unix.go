@@ -11,9 +11,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// logPlace is how to read what the service of a package says.
-const logPlace = "journalctl -u queuectl"
-
 // Root reports whether a peer may do everything on this machine anyway.
 func (p *Peer) Root() bool { return p.UID == 0 }
 

@@ -17,9 +17,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// logPlace is how to read what the service of a package says.
-const logPlace = "Event Viewer, Windows Logs, Application, source queuectl"
-
 // administrators is the number of their group. Who is one without being elevated is not
 // in it.
 const administrators = 544

@@ -138,7 +138,7 @@ func (c *clientConn) failed() error {
 }
 
 // errSilent means that somebody takes connections for a service that does not answer.
-var errSilent = queue.Errorf(queue.CodeUnavailable, "the service takes connections and does not answer; what keeps it from starting is in its log ("+logPlace+")")
+var errSilent = queue.Errorf(queue.CodeUnavailable, "the service takes connections and does not answer; what keeps it from starting is in its log (%s)", whereLog)
 
 // errBroken means that the connection ended before the answer.
 var errBroken = errors.New("the connection to the service broke")

@@ -95,7 +95,7 @@ func (s *Service) wayTo(needs control.Right, name string) string {
 			group, isGroup := strings.CutPrefix(n, "@")
 			switch {
 			case isGroup && name != "":
-				return fmt.Sprintf("the group %s has %s (sudo usermod -aG %s %s, then log in again), or %s", group, right, group, name, grant)
+				return fmt.Sprintf("the group %s has %s ("+joinGroup+"), or %s", group, right, group, name, grant)
 			case isGroup:
 				return fmt.Sprintf("the group %s has %s, or %s", group, right, grant)
 			}
@@ -180,8 +180,8 @@ func (s *Service) mayRunAs(p *control.Peer, as asUser) error {
 	case s.account.Each:
 		return s.Refuse(p, "a job that runs as another user ("+as.name+")", needs)
 	}
-	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("%s is another user than jobs of this service run as, which is %s; with run_as = %q in %s each runs as who enqueued it, or as whom an admin names",
-		as.name, s.jobsRunAs(p), config.RunAsSubmitter, s.opt.Places.File)}
+	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("%s is another user than jobs of this service run as, which is %s; "+asSubmitters,
+		as.name, s.jobsRunAs(p), s.opt.Places.File)}
 }
 
 // jobsRunAs is the user that a job runs as which a peer enqueues.

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/windows"
 
+	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/lockfile"
-	"github.com/queuectl/queuectl/internal/pipe"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/worker"
@@ -31,41 +31,29 @@ func (s *Service) accountOf(uid int) worker.Account {
 }
 
 // accountNamed is what the system says of a user.
-func (s *Service) accountNamed(string) (worker.Account, error) {
-	return worker.Account{}, process.ErrUnsupported
+func (s *Service) accountNamed(name string) (worker.Account, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return worker.Account{}, err
+	}
+	return worker.Account{User: u.Username, Home: u.HomeDir}, nil
+}
+
+// rootless refuses a run_as by which jobs would not run as the service's own account:
+// Windows lets no service run them as another without that one's password.
+func rootless(set *config.Settings, own *worker.Account) error {
+	name := set.FixedUser()
+	switch {
+	case set.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, own.User):
+		return nil
+	case name != "":
+		return queue.Invalid("run_as", `%s: Windows lets no service run jobs as another user without that user's password; this service's account, which can be changed in services.msc (Log On), is fixed:%s`, set.RunAs, own.User)
+	}
+	return queue.Invalid("run_as", `%s: Windows lets no service run jobs as the user who handed them in without that user's password; set run_as = "fixed:%s", the service's own account, or have a service of your own: queuectl service install --user`, set.RunAs, own.User)
 }
 
 // beRoot starts root's runners.
 func (s *Service) beRoot() error { return process.ErrUnsupported }
-
-// makePrivate makes a folder, and those above it, that this user, the system and its
-// administrators can use, and nobody else.
-func makePrivate(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return err
-	}
-	self, err := pipe.Self()
-	if err != nil {
-		return err
-	}
-	sd, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + self.User.String() + ")")
-	if err != nil {
-		return err
-	}
-	name, err := windows.UTF16PtrFromString(dir)
-	if err != nil {
-		return err
-	}
-	attributes := &windows.SecurityAttributes{SecurityDescriptor: sd}
-	attributes.Length = uint32(unsafe.Sizeof(*attributes))
-	if err := windows.CreateDirectory(name, attributes); err != nil && !errors.Is(err, os.ErrExist) {
-		return &os.PathError{Op: "mkdir", Path: dir, Err: err}
-	}
-	return nil
-}
 
 // everybody are the groups that strangers are in.
 var everybody = []windows.WELL_KNOWN_SID_TYPE{

@@ -32,10 +32,7 @@ func (r *Runners) rooted() bool { return r.Socket != "" && !r.Own }
 func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 	a := s.accountOf(os.Geteuid())
 	if !s.opt.Runners.rooted() {
-		if set.RunAs != config.RunAsService {
-			return a, queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", set.RunAs)
-		}
-		return a, nil
+		return a, rootless(set, &a)
 	}
 	if name := set.FixedUser(); name != "" {
 		known, err := s.accountNamed(name)

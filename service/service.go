@@ -54,6 +54,7 @@ type Options struct {
 	Unit       systemd.Unit      // with KeepJobs: but not when this unit is being stopped
 	Runners    Runners           // of root's, if they are not its own
 	Background bool              // a client started it by the way
+	Manager    *Manager          // that started it and is told by calls, nil if none is
 	Patient    bool              // whoever reads a stream may take any time for it
 	Version    string
 	Runner     []string // the command that starts a runner
@@ -61,6 +62,13 @@ type Options struct {
 	Terminal   bool     // Log is one
 	Ready      func()   // called when the socket takes requests
 	Crowded    func()   // called at each request that is not the only one, unless nil
+}
+
+// Manager is a service manager that is told by calls, as Windows' is: systemd has a
+// socket for that.
+type Manager struct {
+	Longer func()       // called when the service begins to stop, and again as long as that goes on well
+	Log    slog.Handler // gets each record too
 }
 
 // Runners is where runners of root's are, and the socket that starts one.
@@ -110,7 +118,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	if err := s.readSettings(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
-	if o.Background {
+	if o.Background || o.Manager != nil {
 		s.makeLog(boundedLog{o.Log})
 	} else {
 		s.makeLog(o.Log)
@@ -147,7 +155,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 // makeFolder makes the state folder where it is not there, and refuses one that is not
 // this account's alone.
 func makeFolder(dir string) error {
-	err := makePrivate(dir)
+	err := mkdirPrivate(dir)
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "make the state folder %s: permission denied; name a folder of yours with --dir", dir)
@@ -275,6 +283,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 			keep = keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingWithin))
 		}
 		systemd.Notify("STOPPING=1")
+		s.longer()
 		s.log.Info("stopping", "keep_jobs", keep)
 		if !keep {
 			s.drain(failed)
@@ -314,6 +323,7 @@ func (s *Service) drain(failed <-chan error) {
 			continue
 		case err := <-stored:
 			if err == nil {
+				s.longer()
 				systemd.Longer()
 				systemd.Notify("STATUS=stopping: " + s.standing())
 			}
@@ -321,6 +331,13 @@ func (s *Service) drain(failed <-chan error) {
 			continue
 		}
 		return
+	}
+}
+
+// longer tells a manager that the service stops, and has more to do.
+func (s *Service) longer() {
+	if s.opt.Manager != nil {
+		s.opt.Manager.Longer()
 	}
 }
 
@@ -332,7 +349,7 @@ const stopSpare = 40 * time.Second
 const stoppingWithin = time.Second
 
 // stopSign is the time between two signs that a stop has more to do.
-const stopSign = 10 * time.Second
+const stopSign = 5 * time.Second
 
 // purge deletes output files: its own, and those of runners that only they can. It
 // reports whether that was done.
@@ -401,10 +418,14 @@ func (s *Service) makeLog(w io.Writer) {
 	text, json := slog.NewTextHandler(w, options), slog.NewJSONHandler(w, options)
 	var auto slog.Handler = json
 	switch {
-	case s.opt.Terminal || s.opt.Background:
+	case s.opt.Terminal || s.opt.Background || s.opt.Manager != nil:
 		auto = text
 	case toJournal(s.opt.Log):
 		auto = newJournal(w, options)
 	}
-	s.log = slog.New(&formats{text: text, json: json, auto: auto, format: func() string { return s.config.Load().LogFormat }})
+	var log slog.Handler = &formats{text: text, json: json, auto: auto, format: func() string { return s.config.Load().LogFormat }}
+	if s.opt.Manager != nil {
+		log = both{log, s.opt.Manager.Log}
+	}
+	s.log = slog.New(log)
 }

@@ -42,7 +42,7 @@ func (a *app) choose() (target, error) {
 	}
 	system := config.System()
 	if exists(system.State) || exists(system.Socket) {
-		return target{socket: system.Socket, start: "systemctl start queuectl"}, nil
+		return target{socket: system.Socket, start: startSystem}, nil
 	}
 	return own, err
 }

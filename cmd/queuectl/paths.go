@@ -77,7 +77,7 @@ func isFolder(what, dir string) error {
 		return usage("%s: %s is not a folder", what, file)
 	}
 	if !exists(dir) {
-		return usage("%s: there is no folder %s; make it: mkdir -p %[2]s", what, dir)
+		return usage("%s: there is no folder %s; make it: "+makeFolder+" %[2]s", what, dir)
 	}
 	return nil
 }

@@ -131,6 +131,9 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 		if err := p.end(); err != nil {
 			t.Fatal(err)
 		}
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
 		got, err := os.ReadFile(out.Name())
 		if err != nil {
 			t.Fatal(err)
