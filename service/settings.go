@@ -113,6 +113,7 @@ func (s *Service) apply(ctx context.Context) {
 	if err := s.boundUsers(context.WithoutCancel(ctx)); err != nil {
 		s.log.Error("the new max_running_per_user holds from the next start", "error", err)
 	}
+	s.readmit()
 	select {
 	case s.changed <- struct{}{}:
 	default: // upkeep will see this change too

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -110,3 +111,23 @@ func sameVariable(a, b string) bool { return a == b }
 
 // usual are the variables that a job gets from its caller, LC_* beside.
 var usual = []string{"PATH", "LANG", "TZ"}
+
+// isSocket refuses a path with something else than a socket. It may not be there yet.
+func isSocket(what, path string) error {
+	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
+		return usage("%s: %s is no socket; name that of a service", what, path)
+	}
+	return nil
+}
+
+// newSocket is the whole path of a socket that is to be made.
+func newSocket(what, path string) (string, error) {
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return whole, isFolder(what, filepath.Dir(whole))
+}
+
+// socketExists reports whether there may be a socket.
+func socketExists(path string) bool { return exists(path) }

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/control"
 )
 
 // What people are told to type, and what becomes of their own service.
@@ -147,3 +149,18 @@ func sameVariable(a, b string) bool { return strings.EqualFold(a, b) }
 // usual are the variables that a job gets from its caller, LC_* beside; the names are
 // those that it gets them by.
 var usual = []string{"PATH", "PATHEXT", "LANG", "TZ"}
+
+// isSocket refuses what is no name of a pipe. It may not be there yet.
+func isSocket(what, path string) error {
+	if err := control.CheckSocketPath(path); err != nil {
+		return usage("%s: %v", what, err)
+	}
+	return nil
+}
+
+// newSocket is the name of a pipe that is to be made.
+func newSocket(what, path string) (string, error) { return path, isSocket(what, path) }
+
+// socketExists reports whether there may be a pipe: who looks for one connects to it, so
+// only the service's folder tells.
+func socketExists(string) bool { return false }
