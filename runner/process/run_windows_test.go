@@ -95,12 +95,12 @@ func roleTree(args []string) {
 	sleep()
 }
 
-// roleBehind leaves a process behind, which has the output if it is to hold it, and ends
-// when that one runs.
+// roleBehind leaves a process behind, which has the input and output if it is to hold
+// them, and ends when that one runs.
 func roleBehind(args []string) {
 	c := exec.Command(os.Args[0], "tree", args[0], "1")
 	if args[1] == "holds" {
-		c.Stdout, c.Stderr = os.Stdout, os.Stderr
+		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 	}
 	if err := c.Start(); err != nil {
 		panic(err)
@@ -389,12 +389,13 @@ func TestLeftoversAreEnded(t *testing.T) {
 	}
 }
 
-// What may live on does, when the command has ended and when its worker has.
+// What may live on does, when the command has ended and when its worker has, and holds
+// nobody up by what it does not read.
 func TestBackgroundLivesOn(t *testing.T) {
 	for _, how := range []string{"holds", "lets go"} {
 		dir := t.TempDir()
 		c := command(t, "behind", dir, how)
-		c.Background = true
+		c.Background, c.Stdin = true, strings.Repeat("text", 1<<18)
 		r, stdout, _ := do(t, c)
 		processes := watchTree(t, dir, 1)
 		if !r.Spared || r.Leftovers != 0 || r.ExitCode != 0 || stdout != "left" {
