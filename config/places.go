@@ -14,8 +14,6 @@ const (
 	SocketName = "queuectl.sock"
 	FileName   = "queuectl.toml"
 	LogName    = "queuectl.log"
-
-	ServiceLogName = "service.log" // of the system's service on Windows, which keeps no journal
 )
 
 // Places of root's runners: their folder, and the file that says whose jobs they run.

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 )
 
+// shell runs a job's command.
+const shell = "/bin/sh -c"
+
 // System is the places of the system's service.
 func System() Places {
 	return Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock", File: "/etc/queuectl/queuectl.toml"}

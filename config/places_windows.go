@@ -4,11 +4,21 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/windows"
 )
 
-// System is the places of the system's service.
+// shell runs a job's command.
+const shell = "cmd.exe /C"
+
+// System is the places of the system's service. The environment, which anybody can set
+// for their programs, has no say in them.
 func System() Places {
-	dir := filepath.Join(os.Getenv("ProgramData"), "queuectl")
+	data, err := windows.KnownFolderPath(windows.FOLDERID_ProgramData, 0)
+	if err != nil {
+		data = `C:\ProgramData`
+	}
+	dir := filepath.Join(data, "queuectl")
 	return Places{State: dir, Socket: `\\.\pipe\queuectl`, File: filepath.Join(dir, FileName)}
 }
 
