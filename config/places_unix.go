@@ -25,6 +25,9 @@ func Around(socket string) (Places, bool) {
 	return In(filepath.Dir(socket)), filepath.Base(socket) == socketName
 }
 
+// shell runs a job's command.
+const shell = "/bin/sh -c"
+
 // System is the places of the system's service.
 func System() Places {
 	return Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock", File: "/etc/queuectl/queuectl.toml"}

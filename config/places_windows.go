@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/windows"
 )
 
 // maxID is the largest number of a user or group: JSON holds it exactly.
@@ -31,9 +33,17 @@ func In(dir string) Places {
 // of a pipe.
 func Around(string) (Places, bool) { return Places{}, false }
 
-// System is the places of the system's service.
+// shell runs a job's command.
+const shell = "cmd.exe /C"
+
+// System is the places of the system's service. The environment, which anybody can set
+// for their programs, has no say in them.
 func System() Places {
-	dir := filepath.Join(os.Getenv("ProgramData"), "queuectl")
+	data, err := windows.KnownFolderPath(windows.FOLDERID_ProgramData, 0)
+	if err != nil {
+		data = `C:\ProgramData`
+	}
+	dir := filepath.Join(data, "queuectl")
 	return Places{State: dir, Socket: pipeName, File: filepath.Join(dir, FileName)}
 }
 

@@ -11,19 +11,18 @@ import (
 
 	"golang.org/x/sys/windows"
 
-	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/store"
 )
 
-// examinePlaces looks at who may use the state folder: the system, administrators, and
-// the service's account, or the user whose service it is.
-func examinePlaces(p config.Places, _ fs.FileMode) []store.Finding {
-	others, err := othersIn(p.State, anything)
+// examineFolder looks at who may use the state folder beside the system, administrators,
+// and the service's account, or the user whose service it is.
+func examineFolder(dir string) []store.Finding {
+	others, err := othersIn(dir, anything)
 	switch {
 	case err != nil:
-		return []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("who may use %s: %v", p.State, err)}}
+		return []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("who may use %s: %v", dir, err)}}
 	case len(others) > 0:
-		return []store.Finding{{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (%s)", p.State, strings.Join(others, ", ")), Next: fmt.Sprintf(`take them out: icacls "%s" /remove NAME; the system's service has its folder closed by: queuectl service install`, p.State)}}
+		return []store.Finding{{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (%s)", dir, strings.Join(others, ", ")), Next: fmt.Sprintf(`take them out: icacls "%s" /remove NAME; the folder of the system's service is closed by: queuectl service install`, dir)}}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,7 +129,7 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := p.end(); err != nil {
+		if err := errors.Join(p.end(), out.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if err := out.Close(); err != nil {
