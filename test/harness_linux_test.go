@@ -179,3 +179,27 @@ func copyFolder(from, to string) error {
 	}
 	return err
 }
+
+// settle makes the home of a script: the program on the PATH.
+func (s *shell) settle(bin string) error {
+	s.env = []string{"HOME=" + s.home, "PATH=" + s.home + "/bin:/usr/local/bin:/usr/bin:/bin", "TZ=UTC"}
+	return os.Symlink(bin, filepath.Join(s.home, "bin", "queuectl"))
+}
+
+// typed is a line of a script as a person of this system types it, seen what is printed
+// as one of Unix sees it.
+func (s *shell) typed(line string) string { return line }
+func (s *shell) seen(text string) string  { return text }
+
+// userName is the name of the user of the tests.
+func userName(t testing.TB) string {
+	return strings.TrimSpace(ran(t, exec.Command("id", "-un")).out)
+}
+
+// onScreen is what a command shows on a terminal of some width, and its exit code.
+func onScreen(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) {
+	screen := newScreen(t, columns)
+	cmd.Stdout, cmd.Stderr = screen.tty, screen.tty
+	code = exitCodeOf(t, cmd)
+	return screen.text(t), code
+}

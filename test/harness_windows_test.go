@@ -10,7 +10,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -298,4 +300,67 @@ func copyFolder(from, to string) error {
 		}
 		return os.WriteFile(filepath.Join(to, name), raw, 0o600)
 	})
+}
+
+// settle makes the home of a script: the program on the PATH, and the settings where
+// they are here.
+func (s *shell) settle(bin string) error {
+	state := filepath.Join(s.home, ".local", "state")
+	for _, v := range environment(s.home) {
+		name, value, _ := strings.Cut(v, "=")
+		switch name {
+		case "LOCALAPPDATA":
+			v = name + "=" + state
+		case "PATH":
+			v = name + "=" + filepath.Join(s.home, "bin") + ";" + value
+		}
+		s.env = append(s.env, v)
+	}
+	s.env = append(s.env, "TZ=UTC")
+	raw, err := os.ReadFile(filepath.Join(s.home, ".config", "queuectl", "queuectl.toml"))
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Join(state, "queuectl"), 0o700), os.WriteFile(filepath.Join(state, "queuectl", "queuectl.toml"), raw, 0o600))
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, os.Link(bin, filepath.Join(s.home, "bin", program)))
+}
+
+// settingsHere is where a user's settings are, settingsThere where scripts have them.
+const (
+	settingsHere  = "~/.local/state/queuectl/queuectl.toml"
+	settingsThere = "~/.config/queuectl/queuectl.toml"
+)
+
+// typed is a line of a script as a person of this system types it, seen what is printed
+// as one of Unix sees it.
+func (s *shell) typed(line string) string {
+	return strings.ReplaceAll(line, settingsThere, settingsHere)
+}
+
+var pathsHere = regexp.MustCompile(`~[^ :;"']*`)
+
+func (s *shell) seen(text string) string {
+	for _, home := range []string{s.home, filepath.ToSlash(s.home), strings.ReplaceAll(s.home, `\`, `\\`)} {
+		text = strings.ReplaceAll(text, home, "~")
+	}
+	text = pathsHere.ReplaceAllStringFunc(text, func(path string) string {
+		return strings.ReplaceAll(strings.ReplaceAll(path, `\\`, "/"), `\`, "/")
+	})
+	return strings.ReplaceAll(text, settingsHere, settingsThere)
+}
+
+// userName is the name of the user of the tests.
+func userName(t testing.TB) string {
+	u, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Username
+}
+
+// onScreen is not to be called: a terminal of Windows is not ours to make.
+func onScreen(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
+	t.Fatal("there is no terminal here")
+	return "", 0
 }

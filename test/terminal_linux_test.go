@@ -29,7 +29,6 @@ const (
 )
 
 var (
-	colours  = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 	controls = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -206,3 +207,6 @@ func (q *queue) said() (text string) {
 	}
 	return text
 }
+
+// colours are the words of a terminal that colour what follows.
+var colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)

@@ -180,7 +180,7 @@ func flock(c *call) int {
 		return 1
 	}
 	windows.CloseHandle(h)
-	return c.run(c.args[3], c.args[4:]...)
+	return c.interpret(`"$@"`, false, c.args[3:])
 }
 
 func openFile(path string, access, share uint32) (windows.Handle, error) {

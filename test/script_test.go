@@ -46,14 +46,13 @@ func TestScripts(t *testing.T) {
 		Dir: dir, WorkdirRoot: root, UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			s := &shell{TB: env.T().(testing.TB), work: env.WorkDir, home: filepath.Join(env.WorkDir, "home")}
-			s.env = []string{"HOME=" + s.home, "PATH=" + s.home + "/bin:/usr/local/bin:/usr/bin:/bin", "TZ=UTC"}
 			s.normal = normalities(s)
 			env.Values["shell"] = s
 			env.Defer(s.end)
 			if err := os.MkdirAll(filepath.Join(s.home, "bin"), 0o700); err != nil {
 				return err
 			}
-			return os.Symlink(bin, filepath.Join(s.home, "bin", "queuectl"))
+			return s.settle(bin)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"session": session},
 	})
@@ -110,20 +109,17 @@ func (s *shell) end() {
 }
 
 func (s *shell) command(line string) *exec.Cmd {
-	cmd := exec.Command("/bin/sh", "-c", line)
+	cmd := shellOf(line)
 	cmd.Env, cmd.Dir = s.env, s.work
 	return cmd
 }
 
 // answer is what a line prints and how it ends, as scripts have it.
 func (s *shell) answer(line string, columns int) string {
-	cmd := s.command(line)
+	cmd := s.command(s.typed(line))
 	var b strings.Builder
 	if columns > 0 {
-		screen := newScreen(s, columns)
-		cmd.Stdout, cmd.Stderr = screen.tty, screen.tty
-		code := exitCodeOf(s, cmd)
-		text := screen.text(s)
+		text, code := onScreen(s, cmd, columns)
 		if isTable.MatchString(line) {
 			s.fits(line, text, columns)
 		}
@@ -163,6 +159,7 @@ func (s *shell) lines(mark, text string) string {
 	if text == "" {
 		return ""
 	}
+	text = s.seen(text)
 	for _, n := range s.normal {
 		text = n.find.ReplaceAllString(text, n.put)
 	}
@@ -183,7 +180,7 @@ type normality struct {
 }
 
 func normalities(s *shell) (list []normality) {
-	user := strings.TrimSpace(ran(s, exec.Command("id", "-un")).out)
+	user := userName(s)
 	host, err := os.Hostname()
 	if err != nil {
 		s.Fatal(err)
