@@ -54,7 +54,7 @@ func TestStateFolderIsPrivate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if others, err := othersIn(dir); err != nil || len(others) > 0 {
+	if others, err := othersIn(dir, anything); err != nil || len(others) > 0 {
 		t.Errorf("lets in %v, %v", others, err)
 	}
 	if list := examineFolder(dir); len(list) > 0 {
