@@ -10,8 +10,8 @@ build:
 	$(GO) build -trimpath -o $(BIN) ./cmd/queuectl
 
 # A real batch of jobs, end to end.
-demo: build
-	sh test/demo.sh ./$(BIN)
+demo:
+	$(GO) run ./test/demo
 
 test:
 	$(GO) test $(TESTFLAGS) ./...

@@ -47,6 +47,9 @@ func (c *Config) Hold(old *Settings) {
 	}
 }
 
+// Fixed is the run_as by which all jobs run as a user.
+func Fixed(user string) string { return fixed + user }
+
 // FixedUser is the user that all jobs run as, "" if run_as names none.
 func (s *Settings) FixedUser() string {
 	user, _ := strings.CutPrefix(s.RunAs, fixed)
@@ -88,7 +91,7 @@ func (s *Settings) Access(right string) []string {
 func setRunAs(s *Settings, text string) error {
 	user, isFixed := strings.CutPrefix(text, fixed)
 	if isFixed {
-		if err := checkAccount(user); err != nil {
+		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil { // Windows has NT SERVICE\queuectl
 			return fmt.Errorf("%q names no user; write fixed:USER", text)
 		}
 	} else if text != RunAsService && text != RunAsSubmitter {
@@ -150,7 +153,7 @@ func checkAccount(name string) error {
 		return fmt.Errorf("%q is not the name of a user, or of a group as @NAME", name)
 	}
 	if name[0] >= '0' && name[0] <= '9' && strings.Trim(name, "0123456789") == "" {
-		if n, err := strconv.ParseUint(name, 10, 32); err != nil || n == 1<<32-1 {
+		if n, err := strconv.ParseUint(name, 10, 64); err != nil || n > maxID {
 			return fmt.Errorf("%q is no number of a user or group", name)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,8 +115,7 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	if err := CheckSocketPath(c.path); err != nil {
 		return nil, err
 	}
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "unix", c.path)
+	nc, err := Dial(ctx, c.path)
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, notLetIn(c.path)
 	}
@@ -133,19 +131,6 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	return c.conn, nil
 }
 
-// checkServer refuses to tell commands and variables to a server that is not
-// this user, root or the account that packages run the service as.
-func checkServer(nc net.Conn, path string) error {
-	peer, err := PeerOf(nc)
-	if err != nil {
-		return err
-	}
-	if peer.UID == 0 || peer.UID == os.Geteuid() || isServiceAccount(peer.UID) {
-		return nil
-	}
-	return queue.Errorf(queue.CodeDenied, "the server on %s runs as uid %d, which is neither root, queuectl nor you; nothing was sent to it", path, peer.UID)
-}
-
 func (c *clientConn) failed() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +138,7 @@ func (c *clientConn) failed() error {
 }
 
 // errSilent means that somebody takes connections for a service that does not answer.
-var errSilent = queue.Errorf(queue.CodeUnavailable, "the service takes connections and does not answer; what keeps it from starting is in its log (journalctl -u queuectl)")
+var errSilent = queue.Errorf(queue.CodeUnavailable, "the service takes connections and does not answer; what keeps it from starting is in its log (%s)", whereLog)
 
 // errBroken means that the connection ended before the answer.
 var errBroken = errors.New("the connection to the service broke")

@@ -5,10 +5,11 @@ package packaging
 import "embed"
 
 // Files are the units, the accounts, the folders and the first settings; below user
-// the units of one user's own service; and what launchd wants instead. What differs
-// between machines stands in them as @NAME@, the program as /usr/bin/queuectl.
+// the units of one user's own service, below windows the first settings there; and what
+// launchd wants instead. What differs between machines stands in them as @NAME@, the
+// program as /usr/bin/queuectl.
 //
 //go:embed queuectl.service queuectl.socket queuectl-runner.socket queuectl-runner@.service
 //go:embed queuectl.sysusers queuectl.tmpfiles queuectl.toml runner.conf
-//go:embed user launchd.plist
+//go:embed user launchd.plist windows/queuectl.toml
 var Files embed.FS

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/worker"
@@ -35,6 +36,14 @@ func (s *Service) accountNamed(name string) (worker.Account, error) {
 		err = fmt.Errorf("its name is %q", u.Name)
 	}
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
+}
+
+// rootless refuses a run_as that needs runners of root's where there are none.
+func rootless(set *config.Settings, _ *worker.Account) error {
+	if set.RunAs == config.RunAsService {
+		return nil
+	}
+	return queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", set.RunAs)
 }
 
 // checkFolder refuses a state folder that others could change.

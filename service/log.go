@@ -3,6 +3,7 @@ package service
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,15 +29,20 @@ type boundedLog struct{ file *os.File }
 // log that cannot be put aside is cut short all the same.
 func (l boundedLog) Write(p []byte) (int, error) {
 	n, err := l.file.Write(p)
-	info, failed := l.file.Stat()
-	if failed != nil || info.Size() <= maxLog {
-		return n, err
+	l.putAside()
+	return n, err
+}
+
+// putAside copies a log that has grown too large, and cuts it short.
+func (l boundedLog) putAside() {
+	info, err := l.file.Stat()
+	if err != nil || info.Size() <= maxLog {
+		return
 	}
-	if old, failed := os.ReadFile(l.file.Name()); failed == nil {
+	if old, err := os.ReadFile(l.file.Name()); err == nil {
 		os.WriteFile(l.file.Name()+".1", old, 0o600)
 	}
-	l.file.Truncate(0)
-	return n, err
+	os.Truncate(l.file.Name(), 0) // what is opened to be appended to cannot be cut itself on Windows
 }
 
 // OpenLog opens the log of a background service. One that has grown past 1 MiB
@@ -45,15 +51,11 @@ func OpenLog(path string) (*os.File, error) {
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		if err := os.Rename(path, path+".1"); err != nil {
-			return nil, fmt.Errorf("put the old log aside: %w", err)
-		}
-	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
+	boundedLog{f}.putAside()
 	return f, nil
 }
 
@@ -201,4 +203,33 @@ func (f *formats) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup is the same with later attributes in a group.
 func (f *formats) WithGroup(name string) slog.Handler {
 	return &formats{f.text.WithGroup(name), f.json.WithGroup(name), f.auto.WithGroup(name), f.format}
+}
+
+// both writes each record to two handlers, where they want it.
+type both struct{ first, second slog.Handler }
+
+// Enabled reports whether one of them writes records of the level.
+func (b both) Enabled(ctx context.Context, l slog.Level) bool {
+	return b.first.Enabled(ctx, l) || b.second.Enabled(ctx, l)
+}
+
+// Handle writes a record.
+func (b both) Handle(ctx context.Context, r slog.Record) error {
+	var errs []error
+	for _, h := range []slog.Handler{b.first, b.second} {
+		if h.Enabled(ctx, r.Level) {
+			errs = append(errs, h.Handle(ctx, r.Clone()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// WithAttrs is the same with these attributes in each record.
+func (b both) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return both{b.first.WithAttrs(attrs), b.second.WithAttrs(attrs)}
+}
+
+// WithGroup is the same with later attributes in a group.
+func (b both) WithGroup(name string) slog.Handler {
+	return both{b.first.WithGroup(name), b.second.WithGroup(name)}
 }

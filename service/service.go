@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -54,6 +53,7 @@ type Options struct {
 	Unit       systemd.Unit      // with KeepJobs: but not when this unit is being stopped
 	Runners    Runners           // of root's, if they are not its own
 	Background bool              // a client started it by the way
+	Manager    *Manager          // that started it and is told by calls, nil if none is
 	Patient    bool              // whoever reads a stream may take any time for it
 	Version    string
 	Runner     []string // the command that starts a runner
@@ -61,6 +61,13 @@ type Options struct {
 	Terminal   bool     // Log is one
 	Ready      func()   // called when the socket takes requests
 	Crowded    func()   // called at each request that is not the only one, unless nil
+}
+
+// Manager is a service manager that is told by calls, as Windows' is: systemd has a
+// socket for that.
+type Manager struct {
+	Longer func()       // called when the service begins to stop, and again as long as that goes on well
+	Log    slog.Handler // gets each record too
 }
 
 // Runners is where runners of root's are, and the socket that starts one.
@@ -80,11 +87,11 @@ type Service struct {
 	node     string
 	account  worker.Account
 	home     runner.Home
-	accounts *runner.Accounts  // whose jobs root's runners run
-	bound    *net.UnixListener // the control socket, if it was bound as root
-	program  os.FileInfo       // the program on the disk when it started, nil if unknown
-	stop     chan bool         // asked to stop; true keeps the jobs
-	changed  chan struct{}     // settings have
+	accounts *runner.Accounts // whose jobs root's runners run
+	bound    *control.Socket  // the control socket, if it was bound as root
+	program  os.FileInfo      // the program on the disk when it started, nil if unknown
+	stop     chan bool        // asked to stop; true keeps the jobs
+	changed  chan struct{}    // settings have
 
 	config atomic.Pointer[config.Config]
 	who    atomic.Pointer[access]
@@ -92,7 +99,8 @@ type Service struct {
 
 	directory accounts.Directory // the system's users and groups
 
-	inherits bool // the socket, whose mode is not of the settings; set before it is served
+	socket   *control.Socket // set before it is served, as is:
+	inherits bool            // the socket, whose mode is not of the settings
 
 	atStart *config.Settings // what holds from the start; nil before, guarded by mu
 
@@ -110,7 +118,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	if err := s.readSettings(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
-	if o.Background {
+	if o.Background || o.Manager != nil {
 		s.makeLog(boundedLog{o.Log})
 	} else {
 		s.makeLog(o.Log)
@@ -118,7 +126,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
-	if s.opt.Runners.Socket == "" && os.Geteuid() == 0 && s.config.Load().RunAs != config.RunAsService {
+	if s.opt.Runners.Socket == "" && accounts.Self() == 0 && s.config.Load().RunAs != config.RunAsService {
 		if err := s.beRoot(); err != nil {
 			return &ExitError{ExitConfig, err}
 		}
@@ -147,7 +155,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 // makeFolder makes the state folder where it is not there, and refuses one that is not
 // this account's alone.
 func makeFolder(dir string) error {
-	err := os.MkdirAll(dir, 0o700)
+	err := mkdirPrivate(dir)
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "make the state folder %s: permission denied; name a folder of yours with --dir", dir)
@@ -228,8 +236,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
 		return nil
 	}
-	socket, err := s.listen(to)
-	if err != nil {
+	if s.socket, err = s.listen(to); err != nil {
 		return err
 	}
 	if unknown := s.unknownNames(); unknown != "" {
@@ -242,8 +249,8 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if s.opt.Patient {
 		server.Patience = 0
 	}
-	part(func() error { return server.Run(run, socket) })
-	parts.Go(func() { socket.Guard(run, s.log) })
+	part(func() error { return server.Run(run, s.socket) })
+	parts.Go(func() { s.socket.Guard(run, s.log) })
 	parts.Go(func() { s.store.Guard(run) })
 	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.log) })
 	parts.Go(func() { s.tellSystem(run) })
@@ -275,6 +282,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 			keep = keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingWithin))
 		}
 		systemd.Notify("STOPPING=1")
+		s.longer()
 		s.log.Info("stopping", "keep_jobs", keep)
 		if !keep {
 			s.drain(failed)
@@ -314,6 +322,7 @@ func (s *Service) drain(failed <-chan error) {
 			continue
 		case err := <-stored:
 			if err == nil {
+				s.longer()
 				systemd.Longer()
 				systemd.Notify("STATUS=stopping: " + s.standing())
 			}
@@ -321,6 +330,13 @@ func (s *Service) drain(failed <-chan error) {
 			continue
 		}
 		return
+	}
+}
+
+// longer tells a manager that the service stops, and has more to do.
+func (s *Service) longer() {
+	if s.opt.Manager != nil {
+		s.opt.Manager.Longer()
 	}
 }
 
@@ -332,7 +348,7 @@ const stopSpare = 40 * time.Second
 const stoppingWithin = time.Second
 
 // stopSign is the time between two signs that a stop has more to do.
-const stopSign = 10 * time.Second
+const stopSign = 5 * time.Second
 
 // purge deletes output files: its own, and those of runners that only they can. It
 // reports whether that was done.
@@ -343,15 +359,15 @@ func (s *Service) purge(ctx context.Context, refs []string) bool {
 
 // listen takes the control socket of the system, or makes its own.
 func (s *Service) listen(to control.Entry) (*control.Socket, error) {
-	inherited, err := systemd.Listening()
+	given, err := systemsSocket()
 	if err != nil {
 		return nil, fmt.Errorf("take the system's socket: %w", err)
 	}
-	if inherited == nil {
-		inherited = s.bound
+	if given == nil {
+		given = s.bound
 	}
-	if s.inherits = inherited != nil; s.inherits {
-		return control.Inherited(inherited), nil
+	if s.inherits = given != nil; s.inherits {
+		return given, nil
 	}
 	return control.Listen(s.opt.Places.Socket, to)
 }
@@ -381,30 +397,19 @@ func (s *Service) limits() control.Limits {
 	}
 }
 
-// entryBy is whom settings let in to the control socket.
-func (s *Service) entryBy(set *config.Settings) (control.Entry, error) {
-	mode, group := set.Socket()
-	to := control.Entry{Mode: mode, GID: -1}
-	if group == "" {
-		return to, nil
-	}
-	gid, ok := s.directory.GroupID(group)
-	if !ok {
-		return to, queue.Invalid("socket_group", "there is no group %q here", group)
-	}
-	to.GID = gid
-	return to, nil
-}
-
 func (s *Service) makeLog(w io.Writer) {
 	options := &slog.HandlerOptions{Level: &s.level}
 	text, json := slog.NewTextHandler(w, options), slog.NewJSONHandler(w, options)
 	var auto slog.Handler = json
 	switch {
-	case s.opt.Terminal || s.opt.Background:
+	case s.opt.Terminal || s.opt.Background || s.opt.Manager != nil:
 		auto = text
 	case toJournal(s.opt.Log):
 		auto = newJournal(w, options)
 	}
-	s.log = slog.New(&formats{text: text, json: json, auto: auto, format: func() string { return s.config.Load().LogFormat }})
+	var log slog.Handler = &formats{text: text, json: json, auto: auto, format: func() string { return s.config.Load().LogFormat }}
+	if s.opt.Manager != nil {
+		log = both{log, s.opt.Manager.Log}
+	}
+	s.log = slog.New(log)
 }

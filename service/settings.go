@@ -15,7 +15,8 @@ import (
 
 // The layers of settings, the weakest first.
 const (
-	layerFile = iota
+	layerDefault = iota
+	layerFile
 	layerStored
 	layerEnv
 	layerFlag
@@ -33,6 +34,7 @@ func (s *Service) readSettings() error {
 		return err
 	}
 	s.layers = []config.Layer{
+		layerDefault: {Origin: config.FromDefault, Values: s.ownDefaults()},
 		layerFile:    file,
 		layerStored:  {Origin: config.FromStored, Values: map[string]string{}},
 		layerEnv:     env,
@@ -40,6 +42,15 @@ func (s *Service) readSettings() error {
 		layerRunning: {Origin: config.FromRunning, Values: map[string]string{}},
 	}
 	return s.merge()
+}
+
+// ownDefaults are those that are not everybody's: where a manager is told by calls jobs
+// run as the account that it started the service as, and no other.
+func (s *Service) ownDefaults() map[string]string {
+	if s.opt.Manager == nil {
+		return nil
+	}
+	return map[string]string{"run_as": config.Fixed(s.accountOf(os.Geteuid()).User)}
 }
 
 // merge makes the settings of the layers. The caller holds mu, or nobody else
@@ -102,6 +113,7 @@ func (s *Service) apply(ctx context.Context) {
 	if err := s.boundUsers(context.WithoutCancel(ctx)); err != nil {
 		s.log.Error("the new max_running_per_user holds from the next start", "error", err)
 	}
+	s.readmit()
 	select {
 	case s.changed <- struct{}{}:
 	default: // upkeep will see this change too

@@ -39,9 +39,15 @@ func (a *app) clientStarting(ctx context.Context) (*control.Client, error) {
 	if _, registered := register.Own(); registered { // then it was stopped on purpose
 		return c, a.reached(err, t)
 	}
-	b, err := startService(t)
+	return c, a.startAndReach(ctx, c)
+}
+
+// startAndReach starts the user's own service in the background, and returns once it
+// answers c.
+func (a *app) startAndReach(ctx context.Context, c *control.Client) error {
+	b, err := startService()
 	if err != nil {
-		return nil, a.notStarted(exitCode(err), fmt.Errorf("the service cannot be started: %w", err))
+		return a.notStarted(exitCode(err), fmt.Errorf("the service cannot be started: %w", err))
 	}
 	for began := time.Now(); ; {
 		over := b.over()
@@ -49,18 +55,18 @@ func (a *app) clientStarting(ctx context.Context) (*control.Client, error) {
 		switch waited := time.Since(began); {
 		case err == nil && !over:
 			fmt.Fprintf(a.err, "queuectl: started a service in the background; its log is %s\n", b.log)
-			return c, nil
+			return nil
 		case !errors.Is(err, control.ErrUnreachable): // another one was quicker, or refuses
-			return c, err
+			return err
 		case over && (b.code != gaveWay || waited > quickerWithin):
-			return nil, a.notStarted(b.code, b.failure())
+			return a.notStarted(b.code, b.failure())
 		case waited > startWithin:
-			return nil, queue.Errorf(queue.CodeUnavailable, "a service was started in the background and does not answer; see %s", b.log)
+			return queue.Errorf(queue.CodeUnavailable, "a service was started in the background and does not answer; see %s", b.log)
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
@@ -88,12 +94,16 @@ type background struct {
 
 // startService starts the user's own service in the background. What it says before it
 // has opened its log stands there too.
-func startService(t target) (*background, error) {
+func startService() (*background, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	log, err := service.OpenLog(filepath.Join(filepath.Dir(t.socket), config.LogName))
+	p, err := config.User()
+	if err != nil {
+		return nil, err
+	}
+	log, err := service.OpenLog(filepath.Join(p.State, config.LogName))
 	if err != nil {
 		return nil, err
 	}

@@ -93,9 +93,6 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 	return a.examineClient(ctx, c, found)
 }
 
-// lingering is what keeps a user's service beyond the session.
-const lingering = "loginctl enable-linger"
-
 // examineClient adds whether this program is the one that serves, and whether a user's
 // own service outlives the session.
 func (a *app) examineClient(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis, error) {
@@ -111,7 +108,7 @@ func (a *app) examineClient(ctx context.Context, c *control.Client, found contro
 		if found.Level == "ok" {
 			found.Level = "warning"
 		}
-		found.Findings = append(found.Findings, control.Finding{Check: "session", Level: "warning", Message: "without lingering your service and its jobs end when you have logged out, and it does not start with the machine", Next: "have it stay: " + lingering})
+		found.Findings = append(found.Findings, control.Finding{Check: "session", Level: "warning", Message: endsAtLogout, Next: staying})
 	}
 	return found, nil
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"reflect"
 
 	"github.com/queuectl/queuectl/control"
@@ -65,13 +64,13 @@ func (a *app) throughEditor(ctx context.Context, text []byte) (file string, edit
 	if err = errors.Join(err, f.Close()); err != nil {
 		return "", nil, unwritable("edit: TMPDIR", os.TempDir(), err)
 	}
-	editor := "vi"
+	editor := defaultEditor
 	for _, name := range []string{"EDITOR", "VISUAL"} {
 		if v := os.Getenv(name); v != "" {
 			editor = v
 		}
 	}
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, editor, f.Name())
+	cmd := editorOn(ctx, editor, f.Name())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.out, a.err
 	if err := cmd.Run(); err != nil {
 		os.Remove(f.Name())

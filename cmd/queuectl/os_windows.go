@@ -1,11 +1,26 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"strings"
 	"syscall"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// What people are told to type, and what becomes of their own service.
+const (
+	startSystem  = "sc start queuectl"
+	makeFolder   = "mkdir"
+	endsAtLogout = "your service and its jobs end when you log off, and it does not start with the machine"
+	staying      = "have one that stays, the system's: in an elevated prompt (right-click, Run as administrator): queuectl service install"
 )
 
 // detached makes a process outlive this one and its terminal.
@@ -17,20 +32,135 @@ func detached() *syscall.SysProcAttr {
 func ownUmask() (int, bool) { return 0, false }
 
 // stopSignals end a service decently, reloadSignals have it read its settings
-// again.
+// again. SIGTERM is the console that is closed.
 var (
-	stopSignals   = []os.Signal{os.Interrupt}
+	stopSignals   = []os.Signal{syscall.SIGTERM, os.Interrupt}
 	reloadSignals = []os.Signal{}
 )
 
-// readerGone waits until nobody can read a pipe any more, which cannot be known here.
-func readerGone(*os.File) error { return nil }
+// untilTold ends when a runner is told to end, which its service does by other ways: a
+// signal would also come when any user logs off.
+func untilTold(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
+}
 
-// alias is an output under which a reader that has gone is the error of a write.
-func alias(f *os.File) *os.File { return f }
+// leaveConsole lets go of a console that was made for this process alone: Windows makes
+// one for what it starts at logon.
+func leaveConsole() {
+	var list [2]uint32
+	if n, _, _ := getConsoleProcessList.Call(uintptr(unsafe.Pointer(&list[0])), uintptr(len(list))); n == 1 {
+		freeConsole.Call()
+	}
+}
+
+var (
+	kernel32              = windows.NewLazySystemDLL("kernel32.dll")
+	freeConsole           = kernel32.NewProc("FreeConsole")
+	getConsoleProcessList = kernel32.NewProc("GetConsoleProcessList")
+)
+
+// readerLook is how often it is looked whether a pipe is still read: Windows does not say
+// when it is not any more.
+const readerLook = time.Second
+
+// readerGone waits until nobody can read a pipe any more, and is then the error that
+// a write would meet; nil if this cannot be known.
+func readerGone(f *os.File) error {
+	for pipeState(f) == pipeOpen {
+		time.Sleep(readerLook)
+	}
+	if pipeState(f) == pipeClosing {
+		return windows.ERROR_NO_DATA
+	}
+	return nil
+}
+
+// States of a pipe, and the question for them, as ntifs.h has them.
+const (
+	pipeUnknown          = 0
+	pipeOpen             = 3
+	pipeClosing          = 4
+	pipeLocalInformation = 24
+)
+
+// pipeState is the state of a pipe that is written to, pipeUnknown if it is none.
+func pipeState(f *os.File) uint32 {
+	var status windows.IO_STATUS_BLOCK
+	var about struct { // FILE_PIPE_LOCAL_INFORMATION
+		_     [8]uint32
+		state uint32
+		_     uint32
+	}
+	h := windows.Handle(f.Fd())
+	if kind, err := windows.GetFileType(h); err != nil || kind != windows.FILE_TYPE_PIPE {
+		return pipeUnknown
+	}
+	if windows.NtQueryInformationFile(h, &status, (*byte)(unsafe.Pointer(&about)), uint32(unsafe.Sizeof(about)), pipeLocalInformation) != nil {
+		return pipeUnknown
+	}
+	return about.state
+}
+
+// alias is an output as it can be written to: a console understands colours from here on,
+// and where there is none, as for services, all is taken and forgotten.
+func alias(f *os.File) *os.File {
+	if kind, err := windows.GetFileType(windows.Handle(f.Fd())); kind == windows.FILE_TYPE_UNKNOWN && err != nil {
+		if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+			return null
+		}
+	}
+	var mode uint32
+	h := windows.Handle(f.Fd())
+	if windows.GetConsoleMode(h, &mode) == nil {
+		windows.SetConsoleMode(h, mode|windows.ENABLE_PROCESSED_OUTPUT|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING) // what refuses is no terminal to us
+	}
+	return f
+}
+
+// isTerminal reports whether a stream is a person's terminal: a console that shows
+// colours, where it is written to.
+func isTerminal(f *os.File) bool {
+	var mode uint32
+	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil && mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
+}
 
 // closedPipe reports whether a write met a reader that has gone.
-func closedPipe(err error) bool { return errors.Is(err, windows.ERROR_BROKEN_PIPE) }
+func closedPipe(err error) bool {
+	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA)
+}
 
 // syncFolder makes the names in a folder durable; Windows does so by itself.
 func syncFolder(string) error { return nil }
+
+// defaultEditor is the one that every system has.
+const defaultEditor = "notepad"
+
+// editorOn is the command that opens a file in the editor that a person named, which may
+// have arguments.
+func editorOn(ctx context.Context, editor, file string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "cmd.exe")
+	cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /D /S /C "` + editor + ` "` + file + `""`}
+	return cmd
+}
+
+// sameVariable reports whether two names are of the same variable of the environment.
+func sameVariable(a, b string) bool { return strings.EqualFold(a, b) }
+
+// usual are the variables that a job gets from its caller, LC_* beside; the names are
+// those that it gets them by.
+var usual = []string{"PATH", "PATHEXT", "LANG", "TZ"}
+
+// isSocket refuses what is no name of a pipe. It may not be there yet.
+func isSocket(what, path string) error {
+	if err := control.CheckSocketPath(path); err != nil {
+		return usage("%s: %v", what, err)
+	}
+	return nil
+}
+
+// newSocket is the name of a pipe that is to be made.
+func newSocket(what, path string) (string, error) { return path, isSocket(what, path) }
+
+// socketExists reports whether there may be a pipe: who looks for one connects to it, so
+// only the service's folder tells.
+func socketExists(string) bool { return false }

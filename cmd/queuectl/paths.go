@@ -77,7 +77,7 @@ func isFolder(what, dir string) error {
 		return usage("%s: %s is not a folder", what, file)
 	}
 	if !exists(dir) {
-		return usage("%s: there is no folder %s; make it: mkdir -p %[2]s", what, dir)
+		return usage("%s: there is no folder %s; make it: "+makeFolder+" %[2]s", what, dir)
 	}
 	return nil
 }
@@ -108,12 +108,4 @@ func (a *app) ownFolder() (string, error) {
 		return "", usage("--dir: %s is not a folder; name a folder of the service", file)
 	}
 	return dir, nil
-}
-
-// isSocket refuses a path with something else than a socket. It may not be there yet.
-func isSocket(what, path string) error {
-	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
-		return usage("%s: %s is no socket; name that of a service", what, path)
-	}
-	return nil
 }

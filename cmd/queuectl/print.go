@@ -48,8 +48,6 @@ func printList[T any](a *app, list []T) error {
 // structured reports whether JSON is to be printed.
 func (a *app) structured() bool { return a.json || a.jsonl }
 
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
-
 // say tells a person at a terminal a sentence.
 func (a *app) say(format string, args ...any) {
 	if isTerminal(a.err) && !a.quiet {

@@ -28,7 +28,7 @@ func serviceVerb(a *app) *cobra.Command {
 	}
 	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error { return a.serviceStop(ctx, own, keep) })
 	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running, for the next service to adopt")
-	return group("service", "The service as the system sees it",
+	verbs := group("service", "The service as the system sees it",
 		on("install", "Register the service with the system, and start it", func(ctx context.Context) error { return a.serviceInstall(ctx, own) }),
 		on("uninstall", "Stop the service and take its registration back", func(context.Context) error { return a.serviceUninstall(own) }),
 		on("start", "Start the service that is registered", func(context.Context) error {
@@ -40,6 +40,8 @@ func serviceVerb(a *app) *cobra.Command {
 		}),
 		on("status", "Say whether the service runs", func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
 	)
+	verbs.AddCommand(a.installersVerbs()...)
+	return verbs
 }
 
 // registration is the service that the system may have registered: the user's own, or
@@ -61,7 +63,37 @@ func (a *app) registration(own bool) (*register.Service, error) {
 	if o.Program, err = filepath.EvalSymlinks(o.Program); err != nil {
 		return nil, err
 	}
+	o.Talk = a.talk(o.Places)
 	return register.New(o)
+}
+
+// talk is how a service of these places is spoken to without its manager.
+func (a *app) talk(p config.Places) register.Talk {
+	ctx := context.Background()
+	return register.Talk{
+		Begin: func() error {
+			c := control.NewClient(p.Socket)
+			defer c.Close()
+			if c.Connect(ctx) == nil {
+				return nil // it runs already
+			}
+			return a.startAndReach(ctx, c)
+		},
+		End: func(keepJobs bool) error {
+			c := control.NewClient(p.Socket)
+			defer c.Close()
+			if err := c.Connect(ctx); err != nil {
+				return err
+			}
+			_, err := a.stopAndWait(ctx, c, keepJobs)
+			return err
+		},
+		Answers: func() bool {
+			c := control.NewClient(p.Socket)
+			defer c.Close()
+			return c.Connect(ctx) == nil
+		},
+	}
 }
 
 // managed is the registered service that a verb means which could as well speak to a
@@ -106,7 +138,7 @@ func (a *app) serviceInstall(ctx context.Context, own bool) error {
 	}
 	a.say("the service is registered and runs; its socket is %s", r.Places.Socket)
 	if own && register.EndsAtLogout() {
-		a.say("it ends when you have logged out; have it stay: %s", lingering)
+		a.say("it ends when you have logged out; %s", staying)
 	}
 	return nil
 }
@@ -170,11 +202,9 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 		return err
 	case r == nil:
 		return a.stopService(ctx, keep)
-	case keep:
-		return usage("the system would start the service again at once; queuectl service restart leaves jobs running")
 	}
 	running := r.Runs()
-	if err := r.Stop(); err != nil {
+	if err := r.Stop(keep); err != nil {
 		return err
 	}
 	if a.structured() {

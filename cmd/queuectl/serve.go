@@ -24,7 +24,7 @@ import (
 
 func serveVerb(a *app) *cobra.Command {
 	var workers, file string
-	var keep, background bool
+	var keep, background, managed bool
 	var unit string
 	var root service.Runners
 	cmd := &cobra.Command{
@@ -33,14 +33,20 @@ func serveVerb(a *app) *cobra.Command {
 			if err := timerslack.Restart(); err != nil {
 				return err
 			}
-			o, err := a.serveOptions(workers, file)
-			if err != nil {
-				return &service.ExitError{Code: service.ExitConfig, Err: err}
+			serve := func(ctx context.Context, m *manager) error {
+				o, err := a.serveOptions(workers, file)
+				if err != nil {
+					return &service.ExitError{Code: service.ExitConfig, Err: err}
+				}
+				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
+				o.Crowded = fewPlaces().crowded
+				debug.SetGCPercent(200) // its heap is a few MB, which short jobs fill anew each second
+				return a.serve(ctx, o, m)
 			}
-			o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
-			o.Crowded = fewPlaces().crowded
-			debug.SetGCPercent(200) // its heap is a few MB, which short jobs fill anew each second
-			return a.serve(cmd.Context(), o)
+			if managed {
+				return byManager(cmd.Context(), serve)
+			}
+			return serve(cmd.Context(), nil)
 		},
 	}
 	f := cmd.Flags()
@@ -55,6 +61,7 @@ func serveVerb(a *app) *cobra.Command {
 	f.Var(filled{&root.Policy}, "runner-policy", "`FILE` that says whose jobs root's runners run")
 	f.BoolVar(&background, "background", false, "started by a client")
 	f.Lookup("background").Hidden = true
+	managedFlag(f, &managed)
 	return cmd
 }
 
@@ -72,10 +79,7 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 		return o, err
 	}
 	if a.socket != "" {
-		if o.Places.Socket, err = filepath.Abs(a.socket); err != nil {
-			return o, err
-		}
-		if err := isFolder("--socket", filepath.Dir(o.Places.Socket)); err != nil {
+		if o.Places.Socket, err = newSocket("--socket", a.socket); err != nil {
 			return o, err
 		}
 	}
@@ -93,15 +97,39 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 	return o, err
 }
 
-func (a *app) serve(ctx context.Context, o service.Options) error {
-	if o.Background {
-		log, err := service.OpenLog(filepath.Join(o.Places.State, config.LogName))
+// manager is a service manager that has started this process and is told by calls: it
+// stops the service by ending its context.
+type manager struct {
+	service.Manager
+	ready  func()
+	reload <-chan os.Signal
+}
+
+// serve runs the service until it is told to stop: by m, or by signals where m is nil.
+func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
+	name := config.LogName
+	if m != nil {
+		name = config.ServiceLogName
+	}
+	if o.Background || m != nil {
+		log, err := service.OpenLog(filepath.Join(o.Places.State, name))
 		if err != nil {
 			return err
 		}
 		o.Log, a.err = log, log
+		leaveConsole()
 	}
 	o.Ready = func() { fmt.Fprintf(a.err, "queuectl: ready on %s\n", o.Places.Socket) }
+	if m != nil {
+		o.Manager = &m.Manager
+		said := o.Ready
+		o.Ready = func() { said(); m.ready() }
+		err := service.Run(ctx, o, m.reload)
+		if err != nil {
+			fmt.Fprintf(a.err, "queuectl: %s\n", message(err))
+		}
+		return err
+	}
 	ctx, stop := signal.NotifyContext(ctx, stopSignals...)
 	defer stop()
 	hup := make(chan os.Signal, 1)
@@ -134,7 +162,7 @@ func runnerVerb(a *app) *cobra.Command {
 				return err
 			}
 			signal.Notify(make(chan os.Signal, 1), append(reloadSignals, os.Interrupt)...) // a terminal's signals are not ours
-			ctx, end := signal.NotifyContext(cmd.Context(), stopSignals[:1]...)
+			ctx, end := untilTold(cmd.Context())
 			defer end()
 			o := runner.Options{Root: a.dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
 			refuse := func(error) {}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,13 +113,18 @@ func complete(s *queue.Spec, noCwd bool) error {
 		s.Env = map[string]string{}
 	}
 	all := slices.Contains(s.EnvPass, "*")
+	in := func(names []string, name string) int {
+		return slices.IndexFunc(names, func(n string) bool { return sameVariable(n, name) })
+	}
+	given := slices.Collect(maps.Keys(s.Env))
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
-		if _, given := s.Env[name]; given || strings.HasPrefix(name, "QUEUECTL_") || name == "" {
+		if in(given, name) >= 0 || strings.HasPrefix(name, "QUEUECTL_") || name == "" {
 			continue
 		}
-		usual := name == "PATH" || name == "LANG" || name == "TZ" || strings.HasPrefix(name, "LC_")
-		if usual || all || slices.Contains(s.EnvPass, name) {
+		if i := in(usual, name); i >= 0 {
+			s.Env[usual[i]] = value
+		} else if all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
 			s.Env[name] = value
 		}
 	}

@@ -62,7 +62,7 @@ func (s *Service) Registered() bool {
 // Install registers and starts the service. What is registered already is brought up to
 // date, and restarted if it was not.
 func (s *Service) Install() error {
-	if err := s.allowed("install", os.Geteuid()); err != nil {
+	if err := s.allowed("install", os.Geteuid() == 0); err != nil {
 		return err
 	}
 	if have, err := os.ReadFile(s.path()); err == nil {
@@ -82,7 +82,7 @@ func (s *Service) Install() error {
 // Uninstall stops the service and takes the registration back; was is false if there was
 // none. Queue and settings stay.
 func (s *Service) Uninstall() (was bool, err error) {
-	if err := s.allowed("uninstall", os.Geteuid()); err != nil {
+	if err := s.allowed("uninstall", os.Geteuid() == 0); err != nil {
 		return true, err
 	}
 	err = s.unit.Uninstall()
@@ -96,13 +96,18 @@ func (s *Service) Uninstall() (was bool, err error) {
 func (s *Service) Start() error { return s.act("start", s.unit.Start) }
 
 // Stop stops it, and its jobs: they are drained, or given back.
-func (s *Service) Stop() error { return s.act("stop", s.unit.Stop) }
+func (s *Service) Stop(keepJobs bool) error {
+	if err := stopForGood(keepJobs); err != nil {
+		return err
+	}
+	return s.act("stop", s.unit.Stop)
+}
 
 // Restart restarts it.
 func (s *Service) Restart() error { return s.act("restart", s.unit.Restart) }
 
 func (s *Service) act(verb string, do func() error) error {
-	return s.Options.act(verb, os.Geteuid(), s.Registered(), do)
+	return s.Options.act(verb, os.Geteuid() == 0, s.Registered(), do)
 }
 
 // Runs reports whether the service runs.

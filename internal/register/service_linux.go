@@ -179,7 +179,7 @@ func (s *Service) Install() error {
 		}
 		return queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); %s", path, remedy)
 	}
-	if err := s.allowed("install", s.uid); err != nil {
+	if err := s.allowed("install", s.uid == 0); err != nil {
 		return err
 	}
 	if !s.User {
@@ -292,7 +292,7 @@ func (s *Service) Uninstall() (was bool, err error) {
 	if path := s.owned(); path != "" && !shadows {
 		return true, queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); remove that package", path)
 	}
-	if err := s.allowed("uninstall", s.uid); err != nil {
+	if err := s.allowed("uninstall", s.uid == 0); err != nil {
 		return true, err
 	}
 	if shadows {
@@ -356,13 +356,18 @@ func (s *Service) Start() error { return s.act("start", s.unit.Start) }
 
 // Stop stops it, and its jobs: they are drained, or given back. Who asks it something
 // starts it again, by its socket.
-func (s *Service) Stop() error { return s.act("stop", s.unit.Stop) }
+func (s *Service) Stop(keepJobs bool) error {
+	if err := stopForGood(keepJobs); err != nil {
+		return err
+	}
+	return s.act("stop", s.unit.Stop)
+}
 
 // Restart restarts it. Jobs run on.
 func (s *Service) Restart() error { return s.act("restart", s.unit.Restart) }
 
 func (s *Service) act(verb string, do func() error) error {
-	return s.Options.act(verb, s.uid, s.Registered(), do)
+	return s.Options.act(verb, s.uid == 0, s.Registered(), do)
 }
 
 // Runs reports whether the service runs, or is about to.

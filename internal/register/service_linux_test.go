@@ -240,7 +240,8 @@ func TestWithoutSystemd(t *testing.T) {
 // root on the system's service what root would type.
 func TestVerbsAreRefused(t *testing.T) {
 	m := newMachine(t, system)
-	for _, do := range []func() error{m.s.Start, m.s.Stop, m.s.Restart} {
+	stop := func() error { return m.s.Stop(false) }
+	for _, do := range []func() error{m.s.Start, stop, m.s.Restart} {
 		if err := do(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install") {
 			t.Errorf("got %v", err)
 		}
@@ -250,17 +251,21 @@ func TestVerbsAreRefused(t *testing.T) {
 	}
 	m.s.uid = 1000
 	m.took()
-	for _, do := range []func() error{m.s.Install, m.s.Start, m.s.Stop, m.s.Restart, func() error { _, err := m.s.Uninstall(); return err }} {
+	for _, do := range []func() error{m.s.Install, m.s.Start, stop, m.s.Restart, func() error { _, err := m.s.Uninstall(); return err }} {
 		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "sudo queuectl service") {
 			t.Errorf("got %v", err)
 		}
 	}
 	expect(t, "asked", m.took(), nil)
 	m.s.uid = 0
-	if err := errors.Join(m.s.Start(), m.s.Restart(), m.s.Stop()); err != nil {
+	if err := errors.Join(m.s.Start(), m.s.Restart(), stop()); err != nil {
 		t.Error(err)
 	}
 	expect(t, "asked as root", m.took(), []string{"start", "restart", "stop"})
+	if err := m.s.Stop(true); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "service restart") {
+		t.Errorf("stopped, but not its jobs: got %v", err)
+	}
+	expect(t, "asked to keep jobs", m.took(), nil)
 }
 
 // Root runs no program that others can replace, nor one that the sandbox hides.

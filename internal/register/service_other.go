@@ -1,4 +1,4 @@
-//go:build !linux && !darwin
+//go:build !linux && !darwin && !windows
 
 package register
 
@@ -32,7 +32,7 @@ func (s *Service) Uninstall() (was bool, err error) { return false, nil }
 func (s *Service) Start() error { return s.NotRegistered() }
 
 // Stop stops it.
-func (s *Service) Stop() error { return s.NotRegistered() }
+func (s *Service) Stop(bool) error { return s.NotRegistered() }
 
 // Restart restarts it.
 func (s *Service) Restart() error { return s.NotRegistered() }

@@ -1,0 +1,162 @@
+package register
+
+import (
+	"crypto/sha1"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf16"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/packaging"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// SIDOf is the security identifier of the virtual account of a service, which Windows
+// makes of its name: it is the same everywhere, and there before the service is.
+func SIDOf(service string) string {
+	var name []byte
+	for _, c := range utf16.Encode([]rune(strings.ToUpper(service))) {
+		name = binary.LittleEndian.AppendUint16(name, c)
+	}
+	sum := sha1.Sum(name)
+	sid := "S-1-5-80"
+	for part := sum[:]; len(part) > 0; part = part[4:] {
+		sid += fmt.Sprintf("-%d", binary.LittleEndian.Uint32(part))
+	}
+	return sid
+}
+
+// access is what the service's folder lets in, and all below it: the system,
+// administrators and the service's account, and nobody else, whatever the folder above
+// says. It belongs to the administrators.
+func access() string {
+	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + SIDOf(Name) + ")"
+}
+
+// secure makes the service's folder, or takes one that is there, has nobody else enter
+// it, and puts the first settings into it where there are none.
+func secure(dir, file string) error {
+	if err := secureFolder(dir); err != nil {
+		return fmt.Errorf("make the state folder %s: %w", dir, err)
+	}
+	text, err := packaging.Files.ReadFile("windows/queuectl.toml")
+	if err != nil {
+		panic("register: " + err.Error())
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // a person changes it
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}
+
+func secureFolder(dir string) error {
+	sd, err := windows.SecurityDescriptorFromString(access())
+	if err != nil {
+		return err
+	}
+	name, err := windows.UTF16PtrFromString(dir)
+	if err != nil {
+		return err
+	}
+	attributes := windows.SecurityAttributes{SecurityDescriptor: sd}
+	attributes.Length = uint32(unsafe.Sizeof(attributes))
+	err = windows.CreateDirectory(name, &attributes)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, windows.ERROR_ALREADY_EXISTS) {
+		return err
+	}
+	return takeFolder(dir, name, sd)
+}
+
+// takeFolder gives a folder that is there already the access list. Anybody may make one
+// in the folder above, so what somebody else has made is not taken: they would keep their
+// hold on what is in it.
+func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
+	h, err := windows.CreateFile(name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
+		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
+	if err != nil {
+		return err
+	}
+	defer windows.CloseHandle(h)
+	var about windows.ByHandleFileInformation
+	if err := windows.GetFileInformationByHandle(h, &about); err != nil {
+		return err
+	}
+	if about.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 || about.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
+		return queue.Errorf(queue.CodeWrongState, "it is no folder, or leads to another one; move it away")
+	}
+	have, err := windows.GetSecurityInfo(h, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+	if err != nil {
+		return err
+	}
+	if err := ownedByTrusted(have); err != nil {
+		return err
+	}
+	owner, _, err := sd.Owner()
+	if err != nil {
+		return err
+	}
+	dacl, _, err := sd.DACL()
+	if err != nil {
+		return err
+	}
+	const what = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION | windows.PROTECTED_DACL_SECURITY_INFORMATION
+	if err := windows.SetSecurityInfo(h, windows.SE_FILE_OBJECT, what, owner, nil, dacl, nil); err != nil {
+		return err
+	}
+	list, err := os.ReadDir(dir) // nobody else can put anything there any more
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		path := filepath.Join(dir, e.Name())
+		have, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+		if err == nil {
+			err = ownedByTrusted(have)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// ownedByTrusted refuses what belongs to anybody but the system, administrators, this
+// process's user or the service's account.
+func ownedByTrusted(sd *windows.SECURITY_DESCRIPTOR) error {
+	owner, _, err := sd.Owner()
+	if err != nil {
+		return err
+	}
+	me, err := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil {
+		return err
+	}
+	if owner.Equals(me.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == SIDOf(Name) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeWrongState, "it belongs to %s, who could change what the service does; move it away", called(owner))
+}
+
+// called is the name of an account, or its identifier where it has none.
+func called(sid *windows.SID) string {
+	name, domain, _, err := sid.LookupAccount("")
+	if err != nil {
+		return sid.String()
+	}
+	return domain + `\` + name
+}

@@ -1,0 +1,78 @@
+package register
+
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/windows/registry"
+)
+
+// logon is the command that Windows runs when this user logs on, "" if there is none.
+type logon struct {
+	get    func() (string, error)
+	set    func(line string) error
+	remove func() error
+}
+
+// runKey holds commands of one user, by name.
+const runKey = `Software\Microsoft\Windows\CurrentVersion\Run`
+
+// registryRun keeps the command in the registry.
+var registryRun = logon{
+	get: func() (string, error) {
+		k, err := registry.OpenKey(registry.CURRENT_USER, runKey, registry.QUERY_VALUE)
+		if err != nil {
+			return "", err
+		}
+		defer k.Close()
+		line, _, err := k.GetStringValue(Name)
+		return line, err
+	},
+	set: func(line string) error {
+		k, _, err := registry.CreateKey(registry.CURRENT_USER, runKey, registry.SET_VALUE)
+		if err != nil {
+			return err
+		}
+		defer k.Close()
+		return k.SetStringValue(Name, line)
+	},
+	remove: func() error {
+		k, err := registry.OpenKey(registry.CURRENT_USER, runKey, registry.SET_VALUE)
+		if err != nil {
+			return err
+		}
+		defer k.Close()
+		return k.DeleteValue(Name)
+	},
+}
+
+// installOwn has the user's own service started at each logon, and now.
+func (s *Service) installOwn() error {
+	if err := s.logon.set(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
+		return told("what is started at logon", err)
+	}
+	return s.Talk.Begin()
+}
+
+// uninstallOwn stops the user's own service, and has it started no more.
+func (s *Service) uninstallOwn() (was bool, err error) {
+	if was = s.Registered(); !was {
+		return false, nil
+	}
+	if err := s.end(false); err != nil {
+		return was, err
+	}
+	err = s.logon.remove()
+	if errors.Is(err, registry.ErrNotExist) {
+		err = nil
+	}
+	return was, told("nothing that is started at logon", err)
+}
+
+// end stops the user's own service if it runs.
+func (s *Service) end(keepJobs bool) error {
+	if !s.Talk.Answers() {
+		return nil
+	}
+	return s.Talk.End(keepJobs)
+}

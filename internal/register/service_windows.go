@@ -1,0 +1,484 @@
+package register
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	kardianos "github.com/kardianos/service"
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc"
+	"golang.org/x/sys/windows/svc/eventlog"
+	"golang.org/x/sys/windows/svc/mgr"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Account is whom the system's service runs as: one that Windows makes for it alone, with
+// no password.
+const Account = `NT SERVICE\` + Name
+
+// rootsAlone says who may do something to the system's service.
+const rootsAlone = "the system's service is an administrator's to %s: start an elevated prompt (right-click, Run as administrator), then: queuectl service %[1]s; --user means a service of your own"
+
+// Service is queuectl as a service of Windows. A user's own one is no service there: it
+// is started when the user logs on, and ends when they log off.
+type Service struct {
+	Options
+	unit     unit
+	open     func() (entry, error) // what the service manager has of the service
+	sources  sources
+	folder   func(dir, file string) error
+	logon    logon
+	elevated bool
+}
+
+// unit is what kardianos does to the service.
+type unit interface {
+	Install() error
+	Uninstall() error
+	Start() error
+}
+
+// entry is a service as its manager has it, as far as kardianos does not look at it.
+type entry interface {
+	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
+	SetRecoveryActionsOnNonCrashFailures(yes bool) error
+	setPreshutdown(within time.Duration) error
+	setSIDType(kind uint32) error
+	command() (string, error)
+	setCommand(line string) error
+	stop() error
+	status() (windows.SERVICE_STATUS_PROCESS, error)
+	Close() error
+}
+
+// sources are the sources that the event log knows.
+type sources struct {
+	add, remove func(name string) error
+}
+
+// New is the service that is meant.
+func New(o Options) (*Service, error) {
+	s := &Service{
+		Options: o, folder: secure, logon: registryRun, elevated: windows.GetCurrentProcessToken().IsElevated(),
+		sources: sources{add: addSource, remove: eventlog.Remove},
+	}
+	var err error
+	s.unit, err = kardianos.New(nil, &kardianos.Config{
+		Name:        Name,
+		DisplayName: "queuectl job queue",
+		Description: "Runs jobs from a durable queue of commands, and keeps them over restarts.",
+		UserName:    Account,
+		Executable:  o.Program,
+		Arguments:   o.arguments(),
+	})
+	s.open = s.openEntry
+	return s, err
+}
+
+// arguments are those of the program that the service manager starts.
+func (o Options) arguments() []string {
+	words := o.serve()
+	return append([]string{words[0], "--service"}, words[1:]...)
+}
+
+// Own reports whether a service of this user is registered, and the command that starts it.
+func Own() (start string, registered bool) {
+	line, err := registryRun.get()
+	return "queuectl service start --user", err == nil && line != ""
+}
+
+// EndsAtLogout reports whether a registered service of this user ends when the user has
+// logged out, which it does.
+func EndsAtLogout() bool {
+	_, registered := Own()
+	return registered
+}
+
+// Registered reports whether the system knows the service.
+func (s *Service) Registered() bool {
+	if s.User {
+		line, err := s.logon.get()
+		return err == nil && line != ""
+	}
+	e, err := s.open()
+	if err == nil {
+		e.Close()
+	}
+	return !errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST)
+}
+
+// Install registers and starts the service. What is registered already is brought up to
+// date, and restarted if it was not; running jobs go on.
+func (s *Service) Install() error {
+	if s.User {
+		return s.installOwn()
+	}
+	if err := s.allowed("install", s.elevated); err != nil {
+		return err
+	}
+	if err := trusted(s.Program); err != nil {
+		return err
+	}
+	changed := false
+	if s.Registered() {
+		var err error
+		if changed, err = s.bringUpToDate(); err != nil {
+			return err
+		}
+	} else if err := s.unit.Install(); err != nil {
+		return err
+	}
+	if err := s.Prepare(); err != nil {
+		return err
+	}
+	if changed && s.Runs() {
+		return s.Restart()
+	}
+	return s.Start()
+}
+
+// trusted refuses a program in somebody's own folders: who owns those could replace it,
+// and the service's account cannot read there.
+func trusted(program string) error {
+	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
+	if err != nil {
+		return err
+	}
+	if below, err := filepath.Rel(users, program); err == nil && filepath.IsLocal(below) {
+		return queue.Errorf(queue.CodeWrongState, `the service's account does not see what is in %s; copy the program first, for instance to C:\Program Files\queuectl, and run that one: queuectl service install`, users)
+	}
+	return nil
+}
+
+// commandLine is how the service manager starts the service.
+func (s *Service) commandLine() string {
+	words := []string{syscall.EscapeArg(s.Program)}
+	for _, word := range s.arguments() {
+		words = append(words, syscall.EscapeArg(word))
+	}
+	return strings.Join(words, " ")
+}
+
+// bringUpToDate has a registered service start this program, and reports whether it
+// started another.
+func (s *Service) bringUpToDate() (changed bool, err error) {
+	e, err := s.open()
+	if err != nil {
+		return false, err
+	}
+	defer e.Close()
+	have, err := e.command()
+	if err != nil || have == s.commandLine() {
+		return false, err
+	}
+	return true, e.setCommand(s.commandLine())
+}
+
+// Prepare gives a service that is registered what it needs beside: its folder, what is
+// done when it fails, time for its jobs when the machine goes down, a name in access
+// lists, and a source in the event log. It may be done again.
+func (s *Service) Prepare() error {
+	if err := s.allowed("prepare", s.elevated); err != nil {
+		return err
+	}
+	e, err := s.open()
+	if errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST) {
+		return s.NotRegistered()
+	}
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if err := s.folder(s.Places.State, s.Places.File); err != nil {
+		return err
+	}
+	return errors.Join(
+		told("recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
+		told("recovery after exit codes", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
+		told("time before shutdown", known(e.setPreshutdown(preshutdown))),
+		told("the service's name in access lists", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		told("a source in the event log", s.sources.add(Name)),
+	)
+}
+
+// recovery is what the service manager does at the first failure, the second, and each
+// that follows.
+var recovery = []mgr.RecoveryAction{
+	{Type: mgr.ServiceRestart, Delay: time.Second},
+	{Type: mgr.ServiceRestart, Delay: time.Second},
+	{Type: mgr.ServiceRestart, Delay: 5 * time.Second},
+}
+
+const (
+	forgetFailures = 24 * time.Hour    // a service that has run for so long begins anew
+	preshutdown    = 180 * time.Second // what the machine waits for the jobs when it goes down
+)
+
+// told says what an error was met in.
+func told(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("set %s: %w", what, err)
+	}
+	return nil
+}
+
+// known is no error where a manager, as Wine's, has no such setting: the service runs
+// without.
+func known(err error) error {
+	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
+		return nil
+	}
+	return err
+}
+
+// Undo takes back what Prepare has made outside of the service's folder and of what the
+// manager keeps of it.
+func (s *Service) Undo() error {
+	if err := s.allowed("prepare --undo", s.elevated); err != nil {
+		return err
+	}
+	if err := s.sources.remove(Name); err != nil && !errors.Is(err, windows.ERROR_FILE_NOT_FOUND) {
+		return told("no source in the event log", err)
+	}
+	return nil
+}
+
+// Uninstall stops the service and takes the registration back; was is false if there was
+// none. Queue and settings stay.
+func (s *Service) Uninstall() (was bool, err error) {
+	if s.User {
+		return s.uninstallOwn()
+	}
+	if err := s.allowed("uninstall", s.elevated); err != nil {
+		return true, err
+	}
+	if was = s.Registered(); was {
+		if err := s.Stop(false); err != nil {
+			return was, err
+		}
+		if err := s.unit.Uninstall(); err != nil && s.Registered() { // it minds a source that is not there
+			return was, err
+		}
+	}
+	return was, s.Undo()
+}
+
+// Start starts the service, and returns once it takes requests.
+func (s *Service) Start() error {
+	if s.User {
+		return s.act("start", s.Talk.Begin)
+	}
+	return s.act("start", func() error {
+		if err := s.unit.Start(); err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING) {
+			return err
+		}
+		return s.until(svc.Running)
+	})
+}
+
+// Stop stops it, and its jobs: they are drained, or given back. With keepJobs they run
+// on, for the next service to adopt: the manager starts none that ended well.
+func (s *Service) Stop(keepJobs bool) error {
+	if s.User {
+		return s.act("stop", func() error { return s.end(keepJobs) })
+	}
+	return s.act("stop", func() error {
+		if keepJobs && s.Runs() {
+			if err := s.Talk.End(true); err != nil {
+				return err
+			}
+			return s.until(svc.Stopped)
+		}
+		return s.stop()
+	})
+}
+
+// Restart restarts it. Jobs run on, unless it does not answer.
+func (s *Service) Restart() error {
+	if s.User {
+		return s.act("restart", func() error { return errors.Join(s.end(true), s.Talk.Begin()) })
+	}
+	return s.act("restart", func() error {
+		if s.Runs() && s.Talk.End(true) != nil {
+			if err := s.stop(); err != nil {
+				return err
+			}
+		}
+		if err := s.until(svc.Stopped); err != nil {
+			return err
+		}
+		return s.Start()
+	})
+}
+
+// stop has the manager stop the service, and returns once it has.
+func (s *Service) stop() error {
+	e, err := s.open()
+	if err != nil {
+		return err
+	}
+	err = e.stop()
+	e.Close()
+	if err != nil && !errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE) && !errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL) {
+		return err
+	}
+	return s.until(svc.Stopped)
+}
+
+func (s *Service) act(verb string, do func() error) error {
+	return s.Options.act(verb, s.elevated, s.Registered(), do)
+}
+
+// A service that starts or stops is looked at every lookEvery, and given up when it has
+// shown no progress for silentFor, or for as long as it said that it may take.
+const (
+	lookEvery = 50 * time.Millisecond
+	silentFor = 60 * time.Second
+)
+
+// until waits for a state of the service. One that has stopped when it should run says
+// why.
+func (s *Service) until(want svc.State) error {
+	e, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	point, heard := uint32(0), time.Now()
+	for {
+		st, err := e.status()
+		switch {
+		case err != nil:
+			return err
+		case svc.State(st.CurrentState) == want:
+			return nil
+		case want == svc.Running && svc.State(st.CurrentState) == svc.Stopped:
+			return s.notStarted(&st)
+		case st.CheckPoint != point:
+			point, heard = st.CheckPoint, time.Now()
+		}
+		if time.Since(heard) > max(silentFor, time.Duration(st.WaitHint)*time.Millisecond) {
+			return queue.Errorf(queue.CodeUnavailable, "the service shows no progress; see: sc query %s, and the event log (Event Viewer, Windows Logs, Application)", Name)
+		}
+		time.Sleep(lookEvery)
+	}
+}
+
+// notStarted says with what a service has ended that was to start.
+func (s *Service) notStarted(st *windows.SERVICE_STATUS_PROCESS) error {
+	code := fmt.Sprintf("exit code %d", st.ServiceSpecificExitCode)
+	if st.Win32ExitCode != uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR) {
+		code = windows.Errno(st.Win32ExitCode).Error()
+	}
+	return queue.Errorf(queue.CodeUnavailable, "the service did not start (%s); why is in %s and in the event log (Event Viewer, Windows Logs, Application, source %s)",
+		code, filepath.Join(s.Places.State, config.ServiceLogName), Name)
+}
+
+// Runs reports whether the service runs, or is about to.
+func (s *Service) Runs() bool {
+	if s.User {
+		return s.Talk.Answers()
+	}
+	e, err := s.open()
+	if err != nil {
+		return false
+	}
+	defer e.Close()
+	st, err := e.status()
+	return err == nil && (svc.State(st.CurrentState) == svc.Running || svc.State(st.CurrentState) == svc.StartPending)
+}
+
+// HowToStart is the command that does.
+func (s *Service) HowToStart() string {
+	if s.User {
+		start, _ := Own()
+		return start
+	}
+	return "sc start " + Name
+}
+
+// addSource makes a source of the event log, if there is none, whose events are shown as
+// they are.
+func addSource(name string) error {
+	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)
+	if err != nil && strings.Contains(err.Error(), "already exists") { // it has no other sign
+		return nil
+	}
+	return err
+}
+
+// openEntry asks the manager for the service, with all that who asks may do to it: any
+// user may look, and nobody else stop it.
+func (s *Service) openEntry() (entry, error) {
+	access := uint32(windows.SC_MANAGER_CONNECT)
+	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
+	if s.elevated {
+		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP // to set a restart as recovery one must be able to start
+	}
+	manager, err := windows.OpenSCManager(nil, nil, access)
+	if err != nil {
+		return nil, fmt.Errorf("ask the service manager: %w", err)
+	}
+	defer windows.CloseServiceHandle(manager)
+	name, err := windows.UTF16PtrFromString(Name)
+	if err != nil {
+		return nil, err
+	}
+	h, err := windows.OpenService(manager, name, rights)
+	if err != nil {
+		return nil, fmt.Errorf("ask the service manager for %s: %w", Name, err)
+	}
+	return managed{&mgr.Service{Name: Name, Handle: h}}, nil
+}
+
+// managed is a service of the manager.
+type managed struct{ *mgr.Service }
+
+func (m managed) setPreshutdown(within time.Duration) error {
+	ms := uint32(within.Milliseconds()) // SERVICE_PRESHUTDOWN_INFO
+	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)))
+}
+
+func (m managed) setSIDType(kind uint32) error {
+	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_SERVICE_SID_INFO, (*byte)(unsafe.Pointer(&kind)))
+}
+
+// maxServiceConfig bounds what is read of a service, in bytes; the system's own limit.
+const maxServiceConfig = 8 << 10
+
+func (m managed) command() (string, error) {
+	raw := make([]uint64, maxServiceConfig/8) // aligned, as it holds pointers
+	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
+	need := uint32(0)
+	if err := windows.QueryServiceConfig(m.Handle, c, maxServiceConfig, &need); err != nil {
+		return "", fmt.Errorf("ask how the service is started: %w", err)
+	}
+	return windows.UTF16PtrToString(c.BinaryPathName), nil
+}
+
+func (m managed) setCommand(line string) error {
+	p, err := windows.UTF16PtrFromString(line)
+	if err != nil {
+		return err
+	}
+	const same = windows.SERVICE_NO_CHANGE
+	return windows.ChangeServiceConfig(m.Handle, same, same, same, p, nil, nil, nil, nil, nil, nil)
+}
+
+func (m managed) stop() error {
+	_, err := m.Control(svc.Stop)
+	return err
+}
+
+func (m managed) status() (st windows.SERVICE_STATUS_PROCESS, err error) {
+	need := uint32(0)
+	err = windows.QueryServiceStatusEx(m.Handle, windows.SC_STATUS_PROCESS_INFO, (*byte)(unsafe.Pointer(&st)), uint32(unsafe.Sizeof(st)), &need)
+	return st, err
+}

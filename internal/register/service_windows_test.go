@@ -1,0 +1,536 @@
+package register
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
+	"golang.org/x/sys/windows/svc"
+	"golang.org/x/sys/windows/svc/mgr"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// manager is a service manager, and what was asked of it.
+type manager struct {
+	s          *Service
+	registered bool
+	state      svc.State
+	exit       uint32 // of a service that cannot start
+	slow       int    // looks at a start or stop until it is done, each with a sign of progress
+	hangs      bool   // a start or stop shows no progress
+	deaf       bool   // the service answers nobody
+	line       string
+	run        string // the command at logon
+	asked      []string
+	actions    []mgr.RecoveryAction
+	reset      uint32
+	nonCrash   bool
+	preshut    time.Duration
+	sid        uint32
+	st         windows.SERVICE_STATUS_PROCESS
+}
+
+func newManager(own bool) *manager {
+	m := &manager{state: svc.Stopped}
+	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectl.exe`, Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`, File: `C:\ProgramData\queuectl\queuectl.toml`}}
+	o.Talk = Talk{
+		Begin: func() error { m.ask("begin"); m.state = svc.Running; return nil },
+		End: func(keep bool) error {
+			if m.deaf {
+				return queue.ErrUnavailable
+			}
+			if m.ask("end"); keep {
+				m.ask("keep jobs")
+			}
+			m.state = svc.Stopped
+			return nil
+		},
+		Answers: func() bool { return m.state == svc.Running },
+	}
+	m.s = &Service{Options: o, unit: m, elevated: true,
+		open: func() (entry, error) {
+			if !m.registered {
+				return nil, windows.ERROR_SERVICE_DOES_NOT_EXIST
+			}
+			return listed{m}, nil
+		},
+		sources: sources{add: func(string) error { m.ask("source"); return nil }, remove: func(string) error { m.ask("no source"); return windows.ERROR_FILE_NOT_FOUND }},
+		folder:  func(string, string) error { m.ask("folder"); return nil },
+		logon: logon{
+			get:    func() (string, error) { return m.run, nil },
+			set:    func(line string) error { m.run = line; return nil },
+			remove: func() error { m.run = ""; return registry.ErrNotExist },
+		},
+	}
+	return m
+}
+
+func (m *manager) ask(what string) { m.asked = append(m.asked, what) }
+
+// took is what was asked since the last time.
+func (m *manager) took() []string {
+	list := m.asked
+	m.asked = nil
+	return list
+}
+
+func (m *manager) Install() error {
+	m.ask("install")
+	m.registered, m.line = true, m.s.commandLine()
+	return nil
+}
+
+func (m *manager) Uninstall() error {
+	m.ask("uninstall")
+	m.registered = false
+	return errors.New("RemoveEventLogSource() failed")
+}
+
+func (m *manager) Start() error {
+	m.ask("start")
+	if m.state != svc.Stopped {
+		return windows.ERROR_SERVICE_ALREADY_RUNNING
+	}
+	m.state = svc.StartPending
+	return nil
+}
+
+// listed is the service as it stands in the manager.
+type listed struct{ *manager }
+
+func (l listed) SetRecoveryActions(a []mgr.RecoveryAction, reset uint32) error {
+	l.actions, l.reset = a, reset
+	return nil
+}
+func (l listed) SetRecoveryActionsOnNonCrashFailures(yes bool) error { l.nonCrash = yes; return nil }
+func (l listed) setPreshutdown(within time.Duration) error           { l.preshut = within; return nil }
+func (l listed) setSIDType(kind uint32) error                        { l.sid = kind; return nil }
+func (l listed) command() (string, error)                            { return l.line, nil }
+func (l listed) setCommand(line string) error                        { l.ask("command"); l.line = line; return nil }
+func (l listed) Close() error                                        { return nil }
+func (l listed) stop() error {
+	l.ask("stop")
+	if l.state == svc.Stopped {
+		return windows.ERROR_SERVICE_NOT_ACTIVE
+	}
+	l.state = svc.StopPending
+	return nil
+}
+
+func (l listed) status() (windows.SERVICE_STATUS_PROCESS, error) {
+	st := &l.st
+	if pending := l.state == svc.StartPending || l.state == svc.StopPending; pending && !l.hangs {
+		st.CheckPoint++
+		time.Sleep(10 * time.Second) // between two signs
+		if l.slow--; l.slow < 0 {
+			l.state = map[svc.State]svc.State{svc.StartPending: svc.Running, svc.StopPending: svc.Stopped}[l.state]
+			if l.exit != 0 {
+				l.state, st.Win32ExitCode, st.ServiceSpecificExitCode = svc.Stopped, uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR), l.exit
+			}
+		}
+	}
+	st.CurrentState = uint32(l.state)
+	return *st, nil
+}
+
+func expect(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+// Install registers, prepares and starts the service, whatever that takes as long as it
+// shows progress; a second time changes nothing. Another program takes its place, and
+// jobs run on meanwhile. Uninstall takes all back.
+func TestInstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newManager(false)
+		m.slow = 20
+		if err := m.s.Install(); err != nil || m.state != svc.Running {
+			t.Fatal(m.state, err)
+		}
+		expect(t, "first", m.took(), "install", "folder", "source", "start")
+		if want := `"C:\Program Files\queuectl\queuectl.exe" serve --service --dir C:\ProgramData\queuectl --socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.line != want {
+			t.Errorf("got %s\nwant %s", m.line, want)
+		}
+		if err := m.s.Install(); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "again", m.took(), "folder", "source", "start")
+		m.s.Program = `C:\q.exe`
+		if err := m.s.Install(); err != nil || !strings.HasPrefix(m.line, `C:\q.exe serve --service `) {
+			t.Fatal(m.line, err)
+		}
+		expect(t, "another program", m.took(), "command", "folder", "source", "end", "keep jobs", "start")
+		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
+			t.Errorf("uninstalled: %v, %v", was, err)
+		}
+		expect(t, "uninstalled", m.took(), "stop", "uninstall", "no source")
+		if was, err := m.s.Uninstall(); was || err != nil {
+			t.Errorf("uninstalled twice: %v, %v", was, err)
+		}
+	})
+}
+
+// A service that fails is started again after 1 s, 1 s and 5 s, also when it ended by an
+// exit code; it has three minutes when the machine goes down, and a name in access lists.
+func TestPrepare(t *testing.T) {
+	m := newManager(false)
+	if err := m.s.Prepare(); !errors.Is(err, queue.ErrNotFound) {
+		t.Errorf("not registered: %v", err)
+	}
+	m.registered = true
+	if err := m.s.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	want := []mgr.RecoveryAction{{Type: mgr.ServiceRestart, Delay: time.Second}, {Type: mgr.ServiceRestart, Delay: time.Second}, {Type: mgr.ServiceRestart, Delay: 5 * time.Second}}
+	if !slices.Equal(m.actions, want) || m.reset != 86400 || !m.nonCrash || m.preshut != 3*time.Minute || m.sid != windows.SERVICE_SID_TYPE_UNRESTRICTED {
+		t.Errorf("got %v, %d, %v, %v, %d", m.actions, m.reset, m.nonCrash, m.preshut, m.sid)
+	}
+}
+
+// A start that fails says with what and where more stands; one that shows no progress is
+// given up, and so is a stop.
+func TestFailuresAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newManager(false)
+		m.registered, m.exit = true, 78
+		if err := m.s.Start(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "78") || !strings.Contains(err.Error(), "service.log") {
+			t.Errorf("got %v", err)
+		}
+		m.hangs = true
+		for _, do := range []func() error{m.s.Start, func() error { return m.s.Stop(false) }} {
+			began := time.Now()
+			if err := do(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "sc query") || time.Since(began) > silentFor+time.Second {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+	})
+}
+
+// Restart and stop --keep-jobs ask the service itself to leave its jobs; one that does
+// not answer is restarted all the same. Verbs on what is not registered say how to.
+func TestJobsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newManager(false)
+		for _, do := range []func() error{m.s.Start, m.s.Restart, func() error { return m.s.Stop(true) }} {
+			if err := do(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install") {
+				t.Errorf("not registered: %v", err)
+			}
+		}
+		m.registered, m.state = true, svc.Running
+		if err := m.s.Restart(); err != nil || m.state != svc.Running {
+			t.Error(m.state, err)
+		}
+		expect(t, "restarted", m.took(), "end", "keep jobs", "start")
+		if err := m.s.Stop(true); err != nil || m.state != svc.Stopped {
+			t.Error(m.state, err)
+		}
+		expect(t, "stopped", m.took(), "end", "keep jobs")
+		if err := errors.Join(m.s.Stop(true), m.s.Stop(false)); err != nil {
+			t.Errorf("stopped twice: %v", err)
+		}
+		m.took()
+		m.state, m.deaf = svc.Running, true
+		if err := m.s.Restart(); err != nil || m.state != svc.Running {
+			t.Error(m.state, err)
+		}
+		expect(t, "restarted a deaf one", m.took(), "stop", "start")
+	})
+}
+
+// Without elevation nothing is done, and one error says how to get it.
+func TestElevation(t *testing.T) {
+	m := newManager(false)
+	m.registered, m.s.elevated = true, false
+	for _, do := range []func() error{m.s.Install, m.s.Prepare, m.s.Undo, m.s.Start, m.s.Restart, func() error { return m.s.Stop(true) }, func() error { _, err := m.s.Uninstall(); return err }} {
+		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "Run as administrator") {
+			t.Errorf("got %v", err)
+		}
+	}
+	expect(t, "asked", m.took())
+}
+
+// A user's own service is started at logon, and by the same verbs.
+func TestOwnService(t *testing.T) {
+	m := newManager(true)
+	m.s.elevated = false
+	if err := m.s.Start(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install --user") {
+		t.Errorf("not registered: %v", err)
+	}
+	if was, err := m.s.Uninstall(); was || err != nil {
+		t.Errorf("uninstalled nothing: %v, %v", was, err)
+	}
+	if err := m.s.Install(); err != nil || !m.s.Registered() || !m.s.Runs() {
+		t.Errorf("installed: %v", err)
+	}
+	if want := `"C:\Program Files\queuectl\queuectl.exe" serve --background`; m.run != want {
+		t.Errorf("at logon: got %s, want %s", m.run, want)
+	}
+	expect(t, "installed", m.took(), "begin")
+	if err := errors.Join(m.s.Restart(), m.s.Stop(false), m.s.Stop(false), m.s.Start()); err != nil {
+		t.Error(err)
+	}
+	expect(t, "asked", m.took(), "end", "keep jobs", "begin", "end", "begin")
+	if was, err := m.s.Uninstall(); !was || err != nil || m.s.Registered() {
+		t.Errorf("uninstalled: %v, %v", was, err)
+	}
+	expect(t, "uninstalled", m.took(), "end")
+}
+
+// The virtual account's identifier is the one that Windows makes of the name.
+func TestSIDOf(t *testing.T) {
+	if got, want := SIDOf("TrustedInstaller"), "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// The service's folder is made, or taken if it is there and nobody's who could have put
+// something into it; a person's settings stay.
+func TestFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	file := filepath.Join(dir, "queuectl.toml")
+	if err := secure(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(file); err != nil || !strings.Contains(string(raw), "[access]") {
+		t.Errorf("settings: %q, %v", raw, err)
+	}
+	if err := os.WriteFile(file, []byte("# mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := secure(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(file); err != nil || string(raw) != "# mine\n" {
+		t.Errorf("settings: %q, %v", raw, err)
+	}
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := secure(open, filepath.Join(open, "queuectl.toml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := secure(file, file); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("a file in its place: %v", err)
+	}
+	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + SIDOf(Name): true, "O:WD": false, "O:BU": false, "O:" + SIDOf("other"): false} {
+		sd, err := windows.SecurityDescriptorFromString(sddl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ownedByTrusted(sd); (err == nil) != fine {
+			t.Errorf("%s: %v", sddl, err)
+		}
+	}
+}
+
+// The folder lets in three, with all that is below, and nobody else.
+func TestFolderLetsNobodyElseIn(t *testing.T) {
+	sd, err := windows.SecurityDescriptorFromString(access())
+	if err != nil {
+		t.Fatal(err)
+	}
+	letsIn(t, "asked for", sd)
+	t.Run("on the disk", func(t *testing.T) {
+		if wine() {
+			t.Skip("Wine keeps access lists as modes of Unix")
+		}
+		made, open := filepath.Join(t.TempDir(), "made"), t.TempDir()
+		for _, dir := range []string{made, open, made} {
+			if err := secureFolder(dir); err != nil {
+				t.Fatal(err)
+			}
+			sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
+			if err != nil {
+				t.Fatal(err)
+			}
+			letsIn(t, dir, sd)
+		}
+	})
+}
+
+func letsIn(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
+	t.Helper()
+	owner, _, err1 := sd.Owner()
+	dacl, _, err2 := sd.DACL()
+	control, _, err3 := sd.Control()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	var in []string
+	for i := range uint32(dacl.AceCount) {
+		var ace *windows.ACCESS_ALLOWED_ACE
+		if err := windows.GetAce(dacl, i, &ace); err != nil {
+			t.Fatal(err)
+		}
+		if below := uint8(windows.OBJECT_INHERIT_ACE | windows.CONTAINER_INHERIT_ACE); ace.Header.AceFlags != below || ace.Mask != 0x1f01ff {
+			t.Errorf("%s: entry %d is %+v", what, i, ace)
+		}
+		in = append(in, (*windows.SID)(unsafe.Pointer(&ace.SidStart)).String())
+	}
+	if want := []string{"S-1-5-18", "S-1-5-32-544", SIDOf(Name)}; !slices.Equal(in, want) || control&windows.SE_DACL_PROTECTED == 0 || !owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
+		t.Errorf("%s: lets in %v, control %x, of %s; want %v", what, in, control, owner, want)
+	}
+}
+
+// The system's service is installed, started, stopped and uninstalled by the manager
+// itself, and has by then all that Prepare gives it.
+func TestServiceManager(t *testing.T) {
+	base := filepath.Join(config.System().State, "..", "queuectl-register-test")
+	o := Options{Program: filepath.Join(base, "queuectl.exe"), Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`, File: filepath.Join(base, "state", "queuectl.toml")}}
+	o.Talk.End = func(bool) error { return queue.ErrUnavailable } // what runs is no queuectl
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.elevated || s.Registered() {
+		t.Skip("needs an elevated prompt, and no service of that name")
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	copySelf(t, o.Program)
+	defer s.Uninstall()
+	if err := s.Install(); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Registered() || !s.Runs() {
+		t.Error("it does not run")
+	}
+	if err := s.Install(); err != nil {
+		t.Errorf("installed twice: %v", err)
+	}
+	if source, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\EventLog\Application\`+Name, registry.QUERY_VALUE); err != nil {
+		t.Errorf("no source in the event log: %v", err)
+	} else {
+		source.Close()
+	}
+	if err := errors.Join(s.Stop(false), s.Stop(false), s.Start(), s.Restart()); err != nil {
+		t.Error(err)
+	}
+	t.Run("as prepared", func(t *testing.T) {
+		if wine() {
+			t.Skip("Wine cannot read back how a service is configured")
+		}
+		asPrepared(t)
+	})
+	if was, err := s.Uninstall(); !was || err != nil || s.Registered() {
+		t.Errorf("uninstalled: %v, %v", was, err)
+	}
+	if _, err := os.Stat(o.Places.File); err != nil {
+		t.Errorf("the settings are gone: %v", err)
+	}
+}
+
+// asPrepared looks whether the manager keeps of the service what was asked for.
+func asPrepared(t *testing.T) {
+	m, err := mgr.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Disconnect()
+	s, err := m.OpenService(Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	actions, err1 := s.RecoveryActions()
+	reset, err2 := s.ResetPeriod()
+	nonCrash, err3 := s.RecoveryActionsOnNonCrashFailures()
+	c, err4 := s.Config()
+	if err := errors.Join(err1, err2, err3, err4); err != nil || !slices.Equal(actions, recovery) || reset != 86400 || !nonCrash {
+		t.Errorf("recovery: %v, %d, %v, %v", actions, reset, nonCrash, err)
+	}
+	if c.SidType != windows.SERVICE_SID_TYPE_UNRESTRICTED || c.StartType != mgr.StartAutomatic || !strings.EqualFold(c.ServiceStartName, Account) {
+		t.Errorf("configured: %+v", c)
+	}
+	var ms, need uint32
+	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)), 4, &need); err != nil || ms != 180_000 {
+		t.Errorf("time before shutdown: %d ms, %v", ms, err)
+	}
+}
+
+// The command at logon is kept in the user's registry.
+func TestRunKey(t *testing.T) {
+	if _, registered := Own(); registered {
+		t.Skip("this user has a service of their own")
+	}
+	if err := registryRun.set("queuectl-test"); err != nil {
+		t.Fatal(err)
+	}
+	start, registered := Own()
+	if err := registryRun.remove(); !registered || start == "" || !EndsAtLogout() && err != nil {
+		t.Errorf("registered: %v %q, %v", registered, start, err)
+	}
+	if _, registered := Own(); registered {
+		t.Error("it is still there")
+	}
+}
+
+// TestMain is the service too that TestServiceManager has the manager start.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "serve" && os.Args[2] == "--service" {
+		if err := svc.Run(Name, idle{}); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// idle is a service that does nothing but stop when it is told to.
+type idle struct{}
+
+func (idle) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (bool, uint32) {
+	tell <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop}
+	for c := range asked {
+		if c.Cmd == svc.Stop {
+			break
+		}
+		tell <- c.CurrentStatus
+	}
+	return false, 0
+}
+
+func copySelf(t *testing.T, to string) {
+	self, err := os.Executable()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	f, err := os.Create(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(f, from); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wine reports whether this is Wine, which says so by a function that Windows has not.
+func wine() bool {
+	return syscall.NewLazyDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
+}

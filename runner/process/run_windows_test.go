@@ -1,0 +1,206 @@
+package process
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// An exit code is the 32-bit number that the program gave.
+func TestExitCodesAreWhole(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	for _, code := range []int64{0, 1, 255, 256, 259, 3221225786, 4294967295} {
+		r, _, _ := doWith(t, w, command(t, "exit", strconv.FormatInt(code, 10)))
+		if r.ExitCode != code || r.Signal != 0 || r.Error != "" || r.Leftovers != 0 {
+			t.Errorf("exit %d: %+v", code, r)
+		}
+	}
+}
+
+// Output is kept byte by byte.
+func TestOutputIsBytes(t *testing.T) {
+	_, stdout, stderr := do(t, command(t, "print"))
+	if stdout != string(everyByte()) || stderr != "err\r\n" {
+		t.Errorf("got %d bytes and %q", len(stdout), stderr)
+	}
+	if _, stdout, _ = do(t, command(t, "gaps")); stdout != "012" {
+		t.Errorf("with empty writes between: %q", stdout)
+	}
+}
+
+// A timeout ends the whole tree.
+func TestTimeoutEndsTheTree(t *testing.T) {
+	dir := t.TempDir()
+	c := command(t, "tree", dir, "3")
+	c.Timeout = 10 * time.Millisecond // and looked at after Started
+	var processes []windows.Handle
+	c.Started = func(int, time.Time) { processes = watchTree(t, dir, 3) }
+	r, _, _ := do(t, c)
+	if !r.TimedOut || r.ExitCode != 1 || r.StuckPID != 0 {
+		t.Errorf("%+v", r)
+	}
+	if n := living(processes, 0); n != 0 || len(processes) != 3 {
+		t.Errorf("%d of %d live", n, len(processes))
+	}
+}
+
+// What prints nothing for too long is ended; what prints is not.
+func TestSilenceIsEnded(t *testing.T) {
+	c := command(t, "sleep")
+	c.IdleTimeout = time.Second
+	if r, _, _ := do(t, c); !r.TimedOut || !r.Silent {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A kill ends the tree and gives its cause; one that comes after the end does not.
+func TestKill(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	if w.Kill(1, 0) {
+		t.Error("killed what does not run")
+	}
+	dir := t.TempDir()
+	c := command(t, "tree", dir, "2")
+	var processes []windows.Handle
+	c.Started = func(int, time.Time) {
+		processes = watchTree(t, dir, 2)
+		if !w.Kill(5, time.Hour) || !w.Kill(6, time.Millisecond) {
+			t.Error("not killed")
+		}
+	}
+	r, _, _ := doWith(t, w, c)
+	if r.Cause != 5 || r.ExitCode != 1 || r.TimedOut || living(processes, 0) != 0 {
+		t.Errorf("%+v, %d live", r, living(processes, 0))
+	}
+	if w.Kill(1, 0) {
+		t.Error("killed what has ended")
+	}
+	if r, _, _ = doWith(t, w, command(t, "exit", "3")); r.Cause != 0 || r.ExitCode != 3 {
+		t.Errorf("the next one: %+v", r)
+	}
+}
+
+// What is left behind ends with the command, whether it holds the output or not.
+func TestLeftoversAreEnded(t *testing.T) {
+	for _, how := range []string{"holds", "lets go"} {
+		dir := t.TempDir()
+		c := command(t, "behind", dir, how)
+		var processes []windows.Handle
+		c.Started = func(int, time.Time) { processes = watchTree(t, dir, 1) }
+		r, stdout, _ := do(t, c)
+		if r.ExitCode != 0 || r.Leftovers != 1 || r.Spared || stdout != "left" {
+			t.Errorf("%s: %+v, %q", how, r, stdout)
+		}
+		if living(processes, 0) != 0 {
+			t.Errorf("%s: it lives", how)
+		}
+	}
+}
+
+// What may live on does, when the command has ended and when its worker has, and holds
+// nobody up by what it does not read.
+func TestBackgroundLivesOn(t *testing.T) {
+	for _, how := range []string{"holds", "lets go"} {
+		dir := t.TempDir()
+		c := command(t, "behind", dir, how)
+		c.Background, c.Stdin = true, strings.Repeat("text", 1<<18)
+		r, stdout, _ := do(t, c)
+		processes := watchTree(t, dir, 1)
+		if !r.Spared || r.Leftovers != 0 || r.ExitCode != 0 || stdout != "left" {
+			t.Errorf("%s: %+v, %q", how, r, stdout)
+		}
+		if living(processes, 300*time.Millisecond) != 1 {
+			t.Errorf("%s: it was ended", how)
+		}
+	}
+}
+
+// What outlives its end is given up after a while, and waited for.
+func TestStuckProcess(t *testing.T) {
+	for _, role := range []string{"sleep", "behind"} {
+		w := NewWorker(nil)
+		defer w.Close()
+		sys := kernel
+		sys.terminate = func(windows.Handle) {}
+		w.sys = &sys
+		dir := t.TempDir()
+		c := command(t, role, dir, "holds")
+		c.Patience = 100 * time.Millisecond
+		if role == "sleep" {
+			c.Timeout = 100 * time.Millisecond
+		}
+		r, _, _ := doWith(t, w, c)
+		main := role == "sleep"
+		if main && (r.StuckPID != r.PID || r.ExitCode != -1 || !r.TimedOut) || !main && (r.StuckPID != int(noted(dir)[0]) || r.ExitCode != 0) || r.Error == "" {
+			t.Errorf("%s: %+v", role, r)
+		}
+		stop := make(chan struct{})
+		close(stop)
+		if w.Linger(stop); w.stuck == nil {
+			t.Errorf("%s: not waited for", role)
+			continue
+		}
+		kernel.terminate(w.stuck.job)
+		if w.Linger(nil); w.stuck != nil {
+			t.Errorf("%s: still waited for", role)
+		}
+		if r, _, _ = doWith(t, w, command(t, "exit", "3")); r.ExitCode != 3 {
+			t.Errorf("%s: the next one: %+v", role, r)
+		}
+	}
+}
+
+// Who is to end is asked by CTRL_BREAK first, has the grace, and is ended once.
+func TestGroupIsAskedFirst(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	sys := kernel
+	var asked []uint32
+	sys.interrupt = func(group uint32) error {
+		asked = append(asked, group)
+		h, err := windows.OpenProcess(windows.PROCESS_TERMINATE, false, group)
+		if err == nil {
+			defer windows.CloseHandle(h)
+			err = windows.TerminateProcess(h, 0xC000013A) // as one that does not listen
+		}
+		return err
+	}
+	w.sys = &sys
+	c := command(t, "sleep")
+	c.Timeout, c.KillAfter = time.Second, time.Hour
+	r, _, _ := doWith(t, w, c)
+	if !slices.Equal(asked, []uint32{uint32(r.PID)}) || r.ExitCode != 3221225786 || !r.TimedOut {
+		t.Errorf("%v, %+v", asked, r)
+	}
+	c = command(t, "sleep")
+	asked = nil
+	c.Started = func(pid int, _ time.Time) {
+		w.Signal(pid+4, "", sigterm)
+		w.Signal(pid, "", 1)
+		go w.Signal(pid, "", sigterm)
+	}
+	if r, _, _ = doWith(t, w, c); !slices.Equal(asked, []uint32{uint32(r.PID)}) || r.TimedOut {
+		t.Errorf("signal: %v, %+v", asked, r)
+	}
+	c = command(t, "sleep")
+	c.Started = func(pid int, _ time.Time) { w.Signal(pid, "", sigkill) }
+	if r, _, _ = doWith(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
+		t.Errorf("kill: %+v", r)
+	}
+}
+
+// A command hears CTRL_BREAK and may end by itself.
+func TestBreakIsHeard(t *testing.T) {
+	notUnderWine(t)
+	c := command(t, "break")
+	c.Timeout, c.KillAfter = 3*time.Second, 20*time.Second
+	if r, stdout, _ := do(t, c); r.ExitCode != 7 || !r.TimedOut || stdout != "ready" {
+		t.Errorf("%+v, %q", r, stdout)
+	}
+}
