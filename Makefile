@@ -1,17 +1,17 @@
-# Everything here needs Go alone, but for race (cgo and a C compiler).
+# Everything here needs Go alone, but for race (cgo and a C compiler) and packages.
 GO      ?= go
 BIN     := queuectl
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages packages system-test kill-loop peers power-cuts clean
+.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o $(BIN) ./cmd/queuectl
 
 # A real batch of jobs, end to end.
-demo: build
-	sh test/demo.sh ./$(BIN)
+demo:
+	$(GO) run ./test/demo
 
 test:
 	$(GO) test $(TESTFLAGS) ./...
@@ -19,13 +19,14 @@ test:
 race:
 	CGO_ENABLED=1 $(GO) test -race ./...
 
-# gofmt, vet for six targets, staticcheck, the import law, generated pages.
+# gofmt, vet for six targets, staticcheck, the import law, generated pages. Compiled as
+# for packages, which then find it done.
 check:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	@for t in $(TARGETS); do \
 		echo "vet and build for $$t"; \
-		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) vet ./... || exit 1; \
-		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -o /dev/null ./cmd/queuectl || exit 1; \
+		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) vet -trimpath ./... || exit 1; \
+		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -trimpath -o /dev/null ./cmd/queuectl || exit 1; \
 	done
 	$(GO) vet -tags failpoint ./...
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
@@ -36,14 +37,18 @@ check:
 pages:
 	$(GO) run ./internal/pages
 
-# .deb, .rpm and Arch packages, checksums and bills of materials in dist; what it
-# reads from the environment stands in packaging/build.
+# .deb, .rpm, Arch, .msi and .zip packages, checksums and bills of materials in dist; what
+# it needs for the MSI, and reads from the environment, stands in packaging/build.
 packages:
 	packaging/build
 
 # The packages in a container with a booted systemd, as root; TESTFLAGS names scenarios.
 system-test:
 	packaging/test/run $(TESTFLAGS)
+
+# The suite and the MSI under Wine; TESTFLAGS is one of suite and install, or both.
+wine-test:
+	packaging/test/wine $(TESTFLAGS)
 
 # Speed beside the machine's own limits; BENCHFLAGS="-as daemon -only drain,start" is that of
 # root's runner, as root.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,8 @@ var law = map[string][]string{
 	"internal/accounts":   {},
 	"internal/failpoint":  {},
 	"internal/folder":     {},
+	"internal/lockfile":   {},
+	"internal/pipe":       {},
 	"internal/sockpath":   {},
 	"internal/systemd":    {},
 	"internal/timerslack": {},
@@ -30,20 +33,24 @@ var law = map[string][]string{
 	"runner/process":      {"output", "internal/timerslack"},
 	"config":              {"queue"},
 	"store":               {"queue"},
-	"control":             {"queue", "internal/failpoint", "internal/folder", "internal/sockpath"},
+	"control":             {"queue", "internal/accounts", "internal/failpoint", "internal/folder", "internal/pipe", "internal/sockpath"},
 	"store/sqlstore":      {"store", "queue", "internal/failpoint", "internal/folder"},
 	"store/memstore":      {"store", "queue"},
 	"store/storetest":     {"store", "queue"},
-	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/failpoint", "internal/sockpath"},
+	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/failpoint", "internal/lockfile", "internal/pipe", "internal/sockpath"},
 	"upkeep":              {"queue", "store"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
-	"service":             {"queue", "output", "config", "store", "control", "store/sqlstore", "runner", "runner/process", "upkeep", "worker", "internal/accounts", "internal/systemd"},
+	"service":             {"queue", "output", "config", "store", "control", "store/sqlstore", "runner", "runner/process", "upkeep", "worker", "internal/accounts", "internal/lockfile", "internal/pipe", "internal/systemd"},
 	"internal/register":   {"config", "queue", "packaging"},
 	"cmd/queuectl":        {"queue", "control", "config", "service", "runner", "runner/process", "internal/register", "internal/systemd", "internal/timerslack"},
 	"bench":               {"control", "queue"},
 	"test":                {},
+	"test/demo":           {},
+	"test/posix":          {},
 	"internal/pages":      {"config", "control", "queue"},
 	"internal/release":    {},
+
+	"packaging/test/wineshim": {},
 }
 
 // Data flows one way: no package knows one that it may not.
@@ -73,7 +80,7 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
 		"modernc.org/sqlite": {"store/sqlstore", "bench"},
 		"database/sql":       {"store/sqlstore", "bench"},
-		"os/exec":            {"runner", "internal/accounts", "internal/systemd", "internal/register", "cmd/queuectl", "bench", "test", "internal/pages"},
+		"os/exec":            {"runner", "internal/accounts", "internal/systemd", "internal/register", "cmd/queuectl", "bench", "test", "test/demo", "test/posix", "internal/pages"},
 	}
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))
@@ -87,7 +94,8 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 
 // The database is opened by SQLite alone: closing another descriptor of a file
 // would drop the locks that this process has on it. No string of ours goes to a
-// shell, but the one that runs the editor a person named.
+// shell, but the one that runs the editor a person named; what writes Windows' command
+// lines knows how shells are told to read one.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what it opens
 		"store/sqlstore/space.go":    "the reserve",
@@ -97,7 +105,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		"store/sqlstore/sqlstore.go": "a database that does not exist yet",
 	}
 	for file := range sources(t) {
-		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") {
+		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") || strings.HasPrefix(file, "test/") {
 			continue
 		}
 		raw, err := os.ReadFile(file)
@@ -107,8 +115,47 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		if strings.HasPrefix(file, "store/") && strings.Contains(string(raw), "os.Open") && opens[file] == "" {
 			t.Errorf("%s opens a file", file)
 		}
-		if strings.Contains(string(raw), `"-c"`) && file != "cmd/queuectl/console_unix.go" {
+		if strings.Contains(string(raw), `"-c"`) && file != "cmd/queuectl/console_unix.go" && file != "runner/process/quote.go" {
 			t.Errorf("%s has a shell read something", file)
+		}
+	}
+}
+
+// Every test of the whole program that is not built on Windows stands in test/unix.txt
+// with the reason, and nothing else does.
+func TestUnixTestsHaveReasons(t *testing.T) {
+	raw, err := os.ReadFile("test/unix.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for line := range strings.Lines(string(raw)) {
+		name, why, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		listed[name] = !strings.HasPrefix(name, "#") && why != ""
+	}
+	files, err := filepath.Glob("test/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(string(raw), "//go:build") {
+			t.Errorf("%s says by a line where it is built, not by its name", file)
+		}
+		for _, found := range name.FindAllStringSubmatch(string(raw), -1) {
+			if unix := strings.HasSuffix(file, "_linux_test.go"); unix != listed[found[1]] {
+				t.Errorf("%s: %s is not built on Windows: %t; in test/unix.txt: %t", file, found[1], unix, !unix)
+			}
+			delete(listed, found[1])
+		}
+	}
+	for name, there := range listed {
+		if there {
+			t.Errorf("test/unix.txt: there is no %s", name)
 		}
 	}
 }

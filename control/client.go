@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,8 +115,7 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	if err := CheckSocketPath(c.path); err != nil {
 		return nil, err
 	}
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "unix", c.path)
+	nc, err := Dial(ctx, c.path)
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, notLetIn(c.path)
 	}
@@ -131,19 +129,6 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	c.conn = &clientConn{net: nc, open: map[int64]*call{}, end: make(chan struct{})}
 	go c.conn.read() // ends when the connection does, which Close makes
 	return c.conn, nil
-}
-
-// checkServer refuses to tell commands and variables to a server that is not
-// this user, root or the account that packages run the service as.
-func checkServer(nc net.Conn, path string) error {
-	peer, err := PeerOf(nc)
-	if err != nil {
-		return err
-	}
-	if peer.UID == 0 || peer.UID == os.Geteuid() || isServiceAccount(peer.UID) {
-		return nil
-	}
-	return queue.Errorf(queue.CodeDenied, "the server on %s runs as uid %d, which is neither root, queuectl nor you; nothing was sent to it", path, peer.UID)
 }
 
 func (c *clientConn) failed() error {

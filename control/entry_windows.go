@@ -1,8 +1,40 @@
 package control
 
-import "github.com/queuectl/queuectl/queue"
+import (
+	"fmt"
+	"slices"
+	"strings"
 
-// notLetIn is why this user may not use a socket, and how that can be changed.
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/pipe"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// notLetIn is why this user may not use a pipe, and how that can be changed. Whom it lets
+// in those it keeps out cannot ask.
 func notLetIn(path string) error {
-	return queue.Errorf(queue.CodeDenied, "you may not use %s; a service lets others in by its setting [access]", path)
+	var known accounts.Directory
+	you := known.UserName(accounts.Self())
+	_, group := known.GroupID(ServiceAccount)
+	self, err := pipe.Self()
+	remote := err == nil && slices.ContainsFunc(self.Groups, func(g *windows.SID) bool { return g.IsWellKnown(windows.WinNetworkSid) })
+	return queue.Errorf(queue.CodeDenied, "%s", closedTo(path, you, group, remote))
+}
+
+// closedTo says why somebody may not use a pipe. There may be a group for that, and they
+// may have come over the network.
+func closedTo(path, you string, group, remote bool) string {
+	text := fmt.Sprintf("%s may not use the pipe %s", you, path)
+	name, _ := cutPipes(path)
+	switch {
+	case remote:
+		return text + ": it is closed to sessions that came over the network (ssh, WinRM); use one of the desktop, or a scheduled task"
+	case !strings.EqualFold(name, ServiceAccount): // it is a user's own
+		return text + ": it is for its owner and administrators alone (in a prompt that was run as administrator); a service lets others in by [access] of its settings file"
+	case !group:
+		return text + ": an administrator lets you in by [access] of its settings file, or uses it in a prompt that was run as administrator"
+	}
+	return text + fmt.Sprintf(`: it is for the group %s; an administrator lets you join it with: net localgroup %[1]s "%s" /add, then log off and on again (or lets you in by [access] of its settings file)`, ServiceAccount, you)
 }

@@ -118,13 +118,3 @@ func openFolder(t *testing.T) string {
 	}
 	return dir
 }
-
-// A server is not trusted because nothing is known of it.
-func TestUnknownServersAreToldNothing(t *testing.T) {
-	here, there := net.Pipe()
-	defer here.Close()
-	defer there.Close()
-	if err := checkServer(here, "s"); err == nil {
-		t.Error("a connection without a user at its end is trusted")
-	}
-}

@@ -158,7 +158,9 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	defer nc.Close()
 	c := &serverConn{net: nc, since: time.Now()}
 	var err error
-	if c.peer, err = PeerOf(nc); err == nil {
+	stop := context.AfterFunc(ctx, func() { nc.Close() }) // Windows may have to wait for who it is
+	c.peer, err = PeerOf(nc)
+	if stop(); err == nil {
 		c.peer.Right = s.gate.Right(&c.peer)
 		err = s.admit(c)
 	}
@@ -469,7 +471,7 @@ func PeerFrom(ctx context.Context) Peer {
 // Peer is who is at the other end of the socket, by the kernel's word.
 type Peer struct {
 	UID    int
-	GID    int // -1 if this user namespace does not know it
+	GID    int // -1 if this user namespace does not know it; always on Windows
 	PID    int
 	Groups []int // the supplementary ones, when the connection was made
 	Right  Right // what it may do, as of what it asks

@@ -14,6 +14,11 @@ const (
 	MaxPriority   = 1_000_000 // either way
 	MaxAttempts   = 1_000_000
 	MaxOutput     = 1 << 30 // output_limit
+	MinMemory     = 1 << 20 // memory
+	MaxMemory     = 1 << 50
+	MinCPUs       = 0.01 // cpus
+	MaxCPUs       = 4096
+	MaxTasks      = 4 << 20 // tasks: as many as Linux has
 	MaxKey        = 128
 	DefaultQueue  = "default"
 	MaxBatch      = 10_000 // jobs in one enqueue
@@ -53,7 +58,10 @@ type Terms struct {
 	OnLost          OnLost            `json:"on_lost"`
 	AllowBackground bool              `json:"allow_background,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
-	OutputLimit     int64             `json:"output_limit"` // bytes a stream
+	OutputLimit     int64             `json:"output_limit"`     // bytes a stream
+	Memory          int64             `json:"memory,omitempty"` // bytes of its processes together; 0 is no limit, as of the next two
+	CPUs            float64           `json:"cpus,omitempty"`   // time on so many processors
+	Tasks           int64             `json:"tasks,omitempty"`  // processes, and threads where the system counts them, at once
 	User            string            `json:"user,omitempty"`
 	// AsUID is whom the job runs as, User by name, where a user was asked for; nil
 	// leaves it to the service's rule.

@@ -51,6 +51,9 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			AllowBackground: or(s.AllowBackground, false),
 			Labels:          s.Labels,
 			OutputLimit:     or(s.OutputLimit, d.OutputLimit),
+			Memory:          or(s.Memory, 0),
+			CPUs:            or(s.CPUs, 0),
+			Tasks:           or(s.Tasks, 0),
 			Backoff:         Backoff{Jitter: s.Jitter},
 		},
 	}
@@ -99,6 +102,9 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(or(s.Jitter, 0) >= 0 && or(s.Jitter, 0) <= 1, "jitter", "must be between 0 and 1")
 	check(slices.Contains([]OnLost{OnLostRetry, OnLostDead, OnLostHold}, j.OnLost), "on_lost", "%q is not retry, dead or hold", clip(string(j.OnLost)))
 	check(j.OutputLimit >= 0 && j.OutputLimit <= MaxOutput, "output_limit", "must be between 0 and %s", FormatSize(MaxOutput))
+	check(s.Memory == nil || j.Memory >= MinMemory && j.Memory <= MaxMemory, "memory", "must be between %s and %s; leave it out for no limit", FormatSize(MinMemory), FormatSize(MaxMemory))
+	check(s.CPUs == nil || j.CPUs >= MinCPUs && j.CPUs <= MaxCPUs, "cpus", "must be between %g and %d; leave it out for no limit", MinCPUs, MaxCPUs)
+	check(s.Tasks == nil || j.Tasks >= 1 && j.Tasks <= MaxTasks, "tasks", "must be between 1 and %d; leave it out for the default", MaxTasks)
 	check(s.OkCodes == nil || len(s.OkCodes) > 0, "ok_codes", "is empty; a job that can never succeed is refused")
 	check(len(s.DeferCodes) <= MaxExitCodes, "defer_codes", "has more than %d entries", MaxExitCodes)
 	check(len(s.OkCodes) <= MaxExitCodes, "ok_codes", "has more than %d entries", MaxExitCodes)

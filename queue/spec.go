@@ -46,6 +46,9 @@ type Spec struct {
 	AllowBackground *bool
 	Labels          map[string]string
 	OutputLimit     *int64
+	Memory          *int64
+	CPUs            *float64
+	Tasks           *int64
 }
 
 // Kind is the shape of a field's value on a command line.
@@ -108,10 +111,13 @@ var fields = []Field{
 	{"ok_codes", "", KindCodes, "exit codes that mean success", func(s *Spec, v json.RawMessage) error { return setCodes(&s.OkCodes, v) }, func(s *Spec) any { return orNil(s.OkCodes) }},
 	{"no_retry_codes", "", KindCodes, "exit codes that are not retried", func(s *Spec, v json.RawMessage) error { return setCodes(&s.NoRetryCodes, v) }, func(s *Spec) any { return orNil(s.NoRetryCodes) }},
 	{"defer_codes", "", KindCodes, "exit codes that mean: not now, run it again later", func(s *Spec, v json.RawMessage) error { return setCodes(&s.DeferCodes, v) }, func(s *Spec) any { return orNil(s.DeferCodes) }},
+	size("memory", "most bytes of memory of the job's processes together", func(s *Spec) **int64 { return &s.Memory }),
+	number("cpus", "most processors' worth of time, like 0.5 or 2", func(s *Spec) **float64 { return &s.CPUs }),
+	integer("tasks", "most processes at once, with their threads where the system counts them", func(s *Spec) **int64 { return &s.Tasks }),
 	text("on_lost", "when the machine or runner died: retry, dead or hold", func(s *Spec) **string { return &s.OnLost }),
 	{"allow_background", "", KindBool, "leave processes that outlive the main one", setBackground, get(func(s *Spec) **bool { return &s.AllowBackground })},
 	{"labels", "", KindMap, "NAME=value for selecting", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v) }, func(s *Spec) any { return orNilMap(s.Labels) }},
-	{"output_limit", "", KindSize, "bytes kept of each stream", setOutputLimit, get(func(s *Spec) **int64 { return &s.OutputLimit })},
+	size("output_limit", "bytes kept of each stream", func(s *Spec) **int64 { return &s.OutputLimit }),
 }
 
 var fieldsByName = func() map[string]*Field {
@@ -348,6 +354,10 @@ func text(name, usage string, at func(*Spec) **string) Field {
 		*at(s) = &t
 		return nil
 	}, get(at)}
+}
+
+func size(name, usage string, at func(*Spec) **int64) Field {
+	return Field{name, "", KindSize, usage, func(s *Spec, v json.RawMessage) error { return setSize(at(s), v) }, get(at)}
 }
 
 func integer(name, usage string, at func(*Spec) **int64) Field {

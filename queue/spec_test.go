@@ -118,6 +118,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 		"env": {`{"A":"b"}`, `{"A":"b"}`}, "env_pass": {`["*"]`, `["*"]`}, "cwd": {`"/"`, `"/"`}, "user": {`"alice"`, `"alice"`}, "umask": {`"0077"`, `"077"`},
 		"shell": {`"sh"`, `"sh"`}, "stdin": {`""`, `""`}, "stdin_file": {`"/in"`, `"/in"`}, "idle_timeout": {`90`, `"1m30s"`}, "defer_codes": {`[75]`, `[75]`}, "ok_codes": {`[0,3]`, `[0,3]`}, "no_retry_codes": {`[]`, `[]`},
 		"on_lost": {`"dead"`, `"dead"`}, "allow_background": {`true`, `true`}, "labels": {`{"a":"é"}`, `{"a":"é"}`}, "output_limit": {`"64K"`, `65536`},
+		"memory": {`"64M"`, `67108864`}, "cpus": {`0.5`, `0.5`}, "tasks": {`7`, `7`},
 	}
 	for _, f := range queue.Fields() {
 		if _, covered := good[f.Name]; !covered {

@@ -89,8 +89,10 @@ func FormatDuration(d time.Duration) string {
 	case d == 0:
 	case d < time.Second && b.Len() == 0:
 		b.WriteString(strings.Replace(d.String(), "µs", "us", 1))
-	default:
+	case d < time.Second:
 		b.WriteString(strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s")
+	default: // without what a floating-point number of seconds lacks
+		b.WriteString(d.String())
 	}
 	return b.String()
 }

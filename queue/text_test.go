@@ -39,8 +39,10 @@ func TestDurationsAreReadAsWritten(t *testing.T) {
 			t.Fatalf("%d ns is written %q and read as %d, %v", d, text, got, err)
 		}
 	})
-	if got := queue.FormatDuration(-time.Second); got != "0s" {
-		t.Errorf("a negative duration: got %q, want 0s", got)
+	for d, want := range map[time.Duration]string{-time.Second: "0s", 2470 * time.Millisecond: "2.47s", 90500 * time.Millisecond: "1m30.5s", time.Minute + 470*time.Millisecond: "1m0.47s", 47 * time.Microsecond: "47us"} {
+		if got := queue.FormatDuration(d); got != want {
+			t.Errorf("%d ns: got %q, want %q", d, got, want)
+		}
 	}
 }
 

@@ -96,7 +96,7 @@ func setBackground(s *Spec, v json.RawMessage) error {
 	return nil
 }
 
-func setOutputLimit(s *Spec, v json.RawMessage) error {
+func setSize(to **int64, v json.RawMessage) error {
 	t := string(v)
 	if v[0] == '"' {
 		var err error
@@ -108,7 +108,7 @@ func setOutputLimit(s *Spec, v json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	s.OutputLimit = &n
+	*to = &n
 	return nil
 }
 

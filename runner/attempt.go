@@ -18,6 +18,7 @@ import (
 type attempt struct {
 	start   *wire.Start
 	as      int64 // the uid it is to run as, -1 is the runner's
+	limits  process.Limits
 	log     *output.Log
 	worker  *process.Worker // while it runs
 	slot    int64
@@ -93,7 +94,7 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),
 		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin, StdinFile: st.StdinFile,
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
-		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
+		Background: st.Background, Patience: patience(), Limits: a.limits, Cookie: s.cookie(a), Log: a.log,
 		Forked: func(pid int, at time.Time) {
 			s.table.forked(a.slot, pid)
 			s.mu.Lock()
@@ -112,6 +113,11 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		return
 	}
 	r := w.Run(c)
+	if r.Unlimited != "" {
+		s.unlimited.Do(func() {
+			s.Log.Warn("jobs ask for limits that are not enforced here; see queuectl doctor", "limits", r.Unlimited, "job", st.Seq)
+		})
+	}
 	s.settle(a, &r)
 	if r.StuckPID != 0 {
 		s.linger(w, a)

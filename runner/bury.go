@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/queuectl/queuectl/runner/process"
@@ -118,7 +120,7 @@ func endTrees(dir string) (sameBoot bool, left []wire.Left, err error) {
 		return true, nil, err
 	}
 	for _, p := range process.EndTrees(pid, ticks,
-		func(cookie string) bool { return cookies[cookie] != wire.Lease{} },
+		slices.Collect(maps.Keys(cookies)),
 		func(pgid int) bool { return spared[pgid] },
 		patience()) {
 		left = append(left, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
@@ -184,7 +186,7 @@ func (s *server) forget(name string) {
 // grave is the folder of a dead runner beside this one.
 func (s *server) grave(name string) (string, error) {
 	dir := filepath.Join(s.Root, name)
-	if name == "" || name == outputsName || strings.HasPrefix(name, asPrefix) || name[0] == '.' || strings.ContainsRune(name, filepath.Separator) {
+	if name == "" || !isRunner(name) || name[0] == '.' || strings.ContainsRune(name, filepath.Separator) {
 		return "", fmt.Errorf("%q is no runner's name", name)
 	}
 	lives, err := Lives(dir)

@@ -59,6 +59,11 @@ func OfAnAccount(dir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), asPrefix)
 }
 
+// isRunner reports whether a folder below that of the runners is a runner's.
+func isRunner(name string) bool {
+	return name != outputsName && name != programsName && !strings.HasPrefix(name, asPrefix)
+}
+
 // Find lists the folders of runners, and which of them live. What an account has made
 // unreadable of its own is passed over.
 func (h Home) Find() (live, dead []string, err error) {
@@ -71,7 +76,7 @@ func (h Home) Find() (live, dead []string, err error) {
 			return nil, nil, fmt.Errorf("look for runners: %w", err)
 		}
 		for _, e := range entries {
-			if !e.IsDir() || e.Name() == outputsName || strings.HasPrefix(e.Name(), asPrefix) {
+			if !e.IsDir() || !isRunner(e.Name()) {
 				continue
 			}
 			dir := filepath.Join(root, e.Name())

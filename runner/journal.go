@@ -22,8 +22,8 @@ const (
 	resetBytes   = 1 << 20
 )
 
-// journal keeps the results that are not acknowledged, in files: one O_APPEND
-// write a result, without fsync, which outlives every death of a process. A
+// journal keeps the results that are not acknowledged, in files: one write a
+// result, without fsync, which outlives every death of a process. A
 // record is a CRC-32 (IEEE) of the frame that follows it. Its methods may be
 // called at once.
 type journal struct {
@@ -44,7 +44,7 @@ func openJournal(dir string, mode os.FileMode) (*journal, error) {
 }
 
 func (j *journal) next() error {
-	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_APPEND|os.O_WRONLY, j.mode)
+	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_WRONLY, j.mode)
 	if err != nil {
 		return fmt.Errorf("open the journal: %w", err)
 	}
@@ -72,7 +72,7 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
 	j.buf = append(j.buf, frame...)
 	j.unacked[j.n]++
-	if _, err := j.file.Write(j.buf); err != nil {
+	if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
 		return j.n, errors.Join(err, j.file.Truncate(j.size)) // half a record would hide those after it
 	}
 	j.size += int64(len(j.buf))
@@ -100,6 +100,12 @@ func (j *journal) sync() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.file.Sync()
+}
+
+func (j *journal) close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.file.Close()
 }
 
 // readJournal reads the results of a dead runner's journal. A record that is

@@ -92,3 +92,10 @@ func takeLock(f *os.File, how int) (locked *os.File, ok bool, err error) {
 		return nil, false, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
 }
+
+// remove removes a runner's own folder, with the lock in it: whoever looks meanwhile must
+// not take the runner for a dead one.
+func remove(dir string, lock *os.File) error {
+	defer lock.Close()
+	return os.RemoveAll(dir)
+}

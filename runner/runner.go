@@ -16,13 +16,14 @@ import (
 // Names below the runners' folder, which the service names: one folder for each
 // runner that lives or has left something, and one for outputs.
 const (
-	outputsName = "output"
-	lockName    = "lock" // held for life: the test whether a runner lives
-	sockName    = "run.sock"
-	bootName    = "boot-id"
-	journalName = "journal" // results, in segments journal.1, journal.2, …
-	tableName   = "running" // what runs, one slot a worker
-	sparedName  = "spared"  // process groups that may live on
+	outputsName  = "output"
+	programsName = "program" // copies that runners run, where a program that runs cannot be replaced
+	lockName     = "lock"    // held for life: the test whether a runner lives
+	sockName     = "run.sock"
+	bootName     = "boot-id"
+	journalName  = "journal" // results, in segments journal.1, journal.2, …
+	tableName    = "running" // what runs, one slot a worker
+	sparedName   = "spared"  // process groups that may live on
 )
 
 // OutputPath is the file that an OutputRef names.

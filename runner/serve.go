@@ -59,28 +59,30 @@ type server struct {
 	accounts *Accounts // nil unless it is root's
 	guard    *guard    // the same
 
-	mu       sync.Mutex
-	epoch    int64
-	conn     *conn // the newest service's, nil while it is away
-	attempts map[wire.Lease]*attempt
-	waiting  []*attempt // START order
-	slots    [maxSlots + 1]bool
-	stuck    []wire.Attempt // ended, but not gone: each keeps its slot
-	live     int            // workers that run or wait
-	running  int            // attempts that a worker has
-	target   int
-	delay    time.Duration // that results are gathered for; Setup says
-	finish   time.Duration // that running attempts get when the system ends the runner
-	ran      bool          // something was started
-	closing  bool          // ends once nothing runs
-	estate   bool          // its folder is left to the service, also if it holds nothing
-	journal  *journal
-	idleAt   time.Time     // since when nobody needs the runner
-	more     *sync.Cond    // waiting, target or closing changed
-	gone     chan struct{} // closed while the service is away
-	ended    chan struct{}
-	workers  sync.WaitGroup
-	threads  int // that the Go runtime has been asked to make
+	mu        sync.Mutex
+	epoch     int64
+	conn      *conn // the newest service's, nil while it is away
+	attempts  map[wire.Lease]*attempt
+	bounds    map[wire.Lease]process.Limits // of attempts that are to be started next
+	waiting   []*attempt                    // START order
+	slots     [maxSlots + 1]bool
+	stuck     []wire.Attempt // ended, but not gone: each keeps its slot
+	live      int            // workers that run or wait
+	running   int            // attempts that a worker has
+	target    int
+	delay     time.Duration // that results are gathered for; Setup says
+	finish    time.Duration // that running attempts get when the system ends the runner
+	ran       bool          // something was started
+	closing   bool          // ends once nothing runs
+	estate    bool          // its folder is left to the service, also if it holds nothing
+	journal   *journal
+	idleAt    time.Time     // since when nobody needs the runner
+	more      *sync.Cond    // waiting, target or closing changed
+	gone      chan struct{} // closed while the service is away
+	ended     chan struct{}
+	workers   sync.WaitGroup
+	unlimited sync.Once // tells that limits are not enforced
+	threads   int       // that the Go runtime has been asked to make
 }
 
 // Serve is the runner process. It makes its folder below the root and serves until
@@ -92,6 +94,7 @@ func Serve(ctx context.Context, o Options) error {
 		Options:  o,
 		name:     fmt.Sprintf("%d.%x", pid, time.Now().UnixNano()),
 		attempts: map[wire.Lease]*attempt{},
+		bounds:   map[wire.Lease]process.Limits{},
 		idleAt:   time.Now(),
 		ended:    make(chan struct{}),
 		gone:     make(chan struct{}),
@@ -148,7 +151,7 @@ func Serve(ctx context.Context, o Options) error {
 	listener.Close()
 	s.workers.Wait()
 	loops.Wait()
-	return s.leave()
+	return s.leave(lock)
 }
 
 // mode is what a file or folder of the runner's has, with what its owner may do: the
@@ -199,7 +202,7 @@ func (s *server) socketMode() os.FileMode {
 }
 
 // leave removes the folder if it holds nothing that the service has not stored.
-func (s *server) leave() error {
+func (s *server) leave(lock *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.attempts {
@@ -210,7 +213,7 @@ func (s *server) leave() error {
 	if s.estate {
 		return nil
 	}
-	return os.RemoveAll(s.dir)
+	return errors.Join(s.journal.close(), s.table.close(), remove(s.dir, lock))
 }
 
 // unwantedLook is the time between questions whether the service is stopped for good.

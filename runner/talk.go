@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
-	"github.com/queuectl/queuectl/internal/sockpath"
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -170,6 +170,8 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 		s.startAttempt(f, -1)
 	case *wire.StartAs:
 		s.startAttempt(&f.Start, f.UID)
+	case *wire.Bound:
+		s.bounds[f.Lease] = process.Limits{Memory: f.Memory, CPUs: float64(f.MilliCPUs) / 1000, Tasks: int(f.Tasks)}
 	case *wire.Finish:
 		s.finish = min(max(f.Within, 0), maxFinish)
 	case *wire.Forget:
@@ -223,6 +225,7 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 		s.conn.close()
 	}
 	s.epoch, c.epoch, s.conn = h.Epoch, h.Epoch, c
+	clear(s.bounds) // what a dead service has not gone on to start
 	c.protocol, c.foreign = min(h.Protocol, wire.Protocol), h.Version != s.Version
 	s.notice()
 	k := &wire.Known{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid())}
@@ -268,7 +271,8 @@ func (s *server) startAttempt(f *wire.Start, as int64) {
 	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 || s.accounts != nil && as < 0 || s.accounts == nil && as >= 0 {
 		return // started once, for ever; and root's runner starts nothing as itself unless it is told to
 	}
-	a := &attempt{start: f, as: as}
+	a := &attempt{start: f, as: as, limits: s.bounds[f.Lease]}
+	delete(s.bounds, f.Lease)
 	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
 		return os.CreateTemp(s.dir, "log-*")
 	})
@@ -422,30 +426,4 @@ func (c *conn) close() {
 	if c.outbox.close() {
 		close(c.end)
 	}
-}
-
-// listen makes a socket with a mode. It is in a folder that nobody else can enter, but
-// for whom the mode lets connect.
-func listen(path string, mode os.FileMode) (net.Listener, error) {
-	short, done, err := sockpath.Short(path)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	l, err := net.Listen("unix", short)
-	if err != nil {
-		return nil, err
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // its folder is removed with it
-	return l, os.Chmod(path, mode)
-}
-
-// dial connects to a runner's socket.
-func dial(path string) (net.Conn, error) {
-	short, done, err := sockpath.Short(path)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return net.DialTimeout("unix", short, 5*time.Second)
 }

@@ -1,11 +1,21 @@
 package service
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/lockfile"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/worker"
@@ -45,15 +55,113 @@ func rootless(set *config.Settings, own *worker.Account) error {
 // beRoot starts root's runners.
 func (s *Service) beRoot() error { return process.ErrUnsupported }
 
-// lockFolder takes the state folder for this process, until it ends.
-func lockFolder(string) (*os.File, error) { return nil, process.ErrUnsupported }
+// everybody are the groups that strangers are in.
+var everybody = []windows.WELL_KNOWN_SID_TYPE{
+	windows.WinWorldSid, windows.WinAuthenticatedUserSid, windows.WinBuiltinUsersSid, windows.WinBuiltinGuestsSid,
+	windows.WinAnonymousSid, windows.WinInteractiveSid, windows.WinNetworkSid,
+}
 
-// lockToLook keeps services from a state folder that is only looked at.
-func lockToLook(string) (*os.File, error) { return nil, process.ErrUnsupported }
+// changes are the rights by which a folder, or what is in it, can be changed: to make files
+// and folders, to delete, and to change the access list or the owner.
+const changes = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
+	windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
-// checkFolder refuses a state folder that others could change; on Windows its
-// access list keeps them out.
-func checkFolder(string) error { return nil }
+// checkFolder refuses a state folder that others could change.
+func checkFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the state folder: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("the state folder %s is no folder", dir)
+	}
+	sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION)
+	if err != nil {
+		return fmt.Errorf("look at the access list of the state folder: %w", err)
+	}
+	acl, _, err := sd.DACL()
+	if err != nil || acl == nil { // a file system without access lists, or a list that lets everybody in
+		return fmt.Errorf("the state folder %s can be changed by everybody; name one on a file system with access lists, as NTFS", dir)
+	}
+	for i := range uint32(acl.AceCount) {
+		var ace *windows.ACCESS_ALLOWED_ACE
+		if err := windows.GetAce(acl, i, &ace); err != nil {
+			return fmt.Errorf("look at the access list of the state folder: %w", err)
+		}
+		if ace.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || ace.Mask&changes == 0 {
+			continue
+		}
+		sid := (*windows.SID)(unsafe.Pointer(&ace.SidStart))
+		if slices.ContainsFunc(everybody, sid.IsWellKnown) {
+			return fmt.Errorf(`the state folder %s can be changed by others (%s); run: icacls "%[1]s" /inheritance:r /grant:r "%%USERNAME%%":(OI)(CI)F SYSTEM:(OI)(CI)F Administrators:(OI)(CI)F`, dir, sid)
+		}
+	}
+	return nil
+}
+
+const lockName = "service.lock"
 
 // InUse reports whether a service has the state folder.
-func InUse(string) bool { return false }
+func InUse(dir string) bool {
+	held, err := lockfile.Held(filepath.Join(dir, lockName))
+	return held && err == nil
+}
+
+// lockFolder takes the state folder for this process, until it ends.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := takeLock(dir, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(0); err == nil {
+		fmt.Fprintln(f, os.Getpid()) // for takeLock's message alone: the lock is what counts
+	}
+	return f, nil
+}
+
+// lockAgain is how long a lock is tried for: somebody may just be looking, and what a
+// process had open is closed a moment after its end.
+const lockAgain = 2 * time.Second
+
+// takeLock takes the lock file of a state folder, and makes it if it may.
+func takeLock(dir string, create bool) (*os.File, error) {
+	path := filepath.Join(dir, lockName)
+	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
+		f, ok, err := lockfile.Take(path, create)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("lock the state folder: %w", err)
+		case ok:
+			return f, nil
+		}
+		said, _ := os.ReadFile(path) // for the message
+		pid := strings.TrimSpace(string(said))
+		if number, err := strconv.Atoi(pid); err == nil && runs(number) || time.Now().After(deadline) {
+			return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, dir)
+		}
+	}
+}
+
+// runs reports whether a process with a number runs. One that only may not be asked does.
+func runs(pid int) bool {
+	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
+	if err != nil {
+		return !errors.Is(err, windows.ERROR_INVALID_PARAMETER)
+	}
+	defer windows.CloseHandle(h)
+	ended, err := windows.WaitForSingleObject(h, 0)
+	return err == nil && ended == uint32(windows.WAIT_TIMEOUT)
+}
+
+// lockToLook keeps services from a state folder that is only looked at: nothing in it is
+// made or written. Where none has ever been the file is nil, which can be closed.
+func lockToLook(dir string) (*os.File, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("look at the state folder: %w", err)
+	}
+	f, err := takeLock(dir, false)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return f, err
+}

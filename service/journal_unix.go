@@ -17,6 +17,3 @@ func toJournal(f *os.File) bool {
 	}
 	return os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
-
-// cutShort empties a file.
-func cutShort(f *os.File) error { return f.Truncate(0) }

@@ -6,7 +6,7 @@ import (
 )
 
 // enforcement says what holds a job within its bounds here.
-const enforcement = "no job is run on this system yet"
+const enforcement = "timeouts and output by the runner; trees, memory, processors and processes by job objects, which nothing leaves"
 
 // examineLimits looks whether descriptors suffice for what the settings allow; Windows
 // bounds them by memory alone.

@@ -42,7 +42,7 @@ func (l boundedLog) putAside() {
 	if old, err := os.ReadFile(l.file.Name()); err == nil {
 		os.WriteFile(l.file.Name()+".1", old, 0o600)
 	}
-	cutShort(l.file)
+	os.Truncate(l.file.Name(), 0) // what is opened to be appended to cannot be cut itself on Windows
 }
 
 // OpenLog opens the log of a background service. One that has grown past 1 MiB
@@ -50,9 +50,6 @@ func (l boundedLog) putAside() {
 func OpenLog(path string) (*os.File, error) {
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return nil, err
-	}
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		os.Rename(path, path+".1") // on Windows not while a runner has it: then it is copied
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -63,7 +61,7 @@ func TestCompletion(t *testing.T) {
 	q.stop()
 	home := t.TempDir()
 	cmd := exec.Command(q.bin, "__complete", "show", "")
-	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+	cmd.Env = environment(home)
 	if r := ran(t, cmd); r.code != 0 || r.out != ":36\n" {
 		t.Errorf("without a service: %+v", r)
 	}

@@ -1,11 +1,8 @@
-//go:build linux
-
 package test
 
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,8 +14,8 @@ import (
 func (q *queue) copied(t *testing.T) *queue {
 	t.Helper()
 	other := newQueue(t, "")
-	if out, err := exec.Command("cp", "-a", q.dir+"/.", other.dir).CombinedOutput(); err != nil {
-		t.Fatalf("copy: %v\n%s", err, out)
+	if err := copyFolder(q.dir, other.dir); err != nil {
+		t.Fatalf("copy: %v", err)
 	}
 	return other
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -9,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -239,42 +236,6 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	var piece struct{ ID, Text string }
 	if err := json.Unmarshal([]byte(strings.Split(q.must("logs", "b", "--jsonl"), "\n")[0]), &piece); err != nil || piece.ID != "b" {
 		t.Errorf("a piece as JSON: %+v, %v", piece, err)
-	}
-}
-
-// Workers in the foreground are there until Ctrl-C, which lets their jobs end.
-func TestForegroundWorkers(t *testing.T) {
-	q := serving(t, "--workers", "1")
-	w := q.dial()
-	workers := func() (st struct{ Workers struct{ Total int } }) {
-		w.good("status", fields{}, &st)
-		return st
-	}
-	cmd := q.command("worker", "start", "-c", "2", "--foreground")
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.until("three workers", 20*time.Second, func() bool { return workers().Workers.Total == 3 })
-	cmd.Process.Signal(syscall.SIGINT)
-	text, _ := io.ReadAll(out)
-	if err := cmd.Wait(); err != nil || string(text) != "1 worker\n" {
-		t.Errorf("after Ctrl-C: %v, %q", err, text)
-	}
-	if got := workers().Workers.Total; got != 1 {
-		t.Errorf("%d workers are left, want 1", got)
-	}
-	cmd = q.command("worker", "start", "--foreground")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w.until("two workers", 20*time.Second, func() bool { return workers().Workers.Total == 2 })
-	q.stop()
-	if err := cmd.Wait(); err == nil {
-		t.Error("it says that all is well when the service has ended")
 	}
 }
 

@@ -1,11 +1,8 @@
-//go:build linux
-
 package test
 
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -29,15 +25,8 @@ var binaries struct {
 }
 
 func TestMain(m *testing.M) {
-	if folder := os.Getenv(diskRole); folder != "" {
-		if err := serveDisk(folder); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	if os.Getenv("QUEUECTL_TEST_NC") != "" {
-		os.Exit(netcat())
+	if code, played := role(); played {
+		os.Exit(code)
 	}
 	code := m.Run()
 	if binaries.dir != "" {
@@ -55,7 +44,7 @@ func binary(t testing.TB, tag string) string {
 		return p
 	}
 	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" { // built by somebody who has Go
-		return filepath.Join(dir, "plain"+tag, "queuectl")
+		return filepath.Join(dir, "plain"+tag, program)
 	}
 	if binaries.path == nil {
 		dir, err := os.MkdirTemp("", "queuectl-test")
@@ -64,7 +53,7 @@ func binary(t testing.TB, tag string) string {
 		}
 		binaries.dir, binaries.path = dir, map[string]string{}
 	}
-	p := filepath.Join(binaries.dir, "plain"+tag, "queuectl")
+	p := filepath.Join(binaries.dir, "plain"+tag, program)
 	build := exec.Command("go", "build", "-tags", tag, "-o", p, "../cmd/queuectl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -77,12 +66,10 @@ func binary(t testing.TB, tag string) string {
 // queue is one folder with a service that may be killed and started again.
 type queue struct {
 	testing.TB
+	host
 	bin   string
-	dir   string
-	env   []string            // of the service, beside HOME and PATH
-	owner *syscall.Credential // of the service, nil is this process's
-	door  *os.File            // its socket, nil if it is to make it
-	roots string              // the folder of root's runners, "" if it has its own
+	dir   string   // with slashes, so that a shell reads it as it is
+	env   []string // of the service, beside those of environment
 	cmd   *exec.Cmd
 	log   *lockedBuffer
 	ended chan error
@@ -113,7 +100,7 @@ func newQueue(t testing.TB, tag string) *queue {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &queue{TB: t, bin: binary(t, tag), dir: dir, log: &lockedBuffer{}}
+	q := &queue{TB: t, bin: binary(t, tag), dir: filepath.ToSlash(dir), log: &lockedBuffer{}}
 	t.Cleanup(func() {
 		q.clean()
 		if t.Failed() {
@@ -133,14 +120,8 @@ func (q *queue) start(args ...string) {
 }
 
 func (q *queue) tryStart(args ...string) error {
-	args = append([]string{"serve", "--dir", q.dir}, args...)
-	cmd := exec.Command(q.bin, args...)
-	if q.door != nil { // as systemd hands it over
-		cmd = exec.Command("/bin/sh", append([]string{"-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@"`, q.bin}, args...)...)
-		cmd.ExtraFiles = []*os.File{q.door}
-	}
-	cmd.Env = append([]string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}, q.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: q.owner}
+	cmd := q.serve(append([]string{"serve", "--dir", q.dir}, args...))
+	cmd.Env = append(environment(q.dir), q.env...)
 	stderr, err := os.CreateTemp(q.dir, "stderr-*")
 	if err != nil {
 		return err
@@ -153,7 +134,7 @@ func (q *queue) tryStart(args ...string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	q.cmd, q.ended = cmd, ended
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(patience * 20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		text, _ := os.ReadFile(stderr.Name())
 		if strings.Contains(string(text), "queuectl: ready on") {
 			return nil
@@ -169,7 +150,7 @@ func (q *queue) tryStart(args ...string) error {
 	return errors.New("it did not get ready")
 }
 
-// kill kills the service with SIGKILL and waits for its end. Runners live on.
+// kill kills the service and waits for its end. Runners live on.
 func (q *queue) kill() {
 	if q.cmd == nil {
 		return
@@ -179,10 +160,10 @@ func (q *queue) kill() {
 	q.cmd = nil
 }
 
-// stop ends the service with SIGTERM and returns its exit code.
+// stop has the service end decently and returns its exit code.
 func (q *queue) stop() int {
 	q.Helper()
-	q.cmd.Process.Signal(syscall.SIGTERM)
+	q.askToStop()
 	select {
 	case <-q.ended:
 	case <-time.After(60 * time.Second):
@@ -196,33 +177,28 @@ func (q *queue) stop() int {
 // runnerPids are the pids of the runners of the folder that live: a runner's
 // folder is named by its pid.
 func (q *queue) runnerPids() (pids []int) {
-	folder := cmp.Or(q.roots, filepath.Join(q.dir, "runner"))
+	folder := q.runners()
 	entries, _ := filepath.Glob(folder + "/*.*")
 	others, _ := filepath.Glob(folder + "/as-*/*.*")
 	for _, e := range append(entries, others...) {
 		word, _, _ := strings.Cut(filepath.Base(e), ".")
-		pid, err := strconv.Atoi(word)
-		if err != nil {
-			continue
-		}
-		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if bytes.Contains(raw, []byte("\x00runner\x00")) && bytes.Contains(raw, []byte(filepath.Dir(folder))) {
+		if pid, err := strconv.Atoi(word); err == nil && isRunner(pid, folder) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// killRunners kills the runners with SIGKILL and waits for their end. What they
-// ran lives on.
+// killRunners kills the runners and waits for their end. What they ran lives on
+// where nothing ends it with them.
 func (q *queue) killRunners() {
-	q.endRunners(syscall.SIGKILL, time.Second)
+	q.endRunners(kill, 5*time.Second)
 }
 
-// endRunners sends the runners a signal and reports whether they ended in time.
-func (q *queue) endRunners(signal syscall.Signal, within time.Duration) bool {
+// endRunners ends the runners and reports whether they ended in time.
+func (q *queue) endRunners(end func(pid int), within time.Duration) bool {
 	for _, pid := range q.runnerPids() {
-		syscall.Kill(pid, signal)
+		end(pid)
 	}
 	for deadline := time.Now().Add(within); len(q.runnerPids()) > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -235,7 +211,7 @@ func (q *queue) endRunners(signal syscall.Signal, within time.Duration) bool {
 // clean ends all that runs of the queue: a runner that is asked to ends its jobs.
 func (q *queue) clean() {
 	q.kill()
-	if !q.endRunners(syscall.SIGTERM, 5*time.Second) {
+	if !q.endRunners(askToEnd, 5*time.Second) {
 		q.killRunners()
 	}
 }
@@ -255,7 +231,7 @@ func (q *queue) cli(args ...string) result {
 func (q *queue) cliIn(stdin string, args ...string) result {
 	q.Helper()
 	cmd := exec.Command(q.bin, append([]string{"--dir", q.dir}, args...)...)
-	cmd.Env = []string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}
+	cmd.Env = environment(q.dir)
 	cmd.Dir = q.dir
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
@@ -314,6 +290,7 @@ func (q *queue) show(id string) (j job) {
 // until asks again until ok, and fails after limit.
 func (q *queue) until(what string, limit time.Duration, ok func() bool) {
 	q.Helper()
+	limit *= patience
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			q.Fatalf("not within %v: %s", limit, what)
@@ -321,7 +298,7 @@ func (q *queue) until(what string, limit time.Duration, ok func() bool) {
 	}
 }
 
-// wire is a raw connection to the socket.
+// wire is a raw connection to the service.
 type wire struct {
 	*queue
 	net.Conn
@@ -331,7 +308,7 @@ type wire struct {
 
 func (q *queue) dial() *wire {
 	q.Helper()
-	c, err := net.Dial("unix", filepath.Join(q.dir, "queuectl.sock"))
+	c, err := dial(q.dir)
 	if err != nil {
 		q.Fatal(err)
 	}

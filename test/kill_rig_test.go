@@ -1,22 +1,17 @@
-//go:build linux
-
 package test
 
 import (
 	"bufio"
-	"bytes"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,9 +22,8 @@ import (
 // holds it), notes its start (S), prints bytes of a numbered file, sleeps between
 // the halves, notes its end (E) and exits. A note is one O_APPEND write of 20
 // bytes. Words: tag, size, offset, seconds, exit code.
-const rigScript = `exec 9>>"$RIG/locks/$1"
-note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
-flock -n 9 || note X "$1"
+var rigScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
+` + holding("$RIG/locks/$1") + ` || note X "$1"
 note S "$1"
 bytes() { dd if="$RIG/numbers" iflag=skip_bytes,count_bytes,fullblock skip="$1" count="$2" bs=65536 status=none; }
 if [ "$2" = 10 ]; then printf '%09d\n' $(($3 / 10)); else bytes "$3" $(($2 / 2)); fi
@@ -82,7 +76,7 @@ func (r *rig) write(name, text string) {
 
 // params are those of an enqueue of a rig job.
 func (r *rig) params(tag string, j rigJob) map[string]any {
-	words := []string{"/bin/sh", filepath.Join(r.dir, "job.sh"), tag}
+	words := []string{"sh", r.path("job.sh"), tag}
 	for _, n := range []int{j.size, j.offset, j.seconds, j.cod} {
 		words = append(words, strconv.Itoa(n))
 	}
@@ -172,7 +166,7 @@ func (a *asker) ask(method string, params any, tell func(json.RawMessage)) (answ
 
 func (a *asker) try(method string, params any, tell func(json.RawMessage)) (got answer, err error) {
 	if a.conn == nil {
-		if a.conn, err = net.Dial("unix", filepath.Join(a.q.dir, "queuectl.sock")); err != nil {
+		if a.conn, err = dial(a.q.dir); err != nil {
 			a.conn = nil
 			return got, err
 		}
@@ -331,53 +325,24 @@ func (a *asker) warm(workers int) {
 	a.must("worker.scale", map[string]any{"count": workers})
 }
 
-// ended reports whether a process is gone, or a zombie.
-func ended(pid int) bool {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	end := bytes.LastIndexByte(raw, ')')
-	return err != nil || end < 0 || len(raw) < end+3 || raw[end+2] == 'Z' || raw[end+2] == 'X'
-}
-
 // strays lists living processes that speak of the folder, in their words or in
 // their environment; the service and the runners are none.
 func (q *queue) strays() (list []string) {
-	names, _ := filepath.Glob("/proc/[0-9]*")
-	for _, name := range names {
-		pid, _ := strconv.Atoi(filepath.Base(name))
-		words, _ := os.ReadFile(name + "/cmdline")
-		env, _ := os.ReadFile(name + "/environ")
-		dir := []byte(q.dir)
-		program := bytes.HasPrefix(words, []byte(q.bin)) || bytes.Contains(words, []byte("\x00runner\x00"))
-		if !program && pid != os.Getpid() && (bytes.Contains(words, dir) || bytes.Contains(env, dir)) && !ended(pid) {
+	for pid, words := range related(q.dir) {
+		if !strings.HasPrefix(words, q.bin) && !strings.Contains(words, " runner ") {
 			list = append(list, fmt.Sprintf("%d %q", pid, words))
 		}
 	}
 	return list
 }
 
-// free reports whether nobody holds a lock file.
-func (q *queue) free(path string) bool {
-	q.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		q.Fatal(err)
-	}
-	defer f.Close()
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
-}
-
 // gone waits for the end of a service that dies by itself, and reports whether
-// SIGKILL ended it in time.
+// a failpoint ended it in time.
 func (q *queue) gone(limit time.Duration) bool {
 	select {
 	case err := <-q.ended:
 		q.cmd = nil
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
-			return false
-		}
-		status, ok := exit.Sys().(syscall.WaitStatus)
-		return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+		return wasKilled(err)
 	case <-time.After(limit):
 		return false
 	}

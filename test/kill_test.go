@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -169,7 +167,7 @@ func (l *killLoad) longRunning() map[string]int {
 	l.Helper()
 	run := map[string]int{}
 	for _, n := range l.ledger() {
-		if n.kind == "S" && n.tag[0] == 'L' && !ended(n.pid) {
+		if n.kind == "S" && n.tag[0] == 'L' && lives(n.pid) {
 			run[n.tag] = n.pid
 		}
 		if n.kind == "E" {

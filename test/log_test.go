@@ -1,14 +1,10 @@
-//go:build linux
-
 package test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -79,38 +75,6 @@ func TestServiceLog(t *testing.T) {
 	for _, f := range files {
 		if raw, _ := os.ReadFile(f); strings.Contains(string(raw), secret) {
 			t.Errorf("the log has what a job was given: %s", raw)
-		}
-	}
-}
-
-// What goes to systemd's journal says its priority, and leaves the time to the journal.
-func TestJournalLog(t *testing.T) {
-	t.Parallel()
-	q := newQueue(t, "")
-	out, err := os.Create(q.path("journal"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	var st syscall.Stat_t
-	if err := syscall.Fstat(int(out.Fd()), &st); err != nil {
-		t.Fatal(err)
-	}
-	cmd := q.command("serve", "--workers", "1")
-	cmd.Env = append(cmd.Env, fmt.Sprintf("JOURNAL_STREAM=%d:%d", st.Dev, st.Ino))
-	cmd.Stderr = out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Process.Kill()
-	q.until("it is ready", 20*time.Second, func() bool { return strings.Contains(q.text("journal"), "ready on") })
-	q.cli("run", "--id", "bad", "--max-retries", "0", "exit 3")
-	q.must("config", "set", "priority", "4")
-	q.must("service", "stop")
-	cmd.Wait()
-	for _, want := range []string{"\n<4>msg=\"job is dead\" job=bad attempt=1 ", "\n<6>msg=request method=config.set "} {
-		if !strings.Contains("\n"+q.text("journal"), want) {
-			t.Errorf("the journal lacks %q:\n%s", want, q.text("journal"))
 		}
 	}
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -10,7 +8,7 @@ import (
 
 // stepMost bounds what a client waits for while many jobs are dealt with: some steps,
 // on a machine that does other things too, but not all of them at once.
-const stepMost = 500 * time.Millisecond
+const stepMost = patience * 500 * time.Millisecond
 
 // many enqueues n jobs, 1,000 a request.
 func (w *wire) many(n int, spec fields) {

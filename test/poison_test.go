@@ -1,10 +1,7 @@
-//go:build linux
-
 package test
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -63,7 +60,7 @@ func TestSuspectOutlivesTheService(t *testing.T) {
 	q.kill()
 	q.start("--workers", "4")
 	q.must("run", "--id", "b", "echo $QUEUECTL_WORKER")
-	if j := q.show("a"); j.PID != pid || syscall.Kill(pid, 0) != nil {
+	if j := q.show("a"); j.PID != pid || !lives(pid) {
 		t.Errorf("the suspect: %+v", j)
 	}
 	q.must("wait", "a")

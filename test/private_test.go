@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -14,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -39,7 +36,7 @@ func newPrivate(t *testing.T) *private {
 // command is run --private in the folder, with stdin.
 func (p *private) command(stdin string, args ...string) *exec.Cmd {
 	cmd := exec.Command(p.bin, append([]string{"run", "--private"}, args...)...)
-	cmd.Env = []string{"HOME=" + p.work, "PATH=" + os.Getenv("PATH")}
+	cmd.Env = environment(p.work)
 	cmd.Dir = p.work
 	cmd.Stdin = strings.NewReader(stdin)
 	return cmd
@@ -64,16 +61,9 @@ func (p *private) killAll(cmd *exec.Cmd) {
 	cmd.Wait()
 	for left := 1; left > 0; {
 		left = 0
-		dirs, _ := os.ReadDir("/proc")
-		for _, d := range dirs {
-			pid, err := strconv.Atoi(d.Name())
-			if err != nil || pid == os.Getpid() {
-				continue
-			}
-			args, _ := os.ReadFile(filepath.Join("/proc", d.Name(), "cmdline"))
-			env, _ := os.ReadFile(filepath.Join("/proc", d.Name(), "environ"))
-			if bytes.Contains(append(args, env...), []byte(p.dir)) && !bytes.Contains(args, []byte("\x00events\x00")) {
-				syscall.Kill(pid, syscall.SIGKILL)
+		for pid, words := range related(p.dir) {
+			if !strings.Contains(words, " events ") {
+				kill(pid)
 				left++
 			}
 		}
@@ -94,11 +84,11 @@ func (p *private) effects() (counts map[string]int, lines int) {
 	return counts, lines
 }
 
-// A run of 2,000 jobs that is killed ten times, with all its processes, goes on by the
+// A run of 2,000 jobs, or fewer, that is killed ten times, with all its processes, goes on by the
 // same command: each job is done, and none again that events had told to be completed.
 // A line that was changed is refused by its number, and nothing is run.
 func TestPrivateRunIsResumed(t *testing.T) {
-	const count, kills = 2000, 10
+	const count, kills = 2000 / fewer, 10
 	p := newPrivate(t)
 	var file strings.Builder
 	for i := range count {
@@ -142,7 +132,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	if _, after := p.effects(); after != before {
 		t.Errorf("a refused run ran %d jobs", after-before)
 	}
-	if r := p.run("", args...); r.code != 0 || !strings.Contains(r.err, "2000 jobs: 2000 completed") {
+	if r := p.run("", args...); r.code != 0 || !strings.Contains(r.err, fmt.Sprintf("%d jobs: %[1]d completed", count)) {
 		t.Errorf("the last run: %+v", r)
 	}
 	counts, lines := p.effects()
@@ -169,7 +159,7 @@ func (p *private) followCompleted() (ids func() []string) {
 		defer close(ended)
 		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 			cmd := exec.Command(p.bin, "--dir", p.dir, "events", "-f", "--since", "0", "--event", "ended", "--jsonl")
-			cmd.Env = []string{"HOME=" + p.work}
+			cmd.Env = environment(p.work)
 			out, err := cmd.StdoutPipe()
 			if err != nil || cmd.Start() != nil {
 				p.Errorf("follow events: %v", err)
@@ -270,112 +260,5 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		if r := p.run(c.stdin, c.args...); r.code != 125 || !strings.Contains(r.err, c.want) {
 			t.Errorf("%s: %+v, want %q", name, r, c.want)
 		}
-	}
-}
-
-// The first Ctrl-C lets jobs finish that run, the second gives them back; the same
-// command goes on.
-func TestPrivateInterrupted(t *testing.T) {
-	t.Parallel()
-	p := newPrivate(t)
-	const jobs = "touch started; while ! test -e go; do sleep 0.01; done; echo 1 | tee -a effects\necho 2 >>effects\n"
-	var out lockedBuffer
-	begin := func() (cmd *exec.Cmd, errs *lockedBuffer) {
-		os.Remove(filepath.Join(p.work, "started"))
-		cmd, errs = p.command(jobs, "--lines", "--workers", "1"), &lockedBuffer{}
-		cmd.Stdout, cmd.Stderr = &out, errs
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		p.until("a job runs", 20*time.Second, func() bool {
-			_, err := os.Stat(filepath.Join(p.work, "started"))
-			return err == nil
-		})
-		return cmd, errs
-	}
-	cmd, errs := begin()
-	interrupt := func() {
-		cmd.Process.Signal(syscall.SIGINT)
-		p.until("it says what it does", 20*time.Second, func() bool { return strings.Contains(errs.String(), "those that run may finish") })
-	}
-	interrupt()
-	cmd.Process.Signal(syscall.SIGINT)
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
-		t.Fatalf("two Ctrl-C: %v\n%s", err, errs)
-	}
-	if _, lines := p.effects(); lines != 0 {
-		t.Fatal("a job went on")
-	}
-	cmd, errs = begin()
-	interrupt()
-	if err := os.WriteFile(filepath.Join(p.work, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
-		t.Fatalf("one Ctrl-C: %v\n%s", err, errs)
-	}
-	if counts, lines := p.effects(); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
-		t.Errorf("after one Ctrl-C: %v, and it printed %q", counts, out.String())
-	}
-	if r := p.run(jobs, "--lines", "--workers", "1"); r.code != 0 {
-		t.Fatalf("the last run: %+v", r)
-	}
-	if counts, lines := p.effects(); lines != 2 || counts["2"] != 1 {
-		t.Errorf("at the end: %v", counts)
-	}
-}
-
-// A run that waits for its file ends with Ctrl-C; one whose output nobody reads any more
-// ends too, and does not look as if all were done.
-func TestPrivateIsGivenUp(t *testing.T) {
-	t.Parallel()
-	p := newPrivate(t)
-	cmd := p.command("", "--lines")
-	cmd.Stdin = nil
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := in.Write([]byte("true\n")); err != nil {
-		t.Fatal(err)
-	}
-	p.until("its service runs", 20*time.Second, func() bool {
-		_, err := os.Stat(p.path("queuectl.sock"))
-		return err == nil
-	})
-	cmd.Process.Signal(syscall.SIGINT)
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	select {
-	case <-ended:
-		if code := cmd.ProcessState.ExitCode(); code != 130 {
-			t.Errorf("Ctrl-C while it waits for its file: exit %d", code)
-		}
-	case <-time.After(20 * time.Second):
-		cmd.Process.Kill()
-		t.Error("it does not end while it waits for its file")
-	}
-	const jobs = "echo 1\necho 2; touch 2; sleep 0.2\necho 3; touch 3\nsleep 0.1\nsleep 0.1\n"
-	cmd = p.command(jobs, "--lines", "--workers", "1")
-	errs := &lockedBuffer{}
-	cmd.Stderr = errs
-	out, err := cmd.StdoutPipe()
-	if err != nil || cmd.Start() != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "1\n" {
-		t.Fatalf("it printed %q, %v", line, err)
-	}
-	out.Close()
-	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "nobody reads") {
-		t.Errorf("with nobody who reads: exit %d, %s", code, errs)
-	}
-	if r := p.run(jobs, "--lines"); r.code != 0 || !strings.Contains(r.err, "5 jobs: 5 completed") {
-		t.Errorf("the same again: %+v", r)
 	}
 }

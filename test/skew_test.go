@@ -1,12 +1,9 @@
-//go:build linux
-
 package test
 
 import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +17,7 @@ type otherVersion map[string]string
 // serve makes a queue's socket that of the other version.
 func (o otherVersion) serve(t *testing.T, q *queue) {
 	t.Helper()
-	l, err := net.Listen("unix", q.path(socketName))
+	l, err := listen(q.dir)
 	if err != nil {
 		t.Fatal(err)
 	}

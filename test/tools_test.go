@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -11,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -39,7 +36,7 @@ func needs(t testing.TB, tool string) {
 // command is the program against the queue, not started yet.
 func (q *queue) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(q.bin, append([]string{"--dir", q.dir}, args...)...)
-	cmd.Env = []string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH")}
+	cmd.Env = environment(q.dir)
 	cmd.Dir = q.dir
 	return cmd
 }
@@ -58,7 +55,7 @@ func ran(t testing.TB, cmd *exec.Cmd) result {
 }
 
 // path is a file of the queue's folder.
-func (q *queue) path(name string) string { return filepath.Join(q.dir, name) }
+func (q *queue) path(name string) string { return q.dir + "/" + name }
 
 // write makes a file in the queue's folder and returns its path.
 func (q *queue) write(name, text string) string {
@@ -155,62 +152,57 @@ func deref(n *int) int {
 	return *n
 }
 
-// lives reports whether a process runs; a zombie does not.
-func lives(pid int) bool {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(raw), ") ")
-	return err == nil && !strings.HasPrefix(rest, "Z")
-}
-
-// processes lists those whose command line holds a word.
-func processes(word string) (lines []string) {
-	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, name := range list {
-		raw, _ := os.ReadFile(name)
-		if bytes.Contains(raw, []byte(word)) {
-			lines = append(lines, strings.Split(name, "/")[2]+" "+strings.ReplaceAll(string(raw), "\x00", " "))
-		}
-	}
-	return lines
-}
-
-// free reports whether nobody holds the lock on a file.
-func free(t testing.TB, path string) bool {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
-}
-
-// peak is the most memory that a process has held, in bytes.
-func peak(t testing.TB, pid int) int64 {
-	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var kib int64
-	for line := range strings.Lines(string(raw)) {
-		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
-			return kib << 10
-		}
-	}
-	t.Fatal("no VmHWM")
-	return 0
-}
-
-// near reports whether a duration is what it should be, or later by at most late.
+// near reports whether a duration is what it should be, or later by at most late, with
+// patience.
 func near(got, want, late time.Duration) bool {
-	return got >= want-2*time.Millisecond && got <= want+late
+	return got >= want-2*time.Millisecond && got <= want+late*patience
 }
 
 // endPID kills a process that processes listed.
 func endPID(line string) {
 	var pid int
 	if n, _ := fmt.Sscan(line, &pid); n == 1 {
-		syscall.Kill(pid, syscall.SIGKILL)
+		kill(pid)
 	}
+}
+
+// runnerPid is the pid of the queue's only runner.
+func (q *queue) runnerPid() int {
+	q.Helper()
+	pids := q.runnerPids()
+	if len(pids) != 1 {
+		q.Fatalf("runners %v, want one", pids)
+	}
+	return pids[0]
+}
+
+// install makes a program of the queue's folder of a file. Another process writes
+// it, for a program cannot be started while a fork of ours may have it open.
+func (q *queue) install(from, name string) string {
+	q.Helper()
+	if out, err := exec.Command("install", "-m", "755", from, q.path(name)).CombinedOutput(); err != nil {
+		q.Fatalf("install %s: %v\n%s", name, err, out)
+	}
+	return q.path(name)
+}
+
+// enqueueRaw asks for a job by its own id and reports whether it was
+// acknowledged.
+func enqueueRaw(w *wire, id string) bool {
+	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":%q,"command":"true"}}`+"\n", id)
+	if _, err := w.Write([]byte(line)); err != nil {
+		return false
+	}
+	a, err := w.read()
+	return err == nil && a.Error == nil
+}
+
+// said is what the service has said so far.
+func (q *queue) said() (text string) {
+	logs, _ := filepath.Glob(q.path("stderr-*"))
+	for _, name := range logs {
+		raw, _ := os.ReadFile(name)
+		text += string(raw)
+	}
+	return text
 }

@@ -1,5 +1,3 @@
-//go:build linux
-
 package test
 
 import (
@@ -7,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A held job waits until it is released; both may be asked twice.
@@ -75,38 +72,11 @@ func TestRequeue(t *testing.T) {
 	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 || j.History[0].Reason != "stopped" {
 		t.Errorf("got %+v", j)
 	}
-	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+	if lives(pid) {
 		t.Errorf("process %d of the first attempt lives", pid)
 	}
 	if r := q.cli("requeue", id); r.code != 5 || !strings.Contains(r.err, "retry") {
 		t.Errorf("requeue of an ended job: %+v", r)
-	}
-}
-
-// kill reaches every process of a job, wherever it has gone, and only them.
-func TestKillSignalsTheTree(t *testing.T) {
-	q := serving(t, "--workers", "2")
-	w := q.dial()
-	const hears = `trap 'echo %s got it' USR1; echo up; while :; do sleep 0.05; done`
-	job := fmt.Sprintf(`setsid sh -c "%s" & sh -c "%s" & `+hears, fmt.Sprintf(hears, "away"), fmt.Sprintf(hears, "child"), "main")
-	id := w.enqueue(fields{"command": job})
-	other := w.enqueue(fields{"command": fmt.Sprintf(hears, "other")})
-	output := func(id string) string { return q.must("logs", id) }
-	w.until("all three are up", 20*time.Second, func() bool { return strings.Count(output(id), "up") == 3 })
-	w.runs(other)
-	q.must("kill", "-s", "USR1", id)
-	for _, who := range []string{"main", "child", "away"} {
-		w.until(who+" got the signal", 20*time.Second, func() bool { return strings.Contains(output(id), who+" got it") })
-	}
-	if got := output(other); strings.Contains(got, "got it") {
-		t.Errorf("a stranger got the signal: %q", got)
-	}
-	if r := q.cli("kill", "-s", "NOPE", id); r.code != 2 || !strings.Contains(r.err, "signal") {
-		t.Errorf("a wrong signal: %+v", r)
-	}
-	q.must("cancel", id, other)
-	if r := q.cli("kill", id); r.code != 5 || !strings.Contains(r.err, "only what runs") {
-		t.Errorf("kill of an ended job: %+v", r)
 	}
 }
 

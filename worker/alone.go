@@ -150,7 +150,7 @@ func (p *Pool) handOver(j *queue.Job, l *link) bool {
 		return false
 	}
 	p.take(j, l)
-	frames := []wire.Frame{p.startFrame(j)}
+	frames := p.startFrames(nil, j)
 	if p.watched[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math"
 	"path/filepath"
 	"strings"
 	"time"
@@ -11,12 +12,17 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startFrame is the order to run a job.
-func (p *Pool) startFrame(j *queue.Job) wire.Frame {
-	if !p.cfg.Runners.Roots() {
-		return p.plainStart(j)
+// startFrames are the order to run a job, appended to others. A runner that does not know
+// limits is of another version, and gets no new job.
+func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
+	if j.Memory != 0 || j.CPUs != 0 || j.Tasks != 0 {
+		frames = append(frames, &wire.Bound{Lease: wire.Lease(j.Lease()), Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks})
 	}
-	return &wire.StartAs{Start: *p.plainStart(j), UID: int64(p.cfg.Account.RunsAs(j))}
+	start := p.plainStart(j)
+	if !p.cfg.Runners.Roots() {
+		return append(frames, start)
+	}
+	return append(frames, &wire.StartAs{Start: *start, UID: int64(p.cfg.Account.RunsAs(j))})
 }
 
 func (p *Pool) plainStart(j *queue.Job) *wire.Start {

@@ -541,7 +541,7 @@ func (p *Pool) start(jobs []queue.Job, stored bool) error {
 		}
 		h := &held{job: *j, link: l, sent: now, done: make(chan struct{})}
 		p.held[j.Lease()], p.bySeq[j.Seq] = h, h
-		frames = append(frames, p.startFrame(j))
+		frames = p.startFrames(frames, j)
 		if p.watched[j.Seq] > 0 {
 			frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 		}

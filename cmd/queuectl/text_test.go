@@ -132,6 +132,9 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 		if err := errors.Join(p.end(), out.Close()); err != nil {
 			t.Fatal(err)
 		}
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
 		got, err := os.ReadFile(out.Name())
 		if err != nil {
 			t.Fatal(err)

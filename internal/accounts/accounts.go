@@ -1,8 +1,6 @@
 // Package accounts knows the system's users and groups, by name and by number.
 package accounts
 
-import "strconv"
-
 // ErrNone says for certain that there is no such account; any other error that it could
 // not be told.
 type ErrNone string
@@ -15,48 +13,4 @@ type Account struct {
 	Name, Home, Shell string
 	UID, GID          uint32
 	Groups            []uint32 // with GID; nil if they were not looked up
-}
-
-// UserID is the number of a user, by name or number. A number is nobody's name, and
-// needs nobody behind it.
-func (d *Directory) UserID(word string) (int, bool) {
-	if id, ok := number(word); ok {
-		return id, true
-	}
-	a, err := d.Named(word)
-	return int(a.UID), err == nil
-}
-
-// GroupID is the number of a group, by name or number.
-func (d *Directory) GroupID(word string) (int, bool) {
-	if id, ok := number(word); ok {
-		return id, true
-	}
-	gid, ok := d.Group(word)
-	return int(gid), ok
-}
-
-func number(word string) (int, bool) {
-	n, err := strconv.ParseUint(word, 10, 32)
-	return int(n), err == nil && n != 1<<32-1 // which says that there is none
-}
-
-// UserName is the name of a user, or the number where there is none.
-func (d *Directory) UserName(uid int) string {
-	if uid >= 0 {
-		if a, err := d.User(uint32(uid)); err == nil {
-			return a.Name
-		}
-	}
-	return strconv.Itoa(uid)
-}
-
-// GroupName is the name of a group, or the number where there is none.
-func (d *Directory) GroupName(gid int) string {
-	if gid >= 0 {
-		if name, ok := d.groupOf(uint32(gid)); ok {
-			return name
-		}
-	}
-	return strconv.Itoa(gid)
 }

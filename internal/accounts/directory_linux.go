@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // Directory is the system's users and groups: what /etc/passwd and /etc/group say, which
@@ -26,11 +25,11 @@ type Directory struct {
 	// Ask is asked in place of getent, if it is not nil.
 	Ask func(database, key string) (line string, err error)
 
+	others others[string] // lines, "" where nobody is known
+
 	mu     sync.Mutex
-	stamps [2]Stamp          // guarded by mu, as are:
-	local  *local            // what the files say
-	found  map[string]*found // what others say, by database and key
-	silent time.Time         // when somebody last did not answer
+	stamps [2]Stamp // guarded by mu, as is:
+	local  *local   // what the files say
 }
 
 // local is what the files say. It is never changed.
@@ -44,23 +43,6 @@ const (
 	passwdFile = "/etc/passwd"
 	groupFile  = "/etc/group"
 )
-
-// found is a line that another source has said, "" if it knows nobody.
-type found struct {
-	done chan struct{} // closed once there are:
-	line string
-	err  error
-
-	at time.Time // guarded by the directory's mu; zero until it is done
-}
-
-const (
-	elsewhereFor = time.Minute     // holds what other sources have said
-	askFor       = 5 * time.Second // bounds their answer
-	maxFound     = 10_000          // bounds what is remembered of them
-)
-
-var errSilent = fmt.Errorf("the sources of users beside files have not answered within %v", askFor)
 
 // User is the account with a uid.
 func (d *Directory) User(uid uint32) (Account, error) {
@@ -158,41 +140,21 @@ func (d *Directory) named(database, name string) (string, error) {
 	return d.elsewhere(database, name)
 }
 
-// elsewhere asks other sources for one entry, "" if there is none. Who asks for the same
-// meanwhile gets the same answer.
+// elsewhere asks other sources for one entry, "" if there is none.
 func (d *Directory) elsewhere(database, key string) (string, error) {
-	name := database + " " + key
-	d.mu.Lock()
-	f, known := d.found[name]
-	if known && (f.at.IsZero() || time.Since(f.at) < elsewhereFor) {
-		d.mu.Unlock()
-		<-f.done
-		return f.line, f.err
-	}
-	if !d.Patient && !d.silent.IsZero() && time.Since(d.silent) < elsewhereFor {
-		d.mu.Unlock()
-		return "", errSilent
-	}
-	if len(d.found) >= maxFound {
-		clear(d.found)
-	}
-	f = &found{done: make(chan struct{})}
-	d.found[name] = f
-	ask := d.Ask
-	if ask == nil {
-		ask = getent
-	}
-	d.mu.Unlock()
-	f.line, f.err = ask(database, key)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	f.at = time.Now()
-	if f.err != nil {
-		d.silent = f.at
-		delete(d.found, name)
-	}
-	close(f.done)
-	return f.line, f.err
+	return d.others.ask(database+" "+key, d.Patient, func() (string, error) {
+		if d.Ask != nil {
+			return d.Ask(database, key)
+		}
+		return getent(database, key)
+	})
+}
+
+// forget has everything asked for again.
+func (o *others[T]) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.found = nil
 }
 
 // Stamp tells whether a file has changed.
@@ -233,7 +195,8 @@ func (d *Directory) refresh() (*local, error) {
 			return nil, err
 		}
 	}
-	d.stamps, d.local, d.found = now, parseFiles(string(passwd), string(group)), map[string]*found{}
+	d.stamps, d.local = now, parseFiles(string(passwd), string(group))
+	d.others.forget()
 	return d.local, nil
 }
 

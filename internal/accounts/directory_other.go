@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build unix && !linux
 
 package accounts
 
@@ -26,7 +26,7 @@ func known(u *user.User, err error) (Account, error) {
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
-		return Account{}, err // Windows has no numbers
+		return Account{}, err
 	}
 	gid, err := strconv.ParseUint(u.Gid, 10, 32)
 	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, err

@@ -1,5 +1,6 @@
 // Command release writes what goes with a release beside the program: the changelog
-// of the packages, the licences of all that is linked in, and the bill of materials.
+// of the packages, the licences of all that is linked in, the bill of materials, and
+// the .zip.
 // The same input gives the same bytes.
 package main
 
@@ -17,6 +18,7 @@ var parts = map[string]struct {
 	"changelog": {[]string{"CHANGELOG.md", "VERSION", "DATE"}, changelog},
 	"licences":  {[]string{"BINARY", "MODULES", "GOROOT"}, licences},
 	"bom":       {[]string{"BINARY", "VERSION", "DATE"}, bom},
+	"zip":       {[]string{"FOLDER", "DATE"}, pack},
 }
 
 func main() {
@@ -28,7 +30,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("names one of: changelog, licences, bom")
+		return fmt.Errorf("names one of: changelog, licences, bom, zip")
 	}
 	part, known := parts[args[0]]
 	if !known || len(args)-1 != len(part.args) {

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"archive/zip"
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"reflect"
 	"runtime/debug"
 	"testing"
+	"time"
 )
 
 // What is not released belongs to the version that is built; older ones keep theirs.
@@ -39,5 +45,40 @@ func TestModules(t *testing.T) {
 	want := component{Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl, Properties: []property{{"go:sum", m.Sum}}}
 	if got := module(&debug.Module{Path: "example.org/old", Version: "v1.0.0", Replace: m}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A .zip tells nothing of when and where its files were made.
+func TestZipIsTheSameAgain(t *testing.T) {
+	made := func(age time.Duration) []byte {
+		dir := t.TempDir()
+		for _, name := range []string{"b.txt", "docs/a.md"} {
+			path := filepath.Join(dir, filepath.FromSlash(name))
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if at := time.Now().Add(-age); os.Chtimes(path, at, at) != nil {
+				t.Fatal("the time of a file cannot be set")
+			}
+		}
+		var out bytes.Buffer
+		if err := pack(&out, []string{dir, "2026-11-22T08:00:00Z"}); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	now, before := made(0), made(time.Hour)
+	if !bytes.Equal(now, before) {
+		t.Error("younger files give another .zip")
+	}
+	z, err := zip.NewReader(bytes.NewReader(now), int64(len(now)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := fs.ReadFile(z, "docs/a.md"); string(raw) != "docs/a.md" || err != nil {
+		t.Errorf("got %q, %v, want what was packed", raw, err)
 	}
 }

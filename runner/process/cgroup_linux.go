@@ -115,12 +115,14 @@ func (c *Cgroups) GiveTo(uid, gid int) error {
 
 // box is the group of one worker.
 type box struct {
-	path   string
-	dir    int // a descriptor of its folder
-	events int // of cgroup.events
-	memory int // of memory.events, or of what tells for all groups; -1 if memory is not counted
-	ooms   int64
-	shared bool // memory tells for all groups
+	path    string
+	dir     int // a descriptor of its folder
+	events  int // of cgroup.events
+	memory  int // of memory.events, or of what tells for all groups; -1 if memory is not counted
+	ooms    int64
+	shared  bool     // memory tells for all groups
+	limits  Limits   // that it was given, with its own of tasks
+	missing []string // of them, those that no controller enforces
 	// spent says that its processes were ended by the group. It is used no more: newer
 	// kernels (6.15) take whatever is started in it later for one of them.
 	spent bool
@@ -146,12 +148,53 @@ func (c *Cgroups) box() (*box, error) {
 			b.memory = -1
 		}
 	}
-	err = os.WriteFile(path+"/pids.max", []byte(strconv.Itoa(maxTasks)), 0)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) { // else tasks are not counted
+	if _, err := b.limit(Limits{}); err != nil {
 		c.drop(b)
 		return nil, err
 	}
 	return b, nil
+}
+
+// cpuPeriod is the time, in microseconds, within which a command gets its part of the
+// processors.
+const cpuPeriod = 100_000
+
+// limit gives the group's next command its limits, and names those that no controller
+// here enforces.
+func (b *box) limit(l Limits) (missing []string, err error) {
+	if l.Tasks == 0 {
+		l.Tasks = maxTasks
+	}
+	if l == b.limits {
+		return b.missing, nil
+	}
+	set := func(what, file, value string) {
+		failed := os.WriteFile(filepath.Join(b.path, file), []byte(value), 0)
+		switch {
+		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission): // the controller is not here
+			missing = append(missing, what)
+		case failed != nil:
+			err = errors.Join(err, fmt.Errorf("limit %s: %w", what, failed))
+		}
+	}
+	most := func(n int64) string {
+		if n == 0 {
+			return "max"
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	if l.Memory != 0 || b.limits.Memory != 0 {
+		set("memory", "memory.max", most(l.Memory))
+	}
+	if l.CPUs != 0 || b.limits.CPUs != 0 {
+		set("cpus", "cpu.max", fmt.Sprintf("%s %d", most(int64(l.CPUs*cpuPeriod)), cpuPeriod))
+	}
+	set("tasks", "pids.max", strconv.Itoa(l.Tasks))
+	if err != nil {
+		return nil, err
+	}
+	b.limits, b.missing = l, missing
+	return missing, nil
 }
 
 // makeFolder makes a new group. Names that are taken, by a runner that had the same place

@@ -15,6 +15,42 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
+// A command's limits stand in its group's files, are taken back for the next one, and where
+// no controller has the file they are named, once for all that ask for the same.
+func TestBoxHasLimits(t *testing.T) {
+	b := &box{path: t.TempDir()}
+	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
+		if err := os.WriteFile(filepath.Join(b.path, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		limits Limits
+		want   string
+	}{
+		{Limits{}, "||4096"},
+		{Limits{Memory: 1 << 20, CPUs: 0.5, Tasks: 7}, "1048576|50000 100000|7"},
+		{Limits{CPUs: 2}, "max|200000 100000|4096"},
+		{Limits{}, "max|max 100000|4096"},
+	} {
+		missing, err := b.limit(c.limits)
+		var got []string
+		for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
+			raw, _ := os.ReadFile(filepath.Join(b.path, name))
+			got = append(got, string(raw))
+		}
+		if text := strings.Join(got, "|"); text != c.want || missing != nil || err != nil {
+			t.Errorf("%+v: got %q, %v, %v, want %q", c.limits, text, missing, err, c.want)
+		}
+	}
+	none := &box{path: filepath.Join(t.TempDir(), "gone")}
+	for range 2 {
+		if missing, err := none.limit(Limits{Memory: 1 << 20}); err != nil || strings.Join(missing, " ") != "memory tasks" {
+			t.Errorf("without controllers: got %v, %v", missing, err)
+		}
+	}
+}
+
 // cgroupsFor makes a group of version 2 that a test may divide.
 func cgroupsFor(t *testing.T) *Cgroups {
 	t.Helper()

@@ -27,6 +27,7 @@ type Command struct {
 	OutputGrace time.Duration // how long what is left behind may live and print
 	Background  bool          // what is left behind may live on
 	Patience    time.Duration // from SIGKILL until a tree is given up as unkillable
+	Limits      Limits        // of all its processes together
 	Cookie      string        // belongs to this run alone, on this machine, for ever
 	As          *Identity     // whom it runs as; nil is as this process
 	Log         *output.Log
@@ -34,6 +35,13 @@ type Command struct {
 	Started func(pid int, at time.Time)
 	// Forked is called right after the start.
 	Forked func(pid int, at time.Time)
+}
+
+// Limits are what the kernel lets a command's processes use together; 0 is no limit.
+type Limits struct {
+	Memory int64   // bytes
+	CPUs   float64 // so many processors' worth of time
+	Tasks  int     // at once
 }
 
 // Identity is whom a command runs as, with no way back. Only root can give one. All
@@ -60,6 +68,8 @@ type Result struct {
 	PeakRSS   int64 // bytes
 	Leftovers int   // processes left behind by the main one, and ended
 	Spared    bool  // processes left behind that may live on
+	// Unlimited names the limits that could not be enforced, "" if all were.
+	Unlimited string
 	// OutOfMemory says that the kernel has ended it for want of memory.
 	OutOfMemory bool
 }

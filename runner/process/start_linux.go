@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -73,6 +74,10 @@ func (r *run) start() bool {
 
 // fork starts the program, in the control group if there is one.
 func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
+	missing, err := r.limit()
+	if err != nil {
+		return err
+	}
 	if b := r.w.box; b != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
 		if b.shared {
@@ -83,8 +88,31 @@ func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 	defer orphans.fork.RUnlock()
 	if r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask); err == nil {
 		own(r.pid, true)
+		r.without(missing)
 	}
 	return err
+}
+
+// limit has the kernel bound what the command uses, and names the limits that it cannot
+// enforce.
+func (r *run) limit() (missing []string, err error) {
+	l := r.c.Limits
+	if b := r.w.box; b != nil {
+		missing, err = b.limit(l)
+	} else if l != (Limits{}) {
+		missing = []string{"memory", "cpus", "tasks"}
+	}
+	asked := map[string]bool{"memory": l.Memory != 0, "cpus": l.CPUs != 0, "tasks": l.Tasks != 0}
+	return slices.DeleteFunc(missing, func(what string) bool { return !asked[what] }), err
+}
+
+// without does what it can for the limits that no control group enforces: each process
+// then has the limit of memory to itself (RLIMIT_AS).
+func (r *run) without(missing []string) {
+	if l := r.c.Limits.Memory; l != 0 && slices.Contains(missing, "memory") {
+		unix.Prlimit(r.pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: uint64(l), Max: uint64(l)}, nil) // it may have ended
+	}
+	r.r.Unlimited = strings.Join(missing, ", ")
 }
 
 // openPipes makes the pipes of the output. They belong to whom the command runs as, so

@@ -352,10 +352,14 @@ func spare(left []proc) bool {
 }
 
 // EndTrees ends, with SIGKILL, every process of a session whose leader was the
-// process leader with those start ticks, and every process whose cookie belongs.
+// process leader with those start ticks, and every process that has one of the cookies.
 // Process groups in spared are left alone. It returns when none is left, or, after
 // patience, those that are. The caller is no member.
-func EndTrees(leader int, ticks int64, belongs func(cookie string) bool, spared func(pgid int) bool, patience time.Duration) (stuck []Left) {
+func EndTrees(leader int, ticks int64, cookies []string, spared func(pgid int) bool, patience time.Duration) (stuck []Left) {
+	known := map[string]bool{}
+	for _, c := range cookies {
+		known[c] = true
+	}
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		session := leader
@@ -366,7 +370,7 @@ func EndTrees(leader int, ticks int64, belongs func(cookie string) bool, spared 
 			if spared(p.pgid) {
 				return false
 			}
-			return p.sid == session || belongs(cookieOf(p.pid))
+			return p.sid == session || known[cookieOf(p.pid)]
 		}, 0)
 		if len(left) == 0 {
 			return nil

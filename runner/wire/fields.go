@@ -213,6 +213,16 @@ func (f *Bury) take(d *decoder) { f.ID, f.Name = d.num(), d.text() }
 func (f *Forget) put(e *encoder)  { e.text(f.Name) }
 func (f *Forget) take(d *decoder) { f.Name = d.text() }
 
+func (f *Bound) put(e *encoder) {
+	e.lease(f.Lease)
+	e.num(f.Memory)
+	e.num(f.MilliCPUs)
+	e.num(f.Tasks)
+}
+func (f *Bound) take(d *decoder) {
+	f.Lease, f.Memory, f.MilliCPUs, f.Tasks = d.lease(), d.num(), d.num(), d.num()
+}
+
 func (f *Known) put(e *encoder) {
 	e.num(f.Protocol)
 	e.text(f.Version)

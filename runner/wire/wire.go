@@ -14,7 +14,7 @@ import (
 // name theirs in the first frame they send, and speak the lower one. A version only
 // adds types of frames: the layout of one never changes, so that whoever knows a
 // type reads it from every other version. Version 1 ends with Stuck.
-const Protocol = 2
+const Protocol = 3
 
 // MaxFrame bounds a frame in bytes, its length prefix not counted.
 const MaxFrame = 2 << 20
@@ -111,6 +111,14 @@ type (
 	}
 	// Forget removes a dead runner's folder. Since version 2.
 	Forget struct{ Name string }
+	// Bound says what an attempt may use, before its Start; 0 is no limit. Since
+	// version 3.
+	Bound struct {
+		Lease
+		Memory    int64 // bytes
+		MilliCPUs int64 // thousandths of a processor's time
+		Tasks     int64
+	}
 )
 
 // Frames that the runner sends.
@@ -217,6 +225,7 @@ var kinds = [...]func() Frame{
 	21: func() Frame { return new(Bury) },
 	22: func() Frame { return new(Forget) },
 	23: func() Frame { return new(Buried) },
+	24: func() Frame { return new(Bound) },
 }
 
 func (*Hello) kind() byte   { return 1 }
@@ -242,6 +251,7 @@ func (*Finish) kind() byte  { return 20 }
 func (*Bury) kind() byte    { return 21 }
 func (*Forget) kind() byte  { return 22 }
 func (*Buried) kind() byte  { return 23 }
+func (*Bound) kind() byte   { return 24 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

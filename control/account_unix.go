@@ -1,0 +1,33 @@
+//go:build unix
+
+package control
+
+import (
+	"net"
+	"os"
+	"os/user"
+	"strconv"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Root reports whether a peer may do everything on this machine anyway.
+func (p *Peer) Root() bool { return p.UID == 0 }
+
+// checkServer refuses to tell commands and variables to a server that is not
+// this user, root or the account that packages run the service as.
+func checkServer(nc net.Conn, path string) error {
+	peer, err := PeerOf(nc)
+	if err != nil {
+		return err
+	}
+	if peer.Root() || peer.UID == os.Geteuid() || isServiceAccount(peer.UID) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeDenied, "the server on %s runs as uid %d, which is neither root, queuectl nor you; nothing was sent to it", path, peer.UID)
+}
+
+func isServiceAccount(uid int) bool {
+	u, err := user.Lookup(ServiceAccount)
+	return err == nil && u.Uid == strconv.Itoa(uid)
+}

@@ -1,0 +1,67 @@
+package control
+
+import (
+	"crypto/sha1"
+	"encoding/binary"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/pipe"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// administrators is the number of their group. Who is one without being elevated is not
+// in it.
+const administrators = 544
+
+// Root reports whether a peer may do everything on this machine anyway.
+func (p *Peer) Root() bool { return p.UID == 0 || slices.Contains(p.Groups, administrators) }
+
+// checkServer refuses to tell commands and variables to a server whose pipe does not
+// belong to this user, the system, the administrators or the account that packages run
+// the service as.
+func checkServer(nc net.Conn, path string) error {
+	server, err := pipe.ServerOf(nc)
+	if err != nil {
+		return err
+	}
+	own, err1 := pipe.Owner()
+	self, err2 := pipe.Self()
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if trusted(server.User, self.User, own) {
+		return nil
+	}
+	name := new(accounts.Directory).UserName(accounts.ID(server.User))
+	return queue.Errorf(queue.CodeDenied, "the pipe %s belongs to %s, which is neither the system, an administrator, the service queuectl nor you; nothing was sent to it", path, name)
+}
+
+// trusted reports whether what a pipe's owner serves is told everything by a user, and by
+// those to whom belongs what this user makes.
+func trusted(owner, self, own *windows.SID) bool {
+	return owner.Equals(self) || owner.Equals(own) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
+		owner.String() == serviceSID(ServiceAccount)
+}
+
+// serviceSID is the virtual account of a service, NT SERVICE\NAME: S-1-5-80 and the SHA-1
+// of its name in capitals, as sc showsid has it. It needs nobody to be asked.
+func serviceSID(name string) string {
+	var raw []byte
+	for _, unit := range utf16.Encode([]rune(strings.ToUpper(name))) {
+		raw = binary.LittleEndian.AppendUint16(raw, unit)
+	}
+	sum := sha1.Sum(raw)
+	sid := "S-1-5-80"
+	for i := 0; i < len(sum); i += 4 {
+		sid += "-" + strconv.FormatUint(uint64(binary.LittleEndian.Uint32(sum[i:])), 10)
+	}
+	return sid
+}

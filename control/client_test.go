@@ -1,0 +1,85 @@
+//go:build linux || windows
+
+package control
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A server that refuses whoever comes, and closes, is understood, however early it does
+// so: before the request is written, while it is, or after.
+func TestRefusalAtTheDoorIsHeard(t *testing.T) {
+	path := tempSocket(t)
+	l := listen(t, path)
+	go func() { // ends with the listener
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, `{"jsonrpc":"2.0","id":null,"error":{"code":-32004,"message":"not you","data":{"code":"denied"}}}`+"\n")
+			c.Close()
+		}
+	}()
+	for i := range 300 {
+		c := NewClient(path)
+		ask := func() error { _, err := c.Hello(t.Context(), HelloParams{}); return err }
+		if i%2 == 0 {
+			ask = func() error { _, err := c.Kill(t.Context(), Kill{}); return err } // which is not repeated
+		}
+		if err := ask(); !errors.Is(err, queue.ErrDenied) || err.Error() != "not you" {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		c.Close()
+	}
+}
+
+// A stream that its reader gives up, while pieces of it still come, ends that call
+// alone: the connection goes on and serves others.
+func TestAStreamIsGivenUp(t *testing.T) {
+	path := tempSocket(t)
+	l := listen(t, path)
+	sent, served := make(chan struct{}), make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			served <- err
+			return
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		in := bufio.NewReader(c)
+		_, err = in.ReadString('\n')
+		for n := range 200 { // more than a call holds
+			_, failed := fmt.Fprintf(c, `{"jsonrpc":"2.0","method":"events","params":{"id":1,"value":{"seq":%d}}}`+"\n", n)
+			err = errors.Join(err, failed)
+		}
+		close(sent)
+		_, failed := in.ReadString('\n')
+		_, failed2 := io.WriteString(c, `{"jsonrpc":"2.0","id":2,"result":{"version":"x"}}`+"\n")
+		served <- errors.Join(err, failed, failed2)
+	}()
+	c := NewClient(path)
+	defer c.Close()
+	enough := errors.New("enough")
+	_, err := c.Events(t.Context(), Events{Follow: true}, func(Event) error {
+		<-sent
+		return enough
+	})
+	if !errors.Is(err, enough) {
+		t.Errorf("the stream ended with %v", err)
+	}
+	if h, err := c.Hello(t.Context(), HelloParams{}); err != nil || h.Version != "x" {
+		t.Errorf("the next request: %+v, %v", h, err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}

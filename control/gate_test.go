@@ -1,0 +1,157 @@
+//go:build linux || windows
+
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// door is an API whose gate gives everybody the right that it is told to.
+type door struct {
+	fake
+	mu    sync.Mutex
+	right Right  // guarded by mu
+	asked []Peer // who came through to a show; guarded by mu
+}
+
+func (d *door) set(r Right) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.right = r
+}
+
+func (d *door) Right(*Peer) Right {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.right
+}
+
+func (d *door) Refuse(p *Peer, what string, needs Right) error {
+	return queue.Errorf(queue.CodeDenied, "%q needs %s, not %s", what, needs, p.Right)
+}
+
+func (d *door) Show(ctx context.Context, _ Show) (JobDetail, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = append(d.asked, PeerFrom(ctx))
+	return JobDetail{}, nil
+}
+
+func (d *door) Whoami(ctx context.Context, _ Nothing) (Whoami, error) {
+	return Whoami{Right: PeerFrom(ctx).Right}, nil
+}
+
+// A method that needs more than who asks may do is refused before its parameters are
+// read, whatever they are; one that needs no more gets to the service with that right.
+func TestServerRefusesByRight(t *testing.T) {
+	d := &door{right: Read}
+	socket := serve(t, d)
+	for _, right := range []Right{Read, Submit, Operate, Admin} {
+		d.set(right)
+		c := client(t, socket)
+		for _, m := range Methods {
+			err := c.call(t.Context(), m.Name, map[string]any{"no such parameter": 1}, &Nothing{}, false, nil)
+			denied := !right.Covers(m.Right)
+			if errors.Is(err, queue.ErrDenied) != denied || !denied && !errors.Is(err, queue.ErrInvalid) {
+				t.Errorf("%s with %s: got %v, want it denied: %t", m.Name, right, err, denied)
+			}
+			if want := fmt.Sprintf("%q needs %s, not %s", m.Name, m.Right, right); denied && err.Error() != want {
+				t.Errorf("%s with %s: got %v, want %s", m.Name, right, err, want)
+			}
+		}
+		if _, err := c.Show(t.Context(), Show{ID: "a"}); err != nil || d.asked[len(d.asked)-1].Right != right {
+			t.Errorf("the service was asked by %+v, %v, want %s", d.asked, err, right)
+		}
+		c.Close()
+	}
+}
+
+// What somebody may do is looked up at each request: a change holds at the next one of
+// the same connection.
+func TestRightsHoldByRequest(t *testing.T) {
+	d := &door{right: Submit}
+	c := client(t, serve(t, d))
+	for _, step := range []struct {
+		right Right
+		may   bool
+	}{{Submit, true}, {None, false}, {Read, true}, {Admin, true}, {None, false}} {
+		d.set(step.right)
+		_, err := c.Show(t.Context(), Show{ID: "a"})
+		if (err == nil) != step.may || err != nil && !errors.Is(err, queue.ErrDenied) {
+			t.Errorf("with %s: %v", step.right, err)
+		}
+		if w, err := c.Whoami(t.Context(), Nothing{}); err != nil || w.Right != step.right {
+			t.Errorf("whoami with %s: %+v, %v", step.right, w, err)
+		}
+	}
+	if got := d.asked[len(d.asked)-1].Right; len(d.asked) != 3 || got != Admin {
+		t.Errorf("the service was asked %d times, last with %s", len(d.asked), got)
+	}
+}
+
+// ask writes a line and reads until the connection ends.
+func askOnce(t *testing.T, socket, line string) string {
+	t.Helper()
+	c := dial(t, socket)
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(c, line+"\n"+line+"\n") // who is refused at once cannot
+	raw, _ := io.ReadAll(c)                // a reset is an end too
+	return string(raw)
+}
+
+// Who has no right may ask who they are, once a connection, and is told why anything
+// else is refused. A few of them are heard at a time, and nobody makes room for them.
+func TestOutsidersAreToldWhoTheyAre(t *testing.T) {
+	d := &door{right: Admin}
+	server, socket := run(t, d)
+	inside := client(t, socket)
+	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
+		t.Fatal(err)
+	}
+	d.set(None)
+	if got := askOnce(t, socket, `{"id":1,"method":"whoami"}`); strings.Count(got, `"right":"none"`) != 1 {
+		t.Errorf("whoami: %s", got)
+	}
+	if got := askOnce(t, socket, `{"id":1,"method":"status"}`); strings.Count(got, "denied") != 1 || !strings.Contains(got, `\"status\" needs read, not none`) {
+		t.Errorf("status: %s", got)
+	}
+	var open []net.Conn
+	for range forOutside {
+		c := dial(t, socket)
+		defer c.Close()
+		open = append(open, c)
+	}
+	for deadline := time.Now().Add(10 * time.Second); server.open.Load() != forOutside+1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections were let in", server.open.Load())
+		}
+	}
+	if got := askOnce(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) || !strings.Contains(got, "denied") {
+		t.Errorf("one outsider too many: %s", got)
+	}
+	d.set(Admin)
+	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
+		t.Errorf("somebody had to make room: %v", err)
+	}
+	for _, c := range open {
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.WriteString(c, `{"id":1,"method":"hello"}`+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, `"version"`) {
+			t.Errorf("who was given a right meanwhile: %q, %v", line, err)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package control
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// tempSocket is a place for a socket.
+func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
+
+// ownerOnly lets the socket's owner in, and root.
+func ownerOnly() Entry { return Entry{Mode: 0o600, GID: -1} }
+
+// A socket left over from a crash is replaced, a live one and another file are
+// refused and left, and so is a path that no socket can have.
+func TestListenReplacesOnlyTheDead(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	dead, err := Listen(path, ownerOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close() // the file stays, as after a crash
+	if _, err := os.Lstat(path); err != nil {
+		t.Fatal(err)
+	}
+	live, err := Listen(path, ownerOnly())
+	if err != nil {
+		t.Fatalf("a dead socket: %v", err)
+	}
+	defer live.Close()
+	if second, err := Listen(path, ownerOnly()); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a live socket: got %v, %v, want refused", second, err)
+	}
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(file, ownerOnly()); err == nil {
+		t.Error("a file was replaced by a socket")
+	}
+	if raw, err := os.ReadFile(file); err != nil || string(raw) != "x" {
+		t.Errorf("the file: %q, %v", raw, err)
+	}
+	deep := t.TempDir()
+	longest := filepath.Join(deep, strings.Repeat("x", MaxSocketPath-len(deep)-1))
+	l, err := Listen(longest, ownerOnly())
+	if err != nil {
+		t.Fatalf("the longest path: %v", err)
+	}
+	if c, err := net.Dial("unix", longest); err != nil {
+		t.Errorf("the longest path: %v", err)
+	} else {
+		c.Close()
+	}
+	l.Close()
+	if _, err := Listen("/"+strings.Repeat("x", MaxSocketPath), ownerOnly()); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "107") {
+		t.Errorf("a long path: got %v, want invalid and the limit", err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, ".s*"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// At no moment can others connect, whatever the umask: a socket that can be
+// reached has the mode 0600.
+func TestSocketIsNeverOpenToOthers(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	stop, seen := make(chan struct{}), 0
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for {
+			info, err := os.Lstat(path)
+			if err == nil {
+				seen++
+				if info.Mode().Perm() != 0o600 {
+					t.Errorf("got mode %o, want 600", info.Mode().Perm())
+				}
+			}
+			hidden, _ := filepath.Glob(filepath.Join(dir, ".s*"))
+			for _, h := range hidden {
+				if info, err := os.Lstat(h); err == nil && info.Mode().Perm()&0o077 != 0 {
+					t.Errorf("%s can be entered by others: %o", h, info.Mode().Perm())
+				} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Error(err)
+				}
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	for range 200 {
+		l, err := Listen(path, ownerOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+	}
+	close(stop)
+	watcher.Wait()
+	if seen == 0 {
+		t.Error("the socket was never seen")
+	}
+}

@@ -1,0 +1,232 @@
+//go:build unix
+
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/folder"
+	"github.com/queuectl/queuectl/internal/sockpath"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// MaxSocketPath is the longest path of a socket, in bytes: the kernel's limit.
+const MaxSocketPath = sockpath.Max
+
+// CheckSocketPath refuses a path that no socket can have.
+func CheckSocketPath(path string) error {
+	if len(path) > MaxSocketPath {
+		return queue.Invalid("socket", "%s is %d bytes long; a socket's path may have %d: choose a shorter --dir or --socket", path, len(path), MaxSocketPath)
+	}
+	return nil
+}
+
+// Dial connects to a control socket. One that is not there is fs.ErrNotExist, one that
+// this user may not use fs.ErrPermission.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", path)
+}
+
+// Bind makes a control socket whose file nobody guards.
+func Bind(path string, to Entry) (*net.UnixListener, error) {
+	if err := CheckSocketPath(path); err != nil {
+		return nil, err
+	}
+	l, _, err := bind(path, to)
+	return l, err
+}
+
+// Inherited is a control socket that somebody else has bound, who alone may bind it
+// again.
+func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().String(), on: l} }
+
+// Socket is the control socket that a service listens on. Its file may be removed
+// or replaced meanwhile: Guard then binds it again. Its methods may be called at
+// once.
+type Socket struct {
+	path string
+	to   Entry
+
+	mu     sync.Mutex
+	on     *net.UnixListener // guarded by mu
+	file   os.FileInfo       // on's, nil if it is inherited; guarded by mu
+	closed bool              // guarded by mu
+}
+
+// Entry is who may connect to a socket: its mode, and its group, -1 for the process's
+// own.
+type Entry struct {
+	Mode fs.FileMode
+	GID  int
+}
+
+// Listen makes the control socket, for those who may enter. A socket nobody answers
+// is left over from a crash and is replaced; one that answers means that a
+// service already runs there. At no moment can others connect: the socket gets
+// its group and mode under another name first.
+func Listen(path string, to Entry) (*Socket, error) {
+	s := &Socket{path: path, to: to}
+	err := CheckSocketPath(path)
+	if err == nil {
+		s.on, s.file, err = bind(path, to)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func bind(path string, to Entry) (*net.UnixListener, os.FileInfo, error) {
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return nil, nil, fmt.Errorf("listen on %s: a service answers there already", path)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
+		return nil, nil, fmt.Errorf("listen on %s: a file that is no socket is there; move it away", path)
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(path), ".s")
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	defer os.RemoveAll(temp)
+	hidden := filepath.Join(temp, "s")
+	short, done, err := sockpath.Short(hidden)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	defer done()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	l.SetUnlinkOnClose(false)
+	file, err := os.Lstat(hidden)
+	if err == nil {
+		err = to.apply(hidden)
+	}
+	if err == nil {
+		err = os.Rename(hidden, path)
+	}
+	if err != nil {
+		l.Close()
+		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return l, file, nil
+}
+
+// apply gives a socket, which nobody can reach yet, its group and mode.
+func (e Entry) apply(path string) error {
+	if e.GID >= 0 {
+		if err := os.Lchown(path, -1, e.GID); err != nil {
+			return fmt.Errorf("give it to group %d (only a member of a group can, or root): %w", e.GID, err)
+		}
+	}
+	return os.Chmod(path, e.Mode)
+}
+
+func (s *Socket) current() *net.UnixListener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.on
+}
+
+// Accept waits for the next connection, also while the socket is bound again.
+func (s *Socket) Accept() (net.Conn, error) {
+	for {
+		on := s.current()
+		c, err := on.Accept()
+		if err == nil || !errors.Is(err, net.ErrClosed) || s.current() == on {
+			return c, err
+		}
+	}
+}
+
+// Close ends the socket, and what Guard could do. Its file stays, as after a crash.
+func (s *Socket) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return s.on.Close()
+}
+
+// Addr is where it listens.
+func (s *Socket) Addr() net.Addr { return s.current().Addr() }
+
+// SetDeadline bounds Accept.
+func (s *Socket) SetDeadline(t time.Time) error { return s.current().SetDeadline(t) }
+
+// Whoever removes the socket again and again has it bound again once in guardPause;
+// where it cannot be bound, or watched, it is looked at more and more seldom.
+const (
+	guardPause = time.Second
+	guardLook  = 30 * time.Second
+)
+
+// Guard binds the socket again when its file was removed or replaced, until ctx
+// ends. Connections live on. What is no socket, and a socket that another service
+// answers on, is left alone as long as it is there.
+func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
+	if s.file == nil {
+		return // it is inherited
+	}
+	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
+	for wait := guardPause; ; {
+		watched := folder.Changed(ctx, dir, []string{name}, s.there)
+		if ctx.Err() != nil {
+			return
+		}
+		bound, err := s.renew()
+		switch {
+		case err != nil:
+			log.Warn("the control socket is gone and cannot be bound again; it will be tried again", "error", err, "in", wait)
+		case bound:
+			log.Warn("the control socket was removed or replaced; it is bound again", "socket", s.path)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if wait = min(2*wait, guardLook); err == nil && watched == nil {
+			wait = guardPause
+		}
+	}
+}
+
+// there reports whether the socket's file is still its own. The number of a file
+// that is listened on is given to no other.
+func (s *Socket) there() bool {
+	s.mu.Lock()
+	own := s.file
+	s.mu.Unlock()
+	info, err := os.Lstat(s.path)
+	return err == nil && os.SameFile(info, own)
+}
+
+// renew binds the socket again unless its file is there.
+func (s *Socket) renew() (bound bool, err error) {
+	if s.there() {
+		return false, nil
+	}
+	on, file, err := bind(s.path, s.to)
+	if err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false, on.Close()
+	}
+	old := s.on
+	s.on, s.file = on, file
+	return true, old.Close() // Accept goes on with the new one
+}

@@ -1,0 +1,79 @@
+package control
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/pipe"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// MaxSocketPath is the longest name of a pipe, in characters: Windows' limit.
+const MaxSocketPath = 256
+
+// pipes is where all names of pipes are.
+const pipes = `\\.\pipe\`
+
+// CheckSocketPath refuses a name that no pipe can have.
+func CheckSocketPath(path string) error {
+	name, ok := cutPipes(path)
+	switch {
+	case !ok || name == "" || strings.ContainsAny(name, "\\\x00"):
+		return queue.Invalid("socket", "%s is no name of a pipe on this machine; choose one like %squeuectl-test", path, pipes)
+	case len(path) > MaxSocketPath:
+		return queue.Invalid("socket", "%s is %d bytes long; a pipe's name may have %d: choose a shorter --socket", path, len(path), MaxSocketPath)
+	}
+	return nil
+}
+
+func cutPipes(path string) (name string, ok bool) {
+	if len(path) < len(pipes) || !strings.EqualFold(path[:len(pipes)], pipes) {
+		return "", false
+	}
+	return path[len(pipes):], true
+}
+
+// Dial connects to a control pipe. One that is not there is fs.ErrNotExist, one that
+// this user may not use fs.ErrPermission.
+func Dial(ctx context.Context, path string) (net.Conn, error) { return pipe.Dial(ctx, path) }
+
+// Socket is the control pipe that a service listens on. Nobody can take it away. Its
+// methods may be called at once.
+type Socket struct{ on *pipe.Listener }
+
+// Entry is who may connect to a pipe: its security descriptor.
+type Entry struct{ SDDL string }
+
+// Listen makes the control pipe, for those who may enter. A name that is served
+// already is refused.
+func Listen(path string, to Entry) (*Socket, error) {
+	if err := CheckSocketPath(path); err != nil {
+		return nil, err
+	}
+	on, err := pipe.Listen(path, to.SDDL)
+	if err != nil {
+		return nil, err
+	}
+	return &Socket{on}, nil
+}
+
+// Admit changes who may enter, from the next connection on.
+func (s *Socket) Admit(to Entry) error { return s.on.Admit(to.SDDL) }
+
+// Accept waits for the next connection.
+func (s *Socket) Accept() (net.Conn, error) { return s.on.Accept() }
+
+// Close ends the pipe.
+func (s *Socket) Close() error { return s.on.Close() }
+
+// Addr is its name.
+func (s *Socket) Addr() net.Addr { return s.on.Addr() }
+
+// SetDeadline bounds Accept.
+func (s *Socket) SetDeadline(t time.Time) error { return s.on.SetDeadline(t) }
+
+// Guard has nothing to do: the name of a pipe is held as long as it is served.
+func (s *Socket) Guard(context.Context, *slog.Logger) {}

@@ -1,0 +1,288 @@
+//go:build linux || windows
+
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// fake is an API whose show fails as it is told to; nothing else is called.
+type fake struct {
+	crowded  func() // the server's, unless nil
+	patience *time.Duration
+	API
+	fail error
+	told atomic.Int64 // events
+}
+
+func (f *fake) Show(context.Context, Show) (JobDetail, error) { return JobDetail{}, f.fail }
+func (f *fake) Hello(context.Context, HelloParams) (Hello, error) {
+	return Hello{Version: "fake"}, nil
+}
+func (f *fake) Events(_ context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
+	for range 1000 {
+		if err := each(Event{ID: strings.Repeat("x", 4096)}); err != nil {
+			return EventsEnd{}, err
+		}
+		f.told.Add(1)
+	}
+	return EventsEnd{Last: 1000}, nil
+}
+func (f *fake) Enqueue(context.Context, Enqueue) (Enqueued, error) { panic("as a mistake would") }
+
+// open is a gate that lets everybody do everything.
+type open struct{}
+
+func (open) Right(*Peer) Right                 { return Admin }
+func (open) Refuse(*Peer, string, Right) error { return queue.ErrDenied }
+
+// serve runs a server of an API on a socket of its own.
+func serve(t *testing.T, api API) (socket string) {
+	t.Helper()
+	_, socket = run(t, api)
+	return socket
+}
+
+func run(t *testing.T, api API) (server *Server, socket string) {
+	t.Helper()
+	socket = tempSocket(t)
+	l, err := Listen(socket, ownerOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := func() int { return 100 }
+	gate := Gate(open{})
+	if g, ok := api.(Gate); ok {
+		gate = g
+	}
+	server = NewServer(api, Limits{many, many}, gate, slog.New(slog.DiscardHandler))
+	if f, ok := api.(*fake); ok && f.crowded != nil {
+		server.Crowded = f.crowded
+	}
+	if f, ok := api.(*fake); ok && f.patience != nil {
+		server.Patience = *f.patience
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := server.Run(ctx, l); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		done.Wait()
+	})
+	return server, socket
+}
+
+// listen is a server that each test makes up.
+func listen(t *testing.T, socket string) *Socket {
+	t.Helper()
+	l, err := Listen(socket, ownerOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	l.SetDeadline(time.Now().Add(10 * time.Second))
+	return l
+}
+
+// dial connects as a program that is no Client of ours.
+func dial(t *testing.T, socket string) net.Conn {
+	t.Helper()
+	c, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func client(t *testing.T, socket string) *Client {
+	c := NewClient(socket)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// An error is the same on both sides of the socket: its code, field, place and
+// words.
+func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
+	api := &fake{}
+	c := client(t, serve(t, api))
+	for _, row := range Failures {
+		sent := &queue.Error{Code: row.Code, Field: "f", Index: 3, Message: "the words"}
+		api.fail = sent
+		_, err := c.Show(t.Context(), Show{ID: "a"})
+		var got *queue.Error
+		if !errors.As(err, &got) || *got != *sent || !errors.Is(err, &queue.Error{Code: row.Code}) {
+			t.Errorf("%s: got %+v, want %+v", row.Code, err, sent)
+		}
+	}
+	if _, err := c.Enqueue(t.Context(), Enqueue{}); !errors.Is(err, queue.ErrInternal) || strings.Contains(err.Error(), "mistake") {
+		t.Errorf("a panic: got %v, want internal without its words", err)
+	}
+	if h, err := c.Hello(t.Context(), HelloParams{}); err != nil || h.Version != "fake" {
+		t.Errorf("after a panic: got %+v, %v", h, err)
+	}
+	if _, err := c.Show(t.Context(), Show{ID: Name(strings.Repeat("x", MaxLine))}); !errors.Is(err, queue.ErrTooLarge) {
+		t.Errorf("a request that is too long: got %v", err)
+	}
+}
+
+// The server tells of requests that are not alone, and of no others.
+func TestServerTellsWhenManyAsk(t *testing.T) {
+	var told atomic.Int64
+	socket := serve(t, &fake{crowded: func() { told.Add(1) }})
+	one, other := client(t, socket), client(t, socket)
+	ask := func(c *Client, want int64, why string) {
+		t.Helper()
+		if _, err := c.Hello(t.Context(), HelloParams{}); err != nil {
+			t.Fatal(err)
+		}
+		if n := told.Swap(0); n != want {
+			t.Errorf("%s: told %d times, want %d", why, n, want)
+		}
+	}
+	ask(one, 0, "one client")
+	ask(one, 0, "the same again")
+	ask(other, 1, "a second one")
+	ask(one, 1, "the first, while the second is there")
+	other.Close()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if one.Hello(t.Context(), HelloParams{}); told.Swap(0) == 0 {
+			return
+		}
+	}
+	t.Error("still told after the second has gone")
+}
+
+// A line that is too long, or no JSON, is answered and ends the connection.
+func TestBadLinesEndTheConnection(t *testing.T) {
+	socket := serve(t, &fake{})
+	for code, line := range map[string]string{"too_large": strings.Repeat("x", MaxLine+64<<10), "parse": "{]\n"} {
+		c := dial(t, socket)
+		go c.Write([]byte(line)) // ends when it is taken or the connection is closed
+		in := bufio.NewReader(c)
+		answer, err := in.ReadString('\n')
+		if err != nil || !strings.Contains(answer, `"id":null`) || !strings.Contains(answer, `"code":"`+code+`"`) {
+			t.Errorf("%s: got %q, %v", code, answer, err)
+		}
+		if _, err := in.ReadByte(); err == nil {
+			t.Errorf("%s: the connection goes on", code)
+		}
+		c.Close()
+	}
+}
+
+// Whoever has sent their last is answered everything, and then the connection ends.
+func TestHalfCloseIsAnswered(t *testing.T) {
+	c := dial(t, serve(t, &fake{}))
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	const asked = 100
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() {
+		for n := range asked {
+			fmt.Fprintf(c, `{"jsonrpc":"2.0","id":%d,"method":"hello"}`+"\n", n)
+		}
+		if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+	})
+	raw, err := io.ReadAll(c)
+	if n := strings.Count(string(raw), `"version":"fake"`); n != asked || err != nil {
+		t.Errorf("%d answers came, %v, want %d", n, err, asked)
+	}
+}
+
+// An answer that is longer than a line may be is refused by the client.
+func TestClientBoundsAnswers(t *testing.T) {
+	socket := tempSocket(t)
+	l, err := Listen(socket, ownerOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var server sync.WaitGroup
+	defer server.Wait()
+	server.Go(func() {
+		for range 2 { // the client repeats once
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Write([]byte(strings.Repeat("x", MaxLine+2)))
+			c.Close()
+		}
+	})
+	if _, err := client(t, socket).Hello(t.Context(), HelloParams{}); !errors.Is(err, queue.ErrTooLarge) {
+		t.Errorf("got %v, want %v", err, queue.ErrTooLarge)
+	}
+}
+
+// The kernel says who asks, and no service is an error that says so.
+func TestWhoIsThere(t *testing.T) {
+	d := &door{right: Admin}
+	socket := serve(t, d)
+	if _, err := client(t, socket).Show(t.Context(), Show{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if p := d.asked[0]; p.UID != accounts.Self() || p.PID != os.Getpid() {
+		t.Errorf("asked by %+v", p)
+	}
+	if err := client(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want %v", err, ErrUnreachable)
+	}
+}
+
+// A stream whose reader pauses longer than the server has patience ends; where that is
+// without end, all of it comes.
+func TestPatienceWithAReader(t *testing.T) {
+	for patience, whole := range map[time.Duration]bool{20 * time.Millisecond: false, 0: true} {
+		api := &fake{patience: &patience}
+		c := dial(t, serve(t, api))
+		defer c.Close()
+		if _, err := c.Write([]byte(`{"jsonrpc":"2.0","id":1,"method":"events"}` + "\n")); err != nil {
+			t.Fatal(err)
+		}
+		still := 0
+		for before := int64(-1); still < 20; time.Sleep(5 * time.Millisecond) { // until it has waited for long
+			now := api.told.Load()
+			if still++; now != before || now == 0 {
+				before, still = now, 0
+			}
+		}
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		raw, err := io.ReadAll(io.LimitReader(c, 1000*4096))
+		if (len(raw) == 1000*4096) != whole {
+			t.Errorf("patience %v: %d bytes came, %v", patience, len(raw), err)
+		}
+	}
+}
+
+// A server is not trusted because nothing is known of it.
+func TestUnknownServersAreToldNothing(t *testing.T) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	if err := checkServer(here, "s"); err == nil {
+		t.Error("a connection without a user at its end is trusted")
+	}
+}

@@ -1,0 +1,170 @@
+package accounts
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// Ranges of numbers: builtin groups from 512, this machine's accounts from 0x30000, as
+// Cygwin has them, and digests from 2^52, below 2^53, which JSON still holds.
+const (
+	firstBuiltin = 512
+	firstLocal   = 0x30000
+	firstDigest  = 1 << 52
+	endOfNumbers = 1 << 53
+)
+
+// ID is the number of an account, a user or a group: 0 is the system, which may do what
+// root may elsewhere, n is S-1-5-n or the builtin group S-1-5-32-n (administrators are
+// 544), 0x30000+n is account n of this machine. Any other has a digest of its SID, which
+// is the same on all machines; the process remembers whose it is.
+func ID(sid *windows.SID) int {
+	n := sid.SubAuthorityCount()
+	if sid.IdentifierAuthority() == windows.SECURITY_NT_AUTHORITY && n > 0 {
+		first, last := sid.SubAuthority(0), int(sid.SubAuthority(uint32(n-1)))
+		switch {
+		case n == 1 && first == windows.SECURITY_LOCAL_SYSTEM_RID:
+			return 0
+		case n == 1 && 0 < last && last < firstBuiltin:
+			return last
+		case n == 2 && first == windows.SECURITY_BUILTIN_DOMAIN_RID && firstBuiltin <= last && last < firstLocal:
+			return last
+		case isLocal(sid):
+			return firstLocal + last
+		}
+	}
+	sum := sha256.Sum256(unsafe.Slice((*byte)(unsafe.Pointer(sid)), sid.Len()))
+	id := int(firstDigest | binary.BigEndian.Uint64(sum[:])>>12)
+	digests.remember(id, sid)
+	return id
+}
+
+// SID is the account with a number. That of a digest is known only to a process that has
+// met the account.
+func SID(id int) (*windows.SID, bool) {
+	nt := func(subs ...uint32) (*windows.SID, bool) {
+		sid, err := newSID(subs)
+		return sid, err == nil
+	}
+	switch {
+	case id == 0:
+		return nt(windows.SECURITY_LOCAL_SYSTEM_RID)
+	case 0 < id && id < firstBuiltin && id != windows.SECURITY_LOCAL_SYSTEM_RID:
+		return nt(uint32(id))
+	case firstBuiltin <= id && id < firstLocal:
+		return nt(windows.SECURITY_BUILTIN_DOMAIN_RID, uint32(id))
+	case firstLocal <= id && id < firstLocal+1<<32 && machine() != nil:
+		var subs []uint32
+		for i := range machine().SubAuthorityCount() {
+			subs = append(subs, machine().SubAuthority(uint32(i)))
+		}
+		return nt(append(subs, uint32(id-firstLocal))...)
+	}
+	return digests.of(id)
+}
+
+// newSID is the account S-1-5 with what follows, at most 8 numbers.
+func newSID(subs []uint32) (*windows.SID, error) {
+	raw := []byte{1, byte(len(subs)), 0, 0, 0, 0, 0, windows.SECURITY_NT_AUTHORITY.Value[5]}
+	for _, s := range subs {
+		raw = binary.LittleEndian.AppendUint32(raw, s)
+	}
+	return (*windows.SID)(unsafe.Pointer(&raw[0])).Copy()
+}
+
+// isLocal reports whether an account is one of this machine's own.
+func isLocal(sid *windows.SID) bool {
+	m := machine()
+	if m == nil || sid.IdentifierAuthority() != m.IdentifierAuthority() || sid.SubAuthorityCount() != m.SubAuthorityCount()+1 {
+		return false
+	}
+	for i := range m.SubAuthorityCount() {
+		if sid.SubAuthority(uint32(i)) != m.SubAuthority(uint32(i)) {
+			return false
+		}
+	}
+	return true
+}
+
+// digests are whose the digests are.
+var digests sids
+
+type sids struct {
+	mu    sync.Mutex
+	known map[int]*windows.SID // guarded by mu
+}
+
+func (s *sids) remember(id int, sid *windows.SID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.known[id]; known {
+		return
+	}
+	if s.known == nil || len(s.known) >= maxFound {
+		s.known = map[int]*windows.SID{}
+	}
+	if own, err := sid.Copy(); err == nil {
+		s.known[id] = own
+	}
+}
+
+func (s *sids) of(id int) (*windows.SID, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sid, ok := s.known[id]
+	return sid, ok
+}
+
+// Self is the number of the user that this process acts as.
+var Self = sync.OnceValue(func() int {
+	user, err := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil {
+		panic("accounts: this process is nobody's: " + err.Error())
+	}
+	return ID(user.User.Sid)
+})
+
+var (
+	advapi32      = windows.NewLazySystemDLL("advapi32.dll")
+	lsaOpenPolicy = advapi32.NewProc("LsaOpenPolicy")
+	lsaQuery      = advapi32.NewProc("LsaQueryInformationPolicy")
+	lsaFree       = advapi32.NewProc("LsaFreeMemory")
+	lsaClose      = advapi32.NewProc("LsaClose")
+)
+
+// Numbers of ntsecapi.h.
+const (
+	viewLocalInformation     = 1 // POLICY_VIEW_LOCAL_INFORMATION
+	accountDomainInformation = 5 // PolicyAccountDomainInformation
+)
+
+// machine is the SID that those of this machine's accounts begin with, nil if Windows
+// does not say: then they have digests as others have.
+var machine = sync.OnceValue(func() *windows.SID {
+	attributes := windows.OBJECT_ATTRIBUTES{Length: uint32(unsafe.Sizeof(windows.OBJECT_ATTRIBUTES{}))}
+	var policy uintptr
+	if status, _, _ := lsaOpenPolicy.Call(0, uintptr(unsafe.Pointer(&attributes)), viewLocalInformation, uintptr(unsafe.Pointer(&policy))); status != 0 {
+		return nil
+	}
+	defer lsaClose.Call(policy)
+	var domain *struct {
+		Name windows.NTUnicodeString
+		SID  *windows.SID
+	}
+	if status, _, _ := lsaQuery.Call(policy, accountDomainInformation, uintptr(unsafe.Pointer(&domain))); status != 0 {
+		return nil
+	}
+	defer lsaFree.Call(uintptr(unsafe.Pointer(domain)))
+	if domain.SID == nil {
+		return nil
+	}
+	sid, err := domain.SID.Copy()
+	if err != nil {
+		return nil
+	}
+	return sid
+})

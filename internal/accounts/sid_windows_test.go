@@ -1,0 +1,181 @@
+package accounts
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+func sid(t *testing.T, text string) *windows.SID {
+	t.Helper()
+	sid, err := windows.StringToSid(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sid
+}
+
+// Each account has one number, which says whose it is again: 0 is the system alone, and
+// what has no number by rule has one that no rule gives, which JSON holds.
+func TestAccountsHaveNumbers(t *testing.T) {
+	here := machine()
+	if here == nil {
+		t.Fatal("this machine has no SID")
+	}
+	domain := "S-1-5-21-1004336348-1177238915-682003330"
+	for text, want := range map[string]int{
+		"S-1-5-18": 0, "S-1-5-19": 19, "S-1-5-11": 11, "S-1-5-32-544": 544, "S-1-5-32-545": 545,
+		here.String() + "-1001": 0x30000 + 1001, here.String() + "-4294967295": 0x30000 + 4294967295, here.String() + "-0": 0x30000,
+		domain + "-513":  0x1325089f07bc04, // 2^52 and the first 52 bits of SHA-256
+		"S-1-1-0":        -1,
+		"S-1-5-0":        -1,
+		"S-1-5-32-18":    -1,
+		"S-1-5-32":       32,
+		"S-1-5-1000":     -1,
+		"S-1-5-32-0":     -1,
+		"S-1-1-18":       -1,
+		"S-1-16-12288":   -1,
+		"S-1-5-32-0-544": -1,
+		"S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464": -1,
+		here.String(): -1,
+	} {
+		id := ID(sid(t, text))
+		if want >= 0 && id != want || want < 0 && (id < 1<<52 || id >= 1<<53) {
+			t.Errorf("%s is %d (%#x), want %d", text, id, id, want)
+		}
+		if again, known := SID(id); !known || again.String() != text {
+			t.Errorf("%d is %s, %v, want %s", id, again, known, text)
+		}
+	}
+	if _, known := SID(1<<53 - 1); known {
+		t.Error("the account of a digest that nobody has met is known")
+	}
+	for _, id := range []int{-1, 1 << 53, 18} {
+		if s, known := SID(id); known {
+			t.Errorf("%d is the account %s", id, s)
+		}
+	}
+}
+
+// What is remembered of digests is bounded.
+func TestDigestsAreBounded(t *testing.T) {
+	var s sids
+	for i := range maxFound + 2 {
+		s.remember(i, sid(t, "S-1-1-0"))
+	}
+	if len(s.known) > maxFound {
+		t.Errorf("%d are remembered", len(s.known))
+	}
+}
+
+// This process's account is known by number, name and SID, and so are the system's own.
+func TestWindowsKnowsItsAccounts(t *testing.T) {
+	var d Directory
+	self, known := SID(Self())
+	if !known {
+		t.Fatalf("%d is nobody", Self())
+	}
+	for _, word := range []string{d.UserName(Self()), self.String(), strconv.Itoa(Self())} {
+		if id, ok := d.UserID(word); !ok || id != Self() {
+			t.Errorf("%s is %d, %v, want %d", word, id, ok, Self())
+		}
+	}
+	administrators := d.GroupName(544)
+	if id, ok := d.GroupID(administrators); !ok || id != 544 || administrators == "544" {
+		t.Errorf("the administrators are %q: %d, %v", administrators, id, ok)
+	}
+	if _, ok := d.UserID(administrators); ok {
+		t.Error("a group is a user")
+	}
+	if id, ok := d.GroupID("S-1-1-0"); !ok || id < 1<<52 {
+		t.Errorf("everyone is %d, %v", id, ok)
+	}
+	for _, nobody := range []string{"", "no.such.user", "S-1-x", "-1", "9007199254740992", "a\x00b", `no.such.domain\x`} {
+		if id, ok := d.UserID(nobody); ok {
+			t.Errorf("%q is %d", nobody, id)
+		}
+	}
+	if d.name(1<<53-1) != "9007199254740991" || d.name(-1) != "-1" {
+		t.Errorf("nobodies are %s and %s", d.name(1<<53-1), d.name(-1))
+	}
+}
+
+// A domain is asked once a minute for one name, and not at all for a minute after it did
+// not answer in time, but by the patient; its users are no groups, and the other way round.
+func TestDomainIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		var fails error
+		alice, group := sid(t, "S-1-5-21-1-2-3-1104"), sid(t, "S-1-5-21-1-2-3-1105")
+		d := &Directory{Ask: func(word string) (Entry, error) {
+			asked = append(asked, word)
+			switch word {
+			case `CORP\alice`, alice.String():
+				return Entry{SID: alice, Name: `CORP\alice`, Use: windows.SidTypeUser}, fails
+			case `CORP\ops`:
+				return Entry{SID: group, Name: `CORP\ops`, Use: windows.SidTypeGroup}, fails
+			}
+			return Entry{}, fails
+		}}
+		for range 3 {
+			if id, ok := d.UserID(`CORP\alice`); !ok || id != ID(alice) {
+				t.Errorf("she is %d, %v", id, ok)
+			}
+			if id, ok := d.GroupID(`CORP\ops`); !ok || id != ID(group) {
+				t.Errorf("the group is %d, %v", id, ok)
+			}
+			if _, ok := d.UserID(`CORP\ops`); ok {
+				t.Error("a group is a user")
+			}
+			if _, ok := d.GroupID(`CORP\alice`); ok {
+				t.Error("a user is a group")
+			}
+			if name := d.UserName(ID(alice)); name != `CORP\alice` {
+				t.Errorf("she is called %s", name)
+			}
+		}
+		if want := []string{`CORP\alice`, `CORP\ops`, alice.String()}; !reflect.DeepEqual(asked, want) {
+			t.Errorf("asked for %q, want %q", asked, want)
+		}
+		time.Sleep(elsewhereFor)
+		asked, fails = nil, errSilent
+		for n := range 5 {
+			d.UserID(fmt.Sprintf(`CORP\user%d`, n))
+		}
+		if len(asked) != 1 {
+			t.Errorf("in its silence asked for %q", asked)
+		}
+		d.Patient = true
+		if d.UserID(`CORP\x`); !slices.Contains(asked, `CORP\x`) {
+			t.Error("the patient one did not ask")
+		}
+	})
+}
+
+// What says that there is nobody is no silence of the domain.
+func TestNobodyIsAnAnswer(t *testing.T) {
+	var d Directory
+	for _, err := range nobodies {
+		if e, err := d.entry(err.Error(), func() (Entry, error) { return Entry{}, err }); err != nil || e.SID != nil {
+			t.Errorf("got %+v, %v", e, err)
+		}
+	}
+	if _, err := d.entry("x", func() (Entry, error) { return Entry{}, windows.ERROR_NO_LOGON_SERVERS }); !errors.Is(err, windows.ERROR_NO_LOGON_SERVERS) {
+		t.Errorf("got %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var d Directory
+		end := make(chan struct{})
+		if _, err := d.entry("x", func() (Entry, error) { <-end; return Entry{}, nil }); !errors.Is(err, errSilent) {
+			t.Errorf("a domain that hangs: %v", err)
+		}
+		close(end)
+	})
+}

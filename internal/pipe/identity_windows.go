@@ -1,0 +1,221 @@
+package pipe
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// Identity is who a process acts as.
+type Identity struct {
+	User   *windows.SID
+	Groups []*windows.SID // those that count for it: a filtered administrator is in none of theirs
+	PID    int
+}
+
+// firstBytes is how much of what a client says is read to learn who it is.
+const firstBytes = 512
+
+// maxSID is the longest SID, in bytes.
+const maxSID = 68
+
+var (
+	advapi32       = windows.NewLazySystemDLL("advapi32.dll")
+	kernel32       = windows.NewLazySystemDLL("kernel32.dll")
+	impersonatePro = advapi32.NewProc("ImpersonateNamedPipeClient")
+	waitPro        = kernel32.NewProc("WaitNamedPipeW")
+	peekPro        = kernel32.NewProc("PeekNamedPipe")
+)
+
+// impersonate has this thread act as the client of a pipe.
+var impersonate = func(pipe windows.Handle) error {
+	if ok, _, err := impersonatePro.Call(uintptr(pipe)); ok == 0 {
+		return err
+	}
+	return nil
+}
+
+// ClientOf is who has opened the other end of a connection that Listen's has accepted.
+// Of one that did not ask to be known from the start, which a program does by
+// SECURITY_SQOS_PRESENT, Windows tells only once something was read: ClientOf then waits
+// for its first bytes, as long as the connection's deadline allows, and Read gives them
+// afterwards. No other Read may be under way.
+func ClientOf(c net.Conn) (Identity, error) {
+	p, ok := c.(*conn)
+	if !ok {
+		return Identity{}, errors.New("not a named pipe")
+	}
+	id, err := p.client()
+	if errors.Is(err, windows.ERROR_CANNOT_IMPERSONATE) {
+		if err = p.readAhead(); err == nil {
+			id, err = p.client()
+		}
+	}
+	if err != nil {
+		return Identity{}, fmt.Errorf("ask who is at the other end of the pipe: %w", err)
+	}
+	return id, nil
+}
+
+// errUnnamed is temporary: those who are waited for have until their deadline.
+var errUnnamed = errors.New("too many clients have connected and said nothing yet")
+
+func (c *conn) readAhead() error {
+	select {
+	case c.unnamed <- struct{}{}:
+		defer func() { <-c.unnamed }()
+	default:
+		return errUnnamed
+	}
+	b := make([]byte, firstBytes)
+	n, err := c.winPipe.Read(b)
+	c.ahead = append(c.ahead, b[:n]...)
+	return err
+}
+
+// client asks who the client is, on a thread that is nobody's for that moment. If it
+// cannot become this process again the thread dies with its goroutine.
+func (c *conn) client() (id Identity, err error) {
+	var pid uint32
+	if err := windows.GetNamedPipeClientProcessId(c.handle(), &pid); err != nil {
+		return Identity{}, err
+	}
+	var token windows.Token
+	asked := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := impersonate(c.handle())
+		if err == nil {
+			err = windows.OpenThreadToken(windows.CurrentThread(), windows.TOKEN_QUERY, true, &token)
+			if back := windows.RevertToSelf(); back != nil {
+				asked <- errors.Join(err, back)
+				return
+			}
+		}
+		runtime.UnlockOSThread()
+		asked <- err
+	}()
+	if err = <-asked; token != 0 {
+		defer token.Close()
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	id, err = identity(token)
+	id.PID = int(pid)
+	return id, err
+}
+
+// ServerOf is whose a pipe is that Dial has connected to, without groups: its owner. Only
+// a process that acts as that account, or as a group that may own things (of those that
+// people are in: the elevated administrators), can have made the pipe, and whom the pipe
+// lets in may ask. Its server's token, which would say more, an ordinary user may not
+// open. The PID is what the pipe says of who has served this connection.
+func ServerOf(c net.Conn) (Identity, error) {
+	p, ok := c.(*conn)
+	if !ok {
+		return Identity{}, errors.New("not a named pipe")
+	}
+	var pid uint32
+	if err := windows.GetNamedPipeServerProcessId(p.handle(), &pid); err != nil {
+		return Identity{}, fmt.Errorf("ask who serves the pipe: %w", err)
+	}
+	sd, err := windows.GetSecurityInfo(p.handle(), windows.SE_KERNEL_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+	if err != nil {
+		return Identity{}, fmt.Errorf("ask whose the pipe is: %w", err)
+	}
+	owner, _, err := sd.Owner()
+	if err == nil && owner == nil {
+		err = errors.New("it has no owner")
+	}
+	if err != nil {
+		return Identity{}, fmt.Errorf("ask whose the pipe is: %w", err)
+	}
+	return Identity{User: owner, PID: int(pid)}, nil
+}
+
+// Self is who this process acts as.
+func Self() (Identity, error) {
+	id, err := identity(windows.GetCurrentProcessToken())
+	id.PID = int(windows.GetCurrentProcessId())
+	return id, err
+}
+
+// Owner is to whom belongs what this process makes: its user, or of an elevated one the
+// administrators.
+func Owner() (*windows.SID, error) {
+	owner := new(struct { // TOKEN_OWNER
+		sid  *windows.SID
+		room [maxSID]byte
+	})
+	var n uint32
+	if err := windows.GetTokenInformation(windows.GetCurrentProcessToken(), windows.TokenOwner, (*byte)(unsafe.Pointer(owner)), uint32(unsafe.Sizeof(*owner)), &n); err != nil {
+		return nil, fmt.Errorf("ask for the owner: %w", err)
+	}
+	return owner.sid.Copy()
+}
+
+// counts are the attributes by which a group counts: the one of the logon, which is
+// nobody else's, does not.
+const counts = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
+
+// identity is what a token says.
+func identity(t windows.Token) (Identity, error) {
+	user, err := t.GetTokenUser()
+	if err != nil {
+		return Identity{}, fmt.Errorf("ask for the user: %w", err)
+	}
+	groups, err := t.GetTokenGroups()
+	if err != nil {
+		return Identity{}, fmt.Errorf("ask for the groups: %w", err)
+	}
+	id := Identity{}
+	if id.User, err = user.User.Sid.Copy(); err != nil {
+		return Identity{}, err
+	}
+	for _, g := range groups.AllGroups() {
+		if g.Attributes&counts != windows.SE_GROUP_ENABLED {
+			continue
+		}
+		sid, err := g.Sid.Copy()
+		if err != nil {
+			return Identity{}, err
+		}
+		id.Groups = append(id.Groups, sid)
+	}
+	return id, nil
+}
+
+// OwnerOnly is the security descriptor of what this user, the system and administrators
+// may use, and nobody over the network.
+func OwnerOnly() string { return Descriptor() }
+
+// Descriptor is the security descriptor of a pipe that this user, the system and
+// administrators may serve and use, and that clients may use; nobody over the network.
+func Descriptor(clients ...*windows.SID) string {
+	var b strings.Builder
+	b.WriteString("D:P(D;;GA;;;NU)(A;;GA;;;SY)(A;;GA;;;BA)")
+	if self, err := Self(); err == nil { // else the two are enough
+		fmt.Fprintf(&b, "(A;;GA;;;%s)", self.User)
+	}
+	for _, sid := range clients {
+		fmt.Fprintf(&b, "(A;;%#x;;;%s)", connectRight, sid)
+	}
+	return b.String()
+}
+
+// HungUp reports whether the other end of a pipe is closed.
+func HungUp(c net.Conn) bool {
+	p, ok := c.(*conn)
+	if !ok {
+		return true
+	}
+	var waiting uint32
+	there, _, _ := peekPro.Call(uintptr(p.handle()), 0, 0, 0, uintptr(unsafe.Pointer(&waiting)), 0)
+	return there == 0
+}

@@ -1,0 +1,424 @@
+package pipe
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// wine skips a test of what Wine does not do.
+func wine(t *testing.T, lacks string) {
+	t.Helper()
+	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {
+		t.Skip("Wine does not " + lacks)
+	}
+}
+
+func nameOf(t *testing.T) string {
+	return fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())
+}
+
+func listen(t *testing.T, sddl string) *Listener {
+	t.Helper()
+	l, err := Listen(nameOf(t), sddl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// pair is both ends of a connection.
+func pair(t *testing.T) (client, server net.Conn) {
+	t.Helper()
+	l := listen(t, OwnerOnly())
+	client, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	for _, c := range []net.Conn{client, server} {
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+	}
+	return client, server
+}
+
+// Twenty callers at once are served, each its own answer.
+func TestManyAtOnce(t *testing.T) {
+	l := listen(t, OwnerOnly())
+	var serving, calling sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				io.Copy(c, c)
+			})
+		}
+	})
+	for i := range 20 {
+		calling.Go(func() {
+			c, err := Dial(t.Context(), nameOf(t))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(20 * time.Second))
+			in := bufio.NewReader(c)
+			for k := range 20 {
+				want := fmt.Sprintf("%d of %d\n", k, i)
+				io.WriteString(c, want)
+				if got, err := in.ReadString('\n'); got != want {
+					t.Errorf("got %q, %v, want %q", got, err, want)
+					return
+				}
+			}
+		})
+	}
+	calling.Wait()
+	l.Close()
+	serving.Wait()
+}
+
+// Callers are taken from the moment when Listen returns, before Accept, and what they say
+// is kept for it.
+func TestCallersNeedNotWaitForAccept(t *testing.T) {
+	l := listen(t, OwnerOnly())
+	for i := range 3 {
+		c, err := Dial(t.Context(), nameOf(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(5 * time.Second))
+		if _, err := fmt.Fprint(c, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		b := make([]byte, 10)
+		c.SetDeadline(time.Now().Add(5 * time.Second))
+		if n, err := c.Read(b); string(b[:n]) != fmt.Sprint(i) {
+			t.Errorf("caller %d said %q, %v", i, b[:n], err)
+		}
+	}
+}
+
+// After a half-close the other end reads all that was said before, then the end, and can
+// still answer; a close leaves what was written to be read.
+func TestHalfClose(t *testing.T) {
+	client, server := pair(t)
+	said := slices.Repeat([]byte("0123456789"), 30_000)
+	var calling sync.WaitGroup
+	calling.Go(func() {
+		if _, err := client.Write(said); err != nil {
+			t.Error(err)
+		}
+		if err := client.(*conn).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+	})
+	if got, err := io.ReadAll(server); err != nil || len(got) != len(said) {
+		t.Fatalf("got %d bytes, %v, want %d", len(got), err, len(said))
+	}
+	calling.Wait()
+	if _, err := io.WriteString(server, "the answer"); err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	if got, err := io.ReadAll(client); err != nil || string(got) != "the answer" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// A deadline ends a read, a write that nobody takes, and Accept.
+func TestDeadline(t *testing.T) {
+	client, server := pair(t)
+	late := func(what string, err error) {
+		t.Helper()
+		var timeout net.Error
+		if !errors.As(err, &timeout) || !timeout.Timeout() {
+			t.Errorf("%s: got %v, want a timeout", what, err)
+		}
+	}
+	client.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	_, err := client.Read(make([]byte, 1))
+	late("read", err)
+	server.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	for err = nil; err == nil; {
+		_, err = server.Write(make([]byte, bufferSize))
+	}
+	late("write", err)
+	l, err := Listen(nameOf(t)+"-2", OwnerOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	l.SetDeadline(time.Now().Add(10 * time.Millisecond))
+	for range 2 {
+		_, err = l.Accept()
+		late("accept", err)
+	}
+}
+
+// Nobody there, and nobody any more, is told apart from a closed door.
+func TestNobodyThere(t *testing.T) {
+	if _, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	l := listen(t, OwnerOnly())
+	c, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l.Close()
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("who was not accepted: got %v", err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accept: got %v", err)
+	}
+	if _, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after the end: got %v", err)
+	}
+}
+
+// Both ends know each other: user, groups that count, process.
+func TestIdentity(t *testing.T) {
+	client, server := pair(t)
+	self, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ClientOf(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.User.Equals(self.User) || got.PID != os.Getpid() || !slices.EqualFunc(got.Groups, self.Groups, (*windows.SID).Equals) || len(got.Groups) == 0 {
+		t.Errorf("the client is %+v, want %+v", got, self)
+	}
+	owner, err := ServerOf(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := owner.User.Equals(self.User) || slices.ContainsFunc(self.Groups, owner.User.Equals)
+	if !own || owner.PID != os.Getpid() {
+		t.Errorf("the server is %+v (%s), want %+v", owner, owner.User, self)
+	}
+	if HungUp(server) {
+		t.Error("the client has hung up")
+	}
+	if client.Close(); !HungUp(server) {
+		t.Error("the client has not hung up")
+	}
+}
+
+// Who did not ask to be known from the start is known by what it says first, which is read
+// afterwards as if nothing had been; who says nothing is waited for until the deadline.
+func TestIdentityOfAPlainClient(t *testing.T) {
+	client, server := pair(t)
+	real := impersonate
+	defer func() { impersonate = real }()
+	asked := 0
+	impersonate = func(h windows.Handle) error {
+		if asked++; asked < 3 {
+			return windows.ERROR_CANNOT_IMPERSONATE // as Windows has it until something was read
+		}
+		return real(h)
+	}
+	server.SetDeadline(time.Now().Add(10 * time.Millisecond))
+	var timeout net.Error
+	if _, err := ClientOf(server); !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("who says nothing: got %v", err)
+	}
+	server.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(client, "hello, ")
+	self, _ := Self()
+	if got, err := ClientOf(server); err != nil || !got.User.Equals(self.User) || asked != 3 {
+		t.Errorf("got %+v, %v, asked %d times", got, err, asked)
+	}
+	io.WriteString(client, "world")
+	var closing sync.WaitGroup
+	closing.Go(func() {
+		if err := client.(*conn).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+	})
+	if got, err := io.ReadAll(server); err != nil || string(got) != "hello, world" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	closing.Wait()
+}
+
+// The same with a client as other programs are, which opens the pipe as a file.
+func TestAPlainClientIsKnown(t *testing.T) {
+	l := listen(t, OwnerOnly())
+	plain, err := os.OpenFile(nameOf(t), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := plain.WriteString("hello"); err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	server.SetDeadline(time.Now().Add(10 * time.Second))
+	self, _ := Self()
+	if got, err := ClientOf(server); err != nil || !got.User.Equals(self.User) || got.PID != os.Getpid() {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	b := make([]byte, 5)
+	if _, err := io.ReadFull(server, b); string(b) != "hello" {
+		t.Errorf("got %q, %v", b, err)
+	}
+}
+
+// Whom the security descriptor does not name is not let in.
+func TestClosedDoor(t *testing.T) {
+	wine(t, "keep anybody out of a pipe by its security descriptor")
+	listen(t, "D:P(D;;GA;;;WD)")
+	if c, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("got %v, %v", c, err)
+	}
+}
+
+// A name that somebody serves is waited for as long as a service takes to end.
+func TestNameThatIsTaken(t *testing.T) {
+	for _, taken := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY, windows.ERROR_ALREADY_EXISTS} {
+		synctest.Test(t, func(t *testing.T) {
+			began, free := time.Now(), false
+			listen := func() (net.Listener, error) {
+				if free {
+					return nil, nil
+				}
+				return nil, &os.PathError{Op: "open", Err: taken}
+			}
+			if _, err := serve(listen); !errors.Is(err, taken) || time.Since(began) < takenFor || time.Since(began) > takenFor+time.Second {
+				t.Errorf("got %v after %v", err, time.Since(began))
+			}
+			time.AfterFunc(takenFor/2, func() { free = true })
+			if _, err := serve(listen); err != nil {
+				t.Errorf("a name that became free: %v", err)
+			}
+		})
+	}
+	if _, err := serve(func() (net.Listener, error) { return nil, windows.ERROR_INVALID_NAME }); !errors.Is(err, windows.ERROR_INVALID_NAME) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Nobody else can serve the name meanwhile.
+func TestSecondListener(t *testing.T) {
+	wine(t, "refuse a second listener of a pipe's name")
+	listen(t, OwnerOnly())
+	if l, err := Listen(nameOf(t), OwnerOnly()); err == nil {
+		l.Close()
+		t.Error("two serve one name")
+	}
+}
+
+// Who calls a server that takes nobody is not held up for ever.
+func TestCallersAreBounded(t *testing.T) {
+	listen(t, OwnerOnly())
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	for range backlog + 1 { // one more waits with take
+		c, err := Dial(t.Context(), nameOf(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	if _, err := Dial(ctx, nameOf(t)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Who may use a pipe changes while it is served, and connections live on.
+func TestWhoMayUseItChanges(t *testing.T) {
+	l := listen(t, OwnerOnly())
+	stranger, err := windows.StringToSid("S-1-5-32-546")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	if err := l.Admit(Descriptor(stranger)); err != nil {
+		t.Fatal(err)
+	}
+	here, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	for _, c := range []net.Conn{there, here} {
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+	}
+	next, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	for _, c := range []net.Conn{there, next} {
+		sd, err := windows.GetSecurityInfo(c.(*conn).handle(), windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
+		if err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BG)") {
+			t.Errorf("who may use it now: %s, %v", sd, err)
+		}
+	}
+	io.WriteString(there, "x")
+	if _, err := here.Read(make([]byte, 1)); err != nil {
+		t.Errorf("a connection that there was: %v", err)
+	}
+	if err := l.Admit("nonsense"); err == nil {
+		t.Error("nonsense is a security descriptor")
+	}
+}
+
+// Clients that are not known and say nothing are few at a time; the rest is refused.
+func TestUnnamedClientsAreFew(t *testing.T) {
+	real := impersonate
+	defer func() { impersonate = real }()
+	impersonate = func(windows.Handle) error { return windows.ERROR_CANNOT_IMPERSONATE }
+	_, server := pair(t)
+	for range maxUnnamed {
+		server.(*conn).unnamed <- struct{}{}
+	}
+	if _, err := ClientOf(server); !errors.Is(err, errUnnamed) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,50 @@
+# A Wine prefix that Go programs run in, and what stands in for what Wine 8 lacks.
+# Sourced; $work is a folder of this run.
+
+export WINEPREFIX=$work/prefix WINEARCH=win64 WINEDEBUG=-all DISPLAY= WINEDLLOVERRIDES='mscoree,mshtml='
+c=$WINEPREFIX/drive_c
+holder=
+
+# make_prefix makes it, with the library that Wine lacks and every Go program needs.
+make_prefix() {
+	timeout 180 wine wineboot -i >/dev/null 2>&1
+	(cd "$project" && go run ./packaging/test/wineshim "$c/windows/system32/bcryptprimitives.dll")
+}
+
+# hold keeps one ordinary program running: Wine ends its services with the last.
+hold() {
+	rm -f "$work/hold"
+	mkfifo "$work/hold"
+	(exec 3<>"$work/hold" && exec wine cmd.exe /c 'set /p x=' <&3 >/dev/null 2>&1) &
+	holder=$!
+	within 20 windows cmd.exe /c exit
+}
+
+# let_go ends all that runs in the prefix, and writes the registry to its files.
+let_go() {
+	wineserver -k -w 2>/dev/null || true
+	[ -z "$holder" ] || wait "$holder" 2>/dev/null || true
+	holder=
+}
+
+# windows WORD... runs a program in the prefix; its exit code is the low byte of what it
+# ended with.
+windows() {
+	timeout "${SECONDS_AT_MOST:-60}" wine "$@" </dev/null 2>&1 | tr -d '\r'
+	return "${PIPESTATUS[0]}"
+}
+
+# processes REGEX lists the prefix's whose words match, by the pid they have here.
+processes() {
+	local pid
+	for pid in $(pgrep -f -- "$1"); do
+		! grep -zqxF "WINEPREFIX=$WINEPREFIX" "/proc/$pid/environ" 2>/dev/null || echo "$pid"
+	done
+}
+
+# no_process REGEX: there is none, and what there is is shown.
+no_process() {
+	local pids
+	pids=$(processes "$1")
+	[ -z "$pids" ] || { ps -o pid=,args= -p "${pids//$'\n'/,}"; return 1; }
+}

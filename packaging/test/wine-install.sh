@@ -1,0 +1,175 @@
+# The MSI from the first installation to its removal, with jobs running through most of
+# it. packaging/test/windows.ps1 is the same for a real Windows. Sourced by
+# packaging/test/wine.
+scenario=wine-install
+old=0.9.1
+new=0.9.2
+
+program='C:\Program Files\queuectl\queuectl.exe'
+jobs='C:\users\Public\jobs'
+state=$c/ProgramData/queuectl
+service_is='queuectl\.exe"? serve --service'
+environment='HKLM\System\CurrentControlSet\Control\Session Manager\Environment'
+event_source='HKLM\System\CurrentControlSet\Services\EventLog\Application\queuectl'
+ping='127\.0\.0\.77' # marks the processes of a job that only waits
+
+# --- words
+
+q() { SECONDS_AT_MOST=${SECONDS_AT_MOST:-30} windows "$program" "$@"; }
+job() { q show "$1" --json | jq -r "$2"; }
+job_is() { same "$3" "$(job "$1" "$2")"; }
+in_state() { job_is "$1" .state "$2"; }
+# Wine loses the first client of a pipe, which then waits for ever: it is given up.
+answers() { SECONDS_AT_MOST=4 q status; }
+service_pid() { processes "$service_is" | head -n 1; }
+manager_says() { says "STATE *: [0-9]* *$1" windows sc query queuectl; }
+value() { windows reg query "$1" /v "$2"; }
+install() { windows msiexec /i "C:\\$1.msi" /qn; }
+version_is() { says "$1" q version && says "$1" q status; }
+up() { within 30 answers && [ -n "$(service_pid)" ]; }
+
+# long ID CODE is a job that runs until end_job, and ends with the code.
+long() {
+	rm -f "$c/users/Public/jobs/end-$1"
+	q enqueue --id "$1" --max-retries 0 "$jobs\\long.cmd $1 $2" && within 15 in_state "$1" processing
+}
+end_job() { touch "$c/users/Public/jobs/end-$1"; }
+began() { grep -c . "$c/users/Public/jobs/began-$1"; }
+# unharmed ID: it runs as the process it was begun as, and was begun once.
+note_job() { before=$(job "$1" .pid) && before_here=$(processes "long\.cmd $1") && [ -n "$before_here" ]; }
+unharmed() {
+	job_is "$1" '"\(.state) \(.pid)"' "processing $before" && same "$before_here" "$(processes "long\.cmd $1")" && same 1 "$(began "$1")"
+}
+# whole ID CODE: it ended with its own code, in one attempt, with all of its output.
+whole() {
+	within 20 in_state "$1" dead && job_is "$1" '"\(.exit_code) \(.attempts) \(.history | length)"' "$2 1 1" &&
+		says "begun $1" q logs "$1" && says "ended $1" q logs "$1"
+}
+
+# --- packages
+
+packages() {
+	local version
+	for version in $old $new; do
+		FORMATS=msi ARCHES=amd64 VERSION=$version DIST=$work/$version packaging/build || return 1
+	done
+	cp "$work/$old/queuectl_${old}_amd64.msi" "$c/old.msi" && cp "$work/$new/queuectl_${new}_amd64.msi" "$c/new.msi" || return 1
+	# Windows tells a product that it is removed for an upgrade, Wine 8 does not: what it
+	# takes for the list of features to remove says so instead.
+	msibuild "$c/new.msi" -q "UPDATE Upgrade SET Remove = 'ALL UPGRADINGPRODUCTCODE={$(msiinfo export "$c/new.msi" Property | tr -d '\r' | sed -n 's/^ProductCode\t{\(.*\)}/\1/p')}' WHERE ActionProperty = 'WIX_UPGRADE_DETECTED'"
+}
+promise 'two versions are built' packages
+mkdir "$c/users/Public/jobs"
+printf '%s\r\n' '@echo off' 'cd /d %~dp0' 'echo x>>began-%1' 'echo begun %1' ':again' 'if exist end-%1 goto end' \
+	'ping -n 2 127.0.0.1 >nul' 'goto again' ':end' 'echo ended %1' 'exit %2' >"$c/users/Public/jobs/long.cmd"
+hold
+
+# --- installed
+
+promise 'the MSI installs without a question' install old
+promise 'the service manager has started the service' manager_says RUNNING
+promise 'it answers on the pipe' up
+[ "$failed" = 0 ] || { summary; exit 1; }
+promise 'it is the old version' version_is $old
+promise 'the program is found by its name' says "queuectl $old" windows cmd /c 'queuectl version'
+promise 'the service begins with the machine' says '0x2' value 'HKLM\System\CurrentControlSet\Services\queuectl' Start
+promise '... as an account of its own' says 'NT SERVICE.queuectl' value 'HKLM\System\CurrentControlSet\Services\queuectl' ObjectName
+promise 'the event log knows it' windows reg query "$event_source"
+promise 'its queue is below ProgramData' test -s "$state/queuectl.db"
+echo '# by hand' >>"$state/queuectl.toml"
+
+# --- jobs
+
+promise 'a job prints' same hello "$(q run -- cmd /c echo hello)"
+promise 'a line of the shell, with what its shell makes of it' says 'one.*' q run 'echo one& echo two'
+promise 'a job passes its exit code on' ends 7 '' q run --max-retries 0 'exit 7'
+code_32() {
+	q enqueue --id code --max-retries 0 'exit -1073741819' && within 10 in_state code dead && job_is code .exit_code 3221225477
+}
+promise 'an exit code has 32 bits' code_32
+failing() {
+	q enqueue --id failing --max-retries 2 --backoff-base 0.1 'echo again& exit 3' && within 20 in_state failing dead &&
+		job_is failing '"\(.exit_code) \(.attempts) \(.history | length)"' '3 3 3' && says failing q dlq list -q
+}
+promise 'a failing job is retried, and dead at last' failing
+tree() {
+	q enqueue --id tree --max-retries 0 --kill-after 1s --timeout 6 'cmd /c cmd /c ping -n 60 127.0.0.77' &&
+		within 6 three_processes && within 20 in_state tree dead && job_is tree '.reason' timeout && within 2 no_process "$ping"
+}
+three_processes() { [ "$(processes "$ping" | wc -l)" -ge 3 ]; }
+promise 'a timeout ends a tree of three' tree
+scaled() {
+	q worker scale 3 && job_count 3 && q worker scale 2 && job_count 2
+}
+job_count() { same "$1" "$(q status --json | jq -r .workers.total)" && same "$1" "$(q worker list --json | jq -r length)"; }
+promise 'worker scale' scaled
+
+# --- killed
+
+promise 'a long job begins' long one 11
+promise '... and is seen' note_job one
+killed=$(service_pid)
+kill_service() { kill -KILL "$killed" && within 5 no_process "$service_is"; }
+promise 'the service is killed' kill_service
+# Wine's service manager takes it for running, and starts it all the same.
+promise 'it is started again' windows net start queuectl
+promise 'it answers' up
+promise 'it has adopted the job' within 10 unharmed one
+end_job one
+promise 'the job ends as itself' whole one 11
+
+# --- upgraded
+
+promise 'another long job begins' long two 12
+promise '... and is seen' note_job two
+promise 'the newer MSI installs while it runs' install new
+promise 'the service manager has started the service' manager_says RUNNING
+promise 'it answers' up
+promise 'it is the new version' version_is $new
+promise 'the job has not noticed' within 10 unharmed two
+promise 'changed settings stay' grep -q 'by hand' "$state/queuectl.toml"
+end_job two
+promise 'the new service records its end' whole two 12
+promise 'jobs of before are known' in_state failing dead
+only_new() { same 1 "$(windows reg query 'HKLM\Software\Microsoft\Windows\CurrentVersion\Uninstall' /s | grep -c 'DisplayName.*queuectl')"; }
+promise 'one version is installed' only_new
+promise 'an older MSI is refused' refuses install old
+promise '... and the newer one stays' version_is $new
+
+# --- stopped
+
+promise 'a job that ends soon begins' long three 13
+(sleep 2 && end_job three) &
+promise 'a stop waits for it' windows net stop queuectl
+promise 'the service is stopped' within 10 manager_says STOPPED
+promise 'no process of the queue is left' within 5 no_process 'queuectl\.exe|long\.cmd'
+promise 'it starts again' windows net start queuectl
+promise 'it answers' up
+promise 'the job had ended as itself' whole three 13
+
+stop_timeout() { q config set stop_timeout 2s && long four 14; }
+promise 'a job that does not end begins' stop_timeout
+promise 'a stop ends it' windows net stop queuectl
+promise '... with all of its processes' within 5 no_process 'queuectl\.exe|long\.cmd'
+promise 'it starts again' windows net start queuectl
+promise 'it answers' up
+given_back() { within 20 in_state four processing && same 2 "$(began four)" && job_is four .attempts 1; }
+promise 'the job was given back, and runs anew' given_back
+
+# --- removed
+
+promise 'it is removed while the job runs' windows msiexec /x 'C:\new.msi' /qn
+promise 'no process is left' within 5 no_process 'queuectl\.exe|long\.cmd'
+promise 'the service manager does not know it' refuses manager_says ''
+promise 'the event log does not' refuses windows reg query "$event_source"
+promise 'PATH does not name it' refuses says 'queuectl' value "$environment" PATH
+promise 'its folder is gone' refuses test -e "$c/Program Files/queuectl"
+promise 'the queue stays' test -s "$state/queuectl.db"
+promise 'settings stay' grep -q 'by hand' "$state/queuectl.toml"
+promise 'no program stays beside them' same '' "$(find "$state" -name '*.exe')"
+let_go
+# A file that stays for good is known by its path.
+registry() { grep -Hni queuectl "$WINEPREFIX"/*.reg | grep -Ev '"0{32}"=".*queuectl\.toml"$'; }
+promise 'the registry does not know it' same '' "$(registry)"
+rm -f "$c"/{old,new}.msi
+summary

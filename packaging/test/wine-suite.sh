@@ -1,0 +1,70 @@
+# Every package's tests as Windows programs, two at a time. Sourced by packaging/test/wine.
+. test/skips.sh
+mkdir "$work/tests" "$work/logs"
+
+# RemoveAll asks for what Wine 8 lacks and answers differently than older versions of
+# Windows; the library's own way for those is taken, in these programs alone.
+overlay() {
+	local file
+	file=$(go env GOROOT)/src/internal/syscall/windows/at_windows.go
+	sed 's/if TestDeleteatFallback {/if true {/' "$file" >"$work/at_windows.go"
+	! cmp -s "$file" "$work/at_windows.go" || { echo "$file: there is no way of older versions any more"; return 1; }
+	printf '{"Replace": {"%s": "%s"}}\n' "$file" "$work/at_windows.go" >"$work/overlay.json"
+}
+
+# packages lists those with tests for Windows that the table does not name: name and folder.
+packages() {
+	local name folder
+	GOOS=windows go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' ./... |
+		while read -r name folder; do
+			name=$(realpath --relative-to="$project" "$folder")
+			grep -q "^$name	" packaging/test/not-under-wine.txt || echo "$name"
+		done
+}
+
+# programs are those that black-box tests drive, as somebody with Go has built them.
+programs() {
+	local tag
+	for tag in '' failpoint; do
+		GOOS=windows CGO_ENABLED=0 go build -tags "$tag" -o "$work/bin/plain$tag/queuectl.exe" ./cmd/queuectl || return 1
+	done
+	export QUEUECTL_TEST_BIN=Z:${work//\//\\}\\bin
+}
+
+# run_tests PACKAGE leaves a log, and says how it went.
+run_tests() {
+	local log=$work/logs/${1//\//-} began=$EPOCHREALTIME code=0 ms
+	(cd "$project/$1" && timeout 400 wine "$work/tests/${1##*/}.test.exe" -test.v -test.timeout=6m) </dev/null >"$log" 2>&1 || code=$?
+	ms=$(((${EPOCHREALTIME/[.,]/} - ${began/[.,]/}) / 1000))
+	if [ "$code" = 0 ]; then
+		printf 'ok   %-24s %3d.%d s, %d tests, %d skipped\n' "$1" $((ms / 1000)) $((ms % 1000 / 100)) \
+			"$(grep -c -- '^--- PASS' "$log")" "$(grep -c -- '^ *--- SKIP' "$log")"
+	else
+		printf 'FAIL %-24s %3d.%d s, exit code %d\n' "$1" $((ms / 1000)) $((ms % 1000 / 100)) "$code"
+		{ grep -E -B20 -A30 '^ *--- FAIL|^panic:|^fatal error:' "$log" || tail -n 30 "$log"; } | head -n 200 | sed 's/^/     | /'
+		return 1
+	fi
+}
+
+overlay
+mapfile -t found < <(packages)
+[ "${#found[@]}" -gt 10 ] || { echo 'packages with tests were not found'; exit 1; }
+GOOS=windows CGO_ENABLED=0 go test -c -overlay "$work/overlay.json" -o "$work/tests/" "${found[@]/#/./}"
+[[ " ${found[*]} " != *' test '* ]] || programs
+printf '     built in %d s\n' "$SECONDS"
+# The longest ones first, as they were seen to be.
+running=0
+bad=0
+for package in store/sqlstore test $(printf '%s\n' "${found[@]}"); do
+	[ -e "$work/tests/${package##*/}.test.exe" ] && [ ! -e "$work/logs/${package//\//-}" ] || continue
+	: >"$work/logs/${package//\//-}"
+	run_tests "$package" &
+	running=$((running + 1))
+	[ "$running" -lt 2 ] || { wait -n || bad=1; running=$((running - 1)); }
+done
+while [ "$running" -gt 0 ]; do
+	wait -n || bad=1
+	running=$((running - 1))
+done
+for log in "$work"/logs/*; do check_skips "$log" || bad=1; done
+exit "$bad"

@@ -1,0 +1,124 @@
+// Command wineshim writes a bcryptprimitives.dll for Wine 8, which has none, and without
+// which no Go program starts there. It holds no code: the one function that Go asks for
+// is passed on to the one that Wine has for the same.
+package main
+
+import (
+	"bytes"
+	"debug/pe"
+	"encoding/binary"
+	"fmt"
+	"os"
+)
+
+const (
+	library  = "bcryptprimitives.dll"
+	function = "ProcessPrng"
+	target   = "advapi32.SystemFunction036"
+
+	page   = 0x1000 // of memory: where the headers end and the section begins
+	sector = 0x200  // of the file, the same
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: wineshim FILE")
+		os.Exit(2)
+	}
+	if err := os.WriteFile(os.Args[1], dll(), 0o644); err != nil {
+		fmt.Fprintln(os.Stderr, "wineshim:", err)
+		os.Exit(1)
+	}
+}
+
+// dll is the whole file: headers in the first sector, the exports in the second.
+func dll() []byte {
+	exports := exports()
+	size := uint32(len(exports))
+	var out bytes.Buffer
+	dos := [64]byte{0: 'M', 1: 'Z', 60: 64} // the other header follows at once
+	optional := pe.OptionalHeader64{
+		Magic:                 0x20b,
+		SizeOfInitializedData: sector,
+		ImageBase:             0x180000000,
+		SectionAlignment:      page,
+		FileAlignment:         sector,
+		// as of Windows 10, which Go asks for
+		MajorOperatingSystemVersion: 10,
+		MajorSubsystemVersion:       10,
+		SizeOfImage:                 2 * page,
+		SizeOfHeaders:               sector,
+		Subsystem:                   pe.IMAGE_SUBSYSTEM_WINDOWS_CUI,
+		DllCharacteristics:          pe.IMAGE_DLLCHARACTERISTICS_NX_COMPAT,
+		SizeOfStackReserve:          1 << 20,
+		SizeOfStackCommit:           page,
+		SizeOfHeapReserve:           1 << 20,
+		SizeOfHeapCommit:            page,
+		NumberOfRvaAndSizes:         16,
+	}
+	optional.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_EXPORT] = pe.DataDirectory{VirtualAddress: page, Size: size}
+	for _, part := range []any{
+		dos,
+		[4]byte{'P', 'E'},
+		pe.FileHeader{
+			Machine:              pe.IMAGE_FILE_MACHINE_AMD64,
+			NumberOfSections:     1,
+			SizeOfOptionalHeader: uint16(binary.Size(optional)),
+			Characteristics:      pe.IMAGE_FILE_EXECUTABLE_IMAGE | pe.IMAGE_FILE_LARGE_ADDRESS_AWARE | pe.IMAGE_FILE_DLL,
+		},
+		optional,
+		pe.SectionHeader32{
+			Name:             [8]uint8([]byte(".rdata\x00\x00")),
+			VirtualSize:      size,
+			VirtualAddress:   page,
+			SizeOfRawData:    sector,
+			PointerToRawData: sector,
+			Characteristics:  pe.IMAGE_SCN_CNT_INITIALIZED_DATA | pe.IMAGE_SCN_MEM_READ,
+		},
+	} {
+		put(&out, part)
+	}
+	out.Write(make([]byte, sector-out.Len()))
+	out.Write(exports)
+	out.Write(make([]byte, 2*sector-out.Len()))
+	return out.Bytes()
+}
+
+// exports is the table of one function. An address that lies within the table itself is
+// that of a name, by which the loader goes on to search.
+func exports() []byte {
+	type directory struct {
+		_                           [12]byte
+		Name, Base, Functions       uint32
+		Names                       uint32
+		AtFunctions, AtNames, AtOrd uint32
+	}
+	type tables struct {
+		Function, Name uint32
+		Ordinal, _     uint16
+	}
+	first := uint32(page + binary.Size(directory{}))
+	texts := first + uint32(binary.Size(tables{}))
+	at := func(before ...string) uint32 {
+		where := texts
+		for _, text := range before {
+			where += uint32(len(text)) + 1
+		}
+		return where
+	}
+	var out bytes.Buffer
+	put(&out, directory{
+		Name: at(), Base: 1, Functions: 1, Names: 1,
+		AtFunctions: first, AtNames: first + 4, AtOrd: first + 8,
+	})
+	put(&out, tables{Function: at(library, function), Name: at(library)})
+	out.WriteString(library + "\x00" + function + "\x00" + target + "\x00")
+	return out.Bytes()
+}
+
+// put appends a value as the file format has it.
+func put(out *bytes.Buffer, value any) {
+	if err := binary.Write(out, binary.LittleEndian, value); err != nil {
+		panic(err) // only a value without a fixed size is refused
+	}
+}

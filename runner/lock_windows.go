@@ -1,0 +1,30 @@
+package runner
+
+import (
+	"os"
+
+	"github.com/queuectl/queuectl/internal/lockfile"
+)
+
+// lockFile takes an exclusive lock that ends with this process; ok is false when
+// another process holds it. Children do not inherit it.
+func lockFile(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
+	return lockfile.Take(path, true)
+}
+
+// lockHeld reports whether a process holds a lock. A file that is not there is held by
+// nobody. Those who ask at once do not take one another for the holder.
+func lockHeld(path string) (bool, error) { return lockfile.Held(path) }
+
+// Lock takes root's runners for this service; there are none.
+func (h Home) Lock() (*os.File, error) { return nil, nil }
+
+// openPlain opens a file of a runner's folder to read it.
+func openPlain(path string) (*os.File, error) { return os.Open(path) }
+
+// remove removes a runner's own folder, with the lock in it: what is open cannot be
+// removed.
+func remove(dir string, lock *os.File) error {
+	lock.Close()
+	return os.RemoveAll(dir)
+}

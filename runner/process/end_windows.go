@@ -1,0 +1,230 @@
+package process
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// lastWords is how long the pipes of a tree that was ended are read. Only what another
+// program holds is open any longer.
+const lastWords = time.Second
+
+// end brings the tree to its end once the main process has ended: it reads what the
+// pipes hold, and ends what is left behind.
+func (r *run) end() {
+	if r.r.StuckPID != 0 {
+		return
+	}
+	forced := !r.termAt.IsZero()
+	deadline := r.r.EndedAt.Add(r.c.OutputGrace)
+	if forced && r.killAt.Before(deadline) {
+		deadline = r.killAt
+	}
+	r.drain(deadline)
+	switch {
+	case r.c.Background && !forced:
+		if count, _ := r.tree.left(); count > 0 {
+			r.spare()
+		}
+	default:
+		r.waitTree(deadline)
+		r.endLeftovers()
+	}
+	var code uint32
+	windows.GetExitCodeProcess(r.tree.process, &code) // it has ended and the handle is ours
+	r.r.ExitCode = int64(code)
+	r.tree.hear()
+	r.r.OutOfMemory = r.tree.ranOut && code != 0 && !forced
+	r.r.CPU, r.r.PeakRSS = r.tree.cost()
+}
+
+// drain waits until both pipes are at their end, at most until a deadline.
+func (r *run) drain(deadline time.Time) {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	for r.open > 0 {
+		select {
+		case <-r.ended:
+			r.open--
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// spare lets what the main process has left behind live on.
+func (r *run) spare() {
+	if err := r.tree.spare(); err != nil {
+		r.r.Error = fmt.Sprintf("processes in the background ended: %v", err)
+		return
+	}
+	r.r.Spared = true
+}
+
+// waitTree gives what is left of the tree a moment to end by itself.
+func (r *run) waitTree(deadline time.Time) {
+	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
+		if count, _ := r.tree.left(); count == 0 {
+			return
+		}
+		time.Sleep(min(pause, time.Until(deadline)))
+	}
+}
+
+// endLeftovers ends what the main process has left behind. What has been asked to end
+// already is given no more time.
+func (r *run) endLeftovers() {
+	began := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		count, first := r.tree.left()
+		if count == 0 {
+			break
+		}
+		if time.Since(began) > r.c.Patience {
+			r.giveUp(count, first)
+			return
+		}
+		r.r.Leftovers = max(r.r.Leftovers, count)
+		r.tree.kill()
+		time.Sleep(pause)
+	}
+	r.drain(time.Now().Add(lastWords))
+}
+
+// giveUp notes what outlives the end of its job object: a process that waits in the
+// kernel, for a disk or a server that does not answer.
+func (r *run) giveUp(count int, first uint32) {
+	r.r.StuckPID = int(first)
+	r.r.Error = fmt.Sprintf("%d processes still there %v after they were ended, pid %d first", count, r.c.Patience, first)
+	r.w.stuck = r.tree
+}
+
+// giveUpMain gives up a tree whose main process has not ended.
+func (r *run) giveUpMain() {
+	count, _ := r.tree.left()
+	r.giveUp(1+count, r.tree.pid)
+	r.exited = true
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.w.running = false
+}
+
+// Linger waits until what the last Run has given up is gone, or stop is closed. It
+// is for the goroutine that called Run.
+func (w *Worker) Linger(stop <-chan struct{}) {
+	for pause := 10 * time.Millisecond; w.stuck != nil && !w.stuck.gone(); pause = min(2*pause, time.Second) {
+		select {
+		case <-time.After(pause):
+		case <-stop:
+			return
+		}
+	}
+	w.dropStuck()
+}
+
+func (w *Worker) dropStuck() {
+	if w.stuck != nil {
+		w.stuck.close()
+		w.stuck = nil
+	}
+}
+
+// Cgroups is a control group that this process may divide; here there are none.
+type Cgroups struct{}
+
+// Divide moves this process into a group below its own.
+func Divide() (*Cgroups, error) { return nil, ErrUnsupported }
+
+// Sweep removes groups that were given up.
+func (c *Cgroups) Sweep() {}
+
+// Expendable has the kernel end commands before this process.
+func Expendable() error { return ErrUnsupported }
+
+// Prepare makes this process fit to run commands: no dialog waits for somebody where
+// one of them crashes or asks for a disk, and none has this process's own handles. To
+// be heard by commands, CTRL_BREAK needs a console that this process shares with them,
+// with which it must have been started; nothing that the console tells ends this process.
+func Prepare() error {
+	const quiet = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
+	windows.SetErrorMode(quiet | windows.SetErrorMode(quiet)) // it says what was set before
+	for _, h := range []windows.Handle{windows.Stdin, windows.Stdout, windows.Stderr} {
+		windows.SetHandleInformation(h, windows.HANDLE_FLAG_INHERIT, 0) // there may be none
+	}
+	if ok, _, err := setConsoleCtrlHandler.Call(unmoved, 1); ok == 0 {
+		return fmt.Errorf("stay when the console's processes are told to end: %w", err)
+	}
+	return nil
+}
+
+// unmoved takes all that a console tells its processes: that somebody logs off, or that
+// one of them was to end. It is not for this one.
+var unmoved = windows.NewCallback(func(uint32) uintptr { return 1 })
+
+// Reap reaps orphans that have ended; on Windows the kernel does.
+func Reap() {}
+
+// EndTrees ends what a dead runner's commands have left alive, by their cookies, and
+// lists what outlives that. The kernel has done so when the runner ended, unless
+// somebody else holds one of its job objects.
+func EndTrees(_ int, _ int64, cookies []string, _ func(pgid int) bool, patience time.Duration) (stuck []Left) {
+	deadline := time.Now().Add(patience)
+	for _, cookie := range cookies {
+		t, err := openTree(cookie)
+		if err != nil {
+			continue // it is not there, so nothing of it is
+		}
+		for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+			count, first := t.left()
+			if count == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				stuck = append(stuck, Left{int(first), int(first), cookie})
+				break
+			}
+			t.kill()
+			time.Sleep(pause)
+		}
+		t.close()
+	}
+	return stuck
+}
+
+// openTree opens the tree of a cookie, if anybody holds it.
+func openTree(cookie string) (*tree, error) {
+	name, err := jobName(cookie)
+	if err != nil {
+		return nil, err
+	}
+	h, _, err := openJobObject.Call(jobObjectTerminate|jobObjectQuery, 0, uintptr(unsafe.Pointer(name)))
+	if h == 0 {
+		return nil, err
+	}
+	return &tree{sys: &kernel, job: windows.Handle(h)}, nil
+}
+
+// SelfTicks is when this process started, in units of 100 ns.
+func SelfTicks() int64 {
+	var created, exited, kernel, user windows.Filetime
+	windows.GetProcessTimes(windows.CurrentProcess(), &created, &exited, &kernel, &user)
+	return ticks(created)
+}
+
+// BootID names this boot of the machine: when it was, whatever the clock was set to
+// since.
+func BootID() (string, error) {
+	var day struct {
+		boot, now, zone  int64
+		zoneID, reserved uint32
+		bootBias, asleep int64
+	}
+	if err := windows.NtQuerySystemInformation(systemTimeOfDay, unsafe.Pointer(&day), uint32(unsafe.Sizeof(day)), nil); err != nil {
+		return "", fmt.Errorf("ask for the time of the boot: %w", err)
+	}
+	return strconv.FormatInt(day.boot-day.bootBias, 10), nil
+}

@@ -1,0 +1,257 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// calls are the system calls that not every system carries out, so that tests can.
+type calls struct {
+	interrupt func(group uint32) error
+	terminate func(job windows.Handle)
+	setJob    func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
+	query     func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
+	message   func(port windows.Handle) (message uint32, ok bool)
+}
+
+var kernel = calls{
+	interrupt: func(group uint32) error {
+		return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, group)
+	},
+	terminate: func(job windows.Handle) { windows.TerminateJobObject(job, endedCode) }, // it is ours
+	setJob: func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
+		_, err := windows.SetInformationJobObject(job, class, uintptr(info), uint32(size))
+		return err
+	},
+	query: func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error {
+		return windows.QueryInformationJobObject(job, class, uintptr(info), uint32(size), nil)
+	},
+	message: func(port windows.Handle) (uint32, bool) {
+		var message uint32
+		var key uintptr
+		var about *windows.Overlapped
+		err := windows.GetQueuedCompletionStatus(port, &message, &key, &about, 0)
+		return message, err == nil
+	},
+}
+
+var (
+	kernel32              = windows.NewLazySystemDLL("kernel32.dll")
+	createJobObject       = kernel32.NewProc("CreateJobObjectW")
+	openJobObject         = kernel32.NewProc("OpenJobObjectW")
+	peekNamedPipe         = kernel32.NewProc("PeekNamedPipe")
+	setConsoleCtrlHandler = kernel32.NewProc("SetConsoleCtrlHandler")
+	getProcessMemory      = kernel32.NewProc("K32GetProcessMemoryInfo")
+)
+
+// What x/sys does not name.
+const (
+	jobObjectTerminate  = 0x8
+	jobObjectQuery      = 0x4
+	messageMemoryLimit  = 10 // JOB_OBJECT_MSG_JOB_MEMORY_LIMIT
+	cpuRateEnable       = 0x1
+	cpuRateHardCap      = 0x4
+	wholeCPU            = 10_000 // of the machine's time in a job object's rate
+	endedCode           = 1      // exit code of what is ended
+	listed              = 64     // processes of a tree that are looked at one by one
+	systemTimeOfDay     = 3
+	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
+	attributeHandleList = windows.PROC_THREAD_ATTRIBUTE_HANDLE_LIST
+)
+
+// tree is a command's processes: a job object that no process of it can leave, whose
+// name is the cookie's, and that ends them all when this process ends.
+type tree struct {
+	sys     *calls
+	limits  windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+	job     windows.Handle
+	port    windows.Handle // hears of the memory limit; 0 if there is none
+	process windows.Handle // the main one; 0 before its start
+	pid     uint32
+	ranOut  bool // a process was refused memory by the limit
+}
+
+// limitError says which limit could not be set.
+type limitError struct {
+	name string
+	error
+}
+
+// Error names the limit.
+func (e *limitError) Error() string { return fmt.Sprintf("limit of %s: %v", e.name, e.error) }
+
+// Unwrap is why.
+func (e *limitError) Unwrap() error { return e.error }
+
+func jobName(cookie string) (*uint16, error) {
+	return windows.UTF16PtrFromString(`Global\queuectl-` + cookie)
+}
+
+// newTree makes a tree without processes.
+func newTree(sys *calls, cookie string, l Limits) (*tree, error) {
+	name, err := jobName(cookie)
+	if err != nil {
+		return nil, err
+	}
+	h, _, err := createJobObject.Call(0, uintptr(unsafe.Pointer(name)))
+	if h == 0 {
+		return nil, fmt.Errorf("make a job object: %w", err)
+	}
+	t := &tree{sys: sys, job: windows.Handle(h)}
+	if err == windows.ERROR_ALREADY_EXISTS { // whoever made it could keep its processes alive
+		t.close()
+		return nil, &strangerError{errors.New("make a job object: another one has its name")}
+	}
+	t.limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
+	if err = t.setLimits(); err != nil {
+		err = fmt.Errorf("set a job object: %w", err)
+	} else {
+		err = t.limit(l)
+	}
+	if err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// strangerError says that somebody else has what a command needs, which is not its fault.
+type strangerError struct{ error }
+
+// limit sets a command's limits.
+func (t *tree) limit(l Limits) error {
+	basic := &t.limits.BasicLimitInformation
+	if l.Memory > 0 {
+		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_JOB_MEMORY
+		t.limits.JobMemoryLimit = uintptr(min(uint64(l.Memory), uint64(^uintptr(0))))
+		if err := errors.Join(t.setLimits(), t.listen()); err != nil {
+			return &limitError{"memory", err}
+		}
+	}
+	if l.Tasks > 0 {
+		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_ACTIVE_PROCESS
+		basic.ActiveProcessLimit = uint32(l.Tasks)
+		if err := t.setLimits(); err != nil {
+			return &limitError{"tasks", err}
+		}
+	}
+	if l.CPUs > 0 {
+		all := float64(windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS))
+		rate := struct{ flags, rate uint32 }{cpuRateEnable | cpuRateHardCap, uint32(min(max(l.CPUs/all*wholeCPU, 1), wholeCPU))}
+		if err := t.sys.setJob(t.job, windows.JobObjectCpuRateControlInformation, unsafe.Pointer(&rate), unsafe.Sizeof(rate)); err != nil {
+			return &limitError{"cpus", err}
+		}
+	}
+	return nil
+}
+
+func (t *tree) setLimits() error {
+	return t.sys.setJob(t.job, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits), unsafe.Sizeof(t.limits))
+}
+
+// listen has the kernel tell of the memory limit.
+func (t *tree) listen() (err error) {
+	if t.port, err = windows.CreateIoCompletionPort(windows.InvalidHandle, 0, 0, 1); err != nil {
+		return err
+	}
+	to := struct{ key, port uintptr }{0, uintptr(t.port)}
+	return t.sys.setJob(t.job, windows.JobObjectAssociateCompletionPortInformation, unsafe.Pointer(&to), unsafe.Sizeof(to))
+}
+
+// hear takes what the kernel tells. The start and the end of every process is told too,
+// so it must be called now and then.
+func (t *tree) hear() {
+	if t.port == 0 {
+		return
+	}
+	for range 1 << 16 { // they may come as fast as they are taken
+		message, ok := t.sys.message(t.port)
+		if !ok {
+			return
+		}
+		t.ranOut = t.ranOut || message == messageMemoryLimit
+	}
+}
+
+// kill ends all processes and all that they may just be starting.
+func (t *tree) kill() { t.sys.terminate(t.job) }
+
+// spare lets the processes live on when this process closes the job object or ends.
+func (t *tree) spare() error {
+	t.limits.BasicLimitInformation.LimitFlags &^= windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
+	return t.setLimits()
+}
+
+// left counts the living processes, the main one excepted, and names the first.
+func (t *tree) left() (count int, first uint32) {
+	var list struct {
+		assigned, listed uint32
+		pids             [listed]uintptr
+	}
+	err := t.sys.query(t.job, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&list), unsafe.Sizeof(list))
+	if err != nil && err != windows.ERROR_MORE_DATA {
+		return 0, 0
+	}
+	count = int(list.assigned)
+	for _, pid := range list.pids[:min(list.listed, listed)] {
+		switch {
+		case uint32(pid) == t.pid: // its handle is open, so the number is its alone
+			count--
+		case first == 0:
+			first = uint32(pid)
+		}
+	}
+	return count, first
+}
+
+// gone reports whether nothing lives any more.
+func (t *tree) gone() bool {
+	if event, err := windows.WaitForSingleObject(t.process, 0); err == nil && event != windows.WAIT_OBJECT_0 {
+		return false
+	}
+	count, _ := t.left()
+	return count == 0
+}
+
+// cost is the time that all processes have used, and the most memory that one has.
+func (t *tree) cost() (cpu time.Duration, peak int64) {
+	var spent struct {
+		user, kernel, periodUser, periodKernel int64 // in 100 ns
+		faults, total, active, ended           uint32
+	}
+	t.sys.query(t.job, windows.JobObjectBasicAccountingInformation, unsafe.Pointer(&spent), unsafe.Sizeof(spent))
+	if spent.user+spent.kernel == 0 { // not kept: then of the main process
+		var created, exited, kernel, user windows.Filetime
+		if windows.GetProcessTimes(t.process, &created, &exited, &kernel, &user) == nil {
+			spent.user, spent.kernel = ticks(user), ticks(kernel)
+		}
+	}
+	var limits windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+	t.sys.query(t.job, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&limits), unsafe.Sizeof(limits))
+	if limits.PeakProcessMemoryUsed == 0 {
+		var memory struct {
+			size, faults uint32
+			peak         uintptr
+			rest         [7]uintptr
+		}
+		memory.size = uint32(unsafe.Sizeof(memory))
+		getProcessMemory.Call(uintptr(t.process), uintptr(unsafe.Pointer(&memory)), unsafe.Sizeof(memory))
+		limits.PeakProcessMemoryUsed = memory.peak
+	}
+	return time.Duration(spent.user+spent.kernel) * 100, int64(limits.PeakProcessMemoryUsed)
+}
+
+func ticks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) }
+
+// close gives the tree up. What still lives is ended, unless it was spared.
+func (t *tree) close() {
+	for _, h := range []windows.Handle{t.job, t.port, t.process} {
+		if h != 0 {
+			windows.CloseHandle(h)
+		}
+	}
+}

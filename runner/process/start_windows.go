@@ -1,0 +1,404 @@
+package process
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf16"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// pipeSize is what a pipe holds, and what is read at once.
+const pipeSize = 32 << 10
+
+// start starts the command; if it cannot, the result says why.
+func (r *run) start() bool {
+	r.begun = time.Now()
+	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
+	std := [3]windows.Handle{r.w.null, 0, 0}
+	defer func() { // the command has its own
+		for _, h := range std {
+			if h != 0 && h != r.w.null {
+				windows.CloseHandle(h)
+			}
+		}
+	}()
+	err := r.prepare(&std)
+	if err == nil {
+		err = r.launch(std)
+	}
+	if err != nil {
+		r.startFailed(err)
+		return false
+	}
+	r.open = len(r.pipes)
+	for i := range r.pipes {
+		r.loops.Go(func() { r.read(i) })
+	}
+	if r.input != nil {
+		r.loops.Go(func() {
+			io.WriteString(r.input, r.c.Stdin) // as much as it reads
+			r.input.Close()
+		})
+	}
+	r.r.PID = int(r.tree.pid)
+	r.w.mu.Lock()
+	r.w.tree = r.tree
+	r.w.mu.Unlock()
+	r.c.Forked(r.r.PID, r.begun)
+	return true
+}
+
+// prepare makes what the command inherits, and its tree.
+func (r *run) prepare(std *[3]windows.Handle) (err error) {
+	if r.c.As != nil {
+		return errors.New("commands of another account cannot be run on Windows")
+	}
+	switch {
+	case r.c.StdinFile != "":
+		if std[0], err = openStdin(r.c.StdinFile); err != nil {
+			return &stdinError{err}
+		}
+	case r.c.Stdin != "":
+		if r.input, std[0], err = pipe(windows.PIPE_ACCESS_OUTBOUND); err != nil {
+			return err
+		}
+	}
+	for i := range r.pipes {
+		if r.pipes[i], std[1+i], err = pipe(windows.PIPE_ACCESS_INBOUND); err != nil {
+			return err
+		}
+	}
+	r.tree, err = newTree(r.w.sys, r.c.Cookie, r.c.Limits)
+	return err
+}
+
+// launch starts the main process inside the tree's job object, with its three standard
+// handles and no other.
+func (r *run) launch(std [3]windows.Handle) error {
+	env := environment(r.c.Env, r.c.Cookie)
+	block, err := envBlock(env)
+	if err != nil {
+		return err
+	}
+	path, err := lookProgram(r.c.Argv[0], env, r.c.Dir)
+	if err != nil {
+		return err
+	}
+	argv := r.c.Argv
+	if isBatch(path) {
+		argv = append([]string{path}, argv[1:]...)
+		if path, err = cmdPath(); err != nil {
+			return err
+		}
+	}
+	line, err := CommandLine(argv)
+	if err != nil {
+		return err
+	}
+	path16, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		return err
+	}
+	line16, err := windows.UTF16PtrFromString(line)
+	if err != nil {
+		return err
+	}
+	var dir *uint16
+	if r.c.Dir != "" {
+		if dir, err = windows.UTF16PtrFromString(r.c.Dir); err != nil {
+			return err
+		}
+	}
+	attributes, err := windows.NewProcThreadAttributeList(2)
+	if err != nil {
+		return err
+	}
+	defer attributes.Delete()
+	err = errors.Join(
+		attributes.Update(attributeJobList, unsafe.Pointer(&r.tree.job), unsafe.Sizeof(r.tree.job)),
+		attributes.Update(attributeHandleList, unsafe.Pointer(&std[0]), unsafe.Sizeof(std)))
+	if err != nil {
+		return err
+	}
+	info := windows.StartupInfoEx{ProcThreadAttributeList: attributes.List()}
+	info.Cb = uint32(unsafe.Sizeof(info))
+	info.Flags = windows.STARTF_USESTDHANDLES
+	info.StdInput, info.StdOutput, info.StdErr = std[0], std[1], std[2]
+	const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_UNICODE_ENVIRONMENT | windows.EXTENDED_STARTUPINFO_PRESENT
+	var started windows.ProcessInformation
+	if err := windows.CreateProcess(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo, &started); err != nil {
+		return err
+	}
+	windows.CloseHandle(started.Thread)
+	r.tree.process, r.tree.pid = started.Process, started.ProcessId
+	return nil
+}
+
+// inherited lets a command have a handle that its start names.
+var inherited = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), InheritHandle: 1}
+
+// openInherited opens a file that a command may have. Where the path leads
+// to another program's pipe, that program cannot act as this account.
+func openInherited(path string, access, flags uint32) (windows.Handle, error) {
+	path16, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		return 0, err
+	}
+	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
+	h, err := windows.CreateFile(path16, access, share, &inherited, windows.OPEN_EXISTING, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, 0)
+	if err != nil {
+		return 0, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return h, nil
+}
+
+// ownOnly are the rights on a pipe: this account's, and nobody else's.
+var ownOnly = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
+	user, err := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil {
+		return nil, err
+	}
+	sd, err := windows.SecurityDescriptorFromString("D:P(A;;GA;;;" + user.User.Sid.String() + ")")
+	if err != nil {
+		return nil, err
+	}
+	return &windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), SecurityDescriptor: sd}, nil
+})
+
+// pipe makes a pipe to or from a command. Our end can be released at any time, by
+// closing it; the command's end is an ordinary one.
+func pipe(access uint32) (ours *os.File, theirs windows.Handle, err error) {
+	rights, err := ownOnly()
+	if err != nil {
+		return nil, 0, fmt.Errorf("make a pipe: %w", err)
+	}
+	name := `\\.\pipe\queuectl-` + rand.Text()
+	name16, err := windows.UTF16PtrFromString(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	h, err := windows.CreateNamedPipe(name16, access|windows.FILE_FLAG_OVERLAPPED|windows.FILE_FLAG_FIRST_PIPE_INSTANCE,
+		windows.PIPE_TYPE_BYTE|windows.PIPE_REJECT_REMOTE_CLIENTS, 1, pipeSize, pipeSize, 0, rights)
+	if err != nil {
+		return nil, 0, fmt.Errorf("make a pipe: %w", err)
+	}
+	ours = os.NewFile(uintptr(h), name)
+	mode := uint32(windows.GENERIC_WRITE | windows.FILE_READ_ATTRIBUTES)
+	if access == windows.PIPE_ACCESS_OUTBOUND {
+		mode = windows.GENERIC_READ | windows.FILE_WRITE_ATTRIBUTES
+	}
+	if theirs, err = openInherited(name, mode, 0); err != nil {
+		ours.Close()
+		return nil, 0, err
+	}
+	return ours, theirs, nil
+}
+
+// connected reports whether the other end of a pipe is still open.
+func connected(f *os.File) (yes bool) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = c.Control(func(fd uintptr) {
+		ok, _, _ := peekNamedPipe.Call(fd, 0, 0, 0, 0, 0)
+		yes = ok != 0
+	})
+	return err == nil && yes
+}
+
+// stdinError is a command's own fault: its input cannot be read.
+type stdinError struct{ error }
+
+// Unwrap is why: a shortage is not the command's fault.
+func (e *stdinError) Unwrap() error { return e.error }
+
+func openStdin(path string) (windows.Handle, error) {
+	h, err := openInherited(path, windows.GENERIC_READ, windows.FILE_FLAG_BACKUP_SEMANTICS) // which opens folders, to say that they are
+	if err != nil {
+		return 0, err
+	}
+	var info windows.ByHandleFileInformation
+	kind, err := windows.GetFileType(h)
+	if err == nil && kind == windows.FILE_TYPE_DISK {
+		err = windows.GetFileInformationByHandle(h, &info)
+	}
+	if err == nil && (kind != windows.FILE_TYPE_DISK || info.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0) {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		windows.CloseHandle(h)
+		return 0, err
+	}
+	return h, nil
+}
+
+// startFailed sorts what kept a command from starting: our shortage, or its own
+// fault with the exit code that a shell would give.
+func (r *run) startFailed(err error) {
+	r.r.EndedAt = time.Now()
+	var stranger *strangerError
+	if errors.As(err, &stranger) || slices.ContainsFunc(shortages, func(s syscall.Errno) bool { return errors.Is(err, s) }) {
+		r.r.Shortage = true
+		r.r.Error = fmt.Sprintf("start: %v", err)
+		return
+	}
+	r.r.ExitCode = 126
+	var stdin *stdinError
+	if errors.As(err, &stdin) {
+		r.r.Error = fmt.Sprintf("stdin_file: %v", stdin.error)
+		return
+	}
+	var limit *limitError
+	if errors.As(err, &limit) {
+		r.r.Error = fmt.Sprintf("start: %v", limit)
+		return
+	}
+	if dirErr := enterable(r.c.Dir); dirErr != nil {
+		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
+		return
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		r.r.ExitCode = 127
+	}
+	if errors.Is(err, windows.ERROR_BAD_EXE_FORMAT) {
+		err = errors.New("it is not a program that Windows can start")
+	}
+	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
+}
+
+// shortages are what Windows says for want of memory, processes or handles.
+var shortages = []syscall.Errno{
+	windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NOT_ENOUGH_MEMORY, windows.ERROR_OUTOFMEMORY, windows.ERROR_NO_PROC_SLOTS,
+	windows.ERROR_MAX_THRDS_REACHED, windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_NONPAGED_SYSTEM_RESOURCES,
+	windows.ERROR_PAGED_SYSTEM_RESOURCES, windows.ERROR_WORKING_SET_QUOTA, windows.ERROR_PAGEFILE_QUOTA,
+	windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_NO_MORE_USER_HANDLES, windows.ERROR_NOT_ENOUGH_QUOTA,
+}
+
+func enterable(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", dir)
+	}
+	return nil
+}
+
+// environment is a command's environment, sorted: the last variable of a name is the
+// one, in whatever case, and what every program on Windows needs is ours if it has none.
+func environment(env []string, cookie string) []string {
+	last := map[string]string{}
+	name := func(e string) string {
+		n, _, _ := strings.Cut(e[min(1, len(e)):], "=") // names of folders by drive begin with =
+		return strings.ToUpper(e[:min(1, len(e))] + n)
+	}
+	for _, n := range []string{"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATHEXT", "TEMP", "TMP"} {
+		if v := os.Getenv(n); v != "" {
+			last[strings.ToUpper(n)] = n + "=" + v
+		}
+	}
+	for _, e := range append(slices.Clone(env), CookieName+"="+cookie) {
+		if strings.Contains(e[min(1, len(e)):], "=") {
+			last[name(e)] = e
+		}
+	}
+	sorted := make([]string, 0, len(last))
+	for _, e := range last {
+		sorted = append(sorted, e)
+	}
+	slices.SortFunc(sorted, func(a, b string) int { return strings.Compare(name(a), name(b)) })
+	return sorted
+}
+
+// envBlock is an environment as CreateProcess wants it.
+func envBlock(env []string) ([]uint16, error) {
+	var block []uint16
+	for _, e := range env {
+		if strings.ContainsRune(e, 0) {
+			return nil, errors.New("a variable of the environment has a NUL")
+		}
+		block = append(append(block, utf16.Encode([]rune(e))...), 0)
+	}
+	return append(block, 0), nil
+}
+
+// variable looks a variable up in an environment.
+func variable(env []string, name string) string {
+	for _, e := range env {
+		if n, v, _ := strings.Cut(e, "="); strings.EqualFold(n, name) {
+			return v
+		}
+	}
+	return ""
+}
+
+func cmdPath() (string, error) {
+	system, err := windows.GetSystemDirectory()
+	return system + `\cmd.exe`, err
+}
+
+// lookProgram finds a program: by its path from the command's folder, or in the
+// command's own PATH. The folder itself is searched only if PATH names it.
+func lookProgram(name string, env []string, dir string) (string, error) {
+	endings := filepath.SplitList(variable(env, "PATHEXT"))
+	if len(endings) == 0 {
+		endings = []string{".COM", ".EXE", ".BAT", ".CMD"}
+	}
+	if strings.ContainsAny(name, `\/:`) {
+		path := within(dir, name)
+		if found := runnable(path, endings); found != "" {
+			return found, nil
+		}
+		return "", &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	for _, folder := range filepath.SplitList(variable(env, "PATH")) {
+		if folder == "" {
+			continue
+		}
+		if found := runnable(within(dir, folder)+`\`+name, endings); found != "" {
+			return found, nil
+		}
+	}
+	return "", fmt.Errorf("%w in PATH", fs.ErrNotExist)
+}
+
+// within is a path, from a folder if it is relative.
+func within(dir, path string) string {
+	switch {
+	case dir == "" || filepath.VolumeName(path) != "":
+		return path
+	case os.IsPathSeparator(path[0]):
+		return filepath.VolumeName(dir) + path
+	}
+	return filepath.Join(dir, path)
+}
+
+// runnable is a file's path with the ending that makes it a program; "" is none.
+func runnable(path string, endings []string) string {
+	if filepath.Ext(path) != "" {
+		endings = append([]string{""}, endings...)
+	}
+	for _, e := range endings {
+		if info, err := os.Stat(path + e); err == nil && !info.IsDir() {
+			return path + e
+		}
+	}
+	return ""
+}

@@ -1,0 +1,61 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/pipe"
+)
+
+// pipeOf is the named pipe that stands for a runner's socket: the runner's name is that of
+// no other, on this machine and for ever.
+func pipeOf(path string) string {
+	return `\\.\pipe\queuectl-runner-` + filepath.Base(filepath.Dir(path))
+}
+
+// listen makes a socket for this user, the system and its administrators.
+func listen(path string, _ os.FileMode) (net.Listener, error) {
+	return pipe.Listen(pipeOf(path), pipe.OwnerOnly())
+}
+
+// dial connects to a runner's socket, if it is this user's runner that serves it.
+func dial(path string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c, err := pipe.Dial(ctx, pipeOf(path))
+	if err != nil {
+		return nil, err
+	}
+	if err := ours(c); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("the runner's pipe: %w", err)
+	}
+	return c, nil
+}
+
+// ours refuses a pipe that is neither this user's nor the system's or its administrators',
+// whose what an elevated administrator makes is.
+func ours(c net.Conn) error {
+	server, err := pipe.ServerOf(c)
+	if err != nil {
+		return err
+	}
+	self, err := pipe.Self()
+	if err != nil {
+		return err
+	}
+	if u := server.User; !u.Equals(self.User) && !u.IsWellKnown(windows.WinLocalSystemSid) && !u.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
+		return fmt.Errorf("it is of %s, who is not the service's user", u)
+	}
+	return nil
+}
+
+// writeNow writes what a connection takes without waiting: nothing, for a pipe does not say
+// what it would take.
+func writeNow(net.Conn, []byte) int { return 0 }

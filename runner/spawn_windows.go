@@ -1,0 +1,125 @@
+package runner
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// spawn starts a runner as a process that outlives this one, with a console of its own that
+// has no window, and returns its name once it listens. It runs a copy of the program: a
+// program that runs cannot be replaced, and an upgrade replaces it while jobs run.
+func (h Home) spawn(alone bool) (name string, err error) {
+	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
+		return "", fmt.Errorf("make the runners' folder: %w", err)
+	}
+	program, err := copied(h.Command[0], filepath.Join(h.Dir, programsName))
+	if err != nil {
+		return "", fmt.Errorf("copy the program for the runner: %w", err)
+	}
+	words := append(h.Command[1:len(h.Command):len(h.Command)], "--dir", h.Dir)
+	if alone {
+		words = append(words, "--alone")
+	}
+	cmd := exec.Command(program, words...)
+	cmd.Env, cmd.Dir, cmd.Stderr = runnerEnv(), h.Dir, h.Log
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP}
+	ready, out, err := os.Pipe()
+	if err != nil {
+		return "", err
+	}
+	defer ready.Close()
+	cmd.Stdout = out
+	err = cmd.Start()
+	out.Close()
+	if err != nil {
+		return "", err
+	}
+	go cmd.Wait() // ends with the runner, or this process
+	slow := time.AfterFunc(readyWithin, func() { cmd.Process.Kill() })
+	defer slow.Stop()
+	return readReady(ready)
+}
+
+// copied is a copy, in a folder, of a program as it is now; those of before are removed
+// once nobody runs them.
+func copied(program, dir string) (string, error) {
+	from, err := os.Open(program)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, from)
+	if err != nil {
+		return "", err
+	}
+	name := "queuectl-" + hex.EncodeToString(sum.Sum(nil)[:8]) + ".exe"
+	path := filepath.Join(dir, name)
+	if info, err := os.Stat(path); err == nil && info.Size() == size {
+		return path, nil
+	}
+	RemovePrograms(filepath.Dir(dir))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	to, err := os.CreateTemp(dir, "new-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(to.Name()) // once it is renamed, it is not there
+	if _, err := from.Seek(0, io.SeekStart); err != nil {
+		to.Close()
+		return "", err
+	}
+	_, err = io.Copy(to, from)
+	if err := errors.Join(err, to.Sync(), to.Close()); err != nil {
+		return "", err
+	}
+	if err := os.Rename(to.Name(), path); err != nil {
+		if _, there := os.Stat(path); there == nil { // another start was quicker, and it runs
+			return path, nil
+		}
+		return "", err
+	}
+	return path, nil
+}
+
+// RemovePrograms removes the copies of the program in a runners' folder that nobody runs.
+func RemovePrograms(root string) {
+	list, _ := filepath.Glob(filepath.Join(root, programsName, "*")) // the pattern is right
+	for _, path := range list {
+		os.Remove(path) // one that runs cannot be removed
+	}
+	os.Remove(filepath.Join(root, programsName)) // unless it holds something
+}
+
+// Ready tells who started this process, on standard output, where its folder is.
+func Ready(dir string) {
+	fmt.Println(readyWord + filepath.Base(dir)) // if nobody listens, nobody waits
+	os.Stdout.Close()
+}
+
+// runnerEnv is what a runner gets of the service's environment: what the system's programs
+// and its own runtime read.
+func runnerEnv() (env []string) {
+	for _, name := range []string{
+		"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATH", "PATHEXT", "TEMP", "TMP",
+		"USERPROFILE", "APPDATA", "LOCALAPPDATA", "ProgramData",
+		"QUEUECTL_FAILPOINTS", "GOTRACEBACK", "GOCOVERDIR",
+	} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}

@@ -1,0 +1,132 @@
+package runner
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// The running table is a shared file mapping: a header and one slot for each
+// worker. Writing it is no system call, and what is written outlives a SIGKILL.
+const (
+	slotBytes = 64
+	maxSlots  = 4096 // so many workers at most
+)
+
+// table is the running table of this runner. A slot is written by its worker
+// alone.
+type table struct {
+	mem    []byte
+	file   *os.File
+	backed int64 // bytes that have their place on the disk
+}
+
+func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, error) {
+	f, err := os.OpenFile(filepath.Join(dir, tableName), os.O_CREATE|os.O_RDWR, mode)
+	if err != nil {
+		return nil, fmt.Errorf("make the running table: %w", err)
+	}
+	if err := f.Truncate((maxSlots + 1) * slotBytes); err != nil {
+		return nil, fmt.Errorf("make the running table: %w", err)
+	}
+	mem, err := share(f, (maxSlots+1)*slotBytes)
+	if err != nil {
+		return nil, fmt.Errorf("map the running table: %w", err)
+	}
+	t := &table{mem: mem, file: f}
+	if _, err := t.reserve(1); err != nil {
+		return nil, err
+	}
+	dev, ino, err := identity(f)
+	if err != nil {
+		return nil, fmt.Errorf("look at the running table: %w", err)
+	}
+	t.write(0, int64(pid), ticks, dev, ino)
+	return t, nil
+}
+
+// reserve sees to it that so many slots have their place on the disk, and says
+// how many have. A full disk would end the runner at the first write to one that
+// has none.
+func (t *table) reserve(slots int) (int, error) {
+	page := make([]byte, 4096)
+	for t.backed < int64(slots+1)*slotBytes {
+		if _, err := t.file.WriteAt(page, t.backed); err != nil {
+			return int(t.backed/slotBytes) - 1, fmt.Errorf("make room for the running table: %w", err)
+		}
+		t.backed += int64(len(page))
+	}
+	return slots, nil
+}
+
+// close lets go of the file. Nothing may be written after it.
+func (t *table) close() error { return errors.Join(unshare(t.mem), t.file.Close()) }
+
+// write fills a slot; slot 0 is the header.
+func (t *table) write(slot int64, fields ...int64) {
+	b := t.mem[slot*slotBytes : (slot+1)*slotBytes]
+	for i, f := range fields {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(f))
+	}
+}
+
+// begin notes an attempt before its fork, and forked what came of it.
+func (t *table) begin(slot int64, l wire.Lease, at int64) {
+	t.write(slot, 0, l.Fence, 0, at)
+	t.write(slot, l.Seq)
+}
+
+func (t *table) forked(slot int64, pid int) {
+	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+16:], uint64(pid))
+}
+
+// end frees a slot, after the result is in the journal.
+func (t *table) end(slot int64) { t.write(slot, 0) }
+
+// slots is a running table as it is read.
+type slots []byte
+
+// field is the i-th number of a slot.
+func (s slots) field(slot, i int) int64 {
+	return int64(binary.LittleEndian.Uint64(s[slot*slotBytes+8*i:]))
+}
+
+// readTable reads a dead runner's table: who it was and what it ran. The table of a
+// copied folder names nobody (pid 0): whoever has that number, and what it ran, is
+// of the folder that was copied, and may live there.
+func readTable(dir string) (pid int, ticks int64, running []wire.Attempt, err error) {
+	f, err := openPlain(filepath.Join(dir, tableName))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, 0, nil, nil // it died before it ran anything
+	}
+	if err != nil {
+		return 0, 0, nil, fmt.Errorf("read the running table: %w", err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, (maxSlots+1)*slotBytes))
+	dev, ino, err2 := identity(f)
+	if err := errors.Join(err, err2); err != nil {
+		return 0, 0, nil, fmt.Errorf("read the running table: %w", err)
+	}
+	if len(raw) < slotBytes {
+		return 0, 0, nil, nil // the same
+	}
+	field := slots(raw).field
+	for slot := 1; slot < len(raw)/slotBytes; slot++ {
+		if seq := field(slot, 0); seq != 0 {
+			running = append(running, wire.Attempt{
+				Lease: wire.Lease{Seq: seq, Fence: field(slot, 1)},
+				Slot:  int64(slot), PID: field(slot, 2), StartedAt: field(slot, 3),
+			})
+		}
+	}
+	if field(0, 2) != dev || field(0, 3) != ino {
+		return 0, 0, running, nil
+	}
+	return int(field(0, 0)), field(0, 1), running, nil
+}

@@ -1,0 +1,57 @@
+package test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A backup that is interrupted leaves nothing; what is no file is not replaced by one,
+// and a link leads to the new backup.
+func TestBackupTargets(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "true")
+	out := filepath.Join(q.dir, "out")
+	if err := os.Mkdir(out, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(out, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{pipe, out} {
+		if r := q.cli("backup", name); r.code != 2 || !strings.Contains(r.err, "is no file") {
+			t.Errorf("backup %s: %+v", filepath.Base(name), r)
+		}
+	}
+	os.Remove(pipe)
+	file, link := filepath.Join(q.dir, "copy.db"), filepath.Join(q.dir, "newest")
+	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o644), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	q.must("backup", link)
+	if to, err := os.Readlink(link); err != nil || to != file {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	holdsAll(t, file, []string{"1"})
+
+	q.cmd.Process.Signal(syscall.SIGSTOP) // so that it comes in the middle
+	cmd := q.command("backup", filepath.Join(out, "copy.db"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	q.until("it has begun", 20*time.Second, func() bool {
+		list, _ := os.ReadDir(out)
+		return len(list) > 0
+	})
+	cmd.Process.Signal(syscall.SIGINT)
+	cmd.Wait()
+	q.cmd.Process.Signal(syscall.SIGCONT)
+	if list, _ := os.ReadDir(out); len(list) > 0 || cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("interrupted: exit %d, left %v", cmd.ProcessState.ExitCode(), list)
+	}
+}

@@ -1,0 +1,59 @@
+package test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Who needs a service that cannot be started is told why in one line, and by its exit
+// code where that says more; that one was started is said once it answers.
+func TestServiceThatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.bin = q.install(q.bin, "queuectl")
+	home := func(name string) (state string) {
+		state = q.path(name + "/.local/state/queuectl")
+		if err := os.MkdirAll(state, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	database := os.Mkdir(filepath.Join(home("database"), "queuectl.db"), 0o700)
+	lock, err := os.Create(filepath.Join(home("locked"), "service.lock"))
+	if err = errors.Join(database, err, os.Mkdir(q.path("closed"), 0o555), os.Chmod(q.dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		home, variable, words string
+		code                  int
+		says                  string
+	}{
+		{"closed", "", "enqueue true", 5, "queuectl: the service cannot be started: make the state folder HOME/.local/state/queuectl: permission denied; name a folder of yours with --dir"},
+		{"closed", "", "run true", 125, "queuectl: the service cannot be started: make the state folder "},
+		{"settings", "QUEUECTL_WORKERS=many", "enqueue true", 78, `queuectl: the service did not start (its log is HOME/.local/state/queuectl/queuectl.log): environment variable QUEUECTL_WORKERS: workers: "many" is not auto`},
+		{"settings", "QUEUECTL_WORKERS=some", "worker start", 78, `QUEUECTL_WORKERS: workers: "some" is not auto`},
+		{"settings", "QUEUECTL_WORKERS=some", "run true", 125, `QUEUECTL_WORKERS: workers: "some" is not auto`},
+		{"database", "", "enqueue true", 74, "queuectl: the service did not start (its log is HOME/.local/state/queuectl/queuectl.log): the database HOME/.local/state/queuectl/queuectl.db is not a regular file"},
+		{"locked", "", "enqueue true", 5, "already uses HOME/.local/state/queuectl; stop it with: "},
+	} {
+		cmd := exec.Command(q.bin, strings.Fields(c.words)...)
+		cmd.Dir, cmd.Env = q.dir, []string{"HOME=" + q.path(c.home), "PATH=" + os.Getenv("PATH"), c.variable}
+		if c.home == "closed" && os.Geteuid() == 0 {
+			as(cmd, outsider)
+		}
+		r := ran(t, cmd)
+		if says := strings.ReplaceAll(c.says, "HOME", q.path(c.home)); r.code != c.code || !strings.Contains(r.err, says) || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%s %s: %+v; want %d and one line with %q", c.variable, c.words, r, c.code, says)
+		}
+	}
+}

@@ -1,0 +1,6 @@
+package main
+
+const (
+	suffix = ".exe" // of programs
+	then   = " & "  // between two commands of the shell
+)

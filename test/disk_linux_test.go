@@ -1,0 +1,425 @@
+package test
+
+import (
+	bits "encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// diskRole in the environment makes this program the server of a disk, mounted
+// where it says. The server is a process of its own because one that touches what
+// it serves waits for itself.
+const diskRole = "QUEUECTL_TEST_DISK"
+
+// Nodes of a served folder.
+const (
+	imageNode = 2 // disk.img: what the disk holds
+	stuckNode = 3 // stuck: a read that is begun is never answered
+)
+
+// served is the folder that a disk's server shows. It logs every write and every
+// flush before it answers them: each a record of offset and size, and the bytes. A
+// flush has the size 0.
+type served struct {
+	fuse.RawFileSystem
+
+	mu    sync.Mutex
+	image []byte   // guarded by mu
+	log   *os.File // guarded by mu
+}
+
+// serveDisk serves until the process is ended, or its parent is gone.
+func serveDisk(folder string) error {
+	image, err := io.ReadAll(os.NewFile(3, "image"))
+	if err != nil {
+		return err
+	}
+	s := &served{RawFileSystem: fuse.NewDefaultRawFileSystem(), image: image, log: os.NewFile(4, "log")}
+	server, err := fuse.NewServer(s, folder, &fuse.MountOptions{FsName: "queuectl-test", Name: "disk", DirectMountStrict: true, DisableXAttrs: true})
+	if err != nil {
+		return err
+	}
+	go func() { // ends with the process
+		io.Copy(io.Discard, os.Stdin)
+		abandon(folder)
+		os.Exit(1)
+	}()
+	server.Serve()
+	select {} // until the parent ends us, or is gone
+}
+
+// abandon takes away what a parent that is gone has left: the services, the mounts,
+// with their loop devices, and the files. The connection, and all who wait for it,
+// end with this process.
+func abandon(folder string) {
+	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
+	dir := filepath.Dir(folder)
+	for _, line := range processes(dir) {
+		endPID(line)
+	}
+	for _, name := range []string{"cut", "disk", "fuse"} {
+		syscall.Unmount(filepath.Join(dir, name), syscall.MNT_DETACH)
+	}
+	images, _ := filepath.Glob(filepath.Join(dir, "cut.img.*"))
+	for _, name := range append(images, filepath.Join(dir, "base"), filepath.Join(dir, "log")) {
+		os.Remove(name)
+	}
+}
+
+func (s *served) attr(node uint64, a *fuse.Attr) fuse.Status {
+	a.Ino, a.Nlink, a.Mode = node, 1, syscall.S_IFREG|0o644
+	switch node {
+	case fuse.FUSE_ROOT_ID:
+		a.Mode = syscall.S_IFDIR | 0o755
+	case imageNode:
+		a.Size = uint64(len(s.image))
+	case stuckNode:
+		a.Size = 4096
+	}
+	return fuse.OK
+}
+
+// Lookup implements fuse.RawFileSystem.
+func (s *served) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	node := map[string]uint64{"disk.img": imageNode, "stuck": stuckNode}[name]
+	if node == 0 {
+		return fuse.ENOENT
+	}
+	out.NodeId = node
+	out.SetEntryTimeout(time.Hour)
+	out.SetAttrTimeout(time.Hour)
+	return s.attr(node, &out.Attr)
+}
+
+// GetAttr implements fuse.RawFileSystem.
+func (s *served) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return s.attr(in.NodeId, &out.Attr)
+}
+
+// SetAttr implements fuse.RawFileSystem.
+func (s *served) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return s.attr(in.NodeId, &out.Attr)
+}
+
+// Open implements fuse.RawFileSystem. Who reads the stuck file waits for the answer
+// itself, which no signal ends, and not for a page of the cache.
+func (s *served) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if in.NodeId == stuckNode {
+		out.OpenFlags = fuse.FOPEN_DIRECT_IO
+	}
+	return fuse.OK
+}
+
+// Flush implements fuse.RawFileSystem: it is the end of a descriptor, not of a write.
+func (s *served) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
+
+// Read implements fuse.RawFileSystem.
+func (s *served) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	if in.NodeId == stuckNode {
+		select {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := copy(buf, s.image[min(in.Offset, uint64(len(s.image))):])
+	return fuse.ReadResultData(buf[:n]), fuse.OK
+}
+
+// Write implements fuse.RawFileSystem.
+func (s *served) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if in.NodeId != imageNode || in.Offset+uint64(len(data)) > uint64(len(s.image)) {
+		return 0, fuse.EIO
+	}
+	copy(s.image[in.Offset:], data)
+	return uint32(len(data)), s.note(in.Offset, data)
+}
+
+// Fsync implements fuse.RawFileSystem.
+func (s *served) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.note(0, nil)
+}
+
+// note logs a write or a flush. The caller holds mu.
+func (s *served) note(offset uint64, data []byte) fuse.Status {
+	record := bits.LittleEndian.AppendUint64(make([]byte, 0, 16+len(data)), offset)
+	record = bits.LittleEndian.AppendUint64(record, uint64(len(data)))
+	if _, err := s.log.Write(append(record, data...)); err != nil {
+		return fuse.EIO
+	}
+	return fuse.OK
+}
+
+// disk is a served disk, seen from outside: an ext4 on a loop device on the file
+// that the server shows.
+type disk struct {
+	testing.TB
+	dir    string // everything of it: the folders fuse (served), disk and cut (mounts)
+	log    *os.File
+	base   []byte // what it held at first
+	server *exec.Cmd
+	ended  chan error
+	number string // of the connection, by which it is aborted
+}
+
+// newDisk makes a disk of some MiB, or of nothing but the stuck file, and serves it.
+func newDisk(t testing.TB, mib int64) *disk {
+	t.Helper()
+	dir, err := os.MkdirTemp(shm(), "qd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &disk{TB: t, dir: dir, ended: make(chan error, 1)}
+	t.Cleanup(func() {
+		d.close()
+		os.RemoveAll(dir)
+	})
+	for _, name := range []string{"fuse", "disk", "cut"} {
+		if err := os.Mkdir(d.path(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	makeImage(t, d.path("base"), mib)
+	if d.base, err = os.ReadFile(d.path("base")); err != nil {
+		t.Fatal(err)
+	}
+	d.serve()
+	return d
+}
+
+// shm is where files live in memory, "" if there is no such place.
+func shm() string {
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		return "/dev/shm"
+	}
+	return ""
+}
+
+// makeImage makes an image with an empty ext4, or an empty one.
+func makeImage(t testing.TB, path string, mib int64, options ...string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if mib == 0 {
+		return
+	}
+	if err := os.Truncate(path, mib<<20); err != nil {
+		t.Fatal(err)
+	}
+	words := append([]string{"-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"}, options...)
+	if out, err := exec.Command("mkfs.ext4", append(words, path)...).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.ext4: %v\n%s", err, out)
+	}
+}
+
+func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
+
+// serve starts the server and waits until its folder is mounted.
+func (d *disk) serve() {
+	d.Helper()
+	image, err := os.Open(d.path("base"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	defer image.Close()
+	if d.log, err = os.OpenFile(d.path("log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
+		d.Fatal(err)
+	}
+	said, err := os.Create(d.path("said"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	defer said.Close()
+	self, err := os.Executable()
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.server = exec.Command(self)
+	d.server.Env = append(os.Environ(), diskRole+"="+d.path("fuse"))
+	d.server.ExtraFiles, d.server.Stdout, d.server.Stderr = []*os.File{image, d.log}, said, said
+	if _, err = d.server.StdinPipe(); err == nil { // it ends when we do
+		err = d.server.Start()
+	}
+	if err != nil {
+		d.Fatal(err)
+	}
+	go func() { d.ended <- d.server.Wait() }() // close takes it
+	for deadline := time.Now().Add(20 * time.Second); d.number == ""; time.Sleep(time.Millisecond) {
+		if d.number = mountNumber(d.path("fuse")); time.Now().After(deadline) {
+			text, _ := os.ReadFile(d.path("said"))
+			d.Fatalf("the disk's server does not serve: %s", text)
+		}
+	}
+}
+
+// mountNumber is the minor number of what is mounted somewhere, "" if nothing is. It
+// does not touch the mount.
+func mountNumber(path string) string {
+	raw, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Fields(line); len(f) > 4 && f[4] == path {
+			_, minor, _ := strings.Cut(f[2], ":")
+			return minor
+		}
+	}
+	return ""
+}
+
+// abort ends the server, and with it the connection: whoever waits for an answer
+// gets an error. Where the kernel shows connections it is told as well, for a server
+// that hangs itself.
+func (d *disk) abort() {
+	d.server.Process.Kill()
+	os.WriteFile("/sys/fs/fuse/connections/"+d.number+"/abort", []byte("1"), 0)
+}
+
+// close ends the server and unmounts everything; it does not wait for who hangs.
+func (d *disk) close() {
+	if d.server == nil || d.server.Process == nil {
+		return
+	}
+	hangs := time.AfterFunc(20*time.Second, d.abort)
+	defer hangs.Stop()
+	if mountNumber(d.path("disk")) != "" && syscall.Unmount(d.path("disk"), 0) != nil {
+		d.abort()
+		syscall.Unmount(d.path("disk"), syscall.MNT_DETACH)
+	}
+	syscall.Unmount(d.path("cut"), syscall.MNT_DETACH) // if a test has left it
+	d.abort()
+	<-d.ended
+	syscall.Unmount(d.path("fuse"), syscall.MNT_DETACH)
+	d.log.Close()
+	d.server = nil
+}
+
+// position is how much of the log is written: what is on the disk by now.
+func (d *disk) position() int64 {
+	info, err := d.log.Stat()
+	if err != nil {
+		d.Errorf("the disk's log: %v", err)
+		return 0
+	}
+	return info.Size()
+}
+
+// record is a write, or a flush if it has no data. It ends at a position of the log.
+type record struct {
+	end    int64
+	offset uint64
+	data   []byte
+}
+
+// records reads the log.
+func (d *disk) records() (list []record) {
+	d.Helper()
+	raw, err := os.ReadFile(d.path("log"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	for at := 0; len(raw)-at >= 16; {
+		offset, size := bits.LittleEndian.Uint64(raw[at:]), int(bits.LittleEndian.Uint64(raw[at+8:]))
+		if len(raw)-at-16 < size {
+			break
+		}
+		data := raw[at+16 : at+16+size]
+		at += 16 + size
+		list = append(list, record{int64(at), offset, data})
+	}
+	return list
+}
+
+// What a power cut leaves of the writes since the last flush.
+const (
+	keepsAll = iota
+	keepsNone
+	keepsWrites  // some of the writes
+	keepsSectors // of each write some sectors
+	keepsKinds
+)
+
+const sector = 512 // bytes, which a disk writes whole or not at all
+
+// cutter makes images of cuts, which must come in order.
+type cutter struct {
+	records []record
+	durable []byte // what is flushed
+	flushed int    // records up to the last flush
+	seen    int    // records up to the cut
+}
+
+// image is what a disk holds after a power cut at a position: all writes before the
+// last flush, and of the rest what the dice say.
+func (c *cutter) image(position int64, kind int, dice *rand.Rand) []byte {
+	for ; c.seen < len(c.records) && c.records[c.seen].end <= position; c.seen++ {
+		if len(c.records[c.seen].data) > 0 {
+			continue
+		}
+		for _, r := range c.records[c.flushed:c.seen] {
+			copy(c.durable[r.offset:], r.data)
+		}
+		c.flushed = c.seen + 1
+	}
+	image := append([]byte(nil), c.durable...)
+	for _, r := range c.records[c.flushed:c.seen] {
+		if kind == keepsAll || kind == keepsWrites && dice.IntN(2) == 0 {
+			copy(image[r.offset:], r.data)
+		}
+		for at := 0; kind == keepsSectors && at < len(r.data); at += sector {
+			if dice.IntN(2) == 0 {
+				copy(image[r.offset+uint64(at):], r.data[at:min(at+sector, len(r.data))])
+			}
+		}
+	}
+	return image
+}
+
+// mountImage mounts an image, by a loop device that goes with the mount.
+func mountImage(image, folder string) error {
+	if out, err := exec.Command("mount", "-o", "loop", image, folder).CombinedOutput(); err != nil {
+		return fmt.Errorf("mount %s: %w: %s", image, err, out)
+	}
+	return nil
+}
+
+// unmount unmounts a folder as soon as nobody uses it.
+func unmount(folder string) error {
+	err := syscall.Unmount(folder, 0)
+	for deadline := time.Now().Add(10 * time.Second); err == syscall.EBUSY; err = syscall.Unmount(folder, 0) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("unmount %s: %w", folder, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}
+
+// needsDisks skips a test where no disk can be made.
+func needsDisks(t testing.TB, devices ...string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount a disk")
+	}
+	needs(t, "mkfs.ext4")
+	needs(t, "mount")
+	for _, name := range devices {
+		if f, err := os.OpenFile(name, os.O_RDWR, 0); err != nil {
+			t.Skipf("needs %s: %v", name, err)
+		} else {
+			f.Close()
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode"
+)
+
+// An example is a block of a page that is fenced as console: lines that begin with
+// "$ " are typed, the lines below are what is seen, on standard output and standard
+// error together; … stands for whatever comes there, within a line, and a line of …
+// alone for any lines. Blocks fenced as toml are settings files. A page may hold no
+// other kind of block but sh, which names targets of make, and text, which is no
+// example.
+var fence = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+
+// Every example of every page does what the page says, in an empty home and in the
+// order of the page.
+func TestExamplesOfThePages(t *testing.T) {
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Skip("the pages are not here; the program is tested where its source is not")
+	}
+	for _, page := range append(pages, "../README.md") {
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			raw, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var h *home
+			for _, block := range fence.FindAllStringSubmatch(string(raw), -1) {
+				switch kind, text := block[1], block[2]; kind {
+				case "console":
+					if h == nil {
+						h = newHome(t)
+					}
+					h.session(text)
+				case "toml":
+					if h == nil {
+						h = newHome(t)
+					}
+					h.settings(text)
+				case "sh":
+					targets(t, text)
+				case "text":
+				default:
+					t.Errorf("a block is fenced as %q:\n%s", kind, text)
+				}
+			}
+		})
+	}
+}
+
+// linked are the links of a page, with their words, and its headings.
+var (
+	linked   = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
+	headings = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	testName = regexp.MustCompile(`\bTest\w+`)
+)
+
+// Every link of a page to another leads to a file that is there and to a heading of
+// it, and every test that a link names is in the file that it leads to.
+func TestLinksOfThePages(t *testing.T) {
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Skip("the pages are not here; the program is tested where its source is not")
+	}
+	for _, page := range append(pages, "../README.md") {
+		for _, link := range linked.FindAllStringSubmatch(prose(t, page), -1) {
+			words, to := link[1], link[2]
+			if strings.Contains(to, "://") {
+				continue
+			}
+			path, anchor, anchored := strings.Cut(to, "#")
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, to, err)
+				continue
+			}
+			if anchored && !slices.Contains(anchorsOf(t, target), anchor) {
+				t.Errorf("%s links to %s, but no heading is so", page, to)
+			}
+			for _, name := range testName.FindAllString(words, -1) {
+				raw, err := os.ReadFile(target)
+				if err != nil || !bytes.Contains(raw, []byte("func "+name+"(")) {
+					t.Errorf("%s names %s, which is not in %s", page, name, to)
+				}
+			}
+		}
+	}
+}
+
+// prose is a page without its blocks and what stands in it as code.
+func prose(t *testing.T, page string) string {
+	t.Helper()
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(fence.ReplaceAllString(string(raw), ""), "")
+}
+
+// anchorsOf are the names by which the headings of a page are linked to.
+func anchorsOf(t *testing.T, page string) (names []string) {
+	t.Helper()
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range headings.FindAllStringSubmatch(fence.ReplaceAllString(string(raw), ""), -1) {
+		name := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ', r == '-':
+				return '-'
+			case r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, h[1])
+		names = append(names, name)
+	}
+	return names
+}
+
+// home is an empty home folder of somebody who reads a page.
+type home struct {
+	*testing.T
+	dir string
+	bin string
+}
+
+func newHome(t *testing.T) *home {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "qh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &home{t, dir, filepath.Join(dir, "bin")}
+	program := binary(t, "")
+	self, err := os.Executable()
+	if err == nil {
+		err = errors.Join(os.Mkdir(h.bin, 0o700), os.Mkdir(filepath.Join(dir, "work"), 0o700), os.Symlink(program, filepath.Join(h.bin, "queuectl")),
+			os.Symlink(program, filepath.Join(dir, "work", "queuectl")),
+			os.WriteFile(filepath.Join(h.bin, "nc"), fmt.Appendf(nil, "#!/bin/sh\nQUEUECTL_TEST_NC=1 exec %s \"$@\"\n", self), 0o700))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, state := range []string{".local/state/queuectl", "work/demo", "work/.queuectl", "work/elsewhere"} {
+			q := &queue{TB: t, bin: program, dir: filepath.Join(dir, state)}
+			if _, err := os.Stat(q.path("queuectl.sock")); err == nil {
+				q.cli("service", "stop")
+			}
+			q.clean()
+		}
+		os.RemoveAll(dir)
+	})
+	return h
+}
+
+// run types a line in the home.
+func (h *home) run(line string) string {
+	h.Helper()
+	cmd := exec.Command("/bin/sh", "-c", line)
+	cmd.Dir = filepath.Join(h.dir, "work")
+	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + h.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC", "USER=" + os.Getenv("USER")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	seen, err := os.CreateTemp(h.dir, "seen-*") // a file: a service that it starts keeps it open
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer seen.Close()
+	cmd.Stdout, cmd.Stderr = seen, seen
+	done := make(chan error, 1)
+	if err := cmd.Start(); err != nil {
+		h.Fatal(err)
+	}
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(60 * time.Second):
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		h.Fatalf("it does not end: %s", line)
+	}
+	raw, err := os.ReadFile(seen.Name())
+	if err != nil {
+		h.Fatal(err)
+	}
+	return string(raw)
+}
+
+// session types the lines of a block and compares what is seen.
+func (h *home) session(block string) {
+	h.Helper()
+	for _, part := range strings.Split("\n"+block, "\n$ ")[1:] {
+		line, want, _ := strings.Cut(part, "\n")
+		for strings.HasSuffix(line, "\\") { // it goes on in the next line
+			var next string
+			next, want, _ = strings.Cut(want, "\n")
+			line += "\n" + next
+		}
+		if got := h.run(line); !looksLike(got, want) {
+			h.Errorf("$ %s\ngot:\n%s\nthe page says:\n%s", line, got, want)
+		}
+	}
+}
+
+// looksLike compares what was seen with what a page says.
+func looksLike(got, want string) bool {
+	var pattern strings.Builder
+	pattern.WriteString(`(?s)^\s*`)
+	for line := range strings.Lines(strings.TrimSpace(want) + "\n") {
+		line = strings.TrimRight(line, " \n")
+		if strings.TrimSpace(line) == "…" {
+			pattern.WriteString(`(?:[^\n]*\n)*?`)
+			continue
+		}
+		for i, text := range strings.Split(line, "…") {
+			if i > 0 {
+				pattern.WriteString(`[^\n]*?`)
+			}
+			pattern.WriteString(regexp.QuoteMeta(text))
+		}
+		pattern.WriteString(`[ ]*\n`)
+	}
+	pattern.WriteString(`\s*$`)
+	matched, err := regexp.MatchString(pattern.String(), strings.TrimSpace(got)+"\n")
+	return err == nil && (matched || strings.TrimSpace(got) == strings.TrimSpace(want))
+}
+
+// settings has a block checked as a settings file.
+func (h *home) settings(block string) {
+	h.Helper()
+	path := filepath.Join(h.dir, "settings.toml")
+	if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
+		h.Fatal(err)
+	}
+	if seen := h.run("queuectl config validate " + path + "; echo $?"); !strings.HasSuffix(seen, "0\n") {
+		h.Errorf("%s\nis not valid: %s", block, seen)
+	}
+}
+
+// targets wants each line of a block to be a target of make that there is.
+func targets(t *testing.T, block string) {
+	t.Helper()
+	raw, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(block) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "make" || !strings.Contains("\n"+string(raw), "\n"+words[1]+":") {
+			t.Errorf("%q names no target of make", line)
+		}
+	}
+}
+
+// netcat sends standard input to the Unix socket that its last argument names and
+// prints what comes back, as nc -N -U does.
+func netcat() int {
+	c, err := net.Dial("unix", os.Args[len(os.Args)-1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer c.Close()
+	go func() {
+		os.Stdin.WriteTo(c)
+		c.(*net.UnixConn).CloseWrite()
+	}()
+	var seen bytes.Buffer
+	seen.ReadFrom(c)
+	os.Stdout.Write(seen.Bytes())
+	return 0
+}

@@ -1,0 +1,33 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Doctor finds files that others may use, and a runner that does not answer.
+func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("run", "true")
+	os.Chmod(q.path("queuectl.db"), 0o644)
+	q.diagnosed("a wrong mode", "permissions", "chmod 600 "+q.path("queuectl.db"))
+	os.Chmod(q.path("queuectl.db"), 0o600)
+	os.Chmod(q.path("queuectl.sock"), 0o666)
+	q.diagnosed("an open socket", "permissions", "chmod 600 "+q.path("queuectl.sock"))
+	os.Chmod(q.path("queuectl.sock"), 0o600)
+	q.healthy("with its modes back")
+
+	pid := q.runnerPid()
+	syscall.Kill(pid, syscall.SIGSTOP)
+	q.until("it has stopped", 20*time.Second, func() bool {
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return strings.Contains(string(raw), ") T ")
+	})
+	q.diagnosed("a runner that is stopped", "runner", "does not answer")
+	syscall.Kill(pid, syscall.SIGCONT)
+	q.healthy("with its runner back")
+}

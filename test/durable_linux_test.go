@@ -1,0 +1,410 @@
+package test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startTraced starts the service under strace and waits until it answers.
+func (q *queue) startTraced(trace string, options ...string) {
+	q.Helper()
+	args := append([]string{"-f", "-y", "-o", trace}, options...)
+	cmd := exec.Command("strace", append(args, q.bin, "serve", "--dir", q.dir, "--workers", "0")...)
+	cmd.Env = append(environment(q.dir), q.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		q.Fatalf("strace: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	q.cmd, q.ended = cmd, ended
+	q.Cleanup(func() {
+		q.killRunners() // strace ends with the last process it follows
+		q.kill()
+	})
+}
+
+// No answer is written before an fsync of the WAL that began after the job was
+// written to it has returned 0: with one client and with 64, and the check notices
+// when there is no fsync.
+func TestNoAnswerBeforeFsync(t *testing.T) {
+	needs(t, "strace")
+	for _, c := range []struct {
+		name    string
+		clients int
+		env     []string
+		caught  bool
+	}{
+		{"one client", 1, nil, false},
+		{"64 clients", 64, nil, false},
+		{"synchronous=OFF is noticed", 8, []string{"QUEUECTL_FAILPOINTS=nosync"}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			q := newQueue(t, "failpoint")
+			q.env = c.env
+			trace := filepath.Join(q.dir, "trace")
+			q.startTraced(trace, "-s", "5000", "-e", "trace=fsync,fdatasync,write,pwrite64")
+			q.until("the service answers", 30*time.Second, func() bool { return q.cli("status").code == 0 })
+			const each = 4
+			var clients sync.WaitGroup
+			for i := range c.clients {
+				w := q.dial()
+				clients.Go(func() {
+					for k := range each {
+						if !enqueueRaw(w, fmt.Sprintf("tok-%03d-%d", i, k)) {
+							t.Errorf("client %d: job %d was not acknowledged", i, k)
+							return
+						}
+					}
+				})
+			}
+			clients.Wait()
+			q.must("service", "stop")
+			early, answers := answersBeforeFsync(t, trace)
+			if answers != c.clients*each {
+				t.Fatalf("the trace shows %d answers, want %d", answers, c.clients*each)
+			}
+			if caught := early > 0; caught != c.caught {
+				t.Errorf("%d of %d answers came before their fsync; noticed: %t, want %t", early, answers, caught, c.caught)
+			}
+		})
+	}
+}
+
+var (
+	tokenIn = regexp.MustCompile(`tok-\d{3}-\d`)
+	pidOf   = regexp.MustCompile(`^(\d+) +`)
+)
+
+// answersBeforeFsync reads a trace and counts the answers, and those that were
+// written before an fsync of the WAL begun after their job was.
+func answersBeforeFsync(t *testing.T, trace string) (early, answers int) {
+	f, err := os.Open(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const (
+		written = 1 + iota // in the WAL
+		syncing            // an fsync has begun since
+		synced
+	)
+	stage := map[string]int{}
+	under := map[string][]string{} // by pid: the tokens that its fsync covers
+	done := func(tokens []string) {
+		for _, token := range tokens {
+			stage[token] = synced
+		}
+	}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		pid := pidOf.FindString(line)
+		switch {
+		case strings.Contains(line, "pwrite64(") && strings.Contains(line, "queuectl.db-wal"):
+			for _, token := range tokenIn.FindAllString(line, -1) {
+				if stage[token] == 0 {
+					stage[token] = written
+				}
+			}
+		case strings.Contains(line, "sync(") && strings.Contains(line, "queuectl.db-wal"):
+			var covers []string
+			for token, s := range stage {
+				if s == written {
+					stage[token] = syncing
+					covers = append(covers, token)
+				}
+			}
+			if strings.HasSuffix(line, "= 0") {
+				done(covers)
+			} else {
+				under[pid] = covers
+			}
+		case strings.Contains(line, "sync resumed") && strings.HasSuffix(line, "= 0"):
+			done(under[pid])
+			delete(under, pid)
+		case strings.Contains(line, " write(") && strings.Contains(line, `duplicate\":false`):
+			answers++
+			if token := tokenIn.FindString(line); stage[token] != synced {
+				early++
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return early, answers
+}
+
+// Whichever fsync or write of the database fails, with EIO or ENOSPC, no
+// acknowledged job is lost: the service answers an error or stops with 74, and
+// after a new start all that was acknowledged is there.
+func TestDiskErrorsLoseNothing(t *testing.T) {
+	needs(t, "strace")
+	unknown, stopped := 0, 0
+	for _, call := range []string{"fsync", "pwrite64"} {
+		for _, fault := range []string{"EIO", "ENOSPC"} {
+			for n := 1; n <= 12; n++ {
+				q := newQueue(t, "")
+				acked, code := q.enqueueUnderFault(call, fault, n)
+				if code == 74 {
+					stopped++
+				}
+				q.start("--workers", "0")
+				for id, yes := range acked {
+					if r := q.cli("show", id, "-q"); yes && r.code != 0 {
+						t.Errorf("%s %s at the %d. call: job %s was acknowledged and is gone", call, fault, n, id)
+					} else if !yes {
+						unknown++
+					}
+				}
+				q.kill()
+				q.killRunners()
+			}
+		}
+	}
+	t.Logf("%d services stopped with 74, %d requests were not acknowledged", stopped, unknown)
+	if stopped == 0 {
+		t.Error("no fault stopped the service: the injection does not bite")
+	}
+}
+
+// enqueueUnderFault starts a service whose n-th call fails on each thread once it
+// answers, and enqueues until it stops.
+func (q *queue) enqueueUnderFault(call, fault string, n int) (acked map[string]bool, code int) {
+	q.start("--workers", "0")
+	pid := fmt.Sprint(q.cmd.Process.Pid)
+	trace := exec.Command("strace", "-f", "-p", pid, "-o", os.DevNull, "-e", "trace="+call, "-e", fmt.Sprintf("inject=%s:error=%s:when=%d+", call, fault, n))
+	stderr, err := trace.StderrPipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	if err := trace.Start(); err != nil {
+		q.Fatalf("strace: %v", err)
+	}
+	if _, err := bufio.NewReader(stderr).ReadString('\n'); err != nil { // "Process … attached"
+		q.Fatalf("strace: %v", err)
+	}
+	defer func() {
+		trace.Process.Kill()
+		trace.Wait()
+	}()
+	acked = map[string]bool{}
+	w := q.dial()
+	for i := range 12 {
+		id := fmt.Sprintf("job-%d", i)
+		if acked[id] = enqueueRaw(w, id); !acked[id] {
+			break
+		}
+	}
+	select {
+	case err := <-q.ended:
+		q.ended <- err
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			code = exit.ExitCode()
+		}
+		q.cmd = nil
+	case <-time.After(300 * time.Millisecond):
+		trace.Process.Kill()
+		q.kill()
+	}
+	return acked, code
+}
+
+// On a disk of 24 MB that fills up, jobs are refused with no_space before the
+// database meets the end of it, what was acknowledged runs, and once there is
+// space again new jobs are taken. It needs root, for the disk.
+func TestSmallDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount a disk")
+	}
+	needs(t, "mkfs.ext4")
+	t.Parallel() // half a minute of it is waiting for the next look at the disk
+	q := newQueue(t, "")
+	disk := q.mount("24M")
+	q.start("--workers", "2")
+	filler, gate := filepath.Join(disk, "filler"), filepath.Join(filepath.Dir(disk), "go")
+	acked := q.fillDisk(filler, gate)
+	t.Logf("%d jobs acknowledged on the way to a full disk", len(acked))
+	q.diagnosed("a full disk", "disk", "free some space")
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range acked {
+		if r := q.cli("wait", id, "--timeout", "30"); r.code != 0 {
+			t.Fatalf("job %s on a full disk: exit code %d, %s", id, r.code, r.err)
+		}
+	}
+	os.Remove(filler)
+	q.until("new jobs are taken again", 40*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
+}
+
+// fillDisk enqueues jobs, which wait for the gate and have output, while a file
+// takes the rest of the disk, until they are refused; it returns the acknowledged
+// ones.
+func (q *queue) fillDisk(filler, gate string) (acked []string) {
+	f, err := os.Create(filler)
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer f.Close()
+	block := make([]byte, 256<<10)
+	for range 400 {
+		r := q.cli("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
+		if r.code == 5 && strings.Contains(r.err, "free") {
+			if _, err := os.Stat(q.path("reserve")); err != nil {
+				q.Errorf("the database has met the end of the disk: %v", err)
+			}
+			// What is left goes too: running jobs must still be recorded.
+			for err == nil {
+				_, err = f.Write(block)
+			}
+			return acked
+		}
+		var j job
+		if r.code != 0 || json.Unmarshal([]byte(r.out), &j) != nil {
+			q.Fatalf("enqueue: exit code %d: %s", r.code, r.err)
+		}
+		acked = append(acked, j.ID)
+		f.Write(block) // when it is full the refusal follows
+	}
+	q.Fatal("the disk was never full")
+	return nil
+}
+
+// filled fills a disk to the last byte, with one file.
+func filled(t *testing.T, disk string) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(disk, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	for size := 256 << 10; size > 0; size /= 2 {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+	}
+	return f
+}
+
+// A service that cannot begin because the disk is full says so, and ends when it is told
+// to.
+func TestStartOnAFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount a disk")
+	}
+	needs(t, "mkfs.ext4")
+	t.Parallel()
+	q := newQueue(t, "")
+	disk := q.mount("24M")
+	q.start("--workers", "1")
+	q.kill()
+	q.killRunners()
+	os.Remove(q.path("reserve"))
+	filled(t, disk)
+	for _, args := range [][]string{{"serve"}, {"run", "--private", "--lines"}} {
+		cmd, errs := q.command(args...), &lockedBuffer{}
+		cmd.Stderr = errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if args[0] == "serve" {
+			q.until("it says so", 20*time.Second, func() bool { return strings.Contains(errs.String(), "no space on the disk") })
+		} else {
+			q.until("it has the folder", 20*time.Second, func() bool {
+				locks, _ := os.ReadFile("/proc/locks")
+				return strings.Contains(string(locks), fmt.Sprintf(" WRITE %d ", cmd.Process.Pid))
+			})
+		}
+		cmd.Process.Signal(syscall.SIGTERM)
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			cmd.Process.Kill()
+			t.Errorf("%v does not end: %s", args, errs)
+		}
+	}
+}
+
+// watchdog hears what the service tells a system whose watchdog waits for 0.4 s; the
+// function waits for so many signs of life.
+func (q *queue) watchdog() (beats func(n int)) {
+	q.Helper()
+	socket := filepath.Join(q.TempDir(), "notify")
+	heard, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { heard.Close() })
+	q.env = []string{"NOTIFY_SOCKET=" + socket, "WATCHDOG_USEC=400000"}
+	return func(n int) {
+		q.Helper()
+		heard.SetReadDeadline(time.Now().Add(20 * time.Second))
+		for buf := make([]byte, 4096); n > 0; {
+			size, err := heard.Read(buf)
+			if err != nil {
+				q.Fatalf("no sign of life: %v", err)
+			}
+			if strings.Contains(string(buf[:size]), "WATCHDOG=1") {
+				n--
+			}
+		}
+	}
+}
+
+// A service whose user has all the connections that one may have lives.
+func TestARefusedConnectionIsASignOfLife(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	beats := q.watchdog()
+	q.start("--workers", "0")
+	beats(1)
+	q.must("config", "set", "max_connections_per_user", "2")
+	q.must("enqueue", "--id", "waits", "true")
+	for range 2 { // that are busy: idle ones give way
+		q.dial().say(`{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
+	}
+	q.until("one more is refused", 20*time.Second, func() bool { return q.cli("status").code != 0 })
+	beats(100)
+}
+
+// A service whose disk is full lives: systemd hears of it, or would end it again and
+// again, with all that it still answers.
+func TestAFullDiskIsASignOfLife(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount a disk")
+	}
+	needs(t, "mkfs.ext4")
+	t.Parallel()
+	q := newQueue(t, "")
+	disk := q.mount("24M")
+	beats := q.watchdog()
+	q.start("--workers", "1")
+	beats(1)
+	os.Remove(q.path("reserve"))
+	f := filled(t, disk)
+	q.until("the disk is full for the service too", 20*time.Second, func() bool {
+		os.Remove(q.path("reserve"))
+		f.Write(make([]byte, 4096))
+		return strings.Contains(q.cli("config", "set", "priority", "6").err, "space")
+	})
+	beats(100) // of which some were on their way
+	q.must("status")
+}

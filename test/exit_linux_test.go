@@ -1,0 +1,53 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Ctrl-C leaves the job running and says how to come back; a second one, or
+// --cancel-on-exit, cancels it. All end with 130, and so does wait.
+func TestInterrupted(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	const again = "press Ctrl-C again to cancel it"
+	for i, c := range []struct {
+		verb  string
+		flags []string
+		times int
+		state string
+		says  string
+	}{
+		{"run", nil, 1, "processing", "queuectl logs -f job0"}, {"run", nil, 2, "cancelled", "job job1 cancelled"},
+		{"run", []string{"--cancel-on-exit"}, 1, "cancelled", "job job2 cancelled"}, {"wait", nil, 1, "processing", ""},
+	} {
+		f := w.follow(fmt.Sprint("job", i), c.verb, c.flags...)
+		f.Process.Signal(os.Interrupt)
+		if c.times > 1 {
+			w.until("it asks for a second one", 20*time.Second, func() bool { return strings.Contains(f.said.String(), again) })
+			f.Process.Signal(os.Interrupt)
+		}
+		if said := f.ends(t, 130); !strings.Contains(said, c.says) {
+			t.Errorf("%s %v says %q, want %q", c.verb, c.flags, said, c.says)
+		}
+		if j := w.show(fmt.Sprint("job", i)); j.State != c.state {
+			t.Errorf("after %s %v the job is %s, want %s", c.verb, c.flags, j.State, c.state)
+		}
+	}
+	q.must("cancel", "job0", "job3")
+}
+
+// publicPath is one that anybody may search: with another, what is not found may be
+// what may not be seen.
+const publicPath = "PATH=/usr/bin:/bin"
+
+// endsHere are the ends of jobs that there are on this system alone.
+var endsHere = []jobEnd{
+	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
+	{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
+	{"kill -HUP $$", 129, "signal", "signal 1"}, {"kill -INT $$", 130, "signal", "signal 2"}, {"kill -KILL $$", 137, "signal", "signal 9"},
+	{"kill -SEGV $$", 139, "signal", "signal 11"}, {"kill -TERM $$", 143, "signal", "signal 15"}, {"kill -64 $$", 192, "signal", "signal 64"},
+}

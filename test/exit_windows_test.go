@@ -1,0 +1,10 @@
+package test
+
+// publicPath changes nothing: every user may search the folders of PATH.
+const publicPath = "QUEUECTL_TEST="
+
+// endsHere are the ends of jobs that there are on this system alone: exit codes of 32
+// bits.
+var endsHere = []jobEnd{
+	{"-- cmd /c exit 256", 256, "", ""}, {"-- cmd /c exit 70000", 70000, "", ""}, {"-- cmd /c exit -1", 4294967295, "", ""},
+}

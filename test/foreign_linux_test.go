@@ -1,0 +1,235 @@
+package test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Two users who are neither root nor the one that runs the tests.
+const (
+	attacker = 61234
+	victim   = 61235
+)
+
+// tap is a server that takes what clients say, a line each, and answers nothing.
+type tap struct {
+	path  string
+	lines chan string
+}
+
+// tapAs makes a socket as a user does, with a tap behind it: to those who connect
+// the kernel names whoever listened. Only root may name another user.
+func tapAs(t *testing.T, uid int, path string) *tap {
+	t.Helper()
+	var l net.Listener
+	var err error
+	var thread sync.WaitGroup
+	thread.Go(func() {
+		if uid != os.Geteuid() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			id := uintptr(uid)
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 { // of this thread alone
+				err = errno
+				return
+			}
+		}
+		l, err = net.Listen("unix", path)
+	})
+	thread.Wait()
+	if err = errors.Join(err, os.Chmod(path, 0o777)); err != nil { // all may connect
+		t.Fatalf("listen as uid %d: %v", uid, err)
+	}
+	p := &tap{path: path, lines: make(chan string, 16)}
+	var server sync.WaitGroup
+	server.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			line, _ := bufio.NewReader(c).ReadString('\n') // that it ended without one is told too
+			p.lines <- line
+			c.Close()
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		server.Wait()
+	})
+	return p
+}
+
+// told is all that clients have said so far. Connections are taken one after
+// another, so a last one of our own comes behind all theirs.
+func (p *tap) told(t *testing.T) (text string) {
+	t.Helper()
+	c, err := net.Dial("unix", p.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "enough\n"); err != nil {
+		t.Fatal(err)
+	}
+	for line := range p.lines {
+		if line == "enough\n" {
+			return text
+		}
+		text += line
+	}
+	return text
+}
+
+// openQueue is a queue in whose folder every user may run the program and make a
+// socket.
+func openQueue(t *testing.T) *queue {
+	t.Helper()
+	t.Parallel()
+	q := newQueue(t, "")
+	q.bin = q.install(q.bin, "queuectl")
+	if err := os.Chmod(q.dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// asUser makes a command one of another user.
+func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
+	if uid != os.Geteuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	return cmd
+}
+
+// What a client would send is told to its own user's server, root's and the
+// service account's, and to nobody else's: commands and variables are secrets.
+// Only root can act for others; other users test their own server.
+func TestForeignServersAreToldNothing(t *testing.T) {
+	q := openQueue(t)
+	type row struct {
+		name           string
+		client, server int
+		trusted        bool
+	}
+	self := os.Geteuid()
+	cases := []row{{"one's own", self, self, true}}
+	if self == 0 {
+		cases = append(cases,
+			row{"a user's, to root", 0, attacker, false}, row{"a user's, to another", victim, attacker, false},
+			row{"a user's own", victim, victim, true}, row{"root's, to a user", victim, 0, true}, row{"the service account's", victim, attacker, true})
+	}
+	for i, c := range cases {
+		p := tapAs(t, c.server, q.path(fmt.Sprint("s", i)))
+		cmd := asUser(q.command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true"), c.client)
+		if c.name == "the service account's" {
+			cmd = q.whereServiceIs(attacker, cmd.Args)
+		}
+		r := ran(t, cmd)
+		told := p.told(t)
+		if c.trusted {
+			if !strings.Contains(told, "secret") {
+				t.Errorf("%s: told %q, want the request; %+v", c.name, told, r)
+			}
+			continue
+		}
+		if told != "" {
+			t.Errorf("%s: told %q", c.name, told)
+		}
+		if r.code != 5 || r.out != "" || !strings.Contains(r.err, p.path) || !strings.Contains(r.err, fmt.Sprint("uid ", c.server)) {
+			t.Errorf("%s: %+v; want code 5, and the socket and the uid on stderr", c.name, r)
+		}
+	}
+}
+
+// whereServiceIs makes words a command of the victim on a machine on which the
+// service's account has a uid.
+func (q *queue) whereServiceIs(uid int, words []string) *exec.Cmd {
+	q.Helper()
+	accounts := q.write("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
+	if err := os.Chmod(accounts, 0o644); err != nil {
+		q.Fatal(err)
+	}
+	script := `mount --bind "$1" /etc/passwd && shift && exec setpriv --clear-groups --reuid "$1" --regid "$@"`
+	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh", accounts, fmt.Sprint(victim)}, words...)...)
+}
+
+// However the socket was chosen and whatever is asked, a foreign server ends the
+// command as a refusal does, and no service is started beside it.
+func TestForeignServerEndsEveryVerb(t *testing.T) {
+	q := openQueue(t)
+	servers := []int{os.Geteuid()}
+	if os.Geteuid() == 0 { // nobody else can be another user
+		servers = append(servers, attacker)
+	}
+	for _, server := range servers {
+		home := q.path(fmt.Sprint("home", server))
+		folder := filepath.Join(home, "queuectl")
+		if err := errors.Join(os.MkdirAll(folder, 0o777), os.Chmod(folder, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		p := tapAs(t, server, filepath.Join(folder, "queuectl.sock"))
+		state, chosen := "XDG_STATE_HOME="+home, "QUEUECTL_SOCKET="+p.path
+		for _, c := range []struct {
+			env  string
+			args []string
+			code int
+		}{
+			{state, []string{"enqueue", "true"}, 5},
+			{state, []string{"worker", "start"}, 5},
+			{state, []string{"run", "true"}, 125},
+			{state, []string{"wait", "x"}, 125},
+			{state, []string{"list"}, 5},
+			{state, []string{"logs", "-f", "x"}, 5},
+			{state, []string{"cancel", "x"}, 5},
+			{state, []string{"config", "set", "workers", "1"}, 5},
+			{chosen, []string{"status"}, 5},
+			{"", []string{"--dir", folder, "show", "x"}, 5},
+			{"", []string{"--socket", p.path, "dlq", "list"}, 5},
+		} {
+			cmd := exec.Command(q.bin, c.args...)
+			cmd.Dir, cmd.Env = q.dir, []string{"HOME=" + q.dir, c.env}
+			r := ran(t, cmd)
+			told := p.told(t)
+			if server == os.Geteuid() {
+				if !strings.Contains(told, `"jsonrpc"`) {
+					t.Errorf("%q: told one's own server %q", c.args, told)
+				}
+				continue
+			}
+			if told != "" || r.code != c.code || r.out != "" || !strings.Contains(r.err, "nothing was sent") {
+				t.Errorf("%q: told %q, %+v; want nothing, code %d, and stderr to say so", c.args, told, r, c.code)
+			}
+		}
+		if files, err := filepath.Glob(filepath.Join(folder, "*")); err != nil || len(files) != 1 {
+			t.Errorf("beside the socket: %q, %v", files, err)
+		}
+	}
+}
+
+// In a user namespace that has no numbers for users every server looks like the
+// client's own: none is told anything.
+func TestServerOfAnUnmappedUserIsToldNothing(t *testing.T) {
+	q := openQueue(t)
+	p := tapAs(t, os.Geteuid(), q.path("s"))
+	cmd := q.command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+	r := ran(t, cmd)
+	if told := p.told(t); told != "" || r.code != 5 || !strings.Contains(r.err, "user namespace") {
+		t.Errorf("told %q, %+v; want nothing told, code 5 and the reason", told, r)
+	}
+}

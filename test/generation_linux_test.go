@@ -1,0 +1,188 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// oldest is the commit of the oldest program that has to get on with this one: it
+// speaks version 1 of the runner's protocol.
+const oldest = "71d97d4"
+
+// another is the program as another version of it: built from an earlier commit, or
+// from this one under another number.
+func another(t *testing.T, commit, version string) string {
+	t.Helper()
+	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
+		t.Skip("the sources are not here")
+	}
+	dir := t.TempDir()
+	source := ".."
+	if commit != "" {
+		needs(t, "git")
+		if err := exec.Command("git", "-C", "..", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
+			t.Skip("the earlier commit is not here")
+		}
+		tree := exec.Command("git", "-C", "..", "archive", commit)
+		unpack := exec.Command("tar", "x", "-C", dir)
+		var err error
+		if unpack.Stdin, err = tree.StdoutPipe(); err != nil {
+			t.Fatal(err)
+		}
+		if err := unpack.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := tree.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if err := unpack.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		source = dir
+	}
+	bin := filepath.Join(dir, "bin", "queuectl")
+	build := exec.Command("go", "build", "-ldflags", "-X main.version="+version, "-o", bin, "./cmd/queuectl")
+	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", version, err, out)
+	}
+	return bin
+}
+
+// A service of another version works with the runner that it finds, older or newer:
+// that one keeps its jobs, whose pids, output and exit codes are their own to the end,
+// none runs twice, and a runner of the service's own version takes the new ones. After
+// its last job the old one is gone.
+func TestGenerations(t *testing.T) {
+	t.Parallel()
+	now := binary(t, "")
+	for name, other := range map[string]string{"protocol": another(t, oldest, "0.0.9"), "number": another(t, "", "9.9.9")} {
+		for way, bins := range map[string][]string{"upgrade": {other, now}, "downgrade": {now, other}} {
+			t.Run(way+" "+name, func(t *testing.T) {
+				t.Parallel()
+				q := newQueue(t, "")
+				if name == "protocol" && way == "downgrade" {
+					q.bin = bins[1] // an older program cannot open what a newer one has made
+					q.start("--workers", "1")
+					q.stop()
+				}
+				q.bin = bins[0]
+				q.start("--workers", "3", "--keep-jobs")
+				gate := filepath.Join(t.TempDir(), "go")
+				w := q.dial()
+				var jobs []fields
+				for i := range 3 {
+					jobs = append(jobs, fields{"id": fmt.Sprint("j", i), "max_retries": 0, "command": untilGate(gate) + fmt.Sprintf("; exit %d", 10+i)})
+				}
+				ids := w.batch(jobs)
+				pids := map[string]int{}
+				for _, id := range ids {
+					pids[id] = w.runs(id).PID
+				}
+				runners := q.runnerPids()
+				if code := q.stop(); code != 0 {
+					t.Fatalf("the first service ended with %d", code)
+				}
+
+				q.bin = bins[1]
+				q.start("--workers", "4", "--keep-jobs")
+				w = q.dial()
+				for _, id := range ids {
+					if j := w.show(id); j.State != "processing" || j.PID != pids[id] || !lives(pids[id]) {
+						t.Errorf("%s is %s with pid %d, was %d", id, j.State, j.PID, pids[id])
+					}
+				}
+				q.must("enqueue", "--id", "new", "echo $PPID")
+				q.must("wait", "new")
+				if parent := strings.TrimSpace(q.show("new").Output); parent == fmt.Sprint(runners[0]) {
+					t.Error("the runner of the other version took a new job")
+				}
+				if err := os.WriteFile(gate, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				for i, id := range ids {
+					q.cli("wait", id)
+					j := q.show(id)
+					want := fmt.Sprintf("up\npid %d\nend of %[1]d\n", pids[id])
+					if len(j.History) != 1 || j.ExitCode == nil || *j.ExitCode != 10+i || j.Output != want {
+						t.Errorf("%s: %+v, want exit code %d and output %q", id, j, 10+i, want)
+					}
+				}
+				q.until("the other version's runner is gone", 20*time.Second, func() bool {
+					return !slices.Contains(q.runnerPids(), runners[0]) && syscall.Kill(runners[0], 0) == syscall.ESRCH
+				})
+				q.must("enqueue", "--id", "last", "echo fine")
+				q.must("wait", "last")
+				if code := q.stop(); code != 0 {
+					t.Errorf("the second service ended with %d", code)
+				}
+				if left := q.runnerPids(); len(left) != 1 {
+					t.Errorf("%d runners are left, want the one that is kept", len(left))
+				}
+			})
+		}
+	}
+}
+
+// A service whose program on the disk was replaced meanwhile gives its new jobs to the
+// runners that are started from there.
+func TestRunnerOfAReplacedProgram(t *testing.T) {
+	t.Parallel()
+	other := another(t, "", "9.9.9")
+	q := newQueue(t, "")
+	q.bin = q.install(binary(t, ""), "queuectl")
+	q.start("--workers", "1")
+	if err := os.Remove(q.bin); err != nil { // as a package does: the old file lives on in whoever runs it
+		t.Fatal(err)
+	}
+	q.install(other, "queuectl")
+	q.killRunners()
+	q.must("run", "--", "true")
+	q.must("run", "--", "true")
+	if n := len(q.runnerPids()); n != 1 {
+		t.Errorf("%d runners, want 1", n)
+	}
+}
+
+// A service that comes while a runner is about to end starts, hears how what that runs
+// ends, and has another runner for what is new.
+func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "2")
+	gate := filepath.Join(t.TempDir(), "go")
+	id := q.must("enqueue", "--kill-after", "1m", "trap '' TERM; "+untilGate(gate))
+	q.until("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") && q.show(id).State == "processing" })
+	old := q.runnerPids()[0]
+	q.kill()
+	q.until("the runner has noticed", 20*time.Second, func() bool {
+		sockets := 0
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", old))
+		for _, fd := range fds {
+			if to, _ := os.Readlink(fd); strings.HasPrefix(to, "socket:") {
+				sockets++
+			}
+		}
+		return sockets == 1 // the one that it listens on
+	})
+	syscall.Kill(old, syscall.SIGTERM)
+	q.start("--workers", "2")
+	if got := q.must("run", "--", "echo", "new"); got != "new" {
+		t.Errorf("a new job says %q", got)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.must("wait", id)
+	if j := q.show(id); len(j.History) != 2 || j.History[0].Reason != "stopped" || j.Attempts != 1 || !strings.Contains(j.Output, "end of") {
+		t.Errorf("the job of the runner that ends: %+v, want it given back once", j)
+	}
+	q.until("it is gone", 20*time.Second, func() bool { return !slices.Contains(q.runnerPids(), old) })
+}

@@ -1,0 +1,181 @@
+package test
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const (
+	program    = "queuectl" // the program's file name
+	socketName = "queuectl.sock"
+
+	// Where it takes long to start a process there are fewer jobs, by this factor, and
+	// more patience.
+	fewer, patience = 1, 1
+)
+
+// role plays what this program is started as, if it is no test.
+func role() (code int, played bool) {
+	if folder := os.Getenv(diskRole); folder != "" {
+		if err := serveDisk(folder); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1, true
+		}
+		return 0, true
+	}
+	if os.Getenv("QUEUECTL_TEST_NC") != "" {
+		return netcat(), true
+	}
+	return 0, false
+}
+
+// host is what a queue may have on this system alone.
+type host struct {
+	owner *syscall.Credential // of the service, nil is this process's
+	door  *os.File            // its socket, nil if it is to make it
+	roots string              // the folder of root's runners, "" if it has its own
+}
+
+// environment is that of a user whose home is a folder.
+func environment(home string) []string {
+	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+}
+
+// serve is the service, not started yet, as a process that no key reaches.
+func (q *queue) serve(args []string) *exec.Cmd {
+	cmd := exec.Command(q.bin, args...)
+	if q.door != nil { // as systemd hands it over
+		cmd = exec.Command("/bin/sh", append([]string{"-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@"`, q.bin}, args...)...)
+		cmd.ExtraFiles = []*os.File{q.door}
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: q.owner}
+	return cmd
+}
+
+// shellOf is a shell that runs a text.
+func shellOf(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text) }
+
+// askToStop tells the service to end.
+func (q *queue) askToStop() { q.cmd.Process.Signal(syscall.SIGTERM) }
+
+// kill ends a process, whatever it does.
+func kill(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
+
+// askToEnd has a runner end with its jobs.
+func askToEnd(pid int) { syscall.Kill(pid, syscall.SIGTERM) }
+
+// wasKilled reports whether a failpoint of the program ended it.
+func wasKilled(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// runners is the folder of the queue's runners.
+func (q *queue) runners() string { return cmp.Or(q.roots, filepath.Join(q.dir, "runner")) }
+
+// isRunner reports whether a process is a runner of the folder.
+func isRunner(pid int, folder string) bool {
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return bytes.Contains(raw, []byte("\x00runner\x00")) && bytes.Contains(raw, []byte(filepath.Dir(folder)))
+}
+
+// dial connects to the service of a folder.
+func dial(dir string) (net.Conn, error) { return net.Dial("unix", filepath.Join(dir, socketName)) }
+
+// listen takes the place of the service of a folder.
+func listen(dir string) (net.Listener, error) {
+	return net.Listen("unix", filepath.Join(dir, socketName))
+}
+
+// halfClose ends what we say on a connection, if that can be done.
+func halfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
+
+// holding is the text of a job that takes a lock, which is held while the job or a
+// process that it has started lives.
+func holding(path string) string { return `exec 9>>"` + path + `"; flock -n 9` }
+
+// free reports whether nobody holds the lock on a file.
+func free(t testing.TB, path string) bool {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
+}
+
+// lives reports whether a process runs; a zombie does not.
+func lives(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+// processes lists those whose command line holds a word.
+func processes(word string) (lines []string) {
+	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range list {
+		raw, _ := os.ReadFile(name)
+		if bytes.Contains(raw, []byte(word)) {
+			lines = append(lines, strings.Split(name, "/")[2]+" "+strings.ReplaceAll(string(raw), "\x00", " "))
+		}
+	}
+	return lines
+}
+
+// related lists the processes that speak of a folder in their words or in their
+// environment, with their words; this one is none.
+func related(dir string) map[int]string {
+	list := map[int]string{}
+	names, _ := filepath.Glob("/proc/[0-9]*")
+	for _, name := range names {
+		pid, _ := strconv.Atoi(filepath.Base(name))
+		words, _ := os.ReadFile(name + "/cmdline")
+		env, _ := os.ReadFile(name + "/environ")
+		if pid != os.Getpid() && bytes.Contains(append(words, env...), []byte(dir)) && lives(pid) {
+			list[pid] = strings.ReplaceAll(string(words), "\x00", " ")
+		}
+	}
+	return list
+}
+
+// peak is the most memory that a process has held, in bytes.
+func peak(t testing.TB, pid int) int64 {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kib int64
+	for line := range strings.Lines(string(raw)) {
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
+			return kib << 10
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}
+
+// copyFolder copies all that a folder holds into another.
+func copyFolder(from, to string) error {
+	out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return err
+}

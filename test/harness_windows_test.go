@@ -1,0 +1,301 @@
+package test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/Microsoft/go-winio"
+	"golang.org/x/sys/windows"
+)
+
+const (
+	program = "queuectl.exe" // the program's file name
+
+	// Where it takes long to start a process there are fewer jobs, by this factor, and
+	// more patience.
+	fewer, patience = 10, 4
+)
+
+// role plays what this program is started as, if it is no test.
+func role() (code int, played bool) { return 0, false }
+
+// host is what a queue may have on this system alone.
+type host struct{}
+
+// posix is the folder of the shell of the tests' jobs, and of what they call.
+var posix = sync.OnceValue(func() string {
+	dir := os.Getenv("QUEUECTL_TEST_BIN")
+	if dir == "" {
+		dir = filepath.Dir(filepath.Dir(binaries.path[""]))
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, "posix", "sh.exe"), "./posix")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("build: %v\n%s", err, out))
+		}
+	}
+	dir = filepath.ToSlash(filepath.Join(dir, "posix"))
+	if _, err := os.Stat(dir + "/sleep.exe"); err != nil {
+		if out, err := exec.Command(dir+"/sh.exe", "--install", dir).CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("install: %v\n%s", err, out))
+		}
+	}
+	return dir
+})
+
+// environment is that of a user whose home is a folder.
+func environment(home string) []string {
+	env := []string{"HOME=" + home, "USERPROFILE=" + home, "LOCALAPPDATA=" + home, "PATH=" + posix() + ";" + os.Getenv("PATH"), "QUEUECTL_SHELL=" + posix() + "/sh.exe -c"}
+	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT", "TEMP", "TMP", "USERNAME"} {
+		if value, set := os.LookupEnv(name); set {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// serve is the service, not started yet, as a process that no key reaches.
+func (q *queue) serve(args []string) *exec.Cmd {
+	cmd := exec.Command(q.bin, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
+	return cmd
+}
+
+// shellOf is a shell that runs a text.
+func shellOf(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c", text) }
+
+// askToStop tells the service to end: there is no SIGTERM, and a console of its own
+// would be needed for a Ctrl-Break.
+func (q *queue) askToStop() {
+	q.Helper()
+	args := []string{"service", "stop"}
+	if slices.Contains(q.cmd.Args, "--keep-jobs") {
+		args = append(args, "--keep-jobs")
+	}
+	q.must(args...)
+}
+
+// kill ends a process, whatever it does.
+func kill(pid int) {
+	if p, err := os.FindProcess(pid); err == nil {
+		p.Kill()
+		p.Release()
+	}
+}
+
+// askToEnd has a runner end with its jobs, as it does in whatever way it ends.
+func askToEnd(pid int) { kill(pid) }
+
+// wasKilled reports whether a failpoint of the program ended it.
+func wasKilled(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.ExitCode() == 1
+}
+
+// runners is the folder of the queue's runners.
+func (q *queue) runners() string { return q.path("runner") }
+
+// isRunner reports whether a process is a runner of the folder.
+func isRunner(pid int, folder string) bool {
+	words, _ := told(pid)
+	return strings.Contains(words, " runner ") && strings.Contains(slashed(words), slashed(folder))
+}
+
+// pipeName is the name of the pipe on which the service of a folder listens.
+func pipeName(dir string) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		panic(err)
+	}
+	sum := sha256.Sum256([]byte(strings.ToLower(abs)))
+	return `\\.\pipe\queuectl-` + hex.EncodeToString(sum[:8])
+}
+
+// dial connects to the service of a folder.
+func dial(dir string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c, err := winio.DialPipeAccessImpLevel(ctx, pipeName(dir), windows.GENERIC_READ|windows.GENERIC_WRITE, winio.PipeImpLevelIdentification)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: err}
+	}
+	return c, nil
+}
+
+// listen takes the place of the service of a folder.
+func listen(dir string) (net.Listener, error) { return winio.ListenPipe(pipeName(dir), nil) }
+
+// halfClose ends what we say on a connection, if that can be done.
+func halfClose(net.Conn) bool { return false }
+
+// holding is the text of a job that takes a lock, which is held while the job or a
+// process that it has started lives.
+func holding(path string) string { return `hold "` + path + `"` }
+
+// free reports whether nobody holds the lock on a file.
+func free(t testing.TB, path string) bool {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
+	if errors.Is(err, windows.ERROR_SHARING_VIOLATION) {
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	return true
+}
+
+// lives reports whether a process runs.
+func lives(pid int) bool {
+	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
+	if err != nil {
+		return false
+	}
+	defer windows.CloseHandle(h)
+	event, err := windows.WaitForSingleObject(h, 0)
+	return err == nil && event == uint32(windows.WAIT_TIMEOUT)
+}
+
+// pids lists all processes but this one.
+func pids() (list []int) {
+	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
+	if err != nil {
+		panic(err)
+	}
+	defer windows.CloseHandle(snapshot)
+	entry := windows.ProcessEntry32{Size: uint32(unsafe.Sizeof(windows.ProcessEntry32{}))}
+	for err = windows.Process32First(snapshot, &entry); err == nil; err = windows.Process32Next(snapshot, &entry) {
+		if pid := int(entry.ProcessID); pid != os.Getpid() {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// told is the command line and the environment that a process was started with, ""
+// when it has ended.
+func told(pid int) (words, env string) {
+	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
+	if err != nil || !lives(pid) {
+		return "", ""
+	}
+	defer windows.CloseHandle(h)
+	var basic windows.PROCESS_BASIC_INFORMATION
+	if err := windows.NtQueryInformationProcess(h, windows.ProcessBasicInformation, unsafe.Pointer(&basic), uint32(unsafe.Sizeof(basic)), nil); err != nil {
+		return "", ""
+	}
+	read := func(from uintptr, to unsafe.Pointer, size uintptr) bool {
+		return windows.ReadProcessMemory(h, from, (*byte)(to), size, nil) == nil
+	}
+	var peb windows.PEB
+	var params windows.RTL_USER_PROCESS_PARAMETERS
+	if !read(uintptr(unsafe.Pointer(basic.PebBaseAddress)), unsafe.Pointer(&peb), unsafe.Sizeof(peb)) ||
+		!read(uintptr(unsafe.Pointer(peb.ProcessParameters)), unsafe.Pointer(&params), unsafe.Sizeof(params)) {
+		return "", ""
+	}
+	text := func(from uintptr, size uintptr) string {
+		chars := make([]uint16, size/2)
+		if len(chars) == 0 || !read(from, unsafe.Pointer(&chars[0]), size) {
+			return ""
+		}
+		return string(windows.UTF16ToString(chars))
+	}
+	words = text(uintptr(unsafe.Pointer(params.CommandLine.Buffer)), uintptr(params.CommandLine.Length))
+	chars := make([]uint16, params.EnvironmentSize/2)
+	if len(chars) > 0 && read(uintptr(params.Environment), unsafe.Pointer(&chars[0]), uintptr(len(chars))*2) {
+		env = strings.ReplaceAll(string(runes(chars)), "\x00", "\n")
+	}
+	return words, env
+}
+
+func runes(chars []uint16) (list []rune) {
+	for _, c := range chars {
+		list = append(list, rune(c))
+	}
+	return list
+}
+
+// slashed is a text in which paths can be compared.
+func slashed(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
+
+// processes lists those whose command line holds a word.
+func processes(word string) (lines []string) {
+	for _, pid := range pids() {
+		if words, _ := told(pid); strings.Contains(slashed(words), slashed(word)) {
+			lines = append(lines, strconv.Itoa(pid)+" "+words)
+		}
+	}
+	return lines
+}
+
+// related lists the processes that speak of a folder in their words or in their
+// environment, with their words; this one is none.
+func related(dir string) map[int]string {
+	list := map[int]string{}
+	for _, pid := range pids() {
+		if words, env := told(pid); strings.Contains(slashed(words+env), slashed(dir)) {
+			list[pid] = words
+		}
+	}
+	return list
+}
+
+// peak is the most memory that a process has held, in bytes.
+func peak(t testing.TB, pid int) int64 {
+	t.Helper()
+	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer windows.CloseHandle(h)
+	var counters struct {
+		size, faults uint32
+		peak         uintptr
+		more         [7]uintptr
+	}
+	counters.size = uint32(unsafe.Sizeof(counters))
+	if ok, _, err := windows.NewLazySystemDLL("kernel32.dll").NewProc("K32GetProcessMemoryInfo").Call(uintptr(h), uintptr(unsafe.Pointer(&counters)), uintptr(counters.size)); ok == 0 {
+		t.Fatal(err)
+	}
+	return int64(counters.peak)
+}
+
+// copyFolder copies all that a folder holds into another, but what nobody may read now.
+func copyFolder(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, name), 0o700)
+		}
+		raw, err := os.ReadFile(path)
+		if errors.Is(err, windows.ERROR_SHARING_VIOLATION) || errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, name), raw, 0o600)
+	})
+}

@@ -1,0 +1,121 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// takeInodes makes files on a disk until it has no inode left, and returns how many;
+// giveInodes removes them.
+func takeInodes(t testing.TB, disk string) (n int) {
+	t.Helper()
+	for ; n < 1000; n++ {
+		f, err := os.Create(filepath.Join(disk, fmt.Sprint("inode-", n)))
+		if errors.Is(err, syscall.ENOSPC) {
+			return n
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	t.Fatal("the disk has inodes without end")
+	return n
+}
+
+func giveInodes(t testing.TB, disk string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(disk, "inode-*"))
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(name))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// logged is what logs tells of a job's standard output, and how many bytes of it it
+// says were dropped.
+func (w *wire) logged(id string) (text string, dropped int64) {
+	w.Helper()
+	for line := range strings.Lines(w.must("logs", id, "--stdout", "--jsonl")) {
+		var p struct {
+			Text    string
+			Dropped int64
+		}
+		if err := json.Unmarshal([]byte(line), &p); err != nil {
+			w.Fatalf("logs %s: %v", id, err)
+		}
+		text += p.Text
+		dropped += p.Dropped
+	}
+	return text, dropped
+}
+
+// Where no file can be made any more, output that needs one is dropped, and said to
+// be; the jobs are not failed for it, their results are recorded, and new ones taken.
+// Once there are inodes again, all is kept. It needs root, for the disk.
+func TestNoInodes(t *testing.T) {
+	needsDisks(t, "/dev/loop-control")
+	t.Parallel()
+	q := newQueue(t, "")
+	disk := q.mount("32M", "-N", "64")
+	gate := filepath.Join(filepath.Dir(disk), "gate")
+	q.start("--workers", "4")
+	w := q.dial()
+	long := numbersTo(20000)
+	running := w.enqueue(fields{"command": "seq 20000; echo up; while [ ! -e " + gate + " ]; do sleep 0.01; done", "max_retries": 0})
+	w.runs(running)
+	t.Logf("%d inodes taken", takeInodes(t, disk))
+
+	cut := func(id string) {
+		t.Helper()
+		text, dropped := w.logged(id)
+		if dropped == 0 || len(text) < 4096 || !strings.HasPrefix(long, text[:4096]) {
+			t.Errorf("without inodes: %d bytes, %d dropped; want the beginning, and that the rest was dropped", len(text), dropped)
+		}
+		if j := w.show(id); len(j.History) != 1 || j.History[0].Dropped != dropped {
+			t.Errorf("the attempt of job %s does not say that %d bytes were dropped: %+v", id, dropped, j.History)
+		}
+	}
+	var large []string
+	for range 8 {
+		large = append(large, w.enqueue(fields{"command": "seq 20000; exit 7", "max_retries": 0}))
+	}
+	small := w.enqueue(fields{"command": "echo hi", "max_retries": 0})
+	for _, id := range large {
+		j := w.end(id)
+		if j.State != "dead" || deref(j.ExitCode) != 7 || j.Attempts != 1 {
+			t.Errorf("without inodes: %+v, want its exit code", j)
+		}
+		cut(id)
+	}
+	if j := w.end(small); j.State != "completed" || j.Output != "hi\n" {
+		t.Errorf("a small output: %+v", j)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if j := w.end(running); j.State != "completed" {
+		t.Errorf("what ran: %+v", j)
+	}
+	cut(running)
+
+	giveInodes(t, disk)
+	id := w.enqueue(fields{"command": "seq 20000", "max_retries": 0})
+	if j := w.end(id); j.State != "completed" {
+		t.Errorf("with inodes: %+v", j)
+	}
+	if text, dropped := w.logged(id); dropped != 0 || text != long {
+		t.Errorf("with inodes: %d bytes, %d dropped; want all %d", len(text), dropped, len(long))
+	}
+	if code := q.stop(); code != 0 {
+		t.Errorf("stop: exit code %d", code)
+	}
+}

@@ -1,0 +1,33 @@
+package test
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is no file is not read: a pipe that nobody writes to would hang the job.
+func TestStdinIsAFile(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	if err := unix.Mkfifo(q.path("fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{q.path("fifo"), "/dev/null"} {
+		j := w.end(w.enqueue(fields{"command": "cat", "stdin_file": file, "max_retries": 0}))
+		if j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") || !strings.Contains(j.Error, "not a regular file") {
+			t.Errorf("%s: %+v, want 126", file, j)
+		}
+	}
+}
+
+// A job that a signal ended is retried and dies as one that failed.
+func TestSignalsDecide(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	j := w.end(w.enqueue(fields{"command": "kill -9 $$", "max_attempts": 3, "backoff_base": 0.03}))
+	if j.State != "dead" || j.Reason != "signal" || j.ExitCode != nil || len(j.History) != 3 || j.Error == "" {
+		t.Errorf("got %+v", j)
+	}
+}

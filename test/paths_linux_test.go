@@ -1,0 +1,92 @@
+package test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A path that cannot be used is told in one line: what named it, what is wrong with it
+// and the next step. Nothing is made for a command that is refused so.
+func TestPathsThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.bin = q.install(q.bin, "queuectl")
+	q.write("plain", "x y\n")
+	err := errors.Join(os.Mkdir(q.path("folder"), 0o755), os.Mkdir(q.path("closed"), 0o555), os.WriteFile(q.path("secret"), nil, 0), os.Chmod(q.path("plain"), 0o644), os.Chmod(q.dir, 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		words string
+		code  int
+		want  string
+	}{
+		{"enqueue --file none", 4, "--file: there is no none; name a file that is there"},
+		{"enqueue --file folder", 2, "--file: folder is a folder; name a file"},
+		{"enqueue --file plain/none", 2, "--file: plain is not a folder"},
+		{"enqueue --file secret", 5, "--file: you may not read secret; its owner can let you, or name another file"},
+		{"run --private --file none", 125, "--file: there is no none; name a file that is there"},
+		{"run --private --lines --file folder", 125, "--file: folder is a folder; name a file"},
+		{"run --private --arg-file none -- echo", 125, "--arg-file: there is no none; name a file that is there"},
+		{"run --private --dir plain --lines", 125, "--dir: WORK/plain is not a folder; name a folder of the service"},
+		{"run --private --dir closed/x --lines", 125, "make the state folder WORK/closed/x: permission denied; name a folder of yours with --dir"},
+		{"restore none", 4, "restore: there is no none; name a file that is there"},
+		{"restore folder", 2, "restore: folder is a folder; name a file"},
+		{"restore secret", 5, "restore: you may not read secret; its owner can let you, or name another file"},
+		{"restore plain --dir closed/x", 5, "make the state folder WORK/closed/x: permission denied; name a folder of yours with --dir"},
+		{"config validate none", 4, "config validate: there is no none; name a file that is there"},
+		{"config validate folder", 2, "config validate: folder is a folder; name a file"},
+		{"config validate secret", 5, "config validate: you may not read secret; its owner can let you, or name another file"},
+		{"serve --config none", 78, "--config: there is no none; name a file that is there"},
+		{"serve --config folder", 78, "--config: folder is a folder; name a file"},
+		{"serve --dir closed/x", 5, "make the state folder WORK/closed/x: permission denied; name a folder of yours with --dir"},
+		{"serve --dir plain", 78, "--dir: WORK/plain is not a folder; name a folder of the service"},
+		{"serve --dir plain/x", 78, "--dir: WORK/plain is not a folder; name a folder of the service"},
+		{"serve --dir folder --socket none/s", 78, "--socket: there is no folder WORK/none; make it: mkdir -p WORK/none"},
+		{"enqueue --dir plain true", 2, "--dir: WORK/plain is not a folder; name a folder of the service"},
+		{"status --dir plain", 2, "--dir: WORK/plain is not a folder; name a folder of the service"},
+		{"doctor --dir plain/x", 2, "--dir: WORK/plain is not a folder; name a folder of the service"},
+		{"restore plain --dir plain", 2, "--dir: WORK/plain is not a folder; name a folder of the service"},
+		{"config validate --dir plain", 2, "--dir: WORK/plain is not a folder; name a folder of the service"},
+		{"wait 1 --dir plain", 125, "--dir: WORK/plain is not a folder; name a folder of the service"},
+		{"status --socket plain", 2, "--socket: plain is no socket; name that of a service"},
+		{"enqueue --socket folder true", 2, "--socket: folder is no socket; name that of a service"},
+		{"man none", 2, "man: there is no folder none; make it: mkdir -p none"},
+		{"man plain", 2, "man: plain is not a folder"},
+		{"man closed", 5, "man: you may not write in closed; name another folder"},
+	} {
+		r := q.inFolder(c.words)
+		if want := "queuectl: " + strings.ReplaceAll(c.want, "WORK", q.dir) + "\n"; r.code != c.code || r.err != want || r.out != "" {
+			t.Errorf("%s: %+v; want %d, %q", c.words, r, c.code, want)
+		}
+	}
+	for _, name := range []string{".queuectl", "closed/x", "none"} {
+		if _, err := os.Stat(q.path(name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s was made (%v)", name, err)
+		}
+	}
+	if r := ran(t, q.from("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 || r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is no socket; name that of a service\n" {
+		t.Errorf("QUEUECTL_SOCKET: %+v", r)
+	}
+}
+
+// inFolder runs the program from the queue's folder as somebody who is not root.
+func (q *queue) inFolder(words string) result {
+	q.Helper()
+	cmd := q.from("", strings.Fields(words)...)
+	if os.Geteuid() == 0 {
+		as(cmd, outsider)
+	}
+	return ran(q, cmd)
+}
+
+// from is the program in the queue's folder with one more variable, without --dir.
+func (q *queue) from(variable string, args ...string) *exec.Cmd {
+	cmd := exec.Command(q.bin, args...)
+	cmd.Dir = q.dir
+	cmd.Env = []string{"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), "QUEUECTL_NO_START=1", variable}
+	return cmd
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/windows"
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/interp"
+)
+
+// call is a program that is called.
+type call struct {
+	args     []string
+	env      []string
+	dir      string // "" is the process's own
+	in       io.Reader
+	out, err io.Writer
+}
+
+func (c *call) failed(err error) int {
+	fmt.Fprintln(c.err, err)
+	return 1
+}
+
+// path is a file as the caller names it.
+func (c *call) path(name string) string {
+	if c.dir == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(c.dir, name)
+}
+
+// open opens a file to read it.
+func (c *call) open(name string) (io.ReadCloser, error) {
+	switch name {
+	case "-":
+		return io.NopCloser(c.in), nil
+	case "/dev/null":
+		return io.NopCloser(strings.NewReader("")), nil
+	case "/dev/zero":
+		return io.NopCloser(zeroes{}), nil
+	}
+	return os.Open(c.path(name))
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+var started []*exec.Cmd // in the background
+
+// execute runs what is not built into the shell.
+func execute(ctx context.Context, args []string) error {
+	h := interp.HandlerCtx(ctx)
+	c := &call{args: args[1:], dir: h.Dir, in: h.Stdin, out: h.Stdout, err: h.Stderr}
+	all := args[0] == subshell || args[0] == background && len(args) > 2 && args[1] == "sh"
+	h.Env.Each(func(name string, v expand.Variable) bool {
+		if v.IsSet() && v.Kind == expand.String && (v.Exported || all) {
+			c.env = append(c.env, name+"="+v.Str)
+		}
+		return true
+	})
+	return status(c.execute(args[0]))
+}
+
+func status(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return interp.ExitStatus(code)
+}
+
+func (c *call) execute(name string) int {
+	switch name {
+	case background:
+		cmd, code := c.start(c.args[0], c.args[1:])
+		if cmd != nil {
+			started = append(started, cmd)
+		}
+		return code
+	case subshell:
+		return c.run("sh", "-c", c.args[0])
+	case newest:
+		fmt.Fprintln(c.out, started[len(started)-1].Process.Pid)
+		return 0
+	case awaited:
+		for _, cmd := range started {
+			cmd.Wait()
+		}
+		started = nil
+		return 0
+	case killing:
+		return kill(c)
+	}
+	base := filepath.Base(name)
+	if known := base == name || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); known && slices.Contains(brief, base) {
+		return programs[base](c)
+	}
+	return c.run(name, c.args...)
+}
+
+// run starts a program and waits for its end.
+func (c *call) run(name string, args ...string) int {
+	cmd, code := c.start(name, args)
+	if cmd == nil {
+		return code
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return c.failed(err)
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// start starts a program as a process: one of ours, or what the PATH has.
+func (c *call) start(name string, args []string) (*exec.Cmd, int) {
+	base := filepath.Base(name)
+	path, err := os.Executable()
+	if ours := name == base || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); !ours || programs[base] == nil && base != "sh" {
+		path, err = interp.LookPathDir(c.dir, expand.ListEnviron(c.env...), name)
+	}
+	if err != nil {
+		fmt.Fprintf(c.err, "sh: %s: not found\n", name)
+		return nil, 127
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Args[0] = base
+	cmd.Env, cmd.Dir = append(c.env, heldName+"="+strconv.FormatUint(uint64(held()), 10)), c.dir
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, plain(c.out), plain(c.err)
+	if h := held(); h != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{AdditionalInheritedHandles: []syscall.Handle{h}}
+	}
+	if err := cmd.Start(); err != nil {
+		c.failed(err)
+		return nil, 126
+	}
+	return cmd, 0
+}
+
+// heldName is the variable that tells a process which handle it has inherited.
+const heldName = "QUEUECTL_TEST_HELD"
+
+// held is the handle that all descendants inherit, 0 if there is none.
+func held() syscall.Handle {
+	n, err := strconv.ParseUint(os.Getenv(heldName), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return syscall.Handle(n)
+}
+
+// hold opens a file so that nobody else can, while this process or one that descends
+// from it lives.
+func hold(c *call) int {
+	h, err := openFile(c.path(c.args[0]), windows.GENERIC_READ|windows.GENERIC_WRITE, 0)
+	if err != nil {
+		return c.failed(err)
+	}
+	os.Setenv(heldName, strconv.FormatUint(uint64(h), 10))
+	return 0
+}
+
+// flock is flock -s -n FILE COMMAND: it fails if somebody holds the file.
+func flock(c *call) int {
+	h, err := openFile(c.path(c.args[2]), windows.GENERIC_READ, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE)
+	if err != nil {
+		return 1
+	}
+	windows.CloseHandle(h)
+	return c.run(c.args[3], c.args[4:]...)
+}
+
+func openFile(path string, access, share uint32) (windows.Handle, error) {
+	name, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		return 0, err
+	}
+	inherited := &windows.SecurityAttributes{InheritHandle: 1}
+	inherited.Length = 24
+	return windows.CreateFile(name, access, share, inherited, windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
+}
+
+// appended is a file to which each write adds whole, whoever else writes: Wine finds
+// the end and writes there in two steps.
+type appended struct{ *os.File }
+
+func (a appended) Write(p []byte) (int, error) {
+	at := &windows.Overlapped{OffsetHigh: 1 << 30} // far behind all that is written
+	h := windows.Handle(a.Fd())
+	if err := windows.LockFileEx(h, windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, at); err != nil {
+		return 0, err
+	}
+	defer windows.UnlockFileEx(h, 0, 1, 0, at)
+	return a.File.Write(p)
+}
+
+// plain is a stream as a process can have it.
+func plain(w io.Writer) io.Writer {
+	if a, ok := w.(appended); ok {
+		return a.File
+	}
+	return w
+}
+
+// opened opens what a redirection names.
+func opened(ctx context.Context, path string, flag int, mode os.FileMode) (io.ReadWriteCloser, error) {
+	if flag&os.O_APPEND != 0 {
+		flag = flag&^os.O_WRONLY | os.O_RDWR // a lock needs a file that is read
+	}
+	f, err := interp.DefaultOpenHandler()(ctx, path, flag, mode)
+	if file, ok := f.(*os.File); ok && err == nil && flag&os.O_APPEND != 0 {
+		return appended{file}, nil
+	}
+	return f, err
+}

@@ -1,0 +1,220 @@
+// Command sh is what the tests' jobs need of a POSIX system where there is none: a
+// shell, and the programs that they call. It is each of them by the name that it is
+// called by; install makes it a folder of them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/interp"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+func main() {
+	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
+	c := &call{args: os.Args[1:], env: os.Environ(), in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	switch {
+	case name == "sh" && len(c.args) == 2 && c.args[0] == "--install":
+		os.Exit(install(c, c.args[1]))
+	case name == "sh":
+		os.Exit(shell(c))
+	case programs[name] != nil:
+		os.Exit(programs[name](c))
+	}
+	for _, word := range []string{"echo", "printf", "test", "[", "true", "false"} {
+		if name == word { // the shell has it built in
+			c.args = append([]string{"-c", word + ` "$@"`, word}, c.args...)
+			os.Exit(shell(c))
+		}
+	}
+	os.Exit(c.failed(fmt.Errorf("%s: no such program", name)))
+}
+
+// install makes a folder with a program of each name, all of them this one.
+func install(c *call, folder string) int {
+	self, err := os.Executable()
+	if err != nil {
+		return c.failed(err)
+	}
+	names := []string{"sh", "echo", "printf", "test", "true", "false"}
+	for name := range programs {
+		names = append(names, name)
+	}
+	for _, name := range names {
+		if err := os.Link(self, filepath.Join(folder, name+".exe")); err != nil && !errors.Is(err, os.ErrExist) {
+			return c.failed(err)
+		}
+	}
+	return 0
+}
+
+// shell is sh [-e] -c TEXT [NAME ARG…], sh [-e] FILE [ARG…], or sh with its text on
+// standard input.
+func shell(c *call) int {
+	text, flags, args := "", "", c.args
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		flags, args = flags+args[0][1:], args[1:]
+	}
+	file, err := io.ReadCloser(nil), error(nil)
+	switch {
+	case strings.Contains(flags, "c") && len(args) > 0:
+		text, args = args[0], args[min(len(args), 2):]
+	case len(args) > 0:
+		file, err = c.open(args[0])
+		args = args[1:]
+	default:
+		file = io.NopCloser(c.in)
+	}
+	if err != nil {
+		c.failed(err)
+		return 127
+	}
+	if file != nil {
+		raw, err := io.ReadAll(file)
+		file.Close()
+		if err != nil {
+			return c.failed(err)
+		}
+		text = string(raw)
+	}
+	return c.interpret(text, strings.Contains(flags, "e"), args)
+}
+
+func (c *call) interpret(text string, strict bool, args []string) int {
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), "sh")
+	if err != nil {
+		c.failed(err)
+		return 2
+	}
+	forks(file)
+	options := []interp.RunnerOption{
+		interp.Env(expand.ListEnviron(c.env...)), interp.StdIO(c.in, c.out, c.err), interp.Dir(c.dir),
+		interp.CallHandler(callee), interp.OpenHandler(opened),
+		interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc { return execute }),
+	}
+	if strict {
+		options = append(options, interp.Params(append([]string{"-e", "--"}, args...)...))
+	} else {
+		options = append(options, interp.Params(append([]string{"--"}, args...)...))
+	}
+	r, err := interp.New(options...)
+	if err != nil {
+		return c.failed(err)
+	}
+	err = r.Run(context.Background(), file)
+	var status interp.ExitStatus
+	if errors.As(err, &status) {
+		return int(status)
+	}
+	if err != nil {
+		return c.failed(err)
+	}
+	return 0
+}
+
+// Words that forks puts before a command.
+const (
+	background = "\x00background" // start it and do not wait for it
+	subshell   = "\x00subshell"   // a shell of its own has it
+	newest     = "\x00newest"     // the pid of the one started last
+	awaited    = "\x00wait"
+	killing    = "\x00kill"
+)
+
+// forks has processes of their own where POSIX has them and the interpreter would do
+// with goroutines: for what runs in the background, and for subshells.
+func forks(file *syntax.File) {
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Stmt:
+			sub, isSub := n.Cmd.(*syntax.Subshell)
+			switch {
+			case n.Background:
+				n.Background = false
+				n.Cmd = inBackground(n.Cmd)
+				return false
+			case isSub:
+				n.Cmd = words(subshell, source(sub.Stmts...))
+				return false
+			}
+		case *syntax.Word:
+			newestPID(n.Parts)
+		case *syntax.DblQuoted:
+			newestPID(n.Parts)
+		}
+		return true
+	})
+}
+
+// inBackground is a command that starts another and does not wait for it: one program
+// by itself, a pipe as its programs, all else as a shell.
+func inBackground(cmd syntax.Command) syntax.Command {
+	switch c := cmd.(type) {
+	case *syntax.CallExpr:
+		if len(c.Assigns) == 0 && len(c.Args) > 0 && !interp.IsBuiltin(c.Args[0].Lit()) {
+			c.Args = slices.Insert(c.Args, 0, word(background))
+			return c
+		}
+	case *syntax.BinaryCmd:
+		if c.Op == syntax.Pipe {
+			c.X.Cmd, c.Y.Cmd = inBackground(c.X.Cmd), inBackground(c.Y.Cmd)
+			return c
+		}
+	case *syntax.Subshell:
+		return words(background, "sh", "-c", source(c.Stmts...))
+	}
+	return words(background, "sh", "-c", source(&syntax.Stmt{Cmd: cmd}))
+}
+
+// newestPID puts a command in the place of $!, which the interpreter does not know.
+func newestPID(parts []syntax.WordPart) {
+	for i, p := range parts {
+		if e, ok := p.(*syntax.ParamExp); ok && e.Param != nil && e.Param.Value == "!" {
+			parts[i] = &syntax.CmdSubst{Stmts: []*syntax.Stmt{{Cmd: words(newest)}}}
+		}
+	}
+}
+
+func source(stmts ...*syntax.Stmt) string {
+	var b strings.Builder
+	for _, s := range stmts {
+		if err := syntax.NewPrinter().Print(&b, s); err != nil {
+			panic(err)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func word(text string) *syntax.Word {
+	return &syntax.Word{Parts: []syntax.WordPart{&syntax.SglQuoted{Value: text}}}
+}
+
+func words(list ...string) *syntax.CallExpr {
+	c := &syntax.CallExpr{}
+	for _, text := range list {
+		c.Args = append(c.Args, word(text))
+	}
+	return c
+}
+
+// callee replaces what the interpreter has built in and cannot do here.
+func callee(_ context.Context, args []string) ([]string, error) {
+	switch {
+	case args[0] == "wait":
+		args[0] = awaited
+	case args[0] == "kill":
+		args[0] = killing
+	case args[0] == "trap" && args[len(args)-1] != "EXIT": // there are no signals
+		return []string{"true"}, nil
+	}
+	return args, nil
+}

@@ -1,0 +1,472 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// programs are those that the tests call, as far as they use them.
+var programs map[string]func(*call) int
+
+// brief are those that end by themselves at once: the shell runs them within itself,
+// for a process takes its time to start.
+var brief = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls", "mkdir", "mv", "rm", "sed", "seq", "sort", "tee", "touch", "tr", "wc"}
+
+func init() {
+	programs = map[string]func(*call) int{
+		"cat": cat, "cut": cut, "dd": dd, "env": env, "flock": flock, "grep": grep, "head": head, "hold": hold, "ls": ls, "mkdir": mkdir, "mv": mv,
+		"rm": rm, "sed": sed, "seq": seq, "setsid": setsid, "sleep": sleep, "sort": sortLines, "tee": tee, "timeout": timeout, "touch": touch, "tr": tr, "wc": wc, "yes": yes,
+	}
+}
+
+// flags takes the words with a dash from the arguments.
+func (c *call) flags() (flags string) {
+	for len(c.args) > 0 && len(c.args[0]) > 1 && c.args[0][0] == '-' {
+		flags += c.args[0][1:]
+		c.args = c.args[1:]
+	}
+	return flags
+}
+
+// input is the files that the arguments name, or standard input.
+func (c *call) input(names ...string) ([]byte, error) {
+	if len(names) == 0 {
+		return io.ReadAll(c.in)
+	}
+	var all []byte
+	for _, name := range names {
+		f, err := c.open(name)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := io.ReadAll(f)
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, raw...)
+	}
+	return all, nil
+}
+
+func sleep(c *call) int {
+	seconds, err := strconv.ParseFloat(c.args[0], 64)
+	if err != nil {
+		return c.failed(err)
+	}
+	time.Sleep(time.Duration(seconds * float64(time.Second)))
+	return 0
+}
+
+func cat(c *call) int {
+	if len(c.args) == 0 {
+		c.args = []string{"-"}
+	}
+	for _, name := range c.args {
+		f, err := c.open(name)
+		if err != nil {
+			return c.failed(err)
+		}
+		_, err = io.Copy(c.out, f)
+		f.Close()
+		if err != nil {
+			return c.failed(err)
+		}
+	}
+	return 0
+}
+
+// dd is dd if=FILE skip=BYTES count=BYTES, with whatever else.
+func dd(c *call) int {
+	var name string
+	var skip, count int64
+	for _, arg := range c.args {
+		key, value, _ := strings.Cut(arg, "=")
+		n, _ := strconv.ParseInt(value, 10, 64)
+		switch key {
+		case "if":
+			name = value
+		case "skip":
+			skip = n
+		case "count":
+			count = n
+		}
+	}
+	f, err := os.Open(c.path(name))
+	if err != nil {
+		return c.failed(err)
+	}
+	defer f.Close()
+	if _, err := io.Copy(c.out, io.NewSectionReader(f, skip, count)); err != nil {
+		return c.failed(err)
+	}
+	return 0
+}
+
+// head is head -N, head -n N or head -c SIZE, of standard input or one file.
+func head(c *call) int {
+	bytes, n := false, int64(10)
+	for len(c.args) > 0 && strings.HasPrefix(c.args[0], "-") {
+		word := c.args[0][1:]
+		c.args = c.args[1:]
+		if bytes = word == "c"; bytes || word == "n" {
+			word, c.args = c.args[0], c.args[1:]
+		}
+		number, mega := strings.CutSuffix(word, "M")
+		parsed, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return c.failed(err)
+		}
+		if n = parsed; mega {
+			n <<= 20
+		}
+	}
+	f, err := io.ReadCloser(io.NopCloser(c.in)), error(nil)
+	if len(c.args) > 0 {
+		if f, err = c.open(c.args[0]); err != nil {
+			return c.failed(err)
+		}
+	}
+	defer f.Close()
+	if bytes {
+		if _, err := io.CopyBuffer(struct{ io.Writer }{c.out}, io.LimitReader(f, n), make([]byte, 64<<10)); err != nil {
+			return c.failed(err)
+		}
+		return 0
+	}
+	for lines := bufio.NewReader(f); n > 0; n-- {
+		line, err := lines.ReadString('\n')
+		io.WriteString(c.out, line)
+		if err != nil {
+			break
+		}
+	}
+	return 0
+}
+
+func seq(c *call) int {
+	n, err := strconv.Atoi(c.args[0])
+	if err != nil {
+		return c.failed(err)
+	}
+	w := bufio.NewWriter(c.out)
+	for i := range n {
+		fmt.Fprintln(w, i+1)
+	}
+	if err := w.Flush(); err != nil {
+		return c.failed(err)
+	}
+	return 0
+}
+
+func yes(c *call) int {
+	for line := bytes.Repeat([]byte("y\n"), 4096); ; {
+		if _, err := c.out.Write(line); err != nil {
+			return 1
+		}
+	}
+}
+
+// timeout is timeout SECONDS COMMAND.
+func timeout(c *call) int {
+	seconds, err := strconv.ParseFloat(c.args[0], 64)
+	if err != nil {
+		return c.failed(err)
+	}
+	cmd, code := c.start(c.args[1], c.args[2:])
+	if cmd == nil {
+		return code
+	}
+	late := time.AfterFunc(time.Duration(seconds*float64(time.Second)), func() { cmd.Process.Kill() })
+	defer late.Stop()
+	cmd.Wait()
+	return cmd.ProcessState.ExitCode()
+}
+
+// setsid starts a command out of reach of the console of this one, and is gone.
+func setsid(c *call) int {
+	self, err := os.Executable()
+	if err != nil {
+		return c.failed(err)
+	}
+	cmd := exec.Command(self, c.args[1:]...)
+	cmd.Args[0], cmd.Env = c.args[0], c.env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, c.out, c.err
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.DETACHED_PROCESS | windows.CREATE_NEW_PROCESS_GROUP}
+	if h := held(); h != 0 {
+		cmd.SysProcAttr.AdditionalInheritedHandles = []syscall.Handle{h}
+	}
+	if err := cmd.Start(); err != nil {
+		return c.failed(err)
+	}
+	return 0
+}
+
+// env is env [-i] [NAME=VALUE…] [COMMAND…].
+func env(c *call) int {
+	if len(c.args) > 0 && c.args[0] == "-i" {
+		c.args = c.args[1:]
+		c.env = slices.DeleteFunc(c.env, func(v string) bool { return !strings.HasPrefix(strings.ToUpper(v), "SYSTEMROOT=") }) // nothing starts without
+	}
+	for len(c.args) > 0 && strings.Contains(c.args[0], "=") {
+		c.env, c.args = append(c.env, c.args[0]), c.args[1:]
+	}
+	if len(c.args) > 0 {
+		return c.run(c.args[0], c.args[1:]...)
+	}
+	for _, v := range c.env {
+		if !strings.HasPrefix(v, heldName+"=") {
+			fmt.Fprintln(c.out, v)
+		}
+	}
+	return 0
+}
+
+// kill is kill -KILL PID, by whatever name: there is no other way to end a process.
+func kill(c *call) int {
+	c.flags()
+	for _, word := range c.args {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			return c.failed(err)
+		}
+		p, err := os.FindProcess(pid)
+		if err == nil {
+			err = p.Kill()
+		}
+		if err != nil {
+			return c.failed(err)
+		}
+	}
+	return 0
+}
+
+func touch(c *call) int {
+	for _, name := range c.args {
+		f, err := os.OpenFile(c.path(name), os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			return c.failed(err)
+		}
+		f.Close()
+	}
+	return 0
+}
+
+func rm(c *call) int {
+	force := strings.Contains(c.flags(), "f")
+	for _, name := range c.args {
+		if err := os.RemoveAll(c.path(name)); err != nil && !force {
+			return c.failed(err)
+		}
+	}
+	return 0
+}
+
+func mkdir(c *call) int {
+	c.flags()
+	for _, name := range c.args {
+		if err := os.MkdirAll(c.path(name), 0o700); err != nil {
+			return c.failed(err)
+		}
+	}
+	return 0
+}
+
+func mv(c *call) int {
+	if err := os.Rename(c.path(c.args[0]), c.path(c.args[1])); err != nil {
+		return c.failed(err)
+	}
+	return 0
+}
+
+func ls(c *call) int {
+	all := strings.Contains(c.flags(), "A")
+	if len(c.args) == 0 {
+		c.args = []string{"."}
+	}
+	for _, name := range c.args {
+		list, err := os.ReadDir(c.path(name))
+		if err != nil {
+			return c.failed(err)
+		}
+		for _, e := range list {
+			if all || e.Name()[0] != '.' {
+				fmt.Fprintln(c.out, e.Name())
+			}
+		}
+	}
+	return 0
+}
+
+func tee(c *call) int {
+	flag := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	if strings.Contains(c.flags(), "a") {
+		flag = os.O_RDWR | os.O_CREATE | os.O_APPEND
+	}
+	f, err := os.OpenFile(c.path(c.args[0]), flag, 0o600)
+	if err != nil {
+		return c.failed(err)
+	}
+	defer f.Close()
+	if _, err := io.Copy(io.MultiWriter(c.out, appended{f}), c.in); err != nil {
+		return c.failed(err)
+	}
+	return 0
+}
+
+func wc(c *call) int {
+	flags := c.flags()
+	raw, err := c.input(c.args...)
+	if err != nil {
+		return c.failed(err)
+	}
+	if flags == "c" {
+		fmt.Fprintln(c.out, len(raw))
+	} else {
+		fmt.Fprintln(c.out, bytes.Count(raw, []byte("\n")))
+	}
+	return 0
+}
+
+// tr is tr SET1 SET2 of one character each, or tr -d SET.
+func tr(c *call) int {
+	deleted := strings.Contains(c.flags(), "d")
+	set := func(word string) string {
+		return strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\0`, "\x00", `\r`, "\r").Replace(word)
+	}
+	from, to := set(c.args[0]), ""
+	if !deleted {
+		to = set(c.args[1])
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.in.Read(buf)
+		if _, e := io.WriteString(c.out, strings.ReplaceAll(string(buf[:n]), from, to)); e != nil {
+			return c.failed(e)
+		}
+		if errors.Is(err, io.EOF) {
+			return 0
+		}
+		if err != nil {
+			return c.failed(err)
+		}
+	}
+}
+
+func sortLines(c *call) int {
+	raw, err := c.input(c.args...)
+	if err != nil {
+		return c.failed(err)
+	}
+	list := slices.Sorted(strings.Lines(string(raw)))
+	io.WriteString(c.out, strings.Join(list, ""))
+	return 0
+}
+
+// cut is cut -c FROM-TO.
+func cut(c *call) int {
+	raw, err := c.input(c.args[2:]...)
+	if err != nil {
+		return c.failed(err)
+	}
+	first, last, _ := strings.Cut(c.args[1], "-")
+	from, _ := strconv.Atoi(first)
+	to, _ := strconv.Atoi(last)
+	for line := range strings.Lines(string(raw)) {
+		line = strings.TrimSuffix(line, "\n")
+		fmt.Fprintln(c.out, line[min(from-1, len(line)):min(to, len(line))])
+	}
+	return 0
+}
+
+// grep is grep [-c] [-v] [-E] [-q] PATTERN [FILE…], the pattern in the words of Go.
+func grep(c *call) int {
+	flags := c.flags()
+	pattern, err := regexp.Compile(c.args[0])
+	if err != nil {
+		return c.failed(err)
+	}
+	raw, err := c.input(c.args[1:]...)
+	if err != nil {
+		return c.failed(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(raw)) {
+		if pattern.MatchString(strings.TrimSuffix(line, "\n")) == strings.Contains(flags, "v") {
+			continue
+		}
+		if n++; !strings.ContainsAny(flags, "cq") {
+			io.WriteString(c.out, line)
+		}
+	}
+	if strings.Contains(flags, "c") {
+		fmt.Fprintln(c.out, n)
+	}
+	if n == 0 {
+		return 1
+	}
+	return 0
+}
+
+var substitution = regexp.MustCompile(`^s(.)(.*)$`)
+
+// sed is sed [-i] SCRIPT [FILE], the script of s/PATTERN/TEXT/, /PATTERN/d and Nd.
+func sed(c *call) int {
+	inPlace := strings.Contains(c.flags(), "i")
+	raw, err := c.input(c.args[1:]...)
+	if err != nil {
+		return c.failed(err)
+	}
+	var b strings.Builder
+	number := 0
+	for line := range strings.Lines(string(raw)) {
+		number++
+		line, kept := strings.TrimSuffix(line, "\n"), true
+		for _, command := range strings.Split(c.args[0], ";") {
+			command = strings.TrimSpace(command)
+			if m := substitution.FindStringSubmatch(command); m != nil {
+				parts := strings.Split(m[2], m[1])
+				pattern, err := regexp.Compile(parts[0])
+				if err != nil {
+					return c.failed(err)
+				}
+				if at := pattern.FindStringIndex(line); at != nil {
+					line = line[:at[0]] + parts[1] + line[at[1]:]
+				}
+			} else if pattern, deletes := strings.CutSuffix(command, "/d"); deletes {
+				matched, err := regexp.MatchString(strings.TrimPrefix(pattern, "/"), line)
+				if err != nil {
+					return c.failed(err)
+				}
+				kept = kept && !matched
+			} else if command == fmt.Sprint(number, "d") {
+				kept = false
+			}
+		}
+		if kept {
+			b.WriteString(line + "\n")
+		}
+	}
+	if !inPlace {
+		io.WriteString(c.out, b.String())
+		return 0
+	}
+	if err := os.WriteFile(filepath.Clean(c.path(c.args[1])), []byte(b.String()), 0o600); err != nil {
+		return c.failed(err)
+	}
+	return 0
+}

@@ -1,0 +1,388 @@
+package test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// What the power-cut rig runs.
+const (
+	cutDisk    = 40 // MiB
+	cutClients = 12
+	cutEach    = 24 // requests of a client
+	cutWorkers = 4
+	cutsPerRun = 250 // of one workload at most
+)
+
+// promise is what the service had told somebody by a position of the disk's log.
+type promise struct {
+	at     int64
+	id     string
+	state  string // "" is any: the job is there
+	output string // with that state
+}
+
+// workload is what clients have asked for and been told.
+type workload struct {
+	*disk
+	mu       sync.Mutex
+	sent     map[string]int64 // by id: the position before it was asked for; guarded by mu
+	promises []promise        // guarded by mu
+	first    int64            // position when the service was started
+	last     int64            // and when it was killed
+}
+
+// sending notes that jobs are about to be asked for.
+func (w *workload) sending(ids ...string) {
+	at := w.position()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range ids {
+		w.sent[id] = at
+	}
+}
+
+// told notes what a service has just said.
+func (w *workload) told(id, state, output string) {
+	p := promise{w.position(), id, state, output}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.promises = append(w.promises, p)
+}
+
+// runWorkload runs the service on a served disk while clients use it, and kills it.
+func runWorkload(t testing.TB, bin string, env ...string) *workload {
+	t.Helper()
+	w := &workload{disk: newDisk(t, cutDisk), sent: map[string]int64{}}
+	watchdog := time.AfterFunc(2*time.Minute, func() {
+		t.Error("the workload hangs")
+		w.abort()
+	})
+	defer watchdog.Stop()
+	if err := mountImage(w.path("fuse/disk.img"), w.path("disk")); err != nil {
+		t.Fatal(err)
+	}
+	q := &queue{TB: t, bin: bin, dir: w.path("disk"), env: env, log: &lockedBuffer{}}
+	defer func() {
+		w.last = w.position()
+		q.kill()
+		q.killRunners()
+		if err := unmount(w.path("disk")); err != nil {
+			t.Error(err)
+		}
+	}()
+	w.first = w.position()
+	q.start("--workers", strconv.Itoa(cutWorkers))
+	var clients sync.WaitGroup
+	for i := range cutClients {
+		clients.Go(func() {
+			a := &asker{q: q}
+			for k := range cutEach {
+				if err := w.use(a, fmt.Sprintf("c%d-%d", i, k), (i+k)%12); err != nil {
+					t.Errorf("client %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+	return w
+}
+
+// use is one request of a client: mostly for a job that runs, and for its end.
+func (w *workload) use(a *asker, id string, kind int) error {
+	spec := fields{"id": id, "argv": []string{"true"}, "max_retries": 0}
+	output := ""
+	switch {
+	case kind == 0: // its output is kept in a file
+		spec["argv"] = []string{"seq", "20000"}
+		output = numbersTo(20000)
+	case kind < 4: // in the database
+		spec["argv"] = []string{"echo", id}
+		output = id + "\n"
+	case kind < 7:
+	case kind == 7:
+		return w.useBatch(a, id)
+	default: // never runs
+		spec["delay"] = "1h"
+	}
+	w.sending(id)
+	if err := a.done("enqueue", spec); err != nil {
+		return err
+	}
+	w.told(id, "", "")
+	switch {
+	case kind < 7:
+		if err := a.done("wait", fields{"id": id}); err != nil {
+			return err
+		}
+		w.told(id, "completed", output)
+	case kind == 8:
+		if err := a.done("cancel", fields{"id": id}); err != nil {
+			return err
+		}
+		w.told(id, "cancelled", "")
+	}
+	return nil
+}
+
+// useBatch enqueues three jobs in one request.
+func (w *workload) useBatch(a *asker, id string) error {
+	var ids []string
+	var jobs []fields
+	for k := range 3 {
+		ids = append(ids, fmt.Sprint(id, "-", k))
+		jobs = append(jobs, fields{"id": ids[k], "argv": []string{"true"}, "delay": "1h"})
+	}
+	w.sending(ids...)
+	if err := a.done("enqueue.batch", fields{"jobs": jobs, "commit": true}); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		w.told(id, "", "")
+	}
+	return nil
+}
+
+// done asks and wants a result.
+func (a *asker) done(method string, params any) error {
+	got, err := a.ask(method, params, func(json.RawMessage) {})
+	if err == nil && got.Error != nil {
+		err = fmt.Errorf("%+v", *got.Error)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %v: %w", method, params, err)
+	}
+	return nil
+}
+
+// numbersTo is what seq prints.
+func numbersTo(n int) string {
+	var text []byte
+	for i := 1; i <= n; i++ {
+		text = append(strconv.AppendInt(text, int64(i), 10), '\n')
+	}
+	return string(text)
+}
+
+// cut is one instant at which the power fails.
+type cut struct {
+	position int64
+	kind     int
+	seed     uint64
+}
+
+// cuts picks instants, in order: one third spread over all writes, the others at, or
+// a few writes behind, what somebody was told, where a missing fsync shows.
+func (w *workload) cuts(n int, dice *rand.Rand) (list []cut) {
+	records := w.records()
+	spread := func(at int64) int64 { // the next end of a record
+		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
+		return records[min(i+dice.IntN(4), len(records)-1)].end
+	}
+	for i := range n {
+		c := cut{kind: i % keepsKinds, seed: dice.Uint64()}
+		told := w.promises[dice.IntN(len(w.promises))].at
+		switch dice.IntN(3) {
+		case 0:
+			c.position = spread(w.first + dice.Int64N(w.last-w.first))
+		case 1:
+			c.position = told
+		default:
+			c.position = spread(told)
+		}
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b cut) int { return int(a.position - b.position) })
+	return list
+}
+
+// verdict is what is wrong after a cut: what had been promised and is lost, and all
+// else, which no way of writing to a disk excuses.
+type verdict struct{ lost, wrong []string }
+
+// after starts the service on what a cut has left and compares. It is another boot
+// of the machine, so the runner's is not this one.
+func (w *workload) after(bin, image string, c cut) (v verdict) {
+	folder := w.path("cut")
+	if err := mountImage(image, folder); err != nil {
+		v.wrong = append(v.wrong, err.Error())
+		return v
+	}
+	q := &queue{TB: w, bin: bin, dir: folder, log: &lockedBuffer{}}
+	defer func() {
+		q.kill()
+		q.killRunners()
+		if err := unmount(folder); err != nil {
+			v.wrong = append(v.wrong, err.Error())
+		}
+	}()
+	boots, _ := filepath.Glob(filepath.Join(folder, "runner", "*", "boot-id"))
+	for _, name := range boots {
+		if err := os.WriteFile(name, []byte("another"), 0o600); err != nil {
+			w.Fatal(err)
+		}
+	}
+	if err := q.tryStart("--workers", "0"); err != nil {
+		v.wrong = append(v.wrong, fmt.Sprintf("the service does not start: %v", err))
+		return v
+	}
+	a := &asker{q: q}
+	jobs, err := a.all("")
+	if err != nil {
+		v.wrong = append(v.wrong, err.Error())
+		return v
+	}
+	w.compare(a, jobs, c, &v)
+	if verdict := q.integrity(); verdict != "ok" {
+		v.wrong = append(v.wrong, "integrity_check: "+verdict)
+	}
+	if a.conn != nil {
+		a.conn.Close()
+	}
+	return v
+}
+
+// compare compares the jobs that are there with what was asked for and promised.
+func (w *workload) compare(a *asker, jobs []job, c cut, v *verdict) {
+	there := map[string]job{}
+	for _, j := range jobs {
+		if _, twice := there[j.ID]; twice {
+			v.wrong = append(v.wrong, "job "+j.ID+" is there twice")
+		}
+		there[j.ID] = j
+		if sent, ok := w.sent[j.ID]; !ok || sent > c.position {
+			v.wrong = append(v.wrong, "job "+j.ID+" had not been asked for")
+		}
+		if j.State == "processing" || j.Attempts > 1 {
+			v.wrong = append(v.wrong, fmt.Sprintf("job %s is %s with %d attempts", j.ID, j.State, j.Attempts))
+		}
+	}
+	for _, p := range w.promises {
+		j, ok := there[p.id]
+		switch {
+		case p.at > c.position:
+		case !ok:
+			v.lost = append(v.lost, "job "+p.id+" is gone")
+		case p.state != "" && j.State != p.state:
+			v.lost = append(v.lost, fmt.Sprintf("job %s was %s and is %s", p.id, p.state, j.State))
+		case p.output != "" && (len(p.output) > 1000 || p.at == c.position): // a file, or the newest
+			if out, err := a.logs(p.id); err != nil || string(out) != p.output {
+				v.lost = append(v.lost, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output), err))
+			}
+		}
+	}
+}
+
+// integrity is what SQLite says of the database.
+func (q *queue) integrity() (verdict string) {
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(q.dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
+	if err != nil {
+		return err.Error()
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check").Scan(&verdict); err != nil {
+		return err.Error()
+	}
+	return verdict
+}
+
+// cutAll has the power fail at n instants of a workload until enough says so.
+func (w *workload) cutAll(bin string, n int, dice *rand.Rand, enough func(cut, verdict) bool) {
+	w.Helper()
+	cutter := &cutter{records: w.records(), durable: slices.Clone(w.base)}
+	for i, c := range w.cuts(n, dice) {
+		image := w.path(fmt.Sprintf("cut.img.%d", i)) // a mount of this one may live on in somebody's namespace
+		if err := os.WriteFile(image, cutter.image(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))), 0o600); err != nil {
+			w.Fatal(err)
+		}
+		stop := enough(c, w.after(bin, image, c))
+		if err := os.Remove(image); err != nil {
+			w.Fatal(err)
+		}
+		if stop {
+			return
+		}
+	}
+}
+
+// seed of a test's dice: a new one, or that of QUEUECTL_SEED.
+func seed(t testing.TB) uint64 {
+	n := rand.Uint64()
+	if s := os.Getenv("QUEUECTL_SEED"); s != "" {
+		var err error
+		if n, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("QUEUECTL_SEED=%d", n)
+	return n
+}
+
+// Whenever the power fails, what was acknowledged before is there exactly once, what
+// was reported as completed or cancelled still is, with its output, and the database
+// is sound. The disk loses, tears and reorders what it has not been told to flush.
+func TestPowerCut(t *testing.T) {
+	needsDisks(t, "/dev/fuse", "/dev/loop-control")
+	n := 60
+	if s := os.Getenv("QUEUECTL_CUTS"); s != "" {
+		n, _ = strconv.Atoi(s)
+	}
+	dice := rand.New(rand.NewPCG(seed(t), 1))
+	for left := n; left > 0 && !t.Failed(); left -= cutsPerRun {
+		bin := binary(t, "")
+		w := runWorkload(t, bin)
+		w.cutAll(bin, min(left, cutsPerRun), dice, func(c cut, v verdict) bool {
+			if len(v.lost)+len(v.wrong) > 0 {
+				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.first, w.last, c.kind, c.seed, short(v.lost), short(v.wrong))
+			}
+			return false
+		})
+		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.promises), len(w.sent), len(w.records()))
+		w.close()
+	}
+}
+
+// The rig notices what it is there for: with SQLite's synchronous=NORMAL, which does
+// not flush at each commit, acknowledged jobs are lost.
+func TestPowerCutIsNoticed(t *testing.T) {
+	needsDisks(t, "/dev/fuse", "/dev/loop-control")
+	dice := rand.New(rand.NewPCG(seed(t), 2))
+	bin := binary(t, "failpoint")
+	w := runWorkload(t, bin, "QUEUECTL_FAILPOINTS=normalsync")
+	tried, lost := 0, 0
+	w.cutAll(bin, 20, dice, func(_ cut, v verdict) bool {
+		tried++
+		lost = len(v.lost)
+		if len(v.wrong) > 0 {
+			t.Errorf("wrong: %v", short(v.wrong))
+		}
+		return lost > 0
+	})
+	t.Logf("cut %d lost %d promises", tried, lost)
+	if lost == 0 {
+		t.Errorf("%d cuts lost nothing without flushes: the rig does not bite", tried)
+	}
+}
+
+// short is the beginning of a list.
+func short(list []string) string {
+	text := strings.Join(list[:min(len(list), 5)], "; ")
+	if len(list) > 5 {
+		text += fmt.Sprintf("; and %d more", len(list)-5)
+	}
+	return text
+}

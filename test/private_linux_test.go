@@ -1,0 +1,119 @@
+package test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The first Ctrl-C lets jobs finish that run, the second gives them back; the same
+// command goes on.
+func TestPrivateInterrupted(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	const jobs = "touch started; while ! test -e go; do sleep 0.01; done; echo 1 | tee -a effects\necho 2 >>effects\n"
+	var out lockedBuffer
+	begin := func() (cmd *exec.Cmd, errs *lockedBuffer) {
+		os.Remove(filepath.Join(p.work, "started"))
+		cmd, errs = p.command(jobs, "--lines", "--workers", "1"), &lockedBuffer{}
+		cmd.Stdout, cmd.Stderr = &out, errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.until("a job runs", 20*time.Second, func() bool {
+			_, err := os.Stat(filepath.Join(p.work, "started"))
+			return err == nil
+		})
+		return cmd, errs
+	}
+	cmd, errs := begin()
+	interrupt := func() {
+		cmd.Process.Signal(syscall.SIGINT)
+		p.until("it says what it does", 20*time.Second, func() bool { return strings.Contains(errs.String(), "those that run may finish") })
+	}
+	interrupt()
+	cmd.Process.Signal(syscall.SIGINT)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Fatalf("two Ctrl-C: %v\n%s", err, errs)
+	}
+	if _, lines := p.effects(); lines != 0 {
+		t.Fatal("a job went on")
+	}
+	cmd, errs = begin()
+	interrupt()
+	if err := os.WriteFile(filepath.Join(p.work, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Fatalf("one Ctrl-C: %v\n%s", err, errs)
+	}
+	if counts, lines := p.effects(); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
+		t.Errorf("after one Ctrl-C: %v, and it printed %q", counts, out.String())
+	}
+	if r := p.run(jobs, "--lines", "--workers", "1"); r.code != 0 {
+		t.Fatalf("the last run: %+v", r)
+	}
+	if counts, lines := p.effects(); lines != 2 || counts["2"] != 1 {
+		t.Errorf("at the end: %v", counts)
+	}
+}
+
+// A run that waits for its file ends with Ctrl-C; one whose output nobody reads any more
+// ends too, and does not look as if all were done.
+func TestPrivateIsGivenUp(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	cmd := p.command("", "--lines")
+	cmd.Stdin = nil
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write([]byte("true\n")); err != nil {
+		t.Fatal(err)
+	}
+	p.until("its service runs", 20*time.Second, func() bool {
+		_, err := os.Stat(p.path("queuectl.sock"))
+		return err == nil
+	})
+	cmd.Process.Signal(syscall.SIGINT)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+		if code := cmd.ProcessState.ExitCode(); code != 130 {
+			t.Errorf("Ctrl-C while it waits for its file: exit %d", code)
+		}
+	case <-time.After(20 * time.Second):
+		cmd.Process.Kill()
+		t.Error("it does not end while it waits for its file")
+	}
+	const jobs = "echo 1\necho 2; touch 2; sleep 0.2\necho 3; touch 3\nsleep 0.1\nsleep 0.1\n"
+	cmd = p.command(jobs, "--lines", "--workers", "1")
+	errs := &lockedBuffer{}
+	cmd.Stderr = errs
+	out, err := cmd.StdoutPipe()
+	if err != nil || cmd.Start() != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "1\n" {
+		t.Fatalf("it printed %q, %v", line, err)
+	}
+	out.Close()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "nobody reads") {
+		t.Errorf("with nobody who reads: exit %d, %s", code, errs)
+	}
+	if r := p.run(jobs, "--lines"); r.code != 0 || !strings.Contains(r.err, "5 jobs: 5 completed") {
+		t.Errorf("the same again: %+v", r)
+	}
+}

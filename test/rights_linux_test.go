@@ -1,0 +1,590 @@
+package test
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// person is somebody on this machine, by the kernel's numbers alone.
+type person struct {
+	name   string
+	right  string
+	uid    int
+	gid    int // 0 is that of its own number
+	groups []uint32
+}
+
+// The people of the tests, with the rights that accessOfAll gives them.
+var (
+	outsider = person{name: "outsider", right: "none", uid: 61240}
+	reader   = person{name: "reader", right: "read", uid: 61241}
+	alice    = person{name: "alice", right: "submit", uid: 61242}
+	bob      = person{name: "bob", right: "submit", uid: 61243, groups: []uint32{61299, 61298}}
+	operator = person{name: "operator", right: "operate", uid: 61244, groups: []uint32{61297}}
+	admin    = person{name: "admin", right: "admin", uid: 61245}
+	everyone = []person{outsider, reader, alice, bob, operator, admin}
+)
+
+const accessOfAll = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]\nsubmit = [\"61242\", \"@61298\"]\noperate = [\"@61297\"]\nadmin = [\"61245\"]\n"
+
+var rightsInOrder = []string{"none", "read", "submit", "operate", "admin"}
+
+// may reports whether the person has a right.
+func (p person) may(right string) bool {
+	return slices.Index(rightsInOrder, p.right) >= slices.Index(rightsInOrder, right)
+}
+
+// sharedQueue is a service that everybody can reach, with these settings. Only root can
+// act for others.
+func sharedQueue(t *testing.T, settings string, args ...string) *queue {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to act for several users")
+	}
+	t.Parallel()
+	q := newQueue(t, "")
+	q.bin = q.install(q.bin, "queuectl")
+	if err := os.Chmod(q.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	q.write("queuectl.toml", settings)
+	q.start(args...)
+	return q
+}
+
+// as runs the program as a person.
+func (q *queue) as(p person, args ...string) result {
+	q.Helper()
+	return ran(q, as(q.command(args...), p))
+}
+
+// as makes a command a person's.
+func as(cmd *exec.Cmd, p person) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.uid), Gid: uint32(cmp.Or(p.gid, p.uid)), Groups: p.groups}}
+	return cmd
+}
+
+// mustAs runs the program as a person, wants exit code 0 and returns its output.
+func (q *queue) mustAs(p person, args ...string) string {
+	q.Helper()
+	r := q.as(p, args...)
+	if r.code != 0 {
+		q.Fatalf("%s: queuectl %v: %+v", p.name, args, r)
+	}
+	return strings.TrimSpace(r.out)
+}
+
+// verbOnJob is a verb on one job, and how to make a job that it is for.
+type verbOnJob struct {
+	words   string // %s is the job
+	prepare func(q *queue, owner person) (id string)
+	others  string // the right that it needs on another's job
+}
+
+func waitingJob(q *queue, owner person) string {
+	return q.mustAs(owner, "enqueue", "--delay", "1h", "true")
+}
+
+func heldJob(q *queue, owner person) string {
+	id := waitingJob(q, owner)
+	q.must("hold", id)
+	return id
+}
+
+func runningJob(q *queue, owner person) string {
+	id := q.mustAs(owner, "enqueue", "trap '' HUP; echo begun; sleep 600 & wait")
+	q.until("the job runs", 20*time.Second, func() bool {
+		return strings.Contains(q.must("logs", id), "begun") && q.show(id).State == "processing"
+	})
+	return id
+}
+
+func deadJob(q *queue, owner person) string {
+	id := q.mustAs(owner, "enqueue", "--max-retries", "0", "echo said; exit 3")
+	q.cli("wait", id)
+	return id
+}
+
+var verbsOnJobs = []verbOnJob{
+	{"cancel %s", waitingJob, "operate"}, {"cancel %s", runningJob, "operate"},
+	{"hold %s", waitingJob, "operate"}, {"release %s", heldJob, "operate"},
+	{"retry %s", deadJob, "operate"}, {"dlq retry %s", deadJob, "operate"},
+	{"requeue %s", runningJob, "operate"}, {"kill -s HUP %s", runningJob, "operate"},
+	{"edit %s --priority 7", waitingJob, "operate"}, {"rm %s", waitingJob, "operate"}, {"rm --force %s", runningJob, "operate"},
+	{"logs %s", deadJob, "operate"}, {"show %s", deadJob, "read"},
+	{"cancel --state waiting --id-glob %s", waitingJob, "own"}, // on many: only one's own are meant
+}
+
+// Six people and every verb on a job, of their own and of another's: each may what
+// the table of rights says, and what is refused changes nothing.
+func TestRightsOnJobs(t *testing.T) {
+	q := sharedQueue(t, accessOfAll, "--workers", "8")
+	for _, p := range everyone {
+		for _, v := range verbsOnJobs {
+			for _, own := range []bool{true, false} {
+				owner := alice
+				switch {
+				case own && !p.may("submit"):
+					continue // they have none
+				case own:
+					owner = p
+				case p.name == alice.name:
+					owner = bob
+				}
+				id := v.prepare(q, owner)
+				before := q.show(id)
+				r := q.as(p, strings.Fields(fmt.Sprintf(v.words, id))...)
+				what := fmt.Sprintf("%s: %s of %s's job", p.name, v.words, owner.name)
+				others := v.others
+				if others == "own" {
+					others = "operate"
+				}
+				may := own || p.may(others)
+				onMany := v.others == "own" && p.may("submit")
+				switch {
+				case may && r.code != 0:
+					t.Errorf("%s: %+v", what, r)
+				case !may && onMany && (r.code != 0 || r.out != ""):
+					t.Errorf("%s: %+v, want nothing to match", what, r)
+				case !may && !onMany && (r.code != 5 || r.out != "" || !strings.Contains(r.err, "denied: ")):
+					t.Errorf("%s: %+v, want a refusal", what, r)
+				case !may && !onMany && p.right != "none" && !strings.Contains(r.err, "needs the right"):
+					t.Errorf("%s: the refusal does not say what is needed: %s", what, r.err)
+				}
+				if !may {
+					if after := q.show(id); after.State != before.State || after.PID != before.PID {
+						t.Errorf("%s: it was refused, and the job is %s", what, after.State)
+					}
+				}
+				if may && v.words == "cancel --state waiting --id-glob %s" && q.show(id).State != "cancelled" {
+					t.Errorf("%s: the job is %s", what, q.show(id).State)
+				}
+				q.cli("rm", "--force", id)
+			}
+		}
+	}
+	r := q.as(alice, "cancel", "--state", "waiting", "--user", fmt.Sprint(bob.uid))
+	if r.code != 5 || !strings.Contains(r.err, "operate") {
+		t.Errorf("cancel of all that another has: %+v", r)
+	}
+	ids := []string{deadJob(q, alice), deadJob(q, bob)}
+	q.mustAs(alice, "dlq", "retry", "--all")
+	q.cli("wait", ids[0])
+	if a, b := q.events("--event", "retried", ids[0]), q.events("--event", "retried", ids[1]); len(a) != 1 || len(b) != 0 {
+		t.Errorf("all dead jobs of a submitter: %v, another's: %v", a, b)
+	}
+}
+
+// Everything else needs the right of the table too; who lacks it is told which.
+func TestRightsOnTheWhole(t *testing.T) {
+	q := sharedQueue(t, accessOfAll, "--workers", "2")
+	file := filepath.Join(q.dir, "out")
+	if err := errors.Join(os.Mkdir(file, 0o777), os.Chmod(file, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	for right, verbs := range map[string][]string{
+		"none":    {"whoami"},
+		"read":    {"status", "list", "worker list", "config get workers", "config list", "dlq list", "events"},
+		"submit":  {"enqueue true"},
+		"operate": {"worker scale 2", "worker start -c 1", "worker stop -c 1", "dlq clear --yes", "clear --yes"},
+		"admin":   {"config set priority 5", "config unset priority", "drain", "drain --off", "reload", "cleanup --dry-run", "cleanup", "doctor", "events --audit", "backup out/PERSON"},
+	} {
+		for _, verb := range verbs {
+			for _, p := range everyone {
+				r := q.as(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.name))...)
+				switch may := p.may(right); {
+				case may && r.code != 0 && verb != "doctor": // which finds the folder open to others
+					t.Errorf("%s: %s: %+v", p.name, verb, r)
+				case !may && (r.code != 5 || r.out != "" || !strings.Contains(r.err, "denied: ") || !strings.Contains(r.err, "[access] of "+q.path("queuectl.toml"))):
+					t.Errorf("%s: %s: %+v, want a refusal that helps", p.name, verb, r)
+				case !may && p.right != "none" && !strings.Contains(r.err, fmt.Sprintf("needs the right %s; you (%d) have %s", right, p.uid, p.right)):
+					t.Errorf("%s: %s: %s", p.name, verb, r.err)
+				}
+			}
+		}
+	}
+	var w struct {
+		UID       int
+		Right     string
+		Rights    []string
+		Groups    []struct{ GID int }
+		JobsRunAs string `json:"jobs_run_as"`
+	}
+	if err := json.Unmarshal([]byte(q.mustAs(bob, "whoami", "--json")), &w); err != nil || w.UID != bob.uid || w.Right != "submit" || !slices.Equal(w.Rights, []string{"read", "submit"}) || w.JobsRunAs != "root" {
+		t.Errorf("whoami: %+v, %v", w, err)
+	}
+	if len(w.Groups) != 2 || w.Groups[0].GID != 61298 || w.Groups[1].GID != 61299 {
+		t.Errorf("the groups of whoami: %v", w.Groups)
+	}
+	if text := q.mustAs(outsider, "whoami"); !strings.Contains(text, "none") || !strings.Contains(text, "[access]") {
+		t.Errorf("whoami of an outsider:\n%s", text)
+	}
+	for _, p := range []person{reader, alice, bob, operator} {
+		if r := q.as(p, "service", "stop"); r.code != 5 || !strings.Contains(r.err, "needs the right admin") {
+			t.Errorf("%s stops the service: %+v", p.name, r)
+		}
+	}
+	q.mustAs(admin, "service", "stop")
+}
+
+// What another's job says, runs and is given is seen by whom the table lets see it, and
+// by nobody else anywhere: not in answers, events or logs, nor in ps.
+func TestOthersJobsAreMasked(t *testing.T) {
+	q := sharedQueue(t, "log_level = \"debug\"\n"+accessOfAll, "--workers", "2")
+	const value, word, said = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
+	q.mustAs(alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env", "SECRET="+value, "--stdin", word, ": "+word+"; printf c4n4ry; echo -said; exit 3")
+	q.cli("wait", "secret")
+	q.mustAs(alice, "enqueue", "--id", "gone", "--max-retries", "0", "--env", "SECRET="+value, "--", "/no/"+word)
+	q.cli("wait", "gone")
+	look := func(p person) (all string) {
+		for _, args := range [][]string{
+			{"show", "secret"}, {"show", "secret", "--json"}, {"show", "gone", "--json"}, {"list"}, {"list", "--json"}, {"dlq", "list"}, {"wait", "secret", "--json"}, {"logs", "secret"},
+			{"events"}, {"events", "--json"}, {"events", "--audit", "--json"}, {"worker", "list", "--json"}, {"status", "--json"}, {"whoami", "--json"}, {"doctor", "--json"}, {"edit", "secret", "--priority", "1"},
+		} {
+			r := q.as(p, args...)
+			all += r.out + r.err
+		}
+		return all
+	}
+	for _, c := range []struct {
+		person
+		value, command bool
+	}{{outsider, false, false}, {reader, false, false}, {bob, false, false}, {operator, false, true}, {alice, true, true}, {admin, true, true}} {
+		all := look(c.person)
+		if got := strings.Contains(all, value); got != c.value {
+			t.Errorf("%s sees the value of a variable: %t\n%s", c.name, got, all)
+		}
+		if got := strings.Contains(all, word); got != c.command {
+			t.Errorf("%s sees the command: %t\n%s", c.name, got, all)
+		}
+		if got := strings.Contains(all, said); got != c.command {
+			t.Errorf("%s sees the output: %t\n%s", c.name, got, all)
+		}
+	}
+	if text := q.mustAs(reader, "list"); strings.Count(text, "(hidden)") != 2 {
+		t.Errorf("the table of a reader:\n%s", text)
+	}
+	if text := q.mustAs(operator, "show", "secret", "--json"); !strings.Contains(text, `"SECRET":"***"`) || !strings.Contains(text, `"hidden":["env"]`) {
+		t.Errorf("shown to an operator: %s", text)
+	}
+	if r := q.as(operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.code == 0 {
+		t.Errorf("a mask was written in place of a value: %+v", r)
+	}
+	if said := q.said(); strings.Contains(said, "c4n4ry") {
+		t.Errorf("the log of the service tells it:\n%s", said)
+	}
+	q.mustAs(alice, "enqueue", "--id", "runs", "--env", "SECRET="+value, "sleep 600")
+	q.until("the job runs", 20*time.Second, func() bool { return q.show("runs").State == "processing" })
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if raw, err := os.ReadFile(name); err == nil && strings.Contains(string(raw), value) {
+			t.Errorf("%s has it: %q", name, raw)
+		}
+	}
+}
+
+// Whatever somebody does leaves a durable row with who it was, how and to what; an
+// admin reads them, nobody else, and they are no news to others.
+func TestWhatPeopleDoIsAudited(t *testing.T) {
+	q := sharedQueue(t, accessOfAll, "--workers", "4")
+	w := func(id string) { q.mustAs(alice, "enqueue", "--id", id, "--delay", "1h", "true") }
+	r := func(id string) {
+		q.mustAs(alice, "enqueue", "--id", id, "echo begun; sleep 600")
+		q.until(id+" runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	}
+	var want []string
+	does := func(p person, words string, audited ...string) {
+		t.Helper()
+		q.mustAs(p, strings.Fields(words)...)
+		for _, a := range audited {
+			want = append(want, fmt.Sprintf("%d %s", p.uid, a))
+		}
+	}
+	enqueued := func(id string) { want = append(want, fmt.Sprintf("%d enqueue %s", alice.uid, id)) }
+	w("a")
+	enqueued("a")
+	does(alice, "hold a", "hold a")
+	does(operator, "release a", "release a")
+	does(operator, "edit a --priority 3", "edit a")
+	does(alice, "cancel a", "cancel a")
+	does(operator, "retry a", "retry a")
+	does(admin, "show a", "show a environment")
+	does(alice, "rm a", "rm a")
+	r("b")
+	enqueued("b")
+	does(operator, "kill -s CONT b", "kill b signal 18")
+	does(operator, "requeue b", "requeue b")
+	q.until("b runs again", 20*time.Second, func() bool { return q.show("b").State == "processing" })
+	does(alice, "cancel b", "cancel b")
+	r("c")
+	enqueued("c")
+	does(operator, "rm --force c", "cancel c", "rm c")
+	r("d")
+	enqueued("d")
+	does(operator, "worker stop --all --force", "config workers", "worker.stop d")
+	does(operator, "worker scale 1", "config workers")
+	q.until("d runs again", 20*time.Second, func() bool { return q.show("d").State == "processing" })
+	does(alice, "cancel d", "cancel d")
+	w("e")
+	enqueued("e")
+	does(operator, "clear --yes", "clear", "rm e", "rm b", "rm d")
+	does(operator, "dlq clear --yes", "dlq.clear")
+	does(admin, "config set priority 6", "config priority")
+	does(admin, "config unset priority", "config priority")
+	does(admin, "drain", "config drain")
+	does(admin, "drain --off", "config drain")
+	does(admin, "reload", "reload "+q.path("queuectl.toml"))
+	does(admin, "cleanup --days 0", "cleanup 0 jobs")
+	q.stop() // what was told is on the disk
+	q.start("--workers", "0")
+
+	type row struct {
+		Event, User, Verb, Target, Key string
+		UID                            *int
+		PeerPID                        int `json:"peer_pid"`
+	}
+	var got []string
+	for line := range strings.Lines(q.mustAs(admin, "events", "--audit", "--jsonl")) {
+		var e row
+		err := json.Unmarshal([]byte(line), &e)
+		if e.User == "root" && e.Verb == "show" { // it is this test that looks
+			continue
+		}
+		if err != nil || e.UID == nil || e.User != fmt.Sprint(*e.UID) || e.Event == "audit" && e.PeerPID == 0 {
+			t.Errorf("%v: %s", err, line)
+			continue
+		}
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", *e.UID, e.Verb, e.Target)))
+	}
+	// What one verb does to several jobs, or beside a setting, has no order of its own.
+	sorted := func(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), "\n") }
+	if sorted(got) != sorted(want) {
+		t.Errorf("got\n%s\n\nwant\n%s", sorted(got), sorted(want))
+	}
+	for _, p := range []person{reader, alice, operator, admin} {
+		if text := q.mustAs(p, "events", "--jsonl"); strings.Contains(text, `"audit"`) || strings.Contains(text, `"verb"`) {
+			t.Errorf("%s is told of it as news:\n%s", p.name, text)
+		}
+		if r := q.as(p, "events", "--event", "audit"); r.code != 2 || !strings.Contains(r.err, "audit") {
+			t.Errorf("%s asks for the kind: %+v", p.name, r)
+		}
+	}
+	if text := q.mustAs(admin, "events", "--audit", "--event", "audit"); !strings.Contains(text, fmt.Sprintf("kill b signal 18  by %d (uid %[1]d)", operator.uid)) {
+		t.Errorf("for people:\n%s", text)
+	}
+}
+
+// A connection has the groups that its maker had: who is taken out of a group keeps
+// its right until they come again. A change of [access] holds at the next request.
+func TestGroupsHoldForTheConnection(t *testing.T) {
+	q := sharedQueue(t, accessOfAll, "--workers", "0")
+	w := q.dialAs(person{uid: 61250, groups: []uint32{61298}})
+	if a := w.call("enqueue", fields{"command": "true"}); a.Error != nil {
+		t.Fatalf("in the group: %+v", a.Error)
+	}
+	without := person{name: "who left the group", uid: 61250}
+	if r := q.as(without, "list"); r.code != 5 {
+		t.Errorf("who came again without the group: %+v", r)
+	}
+	if a := w.call("enqueue", fields{"command": "true"}); a.Error != nil {
+		t.Errorf("on the connection from before: %+v", a.Error)
+	}
+	q.write("queuectl.toml", strings.Replace(accessOfAll, `"@61298"`, `"@61296"`, 1))
+	q.must("reload")
+	if a := w.call("enqueue", fields{"command": "true"}); a.Error == nil || a.Error.Data.Code != "denied" {
+		t.Errorf("after [access] was changed, on the same connection: %+v", a)
+	}
+	q.must("config", "set", "access.submit", "61250")
+	if a := w.call("enqueue", fields{"command": "true"}); a.Error != nil {
+		t.Errorf("after it was given again: %+v", a.Error)
+	}
+}
+
+// dialAs connects as a person: the connection stays theirs, though this process goes on
+// with it.
+func (q *queue) dialAs(p person) *wire {
+	q.Helper()
+	var c net.Conn
+	var err error
+	var thread sync.WaitGroup
+	thread.Go(func() {
+		runtime.LockOSThread()                                          // never unlocked: the thread ends with the goroutine
+		id, groups := uintptr(p.uid), append(slices.Clone(p.groups), 0) // one more, so that there is a first
+		for _, call := range [][4]uintptr{                              // of this thread alone
+			{unix.SYS_SETGROUPS, uintptr(len(p.groups)), uintptr(unsafe.Pointer(&groups[0])), 0}, {unix.SYS_SETRESGID, id, id, id}, {unix.SYS_SETRESUID, id, id, id},
+		} {
+			if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
+				err = errno
+				return
+			}
+		}
+		runtime.KeepAlive(groups)
+		c, err = dial(q.dir)
+	})
+	thread.Wait()
+	if err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { c.Close() })
+	return &wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
+}
+
+// The socket has the mode and group of the settings from the start on. Whom it does not
+// let in is told how they get in, by code 5, and no service is started beside it.
+func TestSocketLetsItsGroupIn(t *testing.T) {
+	q := sharedQueue(t, "socket_mode = \"0660\"\nsocket_group = \"61298\"\n"+strings.ReplaceAll(accessOfAll, "socket_mode = \"0666\"\n", ""), "--workers", "0")
+	info, err := os.Lstat(q.path(socketName))
+	if err != nil || info.Mode().Perm() != 0o660 || info.Sys().(*syscall.Stat_t).Gid != 61298 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	q.mustAs(bob, "enqueue", "true")
+	for _, p := range []person{alice, outsider} {
+		r := q.as(p, "enqueue", "true")
+		want := fmt.Sprintf("queuectl: %d may not use the socket %s: it is for the group 61298; join it with: sudo usermod -aG 61298 %[1]d, and log in again\n", p.uid, q.path(socketName))
+		if r.code != 5 || r.out != "" || r.err != want {
+			t.Errorf("%s: %+v\nwant %s", p.name, r, want)
+		}
+	}
+	for _, c := range []struct{ key, value string }{{"socket_mode", "0600"}, {"socket_group", "none"}} {
+		r := q.cli("config", "set", c.key, c.value)
+		if r.code != 0 || !strings.Contains(r.err, "next start") || q.setting(c.key).Value == c.value {
+			t.Errorf("%s: %+v, now %+v", c.key, r, q.setting(c.key))
+		}
+		q.must("config", "unset", c.key)
+	}
+	if d := q.doctor(); strings.Contains(fmt.Sprint(d), socketName+" is open") {
+		t.Errorf("doctor: %+v", d)
+	}
+	q.stop()
+	q.write("queuectl.toml", "workers = 0\n")
+	q.start()
+	if r := q.as(alice, "status"); r.code != 5 || !strings.Contains(r.err, "it is for root alone") {
+		t.Errorf("a socket of its owner alone: %+v", r)
+	}
+	if err := os.Chmod(q.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := as(exec.Command(binaryForAll(t), "--dir", q.dir, "status"), alice)
+	cmd.Dir = "/"
+	if r := ran(t, cmd); r.code != 5 || !strings.Contains(r.err, "the folder "+q.dir+" is closed") {
+		t.Errorf("a folder that cannot be entered: %+v", r)
+	}
+	q.stop()
+	q.write("queuectl.toml", "socket_group = \"no.such.group\"\n")
+	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, `socket_group: there is no group "no.such.group"`) {
+		t.Errorf("a group that is not there: %+v", r)
+	}
+}
+
+// binaryForAll is the program where everybody can run it.
+func binaryForAll(t *testing.T) string {
+	t.Helper()
+	q := newQueue(t, "")
+	if err := os.Chmod(q.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return q.install(q.bin, "queuectl")
+}
+
+// A service in a user namespace does not know who comes from outside of it: they are
+// refused, whatever [access] says of the number that stands for all of them.
+func TestUsersFromOutsideTheNamespace(t *testing.T) {
+	q := sharedQueue(t, accessOfAll, "--workers", "0")
+	q.stop()
+	q.write("queuectl.toml", "socket_mode = \"0666\"\n[access]\nadmin = [\"65534\", \"@65534\"]\n")
+	cmd := exec.Command("unshare", "--user", "--map-root-user", q.bin, "serve", "--dir", q.dir, "--workers", "0")
+	cmd.Env = environment(q.dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	}()
+	q.until("it answers", 20*time.Second, q.answers)
+	if r := q.as(alice, "status"); r.code != 5 || !strings.Contains(r.err, "user namespace") {
+		t.Errorf("from outside: %+v", r)
+	}
+	if w := q.must("whoami", "--json"); !strings.Contains(w, `"uid":0`) || !strings.Contains(w, `"right":"admin"`) {
+		t.Errorf("root of the namespace: %s", w)
+	}
+}
+
+// What [access] names and is not here is a warning, in the log and of doctor, and
+// changes nothing else.
+func TestUnknownNamesAreAWarning(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.write("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
+	q.start("--workers", "0")
+	const words = "[access] names users or groups that are not here: no.such.user"
+	if said := q.said(); strings.Count(said, words) != 1 {
+		t.Errorf("the log says %d times what is not here:\n%s", strings.Count(said, words), said)
+	}
+	if d := q.doctor(); d.Level != "warning" || !strings.Contains(fmt.Sprint(d.Findings), words) {
+		t.Errorf("doctor: %+v", d)
+	}
+	if r := q.cli("config", "set", "access.submit", "@no.such.group"); r.code != 0 || !strings.Contains(r.err, "@no.such.group") {
+		t.Errorf("config set: %+v", r)
+	}
+	if r := q.cli("config", "set", "access.submit", "a,b"); r.code != 2 {
+		t.Errorf("no name: %+v", r)
+	}
+	q.must("config", "set", "access.submit", "none")
+	q.must("config", "set", "access.read", "none")
+	q.healthy("without it")
+}
+
+// A job may name the user that it runs as anyway; another one is refused with the
+// setting that would allow it, and one that is not here by its name.
+func TestUserOfAJob(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	me := strconv.Itoa(os.Geteuid()) // there may be no name for it
+	id := q.must("enqueue", "--user", me, "id -u")
+	q.must("wait", id)
+	if out := q.must("logs", id); out != me {
+		t.Errorf("it ran as %s, want %s", out, me)
+	}
+	var j struct {
+		User string
+		Spec struct{ User string }
+	}
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil || j.User == "" || j.Spec.User != j.User {
+		t.Errorf("shown: %+v, %v", j, err)
+	}
+	other := "daemon"
+	if r := q.cli("enqueue", "--user", other, "true"); r.code != 5 || !strings.Contains(r.err, `run_as = "submitter"`) {
+		t.Errorf("another user: %+v", r)
+	}
+	if r := q.cliIn(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file", "-"); r.code != 5 {
+		t.Errorf("another user in a batch: %+v", r)
+	}
+	if r := q.cli("enqueue", "--user", "no.such.user", "true"); r.code != 2 || !strings.Contains(r.err, `there is no user "no.such.user"`) {
+		t.Errorf("no user: %+v", r)
+	}
+	if n := len(q.events("--event", "enqueued")); n != 1 {
+		t.Errorf("%d jobs were enqueued", n)
+	}
+}

@@ -1,0 +1,361 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Accounts that every machine has, as base-passwd makes them.
+var (
+	keeper  = person{name: "games", uid: 5, gid: 60} // runs the service
+	someone = person{name: "daemon", uid: 1, gid: 1}
+	other   = person{name: "news", uid: 9, gid: 9}
+)
+
+// rooted is a service of an ordinary account whose runners are root's, by this policy.
+// Only root can make one.
+func rooted(t *testing.T, settings, policy string) *queue {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, whose runners these are")
+	}
+	t.Parallel()
+	q := newQueue(t, "")
+	base, err := os.MkdirTemp("", "qr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		q.clean()
+		os.RemoveAll(base)
+	})
+	q.bin = filepath.Join(base, "queuectl")
+	if out, err := exec.Command("install", "-m", "755", binary(t, ""), q.bin).CombinedOutput(); err != nil {
+		t.Fatalf("install: %v\n%s", err, out)
+	}
+	q.roots = filepath.Join(base, "runners")
+	q.owner = &syscall.Credential{Uid: uint32(keeper.uid), Gid: uint32(keeper.gid)}
+	q.write("queuectl.toml", settings+"[access]\nsubmit = [\"daemon\", \"news\"]\n")
+	for path, mode := range map[string]os.FileMode{base: 0o755, q.dir: 0o711, q.path("queuectl.toml"): 0o644} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(q.dir, keeper.uid, keeper.gid); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: q.path(socketName), Net: "unix"}) // root's, so that clients trust it
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	defer l.Close()
+	if q.door, err = l.File(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { q.door.Close() })
+	if err := os.Chmod(q.path(socketName), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	rules := filepath.Join(base, "runner.conf")
+	if err := os.WriteFile(rules, []byte(policy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.porter(rules)
+	q.start("--workers", "2", "--runner-dir", q.roots, "--runner-socket", filepath.Join(q.roots, "spawn.sock"), "--runner-policy", rules)
+	return q
+}
+
+// porter starts the process that starts root's runners, as root's service does before it
+// becomes its account.
+func (q *queue) porter(policy string) {
+	q.Helper()
+	ready, out, err := os.Pipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer ready.Close()
+	cmd := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", policy, "--porter", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
+	life, err := cmd.StdinPipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	cmd.ExtraFiles, cmd.Stderr = []*os.File{out}, os.Stderr
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	out.Close()
+	q.Cleanup(func() {
+		life.Close()
+		if err := cmd.Wait(); err != nil {
+			q.Errorf("the porter: %v", err)
+		}
+	})
+	if line, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
+		q.Fatalf("the porter says %q: %v", line, err)
+	}
+}
+
+// of is a job's output once it has ended.
+func (q *queue) outputOf(p person, args ...string) string {
+	q.Helper()
+	id := q.mustAs(p, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+	q.as(p, "wait", id)
+	j := q.show(id)
+	return strings.TrimSpace(j.Output + j.Stderr + j.Error)
+}
+
+// With run_as submitter a job has all of its submitter and nothing of anybody else: his
+// ids and groups, in every set, with no way back, his home, and an environment that
+// says so; it can write to what it is given for output by name.
+func TestJobsRunAsTheirSubmitter(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	for _, p := range []person{someone, other} {
+		got := q.outputOf(p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
+		home := map[string]string{"daemon": "/usr/sbin", "news": "/"}[p.name] // news has no home, so its job would not start: see below
+		if p.name == "news" {
+			continue
+		}
+		id := fmt.Sprint(p.uid)
+		want := []string{"Uid:\t" + strings.Repeat(id+"\t", 3) + id, "Gid:\t" + strings.Repeat(id+"\t", 3) + id, "Groups:\t" + id, "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t0",
+			"0022", home, home + " " + p.name + " " + p.name + " /usr/sbin/nologin", "out", p.name, "no way back", "err"}
+		var lines []string
+		for line := range strings.Lines(got) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+		if strings.Join(lines, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%s: got\n%s\nwant\n%s", p.name, strings.Join(lines, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	if got := q.outputOf(other, "--no-cwd", "true"); !strings.Contains(got, "cwd: ") {
+		t.Errorf("a home that is not there: got %q, want cwd named", got)
+	}
+	if got := q.outputOf(other, "--cwd", "/", "id -u"); got != "9" {
+		t.Errorf("another user's job ran as %q", got)
+	}
+}
+
+// Whatever a job names is reached by its submitter's rights alone: what only root may
+// read is not read for it, as input, as a folder, as a program, nor through a link.
+func TestRootsRunnerReachesNothingForOthers(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	secret := t.TempDir()
+	for _, p := range []string{filepath.Dir(secret), secret} {
+		if err := os.Chmod(p, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine := filepath.Join(secret, "mine")
+	private := filepath.Join(secret, "private")
+	for _, dir := range []string{mine, private} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(path, text string, mode os.FileMode) {
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(private+"/tool", "#!/bin/sh\necho the secret\n", 0o755)
+	write(secret+"/closed", "the secret\n", 0o600)
+	for name, to := range map[string]string{"link": secret + "/closed", "folder": private, "tool": private + "/tool"} {
+		if err := os.Symlink(to, filepath.Join(mine, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mkfifo(mine+"/fifo", 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(mine, someone.uid, someone.gid); err != nil {
+		t.Fatal(err)
+	}
+	for what, args := range map[string][]string{
+		"root's file as input":             {"--cwd", "/", "--stdin-file", secret + "/closed", "cat"},
+		"a link to it":                     {"--cwd", "/", "--stdin-file", mine + "/link", "cat"},
+		"what the kernel says of others":   {"--cwd", "/", "--stdin-file", "/proc/self/maps", "cat"},
+		"a pipe":                           {"--cwd", "/", "--stdin-file", mine + "/fifo", "cat"},
+		"root's folder":                    {"--cwd", private, "ls"},
+		"a link to it ":                    {"--cwd", mine + "/folder", "ls"},
+		"a program in root's folder":       {"--cwd", "/", "--", private + "/tool"},
+		"a link to that":                   {"--cwd", "/", "--", mine + "/tool"},
+		"one found there by PATH":          {"--cwd", "/", "--env", "PATH=" + private, "--", "tool"},
+		"one found by PATH through a link": {"--cwd", "/", "--env", "PATH=" + mine, "--", "tool"},
+	} {
+		id := q.mustAs(someone, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+		q.as(someone, "wait", id)
+		j := q.show(id)
+		if j.State != "dead" || (deref(j.ExitCode) != 126 && deref(j.ExitCode) != 127) || strings.Contains(j.Output, "secret") {
+			t.Errorf("%s: %+v, want it not runnable", what, j)
+		}
+	}
+	// What is closed to root's ids but open to one's own is reached: the rights are one's own, not fewer.
+	write(mine+"/own", "mine\n", 0o600)
+	if err := os.Chown(mine+"/own", someone.uid, someone.gid); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.outputOf(someone, "--cwd", mine, "--stdin-file", mine+"/own", "cat; pwd"); got != "mine\n"+mine {
+		t.Errorf("one's own file and folder: got %q", got)
+	}
+}
+
+// The folder of a process, and what the kernel tells of it, are reached by the rights of
+// who looks: a job's submitter has not those of root's runner, as which it is looked.
+func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	base := t.TempDir()
+	private := filepath.Join(base, "private")
+	for dir := base; dir != "/tmp"; dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o755)
+	}
+	if err := os.Mkdir(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	inner := filepath.Join(private, "inner")
+	if err := errors.Join(os.Mkdir(inner, 0o755), os.WriteFile(inner+"/open", []byte("the secret\n"), 0o644), os.Chown(private, other.uid, other.gid)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "1000")
+	cmd.Dir = inner
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(other.uid), Gid: uint32(other.gid)}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	paths := map[string]string{
+		"a file below another's folder": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
+		"another's addresses":           fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
+	}
+	for fd := 3; fd < 16; fd++ { // a file that everybody may read is among them
+		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
+	}
+	for what, path := range paths {
+		id := q.mustAs(someone, "enqueue", "--max-retries", "0", "--cwd", "/", "--stdin-file", path, "head -2")
+		q.as(someone, "wait", id)
+		j := q.show(id)
+		if j.State != "dead" || j.Output != "" {
+			t.Errorf("%s: %+v, want it unreadable", what, j)
+		}
+	}
+}
+
+// What a job is given as its input is open to its submitter alone: else the job of another
+// could name it, by the runner's descriptor of it, while both are started.
+func TestInputIsTheSubmittersAlone(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	if got := q.outputOf(someone, "--cwd", "/", "--stdin", "hello", "stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
+		t.Errorf("got %q, want it closed to others", got)
+	}
+}
+
+// Who has a job that an admin has run as somebody else cannot change what it runs: also
+// one who was an admin when he handed it in.
+func TestOwnJobAsAnotherIsNotOnesToChange(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
+	q.mustAs(someone, "edit", id, "--command", "id -un; true")
+	q.must("edit", id, `{"user":"news"}`)
+	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"}, {`{"argv":["id"],"command":null}`}} {
+		if r := q.as(someone, append([]string{"edit", id}, set...)...); r.code != 5 || !strings.Contains(r.err, "admin") {
+			t.Errorf("%v of one's own job that runs as another: %+v, want it refused", set, r)
+		}
+	}
+	q.mustAs(someone, "edit", id, "--priority", "7")
+	q.must("edit", id, "--cwd", "/", "--delay", "0s")
+	q.mustAs(someone, "wait", id)
+	if got := strings.TrimSpace(q.show(id).Output); got != "news" {
+		t.Errorf("got %q, want the command as it was when the admin named the user", got)
+	}
+}
+
+// The policy of root's decides, not the service: jobs of root, and of accounts that it
+// does not name, are refused when they are handed in, with its file and what to change.
+func TestPolicyOfRootsRunner(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
+	for what, r := range map[string]result{
+		"root":               q.cli("enqueue", "true"),
+		"news":               q.as(other, "enqueue", "true"),
+		"news, for an admin": q.cli("enqueue", "--user", "news", "true"),
+	} {
+		if r.code != 5 || !strings.Contains(r.err, filepath.Dir(q.roots)+"/runner.conf") {
+			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
+		}
+	}
+	if r := q.cli("enqueue", "true"); !strings.Contains(r.err, "allow_root_jobs = true") || !strings.Contains(r.err, "--user NAME") {
+		t.Errorf("root is told %q", r.err)
+	}
+	id := q.must("enqueue", "--cwd", "/", "--user", "daemon", "id -un")
+	q.must("wait", id)
+	if got := strings.TrimSpace(q.show(id).Output); got != "daemon" {
+		t.Errorf("an admin's job for daemon ran as %q", got)
+	}
+	if err := os.WriteFile(filepath.Dir(q.roots)+"/runner.conf", []byte("accounts = daemon\nallow_root_jobs = true\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.must("run", "--", "id", "-un"); got != "root" {
+		t.Errorf("root's job, once it may, ran as %q", got)
+	}
+	// The runner decides by itself: a service that was taken over cannot start what the policy forbids.
+	held := q.mustAs(someone, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
+	if err := os.WriteFile(filepath.Dir(q.roots)+"/runner.conf", []byte("accounts = news\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.as(someone, "wait", held)
+	if j := q.show(held); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "user: jobs of daemon are not run here") {
+		t.Errorf("after the policy changed: %+v", j)
+	}
+}
+
+// With run_as fixed the runner is nobody else any more once it is spoken to, and all jobs
+// are its account's.
+func TestFixedAccount(t *testing.T) {
+	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	for _, p := range []person{someone, other} {
+		if got := q.outputOf(p, "--cwd", "/", "id -un; echo $USER $HOME"); got != "mail\nmail /var/mail" {
+			t.Errorf("the job of %s ran as %q", p.name, got)
+		}
+	}
+	for _, pid := range q.runnerPids() {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil || !bytes.Contains(raw, []byte("Uid:\t8\t8\t8\t8\n")) || !bytes.Contains(raw, []byte("CapPrm:\t0000000000000000")) {
+			t.Errorf("the runner: %s, %v", raw, err)
+		}
+	}
+	if r := q.as(someone, "enqueue", "--user", "daemon", "true"); r.code != 5 {
+		t.Errorf("another account: %+v, want it refused", r)
+	}
+	q.killRunners()
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "mail" {
+		t.Errorf("after its runner was killed a job ran as %q", got)
+	}
+}
+
+// With run_as service root's runner runs all jobs as the service's account.
+func TestServiceAccountByRootsRunner(t *testing.T) {
+	q := rooted(t, "run_as = \"service\"\n", "accounts = games\n")
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "games" {
+		t.Errorf("a job ran as %q", got)
+	}
+}
+
+// The service's account that its policy does not name is refused when jobs are handed in:
+// they would never run.
+func TestPolicyRefusesTheServiceAccount(t *testing.T) {
+	q := rooted(t, "run_as = \"service\"\n", "accounts = *\n")
+	for what, r := range map[string]result{"a user": q.as(someone, "enqueue", "true"), "root": q.cli("enqueue", "true")} {
+		if r.code != 5 || !strings.Contains(r.err, "jobs of games, the account of the service") || !strings.Contains(r.err, filepath.Dir(q.roots)+"/runner.conf") {
+			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
+		}
+	}
+}

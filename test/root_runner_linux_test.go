@@ -1,0 +1,322 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What root's runners keep can be read by the service and changed by nobody but root;
+// nobody but the service reaches their sockets.
+func TestFoldersOfRootsRunners(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	big := q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	q.mustAs(someone, "wait", big)
+	if got := len(q.mustAs(someone, "logs", big)); got != 200000 {
+		t.Errorf("%d bytes of output, want 200000", got)
+	}
+	err := filepath.Walk(q.roots, func(path string, info os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		own := filepath.Base(path) == "spawn.sock" // the service's alone
+		others := info.Mode().Perm() & 0o007
+		if others != 0 && (path != q.roots || others != 0o001) || info.Mode().Perm()&0o020 != 0 && info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !own || int(st.Gid) != keeper.gid && !own {
+			t.Errorf("%s has mode %v, uid %d, gid %d", path, info.Mode(), st.Uid, st.Gid)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets, _ := filepath.Glob(q.roots + "/*/run.sock")
+	for _, socket := range append(sockets, q.roots+"/spawn.sock") {
+		if r := q.as(someone, "--socket", socket, "status"); r.code != 5 && !strings.Contains(r.err, "permission denied") {
+			t.Errorf("%s lets a submitter in: %+v", socket, r)
+		}
+	}
+	if got := q.outputOf(someone, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+q.roots); strings.Count(got, "ermission denied")+strings.Count(got, "not permitted") != 3 {
+		t.Errorf("a job of a submitter: %s", got)
+	}
+}
+
+// A runner of root's that is killed leaves nothing behind that the service could not
+// have ended itself: the next one ends it, its jobs run again, and its folder goes.
+func TestRootsRunnerIsBuried(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
+	var stray string
+	q.until("the job runs", 20*time.Second, func() bool { stray = strings.TrimSpace(q.must("logs", id)); return stray != "" })
+	old := q.runnerPids()
+	q.killRunners()
+	q.until("the job runs again", 20*time.Second, func() bool { j := q.show(id); return j.State == "processing" && j.Attempts == 1 })
+	if j := q.show(id); j.History[0].Reason != "lost" {
+		t.Errorf("got %+v, want its first attempt lost", j)
+	}
+	if raw, _ := os.ReadFile("/proc/" + stray + "/cmdline"); bytes.Contains(raw, []byte("sleep\x00300")) {
+		t.Errorf("process %s of the dead runner's job lives on", stray)
+	}
+	q.until("its folder is gone", 20*time.Second, func() bool {
+		left, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.roots, old[0]))
+		return len(left) == 0
+	})
+	q.must("cancel", id)
+}
+
+// What a runner of root's was asked to delete, and had not when it died, the next one
+// deletes: nobody else can.
+func TestRootsRunnerDeletesOutputs(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	q.mustAs(someone, "wait", id)
+	files := func() []string {
+		list, _ := filepath.Glob(q.roots + "/output/*")
+		return list
+	}
+	if len(files()) != 1 {
+		t.Fatalf("outputs: %v", files())
+	}
+	look := func() { // a job that becomes due has the service look for what is to be done
+		q.cli("wait", q.mustAs(someone, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
+	}
+	for _, pid := range q.runnerPids() {
+		syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	q.must("rm", id)
+	look()
+	q.killRunners()
+	look()
+	q.until("the output is gone", 40*time.Second, func() bool { return len(files()) == 0 })
+}
+
+// Jobs of root's runners live through the service's death as all others do.
+func TestRootsRunnerOutlivesTheService(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	gate := filepath.Join(t.TempDir(), "go")
+	os.Chmod(filepath.Dir(gate), 0o755)
+	os.Chmod(filepath.Dir(filepath.Dir(gate)), 0o755)
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", untilGate(gate))
+	q.until("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	pid := q.show(id).PID
+	args := q.cmd.Args[6:] // after sh -c LINE PROGRAM serve --dir
+	args = args[slices.Index(args, "--workers"):]
+	q.kill()
+	q.start(args...)
+	if j := q.show(id); j.State != "processing" || j.PID != pid {
+		t.Errorf("after the service was killed: %+v, was pid %d", j, pid)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.mustAs(someone, "wait", id)
+	if j := q.show(id); len(j.History) != 1 || !strings.Contains(j.Output, fmt.Sprint("end of ", pid)) {
+		t.Errorf("got %+v", j)
+	}
+	if code := q.stop(); code != 0 {
+		t.Errorf("the service ended with %d", code)
+	}
+	if left := q.runnerPids(); len(left) != 0 {
+		t.Errorf("after a stop runners %v are left", left)
+	}
+}
+
+// Two services do not share root's runners: the second, which would take the results of
+// the first one's jobs for its own, does not start, and the first one goes on.
+func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	gate := filepath.Join(t.TempDir(), "go")
+	for dir := filepath.Dir(gate); dir != "/tmp"; dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o755)
+	}
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", untilGate(gate))
+	q.until("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	dir := t.TempDir()
+	if err := os.Chown(dir, keeper.uid, keeper.gid); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--dir", dir, "serve", "--config", q.path("queuectl.toml")}
+	args = append(args, q.cmd.Args[slices.Index(q.cmd.Args, "--runner-dir"):]...)
+	second := exec.Command(q.bin, args...)
+	second.SysProcAttr = &syscall.SysProcAttr{Credential: q.owner}
+	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), "another service has the runners") {
+		t.Errorf("a second service: %v\n%s", err, out)
+	}
+	porter := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", "/nowhere", "--porter", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
+	if out, err := porter.CombinedOutput(); err == nil || !strings.Contains(string(out), "another service starts runners") {
+		t.Errorf("a second porter: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.mustAs(someone, "wait", id)
+	if j := q.show(id); j.State != "completed" || len(j.History) != 1 {
+		t.Errorf("the first one's job: %+v", j)
+	}
+	q.killRunners() // another is started
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What an account that all jobs run as puts into its runners' folder holds the service up
+// no more than it leads it elsewhere: neither who asks for an output, nor the next start.
+func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
+	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	mails := q.roots + "/as-mail"
+	big := func() string {
+		return q.mustAs(someone, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	}
+	kept, first := big(), big()
+	q.mustAs(someone, "wait", kept, first)
+	q.mustAs(someone, "logs", first)
+	outputs, err := filepath.Glob(mails + "/output/*")
+	if err != nil || len(outputs) != 2 {
+		t.Fatalf("outputs %v, %v", outputs, err)
+	}
+	if got := q.outputOf(someone, "--cwd", mails, fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere && ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
+		t.Fatalf("the job says %q", got)
+	}
+	for _, id := range []string{kept, first} {
+		if r := q.as(someone, "logs", id); r.code != 4 || r.out != "" {
+			t.Errorf("an output that is a pipe, or a link: code %d, %d bytes, %s", r.code, len(r.out), r.err)
+		}
+	}
+	if got := q.outputOf(someone, "--cwd", mails, `mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
+		t.Fatalf("the job says %q", got)
+	}
+	held := q.mustAs(someone, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
+	q.until("the job has the lock", 20*time.Second, func() bool { return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil })
+	args := q.cmd.Args[6:] // after sh -c LINE PROGRAM serve --dir
+	args = args[slices.Index(args, "--workers"):]
+	q.kill()
+	q.start(args...)
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "mail" {
+		t.Errorf("a job ran as %q", got)
+	}
+	if j := q.show(held); j.State != "processing" {
+		t.Errorf("the job with the lock: %+v", j)
+	}
+	q.mustAs(someone, "cancel", held)
+}
+
+// A user who stops what is being started for him, before it is a program, holds nobody
+// else up: others' jobs start and end, his are dealt with, and the runner ends when it is
+// told to. Needs a user of whom nothing else runs here.
+func TestStoppedStartsHoldNobodyUp(t *testing.T) {
+	needs(t, "perl")
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q.must("worker", "scale", "6")
+	bad := q.must("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s", `exec perl -e 'while(1){kill "STOP",-1}'`)
+	q.until("the stopper runs", 20*time.Second, func() bool { return q.show(bad).State == "processing" })
+	for range 40 {
+		q.must("enqueue", "--user", "lp", "--cwd", "/", "--max-retries", "0", "--timeout", "1s", "--kill-after", "0s", "true")
+	}
+	for range 10 {
+		if got := q.outputOf(someone, "--cwd", "/", "--timeout", "20s", "id -un"); got != "daemon" {
+			t.Errorf("another user's job: %q", got)
+		}
+	}
+	q.must("cancel", bad)
+	q.until("all has ended", 30*time.Second, func() bool {
+		return strings.Contains(q.must("list", "--state", "processing", "--json"), "[]") && strings.Contains(q.must("list", "--state", "waiting", "--json"), "[]")
+	})
+	if code := q.stop(); code != 0 {
+		t.Errorf("the service ended with %d", code)
+	}
+	if left := q.runnerPids(); len(left) != 0 {
+		t.Errorf("runners %v are left", left)
+	}
+}
+
+// What guards a root's runner comes back when it is killed, and is no child of the
+// runner's main thread: those are orphans of jobs, and while there is one every job's end
+// is looked at closely, which costs more than the job.
+func TestRootsRunnerIsGuarded(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	runner := q.runnerPid()
+	guard := func() int {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", runner))
+		for _, thread := range threads {
+			raw, _ := os.ReadFile(thread)
+			for pid := range strings.FieldsSeq(string(raw)) {
+				if words, _ := os.ReadFile("/proc/" + pid + "/cmdline"); bytes.Contains(words, []byte("\x00--guard\x00")) {
+					n, _ := strconv.Atoi(pid)
+					return n
+				}
+			}
+		}
+		return 0
+	}
+	first := guard()
+	if first == 0 {
+		t.Fatal("nobody guards the runner")
+	}
+	syscall.Kill(first, syscall.SIGKILL)
+	q.until("another guard is there", 20*time.Second, func() bool { g := guard(); return g != 0 && g != first })
+	if orphans, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", runner)); err != nil || len(orphans) > 0 {
+		t.Errorf("children of the main thread: %q, %v", orphans, err)
+	}
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
+		t.Errorf("afterwards a job ran as %q", got)
+	}
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", "sleep 60")
+	q.until("a job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	last := guard()
+	q.kill() // a service would end what the runner leaves
+	q.killRunners()
+	q.until("the guard has ended with its runner", 20*time.Second, func() bool {
+		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", last)) // of one that has ended and is not reaped it is empty
+		return len(words) == 0
+	})
+}
+
+// Why a runner of root's cannot start is told by the service that wants it, which ends.
+func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	outputs := q.roots + "/output"
+	if err := errors.Join(os.Remove(outputs), os.WriteFile(outputs, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	q.killRunners()
+	<-q.ended
+	q.ended <- nil
+	files, _ := filepath.Glob(q.path("stderr-*"))
+	said, err := os.ReadFile(files[0])
+	if err != nil || !strings.Contains(string(said), "queuectl: start a runner: make the outputs' folder: ") {
+		t.Errorf("the service says %q, %v", said, err)
+	}
+}
+
+// Whose group may read what root's runners keep is settled once: whoever comes with
+// another one, root too, changes nothing.
+func TestRunnersFolderKeepsItsGroup(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q.killRunners()
+	c, err := net.Dial("unix", filepath.Join(q.roots, "spawn.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := fmt.Fprintln(c, "queuectl wants a runner"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "refused") || !strings.Contains(line, "group 60") {
+		t.Errorf("root with a group of its own is told %q, %v", line, err)
+	}
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "daemon" {
+		t.Errorf("afterwards a job ran as %q", got)
+	}
+}

@@ -1,0 +1,107 @@
+package test
+
+import (
+	endian "encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A process that got the number of a dead job, or of the dead runner, since, is
+// a stranger, and no signal reaches it.
+func TestNoSignalToAStranger(t *testing.T) {
+	t.Run("numbers given again", func(t *testing.T) {
+		strangers(t, func(r *rig, job, runner int) []*exec.Cmd {
+			syscall.Kill(-job, syscall.SIGKILL)
+			for deadline := time.Now().Add(3 * time.Second); !(freed(job) && freed(runner)) && time.Now().Before(deadline); {
+				time.Sleep(5 * time.Millisecond) // until they are reaped, by whoever is pid 1
+			}
+			return []*exec.Cmd{stranger(r, job), stranger(r, runner)}
+		})
+	})
+	t.Run("numbers written into the running table", func(t *testing.T) {
+		strangers(t, func(r *rig, job, _ int) []*exec.Cmd {
+			likeJob, likeRunner := stranger(r, 0), stranger(r, 0)
+			tables, _ := filepath.Glob(filepath.Join(r.dir, "runner", "*", "running"))
+			raw, err := os.ReadFile(tables[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			const slot = 64 // bytes; slot 0 is the runner's, its pid first; a job's pid is the third number
+			endian.LittleEndian.PutUint64(raw, uint64(likeRunner.Process.Pid))
+			for at := slot; at < len(raw); at += slot {
+				if int(endian.LittleEndian.Uint64(raw[at+16:])) == job {
+					endian.LittleEndian.PutUint64(raw[at+16:], uint64(likeJob.Process.Pid))
+				}
+			}
+			r.write(mustRel(r, tables[0]), string(raw))
+			syscall.Kill(-job, syscall.SIGKILL)
+			return []*exec.Cmd{likeJob, likeRunner}
+		})
+	})
+}
+
+// freed reports whether no process has a number.
+func freed(pid int) bool {
+	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
+	return err != nil
+}
+
+func mustRel(r *rig, path string) string {
+	name, err := filepath.Rel(r.dir, path)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return name
+}
+
+// strangers kills service and runner under a job, has strangers take the numbers
+// and checks that the next service leaves them alone.
+func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
+	t.Helper()
+	r := newRig(t, "")
+	r.start("--workers", "1")
+	params := r.params("p00000", rigJob{size: 10, seconds: 600})
+	params["on_lost"] = "dead"
+	id := (&asker{q: r.queue}).batch(params)[0]
+	r.until("the job runs", 5*time.Second, func() bool { return r.show(id).PID != 0 })
+	job, runner := r.show(id).PID, r.runnerPids()[0]
+	r.kill()
+	r.killRunners()
+	for _, s := range take(r, job, runner) {
+		defer func() {
+			if !lives(s.Process.Pid) {
+				t.Errorf("the stranger %d was killed", s.Process.Pid)
+			}
+			syscall.Kill(-s.Process.Pid, syscall.SIGKILL)
+			s.Wait() // it was killed
+		}()
+	}
+	r.start("--workers", "1")
+	r.until("the job is known to be lost", 5*time.Second, func() bool { return r.show(id).State == "dead" })
+}
+
+// stranger starts a process of a session of its own, with a certain number if
+// the kernel lets itself be told (as root, when the number is free).
+func stranger(r *rig, pid int) *exec.Cmd {
+	r.Helper()
+	for range 20 {
+		told := pid != 0 && os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0) == nil
+		cmd := exec.Command("sleep", "600")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			r.Fatal(err)
+		}
+		if !told || cmd.Process.Pid == pid {
+			r.Logf("stranger %d, wanted %d", cmd.Process.Pid, pid)
+			return cmd
+		}
+		cmd.Process.Kill()
+		cmd.Wait() // it was killed
+	}
+	return stranger(r, 0)
+}

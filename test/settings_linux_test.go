@@ -1,0 +1,68 @@
+package test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// SIGHUP reads the file again; a wrong one leaves the old settings.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.write("queuectl.toml", "priority = 2\n")
+	q.start("--workers", "0")
+	logged := func(word string) bool {
+		out, _ := exec.Command("sh", "-c", "cat "+q.path("stderr-*")).Output()
+		return strings.Contains(string(out), word)
+	}
+	for _, c := range []struct{ file, word, want string }{
+		{"priority = 3\n", "settings read again", "3"},
+		{"priority = = 4\n", "queuectl.toml:1", "3"},
+		{"priority = 4\nprioriti = 5\n", "queuectl.toml:2", "3"},
+	} {
+		q.write("queuectl.toml", c.file)
+		q.cmd.Process.Signal(syscall.SIGHUP)
+		q.until("the log says "+c.word, 10*time.Second, func() bool { return logged(c.word) })
+		if got := q.setting("priority").Value; got != c.want {
+			t.Errorf("%q: priority %s, want %s", c.file, got, c.want)
+		}
+	}
+}
+
+// A folder or database that others could change is refused, with the command that
+// mends it; as root also one that belongs to somebody else.
+func TestForeignFilesAreRefused(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.stop()
+	db := q.path("queuectl.db")
+	restore := func() {
+		os.Chmod(q.dir, 0o700)
+		os.Chmod(db, 0o600)
+		if os.Getuid() == 0 {
+			os.Chown(q.dir, 0, 0)
+			os.Chown(db, 0, 0)
+		}
+	}
+	cases := map[string]func() error{
+		"chmod go-w " + q.dir: func() error { return os.Chmod(q.dir, 0o770) },
+		"chmod 600 " + db:     func() error { return os.Chmod(db, 0o640) },
+	}
+	if os.Getuid() == 0 {
+		cases["runuser -u nobody -- queuectl"] = func() error { return os.Chown(q.dir, 65534, 65534) }
+		cases["chown 0 "+db] = func() error { return os.Chown(db, 65534, 65534) }
+	}
+	for mends, spoil := range cases {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if r := q.refused("--dir", q.dir); r.code == 0 || !strings.Contains(r.err, "run: "+mends) {
+			t.Errorf("%+v, want %q", r, mends)
+		}
+		restore()
+	}
+	q.start("--workers", "0")
+}

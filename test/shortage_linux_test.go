@@ -1,0 +1,355 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// starve makes system calls of the runner, and of what it is about to start,
+// fail until the returned function is called. A line of the file names the
+// instant of each failure.
+func (q *queue) starve(calls, fault, file string) (stop func()) {
+	q.Helper()
+	said := q.path(file + ".said")
+	stderr, err := os.Create(said)
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer stderr.Close()
+	cmd := exec.Command("strace", "-f", "-ttt", "-p", strconv.Itoa(q.runnerPid()), "-o", q.path(file),
+		"-e", "trace="+calls, "-e", "inject="+calls+":error="+fault)
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		q.Fatalf("strace: %v", err)
+	}
+	stop = func() {
+		if cmd.ProcessState == nil {
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
+	}
+	q.Cleanup(stop)
+	q.until("strace is attached", 10*time.Second, func() bool { return strings.Contains(q.text(file+".said"), " attached") })
+	return stop
+}
+
+var injected = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECTED\)$`)
+
+// failures are the instants of the failures that starve has made so far.
+func (q *queue) failures(file string) (at []time.Time) {
+	q.Helper()
+	for _, m := range injected.FindAllStringSubmatch(q.text(file), -1) {
+		seconds, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			q.Fatal(err)
+		}
+		at = append(at, time.UnixMicro(int64(seconds*1e6)))
+	}
+	return at
+}
+
+// waitFor is a shell line that waits for a file of the queue's folder, and no
+// longer than the folder is there.
+func (q *queue) waitFor(name string) string {
+	return fmt.Sprintf("while [ -d %s ] && [ ! -e %s ]; do sleep 0.01; done", q.dir, q.path(name))
+}
+
+// What the machine has too little of is not a job's fault: the job is given
+// back, no attempt of its only one is used, and it runs after a pause.
+func TestShortageIsRefunded(t *testing.T) {
+	needs(t, "strace")
+	for _, c := range []struct{ name, calls, fault, stdin string }{
+		{"no process left", "clone,clone3", "EAGAIN", ""},
+		{"no memory for a process", "clone,clone3", "ENOMEM", ""},
+		{"too many processes at the exec", "execve", "EAGAIN", ""},
+		{"no memory at the exec", "execve", "ENOMEM", ""},
+		{"no descriptor in the runner", "pipe2", "EMFILE", ""},
+		{"no descriptor in the machine", "pipe2", "ENFILE", ""},
+		{"no memory for its input", "memfd_create", "ENOMEM", "fed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			q := serving(t, "--workers", "32")
+			w := q.dial()
+			for _, id := range w.batch(copies(32, fields{"argv": []string{"sleep", "0.2"}})) {
+				w.end(id) // from here on the runner has all threads that it needs; they are clones too
+			}
+			q.must("worker", "scale", "1")
+			stop := q.starve(c.calls, c.fault, "trace")
+			begun := time.Now()
+			id := w.enqueue(fields{"command": "echo try $QUEUECTL_ATTEMPT; cat", "max_retries": 0, "stdin": c.stdin})
+			var j job
+			q.until("the job has met the shortage", 10*time.Second, func() bool {
+				j = w.show(id)
+				return j.Reason != "" || j.State == "completed"
+			})
+			if j.State != "pending" || j.Reason != "shortage" || j.Attempts != 0 || len(j.History) != 0 || j.Error == "" {
+				t.Errorf("in the shortage: %+v", j)
+			}
+			stop()
+			j = w.end(id)
+			if j.State != "completed" || j.Reason != "" || j.Attempts != 1 || len(j.History) != 1 || j.Output != "try 1\n"+c.stdin {
+				t.Fatalf("after the shortage: %+v", j)
+			}
+			if waited := j.History[0].StartedAt.Sub(begun); waited < 990*time.Millisecond {
+				t.Errorf("it was tried again after %v, want a pause of 1s", waited)
+			}
+		})
+	}
+}
+
+// copies is a spec, n times.
+func copies(n int, spec fields) (specs []fields) {
+	for range n {
+		specs = append(specs, spec)
+	}
+	return specs
+}
+
+// While there is a shortage the pool does not try job after job: it pauses, each
+// time for longer, and no waiting job pays for it.
+func TestShortageSlowsThePool(t *testing.T) {
+	needs(t, "strace")
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	stop := q.starve("execve", "ENOMEM", "trace")
+	ids := w.batch(copies(8, fields{"argv": []string{"true"}, "max_retries": 0}))
+	q.until("two starts have failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 2 })
+	stop()
+	failed := q.failures("trace")
+	begun := time.Now().Add(time.Hour)
+	for _, id := range ids {
+		j := w.end(id)
+		if j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
+			t.Fatalf("got %+v", j)
+		}
+		if at := j.History[0].StartedAt; at.Before(begun) {
+			begun = at
+		}
+	}
+	if len(failed) != 2 || !near(failed[1].Sub(failed[0]), time.Second, 5*time.Second) || !near(begun.Sub(failed[1]), 2*time.Second, 5*time.Second) {
+		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s", failed, begun)
+	}
+}
+
+// A runner that has no descriptor left starts nothing and charges nobody; what
+// runs goes on, and its result and output are kept.
+func TestRunnerOutOfDescriptors(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	running := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	w.runs(running)
+	pid := q.runnerPid()
+	lift := limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
+	id := w.enqueue(fields{"command": "echo hi", "max_retries": 0})
+	q.until("the job has met the shortage", 10*time.Second, func() bool { return w.show(id).Reason != "" })
+	if j := w.show(id); j.State != "pending" || j.Reason != "shortage" || j.Attempts != 0 {
+		t.Errorf("without descriptors: %+v", j)
+	}
+	q.write("go", "")
+	if j := w.end(running); j.State != "completed" || j.Output != "up\nend\n" {
+		t.Errorf("what ran: %+v", j)
+	}
+	lift()
+	if j := w.end(id); j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 || j.Output != "hi\n" {
+		t.Errorf("with descriptors: %+v", j)
+	}
+}
+
+// freeDescriptor is the number that a process's next descriptor has.
+func freeDescriptor(pid int) (n uint64) {
+	for {
+		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", pid, n)); err != nil {
+			return n
+		}
+		n++
+	}
+}
+
+// limit sets a soft limit of a process until the returned function is called.
+func limit(t *testing.T, pid, resource int, n uint64) (lift func()) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Prlimit(pid, resource, nil, &old); err != nil {
+		t.Fatal(err)
+	}
+	set := func(l unix.Rlimit) {
+		if err := unix.Prlimit(pid, resource, &l, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	set(unix.Rlimit{Cur: n, Max: old.Max})
+	return func() { set(old) }
+}
+
+// What is wrong with the job itself uses its attempts: retried, then dead, with
+// the code that a shell would give and words that say why.
+func TestJobsOwnFaultCounts(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	program := func(name, text string) string { return q.install(q.write(name+".text", text), name) }
+	if err := errors.Join(os.Mkdir(q.path("bin"), 0o755), os.Mkdir(q.path("folder"), 0o755), os.Symlink("loop", q.path("loop"))); err != nil {
+		t.Fatal(err)
+	}
+	q.write("bin/tool", "#!/bin/sh\n") // without the right to execute it
+	type row struct {
+		name string
+		spec fields
+		code int
+		says string
+	}
+	cases := []row{
+		{"garbage", fields{"argv": []string{program("garbage", "\x00\x01\x02 no program\n")}}, 126, "exec format error"},
+		{"interpreter missing", fields{"argv": []string{program("script", "#!/no/such/interpreter\n")}}, 127, "no such file"},
+		{"not executable, in PATH", fields{"argv": []string{"tool"}, "env": fields{"PATH": q.path("bin")}}, 126, "permission denied"},
+		{"a folder", fields{"argv": []string{q.path("folder")}}, 126, "permission denied"},
+		{"links in a ring", fields{"argv": []string{q.path("loop")}}, 126, "symbolic links"},
+		{"name too long", fields{"argv": []string{"/" + strings.Repeat("x", 5000)}}, 126, "name too long"},
+		{"below a file", fields{"argv": []string{q.path("garbage/x")}}, 126, "not a directory"},
+		{"folder is a file", fields{"command": "true", "cwd": q.path("garbage")}, 126, "not a folder"},
+	}
+	busy := program("busy", "#!/bin/sh\nexit 0\n")
+	writer, err := os.OpenFile(busy, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if err := exec.Command(busy).Run(); errors.Is(err, syscall.ETXTBSY) { // a few kernels run it
+		cases = append(cases, row{"being written", fields{"argv": []string{busy}}, 126, "text file busy"})
+	}
+	var ids []string
+	for _, c := range cases {
+		c.spec["max_attempts"], c.spec["backoff_base"] = 2, 0.02
+		ids = append(ids, w.enqueue(c.spec))
+	}
+	for i, c := range cases {
+		counted(t, w.end(ids[i]), c.name, c.code, c.says)
+	}
+}
+
+// counted checks that both attempts of a job were used up by its own fault.
+func counted(t *testing.T, j job, name string, code int, says string) {
+	t.Helper()
+	reason := map[int]string{126: "not_runnable", 127: "not_found"}[code]
+	if j.State != "dead" || j.Reason != reason || deref(j.ExitCode) != code || j.Attempts != 2 || len(j.History) != 2 || !strings.Contains(j.Error, says) {
+		t.Errorf("%s: %+v; want dead with %d, 2 attempts and %q", name, j, code, says)
+	}
+}
+
+// Arguments that we take and the kernel does not, because it gives them a quarter
+// of the stack that a process may have, are the job's own: else it would be tried
+// for ever.
+func TestArgumentsBeyondTheStack(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	argv := []string{"true"}
+	for range 4 {
+		argv = append(argv, strings.Repeat("x", 100<<10))
+	}
+	spec := fields{"argv": argv, "max_attempts": 2, "backoff_base": 0.02}
+	lift := limit(t, q.runnerPid(), unix.RLIMIT_STACK, 1<<20)
+	counted(t, w.end(w.enqueue(spec)), "1 MiB of stack", 126, "argument list too long")
+	if j := w.end(w.enqueue(fields{"command": "echo hi"})); j.Output != "hi\n" {
+		t.Errorf("few arguments: %+v", j)
+	}
+	lift()
+	if j := w.end(w.enqueue(spec)); j.State != "completed" {
+		t.Errorf("with the usual stack: %+v", j)
+	}
+}
+
+// Workers that a runner could not make for want of descriptors are there once it
+// has some: what waits then runs.
+func TestWorkersComeAfterTheShortage(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	pid := q.runnerPid()
+	lift := limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
+	id := w.enqueue(fields{"command": "echo hi", "max_retries": 0})
+	q.must("worker", "scale", "1")
+	q.until("the job has met the shortage", 10*time.Second, func() bool { return w.show(id).Reason == "shortage" })
+	lift()
+	if j := w.end(id); j.State != "completed" || j.Attempts != 1 {
+		t.Errorf("got %+v", j)
+	}
+}
+
+// A runner that had no descriptor for the next service takes it once it has one.
+func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	w.runs(id)
+	pid := q.runnerPid()
+	q.kill()
+	q.until("the connection is closed", 10*time.Second, func() bool { // its descriptor is free then
+		lift := limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
+		defer lift()
+		if q.tryStart("--workers", "1") != nil {
+			return true
+		}
+		q.kill() // it was taken: the old connection had not been closed when the limit was set
+		return false
+	})
+	q.start("--workers", "1")
+	q.write("go", "")
+	if j := q.dial().end(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
+		t.Errorf("got %+v", j)
+	}
+}
+
+// A job with a umask of its own meets a shortage of processes as any other: the
+// runner lives, and what it runs is not lost.
+func TestShortageWithAnotherUmask(t *testing.T) {
+	needs(t, "strace")
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	running := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	w.runs(running)
+	runner := q.runnerPid()
+	stop := q.starve("clone,clone3", "EAGAIN", "trace")
+	id := w.batch(copies(3, fields{"argv": []string{"true"}, "umask": "027", "max_retries": 0}))[0]
+	q.until("a job has met the shortage", 10*time.Second, func() bool {
+		j := w.show(id)
+		return j.Reason != "" || j.State == "completed"
+	})
+	stop()
+	if got := q.runnerPid(); got != runner {
+		t.Errorf("runner %d has died, %d is another", runner, got)
+	}
+	q.write("go", "")
+	if j := w.end(running); j.State != "completed" {
+		t.Errorf("what ran: %+v", j)
+	}
+}
+
+// A block of jobs that meets one shortage makes one pause, not one for each job.
+func TestOneShortageOnePause(t *testing.T) {
+	needs(t, "strace")
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	specs := copies(60, fields{"argv": []string{"true"}, "max_retries": 0})
+	for _, id := range w.batch(specs) { // short jobs: they are claimed by the block
+		w.end(id)
+	}
+	stop := q.starve("execve", "ENOMEM", "trace")
+	ids := w.batch(specs)
+	q.until("a block has failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 8 })
+	stop()
+	begun := time.Now()
+	for _, id := range ids {
+		w.end(id)
+	}
+	if took := time.Since(begun); took > 8*time.Second {
+		t.Errorf("the pool stood still for %v after one shortage", took)
+	}
+}

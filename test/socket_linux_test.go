@@ -1,0 +1,208 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// deadSocket makes a socket that nobody listens on.
+func deadSocket(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+// A socket whose file was removed, moved away or replaced is bound again, and those
+// who are connected notice nothing.
+func TestSocketIsBoundAgain(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	socket := q.path(socketName)
+	for _, c := range []struct {
+		what string
+		do   func() error
+	}{
+		{"removed", func() error { return os.Remove(socket) }},
+		{"moved away", func() error { return os.Rename(socket, socket+".old") }},
+		{"replaced by a dead one", func() error { deadSocket(t, socket+".dead"); return os.Rename(socket+".dead", socket) }},
+		{"replaced by a file that then goes", func() error {
+			if err := os.Rename(q.write("file", "mine"), socket); err != nil {
+				return err
+			}
+			q.until("the service says what stands in its way", 10*time.Second, func() bool { return strings.Contains(q.said(), "no socket is there") })
+			if text := q.text(socketName); text != "mine" {
+				t.Errorf("the file became %q", text)
+			}
+			return os.Remove(socket)
+		}},
+	} {
+		if err := c.do(); err != nil {
+			t.Fatal(err)
+		}
+		q.until("it answers again when its socket was "+c.what, 10*time.Second, q.answers)
+		if info, err := os.Lstat(socket); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", c.what, info, err)
+		}
+		if n := w.counts()["pending"]; n != 0 {
+			t.Errorf("%s: %d pending on the connection from before", c.what, n)
+		}
+		if left, _ := filepath.Glob(q.path(".s*")); len(left) != 0 {
+			t.Errorf("%s: left behind: %v", c.what, left)
+		}
+	}
+	q.must("enqueue", "true")
+	if code := q.stop(); code != 0 {
+		t.Errorf("stop: exit code %d", code)
+	}
+}
+
+// A socket that is removed again and again is bound again once a second at most.
+func TestSocketIsBoundAgainInSteps(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	before := cpuTicks(t, q.cmd.Process.Pid)
+	begun, bound := time.Now(), 0
+	for ; time.Since(begun) < 3*time.Second; time.Sleep(time.Millisecond) {
+		if os.Remove(q.path(socketName)) == nil {
+			bound++
+		}
+	}
+	if bound < 2 || bound > 5 { // the first one was the service's from the start
+		t.Errorf("removed %d times within 3 s", bound)
+	}
+	if spent := cpuTicks(t, q.cmd.Process.Pid) - before; spent > 20 {
+		t.Errorf("%d ticks of CPU meanwhile", spent)
+	}
+	q.until("it answers", 10*time.Second, q.answers)
+}
+
+// Another service's socket that took the place is left alone, and the place is taken
+// again once nobody answers there.
+func TestSocketOfAnotherIsLeft(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	socket := q.path(socketName)
+	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket + ".other", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.SetUnlinkOnClose(false)
+	if err := os.Rename(socket+".other", socket); err != nil {
+		t.Fatal(err)
+	}
+	q.until("the service says who stands in its way", 10*time.Second, func() bool { return strings.Contains(q.said(), "answers there already") })
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	other.Close()
+	q.until("the place is taken again", 20*time.Second, q.answers)
+}
+
+// openFiles is how many descriptors a process has.
+func openFiles(t *testing.T, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Descriptors that a client sends along, as many as the kernel takes, are closed:
+// the service's number of them stays as it was, and it goes on answering.
+func TestUnaskedDescriptorsAreClosed(t *testing.T) {
+	const perMessage, messages = 253, 1000
+	q := serving(t, "--workers", "0")
+	w, pid := q.dial(), q.cmd.Process.Pid
+	other := q.dial()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	fds := make([]int, perMessage)
+	for i := range fds {
+		fds[i] = int(null.Fd())
+	}
+	other.good("hello", nil, nil)
+	before, worst := openFiles(t, pid), 0
+	rights := syscall.UnixRights(fds...)
+	for i := range messages {
+		line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"hello"}`+"\n", i)
+		if _, _, err := w.Conn.(*net.UnixConn).WriteMsgUnix([]byte(line), rights, nil); err != nil {
+			t.Fatalf("message %d: %v", i, err)
+		}
+		if a, err := w.read(); err != nil || a.Error != nil || string(a.ID) != fmt.Sprint(i) {
+			t.Fatalf("message %d: %+v, %v", i, a, err)
+		}
+		if i%50 == 0 {
+			worst = max(worst, openFiles(t, pid))
+		}
+	}
+	if worst = max(worst, openFiles(t, pid)); worst > before+4 {
+		t.Errorf("the service has %d descriptors, %d before", worst, before)
+	}
+	other.good("hello", nil, nil)
+	if id := q.must("enqueue", "true"); id == "" {
+		t.Error("no id")
+	}
+}
+
+// A database that is removed or replaced ends an idle service at once, with 74.
+func TestDatabaseGoneWhileIdle(t *testing.T) {
+	t.Parallel()
+	for what, do := range map[string]func(q *queue) error{
+		"removed":         func(q *queue) error { return os.Remove(q.path("queuectl.db")) },
+		"its WAL removed": func(q *queue) error { return os.Remove(q.path("queuectl.db-wal")) },
+		"replaced by a copy": func(q *queue) error {
+			raw, err := os.ReadFile(q.path("queuectl.db"))
+			if err != nil {
+				return err
+			}
+			return os.Rename(q.write("copy", string(raw)), q.path("queuectl.db"))
+		},
+	} {
+		q := newQueue(t, "")
+		q.start("--workers", "1")
+		if err := do(q); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-q.ended:
+			if code := q.cmd.ProcessState.ExitCode(); code != 74 {
+				t.Errorf("%s: exit code %d, want 74", what, code)
+			}
+			q.cmd = nil
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: the service goes on", what)
+		}
+	}
+}
+
+// answers reports whether the service can be reached by a new connection.
+func (q *queue) answers() bool {
+	c, err := dial(q.dir)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`); err != nil {
+		return false
+	}
+	var a answer
+	return json.NewDecoder(c).Decode(&a) == nil && a.Error == nil
+}

@@ -1,0 +1,173 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stuckQueue is a queue, with one worker, that gives up what outlives SIGKILL after a
+// moment, not half a minute; and a job that does: it reads a file whose server has
+// taken the request and never answers.
+func stuckQueue(t *testing.T) (q *queue, d *disk, spec fields) {
+	t.Helper()
+	needsDisks(t, "/dev/fuse")
+	t.Parallel()
+	q, d = newQueue(t, "failpoint"), newDisk(t, 0)
+	q.env = []string{"QUEUECTL_FAILPOINTS=impatient"}
+	q.start("--workers", "1")
+	return q, d, fields{"argv": []string{"cat", d.path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
+}
+
+// logText is what the services and runners of the queue have logged.
+func (q *queue) logText() (text string) {
+	names, _ := filepath.Glob(q.path("stderr-*"))
+	for _, name := range names {
+		raw, _ := os.ReadFile(name)
+		text += string(raw)
+	}
+	return text
+}
+
+// health is what status says of the workers and of all.
+func (w *wire) health() (busy, idle int, health string) {
+	w.Helper()
+	var st struct {
+		Workers struct{ Busy, Idle int }
+		Health  string
+	}
+	w.good("status", nil, &st)
+	return st.Workers.Busy, st.Workers.Idle, st.Health
+}
+
+// reader is the process that reads the stuck file.
+func (d *disk) reader() (pid int) {
+	d.Helper()
+	for _, line := range processes("cat\x00" + d.path("fuse/stuck")) {
+		fmt.Sscan(line, &pid)
+	}
+	if pid == 0 || !lives(pid) {
+		d.Fatal("nothing outlives SIGKILL")
+	}
+	return pid
+}
+
+// A job that outlives SIGKILL, or leaves behind what does, is dead as unkillable, not
+// run again, and an alarm tells of it. Its worker is taken, also for the next
+// service, until all is gone.
+func TestUnkillableJob(t *testing.T) {
+	needsDisks(t, "/dev/fuse")
+	t.Run("itself", func(t *testing.T) {
+		q, d, spec := stuckQueue(t)
+		outlives(q, d, spec)
+	})
+	t.Run("what it leaves behind", func(t *testing.T) {
+		q, d, _ := stuckQueue(t)
+		outlives(q, d, fields{"command": "setsid cat " + d.path("fuse/stuck") + " & exit 0"})
+	})
+}
+
+func outlives(q *queue, d *disk, spec fields) {
+	w := q.dial()
+	id := w.enqueue(spec)
+	next := w.enqueue(fields{"argv": []string{"true"}})
+	j := w.end(id)
+	if j.State != "dead" || j.Reason != "unkillable" || j.Attempts != 1 || len(j.History) != 1 || j.Error == "" {
+		q.Fatalf("got %+v, want dead as unkillable after one attempt", j)
+	}
+	pid := d.reader()
+	taken := func(when string) {
+		q.Helper()
+		if busy, idle, health := w.health(); busy != 1 || idle != 0 || !strings.Contains(health, fmt.Sprint("process ", pid)) {
+			q.Errorf("%s: %d busy, %d idle, %s; want the worker taken by %d, and said so", when, busy, idle, health, pid)
+		}
+		if list := q.must("worker", "list"); !strings.Contains(list, "stuck") {
+			q.Errorf("%s: worker list: %s", when, list)
+		}
+		if j := w.show(next); j.State != "pending" {
+			q.Errorf("%s: the next job is %s, want pending", when, j.State)
+		}
+		for began := time.Now(); time.Since(began) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+			if q.reserved() > 0 {
+				q.Fatalf("%s: a job is claimed for a worker that is taken", when)
+			}
+		}
+	}
+	taken("at first")
+	if text := q.logText(); !strings.Contains(text, "ERROR") || !strings.Contains(text, "SIGKILL") {
+		q.Errorf("no alarm in the log:\n%s", text)
+	}
+	q.kill()
+	q.start("--workers", "1")
+	w = q.dial()
+	taken("with another service")
+	d.abort()
+	q.until("the process is gone, and reaped", 20*time.Second, func() bool {
+		_, err := os.Stat(fmt.Sprint("/proc/", pid))
+		return err != nil
+	})
+	if j := w.end(next); j.State != "completed" {
+		q.Errorf("the next job, once the process is gone: %+v", j)
+	}
+	q.until("the worker is free", 10*time.Second, func() bool {
+		busy, idle, health := w.health()
+		return busy == 0 && idle == 1 && health == "ok"
+	})
+}
+
+// A service that is told to stop does not wait for what cannot be killed.
+func TestUnkillableJobDoesNotKeepTheService(t *testing.T) {
+	needsDisks(t, "/dev/fuse")
+	for _, c := range []struct {
+		name string
+		dead bool // the job, before the stop
+	}{{"given up already", true}, {"running", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			q, d, spec := stuckQueue(t)
+			w := q.dial()
+			delete(spec, "timeout")
+			id := w.enqueue(spec)
+			q.until("it runs", 20*time.Second, func() bool { return w.show(id).PID > 0 })
+			if c.dead {
+				w.good("cancel", fields{"id": id}, nil)
+			} else {
+				q.must("config", "set", "stop_timeout", "0.1s")
+			}
+			if code := q.stop(); code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+			d.reader()
+			q.until("the runner has ended", 20*time.Second, func() bool { return len(q.runnerPids()) == 0 })
+			q.start("--workers", "1")
+			w = q.dial()
+			if j := w.show(id); j.Reason != "unkillable" || j.State != "dead" {
+				t.Errorf("got %+v, want dead as unkillable", j)
+			}
+			if j := w.end(w.enqueue(fields{"argv": []string{"true"}})); j.State != "completed" {
+				t.Errorf("the next job: %+v", j)
+			}
+		})
+	}
+}
+
+// When a runner dies, what outlives SIGKILL of its jobs is dead as unkillable: run
+// again, it would run twice at once. All others go on.
+func TestUnkillableJobOfADeadRunner(t *testing.T) {
+	q, d, spec := stuckQueue(t)
+	w := q.dial()
+	delete(spec, "timeout")
+	id := w.enqueue(spec)
+	q.until("it runs", 20*time.Second, func() bool { return w.show(id).PID > 0 })
+	next := w.enqueue(fields{"argv": []string{"true"}})
+	q.killRunners()
+	if j := w.end(id); j.State != "dead" || j.Reason != "unkillable" {
+		t.Errorf("got %+v, want dead as unkillable", j)
+	}
+	d.reader()
+	if j := w.end(next); j.State != "completed" {
+		t.Errorf("the next job: %+v", j)
+	}
+}

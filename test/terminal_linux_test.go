@@ -1,0 +1,426 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
+	"golang.org/x/sys/unix"
+)
+
+// steering is what a job may say to steer a terminal: clear it, name its window,
+// fill its clipboard, clear it by a one-byte control, turn the direction of
+// writing, go back. Before it stands a colour, which may be shown. madeSafe is how
+// both are shown.
+const (
+	steering = "\x1b[31mred\x1b[0m A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\\D\u009b2JE\u202eF\x08G\x7fH\rI"
+	madeSafe = "\x1b[31mred\x1b[0m " + `A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\D\x9b2JE\u202eF\x08G\x7fH\x0dI`
+)
+
+var (
+	colours  = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+	controls = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
+)
+
+// steers is what of a text would steer a terminal, "" if nothing would.
+func steers(text string) string {
+	if !utf8.ValidString(text) {
+		return "bytes that are no text"
+	}
+	return controls.FindString(colours.ReplaceAllString(text, ""))
+}
+
+// screen is a terminal: a program has its tty, we read what is shown and type.
+type screen struct {
+	tty    *os.File
+	person *os.File
+	shown  *lockedBuffer
+	closed chan struct{} // nobody has the tty any more
+}
+
+// newScreen makes a terminal of some width that shows each byte as it came.
+func newScreen(t testing.TB, columns int) *screen {
+	t.Helper()
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatalf("open a terminal: %v", err)
+	}
+	s := &screen{person: os.NewFile(uintptr(master), "terminal"), shown: &lockedBuffer{}, closed: make(chan struct{})}
+	number, failed := unix.IoctlGetUint32(master, unix.TIOCGPTN)
+	err = errors.Join(failed, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0),
+		unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)}))
+	slave, failed := unix.Open(fmt.Sprintf("/dev/pts/%d", number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err = errors.Join(err, failed); err != nil {
+		t.Fatalf("open a terminal: %v", err)
+	}
+	s.tty = os.NewFile(uintptr(slave), "tty")
+	modes, err := unix.IoctlGetTermios(slave, unix.TCGETS)
+	if err == nil {
+		modes.Oflag &^= unix.OPOST
+		modes.Lflag &^= unix.ECHO
+		err = unix.IoctlSetTermios(slave, unix.TCSETS, modes)
+	}
+	if err != nil {
+		t.Fatalf("set a terminal's modes: %v", err)
+	}
+	go func() { // ends with the last who has the tty, or the cleanup
+		defer close(s.closed)
+		io.Copy(s.shown, s.person)
+	}()
+	t.Cleanup(func() {
+		s.tty.Close()
+		s.person.Close()
+		<-s.closed
+	})
+	return s
+}
+
+// text is all that was shown, once the program has ended.
+func (s *screen) text(t testing.TB) string {
+	t.Helper()
+	s.tty.Close()
+	select {
+	case <-s.closed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("somebody still has the tty")
+	}
+	return s.shown.String()
+}
+
+// display runs the program with a terminal as its stdout and stderr.
+func (q *queue) display(args ...string) result {
+	q.Helper()
+	s := newScreen(q, 600) // so wide that no cell is cut
+	cmd := q.command(args...)
+	cmd.Stdout, cmd.Stderr = s.tty, s.tty
+	return result{code: exitCodeOf(q, cmd), out: s.text(q)}
+}
+
+// exitCodeOf runs a command.
+func exitCodeOf(t testing.TB, cmd *exec.Cmd) int {
+	t.Helper()
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// steeringJobs are two dead jobs: one says steering on both streams, and has it in
+// its command and labels, the other in its folder, and so in its error.
+func steeringJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
+	t.Helper()
+	file := q.write("steering", steering+"\x9b2J\x00\n") // and bytes that no JSON has
+	loud = w.enqueue(fields{"command": ": '" + steering + "'; cat " + file + "; cat " + file + " >&2; exit 3", "labels": fields{"l" + steering: steering}, "max_retries": 0})
+	lost = w.enqueue(fields{"argv": []string{"true", steering}, "cwd": "/no/such/" + steering, "max_retries": 0})
+	w.end(loud)
+	if j := w.end(lost); !strings.Contains(j.Error, steering) {
+		t.Fatalf("the error does not tell of the folder: %+v", j)
+	}
+	return loud, lost
+}
+
+// What comes from a job is shown on a terminal as what it is: of its controls
+// only colours take effect, unless --raw asks for all.
+func TestJobsDoNotSteerTheTerminal(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	loud, lost := steeringJobs(t, q, q.dial())
+	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2; exit 3"
+	for _, c := range []struct {
+		args  []string
+		code  int
+		times int // that steering is shown
+	}{
+		{[]string{"logs", loud}, 0, 2},
+		{[]string{"logs", loud, "--stderr"}, 0, 1},
+		{[]string{"logs", loud, "--timestamps"}, 0, 2},
+		{[]string{"logs", "-f", loud}, 0, 2},
+		{[]string{"show", loud}, 0, 5},
+		{[]string{"show", lost}, 0, 4},
+		{[]string{"list"}, 0, 2},
+		{[]string{"list", "-s", "dead"}, 0, 2},
+		{[]string{"dlq", "list"}, 0, 3},
+		{[]string{"run", "--max-retries", "0", printing}, 3, 2},
+		{[]string{"run", "--max-retries", "0", "--cwd", "/no/such/" + steering, "true"}, 126, 1},
+	} {
+		r := q.display(c.args...)
+		if found := steers(r.out); found != "" || r.code != c.code {
+			t.Errorf("%q: code %d, want %d; a terminal would obey %q in %q", c.args, r.code, c.code, found, r.out)
+		}
+		if got := strings.Count(r.out, madeSafe); got != c.times {
+			t.Errorf("%q: shown %d times, want %d, in %q", c.args, got, c.times, r.out)
+		}
+		r = q.display(append([]string{"--raw"}, c.args...)...)
+		if got := strings.Count(r.out, "\x1b]0;owned\x07C"); got < c.times || r.code != c.code {
+			t.Errorf("--raw %q: code %d, want %d; %d times in %q, want %d", c.args, r.code, c.code, got, r.out, c.times)
+		}
+	}
+}
+
+// A sequence that a job writes in pieces does not take effect either, when it is
+// followed while it runs.
+func TestPiecesDoNotSteerTheTerminal(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	pieces := []string{`ONE\033`, `[2JTWO\033]0;`, `ownedTHREE\007\302`, `\2332JFOUR\033[`, `31mFIVE\n`}
+	words := []string{"ONE", "TWO", "THREE", "FOUR", "FIVE"}
+	var script strings.Builder
+	for i, piece := range pieces {
+		fmt.Fprintf(&script, "printf '%s'; %s; ", piece, q.waitFor(words[i]))
+	}
+	id := w.enqueue(fields{"command": script.String()})
+	s := newScreen(t, 80)
+	cmd := q.command("logs", "-f", id)
+	cmd.Stdout, cmd.Stderr = s.tty, s.tty
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	for _, word := range words {
+		q.until(word+" is shown", 10*time.Second, func() bool { return strings.Contains(s.shown.String(), word) })
+		q.write(word, "")
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("logs -f: %v", err)
+	}
+	if text := s.text(t); steers(text) != "" || !strings.Contains(text, "[2JTWO") || !strings.Contains(text, "ownedTHREE") {
+		t.Errorf("a terminal would obey %q in %q", steers(text), text)
+	}
+}
+
+// What does not go to a terminal stays byte for byte, though the other stream is
+// one; JSON is JSON on a terminal too.
+func TestElsewhereNothingIsChanged(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	loud, _ := steeringJobs(t, q, q.dial())
+	said := steering + "\x9b2J\x00\n"
+	printing := "cat " + q.path("steering") + "; cat " + q.path("steering") + " >&2"
+	for _, c := range []struct {
+		args     []string
+		out, err string // where the other one is a terminal
+	}{
+		{[]string{"logs", loud, "--stdout"}, said, ""},
+		{[]string{"logs", loud, "--stderr"}, said, ""},
+		{[]string{"logs", "-f", loud, "--stdout"}, said, ""},
+		{[]string{"run", printing}, said, said},
+	} {
+		var out, errs bytes.Buffer
+		s := newScreen(t, 80)
+		cmd := q.command(c.args...)
+		cmd.Stdout, cmd.Stderr = &out, s.tty
+		if code := exitCodeOf(t, cmd); code != 0 || out.String() != c.out {
+			t.Errorf("%q: code %d, stdout in a pipe %q, want %q", c.args, code, out.String(), c.out)
+		}
+		if text := s.text(t); steers(text) != "" || strings.Contains(text, madeSafe) != (c.err != "") {
+			t.Errorf("%q: stderr on a terminal %q", c.args, text)
+		}
+		s = newScreen(t, 80)
+		cmd = q.command(c.args...)
+		cmd.Stdout, cmd.Stderr = s.tty, &errs
+		if code := exitCodeOf(t, cmd); code != 0 || errs.String() != c.err {
+			t.Errorf("%q: code %d, stderr in a pipe %q, want %q", c.args, code, errs.String(), c.err)
+		}
+		if text := s.text(t); steers(text) != "" || !strings.Contains(text, madeSafe) {
+			t.Errorf("%q: stdout on a terminal %q", c.args, text)
+		}
+	}
+	for _, args := range [][]string{{"show", loud, "--json"}, {"logs", loud, "--jsonl"}} {
+		if got, want := q.display(args...).out, q.cli(args...).out; got != want || !json.Valid([]byte(want[:strings.IndexByte(want, '\n')])) {
+			t.Errorf("%q: on a terminal %q, elsewhere %q", args, got, want)
+		}
+	}
+}
+
+// Sentences are for a person at a terminal. Elsewhere there is the answer alone,
+// for programs, and with -q it is so on a terminal too.
+func TestSentencesAreForPeople(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	for _, c := range []struct {
+		args             []string
+		answer, sentence string
+	}{
+		{[]string{"dlq", "list"}, "", "no jobs\n"},
+		{[]string{"enqueue", "--id", "ID", "true"}, "ID\n", "job ID enqueued\n"},
+		{[]string{"cancel", "ID"}, "ID\n", "job ID is cancelled\n"},
+		{[]string{"retry", "ID"}, "ID\n", "job ID is pending again\n"},
+		{[]string{"enqueue", `[{"command":"true","id":"ID-1"},{"command":"true","id":"ID-2"}]`}, "ID-1\nID-2\n", "2 jobs enqueued\n"},
+	} {
+		for _, id := range []string{"piped", "shown", "quiet"} {
+			words := strings.NewReplacer("ID", id)
+			var args []string
+			for _, word := range c.args {
+				args = append(args, words.Replace(word))
+			}
+			if id == "quiet" {
+				args = append(args, "-q")
+			}
+			var out, errs bytes.Buffer
+			s := newScreen(t, 80)
+			cmd := q.command(args...)
+			cmd.Stdout, cmd.Stderr = &out, s.tty
+			if id == "piped" {
+				cmd.Stderr = &errs
+			}
+			want := ""
+			if id == "shown" {
+				want = words.Replace(c.sentence)
+			}
+			code := exitCodeOf(t, cmd)
+			if said := s.text(t) + errs.String(); code != 0 || out.String() != words.Replace(c.answer) || said != want {
+				t.Errorf("%s %q: code %d, stdout %q, stderr %q; want %q", id, args, code, out.String(), said, want)
+			}
+		}
+	}
+}
+
+// Colours of our own are for terminals whose owner has not said NO_COLOR.
+func TestNoColours(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "echo plain; exit 3", "max_retries": 0})
+	w.end(id)
+	for _, args := range [][]string{{}, {"status"}, {"list"}, {"show", id}, {"logs", id}, {"dlq", "list"}, {"worker", "list"}, {"config", "list"}, {"run", "--max-retries", "0", "exit 4"}, {"show", "none"}, {"--help"}} {
+		s := newScreen(t, 80)
+		cmd := q.command(args...)
+		cmd.Env = append(cmd.Env, "NO_COLOR=1", "TERM=xterm-256color")
+		cmd.Stdout, cmd.Stderr = s.tty, s.tty
+		exitCodeOf(t, cmd)
+		if text := s.text(t); text == "" || strings.Contains(text, "\x1b") {
+			t.Errorf("%q with NO_COLOR: %q", args, text)
+		}
+		if r := q.cli(args...); strings.Contains(r.out+r.err, "\x1b") {
+			t.Errorf("%q in a pipe: %+v", args, r)
+		}
+	}
+}
+
+// At a person's terminal Ctrl-C leaves a followed job running and tells how to
+// come back, and what is typed until Ctrl-D is a job's input.
+func TestKeysOfATerminal(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	at := func(args ...string) (*screen, *exec.Cmd) {
+		s := newScreen(t, 80)
+		cmd := q.command(args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = s.tty, s.tty, s.tty
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill() })
+		return s, cmd
+	}
+	s, cmd := at("run", "--id", "followed", "echo up; exec sleep 60")
+	q.until("the job is followed", 10*time.Second, func() bool { return strings.Contains(s.shown.String(), "up\n") })
+	io.WriteString(s.person, "\x03")
+	cmd.Wait()
+	if text := s.text(t); cmd.ProcessState.ExitCode() != 130 || !strings.Contains(text, "queuectl logs -f followed") {
+		t.Errorf("after Ctrl-C: %v, %q", cmd.ProcessState, text)
+	}
+	if j := w.show("followed"); j.State != "processing" {
+		t.Errorf("after Ctrl-C the job is %s", j.State)
+	}
+	q.must("cancel", "followed")
+	s, cmd = at("enqueue", "--id", "typed", "--stdin", "-", "cat")
+	io.WriteString(s.person, "one\ntwo\n\x04")
+	cmd.Wait()
+	if text := s.text(t); cmd.ProcessState.ExitCode() != 0 || text != "typed\njob typed enqueued\n" {
+		t.Errorf("enqueue: %v, %q", cmd.ProcessState, text)
+	}
+	if j := w.end("typed"); j.Output != "one\ntwo\n" {
+		t.Errorf("typed input: %+v", j)
+	}
+}
+
+// A table fits the terminal, however wide that is, and no width is too small or
+// too large to show one.
+func TestTablesFitTheTerminal(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	w.end(w.enqueue(fields{"command": "echo " + strings.Repeat("ä", 400)}))
+	w.end(w.enqueue(fields{"command": "echo " + strings.Repeat("漢", 400)}))
+	id := w.enqueue(fields{"command": "echo e" + strings.Repeat("\u0301😀", 400), "cwd": "/" + strings.Repeat("folder", 40), "max_retries": 0, "labels": fields{"a": strings.Repeat("漢", 80)}})
+	w.end(id)
+	for _, line := range []string{"list", "list --columns command,labels,error", "dlq list", "config list", "worker list", "show " + id} {
+		for _, columns := range []int{0, 1, 2, 20, 33, 40, 79, 80, 120, 1000, 65535} {
+			s := newScreen(t, columns)
+			cmd := q.command(strings.Fields(line)...)
+			cmd.Stdout, cmd.Stderr = s.tty, s.tty
+			code := exitCodeOf(t, cmd)
+			text := s.text(t)
+			if _, history, found := strings.Cut(text, "\n\n"); found {
+				text = history // what is above it is no table
+			}
+			if code != 0 || strings.Count(text, "\n") < 2 {
+				t.Errorf("%s in %d columns: code %d, %q", line, columns, code, text)
+			}
+			for shown := range strings.Lines(text) {
+				if got := runewidth.StringWidth(strings.TrimSuffix(shown, "\n")); columns >= 20 && got > columns {
+					t.Errorf("%s in %d columns: a line of %d: %q", line, columns, got, shown)
+				}
+			}
+		}
+	}
+}
+
+// Who reads no more has read enough: whatever is printed, it is no error, and what
+// follows ends too.
+func TestAClosedPipeIsNoError(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	long := w.enqueue(fields{"id": "long", "command": "echo up; exec sleep 600"})
+	w.runs(long)
+	id := w.enqueue(fields{"id": "ended", "command": "seq 100000"})
+	w.end(id)
+	for _, line := range []string{
+		"", "status", "status --json", "list", "list --json", "list --jsonl", "list -q", "list --watch", "show ended", "show ended --json", "logs ended", "logs ended long", "logs -f long", "logs -f ended long",
+		"events", "events --json", "events -f", "events -f --since 0 --jsonl", "dlq list --json", "worker list", "config list", "config get priority", "version", "--help", "list --help", "completion bash",
+		"enqueue true", "enqueue --json true", "run -- seq 100000", "hold --label no=such --json", "cancel --state held --dry-run", "wait ended --json", "cleanup --days 9",
+	} {
+		pipe, end, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pipe.Close()
+		var errs bytes.Buffer
+		cmd := q.command(strings.Fields(line)...)
+		cmd.Stdout, cmd.Stderr = end, &errs
+		timer := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+		code := exitCodeOf(t, cmd)
+		timer.Stop()
+		end.Close()
+		if code != 0 || errs.Len() > 0 {
+			t.Errorf("%q: code %d, %q", line, code, errs.String())
+		}
+	}
+	w.good("cancel", fields{"id": long}, nil)
+}
+
+// A cell of a table is not cut within a colour: what follows would become part of
+// the sequence.
+func TestCellsAreNotCutWithinAColour(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	w := q.dial()
+	w.enqueue(fields{"id": "2J", "command": "true"})
+	w.enqueue(fields{"command": strings.Repeat("\x1b[31mx", 100)})
+	for columns := 80; columns < 90; columns++ {
+		s := newScreen(t, columns)
+		cmd := q.command("list")
+		cmd.Stdout, cmd.Stderr = s.tty, s.tty
+		exitCodeOf(t, cmd)
+		if text := s.text(t); steers(text) != "" || !strings.Contains(text, "\x1b[31mx…\x1b[0m\n") {
+			t.Errorf("%d columns: a terminal would obey %q in %q", columns, steers(text), text)
+		}
+	}
+}

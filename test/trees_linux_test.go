@@ -1,0 +1,118 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A stopped process ends at its timeout as any other.
+func TestStoppedProcessTimesOut(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	j := w.end(w.enqueue(fields{"command": "kill -STOP $$; sleep 60", "timeout_ms": 300, "kill_after": "300ms", "max_retries": 0}))
+	if j.Reason != "timed_out" || j.History[0].FinishedAt.Sub(j.History[0].StartedAt) > 5*time.Second {
+		t.Errorf("got %+v", j)
+	}
+}
+
+// slack is the timer slack of this process, which the service starts with.
+func slack() string {
+	ns, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintln(ns)
+}
+
+// A job sees three descriptors, no terminal, an empty stdin, default signals, a
+// known umask and limit, the timer slack that the service was started with, and
+// an environment that was built for it.
+func TestJobSurroundings(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.env = []string{"NOTIFY_SOCKET=/x", "LISTEN_FDS=1", "CREDENTIALS_DIRECTORY=/x", "SECRET=s", "INVOCATION_ID=1"}
+	q.start("--workers", "1")
+	w := q.dial()
+	for _, c := range []struct{ command, want string }{
+		{`ls /proc/$$/fd`, "0\n1\n2\n"},
+		{`readlink /proc/$$/fd/0`, "/dev/null\n"},
+		{`(: </dev/tty) 2>/dev/null || echo none`, "none\n"},
+		{`read x || echo end`, "end\n"},
+		{`umask; ulimit -Sn`, "0022\n1024\n"},
+		{`cat /proc/self/timerslack_ns`, slack()},
+		{`cat /proc/self/status | grep -E '^Sig(Blk|Ign|Cgt)' | tr -d '\t'`, "SigBlk:0000000000000000\nSigIgn:0000000000000000\nSigCgt:0000000000000000\n"},
+		{`echo ok; kill -PIPE $$`, "ok\n"},
+	} {
+		if j := w.end(w.enqueue(fields{"command": c.command, "max_retries": 0})); j.Output != c.want {
+			t.Errorf("%s: got %q, want %q (%+v)", c.command, j.Output, c.want, j.Error)
+		}
+	}
+	id := w.enqueue(fields{"argv": []string{"env"}, "env": fields{"MINE": "1"}})
+	var names []string
+	for line := range strings.Lines(w.end(id).Output) {
+		name, _, _ := strings.Cut(line, "=")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	want := []string{"HOME", "LANG", "LOGNAME", "MINE", "PATH", "QUEUECTL_ATTEMPT", "QUEUECTL_COOKIE", "QUEUECTL_JOB_ID", "QUEUECTL_QUEUE", "QUEUECTL_SOCKET", "QUEUECTL_WORKER", "SHELL", "USER"}
+	if !slices.Equal(names, want) {
+		t.Errorf("environment %q, want %q", names, want)
+	}
+}
+
+// No signal interrupts the runner when a job ends.
+func TestEndsRaiseNoSignal(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	out := w.end(w.enqueue(fields{"command": `sed -n 's/^SigCgt:\t//p' /proc/$PPID/status`})).Output
+	caught, err := strconv.ParseUint(strings.TrimSpace(out), 16, 64)
+	if err != nil || caught>>(unix.SIGCHLD-1)&1 != 0 {
+		t.Errorf("the runner catches %q (%v), want no SIGCHLD", out, err)
+	}
+}
+
+// Each exit code and each signal is kept as it was.
+func TestExitCodesAndSignals(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	var specs []fields
+	for code := range 256 {
+		specs = append(specs, fields{"command": fmt.Sprintf("exit %d", code), "max_retries": 0})
+	}
+	signals := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 25, 26, 27, 29, 30, 31, 34, 64}
+	for _, n := range signals {
+		specs = append(specs, fields{"command": fmt.Sprintf("ulimit -c 0; kill -%d $$; sleep 5", n), "max_retries": 0})
+	}
+	for i, id := range w.batch(specs) {
+		j := w.end(id)
+		if i < 256 && (deref(j.ExitCode) != i || j.Signal != nil) || i >= 256 && (deref(j.Signal) != signals[i-256] || j.ExitCode != nil) {
+			t.Errorf("%v: code %d, signal %d", specs[i]["command"], deref(j.ExitCode), deref(j.Signal))
+		}
+	}
+}
+
+// Whatever jobs leave behind is reaped: no zombie stays with the runner.
+func TestNoZombies(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	w := q.dial()
+	var specs []fields
+	for range 20 {
+		specs = append(specs, fields{"command": "for i in 1 2 3 4 5 6 7 8 9 10; do ( ( true & ) ) ; ( ( setsid true & ) ); done"})
+	}
+	for _, id := range w.batch(specs) {
+		if j := w.end(id); j.State != "completed" {
+			t.Errorf("got %+v", j)
+		}
+	}
+	w.until("no zombie is left", 20*time.Second, func() bool {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", q.runnerPid()))
+		return err == nil && len(strings.Fields(string(children))) == 0
+	})
+}

@@ -1,0 +1,73 @@
+package test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Ctrl-C while a file is read gives it up: nothing is stored, however it ends.
+func TestInterruptedFileIsNotStored(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	cmd := q.command("enqueue", "--file", "-")
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write([]byte(strings.Repeat("{\"command\":\"true\"}\n", 2500))); err != nil {
+		t.Fatal(err)
+	}
+	q.until("a part was sent", 20*time.Second, func() bool { return q.peek("SELECT count(*) FROM frames") > 0 })
+	cmd.Process.Signal(os.Interrupt)
+	err = cmd.Wait()
+	in.Close()
+	if err == nil || cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("ended with %v, want 130", err)
+	}
+	if n := q.dial().counts()["pending"]; n != 0 || q.peek("SELECT count(*) FROM frames") != 0 {
+		t.Errorf("%d jobs and a part were stored", n)
+	}
+	for text, want := range map[string]int{`{"command":"true","cwd":null,"env":null,"umask":null}`: 0, `{"command":"true","\u0063wd":"/"}`: 0} {
+		if r := q.cliIn(text, "enqueue", "--file", "-"); r.code != want {
+			t.Errorf("%s: %+v", text, r)
+		}
+	}
+}
+
+// A process without a name that one job leaves slows no other job.
+func TestANamelessProcessSlowsNobody(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	long := w.enqueue(fields{"command": "(env -i /bin/sleep 600 &) ; echo up; sleep 600"})
+	w.runs(long)
+	begun := time.Now()
+	for range 10 {
+		w.end(w.enqueue(fields{"command": "true"}))
+	}
+	if took := time.Since(begun); took > 4*time.Second { // 10 times output_grace and more
+		t.Errorf("ten jobs took %v", took)
+	}
+	w.good("cancel", fields{"id": long}, nil)
+}
+
+// Words that are not UTF-8 are refused; elsewhere there are none.
+func TestWordsAreUTF8(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	for field, args := range map[string][]string{"argv": {"--", "printf", "a\xffb"}, "command": {"echo \xff"}, "env": {"--env", "A=\xff", "true"}} {
+		if r := q.cli(append([]string{"enqueue"}, args...)...); r.code != 2 || !strings.Contains(r.err, field+": ") {
+			t.Errorf("%s: %+v", field, r)
+		}
+	}
+	cmd := q.command("enqueue", "true")
+	cmd.Dir = q.path("d\xff")
+	if err := os.Mkdir(cmd.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r := ran(t, cmd); r.code != 2 || !strings.Contains(r.err, "cwd: ") {
+		t.Errorf("from a folder that is not UTF-8: %+v", r)
+	}
+}
