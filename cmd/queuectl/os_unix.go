@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -79,3 +80,23 @@ func syncFolder(dir string) error {
 	defer f.Close()
 	return f.Sync()
 }
+
+// isSocket refuses a path with something else than a socket. It may not be there yet.
+func isSocket(what, path string) error {
+	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
+		return usage("%s: %s is no socket; name that of a service", what, path)
+	}
+	return nil
+}
+
+// newSocket is the whole path of a socket that is to be made.
+func newSocket(what, path string) (string, error) {
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return whole, isFolder(what, filepath.Dir(whole))
+}
+
+// socketExists reports whether there may be a socket.
+func socketExists(path string) bool { return exists(path) }

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/control"
 )
 
 // detached makes a process outlive this one and its terminal.
@@ -97,3 +99,18 @@ func closedPipe(err error) bool {
 
 // syncFolder makes the names in a folder durable; Windows does so by itself.
 func syncFolder(string) error { return nil }
+
+// isSocket refuses what is no name of a pipe. It may not be there yet.
+func isSocket(what, path string) error {
+	if err := control.CheckSocketPath(path); err != nil {
+		return usage("%s: %v", what, err)
+	}
+	return nil
+}
+
+// newSocket is the name of a pipe that is to be made.
+func newSocket(what, path string) (string, error) { return path, isSocket(what, path) }
+
+// socketExists reports whether there may be a pipe: who looks for one connects to it, so
+// only the service's folder tells.
+func socketExists(string) bool { return false }
