@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -50,7 +51,7 @@ func (s *Service) ownDefaults() map[string]string {
 	if s.opt.Manager == nil {
 		return nil
 	}
-	return map[string]string{"run_as": config.Fixed(s.accountOf(os.Geteuid()).User)}
+	return map[string]string{"run_as": config.Fixed(s.accountOf(accounts.Self()).User)}
 }
 
 // merge makes the settings of the layers. The caller holds mu, or nobody else

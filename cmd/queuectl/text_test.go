@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,7 +128,7 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(p.end(), out.Close()); err != nil {
+		if err := p.end(); err != nil {
 			t.Fatal(err)
 		}
 		if err := out.Close(); err != nil {
