@@ -316,25 +316,101 @@ func TestClosedDoor(t *testing.T) {
 
 // A name that somebody serves is waited for as long as a service takes to end.
 func TestNameThatIsTaken(t *testing.T) {
-	for _, taken := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY, windows.ERROR_ALREADY_EXISTS} {
+	for _, busy := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY} {
 		synctest.Test(t, func(t *testing.T) {
 			began, free := time.Now(), false
-			listen := func() (net.Listener, error) {
+			try := func() error {
 				if free {
-					return nil, nil
+					return nil
 				}
-				return nil, &os.PathError{Op: "open", Err: taken}
+				return busy
 			}
-			if _, err := serve(listen); !errors.Is(err, taken) || time.Since(began) < takenFor || time.Since(began) > takenFor+time.Second {
+			if err := retry(try); !errors.Is(err, busy) || time.Since(began) < takenFor || time.Since(began) > takenFor+time.Second {
 				t.Errorf("got %v after %v", err, time.Since(began))
 			}
 			time.AfterFunc(takenFor/2, func() { free = true })
-			if _, err := serve(listen); err != nil {
+			if err := retry(try); err != nil {
 				t.Errorf("a name that became free: %v", err)
 			}
 		})
 	}
-	if _, err := serve(func() (net.Listener, error) { return nil, windows.ERROR_INVALID_NAME }); !errors.Is(err, windows.ERROR_INVALID_NAME) {
+	if err := retry(func() error { return windows.ERROR_INVALID_NAME }); !errors.Is(err, windows.ERROR_INVALID_NAME) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A client that does not let go of a dead server's pipe does not keep the next server out,
+// which lets in whom its own security descriptor says.
+func TestNameOfADeadServer(t *testing.T) {
+	dead := listen(t, OwnerOnly())
+	held, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	c, err := dead.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	dead.Close()
+	users, err := windows.StringToSid("S-1-5-32-545")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t, Descriptor(users))
+	next, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if c, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if sd, err := windows.GetSecurityInfo(next.(*conn).handle(), windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION); err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BU)") {
+		t.Errorf("who may use it: %s, %v", sd, err)
+	}
+}
+
+// The name of a dead server is taken over if this account has made it, or one that may do
+// everything.
+func TestWhoseNamesAreTakenOver(t *testing.T) {
+	self, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for account, want := range map[string]bool{self.User.String(): true, "S-1-5-18": true, "S-1-5-32-544": true, "S-1-5-32-545": false, "S-1-1-0": false, "S-1-5-21-1-2-3-1001": false} {
+		sid, err := windows.StringToSid(account)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ours(sid); got != want {
+			t.Errorf("%s: %v", account, got)
+		}
+	}
+}
+
+// The groups of a token that count are those that are enabled: not those that only deny, of
+// a filtered administrator, nor the one of the logon.
+func TestGroupsThatCount(t *testing.T) {
+	for attributes, want := range map[uint32]bool{
+		windows.SE_GROUP_ENABLED: true, windows.SE_GROUP_ENABLED | windows.SE_GROUP_MANDATORY | windows.SE_GROUP_ENABLED_BY_DEFAULT | windows.SE_GROUP_OWNER: true,
+		windows.SE_GROUP_USE_FOR_DENY_ONLY: false, windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_ENABLED: false, 0: false,
+		windows.SE_GROUP_INTEGRITY | windows.SE_GROUP_INTEGRITY_ENABLED: false, windows.SE_GROUP_LOGON_ID | windows.SE_GROUP_ENABLED: false,
+	} {
+		if got := counts(attributes); got != want {
+			t.Errorf("%#x: %v", attributes, got)
+		}
+	}
+}
+
+// A thread that cannot become this process again is told of, and used for nothing more.
+func TestThreadThatStaysTheClient(t *testing.T) {
+	_, server := pair(t)
+	revert = func() error { return errors.Join(windows.RevertToSelf(), windows.ERROR_GEN_FAILURE) }
+	defer func() { revert = windows.RevertToSelf }()
+	if _, err := ClientOf(server); !errors.Is(err, windows.ERROR_GEN_FAILURE) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -354,7 +430,7 @@ func TestCallersAreBounded(t *testing.T) {
 	listen(t, OwnerOnly())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	for range backlog + 1 { // one more waits with take
+	for range backlog + 2 { // one more waits with take, one has the next place
 		c, err := Dial(t.Context(), nameOf(t))
 		if err != nil {
 			t.Fatal(err)
