@@ -45,7 +45,11 @@ func Listen(name, sddl string) (*Listener, error) {
 	l := &Listener{name: name, calls: make(chan windows.Handle, backlog), failed: make(chan error), unnamed: make(chan struct{}, maxUnnamed), closed: make(chan struct{})}
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err == nil {
-		l.place, err = begin(name, sd)
+		l.place, err = begin(
+			func() (windows.Handle, error) { return newPlace(name, windows.FILE_FLAG_FIRST_PIPE_INSTANCE, sd) },
+			func() (windows.Handle, error) { return takeOver(name, sd) },
+			func() bool { return abandoned(name) },
+		)
 	}
 	if err == nil {
 		if l.end, err = windows.CreateEvent(nil, 1, 0, nil); err != nil {
@@ -60,30 +64,36 @@ func Listen(name, sddl string) (*Listener, error) {
 }
 
 // begin makes the first place of a name. A name outlives its server as long as a client
-// does not let go of it, which must not keep the next server out: that takes over the name
-// of a dead one, if nobody but its own account, or who may do everything, has made it.
-func begin(name string, sd *windows.SECURITY_DESCRIPTOR) (h windows.Handle, err error) {
-	err = retry(func() (err error) {
-		h, err = newPlace(name, windows.FILE_FLAG_FIRST_PIPE_INSTANCE, sd)
-		if !taken(err) || !abandoned(name) {
-			return err
-		}
-		if h, err = newPlace(name, 0, nil); err != nil {
-			return err
-		}
-		owner, err := ownerOf(h)
-		if err == nil && !ours(owner) {
-			err = fmt.Errorf("its name is %s's: %w", owner, windows.ERROR_ACCESS_DENIED)
-		}
-		if err == nil {
-			err = admit(h, sd)
-		}
-		if err != nil {
-			windows.CloseHandle(h)
+// does not let go of it, which must not keep the next server out.
+func begin(first, again func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
+	err = retry(func() error {
+		if h, err = first(); taken(err) && dead() {
+			h, err = again()
 		}
 		return err
 	})
 	return h, err
+}
+
+// takeOver makes a place of a dead server's name, for other callers than that had, if this
+// account has made the name, or one that may do everything.
+func takeOver(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
+	h, err := newPlace(name, 0, nil)
+	if err != nil {
+		return 0, err
+	}
+	owner, err := ownerOf(h)
+	if err == nil && !ours(owner) {
+		err = fmt.Errorf("its name is %s's: %w", owner, windows.ERROR_ACCESS_DENIED)
+	}
+	if err == nil {
+		err = admit(h, sd)
+	}
+	if err != nil {
+		windows.CloseHandle(h)
+		return 0, err
+	}
+	return h, nil
 }
 
 func taken(err error) bool {

@@ -148,12 +148,40 @@ func TestHalfClose(t *testing.T) {
 		t.Fatalf("got %d bytes, %v, want %d", len(got), err, len(said))
 	}
 	calling.Wait()
+	if n, err := server.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("after the end: %d bytes, %v", n, err)
+	}
 	if _, err := io.WriteString(server, "the answer"); err != nil {
 		t.Fatal(err)
 	}
 	server.Close()
 	if got, err := io.ReadAll(client); err != nil || string(got) != "the answer" {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// A server can end its half as well, and is still told what the client says.
+func TestServersHalfClose(t *testing.T) {
+	client, server := pair(t)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if _, err := io.WriteString(server, "all that there is"); err != nil {
+			t.Error(err)
+		}
+		if err := server.(*conn).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+		if _, err := server.Write([]byte("x")); !errors.Is(err, errEnded) {
+			t.Errorf("a write after the end: %v", err)
+		}
+	})
+	if got, err := io.ReadAll(client); err != nil || string(got) != "all that there is" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	serving.Wait()
+	io.WriteString(client, "x")
+	if n, err := server.Read(make([]byte, 1)); n != 1 {
+		t.Errorf("got %d bytes, %v", n, err)
 	}
 }
 
@@ -339,35 +367,61 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 }
 
-// A client that does not let go of a dead server's pipe does not keep the next server out,
-// which lets in whom its own security descriptor says.
+// A client that does not let go of a dead server's pipe does not keep the next server out.
 func TestNameOfADeadServer(t *testing.T) {
-	dead := listen(t, OwnerOnly())
+	first := listen(t, OwnerOnly())
 	held, err := Dial(t.Context(), nameOf(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	c, err := dead.Accept()
+	c, err := first.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
-	dead.Close()
-	users, err := windows.StringToSid("S-1-5-32-545")
+	first.Close()
+	listen(t, OwnerOnly())
+	next, err := Dial(t.Context(), nameOf(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := listen(t, Descriptor(users))
+	next.Close()
+	for _, dead := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			denied := func() (windows.Handle, error) { return 0, windows.ERROR_ACCESS_DENIED } // as Windows has it
+			h, err := begin(denied, func() (windows.Handle, error) { return 7, nil }, func() bool { return dead })
+			if dead != (err == nil && h == 7) || !dead && !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+				t.Errorf("dead %v: got %v, %v", dead, h, err)
+			}
+		})
+	}
+}
+
+// Who takes a name over lets in whom its own security descriptor says. A name that is served
+// is not abandoned, one that nobody serves is.
+func TestNameIsTakenOver(t *testing.T) {
+	if !abandoned(nameOf(t)) {
+		t.Error("a name that nobody serves is not abandoned")
+	}
+	listen(t, OwnerOnly())
+	if abandoned(nameOf(t)) {
+		t.Error("a name that is served is abandoned")
+	}
+	sd, err := windows.SecurityDescriptorFromString("D:P(A;;0x12019b;;;BU)(A;;GA;;;WD)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := takeOver(nameOf(t), sd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer windows.CloseHandle(h)
 	next, err := Dial(t.Context(), nameOf(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.Close()
-	if c, err = l.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
 	if sd, err := windows.GetSecurityInfo(next.(*conn).handle(), windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION); err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BU)") {
 		t.Errorf("who may use it: %s, %v", sd, err)
 	}
