@@ -153,7 +153,7 @@ func checkAccount(name string) error {
 		return fmt.Errorf("%q is not the name of a user, or of a group as @NAME", name)
 	}
 	if name[0] >= '0' && name[0] <= '9' && strings.Trim(name, "0123456789") == "" {
-		if n, err := strconv.ParseUint(name, 10, 32); err != nil || n == 1<<32-1 {
+		if n, err := strconv.ParseUint(name, 10, 64); err != nil || n > maxID {
 			return fmt.Errorf("%q is no number of a user or group", name)
 		}
 	}

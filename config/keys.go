@@ -106,7 +106,7 @@ var Keys = []Key{
 	duration("output_grace", "500ms", "how long processes may live that a job leaves behind", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
 	size("output_limit", "1MiB", "bytes kept of each stream of an attempt: its first and last half", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
 	integer("priority", "5", "of jobs that name none", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
-	{"shell", "/bin/sh -c", "runs a job's command", setShell, func(s *Settings) string { return s.Shell }},
+	{"shell", shell, "runs a job's command; where nothing is set /bin/sh -c, on Windows cmd.exe /C", setShell, func(s *Settings) string { return s.Shell }},
 	choice("on_lost", "retry", "what follows when a job's runner or machine died: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
 	choice("scheduling", "aging", "order of waiting jobs: aging, priority or fifo", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),
 	choice("aging", "time", "what earns a waiting job a point: an aging_interval of time, or a job enqueued since (enqueue)", func(s *Settings) *string { return &s.Aging }, "time", "enqueue"),
@@ -128,7 +128,7 @@ var Keys = []Key{
 	size("retention_output", "10GiB", "room that the outputs of all jobs may take; the oldest go first, 0 is any", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
 	choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
 	choice("log_format", "auto", "text, json, or auto: text on a terminal, the journal's own where systemd gives one, else json", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
-	{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them), or fixed:USER; holds from the next start", setRunAs, func(s *Settings) string { return s.RunAs }},
+	{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them, not on Windows), or fixed:USER, which the system's service on Windows is with its own account; holds from the next start", setRunAs, func(s *Settings) string { return s.RunAs }},
 	{"socket_mode", "0600", "who may open the control socket, as chmod has it: 0660 lets in its group; holds from the next start", setSocketMode, func(s *Settings) string { return s.SocketMode }},
 	{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", setSocketGroup, func(s *Settings) string { return s.SocketGroup }},
 	names("access.read", nobody, "may see all jobs without their environment, command and output: users, and groups as @NAME; none is nobody", func(s *Settings) *string { return &s.AccessRead }),
@@ -260,7 +260,7 @@ func getWorkers(s *Settings) string {
 
 func setShell(s *Settings, text string) error {
 	if len(strings.Fields(text)) == 0 || len(text) > 4096 || strings.ContainsRune(text, 0) {
-		return fmt.Errorf("%q is not a shell like /bin/sh -c", text)
+		return fmt.Errorf("%q is not a shell like "+shell, text)
 	}
 	s.Shell = text
 	return nil

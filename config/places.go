@@ -1,7 +1,5 @@
 package config
 
-import "path/filepath"
-
 // Places are where a service keeps its things.
 type Places struct {
 	State  string // folder of the database
@@ -11,9 +9,8 @@ type Places struct {
 
 // Names of files below a service's folders.
 const (
-	SocketName = "queuectl.sock"
-	FileName   = "queuectl.toml"
-	LogName    = "queuectl.log"
+	FileName = "queuectl.toml"
+	LogName  = "queuectl.log"
 
 	ServiceLogName = "service.log" // of the system's service on Windows, which keeps no journal
 )
@@ -23,8 +20,3 @@ const (
 	RunnerDir    = "/var/lib/queuectl-runner"
 	RunnerPolicy = "/etc/queuectl/runner.conf"
 )
-
-// In is the places of a service that has everything below one folder.
-func In(dir string) Places {
-	return Places{State: dir, Socket: filepath.Join(dir, SocketName), File: filepath.Join(dir, FileName)}
-}

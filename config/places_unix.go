@@ -8,6 +8,26 @@ import (
 	"path/filepath"
 )
 
+// maxID is the largest number of a user or group.
+const maxID = 1<<32 - 2
+
+// socketName is the socket in a service's folder.
+const socketName = "queuectl.sock"
+
+// In is the places of a service that has everything below one folder.
+func In(dir string) Places {
+	return Places{State: dir, Socket: filepath.Join(dir, socketName), File: filepath.Join(dir, FileName)}
+}
+
+// Around is the places of a service whose socket is in its folder, if that can be told of
+// a socket.
+func Around(socket string) (Places, bool) {
+	return In(filepath.Dir(socket)), filepath.Base(socket) == socketName
+}
+
+// shell runs a job's command.
+const shell = "/bin/sh -c"
+
 // System is the places of the system's service.
 func System() Places {
 	return Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock", File: "/etc/queuectl/queuectl.toml"}
@@ -30,5 +50,5 @@ func User() (Places, error) {
 		}
 	}
 	dir := filepath.Join(state, "queuectl")
-	return Places{State: dir, Socket: filepath.Join(dir, SocketName), File: filepath.Join(config, "queuectl", FileName)}, nil
+	return Places{State: dir, Socket: filepath.Join(dir, socketName), File: filepath.Join(config, "queuectl", FileName)}, nil
 }

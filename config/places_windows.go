@@ -1,15 +1,50 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/windows"
 )
 
-// System is the places of the system's service.
+// maxID is the largest number of a user or group: JSON holds it exactly.
+const maxID = 1<<53 - 1
+
+// pipeName begins the names of services' pipes.
+const pipeName = `\\.\pipe\queuectl`
+
+// In is the places of a service that has everything below one folder. Pipes are in none,
+// so its pipe has the folder in its name, as the first 16 digits of the SHA-256 of its
+// whole path in small letters.
+func In(dir string) Places {
+	path := filepath.Clean(dir)
+	if whole, err := filepath.Abs(dir); err == nil {
+		path = whole
+	}
+	sum := sha256.Sum256([]byte(strings.ToLower(path)))
+	return Places{State: dir, Socket: pipeName + "-" + hex.EncodeToString(sum[:8]), File: filepath.Join(dir, FileName)}
+}
+
+// Around is the places of a service whose socket is in its folder, which cannot be told
+// of a pipe.
+func Around(string) (Places, bool) { return Places{}, false }
+
+// shell runs a job's command.
+const shell = "cmd.exe /C"
+
+// System is the places of the system's service. The environment, which anybody can set
+// for their programs, has no say in them.
 func System() Places {
-	dir := filepath.Join(os.Getenv("ProgramData"), "queuectl")
-	return Places{State: dir, Socket: `\\.\pipe\queuectl`, File: filepath.Join(dir, FileName)}
+	data, err := windows.KnownFolderPath(windows.FOLDERID_ProgramData, 0)
+	if err != nil {
+		data = `C:\ProgramData`
+	}
+	dir := filepath.Join(data, "queuectl")
+	return Places{State: dir, Socket: pipeName, File: filepath.Join(dir, FileName)}
 }
 
 // User is the places of the user's own service.

@@ -105,7 +105,7 @@ var fields = []Field{
 	text("user", "account to run as; another one than your own is for admins", func(s *Spec) **string { return &s.User }),
 	text("cwd", "folder to run in", func(s *Spec) **string { return &s.Cwd }),
 	{"umask", "", KindText, "umask in octal, like 022", setUmask, getUmask},
-	text("shell", "shell for command, like /bin/sh -c", func(s *Spec) **string { return &s.Shell }),
+	text("shell", "shell for command, like /bin/sh -c or cmd.exe /C", func(s *Spec) **string { return &s.Shell }),
 	text("stdin", "text fed to standard input", func(s *Spec) **string { return &s.Stdin }),
 	text("stdin_file", "path of a file fed to standard input", func(s *Spec) **string { return &s.StdinFile }),
 	{"ok_codes", "", KindCodes, "exit codes that mean success", func(s *Spec, v json.RawMessage) error { return setCodes(&s.OkCodes, v) }, func(s *Spec) any { return orNil(s.OkCodes) }},

@@ -39,19 +39,19 @@ func dial(path string) (net.Conn, error) {
 	return c, nil
 }
 
-// ours refuses a pipe that is neither this user's nor the system's or its administrators',
-// whose what an elevated administrator makes is.
+// ours refuses a pipe that does not belong to whom what this process makes belongs, nor to
+// the system.
 func ours(c net.Conn) error {
 	server, err := pipe.ServerOf(c)
 	if err != nil {
 		return err
 	}
-	self, err := pipe.Self()
+	own, err := pipe.Owner()
 	if err != nil {
 		return err
 	}
-	if u := server.User; !u.Equals(self.User) && !u.IsWellKnown(windows.WinLocalSystemSid) && !u.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
-		return fmt.Errorf("it is of %s, who is not the service's user", u)
+	if u := server.User; !u.Equals(own) && !u.IsWellKnown(windows.WinLocalSystemSid) {
+		return fmt.Errorf("it belongs to %s, and not to the service's user", u)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +64,7 @@ func (s *Service) unknownNames() string {
 
 // Right implements control.Gate. Root and the service's own user may do everything.
 func (s *Service) Right(p *control.Peer) control.Right {
-	if p.UID == 0 || p.UID == os.Geteuid() {
+	if p.Root() || p.UID == accounts.Self() {
 		return control.Admin
 	}
 	return s.who.Load().Of(p)
@@ -75,7 +74,7 @@ func (s *Service) Right(p *control.Peer) control.Right {
 func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := s.directory.UserName(p.UID)
 	if !p.Right.Covers(control.Read) {
-		return queue.Errorf(queue.CodeDenied, "you (%s) have no right on this service, which is %s's; %s", you, s.directory.UserName(os.Geteuid()), s.wayTo(control.Submit, you))
+		return queue.Errorf(queue.CodeDenied, "you (%s) have no right on this service, which is %s's; %s", you, s.directory.UserName(accounts.Self()), s.wayTo(control.Submit, you))
 	}
 	return queue.Errorf(queue.CodeDenied, "%s needs the right %s; you (%s) have %s; %s", what, needs, you, p.Right, s.wayTo(needs, ""))
 }
@@ -158,7 +157,7 @@ func (a *users) of(name string) (asUser, error) {
 	uid, ok := a.s.directory.UserID(name)
 	as := asUser{uid: uid, name: a.s.directory.UserName(uid)}
 	nameless := as.name == strconv.Itoa(uid) // of those only who is there for sure
-	if !ok || nameless && uid != a.peer.UID && uid != os.Geteuid() {
+	if !ok || nameless && uid != a.peer.UID && uid != accounts.Self() {
 		return asUser{}, queue.Invalid("user", "there is no user %q here", name)
 	}
 	if err := a.s.mayRunAs(a.peer, as); err != nil {

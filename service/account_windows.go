@@ -6,11 +6,9 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/windows"
 
@@ -55,17 +53,6 @@ func rootless(set *config.Settings, own *worker.Account) error {
 // beRoot starts root's runners.
 func (s *Service) beRoot() error { return process.ErrUnsupported }
 
-// everybody are the groups that strangers are in.
-var everybody = []windows.WELL_KNOWN_SID_TYPE{
-	windows.WinWorldSid, windows.WinAuthenticatedUserSid, windows.WinBuiltinUsersSid, windows.WinBuiltinGuestsSid,
-	windows.WinAnonymousSid, windows.WinInteractiveSid, windows.WinNetworkSid,
-}
-
-// changes are the rights by which a folder, or what is in it, can be changed: to make files
-// and folders, to delete, and to change the access list or the owner.
-const changes = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
-	windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
-
 // checkFolder refuses a state folder that others could change.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
@@ -75,26 +62,12 @@ func checkFolder(dir string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("the state folder %s is no folder", dir)
 	}
-	sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION)
+	others, err := othersIn(dir, changes)
 	if err != nil {
 		return fmt.Errorf("look at the access list of the state folder: %w", err)
 	}
-	acl, _, err := sd.DACL()
-	if err != nil || acl == nil { // a file system without access lists, or a list that lets everybody in
-		return fmt.Errorf("the state folder %s can be changed by everybody; name one on a file system with access lists, as NTFS", dir)
-	}
-	for i := range uint32(acl.AceCount) {
-		var ace *windows.ACCESS_ALLOWED_ACE
-		if err := windows.GetAce(acl, i, &ace); err != nil {
-			return fmt.Errorf("look at the access list of the state folder: %w", err)
-		}
-		if ace.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || ace.Mask&changes == 0 {
-			continue
-		}
-		sid := (*windows.SID)(unsafe.Pointer(&ace.SidStart))
-		if slices.ContainsFunc(everybody, sid.IsWellKnown) {
-			return fmt.Errorf(`the state folder %s can be changed by others (%s); run: icacls "%[1]s" /inheritance:r /grant:r "%%USERNAME%%":(OI)(CI)F SYSTEM:(OI)(CI)F Administrators:(OI)(CI)F`, dir, sid)
-		}
+	if len(others) > 0 {
+		return fmt.Errorf(`the state folder %s can be changed by others (%s); run: icacls "%[1]s" /inheritance:r /grant:r "%%USERNAME%%":(OI)(CI)F SYSTEM:(OI)(CI)F Administrators:(OI)(CI)F`, dir, strings.Join(others, ", "))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ package service
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -60,7 +59,7 @@ func serviceIDs() (uid, gid int, err error) {
 }
 
 // bindForGroup opens the control socket for root and the group that may submit.
-func bindForGroup(path string) (*net.UnixListener, error) {
+func bindForGroup(path string) (*control.Socket, error) {
 	gid := -1
 	if g, ok := new(accounts.Directory).Group(control.ServiceAccount); ok {
 		gid = int(g)
@@ -68,7 +67,11 @@ func bindForGroup(path string) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the socket's folder: %w", err)
 	}
-	return control.Bind(path, control.Entry{Mode: 0o660, GID: gid})
+	l, err := control.Bind(path, control.Entry{Mode: 0o660, GID: gid})
+	if err != nil {
+		return nil, err
+	}
+	return control.Inherited(l), nil
 }
 
 // become makes this process an account, with no way back.

@@ -15,21 +15,31 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// examinePlaces looks at who may use the state folder: the system, administrators, and
-// the service's account, or the user whose service it is.
+// examinePlaces looks at who may use the state folder beside the system, administrators,
+// and the service's account, or the user whose service it is. The pipe has its own list,
+// of [access].
 func examinePlaces(p config.Places, _ fs.FileMode) []store.Finding {
-	others, err := othersIn(p.State)
+	dir := p.State
+	others, err := othersIn(dir, anything)
 	switch {
 	case err != nil:
-		return []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("who may use %s: %v", p.State, err)}}
+		return []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("who may use %s: %v", dir, err)}}
 	case len(others) > 0:
-		return []store.Finding{{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (%s)", p.State, strings.Join(others, ", ")), Next: fmt.Sprintf(`take them out: icacls "%s" /remove NAME; the system's service has its folder closed by: queuectl service install`, p.State)}}
+		return []store.Finding{{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (%s)", dir, strings.Join(others, ", ")), Next: fmt.Sprintf(`take them out: icacls "%s" /remove NAME; the folder of the system's service is closed by: queuectl service install`, dir)}}
 	}
 	return nil
 }
 
-// othersIn are the accounts, beside those, that the access list of a folder lets in.
-func othersIn(dir string) (others []string, err error) {
+// Rights to a folder: all there are, and those by which it, or what is in it, can be changed.
+const (
+	anything = ^windows.ACCESS_MASK(0)
+	changes  = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
+		windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
+)
+
+// othersIn are the accounts, beside those, to which the access list of a folder gives any
+// of some rights.
+func othersIn(dir string, rights windows.ACCESS_MASK) (others []string, err error) {
 	sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err != nil {
 		return nil, err
@@ -54,7 +64,7 @@ func othersIn(dir string) (others []string, err error) {
 		if err := windows.GetAce(list, i, &entry); err != nil {
 			return nil, err
 		}
-		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE {
+		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Mask&rights == 0 {
 			continue
 		}
 		sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart))

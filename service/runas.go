@@ -3,11 +3,11 @@ package service
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/worker"
@@ -21,7 +21,7 @@ func (s *Service) settleAccount() (err error) {
 		return err
 	}
 	s.home.Dir, s.home.As = r.Dir, s.config.Load().FixedUser()
-	s.accounts = &runner.Accounts{Policy: r.Policy, Service: os.Geteuid(), Directory: &s.directory}
+	s.accounts = &runner.Accounts{Policy: r.Policy, Service: accounts.Self(), Directory: &s.directory}
 	return nil
 }
 
@@ -30,7 +30,7 @@ func (r *Runners) rooted() bool { return r.Socket != "" && !r.Own }
 
 // accountBy is whom jobs run as by settings, if the runners that there are can do that.
 func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
-	a := s.accountOf(os.Geteuid())
+	a := s.accountOf(accounts.Self())
 	if !s.opt.Runners.rooted() {
 		return a, rootless(set, &a)
 	}
@@ -63,11 +63,7 @@ func (s *Service) startable(k *config.Key, text string) error {
 	if err != nil || s.inherits {
 		return err
 	}
-	to, err := s.entryBy(&c.Settings)
-	if own, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && to.GID >= 0 && to.GID != os.Getegid() && !slices.Contains(own, to.GID) {
-		err = queue.Invalid("socket_group", "the service is not in the group %q, and cannot give it the socket", c.SocketGroup)
-	}
-	return err
+	return s.checkEntry(&c.Settings)
 }
 
 // unstarted is the error of a setting that keeps the service from starting, with the way

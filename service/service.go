@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -88,11 +87,11 @@ type Service struct {
 	node     string
 	account  worker.Account
 	home     runner.Home
-	accounts *runner.Accounts  // whose jobs root's runners run
-	bound    *net.UnixListener // the control socket, if it was bound as root
-	program  os.FileInfo       // the program on the disk when it started, nil if unknown
-	stop     chan bool         // asked to stop; true keeps the jobs
-	changed  chan struct{}     // settings have
+	accounts *runner.Accounts // whose jobs root's runners run
+	bound    *control.Socket  // the control socket, if it was bound as root
+	program  os.FileInfo      // the program on the disk when it started, nil if unknown
+	stop     chan bool        // asked to stop; true keeps the jobs
+	changed  chan struct{}    // settings have
 
 	config atomic.Pointer[config.Config]
 	who    atomic.Pointer[access]
@@ -100,7 +99,8 @@ type Service struct {
 
 	directory accounts.Directory // the system's users and groups
 
-	inherits bool // the socket, whose mode is not of the settings; set before it is served
+	socket   *control.Socket // set before it is served, as is:
+	inherits bool            // the socket, whose mode is not of the settings
 
 	atStart *config.Settings // what holds from the start; nil before, guarded by mu
 
@@ -126,7 +126,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
-	if s.opt.Runners.Socket == "" && os.Geteuid() == 0 && s.config.Load().RunAs != config.RunAsService {
+	if s.opt.Runners.Socket == "" && accounts.Self() == 0 && s.config.Load().RunAs != config.RunAsService {
 		if err := s.beRoot(); err != nil {
 			return &ExitError{ExitConfig, err}
 		}
@@ -236,8 +236,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
 		return nil
 	}
-	socket, err := s.listen(to)
-	if err != nil {
+	if s.socket, err = s.listen(to); err != nil {
 		return err
 	}
 	if unknown := s.unknownNames(); unknown != "" {
@@ -250,8 +249,8 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if s.opt.Patient {
 		server.Patience = 0
 	}
-	part(func() error { return server.Run(run, socket) })
-	parts.Go(func() { socket.Guard(run, s.log) })
+	part(func() error { return server.Run(run, s.socket) })
+	parts.Go(func() { s.socket.Guard(run, s.log) })
 	parts.Go(func() { s.store.Guard(run) })
 	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.log) })
 	parts.Go(func() { s.tellSystem(run) })
@@ -360,15 +359,15 @@ func (s *Service) purge(ctx context.Context, refs []string) bool {
 
 // listen takes the control socket of the system, or makes its own.
 func (s *Service) listen(to control.Entry) (*control.Socket, error) {
-	inherited, err := systemd.Listening()
+	given, err := systemsSocket()
 	if err != nil {
 		return nil, fmt.Errorf("take the system's socket: %w", err)
 	}
-	if inherited == nil {
-		inherited = s.bound
+	if given == nil {
+		given = s.bound
 	}
-	if s.inherits = inherited != nil; s.inherits {
-		return control.Inherited(inherited), nil
+	if s.inherits = given != nil; s.inherits {
+		return given, nil
 	}
 	return control.Listen(s.opt.Places.Socket, to)
 }
@@ -396,21 +395,6 @@ func (s *Service) limits() control.Limits {
 		Connections:        func() int { return s.config.Load().MaxConnections },
 		ConnectionsPerUser: func() int { return s.config.Load().MaxConnectionsUser },
 	}
-}
-
-// entryBy is whom settings let in to the control socket.
-func (s *Service) entryBy(set *config.Settings) (control.Entry, error) {
-	mode, group := set.Socket()
-	to := control.Entry{Mode: mode, GID: -1}
-	if group == "" {
-		return to, nil
-	}
-	gid, ok := s.directory.GroupID(group)
-	if !ok {
-		return to, queue.Invalid("socket_group", "there is no group %q here", group)
-	}
-	to.GID = gid
-	return to, nil
 }
 
 func (s *Service) makeLog(w io.Writer) {

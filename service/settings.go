@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -50,7 +51,7 @@ func (s *Service) ownDefaults() map[string]string {
 	if s.opt.Manager == nil {
 		return nil
 	}
-	return map[string]string{"run_as": config.Fixed(s.accountOf(os.Geteuid()).User)}
+	return map[string]string{"run_as": config.Fixed(s.accountOf(accounts.Self()).User)}
 }
 
 // merge makes the settings of the layers. The caller holds mu, or nobody else
@@ -113,6 +114,7 @@ func (s *Service) apply(ctx context.Context) {
 	if err := s.boundUsers(context.WithoutCancel(ctx)); err != nil {
 		s.log.Error("the new max_running_per_user holds from the next start", "error", err)
 	}
+	s.readmit()
 	select {
 	case s.changed <- struct{}{}:
 	default: // upkeep will see this change too

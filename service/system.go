@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"time"
 
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -88,8 +88,7 @@ func (s *Service) alive(ctx context.Context) error {
 	if _, err := s.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) { // any change would do: nobody has met a runner with it
 		return fmt.Errorf("commit: %w", err)
 	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", s.opt.Places.Socket)
+	c, err := control.Dial(ctx, s.opt.Places.Socket)
 	if s.inherits && errors.Is(err, fs.ErrNotExist) {
 		return nil // nobody can ask, nor could they of the next service: it would have the same socket
 	}

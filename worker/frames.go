@@ -43,30 +43,20 @@ func (p *Pool) plainStart(j *queue.Job) *wire.Start {
 
 // environment builds a job's environment; nothing of the service's own is in it.
 func (p *Pool) environment(j *queue.Job) []string {
-	env := make([]string, 0, len(j.Env)+12)
+	env := make([]string, 0, len(j.Env)+usuallyAdded)
 	given := func(name string) bool {
 		for _, e := range j.Env {
-			if strings.HasPrefix(e, name) && len(e) > len(name) && e[len(name)] == '=' {
+			if len(e) > len(name) && e[len(name)] == '=' && sameVariable(e[:len(name)], name) {
 				return true
 			}
 		}
 		return false
 	}
-	add := func(name, value string) {
+	p.usual(given, func(name, value string) {
 		if value != "" && !given(name) {
 			env = append(env, name+"="+value)
 		}
-	}
-	add("PATH", "/usr/local/bin:/usr/bin:/bin")
-	if !given("LC_ALL") {
-		add("LANG", "C.UTF-8")
-	}
-	if !p.cfg.Runners.Roots() { // else the runner knows the account
-		add("HOME", p.cfg.Account.Home)
-		add("USER", p.cfg.Account.User)
-		add("LOGNAME", p.cfg.Account.User)
-		add("SHELL", p.cfg.Account.Shell)
-	}
+	})
 	env = append(env, j.Env...)
 	return append(env,
 		"QUEUECTL_JOB_ID="+j.ID,

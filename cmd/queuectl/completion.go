@@ -25,7 +25,8 @@ var shells = map[string]func(root *cobra.Command, a *app) error{
 func completionVerb(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", Short: "Print the completion script of a shell", Args: exactly(1, "bash, zsh, fish or powershell"),
-		Long: `Print the completion script of a shell.
+		Long: `Print the completion script of a shell. To have it in each session, put the line that
+reads it into what the shell reads when it starts; for PowerShell: notepad $PROFILE
 
   bash        source <(queuectl completion bash)
   zsh         source <(queuectl completion zsh)

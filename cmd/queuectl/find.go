@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/queuectl/queuectl/config"
@@ -41,7 +40,7 @@ func (a *app) choose() (target, error) {
 		return own, nil
 	}
 	system := config.System()
-	if exists(system.State) || exists(system.Socket) {
+	if exists(system.State) || socketExists(system.Socket) {
 		return target{socket: system.Socket, start: startSystem}, nil
 	}
 	return own, err
@@ -53,14 +52,19 @@ func (a *app) folder() (config.Places, error) {
 	if err != nil {
 		return config.Places{}, err
 	}
+	if a.socket == "" && a.dir != "" {
+		dir, err := a.ownFolder()
+		return config.In(dir), err
+	}
 	user, err := config.User()
 	switch system := config.System(); {
 	case t.socket == system.Socket:
 		return system, nil
 	case err == nil && t.socket == user.Socket:
 		return user, nil
-	case filepath.Base(t.socket) == config.SocketName:
-		return config.In(filepath.Dir(t.socket)), nil
+	}
+	if around, ok := config.Around(t.socket); ok {
+		return around, nil
 	}
 	return config.Places{}, usage("where the queue of %s is cannot be told; name its folder with --dir", t.socket)
 }

@@ -6,20 +6,11 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
-)
-
-// What people are told to type, and what becomes of their own service.
-const (
-	startSystem  = "systemctl start queuectl"
-	makeFolder   = "mkdir -p"
-	endsAtLogout = "without lingering your service and its jobs end when you have logged out, and it does not start with the machine"
-	staying      = "have it stay: loginctl enable-linger"
 )
 
 // detached makes a process outlive this one and its terminal.
@@ -43,9 +34,6 @@ var (
 func untilTold(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGTERM)
 }
-
-// leaveConsole lets go of a console that was made for this process alone, which is never.
-func leaveConsole() {}
 
 // readerGone waits until nobody can read a pipe any more, and is then the error that
 // a write would meet; nil if this cannot be known.
@@ -80,9 +68,6 @@ func alias(f *os.File) *os.File {
 // aliases are numbers that nobody hands us descriptors with.
 const aliases = 10
 
-// isTerminal reports whether a stream is a person's terminal.
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
-
 // closedPipe reports whether a write met a reader that has gone.
 func closedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
 
@@ -96,17 +81,22 @@ func syncFolder(dir string) error {
 	return f.Sync()
 }
 
-// defaultEditor is the one that every system has.
-const defaultEditor = "vi"
-
-// editorOn is the command that opens a file in the editor that a person named, which may
-// have arguments.
-func editorOn(ctx context.Context, editor, file string) *exec.Cmd {
-	return exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, editor, file)
+// isSocket refuses a path with something else than a socket. It may not be there yet.
+func isSocket(what, path string) error {
+	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
+		return usage("%s: %s is no socket; name that of a service", what, path)
+	}
+	return nil
 }
 
-// sameVariable reports whether two names are of the same variable of the environment.
-func sameVariable(a, b string) bool { return a == b }
+// newSocket is the whole path of a socket that is to be made.
+func newSocket(what, path string) (string, error) {
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return whole, isFolder(what, filepath.Dir(whole))
+}
 
-// usual are the variables that a job gets from its caller, LC_* beside.
-var usual = []string{"PATH", "LANG", "TZ"}
+// socketExists reports whether there may be a socket.
+func socketExists(path string) bool { return exists(path) }

@@ -4,21 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
-	"strings"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
-)
 
-// What people are told to type, and what becomes of their own service.
-const (
-	startSystem  = "sc start queuectl"
-	makeFolder   = "mkdir"
-	endsAtLogout = "your service and its jobs end when you log off, and it does not start with the machine"
-	staying      = "have one that stays, the system's: in an elevated prompt (right-click, Run as administrator): queuectl service install"
+	"github.com/queuectl/queuectl/control"
 )
 
 // detached makes a process outlive this one and its terminal.
@@ -41,21 +33,6 @@ var (
 func untilTold(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)
 }
-
-// leaveConsole lets go of a console that was made for this process alone: Windows makes
-// one for what it starts at logon.
-func leaveConsole() {
-	var list [2]uint32
-	if n, _, _ := getConsoleProcessList.Call(uintptr(unsafe.Pointer(&list[0])), uintptr(len(list))); n == 1 {
-		freeConsole.Call()
-	}
-}
-
-var (
-	kernel32              = windows.NewLazySystemDLL("kernel32.dll")
-	freeConsole           = kernel32.NewProc("FreeConsole")
-	getConsoleProcessList = kernel32.NewProc("GetConsoleProcessList")
-)
 
 // readerLook is how often it is looked whether a pipe is still read: Windows does not say
 // when it is not any more.
@@ -115,13 +92,6 @@ func alias(f *os.File) *os.File {
 	return f
 }
 
-// isTerminal reports whether a stream is a person's terminal: a console that shows
-// colours, where it is written to.
-func isTerminal(f *os.File) bool {
-	var mode uint32
-	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil && mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
-}
-
 // closedPipe reports whether a write met a reader that has gone.
 func closedPipe(err error) bool {
 	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA)
@@ -130,20 +100,17 @@ func closedPipe(err error) bool {
 // syncFolder makes the names in a folder durable; Windows does so by itself.
 func syncFolder(string) error { return nil }
 
-// defaultEditor is the one that every system has.
-const defaultEditor = "notepad"
-
-// editorOn is the command that opens a file in the editor that a person named, which may
-// have arguments.
-func editorOn(ctx context.Context, editor, file string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "cmd.exe")
-	cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /D /S /C "` + editor + ` "` + file + `""`}
-	return cmd
+// isSocket refuses what is no name of a pipe. It may not be there yet.
+func isSocket(what, path string) error {
+	if err := control.CheckSocketPath(path); err != nil {
+		return usage("%s: %v", what, err)
+	}
+	return nil
 }
 
-// sameVariable reports whether two names are of the same variable of the environment.
-func sameVariable(a, b string) bool { return strings.EqualFold(a, b) }
+// newSocket is the name of a pipe that is to be made.
+func newSocket(what, path string) (string, error) { return path, isSocket(what, path) }
 
-// usual are the variables that a job gets from its caller, LC_* beside; the names are
-// those that it gets them by.
-var usual = []string{"PATH", "PATHEXT", "LANG", "TZ"}
+// socketExists reports whether there may be a pipe: who looks for one connects to it, so
+// only the service's folder tells.
+func socketExists(string) bool { return false }

@@ -109,11 +109,3 @@ func (a *app) ownFolder() (string, error) {
 	}
 	return dir, nil
 }
-
-// isSocket refuses a path with something else than a socket. It may not be there yet.
-func isSocket(what, path string) error {
-	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
-		return usage("%s: %s is no socket; name that of a service", what, path)
-	}
-	return nil
-}

@@ -79,10 +79,7 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 		return o, err
 	}
 	if a.socket != "" {
-		if o.Places.Socket, err = filepath.Abs(a.socket); err != nil {
-			return o, err
-		}
-		if err := isFolder("--socket", filepath.Dir(o.Places.Socket)); err != nil {
+		if o.Places.Socket, err = newSocket("--socket", a.socket); err != nil {
 			return o, err
 		}
 	}

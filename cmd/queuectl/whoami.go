@@ -31,6 +31,10 @@ func whoamiVerb(a *app) *cobra.Command {
 }
 
 func (a *app) printWhoami(w *control.Whoami) error {
+	group := ""
+	if w.GID >= 0 { // Windows has none
+		group = fmt.Sprintf("%s (%d)", w.Group, w.GID)
+	}
 	var groups, rights []string
 	for _, g := range w.Groups {
 		groups = append(groups, fmt.Sprintf("%s (%d)", g.Name, g.GID))
@@ -53,7 +57,7 @@ func (a *app) printWhoami(w *control.Whoami) error {
 		quotas = append(quotas, fmt.Sprintf("%d may run at once", w.MaxRunning))
 	}
 	for _, r := range [][2]string{
-		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", fmt.Sprintf("%s (%d)", w.Group, w.GID)}, {"Groups", strings.Join(groups, ", ")},
+		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
 		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Of your jobs", strings.Join(quotas, ", ")}, {"Next", w.Next},
 	} {
 		if r[1] == "" {

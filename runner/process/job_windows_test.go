@@ -1,0 +1,242 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// A runner that is killed takes its trees along.
+func TestTreesEndWithTheRunner(t *testing.T) {
+	dir := t.TempDir()
+	self, _ := os.Executable()
+	cookie := fmt.Sprintf("dead.%d", os.Getpid())
+	runner := exec.Command(self, "run", dir, cookie)
+	runner.Env = append(os.Environ(), roleName+"=1")
+	if err := runner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	processes := watchTree(t, dir, 3)
+	if h, err := openTree(cookie); err != nil {
+		t.Errorf("the tree has no name: %v", err)
+	} else {
+		h.close()
+	}
+	runner.Process.Kill()
+	runner.Wait()
+	if n := living(processes, 5*time.Second); n != 0 {
+		t.Errorf("%d processes outlive the runner", n)
+	}
+	if left := EndTrees(0, 0, []string{cookie}, nil, time.Second); left != nil {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Where somebody holds a dead runner's job object, its tree is ended by its cookie.
+func TestEndTrees(t *testing.T) {
+	dir := t.TempDir()
+	c := command(t, "tree", dir, "3")
+	w := NewWorker(nil)
+	defer w.Close()
+	c.Started = func(int, time.Time) {
+		processes := watchTree(t, dir, 3)
+		if left := EndTrees(0, 0, []string{"none", c.Cookie}, nil, 20*time.Second); left != nil {
+			t.Errorf("left: %v", left)
+		}
+		if n := living(processes, time.Second); n != 0 {
+			t.Errorf("%d live", n)
+		}
+	}
+	if r, _, _ := doWith(t, w, c); r.ExitCode != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The time of the processors that a command used is told.
+func TestCPUTime(t *testing.T) {
+	r, _, _ := do(t, command(t, "spin", "300ms"))
+	if r.CPU < 50*time.Millisecond || r.CPU > 10*time.Second {
+		t.Error(r.CPU)
+	}
+}
+
+// The most memory that a process of the command had is told.
+func TestPeakMemory(t *testing.T) {
+	notUnderWine(t)
+	if r, _, _ := do(t, command(t, "hog", "100")); r.ExitCode != 0 || r.PeakRSS < 100<<20 || r.PeakRSS > 1<<30 {
+		t.Errorf("%d bytes", r.PeakRSS)
+	}
+}
+
+// A boot has one name for all processes.
+func TestBootID(t *testing.T) {
+	id, err := BootID()
+	_, stdout, _ := do(t, command(t, "boot"))
+	if err != nil || stdout != id+" <nil> true" || id == "0" {
+		t.Errorf("%s (%v) and %s", id, err, stdout)
+	}
+}
+
+var isHandle = kernel32.NewProc("GetHandleInformation")
+
+// Nothing of a command is held when it has ended.
+func TestNoHandlesAreLeft(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	count := func() (n int) {
+		for h := windows.Handle(4); h < 1<<16; h += 4 {
+			if ok, _, _ := isHandle.Call(uintptr(h), uintptr(unsafe.Pointer(new(uint32)))); ok != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	some := func() {
+		c := command(t, "cat")
+		c.Stdin, c.Limits = "text", Limits{Memory: 1 << 30}
+		doWith(t, w, c)
+		c = command(t, "exit")
+		c.Stdin, c.Argv[0] = "text", "no-such-program"
+		doWith(t, w, c)
+	}
+	sys, _ := fake(0)
+	w.sys = &sys
+	for range 5 { // the threads of this process have handles too
+		some()
+	}
+	before := count()
+	for range 20 {
+		some()
+	}
+	if after := count(); after > before+10 {
+		t.Errorf("%d handles, then %d", before, after)
+	}
+}
+
+// fake is a system whose job objects keep limits, and which tells what it was asked.
+func fake(refuse uint32) (sys calls, asked *[]string) {
+	sys, asked = kernel, new([]string)
+	sys.setJob = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
+		if class == refuse {
+			return errors.New("refused")
+		}
+		switch class {
+		case windows.JobObjectExtendedLimitInformation:
+			l := (*windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION)(info)
+			*asked = append(*asked, fmt.Sprintf("%#x memory %d tasks %d", l.BasicLimitInformation.LimitFlags, l.JobMemoryLimit, l.BasicLimitInformation.ActiveProcessLimit))
+			return kernel.setJob(job, class, info, size)
+		case windows.JobObjectCpuRateControlInformation:
+			rate := (*[2]uint32)(info)
+			*asked = append(*asked, fmt.Sprintf("flags %d rate %d", rate[0], rate[1]))
+		case windows.JobObjectAssociateCompletionPortInformation:
+			*asked = append(*asked, "port")
+		}
+		return nil
+	}
+	return sys, asked
+}
+
+// Limits are set before the command starts, together for its whole tree.
+func TestLimitsAreSet(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	sys, asked := fake(0)
+	w.sys = &sys
+	c := command(t, "exit", "0")
+	all := windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS)
+	c.Limits = Limits{Memory: 1 << 30, CPUs: 0.5, Tasks: 20}
+	if r, _, _ := doWith(t, w, c); r.ExitCode != 0 || r.OutOfMemory {
+		t.Errorf("%+v", r)
+	}
+	want := []string{
+		"0x2000 memory 0 tasks 0", "0x2200 memory 1073741824 tasks 0", "port", "0x2208 memory 1073741824 tasks 20",
+		fmt.Sprintf("flags 5 rate %d", 5000/all),
+	}
+	if !slices.Equal(*asked, want) {
+		t.Errorf("got  %q\nwant %q", *asked, want)
+	}
+	for cpus, want := range map[float64]string{1e-9: "rate 1", 1e9: "rate 10000"} {
+		c := command(t, "exit", "0")
+		c.Limits = Limits{CPUs: cpus}
+		if doWith(t, w, c); !strings.HasSuffix((*asked)[len(*asked)-1], want) {
+			t.Errorf("%v CPUs: %q", cpus, *asked)
+		}
+	}
+}
+
+// A limit that cannot be set keeps the command from starting, and is named.
+func TestLimitThatCannotBeSet(t *testing.T) {
+	for class, want := range map[uint32]string{
+		windows.JobObjectCpuRateControlInformation:          "limit of cpus",
+		windows.JobObjectAssociateCompletionPortInformation: "limit of memory",
+	} {
+		w := NewWorker(nil)
+		defer w.Close()
+		sys, _ := fake(class)
+		w.sys = &sys
+		c := command(t, "exit", "0")
+		c.Limits = Limits{Memory: 1 << 30, CPUs: 1}
+		if r, _, _ := doWith(t, w, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.PID != 0 {
+			t.Errorf("%s: %+v", want, r)
+		}
+	}
+}
+
+// A command that fails after it was refused memory has run out of it; one that does not
+// fail, or that met no limit, has not.
+func TestOutOfMemoryIsTold(t *testing.T) {
+	for _, c := range []struct {
+		code     string
+		messages []uint32
+		want     bool
+	}{
+		{"3", []uint32{6, messageMemoryLimit, 7}, true},
+		{"0", []uint32{messageMemoryLimit}, false},
+		{"3", []uint32{6, 7}, false},
+	} {
+		w := NewWorker(nil)
+		defer w.Close()
+		sys, _ := fake(0)
+		sys.message = func(windows.Handle) (message uint32, ok bool) {
+			if len(c.messages) == 0 {
+				return 0, false
+			}
+			message, c.messages = c.messages[0], c.messages[1:]
+			return message, true
+		}
+		w.sys = &sys
+		cmd := command(t, "exit", c.code)
+		cmd.Limits = Limits{Memory: 1 << 30}
+		if r, _, _ := doWith(t, w, cmd); r.OutOfMemory != c.want {
+			t.Errorf("%+v: %+v", c, r)
+		}
+	}
+}
+
+// The kernel keeps a command within its limits, and what it was refused is told.
+func TestLimitsHold(t *testing.T) {
+	notUnderWine(t)
+	c := command(t, "hog", "300")
+	c.Limits = Limits{Memory: 128 << 20}
+	if r, _, _ := do(t, c); r.ExitCode == 0 || !r.OutOfMemory {
+		t.Errorf("memory: %+v", r)
+	}
+	c = command(t, "behind", t.TempDir(), "lets go")
+	c.Limits = Limits{Tasks: 1}
+	if r, _, _ := do(t, c); r.ExitCode == 0 {
+		t.Errorf("tasks: %+v", r)
+	}
+	c = command(t, "spin", "2s")
+	c.Limits = Limits{CPUs: 0.1}
+	if r, _, _ := do(t, c); r.CPU > time.Second {
+		t.Errorf("cpus: %+v", r)
+	}
+}

@@ -1,0 +1,258 @@
+package process
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/output"
+)
+
+// The test's own program is every command; its first argument says what it does.
+const roleName = "QUEUECTL_TEST_ROLE"
+
+var roles map[string]func(args []string)
+
+func TestMain(m *testing.M) {
+	roles = map[string]func([]string){
+		"exit":   roleExit,
+		"args":   func(args []string) { json.NewEncoder(os.Stdout).Encode(args) },
+		"env":    func([]string) { json.NewEncoder(os.Stdout).Encode(os.Environ()) },
+		"print":  rolePrint,
+		"gaps":   roleGaps,
+		"cat":    func([]string) { io.Copy(os.Stdout, os.Stdin) },
+		"sleep":  func([]string) { sleep() },
+		"tree":   roleTree,
+		"behind": roleBehind,
+		"spin":   roleSpin,
+		"hog":    roleHog,
+		"break":  roleBreak,
+		"run":    roleRun,
+		"boot":   roleBoot,
+	}
+	if os.Getenv(roleName) != "" {
+		roles[os.Args[1]](os.Args[2:])
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func sleep() { time.Sleep(time.Minute) } // no test waits so long
+
+func roleExit(args []string) {
+	code, _ := strconv.ParseUint(args[0], 10, 32)
+	windows.ExitProcess(uint32(code))
+}
+
+// everyByte is what a program prints that is no text.
+func everyByte() (all []byte) {
+	for i := range 1 << 18 {
+		all = append(all, byte(i))
+	}
+	return append(all, "\r\n\n\x1a\x00end"...)
+}
+
+func rolePrint([]string) {
+	os.Stdout.Write(everyByte())
+	os.Stderr.WriteString("err\r\n")
+}
+
+// roleGaps writes nothing now and then, which a pipe takes note of.
+func roleGaps([]string) {
+	for i := range 3 {
+		var n uint32
+		windows.WriteFile(windows.Stdout, []byte{}, &n, nil)
+		fmt.Print(i)
+	}
+}
+
+// note leaves the number of this process in a folder.
+func note(dir string) { os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), nil, 0o600) }
+
+// roleTree starts a tree so deep, whose last process holds nothing up.
+func roleTree(args []string) {
+	if depth, _ := strconv.Atoi(args[1]); depth > 1 {
+		c := exec.Command(os.Args[0], "tree", args[0], strconv.Itoa(depth-1))
+		if err := c.Start(); err != nil {
+			panic(err)
+		}
+	}
+	note(args[0])
+	sleep()
+}
+
+// roleBehind leaves a process behind, which has the input and output if it is to hold
+// them, and ends when that one runs.
+func roleBehind(args []string) {
+	c := exec.Command(os.Args[0], "tree", args[0], "1")
+	if args[1] == "holds" {
+		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	}
+	if err := c.Start(); err != nil {
+		panic(err)
+	}
+	for len(noted(args[0])) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Print("left")
+}
+
+func roleSpin(args []string) {
+	d, _ := time.ParseDuration(args[0])
+	for began := time.Now(); time.Since(began) < d; {
+	}
+}
+
+// roleHog takes memory, and fails when it gets none.
+func roleHog(args []string) {
+	n, _ := strconv.Atoi(args[0])
+	for range n {
+		if _, err := windows.VirtualAlloc(0, 1<<20, windows.MEM_COMMIT|windows.MEM_RESERVE, windows.PAGE_READWRITE); err != nil {
+			fmt.Print(err)
+			os.Exit(3)
+		}
+	}
+}
+
+func roleBreak([]string) {
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, os.Interrupt)
+	fmt.Print("ready")
+	<-heard
+	os.Exit(7)
+}
+
+// roleRun runs a tree, as a runner does.
+func roleRun(args []string) {
+	w := NewWorker(nil)
+	c := command(nil, "tree", args[0], "3")
+	c.Cookie = args[1]
+	w.Run(c)
+}
+
+func roleBoot([]string) {
+	id, err := BootID()
+	fmt.Print(id, " ", err, " ", SelfTicks() > 0)
+}
+
+var cookies = 0
+
+// command is this program in a role. t may be nil.
+func command(t *testing.T, role string, args ...string) *Command {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	cookies++
+	c := &Command{
+		Argv: append([]string{self, role}, args...), Env: append(os.Environ(), roleName+"=1"),
+		OutputGrace: 100 * time.Millisecond, KillAfter: 50 * time.Millisecond, Patience: 20 * time.Second,
+		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), cookies), Log: output.New(4<<20, nil),
+		Started: func(int, time.Time) {}, Forked: func(int, time.Time) {},
+	}
+	if t != nil {
+		c.Log = output.New(4<<20, func() (*os.File, error) { return os.CreateTemp("", "output") })
+		t.Cleanup(c.Log.Discard)
+	}
+	return c
+}
+
+// do runs a command with a worker of its own, and says what it printed.
+func do(t *testing.T, c *Command) (r Result, stdout, stderr string) {
+	t.Helper()
+	w := NewWorker(nil)
+	defer w.Close()
+	return doWith(t, w, c)
+}
+
+func doWith(t *testing.T, w *Worker, c *Command) (r Result, stdout, stderr string) {
+	t.Helper()
+	done := make(chan Result)
+	go func() { done <- w.Run(c) }()
+	select {
+	case r = <-done:
+	case <-time.After(45 * time.Second):
+		t.Fatalf("%q does not end", c.Argv)
+	}
+	stdout, stderr = printed(t, c)
+	return r, stdout, stderr
+}
+
+func printed(t *testing.T, c *Command) (stdout, stderr string) {
+	t.Helper()
+	var at output.Cursor
+	for {
+		chunks, next, done, err := c.Log.Read(at, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range chunks {
+			if k.Stream == 0 {
+				stdout += string(k.Data)
+			} else {
+				stderr += string(k.Data)
+			}
+		}
+		if at = next; done || len(chunks) == 0 {
+			return stdout, stderr
+		}
+	}
+}
+
+// noted are the processes that have left their numbers in a folder.
+func noted(dir string) (pids []uint32) {
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		pid, _ := strconv.ParseUint(f.Name(), 10, 32)
+		pids = append(pids, uint32(pid))
+	}
+	return pids
+}
+
+// watchTree waits until so many processes have left their numbers, and opens them: what
+// is open keeps its number.
+func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); len(noted(dir)) < count; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d processes of %d", len(noted(dir)), count)
+		}
+	}
+	for _, pid := range noted(dir) {
+		h, err := windows.OpenProcess(windows.SYNCHRONIZE|windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
+		if err != nil {
+			t.Fatalf("open process %d: %v", pid, err)
+		}
+		t.Cleanup(func() {
+			windows.TerminateProcess(h, 1)
+			windows.CloseHandle(h)
+		})
+		processes = append(processes, h)
+	}
+	return processes
+}
+
+func living(processes []windows.Handle, wait time.Duration) (n int) {
+	for _, h := range processes {
+		if event, _ := windows.WaitForSingleObject(h, uint32(wait.Milliseconds())); event != windows.WAIT_OBJECT_0 {
+			n++
+		}
+	}
+	return n
+}
+
+func notUnderWine(t *testing.T) {
+	t.Helper()
+	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {
+		t.Skip("needs a real Windows")
+	}
+}

@@ -1,0 +1,248 @@
+package process
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// A pipe that was written nothing to is open; one whose writers are gone is not.
+func TestPipeKnowsItsEnd(t *testing.T) {
+	ours, theirs, err := pipe(windows.PIPE_ACCESS_INBOUND)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	if !connected(ours) {
+		t.Error("not open")
+	}
+	if windows.CloseHandle(theirs); connected(ours) {
+		t.Error("still open")
+	}
+}
+
+// A pipe can be opened once, by its name, which nobody can guess, and not by others.
+func TestPipeIsPrivate(t *testing.T) {
+	ours, theirs, err := pipe(windows.PIPE_ACCESS_OUTBOUND)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer windows.CloseHandle(theirs)
+	if h, err := openInherited(ours.Name(), windows.GENERIC_READ, 0); err == nil {
+		windows.CloseHandle(h)
+		t.Error("opened twice")
+	}
+	sd, err := windows.GetSecurityInfo(theirs, windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
+	user, err2 := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil || err2 != nil || strings.Count(sd.String(), "(") != 1 || !strings.Contains(sd.String(), user.User.Sid.String()) {
+		t.Errorf("%v, %v, %v", sd, err, err2)
+	}
+}
+
+// Text is read to its end, and a command that reads none of it holds nobody up.
+func TestStdinText(t *testing.T) {
+	text := strings.Repeat("line\r\n\x1a\x00", 1<<17)
+	c := command(t, "cat")
+	c.Stdin = text
+	if r, stdout, _ := do(t, c); stdout != text || r.ExitCode != 0 {
+		t.Errorf("%d bytes of %d, %+v", len(stdout), len(text), r)
+	}
+	c = command(t, "exit", "0")
+	c.Stdin = text
+	if r, _, _ := do(t, c); r.ExitCode != 0 || r.Error != "" {
+		t.Errorf("unread: %+v", r)
+	}
+	if r, stdout, _ := do(t, command(t, "cat")); stdout != "" || r.ExitCode != 0 {
+		t.Errorf("none: %q, %+v", stdout, r)
+	}
+}
+
+// Input may be a regular file, which others may change meanwhile, and nothing else.
+func TestStdinFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "in put")
+	if err := os.WriteFile(path, []byte("from\x1a a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := command(t, "cat")
+	c.StdinFile = path
+	if r, stdout, _ := do(t, c); stdout != "from\x1a a file" || r.ExitCode != 0 {
+		t.Errorf("%q, %+v", stdout, r)
+	}
+	for path, want := range map[string]string{
+		filepath.Dir(path): "not a regular file", "NUL": "not a regular file", path + ".none": "stdin_file: open",
+	} {
+		c := command(t, "cat")
+		c.StdinFile = path
+		if r, _, _ := do(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.Shortage {
+			t.Errorf("%s: %+v", path, r)
+		}
+	}
+}
+
+// A command that cannot be started gets the code that a shell would give.
+func TestStartFails(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "text.exe")
+	if err := os.WriteFile(file, []byte("no program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		change func(*Command)
+		code   int64
+		want   string
+	}{
+		{func(c *Command) { c.Argv[0] = "no-such-program" }, 127, "in PATH"},
+		{func(c *Command) { c.Argv[0] = `C:\no\such` }, 127, "start"},
+		{func(c *Command) { c.Argv[0] = file }, 126, "start"},
+		{func(c *Command) { c.Argv[0] = dir }, 127, "start"},
+		{func(c *Command) { c.Argv[0], c.Dir = "text", dir }, 127, "in PATH"},
+		{func(c *Command) { c.Dir = filepath.Join(dir, "none") }, 126, "cwd: "},
+		{func(c *Command) { c.Dir = file }, 126, "not a folder"},
+		{func(c *Command) { c.Argv = append(c.Argv, "a\x00b") }, 126, "NUL"},
+		{func(c *Command) { c.Env = append(c.Env, "a=\x00b") }, 126, "NUL"},
+		{func(c *Command) { c.As = &Identity{} }, 126, "another account"},
+	} {
+		cmd := command(t, "exit", "0")
+		c.change(cmd)
+		if r, _, _ := do(t, cmd); r.ExitCode != c.code || !strings.Contains(r.Error, c.want) || r.Shortage || r.PID != 0 {
+			t.Errorf("%q in %q: %+v; want %d and %q", cmd.Argv, cmd.Dir, r, c.code, c.want)
+		}
+	}
+}
+
+// Want of memory or handles is a shortage and not the command's fault, and so is a job
+// object that somebody else has made in its name.
+func TestShortage(t *testing.T) {
+	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_SYSTEM_RESOURCES} {
+		w := NewWorker(nil)
+		defer w.Close()
+		sys := kernel
+		sys.setJob = func(windows.Handle, uint32, unsafe.Pointer, uintptr) error { return errno }
+		w.sys = &sys
+		if r, _, _ := doWith(t, w, command(t, "exit", "0")); !r.Shortage || r.ExitCode != -1 || r.PID != 0 {
+			t.Errorf("%v: %+v", errno, r)
+		}
+	}
+	c := command(t, "exit", "0")
+	squatter, err := newTree(&kernel, c.Cookie, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer squatter.close()
+	if r, _, _ := do(t, c); !r.Shortage || !strings.Contains(r.Error, "has its name") {
+		t.Errorf("a stranger's job object: %+v", r)
+	}
+}
+
+// Programs get their arguments as they were given.
+func TestArgumentsReachTheProgram(t *testing.T) {
+	want := []string{"", "a b", `"`, `\"`, `a\\b`, `c:\dir\`, `c:\a dir\`, "tab\tline\n", "%PATH%", "^&|<>!", "é😀", `"a" "b"`}
+	_, stdout, _ := do(t, command(t, "args", want...))
+	var got []string
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %s, %v", stdout, err)
+	}
+}
+
+// cmd.exe reads its text by its own rules.
+func TestCmdReadsItsText(t *testing.T) {
+	self, _ := os.Executable()
+	for text, want := range map[string]string{
+		`echo "a & b" & echo c`:            "\"a & b\" \r\nc\r\n",
+		`echo %QUEUECTL_X% ^& ^^`:          "a value & ^\r\n",
+		`"` + self + `" args "x y" & echo`: "[\"x y\"]\n",
+		`echo (a)>&2 & exit /b 5`:          "",
+	} {
+		c := command(t, "")
+		c.Argv, c.Env = []string{"cmd.exe", "/C", text}, append(c.Env, "QUEUECTL_X=a value")
+		r, stdout, stderr := do(t, c)
+		if !strings.HasPrefix(stdout, want) || strings.Contains(text, "exit") && (r.ExitCode != 5 || !strings.HasPrefix(stderr, "(a)")) {
+			t.Errorf("%s: %q, %q, %+v", text, stdout, stderr, r)
+		}
+	}
+}
+
+// A batch file gets its arguments; what it would not get as it is, is refused.
+func TestBatchFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a dir")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	self, _ := os.Executable()
+	batch := "@\"" + self + "\" args %*\r\n@exit /b 6\r\n"
+	if err := os.WriteFile(filepath.Join(dir, "echoes.bat"), []byte(batch), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"plain", "a b", "", "&echo", "a|b<c>d^e", "a,b;c=d", `c:\a dir\`, `c:\dir\`, "(x)"}
+	for _, name := range []string{filepath.Join(dir, "echoes.bat"), filepath.Join(dir, "echoes"), `.\echoes.bat`, "echoes"} {
+		c := command(t, "")
+		c.Argv, c.Dir, c.Env = append([]string{name}, want...), dir, append(c.Env, "path="+dir)
+		r, stdout, stderr := do(t, c)
+		var got []string
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil || !slices.Equal(got, want) || r.ExitCode != 6 {
+			t.Errorf("%s: %s %s, %v, %+v", name, stdout, stderr, err, r)
+		}
+	}
+	c := command(t, "")
+	c.Argv = []string{filepath.Join(dir, "echoes.bat"), `"&calc`}
+	if r, _, _ := do(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, "cmd.exe") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The last variable of a name is the one, in whatever case; what Windows needs is there.
+func TestEnvironment(t *testing.T) {
+	c := command(t, "env")
+	c.Env = []string{roleName + "=1", "a=1", "A=2", "b=", "=C:=C:\\x", "systemroot=" + os.Getenv("SystemRoot"), "zz=é"}
+	_, stdout, _ := do(t, c)
+	var got []string
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatalf("%q: %v", stdout, err)
+	}
+	values := map[string]string{}
+	for _, e := range got {
+		name, value, _ := strings.Cut(e, "=")
+		if _, twice := values[strings.ToUpper(name)]; twice && name != "" {
+			t.Errorf("%s is there twice", name)
+		}
+		values[strings.ToUpper(name)] = value
+	}
+	for name, want := range map[string]string{
+		"A": "2", "B": "", "ZZ": "é", CookieName: c.Cookie, "SYSTEMROOT": os.Getenv("SystemRoot"), "TEMP": os.Getenv("TEMP"),
+	} {
+		if got, ok := values[name]; got != want || !ok {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// A command has its three handles of ours and no other.
+func TestNothingElseIsInherited(t *testing.T) {
+	ours, theirs, err := pipe(windows.PIPE_ACCESS_INBOUND)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	w := NewWorker(nil)
+	defer w.Close()
+	c := command(t, "sleep")
+	c.Started = func(int, time.Time) {
+		windows.CloseHandle(theirs)
+		ours.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if n, err := ours.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("a pipe of another command: %d, %v", n, err)
+		}
+		w.Kill(1, 0)
+	}
+	doWith(t, w, c)
+}

@@ -1,0 +1,51 @@
+//go:build unix
+
+package service
+
+import (
+	"os"
+	"slices"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/systemd"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// systemsSocket is the control socket that the system has opened for the service, nil if
+// there is none.
+func systemsSocket() (*control.Socket, error) {
+	l, err := systemd.Listening()
+	if l == nil || err != nil {
+		return nil, err
+	}
+	return control.Inherited(l), nil
+}
+
+// entryBy is whom settings let in to the control socket.
+func (s *Service) entryBy(set *config.Settings) (control.Entry, error) {
+	mode, group := set.Socket()
+	to := control.Entry{Mode: mode, GID: -1}
+	if group == "" {
+		return to, nil
+	}
+	gid, ok := s.directory.GroupID(group)
+	if !ok {
+		return to, queue.Invalid("socket_group", "there is no group %q here", group)
+	}
+	to.GID = gid
+	return to, nil
+}
+
+// checkEntry refuses settings of the socket with which the service would not start.
+func (s *Service) checkEntry(set *config.Settings) error {
+	to, err := s.entryBy(set)
+	if own, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && to.GID >= 0 && to.GID != os.Getegid() && !slices.Contains(own, to.GID) {
+		err = queue.Invalid("socket_group", "the service is not in the group %q, and cannot give it the socket", set.SocketGroup)
+	}
+	return err
+}
+
+// readmit lets those in whom changed settings name: the socket's mode and group hold from
+// the start, and [access] at each request.
+func (s *Service) readmit() {}

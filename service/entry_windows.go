@@ -1,0 +1,49 @@
+package service
+
+import (
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/pipe"
+)
+
+// systemsSocket is the control pipe that the system has opened for the service: Windows
+// opens none.
+func systemsSocket() (*control.Socket, error) { return nil, nil }
+
+// entryBy is whom settings let in to the control pipe: whoever has a right by [access].
+// Its numbers were looked up before.
+func (s *Service) entryBy(*config.Settings) (control.Entry, error) {
+	who := s.who.Load()
+	var clients []*windows.SID
+	for _, ids := range []map[int]control.Right{who.Users, who.Groups} {
+		for _, id := range slices.Sorted(maps.Keys(ids)) {
+			sid, known := accounts.SID(id)
+			if !known {
+				s.log.Warn("[access] has a number of nobody that is known here; write the name, or the SID", "number", id)
+				continue
+			}
+			clients = append(clients, sid)
+		}
+	}
+	return control.Entry{SDDL: pipe.Descriptor(clients...)}, nil
+}
+
+// checkEntry refuses settings of the pipe with which the service would not start.
+func (s *Service) checkEntry(*config.Settings) error { return nil }
+
+// readmit lets those in whom changed settings name.
+func (s *Service) readmit() {
+	to, err := s.entryBy(&s.config.Load().Settings)
+	if err == nil {
+		err = s.socket.Admit(to)
+	}
+	if err != nil {
+		s.log.Error("whom [access] lets in holds from the next start", "error", err)
+	}
+}

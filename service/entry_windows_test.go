@@ -1,0 +1,117 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/pipe"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// set is a service with this [access], which runs nothing, and its log.
+func set(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
+	t.Helper()
+	var log bytes.Buffer
+	s := &Service{opt: Options{Places: config.Places{File: `C:\q.toml`, Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	s.layers = []config.Layer{{Origin: config.FromFile, Values: access}}
+	if err := s.merge(); err != nil {
+		t.Fatal(err)
+	}
+	s.lookUp()
+	return s, &log
+}
+
+// The pipe lets in whoever has a right by [access], to talk and not to serve; the system,
+// administrators and the service's own account besides, and nobody over the network.
+// Names that nobody has are told.
+func TestPipeLetsInWhoHasARight(t *testing.T) {
+	s, log := set(t, map[string]string{
+		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513", "access.operate": "@no.such.group", "access.admin": "546 9007199254740991",
+	})
+	to, err := s.entryBy(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := pipe.OwnerOnly()
+	rest, ok := strings.CutPrefix(to.SDDL, own)
+	if !ok || !strings.HasPrefix(own, "D:P(D;;GA;;;NU)(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;S-1-5-") {
+		t.Errorf("got %s", to.SDDL)
+	}
+	if want := "(A;;0x12019b;;;S-1-5-32-546)(A;;0x12019b;;;S-1-5-21-1-2-3-1104)(A;;0x12019b;;;S-1-5-32-545)(A;;0x12019b;;;S-1-5-21-1-2-3-513)"; rest != want {
+		t.Errorf("clients are %s, want %s", rest, want)
+	}
+	for _, name := range []string{"no.such.user", "@no.such.group"} {
+		if !strings.Contains(s.unknownNames(), name) {
+			t.Errorf("%s is not told: %s", name, s.unknownNames())
+		}
+	}
+	if !strings.Contains(log.String(), "9007199254740991") {
+		t.Errorf("a number of nobody is not told: %s", log.String())
+	}
+	if s, _ := set(t, nil); len(s.who.Load().Users)+len(s.who.Load().Groups) != 0 {
+		t.Errorf("a user's own service lets others in: %+v", s.who.Load())
+	}
+}
+
+// The system, elevated administrators and the service's own user may do everything; who is
+// an administrator without being elevated has what [access] gives them.
+func TestRightsByAccount(t *testing.T) {
+	s, _ := set(t, map[string]string{"access.submit": "@S-1-5-32-545", "access.read": "S-1-5-21-1-2-3-1104"})
+	for _, c := range []struct {
+		peer control.Peer
+		want control.Right
+	}{
+		{control.Peer{UID: 0}, control.Admin}, {control.Peer{UID: accounts.Self()}, control.Admin}, {control.Peer{UID: 1 << 52, Groups: []int{544, 545}}, control.Admin},
+		{control.Peer{UID: 1 << 52, GID: -1, Groups: []int{545}}, control.Submit}, {control.Peer{UID: 1 << 52, GID: -1}, control.None},
+	} {
+		if got := s.Right(&c.peer); got != c.want {
+			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
+		}
+	}
+	var e *queue.Error
+	if err := s.Refuse(&control.Peer{UID: 1 << 52, Right: control.None}, "list", control.Read); !errors.As(err, &e) || !strings.Contains(e.Message, `net localgroup S-1-5-32-545 "4503599627370496" /add`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A change of [access] holds for the pipe at once.
+func TestChangedAccessHoldsForThePipe(t *testing.T) {
+	s, log := set(t, nil)
+	to, err := s.entryBy(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.socket, err = s.listen(to); err != nil {
+		t.Fatal(err)
+	}
+	defer s.socket.Close()
+	s.layers[0].Values = map[string]string{"access.submit": "@S-1-5-32-546"}
+	if err := s.merge(); err != nil {
+		t.Fatal(err)
+	}
+	s.lookUp()
+	s.readmit()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c, err := control.Dial(ctx, s.opt.Places.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sd, err := windows.GetSecurityInfo(windows.Handle(c.(interface{ Fd() uintptr }).Fd()), windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
+	if err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BG)") || log.Len() > 0 {
+		t.Errorf("the pipe lets in %s, %v; %s", sd, err, log)
+	}
+}

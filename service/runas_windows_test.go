@@ -1,0 +1,63 @@
+package service
+
+import (
+	"errors"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Jobs run as the service's own account alone: as service, or by its name. A managed one
+// has that by default, and says who it is. All else is refused with the reason.
+func TestRunAsOnWindows(t *testing.T) {
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for runAs, why := range map[string]string{
+		"": "", "service": "", "fixed:" + me.Username: "", "fixed:" + strings.ToUpper(me.Username): "",
+		"submitter": "without that user's password", `fixed:NT AUTHORITY\LocalService`: "services.msc",
+	} {
+		for _, m := range []*Manager{nil, {}} {
+			s := &Service{opt: Options{Manager: m, Places: config.In(t.TempDir()), Flags: map[string]string{}}}
+			if runAs != "" {
+				s.opt.Flags["run_as"] = runAs
+			}
+			if err := s.readSettings(); err != nil {
+				t.Fatal(runAs, err)
+			}
+			set := &s.config.Load().Settings
+			want := config.RunAsService
+			if m != nil {
+				want = "fixed:" + me.Username
+			}
+			if runAs == "" && (set.RunAs != want || s.config.Load().Origin("run_as") != config.FromDefault) {
+				t.Errorf("the default is %s, want %s", set.RunAs, want)
+			}
+			a, err := s.accountBy(set)
+			if why == "" && (err != nil || a.User != me.Username) || why != "" && (!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), why)) {
+				t.Errorf("%s: %+v, %v", runAs, a, err)
+			}
+		}
+	}
+}
+
+// A state folder that is made lets nobody else in, whatever the one above does.
+func TestStateFolderIsPrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	for range 2 {
+		if err := mkdirPrivate(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if others, err := othersIn(dir, anything); err != nil || len(others) > 0 {
+		t.Errorf("lets in %v, %v", others, err)
+	}
+	if list := examinePlaces(config.In(dir), 0); len(list) > 0 {
+		t.Errorf("%+v", list)
+	}
+}

@@ -1,0 +1,46 @@
+package worker
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A job on Windows has where programs are, the machine and the account, whatever the
+// service itself was given; what a job was given goes before, however it is spelled.
+func TestEnvironmentOnWindows(t *testing.T) {
+	t.Setenv("SECRET", "x")
+	t.Setenv("TEMP", `C:\elsewhere`)
+	t.Setenv("Path", `C:\elsewhere`)
+	p := &Pool{cfg: Config{Account: Account{User: `NT SERVICE\queuectl`, Home: `C:\Windows\ServiceProfiles\queuectl`}, Socket: `\\.\pipe\queuectl`}}
+	env := p.environment(&queue.Job{ID: "a", Queue: "default", Terms: queue.Terms{Env: []string{"pathext=.EXE", "x=y"}}})
+	for _, want := range []string{
+		"SystemRoot=" + os.Getenv("SystemRoot"), "ComSpec=" + os.Getenv("ComSpec"), "USERNAME=queuectl", "USERDOMAIN=NT SERVICE",
+		`USERPROFILE=C:\Windows\ServiceProfiles\queuectl`, "HOMEDRIVE=C:", `HOMEPATH=\Windows\ServiceProfiles\queuectl`,
+		"pathext=.EXE", "x=y", "QUEUECTL_JOB_ID=a", `QUEUECTL_SOCKET=\\.\pipe\queuectl`,
+	} {
+		if !slices.Contains(env, want) {
+			t.Errorf("lacks %s:\n%s", want, strings.Join(env, "\n"))
+		}
+	}
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		switch strings.ToUpper(name) {
+		case "LANG", "HOME", "SHELL", "LOGNAME", "USER", "SECRET", "PATHEXT":
+			if e != "pathext=.EXE" {
+				t.Errorf("has %s", e)
+			}
+		case "PATH":
+			if list := strings.Split(value, ";"); len(list) != 4 || !strings.EqualFold(list[1], os.Getenv("SystemRoot")) {
+				t.Errorf("has %s", e)
+			}
+		case "TEMP", "TMP", "APPDATA", "LOCALAPPDATA":
+			if info, err := os.Stat(value); err != nil || !info.IsDir() || strings.Contains(value, "elsewhere") {
+				t.Errorf("has %s: %v", e, err)
+			}
+		}
+	}
+}
