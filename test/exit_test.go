@@ -58,7 +58,7 @@ func TestExitCodeOfWhatOthersDo(t *testing.T) {
 		says  string // on stderr of run
 	}{
 		{"cancelled", nil, func(q *queue, id string) { q.must("cancel", id) }, 130, "is cancelled"},
-		{"killed", nil, func(q *queue, id string) { q.must("kill", "-s", "KILL", id) }, 137, "signal 9"},
+		{"killed", nil, func(q *queue, id string) { q.must("kill", "-s", "KILL", id) }, killed, saysKilled},
 		{"lost", []string{"--on-lost", "dead"}, func(q *queue, _ string) { q.killRunners() }, 125, "is dead (lost)"},
 		{"lost without a retry", nil, func(q *queue, _ string) { q.killRunners() }, 125, "is dead (lost)"},
 		{"service killed", nil, func(q *queue, _ string) { q.kill() }, 125, "come back with: queuectl logs -f"},

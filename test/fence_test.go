@@ -3,7 +3,6 @@ package test
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 )
@@ -14,7 +13,7 @@ import (
 func staleStarts(t *testing.T, jobs int, more string) *rig {
 	t.Helper()
 	r := newRig(t, "failpoint")
-	r.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + filepath.Join(r.dir, "go") + more}
+	r.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.path("go") + more}
 	r.start("--workers", fmt.Sprint(2*jobs))
 	a := &asker{q: r.queue}
 	for n := range jobs {

@@ -107,6 +107,14 @@ func listen(dir string) (net.Listener, error) {
 // halfClose ends what we say on a connection, if that can be done.
 func halfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
 
+// ahead are the failpoints of a service that reserves jobs ahead, and aheadTag is the
+// program that has them: of itself it does so for short jobs.
+const ahead, aheadTag = "", ""
+
+// ofRunner is in the words of what a runner has beside itself: in none, for there is
+// nothing.
+const ofRunner = "\x00"
+
 // holding is the text of a job that takes a lock, which is held while the job or a
 // process that it has started lives.
 func holding(path string) string { return `exec 9>>"` + path + `"; flock -n 9` }

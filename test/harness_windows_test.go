@@ -146,7 +146,17 @@ func dial(dir string) (net.Conn, error) {
 func listen(dir string) (net.Listener, error) { return winio.ListenPipe(pipeName(dir), nil) }
 
 // halfClose ends what we say on a connection, if that can be done.
-func halfClose(net.Conn) bool { return false }
+func halfClose(c net.Conn) bool {
+	w, ok := c.(interface{ CloseWrite() error })
+	return ok && w.CloseWrite() == nil
+}
+
+// ahead are the failpoints of a service that reserves jobs ahead, and aheadTag is the
+// program that has them: of itself it does so for short jobs, and here none is short.
+const ahead, aheadTag = "ahead", "failpoint"
+
+// ofRunner is in the words of what a runner has beside itself: its console.
+const ofRunner = "conhost.exe"
 
 // holding is the text of a job that takes a lock, which is held while the job or a
 // process that it has started lives.

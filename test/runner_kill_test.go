@@ -63,7 +63,8 @@ func growTrees(t *testing.T) *trees {
 
 func plantTrees(t *testing.T) *trees {
 	t.Helper()
-	r := &trees{rig: newRig(t, ""), first: map[string]int{}}
+	r := &trees{rig: newRig(t, aheadTag), first: map[string]int{}}
+	r.env = []string{"QUEUECTL_FAILPOINTS=" + ahead}
 	r.ask = &asker{q: r.queue}
 	r.write("tree.sh", treeScript)
 	r.start("--workers", "1")
