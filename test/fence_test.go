@@ -51,6 +51,9 @@ func TestTheFenceBites(t *testing.T) {
 		}
 	})
 	t.Run("without the fence", func(t *testing.T) {
+		if !lastWordsLast {
+			return // there is nothing for it to keep out
+		}
 		r := staleStarts(t, jobs, ",nofence")
 		r.until("the saboteur was caught", 10*time.Second, func() bool {
 			for _, n := range r.noted("S") {
@@ -107,14 +110,18 @@ func TestKeyFindsTheJob(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	const clients = 20
+	var gone []*wire
 	for n := range clients {
 		w := q.dial()
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true","key":"k%d"}}`+"\n", n)
-		w.Close()
+		gone = append(gone, w)
 	}
 	q.until("the jobs are stored", 5*time.Second, func() bool {
 		return q.peek(`SELECT count(*) FROM jobs`) == clients
 	})
+	for _, w := range gone {
+		w.Close() // unread
+	}
 	w := q.dial()
 	seen := map[string]bool{}
 	for n := range clients {

@@ -16,12 +16,15 @@ import (
 )
 
 const (
-	program    = "queuectl" // the program's file name
+	extension  = "" // of a program's file
 	socketName = "queuectl.sock"
 
 	// Where it takes long to start a process there are fewer jobs, by this factor, and
 	// more patience.
 	fewer, patience = 1, 1
+
+	treesOutliveRunners = true
+	lastWordsLast       = true // what was said on a connection can be read when it was closed
 )
 
 // role plays what this program is started as, if it is no test.
@@ -214,3 +217,6 @@ func onScreen(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) 
 	code = exitCodeOf(t, cmd)
 	return screen.text(t), code
 }
+
+// ownersAlone reports whether a file is its owner's alone.
+func ownersAlone(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }

@@ -27,11 +27,14 @@ import (
 )
 
 const (
-	program = "queuectl.exe" // the program's file name
+	extension = ".exe" // of a program's file
 
 	// Where it takes long to start a process there are fewer jobs, by this factor, and
 	// more patience.
-	fewer, patience = 10, 4
+	fewer, patience = 10, 8
+
+	treesOutliveRunners = false // they end with their job object
+	lastWordsLast       = false // what was said on a connection is lost when it is closed
 )
 
 // role plays what this program is started as, if it is no test.
@@ -336,7 +339,7 @@ func (s *shell) settle(bin string) error {
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(err, os.Link(bin, filepath.Join(s.home, "bin", program)))
+	return errors.Join(err, os.Link(bin, filepath.Join(s.home, "bin", "queuectl"+extension)))
 }
 
 // settingsHere is where a user's settings are, settingsThere where scripts have them.
@@ -377,3 +380,7 @@ func onScreen(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
 	t.Fatal("there is no terminal here")
 	return "", 0
 }
+
+// ownersAlone reports whether a file is its owner's alone: the access list of the folder
+// says so here, which is tested with the service's.
+func ownersAlone(os.FileInfo) bool { return true }
