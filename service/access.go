@@ -94,7 +94,7 @@ func (s *Service) wayTo(needs control.Right, name string) string {
 			group, isGroup := strings.CutPrefix(n, "@")
 			switch {
 			case isGroup && name != "":
-				return fmt.Sprintf("the group %s has %s (sudo usermod -aG %s %s, then log in again), or %s", group, right, group, name, grant)
+				return fmt.Sprintf("the group %s has %s ("+joinGroup+"), or %s", group, right, group, name, grant)
 			case isGroup:
 				return fmt.Sprintf("the group %s has %s, or %s", group, right, grant)
 			}

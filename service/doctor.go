@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,7 +28,6 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 		mode = 0o777 // its unit says who may use it
 	}
 	list = append(list, examinePlaces(s.opt.Places, mode)...)
-	list = append(list, examineFolder(s.opt.Places.State)...)
 	list = append(list, s.examineAccess()...)
 	list = append(list, s.examineProgram()...)
 	list = append(list, s.examineRunners()...)
@@ -103,26 +101,10 @@ func (s *Service) outputs() []string {
 	return list
 }
 
-// examinePlaces looks at who may use the socket, whose mode is to be socket, and read
-// the outputs.
-func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
-	var list []store.Finding
-	for _, c := range []struct {
-		path string
-		mode fs.FileMode
-	}{{p.Socket, socket}, {runnersOf(p), 0o700}, {filepath.Dir(runner.OutputPath(runnersOf(p), "1")), 0o700}} {
-		info, err := os.Lstat(c.path)
-		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
-			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (mode %03o)", c.path, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", c.mode, c.path)})
-		}
-	}
-	return list
-}
-
 // examineAccess looks whether [access] means anybody.
 func (s *Service) examineAccess() []store.Finding {
 	if unknown := s.unknownNames(); unknown != "" {
-		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "make them (groupadd, useradd) or take them out of [access], then: queuectl reload"}}
+		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "make them (" + makeAccounts + ") or take them out of [access], then: queuectl reload"}}
 	}
 	return nil
 }

@@ -11,12 +11,15 @@ import (
 
 	"golang.org/x/sys/windows"
 
+	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/store"
 )
 
-// examineFolder looks at who may use the state folder beside the system, administrators,
-// and the service's account, or the user whose service it is.
-func examineFolder(dir string) []store.Finding {
+// examinePlaces looks at who may use the state folder beside the system, administrators,
+// and the service's account, or the user whose service it is. The pipe has its own list,
+// of [access].
+func examinePlaces(p config.Places, _ fs.FileMode) []store.Finding {
+	dir := p.State
 	others, err := othersIn(dir, anything)
 	switch {
 	case err != nil:

@@ -57,7 +57,7 @@ func TestStateFolderIsPrivate(t *testing.T) {
 	if others, err := othersIn(dir, anything); err != nil || len(others) > 0 {
 		t.Errorf("lets in %v, %v", others, err)
 	}
-	if list := examineFolder(dir); len(list) > 0 {
+	if list := examinePlaces(config.In(dir), 0); len(list) > 0 {
 		t.Errorf("%+v", list)
 	}
 }

@@ -2,6 +2,8 @@ package service
 
 // What people are told to type.
 const (
+	joinGroup    = `in an elevated prompt: net localgroup %s "%s" /add, then log on again`
+	makeAccounts = "net localgroup NAME /add, net user NAME /add"
 	endHung      = "if it hangs: taskkill /F /PID %d, which ends its jobs as lost"
 	asSubmitters = "Windows lets no service run them as others; its settings are in %s"
 )

@@ -35,7 +35,7 @@ func TestCopyOfTheFolder(t *testing.T) {
 			t.Parallel()
 			q := newQueue(t, "")
 			q.start("--workers", "2")
-			gate := filepath.Join(t.TempDir(), "go")
+			gate := filepath.ToSlash(t.TempDir()) + "/go"
 			w := q.dial()
 			ids := w.batch([]fields{{"id": "a", "command": untilGate(gate)}, {"id": "b", "command": untilGate(gate)}})
 			pids := map[string]int{}
@@ -103,7 +103,7 @@ func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "1")
 	w := q.dial()
-	gate := filepath.Join(t.TempDir(), "go")
+	gate := filepath.ToSlash(t.TempDir()) + "/go"
 	id := w.enqueue(fields{"command": "sleep 300 >/dev/null 2>&1 & echo left $!; echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done", "allow_background": true})
 	w.runs(id)
 	c := q.copied(t)

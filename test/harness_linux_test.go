@@ -65,6 +65,9 @@ func (q *queue) serve(args []string) *exec.Cmd {
 // shellOf is a shell that runs a text.
 func shellOf(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text) }
 
+// tool is the word by which a job calls a program, whatever its PATH is.
+func tool(name string) string { return name }
+
 // askToStop tells the service to end.
 func (q *queue) askToStop() { q.cmd.Process.Signal(syscall.SIGTERM) }
 

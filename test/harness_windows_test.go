@@ -81,6 +81,9 @@ func (q *queue) serve(args []string) *exec.Cmd {
 // shellOf is a shell that runs a text.
 func shellOf(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c", text) }
 
+// tool is the word by which a job calls a program, whatever its PATH is.
+func tool(name string) string { return posix() + "/" + name + ".exe" }
+
 // askToStop tells the service to end: there is no SIGTERM, and a console of its own
 // would be needed for a Ctrl-Break.
 func (q *queue) askToStop() {

@@ -294,7 +294,7 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 	q := serving(t, "--workers", "3")
 	w := q.dial()
 	begin := time.Now()
-	ids := w.batch(slices.Repeat([]fields{{"argv": []string{"sleep", "2"}}}, 5))
+	ids := w.batch(slices.Repeat([]fields{{"argv": []string{tool("sleep"), "2"}}}, 5))
 	for _, id := range ids {
 		w.end(id)
 	}

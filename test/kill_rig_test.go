@@ -76,7 +76,7 @@ func (r *rig) write(name, text string) {
 
 // params are those of an enqueue of a rig job.
 func (r *rig) params(tag string, j rigJob) map[string]any {
-	words := []string{"sh", r.path("job.sh"), tag}
+	words := []string{tool("sh"), r.path("job.sh"), tag}
 	for _, n := range []int{j.size, j.offset, j.seconds, j.cod} {
 		words = append(words, strconv.Itoa(n))
 	}
@@ -316,7 +316,7 @@ func (a *asker) warm(workers int) {
 	a.must("worker.scale", map[string]any{"count": 1})
 	var jobs []map[string]any
 	for range 60 {
-		jobs = append(jobs, map[string]any{"argv": []string{"true"}, "labels": map[string]string{"rig": "warm"}})
+		jobs = append(jobs, map[string]any{"argv": []string{tool("true")}, "labels": map[string]string{"rig": "warm"}})
 	}
 	a.batch(jobs...)
 	a.q.until("warm", 20*time.Second, func() bool {

@@ -476,7 +476,7 @@ func (b *block) killedWaiting() int {
 	b.Helper()
 	var busy []map[string]any
 	for range 4 {
-		busy = append(busy, map[string]any{"argv": []string{"sleep", "1"}, "priority": 10})
+		busy = append(busy, map[string]any{"argv": []string{tool("sleep"), "1"}, "priority": 10})
 	}
 	b.reserve(false, asIs, busy...)
 	b.kill()

@@ -89,7 +89,7 @@ func plantTrees(t *testing.T) *trees {
 }
 
 func (r *trees) tree(id, shape string) map[string]any {
-	return map[string]any{"id": id, "argv": []string{"sh", r.path("tree.sh"), shape}, "env": map[string]string{"RIG": r.dir}, "cwd": r.dir}
+	return map[string]any{"id": id, "argv": []string{tool("sh"), r.path("tree.sh"), shape}, "env": map[string]string{"RIG": r.dir}, "cwd": r.dir}
 }
 
 // heldLocks lists the trees that live.

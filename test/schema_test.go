@@ -69,7 +69,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	}{
 		{"hello", fields{}}, {"whoami", fields{}},
 		{"enqueue", fields{"command": "echo hi; echo warn >&2; exit 3", "id": "a", "max_retries": 0, "labels": fields{"k": "v"}, "timeout": "90s", "env": fields{"A": "b"}, "key": "k1"}},
-		{"enqueue.batch", fields{"commit": true, "jobs": []fields{{"argv": []string{"true"}, "id": 12, "no_retry_codes": []int{4}}}}},
+		{"enqueue.batch", fields{"commit": true, "jobs": []fields{{"argv": []string{tool("true")}, "id": 12, "no_retry_codes": []int{4}}}}},
 		{"wait", fields{"ids": []any{"a", 12}}},
 		{"show", fields{"id": "a"}},
 		{"list", fields{"state": []string{"dead", "done"}, "limit": 5}},

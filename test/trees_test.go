@@ -165,7 +165,7 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	w := q.dial()
 	var specs []fields
 	for i := range 200 / fewer {
-		specs = append(specs, fields{"argv": []string{"sleep", "0.05"}, "timeout_ms": 47 + i%10, "max_retries": 0})
+		specs = append(specs, fields{"argv": []string{tool("sleep"), "0.05"}, "timeout_ms": 47 + i%10, "max_retries": 0})
 	}
 	seen := map[string]int{}
 	for _, id := range w.batch(specs) {
@@ -178,7 +178,7 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	}
 	t.Logf("outcomes: %v", seen)
 	for i := range 40 {
-		id := w.enqueue(fields{"argv": []string{"sleep", fmt.Sprintf("0.0%d", 1+i%3)}, "max_retries": 0})
+		id := w.enqueue(fields{"argv": []string{tool("sleep"), fmt.Sprintf("0.0%d", 1+i%3)}, "max_retries": 0})
 		time.Sleep(time.Duration(10+i%25) * time.Millisecond) // the instant is the point
 		var v struct{ Done, Refused []any }
 		w.good("cancel", fields{"ids": []string{id}}, &v)

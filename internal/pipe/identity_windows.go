@@ -28,7 +28,6 @@ var (
 	advapi32       = windows.NewLazySystemDLL("advapi32.dll")
 	kernel32       = windows.NewLazySystemDLL("kernel32.dll")
 	impersonatePro = advapi32.NewProc("ImpersonateNamedPipeClient")
-	waitPro        = kernel32.NewProc("WaitNamedPipeW")
 	peekPro        = kernel32.NewProc("PeekNamedPipe")
 )
 
@@ -39,6 +38,9 @@ var impersonate = func(pipe windows.Handle) error {
 	}
 	return nil
 }
+
+// revert has this thread act as this process again.
+var revert = windows.RevertToSelf
 
 // ClientOf is who has opened the other end of a connection that Listen's has accepted.
 // Of one that did not ask to be known from the start, which a program does by
@@ -92,7 +94,7 @@ func (c *conn) client() (id Identity, err error) {
 		err := impersonate(c.handle())
 		if err == nil {
 			err = windows.OpenThreadToken(windows.CurrentThread(), windows.TOKEN_QUERY, true, &token)
-			if back := windows.RevertToSelf(); back != nil {
+			if back := revert(); back != nil {
 				asked <- errors.Join(err, back)
 				return
 			}
@@ -125,18 +127,24 @@ func ServerOf(c net.Conn) (Identity, error) {
 	if err := windows.GetNamedPipeServerProcessId(p.handle(), &pid); err != nil {
 		return Identity{}, fmt.Errorf("ask who serves the pipe: %w", err)
 	}
-	sd, err := windows.GetSecurityInfo(p.handle(), windows.SE_KERNEL_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+	owner, err := ownerOf(p.handle())
 	if err != nil {
 		return Identity{}, fmt.Errorf("ask whose the pipe is: %w", err)
+	}
+	return Identity{User: owner, PID: int(pid)}, nil
+}
+
+// ownerOf is whose a pipe is.
+func ownerOf(h windows.Handle) (*windows.SID, error) {
+	sd, err := windows.GetSecurityInfo(h, windows.SE_KERNEL_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+	if err != nil {
+		return nil, err
 	}
 	owner, _, err := sd.Owner()
 	if err == nil && owner == nil {
 		err = errors.New("it has no owner")
 	}
-	if err != nil {
-		return Identity{}, fmt.Errorf("ask whose the pipe is: %w", err)
-	}
-	return Identity{User: owner, PID: int(pid)}, nil
+	return owner, err
 }
 
 // Self is who this process acts as.
@@ -160,9 +168,12 @@ func Owner() (*windows.SID, error) {
 	return owner.sid.Copy()
 }
 
-// counts are the attributes by which a group counts: the one of the logon, which is
-// nobody else's, does not.
-const counts = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
+// counts reports whether a group of a token counts: not one that only denies, nor the one
+// of the logon, which nobody can be put in.
+func counts(attributes uint32) bool {
+	const mask = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
+	return attributes&mask == windows.SE_GROUP_ENABLED
+}
 
 // identity is what a token says.
 func identity(t windows.Token) (Identity, error) {
@@ -179,7 +190,7 @@ func identity(t windows.Token) (Identity, error) {
 		return Identity{}, err
 	}
 	for _, g := range groups.AllGroups() {
-		if g.Attributes&counts != windows.SE_GROUP_ENABLED {
+		if !counts(g.Attributes) {
 			continue
 		}
 		sid, err := g.Sid.Copy()
@@ -192,14 +203,16 @@ func identity(t windows.Token) (Identity, error) {
 }
 
 // OwnerOnly is the security descriptor of what this user, the system and administrators
-// may use, and nobody over the network.
+// may use.
 func OwnerOnly() string { return Descriptor() }
 
 // Descriptor is the security descriptor of a pipe that this user, the system and
-// administrators may serve and use, and that clients may use; nobody over the network.
+// administrators may serve and use, and that clients may use. Nobody on another machine
+// can, whoever they are: the pipe is not there for them. Sessions that came over the network,
+// as those of ssh, are of this one.
 func Descriptor(clients ...*windows.SID) string {
 	var b strings.Builder
-	b.WriteString("D:P(D;;GA;;;NU)(A;;GA;;;SY)(A;;GA;;;BA)")
+	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")
 	if self, err := Self(); err == nil { // else the two are enough
 		fmt.Fprintf(&b, "(A;;GA;;;%s)", self.User)
 	}

@@ -148,12 +148,40 @@ func TestHalfClose(t *testing.T) {
 		t.Fatalf("got %d bytes, %v, want %d", len(got), err, len(said))
 	}
 	calling.Wait()
+	if n, err := server.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("after the end: %d bytes, %v", n, err)
+	}
 	if _, err := io.WriteString(server, "the answer"); err != nil {
 		t.Fatal(err)
 	}
 	server.Close()
 	if got, err := io.ReadAll(client); err != nil || string(got) != "the answer" {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// A server can end its half as well, and is still told what the client says.
+func TestServersHalfClose(t *testing.T) {
+	client, server := pair(t)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if _, err := io.WriteString(server, "all that there is"); err != nil {
+			t.Error(err)
+		}
+		if err := server.(*conn).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+		if _, err := server.Write([]byte("x")); !errors.Is(err, errEnded) {
+			t.Errorf("a write after the end: %v", err)
+		}
+	})
+	if got, err := io.ReadAll(client); err != nil || string(got) != "all that there is" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	serving.Wait()
+	io.WriteString(client, "x")
+	if n, err := server.Read(make([]byte, 1)); n != 1 {
+		t.Errorf("got %d bytes, %v", n, err)
 	}
 }
 
@@ -316,25 +344,127 @@ func TestClosedDoor(t *testing.T) {
 
 // A name that somebody serves is waited for as long as a service takes to end.
 func TestNameThatIsTaken(t *testing.T) {
-	for _, taken := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY, windows.ERROR_ALREADY_EXISTS} {
+	for _, busy := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY} {
 		synctest.Test(t, func(t *testing.T) {
 			began, free := time.Now(), false
-			listen := func() (net.Listener, error) {
+			try := func() error {
 				if free {
-					return nil, nil
+					return nil
 				}
-				return nil, &os.PathError{Op: "open", Err: taken}
+				return busy
 			}
-			if _, err := serve(listen); !errors.Is(err, taken) || time.Since(began) < takenFor || time.Since(began) > takenFor+time.Second {
+			if err := retry(try); !errors.Is(err, busy) || time.Since(began) < takenFor || time.Since(began) > takenFor+time.Second {
 				t.Errorf("got %v after %v", err, time.Since(began))
 			}
 			time.AfterFunc(takenFor/2, func() { free = true })
-			if _, err := serve(listen); err != nil {
+			if err := retry(try); err != nil {
 				t.Errorf("a name that became free: %v", err)
 			}
 		})
 	}
-	if _, err := serve(func() (net.Listener, error) { return nil, windows.ERROR_INVALID_NAME }); !errors.Is(err, windows.ERROR_INVALID_NAME) {
+	if err := retry(func() error { return windows.ERROR_INVALID_NAME }); !errors.Is(err, windows.ERROR_INVALID_NAME) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A client that does not let go of a dead server's pipe does not keep the next server out.
+func TestNameOfADeadServer(t *testing.T) {
+	first := listen(t, OwnerOnly())
+	held, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	c, err := first.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	first.Close()
+	listen(t, OwnerOnly())
+	next, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Close()
+	for _, dead := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			denied := func() (windows.Handle, error) { return 0, windows.ERROR_ACCESS_DENIED } // as Windows has it
+			h, err := begin(denied, func() (windows.Handle, error) { return 7, nil }, func() bool { return dead })
+			if dead != (err == nil && h == 7) || !dead && !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+				t.Errorf("dead %v: got %v, %v", dead, h, err)
+			}
+		})
+	}
+}
+
+// Who takes a name over lets in whom its own security descriptor says. A name that is served
+// is not abandoned, one that nobody serves is.
+func TestNameIsTakenOver(t *testing.T) {
+	if !abandoned(nameOf(t)) {
+		t.Error("a name that nobody serves is not abandoned")
+	}
+	listen(t, OwnerOnly())
+	if abandoned(nameOf(t)) {
+		t.Error("a name that is served is abandoned")
+	}
+	sd, err := windows.SecurityDescriptorFromString("D:P(A;;0x12019b;;;BU)(A;;GA;;;WD)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := takeOver(nameOf(t), sd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer windows.CloseHandle(h)
+	next, err := Dial(t.Context(), nameOf(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if sd, err := windows.GetSecurityInfo(next.(*conn).handle(), windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION); err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BU)") {
+		t.Errorf("who may use it: %s, %v", sd, err)
+	}
+}
+
+// The name of a dead server is taken over if this account has made it, or one that may do
+// everything.
+func TestWhoseNamesAreTakenOver(t *testing.T) {
+	self, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for account, want := range map[string]bool{self.User.String(): true, "S-1-5-18": true, "S-1-5-32-544": true, "S-1-5-32-545": false, "S-1-1-0": false, "S-1-5-21-1-2-3-1001": false} {
+		sid, err := windows.StringToSid(account)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ours(sid); got != want {
+			t.Errorf("%s: %v", account, got)
+		}
+	}
+}
+
+// The groups of a token that count are those that are enabled: not those that only deny, of
+// a filtered administrator, nor the one of the logon.
+func TestGroupsThatCount(t *testing.T) {
+	for attributes, want := range map[uint32]bool{
+		windows.SE_GROUP_ENABLED: true, windows.SE_GROUP_ENABLED | windows.SE_GROUP_MANDATORY | windows.SE_GROUP_ENABLED_BY_DEFAULT | windows.SE_GROUP_OWNER: true,
+		windows.SE_GROUP_USE_FOR_DENY_ONLY: false, windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_ENABLED: false, 0: false,
+		windows.SE_GROUP_INTEGRITY | windows.SE_GROUP_INTEGRITY_ENABLED: false, windows.SE_GROUP_LOGON_ID | windows.SE_GROUP_ENABLED: false,
+	} {
+		if got := counts(attributes); got != want {
+			t.Errorf("%#x: %v", attributes, got)
+		}
+	}
+}
+
+// A thread that cannot become this process again is told of, and used for nothing more.
+func TestThreadThatStaysTheClient(t *testing.T) {
+	_, server := pair(t)
+	revert = func() error { return errors.Join(windows.RevertToSelf(), windows.ERROR_GEN_FAILURE) }
+	defer func() { revert = windows.RevertToSelf }()
+	if _, err := ClientOf(server); !errors.Is(err, windows.ERROR_GEN_FAILURE) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -354,7 +484,7 @@ func TestCallersAreBounded(t *testing.T) {
 	listen(t, OwnerOnly())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	for range backlog + 1 { // one more waits with take
+	for range backlog + 2 { // one more waits with take, one has the next place
 		c, err := Dial(t.Context(), nameOf(t))
 		if err != nil {
 			t.Fatal(err)
