@@ -28,10 +28,13 @@ let_go() {
 }
 
 # windows WORD... runs a program in the prefix; its exit code is the low byte of what it
-# ended with.
+# ended with. What it says goes through a file: Wine's own services, which the first
+# program starts, would keep a pipe open.
 windows() {
-	timeout "${SECONDS_AT_MOST:-60}" wine "$@" </dev/null 2>&1 | tr -d '\r'
-	return "${PIPESTATUS[0]}"
+	local code=0
+	timeout "${SECONDS_AT_MOST:-60}" wine "$@" </dev/null >"$work/said" 2>&1 || code=$?
+	tr -d '\r' <"$work/said"
+	return "$code"
 }
 
 # processes REGEX lists the prefix's whose words match, by the pid they have here.
