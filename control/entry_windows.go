@@ -2,13 +2,9 @@ package control
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	"golang.org/x/sys/windows"
-
 	"github.com/queuectl/queuectl/internal/accounts"
-	"github.com/queuectl/queuectl/internal/pipe"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -18,19 +14,14 @@ func notLetIn(path string) error {
 	var known accounts.Directory
 	you := known.UserName(accounts.Self())
 	_, group := known.GroupID(ServiceAccount)
-	self, err := pipe.Self()
-	remote := err == nil && slices.ContainsFunc(self.Groups, func(g *windows.SID) bool { return g.IsWellKnown(windows.WinNetworkSid) })
-	return queue.Errorf(queue.CodeDenied, "%s", closedTo(path, you, group, remote))
+	return queue.Errorf(queue.CodeDenied, "%s", closedTo(path, you, group))
 }
 
-// closedTo says why somebody may not use a pipe. There may be a group for that, and they
-// may have come over the network.
-func closedTo(path, you string, group, remote bool) string {
+// closedTo says why somebody may not use a pipe. There may be a group for that.
+func closedTo(path, you string, group bool) string {
 	text := fmt.Sprintf("%s may not use the pipe %s", you, path)
 	name, _ := cutPipes(path)
 	switch {
-	case remote:
-		return text + ": it is closed to sessions that came over the network (ssh, WinRM); use one of the desktop, or a scheduled task"
 	case !strings.EqualFold(name, ServiceAccount): // it is a user's own
 		return text + ": it is for its owner and administrators alone (in a prompt that was run as administrator); a service lets others in by [access] of its settings file"
 	case !group:

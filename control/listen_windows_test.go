@@ -100,16 +100,15 @@ func TestPeerHasItsGroups(t *testing.T) {
 // Who is kept out is told how to get in: by the group where there is one, else by whom.
 func TestWhoIsKeptOutIsToldTheWay(t *testing.T) {
 	for _, c := range []struct {
-		path          string
-		group, remote bool
-		want          string
+		path  string
+		group bool
+		want  string
 	}{
-		{`\\.\pipe\queuectl`, true, false, `net localgroup queuectl "CORP\alice" /add, then log off`},
-		{`\\.\pipe\queuectl`, false, false, "[access]"},
-		{`\\.\pipe\queuectl-0123456789abcdef`, true, false, "for its owner and administrators alone"},
-		{`\\.\pipe\queuectl`, true, true, "over the network"},
+		{`\\.\pipe\queuectl`, true, `net localgroup queuectl "CORP\alice" /add, then log off`},
+		{`\\.\pipe\queuectl`, false, "[access]"},
+		{`\\.\pipe\queuectl-0123456789abcdef`, true, "for its owner and administrators alone"},
 	} {
-		got := closedTo(c.path, `CORP\alice`, c.group, c.remote)
+		got := closedTo(c.path, `CORP\alice`, c.group)
 		if !strings.Contains(got, c.want) || !strings.Contains(got, c.path) || !strings.Contains(got, `CORP\alice may not`) {
 			t.Errorf("%+v: %s", c, got)
 		}

@@ -94,13 +94,16 @@ func copied(program, dir string) (string, error) {
 	return path, nil
 }
 
-// RemovePrograms removes the copies of the program in a runners' folder that nobody runs.
-func RemovePrograms(root string) {
-	list, _ := filepath.Glob(filepath.Join(root, programsName, "*")) // the pattern is right
+// RemovePrograms removes the copies of the program in a runners' folder that nobody runs,
+// and reports whether that was all of them.
+func RemovePrograms(root string) bool {
+	dir := filepath.Join(root, programsName)
+	list, _ := filepath.Glob(filepath.Join(dir, "*")) // the pattern is right
 	for _, path := range list {
 		os.Remove(path) // one that runs cannot be removed
 	}
-	os.Remove(filepath.Join(root, programsName)) // unless it holds something
+	err := os.Remove(dir) // nor a folder that holds something
+	return err == nil || errors.Is(err, os.ErrNotExist)
 }
 
 // Ready tells who started this process, on standard output, where its folder is.

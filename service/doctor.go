@@ -104,7 +104,7 @@ func (s *Service) outputs() []string {
 // examineAccess looks whether [access] means anybody.
 func (s *Service) examineAccess() []store.Finding {
 	if unknown := s.unknownNames(); unknown != "" {
-		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "make them ("+makeAccounts+") or take them out of [access], then: queuectl reload"}}
+		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "make them (" + makeAccounts + ") or take them out of [access], then: queuectl reload"}}
 	}
 	return nil
 }

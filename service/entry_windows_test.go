@@ -34,7 +34,7 @@ func set(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
 }
 
 // The pipe lets in whoever has a right by [access], to talk and not to serve; the system,
-// administrators and the service's own account besides, and nobody over the network.
+// administrators and the service's own account besides.
 // Names that nobody has are told.
 func TestPipeLetsInWhoHasARight(t *testing.T) {
 	s, log := set(t, map[string]string{
@@ -46,7 +46,7 @@ func TestPipeLetsInWhoHasARight(t *testing.T) {
 	}
 	own := pipe.OwnerOnly()
 	rest, ok := strings.CutPrefix(to.SDDL, own)
-	if !ok || !strings.HasPrefix(own, "D:P(D;;GA;;;NU)(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;S-1-5-") {
+	if !ok || !strings.HasPrefix(own, "D:P(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;S-1-5-") {
 		t.Errorf("got %s", to.SDDL)
 	}
 	if want := "(A;;0x12019b;;;S-1-5-32-546)(A;;0x12019b;;;S-1-5-21-1-2-3-1104)(A;;0x12019b;;;S-1-5-32-545)(A;;0x12019b;;;S-1-5-21-1-2-3-513)"; rest != want {

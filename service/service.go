@@ -286,6 +286,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		s.log.Info("stopping", "keep_jobs", keep)
 		if !keep {
 			s.drain(failed)
+			s.tidy()
 		}
 		return nil
 	}
@@ -339,6 +340,17 @@ func (s *Service) longer() {
 		s.opt.Manager.Longer()
 	}
 }
+
+// tidy removes what runners have made for themselves, once they are gone: they end a moment
+// after they were told to.
+func (s *Service) tidy() {
+	for end := time.Now().Add(runnersGone); !runner.RemovePrograms(s.home.Dir) && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// runnersGone bounds the wait for runners that end.
+const runnersGone = time.Second
 
 // stopSpare is what a stop may take beside its jobs.
 const stopSpare = 40 * time.Second

@@ -34,23 +34,25 @@ type events struct {
 
 // eventBook is what handlers of one event log share.
 type eventBook struct {
-	report func(kind uint16, text string) error
-
-	mu   sync.Mutex
-	line bytes.Buffer // guarded by mu
-	told int          // in this span; guarded by mu
-	left int          // left out of it; guarded by mu
-	over time.Time    // when it ends; guarded by mu
+	mu     sync.Mutex
+	report func(kind uint16, text string) error // called under mu
+	line   bytes.Buffer                         // guarded by mu
+	told   int                                  // in this span; guarded by mu
+	left   int                                  // left out of it; guarded by mu
+	over   time.Time                            // when it ends; guarded by mu
 }
 
-// openEvents opens the event log, under the source that was made when the service was
-// installed; without, its text is found all the same, among words of Windows.
-func openEvents() (*events, error) {
-	log, err := eventlog.Open(register.Name)
-	if err != nil {
-		return nil, fmt.Errorf("open the event log: %w", err)
-	}
-	return newEvents(func(kind uint16, text string) error {
+// openEvents is the event log, under the source that was made when the service was
+// installed. It is opened when there is something to tell: at boot the service may be there
+// before it.
+func openEvents() *events {
+	var log *eventlog.Log
+	return newEvents(func(kind uint16, text string) (err error) {
+		if log == nil {
+			if log, err = eventlog.Open(register.Name); err != nil {
+				return fmt.Errorf("open the event log: %w", err)
+			}
+		}
 		switch kind {
 		case windows.EVENTLOG_ERROR_TYPE:
 			return log.Error(3, text)
@@ -58,7 +60,7 @@ func openEvents() (*events, error) {
 			return log.Warning(2, text)
 		}
 		return log.Info(1, text)
-	}), nil
+	})
 }
 
 func newEvents(report func(kind uint16, text string) error) *events {

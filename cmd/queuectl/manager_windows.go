@@ -23,11 +23,7 @@ func managedFlag(f *pflag.FlagSet, managed *bool) {
 
 // byManager runs the service for the service manager.
 func byManager(ctx context.Context, serve func(context.Context, *manager) error) error {
-	log, err := openEvents()
-	if err != nil {
-		return err
-	}
-	err = svc.Run(register.Name, &managed{ctx: ctx, serve: serve, events: log})
+	err := svc.Run(register.Name, &managed{ctx: ctx, serve: serve, events: openEvents()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
 		return usage("serve --service is started by the service manager: %s; for the foreground: queuectl serve", startSystem)
 	}

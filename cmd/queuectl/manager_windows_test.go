@@ -80,8 +80,8 @@ func TestManagedService(t *testing.T) {
 				break
 			}
 			for range 12 { // they drain
-				m.Longer()
 				time.Sleep(5 * time.Second)
+				m.Longer()
 			}
 			return nil
 		}, func(s *scm) {

@@ -203,14 +203,16 @@ func identity(t windows.Token) (Identity, error) {
 }
 
 // OwnerOnly is the security descriptor of what this user, the system and administrators
-// may use, and nobody over the network.
+// may use.
 func OwnerOnly() string { return Descriptor() }
 
 // Descriptor is the security descriptor of a pipe that this user, the system and
-// administrators may serve and use, and that clients may use; nobody over the network.
+// administrators may serve and use, and that clients may use. Nobody on another machine
+// can, whoever they are: the pipe is not there for them. Sessions that came over the network,
+// as those of ssh, are of this one.
 func Descriptor(clients ...*windows.SID) string {
 	var b strings.Builder
-	b.WriteString("D:P(D;;GA;;;NU)(A;;GA;;;SY)(A;;GA;;;BA)")
+	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")
 	if self, err := Self(); err == nil { // else the two are enough
 		fmt.Fprintf(&b, "(A;;GA;;;%s)", self.User)
 	}

@@ -387,6 +387,9 @@ func (s *Service) Runs() bool {
 		return s.Talk.Answers()
 	}
 	e, err := s.open()
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) { // who is not logged on at the machine itself may not look
+		return s.Talk.Answers()
+	}
 	if err != nil {
 		return false
 	}
@@ -414,15 +417,14 @@ func addSource(name string) error {
 	return err
 }
 
-// openEntry asks the manager for the service, with all that who asks may do to it: any
-// user may look, and nobody else stop it.
+// openEntry asks the manager for the service, to look at it, and where who asks is elevated
+// to change, start and stop it.
 func (s *Service) openEntry() (entry, error) {
-	access := uint32(windows.SC_MANAGER_CONNECT)
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
 	if s.elevated {
 		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP // to set a restart as recovery one must be able to start
 	}
-	manager, err := windows.OpenSCManager(nil, nil, access)
+	manager, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_CONNECT)
 	if err != nil {
 		return nil, fmt.Errorf("ask the service manager: %w", err)
 	}

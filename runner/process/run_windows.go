@@ -123,6 +123,7 @@ type run struct {
 	told     bool
 	exited   bool
 	termAt   time.Time // CTRL_BREAK was sent
+	unasked  bool      // or could not be
 	killAt   time.Time // the end of the job object is due
 	killedAt time.Time // it was ended for the first time
 }
@@ -265,11 +266,14 @@ func (r *run) enforce() {
 }
 
 // terminate asks the main process's group to end. What has no console, or does not
-// listen, has the same grace.
+// listen, has the same grace; where nobody could be asked there is none.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
-		r.w.sys.interrupt(r.tree.pid) // its handle is open, so the group is ours
+		r.unasked = r.w.sys.interrupt(r.tree.pid) != nil // its handle is open, so the group is ours
 		r.termAt = now
+	}
+	if r.unasked {
+		grace = 0
 	}
 	r.killAt = now.Add(grace)
 }

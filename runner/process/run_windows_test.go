@@ -193,6 +193,12 @@ func TestGroupIsAskedFirst(t *testing.T) {
 	if r, _, _ = doWith(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
 		t.Errorf("kill: %+v", r)
 	}
+	sys.interrupt = func(uint32) error { return windows.ERROR_INVALID_HANDLE } // there is no console
+	c = command(t, "sleep")
+	c.Timeout, c.KillAfter = time.Second, time.Hour
+	if r, _, _ = doWith(t, w, c); r.ExitCode != 1 || !r.TimedOut { // at once, for nobody was asked
+		t.Errorf("not asked: %+v", r)
+	}
 }
 
 // A command hears CTRL_BREAK and may end by itself.

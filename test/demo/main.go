@@ -1,13 +1,15 @@
 // Command demo runs a real batch of jobs, end to end, on a queue of its own: one job for
 // each file of the project, a job that fails twice, one that ends dead, a timeout, a delayed
-// job, and a service killed in the middle. It builds the program first, and ends with 0
-// only if every outcome was as expected. Start it in the project's folder.
+// job, and a service killed in the middle. It builds the program first, unless -bin names
+// one, and ends with 0 only if every outcome was as expected. Start it in the project's
+// folder.
 package main
 
 import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -20,10 +22,12 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 {
-		os.Exit(work(os.Args[1:]))
+	bin := flag.String("bin", "", "`program` to show, instead of building one")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		os.Exit(work(flag.Args()))
 	}
-	if err := run(); err != nil {
+	if err := run(*bin); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -72,20 +76,23 @@ type demo struct {
 	wrong          bool
 }
 
-func run() error {
+func run(bin string) error {
 	dir, err := os.MkdirTemp("", "queuectl-demo")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	d := &demo{bin: filepath.Join(dir, "queuectl"+suffix), dir: filepath.Join(dir, "queue")}
+	d := &demo{bin: bin, dir: filepath.Join(dir, "queue")}
 	if d.self, err = os.Executable(); err != nil {
 		return err
 	}
-	build := exec.Command("go", "build", "-trimpath", "-o", d.bin, "./cmd/queuectl")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w\n%s", err, out)
+	if bin == "" {
+		d.bin = filepath.Join(dir, "queuectl"+suffix)
+		build := exec.Command("go", "build", "-trimpath", "-o", d.bin, "./cmd/queuectl")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build: %w\n%s", err, out)
+		}
 	}
 	defer d.q("service", "stop") // also what it runs
 	return d.scenes()
