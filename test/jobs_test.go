@@ -113,7 +113,7 @@ func TestJitterSpreads(t *testing.T) {
 // Codes that the job names mean success or death at once.
 func TestExitCodesDecide(t *testing.T) {
 	q := serving(t, "--workers", "4")
-	plain := q.write("plain", "not a program")
+	plain := q.write("plain"+extension, "not a program")
 	cases := []struct {
 		name     string
 		spec     fields

@@ -12,9 +12,11 @@ packages() {
 		done
 }
 
-# programs are those that black-box tests drive, as somebody with Go has built them.
+# programs are those that black-box tests drive, as somebody with Go has built them; posix
+# is the shell of their jobs.
 programs() {
 	local tag
+	GOOS=windows CGO_ENABLED=0 go build -o "$work/bin/posix/sh.exe" ./test/posix || return 1
 	for tag in '' failpoint; do
 		GOOS=windows CGO_ENABLED=0 go build -tags "$tag" -o "$work/bin/plain$tag/queuectl.exe" ./cmd/queuectl || return 1
 	done
