@@ -16,12 +16,15 @@ import (
 )
 
 const (
-	program    = "queuectl" // the program's file name
+	extension  = "" // of a program's file
 	socketName = "queuectl.sock"
 
 	// Where it takes long to start a process there are fewer jobs, by this factor, and
 	// more patience.
 	fewer, patience = 1, 1
+
+	treesOutliveRunners = true
+	lastWordsLast       = true // what was said on a connection can be read when it was closed
 )
 
 // role plays what this program is started as, if it is no test.
@@ -106,6 +109,14 @@ func listen(dir string) (net.Listener, error) {
 
 // halfClose ends what we say on a connection, if that can be done.
 func halfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
+
+// ahead are the failpoints of a service that reserves jobs ahead, and aheadTag is the
+// program that has them: of itself it does so for short jobs.
+const ahead, aheadTag = "", ""
+
+// ofRunner is in the words of what a runner has beside itself: in none, for there is
+// nothing.
+const ofRunner = "\x00"
 
 // holding is the text of a job that takes a lock, which is held while the job or a
 // process that it has started lives.
@@ -206,3 +217,6 @@ func onScreen(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) 
 	code = exitCodeOf(t, cmd)
 	return screen.text(t), code
 }
+
+// ownersAlone reports whether a file is its owner's alone.
+func ownersAlone(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }

@@ -27,11 +27,14 @@ import (
 )
 
 const (
-	program = "queuectl.exe" // the program's file name
+	extension = ".exe" // of a program's file
 
 	// Where it takes long to start a process there are fewer jobs, by this factor, and
 	// more patience.
-	fewer, patience = 10, 4
+	fewer, patience = 10, 8
+
+	treesOutliveRunners = false // they end with their job object
+	lastWordsLast       = false // what was said on a connection is lost when it is closed
 )
 
 // role plays what this program is started as, if it is no test.
@@ -146,7 +149,17 @@ func dial(dir string) (net.Conn, error) {
 func listen(dir string) (net.Listener, error) { return winio.ListenPipe(pipeName(dir), nil) }
 
 // halfClose ends what we say on a connection, if that can be done.
-func halfClose(net.Conn) bool { return false }
+func halfClose(c net.Conn) bool {
+	w, ok := c.(interface{ CloseWrite() error })
+	return ok && w.CloseWrite() == nil
+}
+
+// ahead are the failpoints of a service that reserves jobs ahead, and aheadTag is the
+// program that has them: of itself it does so for short jobs, and here none is short.
+const ahead, aheadTag = "ahead", "failpoint"
+
+// ofRunner is in the words of what a runner has beside itself: its console.
+const ofRunner = "conhost.exe"
 
 // holding is the text of a job that takes a lock, which is held while the job or a
 // process that it has started lives.
@@ -326,7 +339,7 @@ func (s *shell) settle(bin string) error {
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(err, os.Link(bin, filepath.Join(s.home, "bin", program)))
+	return errors.Join(err, os.Link(bin, filepath.Join(s.home, "bin", "queuectl"+extension)))
 }
 
 // settingsHere is where a user's settings are, settingsThere where scripts have them.
@@ -367,3 +380,7 @@ func onScreen(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
 	t.Fatal("there is no terminal here")
 	return "", 0
 }
+
+// ownersAlone reports whether a file is its owner's alone: the access list of the folder
+// says so here, which is tested with the service's.
+func ownersAlone(os.FileInfo) bool { return true }

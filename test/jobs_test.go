@@ -1,3 +1,5 @@
+//go:build linux || windows
+
 package test
 
 import (
@@ -113,7 +115,7 @@ func TestJitterSpreads(t *testing.T) {
 // Codes that the job names mean success or death at once.
 func TestExitCodesDecide(t *testing.T) {
 	q := serving(t, "--workers", "4")
-	plain := q.write("plain", "not a program")
+	plain := q.write("plain"+extension, "not a program")
 	cases := []struct {
 		name     string
 		spec     fields

@@ -76,9 +76,16 @@ func execute(ctx context.Context, args []string) error {
 	return status(c.execute(args[0]))
 }
 
+// long is the exit code of the last program that ended with one of more than 8 bits, for
+// which the interpreter has 255.
+var long int
+
 func status(code int) error {
-	if code == 0 {
+	switch {
+	case code == 0:
 		return nil
+	case code > 255:
+		long, code = code, 255
 	}
 	return interp.ExitStatus(code)
 }

@@ -112,6 +112,9 @@ func (c *call) interpret(text string, strict bool, args []string) int {
 	err = r.Run(context.Background(), file)
 	var status interp.ExitStatus
 	if errors.As(err, &status) {
+		if status == 255 && long != 0 {
+			return long
+		}
 		return int(status)
 	}
 	if err != nil {
