@@ -53,7 +53,7 @@ func TestExamplesOfThePages(t *testing.T) {
 					h.settings(text)
 				case "sh":
 					targets(t, text)
-				case "text":
+				case "text", "cmd", "powershell": // the last two are typed on Windows
 				default:
 					t.Errorf("a block is fenced as %q:\n%s", kind, text)
 				}
