@@ -141,7 +141,7 @@ promise '... and the newer one stays' version_is $new
 promise 'another long job begins' long mended 15
 note_job mended
 rm "$c/Program Files/queuectl/README.md"
-promise 'the same MSI again mends what was taken away' windows msiexec /fa 'C:\new.msi' /qn
+promise 'the same MSI again mends what was taken away' windows msiexec /i 'C:\new.msi' REINSTALL=ALL REINSTALLMODE=amus /qn # Wine 8 has no /f
 promise '... that is there' test -s "$c/Program Files/queuectl/README.md"
 promise 'it answers' up
 promise 'the job has not noticed' within 10 unharmed mended
