@@ -1,6 +1,8 @@
 package queuectl
 
 import (
+	"errors"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -16,7 +18,7 @@ import (
 const module = "github.com/queuectl/queuectl/"
 
 // law says which of our packages each may import. Tests may also import
-// store/storetest and store/memstore.
+// store/storetest and store/memstore, and what testLaw says.
 var law = map[string][]string{
 	"internal/accounts":   {},
 	"internal/failpoint":  {},
@@ -53,6 +55,11 @@ var law = map[string][]string{
 	"packaging/test/wineshim": {},
 }
 
+// testLaw says what tests may import of a package that they stand in for.
+var testLaw = map[string][]string{
+	"worker": {"runner/process", "internal/lockfile", "internal/pipe"}, // a fake of the runner
+}
+
 // Data flows one way: no package knows one that it may not.
 func TestImportLaw(t *testing.T) {
 	for file, imports := range sources(t) {
@@ -67,7 +74,7 @@ func TestImportLaw(t *testing.T) {
 				continue
 			}
 			test := strings.HasSuffix(file, "_test.go")
-			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == room) {
+			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == room || slices.Contains(testLaw[room], ours)) {
 				continue
 			}
 			t.Errorf("%s imports %s, which the law forbids", file, ours)
@@ -98,11 +105,12 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 // lines knows how shells are told to read one.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what it opens
-		"store/sqlstore/space.go":    "the reserve",
-		"store/sqlstore/backup.go":   "a copy",
-		"store/sqlstore/restore.go":  "a copy",
-		"store/sqlstore/os_unix.go":  "a folder",
-		"store/sqlstore/sqlstore.go": "a database that does not exist yet",
+		"store/sqlstore/space.go":      "the reserve",
+		"store/sqlstore/backup.go":     "a copy",
+		"store/sqlstore/restore.go":    "a copy",
+		"store/sqlstore/os_unix.go":    "a folder",
+		"store/sqlstore/fs_windows.go": "a folder",
+		"store/sqlstore/sqlstore.go":   "a database that does not exist yet",
 	}
 	for file := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") || strings.HasPrefix(file, "test/") {
@@ -121,41 +129,55 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	}
 }
 
-// Every test of the whole program that is not built on Windows stands in test/unix.txt
-// with the reason, and nothing else does.
+// Every test that is not built on Windows stands in test/unix.txt with the reason, and
+// nothing else does; the tests that the list of what Wine cannot do names are there.
 func TestUnixTestsHaveReasons(t *testing.T) {
 	raw, err := os.ReadFile("test/unix.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := map[string]bool{}
+	listed, there := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(string(raw)) {
 		name, why, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		listed[name] = !strings.HasPrefix(name, "#") && why != ""
 	}
-	files, err := filepath.Glob("test/*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	for _, file := range files {
+	onWindows, onLinux := build.Default, build.Default
+	onWindows.GOOS, onLinux.GOOS = "windows", "linux"
+	name := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	for file := range sources(t) {
+		if !strings.HasSuffix(file, "_test.go") {
+			continue
+		}
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(string(raw), "//go:build") {
-			t.Errorf("%s says by a line where it is built, not by its name", file)
+		windows, err := onWindows.MatchFile(filepath.Split(file))
+		linux, err2 := onLinux.MatchFile(filepath.Split(file))
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
 		}
 		for _, found := range name.FindAllStringSubmatch(string(raw), -1) {
-			if unix := strings.HasSuffix(file, "_linux_test.go"); unix != listed[found[1]] {
-				t.Errorf("%s: %s is not built on Windows: %t; in test/unix.txt: %t", file, found[1], unix, !unix)
+			switch there[found[1]] = true; {
+			case !windows && !listed[found[1]]:
+				t.Errorf("%s: %s is not built on Windows, and test/unix.txt does not say why", file, found[1])
+			case windows && linux && listed[found[1]]:
+				t.Errorf("%s: %s is built on Windows, and stands in test/unix.txt", file, found[1])
 			}
-			delete(listed, found[1])
 		}
 	}
-	for name, there := range listed {
-		if there {
+	for name, unix := range listed {
+		if unix && !there[name] {
 			t.Errorf("test/unix.txt: there is no %s", name)
+		}
+	}
+	const page = "packaging/windows/NOT-UNDER-WINE.md"
+	if raw, err = os.ReadFile(page); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(raw), -1) {
+		if !there[name] {
+			t.Errorf("%s: there is no %s", page, name)
 		}
 	}
 }

@@ -96,6 +96,9 @@ func (a *Accounts) refresh() (*policy, error) {
 	return a.read, nil
 }
 
+// maxPolicy bounds a policy's file, in bytes.
+const maxPolicy = 64 << 10
+
 // readPolicy reads a policy. A file that others than root can change is refused; one
 // that does not exist lets nobody's jobs run.
 func readPolicy(path string) (policy, error) {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
@@ -186,7 +185,7 @@ func (s *server) forget(name string) {
 // grave is the folder of a dead runner beside this one.
 func (s *server) grave(name string) (string, error) {
 	dir := filepath.Join(s.Root, name)
-	if name == "" || !isRunner(name) || name[0] == '.' || strings.ContainsRune(name, filepath.Separator) {
+	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !isRunner(name) {
 		return "", fmt.Errorf("%q is no runner's name", name)
 	}
 	lives, err := Lives(dir)

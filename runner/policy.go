@@ -19,9 +19,6 @@ type policy struct {
 	accounts []string
 }
 
-// maxPolicy bounds a policy's file, in bytes.
-const maxPolicy = 64 << 10
-
 // parsePolicy reads lines of key = value; # begins a comment.
 func parsePolicy(file, text string) (policy, error) {
 	p := policy{file: file}

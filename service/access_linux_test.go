@@ -6,6 +6,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
 )
 
 // dora is what getent says on a machine of that directory.
@@ -57,39 +58,7 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 }
 
-// A directory that hangs holds up who reads the settings, and nobody else: neither
-// requests nor another change.
-func TestHangingDirectoryHoldsNobodyUp(t *testing.T) {
-	s := set(t, "access.read", "61300")
-	asked, answer := make(chan struct{}), make(chan struct{})
-	s.directory.Ask = func(string, string) (string, error) {
-		close(asked)
-		<-answer
-		return "", nil
-	}
-	change := func(readers string) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.layers[0].Values["access.read"] = readers
-		if err := s.merge(); err != nil {
-			t.Error(err)
-		}
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		change("dora 61301")
-		s.lookUp()
-	}()
-	<-asked
-	change("61302")
-	s.lookUp()
-	if got := s.Right(&control.Peer{UID: 61302}); got != control.Read {
-		t.Errorf("after another change: %s", got)
-	}
-	close(answer)
-	<-done
-	if got := s.Right(&control.Peer{UID: 61301}); got != control.None || s.unknownNames() != "" {
-		t.Errorf("what was overtaken holds: %s, %s", got, s.unknownNames())
-	}
+// hangs has a directory answer that there is nobody, once it is let.
+func hangs(d *accounts.Directory, let func()) {
+	d.Ask = func(string, string) (string, error) { let(); return "", nil }
 }

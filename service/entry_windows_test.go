@@ -16,12 +16,39 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/lockfile"
 	"github.com/queuectl/queuectl/internal/pipe"
 	"github.com/queuectl/queuectl/queue"
 )
 
-// set is a service with this [access], which runs nothing, and its log.
-func set(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
+// runsAs reports whether a service can have this run_as here.
+func runsAs(runAs string) bool { return runAs == config.RunAsService }
+
+// another is a user who this process is not.
+func another(t *testing.T) string {
+	sid, err := windows.CreateWellKnownSid(windows.WinLocalServiceSid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sid.String()
+}
+
+// hangs has a directory answer that there is nobody, once it is let.
+func hangs(d *accounts.Directory, let func()) {
+	d.Ask = func(string) (accounts.Entry, error) { let(); return accounts.Entry{}, nil }
+}
+
+// holdLock has the lock of a state folder.
+func holdLock(path string) (*os.File, error) {
+	f, ok, err := lockfile.Take(path, true)
+	if err == nil && !ok {
+		err = errors.New("the lock is taken")
+	}
+	return f, err
+}
+
+// letIn is a service with this [access], which runs nothing, and its log.
+func letIn(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	s := &Service{opt: Options{Places: config.Places{File: `C:\q.toml`, Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}}, log: slog.New(slog.NewTextHandler(&log, nil))}
@@ -37,7 +64,7 @@ func set(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
 // administrators and the service's own account besides.
 // Names that nobody has are told.
 func TestPipeLetsInWhoHasARight(t *testing.T) {
-	s, log := set(t, map[string]string{
+	s, log := letIn(t, map[string]string{
 		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513", "access.operate": "@no.such.group", "access.admin": "546 9007199254740991",
 	})
 	to, err := s.entryBy(nil)
@@ -60,7 +87,7 @@ func TestPipeLetsInWhoHasARight(t *testing.T) {
 	if !strings.Contains(log.String(), "9007199254740991") {
 		t.Errorf("a number of nobody is not told: %s", log.String())
 	}
-	if s, _ := set(t, nil); len(s.who.Load().Users)+len(s.who.Load().Groups) != 0 {
+	if s, _ := letIn(t, nil); len(s.who.Load().Users)+len(s.who.Load().Groups) != 0 {
 		t.Errorf("a user's own service lets others in: %+v", s.who.Load())
 	}
 }
@@ -68,7 +95,7 @@ func TestPipeLetsInWhoHasARight(t *testing.T) {
 // The system, elevated administrators and the service's own user may do everything; who is
 // an administrator without being elevated has what [access] gives them.
 func TestRightsByAccount(t *testing.T) {
-	s, _ := set(t, map[string]string{"access.submit": "@S-1-5-32-545", "access.read": "S-1-5-21-1-2-3-1104"})
+	s, _ := letIn(t, map[string]string{"access.submit": "@S-1-5-32-545", "access.read": "S-1-5-21-1-2-3-1104"})
 	for _, c := range []struct {
 		peer control.Peer
 		want control.Right
@@ -88,7 +115,7 @@ func TestRightsByAccount(t *testing.T) {
 
 // A change of [access] holds for the pipe at once.
 func TestChangedAccessHoldsForThePipe(t *testing.T) {
-	s, log := set(t, nil)
+	s, log := letIn(t, nil)
 	to, err := s.entryBy(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,3 @@
-//go:build unix
-
 package service
 
 import (
@@ -8,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -17,7 +14,7 @@ import (
 // forked or by somebody who looks, does not keep the next one from starting; that of a
 // service that lives does, at once.
 func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
-	dead := exec.Command("true")
+	dead := exec.Command(os.Args[0], "-test.run=^$")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
@@ -26,14 +23,11 @@ func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
 		free bool
 	}{{dead.Process.Pid, true}, {os.Getpid(), false}} {
 		dir := t.TempDir()
-		holder, err := os.Create(filepath.Join(dir, lockName))
+		holder, err := holdLock(filepath.Join(dir, lockName))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer holder.Close()
-		if err := syscall.Flock(int(holder.Fd()), syscall.LOCK_EX); err != nil {
-			t.Fatal(err)
-		}
 		if _, err := holder.WriteString(strconv.Itoa(c.pid) + "\n"); err != nil {
 			t.Fatal(err)
 		}

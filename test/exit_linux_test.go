@@ -44,6 +44,9 @@ func TestInterrupted(t *testing.T) {
 // what may not be seen.
 const publicPath = "PATH=/usr/bin:/bin"
 
+// killed is the exit code of a job that was killed, and saysKilled what run says of it.
+const killed, saysKilled = 137, "signal 9"
+
 // endsHere are the ends of jobs that there are on this system alone.
 var endsHere = []jobEnd{
 	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},

@@ -1,3 +1,5 @@
+//go:build linux || windows
+
 package test
 
 import (
@@ -58,7 +60,7 @@ func TestExitCodeOfWhatOthersDo(t *testing.T) {
 		says  string // on stderr of run
 	}{
 		{"cancelled", nil, func(q *queue, id string) { q.must("cancel", id) }, 130, "is cancelled"},
-		{"killed", nil, func(q *queue, id string) { q.must("kill", "-s", "KILL", id) }, 137, "signal 9"},
+		{"killed", nil, func(q *queue, id string) { q.must("kill", "-s", "KILL", id) }, killed, saysKilled},
 		{"lost", []string{"--on-lost", "dead"}, func(q *queue, _ string) { q.killRunners() }, 125, "is dead (lost)"},
 		{"lost without a retry", nil, func(q *queue, _ string) { q.killRunners() }, 125, "is dead (lost)"},
 		{"service killed", nil, func(q *queue, _ string) { q.kill() }, 125, "come back with: queuectl logs -f"},
@@ -178,7 +180,7 @@ type jobEnd struct {
 // end as after it. What is wrong in the words is 125: test/script/run.txtar has it.
 func TestExitCodeOfEachEnd(t *testing.T) {
 	q := serving(t, "--workers", "8")
-	script := q.write("not-executable", "#!/bin/sh\n")
+	script := q.write("not-executable"+extension, "not a program\n")
 	for _, c := range append([]jobEnd{
 		{"true", 0, "", ""},
 		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
@@ -187,8 +189,8 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""}, {"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},
 		{"--max-retries=3 --no-retry-code=9 -- sh -c 'exit 9'", 9, "", ""},
 		{"--max-retries=1 --backoff-base=0.02 -- sh -c 'exit $((2+QUEUECTL_ATTEMPT))'", 4, "", ""}, // of the last attempt
-		{"--timeout=0.1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
-		{"--idle-timeout=0.1 -- sleep 60", 124, "timed_out", "printed nothing"},
+		{"--timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
+		{"--idle-timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "printed nothing"},
 		{"--delay=1h --expires-at=+0.1s -- true", 125, "expired", "expired"},
 		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/folder -- true", 126, "not_runnable", "/no/such/folder"}, {"exit 126", 126, "not_runnable", ""},
 		{"-- no-such-program", 127, "not_found", "no-such-program"}, {"no-such-program", 127, "not_found", ""},

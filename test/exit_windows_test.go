@@ -3,6 +3,9 @@ package test
 // publicPath changes nothing: every user may search the folders of PATH.
 const publicPath = "QUEUECTL_TEST="
 
+// killed is the exit code of a job that was killed, and saysKilled what run says of it.
+const killed, saysKilled = 1, ""
+
 // endsHere are the ends of jobs that there are on this system alone: exit codes of 32
 // bits.
 var endsHere = []jobEnd{

@@ -1,9 +1,10 @@
+//go:build linux || windows
+
 package test
 
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 )
@@ -14,7 +15,7 @@ import (
 func staleStarts(t *testing.T, jobs int, more string) *rig {
 	t.Helper()
 	r := newRig(t, "failpoint")
-	r.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + filepath.Join(r.dir, "go") + more}
+	r.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.path("go") + more}
 	r.start("--workers", fmt.Sprint(2*jobs))
 	a := &asker{q: r.queue}
 	for n := range jobs {
@@ -52,6 +53,9 @@ func TestTheFenceBites(t *testing.T) {
 		}
 	})
 	t.Run("without the fence", func(t *testing.T) {
+		if !lastWordsLast {
+			return // there is nothing for it to keep out
+		}
 		r := staleStarts(t, jobs, ",nofence")
 		r.until("the saboteur was caught", 10*time.Second, func() bool {
 			for _, n := range r.noted("S") {
@@ -108,14 +112,18 @@ func TestKeyFindsTheJob(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	const clients = 20
+	var gone []*wire
 	for n := range clients {
 		w := q.dial()
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true","key":"k%d"}}`+"\n", n)
-		w.Close()
+		gone = append(gone, w)
 	}
 	q.until("the jobs are stored", 5*time.Second, func() bool {
 		return q.peek(`SELECT count(*) FROM jobs`) == clients
 	})
+	for _, w := range gone {
+		w.Close() // unread
+	}
 	w := q.dial()
 	seen := map[string]bool{}
 	for n := range clients {

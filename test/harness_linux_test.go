@@ -16,12 +16,16 @@ import (
 )
 
 const (
-	program    = "queuectl" // the program's file name
+	extension  = "" // of a program's file
 	socketName = "queuectl.sock"
+	makeFolder = "mkdir -p" // as people are told to
 
 	// Where it takes long to start a process there are fewer jobs, by this factor, and
 	// more patience.
 	fewer, patience = 1, 1
+
+	treesOutliveRunners = true
+	lastWordsLast       = true // what was said on a connection can be read when it was closed
 )
 
 // role plays what this program is started as, if it is no test.
@@ -46,19 +50,24 @@ type host struct {
 	roots string              // the folder of root's runners, "" if it has its own
 }
 
+// attributes are those of the service's process, which no key reaches.
+func (h *host) attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Credential: h.owner}
+}
+
 // environment is that of a user whose home is a folder.
 func environment(home string) []string {
 	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
 }
 
-// serve is the service, not started yet, as a process that no key reaches.
+// serve is the service, not started yet.
 func (q *queue) serve(args []string) *exec.Cmd {
 	cmd := exec.Command(q.bin, args...)
 	if q.door != nil { // as systemd hands it over
 		cmd = exec.Command("/bin/sh", append([]string{"-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@"`, q.bin}, args...)...)
 		cmd.ExtraFiles = []*os.File{q.door}
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: q.owner}
+	cmd.SysProcAttr = q.attributes()
 	return cmd
 }
 
@@ -67,6 +76,9 @@ func shellOf(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text)
 
 // tool is the word by which a job calls a program, whatever its PATH is.
 func tool(name string) string { return name }
+
+// closeFolder keeps others out of a folder; a temporary one is so.
+func closeFolder(string) error { return nil }
 
 // askToStop tells the service to end.
 func (q *queue) askToStop() { q.cmd.Process.Signal(syscall.SIGTERM) }
@@ -106,6 +118,14 @@ func listen(dir string) (net.Listener, error) {
 
 // halfClose ends what we say on a connection, if that can be done.
 func halfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
+
+// ahead are the failpoints of a service that reserves jobs ahead, and aheadTag is the
+// program that has them: of itself it does so for short jobs.
+const ahead, aheadTag = "", ""
+
+// ofRunner is in the words of what a runner has beside itself: in none, for there is
+// nothing.
+const ofRunner = "\x00"
 
 // holding is the text of a job that takes a lock, which is held while the job or a
 // process that it has started lives.
@@ -205,4 +225,25 @@ func onScreen(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) 
 	cmd.Stdout, cmd.Stderr = screen.tty, screen.tty
 	code = exitCodeOf(t, cmd)
 	return screen.text(t), code
+}
+
+// ownersAlone reports whether a file is its owner's alone.
+func ownersAlone(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
+
+// needs skips a test for want of a tool that CI installs.
+func needs(t testing.TB, tool string) {
+	t.Helper()
+	if _, err := exec.LookPath(tool); err != nil {
+		t.Skip("needs " + tool)
+	}
+}
+
+// install makes a program of the queue's folder of a file. Another process writes
+// it, for a program cannot be started while a fork of ours may have it open.
+func (q *queue) install(from, name string) string {
+	q.Helper()
+	if out, err := exec.Command("install", "-m", "755", from, q.path(name)).CombinedOutput(); err != nil {
+		q.Fatalf("install %s: %v\n%s", name, err, out)
+	}
+	return q.path(name)
 }

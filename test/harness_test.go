@@ -1,3 +1,5 @@
+//go:build linux || windows
+
 package test
 
 import (
@@ -44,7 +46,7 @@ func binary(t testing.TB, tag string) string {
 		return p
 	}
 	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" { // built by somebody who has Go
-		return filepath.Join(dir, "plain"+tag, program)
+		return filepath.Join(dir, "plain"+tag, "queuectl"+extension)
 	}
 	if binaries.path == nil {
 		dir, err := os.MkdirTemp("", "queuectl-test")
@@ -53,7 +55,7 @@ func binary(t testing.TB, tag string) string {
 		}
 		binaries.dir, binaries.path = dir, map[string]string{}
 	}
-	p := filepath.Join(binaries.dir, "plain"+tag, program)
+	p := filepath.Join(binaries.dir, "plain"+tag, "queuectl"+extension)
 	build := exec.Command("go", "build", "-tags", tag, "-o", p, "../cmd/queuectl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -97,7 +99,7 @@ func (l *lockedBuffer) String() string {
 func newQueue(t testing.TB, tag string) *queue {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qt") // short: a socket's path has a limit
-	if err != nil {
+	if err = errors.Join(err, closeFolder(dir)); err != nil {
 		t.Fatal(err)
 	}
 	q := &queue{TB: t, bin: binary(t, tag), dir: filepath.ToSlash(dir), log: &lockedBuffer{}}

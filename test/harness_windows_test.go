@@ -27,11 +27,15 @@ import (
 )
 
 const (
-	program = "queuectl.exe" // the program's file name
+	extension  = ".exe"  // of a program's file
+	makeFolder = "mkdir" // as people are told to
 
 	// Where it takes long to start a process there are fewer jobs, by this factor, and
 	// more patience.
-	fewer, patience = 10, 4
+	fewer, patience = 10, 8
+
+	treesOutliveRunners = false // they end with their job object
+	lastWordsLast       = false // what was said on a connection is lost when it is closed
 )
 
 // role plays what this program is started as, if it is no test.
@@ -39,6 +43,11 @@ func role() (code int, played bool) { return 0, false }
 
 // host is what a queue may have on this system alone.
 type host struct{}
+
+// attributes are those of the service's process, which no key reaches.
+func (*host) attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
+}
 
 // posix is the folder of the shell of the tests' jobs, and of what they call.
 var posix = sync.OnceValue(func() string {
@@ -71,10 +80,10 @@ func environment(home string) []string {
 	return env
 }
 
-// serve is the service, not started yet, as a process that no key reaches.
+// serve is the service, not started yet.
 func (q *queue) serve(args []string) *exec.Cmd {
 	cmd := exec.Command(q.bin, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
+	cmd.SysProcAttr = q.attributes()
 	return cmd
 }
 
@@ -83,6 +92,23 @@ func shellOf(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c
 
 // tool is the word by which a job calls a program, whatever its PATH is.
 func tool(name string) string { return posix() + "/" + name + ".exe" }
+
+// closeFolder keeps others out of a folder.
+func closeFolder(dir string) error {
+	u, err := user.Current()
+	if err != nil {
+		return err
+	}
+	sd, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + u.Uid + ")")
+	if err != nil {
+		return err
+	}
+	acl, _, err := sd.DACL()
+	if err != nil {
+		return err
+	}
+	return windows.SetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, acl, nil)
+}
 
 // askToStop tells the service to end: there is no SIGTERM, and a console of its own
 // would be needed for a Ctrl-Break.
@@ -143,10 +169,29 @@ func dial(dir string) (net.Conn, error) {
 }
 
 // listen takes the place of the service of a folder.
-func listen(dir string) (net.Listener, error) { return winio.ListenPipe(pipeName(dir), nil) }
+func listen(dir string) (net.Listener, error) {
+	l, err := winio.ListenPipe(pipeName(dir), nil)
+	if err != nil {
+		return nil, err
+	}
+	if first, err := dial(dir); err == nil {
+		first.Close() // Wine swallows what the first client says
+	}
+	return l, nil
+}
 
 // halfClose ends what we say on a connection, if that can be done.
-func halfClose(net.Conn) bool { return false }
+func halfClose(c net.Conn) bool {
+	w, ok := c.(interface{ CloseWrite() error })
+	return ok && w.CloseWrite() == nil
+}
+
+// ahead are the failpoints of a service that reserves jobs ahead, and aheadTag is the
+// program that has them: of itself it does so for short jobs, and here none is short.
+const ahead, aheadTag = "ahead", "failpoint"
+
+// ofRunner is in the words of what a runner has beside itself: its console.
+const ofRunner = "conhost.exe"
 
 // holding is the text of a job that takes a lock, which is held while the job or a
 // process that it has started lives.
@@ -326,7 +371,7 @@ func (s *shell) settle(bin string) error {
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(err, os.Link(bin, filepath.Join(s.home, "bin", program)))
+	return errors.Join(err, os.Link(bin, filepath.Join(s.home, "bin", "queuectl"+extension)))
 }
 
 // settingsHere is where a user's settings are, settingsThere where scripts have them.
@@ -367,3 +412,7 @@ func onScreen(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
 	t.Fatal("there is no terminal here")
 	return "", 0
 }
+
+// ownersAlone reports whether a file is its owner's alone: the access list of the folder
+// says so here, which is tested with the service's.
+func ownersAlone(os.FileInfo) bool { return true }

@@ -1,3 +1,5 @@
+//go:build linux || windows
+
 package test
 
 import (
@@ -309,10 +311,22 @@ func (a *asker) batch(jobs ...map[string]any) (ids []string) {
 	return got.IDs
 }
 
+func (a *asker) show(id string) (j job) {
+	a.q.Helper()
+	if err := json.Unmarshal(a.must("show", map[string]any{"id": id}), &j); err != nil {
+		a.q.Fatalf("show %s: %v", id, err)
+	}
+	return j
+}
+
 // warm runs short jobs one by one, so that the pool reserves large blocks for
 // the workers that are wanted then.
 func (a *asker) warm(workers int) {
 	a.q.Helper()
+	if ahead != "" { // it does so anyway
+		a.must("worker.scale", map[string]any{"count": workers})
+		return
+	}
 	a.must("worker.scale", map[string]any{"count": 1})
 	var jobs []map[string]any
 	for range 60 {
@@ -329,7 +343,7 @@ func (a *asker) warm(workers int) {
 // their environment; the service and the runners are none.
 func (q *queue) strays() (list []string) {
 	for pid, words := range related(q.dir) {
-		if !strings.HasPrefix(words, q.bin) && !strings.Contains(words, " runner ") {
+		if !strings.HasPrefix(words, q.bin) && !strings.Contains(words, " runner ") && !strings.Contains(words, ofRunner) {
 			list = append(list, fmt.Sprintf("%d %q", pid, words))
 		}
 	}

@@ -1,3 +1,5 @@
+//go:build linux || windows
+
 package test
 
 import (
@@ -11,10 +13,11 @@ import (
 // runners of one job are gone afterwards.
 func TestPoison(t *testing.T) {
 	q := serving(t, "--workers", "8")
+	w := q.dial()
 	var neighbours []string
 	for i := range 7 {
 		neighbours = append(neighbours, fmt.Sprint("neighbour", i))
-		q.must("enqueue", "--id", neighbours[i], "sleep 0.5; echo done on $QUEUECTL_WORKER")
+		w.enqueue(fields{"id": neighbours[i], "command": fmt.Sprintf("sleep %.1f; echo done on $QUEUECTL_WORKER", 0.5*patience)})
 	}
 	q.until("they run", 20*time.Second, func() bool { return q.show("neighbour6").State == "processing" })
 	q.must("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")
@@ -49,7 +52,7 @@ func TestPoison(t *testing.T) {
 // what it is: nothing else is run there, and it is gone afterwards.
 func TestSuspectOutlivesTheService(t *testing.T) {
 	q := serving(t, "--workers", "4")
-	q.must("enqueue", "--id", "a", "sleep 2; echo $QUEUECTL_WORKER")
+	q.must("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+patience))
 	q.until("it runs", 20*time.Second, func() bool { return q.show("a").State == "processing" })
 	q.killRunners()
 	q.until("it runs alone", 20*time.Second, func() bool {

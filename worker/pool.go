@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
@@ -329,6 +330,9 @@ func (p *Pool) capacity() int {
 		if block < workers {
 			block = 0 // jobs longer than the block is worth: exactly the free workers
 		}
+	}
+	if failpoint.On("ahead") {
+		block = maxBlock
 	}
 	return max(0, workers+block-len(p.held)+p.leaving())
 }

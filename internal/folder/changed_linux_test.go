@@ -1,7 +1,6 @@
 package folder
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,21 +8,6 @@ import (
 	"testing"
 	"time"
 )
-
-// watch begins to watch a folder for the name "a" and hands on what comes of it.
-func watch(t *testing.T, ctx context.Context, dir string) <-chan error {
-	t.Helper()
-	ready, told := make(chan struct{}), make(chan error, 1)
-	go func() {
-		told <- Changed(ctx, dir, []string{"a"}, func() bool { close(ready); return true })
-	}()
-	select {
-	case <-ready:
-	case err := <-told:
-		t.Fatalf("it does not watch: %v", err)
-	}
-	return told
-}
 
 // Whatever makes the name mean another file, or none, is told; what is written to
 // the file, and what happens to others, is not.
@@ -68,20 +52,9 @@ func TestOnlyTheNamesAreTold(t *testing.T) {
 	}
 }
 
-// It ends with its context, does not wait if it need not, and says when it cannot
-// know.
-func TestWatchingEnds(t *testing.T) {
-	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-	told := watch(t, ctx, dir)
-	cancel()
-	if err := <-told; !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
-	if err := Changed(t.Context(), dir, nil, func() bool { return false }); err != nil {
-		t.Errorf("no need to wait: %v", err)
-	}
-	if err := Changed(t.Context(), filepath.Join(dir, "none"), nil, func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no folder: %v", err)
+// It says when it cannot know.
+func TestAFolderThatIsNotThere(t *testing.T) {
+	if err := Changed(t.Context(), filepath.Join(t.TempDir(), "none"), nil, func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
 	}
 }

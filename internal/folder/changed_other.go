@@ -6,7 +6,8 @@ package folder
 
 import "context"
 
-// Changed tells nothing here: it returns when ctx ends.
+// Changed tells nothing here: it returns when ctx ends. On Windows there is nothing to
+// tell: files that are open can be neither removed nor replaced.
 func Changed(ctx context.Context, _ string, _ []string, watching func() bool) error {
 	if !watching() {
 		return nil

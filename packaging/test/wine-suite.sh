@@ -2,16 +2,6 @@
 . test/skips.sh
 mkdir "$work/tests" "$work/logs"
 
-# RemoveAll asks for what Wine 8 lacks and answers differently than older versions of
-# Windows; the library's own way for those is taken, in these programs alone.
-overlay() {
-	local file
-	file=$(go env GOROOT)/src/internal/syscall/windows/at_windows.go
-	sed 's/if TestDeleteatFallback {/if true {/' "$file" >"$work/at_windows.go"
-	! cmp -s "$file" "$work/at_windows.go" || { echo "$file: there is no way of older versions any more"; return 1; }
-	printf '{"Replace": {"%s": "%s"}}\n' "$file" "$work/at_windows.go" >"$work/overlay.json"
-}
-
 # packages lists those with tests for Windows that the table does not name: name and folder.
 packages() {
 	local name folder
@@ -22,9 +12,11 @@ packages() {
 		done
 }
 
-# programs are those that black-box tests drive, as somebody with Go has built them.
+# programs are those that black-box tests drive, as somebody with Go has built them; posix
+# is the shell of their jobs.
 programs() {
 	local tag
+	GOOS=windows CGO_ENABLED=0 go build -o "$work/bin/posix/sh.exe" ./test/posix || return 1
 	for tag in '' failpoint; do
 		GOOS=windows CGO_ENABLED=0 go build -tags "$tag" -o "$work/bin/plain$tag/queuectl.exe" ./cmd/queuectl || return 1
 	done
@@ -46,10 +38,9 @@ run_tests() {
 	fi
 }
 
-overlay
 mapfile -t found < <(packages)
 [ "${#found[@]}" -gt 10 ] || { echo 'packages with tests were not found'; exit 1; }
-GOOS=windows CGO_ENABLED=0 go test -c -overlay "$work/overlay.json" -o "$work/tests/" "${found[@]/#/./}"
+GOOS=windows CGO_ENABLED=0 go test -c -o "$work/tests/" "${found[@]/#/./}"
 [[ " ${found[*]} " != *' test '* ]] || programs
 printf '     built in %d s\n' "$SECONDS"
 # The longest ones first, as they were seen to be.

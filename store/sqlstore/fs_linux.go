@@ -8,17 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
-	"github.com/queuectl/queuectl/queue"
 )
-
-// A fileSystem is one that is worth a word: on one that other machines, or programs
-// that the kernel cannot vouch for, also write, neither locks nor fsync nor the shared
-// memory of WAL can be relied upon.
-type fileSystem struct {
-	name    string
-	refused bool
-	note    string
-}
 
 // fileSystems are known by the magic numbers of linux/magic.h and, where they stand in
 // none of its lines, of the file systems themselves.
@@ -56,14 +46,6 @@ func fileSystemOf(dir string) (fileSystem, error) {
 		return f, nil
 	}
 	return fileSystem{name: fmt.Sprintf("a local file system (%#x)", magic)}, nil
-}
-
-// refuse is the error of a folder on a file system that cannot be relied upon.
-func (f fileSystem) refuse(dir string) error {
-	if !f.refused {
-		return nil
-	}
-	return queue.Invalid("dir", "%s is on %s, where neither locks nor fsync can be relied upon; name a folder on a local disk", dir, f.name)
 }
 
 // refusedNames lists the file systems that are refused.

@@ -1,15 +1,9 @@
-//go:build !linux
+//go:build !linux && !windows
 
 package sqlstore
 
-// A fileSystem is one that is worth a word.
-type fileSystem struct{ name, note string }
-
 // fileSystemOf names the file system of a folder; here nothing is known of it.
 func fileSystemOf(string) (fileSystem, error) { return fileSystem{name: "unknown"}, nil }
-
-// refuse is the error of a folder on a file system that cannot be relied upon.
-func (fileSystem) refuse(string) error { return nil }
 
 // refusedNames lists the file systems that are refused.
 func refusedNames() string { return "none on this system" }

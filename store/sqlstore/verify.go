@@ -102,7 +102,7 @@ func examineFolder(dir string) (list []store.Finding) {
 	case system.refuse(dir) != nil:
 		add("file system", store.Failure, "move the queue to a local disk: queuectl backup F, then queuectl restore F with another --dir", "%v", system.refuse(dir))
 	case system.note != "":
-		add("file system", store.Warning, "name a folder on a disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
+		add("file system", store.Warning, "name a folder on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
 	default:
 		add("file system", store.Fine, "", "%s is on %s; refused are %s", dir, system.name, refusedNames())
 	}

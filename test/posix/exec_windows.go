@@ -76,9 +76,16 @@ func execute(ctx context.Context, args []string) error {
 	return status(c.execute(args[0]))
 }
 
+// long is the exit code of the last program that ended with one of more than 8 bits, for
+// which the interpreter has 255.
+var long int
+
 func status(code int) error {
-	if code == 0 {
+	switch {
+	case code == 0:
 		return nil
+	case code > 255:
+		long, code = code, 255
 	}
 	return interp.ExitStatus(code)
 }
@@ -95,6 +102,11 @@ func (c *call) execute(name string) int {
 		return c.run("sh", "-c", c.args[0])
 	case newest:
 		fmt.Fprintln(c.out, started[len(started)-1].Process.Pid)
+		return 0
+	case echoing:
+		if _, err := io.WriteString(c.out, strings.Join(c.args, " ")+"\n"); err != nil {
+			return 1
+		}
 		return 0
 	case awaited:
 		for _, cmd := range started {

@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -20,9 +19,9 @@ import (
 // maxAlone is how many jobs run alone at once, as the pool has it.
 const maxAlone = 16
 
-// beginAlone is begin with a command that starts the runners of one job: it is told their
-// folder as $1, and its tries are noted there.
-func beginAlone(t *testing.T, workers int, command string) (s *hub, f *fakeRunner, p *worker.Pool, root string, tries func() int) {
+// beginAlone is begin with a command that starts the runners of one job, by this name and
+// once there is this file in their folder; tries says how often it was called.
+func beginAlone(t *testing.T, workers int, name, wait string) (s *hub, f *fakeRunner, p *worker.Pool, root string, tries func() int) {
 	t.Helper()
 	t.Parallel()
 	s, root = newStore(t), t.TempDir()
@@ -33,11 +32,14 @@ func beginAlone(t *testing.T, workers int, command string) (s *hub, f *fakeRunne
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { logs.Close() })
-	p, _ = runWith(t, s, runner.Home{Dir: root, Log: logs, Command: []string{"/bin/sh", "-c", "echo >> " + noted + "; n=$(wc -l < " + noted + "); " + command}}, workers)
-	return s, f, p, root, func() int {
-		text, _ := os.ReadFile(noted) // there is none before the first
-		return bytes.Count(text, []byte("\n"))
+	if name != "" {
+		name = named(root, name)
 	}
+	if wait != "" {
+		wait = filepath.Join(root, wait)
+	}
+	p, _ = runWith(t, s, runner.Home{Dir: root, Log: logs, Command: starter(t, name, noted, wait)}, workers)
+	return s, f, p, root, func() int { return lines(noted) }
 }
 
 // suspects enqueues jobs whose runner has died, ahead of all others.
@@ -55,7 +57,7 @@ func (s *hub) suspects(n int) {
 // Where no runner can be started for a suspect it is tried with one of them, more and
 // more seldom; claims pause after that, and then others run, whose turn it is not.
 func TestSuspectsWithoutARunnerLetOthersBy(t *testing.T) {
-	s, f, _, _, tries := beginAlone(t, 3, "exit 1")
+	s, f, _, _, tries := beginAlone(t, 3, "", "")
 	s.suspects(3)
 	s.put(0, 0)
 	hears[*wire.Start](t, f, 2)
@@ -76,7 +78,7 @@ func TestSuspectsWithoutARunnerLetOthersBy(t *testing.T) {
 // The others let jobs by that are none, and follow when one has ended.
 func TestSoManySuspectsRunAlone(t *testing.T) {
 	const more = 3
-	s, f, _, root, tries := beginAlone(t, 2*maxAlone, `echo queuectl runner $n.alone >&3`)
+	s, f, _, root, tries := beginAlone(t, 2*maxAlone, "#.alone", "")
 	var alone []*fakeRunner
 	for n := range maxAlone + more {
 		alone = append(alone, newRunner(t, root, fmt.Sprintf("%d.alone", n+1)))
@@ -113,7 +115,7 @@ func TestSoManySuspectsRunAlone(t *testing.T) {
 // A drain that begins while a suspect's runner is being started has the suspects given
 // back; the runner ends.
 func TestADrainGivesSuspectsBack(t *testing.T) {
-	s, _, p, root, tries := beginAlone(t, 2, `while [ ! -e "$1/go" ]; do sleep 0.01; done; echo queuectl runner 2.alone >&3`)
+	s, _, p, root, tries := beginAlone(t, 2, "2.alone", "go")
 	alone := newRunner(t, root, "2.alone")
 	s.suspects(2)
 	until(t, "it was tried", func() bool { return tries() == 1 })

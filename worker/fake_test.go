@@ -4,18 +4,21 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
@@ -24,7 +27,6 @@ import (
 // Names in a runner's folder, as package runner has them.
 const (
 	lockName = "lock"
-	sockName = "run.sock"
 	bootName = "boot-id"
 )
 
@@ -79,30 +81,33 @@ type fakeRunner struct {
 	sent   int64               // results of leases that nobody holds
 }
 
+// named is the name of a runner below root, which no other test's has: the pipes of
+// Windows are the whole machine's.
+func named(root, name string) string {
+	return fmt.Sprintf("%08x.%s", crc32.ChecksumIEEE([]byte(root)), name)
+}
+
 // newRunner makes a living runner's folder below root.
 func newRunner(t *testing.T, root, name string) *fakeRunner {
 	t.Helper()
 	f := &fakeRunner{
-		t: t, dir: filepath.Join(root, name), open: map[wire.Lease]bool{},
+		t: t, dir: filepath.Join(root, named(root, name)), open: map[wire.Lease]bool{},
 		known: wire.Known{Protocol: wire.Protocol, Version: version, PID: 1},
 	}
 	if err := os.Mkdir(f.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := process.BootID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, bootName), bytes.TrimSpace(boot), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.dir, bootName), []byte(boot), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f.lock, err = os.Create(filepath.Join(f.dir, lockName)); err != nil {
+	if f.lock, err = takeLock(filepath.Join(f.dir, lockName)); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		t.Fatal(err)
-	}
-	if f.listener, err = net.Listen("unix", filepath.Join(f.dir, sockName)); err != nil {
+	if f.listener, err = listen(f.dir); err != nil {
 		t.Fatal(err)
 	}
 	f.loops.Go(f.accept)
@@ -362,7 +367,59 @@ func runUnsure(t *testing.T, s store.Leaser, root string, workers int) (*worker.
 	}
 	t.Cleanup(func() { logs.Close() })
 	// The runner that the pool spawns, if it must, is the one named second.
-	return runWith(t, s, runner.Home{Dir: root, Command: []string{"/bin/sh", "-c", "echo queuectl runner second >&3"}, Log: logs}, workers)
+	return runWith(t, s, runner.Home{Dir: root, Command: starter(t, named(root, "second"), "", ""), Log: logs}, workers)
+}
+
+// starterWord is the first of the words that make this program a starter.
+const starterWord = "start-a-runner"
+
+// starter is a command that starts runners. It notes in one file that it was called, waits
+// for another, and says what the runner is called: the name with the number of the call
+// for #. What is "" is left out; without a name it fails.
+func starter(t *testing.T, name, noted, wait string) []string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{self, starterWord, name, noted, wait}
+}
+
+// TestMain is also that command, when it is told to.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 4 && os.Args[1] == starterWord {
+		start(os.Args[2], os.Args[3], os.Args[4])
+		os.Exit(1) // it has said that it is there, or nothing
+	}
+	os.Exit(m.Run())
+}
+
+func start(name, noted, wait string) {
+	calls := 0
+	if noted != "" {
+		f, err := os.OpenFile(noted, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintln(f)
+		f.Close()
+		calls = lines(noted)
+	}
+	for wait != "" {
+		if _, err := os.Stat(wait); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if name != "" {
+		runner.Ready(strings.Replace(name, "#", strconv.Itoa(calls), 1))
+	}
+}
+
+// lines counts those of a file, which need not be there.
+func lines(path string) int {
+	text, _ := os.ReadFile(path) // there is none before the first
+	return bytes.Count(text, []byte("\n"))
 }
 
 // runWith is runUnsure with these runners.

@@ -60,6 +60,23 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 	}
 }
 
+// What a process committed that died in its next transaction is there when the store is
+// opened, and nothing of that one is.
+func TestCommitsOfADeadProcessHold(t *testing.T) {
+	dir := filled(t, 1)
+	path := filepath.Join(dir, fileName)
+	said, die := other(t, path, `UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
+	die()
+	if info, err := os.Stat(path + "-wal"); said != "<nil>" || err != nil || info.Size() == 0 {
+		t.Fatalf("it said %s and left %v, %v", said, info, err)
+	}
+	s := openStore(t, dir)
+	if page, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 1 || page.Jobs[0].Error != "committed" {
+		t.Errorf("got %+v, %v", page.Jobs, err)
+	}
+	enqueue(t, s, 1)
+}
+
 // A transaction that is undone leaves nothing in the writer's memory either: its
 // claims are free, its numbers are used again.
 func TestUndoneTransactionLeavesNothing(t *testing.T) {

@@ -20,7 +20,11 @@ func TestGravesAreRunnersFolders(t *testing.T) {
 	if dir, err := s.grave("1.a"); err != nil || dir != filepath.Join(root, "1.a") {
 		t.Errorf("a dead runner: got %q, %v", dir, err)
 	}
-	for _, name := range []string{"", ".", "..", ".x", "../x", "1.a/", "1.a/..", "/", "as-mail", "as-mail/1.a", outputsName} {
+	names := []string{"", ".", "..", ".x", "../x", "1.a/", "1.a/..", "/", "as-mail", "as-mail/1.a", outputsName}
+	if filepath.Separator != '/' {
+		names = append(names, `..\x`, `1.a\`, `1.a\..`, `\`, `as-mail\1.a`, `C:1.a`, `C:\1.a`, `1.a:x`, "NUL")
+	}
+	for _, name := range names {
 		if dir, err := s.grave(name); err == nil {
 			t.Errorf("%q: got %q, want it refused", name, dir)
 		}

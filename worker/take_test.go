@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -155,6 +156,6 @@ func TestAnUndertakerMayHaveMuchToTell(t *testing.T) {
 	runWith(t, s, runner.Home{Dir: root, Socket: "nobody listens"}, 2)
 	old.die()
 	forget, _ := hears[*wire.Forget](t, first, 1)
-	check(t, "forgotten", forget.Name, "old")
+	check(t, "forgotten", forget.Name, filepath.Base(old.dir))
 	first.settled()
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -101,21 +99,6 @@ func TestDamagedRecordIsNotTold(t *testing.T) {
 	}
 }
 
-// A write that was cut short, as on a full disk, leaves nothing that hides the
-// records after it.
-func TestShortWriteHidesNothing(t *testing.T) {
-	j := newJournal(t)
-	put(t, j, 1)
-	short := fileLimit(t, j.size+20)
-	_, err := j.append(result(2))
-	short()
-	if err == nil {
-		t.Fatal("the write was not cut short")
-	}
-	put(t, j, 3)
-	holds(t, j.dir, "after a short write", 1, 3)
-}
-
 // The journal goes on in a new segment when one is large, which is read after
 // the ones before it, the tenth too.
 func TestJournalGoesOnInSegments(t *testing.T) {
@@ -156,13 +139,25 @@ func TestAcknowledgedSegmentsGo(t *testing.T) {
 	holds(t, j.dir, "after it was emptied", 5)
 }
 
-// The running table tells, after a death, who the runner was and what ran.
-func TestRunningTableIsReadBack(t *testing.T) {
-	dir := t.TempDir()
+// newTable is the table of the runner 4711, which began at 99.
+func newTable(t *testing.T, dir string) *table {
+	t.Helper()
 	table, err := makeTable(dir, 0o600, 4711, 99)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if table.mem != nil {
+			table.close()
+		}
+	})
+	return table
+}
+
+// The running table tells, after a death, who the runner was and what ran.
+func TestRunningTableIsReadBack(t *testing.T) {
+	dir := t.TempDir()
+	table := newTable(t, dir)
 	table.begin(1, wire.Lease{Seq: 5, Fence: 6}, 7)
 	table.forked(1, 8)
 	table.begin(3, wire.Lease{Seq: 9, Fence: 10}, 11)
@@ -183,10 +178,7 @@ func TestRunningTableIsReadBack(t *testing.T) {
 // A copy of the table says what ran, and names nobody whose processes could be ended.
 func TestCopiedTableNamesNobody(t *testing.T) {
 	dir, clone := t.TempDir(), t.TempDir()
-	table, err := makeTable(dir, 0o600, 4711, 99)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := newTable(t, dir)
 	table.begin(1, wire.Lease{Seq: 5, Fence: 6}, 7)
 	raw, err := os.ReadFile(filepath.Join(dir, tableName))
 	if err == nil {
@@ -198,6 +190,8 @@ func TestCopiedTableNamesNobody(t *testing.T) {
 	if pid, _, running, err := readTable(clone); pid != 0 || len(running) != 1 || running[0].Seq != 5 || err != nil {
 		t.Errorf("the copy: got %d, %+v, %v, want 0 and the attempt", pid, running, err)
 	}
+	table.close()
+	table.mem = nil
 	moved := filepath.Join(t.TempDir(), "moved")
 	if err := os.Rename(dir, moved); err != nil {
 		t.Fatal(err)
@@ -211,17 +205,13 @@ func TestCopiedTableNamesNobody(t *testing.T) {
 // than have: writing to one that a full disk has no place for would end the runner.
 func TestSlotsHaveTheirPlaceOnTheDisk(t *testing.T) {
 	dir := t.TempDir()
-	table, err := makeTable(dir, 0o600, 4711, 99)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := newTable(t, dir)
 	table.begin(1, wire.Lease{Seq: 5, Fence: 6}, 7)
 	if n, err := table.reserve(1000); n != 1000 || err != nil {
 		t.Errorf("got room for %d, %v, want 1000", n, err)
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(filepath.Join(dir, tableName), &st); err != nil || st.Blocks*512 < 1001*slotBytes {
-		t.Errorf("%d bytes have their place, %v", st.Blocks*512, err)
+	if n := allocated(t, table.file); n < 1001*slotBytes {
+		t.Errorf("%d bytes have their place", n)
 	}
 	if _, _, running, _ := readTable(dir); len(running) != 1 || running[0].Seq != 5 {
 		t.Errorf("got %v, want what was there before", running)

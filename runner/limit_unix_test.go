@@ -1,12 +1,30 @@
+//go:build unix
+
 package runner
 
 import (
+	"os"
 	"os/signal"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
+
+// A write that was cut short, as on a full disk, leaves nothing that hides the
+// records after it.
+func TestShortWriteHidesNothing(t *testing.T) {
+	j := newJournal(t)
+	put(t, j, 1)
+	short := fileLimit(t, j.size+20)
+	_, err := j.append(result(2))
+	short()
+	if err == nil {
+		t.Fatal("the write was not cut short")
+	}
+	put(t, j, 3)
+	holds(t, j.dir, "after a short write", 1, 3)
+}
 
 // fileLimit lets no file grow past n bytes until the returned function is
 // called.
@@ -26,4 +44,14 @@ func fileLimit(t *testing.T, n int64) func() {
 		}
 		signal.Reset(syscall.SIGXFSZ)
 	}
+}
+
+// allocated is how many bytes of a file have their place on the disk.
+func allocated(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
 }

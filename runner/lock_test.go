@@ -1,0 +1,134 @@
+package runner
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// TestMain is also the runner that another process is, when it is told to.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("QUEUECTL_TEST_RUNNER"); dir != "" {
+		fmt.Println(halfRunner(dir))
+		io.Copy(io.Discard, os.Stdin) // until it is ended
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// halfRunner has in its folder what a runner has that runs a job, and that tells of one.
+func halfRunner(dir string) error {
+	if _, ok, err := lockFile(filepath.Join(dir, lockName), 0o600); !ok || err != nil {
+		return fmt.Errorf("the lock: %t, %w", ok, err)
+	}
+	j, err := openJournal(dir, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := j.append(result(4)); err != nil {
+		return err
+	}
+	table, err := makeTable(dir, 0o600, 4711, 99)
+	if err != nil {
+		return err
+	}
+	table.begin(2, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.forked(2, 8)
+	return nil
+}
+
+// A runner's lock keeps every other process out for as long as the runner lives, and no
+// longer; what it has noted can be read meanwhile, and is whole after it was killed.
+func TestKilledRunnerLeavesItsNotesAndNoLock(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "1.a")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "QUEUECTL_TEST_RUNNER="+dir)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(said) != "<nil>" {
+		t.Fatalf("the other process said %q, %v", said, err)
+	}
+	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 2, PID: 8, StartedAt: 7}}
+	notes := func(when string) {
+		t.Helper()
+		holds(t, dir, when, 4)
+		if pid, ticks, running, err := readTable(dir); pid != 4711 || ticks != 99 || !slices.Equal(running, want) || err != nil {
+			t.Errorf("%s: got %d, %d, %+v, %v", when, pid, ticks, running, err)
+		}
+	}
+	path := filepath.Join(dir, lockName)
+	notes("while it lives")
+	if lock, ok, err := lockFile(path, 0o600); ok || err != nil {
+		t.Errorf("another process took the lock: %v, %v", lock, err)
+	}
+	if lives, err := Lives(dir); !lives || err != nil {
+		t.Errorf("a living runner: %t, %v", lives, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if lives, err := Lives(dir); lives || err != nil {
+		t.Errorf("a dead runner: %t, %v", lives, err)
+	}
+	notes("once it is dead")
+	if err := Forget(dir, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who looks whether a runner lives is no runner to who looks as well: a dead one would
+// be taken for a living one, which nobody can meet.
+func TestLookersAreNoHolders(t *testing.T) {
+	path := filepath.Join(t.TempDir(), lockName)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		done := make(chan bool)
+		for range 4 {
+			go func() {
+				held := false
+				for range 200 {
+					h, err := lockHeld(path)
+					held = held || h || err != nil
+				}
+				done <- held
+			}()
+		}
+		for range 4 {
+			if <-done {
+				t.Fatal("a lock that nobody holds is held")
+			}
+		}
+	}
+	lock, ok, err := lockFile(path, 0o600)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	defer lock.Close()
+	if held, err := lockHeld(path); !held || err != nil {
+		t.Errorf("a lock that is held: %v, %v", held, err)
+	}
+}

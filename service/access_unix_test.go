@@ -1,0 +1,152 @@
+//go:build unix
+
+package service
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// runsAs reports whether a service can have this run_as here.
+func runsAs(string) bool { return true }
+
+// holdLock has the lock of a state folder.
+func holdLock(path string) (*os.File, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return f, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+}
+
+// another is a user who this process is not.
+func another(*testing.T) string {
+	if os.Geteuid() == 0 {
+		return "daemon"
+	}
+	return "root"
+}
+
+// Names of [access] are looked up when the settings are read; the strongest right of a
+// name holds, numbers need nobody behind them, and who is not here is told. Root and
+// the service's own user may do everything, whatever is written.
+func TestNamesAreResolved(t *testing.T) {
+	s := set(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
+	daemon, ok := s.directory.UserID("daemon")
+	if !ok {
+		daemon = 61377 // this machine has none
+	}
+	for _, c := range []struct {
+		peer control.Peer
+		want control.Right
+	}{
+		{control.Peer{UID: 61300}, control.Read}, {control.Peer{UID: 61301}, control.Submit}, {control.Peer{UID: 61302, Groups: []int{61310}}, control.Read},
+		{control.Peer{UID: 61303}, control.None}, {control.Peer{UID: os.Geteuid()}, control.Admin}, {control.Peer{}, control.Admin},
+	} {
+		if got := s.Right(&c.peer); got != c.want {
+			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
+		}
+	}
+	if got := s.Right(&control.Peer{UID: daemon}); ok && got != control.Operate {
+		t.Errorf("daemon: got %s, want the strongest", got)
+	}
+	for _, name := range []string{"no.such.user", "@no.such.group"} {
+		if !strings.Contains(s.unknownNames(), name) {
+			t.Errorf("%s is not told: %s", name, s.unknownNames())
+		}
+	}
+	if finding := s.examineAccess(); len(finding) != 1 {
+		t.Errorf("doctor finds %+v", finding)
+	}
+	if got := set(t, "access.read", "61300").unknownNames(); got != "" {
+		t.Errorf("a number without a name: %s", got)
+	}
+}
+
+// Who is refused is told the right that is needed, the one they have, and who could let
+// them: the group that has it, or an admin with the file.
+func TestRefusalsHelp(t *testing.T) {
+	s := set(t, "run_as", "submitter", "access.operate", "alice @ops")
+	for _, c := range []struct {
+		right, needs control.Right
+		what, want   string
+	}{
+		{control.Submit, control.Operate, "cancel of another user's job", `cancel of another user's job needs the right operate; you (61300) have submit; the group ops has operate, or an admin can grant it in [access] of /etc/q.toml`},
+		{control.Operate, control.Admin, "drain", `drain needs the right admin; you (61300) have operate; the group queuectl-admin has admin, or an admin can grant it in [access] of /etc/q.toml`},
+		{control.None, control.Read, "list", `you (61300) have no right on this service, which is ` + new(accounts.Directory).UserName(os.Geteuid()) + `'s; the group queuectl has submit (sudo usermod -aG queuectl 61300, then log in again), or an admin can grant one in [access] of /etc/q.toml`},
+	} {
+		var e *queue.Error
+		if err := s.Refuse(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) || e.Code != queue.CodeDenied || e.Message != c.want {
+			t.Errorf("got  %v\nwant %s", err, c.want)
+		}
+	}
+	own := set(t)
+	if err := own.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(), "which is "+new(accounts.Directory).UserName(os.Geteuid())+"'s; an admin can grant one in [access]") {
+		t.Errorf("of a service of one's own: %v", err)
+	}
+}
+
+// A job keeps the user that was asked for, by number and name, and shows it; others
+// have their submitter.
+func TestJobsKeepTheirUser(t *testing.T) {
+	s := set(t, "run_as", "submitter")
+	a := &users{s: s, peer: peer(61300, control.Admin)}
+	spec := queue.Spec{Command: new("true"), User: new("root")}
+	j, err := s.draft(&spec, s.config.Load().Defaults(), "61300", a)
+	if err != nil || j.User != "root" || j.AsUID == nil || *j.AsUID != 0 {
+		t.Fatalf("got %+v, %v", j, err)
+	}
+	if got := queue.SpecOf(&j).User; got == nil || *got != "root" {
+		t.Error("the spec of the job names another user")
+	}
+	plain := queue.Spec{Command: new("true")}
+	if j, err := s.draft(&plain, s.config.Load().Defaults(), "61300", a); err != nil || j.User != "61300" || j.AsUID != nil || queue.SpecOf(&j).User != nil {
+		t.Errorf("without a user: %+v, %v", j, err)
+	}
+	if err := j.Edit(json.RawMessage(`{"priority":7}`), s.config.Load().Defaults()); err != nil || j.User != "root" || j.AsUID == nil {
+		t.Errorf("after an edit of something else: %+v, %v", j, err)
+	}
+	for set, want := range map[string]struct {
+		as   *int
+		name string
+	}{`{"user":null}`: {nil, ""}, `{"user":"0"}`: {new(0), "root"}, `{"priority":8}`: {j.AsUID, "root"}} {
+		e, err := s.editing(a.peer, json.RawMessage(set))
+		if err != nil {
+			t.Fatal(err)
+		}
+		edited := j
+		if err := edited.Edit(json.RawMessage(set), s.config.Load().Defaults()); err != nil {
+			t.Fatal(err)
+		}
+		if e.apply(&edited); !reflect.DeepEqual(edited.AsUID, want.as) || edited.User != want.name {
+			t.Errorf("%s: got %v %q, want %v %q", set, edited.AsUID, edited.User, want.as, want.name)
+		}
+	}
+	if _, err := s.editing(peer(0, control.Operate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err, queue.ErrDenied) {
+		t.Errorf("the user edited by an operator: %v", err)
+	}
+}
+
+// The socket may be as open as the settings, or its unit, have it, and no more.
+func TestDoctorKnowsTheSocketsMode(t *testing.T) {
+	p := config.In(t.TempDir())
+	if err := errors.Join(os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, 0o660)); err != nil {
+		t.Fatal(err)
+	}
+	for wanted, found := range map[fs.FileMode]int{0o600: 1, 0o660: 0, 0o666: 0, 0o777: 0} {
+		if list := examinePlaces(p, wanted); len(list) != found {
+			t.Errorf("a socket of mode 660 that is to have %o: %+v", wanted, list)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+//go:build linux || windows
+
+package service
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// A directory that hangs holds up who reads the settings, and nobody else: neither
+// requests nor another change.
+func TestHangingDirectoryHoldsNobodyUp(t *testing.T) {
+	s := set(t, "access.read", "61300")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	hangs(&s.directory, func() {
+		close(asked)
+		<-answer
+	})
+	change := func(readers string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.layers[0].Values["access.read"] = readers
+		if err := s.merge(); err != nil {
+			t.Error(err)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		change("dora 61301")
+		s.lookUp()
+	}()
+	<-asked
+	change("61302")
+	s.lookUp()
+	if got := s.Right(&control.Peer{UID: 61302}); got != control.Read {
+		t.Errorf("after another change: %s", got)
+	}
+	close(answer)
+	<-done
+	if got := s.Right(&control.Peer{UID: 61301}); got != control.None || s.unknownNames() != "" {
+		t.Errorf("what was overtaken holds: %s, %s", got, s.unknownNames())
+	}
+}

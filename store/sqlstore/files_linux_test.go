@@ -1,0 +1,128 @@
+package sqlstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A database that is a link, or that others can read, is refused.
+func TestForeignDatabaseIsRefused(t *testing.T) {
+	for says, harm := range map[string]func(path string) error{
+		"regular":   func(p string) error { return errors.Join(os.Rename(p, p+"2"), os.Symlink(p+"2", p)) },
+		"chmod 600": func(p string) error { return os.Chmod(p, 0o644) },
+	} {
+		dir := filled(t, 100)
+		if err := harm(filepath.Join(dir, fileName)); err != nil {
+			t.Fatal(err)
+		}
+		refuses(t, dir, says)
+	}
+}
+
+// A folder that cannot be written is refused with what to do, for ordinary
+// users as for a service that has dropped its rights.
+func TestReadOnlyFolderIsRefused(t *testing.T) {
+	dir := filled(t, 1)
+	if os.Geteuid() == 0 {
+		runtime.LockOSThread() // never unlocked: the thread ends with the test
+		for _, p := range []string{dir, filepath.Join(dir, fileName), filepath.Join(dir, markName)} {
+			if err := os.Chown(p, 65534, 65534); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		const same = ^uintptr(0)
+		become := func(uid uintptr) { // this thread alone, which syscall's own would not
+			if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); failed != 0 {
+				t.Fatal(failed)
+			}
+		}
+		become(65534)
+		defer become(0)
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(dir, 0o700)
+	refuses(t, dir, "cannot be written")
+}
+
+// replaced puts a copy in the place of a file.
+func replaced(p string) error {
+	raw, err := os.ReadFile(p)
+	return errors.Join(err, os.WriteFile(p+"2", raw, 0o600), os.Rename(p+"2", p))
+}
+
+// When the WAL or the database is deleted or replaced under a running service,
+// nothing more is acknowledged: the store fails for good and says so.
+func TestReplacedFilesStopTheStore(t *testing.T) {
+	for what, harm := range map[string]func(path string) error{
+		"wal deleted":       func(p string) error { return os.Remove(p + "-wal") },
+		"database deleted":  os.Remove,
+		"database replaced": replaced,
+		"wal replaced":      func(p string) error { return replaced(p + "-wal") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openStore(t, dir)
+			enqueue(t, s, 1)
+			if err := harm(filepath.Join(dir, fileName)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+			if !errors.Is(err, queue.ErrOutcomeUnknown) {
+				t.Errorf("got %v, want %v", err, queue.ErrOutcomeUnknown)
+			}
+			<-s.Broken()
+			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
+				t.Errorf("got %v as the reason, want %v", s.Err(), queue.ErrOutcomeUnknown)
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
+				t.Error("a failed store took a job")
+			}
+		})
+	}
+}
+
+// The locks of the database belong to the open file, not to the process.
+func TestLocksAreOfTheOpenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), fileName)
+	s := openStore(t, filepath.Dir(path))
+	inTransaction(t, s, func() error {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		inode := fmt.Sprintf(":%d ", info.Sys().(*syscall.Stat_t).Ino)
+		locks, err := os.ReadFile("/proc/locks")
+		if err != nil {
+			return err
+		}
+		held := 0
+		for line := range strings.Lines(string(locks)) {
+			if strings.Contains(line, inode) {
+				held++
+				if !strings.Contains(line, "OFDLCK") {
+					t.Errorf("a lock of the process: %s", line)
+				}
+			}
+		}
+		if held == 0 {
+			t.Error("there is no lock")
+		}
+		return nil
+	})
+}
