@@ -18,6 +18,7 @@ import (
 const (
 	extension  = "" // of a program's file
 	socketName = "queuectl.sock"
+	makeFolder = "mkdir -p" // as people are told to
 
 	// Where it takes long to start a process there are fewer jobs, by this factor, and
 	// more patience.
@@ -75,6 +76,9 @@ func shellOf(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text)
 
 // tool is the word by which a job calls a program, whatever its PATH is.
 func tool(name string) string { return name }
+
+// closeFolder keeps others out of a folder; a temporary one is so.
+func closeFolder(string) error { return nil }
 
 // askToStop tells the service to end.
 func (q *queue) askToStop() { q.cmd.Process.Signal(syscall.SIGTERM) }

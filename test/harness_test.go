@@ -99,7 +99,7 @@ func (l *lockedBuffer) String() string {
 func newQueue(t testing.TB, tag string) *queue {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qt") // short: a socket's path has a limit
-	if err != nil {
+	if err = errors.Join(err, closeFolder(dir)); err != nil {
 		t.Fatal(err)
 	}
 	q := &queue{TB: t, bin: binary(t, tag), dir: filepath.ToSlash(dir), log: &lockedBuffer{}}

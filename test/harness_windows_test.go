@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	extension = ".exe" // of a program's file
+	extension  = ".exe"  // of a program's file
+	makeFolder = "mkdir" // as people are told to
 
 	// Where it takes long to start a process there are fewer jobs, by this factor, and
 	// more patience.
@@ -92,6 +93,23 @@ func shellOf(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c
 // tool is the word by which a job calls a program, whatever its PATH is.
 func tool(name string) string { return posix() + "/" + name + ".exe" }
 
+// closeFolder keeps others out of a folder.
+func closeFolder(dir string) error {
+	u, err := user.Current()
+	if err != nil {
+		return err
+	}
+	sd, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + u.Uid + ")")
+	if err != nil {
+		return err
+	}
+	acl, _, err := sd.DACL()
+	if err != nil {
+		return err
+	}
+	return windows.SetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, acl, nil)
+}
+
 // askToStop tells the service to end: there is no SIGTERM, and a console of its own
 // would be needed for a Ctrl-Break.
 func (q *queue) askToStop() {
@@ -151,7 +169,16 @@ func dial(dir string) (net.Conn, error) {
 }
 
 // listen takes the place of the service of a folder.
-func listen(dir string) (net.Listener, error) { return winio.ListenPipe(pipeName(dir), nil) }
+func listen(dir string) (net.Listener, error) {
+	l, err := winio.ListenPipe(pipeName(dir), nil)
+	if err != nil {
+		return nil, err
+	}
+	if first, err := dial(dir); err == nil {
+		first.Close() // Wine swallows what the first client says
+	}
+	return l, nil
+}
 
 // halfClose ends what we say on a connection, if that can be done.
 func halfClose(c net.Conn) bool {

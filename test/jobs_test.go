@@ -338,9 +338,9 @@ func TestKeptOverStop(t *testing.T) {
 func TestWorkerStop(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
-	short := w.enqueue(fields{"command": "echo up; sleep 0.7; echo done"})
+	short := w.enqueue(fields{"command": fmt.Sprintf("echo up; sleep %.1f; echo done", 0.7*patience)})
 	w.runs(short)
-	w.enqueue(fields{"id": "blocker", "command": "echo up; sleep 0.7"})
+	w.enqueue(fields{"id": "blocker", "command": fmt.Sprintf("echo up; sleep %.1f", 0.7*patience)})
 	w.runs("blocker")
 	next := w.enqueue(fields{"command": "echo up; exec sleep 30"})
 	q.must("worker", "stop")
@@ -443,15 +443,15 @@ func TestDeferCodes(t *testing.T) {
 func TestIdleTimeout(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	w := q.dial()
-	chatty := w.enqueue(fields{"command": "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done", "idle_timeout": 0.8, "max_retries": 0})
-	silent := w.enqueue(fields{"command": "echo up; sleep 600", "idle_timeout": 0.4, "max_retries": 0, "kill_after": 1})
-	if j := w.end(silent); j.State != "dead" || j.Reason != "timed_out" || !strings.Contains(j.Error, "printed nothing for 400ms") || j.Output != "up\n" {
+	chatty := w.enqueue(fields{"command": "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done", "idle_timeout": 0.8 * patience, "max_retries": 0})
+	silent := w.enqueue(fields{"command": "echo up; sleep 600", "idle_timeout": 0.4 * patience, "max_retries": 0, "kill_after": 1})
+	if j := w.end(silent); j.State != "dead" || j.Reason != "timed_out" || !strings.Contains(j.Error, "printed nothing for "+(patience*400*time.Millisecond).String()) || j.Output != "up\n" {
 		t.Errorf("silent: %+v", j)
 	}
 	if j := w.end(chatty); j.State != "completed" {
 		t.Errorf("chatty: %+v", j)
 	}
-	if r := q.cli("run", "--max-retries", "0", "--idle-timeout", "0.2", "sleep 600"); r.code != 124 {
+	if r := q.cli("run", "--max-retries", "0", "--idle-timeout", "0.2", "--kill-after", "1", "sleep 600"); r.code != 124 {
 		t.Errorf("run: %+v, want code 124", r)
 	}
 }

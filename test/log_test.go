@@ -40,6 +40,8 @@ func TestServiceLog(t *testing.T) {
 	q.must("cancel", "late")
 	q.must("config", "set", "shell", "/bin/sh -c")
 	q.cli("cancel", "none")
+	var who struct{ UID float64 }
+	q.dial().good("whoami", nil, &who)
 	failed, dead, asked := q.logged("attempt failed"), q.logged("job is dead"), q.logged("request")
 	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 || failed[0]["exit_code"] != 3.0 || failed[0]["again_in_ms"] != 10.0 {
 		t.Errorf("a failure: %v", failed)
@@ -47,7 +49,7 @@ func TestServiceLog(t *testing.T) {
 	if len(dead) != 1 || dead[0]["level"] != "WARN" || dead[0]["job"] != "bad" || dead[0]["attempt"] != 2.0 || dead[0]["worker"] != "w1" {
 		t.Errorf("a dead job: %v", dead)
 	}
-	if len(asked) != 3 || asked[0]["method"] != "cancel" || asked[0]["uid"] != float64(os.Getuid()) || asked[0]["pid"] == nil || asked[1]["key"] != "shell" {
+	if len(asked) != 3 || asked[0]["method"] != "cancel" || asked[0]["uid"] != who.UID || asked[0]["pid"] == nil || asked[1]["key"] != "shell" {
 		t.Errorf("requests: %v", asked)
 	}
 	q.must("config", "set", "log_level", "debug")

@@ -10,7 +10,7 @@ import (
 func TestBackupNamesTheFolder(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for to, c := range map[string]result{
-		"none/x.db":     {code: 2, err: "backup: there is no folder none; make it: mkdir -p none"},
+		"none/x.db":     {code: 2, err: "backup: there is no folder none; make it: " + makeFolder + " none"},
 		"initialized/x": {code: 2, err: "backup: initialized is not a folder"},
 	} {
 		if r := q.cli("backup", to); r.code != c.code || r.err != "queuectl: "+c.err+"\n" {

@@ -13,10 +13,11 @@ import (
 // runners of one job are gone afterwards.
 func TestPoison(t *testing.T) {
 	q := serving(t, "--workers", "8")
+	w := q.dial()
 	var neighbours []string
 	for i := range 7 {
 		neighbours = append(neighbours, fmt.Sprint("neighbour", i))
-		q.must("enqueue", "--id", neighbours[i], fmt.Sprintf("sleep %.1f; echo done on $QUEUECTL_WORKER", 0.5*patience))
+		w.enqueue(fields{"id": neighbours[i], "command": fmt.Sprintf("sleep %.1f; echo done on $QUEUECTL_WORKER", 0.5*patience)})
 	}
 	q.until("they run", 20*time.Second, func() bool { return q.show("neighbour6").State == "processing" })
 	q.must("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")

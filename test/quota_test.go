@@ -3,6 +3,7 @@
 package test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ func TestRunningPerUser(t *testing.T) {
 		os.Remove(q.path("log"))
 		var ids []string
 		for range n {
-			ids = append(ids, q.must("enqueue", "-q", "echo + >>"+q.path("log")+"; sleep 0.1; echo - >>"+q.path("log")))
+			ids = append(ids, q.must("enqueue", "-q", "echo + >>"+q.path("log")+fmt.Sprintf("; sleep %.1f; echo - >>", 0.1*patience)+q.path("log")))
 		}
 		q.must(append([]string{"wait", "--timeout", "60"}, ids...)...)
 		now := 0

@@ -66,3 +66,22 @@ func TestForeignFilesAreRefused(t *testing.T) {
 	}
 	q.start("--workers", "0")
 }
+
+// unusable are settings with which a service would not start, and why.
+var unusable = []struct{ key, value, why string }{
+	{"run_as", "submitter", "needs runners of root's"},
+	{"run_as", "fixed:nosuchuser", "needs runners of root's"},
+	{"socket_group", "no.such.group", "there is no group"},
+}
+
+// A folder in which no socket can have its name is refused.
+func TestLongPaths(t *testing.T) {
+	q := newQueue(t, "")
+	long := q.path(strings.Repeat("long", 25))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r := q.refused("--dir", long); r.code != 78 || !strings.Contains(r.err, "107") {
+		t.Errorf("%+v, want 78 and the limit", r)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,6 @@ func TestServeRefusals(t *testing.T) {
 		q.write(name+"/queuectl.toml", file)
 		return dir
 	}
-	long := sub(strings.Repeat("long", 25), "")
 	for _, c := range []struct {
 		name string
 		args []string
@@ -136,9 +136,8 @@ func TestServeRefusals(t *testing.T) {
 		{"file missing", []string{"--dir", sub("e", ""), "--config", "/none.toml"}, 78, "/none.toml"},
 		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
 		{"second service", []string{"--dir", q.dir}, 5, fmt.Sprint(q.cmd.Process.Pid)},
-		{"long path", []string{"--dir", long}, 78, "107"},
 	} {
-		if r := q.refused(c.args...); r.code != c.code || !strings.Contains(r.err, c.err) {
+		if r := q.refused(c.args...); r.code != c.code || !strings.Contains(filepath.ToSlash(r.err), c.err) {
 			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.code, r.err, c.code, c.err)
 		}
 	}
@@ -204,11 +203,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "0")
-	for _, c := range []struct{ key, value, why string }{
-		{"run_as", "submitter", "needs runners of root's"},
-		{"run_as", "fixed:nosuchuser", "needs runners of root's"},
-		{"socket_group", "no.such.group", "there is no group"},
-	} {
+	for _, c := range unusable {
 		r := q.cli("config", "set", c.key, c.value)
 		if r.code != 2 || !strings.Contains(r.err, c.key+": ") || !strings.Contains(r.err, c.why) || q.setting(c.key).Origin != "default" {
 			t.Errorf("%s %s: %+v", c.key, c.value, r)

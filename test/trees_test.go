@@ -123,7 +123,10 @@ func TestStopEndsTrees(t *testing.T) {
 // A job is over when its main process is and its grace has passed, whoever holds
 // its output; what it leaves behind is ended and counted, or spared if asked.
 func TestLeftovers(t *testing.T) {
-	q := serving(t, "--workers", "4")
+	t.Parallel()
+	q := newQueue(t, "")
+	q.env = []string{fmt.Sprint("QUEUECTL_OUTPUT_GRACE=", (1+patience)*250*time.Millisecond)}
+	q.start("--workers", "4")
 	w := q.dial()
 	for i, c := range []struct {
 		name, command string

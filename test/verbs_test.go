@@ -134,7 +134,7 @@ func TestEdit(t *testing.T) {
 		cmd.Env = append(cmd.Env, "EDITOR=sed -i "+script)
 		return ran(t, cmd)
 	}
-	if r := edit(`'s/echo a/echo edited/; /\"x\": \"1\"/d'`, "a"); r.code != 0 || r.out != "a\n" {
+	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d"`, "a"); r.code != 0 || r.out != "a\n" {
 		t.Errorf("an edit in an editor: %+v", r)
 	}
 	a = shown{}

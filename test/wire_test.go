@@ -343,8 +343,9 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 		}
 		return w.call("enqueue.batch", p)
 	}
+	const n = 1000 / fewer // jobs of a request
 	for i := range 3 {
-		if a := frame("b", 1000*i, 1000*i+1000, nil); a.Error != nil {
+		if a := frame("b", n*i, n*i+n, nil); a.Error != nil {
 			t.Fatalf("request %d: %+v", i, a.Error)
 		}
 	}
@@ -355,7 +356,7 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 		a    answer
 		code string
 	}{
-		"a staged id":            {w.call("enqueue", fields{"id": "j1500", "command": "true"}), "exists"},
+		"a staged id":            {w.call("enqueue", fields{"id": fmt.Sprint("j", n+n/2), "command": "true"}), "exists"},
 		"the same part again":    {frame("b", 0, 1, nil), "exists"},
 		"no name and no commit":  {frame("", 5000, 5001, nil), "invalid"},
 		"too many at once":       {frame("b", 5000, 6001, nil), "invalid"},
@@ -365,7 +366,7 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 		"a commit of no batch":   {frame("none", 0, 0, fields{"commit": true}), "invalid"},
 		"an unknown field":       {w.call("enqueue.batch", fields{"batch": "b", "jobs": []fields{{"comand": "x"}}}), "invalid"},
 		"show of a staged job":   {w.call("show", fields{"id": "j0"}), "not_found"},
-		"cancel of a staged job": {w.call("show", fields{"id": "j2999"}), "not_found"},
+		"cancel of a staged job": {w.call("show", fields{"id": fmt.Sprint("j", 3*n-1)}), "not_found"},
 	} {
 		if c.a.Error == nil || c.a.Error.Data.Code != c.code {
 			t.Errorf("%s: %+v, want %s", name, c.a, c.code)
@@ -376,12 +377,12 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 		Duplicate bool
 	}
 	for _, duplicate := range []bool{false, true} {
-		a := frame("b", 3000, 3010, fields{"commit": true, "key": "k"})
+		a := frame("b", 3*n, 3*n+10, fields{"commit": true, "key": "k"})
 		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil || len(got.IDs) != 10 || got.Duplicate != duplicate {
 			t.Errorf("commit: %+v, %s", a.Error, a.Result)
 		}
 	}
-	w.until("all have run", 60*time.Second, func() bool { return w.counts()["completed"] == 3010 })
+	w.until("all have run", 60*time.Second, func() bool { return w.counts()["completed"] == 3*n+10 })
 
 	frame("c", 4000, 4001, nil)
 	w.good("enqueue.batch", fields{"batch": "c", "abort": true}, nil)

@@ -38,6 +38,9 @@ func checkPrivate(path string, info os.FileInfo) error {
 	return nil
 }
 
+// findsReaders is what tells who has a file open.
+func findsReaders(path string) string { return "fuser -v " + path }
+
 // syncDir makes the names in a folder durable.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)

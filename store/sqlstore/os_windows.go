@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/windows"
 )
@@ -20,6 +21,11 @@ func freeBytes(dir string) (int64, error) {
 // checkPrivate refuses a file or folder that another user could read or write; on
 // Windows the folder's access list keeps others out.
 func checkPrivate(string, os.FileInfo) error { return nil }
+
+// findsReaders is what tells who has a file open.
+func findsReaders(path string) string {
+	return "resmon (CPU, Associated Handles, " + filepath.Base(path) + ")"
+}
 
 // syncDir makes the names in a folder durable; Windows does so by itself.
 func syncDir(string) error { return nil }

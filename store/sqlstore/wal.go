@@ -54,8 +54,8 @@ func (s *Store) tendWAL(size int64) {
 		s.setStarved("")
 	case size <= w.alarm: // not yet worth a word
 	case errors.Is(err, errHeld):
-		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program reads the database and does not end; find it with: fuser -v %s, and end it",
-			path, queue.FormatSize(w.alarm), path))
+		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program reads the database and does not end; find it with: %s, and end it",
+			path, queue.FormatSize(w.alarm), findsReaders(path)))
 	default:
 		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied (%v); look at the disk", path, queue.FormatSize(w.alarm), err))
 	}

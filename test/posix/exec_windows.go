@@ -103,6 +103,11 @@ func (c *call) execute(name string) int {
 	case newest:
 		fmt.Fprintln(c.out, started[len(started)-1].Process.Pid)
 		return 0
+	case echoing:
+		if _, err := io.WriteString(c.out, strings.Join(c.args, " ")+"\n"); err != nil {
+			return 1
+		}
+		return 0
 	case awaited:
 		for _, cmd := range started {
 			cmd.Wait()

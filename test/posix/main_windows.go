@@ -128,6 +128,7 @@ const (
 	background = "\x00background" // start it and do not wait for it
 	subshell   = "\x00subshell"   // a shell of its own has it
 	newest     = "\x00newest"     // the pid of the one started last
+	echoing    = "\x00echo"    // which writes a line whole, not in pieces
 	awaited    = "\x00wait"
 	killing    = "\x00kill"
 )
@@ -212,6 +213,8 @@ func words(list ...string) *syntax.CallExpr {
 // callee replaces what the interpreter has built in and cannot do here.
 func callee(_ context.Context, args []string) ([]string, error) {
 	switch {
+	case args[0] == "echo":
+		args[0] = echoing
 	case args[0] == "wait":
 		args[0] = awaited
 	case args[0] == "kill":
