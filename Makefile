@@ -19,7 +19,7 @@ test:
 race:
 	CGO_ENABLED=1 $(GO) test -race ./...
 
-# gofmt, vet for six targets, staticcheck, the import law, generated pages. Compiled as
+# gofmt, vet for six targets, staticcheck here and for Windows, the import law, generated pages. Compiled as
 # for packages, which then find it done.
 check:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
@@ -30,6 +30,7 @@ check:
 	done
 	$(GO) vet -tags failpoint ./...
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	GOOS=windows "$$($(GO) tool -modfile=tools/go.mod -n staticcheck)" ./...
 	$(GO) test .
 	$(GO) run ./internal/pages -check
 

@@ -130,7 +130,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 }
 
 // Every test that is not built on Windows stands in test/unix.txt with the reason, and
-// nothing else does.
+// nothing else does; the tests that the list of what Wine cannot do names are there.
 func TestUnixTestsHaveReasons(t *testing.T) {
 	raw, err := os.ReadFile("test/unix.txt")
 	if err != nil {
@@ -169,6 +169,15 @@ func TestUnixTestsHaveReasons(t *testing.T) {
 	for name, unix := range listed {
 		if unix && !there[name] {
 			t.Errorf("test/unix.txt: there is no %s", name)
+		}
+	}
+	const page = "packaging/windows/NOT-UNDER-WINE.md"
+	if raw, err = os.ReadFile(page); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(raw), -1) {
+		if !there[name] {
+			t.Errorf("%s: there is no %s", page, name)
 		}
 	}
 }

@@ -20,10 +20,14 @@ import (
 // of [access].
 func examinePlaces(p config.Places, _ fs.FileMode) []store.Finding {
 	dir := p.State
-	others, err := othersIn(dir, anything)
+	var others []string
+	sd, err := accessTo(dir)
+	if err == nil {
+		others, err = othersBy(sd, anything)
+	}
 	switch {
 	case err != nil:
-		return []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("who may use %s: %v", dir, err)}}
+		return []store.Finding{{Check: "permissions", Level: store.Warning, Message: err.Error()}}
 	case len(others) > 0:
 		return []store.Finding{{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (%s)", dir, strings.Join(others, ", ")), Next: fmt.Sprintf(`take them out: icacls "%s" /remove NAME; the folder of the system's service is closed by: queuectl service install`, dir)}}
 	}
@@ -37,13 +41,40 @@ const (
 		windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 )
 
-// othersIn are the accounts, beside those, to which the access list of a folder gives any
-// of some rights.
-func othersIn(dir string, rights windows.ACCESS_MASK) (others []string, err error) {
+// accessTo is who may use a folder, and whose it is.
+func accessTo(dir string) (*windows.SECURITY_DESCRIPTOR, error) {
 	sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ask who may use %s: %w", dir, err)
 	}
+	return sd, nil
+}
+
+// ownerOf is to whom something belongs, and whether that is one of those who may change it.
+func ownerOf(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
+	if owner, _, err = sd.Owner(); err == nil && owner == nil {
+		err = errors.New("the state folder has no owner")
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	me, err := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil {
+		return nil, false, err
+	}
+	return owner, mayChange(owner, me.User.Sid), nil
+}
+
+// mayChange reports whether an account is the system, the administrators, a service's own,
+// or this one.
+func mayChange(sid, me *windows.SID) bool {
+	return sid.Equals(me) || sid.IsWellKnown(windows.WinLocalSystemSid) || sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
+		strings.HasPrefix(sid.String(), services) && sid.String() != allServices
+}
+
+// othersBy are the accounts, beside those and the owner, to which an access list gives any
+// of some rights.
+func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
 	owner, _, err := sd.Owner()
 	if err != nil {
 		return nil, err
@@ -67,18 +98,20 @@ func othersIn(dir string, rights windows.ACCESS_MASK) (others []string, err erro
 		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Mask&rights == 0 {
 			continue
 		}
-		sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart))
-		if sid.Equals(owner) || sid.Equals(me.User.Sid) || sid.IsWellKnown(windows.WinLocalSystemSid) || sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
-			sid.IsWellKnown(windows.WinCreatorOwnerSid) || strings.HasPrefix(sid.String(), services) && sid.String() != allServices {
-			continue
+		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !mayChange(sid, me.User.Sid) && !sid.IsWellKnown(windows.WinCreatorOwnerSid) {
+			others = append(others, called(sid))
 		}
-		name, domain, _, err := sid.LookupAccount("")
-		if err != nil {
-			domain, name = "", sid.String()
-		}
-		others = append(others, strings.TrimPrefix(domain+`\`+name, `\`))
 	}
 	return others, nil
+}
+
+// called is the name of an account, or its identifier where it has none.
+func called(sid *windows.SID) string {
+	name, domain, _, err := sid.LookupAccount("")
+	if err != nil {
+		return sid.String()
+	}
+	return strings.TrimPrefix(domain+`\`+name, `\`)
 }
 
 // services is what the identifiers of services' own accounts begin with; allServices is

@@ -53,19 +53,24 @@ type host struct {
 	roots string              // the folder of root's runners, "" if it has its own
 }
 
+// attributes are those of the service's process, which no key reaches.
+func (h *host) attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Credential: h.owner}
+}
+
 // environment is that of a user whose home is a folder.
 func environment(home string) []string {
 	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
 }
 
-// serve is the service, not started yet, as a process that no key reaches.
+// serve is the service, not started yet.
 func (q *queue) serve(args []string) *exec.Cmd {
 	cmd := exec.Command(q.bin, args...)
 	if q.door != nil { // as systemd hands it over
 		cmd = exec.Command("/bin/sh", append([]string{"-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@"`, q.bin}, args...)...)
 		cmd.ExtraFiles = []*os.File{q.door}
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: q.owner}
+	cmd.SysProcAttr = q.attributes()
 	return cmd
 }
 
@@ -230,3 +235,21 @@ func onScreen(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) 
 
 // ownersAlone reports whether a file is its owner's alone.
 func ownersAlone(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
+
+// needs skips a test for want of a tool that CI installs.
+func needs(t testing.TB, tool string) {
+	t.Helper()
+	if _, err := exec.LookPath(tool); err != nil {
+		t.Skip("needs " + tool)
+	}
+}
+
+// install makes a program of the queue's folder of a file. Another process writes
+// it, for a program cannot be started while a fork of ours may have it open.
+func (q *queue) install(from, name string) string {
+	q.Helper()
+	if out, err := exec.Command("install", "-m", "755", from, q.path(name)).CombinedOutput(); err != nil {
+		q.Fatalf("install %s: %v\n%s", name, err, out)
+	}
+	return q.path(name)
+}

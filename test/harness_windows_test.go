@@ -48,6 +48,11 @@ func role() (code int, played bool) { return 0, false }
 // host is what a queue may have on this system alone.
 type host struct{}
 
+// attributes are those of the service's process, which no key reaches.
+func (*host) attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
+}
+
 // posix is the folder of the shell of the tests' jobs, and of what they call.
 var posix = sync.OnceValue(func() string {
 	dir := os.Getenv("QUEUECTL_TEST_BIN")
@@ -79,10 +84,10 @@ func environment(home string) []string {
 	return env
 }
 
-// serve is the service, not started yet, as a process that no key reaches.
+// serve is the service, not started yet.
 func (q *queue) serve(args []string) *exec.Cmd {
 	cmd := exec.Command(q.bin, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
+	cmd.SysProcAttr = q.attributes()
 	return cmd
 }
 

@@ -28,14 +28,6 @@ func serving(t *testing.T, args ...string) *queue {
 	return q
 }
 
-// needs skips a test for want of a tool that CI installs.
-func needs(t testing.TB, tool string) {
-	t.Helper()
-	if _, err := exec.LookPath(tool); err != nil {
-		t.Skip("needs " + tool)
-	}
-}
-
 // command is the program against the queue, not started yet.
 func (q *queue) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(q.bin, append([]string{"--dir", q.dir}, args...)...)
@@ -177,16 +169,6 @@ func (q *queue) runnerPid() int {
 		q.Fatalf("runners %v, want one", pids)
 	}
 	return pids[0]
-}
-
-// install makes a program of the queue's folder of a file. Another process writes
-// it, for a program cannot be started while a fork of ours may have it open.
-func (q *queue) install(from, name string) string {
-	q.Helper()
-	if out, err := exec.Command("install", "-m", "755", from, q.path(name)).CombinedOutput(); err != nil {
-		q.Fatalf("install %s: %v\n%s", name, err, out)
-	}
-	return q.path(name)
 }
 
 // enqueueRaw asks for a job by its own id and reports whether it was

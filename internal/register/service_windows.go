@@ -51,6 +51,7 @@ type entry interface {
 	SetRecoveryActionsOnNonCrashFailures(yes bool) error
 	setPreshutdown(within time.Duration) error
 	setSIDType(kind uint32) error
+	setPrivileges(names ...string) error
 	command() (string, error)
 	setCommand(line string) error
 	stop() error
@@ -183,7 +184,7 @@ func (s *Service) bringUpToDate() (changed bool, err error) {
 
 // Prepare gives a service that is registered what it needs beside: its folder, what is
 // done when it fails, time for its jobs when the machine goes down, a name in access
-// lists, and a source in the event log. It may be done again.
+// lists, few privileges, and a source in the event log. It may be done again.
 func (s *Service) Prepare() error {
 	if err := s.allowed("prepare", s.elevated); err != nil {
 		return err
@@ -204,17 +205,26 @@ func (s *Service) Prepare() error {
 		told("recovery after exit codes", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
 		told("time before shutdown", known(e.setPreshutdown(preshutdown))),
 		told("the service's name in access lists", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		told("the service's privileges", known(e.setPrivileges(privileges...))),
 		told("a source in the event log", s.sources.add(Name)),
 	)
 }
 
-// recovery is what the service manager does at the first failure, the second, and each
-// that follows.
+// recovery is what the service manager does at the first failure, the second, and so on,
+// and the last at each that follows: it cannot tell a crash from settings that are wrong,
+// with which the service would fail for ever, and say so in everybody's event log.
 var recovery = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Second},
 	{Type: mgr.ServiceRestart, Delay: time.Second},
 	{Type: mgr.ServiceRestart, Delay: 5 * time.Second},
+	{Type: mgr.ServiceRestart, Delay: 15 * time.Second},
+	{Type: mgr.ServiceRestart, Delay: time.Minute},
 }
+
+// privileges are all that the service keeps, and its jobs get, of what Windows gives every
+// service: to pass through folders, as everybody may. By SeImpersonatePrivilege, which is
+// among the others, a program can become the system; to learn who calls needs none.
+var privileges = []string{"SeChangeNotifyPrivilege"}
 
 const (
 	forgetFailures = 24 * time.Hour    // a service that has run for so long begins anew
@@ -450,6 +460,20 @@ func (m managed) setPreshutdown(within time.Duration) error {
 
 func (m managed) setSIDType(kind uint32) error {
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_SERVICE_SID_INFO, (*byte)(unsafe.Pointer(&kind)))
+}
+
+func (m managed) setPrivileges(names ...string) error {
+	list, err := windows.UTF16FromString(strings.Join(names, "\n") + "\n")
+	if err != nil {
+		return err
+	}
+	for i, c := range list { // each ends with a zero, and the list with one more
+		if c == '\n' {
+			list[i] = 0
+		}
+	}
+	first := &list[0] // SERVICE_REQUIRED_PRIVILEGES_INFO
+	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO, (*byte)(unsafe.Pointer(&first)))
 }
 
 // maxServiceConfig bounds what is read of a service, in bytes; the system's own limit.

@@ -39,6 +39,7 @@ type manager struct {
 	nonCrash   bool
 	preshut    time.Duration
 	sid        uint32
+	privileges []string
 	st         windows.SERVICE_STATUS_PROCESS
 }
 
@@ -117,6 +118,7 @@ func (l listed) SetRecoveryActions(a []mgr.RecoveryAction, reset uint32) error {
 func (l listed) SetRecoveryActionsOnNonCrashFailures(yes bool) error { l.nonCrash = yes; return nil }
 func (l listed) setPreshutdown(within time.Duration) error           { l.preshut = within; return nil }
 func (l listed) setSIDType(kind uint32) error                        { l.sid = kind; return nil }
+func (l listed) setPrivileges(names ...string) error                 { l.privileges = names; return nil }
 func (l listed) command() (string, error)                            { return l.line, nil }
 func (l listed) setCommand(line string) error                        { l.ask("command"); l.line = line; return nil }
 func (l listed) Close() error                                        { return nil }
@@ -185,8 +187,9 @@ func TestInstall(t *testing.T) {
 	})
 }
 
-// A service that fails is started again after 1 s, 1 s and 5 s, also when it ended by an
-// exit code; it has three minutes when the machine goes down, and a name in access lists.
+// A service that fails is started again after 1 s, and ever more up to a minute, also when
+// it ended by an exit code; it has three minutes when the machine goes down, a name in
+// access lists, and none of the privileges by which it, or its jobs, could become others.
 func TestPrepare(t *testing.T) {
 	m := newManager(false)
 	if err := m.s.Prepare(); !errors.Is(err, queue.ErrNotFound) {
@@ -196,7 +199,11 @@ func TestPrepare(t *testing.T) {
 	if err := m.s.Prepare(); err != nil {
 		t.Fatal(err)
 	}
-	want := []mgr.RecoveryAction{{Type: mgr.ServiceRestart, Delay: time.Second}, {Type: mgr.ServiceRestart, Delay: time.Second}, {Type: mgr.ServiceRestart, Delay: 5 * time.Second}}
+	var want []mgr.RecoveryAction
+	for _, seconds := range []time.Duration{1, 1, 5, 15, 60} {
+		want = append(want, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: seconds * time.Second})
+	}
+	expect(t, "privileges", m.privileges, "SeChangeNotifyPrivilege")
 	if !slices.Equal(m.actions, want) || m.reset != 86400 || !m.nonCrash || m.preshut != 3*time.Minute || m.sid != windows.SERVICE_SID_TYPE_UNRESTRICTED {
 		t.Errorf("got %v, %d, %v, %v, %d", m.actions, m.reset, m.nonCrash, m.preshut, m.sid)
 	}
@@ -460,6 +467,13 @@ func asPrepared(t *testing.T) {
 	var ms, need uint32
 	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)), 4, &need); err != nil || ms != 180_000 {
 		t.Errorf("time before shutdown: %d ms, %v", ms, err)
+	}
+	var info struct {
+		names *uint16
+		room  [256]uint16
+	}
+	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO, (*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), &need); err != nil || info.names == nil || windows.UTF16PtrToString(info.names) != privileges[0] {
+		t.Errorf("privileges: %v", err)
 	}
 }
 

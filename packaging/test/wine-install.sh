@@ -138,6 +138,17 @@ promise 'one version is installed' only_new
 promise 'an older MSI is refused' refuses install old
 promise '... and the newer one stays' version_is $new
 
+promise 'another long job begins' long mended 15
+note_job mended
+rm "$c/Program Files/queuectl/README.md"
+promise 'the same MSI again mends what was taken away' windows msiexec /i 'C:\new.msi' REINSTALL=ALL REINSTALLMODE=amus /qn # Wine 8 has no /f
+promise '... that is there' test -s "$c/Program Files/queuectl/README.md"
+promise 'it answers' up
+promise 'the job has not noticed' within 10 unharmed mended
+promise 'changed settings stay' grep -q 'by hand' "$state/queuectl.toml"
+end_job mended
+promise 'the job ends as itself' whole mended 15
+
 # --- stopped
 
 promise 'a job that ends soon begins' long three 13

@@ -111,3 +111,25 @@ func TestFolderInUse(t *testing.T) {
 		t.Errorf("the folder was renamed: %t", renamed)
 	}
 }
+
+// A database that another program has open cannot be put aside: restoring says so and
+// leaves it as it was, and works once that program has ended.
+func TestRestoreOfADatabaseInUse(t *testing.T) {
+	dir, file := filled(t, 2), backedUp(t, 3, "true")
+	said, stop := other(t, filepath.Join(dir, fileName), `SELECT count(*) FROM jobs`)
+	err := restore(dir, file)
+	stop()
+	if said != "<nil>" || !errors.Is(err, windows.ERROR_SHARING_VIOLATION) {
+		t.Fatalf("the other program got %s; restoring got %v", said, err)
+	}
+	s := openStore(t, dir)
+	if n := s.Counts().Enqueued; n != 2 {
+		t.Errorf("%d jobs, want the 2 that were there", n)
+	}
+	if err := errors.Join(s.Close(), os.Remove(filepath.Join(dir, "aside")), restore(dir, file)); err != nil {
+		t.Fatal(err)
+	}
+	if n := openStore(t, dir).Counts().States[queue.Pending]; n != 3 {
+		t.Errorf("%d jobs, want the 3 of the backup", n)
+	}
+}

@@ -1,0 +1,56 @@
+package test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The first session of the page on Windows, typed in an empty home, shows what the page
+// says.
+func TestExamplesOfTheWindowsPage(t *testing.T) {
+	raw, err := os.ReadFile("../docs/windows.md")
+	if err != nil {
+		t.Skip("the pages are not here; the program is tested where its source is not")
+	}
+	home := t.TempDir()
+	bin := filepath.Join(home, "bin")
+	program, err := os.ReadFile(binary(t, ""))
+	if err == nil {
+		err = os.Mkdir(bin, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(bin, "queuectl.exe"), program, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"USERPROFILE=" + home, "LOCALAPPDATA=" + home, "PATH=" + bin + ";" + os.Getenv("PATH"), "TEMP=" + home, "TMP=" + home}
+	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT"} {
+		env = append(env, name+"="+os.Getenv(name))
+	}
+	session := fence.FindAllStringSubmatch(strings.ReplaceAll(string(raw), "\r", ""), 1)[0][2]
+	for _, part := range strings.Split("\n"+session, "\nC:\\> ")[1:] {
+		line, want, _ := strings.Cut(part, "\n")
+		cmd := exec.Command("cmd.exe")
+		cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /D /S /C "` + line + `"`}
+		cmd.Env, cmd.Dir = env, home
+		seen, err := os.CreateTemp(home, "seen-*") // a file: a service that it starts keeps it open
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stdout, cmd.Stderr = seen, seen
+		cmd.Run()
+		got, err := os.ReadFile(seen.Name())
+		if err := seen.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if text := string(bytes.ReplaceAll(got, []byte("\r"), nil)); err != nil || !looksLike(text, want) {
+			t.Errorf("C:\\> %s\ngot:\n%s%v\nthe page says:\n%s", line, text, err, want)
+		}
+	}
+}
