@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/lockfile"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/process"
@@ -62,7 +63,7 @@ func checkFolder(dir string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("the state folder %s is no folder", dir)
 	}
-	sd, err := accessTo(dir)
+	sd, err := accounts.AccessTo(dir)
 	if err == nil {
 		err = checkAccess(dir, sd)
 	}
@@ -72,14 +73,14 @@ func checkFolder(dir string) error {
 // checkAccess refuses a state folder by whose it is, for its owner may change who else
 // may use it, and by who may change it.
 func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
-	owner, trusted, err := ownerOf(sd)
+	owner, trusted, err := accounts.Owner(sd)
 	if err != nil {
 		return err
 	}
 	if !trusted {
-		return fmt.Errorf(`the state folder %s belongs to %s; name another one with --dir, or in an elevated prompt run: icacls "%[1]s" /setowner Administrators`, dir, called(owner))
+		return fmt.Errorf(`the state folder %s belongs to %s; name another one with --dir, or in an elevated prompt run: icacls "%[1]s" /setowner Administrators`, dir, accounts.Called(owner))
 	}
-	others, err := othersBy(sd, changes)
+	others, err := accounts.OthersBy(sd, accounts.Changes)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -34,6 +35,7 @@ type Service struct {
 	open     func() (entry, error) // what the service manager has of the service
 	sources  sources
 	folder   func(dir, file string) error
+	trusted  func(program string) error
 	logon    logon
 	elevated bool
 }
@@ -67,7 +69,7 @@ type sources struct {
 // New is the service that is meant.
 func New(o Options) (*Service, error) {
 	s := &Service{
-		Options: o, folder: secure, logon: registryRun, elevated: windows.GetCurrentProcessToken().IsElevated(),
+		Options: o, folder: secure, trusted: trusted, logon: registryRun, elevated: windows.GetCurrentProcessToken().IsElevated(),
 		sources: sources{add: addSource, remove: eventlog.Remove},
 	}
 	var err error
@@ -124,7 +126,7 @@ func (s *Service) Install() error {
 	if err := s.allowed("install", s.elevated); err != nil {
 		return err
 	}
-	if err := trusted(s.Program); err != nil {
+	if err := s.trusted(s.Program); err != nil {
 		return err
 	}
 	changed := false
@@ -145,17 +147,44 @@ func (s *Service) Install() error {
 	return s.Start()
 }
 
-// trusted refuses a program in somebody's own folders: who owns those could replace it,
-// and the service's account cannot read there.
+// trusted refuses a program in somebody's own folders, where the service's account cannot
+// read, and one that others could replace.
 func trusted(program string) error {
+	const move = `; copy the program first, for instance to C:\Program Files\queuectl, and run that one: queuectl service install`
 	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
 	if err != nil {
 		return err
 	}
 	if below, err := filepath.Rel(users, program); err == nil && filepath.IsLocal(below) {
-		return queue.Errorf(queue.CodeWrongState, `the service's account does not see what is in %s; copy the program first, for instance to C:\Program Files\queuectl, and run that one: queuectl service install`, users)
+		return queue.Errorf(queue.CodeWrongState, "the service's account does not see what is in %s"+move, users)
+	}
+	for _, path := range []string{filepath.Dir(program), program} {
+		sd, err := accounts.AccessTo(path)
+		if err != nil {
+			return err
+		}
+		who, err := changers(sd)
+		if err != nil {
+			return fmt.Errorf("ask who may change %s: %w", path, err)
+		}
+		if len(who) > 0 {
+			return queue.Errorf(queue.CodeWrongState, "%s can be changed by others (%s), who could have the service run what they like"+move, path, strings.Join(who, ", "))
+		}
 	}
 	return nil
+}
+
+// changers are those, beside who may change the system anyway, who may change something.
+func changers(sd *windows.SECURITY_DESCRIPTOR) ([]string, error) {
+	owner, trusted, err := accounts.Owner(sd)
+	if err != nil {
+		return nil, err
+	}
+	who, err := accounts.OthersBy(sd, accounts.Changes)
+	if !trusted {
+		who = append(who, accounts.Called(owner))
+	}
+	return who, err
 }
 
 // commandLine is how the service manager starts the service.

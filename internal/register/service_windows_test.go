@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -69,6 +70,7 @@ func newManager(own bool) *manager {
 		},
 		sources: sources{add: func(string) error { m.ask("source"); return nil }, remove: func(string) error { m.ask("no source"); return windows.ERROR_FILE_NOT_FOUND }},
 		folder:  func(string, string) error { m.ask("folder"); return nil },
+		trusted: func(string) error { return nil },
 		logon: logon{
 			get:    func() (string, error) { return m.run, nil },
 			set:    func(line string) error { m.run = line; return nil },
@@ -298,11 +300,27 @@ func TestOwnService(t *testing.T) {
 	expect(t, "uninstalled", m.took(), "end")
 }
 
-// The virtual account's identifier is the one that Windows makes of the name.
-func TestSIDOf(t *testing.T) {
-	if got, want := SIDOf("TrustedInstaller"), "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+// A program that others could replace is not made a service.
+func TestProgramThatOthersMayChange(t *testing.T) {
+	for sddl, want := range map[string]int{
+		"O:BAD:(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;0x1200a9;;;BU)(A;OICIIO;GRGX;;;BU)(A;OICIIO;GA;;;CO)": 0, // C:\Program Files
+		"O:BAD:(A;OICI;FA;;;BA)(A;OICI;0x1301bf;;;AU)":                                                   1, // C:\any
+		"O:BUD:(A;OICI;FA;;;BA)": 1,
+	} {
+		sd, err := windows.SecurityDescriptorFromString(sddl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if who, err := changers(sd); len(who) != want || err != nil {
+			t.Errorf("%s: %q, %v", sddl, who, err)
+		}
 	}
+	m := newManager(false)
+	m.s.trusted = func(string) error { return queue.ErrWrongState }
+	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("got %v", err)
+	}
+	expect(t, "asked", m.took())
 }
 
 // The service's folder is made, or taken if it is there and nobody's who could have put
@@ -335,7 +353,7 @@ func TestFolder(t *testing.T) {
 	if err := secure(file, file); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a file in its place: %v", err)
 	}
-	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + SIDOf(Name): true, "O:WD": false, "O:BU": false, "O:" + SIDOf("other"): false} {
+	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + accounts.ServiceSID(Name): true, "O:WD": false, "O:BU": false, "O:" + accounts.ServiceSID("other"): false} {
 		sd, err := windows.SecurityDescriptorFromString(sddl)
 		if err != nil {
 			t.Fatal(err)
@@ -390,7 +408,7 @@ func letsIn(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 		}
 		in = append(in, (*windows.SID)(unsafe.Pointer(&ace.SidStart)).String())
 	}
-	if want := []string{"S-1-5-18", "S-1-5-32-544", SIDOf(Name)}; !slices.Equal(in, want) || control&windows.SE_DACL_PROTECTED == 0 || !owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
+	if want := []string{"S-1-5-18", "S-1-5-32-544", accounts.ServiceSID(Name)}; !slices.Equal(in, want) || control&windows.SE_DACL_PROTECTED == 0 || !owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
 		t.Errorf("%s: lets in %v, control %x, of %s; want %v", what, in, control, owner, want)
 	}
 }
