@@ -409,11 +409,14 @@ var here = []struct{ find, there string }{
 // pathsHere are paths below the home.
 var pathsHere = regexp.MustCompile(`~[^ :;"']*`)
 
+// defaults are the lines of settings that are so by default.
+var defaults = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
+
 // seen is what is printed as one of Unix sees it.
 func (s *shell) seen(text string) string {
 	text = strings.NewReplacer(
 		pipeName(filepath.Join(s.home, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",
-		pipeName(filepath.Join(s.work, "nowhere")), filepath.ToSlash(s.work)+"/nowhere/queuectl.sock",
+		pipeName(filepath.Join(s.work, "nowhere")), "$WORK/nowhere/queuectl.sock",
 		strings.ReplaceAll(s.home, `\`, `\\`), "~", s.home, "~", filepath.ToSlash(s.home), "~",
 		strings.ReplaceAll(s.work, `\`, `\\`), s.work, filepath.ToSlash(s.work), s.work,
 		"(GMT)", "(UTC)", " GMT\n", " UTC\n",
@@ -423,6 +426,9 @@ func (s *shell) seen(text string) string {
 	})
 	for _, h := range here {
 		text = regexp.MustCompile(h.find).ReplaceAllString(text, h.there)
+	}
+	if shown := defaults.FindAllString(text, -1); len(shown) == 1 { // who asks for what is not by default
+		text = strings.Replace(text, shown[0], "", 1)
 	}
 	return strings.ReplaceAll(text, settingsHere, settingsThere)
 }
