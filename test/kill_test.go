@@ -468,6 +468,7 @@ func (b *block) killedHeld() int {
 	b.reserve(true, asIs)
 	b.kill()
 	b.start("--workers", "4")
+	b.asker = &asker{q: b.queue}
 	b.release()
 	return b.once()
 }
@@ -483,5 +484,6 @@ func (b *block) killedWaiting() int {
 	b.reserve(false, asIs, busy...)
 	b.kill()
 	b.start("--workers", "4")
+	b.asker = &asker{q: b.queue}
 	return min(b.once(), len(b.ids))
 }
