@@ -22,9 +22,8 @@ func (h Home) Lock() (*os.File, error) { return nil, nil }
 // openPlain opens a file of a runner's folder to read it.
 func openPlain(path string) (*os.File, error) { return os.Open(path) }
 
-// remove removes a runner's own folder, with the lock in it: what is open cannot be
-// removed.
-func remove(dir string, lock *os.File) error {
+// removeLocked removes a folder with a lock in it: what is open cannot be removed.
+func removeLocked(dir string, lock *os.File) error {
 	lock.Close()
 	return os.RemoveAll(dir)
 }
