@@ -168,3 +168,27 @@ func TestRunnerThatLeavesIsNotDead(t *testing.T) {
 		t.Errorf("the folder: %v", err)
 	}
 }
+
+// An output that is purged while somebody reads it is not left behind.
+func TestOutputThatIsReadIsPurged(t *testing.T) {
+	home := Home{Dir: t.TempDir()}
+	path := OutputPath(home.Dir, "1-1")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := home.Output("1-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	Purge(home.Dir, []string{"1-1"})
+	f.Close()
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+	if f, err := home.Output("1-1"); !os.IsNotExist(err) {
+		t.Errorf("got %v, %v", f, err)
+	}
+}
