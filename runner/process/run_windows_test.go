@@ -58,6 +58,25 @@ func TestSilenceIsEnded(t *testing.T) {
 	}
 }
 
+// The time that the machine sleeps counts for no timeout, however often it is looked.
+func TestSleepIsNoRunTime(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	sys, _ := fake(0)
+	sys.awake = func() time.Duration { return time.Hour } // it stands
+	w.sys = &sys
+	c := command(t, "spin", "2s")
+	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, Limits{Memory: 1 << 30}
+	if r, _, _ := doWith(t, w, c); r.TimedOut || r.ExitCode != 0 {
+		t.Errorf("%+v", r)
+	}
+	before := kernel.awake()
+	time.Sleep(100 * time.Millisecond)
+	if d := kernel.awake() - before; d < 50*time.Millisecond || d > 10*time.Second {
+		t.Errorf("100 ms took %v", d)
+	}
+}
+
 // A kill ends the tree and gives its cause; one that comes after the end does not.
 func TestKill(t *testing.T) {
 	w := NewWorker(nil)
