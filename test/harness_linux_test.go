@@ -215,10 +215,11 @@ func (s *shell) settle(bin string) error {
 	return os.Symlink(bin, filepath.Join(s.home, "bin", "queuectl"))
 }
 
-// typed is a line of a script as a person of this system types it, seen what is printed
-// as one of Unix sees it.
+// typed is a line of a script as a person of this system types it.
 func (s *shell) typed(line string) string { return line }
-func (s *shell) seen(text string) string  { return text }
+
+// seen is what is printed as one of Unix sees it.
+func (s *shell) seen(text string) string { return text }
 
 // userName is the name of the user of the tests.
 func userName(t testing.TB) string {

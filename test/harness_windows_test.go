@@ -390,21 +390,46 @@ const (
 	settingsThere = "~/.config/queuectl/queuectl.toml"
 )
 
-// typed is a line of a script as a person of this system types it, seen what is printed
-// as one of Unix sees it.
+// typed is a line of a script as a person of this system types it.
 func (s *shell) typed(line string) string {
-	return strings.ReplaceAll(line, settingsThere, settingsHere)
+	return strings.NewReplacer(settingsThere, settingsHere, "nowhere.sock", `'\\.\pipe\nowhere.sock'`).Replace(line)
 }
 
+// here is what is printed otherwise than on Unix, and there what Unix prints.
+var here = []struct{ find, there string }{
+	{`\\\\\.\\pipe\\nowhere\.sock`, "nowhere.sock"},
+	{`sh\.exe -c`, "sh -c"}, {`[^" ]*/posix/sh -c`, "/bin/sh -c"},
+	{`"PATH":"[^"]*","PATHEXT":"[^"]*"`, `"PATH":"~/bin:/usr/local/bin:/usr/bin:/bin"`},
+	{`GetFileAttributesEx ([^:]+): .*`, "stat $1: no such file or directory"},
+	{`make it: mkdir `, "make it: mkdir -p "},
+	{`(?m)^(\S+ +(?:ORIGIN|default|file|stored) *) {4}(\S)`, "$1$2"},
+	{`(?m)^(shell +)environment  `, "${1}default  "},
+}
+
+// pathsHere are paths below the home.
 var pathsHere = regexp.MustCompile(`~[^ :;"']*`)
 
+// defaults are the lines of settings that are so by default.
+var defaults = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
+
+// seen is what is printed as one of Unix sees it.
 func (s *shell) seen(text string) string {
-	for _, home := range []string{s.home, filepath.ToSlash(s.home), strings.ReplaceAll(s.home, `\`, `\\`)} {
-		text = strings.ReplaceAll(text, home, "~")
-	}
+	text = strings.NewReplacer(
+		pipeName(filepath.Join(s.home, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",
+		pipeName(filepath.Join(s.work, "nowhere")), "$WORK/nowhere/queuectl.sock",
+		strings.ReplaceAll(s.home, `\`, `\\`), "~", s.home, "~", filepath.ToSlash(s.home), "~",
+		strings.ReplaceAll(s.work, `\`, `\\`), s.work, filepath.ToSlash(s.work), s.work,
+		"(GMT)", "(UTC)", " GMT\n", " UTC\n",
+	).Replace(text)
 	text = pathsHere.ReplaceAllStringFunc(text, func(path string) string {
 		return strings.ReplaceAll(strings.ReplaceAll(path, `\\`, "/"), `\`, "/")
 	})
+	for _, h := range here {
+		text = regexp.MustCompile(h.find).ReplaceAllString(text, h.there)
+	}
+	if shown := defaults.FindAllString(text, -1); len(shown) == 1 { // who asks for what is not by default
+		text = strings.Replace(text, shown[0], "", 1)
+	}
 	return strings.ReplaceAll(text, settingsHere, settingsThere)
 }
 
@@ -414,7 +439,8 @@ func userName(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return u.Username
+	_, name, _ := strings.Cut(u.Username, `\`)
+	return name
 }
 
 // onScreen is not to be called: a terminal of Windows is not ours to make.

@@ -145,7 +145,7 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 		path, err = interp.LookPathDir(c.dir, expand.ListEnviron(c.env...), name)
 	}
 	if err != nil {
-		fmt.Fprintf(c.err, "sh: %s: not found\n", name)
+		fmt.Fprintf(c.err, "/bin/sh: 1: %s: not found\n", name)
 		return nil, 127
 	}
 	cmd := exec.Command(path, args...)

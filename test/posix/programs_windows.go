@@ -342,9 +342,18 @@ func wc(c *call) int {
 	return 0
 }
 
-// tr is tr SET1 SET2 of one character each, or tr -d SET.
+// tr is tr SET1 SET2 of one character each, tr -d SET or tr -s ' '.
 func tr(c *call) int {
-	deleted := strings.Contains(c.flags(), "d")
+	flags := c.flags()
+	deleted := strings.Contains(flags, "d")
+	if strings.Contains(flags, "s") {
+		raw, err := c.input()
+		if err != nil {
+			return c.failed(err)
+		}
+		c.out.Write(regexp.MustCompile(` +`).ReplaceAll(raw, []byte(" ")))
+		return 0
+	}
 	set := func(word string) string {
 		return strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\0`, "\x00", `\r`, "\r").Replace(word)
 	}
