@@ -43,7 +43,7 @@ var law = map[string][]string{
 	"upkeep":              {"queue", "store"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
 	"service":             {"queue", "output", "config", "store", "control", "store/sqlstore", "runner", "runner/process", "upkeep", "worker", "internal/accounts", "internal/lockfile", "internal/pipe", "internal/systemd"},
-	"internal/register":   {"config", "queue", "packaging"},
+	"internal/register":   {"config", "queue", "packaging", "internal/accounts"},
 	"cmd/queuectl":        {"queue", "control", "config", "service", "runner", "runner/process", "internal/register", "internal/systemd", "internal/timerslack"},
 	"bench":               {"control", "queue"},
 	"test":                {},

@@ -1,14 +1,9 @@
 package control
 
 import (
-	"crypto/sha1"
-	"encoding/binary"
 	"errors"
 	"net"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode/utf16"
 
 	"golang.org/x/sys/windows"
 
@@ -48,20 +43,5 @@ func checkServer(nc net.Conn, path string) error {
 // those to whom belongs what this user makes.
 func trusted(owner, self, own *windows.SID) bool {
 	return owner.Equals(self) || owner.Equals(own) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
-		owner.String() == serviceSID(ServiceAccount)
-}
-
-// serviceSID is the virtual account of a service, NT SERVICE\NAME: S-1-5-80 and the SHA-1
-// of its name in capitals, as sc showsid has it. It needs nobody to be asked.
-func serviceSID(name string) string {
-	var raw []byte
-	for _, unit := range utf16.Encode([]rune(strings.ToUpper(name))) {
-		raw = binary.LittleEndian.AppendUint16(raw, unit)
-	}
-	sum := sha1.Sum(raw)
-	sid := "S-1-5-80"
-	for i := 0; i < len(sum); i += 4 {
-		sid += "-" + strconv.FormatUint(uint64(binary.LittleEndian.Uint32(sum[i:])), 10)
-	}
-	return sid
+		owner.String() == accounts.ServiceSID(ServiceAccount)
 }

@@ -61,7 +61,7 @@ func TestServersThatAreTrusted(t *testing.T) {
 			t.Errorf("%s: trusted %v", owner, got)
 		}
 	}
-	if got := serviceSID("TrustedInstaller"); got != "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464" {
+	if got := accounts.ServiceSID("TrustedInstaller"); got != "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464" {
 		t.Errorf("the service that Windows installs by is %s", got)
 	}
 }

@@ -1,11 +1,13 @@
 package control
 
 import (
+	"errors"
 	"net"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/pipe"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // noGroup is the number of a group that nobody has: Windows has no first group of a
@@ -17,6 +19,9 @@ const noGroup = -1
 func PeerOf(c net.Conn) (Peer, error) {
 	c.SetReadDeadline(time.Now().Add(firstLine))
 	id, err := pipe.ClientOf(c)
+	if errors.Is(err, pipe.ErrConfined) {
+		err = queue.Errorf(queue.CodeDenied, "%s", pipe.ErrConfined)
+	}
 	if err != nil {
 		return Peer{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -20,73 +21,22 @@ import (
 // of [access].
 func examinePlaces(p config.Places, _ fs.FileMode) []store.Finding {
 	dir := p.State
-	others, err := othersIn(dir, anything)
+	var others []string
+	sd, err := accounts.AccessTo(dir)
+	if err == nil {
+		others, err = accounts.OthersBy(sd, anything)
+	}
 	switch {
 	case err != nil:
-		return []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("who may use %s: %v", dir, err)}}
+		return []store.Finding{{Check: "permissions", Level: store.Warning, Message: err.Error()}}
 	case len(others) > 0:
 		return []store.Finding{{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (%s)", dir, strings.Join(others, ", ")), Next: fmt.Sprintf(`take them out: icacls "%s" /remove NAME; the folder of the system's service is closed by: queuectl service install`, dir)}}
 	}
 	return nil
 }
 
-// Rights to a folder: all there are, and those by which it, or what is in it, can be changed.
-const (
-	anything = ^windows.ACCESS_MASK(0)
-	changes  = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
-		windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
-)
-
-// othersIn are the accounts, beside those, to which the access list of a folder gives any
-// of some rights.
-func othersIn(dir string, rights windows.ACCESS_MASK) (others []string, err error) {
-	sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
-	if err != nil {
-		return nil, err
-	}
-	owner, _, err := sd.Owner()
-	if err != nil {
-		return nil, err
-	}
-	me, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
-		return nil, err
-	}
-	list, _, err := sd.DACL()
-	if err != nil {
-		return nil, err
-	}
-	if list == nil {
-		return []string{"everybody"}, nil
-	}
-	for i := range uint32(list.AceCount) {
-		var entry *windows.ACCESS_ALLOWED_ACE
-		if err := windows.GetAce(list, i, &entry); err != nil {
-			return nil, err
-		}
-		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Mask&rights == 0 {
-			continue
-		}
-		sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart))
-		if sid.Equals(owner) || sid.Equals(me.User.Sid) || sid.IsWellKnown(windows.WinLocalSystemSid) || sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
-			sid.IsWellKnown(windows.WinCreatorOwnerSid) || strings.HasPrefix(sid.String(), services) && sid.String() != allServices {
-			continue
-		}
-		name, domain, _, err := sid.LookupAccount("")
-		if err != nil {
-			domain, name = "", sid.String()
-		}
-		others = append(others, strings.TrimPrefix(domain+`\`+name, `\`))
-	}
-	return others, nil
-}
-
-// services is what the identifiers of services' own accounts begin with; allServices is
-// of a group.
-const (
-	services    = "S-1-5-80-"
-	allServices = "S-1-5-80-0"
-)
+// anything is all the rights there are.
+const anything = ^windows.ACCESS_MASK(0)
 
 // mkdirPrivate makes a folder, and those above it, that nobody else enters: whatever the
 // one above lets in, it lets in its user, the system and administrators.

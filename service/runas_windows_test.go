@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/windows"
+
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -54,10 +56,28 @@ func TestStateFolderIsPrivate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if others, err := othersIn(dir, anything); err != nil || len(others) > 0 {
-		t.Errorf("lets in %v, %v", others, err)
+	if err := checkFolder(dir); err != nil {
+		t.Error(err)
 	}
 	if list := examinePlaces(config.In(dir), 0); len(list) > 0 {
 		t.Errorf("%+v", list)
+	}
+}
+
+// A state folder is refused that belongs to somebody else, who could change it at any time,
+// or that others may change: to look into it may be let.
+func TestStateFolderOfOthers(t *testing.T) {
+	for sddl, why := range map[string]string{
+		"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)": "", "O:SYD:P(A;;FA;;;S-1-5-80-1-2-3-4-5)(A;OICIIO;FA;;;CO)(A;;FR;;;BU)": "",
+		"O:BUD:P(A;;FA;;;BA)": "belongs to", "O:S-1-5-80-0D:P(A;;FA;;;BA)": "belongs to", "D:P(A;;FA;;;BA)": "no owner",
+		"O:BAD:P(A;;FW;;;BU)": "by others", "O:BAD:P(A;OICIIO;FA;;;S-1-5-80-0)": "by others",
+	} {
+		sd, err := windows.SecurityDescriptorFromString(sddl)
+		if err != nil {
+			t.Fatal(sddl, err)
+		}
+		if err := checkAccess(`C:\q`, sd); (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v, want %q", sddl, err, why)
+		}
 	}
 }

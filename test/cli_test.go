@@ -121,7 +121,6 @@ func TestBatchIsWhole(t *testing.T) {
 // --jsonl, ids with -q; nothing is an empty array.
 func TestJSONShapes(t *testing.T) {
 	q := serving(t, "--workers", "1")
-	w := q.dial()
 	for _, args := range []string{"list", "dlq list", "list -s dead"} {
 		if got := q.must(append(strings.Fields(args), "--json")...); got != "[]" {
 			t.Errorf("%s --json: %q", args, got)
@@ -130,6 +129,7 @@ func TestJSONShapes(t *testing.T) {
 			t.Errorf("%s of nothing: %q", args, got)
 		}
 	}
+	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; exec sleep 60", "labels": fields{"a": "b"}})
 	w.runs(id)
 	var shown map[string]json.RawMessage
@@ -181,6 +181,7 @@ func TestCallersPlace(t *testing.T) {
 	sub := q.path("sub")
 	os.Mkdir(sub, 0o755)
 	sub, _ = filepath.EvalSymlinks(sub)
+	sub = filepath.ToSlash(sub)
 	say := func(args ...string) string {
 		cmd := q.command(append([]string{"enqueue"}, args...)...)
 		cmd.Dir, cmd.Env = sub, append(cmd.Env, "PWD="+sub, "TZ=Asia/Tokyo", "LC_ALL=C", "OTHER=o", "MORE=m")
@@ -190,7 +191,7 @@ func TestCallersPlace(t *testing.T) {
 			return ""
 		}
 		j := w.end(strings.TrimSpace(r.out))
-		return j.Output + j.Error
+		return filepath.ToSlash(j.Output + j.Error)
 	}
 	for _, c := range []struct{ got, want string }{
 		{say("pwd"), sub + "\n"},
@@ -199,7 +200,7 @@ func TestCallersPlace(t *testing.T) {
 		{say("--env-pass", "OTHER", "--env", "X=a=b", "echo $OTHER [$MORE] $X"), "o [] a=b\n"},
 		{say("--env-pass", "*", "echo $OTHER $MORE"), "o m\n"},
 		{say("--id", "me", "echo $QUEUECTL_JOB_ID $QUEUECTL_ATTEMPT $QUEUECTL_QUEUE $QUEUECTL_WORKER"), "me 1 default w1\n"},
-		{say("echo $QUEUECTL_SOCKET"), q.path("queuectl.sock") + "\n"},
+		{say("echo $QUEUECTL_SOCKET"), filepath.ToSlash(q.socketOf()) + "\n"},
 		{say("--stdin", "a\nb", "wc -l"), "1\n"},
 		{say("--max-retries", "0", "--shell", "sh -ec", "false; echo no"), "exit code 1"},
 		{say("--no-cwd", "--command", `[ "$PWD" = "$HOME" ] && echo home`), "home\n"},

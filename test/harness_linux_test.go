@@ -17,6 +17,8 @@ import (
 
 const (
 	extension  = "" // of a program's file
+	cutOff     = -1 // the exit code of a job that is ended: it has none
+	network    = "is on NFS"
 	socketName = "queuectl.sock"
 	makeFolder = "mkdir -p" // as people are told to
 
@@ -25,7 +27,8 @@ const (
 	fewer, patience = 1, 1
 
 	treesOutliveRunners = true
-	lastWordsLast       = true // what was said on a connection can be read when it was closed
+	stopIsAnEvent       = false // it is a signal
+	lastWordsLast       = true  // what was said on a connection can be read when it was closed
 )
 
 // role plays what this program is started as, if it is no test.
@@ -77,8 +80,8 @@ func shellOf(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text)
 // tool is the word by which a job calls a program, whatever its PATH is.
 func tool(name string) string { return name }
 
-// closeFolder keeps others out of a folder; a temporary one is so.
-func closeFolder(string) error { return nil }
+// tempFolder makes a folder that others are kept out of.
+func tempFolder() (string, error) { return os.MkdirTemp("", "qt") } // short: a socket's path has a limit
 
 // askToStop tells the service to end.
 func (q *queue) askToStop() { q.cmd.Process.Signal(syscall.SIGTERM) }
@@ -115,6 +118,9 @@ func dial(dir string) (net.Conn, error) { return net.Dial("unix", filepath.Join(
 func listen(dir string) (net.Listener, error) {
 	return net.Listen("unix", filepath.Join(dir, socketName))
 }
+
+// socketOf is what jobs are told of the service's socket.
+func (q *queue) socketOf() string { return q.path(socketName) }
 
 // halfClose ends what we say on a connection, if that can be done.
 func halfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }

@@ -98,8 +98,8 @@ func (l *lockedBuffer) String() string {
 // runs of it is ended, the runners by the pids of their folders.
 func newQueue(t testing.TB, tag string) *queue {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "qt") // short: a socket's path has a limit
-	if err = errors.Join(err, closeFolder(dir)); err != nil {
+	dir, err := tempFolder()
+	if err != nil {
 		t.Fatal(err)
 	}
 	q := &queue{TB: t, bin: binary(t, tag), dir: filepath.ToSlash(dir), log: &lockedBuffer{}}

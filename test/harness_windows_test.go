@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -27,7 +28,9 @@ import (
 )
 
 const (
-	extension  = ".exe"  // of a program's file
+	extension  = ".exe" // of a program's file
+	cutOff     = 1      // the exit code of a job that is ended
+	network    = "is on a network drive"
 	makeFolder = "mkdir" // as people are told to
 
 	// Where it takes long to start a process there are fewer jobs, by this factor, and
@@ -35,6 +38,7 @@ const (
 	fewer, patience = 10, 8
 
 	treesOutliveRunners = false // they end with their job object
+	stopIsAnEvent       = true  // of the audit, which has its number; there is no signal to stop by
 	lastWordsLast       = false // what was said on a connection is lost when it is closed
 )
 
@@ -93,21 +97,24 @@ func shellOf(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c
 // tool is the word by which a job calls a program, whatever its PATH is.
 func tool(name string) string { return posix() + "/" + name + ".exe" }
 
-// closeFolder keeps others out of a folder.
-func closeFolder(dir string) error {
+// tempFolder makes a folder that others are kept out of.
+func tempFolder() (string, error) {
 	u, err := user.Current()
 	if err != nil {
-		return err
+		return "", err
 	}
 	sd, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + u.Uid + ")")
 	if err != nil {
-		return err
+		return "", err
 	}
-	acl, _, err := sd.DACL()
+	dir := filepath.Join(os.TempDir(), "qt"+strconv.FormatUint(uint64(rand.Uint32()), 10))
+	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return windows.SetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, acl, nil)
+	attributes := &windows.SecurityAttributes{SecurityDescriptor: sd}
+	attributes.Length = uint32(unsafe.Sizeof(*attributes))
+	return dir, windows.CreateDirectory(name, attributes)
 }
 
 // askToStop tells the service to end: there is no SIGTERM, and a console of its own
@@ -179,6 +186,9 @@ func listen(dir string) (net.Listener, error) {
 	}
 	return l, nil
 }
+
+// socketOf is what jobs are told of the service's socket.
+func (q *queue) socketOf() string { return pipeName(q.dir) }
 
 // halfClose ends what we say on a connection, if that can be done.
 func halfClose(c net.Conn) bool {

@@ -74,14 +74,17 @@ func (p *private) killAll(cmd *exec.Cmd) {
 
 // effects counts what each job has done: a line of its number each time.
 func (p *private) effects() (counts map[string]int, lines int) {
-	raw, err := os.ReadFile(filepath.Join(p.work, "effects"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		p.Fatal(err)
-	}
 	counts = map[string]int{}
-	for line := range strings.FieldsSeq(string(raw)) {
-		counts[line]++
-		lines++
+	files, _ := filepath.Glob(filepath.Join(p.work, "effects*"))
+	for _, name := range files {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			p.Fatal(err)
+		}
+		for line := range strings.FieldsSeq(string(raw)) {
+			counts[line]++
+			lines++
+		}
 	}
 	return counts, lines
 }
@@ -94,7 +97,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	p := newPrivate(t)
 	var file strings.Builder
 	for i := range count {
-		fmt.Fprintf(&file, `{"command":"echo %d >>effects","backoff_base":0.01}`+"\n", i+1)
+		fmt.Fprintf(&file, `{"command":"echo %d >>effects%[1]d","backoff_base":0.01}`+"\n", i+1)
 	}
 	if err := os.WriteFile(filepath.Join(p.work, "jobs.jsonl"), []byte(file.String()), 0o600); err != nil {
 		t.Fatal(err)

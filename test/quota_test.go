@@ -18,9 +18,10 @@ func TestRunningPerUser(t *testing.T) {
 	most := func(n int) (most int) {
 		t.Helper()
 		os.Remove(q.path("log"))
+		w := q.dial()
 		var ids []string
 		for range n {
-			ids = append(ids, q.must("enqueue", "-q", "echo + >>"+q.path("log")+fmt.Sprintf("; sleep %.1f; echo - >>", 0.1*patience)+q.path("log")))
+			ids = append(ids, w.enqueue(fields{"command": fmt.Sprintf("echo + >>%s; sleep %.1f; echo - >>%[1]s", q.path("log"), 0.1*patience)}))
 		}
 		q.must(append([]string{"wait", "--timeout", "60"}, ids...)...)
 		now := 0

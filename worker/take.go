@@ -477,7 +477,10 @@ func (p *Pool) bury(ctx context.Context, dir string, jobs map[queue.Lease]*queue
 	if none {
 		return remains.SameBoot, nil
 	}
-	return remains.SameBoot, runner.Forget(dir, by)
+	if err := runner.Forget(dir, by); err != nil { // on Windows whoever reads a file keeps it there
+		p.cfg.Log.Warn("a dead runner's folder stays, to be removed at the next start", "folder", dir, "error", err)
+	}
+	return remains.SameBoot, nil
 }
 
 // unknown gives back a lease of which no runner knows, or settles it as lost if

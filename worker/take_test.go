@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -133,6 +134,29 @@ func TestADeadRunnerIsReplaced(t *testing.T) {
 	check(t, "started by the second runner", start.Lease, wire.Lease{Seq: 2, Fence: 2})
 	s.is(1, queue.Dead, queue.ReasonLost)
 	s.becomes(2, queue.Processing)
+	second.say(ran(start.Lease, long))
+	s.becomes(2, queue.Completed)
+}
+
+// A dead runner's folder that cannot be removed, because a virus scanner or a backup reads a
+// file of it on Windows, ends no service.
+func TestAFolderThatSomebodyReadsStays(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(0)
+	first := newRunner(t, root, "first")
+	run(t, s, root, 1)
+	s.becomes(1, queue.Processing)
+	second := newRunner(t, root, "second")
+	reader, err := os.Open(filepath.Join(first.dir, bootName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	first.die()
+	s.becomes(1, queue.Dead)
+	s.put(0)
+	start, _ := hears[*wire.Start](t, second, 1)
 	second.say(ran(start.Lease, long))
 	s.becomes(2, queue.Completed)
 }

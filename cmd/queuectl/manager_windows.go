@@ -45,8 +45,12 @@ const (
 	signWithin = 40 * time.Second
 )
 
-// accepted are the requests that a service that runs takes.
-const accepted = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown | svc.AcceptParamChange
+// ends are the requests that a service takes until it stops, accepted those that it takes
+// once it runs.
+const (
+	ends     = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown
+	accepted = ends | svc.AcceptParamChange
+)
 
 // Execute runs the service until the manager has it stop, or it ends by itself, and says
 // all the way how it stands.
@@ -65,9 +69,12 @@ func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<
 	}()
 	now := svc.Status{}
 	become := func(state svc.State) {
-		next := svc.Status{State: state, Accepts: accepted}
-		if state != svc.Running {
-			next = svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(signWithin.Milliseconds())}
+		next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(signWithin.Milliseconds())}
+		switch state {
+		case svc.StartPending:
+			next.Accepts = ends
+		case svc.Running:
+			next = svc.Status{State: state, Accepts: accepted}
 		}
 		if state == now.State {
 			next.CheckPoint = now.CheckPoint + 1
@@ -86,8 +93,10 @@ func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<
 			}
 		case <-ready:
 			starts.Stop()
-			become(svc.Running)
-			m.events.started()
+			if now.State == svc.StartPending { // else it was told to stop meanwhile
+				become(svc.Running)
+				m.events.started()
+			}
 		case <-longer:
 			become(svc.StopPending)
 		case c := <-asked:

@@ -86,7 +86,7 @@ func TestManagedService(t *testing.T) {
 			return nil
 		}, func(s *scm) {
 			for i := range 4 {
-				if now := s.last(); now.State != svc.StartPending || now.CheckPoint != uint32(i+1) || now.WaitHint < 30_000 || now.Accepts != 0 {
+				if now := s.last(); now.State != svc.StartPending || now.CheckPoint != uint32(i+1) || now.WaitHint < 30_000 || now.Accepts != svc.AcceptStop|svc.AcceptShutdown|svc.AcceptPreShutdown {
 					t.Errorf("while it starts: %+v", now)
 				}
 				time.Sleep(signEvery)
@@ -124,6 +124,26 @@ func TestManagedService(t *testing.T) {
 		if want := []string{"queuectl " + version + " has started", "queuectl has stopped"}; !slices.Equal(s.events, want) {
 			t.Errorf("events %q, want %q", s.events, want)
 		}
+	}
+}
+
+// A service that is told to stop while it starts does, and is not said to have started by
+// then.
+func TestManagedServiceStopsWhileItStarts(t *testing.T) {
+	s := manage(t, func(ctx context.Context, m *manager) error {
+		<-ctx.Done()
+		m.ready() // it was about to be
+		time.Sleep(time.Second)
+		return nil
+	}, func(s *scm) {
+		time.Sleep(10 * time.Second)
+		s.ask(svc.Stop)
+	})
+	if now := s.last(); now.State != svc.StopPending || s.specific || s.code != 0 {
+		t.Errorf("at last %+v, %v %d", now, s.specific, s.code)
+	}
+	if want := []string{"queuectl has stopped"}; !slices.Equal(s.events, want) {
+		t.Errorf("events %q, want %q", s.events, want)
 	}
 }
 

@@ -21,6 +21,9 @@ type Identity struct {
 // firstBytes is how much of what a client says is read to learn who it is.
 const firstBytes = 512
 
+// tokenIsAppContainer is a question to a token, as winnt.h has it.
+const tokenIsAppContainer = 29
+
 // maxSID is the longest SID, in bytes.
 const maxSID = 68
 
@@ -41,6 +44,23 @@ var impersonate = func(pipe windows.Handle) error {
 
 // revert has this thread act as this process again.
 var revert = windows.RevertToSelf
+
+// ErrConfined is the error of a client that runs in a sandbox: what its user may do it may
+// not, but for what is opened to it.
+var ErrConfined = errors.New("programs in a sandbox (an app container, a restricted token) are not let in")
+
+// confined reports whether a token is of a program in a sandbox.
+var confined = func(t windows.Token) (bool, error) {
+	var contained, n uint32
+	if err := windows.GetTokenInformation(t, tokenIsAppContainer, (*byte)(unsafe.Pointer(&contained)), 4, &n); err != nil {
+		return false, err
+	}
+	restricted, err := t.IsRestricted()
+	if errors.Is(err, windows.ERROR_INVALID_FUNCTION) { // Wine restricts none
+		err = nil
+	}
+	return contained != 0 || restricted, err
+}
 
 // ClientOf is who has opened the other end of a connection that Listen's has accepted.
 // Of one that did not ask to be known from the start, which a program does by
@@ -104,6 +124,13 @@ func (c *conn) client() (id Identity, err error) {
 	}()
 	if err = <-asked; token != 0 {
 		defer token.Close()
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	in, err := confined(token)
+	if err == nil && in {
+		err = ErrConfined
 	}
 	if err != nil {
 		return Identity{}, err

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/windows"
 )
@@ -457,6 +458,42 @@ func TestGroupsThatCount(t *testing.T) {
 			t.Errorf("%#x: %v", attributes, got)
 		}
 	}
+}
+
+// A program in a sandbox is not taken for its user, who may do more.
+func TestSandboxIsNobody(t *testing.T) {
+	t.Run("by its token", func(t *testing.T) {
+		_, server := pair(t)
+		real := confined
+		defer func() { confined = real }()
+		confined = func(windows.Token) (bool, error) { return true, nil }
+		if got, err := ClientOf(server); !errors.Is(err, ErrConfined) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+	t.Run("a restricted token", func(t *testing.T) {
+		wine(t, "restrict tokens")
+		everybody, err := windows.CreateWellKnownSid(windows.WinWorldSid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var own, restricted windows.Token
+		if err := windows.OpenProcessToken(windows.CurrentProcess(), windows.TOKEN_DUPLICATE|windows.TOKEN_QUERY|windows.TOKEN_ASSIGN_PRIMARY, &own); err != nil {
+			t.Fatal(err)
+		}
+		defer own.Close()
+		only := windows.SIDAndAttributes{Sid: everybody}
+		if ok, _, err := advapi32.NewProc("CreateRestrictedToken").Call(uintptr(own), 0, 0, 0, 0, 0, 1, uintptr(unsafe.Pointer(&only)), uintptr(unsafe.Pointer(&restricted))); ok == 0 {
+			t.Fatal(err)
+		}
+		defer restricted.Close()
+		if in, err := confined(restricted); !in || err != nil {
+			t.Errorf("restricted: %v, %v", in, err)
+		}
+		if in, err := confined(own); in || err != nil {
+			t.Errorf("its own: %v, %v", in, err)
+		}
+	})
 }
 
 // A thread that cannot become this process again is told of, and used for nothing more.

@@ -1,43 +1,25 @@
 package register
 
 import (
-	"crypto/sha1"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"unicode/utf16"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
 
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/packaging"
 	"github.com/queuectl/queuectl/queue"
 )
-
-// SIDOf is the security identifier of the virtual account of a service, which Windows
-// makes of its name: it is the same everywhere, and there before the service is.
-func SIDOf(service string) string {
-	var name []byte
-	for _, c := range utf16.Encode([]rune(strings.ToUpper(service))) {
-		name = binary.LittleEndian.AppendUint16(name, c)
-	}
-	sum := sha1.Sum(name)
-	sid := "S-1-5-80"
-	for part := sum[:]; len(part) > 0; part = part[4:] {
-		sid += fmt.Sprintf("-%d", binary.LittleEndian.Uint32(part))
-	}
-	return sid
-}
 
 // access is what the service's folder lets in, and all below it: the system,
 // administrators and the service's account, and nobody else, whatever the folder above
 // says. It belongs to the administrators.
 func access() string {
-	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + SIDOf(Name) + ")"
+	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(Name) + ")"
 }
 
 // secure makes the service's folder, or takes one that is there, has nobody else enter
@@ -146,17 +128,8 @@ func ownedByTrusted(sd *windows.SECURITY_DESCRIPTOR) error {
 	if err != nil {
 		return err
 	}
-	if owner.Equals(me.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == SIDOf(Name) {
+	if owner.Equals(me.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == accounts.ServiceSID(Name) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeWrongState, "it belongs to %s, who could change what the service does; move it away", called(owner))
-}
-
-// called is the name of an account, or its identifier where it has none.
-func called(sid *windows.SID) string {
-	name, domain, _, err := sid.LookupAccount("")
-	if err != nil {
-		return sid.String()
-	}
-	return domain + `\` + name
+	return queue.Errorf(queue.CodeWrongState, "it belongs to %s, who could change what the service does; move it away", accounts.Called(owner))
 }

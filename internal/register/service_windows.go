@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -34,6 +35,7 @@ type Service struct {
 	open     func() (entry, error) // what the service manager has of the service
 	sources  sources
 	folder   func(dir, file string) error
+	trusted  func(program string) error
 	logon    logon
 	elevated bool
 }
@@ -51,6 +53,7 @@ type entry interface {
 	SetRecoveryActionsOnNonCrashFailures(yes bool) error
 	setPreshutdown(within time.Duration) error
 	setSIDType(kind uint32) error
+	setPrivileges(names ...string) error
 	command() (string, error)
 	setCommand(line string) error
 	stop() error
@@ -66,7 +69,7 @@ type sources struct {
 // New is the service that is meant.
 func New(o Options) (*Service, error) {
 	s := &Service{
-		Options: o, folder: secure, logon: registryRun, elevated: windows.GetCurrentProcessToken().IsElevated(),
+		Options: o, folder: secure, trusted: trusted, logon: registryRun, elevated: windows.GetCurrentProcessToken().IsElevated(),
 		sources: sources{add: addSource, remove: eventlog.Remove},
 	}
 	var err error
@@ -123,7 +126,7 @@ func (s *Service) Install() error {
 	if err := s.allowed("install", s.elevated); err != nil {
 		return err
 	}
-	if err := trusted(s.Program); err != nil {
+	if err := s.trusted(s.Program); err != nil {
 		return err
 	}
 	changed := false
@@ -144,17 +147,44 @@ func (s *Service) Install() error {
 	return s.Start()
 }
 
-// trusted refuses a program in somebody's own folders: who owns those could replace it,
-// and the service's account cannot read there.
+// trusted refuses a program in somebody's own folders, where the service's account cannot
+// read, and one that others could replace.
 func trusted(program string) error {
+	const move = `; copy the program first, for instance to C:\Program Files\queuectl, and run that one: queuectl service install`
 	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
 	if err != nil {
 		return err
 	}
 	if below, err := filepath.Rel(users, program); err == nil && filepath.IsLocal(below) {
-		return queue.Errorf(queue.CodeWrongState, `the service's account does not see what is in %s; copy the program first, for instance to C:\Program Files\queuectl, and run that one: queuectl service install`, users)
+		return queue.Errorf(queue.CodeWrongState, "the service's account does not see what is in %s"+move, users)
+	}
+	for _, path := range []string{filepath.Dir(program), program} {
+		sd, err := accounts.AccessTo(path)
+		if err != nil {
+			return err
+		}
+		who, err := changers(sd)
+		if err != nil {
+			return fmt.Errorf("ask who may change %s: %w", path, err)
+		}
+		if len(who) > 0 {
+			return queue.Errorf(queue.CodeWrongState, "%s can be changed by others (%s), who could have the service run what they like"+move, path, strings.Join(who, ", "))
+		}
 	}
 	return nil
+}
+
+// changers are those, beside who may change the system anyway, who may change something.
+func changers(sd *windows.SECURITY_DESCRIPTOR) ([]string, error) {
+	owner, trusted, err := accounts.Owner(sd)
+	if err != nil {
+		return nil, err
+	}
+	who, err := accounts.OthersBy(sd, accounts.Changes)
+	if !trusted {
+		who = append(who, accounts.Called(owner))
+	}
+	return who, err
 }
 
 // commandLine is how the service manager starts the service.
@@ -183,7 +213,7 @@ func (s *Service) bringUpToDate() (changed bool, err error) {
 
 // Prepare gives a service that is registered what it needs beside: its folder, what is
 // done when it fails, time for its jobs when the machine goes down, a name in access
-// lists, and a source in the event log. It may be done again.
+// lists, few privileges, and a source in the event log. It may be done again.
 func (s *Service) Prepare() error {
 	if err := s.allowed("prepare", s.elevated); err != nil {
 		return err
@@ -204,17 +234,26 @@ func (s *Service) Prepare() error {
 		told("recovery after exit codes", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
 		told("time before shutdown", known(e.setPreshutdown(preshutdown))),
 		told("the service's name in access lists", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		told("the service's privileges", known(e.setPrivileges(privileges...))),
 		told("a source in the event log", s.sources.add(Name)),
 	)
 }
 
-// recovery is what the service manager does at the first failure, the second, and each
-// that follows.
+// recovery is what the service manager does at the first failure, the second, and so on,
+// and the last at each that follows: it cannot tell a crash from settings that are wrong,
+// with which the service would fail for ever, and say so in everybody's event log.
 var recovery = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Second},
 	{Type: mgr.ServiceRestart, Delay: time.Second},
 	{Type: mgr.ServiceRestart, Delay: 5 * time.Second},
+	{Type: mgr.ServiceRestart, Delay: 15 * time.Second},
+	{Type: mgr.ServiceRestart, Delay: time.Minute},
 }
+
+// privileges are all that the service keeps, and its jobs get, of what Windows gives every
+// service: to pass through folders, as everybody may. By SeImpersonatePrivilege, which is
+// among the others, a program can become the system; to learn who calls needs none.
+var privileges = []string{"SeChangeNotifyPrivilege"}
 
 const (
 	forgetFailures = 24 * time.Hour    // a service that has run for so long begins anew
@@ -450,6 +489,20 @@ func (m managed) setPreshutdown(within time.Duration) error {
 
 func (m managed) setSIDType(kind uint32) error {
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_SERVICE_SID_INFO, (*byte)(unsafe.Pointer(&kind)))
+}
+
+func (m managed) setPrivileges(names ...string) error {
+	list, err := windows.UTF16FromString(strings.Join(names, "\n") + "\n")
+	if err != nil {
+		return err
+	}
+	for i, c := range list { // each ends with a zero, and the list with one more
+		if c == '\n' {
+			list[i] = 0
+		}
+	}
+	first := &list[0] // SERVICE_REQUIRED_PRIVILEGES_INFO
+	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO, (*byte)(unsafe.Pointer(&first)))
 }
 
 // maxServiceConfig bounds what is read of a service, in bytes; the system's own limit.

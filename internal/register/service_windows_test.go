@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -39,6 +40,7 @@ type manager struct {
 	nonCrash   bool
 	preshut    time.Duration
 	sid        uint32
+	privileges []string
 	st         windows.SERVICE_STATUS_PROCESS
 }
 
@@ -68,6 +70,7 @@ func newManager(own bool) *manager {
 		},
 		sources: sources{add: func(string) error { m.ask("source"); return nil }, remove: func(string) error { m.ask("no source"); return windows.ERROR_FILE_NOT_FOUND }},
 		folder:  func(string, string) error { m.ask("folder"); return nil },
+		trusted: func(string) error { return nil },
 		logon: logon{
 			get:    func() (string, error) { return m.run, nil },
 			set:    func(line string) error { m.run = line; return nil },
@@ -117,6 +120,7 @@ func (l listed) SetRecoveryActions(a []mgr.RecoveryAction, reset uint32) error {
 func (l listed) SetRecoveryActionsOnNonCrashFailures(yes bool) error { l.nonCrash = yes; return nil }
 func (l listed) setPreshutdown(within time.Duration) error           { l.preshut = within; return nil }
 func (l listed) setSIDType(kind uint32) error                        { l.sid = kind; return nil }
+func (l listed) setPrivileges(names ...string) error                 { l.privileges = names; return nil }
 func (l listed) command() (string, error)                            { return l.line, nil }
 func (l listed) setCommand(line string) error                        { l.ask("command"); l.line = line; return nil }
 func (l listed) Close() error                                        { return nil }
@@ -185,8 +189,9 @@ func TestInstall(t *testing.T) {
 	})
 }
 
-// A service that fails is started again after 1 s, 1 s and 5 s, also when it ended by an
-// exit code; it has three minutes when the machine goes down, and a name in access lists.
+// A service that fails is started again after 1 s, and ever more up to a minute, also when
+// it ended by an exit code; it has three minutes when the machine goes down, a name in
+// access lists, and none of the privileges by which it, or its jobs, could become others.
 func TestPrepare(t *testing.T) {
 	m := newManager(false)
 	if err := m.s.Prepare(); !errors.Is(err, queue.ErrNotFound) {
@@ -196,7 +201,11 @@ func TestPrepare(t *testing.T) {
 	if err := m.s.Prepare(); err != nil {
 		t.Fatal(err)
 	}
-	want := []mgr.RecoveryAction{{Type: mgr.ServiceRestart, Delay: time.Second}, {Type: mgr.ServiceRestart, Delay: time.Second}, {Type: mgr.ServiceRestart, Delay: 5 * time.Second}}
+	var want []mgr.RecoveryAction
+	for _, seconds := range []time.Duration{1, 1, 5, 15, 60} {
+		want = append(want, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: seconds * time.Second})
+	}
+	expect(t, "privileges", m.privileges, "SeChangeNotifyPrivilege")
 	if !slices.Equal(m.actions, want) || m.reset != 86400 || !m.nonCrash || m.preshut != 3*time.Minute || m.sid != windows.SERVICE_SID_TYPE_UNRESTRICTED {
 		t.Errorf("got %v, %d, %v, %v, %d", m.actions, m.reset, m.nonCrash, m.preshut, m.sid)
 	}
@@ -291,11 +300,27 @@ func TestOwnService(t *testing.T) {
 	expect(t, "uninstalled", m.took(), "end")
 }
 
-// The virtual account's identifier is the one that Windows makes of the name.
-func TestSIDOf(t *testing.T) {
-	if got, want := SIDOf("TrustedInstaller"), "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+// A program that others could replace is not made a service.
+func TestProgramThatOthersMayChange(t *testing.T) {
+	for sddl, want := range map[string]int{
+		"O:BAD:(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;0x1200a9;;;BU)(A;OICIIO;GRGX;;;BU)(A;OICIIO;GA;;;CO)": 0, // C:\Program Files
+		"O:BAD:(A;OICI;FA;;;BA)(A;OICI;0x1301bf;;;AU)":                                                   1, // C:\any
+		"O:BUD:(A;OICI;FA;;;BA)": 1,
+	} {
+		sd, err := windows.SecurityDescriptorFromString(sddl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if who, err := changers(sd); len(who) != want || err != nil {
+			t.Errorf("%s: %q, %v", sddl, who, err)
+		}
 	}
+	m := newManager(false)
+	m.s.trusted = func(string) error { return queue.ErrWrongState }
+	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("got %v", err)
+	}
+	expect(t, "asked", m.took())
 }
 
 // The service's folder is made, or taken if it is there and nobody's who could have put
@@ -328,7 +353,7 @@ func TestFolder(t *testing.T) {
 	if err := secure(file, file); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a file in its place: %v", err)
 	}
-	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + SIDOf(Name): true, "O:WD": false, "O:BU": false, "O:" + SIDOf("other"): false} {
+	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + accounts.ServiceSID(Name): true, "O:WD": false, "O:BU": false, "O:" + accounts.ServiceSID("other"): false} {
 		sd, err := windows.SecurityDescriptorFromString(sddl)
 		if err != nil {
 			t.Fatal(err)
@@ -383,7 +408,7 @@ func letsIn(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 		}
 		in = append(in, (*windows.SID)(unsafe.Pointer(&ace.SidStart)).String())
 	}
-	if want := []string{"S-1-5-18", "S-1-5-32-544", SIDOf(Name)}; !slices.Equal(in, want) || control&windows.SE_DACL_PROTECTED == 0 || !owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
+	if want := []string{"S-1-5-18", "S-1-5-32-544", accounts.ServiceSID(Name)}; !slices.Equal(in, want) || control&windows.SE_DACL_PROTECTED == 0 || !owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
 		t.Errorf("%s: lets in %v, control %x, of %s; want %v", what, in, control, owner, want)
 	}
 }
@@ -460,6 +485,13 @@ func asPrepared(t *testing.T) {
 	var ms, need uint32
 	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)), 4, &need); err != nil || ms != 180_000 {
 		t.Errorf("time before shutdown: %d ms, %v", ms, err)
+	}
+	var info struct {
+		names *uint16
+		room  [256]uint16
+	}
+	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO, (*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), &need); err != nil || info.names == nil || windows.UTF16PtrToString(info.names) != privileges[0] {
+		t.Errorf("privileges: %v", err)
 	}
 }
 

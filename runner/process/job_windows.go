@@ -16,6 +16,7 @@ type calls struct {
 	setJob    func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
 	query     func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
 	message   func(port windows.Handle) (message uint32, ok bool)
+	room      func() uint64 // bytes of memory that the machine still has to give
 }
 
 var kernel = calls{
@@ -37,6 +38,16 @@ var kernel = calls{
 		err := windows.GetQueuedCompletionStatus(port, &message, &key, &about, 0)
 		return message, err == nil
 	},
+	room: func() uint64 {
+		var m struct {
+			size, load                                              uint32
+			physical, freePhysical, commit, freeCommit, space, more uint64
+			extended                                                uint64
+		}
+		m.size = uint32(unsafe.Sizeof(m))
+		globalMemoryStatus.Call(uintptr(unsafe.Pointer(&m)))
+		return m.freeCommit
+	},
 }
 
 var (
@@ -46,6 +57,7 @@ var (
 	peekNamedPipe         = kernel32.NewProc("PeekNamedPipe")
 	setConsoleCtrlHandler = kernel32.NewProc("SetConsoleCtrlHandler")
 	getProcessMemory      = kernel32.NewProc("K32GetProcessMemoryInfo")
+	globalMemoryStatus    = kernel32.NewProc("GlobalMemoryStatusEx")
 )
 
 // What x/sys does not name.

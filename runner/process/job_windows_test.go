@@ -229,6 +229,11 @@ func TestLimitsHold(t *testing.T) {
 	if r, _, _ := do(t, c); r.ExitCode == 0 || !r.OutOfMemory {
 		t.Errorf("memory: %+v", r)
 	}
+	c = command(t, "exit", "0")
+	c.Limits = Limits{Memory: 1 << 20} // less than any program starts with
+	if r, _, _ := do(t, c); r.Shortage || r.ExitCode == 0 {
+		t.Errorf("too little memory: %+v", r)
+	}
 	c = command(t, "behind", t.TempDir(), "lets go")
 	c.Limits = Limits{Tasks: 1}
 	if r, _, _ := do(t, c); r.ExitCode == 0 {

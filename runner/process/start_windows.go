@@ -139,11 +139,24 @@ func (r *run) launch(std [3]windows.Handle) error {
 	const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_UNICODE_ENVIRONMENT | windows.EXTENDED_STARTUPINFO_PRESENT
 	var started windows.ProcessInformation
 	if err := windows.CreateProcess(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo, &started); err != nil {
-		return err
+		return r.whose(err)
 	}
 	windows.CloseHandle(started.Thread)
 	r.tree.process, r.tree.pid = started.Process, started.ProcessId
 	return nil
+}
+
+// whose is what kept a program from starting: want of memory is the command's own limit
+// where the machine could give it all that it may have.
+func (r *run) whose(err error) error {
+	if l := r.c.Limits.Memory; l > 0 && isOf(err, ofMemory) && r.w.sys.room() >= uint64(l) {
+		return &limitError{"memory", errors.New("too low for the program to start")}
+	}
+	return err
+}
+
+func isOf(err error, list []syscall.Errno) bool {
+	return slices.ContainsFunc(list, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
 // inherited lets a command have a handle that its start names.
@@ -250,7 +263,7 @@ func openStdin(path string) (windows.Handle, error) {
 func (r *run) startFailed(err error) {
 	r.r.EndedAt = time.Now()
 	var stranger *strangerError
-	if errors.As(err, &stranger) || slices.ContainsFunc(shortages, func(s syscall.Errno) bool { return errors.Is(err, s) }) {
+	if errors.As(err, &stranger) || isOf(err, shortages) || isOf(err, ofMemory) {
 		r.r.Shortage = true
 		r.r.Error = fmt.Sprintf("start: %v", err)
 		return
@@ -279,13 +292,18 @@ func (r *run) startFailed(err error) {
 	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
 }
 
-// shortages are what Windows says for want of memory, processes or handles.
-var shortages = []syscall.Errno{
-	windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NOT_ENOUGH_MEMORY, windows.ERROR_OUTOFMEMORY, windows.ERROR_NO_PROC_SLOTS,
-	windows.ERROR_MAX_THRDS_REACHED, windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_NONPAGED_SYSTEM_RESOURCES,
-	windows.ERROR_PAGED_SYSTEM_RESOURCES, windows.ERROR_WORKING_SET_QUOTA, windows.ERROR_PAGEFILE_QUOTA,
-	windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_NO_MORE_USER_HANDLES, windows.ERROR_NOT_ENOUGH_QUOTA,
-}
+// shortages are what Windows says for want of processes, handles or the kernel's memory,
+// and ofMemory for want of a program's.
+var (
+	shortages = []syscall.Errno{
+		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED, windows.ERROR_NO_SYSTEM_RESOURCES,
+		windows.ERROR_NONPAGED_SYSTEM_RESOURCES, windows.ERROR_PAGED_SYSTEM_RESOURCES, windows.ERROR_NO_MORE_USER_HANDLES,
+	}
+	ofMemory = []syscall.Errno{
+		windows.ERROR_NOT_ENOUGH_MEMORY, windows.ERROR_OUTOFMEMORY, windows.ERROR_WORKING_SET_QUOTA, windows.ERROR_PAGEFILE_QUOTA,
+		windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_NOT_ENOUGH_QUOTA,
+	}
+)
 
 func enterable(dir string) error {
 	if dir == "" {

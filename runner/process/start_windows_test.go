@@ -144,6 +144,39 @@ func TestShortage(t *testing.T) {
 	}
 }
 
+// A program that its own limit of memory keeps from starting is not started again and again
+// as if the machine had none: that is so only where it has less than the limit.
+func TestLimitTooLowToStart(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	sys := kernel
+	w.sys = &sys
+	for _, c := range []struct {
+		limit int64
+		room  uint64
+		errno syscall.Errno
+		own   bool
+	}{
+		{1 << 20, 1 << 30, windows.ERROR_COMMITMENT_LIMIT, true},
+		{1 << 20, 1 << 30, windows.ERROR_NOT_ENOUGH_QUOTA, true},
+		{1 << 30, 1 << 20, windows.ERROR_COMMITMENT_LIMIT, false},
+		{0, 1 << 30, windows.ERROR_COMMITMENT_LIMIT, false},
+		{1 << 20, 1 << 30, windows.ERROR_NO_SYSTEM_RESOURCES, false},
+	} {
+		sys.room = func() uint64 { return c.room }
+		var result Result
+		r := &run{w: w, r: &result, c: &Command{Argv: []string{"x"}, Limits: Limits{Memory: c.limit}}}
+		result.ExitCode = -1
+		r.startFailed(r.whose(c.errno))
+		if result.Shortage == c.own || c.own && (result.ExitCode != 126 || !strings.Contains(result.Error, "limit of memory: too low")) {
+			t.Errorf("%+v: %+v", c, result)
+		}
+	}
+	if room := kernel.room(); room < 1<<20 || room > 1<<60 {
+		t.Errorf("the machine has %d bytes", room)
+	}
+}
+
 // Programs get their arguments as they were given.
 func TestArgumentsReachTheProgram(t *testing.T) {
 	want := []string{"", "a b", `"`, `\"`, `a\\b`, `c:\dir\`, `c:\a dir\`, "tab\tline\n", "%PATH%", "^&|<>!", "é😀", `"a" "b"`}

@@ -128,7 +128,7 @@ const (
 	background = "\x00background" // start it and do not wait for it
 	subshell   = "\x00subshell"   // a shell of its own has it
 	newest     = "\x00newest"     // the pid of the one started last
-	echoing    = "\x00echo"    // which writes a line whole, not in pieces
+	echoing    = "\x00echo"       // which writes a line whole, not in pieces
 	awaited    = "\x00wait"
 	killing    = "\x00kill"
 )

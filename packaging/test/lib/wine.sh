@@ -8,6 +8,7 @@ holder=
 # make_prefix makes it, with the library that Wine lacks and every Go program needs.
 make_prefix() {
 	timeout 180 wine wineboot -i >/dev/null 2>&1
+	wineserver -k -w # what begins while this still ends begins a second service manager beside it
 	(cd "$project" && go run ./packaging/test/wineshim "$c/windows/system32/bcryptprimitives.dll")
 }
 
@@ -28,8 +29,10 @@ hold() {
 	mkfifo "$work/hold"
 	(exec 3<>"$work/hold" && exec wine cmd.exe /c 'set /p x=' <&3 >/dev/null 2>&1) &
 	holder=$!
+	within 20 served # nor is another to begin meanwhile, whose pipe Wine would keep
 	within 20 windows cmd.exe /c exit
 }
+served() { [ -n "$(processes 'services\.exe')" ]; }
 
 # let_go ends all that runs in the prefix, and writes the registry to its files.
 let_go() {
