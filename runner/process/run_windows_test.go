@@ -220,6 +220,22 @@ func TestGroupIsAskedFirst(t *testing.T) {
 	}
 }
 
+// What a console tells of its user's session is for who runs commands there, and not for a
+// service, which hears it of everybody; that a command was to end is for neither.
+func TestConsolesEventsThatConcern(t *testing.T) {
+	for _, c := range []struct {
+		event, session uint32
+		want           bool
+	}{
+		{windows.CTRL_C_EVENT, 1, false}, {windows.CTRL_BREAK_EVENT, 1, false}, {windows.CTRL_LOGOFF_EVENT, 1, true}, {windows.CTRL_SHUTDOWN_EVENT, 2, true},
+		{windows.CTRL_BREAK_EVENT, 0, false}, {windows.CTRL_LOGOFF_EVENT, 0, false}, {windows.CTRL_SHUTDOWN_EVENT, 0, false},
+	} {
+		if got := concerns(c.event, c.session); got != c.want {
+			t.Errorf("event %d in session %d: got %v", c.event, c.session, got)
+		}
+	}
+}
+
 // A command hears CTRL_BREAK and may end by itself.
 func TestBreakIsHeard(t *testing.T) {
 	notUnderWine(t)
