@@ -462,12 +462,20 @@ func (b *block) expired() int {
 	return b.held
 }
 
+// again kills the service, with the connection to it, and starts the next one.
+func (b *block) again() {
+	b.Helper()
+	b.kill()
+	b.asker.conn.Close()
+	b.asker.conn = nil
+	b.start("--workers", "4")
+}
+
 // killedHeld kills the service while its STARTs are held.
 func (b *block) killedHeld() int {
 	b.Helper()
 	b.reserve(true, asIs)
-	b.kill()
-	b.start("--workers", "4")
+	b.again()
 	b.release()
 	return b.once()
 }
@@ -481,7 +489,6 @@ func (b *block) killedWaiting() int {
 		busy = append(busy, map[string]any{"argv": []string{tool("sleep"), "1"}, "priority": 10})
 	}
 	b.reserve(false, asIs, busy...)
-	b.kill()
-	b.start("--workers", "4")
+	b.again()
 	return min(b.once(), len(b.ids))
 }
