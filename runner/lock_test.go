@@ -132,3 +132,63 @@ func TestLookersAreNoHolders(t *testing.T) {
 		t.Errorf("a lock that is held: %v, %v", held, err)
 	}
 }
+
+// A runner that leaves is not taken for a dead one as long as it has left anything.
+func TestRunnerThatLeavesIsNotDead(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "1.a")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, ok, err := lockFile(filepath.Join(dir, lockName), 0o600)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for n := range 500 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d", journalName, n)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := make(chan int)
+	go func() {
+		for {
+			if lives, err := Lives(dir); err == nil && !lives {
+				list, _ := filepath.Glob(filepath.Join(dir, journalName+".*"))
+				left <- len(list)
+				return
+			}
+		}
+	}()
+	if err := remove(dir, lock); err != nil {
+		t.Error(err)
+	}
+	if n := <-left; n > 0 {
+		t.Errorf("it was dead when it had %d files to remove", n)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the folder: %v", err)
+	}
+}
+
+// An output that is purged while somebody reads it is not left behind.
+func TestOutputThatIsReadIsPurged(t *testing.T) {
+	home := Home{Dir: t.TempDir()}
+	path := OutputPath(home.Dir, "1-1")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := home.Output("1-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	Purge(home.Dir, []string{"1-1"})
+	f.Close()
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+	if f, err := home.Output("1-1"); !os.IsNotExist(err) {
+		t.Errorf("got %v, %v", f, err)
+	}
+}

@@ -93,9 +93,8 @@ func takeLock(f *os.File, how int) (locked *os.File, ok bool, err error) {
 	}
 }
 
-// remove removes a runner's own folder, with the lock in it: whoever looks meanwhile must
-// not take the runner for a dead one.
-func remove(dir string, lock *os.File) error {
+// removeLocked removes a folder with a lock in it, which is held meanwhile.
+func removeLocked(dir string, lock *os.File) error {
 	defer lock.Close()
 	return os.RemoveAll(dir)
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"os"
+	"path/filepath"
 
 	"github.com/queuectl/queuectl/internal/lockfile"
 )
@@ -19,12 +20,14 @@ func lockHeld(path string) (bool, error) { return lockfile.Held(path) }
 // Lock takes root's runners for this service; there are none.
 func (h Home) Lock() (*os.File, error) { return nil, nil }
 
-// openPlain opens a file of a runner's folder to read it.
-func openPlain(path string) (*os.File, error) { return os.Open(path) }
+// openPlain opens a file of a runner's folder to read it, which keeps nobody from removing
+// it.
+func openPlain(path string) (*os.File, error) {
+	return os.OpenInRoot(filepath.Dir(path), filepath.Base(path))
+}
 
-// remove removes a runner's own folder, with the lock in it: what is open cannot be
-// removed.
-func remove(dir string, lock *os.File) error {
+// removeLocked removes a folder with a lock in it: what is open cannot be removed.
+func removeLocked(dir string, lock *os.File) error {
 	lock.Close()
 	return os.RemoveAll(dir)
 }

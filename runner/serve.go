@@ -63,8 +63,8 @@ type server struct {
 	epoch     int64
 	conn      *conn // the newest service's, nil while it is away
 	attempts  map[wire.Lease]*attempt
-	bounds    map[wire.Lease]process.Limits // of attempts that are to be started next
-	waiting   []*attempt                    // START order
+	bound     wire.Bound // of the attempt that is to be started next
+	waiting   []*attempt // START order
 	slots     [maxSlots + 1]bool
 	stuck     []wire.Attempt // ended, but not gone: each keeps its slot
 	live      int            // workers that run or wait
@@ -94,7 +94,6 @@ func Serve(ctx context.Context, o Options) error {
 		Options:  o,
 		name:     fmt.Sprintf("%d.%x", pid, time.Now().UnixNano()),
 		attempts: map[wire.Lease]*attempt{},
-		bounds:   map[wire.Lease]process.Limits{},
 		idleAt:   time.Now(),
 		ended:    make(chan struct{}),
 		gone:     make(chan struct{}),
@@ -214,6 +213,18 @@ func (s *server) leave(lock *os.File) error {
 		return nil
 	}
 	return errors.Join(s.journal.close(), s.table.close(), remove(s.dir, lock))
+}
+
+// remove removes a runner's own folder, the lock last: whoever looks meanwhile must not
+// take the runner for a dead one, whose notes they would read while they go.
+func remove(dir string, lock *os.File) error {
+	list, err := os.ReadDir(dir)
+	for _, e := range list {
+		if e.Name() != lockName {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(err, removeLocked(dir, lock))
 }
 
 // unwantedLook is the time between questions whether the service is stopped for good.

@@ -30,16 +30,20 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	if alone {
 		words = append(words, "--alone")
 	}
-	cmd := exec.Command(program, words...)
-	cmd.Env, cmd.Dir, cmd.Stderr = runnerEnv(), h.Dir, h.Log
-	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP}
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
 	}
 	defer ready.Close()
-	cmd.Stdout = out
-	err = cmd.Start()
+	var cmd *exec.Cmd
+	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} { // a job object that ends this process, if it lets anybody go
+		cmd = exec.Command(program, words...)
+		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = runnerEnv(), h.Dir, out, h.Log
+		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | leave}
+		if err = cmd.Start(); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+			break
+		}
+	}
 	out.Close()
 	if err != nil {
 		return "", err
@@ -65,7 +69,11 @@ func copied(program, dir string) (string, error) {
 	}
 	name := "queuectl-" + hex.EncodeToString(sum.Sum(nil)[:8]) + ".exe"
 	path := filepath.Join(dir, name)
-	if info, err := os.Stat(path); err == nil && info.Size() == size {
+	there := func() bool {
+		info, err := os.Stat(path)
+		return err == nil && info.Size() == size
+	}
+	if there() {
 		return path, nil
 	}
 	RemovePrograms(filepath.Dir(dir))
@@ -85,14 +93,19 @@ func copied(program, dir string) (string, error) {
 	if err := errors.Join(err, to.Sync(), to.Close()); err != nil {
 		return "", err
 	}
-	if err := os.Rename(to.Name(), path); err != nil {
-		if _, there := os.Stat(path); there == nil { // another start was quicker, and it runs
+	for end := time.Now().Add(heldFor); ; time.Sleep(20 * time.Millisecond) {
+		err := os.Rename(to.Name(), path)
+		if err == nil || there() { // or another start was quicker, and it runs
 			return path, nil
 		}
-		return "", err
+		if time.Now().After(end) {
+			return "", err
+		}
 	}
-	return path, nil
 }
+
+// heldFor is how long a virus scanner may read a program that has just been written.
+const heldFor = 5 * time.Second
 
 // RemovePrograms removes the copies of the program in a runners' folder that nobody runs,
 // and reports whether that was all of them.

@@ -171,7 +171,7 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 	case *wire.StartAs:
 		s.startAttempt(&f.Start, f.UID)
 	case *wire.Bound:
-		s.bounds[f.Lease] = process.Limits{Memory: f.Memory, CPUs: float64(f.MilliCPUs) / 1000, Tasks: int(f.Tasks)}
+		s.bound = *f
 	case *wire.Finish:
 		s.finish = min(max(f.Within, 0), maxFinish)
 	case *wire.Forget:
@@ -225,7 +225,6 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 		s.conn.close()
 	}
 	s.epoch, c.epoch, s.conn = h.Epoch, h.Epoch, c
-	clear(s.bounds) // what a dead service has not gone on to start
 	c.protocol, c.foreign = min(h.Protocol, wire.Protocol), h.Version != s.Version
 	s.notice()
 	k := &wire.Known{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid())}
@@ -271,8 +270,10 @@ func (s *server) startAttempt(f *wire.Start, as int64) {
 	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 || s.accounts != nil && as < 0 || s.accounts == nil && as >= 0 {
 		return // started once, for ever; and root's runner starts nothing as itself unless it is told to
 	}
-	a := &attempt{start: f, as: as, limits: s.bounds[f.Lease]}
-	delete(s.bounds, f.Lease)
+	a := &attempt{start: f, as: as}
+	if b := s.bound; b.Lease == f.Lease {
+		a.limits = process.Limits{Memory: b.Memory, CPUs: float64(b.MilliCPUs) / 1000, Tasks: int(b.Tasks)}
+	}
 	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
 		return os.CreateTemp(s.dir, "log-*")
 	})

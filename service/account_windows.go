@@ -16,7 +16,6 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/lockfile"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/worker"
 )
 
@@ -46,13 +45,13 @@ func rootless(set *config.Settings, own *worker.Account) error {
 	case set.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, own.User):
 		return nil
 	case name != "":
-		return queue.Invalid("run_as", `%s: Windows lets no service run jobs as another user without that user's password; this service's account, which can be changed in services.msc (Log On), is fixed:%s`, set.RunAs, own.User)
+		return queue.Invalid("run_as", `%s: Windows lets no service run jobs as another user without that user's password; this service's account is fixed:%s, and a service of your own runs them as you: queuectl service install --user`, set.RunAs, own.User)
 	}
 	return queue.Invalid("run_as", `%s: Windows lets no service run jobs as the user who handed them in without that user's password; set run_as = "fixed:%s", the service's own account, or have a service of your own: queuectl service install --user`, set.RunAs, own.User)
 }
 
-// beRoot starts root's runners.
-func (s *Service) beRoot() error { return process.ErrUnsupported }
+// beRoot starts root's runners: there are none, and rootless says what follows.
+func (s *Service) beRoot() error { return nil }
 
 // checkFolder refuses a state folder that others could change.
 func checkFolder(dir string) error {

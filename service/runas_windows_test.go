@@ -22,7 +22,7 @@ func TestRunAsOnWindows(t *testing.T) {
 	}
 	for runAs, why := range map[string]string{
 		"": "", "service": "", "fixed:" + me.Username: "", "fixed:" + strings.ToUpper(me.Username): "",
-		"submitter": "without that user's password", `fixed:NT AUTHORITY\LocalService`: "services.msc",
+		"submitter": "without that user's password", `fixed:NT AUTHORITY\LocalService`: "service install --user",
 	} {
 		for _, m := range []*Manager{nil, {}} {
 			s := &Service{opt: Options{Manager: m, Places: config.In(t.TempDir()), Flags: map[string]string{}}}

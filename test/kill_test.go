@@ -93,7 +93,7 @@ func (l *killLoad) short(want int) string {
 func (l *killLoad) enqueueShort(name string) {
 	a := &asker{q: l.queue}
 	for n := 0; !l.stop.Load(); n++ {
-		j := rigJob{size: 10, offset: 10 * (n % 1000), cod: n % 3}
+		j := rigJob{size: 10, offset: 10 * (n % 1000), cod: 3 * (n % 3)} // 1 is what a process that is ended has on Windows
 		if n%10 == 3 {
 			j.size = 60 << 10
 		}
@@ -462,13 +462,20 @@ func (b *block) expired() int {
 	return b.held
 }
 
+// again kills the service, with the connection to it, and starts the next one.
+func (b *block) again() {
+	b.Helper()
+	b.kill()
+	b.asker.conn.Close()
+	b.asker.conn = nil
+	b.start("--workers", "4")
+}
+
 // killedHeld kills the service while its STARTs are held.
 func (b *block) killedHeld() int {
 	b.Helper()
 	b.reserve(true, asIs)
-	b.kill()
-	b.start("--workers", "4")
-	b.asker = &asker{q: b.queue}
+	b.again()
 	b.release()
 	return b.once()
 }
@@ -482,8 +489,6 @@ func (b *block) killedWaiting() int {
 		busy = append(busy, map[string]any{"argv": []string{tool("sleep"), "1"}, "priority": 10})
 	}
 	b.reserve(false, asIs, busy...)
-	b.kill()
-	b.start("--workers", "4")
-	b.asker = &asker{q: b.queue}
+	b.again()
 	return min(b.once(), len(b.ids))
 }

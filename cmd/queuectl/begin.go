@@ -112,9 +112,8 @@ func startService() (*background, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &background{log: log.Name(), from: info.Size(), cmd: exec.Command(self, "serve", "--background"), ended: make(chan struct{})}
-	b.cmd.Dir, b.cmd.Stderr, b.cmd.SysProcAttr = "/", log, detached()
-	if err := b.cmd.Start(); err != nil {
+	b := &background{log: log.Name(), from: info.Size(), ended: make(chan struct{})}
+	if b.cmd, err = startDetached(log, self, "serve", "--background"); err != nil {
 		return nil, err
 	}
 	go func() { // ends with the service, or this process

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/windows"
 	"golang.org/x/sys/windows/svc"
 
+	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/service"
 )
 
@@ -171,6 +174,30 @@ func TestManagedServiceEnds(t *testing.T) {
 	}, func(*scm) {})
 	if now := s.last(); now.State != svc.StopPending || s.specific || s.code != 0 {
 		t.Errorf("stopped by its pipe: %+v, %v %d", now, s.specific, s.code)
+	}
+}
+
+// deadly is a context that is never asked twice.
+type deadly struct{ context.Context }
+
+func (deadly) Done() <-chan struct{} { panic("on purpose") }
+
+// A service of the manager that crashes tells its log why: it has no other output.
+func TestCrashIsInTheLog(t *testing.T) {
+	const where = "QUEUECTL_TEST_CRASH"
+	if dir := os.Getenv(where); dir != "" {
+		new(app).serve(deadly{t.Context()}, service.Options{Places: config.In(dir), Runner: []string{filepath.Join(dir, "none.exe")}}, &manager{Manager: service.Manager{Log: slog.DiscardHandler}})
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "state")
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), where+"="+dir)
+	if err := cmd.Run(); err == nil {
+		t.Error("it has not crashed")
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, config.ServiceLogName))
+	if err != nil || !strings.Contains(string(raw), "panic: on purpose") || !strings.Contains(string(raw), "goroutine ") {
+		t.Errorf("the log: %s, %v", raw, err)
 	}
 }
 

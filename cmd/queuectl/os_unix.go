@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -13,8 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// detached makes a process outlive this one and its terminal.
-func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+// startDetached starts a process that outlives this one and its terminal.
+func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, error) {
+	cmd := exec.Command(program, words...)
+	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &syscall.SysProcAttr{Setsid: true}
+	return cmd, cmd.Start()
+}
 
 // ownUmask is the umask of this process.
 func ownUmask() (int, bool) {

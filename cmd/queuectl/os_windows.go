@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"os/signal"
 	"syscall"
 	"time"
 	"unsafe"
@@ -13,9 +15,18 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// detached makes a process outlive this one and its terminal.
-func detached() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS}
+// startDetached starts a process that outlives this one and its terminal, and a job object
+// that ends this one, if that lets anybody go.
+func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd, err error) {
+	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
+		cmd = exec.Command(program, words...)
+		cmd.Dir, cmd.Stderr = `\\`[:1], log
+		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | leave}
+		if err = cmd.Start(); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+			break
+		}
+	}
+	return cmd, err
 }
 
 // ownUmask is the umask of this process; Windows has none.
@@ -28,10 +39,9 @@ var (
 	reloadSignals = []os.Signal{}
 )
 
-// untilTold ends when a runner is told to end, which its service does by other ways: a
-// signal would also come when any user logs off.
+// untilTold ends when a runner is told to end: its user logs off, or the machine goes down.
 func untilTold(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithCancel(ctx)
+	return signal.NotifyContext(ctx, syscall.SIGTERM)
 }
 
 // readerLook is how often it is looked whether a pipe is still read: Windows does not say

@@ -117,6 +117,9 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 			return err
 		}
 		o.Log, a.err = log, log
+		if m != nil { // what this process dies of would be told to nobody
+			debug.SetCrashOutput(log, debug.CrashOptions{}) // without it the service is no worse
+		}
 		leaveConsole()
 	}
 	o.Ready = func() { fmt.Fprintf(a.err, "queuectl: ready on %s\n", o.Places.Socket) }

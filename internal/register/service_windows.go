@@ -135,6 +135,8 @@ func (s *Service) Install() error {
 		if changed, err = s.bringUpToDate(); err != nil {
 			return err
 		}
+	} else if err := s.folder(s.Places.State, s.Places.File); err != nil { // the machine would start it, with what others have put there
+		return err
 	} else if err := s.unit.Install(); err != nil {
 		return err
 	}

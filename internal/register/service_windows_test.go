@@ -166,7 +166,7 @@ func TestInstall(t *testing.T) {
 		if err := m.s.Install(); err != nil || m.state != svc.Running {
 			t.Fatal(m.state, err)
 		}
-		expect(t, "first", m.took(), "install", "folder", "source", "start")
+		expect(t, "first", m.took(), "folder", "install", "folder", "source", "start")
 		if want := `"C:\Program Files\queuectl\queuectl.exe" serve --service --dir C:\ProgramData\queuectl --socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.line != want {
 			t.Errorf("got %s\nwant %s", m.line, want)
 		}
@@ -300,7 +300,8 @@ func TestOwnService(t *testing.T) {
 	expect(t, "uninstalled", m.took(), "end")
 }
 
-// A program that others could replace is not made a service.
+// A program that others could replace is not made a service, nor one with a folder that
+// others have put something into: the machine would start it some day.
 func TestProgramThatOthersMayChange(t *testing.T) {
 	for sddl, want := range map[string]int{
 		"O:BAD:(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;0x1200a9;;;BU)(A;OICIIO;GRGX;;;BU)(A;OICIIO;GA;;;CO)": 0, // C:\Program Files
@@ -321,6 +322,11 @@ func TestProgramThatOthersMayChange(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	expect(t, "asked", m.took())
+	m = newManager(false)
+	m.s.folder = func(string, string) error { return queue.ErrWrongState }
+	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) || m.registered {
+		t.Errorf("registered: %v, %v", m.registered, err)
+	}
 }
 
 // The service's folder is made, or taken if it is there and nobody's who could have put

@@ -34,7 +34,7 @@ promise 'to install it again changes nothing' q service install
 promise 'first settings are there' grep -q access "$state/queuectl.toml"
 promise 'jobs run as its account' says '^fixed:' q config get run_as
 promise 'they cannot run as who hands them in' ends 2 'password' q config set run_as submitter
-promise 'nor as others' ends 2 'services.msc' q config set run_as 'fixed:NT AUTHORITY\LocalService'
+promise 'nor as others' ends 2 'install --user' q config set run_as 'fixed:NT AUTHORITY\LocalService'
 promise 'a job has the variables of Windows' says 'AppData.Local.Temp.*system32' q run 'echo %TEMP% %PATH%'
 promise 'an exit code passes' ends 7 '' q run --max-retries 0 'exit 7'
 promise 'a long job begins' long one

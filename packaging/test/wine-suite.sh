@@ -12,21 +12,10 @@ packages() {
 		done
 }
 
-# programs are those that black-box tests drive, as somebody with Go has built them; posix
-# is the shell of their jobs.
-programs() {
-	local tag
-	GOOS=windows CGO_ENABLED=0 go build -o "$work/bin/posix/sh.exe" ./test/posix || return 1
-	for tag in '' failpoint; do
-		GOOS=windows CGO_ENABLED=0 go build -tags "$tag" -o "$work/bin/plain$tag/queuectl.exe" ./cmd/queuectl || return 1
-	done
-	export QUEUECTL_TEST_BIN=Z:${work//\//\\}\\bin
-}
-
 # run_tests PACKAGE leaves a log, and says how it went.
 run_tests() {
 	local log=$work/logs/${1//\//-} began=$EPOCHREALTIME code=0 ms
-	(cd "$project/$1" && timeout 400 wine "$work/tests/${1##*/}.test.exe" -test.v -test.timeout=6m) </dev/null >"$log" 2>&1 || code=$?
+	(cd "$project/$1" && timeout 560 wine "$work/tests/${1##*/}.test.exe" -test.v -test.parallel=4 -test.timeout=9m) </dev/null >"$log" 2>&1 || code=$?
 	ms=$(((${EPOCHREALTIME/[.,]/} - ${began/[.,]/}) / 1000))
 	if [ "$code" = 0 ]; then
 		printf 'ok   %-24s %3d.%d s, %d tests, %d skipped\n' "$1" $((ms / 1000)) $((ms % 1000 / 100)) \

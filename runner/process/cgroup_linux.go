@@ -191,6 +191,7 @@ func (b *box) limit(l Limits) (missing []string, err error) {
 	}
 	set("tasks", "pids.max", strconv.Itoa(l.Tasks))
 	if err != nil {
+		b.limits = Limits{-1, -1, -1} // which it has is not known: the next command's are all written
 		return nil, err
 	}
 	b.limits, b.missing = l, missing

@@ -43,6 +43,24 @@ func TestBoxHasLimits(t *testing.T) {
 			t.Errorf("%+v: got %q, %v, %v, want %q", c.limits, text, missing, err, c.want)
 		}
 	}
+	cpu := filepath.Join(b.path, "cpu.max")
+	if err := errors.Join(os.Remove(cpu), os.Mkdir(cpu, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.limit(Limits{Memory: 1 << 20, CPUs: 1}); err == nil {
+		t.Error("a limit that cannot be written: no error")
+	}
+	if err := os.Remove(cpu); err != nil {
+		t.Fatal(err)
+	}
+	if missing, err := b.limit(Limits{}); err != nil {
+		t.Errorf("the next command: %v, %v", missing, err)
+	}
+	for name, want := range map[string]string{"memory.max": "max", "cpu.max": "max 100000"} {
+		if raw, _ := os.ReadFile(filepath.Join(b.path, name)); string(raw) != want {
+			t.Errorf("the next command has the limits of one that did not start: %s is %q", name, raw)
+		}
+	}
 	none := &box{path: filepath.Join(t.TempDir(), "gone")}
 	for range 2 {
 		if missing, err := none.limit(Limits{Memory: 1 << 20}); err != nil || strings.Join(missing, " ") != "memory tasks" {

@@ -148,7 +148,8 @@ func Expendable() error { return ErrUnsupported }
 // Prepare makes this process fit to run commands: no dialog waits for somebody where
 // one of them crashes or asks for a disk, and none has this process's own handles. To
 // be heard by commands, CTRL_BREAK needs a console that this process shares with them,
-// with which it must have been started; nothing that the console tells ends this process.
+// with which it must have been started; what that tells of commands does not end this
+// process.
 func Prepare() error {
 	const quiet = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
 	windows.SetErrorMode(quiet | windows.SetErrorMode(quiet)) // it says what was set before
@@ -161,9 +162,22 @@ func Prepare() error {
 	return nil
 }
 
-// unmoved takes all that a console tells its processes: that somebody logs off, or that
-// one of them was to end. It is not for this one.
-var unmoved = windows.NewCallback(func(uint32) uintptr { return 1 })
+// unmoved takes what a console tells its processes and is not for this one; Go's runtime
+// hears the rest.
+var unmoved = windows.NewCallback(func(event uint32) uintptr {
+	var session uint32
+	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !concerns(event, session) {
+		return 1
+	}
+	return 0
+})
+
+// concerns reports whether a console's event is for a process that runs commands: not that
+// one of them was to end. That the user logs off is, unless it is a service's, which hears
+// it of everybody.
+func concerns(event, session uint32) bool {
+	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
+}
 
 // Reap reaps orphans that have ended; on Windows the kernel does.
 func Reap() {}

@@ -16,7 +16,8 @@ type calls struct {
 	setJob    func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
 	query     func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
 	message   func(port windows.Handle) (message uint32, ok bool)
-	room      func() uint64 // bytes of memory that the machine still has to give
+	awake     func() time.Duration // since the boot, without the time that the machine slept
+	room      func() uint64        // bytes of memory that the machine still has to give
 }
 
 var kernel = calls{
@@ -38,6 +39,11 @@ var kernel = calls{
 		err := windows.GetQueuedCompletionStatus(port, &message, &key, &about, 0)
 		return message, err == nil
 	},
+	awake: func() time.Duration {
+		var t int64 // in 100 ns
+		queryUnbiasedInterrupt.Call(uintptr(unsafe.Pointer(&t)))
+		return time.Duration(t) * 100
+	},
 	room: func() uint64 {
 		var m struct {
 			size, load                                              uint32
@@ -51,13 +57,14 @@ var kernel = calls{
 }
 
 var (
-	kernel32              = windows.NewLazySystemDLL("kernel32.dll")
-	createJobObject       = kernel32.NewProc("CreateJobObjectW")
-	openJobObject         = kernel32.NewProc("OpenJobObjectW")
-	peekNamedPipe         = kernel32.NewProc("PeekNamedPipe")
-	setConsoleCtrlHandler = kernel32.NewProc("SetConsoleCtrlHandler")
-	getProcessMemory      = kernel32.NewProc("K32GetProcessMemoryInfo")
-	globalMemoryStatus    = kernel32.NewProc("GlobalMemoryStatusEx")
+	kernel32               = windows.NewLazySystemDLL("kernel32.dll")
+	createJobObject        = kernel32.NewProc("CreateJobObjectW")
+	openJobObject          = kernel32.NewProc("OpenJobObjectW")
+	peekNamedPipe          = kernel32.NewProc("PeekNamedPipe")
+	setConsoleCtrlHandler  = kernel32.NewProc("SetConsoleCtrlHandler")
+	getProcessMemory       = kernel32.NewProc("K32GetProcessMemoryInfo")
+	queryUnbiasedInterrupt = kernel32.NewProc("QueryUnbiasedInterruptTime")
+	globalMemoryStatus     = kernel32.NewProc("GlobalMemoryStatusEx")
 )
 
 // What x/sys does not name.

@@ -119,7 +119,8 @@ type run struct {
 	ended    chan struct{}  // a pipe is at its end
 	open     int            // pipes that are not
 	begun    time.Time
-	heard    atomic.Int64 // when it last printed, since its start
+	from     time.Duration // when it began, by the clock that stands while the machine sleeps
+	heard    atomic.Int64  // when it last printed, since then
 	told     bool
 	exited   bool
 	termAt   time.Time // CTRL_BREAK was sent
@@ -191,26 +192,26 @@ func (r *run) watch() {
 
 // wait is how long to wait, in milliseconds: until the next deadline.
 func (r *run) wait() uint32 {
-	next := time.Duration(-1)
-	until := func(t time.Time) {
-		if d := max(0, time.Until(t)); next < 0 || d < next {
+	next, ran := time.Duration(-1), r.ran()
+	in := func(d time.Duration) {
+		if d = max(0, d); next < 0 || d < next {
 			next = d
 		}
 	}
 	if !r.told {
-		until(r.begun.Add(StartedAfter))
+		in(StartedAfter - ran)
 	}
 	if r.c.Timeout > 0 && r.termAt.IsZero() {
-		until(r.begun.Add(r.c.Timeout))
+		in(r.c.Timeout - ran)
 	}
 	if r.c.IdleTimeout > 0 && r.termAt.IsZero() {
-		until(r.lastHeard().Add(r.c.IdleTimeout))
+		in(r.c.IdleTimeout - r.silent(ran))
 	}
 	if !r.killAt.IsZero() {
-		until(r.killAt)
+		in(time.Until(r.killAt))
 	}
 	if r.tree.port != 0 {
-		until(time.Now().Add(time.Second)) // what the kernel tells must not pile up
+		in(time.Second) // what the kernel tells must not pile up
 	}
 	if next < 0 {
 		return windows.INFINITE
@@ -218,12 +219,16 @@ func (r *run) wait() uint32 {
 	return uint32(min((next+time.Millisecond-1)/time.Millisecond, 1<<30))
 }
 
-func (r *run) lastHeard() time.Time { return r.begun.Add(time.Duration(r.heard.Load())) }
+// ran is how long the command has run, without the time that the machine slept.
+func (r *run) ran() time.Duration { return r.w.sys.awake() - r.from }
+
+// silent is for how long it has printed nothing, once it ran so long.
+func (r *run) silent(ran time.Duration) time.Duration { return ran - time.Duration(r.heard.Load()) }
 
 // enforce does what is due while the main process runs. Whether a kill or the
 // timeout came before the end is decided here alone.
 func (r *run) enforce() {
-	now := time.Now()
+	now, ran := time.Now(), r.ran()
 	r.w.mu.Lock()
 	killed := r.w.killed
 	if r.exited {
@@ -237,18 +242,18 @@ func (r *run) enforce() {
 		}
 		return
 	}
-	if !r.told && now.Sub(r.begun) >= StartedAfter {
+	if !r.told && ran >= StartedAfter {
 		r.told = true
 		r.c.Started(r.r.PID, r.begun)
 	}
 	if killed.asked && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
 		r.terminate(now, killed.grace)
 	}
-	if r.c.Timeout > 0 && r.termAt.IsZero() && now.Sub(r.begun) >= r.c.Timeout {
+	if r.c.Timeout > 0 && r.termAt.IsZero() && ran >= r.c.Timeout {
 		r.r.TimedOut = true
 		r.terminate(now, r.c.KillAfter)
 	}
-	if r.c.IdleTimeout > 0 && r.termAt.IsZero() && now.Sub(r.lastHeard()) >= r.c.IdleTimeout {
+	if r.c.IdleTimeout > 0 && r.termAt.IsZero() && r.silent(ran) >= r.c.IdleTimeout {
 		r.r.TimedOut, r.r.Silent = true, true
 		r.terminate(now, r.c.KillAfter)
 	}
@@ -283,9 +288,8 @@ func (r *run) read(i int) {
 	for {
 		n, err := r.pipes[i].Read(r.w.buffers[i])
 		if n > 0 {
-			now := time.Now()
-			r.heard.Store(int64(now.Sub(r.begun)))
-			r.c.Log.Append(output.Stream(i), now.UnixMilli(), r.w.buffers[i][:n])
+			r.heard.Store(int64(r.ran()))
+			r.c.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.w.buffers[i][:n])
 		}
 		if errors.Is(err, io.EOF) && connected(r.pipes[i]) {
 			continue // nothing was written, which is not the end

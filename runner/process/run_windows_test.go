@@ -58,6 +58,25 @@ func TestSilenceIsEnded(t *testing.T) {
 	}
 }
 
+// The time that the machine sleeps counts for no timeout, however often it is looked.
+func TestSleepIsNoRunTime(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	sys, _ := fake(0)
+	sys.awake = func() time.Duration { return time.Hour } // it stands
+	w.sys = &sys
+	c := command(t, "spin", "2s")
+	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, Limits{Memory: 1 << 30}
+	if r, _, _ := doWith(t, w, c); r.TimedOut || r.ExitCode != 0 {
+		t.Errorf("%+v", r)
+	}
+	before := kernel.awake()
+	time.Sleep(100 * time.Millisecond)
+	if d := kernel.awake() - before; d < 50*time.Millisecond || d > 10*time.Second {
+		t.Errorf("100 ms took %v", d)
+	}
+}
+
 // A kill ends the tree and gives its cause; one that comes after the end does not.
 func TestKill(t *testing.T) {
 	w := NewWorker(nil)
@@ -198,6 +217,22 @@ func TestGroupIsAskedFirst(t *testing.T) {
 	c.Timeout, c.KillAfter = time.Second, time.Hour
 	if r, _, _ = doWith(t, w, c); r.ExitCode != 1 || !r.TimedOut { // at once, for nobody was asked
 		t.Errorf("not asked: %+v", r)
+	}
+}
+
+// What a console tells of its user's session is for who runs commands there, and not for a
+// service, which hears it of everybody; that a command was to end is for neither.
+func TestConsolesEventsThatConcern(t *testing.T) {
+	for _, c := range []struct {
+		event, session uint32
+		want           bool
+	}{
+		{windows.CTRL_C_EVENT, 1, false}, {windows.CTRL_BREAK_EVENT, 1, false}, {windows.CTRL_LOGOFF_EVENT, 1, true}, {windows.CTRL_SHUTDOWN_EVENT, 2, true},
+		{windows.CTRL_BREAK_EVENT, 0, false}, {windows.CTRL_LOGOFF_EVENT, 0, false}, {windows.CTRL_SHUTDOWN_EVENT, 0, false},
+	} {
+		if got := concerns(c.event, c.session); got != c.want {
+			t.Errorf("event %d in session %d: got %v", c.event, c.session, got)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ const pipeSize = 32 << 10
 
 // start starts the command; if it cannot, the result says why.
 func (r *run) start() bool {
-	r.begun = time.Now()
+	r.begun, r.from = time.Now(), r.w.sys.awake()
 	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
 	std := [3]windows.Handle{r.w.null, 0, 0}
 	defer func() { // the command has its own

@@ -111,7 +111,7 @@ type (
 	}
 	// Forget removes a dead runner's folder. Since version 2.
 	Forget struct{ Name string }
-	// Bound says what an attempt may use, before its Start; 0 is no limit. Since
+	// Bound says what an attempt may use, right before its Start; 0 is no limit. Since
 	// version 3.
 	Bound struct {
 		Lease

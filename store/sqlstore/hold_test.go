@@ -59,12 +59,14 @@ func other(t *testing.T, path, sql string) (said string, stop func()) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	buf := make([]byte, 4096)
-	n, _ := out.Read(buf)
-	return strings.TrimSpace(string(buf[:n])), func() {
+	stop = func() {
 		in.Close()
 		cmd.Wait()
 	}
+	t.Cleanup(stop) // where the test gives up before
+	buf := make([]byte, 4096)
+	n, _ := out.Read(buf)
+	return strings.TrimSpace(string(buf[:n])), stop
 }
 
 // While another program holds the database nothing is acknowledged and nothing

@@ -41,6 +41,17 @@ let_go() {
 	holder=
 }
 
+# programs are those that black-box tests drive, as somebody with Go has built them; posix
+# is the shell of their jobs.
+programs() {
+	local tag
+	GOOS=windows CGO_ENABLED=0 go build -o "$work/bin/posix/sh.exe" ./test/posix || return 1
+	for tag in '' failpoint; do
+		GOOS=windows CGO_ENABLED=0 go build -tags "$tag" -o "$work/bin/plain$tag/queuectl.exe" ./cmd/queuectl || return 1
+	done
+	export QUEUECTL_TEST_BIN=Z:${work//\//\\}\\bin
+}
+
 # windows WORD... runs a program in the prefix; its exit code is the low byte of what it
 # ended with. What it says goes through a file: Wine's own services, which the first
 # program starts, would keep a pipe open.
