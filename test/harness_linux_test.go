@@ -215,6 +215,9 @@ func (s *shell) settle(bin string) error {
 	return os.Symlink(bin, filepath.Join(s.home, "bin", "queuectl"))
 }
 
+// shellOf is a shell that runs a line of the script.
+func (s *shell) shellOf(line string) *exec.Cmd { return shellOf(line) }
+
 // typed is a line of a script as a person of this system types it.
 func (s *shell) typed(line string) string { return line }
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/Microsoft/go-winio"
 	"golang.org/x/sys/windows"
+	"mvdan.cc/sh/v3/syntax"
 )
 
 const (
@@ -389,6 +390,45 @@ const (
 	settingsHere  = "~/.local/state/queuectl/queuectl.toml"
 	settingsThere = "~/.config/queuectl/queuectl.toml"
 )
+
+// shellOf is a shell that runs a line of the script, or, if the line has nothing that a
+// shell would read, what the shell would start.
+func (s *shell) shellOf(line string) *exec.Cmd {
+	words, err := syntaxless(line)
+	if err != nil || len(words) == 0 || words[0] != "queuectl" {
+		return shellOf(line)
+	}
+	return exec.Command(filepath.Join(s.home, "bin", "queuectl"+extension), words[1:]...)
+}
+
+// syntaxless are the words of a line that is one command of words alone.
+func syntaxless(line string) (words []string, err error) {
+	file, err := syntax.NewParser().Parse(strings.NewReader(line), "")
+	if err != nil || len(file.Stmts) != 1 || len(file.Stmts[0].Redirs) > 0 {
+		return nil, err
+	}
+	call, ok := file.Stmts[0].Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Assigns) > 0 {
+		return nil, nil
+	}
+	for _, w := range call.Args {
+		if len(w.Parts) != 1 {
+			return nil, nil
+		}
+		switch part := w.Parts[0].(type) {
+		case *syntax.SglQuoted:
+			words = append(words, part.Value)
+		case *syntax.Lit:
+			if strings.ContainsAny(part.Value, `\~*?[`) {
+				return nil, nil
+			}
+			words = append(words, part.Value)
+		default:
+			return nil, nil
+		}
+	}
+	return words, nil
+}
 
 // typed is a line of a script as a person of this system types it.
 func (s *shell) typed(line string) string {

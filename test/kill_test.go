@@ -93,7 +93,7 @@ func (l *killLoad) short(want int) string {
 func (l *killLoad) enqueueShort(name string) {
 	a := &asker{q: l.queue}
 	for n := 0; !l.stop.Load(); n++ {
-		j := rigJob{size: 10, offset: 10 * (n % 1000), cod: n % 3}
+		j := rigJob{size: 10, offset: 10 * (n % 1000), cod: 3 * (n % 3)} // 1 is what a process that is ended has on Windows
 		if n%10 == 3 {
 			j.size = 60 << 10
 		}

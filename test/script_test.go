@@ -111,7 +111,7 @@ func (s *shell) end() {
 }
 
 func (s *shell) command(line string) *exec.Cmd {
-	cmd := shellOf(line)
+	cmd := s.shellOf(line)
 	cmd.Env, cmd.Dir = s.env, s.work
 	return cmd
 }

@@ -343,7 +343,7 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 		}
 		return w.call("enqueue.batch", p)
 	}
-	const n = 1000 / fewer // jobs of a request
+	const n = 1000 / (fewer * fewer) // jobs of a request
 	for i := range 3 {
 		if a := frame("b", n*i, n*i+n, nil); a.Error != nil {
 			t.Fatalf("request %d: %+v", i, a.Error)
