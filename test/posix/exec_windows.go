@@ -208,15 +208,19 @@ func openFile(path string, access, share uint32) (windows.Handle, error) {
 // appended is a file to which each write adds whole, whoever else writes: Wine finds
 // the end and writes there in two steps. What cannot be written ends the program: a job
 // that goes on would look like one that did not do what it noted.
-type appended struct{ *os.File }
+type appended struct{ file *os.File } // not embedded: its other ways to write take no lock
+
+func (a appended) Read(p []byte) (int, error) { return a.file.Read(p) }
+
+func (a appended) Close() error { return a.file.Close() }
 
 func (a appended) Write(p []byte) (int, error) {
 	at := &windows.Overlapped{OffsetHigh: 1 << 30} // far behind all that is written
-	h := windows.Handle(a.Fd())
+	h := windows.Handle(a.file.Fd())
 	err := windows.LockFileEx(h, windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, at)
 	if err == nil {
 		defer windows.UnlockFileEx(h, 0, 1, 0, at)
-		_, err = a.File.Write(p)
+		_, err = a.file.Write(p)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -230,7 +234,7 @@ const unwritten = 97 // the exit code of a program that could not write
 // plain is a stream as a process can have it.
 func plain(w io.Writer) io.Writer {
 	if a, ok := w.(appended); ok {
-		return a.File
+		return a.file
 	}
 	return w
 }
