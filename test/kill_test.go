@@ -248,9 +248,12 @@ func (l *killLoad) settled() {
 		}
 		got := byID[want.id]
 		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.Attempts != 1 || got.ExitCode == nil || *got.ExitCode != want.cod {
-			l.Errorf("%s (%s): started %d times, ended %d times, %s, attempts %d, exit code %v; want once, %s, 1, %d",
-				tag, want.id, starts[tag], ends[tag], got.State, got.Attempts, got.ExitCode, state, want.cod)
-			continue
+			code := -1
+			if got.ExitCode != nil {
+				code = *got.ExitCode
+			}
+			l.Errorf("%s (%s): started %d times, ended %d times, %s, attempts %d, exit code %d, %q; want once, %s, 1, %d; it said %q",
+				tag, want.id, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.cod, l.show(want.id).Stderr)
 		}
 		out, err := a.logs(want.id)
 		if err != nil || !bytes.Equal(out, l.numbers[want.offset:want.offset+want.size]) {
