@@ -128,18 +128,25 @@ func (r *rig) noOverlap() {
 	}
 }
 
-// peek asks the database, as an administrator's shell would, for one number.
+// peek asks the database, as an administrator's shell would, for one number. Windows may
+// say for a moment that a file cannot be opened.
 func (q *queue) peek(query string) (n int) {
 	q.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(q.dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
-	if err != nil {
-		q.Fatal(err)
+	for tries := 1; ; tries++ {
+		db, err := sql.Open("sqlite", "file:"+filepath.Join(q.dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
+		if err != nil {
+			q.Fatal(err)
+		}
+		err = db.QueryRow(query).Scan(&n)
+		db.Close()
+		switch {
+		case err == nil:
+			return n
+		case tries == patience:
+			q.Fatalf("%s: %v", query, err)
+		}
+		time.Sleep(50 * time.Millisecond) // until it can
 	}
-	defer db.Close()
-	if err := db.QueryRow(query).Scan(&n); err != nil {
-		q.Fatalf("%s: %v", query, err)
-	}
-	return n
 }
 
 // reserved is how many jobs are claimed and not known to have started.
