@@ -169,14 +169,14 @@ func reloadVerb(a *app) *cobra.Command {
 // holdWorkers adds workers until Ctrl-C, and then takes them away again; what they
 // run may finish.
 func (a *app) holdWorkers(ctx context.Context, c *control.Client, n int) error {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, os.Interrupt, syscall.SIGTERM) // before they are asked for: Ctrl-C may come with the answer
+	defer signal.Stop(told)
 	got, err := c.WorkerStart(ctx, control.Count{Count: &n})
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(a.err, "queuectl: %s; Ctrl-C takes %d away once their jobs have ended\n", workers(got.Workers), n)
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(told)
 	gone := make(chan error, 1)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
