@@ -186,4 +186,5 @@ registry() { grep -Hni queuectl "$WINEPREFIX"/*.reg | grep -Ev '"0{32}"=".*queue
 promise 'the registry does not know it' same '' "$(registry)"
 rm -f "$c"/{old,new}.msi
 [ "$failed" = 0 ] || tail -n 40 "$state/service.log" | sed 's/^/     > /'
+rm -rf "$state" # the next scenario begins with none
 summary
