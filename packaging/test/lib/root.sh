@@ -9,15 +9,18 @@ root_packages=systemd,systemd-sysv,dbus,libpam-systemd,procps,iproute2,jq,rpm,st
 
 # needs PACKAGE... installs on this machine what it lacks.
 needs() {
-	local package missing=()
+	local package lock missing=()
 	for package in "$@"; do
 		dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
 	done
 	[ "${#missing[@]}" -gt 0 ] || return 0
 	note "installing ${missing[*]}"
+	exec {lock}>"${TMPDIR:-/tmp}/queuectl-needs.lock"
+	flock "$lock" # two parts may need something at once, and apt-get update waits for nobody
 	apt-get update -q >/dev/null
 	DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
 		-o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null
+	exec {lock}>&-
 }
 
 # make_root sets $root to the folder of the root. What is in it is named by what it is
