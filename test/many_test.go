@@ -38,7 +38,7 @@ func (w *wire) served(limit time.Duration, ok func() bool) (times int, worst tim
 // 100,000 jobs that are due in the same millisecond hold nobody up: meanwhile others
 // are served, and theirs run.
 func TestManyDueAtOnce(t *testing.T) {
-	const n = 100_000
+	const n = 100_000 / fewer
 	q := serving(t, "--workers", "0")
 	w := q.dial()
 	begun := time.Now()
