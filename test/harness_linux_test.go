@@ -31,6 +31,9 @@ const (
 	lastWordsLast       = true  // what was said on a connection can be read when it was closed
 )
 
+// runAgain runs a command, which here starts at the first time or not at all.
+func runAgain(cmd *exec.Cmd) error { return cmd.Run() }
+
 // role plays what this program is started as, if it is no test.
 func role() (code int, played bool) {
 	if folder := os.Getenv(diskRole); folder != "" {

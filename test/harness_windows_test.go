@@ -43,6 +43,17 @@ const (
 	lastWordsLast       = false // what was said on a connection is lost when it is closed
 )
 
+// runAgain runs a command, and once more where Wine failed to start it.
+func runAgain(cmd *exec.Cmd) error {
+	again := *cmd
+	err := cmd.Run()
+	if errors.Is(err, windows.ERROR_INTERNAL_ERROR) {
+		*cmd = again
+		err = cmd.Run()
+	}
+	return err
+}
+
 // role plays what this program is started as, if it is no test.
 func role() (code int, played bool) { return 0, false }
 

@@ -293,11 +293,11 @@ func (r *run) startFailed(err error) {
 }
 
 // shortages are what Windows says for want of processes, handles or the kernel's memory,
-// and ofMemory for want of a program's.
+// or when it fails itself, which is no fault of a command's, and ofMemory for want of a program's.
 var (
 	shortages = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED, windows.ERROR_NO_SYSTEM_RESOURCES,
-		windows.ERROR_NONPAGED_SYSTEM_RESOURCES, windows.ERROR_PAGED_SYSTEM_RESOURCES, windows.ERROR_NO_MORE_USER_HANDLES,
+		windows.ERROR_NONPAGED_SYSTEM_RESOURCES, windows.ERROR_PAGED_SYSTEM_RESOURCES, windows.ERROR_NO_MORE_USER_HANDLES, windows.ERROR_INTERNAL_ERROR,
 	}
 	ofMemory = []syscall.Errno{
 		windows.ERROR_NOT_ENOUGH_MEMORY, windows.ERROR_OUTOFMEMORY, windows.ERROR_WORKING_SET_QUOTA, windows.ERROR_PAGEFILE_QUOTA,

@@ -123,7 +123,7 @@ func TestStartFails(t *testing.T) {
 // Want of memory or handles is a shortage and not the command's fault, and so is a job
 // object that somebody else has made in its name.
 func TestShortage(t *testing.T) {
-	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_SYSTEM_RESOURCES} {
+	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_INTERNAL_ERROR} {
 		w := NewWorker(nil)
 		defer w.Close()
 		sys := kernel
