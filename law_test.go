@@ -39,7 +39,7 @@ var law = map[string][]string{
 	"store/sqlstore":      {"store", "queue", "internal/failpoint", "internal/folder"},
 	"store/memstore":      {"store", "queue"},
 	"store/storetest":     {"store", "queue"},
-	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/failpoint", "internal/lockfile", "internal/pipe", "internal/sockpath"},
+	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/failpoint", "internal/folder", "internal/lockfile", "internal/pipe", "internal/sockpath"},
 	"upkeep":              {"queue", "store"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
 	"service":             {"queue", "output", "config", "store", "control", "store/sqlstore", "runner", "runner/process", "upkeep", "worker", "internal/accounts", "internal/lockfile", "internal/pipe", "internal/systemd"},

@@ -26,6 +26,10 @@ const (
 	Unkillable                 // it outlived SIGKILL
 	Silent                     // by its idle timeout
 	OutOfMemory                // by the kernel, for want of memory
+	HungStart                  // its start hung, and was abandoned
+	PerhapsLost                // its runner died, and whether it was started is not known
+	PerhapsInterrupted         // its machine went down, and whether it was started is not known
+	PutOff                     // not started, because its runner could not be
 )
 
 // Outcome is what was seen of an attempt.
@@ -93,7 +97,7 @@ const PoisonCrashes = 3
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
 	switch o.End { // what says nothing of the job leaves it a suspect
-	case Stopped, Shortage, Unstarted, Interrupted:
+	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, PutOff:
 		d.Suspect = j.Suspect
 	}
 	switch o.End {
@@ -131,8 +135,15 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		d.State, d.Reason, d.Delay, d.Started = Pending, ReasonShortage, shortagePause, false
 	case Unstarted:
 		d.State, d.Started = Pending, false
+	case PutOff:
+		d.State, d.Reason, d.Delay, d.Started = Pending, ReasonShortage, shortagePause, false
+	case HungStart:
+		d.Reason = ReasonNotRunnable
+		return d.failed(j, p)
 	case Lost, Interrupted:
 		return d.lost(j, o)
+	case PerhapsLost, PerhapsInterrupted:
+		return d.perhapsLost(j, o)
 	case Unkillable:
 		d.State, d.Reason, d.Counts = Dead, ReasonUnkillable, true
 	default:
@@ -204,6 +215,25 @@ func (d Decision) lost(j *Job, o Outcome) Decision {
 		if j.Attempts+1 < j.MaxAttempts {
 			d.State = Failed // due at once
 		}
+	}
+	return d
+}
+
+// perhapsLost is for an attempt that may never have been started: it is recorded, and
+// counts only where the job must not run twice.
+func (d Decision) perhapsLost(j *Job, o Outcome) Decision {
+	d.Reason = ReasonLost
+	if o.End == PerhapsInterrupted {
+		d.Reason = ReasonInterrupted
+	}
+	d.Error = "whether it was started is not known: " + string(d.Reason)
+	switch j.OnLost {
+	case OnLostHold:
+		d.State, d.Counts = Held, true
+	case OnLostDead:
+		d.State, d.Counts = Dead, true
+	default:
+		d.State = Pending
 	}
 	return d
 }

@@ -21,23 +21,16 @@ import (
 // askWord begins the line by which a service asks for a runner of root's.
 const askWord = "queuectl wants a runner"
 
-// ask gets a runner by connecting to the socket: whoever listens there starts one with
-// the connection as its standard input.
-func (h Home) ask(alone bool) (name string, err error) {
+// say asks by connecting to the socket: whoever listens there starts a process with the
+// connection as its standard input, which answers with a name.
+func (h Home) say(words ...string) (name string, err error) {
 	c, err := net.DialTimeout("unix", h.Socket, readyWithin)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(readyWithin))
-	line := askWord
-	if alone {
-		line += " alone"
-	}
-	if h.As != "" {
-		line += " as=" + h.As
-	}
-	if _, err := fmt.Fprintln(c, line); err != nil {
+	if _, err := fmt.Fprintln(c, strings.Join(append([]string{askWord}, words...), " ")); err != nil {
 		return "", err
 	}
 	return readReady(c)
@@ -48,7 +41,10 @@ type Asked struct {
 	Options
 	// Undivided is why jobs get no control groups though the system handed one over.
 	Undivided error
-	conn      net.Conn
+	// Ended says that a runner was to be ended, which has been done: there is nothing to
+	// serve.
+	Ended bool
+	conn  net.Conn
 }
 
 // Accept takes the connection on standard input, which /dev/null replaces, and makes of
@@ -95,9 +91,17 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 	a.Root, a.Policy, a.Service = base, policy, int(peer.Uid)
 	as := ""
 	for _, word := range strings.Fields(words) {
-		name, isAs := strings.CutPrefix(word, "as=")
+		name, isAs := strings.CutPrefix(word, asWord)
+		end, isEnd := strings.CutPrefix(word, endWord)
 		switch {
-		case word == "alone":
+		case isEnd && policy != "":
+			a.Ended = true
+			if err := endBelow(base, end); err != nil {
+				return err
+			}
+			a.Tell(end)
+			return nil
+		case word == aloneWord:
 			a.Alone = true
 		case isAs:
 			as = name
@@ -127,6 +131,32 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 		return err
 	}
 	return a.become(as, policy, int(peer.Gid))
+}
+
+// endBelow ends the runner of a folder below base, by its name. That of an account is
+// ended if its process is the account's: what is in its folder is for the account to say.
+func endBelow(base, name string) error {
+	account, own := filepath.Split(filepath.Clean(name))
+	account = strings.TrimSuffix(account, "/")
+	if !filepath.IsLocal(name) || !isRunner(own) || own[0] == '.' || account != "" && (!strings.HasPrefix(account, asPrefix) || strings.Contains(account, "/")) {
+		return fmt.Errorf("%q is no runner's name", name)
+	}
+	dir := filepath.Join(base, account, own)
+	if account == "" {
+		return endRunner(dir)
+	}
+	known, err := new(accounts.Directory).Named(strings.TrimPrefix(account, asPrefix))
+	if err != nil {
+		return err
+	}
+	t, err := readTable(dir)
+	if err != nil {
+		return err
+	}
+	if t.pid == 0 || !process.Owns(known.UID, t.pid) {
+		return fmt.Errorf("the notes in %s name no process of %s", dir, known.Name)
+	}
+	return process.End(t.pid, t.ticks)
 }
 
 // become makes this process an account, with no way back.

@@ -14,6 +14,8 @@ type Asked struct {
 	Options
 	// Undivided is why jobs get no control groups though the system handed one over.
 	Undivided error
+	// Ended says that a runner was to be ended, which has been done.
+	Ended bool
 }
 
 // Accept takes the connection on standard input.
@@ -25,7 +27,7 @@ func (a *Asked) Tell(string) {}
 // Refuse tells whoever asked why there is no runner.
 func (a *Asked) Refuse(error) {}
 
-func (h Home) ask(bool) (string, error) { return "", process.ErrUnsupported }
+func (h Home) say(...string) (string, error) { return "", process.ErrUnsupported }
 
 // peerUID is this process's own: only it can enter the folder of the socket.
 func peerUID(net.Conn) (int, error) { return os.Geteuid(), nil }

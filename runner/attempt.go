@@ -17,8 +17,6 @@ import (
 // attempt is one START. Its fields are guarded by the server's mu.
 type attempt struct {
 	start   *wire.Start
-	as      int64 // the uid it is to run as, -1 is the runner's
-	limits  process.Limits
 	log     *output.Log
 	worker  *process.Worker // while it runs
 	slot    int64
@@ -28,6 +26,7 @@ type attempt struct {
 	killed  func() // asked for between the claim of a worker and the fork
 	result  []byte // its frame, once ended
 	segment int    // of the journal
+	unkept  bool   // the result is in no journal: the slot says that the attempt was begun
 }
 
 func lease(a *attempt) wire.Lease { return a.start.Lease }
@@ -61,8 +60,11 @@ func (s *server) next(w *process.Worker) *attempt {
 	defer s.mu.Unlock()
 	var a *attempt
 	for a == nil {
-		for len(s.waiting) == 0 && s.live <= s.target && !s.closing {
+		slot := s.emptySlot()
+		for (len(s.waiting) == 0 || slot == 0) && s.live <= s.target && !s.closing {
+			s.starved = s.starved || slot == 0
 			s.more.Wait()
+			slot = s.emptySlot()
 		}
 		if s.live > s.target || s.closing {
 			s.live--
@@ -70,21 +72,61 @@ func (s *server) next(w *process.Worker) *attempt {
 		}
 		a = s.waiting[0]
 		s.waiting = s.waiting[1:]
-		if notAfter := a.start.NotAfter; notAfter != 0 && time.Now().UnixMilli() >= notAfter {
+		a.slot, a.at = slot, time.Now().UnixMilli()
+		// The table tells of it before the clock is looked at: a service that finds it
+		// not there once By has passed knows that it never starts.
+		s.table.begin(slot, lease(a), a.at)
+		if a.late() {
+			s.table.end(slot)
 			delete(s.attempts, lease(a))
 			s.send(&wire.Dropped{Lease: lease(a), Dropped: true}, true)
 			a = nil
 		}
 	}
-	a.worker, a.at = w, time.Now().UnixMilli()
-	for a.slot = 1; s.slots[a.slot]; a.slot++ {
-	}
-	s.slots[a.slot] = true
-	s.table.begin(a.slot, lease(a), a.at)
+	a.worker = w
+	s.slots[a.slot]++
 	if s.running++; s.running == 1 {
 		s.guard.look()
 	}
 	return a
+}
+
+// spareSlots is how many more slots than workers have their place on the disk: for
+// results that could not be written to the journal.
+const spareSlots = 64
+
+// emptySlot is the first slot that nothing takes, 0 if there is none. The caller holds
+// mu.
+func (s *server) emptySlot() int64 {
+	for slot := 1; slot <= s.room; slot++ {
+		if s.slots[slot] == 0 {
+			return int64(slot)
+		}
+	}
+	return 0
+}
+
+// freeSlot gives back the slot of an attempt whose result is kept now. The caller holds
+// mu.
+func (s *server) freeSlot(a *attempt) {
+	a.unkept = false
+	s.table.end(a.slot)
+	s.slots[a.slot]--
+	s.slotFreed()
+}
+
+// slotFreed wakes the workers that wait for a slot. The caller holds mu.
+func (s *server) slotFreed() {
+	if s.starved {
+		s.starved = false
+		s.more.Broadcast()
+	}
+}
+
+// late reports whether it is too late to start an attempt.
+func (a *attempt) late() bool {
+	notAfter, by := a.start.NotAfter, a.start.By
+	return notAfter != 0 && time.Now().UnixMilli() >= notAfter || by != 0 && SinceBoot().Milliseconds() >= by
 }
 
 // execute runs one attempt and keeps its result.
@@ -94,7 +136,8 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),
 		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin, StdinFile: st.StdinFile,
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
-		Background: st.Background, Patience: patience(), Limits: a.limits, Cookie: s.cookie(a), Log: a.log,
+		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
+		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
 		Forked: func(pid int, at time.Time) {
 			s.table.forked(a.slot, pid)
 			s.mu.Lock()
@@ -106,7 +149,7 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		},
 		Started: func(int, time.Time) { s.started(a) },
 	}
-	if err := s.dress(c, a.as); err != nil {
+	if err := s.dress(c, st.UID); err != nil {
 		now := time.Now()
 		a.log.Close()
 		s.settle(a, &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: !settled(err)})
@@ -179,21 +222,27 @@ func (s *server) settle(a *attempt, r *process.Result) {
 	result := wire.Append(nil, f)
 	segment, err := s.journal.append(result)
 	if err != nil {
-		s.Log.Error("result not in the journal; it is kept in memory", "job", f.Seq, "error", err)
+		s.Log.Error("result not in the journal; it is kept in memory, and tried again", "job", f.Seq, "error", err)
+	} else if s.anyUnkept() {
+		s.chores.add(s.keepAgain)
 	}
 	if r.Spared {
 		s.noteSpared(r.PID)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a.worker, a.result, a.segment = nil, result, segment
+	a.worker, a.result, a.segment, a.unkept = nil, result, segment, err != nil
 	if s.conn == nil && time.Since(s.idleAt) > awaySync {
-		s.sync()
+		s.chores.add(s.sync)
 	}
-	s.table.end(a.slot)
 	s.running--
-	s.slots[a.slot] = f.Unkilled
+	if a.unkept {
+		s.unkept++ // its slot stays taken
+	} else {
+		s.freeSlot(a)
+	}
 	if f.Unkilled { // told before the result, which else would free the worker
+		s.slots[a.slot]++
 		stuck := known(a)
 		stuck.PID = int64(r.StuckPID)
 		s.stuck = append(s.stuck, stuck)
@@ -226,7 +275,7 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 		}
 		f.Output = nil
 	}
-	ref := outputRef(lease(a))
+	ref := OutputRef(lease(a))
 	if err := writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log); err != nil {
 		s.Log.Error("output cut short", "job", a.start.Seq, "error", err)
 		var kept int64
@@ -244,14 +293,50 @@ func joinText(a, b string) string {
 	return a + "; " + b
 }
 
-// writeOutput writes a log to a file and to the disk: its result will say that
-// it is there.
+// anyUnkept reports whether a result is in no journal.
+func (s *server) anyUnkept() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unkept > 0
+}
+
+// keepAgain writes the results to the journal that could not be written before.
+func (s *server) keepAgain() {
+	s.mu.Lock()
+	var list []*attempt
+	for _, a := range s.attempts {
+		if a.unkept {
+			list = append(list, a)
+		}
+	}
+	s.mu.Unlock()
+	for _, a := range list {
+		segment, err := s.journal.append(a.result)
+		if err != nil {
+			return // the next look tries again
+		}
+		s.mu.Lock()
+		needed := a.unkept
+		if needed {
+			a.segment = segment
+			s.unkept--
+			s.freeSlot(a)
+		}
+		s.mu.Unlock()
+		if !needed { // it was acknowledged meanwhile
+			s.journal.ack(segment)
+		}
+	}
+}
+
+// writeOutput writes a log to a file and to the disk, and its name too: its result will
+// say that it is there.
 func writeOutput(path string, mode os.FileMode, l *output.Log) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close(), syncFolder(filepath.Dir(path))); err != nil {
 		os.Remove(path) // half an output is none
 	}
 	return err

@@ -32,13 +32,17 @@ type Client struct {
 // ErrRefused means that a newer service has met the runner.
 var ErrRefused = errors.New("the runner obeys a newer service")
 
+// answerWithin bounds the answer to the first frame.
+const answerWithin = 10 * time.Second
+
 // Lives reports whether the runner of a folder lives: whether its lock is held.
 func Lives(dir string) (bool, error) {
 	return lockHeld(filepath.Join(dir, lockName))
 }
 
 // Meet connects to the living runner of a folder and makes the epoch its newest:
-// frames of earlier services are refused from then on.
+// frames of earlier services are refused from then on. It takes no longer than
+// answerWithin.
 func Meet(dir string, epoch int64, version string) (*Client, error) {
 	conn, err := dial(filepath.Join(dir, sockName))
 	if err != nil {
@@ -59,7 +63,7 @@ func Meet(dir string, epoch int64, version string) (*Client, error) {
 
 // readKnown reads the answer to Hello and not a byte more.
 func (c *Client) readKnown() error {
-	c.net.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.net.SetReadDeadline(time.Now().Add(answerWithin))
 	defer c.net.SetReadDeadline(time.Time{})
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(c.net, head); err != nil {
@@ -107,7 +111,9 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 		switch f := f.(type) {
 		case *wire.Chunk:
 			c.answered(f.ID, f)
-		case *wire.Buried:
+		case *wire.Recovered:
+			c.answered(f.ID, f)
+		case *wire.Purged:
 			c.answered(f.ID, f)
 		default:
 			batch = append(batch, f)
@@ -206,11 +212,9 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, wait b
 	return &wire.Chunk{Cursor: cursor, Gone: true}, nil
 }
 
-// Purge has the runner delete output files, and waits until it has tried: it answers a
-// question after what came before it.
+// Purge has the runner delete output files, and waits until it has tried.
 func (c *Client) Purge(ctx context.Context, refs []string) error {
-	c.Send(&wire.Purge{Refs: refs})
-	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Read{ID: id} })
+	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Purge{ID: id, Refs: refs} })
 	if err == nil && f == nil {
 		err = io.ErrUnexpectedEOF
 	}
@@ -219,6 +223,3 @@ func (c *Client) Purge(ctx context.Context, refs []string) error {
 	}
 	return nil
 }
-
-// Protocol is the version of the frames that both speak.
-func (c *Client) Protocol() int64 { return min(c.Known.Protocol, wire.Protocol) }

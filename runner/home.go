@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
 )
 
 // Home is where a service's runners live, and how it gets one.
@@ -64,37 +66,35 @@ func isRunner(name string) bool {
 	return name != outputsName && name != programsName && !strings.HasPrefix(name, asPrefix)
 }
 
-// Find lists the folders of runners, and which of them live. What an account has made
+// Find lists the folders of runners, living and dead ones. What an account has made
 // unreadable of its own is passed over.
-func (h Home) Find() (live, dead []string, err error) {
+func (h Home) Find() (dirs []string, err error) {
 	for _, root := range h.folders() {
 		entries, err := os.ReadDir(root)
 		if errors.Is(err, os.ErrNotExist) || err != nil && root != h.Dir {
 			continue
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("look for runners: %w", err)
+			return nil, fmt.Errorf("look for runners: %w", err)
 		}
 		for _, e := range entries {
-			if !e.IsDir() || !isRunner(e.Name()) {
-				continue
-			}
-			dir := filepath.Join(root, e.Name())
-			lives, err := Lives(dir)
-			if err != nil && OfAnAccount(dir) {
-				continue
-			}
-			if err != nil {
-				return nil, nil, err
-			}
-			if lives {
-				live = append(live, dir)
-			} else {
-				dead = append(dead, dir)
+			if e.IsDir() && isRunner(e.Name()) {
+				dirs = append(dirs, filepath.Join(root, e.Name()))
 			}
 		}
 	}
-	return live, dead, nil
+	return dirs, nil
+}
+
+// Living lists the folders of runners that live.
+func (h Home) Living() (live []string, err error) {
+	dirs, err := h.Find()
+	for _, dir := range dirs {
+		if lives, failed := Lives(dir); lives || failed != nil {
+			live = append(live, dir)
+		}
+	}
+	return live, err
 }
 
 // Outputs lists the folders that may have output files.
@@ -119,6 +119,13 @@ func (h Home) Output(ref string) (*os.File, error) {
 	return nil, &os.PathError{Op: "open", Path: OutputPath(h.Dir, ref), Err: os.ErrNotExist}
 }
 
+// aloneWord asks for a runner that runs one job alone, and asWord, with a name behind it,
+// for one that becomes an account.
+const (
+	aloneWord = "alone"
+	asWord    = "as="
+)
+
 // readyWord begins the line by which a new runner names its folder, and refusedWord the
 // one by which it says why there is none.
 const (
@@ -134,7 +141,14 @@ const readyWithin = 10 * time.Second
 func (h Home) Spawn(alone bool) (dir string, err error) {
 	name := ""
 	if h.Socket != "" {
-		name, err = h.ask(alone)
+		var words []string
+		if alone {
+			words = append(words, aloneWord)
+		}
+		if h.As != "" {
+			words = append(words, asWord+h.As)
+		}
+		name, err = h.say(words...)
 	} else {
 		name, err = h.spawn(alone)
 	}
@@ -142,6 +156,39 @@ func (h Home) Spawn(alone bool) (dir string, err error) {
 		return "", fmt.Errorf("start a runner: %w", err)
 	}
 	return filepath.Join(h.Root(), name), nil
+}
+
+// End ends the runner of a folder that does not answer, by SIGKILL: what it runs is for
+// the one who recovers it. Root's runner is ended by a process of root's, which is asked
+// for by the socket.
+func (h Home) End(dir string) error {
+	if !h.Foreign() {
+		return endRunner(dir)
+	}
+	name, err := filepath.Rel(h.Dir, dir)
+	if err == nil {
+		_, err = h.say(endWord + filepath.ToSlash(name))
+	}
+	if err != nil {
+		return fmt.Errorf("end a runner: %w", err)
+	}
+	return nil
+}
+
+// endWord begins what is asked for when a runner is to be ended; its folder below that of
+// root's runners follows.
+const endWord = "end="
+
+// endRunner ends the runner of a folder, unless it has ended.
+func endRunner(dir string) error {
+	t, err := readTable(dir)
+	if err != nil {
+		return err
+	}
+	if t.pid == 0 {
+		return fmt.Errorf("the runner of %s cannot be ended: its notes do not say which process it is", dir)
+	}
+	return process.End(t.pid, t.ticks)
 }
 
 // readReady reads the line by which a new runner names its folder.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -30,16 +31,17 @@ type journal struct {
 	dir  string
 	mode os.FileMode // of its files
 
-	mu      sync.Mutex // held over writes: half a record must be taken back before the next
-	file    *os.File
-	n       int // of the current segment
-	size    int64
-	unacked map[int]int // by segment
-	buf     []byte
+	mu       sync.Mutex // held over writes: half a record must be taken back before the next
+	file     *os.File
+	n        int // of the current segment
+	size     int64
+	unacked  map[int]int  // results by segment
+	unsynced map[int]bool // segments that a power cut may lose
+	buf      []byte
 }
 
 func openJournal(dir string, mode os.FileMode) (*journal, error) {
-	j := &journal{dir: dir, mode: mode, unacked: map[int]int{}}
+	j := &journal{dir: dir, mode: mode, unacked: map[int]int{}, unsynced: map[int]bool{}}
 	return j, j.next()
 }
 
@@ -60,10 +62,13 @@ func (j *journal) path(n int) string {
 	return filepath.Join(j.dir, journalName+"."+strconv.Itoa(n))
 }
 
-// append writes a result's frame and says which segment holds it.
+// append writes a result's frame and says which segment holds it, 0 if none does.
 func (j *journal) append(frame []byte) (segment int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if failpoint.On("nojournal") {
+		return 0, errors.New("the journal cannot be written")
+	}
 	if j.size > segmentBytes {
 		if err := j.next(); err != nil {
 			return 0, err
@@ -71,35 +76,74 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	}
 	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
 	j.buf = append(j.buf, frame...)
-	j.unacked[j.n]++
 	if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
-		return j.n, errors.Join(err, j.file.Truncate(j.size)) // half a record would hide those after it
+		return 0, errors.Join(err, j.file.Truncate(j.size)) // half a record would hide those after it
 	}
 	j.size += int64(len(j.buf))
+	j.unacked[j.n]++
+	j.unsynced[j.n] = true
 	return j.n, nil
 }
 
 // ack forgets a record of a segment; a segment without any is removed.
 func (j *journal) ack(segment int) {
+	if j.forget(segment) {
+		os.Remove(j.path(segment)) // if it stays, its leases are stale
+	}
+}
+
+// forget reports whether the file of a segment is of no more use.
+func (j *journal) forget(segment int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.unacked[segment]--; j.unacked[segment] > 0 {
-		return
+		return false
 	}
 	delete(j.unacked, segment)
 	if segment != j.n {
-		os.Remove(j.path(segment)) // if it stays, its leases are stale
-		return
+		delete(j.unsynced, segment)
+		return segment != 0
 	}
 	if j.size > resetBytes && j.file.Truncate(0) == nil {
 		j.size = 0
 	}
+	return false
 }
 
+// sync makes all segments that hold something survive a power cut.
 func (j *journal) sync() error {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.file.Sync()
+	var segments []int
+	for n := range j.unsynced {
+		segments = append(segments, n)
+	}
+	clear(j.unsynced)
+	j.mu.Unlock()
+	slices.Sort(segments)
+	for i, n := range segments {
+		err := syncFile(j.path(n))
+		if err == nil && i == len(segments)-1 {
+			err = syncFolder(j.dir) // their names
+		}
+		if err == nil || errors.Is(err, os.ErrNotExist) { // acknowledged meanwhile
+			continue
+		}
+		j.mu.Lock()
+		for _, n := range segments[i:] {
+			j.unsynced[n] = true
+		}
+		j.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func (j *journal) close() error {
@@ -108,21 +152,36 @@ func (j *journal) close() error {
 	return j.file.Close()
 }
 
-// readJournal reads the results of a dead runner's journal. A record that is
-// torn or damaged ends its segment.
-func readJournal(dir string) ([]*wire.Result, error) {
+// maxJournal bounds what is read of a dead runner's journal, in bytes: an account's runner
+// may have left anything there.
+const maxJournal = 1 << 30
+
+// readJournal reads the results of a dead runner's journal that are wanted. A record that
+// is torn or damaged ends its segment.
+func readJournal(dir string, wanted func(wire.Lease) bool) ([]*wire.Result, error) {
 	names, err := filepath.Glob(filepath.Join(dir, journalName+".*"))
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(names, func(a, b string) int { return segmentOf(a) - segmentOf(b) })
 	var results []*wire.Result
+	read := 0
 	for _, name := range names {
 		raw, err := readPlain(name, segmentBytes+2*wire.MaxFrame)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read the journal: %w", err)
 		}
-		results = append(results, parseJournal(raw)...)
+		if read += len(raw); read > maxJournal {
+			return nil, fmt.Errorf("the journal of %s is larger than %d bytes", dir, maxJournal)
+		}
+		for _, r := range parseJournal(raw) {
+			if wanted(r.Lease) {
+				results = append(results, r)
+			}
+		}
 	}
 	return results, nil
 }

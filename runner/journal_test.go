@@ -42,7 +42,7 @@ func put(t *testing.T, j *journal, seqs ...int64) (segments []int) {
 // holds checks which jobs' results a dead runner's journal tells.
 func holds(t *testing.T, dir, when string, want ...int64) {
 	t.Helper()
-	results, err := readJournal(dir)
+	results, err := readJournal(dir, func(wire.Lease) bool { return true })
 	if err != nil {
 		t.Fatalf("%s: %v", when, err)
 	}
@@ -164,13 +164,14 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	table.begin(maxSlots, wire.Lease{Seq: 12, Fence: 13}, 14)
 	table.forked(maxSlots, 15)
 	table.end(maxSlots)
-	pid, ticks, running, err := readTable(dir)
+	got, err := readTable(dir)
+	pid, ticks, running := got.pid, got.ticks, got.running
 	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAt: 7}, {Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11}}
 	if err != nil || pid != 4711 || ticks != 99 || !slices.Equal(running, want) {
 		t.Errorf("got %d, %d, %+v, %v, want 4711, 99, %+v", pid, ticks, running, err, want)
 	}
 	table.begin(1, wire.Lease{Seq: 20, Fence: 21}, 22)
-	if _, _, running, _ := readTable(dir); len(running) == 0 || running[0].PID != 0 || running[0].Seq != 20 {
+	if got, _ := readTable(dir); len(got.running) == 0 || got.running[0].PID != 0 || got.running[0].Seq != 20 {
 		t.Errorf("got %+v, want the new attempt without the old one's pid", running)
 	}
 }
@@ -187,8 +188,8 @@ func TestCopiedTableNamesNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pid, _, running, err := readTable(clone); pid != 0 || len(running) != 1 || running[0].Seq != 5 || err != nil {
-		t.Errorf("the copy: got %d, %+v, %v, want 0 and the attempt", pid, running, err)
+	if got, err := readTable(clone); got.pid != 0 || len(got.running) != 1 || got.running[0].Seq != 5 || err != nil {
+		t.Errorf("the copy: got %+v, %v, want pid 0 and the attempt", got, err)
 	}
 	table.close()
 	table.mem = nil
@@ -196,8 +197,8 @@ func TestCopiedTableNamesNobody(t *testing.T) {
 	if err := os.Rename(dir, moved); err != nil {
 		t.Fatal(err)
 	}
-	if pid, _, _, err := readTable(moved); pid != 4711 || err != nil {
-		t.Errorf("moved: got %d, %v, want 4711", pid, err)
+	if got, err := readTable(moved); got.pid != 4711 || err != nil {
+		t.Errorf("moved: got %d, %v, want 4711", got.pid, err)
 	}
 }
 
@@ -213,8 +214,8 @@ func TestSlotsHaveTheirPlaceOnTheDisk(t *testing.T) {
 	if n := allocated(t, table.file); n < 1001*slotBytes {
 		t.Errorf("%d bytes have their place", n)
 	}
-	if _, _, running, _ := readTable(dir); len(running) != 1 || running[0].Seq != 5 {
-		t.Errorf("got %v, want what was there before", running)
+	if got, _ := readTable(dir); len(got.running) != 1 || got.running[0].Seq != 5 {
+		t.Errorf("got %v, want what was there before", got.running)
 	}
 	table.file.Close() // as good as a full disk
 	if n, err := table.reserve(maxSlots); n < 1000 || n == maxSlots || err == nil {
@@ -234,8 +235,8 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if pid, ticks, running, err := readTable(dir); pid != 0 || ticks != 0 || running != nil || err != nil {
-			t.Errorf("%d bytes: got %d, %d, %v, %v", half, pid, ticks, running, err)
+		if got, err := readTable(dir); got.pid != 0 || got.ticks != 0 || got.running != nil || got.whole || err != nil {
+			t.Errorf("%d bytes: got %+v, %v", half, got, err)
 		}
 	}
 }
@@ -243,7 +244,7 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 // A reference names a file of the outputs' folder and nothing else, so that
 // deleting by it deletes nothing else.
 func TestReferencesNameOutputsOnly(t *testing.T) {
-	if ref := outputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !ValidRef(ref) {
+	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !ValidRef(ref) {
 		t.Errorf("got %q, want 12-3 and valid", ref)
 	}
 	root := t.TempDir()

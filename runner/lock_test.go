@@ -73,8 +73,8 @@ func TestKilledRunnerLeavesItsNotesAndNoLock(t *testing.T) {
 	notes := func(when string) {
 		t.Helper()
 		holds(t, dir, when, 4)
-		if pid, ticks, running, err := readTable(dir); pid != 4711 || ticks != 99 || !slices.Equal(running, want) || err != nil {
-			t.Errorf("%s: got %d, %d, %+v, %v", when, pid, ticks, running, err)
+		if got, err := readTable(dir); got.pid != 4711 || got.ticks != 99 || !slices.Equal(got.running, want) || err != nil {
+			t.Errorf("%s: got %+v, %v", when, got, err)
 		}
 	}
 	path := filepath.Join(dir, lockName)

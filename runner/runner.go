@@ -53,7 +53,8 @@ func Worker(dir string, slot int64) string {
 	return WorkerID(slot)
 }
 
-func outputRef(l wire.Lease) string {
+// OutputRef names the output of a lease that is too large for its result.
+func OutputRef(l wire.Lease) string {
 	return strconv.FormatInt(l.Seq, 10) + "-" + strconv.FormatInt(l.Fence, 10)
 }
 

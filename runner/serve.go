@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -58,26 +57,30 @@ type server struct {
 	name     string    // of this incarnation, in cookies
 	accounts *Accounts // nil unless it is root's
 	guard    *guard    // the same
+	socket   *socket
 
 	mu        sync.Mutex
 	epoch     int64
 	conn      *conn // the newest service's, nil while it is away
 	attempts  map[wire.Lease]*attempt
-	bound     wire.Bound // of the attempt that is to be started next
-	waiting   []*attempt // START order
-	slots     [maxSlots + 1]bool
-	stuck     []wire.Attempt // ended, but not gone: each keeps its slot
-	live      int            // workers that run or wait
-	running   int            // attempts that a worker has
+	waiting   []*attempt         // START order
+	slots     [maxSlots + 1]int8 // why each is taken: its attempt runs, outlives SIGKILL, or is in no journal
+	room      int                // slots that have their place on the disk
+	starved   bool               // a worker waits for a slot
+	unkept    int                // results that could not be written to the journal
+	stuck     []wire.Attempt     // ended, but not gone: each keeps its slot
+	live      int                // workers that run or wait
+	running   int                // attempts that a worker has
 	target    int
 	delay     time.Duration // that results are gathered for; Setup says
 	finish    time.Duration // that running attempts get when the system ends the runner
 	ran       bool          // something was started
 	closing   bool          // ends once nothing runs
-	estate    bool          // its folder is left to the service, also if it holds nothing
+	dismissed bool          // the service wants nothing of it any more, its folder neither
 	journal   *journal
+	chores    chores        // what waits for a disk, and so is done without mu
 	idleAt    time.Time     // since when nobody needs the runner
-	more      *sync.Cond    // waiting, target or closing changed
+	more      *sync.Cond    // waiting, target, slots or closing changed
 	gone      chan struct{} // closed while the service is away
 	ended     chan struct{}
 	workers   sync.WaitGroup
@@ -115,11 +118,12 @@ func Serve(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(filepath.Join(o.Root, outputsName), s.mode(0o700)); err != nil {
 		return fmt.Errorf("make the outputs' folder: %w", err)
 	}
-	lock, listener, err := s.setUp(pid)
+	lock, err := s.setUp(pid)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
+	s.chores.bell = make(chan struct{}, 1)
 	if s.accounts != nil {
 		if s.guard, err = startGuard(o.Guard, s.dir, s.Log); err != nil {
 			return err
@@ -129,8 +133,11 @@ func Serve(ctx context.Context, o Options) error {
 	o.Ready(s.dir)
 
 	var loops sync.WaitGroup
-	loops.Go(func() { s.accept(listener) })
-	loops.Go(func() { s.house() })
+	loops.Go(s.accept)
+	loops.Go(s.house)
+	loops.Go(func() { s.chores.run(s.ended) })
+	guarding, unguard := context.WithCancel(context.Background())
+	loops.Go(func() { s.socket.guard(guarding, s.Log) })
 	stop := make(chan struct{}, 1)
 	if o.Unwanted != nil {
 		loops.Go(func() { s.attend(stop) })
@@ -147,7 +154,8 @@ func Serve(ctx context.Context, o Options) error {
 		<-s.ended
 	case <-s.ended:
 	}
-	listener.Close()
+	unguard()
+	s.socket.close()
 	s.workers.Wait()
 	loops.Wait()
 	return s.leave(lock)
@@ -164,32 +172,31 @@ func (s *server) mode(owner os.FileMode) os.FileMode {
 
 // setUp makes the runner's folder: lock first, so that nobody takes it for a
 // dead one's, and socket last.
-func (s *server) setUp(pid int) (*os.File, net.Listener, error) {
+func (s *server) setUp(pid int) (*os.File, error) {
 	if err := os.Mkdir(s.dir, s.mode(0o700)); err != nil {
-		return nil, nil, fmt.Errorf("make the runner's folder: %w", err)
+		return nil, fmt.Errorf("make the runner's folder: %w", err)
 	}
 	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(filepath.Join(s.dir, lockName), s.mode(0o600)) })
 	if err != nil || lock == nil { // it may be looked at for a moment
-		return nil, nil, errors.Join(errors.New("the runner's lock is taken"), err)
+		return nil, errors.Join(errors.New("the runner's lock is taken"), err)
 	}
 	boot, err := process.BootID()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, bootName), []byte(boot), s.mode(0o600)); err != nil {
-		return nil, nil, fmt.Errorf("note the boot: %w", err)
+		return nil, fmt.Errorf("note the boot: %w", err)
 	}
 	if s.journal, err = openJournal(s.dir, s.mode(0o600)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if s.table, err = makeTable(s.dir, s.mode(0o600), pid, process.SelfTicks()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	listener, err := listen(filepath.Join(s.dir, sockName), s.socketMode())
-	if err != nil {
-		return nil, nil, fmt.Errorf("listen: %w", err)
+	if s.socket, err = listenAt(filepath.Join(s.dir, sockName), s.socketMode()); err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
 	}
-	return lock, listener, nil
+	return lock, nil
 }
 
 // socketMode is the mode of the socket: the group must write to it to connect.
@@ -200,19 +207,24 @@ func (s *server) socketMode() os.FileMode {
 	return 0o600
 }
 
-// leave removes the folder if it holds nothing that the service has not stored.
+// leave removes the folder if the service has dismissed the runner. Else it stays, for
+// the next service to see that all was stored, or what was not.
 func (s *server) leave(lock *os.File) error {
+	if held, dismissed := s.holds(); held || !dismissed {
+		return s.journal.sync()
+	}
+	return errors.Join(s.journal.close(), s.table.close(), remove(s.dir, lock))
+}
+
+// holds reports whether the runner has results that the service has not stored, and
+// whether the service has dismissed it.
+func (s *server) holds() (results, dismissed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.attempts {
-		if a.result != nil {
-			return s.journal.sync()
-		}
+		results = results || a.result != nil
 	}
-	if s.estate {
-		return nil
-	}
-	return errors.Join(s.journal.close(), s.table.close(), remove(s.dir, lock))
+	return results, s.dismissed
 }
 
 // remove removes a runner's own folder, the lock last: whoever looks meanwhile must not
@@ -319,6 +331,7 @@ func (s *server) house() {
 		if s.Cgroups != nil {
 			s.Cgroups.Sweep()
 		}
+		s.keepAgain()
 		s.mu.Lock()
 		if s.conn != nil || s.busy() || len(s.stuck) > 0 {
 			s.idleAt = time.Now()
@@ -401,7 +414,7 @@ const (
 	causeMemory  = 12
 )
 
-// sync makes the journal survive a power cut. The caller holds mu.
+// sync makes the journal survive a power cut.
 func (s *server) sync() {
 	if err := s.journal.sync(); err != nil {
 		s.Log.Error("journal not on the disk", "error", err)

@@ -43,3 +43,12 @@ const (
 	homeMode = 0o751
 	asMode   = 0o750
 )
+
+// syncFolder makes the names in a folder survive a power cut.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -3,11 +3,15 @@
 package runner
 
 import (
+	"context"
+	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/folder"
 	"github.com/queuectl/queuectl/internal/sockpath"
 )
 
@@ -53,4 +57,33 @@ func writeNow(c net.Conn, b []byte) (n int) {
 		return true
 	})
 	return max(n, 0)
+}
+
+// guardPause is the least time between two looks at a socket that somebody removes.
+const guardPause = time.Second
+
+// guard makes the socket anew when its file was removed, until ctx ends. Where the
+// folder cannot be watched, or is gone, it is of no more use.
+func (s *socket) guard(ctx context.Context, log *slog.Logger) {
+	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
+	there := func() bool {
+		_, err := os.Lstat(s.path)
+		return err == nil
+	}
+	for ctx.Err() == nil {
+		if err := folder.Changed(ctx, dir, []string{name}, there); err != nil {
+			return
+		}
+		if !there() {
+			if err := s.renew(); err != nil {
+				log.Error("the runner's socket is gone and cannot be made anew", "error", err)
+			} else {
+				log.Warn("the runner's socket was gone; it was made anew")
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(guardPause):
+		}
+	}
 }

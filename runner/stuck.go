@@ -34,6 +34,7 @@ func (s *server) linger(w *process.Worker, a *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stuck = slices.DeleteFunc(s.stuck, func(k wire.Attempt) bool { return k.Lease == lease(a) })
-	s.slots[a.slot] = false
+	s.slots[a.slot]--
+	s.slotFreed()
 	s.send(&wire.Stuck{Attempts: s.stuck}, true)
 }

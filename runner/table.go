@@ -96,37 +96,63 @@ func (s slots) field(slot, i int) int64 {
 	return int64(binary.LittleEndian.Uint64(s[slot*slotBytes+8*i:]))
 }
 
-// readTable reads a dead runner's table: who it was and what it ran. The table of a
-// copied folder names nobody (pid 0): whoever has that number, and what it ran, is
-// of the folder that was copied, and may live there.
-func readTable(dir string) (pid int, ticks int64, running []wire.Attempt, err error) {
+// runningTable is what a dead runner's table says.
+type runningTable struct {
+	// pid and ticks are those of the runner. The table of a copied folder names nobody
+	// (pid 0): the process with that number, and what it ran, is of the folder that was
+	// copied, and may live there.
+	pid     int
+	ticks   int64
+	running []wire.Attempt
+	whole   bool // as a runner makes it
+}
+
+// readTable reads a dead runner's table. One that is gone, or cut short, tells nothing.
+func readTable(dir string) (t runningTable, err error) {
 	f, err := openPlain(filepath.Join(dir, tableName))
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, 0, nil, nil // it died before it ran anything
+		return t, nil
 	}
 	if err != nil {
-		return 0, 0, nil, fmt.Errorf("read the running table: %w", err)
+		return t, fmt.Errorf("read the running table: %w", err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, (maxSlots+1)*slotBytes))
 	dev, ino, err2 := identity(f)
 	if err := errors.Join(err, err2); err != nil {
-		return 0, 0, nil, fmt.Errorf("read the running table: %w", err)
+		return t, fmt.Errorf("read the running table: %w", err)
 	}
 	if len(raw) < slotBytes {
-		return 0, 0, nil, nil // the same
+		return t, nil
 	}
 	field := slots(raw).field
+	t.whole = len(raw) == (maxSlots+1)*slotBytes && field(0, 0) != 0
 	for slot := 1; slot < len(raw)/slotBytes; slot++ {
 		if seq := field(slot, 0); seq != 0 {
-			running = append(running, wire.Attempt{
+			t.running = append(t.running, wire.Attempt{
 				Lease: wire.Lease{Seq: seq, Fence: field(slot, 1)},
 				Slot:  int64(slot), PID: field(slot, 2), StartedAt: field(slot, 3),
 			})
 		}
 	}
-	if field(0, 2) != dev || field(0, 3) != ino {
-		return 0, 0, running, nil
+	if field(0, 2) == dev && field(0, 3) == ino {
+		t.pid, t.ticks = int(field(0, 0)), field(0, 1)
 	}
-	return int(field(0, 0)), field(0, 1), running, nil
+	return t, nil
+}
+
+// Begun reports whether the living runner of a folder has begun an attempt that has not
+// ended, by its table; it need not answer for that. ok is false if the table cannot tell.
+func Begun(dir string, l wire.Lease) (begun, ok bool) {
+	t, err := readTable(dir)
+	for _, a := range t.running {
+		begun = begun || a.Lease == l
+	}
+	return begun, err == nil && t.whole
+}
+
+// PID is the process of the living runner of a folder, 0 if its table does not tell.
+func PID(dir string) int64 {
+	t, _ := readTable(dir)
+	return int64(t.pid)
 }

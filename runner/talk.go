@@ -11,7 +11,6 @@ import (
 
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/output"
-	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -27,22 +26,20 @@ const maxReads = 1024
 // conn is one service's connection.
 type conn struct {
 	*outbox
-	epoch    int64         // guarded by the server's mu
-	protocol int64         // that both speak; guarded by the server's mu
-	foreign  bool          // the service is of another version; guarded by the server's mu
-	reads    int           // READs under way; guarded by the outbox's mu
-	end      chan struct{} // closed with the connection
+	epoch int64         // guarded by the server's mu
+	reads int           // READs under way; guarded by the outbox's mu
+	end   chan struct{} // closed with the connection
 
 	due     bool      // a timer will flush; guarded by the server's mu, as are:
 	results int       // frames gathered since it was set
 	since   time.Time // it was set
 }
 
-func (s *server) accept(l net.Listener) {
+func (s *server) accept() {
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	for {
-		c, err := l.Accept()
+		c, err := s.socket.accept()
 		if errors.Is(err, net.ErrClosed) {
 			return // the runner ends
 		}
@@ -79,8 +76,8 @@ func (s *server) serve(c *conn) {
 			loops.Go(func() { s.answerRead(c, read) })
 			return true
 		}
-		if bury, ok := f.(*wire.Bury); ok {
-			loops.Go(func() { s.bury(c, bury) })
+		if recover, ok := f.(*wire.Recover); ok {
+			loops.Go(func() { s.recover(c, recover) })
 			return true
 		}
 		return s.obey(c, f)
@@ -93,10 +90,8 @@ func (s *server) serve(c *conn) {
 		s.conn, s.idleAt = nil, time.Now()
 		s.notice()
 		time.AfterFunc(awaySync, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.conn == nil {
-				s.sync()
+			if s.isAway() {
+				s.chores.add(s.sync)
 			}
 		})
 	}
@@ -153,11 +148,13 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 	}
 	switch f := f.(type) {
 	case *wire.Setup:
+		s.target = int(min(max(f.Workers, 0), maxSlots))
 		var err error
-		if s.target, err = s.table.reserve(int(min(max(f.Workers, 0), maxSlots))); err != nil {
+		if s.room, err = s.table.reserve(min(s.target+spareSlots, maxSlots)); err != nil && s.room < s.target {
+			s.target = s.room
 			s.Log.Error("fewer workers than were asked for", "workers", s.target, "error", err)
 		}
-		s.delay = f.SettleDelay
+		s.delay, s.finish = f.SettleDelay, min(max(f.StopTimeout, 0), maxFinish)
 		places := min(s.target+1, 256) // one for each worker, whose thread keeps it in a system call
 		runtime.GOMAXPROCS(places)
 		// Each worker's may be in a system call while as many others run.
@@ -167,15 +164,9 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 		}
 		s.setUpWorkers()
 	case *wire.Start:
-		s.startAttempt(f, -1)
-	case *wire.StartAs:
-		s.startAttempt(&f.Start, f.UID)
-	case *wire.Bound:
-		s.bound = *f
-	case *wire.Finish:
-		s.finish = min(max(f.Within, 0), maxFinish)
+		s.startAttempt(f)
 	case *wire.Forget:
-		s.forget(f.Name)
+		s.chores.add(func() { s.forget(f.Name) })
 	case *wire.Drop:
 		s.drop(f)
 	case *wire.Kill:
@@ -187,8 +178,12 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 	case *wire.Ack:
 		s.acknowledge(f)
 	case *wire.Purge:
-		Purge(s.Root, f.Refs)
+		s.chores.add(func() {
+			Purge(s.Root, f.Refs)
+			c.send(wire.Append(nil, &wire.Purged{ID: f.ID}))
+		})
 	case *wire.Bye:
+		s.dismissed = true
 		s.close()
 	default:
 		return false
@@ -225,7 +220,6 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 		s.conn.close()
 	}
 	s.epoch, c.epoch, s.conn = h.Epoch, h.Epoch, c
-	c.protocol, c.foreign = min(h.Protocol, wire.Protocol), h.Version != s.Version
 	s.notice()
 	k := &wire.Known{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid())}
 	if s.closing { // it lets what runs finish, and takes nothing new: as one of another version
@@ -245,35 +239,21 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 		frames = wire.Append(frames, &wire.Stuck{Attempts: s.stuck})
 	}
 	c.send(append(frames, results...))
-	s.retire()
 	return true
 }
 
 // endingSuffix ends the version that a runner says which is about to end.
 const endingSuffix = " (ending)"
 
-// retire ends a runner that has run something and whose service is of an older protocol
-// and another version, once it holds nothing: that service gives it no new attempts, and does not know that it is
-// to say Bye. It must find the folder. The caller holds mu.
-func (s *server) retire() {
-	if c := s.conn; c != nil && c.protocol < 2 && c.foreign && s.ran && len(s.attempts) == 0 && len(s.stuck) == 0 {
-		s.estate = true
-		s.close()
-	}
-}
-
 // maxFinish bounds how long running attempts may finish when the system ends the
 // runner.
 const maxFinish = 24 * time.Hour
 
-func (s *server) startAttempt(f *wire.Start, as int64) {
-	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 || s.accounts != nil && as < 0 || s.accounts == nil && as >= 0 {
+func (s *server) startAttempt(f *wire.Start) {
+	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 || (s.accounts != nil) != (f.UID >= 0) {
 		return // started once, for ever; and root's runner starts nothing as itself unless it is told to
 	}
-	a := &attempt{start: f, as: as}
-	if b := s.bound; b.Lease == f.Lease {
-		a.limits = process.Limits{Memory: b.Memory, CPUs: float64(b.MilliCPUs) / 1000, Tasks: int(b.Tasks)}
-	}
+	a := &attempt{start: f}
 	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
 		return os.CreateTemp(s.dir, "log-*")
 	})
@@ -337,11 +317,16 @@ func (s *server) acknowledge(f *wire.Ack) {
 			continue
 		}
 		delete(s.attempts, l)
-		a.log.Discard()
-		s.journal.ack(a.segment)
+		if a.unkept {
+			s.unkept--
+			s.freeSlot(a)
+		}
+		s.chores.add(func() {
+			a.log.Discard()
+			s.journal.ack(a.segment)
+		})
 	}
 	s.endIfDone()
-	s.retire()
 }
 
 // answerRead waits until there is output after the cursor, or none will follow.

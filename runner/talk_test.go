@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -115,27 +114,5 @@ func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
 				t.Errorf("%d waited: sent after %v, want %v to %v", waiting, took, want[0], want[1])
 			}
 		})
-	}
-}
-
-// What an attempt may use is said right before it is started, and is of no other; bounds
-// of attempts that never start do not add up.
-func TestBoundsAreOfOneAttempt(t *testing.T) {
-	s := &server{epoch: 1, attempts: map[wire.Lease]*attempt{}}
-	s.more = sync.NewCond(&s.mu)
-	c := &conn{epoch: 1}
-	at := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
-	start := func(seq int64) *wire.Start { return &wire.Start{Lease: at(seq), Argv: []string{"x"}} }
-	for _, f := range []wire.Frame{
-		&wire.Bound{Lease: at(1), Memory: 1}, &wire.Bound{Lease: at(2), Memory: 2, MilliCPUs: 500, Tasks: 3}, start(2), start(3), start(1),
-	} {
-		if !s.obey(c, f) {
-			t.Fatalf("%+v was not obeyed", f)
-		}
-	}
-	for seq, want := range map[int64]process.Limits{1: {}, 2: {Memory: 2, CPUs: 0.5, Tasks: 3}, 3: {}} {
-		if got := s.attempts[at(seq)].limits; got != want {
-			t.Errorf("attempt %d: got %+v, want %+v", seq, got, want)
-		}
 	}
 }

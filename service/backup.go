@@ -101,7 +101,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 		return done, err
 	}
 	defer lock.Close()
-	live, _, err := runner.Home{Dir: runnersOf(p)}.Find()
+	live, err := runner.Home{Dir: runnersOf(p)}.Living()
 	if err != nil {
 		return done, err
 	}

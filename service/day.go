@@ -245,6 +245,12 @@ func (s *Service) problems() (list []string, failing bool) {
 			list = append(list, fmt.Sprintf("worker %s has not been heard of for worker_timeout; look at its runner with ps, job %s", w.ID, w.Job))
 		}
 	}
+	for _, pid := range s.pool.Silent() {
+		list = append(list, fmt.Sprintf("the runner with pid %d does not answer; %s", pid, fmt.Sprintf(endHung, pid)))
+	}
+	if err := s.pool.NoRunner(); err != nil {
+		list = append(list, fmt.Sprintf("no job is started, for no runner could be (it is tried again): %v", err))
+	}
 	if pause := s.pool.Paused(); pause != "" {
 		list = append(list, pause)
 	}

@@ -232,7 +232,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	select {
 	case <-adopted:
 	case err := <-failed:
-		return err
+		return s.unadopted(err)
 	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
 		return nil
 	}
@@ -259,6 +259,16 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	}
 	s.opt.Ready()
 	return s.untilStopped(ctx, hup, failed)
+}
+
+// unadopted is the error of a service that cannot take over what an earlier one has left:
+// a runner that has obeyed a newer state of this queue than the database has is met by
+// no service of this one.
+func (s *Service) unadopted(err error) error {
+	if !errors.Is(err, runner.ErrRefused) {
+		return err
+	}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %[1]s is older than what its runner has obeyed (%[2]w): put the newer database back or a backup in its place (queuectl --dir %[1]s restore FILE), or end the runner with all that it runs: queuectl --dir %[1]s service stop --runners", s.opt.Places.State, err)}
 }
 
 // untilStopped waits for a reason to end, and lets running jobs finish if that is
@@ -297,11 +307,11 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 // service that hangs is its to end.
 func (s *Service) drain(failed <-chan error) {
 	within := s.config.Load().StopTimeout
-	wait, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan struct{})
-	go func() { // ends with the pool's runners
-		s.pool.Stop(wait)
+	go func() { // ends with the pool's runners, or ctx
+		s.pool.Stop(ctx, within)
 		close(done)
 	}()
 	// What cannot be stored, for the disk is full, the runners keep for the next service.
@@ -397,6 +407,7 @@ func (s *Service) poolConfig() worker.Config {
 		StopTimeout: func() time.Duration { return now().StopTimeout },
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
+		EndHung:     func(pid int64) string { return fmt.Sprintf(endHung, pid) },
 		HeardEvery:  func() time.Duration { return now().HeartbeatInterval },
 		StaleAfter:  func() time.Duration { return now().WorkerTimeout },
 	}

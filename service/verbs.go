@@ -213,10 +213,11 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.Verdict, er
 				return err
 			}
 		}
-		if !s.pool.Signal(j.Seq, number) {
-			return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs gets a signal", j.ID, j.State)
+		runs, err := s.pool.Signal(ctx, j.Seq, number)
+		if err == nil && !runs {
+			err = queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs gets a signal", j.ID, j.State)
 		}
-		return nil
+		return err
 	})
 }
 

@@ -58,10 +58,8 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 	if err := s.setWorkers(ctx, target); err != nil {
 		return control.WorkerCount{}, err
 	}
-	wait, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	s.pool.Settle(wait, target, new(control.PeerFrom(ctx).UID))
-	return control.WorkerCount{Workers: s.pool.Workers()}, ctx.Err()
+	err := s.pool.Settle(ctx, timeout, target, new(control.PeerFrom(ctx).UID))
+	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 
 // WorkerList implements control.API.

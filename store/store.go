@@ -163,6 +163,13 @@ type Leaser interface {
 	Leased(ctx context.Context) ([]queue.Job, error)
 	// NextEpoch raises and returns the service's epoch.
 	NextEpoch(ctx context.Context) (int64, error)
+	// NoteRunners keeps the folders of the runners that may have leases, in any order;
+	// Runners lists them, for a service that starts.
+	NoteRunners(ctx context.Context, dirs []string) error
+	Runners(ctx context.Context) ([]string, error)
+	// Moved reports whether the store is a copy, or was restored: its leases may be
+	// those of the store that it was copied from. NoteRunners makes it the original.
+	Moved() bool
 }
 
 // Turn is one exchange of a pool with the store, which keeps none of the slices.

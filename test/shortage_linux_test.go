@@ -283,24 +283,35 @@ func TestWorkersComeAfterTheShortage(t *testing.T) {
 	}
 }
 
-// A runner that had no descriptor for the next service takes it once it has one.
+// A runner that has no descriptor for the next service does not keep it from serving, and
+// is adopted once it has one.
 func TestRunnerTakesTheNextServiceAfterTheShortage(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := serving(t, "--workers", "2")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
 	w.runs(id)
 	pid := q.runnerPid()
 	q.kill()
-	q.until("the connection is closed", 10*time.Second, func() bool { // its descriptor is free then
-		lift := limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
-		defer lift()
-		if q.tryStart("--workers", "1") != nil {
-			return true
+	lift := func() {}
+	q.until("the runner takes no connection", 60*time.Second, func() bool {
+		lift()
+		lift = limit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
+		q.start("--workers", "2")
+		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+			if strings.Contains(q.must("status"), fmt.Sprintf("the runner with pid %d does not answer", pid)) {
+				return true
+			}
+			if strings.Contains(q.must("worker", "list"), "busy") {
+				break // the old connection had not been closed when the limit was set
+			}
 		}
-		q.kill() // it was taken: the old connection had not been closed when the limit was set
+		q.kill()
 		return false
 	})
-	q.start("--workers", "1")
+	if j := q.dial().end(q.dial().enqueue(fields{"command": "echo meanwhile"})); j.Output != "meanwhile\n" {
+		t.Errorf("meanwhile: %+v", j)
+	}
+	lift()
 	q.write("go", "")
 	if j := q.dial().end(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
 		t.Errorf("got %+v", j)

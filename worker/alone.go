@@ -15,76 +15,80 @@ import (
 )
 
 // A job whose runner died may have killed it, or have been its neighbour. So it runs
-// next in a runner of its own, and only what dies there is put down to it.
+// next in a runner of its own, and only what dies there is put down to it. Jobs of a user
+// whose starts have hung, and held up everybody's, have a runner of that user's own.
 
-// startAll hands claimed jobs over: suspects to runners of their own, all others to the
-// current one.
-func (p *Pool) startAll(ctx context.Context, jobs []queue.Job, stored bool, loops *sync.WaitGroup) error {
-	suspects := jobs[:0:0]
-	if slices.ContainsFunc(jobs, func(j queue.Job) bool { return j.Suspect }) {
-		jobs = slices.DeleteFunc(slices.Clone(jobs), func(j queue.Job) bool {
-			if j.Suspect {
-				suspects = append(suspects, j)
+// startAll hands claimed jobs over: suspects to runners of their own, those of users whose
+// starts have hung to their users' runners, all others to the current one.
+func (p *Pool) startAll(ctx context.Context, jobs []queue.Job, stored bool, loops *sync.WaitGroup) {
+	var suspects []queue.Job
+	owned := map[*owner][]queue.Job{}
+	apart := func(j *queue.Job) bool {
+		if j.Suspect {
+			suspects = append(suspects, *j)
+			return true
+		}
+		if o := p.isolated(j); o != nil {
+			owned[o] = append(owned[o], *j)
+			return true
+		}
+		return false
+	}
+	rest := jobs
+	if len(p.owners) > 0 || slices.ContainsFunc(jobs, func(j queue.Job) bool { return j.Suspect }) {
+		rest = nil
+		for i := range jobs {
+			if !apart(&jobs[i]) {
+				rest = append(rest, jobs[i])
 			}
-			return j.Suspect
-		})
+		}
 	}
-	if err := p.start(jobs, stored); err != nil {
-		return err
-	}
+	p.start(rest, stored)
 	if len(suspects) > 0 {
 		p.startAlone(ctx, suspects, loops)
 	}
-	return nil
-}
-
-// release gives back jobs whose start was overtaken by a stop or a drain.
-func (p *Pool) release(jobs []queue.Job) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range jobs {
-		p.pending.Released = append(p.pending.Released, jobs[i].Lease())
+	for o, list := range owned {
+		p.startOwned(ctx, o, list, loops)
 	}
-	p.ring()
 }
 
 // Limits of suspects.
 const (
 	// maxAlone is how many run at once. Each has a process of 11 MB beside it, and a guard
-	// where that is root's; its start takes 60 ms, in which the pool does nothing else. A
-	// runner with thousands of workers leaves thousands of suspects.
+	// where that is root's. A runner with thousands of workers leaves thousands of suspects.
 	maxAlone = 16
 	// aloneEvery is the time between two that come back after they were put off: no more
 	// come than could be started.
 	aloneEvery = time.Second / maxAlone
 )
 
-// startAlone starts a runner for each suspect, and puts off those for which there is no
-// room, or none could be started.
+// startAlone starts a runner for each suspect, one after the other, and puts off those for
+// which there is no room.
 func (p *Pool) startAlone(ctx context.Context, suspects []queue.Job, loops *sync.WaitGroup) {
-	p.mu.Lock()
-	ends := p.stopping || p.draining
-	p.mu.Unlock()
-	if ends {
-		p.release(suspects)
-		return
-	}
-	defer p.setUp() // fewer workers for the others
 	for i := range suspects {
-		j := &suspects[i]
 		if why := p.crowdedAlone(); why != nil {
 			p.putOff(suspects[i:], why)
-			return
+			break
 		}
-		l, err := p.spawnAlone(ctx, loops)
-		if err != nil {
-			p.failedAlone(j, err)
-			p.putOff(suspects[i:], err)
-			return
-		}
-		p.alonePause = pauseFirst
-		if !p.handOver(j, l) {
-			p.release(suspects[i:])
+		p.mu.Lock()
+		p.hold(&suspects[i]).waiting = true
+		p.mu.Unlock()
+	}
+	p.spawnAlone(ctx, loops)
+}
+
+// spawnAlone starts a runner for a suspect that waits for one, unless one is being
+// started.
+func (p *Pool) spawnAlone(ctx context.Context, loops *sync.WaitGroup) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spawningAlone {
+		return
+	}
+	for _, h := range p.heldByAge() {
+		if h.waiting && !h.over && h.job.Suspect {
+			p.spawningAlone = true
+			p.spawn(ctx, purpose{kind: forSuspect, lease: h.job.Lease()}, loops)
 			return
 		}
 	}
@@ -99,7 +103,12 @@ func (p *Pool) crowdedAlone() error {
 	defer p.mu.Unlock()
 	n := 0
 	for _, l := range p.clients {
-		if runner.Lone(l.Dir) && !l.retired {
+		if runner.Lone(l.Dir) && !l.dismissed {
+			n++
+		}
+	}
+	for _, h := range p.held {
+		if h.waiting && h.job.Suspect {
 			n++
 		}
 	}
@@ -109,26 +118,69 @@ func (p *Pool) crowdedAlone() error {
 	return nil
 }
 
+// spawnedAlone hands a suspect to the runner that was started for it. If none could be
+// started all suspects that wait for one are put off.
+func (p *Pool) spawnedAlone(ctx context.Context, f finding, loops *sync.WaitGroup) {
+	var l *link
+	if f.err == nil {
+		p.alonePause = pauseFirst
+		l = p.adopt(ctx, f.client, false, loops)
+	}
+	p.mu.Lock()
+	p.spawningAlone = false
+	if h := p.held[f.spawned.lease]; l != nil && h != nil && !h.over && h.waiting {
+		p.handOver(h, l)
+	}
+	var back []queue.Job
+	for _, h := range p.held {
+		if f.err != nil && h.waiting && !h.over && h.job.Suspect {
+			h.over = true
+			back = append(back, h.job)
+		}
+	}
+	p.mu.Unlock()
+	if len(back) > 0 {
+		p.failedAlone(&back[0], f.err)
+		p.putOff(back, f.err)
+	}
+	p.spawnAlone(ctx, loops)
+}
+
+// handOver sends a job to a runner that was started for it, unless nothing is to be
+// started any more. The caller holds mu.
+func (p *Pool) handOver(h *held, l *link) {
+	if p.stopping || p.draining || len(h.asks) > 0 || h.end != nil {
+		p.giveBack(h)
+		return
+	}
+	p.take(h, l)
+	frames := p.startFrames(nil, &h.job)
+	if p.watched[h.job.Seq] > 0 {
+		frames = append(frames, &wire.Watch{Lease: wire.Lease(h.job.Lease())})
+	}
+	l.Send(frames...)
+}
+
 // failedAlone has less claimed for a while, as after any shortage, and suspects tried
 // again some time after that: else nobody but they would ever be claimed.
 func (p *Pool) failedAlone(j *queue.Job, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.short()
+	p.slowDown()
 	p.aloneAfter = p.paused.Add(p.alonePause)
 	p.alonePause = min(2*p.alonePause, pauseLast)
 	p.unheld = append(p.unheld, shortOfRunners(j, err))
 }
 
-// putOff gives suspects back for a while. At their old place, the head of the queue, they
+// putOff gives jobs back for a while. At their old place, the head of the queue, they
 // would be claimed again at once, and nothing else.
-func (p *Pool) putOff(suspects []queue.Job, why error) {
+func (p *Pool) putOff(jobs []queue.Job, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range suspects {
-		j := &suspects[i]
+	for i := range jobs {
+		j := &jobs[i]
 		now := time.Now()
-		d := queue.Decide(j, queue.Outcome{End: queue.Shortage, Error: why.Error()}, p.cfg.Policy())
+		d := queue.Decide(j, queue.Outcome{End: queue.PutOff, Error: why.Error()}, p.cfg.Policy())
 		p.putOffTo = p.putOffTo.Add(aloneEvery)
 		for _, at := range []time.Time{now.Add(d.Delay), p.aloneAfter} {
 			if p.putOffTo.Before(at) {
@@ -141,47 +193,125 @@ func (p *Pool) putOff(suspects []queue.Job, why error) {
 	p.ring()
 }
 
-// handOver gives a job to a runner that was started for it, unless nothing is to be
-// started any more.
-func (p *Pool) handOver(j *queue.Job, l *link) bool {
+// Limits of users whose starts hang.
+const (
+	hungStarts  = 2           // after so many a user's jobs have a runner of their own
+	maxOwners   = 16          // users who have one at once
+	ownerMemory = time.Hour   // after the last start that hung
+	ownerIdle   = time.Minute // that such a runner stays without a job
+)
+
+// owner is a user whose starts have hung. Its fields are guarded by the pool's mu.
+type owner struct {
+	uid      int
+	hung     int       // starts
+	at       time.Time // of the last one
+	link     *link     // the user's own runner, nil if there is none
+	spawning bool
+	used     time.Time // the link, the last time
+}
+
+// startHung notes that a start of a job has hung, and held up those of others. The caller
+// holds mu.
+func (p *Pool) startHung(j *queue.Job) {
+	if !p.cfg.Runners.Roots() {
+		return // all jobs are one account's
+	}
+	uid := p.cfg.Account.RunsAs(j)
+	o := p.owners[uid]
+	if o == nil {
+		o = &owner{uid: uid}
+		p.owners[uid] = o
+	}
+	if o.hung++; o.hung == hungStarts {
+		p.cfg.Log.Warn("starts of a user's jobs hang; they have a runner of their own for a while", "uid", uid, "job", j.ID)
+	}
+	o.at = time.Now()
+}
+
+// isolated is the owner of a job that does not go to everybody's runner, else nil.
+func (p *Pool) isolated(j *queue.Job) *owner {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopping || p.draining {
-		return false
+	for uid, o := range p.owners {
+		if o.link == nil && !o.spawning && time.Since(o.at) > ownerMemory {
+			delete(p.owners, uid)
+		}
 	}
-	p.take(j, l)
-	frames := p.startFrames(nil, j)
-	if p.watched[j.Seq] > 0 {
-		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
+	if o := p.owners[p.cfg.Account.RunsAs(j)]; o != nil && o.hung >= hungStarts {
+		return o
 	}
-	l.Send(frames...)
-	return true
+	return nil
 }
 
-// spawnAlone starts a runner that runs one job only, and meets it.
-func (p *Pool) spawnAlone(ctx context.Context, loops *sync.WaitGroup) (*link, error) {
-	epoch, err := p.epoch(ctx)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := p.cfg.Runners.Spawn(true)
-	if err != nil {
-		return nil, err
-	}
-	c, err := runner.Meet(dir, epoch, p.cfg.Version)
-	if err != nil {
-		return nil, err
-	}
-	return p.adopt(ctx, c, false, nil, loops), nil
-}
-
-// retire ends the runners that take no new jobs once they have run what they had: those
-// of one job, and those of another version or kind than new jobs go to.
-func (p *Pool) retire() {
+// startOwned hands jobs to their user's own runner, which is started if there is none.
+func (p *Pool) startOwned(ctx context.Context, o *owner, jobs []queue.Job, loops *sync.WaitGroup) {
 	p.mu.Lock()
-	ended := 0
+	have := 0
+	for _, other := range p.owners {
+		if other != o && (other.link != nil || other.spawning) {
+			have++
+		}
+	}
+	if o.link == nil && !o.spawning && have >= maxOwners {
+		p.mu.Unlock()
+		p.putOff(jobs, fmt.Errorf("%d users whose starts hang have a runner of their own already", have))
+		return
+	}
+	spawn := o.link == nil && !o.spawning
+	o.spawning = o.spawning || spawn
+	for i := range jobs {
+		h := p.hold(&jobs[i])
+		h.waiting = true
+		if o.link != nil {
+			p.handOver(h, o.link)
+		}
+	}
+	o.used = time.Now()
+	p.mu.Unlock()
+	if spawn {
+		p.spawn(ctx, purpose{kind: forOwner, owner: o.uid}, loops)
+	}
+}
+
+// spawnedFor hands the jobs that wait for their user's own runner to it.
+func (p *Pool) spawnedFor(ctx context.Context, f finding, loops *sync.WaitGroup) {
+	var l *link
+	if f.err == nil {
+		l = p.adopt(ctx, f.client, false, loops)
+	}
+	p.mu.Lock()
+	o := p.owners[f.spawned.owner]
+	o.spawning, o.used = false, time.Now()
+	if l != nil {
+		o.link, l.owner = l, o
+	}
+	var back []queue.Job
+	for _, h := range p.held {
+		switch {
+		case !h.waiting || h.over || h.job.Suspect || p.cfg.Account.RunsAs(&h.job) != o.uid:
+		case l != nil:
+			p.handOver(h, l)
+		default:
+			h.over = true
+			back = append(back, h.job)
+		}
+	}
+	p.mu.Unlock()
+	if len(back) > 0 {
+		p.cfg.Log.Error("no runner of their own for a user's jobs; they are put off", "uid", o.uid, "error", f.err)
+		p.putOff(back, f.err)
+	}
+}
+
+// dismissIdle ends the runners that take no new jobs once they have run what they had:
+// those of one job, or of one user, and those of another version or kind than new jobs go
+// to.
+func (p *Pool) dismissIdle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, l := range p.clients {
-		if l.current || l.retired || len(l.stuck) > 0 || len(p.acks[l]) > 0 {
+		if l.current || l.dismissed || l.silent || len(l.stuck) > 0 || len(p.acks[l]) > 0 || l.owner != nil && time.Since(l.owner.used) < ownerIdle {
 			continue
 		}
 		busy := false
@@ -189,13 +319,11 @@ func (p *Pool) retire() {
 			busy = busy || h.link == l
 		}
 		if !busy {
-			l.retired = true
+			if l.owner != nil {
+				l.owner.link = nil
+			}
+			l.dismissed = true
 			l.Send(&wire.Bye{})
-			ended++
 		}
-	}
-	p.mu.Unlock()
-	if ended > 0 {
-		p.setUp() // their workers are the others' again
 	}
 }

@@ -92,6 +92,7 @@ func TestSoManySuspectsRunAlone(t *testing.T) {
 	s.suspects(maxAlone + more)
 	s.put(0)
 	hears[*wire.Start](t, f, 1)
+	until(t, "as many ran as may", func() bool { return len(starts()) == maxAlone })
 	f.settled()
 	check(t, "tries", tries(), maxAlone)
 	check(t, "started alone", len(starts()), maxAlone)

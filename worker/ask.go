@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -37,7 +38,7 @@ func (p *Pool) Scale(n int) {
 // takeBack asks for all that waits in the current runner. The caller holds mu.
 func (p *Pool) takeBack() {
 	for _, h := range p.held {
-		if !h.running && !h.asked && h.link.current {
+		if !h.running && !h.asked && (h.waiting || h.link != nil && h.link.current) {
 			p.drop(h)
 		}
 	}
@@ -93,33 +94,57 @@ func (p *Pool) Paused() string {
 }
 
 // Refresh passes changed settings on to the runners.
-func (p *Pool) Refresh() { p.setUp() }
+func (p *Pool) Refresh() {
+	p.mu.Lock()
+	for _, l := range p.clients {
+		l.set = wire.Setup{}
+	}
+	p.mu.Unlock()
+	p.setUp()
+}
 
-// Settle waits until at most n jobs run. When ctx ends first, the surplus, the
-// youngest first, is ended and given back, on behalf of by unless that is nil, and
-// Settle waits for that.
-func (p *Pool) Settle(ctx context.Context, n int, by *int) {
+// Settle waits until at most n jobs run. After a while the surplus, the youngest first, is
+// ended and given back, on behalf of by unless that is nil, and Settle waits for that.
+// When ctx ends it waits no longer, and what was not ended yet is not. An error names a
+// runner that does not answer.
+func (p *Pool) Settle(ctx context.Context, within time.Duration, n int, by *int) error {
+	over := time.NewTimer(within)
+	defer over.Stop()
 	for {
 		p.mu.Lock()
 		running, ended := p.heldByAge(), p.ended
 		p.mu.Unlock()
 		if len(running) <= n {
-			return
-		}
-		if ctx.Err() != nil {
-			for _, h := range running[n:] {
-				p.endOne(h, queue.Stopped, by, "worker.stop")
-			}
-			for _, h := range running[n:] {
-				<-h.done
-			}
-			return
+			return nil
 		}
 		select {
-		case <-ended:
 		case <-ctx.Done():
+			return ctx.Err()
+		case <-over.C:
+			return p.endAll(ctx, running[n:], by)
+		case <-ended:
 		}
 	}
+}
+
+// endAll ends leases, gives them back, and waits for those whose runners answer.
+func (p *Pool) endAll(ctx context.Context, list []*held, by *int) (err error) {
+	for _, h := range list {
+		p.endOne(h, queue.Stopped, by, "worker.stop")
+	}
+	silent := map[*link]bool{} // each is waited for once
+	for _, h := range list {
+		p.mu.Lock()
+		l := h.link
+		p.mu.Unlock()
+		if silent[l] {
+			continue
+		}
+		if _, failed := p.waitFor(ctx, h, nil); failed != nil {
+			err, silent[l] = failed, true
+		}
+	}
+	return err
 }
 
 // heldByAge lists all leases, the oldest first. The caller holds mu.
@@ -132,16 +157,23 @@ func (p *Pool) heldByAge() []*held {
 	return list
 }
 
-// Stop claims nothing more, lets running jobs finish until ctx ends, then ends
-// them and gives them back, and ends the runners. Run is to be ended after it.
-func (p *Pool) Stop(ctx context.Context) {
+// Stop claims nothing more, lets running jobs finish for a while, then ends
+// them and gives them back, and ends the runners: those that do not answer with all that
+// they run. Run is to be ended after it.
+func (p *Pool) Stop(ctx context.Context, within time.Duration) {
 	p.mu.Lock()
 	p.stopping = true
 	p.mu.Unlock()
 	p.Scale(0)
-	p.Settle(ctx, 0, nil)
+	if p.Settle(ctx, within, 0, nil) != nil {
+		p.endSilent()
+		p.Settle(ctx, runner.StopGrace(), 0, nil)
+	}
 	p.mu.Lock()
 	clients := slices.Clone(p.clients)
+	for _, l := range clients {
+		l.dismissed = true
+	}
 	p.mu.Unlock()
 	for _, l := range clients {
 		l.Send(&wire.Bye{})
@@ -196,19 +228,13 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.drop(h)
 	}
 	p.mu.Unlock()
-	select {
-	case err := <-a.answer:
-		return true, err
-	case <-h.done:
-	case <-ctx.Done():
-		return true, ctx.Err()
+	answered, err := p.waitFor(ctx, h, a.answer)
+	if !answered && err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		h.asks = slices.DeleteFunc(h.asks, func(o *asked) bool { return o == a })
 	}
-	select {
-	case err := <-a.answer:
-		return true, err
-	default:
-		return false, nil
-	}
+	return answered || err != nil, err
 }
 
 // end ends what runs of a leased job and waits until it is settled or given back.
@@ -220,12 +246,8 @@ func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb 
 		return false, nil
 	}
 	p.endOne(h, how, &uid, verb)
-	select {
-	case <-h.done:
-		return true, nil
-	case <-ctx.Done():
-		return true, ctx.Err()
-	}
+	_, err := p.waitFor(ctx, h, nil)
+	return true, err
 }
 
 // endOne has a lease dropped if it has not started, or its tree ended if it has.
@@ -238,30 +260,39 @@ func (p *Pool) endOne(h *held, how queue.End, by *int, verb string) {
 	if p.stopping {
 		h.grace = min(h.grace, runner.StopGrace())
 	}
-	if h.running || h.begun {
+	switch {
+	case h.link == nil && !h.waiting: // it is told once its runner is connected
+	case h.running || h.begun:
 		h.link.Send(&wire.Kill{Lease: wire.Lease(h.job.Lease()), Cause: int64(how), Grace: h.grace})
-		return
+	default:
+		p.drop(h)
 	}
-	p.drop(h)
 }
 
 // drop asks for what has not started back. The caller holds mu.
 func (p *Pool) drop(h *held) {
 	h.asked = true
+	if h.link == nil {
+		p.ring() // Run gives back what waits for a runner
+		return
+	}
 	h.link.Send(&wire.Drop{Lease: wire.Lease(h.job.Lease())})
 }
 
 // Signal sends a signal to a running job's whole tree. It reports whether the job
-// runs.
-func (p *Pool) Signal(seq int64, number int) bool {
+// runs; an error names a runner that does not answer.
+func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	h := p.bySeq[seq]
 	if h == nil || !h.running {
-		return false
+		p.mu.Unlock()
+		return false, nil
 	}
-	h.link.Send(&wire.Signal{Lease: wire.Lease(h.job.Lease()), Number: int64(number)})
-	return true
+	if h.link != nil {
+		h.link.Send(&wire.Signal{Lease: wire.Lease(h.job.Lease()), Number: int64(number)})
+	}
+	p.mu.Unlock()
+	return true, p.answers(ctx, h)
 }
 
 // Watch has the end of a job told at once, whenever it runs, until stop.
@@ -269,7 +300,7 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watched[seq]++
-	if h := p.bySeq[seq]; h != nil {
+	if h := p.bySeq[seq]; h != nil && h.link != nil {
 		h.link.Send(&wire.Watch{Lease: wire.Lease(h.job.Lease())})
 	}
 	return func() {
@@ -282,17 +313,30 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 }
 
 // Read reads output of a running job after a cursor; wait waits for some. ok is
-// false when the job does not run here: its output is in the store, or will be.
+// false when the job does not run here: its output is in the store, or will be; or its
+// runner is not connected now. One that does not answer is an error that names it.
 // The chunk is as wire.Chunk says.
 func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (chunk *wire.Chunk, ok bool, err error) {
 	p.mu.Lock()
 	h := p.bySeq[seq]
+	var l *link
+	if h != nil {
+		l = h.link
+	}
 	p.mu.Unlock()
-	if h == nil {
+	if l == nil {
 		return nil, false, nil
 	}
-	chunk, err = h.link.Read(ctx, wire.Lease(h.job.Lease()), cursor, wait)
-	if err != nil || chunk.Gone {
+	within, cancel := ctx, func() {}
+	if !wait {
+		within, cancel = context.WithTimeout(ctx, aliveWithin)
+	}
+	defer cancel()
+	chunk, err = l.Read(within, wire.Lease(h.job.Lease()), cursor, wait)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return nil, false, p.silence(l.Known.PID, h)
+	case err != nil || chunk.Gone:
 		return nil, false, err
 	}
 	return chunk, true, nil
@@ -326,26 +370,28 @@ func (p *Pool) List() []Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []Status
-	busy := map[int64]bool{}
+	busy := map[string]bool{}
 	for _, h := range p.heldByAge() {
-		if !h.running || h.slot == 0 {
+		if !h.running || h.worker == "" {
 			continue
 		}
-		busy[h.slot] = busy[h.slot] || !runner.Lone(h.link.Dir)
-		list = append(list, Status{
-			ID: runner.Worker(h.link.Dir, h.slot), Job: h.job.ID, PID: h.pid, StartedAt: h.at,
-			Heard: h.link.heard, Stale: time.Since(h.link.heard) > p.cfg.StaleAfter(), Leaving: len(list) >= p.target,
-		})
+		busy[h.worker] = true
+		w := Status{ID: h.worker, Job: h.job.ID, PID: h.pid, StartedAt: h.at, Heard: h.sent, Stale: true, Leaving: len(list) >= p.target}
+		if h.link != nil {
+			w.Heard, w.Stale = h.link.heard, h.link.silent || time.Since(h.link.heard) > p.cfg.StaleAfter()
+		}
+		list = append(list, w)
 	}
 	for _, l := range p.clients {
 		for _, a := range l.stuck {
-			busy[a.Slot] = true
-			list = append(list, Status{ID: runner.Worker(l.Dir, a.Slot), PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: l.heard, Stuck: true})
+			id := runner.Worker(l.Dir, a.Slot)
+			busy[id] = true
+			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: l.heard, Stuck: true})
 		}
 	}
 	for slot := int64(1); len(list) < p.target; slot++ {
-		if !busy[slot] {
-			list = append(list, Status{ID: runner.WorkerID(slot), Heard: time.Now()})
+		if id := runner.WorkerID(slot); !busy[id] {
+			list = append(list, Status{ID: id, Heard: time.Now()})
 		}
 	}
 	return list
@@ -365,22 +411,25 @@ func (p *Pool) Busy() int {
 	return n
 }
 
-// hear asks runners that have been silent whether they live.
+// hear asks runners that have been silent whether they live, all at once.
 func (p *Pool) hear() {
 	p.mu.Lock()
-	clients := slices.Clone(p.clients)
+	clients := slices.DeleteFunc(slices.Clone(p.clients), func(l *link) bool { return l.silent || time.Since(l.heard) < p.cfg.HeardEvery() })
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), heardWithin)
 	defer cancel()
-	for _, l := range clients {
-		p.mu.Lock()
-		recent := time.Since(l.heard) < p.cfg.HeardEvery()
-		p.mu.Unlock()
-		if recent {
-			continue
-		}
-		p.reach(ctx, l)
+	p.reachAll(ctx, clients)
+}
+
+// reachAll asks runners for a sign of life, and reports which gave one.
+func (p *Pool) reachAll(ctx context.Context, clients []*link) []bool {
+	lives := make([]bool, len(clients))
+	var asks sync.WaitGroup
+	for i, l := range clients {
+		asks.Go(func() { lives[i] = p.reach(ctx, l) })
 	}
+	asks.Wait()
+	return lives
 }
 
 // reach asks a runner for a sign of life and reports whether there was one.
@@ -388,7 +437,7 @@ func (p *Pool) reach(ctx context.Context, l *link) bool {
 	_, err := l.Read(ctx, wire.Lease{}, [2]int64{}, false)
 	if err == nil {
 		p.mu.Lock()
-		l.heard = time.Now()
+		p.heard(l)
 		p.mu.Unlock()
 	}
 	return err == nil
@@ -402,11 +451,18 @@ func (p *Pool) Runners(within time.Duration) (live, silent []int64) {
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	for _, l := range clients {
-		if p.reach(ctx, l) {
-			live = append(live, l.Known.PID)
+	for i, lives := range p.reachAll(ctx, clients) {
+		if lives {
+			live = append(live, clients[i].Known.PID)
 		} else {
-			silent = append(silent, l.Known.PID)
+			silent = append(silent, clients[i].Known.PID)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for dir, c := range p.contacts {
+		if !c.dead && time.Since(c.since) > within {
+			silent = append(silent, runner.PID(dir))
 		}
 	}
 	return live, silent

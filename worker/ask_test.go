@@ -148,12 +148,10 @@ func TestSettleEndsTheYoungest(t *testing.T) {
 	s.put(0)
 	s.becomes(2, queue.Processing)
 	p.Scale(1)
-	now, cancel := context.WithCancel(context.Background())
-	cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.Settle(now, 1, nil)
+		p.Settle(t.Context(), 0, 1, nil)
 	}()
 	kill, _ := hears[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(2), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
@@ -231,10 +229,12 @@ func TestChangeIsRefusedToWhoAsked(t *testing.T) {
 func TestRequeueGivesBackWhatRuns(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
-	check(t, "got the signal", p.Signal(1, 10), true)
+	got, err := p.Signal(t.Context(), 1, 10)
+	check(t, "got the signal", verdict{got, err}, verdict{true, nil})
 	signal, _ := hears[*wire.Signal](t, f, 1)
 	check(t, "signal", *signal, wire.Signal{Lease: lease(1), Number: 10})
-	check(t, "signal to a job that does not run", p.Signal(2, 10), false)
+	got, err = p.Signal(t.Context(), 2, 10)
+	check(t, "signal to a job that does not run", verdict{got, err}, verdict{false, nil})
 	answer := make(chan verdict, 1)
 	go func() {
 		held, err := p.Requeue(context.Background(), 1, 7)

@@ -66,19 +66,19 @@ type fakeRunner struct {
 	listener net.Listener
 	loops    sync.WaitGroup
 
-	mu     sync.Mutex
-	known  wire.Known          // the answer to HELLO
-	then   []wire.Frame        // what follows it
-	onBury func(*wire.Bury)    // what it does when it is to bury, nil if nothing
-	quiet  bool                // a START is not answered with STARTED
-	deaf   bool                // a READ is not answered
-	conn   net.Conn            // the newest service's
-	epochs []int64             // of every HELLO
-	frames []wire.Frame        // all others, in order
-	times  []time.Time         // of the frames
-	open   map[wire.Lease]bool // started, and neither ended nor dropped
-	most   int                 // so many were open at once
-	sent   int64               // results of leases that nobody holds
+	mu        sync.Mutex
+	known     wire.Known          // the answer to HELLO
+	then      []wire.Frame        // what follows it
+	onRecover func(*wire.Recover) // what it does when it is to recover a dead one, nil if nothing
+	quiet     bool                // a START is not answered with STARTED
+	deaf      bool                // a READ or PURGE is not answered
+	conn      net.Conn            // the newest service's
+	epochs    []int64             // of every HELLO
+	frames    []wire.Frame        // all others, in order
+	times     []time.Time         // of the frames
+	open      map[wire.Lease]bool // started, and neither ended nor dropped
+	most      int                 // so many were open at once
+	sent      int64               // results of leases that nobody holds
 }
 
 // named is the name of a runner below root, which no other test's has: the pipes of
@@ -199,9 +199,13 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 		if !f.deaf {
 			f.write(&wire.Chunk{ID: frame.ID, Gone: true})
 		}
-	case *wire.Bury:
-		if f.onBury != nil {
-			f.loops.Go(func() { f.onBury(frame) })
+	case *wire.Purge:
+		if !f.deaf {
+			f.write(&wire.Purged{ID: frame.ID})
+		}
+	case *wire.Recover:
+		if f.onRecover != nil {
+			f.loops.Go(func() { f.onRecover(frame) })
 		}
 	case *wire.Bye:
 		f.lock.Close() // it ends, since nothing runs

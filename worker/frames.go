@@ -12,33 +12,24 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startFrames are the order to run a job, appended to others. A runner that does not know
-// limits is of another version, and gets no new job.
+// startFrames are the order to run a job, appended to others.
 func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
-	if j.Memory != 0 || j.CPUs != 0 || j.Tasks != 0 {
-		frames = append(frames, &wire.Bound{Lease: wire.Lease(j.Lease()), Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks})
-	}
-	start := p.plainStart(j)
-	if !p.cfg.Runners.Roots() {
-		return append(frames, start)
-	}
-	return append(frames, &wire.StartAs{Start: *start, UID: int64(p.cfg.Account.RunsAs(j))})
-}
-
-func (p *Pool) plainStart(j *queue.Job) *wire.Start {
 	argv := j.Argv
 	if j.Command != "" {
 		argv = append(strings.Fields(j.Shell), j.Command)
 	}
-	cwd := j.Cwd
-	if cwd == "" && !p.cfg.Runners.Roots() {
+	uid, cwd := int64(-1), j.Cwd
+	if p.cfg.Runners.Roots() {
+		uid = int64(p.cfg.Account.RunsAs(j))
+	} else if cwd == "" {
 		cwd = p.cfg.Account.Home
 	}
-	return &wire.Start{
-		Lease: wire.Lease(j.Lease()), Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
+	return append(frames, &wire.Start{
+		Lease: wire.Lease(j.Lease()), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
-		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt),
-	}
+		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt), By: (runner.SinceBoot() + startBy).Milliseconds(),
+		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
+	})
 }
 
 // environment builds a job's environment; nothing of the service's own is in it.
@@ -77,7 +68,7 @@ func outcome(r *wire.Result) queue.Outcome {
 		o.End = queue.Silent
 	case r.TimedOut:
 		o.End = queue.TimedOut
-	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory):
+	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory), r.Cause == int64(queue.HungStart), r.Cause == int64(queue.Lost):
 		o.End = queue.End(r.Cause)
 	case r.Signal != 0:
 		o.End = queue.Signalled
@@ -96,6 +87,9 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settle
 		ExitCode: r.ExitCode, Signal: int(r.Signal), CPU: r.CPU, PeakRSS: r.PeakRSS,
 		Leftovers: int(r.Leftovers), Dropped: r.Dropped, Output: r.Output, OutputRef: r.OutputRef,
 	}
+	if a.OutputRef != "" && a.OutputRef != runner.OutputRef(r.Lease) {
+		a.OutputRef = "" // an output is its own lease's
+	}
 	if a.OutputRef != "" {
 		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef)
 	}
@@ -103,27 +97,49 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settle
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}
 }
 
-// howLost is how an attempt ended whose runner has died.
-func howLost(r runner.Remains, l wire.Lease) queue.End {
+// learn draws from a result what holds for claims: whether the machine has resources,
+// how long jobs run, and whose starts hang. The caller holds mu.
+func (p *Pool) learn(h *held, r *wire.Result) {
 	switch {
-	case r.Unkilled[l]:
-		return queue.Unkillable
-	case r.SameBoot:
-		return queue.Lost
+	case r.Shortage:
+		p.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
+		if p.short.met(h.job.Seq, time.Now()) {
+			p.slowDown()
+		}
+	case r.Cause == int64(queue.HungStart):
+		p.startHung(&h.job)
+	default:
+		p.short = shortage{pause: pauseFirst}
+		p.measure(r)
 	}
-	return queue.Interrupted
 }
 
-// lost is the settlement of an attempt whose runner, of a folder, has died; running is
-// nil if it is not known when it began.
-func (p *Pool) lost(j *queue.Job, running *wire.Attempt, how queue.End, dir string) store.Settlement {
-	o, now := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Lone(dir)}, p.now()
-	a := queue.Attempt{Fence: j.Fence, Worker: j.WorkerID, Node: p.cfg.Node, PID: j.PID, StartedAt: j.StartedAt, EndedAt: now, ExitCode: -1}
-	if running != nil {
-		a.Worker, a.PID, a.StartedAt = runner.Worker(dir, running.Slot), int(running.PID), queue.Millis(running.StartedAt)
+// shortage is what is known of the machine's resources. One job that cannot be started is
+// put off alone; only when several cannot is less claimed.
+type shortage struct {
+	seq   int64     // of the job that met one last
+	at    time.Time // when
+	pause time.Duration
+}
+
+// shortWithin is how near shortages of two jobs are to be one of the machine.
+const shortWithin = 5 * time.Second
+
+// met notes that a job could not be started, and reports whether that is the machine's
+// fault rather than the job's.
+func (s *shortage) met(seq int64, now time.Time) bool {
+	machine := s.seq != 0 && s.seq != seq && now.Sub(s.at) < shortWithin
+	s.seq, s.at = seq, now
+	return machine
+}
+
+// slowDown has nothing claimed for a while, which grows while shortages go on. The caller
+// holds mu.
+func (p *Pool) slowDown() {
+	if now := time.Now(); now.After(p.paused) { // of many that meet one shortage the first counts
+		p.paused = now.Add(p.short.pause)
+		p.short.pause = min(2*p.short.pause, pauseLast)
 	}
-	d := queue.Decide(j, o, p.cfg.Policy())
-	return store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d}
 }
 
 // measure follows the mean of recent run times, each new one weighing a quarter.

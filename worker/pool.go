@@ -34,6 +34,10 @@ const (
 	pauseLast    = 30 * time.Second
 	heardWithin  = 200 * time.Millisecond // a living runner answers in
 	purgedWithin = time.Second            // what upkeep waits for deletions; those that were too slow are asked for again
+
+	// startBy is how long a runner has to begin an attempt that it was sent. One that is
+	// not begun by then never is, so that a runner that hangs holds it no longer.
+	startBy = 5 * time.Second
 )
 
 // Config is what a pool needs to know. Its functions are asked at each use.
@@ -49,8 +53,9 @@ type Config struct {
 	StopTimeout func() time.Duration
 	OutputGrace func() time.Duration
 	SettleDelay func() time.Duration
-	HeardEvery  func() time.Duration // a worker not heard for so long is asked
-	StaleAfter  func() time.Duration // one not heard for so long is stale
+	EndHung     func(pid int64) string // what a person can do about a runner that hangs
+	HeardEvery  func() time.Duration   // a worker not heard for so long is asked
+	StaleAfter  func() time.Duration   // one not heard for so long is stale
 }
 
 // Account is whom jobs run as. With Each a runner of root's gives each job its own.
@@ -79,56 +84,76 @@ type Pool struct {
 	cfg   Config
 
 	inbox  chan delivery
-	late   []delivery // taken from inbox while Run waited for a runner; Run's
+	found  chan finding
 	grants chan grant
 	kick   chan struct{} // something below changed
 
-	mu       sync.Mutex
-	target   int                    // workers wanted
-	stopping bool                   // claim nothing more
-	draining bool                   // claim nothing until that is over
-	clients  []*link                // the last one takes new jobs
-	held     map[queue.Lease]*held  // every lease of this service
-	bySeq    map[int64]*held        // the same
-	watched  map[int64]int          // seqs whose end somebody waits for
-	ended    chan struct{}          // closed, and made anew, when a lease comes to its end
-	rate     rate                   // of ends
-	pending  store.Turn             // to be recorded; Run's
-	acks     map[*link][]wire.Lease // to be sent once recorded; Run's
-	waiting  bool                   // an Await is under way; Run's
-	awaited  int                    // the workers there were when it began; Run's
-	cancel   context.CancelFunc     // of that Await; Run's
-	mean     time.Duration          // of recent runs; Run's
-	retry    time.Duration          // Run's
-	pause    time.Duration          // after shortages; Run's
-	paused   time.Time              // claim nothing until then
-	due      time.Time              // of the next retry; Run's
-	unheld   []remark               // about jobs that no runner knew; Run's
+	mu            sync.Mutex             // guards all that follows, but for what is Run's alone
+	target        int                    // workers wanted
+	stopping      bool                   // claim nothing more
+	draining      bool                   // claim nothing until that is over
+	clients       []*link                // the last one takes new jobs
+	contacts      map[string]*contact    // runners that are not connected, by folder
+	spawning      bool                   // a runner for new jobs is being started
+	spawnErr      error                  // why none could be, the last time
+	spawningAlone bool                   // a runner for a suspect is being started
+	connected     chan struct{}          // closed, and made anew, when a runner is connected
+	held          map[queue.Lease]*held  // every lease of this service
+	bySeq         map[int64]*held        // the same
+	watched       map[int64]int          // seqs whose end somebody waits for
+	ended         chan struct{}          // closed, and made anew, when a lease comes to its end
+	rate          rate                   // of ends
+	owners        map[int]*owner         // users whose starts have hung, by uid
+	seeking       bool                   // leases of which no runner knows are looked for
+	rebooted      bool                   // a dead runner was of an earlier boot
+	damaged       bool                   // the notes of a dead runner were not whole
+	paused        time.Time              // claim nothing until then
+	short         shortage               // of the machine's resources
+	unheld        []remark               // about jobs that no runner knew
+	pending       store.Turn             // to be recorded
+	stored        []func()               // to be done once what is pending is recorded
+	acks          map[*link][]wire.Lease // to be sent once recorded
+
+	waiting bool               // an Await is under way; Run's
+	awaited int                // the workers there were when it began; Run's
+	cancel  context.CancelFunc // of that Await; Run's
+	mean    time.Duration      // of recent runs; Run's
+	retry   time.Duration      // Run's
+	due     time.Time          // of the next retry; Run's
+	noted   []string           // the runners that the store knows of; Run's
+	missing bool               // the folder of one that it knew of was not there; Run's
 
 	alonePause time.Duration // after a suspect could not be started; Run's
 	aloneAfter time.Time     // no suspect is started before; Run's
 	putOffTo   time.Time     // when the suspect that was put off last comes back; Run's
 }
 
-// link is a runner that is connected.
+// link is a runner that is connected. Its fields are guarded by the pool's mu, but for
+// gone.
 type link struct {
 	*runner.Client
-	current bool
-	heard   time.Time // guarded by the pool's mu
-	gone    chan struct{}
-	retired bool           // told to end, for it has run its one job; Run's
-	stuck   []wire.Attempt // that take its workers; guarded by the pool's mu
+	current   bool
+	heard     time.Time
+	asking    bool // whether it lives
+	silent    bool // it does not answer
+	gone      chan struct{}
+	dismissed bool           // told to end, for it has run what it was for
+	owner     *owner         // whose jobs alone it runs, nil if it is for all
+	stuck     []wire.Attempt // that take its workers
+	set       wire.Setup     // what it was told last
 }
 
 // held is a lease of this service. Its fields are guarded by the pool's mu.
 type held struct {
 	job     queue.Job
-	link    *link
+	link    *link     // nil while its runner is not connected, or not known
+	dir     string    // the runner's folder, "" if not known
+	waiting bool      // for a runner of its own, which is being started: it was sent to none
 	sent    time.Time // to the runner
 	asked   bool      // a DROP is under way
 	running bool      // STARTED was heard, or the runner said so
 	begun   bool      // a DROP came too late: it runs, or has ended
-	slot    int64
+	worker  string
 	pid     int
 	at      queue.Millis
 	end     *queue.End // why we end it, if we do
@@ -163,16 +188,20 @@ type grant struct {
 func New(s store.Leaser, cfg Config, workers int) *Pool {
 	return &Pool{
 		store: s, cfg: cfg, target: workers,
-		inbox:   make(chan delivery, 64),
-		grants:  make(chan grant, 1),
-		kick:    make(chan struct{}, 1),
-		held:    map[queue.Lease]*held{},
-		bySeq:   map[int64]*held{},
-		watched: map[int64]int{},
-		ended:   make(chan struct{}),
-		acks:    map[*link][]wire.Lease{},
-		retry:   retryFirst,
-		pause:   pauseFirst,
+		inbox:     make(chan delivery, 64),
+		found:     make(chan finding, 64),
+		grants:    make(chan grant, 1),
+		kick:      make(chan struct{}, 1),
+		contacts:  map[string]*contact{},
+		connected: make(chan struct{}),
+		held:      map[queue.Lease]*held{},
+		bySeq:     map[int64]*held{},
+		watched:   map[int64]int{},
+		owners:    map[int]*owner{},
+		ended:     make(chan struct{}),
+		acks:      map[*link][]wire.Lease{},
+		retry:     retryFirst,
+		short:     shortage{pause: pauseFirst},
 
 		alonePause: pauseFirst,
 	}
@@ -180,8 +209,9 @@ func New(s store.Leaser, cfg Config, workers int) *Pool {
 
 // Run adopts what runs, settles what has ended, and then claims and runs jobs
 // until ctx ends; what runs then goes on in the runner. ready is called when
-// all that was left has been dealt with. An error means that the store or the
-// runners cannot be used any more.
+// what was left has been dealt with, or after adoptWithin: a runner that hangs is
+// adopted whenever it answers. An error means that the store or the runners
+// cannot be used any more.
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	var loops sync.WaitGroup
 	defer loops.Wait()
@@ -190,41 +220,65 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 	if err := p.takeOver(ctx, &loops); err != nil {
 		return err
 	}
-	if err := p.flush(ctx, &loops); err != nil {
-		return err
+	p.needsRunner(ctx, &loops)
+	err := p.adoptAll(ctx, &loops)
+	if err == nil {
+		err = p.flush(ctx, &loops)
 	}
-	p.retire() // those that were started for a job that never came
+	if err != nil {
+		return endOf(ctx, err)
+	}
+	p.dismissIdle() // those that were started for a job that never came
 	ready()
 	for {
 		if err := p.step(ctx, &loops); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+			return endOf(ctx, err)
 		}
 	}
+}
+
+// endOf is nil if ctx has ended: then that is why there was an error.
+func endOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// adoptAll waits for what was there when the service started.
+func (p *Pool) adoptAll(ctx context.Context, loops *sync.WaitGroup) error {
+	within := time.After(adoptWithin)
+	for p.adopting() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case f := <-p.found:
+			if err := p.foundRunner(ctx, f, loops); err != nil {
+				return err
+			}
+		case d := <-p.inbox:
+			p.deliver(ctx, d, loops)
+		case <-p.kick:
+		case <-within:
+			return nil
+		}
+		p.needsRunner(ctx, loops)
+	}
+	return nil
 }
 
 // step waits for something to happen and deals with it and all else that has
 // happened by then, in one turn with the store.
 func (p *Pool) step(ctx context.Context, loops *sync.WaitGroup) error {
-	if len(p.late) == 0 {
-		if err := p.wait(ctx, loops); err != nil {
-			return err
-		}
+	if err := p.wait(ctx, loops); err != nil {
+		return err
 	}
 	for more := true; more; {
-		if len(p.late) > 0 { // older than what is in the inbox
-			d := p.late[0]
-			p.late = p.late[1:]
-			if err := p.deliver(ctx, d, loops); err != nil {
-				return err
-			}
-			continue
-		}
 		select {
 		case d := <-p.inbox:
-			if err := p.deliver(ctx, d, loops); err != nil {
+			p.deliver(ctx, d, loops)
+		case f := <-p.found:
+			if err := p.foundRunner(ctx, f, loops); err != nil {
 				return err
 			}
 		case g := <-p.grants:
@@ -236,8 +290,11 @@ func (p *Pool) step(ctx context.Context, loops *sync.WaitGroup) error {
 		}
 	}
 	p.dropStale()
+	p.askSilent(ctx, loops)
+	p.needsRunner(ctx, loops)
 	err := p.flush(ctx, loops)
-	p.retire()
+	p.dismissIdle()
+	p.setUp()
 	return err
 }
 
@@ -249,31 +306,15 @@ func (p *Pool) wait(ctx context.Context, loops *sync.WaitGroup) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case d := <-p.inbox:
-		return p.deliver(ctx, d, loops)
+		p.deliver(ctx, d, loops)
+	case f := <-p.found:
+		return p.foundRunner(ctx, f, loops)
 	case g := <-p.grants:
 		return p.granted(ctx, g, loops)
 	case <-p.kick:
 	case <-timer.C:
 	}
 	return nil
-}
-
-// hearing calls f, which waits for the answer of a runner. What runners tell meanwhile is
-// kept: the answer comes after it.
-func (p *Pool) hearing(f func()) {
-	done := make(chan struct{})
-	go func() { // ends with f
-		defer close(done)
-		f()
-	}()
-	for {
-		select {
-		case d := <-p.inbox:
-			p.late = append(p.late, d)
-		case <-done:
-			return
-		}
-	}
 }
 
 // nextTimer is how long nothing may happen before something is due.
@@ -283,9 +324,16 @@ func (p *Pool) nextTimer() time.Duration {
 	wait := time.Hour
 	now := time.Now()
 	for _, h := range p.held {
-		if !h.running && !h.asked {
+		switch {
+		case h.running || h.over || h.waiting || h.link == nil:
+		case !h.asked:
 			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
+		default:
+			wait = min(wait, max(h.sent.Add(startBy+startSpare).Sub(now), time.Second))
 		}
+	}
+	if at := p.nextAsk(); !at.IsZero() {
+		wait = min(wait, at.Sub(now))
 	}
 	at := p.due // until which flush does nothing
 	if at.IsZero() {
@@ -298,15 +346,23 @@ func (p *Pool) nextTimer() time.Duration {
 }
 
 // dropStale asks back what has not started in time, if others may rank higher:
-// a runner whose workers are all busy would hold it for long.
+// a runner whose workers are all busy would hold it for long. What its runner does not
+// give back, for it hangs, comes back once it is too late to be begun.
 func (p *Pool) dropStale() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	drops := map[*link][]wire.Frame{}
 	for l, h := range p.held {
-		if !h.running && !h.asked && time.Since(h.sent) >= staleAfter {
+		switch since := time.Since(h.sent); {
+		case h.over || h.running:
+		case h.waiting && (h.asked || len(h.asks) > 0):
+			p.giveBack(h)
+		case h.waiting || h.link == nil:
+		case !h.asked && since >= staleAfter:
 			h.asked = true
 			drops[h.link] = append(drops[h.link], &wire.Drop{Lease: wire.Lease(l)})
+		case h.asked && h.link.silent && since >= startBy+startSpare:
+			p.expire(h)
 		}
 	}
 	for link, frames := range drops {
@@ -371,10 +427,13 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 		return nil
 	}
 	p.due = time.Time{}
+	if err := p.noteRunners(ctx); err != nil {
+		return p.storeFailed(err)
+	}
 	p.mu.Lock()
 	capacity, workers := p.capacity(), p.fit()
+	turn, then := p.pending, len(p.stored)
 	p.mu.Unlock()
-	turn := p.pending
 	if !p.waiting {
 		turn.Want = capacity
 	} else if capacity == 0 || workers < p.awaited {
@@ -389,15 +448,16 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 		p.retry = retryFirst
 		remarks := p.recorded(turn, turned.Refused)
 		hitBeforeAck()
-		if err := p.startAll(ctx, turned.Jobs, true, loops); err != nil {
-			return err
-		}
+		p.startAll(ctx, turned.Jobs, true, loops)
 		p.acknowledge()
 		p.report(remarks)
+		p.afterwards(then)
 		capacity -= len(turned.Jobs)
 		if turn.Want == 0 || len(turned.Jobs) == turn.Want && len(turned.Jobs) > 0 {
 			return nil
 		}
+	} else {
+		p.afterwards(then)
 	}
 	p.acknowledge() // results that were stored by an earlier service
 	if capacity > 0 && !p.waiting {
@@ -405,6 +465,17 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 		p.await(ctx, capacity, loops)
 	}
 	return nil
+}
+
+// afterwards does the first n things that waited for what is recorded now.
+func (p *Pool) afterwards(n int) {
+	p.mu.Lock()
+	list := p.stored[:n]
+	p.stored = p.stored[n:]
+	p.mu.Unlock()
+	for _, do := range list {
+		do()
+	}
 }
 
 // storeFailed keeps what is to be recorded for a later turn, unless the store is
@@ -455,7 +526,8 @@ func (p *Pool) granted(ctx context.Context, g grant, loops *sync.WaitGroup) erro
 	p.cancel()
 	switch {
 	case len(g.jobs) > 0:
-		return p.startAll(ctx, g.jobs, false, loops)
+		p.startAll(ctx, g.jobs, false, loops)
+		return nil
 	case g.err == nil || errors.Is(g.err, context.Canceled):
 		return nil
 	}
@@ -522,15 +594,14 @@ func (p *Pool) forget(l queue.Lease) {
 
 // start hands claimed jobs to the current runner; stored says that all results so
 // far are, and are to be acknowledged in the same go.
-func (p *Pool) start(jobs []queue.Job, stored bool) error {
+func (p *Pool) start(jobs []queue.Job, stored bool) {
 	if len(jobs) == 0 {
-		return nil
+		return
 	}
 	hitClaimed()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.current()
-	now := time.Now()
 	frames := make([]wire.Frame, 0, len(jobs)+1)
 	if acks := p.acks[l]; stored && len(acks) > 0 {
 		frames = append(frames, &wire.Ack{Leases: acks})
@@ -543,8 +614,8 @@ func (p *Pool) start(jobs []queue.Job, stored bool) error {
 			p.ring()
 			continue
 		}
-		h := &held{job: *j, link: l, sent: now, done: make(chan struct{})}
-		p.held[j.Lease()], p.bySeq[j.Seq] = h, h
+		h := p.hold(j)
+		h.link, h.dir = l, l.Dir
 		frames = p.startFrames(frames, j)
 		if p.watched[j.Seq] > 0 {
 			frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
@@ -554,7 +625,6 @@ func (p *Pool) start(jobs []queue.Job, stored bool) error {
 		l.Send(frames...)
 		hitStartSent()
 	}
-	return nil
 }
 
 // ring wakes Run.

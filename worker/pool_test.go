@@ -351,7 +351,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 	n := len(heard[*wire.Setup](f))
 	go func() {
 		defer close(stopped)
-		p.Stop(context.Background())
+		p.Stop(context.Background(), time.Hour)
 	}()
 	hears[*wire.Setup](t, f, n+1)
 	p.Scale(2) // of who does not know of the stop
@@ -380,12 +380,10 @@ func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 	p.Scale(2)
 	s.put(0)
 	hears[*wire.Start](t, f, 2)
-	now, cancel := context.WithCancel(context.Background())
-	cancel()
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		p.Stop(now)
+		p.Stop(context.Background(), 0)
 	}()
 	kill, _ := hears[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Stopped), Grace: 3 * time.Second})

@@ -174,6 +174,9 @@ func runnerVerb(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if asked.Ended {
+					return nil
+				}
 				refuse = asked.Refuse
 				if asked.Undivided != nil {
 					log.Warn("jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie", "error", asked.Undivided)

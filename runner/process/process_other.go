@@ -53,3 +53,9 @@ func SelfTicks() int64 { return 0 }
 
 // BootID names this boot of the machine.
 func BootID() (string, error) { return "", ErrUnsupported }
+
+// End ends a process.
+func End(int, int64) error { return ErrUnsupported }
+
+// AskToEnd asks a process to end.
+func AskToEnd(int, int64) error { return ErrUnsupported }

@@ -146,11 +146,14 @@ func (d *decoder) attempt() Attempt {
 func (f *Hello) put(e *encoder)  { e.num(f.Protocol); e.num(f.Epoch); e.text(f.Version) }
 func (f *Hello) take(d *decoder) { f.Protocol, f.Epoch, f.Version = d.num(), d.num(), d.text() }
 
-func (f *Setup) put(e *encoder)  { e.num(f.Workers); e.span(f.SettleDelay) }
-func (f *Setup) take(d *decoder) { f.Workers, f.SettleDelay = d.num(), d.span() }
+func (f *Setup) put(e *encoder) { e.num(f.Workers); e.span(f.SettleDelay); e.span(f.StopTimeout) }
+func (f *Setup) take(d *decoder) {
+	f.Workers, f.SettleDelay, f.StopTimeout = d.num(), d.span(), d.span()
+}
 
 func (f *Start) put(e *encoder) {
 	e.lease(f.Lease)
+	e.num(f.UID)
 	e.texts(f.Argv)
 	e.texts(f.Env)
 	e.text(f.Cwd)
@@ -164,9 +167,16 @@ func (f *Start) put(e *encoder) {
 	e.num(f.OutputLimit)
 	e.flag(f.Background)
 	e.num(f.NotAfter)
+	e.num(f.By)
+	e.num(f.Memory)
+	e.num(f.MilliCPUs)
+	e.num(f.Tasks)
 }
 func (f *Start) take(d *decoder) {
-	*f = Start{d.lease(), d.texts(), d.texts(), d.text(), d.num(), d.text(), d.text(), d.span(), d.span(), d.span(), d.span(), d.num(), d.flag(), d.num()}
+	*f = Start{
+		d.lease(), d.num(), d.texts(), d.texts(), d.text(), d.num(), d.text(), d.text(), d.span(), d.span(), d.span(), d.span(), d.num(), d.flag(),
+		d.num(), d.num(), d.num(), d.num(), d.num(),
+	}
 }
 
 func (f *Drop) put(e *encoder)  { e.lease(f.Lease) }
@@ -195,33 +205,20 @@ func (f *Read) take(d *decoder) {
 	*f = Read{d.lease(), d.num(), [2]int64{d.num(), d.num()}, d.flag()}
 }
 
-func (f *Purge) put(e *encoder)  { e.texts(f.Refs) }
-func (f *Purge) take(d *decoder) { f.Refs = d.texts() }
+func (f *Purge) put(e *encoder)  { e.num(f.ID); e.texts(f.Refs) }
+func (f *Purge) take(d *decoder) { f.ID, f.Refs = d.num(), d.texts() }
+
+func (f *Purged) put(e *encoder)  { e.num(f.ID) }
+func (f *Purged) take(d *decoder) { f.ID = d.num() }
 
 func (f *Bye) put(*encoder)  {}
 func (f *Bye) take(*decoder) {}
 
-func (f *StartAs) put(e *encoder)  { f.Start.put(e); e.num(f.UID) }
-func (f *StartAs) take(d *decoder) { f.Start.take(d); f.UID = d.num() }
-
-func (f *Finish) put(e *encoder)  { e.span(f.Within) }
-func (f *Finish) take(d *decoder) { f.Within = d.span() }
-
-func (f *Bury) put(e *encoder)  { e.num(f.ID); e.text(f.Name) }
-func (f *Bury) take(d *decoder) { f.ID, f.Name = d.num(), d.text() }
+func (f *Recover) put(e *encoder)  { e.num(f.ID); e.text(f.Name); e.attempts(f.Attempts) }
+func (f *Recover) take(d *decoder) { f.ID, f.Name, f.Attempts = d.num(), d.text(), d.attempts() }
 
 func (f *Forget) put(e *encoder)  { e.text(f.Name) }
 func (f *Forget) take(d *decoder) { f.Name = d.text() }
-
-func (f *Bound) put(e *encoder) {
-	e.lease(f.Lease)
-	e.num(f.Memory)
-	e.num(f.MilliCPUs)
-	e.num(f.Tasks)
-}
-func (f *Bound) take(d *decoder) {
-	f.Lease, f.Memory, f.MilliCPUs, f.Tasks = d.lease(), d.num(), d.num(), d.num()
-}
 
 func (f *Known) put(e *encoder) {
 	e.num(f.Protocol)
@@ -291,7 +288,7 @@ func (f *Chunk) take(d *decoder) {
 	f.Data = []byte(d.text())
 }
 
-func (f *Buried) put(e *encoder) {
+func (f *Recovered) put(e *encoder) {
 	e.num(f.ID)
 	e.flag(f.SameBoot)
 	e.num(int64(len(f.Left)))
@@ -300,13 +297,15 @@ func (f *Buried) put(e *encoder) {
 		e.num(l.PGID)
 		e.text(l.Cookie)
 	}
+	e.leases(f.Alive)
 	e.text(f.Error)
 }
-func (f *Buried) take(d *decoder) {
+func (f *Recovered) take(d *decoder) {
 	f.ID, f.SameBoot = d.num(), d.flag()
 	f.Left = make([]Left, d.count(3))
 	for i := range f.Left {
 		f.Left[i] = Left{d.num(), d.num(), d.text()}
 	}
+	f.Alive = d.leases()
 	f.Error = d.text()
 }

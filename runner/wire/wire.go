@@ -12,9 +12,9 @@ import (
 
 // Protocol is the newest version of these frames that is spoken here; both sides
 // name theirs in the first frame they send, and speak the lower one. A version only
-// adds types of frames: the layout of one never changes, so that whoever knows a
-// type reads it from every other version. Version 1 ends with Stuck.
-const Protocol = 3
+// adds types of frames: the layout of one never changes, so that a side that knows a
+// type reads it from every other version.
+const Protocol = 1
 
 // MaxFrame bounds a frame in bytes, its length prefix not counted.
 const MaxFrame = 2 << 20
@@ -41,17 +41,20 @@ type (
 		Epoch    int64
 		Version  string
 	}
-	// Setup sets how many attempts run at once and how long results are
-	// gathered before they are sent.
+	// Setup sets how many attempts run at once, how long results are gathered before
+	// they are sent, and how long running attempts may finish when the system tells
+	// the runner to end.
 	Setup struct {
 		Workers     int64
 		SettleDelay time.Duration
+		StopTimeout time.Duration
 	}
 	// Start asks for one attempt; the runner starts a lease at most once.
 	Start struct {
 		Lease
+		UID         int64 // of the account it runs as, whose home is the default of Cwd and whose names Env lacks; -1 is the runner's own
 		Argv        []string
-		Env         []string // complete but for QUEUECTL_WORKER and the cookie
+		Env         []string // complete but for QUEUECTL_WORKER, the cookie and, with a UID, what the account says of itself
 		Cwd         string
 		Umask       int64
 		Stdin       string
@@ -63,6 +66,10 @@ type (
 		OutputLimit int64
 		Background  bool
 		NotAfter    int64 // milliseconds since 1970; dropped unless started by then; 0 is none
+		By          int64 // the same by the clock of this boot, in milliseconds
+		Memory      int64 // bytes; 0 is no limit, as of the next two
+		MilliCPUs   int64 // thousandths of a processor's time
+		Tasks       int64
 	}
 	// Drop takes back an attempt that has not been started; Dropped answers.
 	Drop struct{ Lease }
@@ -85,8 +92,11 @@ type (
 		Cursor [2]int64
 		Wait   bool
 	}
-	// Purge deletes output files.
-	Purge struct{ Refs []string }
+	// Purge deletes output files; Purged answers.
+	Purge struct {
+		ID   int64
+		Refs []string
+	}
 	// Signal sends a signal to every process of a running attempt.
 	Signal struct {
 		Lease
@@ -94,31 +104,16 @@ type (
 	}
 	// Bye ends the runner once it runs and holds nothing.
 	Bye struct{}
-	// StartAs is Start, by the account with this uid: the attempt's Env lacks what
-	// the account says of itself, and no Cwd is its home. Since version 2.
-	StartAs struct {
-		Start
-		UID int64
+	// Recover ends what attempts of dead runners have left alive: those of the folder
+	// with this name, unless it is "", and these, which the service knows of;
+	// Recovered answers.
+	Recover struct {
+		ID       int64
+		Name     string
+		Attempts []Attempt
 	}
-	// Finish says how long running attempts may finish when the system tells the
-	// runner to end. Since version 2.
-	Finish struct{ Within time.Duration }
-	// Bury ends what a dead runner, by its folder's name, has left alive; Buried
-	// answers. Since version 2.
-	Bury struct {
-		ID   int64
-		Name string
-	}
-	// Forget removes a dead runner's folder. Since version 2.
+	// Forget removes a dead runner's folder.
 	Forget struct{ Name string }
-	// Bound says what an attempt may use, right before its Start; 0 is no limit. Since
-	// version 3.
-	Bound struct {
-		Lease
-		Memory    int64 // bytes
-		MilliCPUs int64 // thousandths of a processor's time
-		Tasks     int64
-	}
 )
 
 // Frames that the runner sends.
@@ -138,7 +133,7 @@ type (
 	// Started tells of an attempt that still runs a moment after its start.
 	Started struct{ Attempt }
 	// Dropped answers Drop: whether the attempt will not run. It comes unasked
-	// for an attempt that was not started by its NotAfter.
+	// for an attempt that was not started by its NotAfter or By.
 	Dropped struct {
 		Lease
 		Dropped bool
@@ -175,14 +170,17 @@ type (
 		Gone   bool // the attempt is not known here (any more)
 		Data   []byte
 	}
-	// Buried answers Bury: whether the machine has been up ever since the runner
-	// began, and what outlives SIGKILL. Since version 2.
-	Buried struct {
+	// Recovered answers Recover: whether the machine may have been up ever since the
+	// runner began, what outlives SIGKILL, and which attempts had processes.
+	Recovered struct {
 		ID       int64
 		SameBoot bool
 		Left     []Left
+		Alive    []Lease
 		Error    string // "" if it could be done
 	}
+	// Purged answers Purge, once the files are gone or could not be deleted.
+	Purged struct{ ID int64 }
 )
 
 // Left is a process of a dead runner that outlives SIGKILL.
@@ -212,46 +210,42 @@ var kinds = [...]func() Frame{
 	8:  func() Frame { return new(Read) },
 	9:  func() Frame { return new(Purge) },
 	10: func() Frame { return new(Bye) },
-	11: func() Frame { return new(Known) },
-	12: func() Frame { return new(Refused) },
-	13: func() Frame { return new(Started) },
-	14: func() Frame { return new(Dropped) },
-	15: func() Frame { return new(Result) },
-	16: func() Frame { return new(Chunk) },
-	17: func() Frame { return new(Signal) },
+	11: func() Frame { return new(Signal) },
+	12: func() Frame { return new(Recover) },
+	13: func() Frame { return new(Forget) },
+	14: func() Frame { return new(Known) },
+	15: func() Frame { return new(Refused) },
+	16: func() Frame { return new(Started) },
+	17: func() Frame { return new(Dropped) },
 	18: func() Frame { return new(Stuck) },
-	19: func() Frame { return new(StartAs) },
-	20: func() Frame { return new(Finish) },
-	21: func() Frame { return new(Bury) },
-	22: func() Frame { return new(Forget) },
-	23: func() Frame { return new(Buried) },
-	24: func() Frame { return new(Bound) },
+	19: func() Frame { return new(Result) },
+	20: func() Frame { return new(Chunk) },
+	21: func() Frame { return new(Recovered) },
+	22: func() Frame { return new(Purged) },
 }
 
-func (*Hello) kind() byte   { return 1 }
-func (*Setup) kind() byte   { return 2 }
-func (*Start) kind() byte   { return 3 }
-func (*Drop) kind() byte    { return 4 }
-func (*Kill) kind() byte    { return 5 }
-func (*Watch) kind() byte   { return 6 }
-func (*Ack) kind() byte     { return 7 }
-func (*Read) kind() byte    { return 8 }
-func (*Purge) kind() byte   { return 9 }
-func (*Bye) kind() byte     { return 10 }
-func (*Known) kind() byte   { return 11 }
-func (*Refused) kind() byte { return 12 }
-func (*Started) kind() byte { return 13 }
-func (*Dropped) kind() byte { return 14 }
-func (*Result) kind() byte  { return 15 }
-func (*Chunk) kind() byte   { return 16 }
-func (*Signal) kind() byte  { return 17 }
-func (*Stuck) kind() byte   { return 18 }
-func (*StartAs) kind() byte { return 19 }
-func (*Finish) kind() byte  { return 20 }
-func (*Bury) kind() byte    { return 21 }
-func (*Forget) kind() byte  { return 22 }
-func (*Buried) kind() byte  { return 23 }
-func (*Bound) kind() byte   { return 24 }
+func (*Hello) kind() byte     { return 1 }
+func (*Setup) kind() byte     { return 2 }
+func (*Start) kind() byte     { return 3 }
+func (*Drop) kind() byte      { return 4 }
+func (*Kill) kind() byte      { return 5 }
+func (*Watch) kind() byte     { return 6 }
+func (*Ack) kind() byte       { return 7 }
+func (*Read) kind() byte      { return 8 }
+func (*Purge) kind() byte     { return 9 }
+func (*Bye) kind() byte       { return 10 }
+func (*Signal) kind() byte    { return 11 }
+func (*Recover) kind() byte   { return 12 }
+func (*Forget) kind() byte    { return 13 }
+func (*Known) kind() byte     { return 14 }
+func (*Refused) kind() byte   { return 15 }
+func (*Started) kind() byte   { return 16 }
+func (*Dropped) kind() byte   { return 17 }
+func (*Stuck) kind() byte     { return 18 }
+func (*Result) kind() byte    { return 19 }
+func (*Chunk) kind() byte     { return 20 }
+func (*Recovered) kind() byte { return 21 }
+func (*Purged) kind() byte    { return 22 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

@@ -264,3 +264,21 @@ func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	})
 	return epoch, err
 }
+
+// NoteRunners keeps the folders of the runners that may have leases.
+func (s *Store) NoteRunners(_ context.Context, dirs []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runners = slices.Clone(dirs)
+	return nil
+}
+
+// Runners lists the folders that were noted last.
+func (s *Store) Runners(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.runners), nil
+}
+
+// Moved reports whether the store is a copy; there are none of memory.
+func (s *Store) Moved() bool { return false }

@@ -35,6 +35,7 @@ type Store struct {
 	keys     map[key]memory           // of requests
 	settings map[string]store.Setting // by their keys
 	garbage  []string                 // output files whose attempts are gone
+	runners  []string                 // folders that were noted
 	promised queue.Millis             // the last Promote said that nothing is due before
 	newer    chan struct{}            // closed by the next event, nil if nobody waits
 	waiters  []*waiter                // the Awaits under way

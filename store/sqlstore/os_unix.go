@@ -50,3 +50,12 @@ func syncDir(dir string) error {
 	defer f.Close()
 	return f.Sync()
 }
+
+// fileID tells a file from every copy of it that there is at the same time.
+func fileID(path string) string {
+	var st syscall.Stat_t
+	if syscall.Stat(path, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", st.Dev, st.Ino)
+}

@@ -172,6 +172,8 @@ var migrations = [][]string{{
 	) STRICT`,
 	`ALTER TABLE meta ADD COLUMN users TEXT NOT NULL DEFAULT ''`,      // UID/WAITING of each user that has changed since its row was written
 	`ALTER TABLE meta ADD COLUMN users_at INTEGER NOT NULL DEFAULT 0`, // next_event + epoch, unless a program has written that does not keep users
+}, {
+	`CREATE TABLE notes (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID`,
 }}
 
 // countUsers makes users anew, and parks until its time what an older program has moved

@@ -61,6 +61,9 @@ type Store struct {
 
 	mem memory // the writer's: what the tables' heads hold
 
+	file  string // which the database is
+	moved bool   // it was another one when it was used last
+
 	order    atomic.Pointer[queue.Order] // as the last commit has it
 	mu       sync.Mutex
 	err      error // why the store has failed; guarded by mu
@@ -207,6 +210,9 @@ func (s *Store) open(path string) (err error) {
 	sweepCopies(s.dir)
 	sweepRestoring(filepath.Join(s.dir, restoring))
 	if err = s.load(); err != nil {
+		return err
+	}
+	if err = s.loadFile(); err != nil {
 		return err
 	}
 	if s.files, err = statFiles(path); err != nil {

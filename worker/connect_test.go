@@ -163,19 +163,19 @@ func TestAFolderThatSomebodyReadsStays(t *testing.T) {
 
 // While a runner of root's ends what a dead one has left, which may take long, it goes on
 // telling of what it runs: however much that is, the pool hears the end of it.
-func TestAnUndertakerMayHaveMuchToTell(t *testing.T) {
+func TestACleanerMayHaveMuchToTell(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.put(0)
 	s.leaseAll(1)
 	first, old := newRunner(t, root, "first"), newRunner(t, root, "old")
 	old.known.Version, old.known.Attempts = "older", []wire.Attempt{running(lease(1))}
-	first.onBury = func(f *wire.Bury) {
+	first.onRecover = func(f *wire.Recover) {
 		for n := range int64(200) { // each is read by itself
 			first.say(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: nobodys + n, Fence: 1}}})
 			time.Sleep(time.Millisecond)
 		}
-		first.say(&wire.Buried{ID: f.ID})
+		first.say(&wire.Recovered{ID: f.ID})
 	}
 	runWith(t, s, runner.Home{Dir: root, Socket: "nobody listens"}, 2)
 	old.die()

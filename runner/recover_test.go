@@ -9,7 +9,7 @@ import (
 // A runner deals with dead ones beside it, and with nothing else: not with the folder of
 // runners that have become an account, which that account fills, nor with what is not
 // in its own.
-func TestGravesAreRunnersFolders(t *testing.T) {
+func TestDeadFoldersAreRunners(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"1.a", "as-mail", outputsName} {
 		if err := os.Mkdir(filepath.Join(root, name), 0o700); err != nil {
@@ -17,7 +17,7 @@ func TestGravesAreRunnersFolders(t *testing.T) {
 		}
 	}
 	s := &server{Options: Options{Root: root}}
-	if dir, err := s.grave("1.a"); err != nil || dir != filepath.Join(root, "1.a") {
+	if dir, err := s.deadDir("1.a"); err != nil || dir != filepath.Join(root, "1.a") {
 		t.Errorf("a dead runner: got %q, %v", dir, err)
 	}
 	names := []string{"", ".", "..", ".x", "../x", "1.a/", "1.a/..", "/", "as-mail", "as-mail/1.a", outputsName}
@@ -25,7 +25,7 @@ func TestGravesAreRunnersFolders(t *testing.T) {
 		names = append(names, `..\x`, `1.a\`, `1.a\..`, `\`, `as-mail\1.a`, `C:1.a`, `C:\1.a`, `1.a:x`, "NUL")
 	}
 	for _, name := range names {
-		if dir, err := s.grave(name); err == nil {
+		if dir, err := s.deadDir(name); err == nil {
 			t.Errorf("%q: got %q, want it refused", name, dir)
 		}
 	}

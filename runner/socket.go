@@ -1,0 +1,64 @@
+package runner
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+)
+
+// socket is what the runner listens on. It is made anew when its file is gone: a service
+// could not reach the runner any more.
+type socket struct {
+	path string
+	mode os.FileMode
+
+	mu     sync.Mutex
+	on     net.Listener // guarded by mu
+	closed bool         // guarded by mu
+}
+
+func listenAt(path string, mode os.FileMode) (*socket, error) {
+	on, err := listen(path, mode)
+	return &socket{path: path, mode: mode, on: on}, err
+}
+
+func (s *socket) current() net.Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.on
+}
+
+// accept waits for the next connection, also while the socket is made anew.
+func (s *socket) accept() (net.Conn, error) {
+	for {
+		on := s.current()
+		c, err := on.Accept()
+		if err == nil || !errors.Is(err, net.ErrClosed) || s.current() == on {
+			return c, err
+		}
+	}
+}
+
+// renew makes the socket anew.
+func (s *socket) renew() error {
+	on, err := listen(s.path, s.mode)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return on.Close()
+	}
+	old := s.on
+	s.on = on
+	return old.Close() // accept goes on with the new one
+}
+
+func (s *socket) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.on.Close()
+}

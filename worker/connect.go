@@ -1,0 +1,620 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// A runner is a contact from the moment its folder is known until it is connected, or
+// known to be dead and recovered. Each contact has a goroutine that tries again and
+// again: a runner that hangs holds up what it runs and nothing else.
+
+// Waits of contacts.
+const (
+	// adoptWithin is how long a service that starts waits for what earlier ones have left,
+	// before it takes requests and claims; the rest is adopted while it serves.
+	adoptWithin = time.Second
+	// againWithin is how long the runner of new jobs may be out of reach until another one
+	// takes them.
+	againWithin  = 5 * time.Second
+	contactFirst = 10 * time.Millisecond
+	contactLast  = time.Second
+	spawnFirst   = 100 * time.Millisecond
+	spawnLast    = 30 * time.Second
+)
+
+// contact is the way to a runner that is not connected.
+type contact struct {
+	dir     string
+	current bool      // new jobs go to it once it is met: they did before
+	initial bool      // it was there when the service started
+	since   time.Time // it is tried
+
+	dead bool  // it lives no more; guarded by the pool's mu
+	err  error // why it is not met yet; guarded by the pool's mu
+}
+
+// purpose is what a runner is started for: new jobs, or those of one lease or user.
+type purpose struct {
+	lease queue.Lease // of a suspect, that runs alone
+	owner int         // whose jobs have a runner of their own
+	kind  purposeKind
+}
+
+type purposeKind uint8
+
+const (
+	forNew purposeKind = iota
+	forSuspect
+	forOwner
+)
+
+// finding is what came of a contact, or of the start of a runner.
+type finding struct {
+	contact *contact
+	client  *runner.Client  // it lives and was met
+	remains *runner.Remains // it is dead and was recovered: this is what it left
+	by      *runner.Client  // which living runner recovered it, nil if this process did
+	stays   bool            // its folder stays: there is no runner that may remove it
+	spawned *purpose        // it was just started, or could not be
+	strays  []queue.Lease   // leases of which no runner knows were looked for everywhere
+	err     error
+}
+
+// takeOver begins to connect the runners that live and to recover dead ones. Every lease
+// of an earlier service is held from now on, until its runner is found.
+func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
+	dirs, err := p.cfg.Runners.Find()
+	if err != nil {
+		return err
+	}
+	noted, err := p.store.Runners(ctx)
+	if err != nil {
+		return err
+	}
+	p.missing = slices.ContainsFunc(noted, func(dir string) bool { return !slices.Contains(dirs, dir) })
+	leased, err := p.store.Leased(ctx)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	for i := range leased {
+		j := &leased[i]
+		h := p.hold(j)
+		if j.State == queue.Processing {
+			h.running, h.worker, h.pid, h.at = true, j.WorkerID, j.PID, j.StartedAt
+		}
+	}
+	p.mu.Unlock()
+	for _, dir := range dirs {
+		p.approach(ctx, &contact{dir: dir, initial: true, since: time.Now()}, loops)
+	}
+	if len(dirs) == 0 {
+		p.seekStrays(ctx, loops)
+	}
+	return nil
+}
+
+// adopting reports whether what was there at the start is not all found yet.
+func (p *Pool) adopting() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.contacts {
+		if c.initial {
+			return true
+		}
+	}
+	return p.seeking || p.current() == nil && !p.stopping && p.spawnErr == nil
+}
+
+// hold holds a lease. The caller holds mu.
+func (p *Pool) hold(j *queue.Job) *held {
+	h := &held{job: *j, sent: time.Now(), done: make(chan struct{})}
+	p.held[j.Lease()], p.bySeq[j.Seq] = h, h
+	return h
+}
+
+// approach tries to connect to a runner, or to recover it, until that is done.
+func (p *Pool) approach(ctx context.Context, c *contact, loops *sync.WaitGroup) {
+	p.mu.Lock()
+	p.contacts[c.dir] = c
+	p.mu.Unlock()
+	loops.Go(func() {
+		told := false
+		for wait := contactFirst; ; wait = min(2*wait, contactLast) {
+			f, err := p.look(ctx, c)
+			if f != nil {
+				select {
+				case p.found <- *f:
+				case <-ctx.Done():
+				}
+				return
+			}
+			p.mu.Lock()
+			c.err = err
+			p.mu.Unlock()
+			if !told && time.Since(c.since) > againWithin && ctx.Err() == nil {
+				told = true
+				p.cfg.Log.Error("a runner cannot be reached; it is tried again, and what it runs waits for it", "folder", c.dir, "error", err)
+			}
+			p.ring() // another runner may be needed by now
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// look tries once. An error is worth another try.
+func (p *Pool) look(ctx context.Context, c *contact) (*finding, error) {
+	lives, err := runner.Lives(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	if !lives {
+		return p.recover(ctx, c)
+	}
+	epoch, err := p.epoch(ctx) // a new one each time: an answer that came too late took the one before
+	if err != nil {
+		return nil, err
+	}
+	client, err := runner.Meet(c.dir, epoch, p.cfg.Version)
+	switch {
+	case errors.Is(err, runner.ErrRefused):
+		return &finding{contact: c, err: fmt.Errorf("%s: %w", c.dir, err)}, nil
+	case err != nil:
+		return nil, err
+	}
+	return &finding{contact: c, client: client}, nil
+}
+
+// recover ends what a dead runner has left alive, and reads what it noted.
+func (p *Pool) recover(ctx context.Context, c *contact) (*finding, error) {
+	p.mu.Lock()
+	c.dead = true
+	leased := p.leasedIn(c.dir)
+	p.mu.Unlock()
+	p.ring()
+	by, err := p.cleaner(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	f := &finding{contact: c, by: by}
+	var remains runner.Remains
+	if f.stays = by == nil && p.cfg.Runners.Foreign(); f.stays {
+		remains, err = runner.Read(c.dir, leased)
+	} else {
+		remains, err = runner.Recover(ctx, c.dir, leased, by)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.remains = &remains
+	return f, nil
+}
+
+// leasedIn lists the leases that may be a dead runner's. The caller holds mu.
+func (p *Pool) leasedIn(dir string) (list []wire.Attempt) {
+	for lease, h := range p.held {
+		if h.link == nil && !h.over && (h.dir == dir || h.dir == "" && !h.waiting) {
+			list = append(list, wire.Attempt{Lease: wire.Lease(lease), PID: int64(h.pid), StartedAt: int64(h.at)})
+		}
+	}
+	return list
+}
+
+// cleaner is a living runner that may deal with what a dead one has left, if this
+// process may not; nil if there is none and none will come: the system has ended what the
+// dead one ran, and its folder stays.
+func (p *Pool) cleaner(dir string) (*runner.Client, error) {
+	if !p.cfg.Runners.Foreign() {
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	root := filepath.Dir(dir)
+	for _, l := range p.clients {
+		if filepath.Dir(l.Dir) == root && !l.silent {
+			return l.Client, nil
+		}
+	}
+	for other, c := range p.contacts {
+		if filepath.Dir(other) == root && !c.dead {
+			return nil, errors.New("no runner is connected yet that may deal with what this one has left")
+		}
+	}
+	if root == p.cfg.Runners.Root() && !p.stopping {
+		return nil, errors.New("no runner has started yet that may deal with what this one has left")
+	}
+	return nil, nil
+}
+
+// foundRunner deals with what came of a contact.
+func (p *Pool) foundRunner(ctx context.Context, f finding, loops *sync.WaitGroup) error {
+	if f.spawned != nil {
+		p.spawnedRunner(ctx, f, loops)
+		return nil
+	}
+	if f.contact == nil {
+		p.settleStrays(f)
+		return nil
+	}
+	if f.err != nil {
+		return f.err
+	}
+	p.mu.Lock()
+	delete(p.contacts, f.contact.dir)
+	p.mu.Unlock()
+	if f.client != nil {
+		p.adopt(ctx, f.client, f.contact.current || p.fits(f.client), loops)
+	} else {
+		p.settleRemains(f)
+	}
+	p.abandon(f)
+	if f.contact.initial && !p.initialLeft() {
+		p.seekStrays(ctx, loops)
+	}
+	return nil
+}
+
+func (p *Pool) initialLeft() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.contacts {
+		if c.initial {
+			return true
+		}
+	}
+	return false
+}
+
+// fits reports whether new jobs go to a runner that was there: one of this version, for
+// all jobs, and of the kind that the settings ask for. One that was just started takes
+// them whatever its version: the program on the disk may be newer than this one.
+func (p *Pool) fits(c *runner.Client) bool {
+	return c.Known.Version == p.cfg.Version && !runner.Lone(c.Dir) && filepath.Dir(c.Dir) == p.cfg.Runners.Root()
+}
+
+// adopt takes over what a runner has.
+func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, loops *sync.WaitGroup) *link {
+	l := &link{Client: c, current: current, heard: time.Now(), gone: make(chan struct{})}
+	p.mu.Lock()
+	for _, a := range c.Known.Attempts {
+		h := p.held[queue.Lease(a.Lease)]
+		switch {
+		case h == nil: // it was given up: nobody waits for it
+			l.Send(&wire.Drop{Lease: a.Lease}, &wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
+			continue
+		case h.link != nil:
+			continue // it is another runner's
+		}
+		p.take(h, l)
+		if a.PID != 0 {
+			p.running(h, a)
+		}
+		p.askAgain(h)
+	}
+	for _, lease := range c.Known.Ended {
+		if h := p.held[queue.Lease(lease)]; h != nil && h.link == nil {
+			p.take(h, l)
+			h.running = true
+		}
+	}
+	if l.current {
+		for _, other := range p.clients {
+			other.current = false
+		}
+		p.clients = append(p.clients, l)
+	} else {
+		p.clients = append([]*link{l}, p.clients...)
+	}
+	p.announce()
+	p.mu.Unlock()
+	p.listen(ctx, l, loops)
+	p.setUp()
+	p.cfg.Log.Debug("runner met", "pid", c.Known.PID, "running", len(c.Known.Attempts), "ended", len(c.Known.Ended))
+	return l
+}
+
+// announce tells those who wait for a runner that one is connected. The caller holds mu.
+func (p *Pool) announce() {
+	close(p.connected)
+	p.connected = make(chan struct{})
+}
+
+// Connected is closed once another runner is connected: what a lost connection kept from
+// being read may be read again.
+func (p *Pool) Connected() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.connected
+}
+
+// take holds a lease by a connection; what is asked of it stays asked. The caller holds
+// mu.
+func (p *Pool) take(h *held, l *link) {
+	h.link, h.dir, h.sent, h.asked, h.waiting = l, l.Dir, time.Now(), false, false
+}
+
+// askAgain repeats what may have been lost with another connection. The caller
+// holds mu.
+func (p *Pool) askAgain(h *held) {
+	lease := wire.Lease(h.job.Lease())
+	if p.watched[h.job.Seq] > 0 {
+		h.link.Send(&wire.Watch{Lease: lease})
+	}
+	switch {
+	case h.end != nil && h.running:
+		h.link.Send(&wire.Kill{Lease: lease, Cause: int64(*h.end), Grace: h.grace})
+	case h.end != nil, len(h.asks) > 0:
+		p.drop(h)
+	}
+}
+
+// running notes that an attempt runs and has the store told. The caller holds mu.
+func (p *Pool) running(h *held, a wire.Attempt) {
+	known := h.running
+	h.running, h.pid, h.at, h.worker = true, int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.link.Dir, a.Slot)
+	if !known {
+		p.pending.Started = append(p.pending.Started, store.Started{Lease: queue.Lease(a.Lease), At: h.at, Worker: h.worker, PID: h.pid})
+	}
+}
+
+// listen has what a runner sends delivered to Run.
+func (p *Pool) listen(ctx context.Context, l *link, loops *sync.WaitGroup) {
+	deliver := func(d delivery) {
+		select {
+		case p.inbox <- d:
+		case <-ctx.Done():
+		}
+	}
+	loops.Go(func() {
+		err := l.Run(ctx, func(frames []wire.Frame) { deliver(delivery{l, frames}) })
+		close(l.gone)
+		p.mu.Lock()
+		expected := p.stopping || l.dismissed
+		p.mu.Unlock()
+		if ctx.Err() == nil && !expected {
+			p.cfg.Log.Warn("connection to the runner ended", "runner", l.Known.PID, "error", err)
+		}
+		deliver(delivery{from: l})
+	})
+}
+
+// epoch raises the service's epoch.
+func (p *Pool) epoch(ctx context.Context) (epoch int64, err error) {
+	err = p.insist(ctx, func() (err error) {
+		epoch, err = p.store.NextEpoch(ctx)
+		return err
+	})
+	return epoch, err
+}
+
+// runnerGone has a runner whose connection ended connected again, or recovered if it has
+// died.
+func (p *Pool) runnerGone(ctx context.Context, l *link, loops *sync.WaitGroup) {
+	p.mu.Lock()
+	p.clients = slices.DeleteFunc(p.clients, func(c *link) bool { return c == l })
+	delete(p.acks, l)
+	needed := false
+	for _, h := range p.held {
+		if h.link == l {
+			h.link, needed = nil, needed || !h.over
+		}
+	}
+	over := l.dismissed && !needed // it was told to end, and has
+	p.mu.Unlock()
+	if !over {
+		p.approach(ctx, &contact{dir: l.Dir, current: l.current, since: time.Now()}, loops)
+	}
+}
+
+// needsRunner starts a runner for new jobs if there is none, and none is to be expected.
+func (p *Pool) needsRunner(ctx context.Context, loops *sync.WaitGroup) {
+	p.mu.Lock()
+	needed := p.current() == nil && !p.stopping && !p.spawning
+	for _, c := range p.contacts {
+		if (c.current || c.initial) && !c.dead && time.Since(c.since) < againWithin {
+			needed = false
+		}
+	}
+	p.spawning = p.spawning || needed
+	p.mu.Unlock()
+	if needed {
+		p.spawn(ctx, purpose{kind: forNew}, loops)
+	}
+}
+
+// spawn starts a runner in the background. One for new jobs is tried until there is one.
+func (p *Pool) spawn(ctx context.Context, why purpose, loops *sync.WaitGroup) {
+	loops.Go(func() {
+		for wait := spawnFirst; ; wait = min(2*wait, spawnLast) {
+			f := p.trySpawn(ctx, why, loops)
+			if f.err == nil || why.kind != forNew {
+				select {
+				case p.found <- f:
+				case <-ctx.Done():
+				}
+				return
+			}
+			p.mu.Lock()
+			p.spawnErr = f.err
+			stopping := p.stopping
+			p.mu.Unlock()
+			if ctx.Err() != nil || stopping {
+				return
+			}
+			p.cfg.Log.Error("no runner could be started; it is tried again", "error", f.err, "in_ms", wait.Milliseconds())
+			p.ring()
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+func (p *Pool) trySpawn(ctx context.Context, why purpose, loops *sync.WaitGroup) finding {
+	f := finding{spawned: &why}
+	epoch, err := p.epoch(ctx)
+	if err != nil {
+		f.err = err
+		return f
+	}
+	dir, err := p.cfg.Runners.Spawn(why.kind == forSuspect)
+	if err != nil {
+		f.err = err
+		return f
+	}
+	if f.client, f.err = runner.Meet(dir, epoch, p.cfg.Version); f.err != nil {
+		p.approach(ctx, &contact{dir: dir, since: time.Now()}, loops) // it has died, or hangs
+	}
+	return f
+}
+
+// spawnedRunner takes a runner that was started into use.
+func (p *Pool) spawnedRunner(ctx context.Context, f finding, loops *sync.WaitGroup) {
+	switch f.spawned.kind {
+	case forSuspect:
+		p.spawnedAlone(ctx, f, loops)
+	case forOwner:
+		p.spawnedFor(ctx, f, loops)
+	default:
+		p.mu.Lock()
+		p.spawning, p.spawnErr = false, nil
+		p.mu.Unlock()
+		p.adopt(ctx, f.client, true, loops)
+	}
+}
+
+// setUp tells the runners how many workers each has, unless they know: those that drain
+// keep what they run, the current one gets the rest.
+func (p *Pool) setUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	elsewhere := 0
+	for _, h := range p.held {
+		if (h.link == nil || !h.link.current) && (h.running || h.link != nil) {
+			elsewhere++
+		}
+	}
+	for _, l := range p.clients {
+		if !l.current {
+			elsewhere += len(l.stuck)
+		}
+	}
+	for _, l := range p.clients {
+		n := elsewhere
+		switch {
+		case runner.Lone(l.Dir):
+			n = 1
+		case l.current:
+			n = max(0, p.target-elsewhere)
+		case l.owner != nil:
+			n = p.target
+		}
+		if set := (wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}); set != l.set {
+			l.set = set
+			l.Send(&set)
+		}
+	}
+}
+
+// deliver deals with what a runner has sent.
+func (p *Pool) deliver(ctx context.Context, d delivery, loops *sync.WaitGroup) {
+	if d.frames == nil {
+		p.runnerGone(ctx, d.from, loops)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard(d.from)
+	for _, f := range d.frames {
+		switch f := f.(type) {
+		case *wire.Started:
+			if h := p.held[queue.Lease(f.Lease)]; h != nil && h.link == d.from {
+				p.running(h, f.Attempt)
+			}
+		case *wire.Result:
+			p.result(d.from, f)
+		case *wire.Dropped:
+			p.dropped(d.from, f)
+		case *wire.Stuck:
+			p.stuckNow(d.from, f.Attempts)
+		}
+	}
+}
+
+// result settles an attempt. It counts from the runner alone that holds the lease. The
+// caller holds mu.
+func (p *Pool) result(from *link, r *wire.Result) {
+	h := p.held[queue.Lease(r.Lease)]
+	if h != nil && h.link != from {
+		return
+	}
+	p.acks[from] = append(p.acks[from], r.Lease)
+	if h == nil {
+		p.ring() // stored already, or given up: acknowledged with the next turn
+		return
+	}
+	if h.over {
+		return // told again by another connection
+	}
+	h.over = true
+	s := p.settlement(&h.job, r, from.Dir)
+	if why := s.Decision.Reason; h.by != nil && (why == queue.ReasonCancelled || why == queue.ReasonStopped) {
+		s.By, s.Verb = h.by, h.verb
+	}
+	p.pending.Started = slices.DeleteFunc(p.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
+	p.learn(h, r)
+	p.pending.Ended = append(p.pending.Ended, s)
+}
+
+// dropped gives back what was not started, or ends what was. The caller holds mu.
+func (p *Pool) dropped(from *link, f *wire.Dropped) {
+	h := p.held[queue.Lease(f.Lease)]
+	if h == nil || h.over || h.link != from {
+		return
+	}
+	h.asked, h.sent = false, time.Now()
+	if f.Dropped {
+		p.giveBack(h)
+		return
+	}
+	h.begun = true // it is running, and will say so
+	if h.end != nil {
+		h.link.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
+	}
+	for _, a := range h.asks {
+		a.told(ErrRuns)
+	}
+	h.asks = nil
+}
+
+// giveBack returns a lease that was never started, changed as the first that asked has
+// it. The caller holds mu.
+func (p *Pool) giveBack(h *held) {
+	h.over = true
+	if len(h.asks) > 0 {
+		p.pending.Changed = append(p.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.asks[0].Change})
+	} else {
+		p.pending.Released = append(p.pending.Released, h.job.Lease())
+	}
+	p.ring()
+}

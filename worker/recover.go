@@ -1,0 +1,186 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// settleRemains settles what a dead runner ran: by its journal, or as lost. The folder
+// goes once that is stored.
+func (p *Pool) settleRemains(f finding) {
+	r, dir := f.remains, f.contact.dir
+	p.mu.Lock()
+	settled, lost := 0, 0
+	for _, result := range r.Results {
+		if h := p.orphan(result.Lease, dir); h != nil {
+			h.over = true
+			p.pending.Ended = append(p.pending.Ended, p.settlement(&h.job, result, dir))
+			settled++
+		}
+	}
+	for i := range r.Running {
+		a := &r.Running[i]
+		if h := p.orphan(a.Lease, dir); h != nil {
+			h.over = true
+			p.pending.Ended = append(p.pending.Ended, p.lost(&h.job, a, howLost(*r, a.Lease), dir))
+			lost++
+		}
+	}
+	p.rebooted = p.rebooted || !r.SameBoot
+	p.damaged = p.damaged || r.Damaged
+	if !f.stays {
+		p.stored = append(p.stored, func() {
+			if err := runner.Forget(dir, f.by); err != nil { // on Windows whoever reads a file keeps it there
+				p.cfg.Log.Warn("a dead runner's folder stays, to be removed at the next start", "folder", dir, "error", err)
+			}
+		})
+	}
+	p.mu.Unlock()
+	p.ring()
+	for _, left := range r.Stuck {
+		p.cfg.Log.Error("a process of a dead runner outlives SIGKILL", "pid", left.PID, "runner", dir)
+	}
+	if lost > 0 {
+		p.cfg.Log.Warn("a runner has died", "runner", dir, "results", settled, "lost", lost)
+	} else {
+		p.cfg.Log.Info("a runner had ended", "runner", dir, "results", settled)
+	}
+}
+
+// orphan is a lease without a connection that may be of a runner's folder, nil if there is
+// none. The caller holds mu.
+func (p *Pool) orphan(l wire.Lease, dir string) *held {
+	if h := p.held[queue.Lease(l)]; h != nil && h.link == nil && !h.over && (h.dir == dir || h.dir == "" && !h.waiting) {
+		return h
+	}
+	return nil
+}
+
+// abandon gives up the leases that were sent to a runner, if it does not know them: it
+// never got them, or its notes are damaged.
+func (p *Pool) abandon(f finding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.held {
+		if h.link == nil && !h.over && h.dir == f.contact.dir {
+			p.unknown(h, f.remains != nil && f.remains.Damaged, f.remains == nil || f.remains.SameBoot)
+		}
+	}
+}
+
+// unknown gives back a lease of which no runner knows, or settles it as lost if it had
+// been started. unsure says that it may have been, for notes are damaged. The caller
+// holds mu.
+func (p *Pool) unknown(h *held, unsure, sameBoot bool) {
+	how := queue.End(0)
+	switch {
+	case h.running || h.begun:
+		how = queue.Interrupted
+		if sameBoot {
+			how = queue.Lost
+		}
+	case unsure:
+		how = queue.PerhapsInterrupted
+		if sameBoot {
+			how = queue.PerhapsLost
+		}
+	}
+	if how == 0 {
+		p.giveBack(h)
+		return
+	}
+	h.over = true
+	p.pending.Ended = append(p.pending.Ended, p.lost(&h.job, nil, how, ""))
+	p.ring()
+}
+
+// seekStrays looks, once all folders are found, for what the leases of which no runner
+// knows have left alive: their runner's folder may be gone, and they live on.
+func (p *Pool) seekStrays(ctx context.Context, loops *sync.WaitGroup) {
+	p.mu.Lock()
+	leased := p.leasedIn("")
+	p.seeking = len(leased) > 0
+	p.mu.Unlock()
+	if len(leased) == 0 {
+		return
+	}
+	if !p.store.Moved() { // else they are of the queue that this one is a copy of
+		loops.Go(func() { p.seek(ctx, leased) })
+		return
+	}
+	p.settleStrays(finding{})
+}
+
+func (p *Pool) seek(ctx context.Context, leased []wire.Attempt) {
+	for wait := contactFirst; ; wait = min(2*wait, contactLast) {
+		by, err := p.cleaner(p.cfg.Runners.Root() + "/.")
+		var r runner.Remains
+		if err == nil {
+			r, err = runner.Recover(ctx, "", leased, by)
+		}
+		if err == nil {
+			f := finding{}
+			for _, l := range r.Alive {
+				f.strays = append(f.strays, queue.Lease(l))
+			}
+			select {
+			case p.found <- f:
+			case <-ctx.Done():
+			}
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settleStrays settles the leases of which no runner knows: what had processes had been
+// started.
+func (p *Pool) settleStrays(f finding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seeking = false
+	for _, l := range f.strays {
+		if h := p.held[l]; h != nil && h.link == nil {
+			h.begun = true
+		}
+	}
+	for _, h := range p.held {
+		if h.link == nil && !h.over && h.dir == "" && !h.waiting {
+			p.unknown(h, p.damaged || p.missing, !p.rebooted)
+		}
+	}
+	p.ring()
+}
+
+// lost is the settlement of an attempt whose runner, of a folder, has died; running is
+// nil if it is not known when it began.
+func (p *Pool) lost(j *queue.Job, running *wire.Attempt, how queue.End, dir string) store.Settlement {
+	o, now := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Lone(dir)}, p.now()
+	a := queue.Attempt{Fence: j.Fence, Worker: j.WorkerID, Node: p.cfg.Node, PID: j.PID, StartedAt: j.StartedAt, EndedAt: now, ExitCode: -1}
+	if running != nil {
+		a.Worker, a.PID, a.StartedAt = runner.Worker(dir, running.Slot), int(running.PID), queue.Millis(running.StartedAt)
+	}
+	d := queue.Decide(j, o, p.cfg.Policy())
+	return store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d}
+}
+
+// howLost is how an attempt ended whose runner has died.
+func howLost(r runner.Remains, l wire.Lease) queue.End {
+	switch {
+	case r.Unkilled[l]:
+		return queue.Unkillable
+	case r.SameBoot:
+		return queue.Lost
+	}
+	return queue.Interrupted
+}

@@ -1,0 +1,218 @@
+package worker
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// A runner may hang, as any process may: stopped by a signal, or waiting for a disk.
+// Whatever asks something of it waits for a bounded time; new jobs go to another one; and
+// once it answers again all that it has goes on.
+
+const (
+	aliveWithin = 2 * time.Second // a runner answers
+	aliveEvery  = time.Second     // between two questions for somebody who waits
+	startSpare  = time.Second     // between the last moment for a start and the look whether it was begun
+)
+
+// nextAsk is when a runner is to be asked whether it lives: of those that have something
+// to run, and those that were silent. The caller holds mu.
+func (p *Pool) nextAsk() (at time.Time) {
+	for _, l := range p.clients {
+		if l.asking || !l.silent && !p.busy(l) {
+			continue
+		}
+		if due := l.heard.Add(p.cfg.HeardEvery()); at.IsZero() || due.Before(at) {
+			at = due
+		}
+	}
+	return at
+}
+
+// busy reports whether a runner has any lease. The caller holds mu.
+func (p *Pool) busy(l *link) bool {
+	for _, h := range p.held {
+		if h.link == l {
+			return true
+		}
+	}
+	return false
+}
+
+// askSilent asks the runners that are due whether they live.
+func (p *Pool) askSilent(ctx context.Context, loops *sync.WaitGroup) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.clients {
+		if l.asking || !l.silent && !p.busy(l) || time.Since(l.heard) < p.cfg.HeardEvery() {
+			continue
+		}
+		l.asking = true
+		loops.Go(func() {
+			within, cancel := context.WithTimeout(ctx, aliveWithin)
+			defer cancel()
+			lives := p.reach(within, l)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			l.asking = false
+			if !lives && ctx.Err() == nil {
+				p.fellSilent(l)
+			}
+			p.ring()
+		})
+	}
+}
+
+// fellSilent notes that a runner does not answer: new jobs go to another one. The caller
+// holds mu.
+func (p *Pool) fellSilent(l *link) {
+	select {
+	case <-l.gone:
+		return
+	default:
+	}
+	l.heard = time.Now() // asked again after a while
+	if !l.silent {
+		l.silent, l.current = true, false
+		p.cfg.Log.Error("the runner does not answer; new jobs go to another one", "runner", l.Known.PID)
+	}
+}
+
+// heard notes a sign of life of a runner. The caller holds mu.
+func (p *Pool) heard(l *link) {
+	l.heard = time.Now()
+	if l.silent {
+		l.silent = false
+		if p.current() == nil && !p.spawning && p.fits(l.Client) {
+			l.current = true
+			p.clients = append(slices.DeleteFunc(p.clients, func(c *link) bool { return c == l }), l)
+		}
+		p.cfg.Log.Info("the runner answers again", "runner", l.Known.PID)
+		p.ring()
+	}
+}
+
+// expire gives back a lease that its runner, which hangs, did not begin in time: it will
+// see that it is too late. The caller holds mu.
+func (p *Pool) expire(h *held) {
+	begun, ok := runner.Begun(h.link.Dir, wire.Lease(h.job.Lease()))
+	switch {
+	case begun:
+		h.begun = true
+	case ok:
+		p.giveBack(h)
+	}
+}
+
+// waitFor waits for what a runner is asked to do to a lease: for an answer, or the
+// lease's end. A runner that does not answer meanwhile is an error that names it.
+func (p *Pool) waitFor(ctx context.Context, h *held, answer <-chan error) (answered bool, err error) {
+	for {
+		select {
+		case err := <-answer:
+			return true, err
+		case <-h.done:
+			select {
+			case err := <-answer:
+				return true, err
+			default:
+				return false, nil
+			}
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(aliveEvery):
+			if err := p.answers(ctx, h); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// answers is an error unless the runner of a lease gives a sign of life.
+func (p *Pool) answers(ctx context.Context, h *held) error {
+	p.mu.Lock()
+	l, dir := h.link, h.dir
+	out := time.Duration(0) // that its runner has been out of reach
+	for _, c := range p.contacts {
+		if l == nil && (c.dir == dir || dir == "" && c.initial) {
+			out, dir = time.Since(c.since), c.dir
+		}
+	}
+	p.mu.Unlock()
+	if l == nil {
+		if out < aliveWithin {
+			return nil
+		}
+		return p.silence(runner.PID(dir), h)
+	}
+	within, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	if p.reach(within, l) || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return p.silence(l.Known.PID, h)
+}
+
+// silence is the error about a lease whose runner does not answer.
+func (p *Pool) silence(pid int64, h *held) error {
+	return queue.Errorf(queue.CodeUnavailable, "the runner with pid %d does not answer, and job %s is with it; %s", pid, h.job.ID, p.cfg.EndHung(pid))
+}
+
+// Silent lists the pids of the runners that do not answer, as far as has been noticed.
+func (p *Pool) Silent() (pids []int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.clients {
+		if l.silent {
+			pids = append(pids, l.Known.PID)
+		}
+	}
+	for dir, c := range p.contacts {
+		if !c.dead && time.Since(c.since) > aliveWithin {
+			pids = append(pids, runner.PID(dir))
+		}
+	}
+	return pids
+}
+
+// NoRunner says why no runner for new jobs could be started, nil if there is one or one is
+// being started for the first time.
+func (p *Pool) NoRunner() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current() != nil {
+		return nil
+	}
+	return p.spawnErr
+}
+
+// endSilent ends the runners that do not answer, with all that they run, and has what they
+// had settled as of dead ones.
+func (p *Pool) endSilent() {
+	p.mu.Lock()
+	var dirs []string
+	for _, l := range p.clients {
+		if l.silent {
+			dirs = append(dirs, l.Dir)
+		}
+	}
+	for dir, c := range p.contacts {
+		if !c.dead {
+			dirs = append(dirs, dir)
+		}
+	}
+	p.mu.Unlock()
+	for _, dir := range dirs {
+		p.cfg.Log.Error("a runner that does not answer is ended, and what it runs", "folder", dir)
+		if err := p.cfg.Runners.End(dir); err != nil {
+			p.cfg.Log.Error("it could not be ended; the next service deals with what it runs", "folder", filepath.Base(dir), "error", err)
+		}
+	}
+}
