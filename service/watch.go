@@ -161,6 +161,9 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 			return nil
 		})
 	}
+	if j.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
+		err = nil // its runner hangs: the live output is all that is missing
+	}
 	d.Output, d.Stderr = strings.ToValidUTF8(string(tails[0]), "\uFFFD"), strings.ToValidUTF8(string(tails[1]), "\uFFFD")
 	d.Hide(sight)
 	return d, err
@@ -306,6 +309,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 	}
 	for {
 		var err error
+		connected := f.s.pool.Connected()
 		if j, err = f.s.again(ctx, j.ID, j.Seq); err != nil {
 			return control.LogsEnd{}, err
 		}
@@ -333,6 +337,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 		}
 		select {
 		case <-changed:
+		case <-connected: // what the runner prints may be read again
 		case <-ctx.Done():
 			return end, ctx.Err()
 		}
