@@ -117,7 +117,7 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	switch {
 	case d.State.Runnable() && d.Delay > 0:
 		due = int64(t.now.Add(d.Delay))
-		place = placeParked
+		place = placeTimed
 		t.wakeAt(queue.Millis(due))
 	case d.State.Runnable():
 		due, place = int64(t.now), placeReady
@@ -247,7 +247,7 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 		var kept keptBack
 		at := t.s.mem.head
 		err := t.query(func(r row) (bool, error) {
-			at = place{r.num(jobWidth), r.num(0)}
+			at = place{r.num(wholeWidth), r.num(0)}
 			if _, leased := t.s.mem.leases[at.seq]; leased {
 				return true, nil
 			}
@@ -256,7 +256,7 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 				more = t.moved+len(kept.rows) >= parkStep
 				return !more, nil
 			}
-			j, err := readJob(r)
+			j, err := readJob(r, wholeColumns)
 			if err != nil {
 				damaged = append(damaged, j)
 				return true, nil
@@ -269,7 +269,7 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 			}
 			jobs, ranks = append(jobs, j), append(ranks, at.rank)
 			return len(jobs) < want, nil
-		}, `SELECT `+jobColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
+		}, `SELECT `+wholeColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
 		if err == nil {
 			err = t.park(kept.rows)
 		}
@@ -428,7 +428,7 @@ func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
 	err = s.do(ctx, true, func(t *tx) error {
 		jobs = nil
 		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
-			j, err := t.one(seq)
+			j, err := t.one(seq, wholeColumns)
 			if err != nil && !errors.Is(err, errDamaged) {
 				return err
 			}
@@ -443,7 +443,7 @@ func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
 // NextEpoch raises and returns the service's epoch.
 func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	err = s.do(ctx, true, func(t *tx) error {
-		if _, err := t.exec(`UPDATE meta SET epoch = epoch + 1, users_at = users_at + 1`); err != nil {
+		if _, err := t.exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
 			return err
 		}
 		epoch, err = t.number(`SELECT epoch FROM meta`)

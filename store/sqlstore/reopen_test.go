@@ -88,7 +88,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
 		j := draft()
-		if err := tx.insert(&j, 0, tx.s.mem.nextSeq, "undone", "{}"); err != nil {
+		if err := tx.insert(&j, 0, tx.s.mem.nextSeq, "undone", &texts{terms: "{}"}); err != nil {
 			t.Error(err)
 		}
 		tx.s.mem.nextSeq++

@@ -45,7 +45,7 @@ func draftBecomesJob(r *rig) {
 	counts := r.s.Counts()
 	counts.Bytes = 0 // how large an empty database is, is its own affair
 	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, Enqueued: 1})
-	history, err := r.s.History(r.Context(), want.Seq)
+	history, err := r.s.History(r.Context(), want.Seq, 0, store.MaxPage)
 	r.must(err)
 	same(r, "history", history, nil)
 }

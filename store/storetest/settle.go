@@ -125,7 +125,7 @@ func endsAsDecided(r *rig) {
 			r.counted()
 			row := e.Attempt
 			row.N = 1
-			history, err := r.s.History(r.Context(), j.Seq)
+			history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 			r.must(err)
 			same(r, name+": history", history, []queue.Attempt{row})
 			held, err := r.s.Leased(r.Context())
@@ -172,7 +172,7 @@ func neverStarted(r *rig) {
 	first.Fence = 3
 	same(r, "claimed after the pause", r.claim(1), []queue.Job{first})
 	same(r, "events", r.news(), nil)
-	history, err := r.s.History(r.Context(), first.Seq)
+	history, err := r.s.History(r.Context(), first.Seq, 0, store.MaxPage)
 	r.must(err)
 	same(r, "history", history, nil)
 	r.counted()
@@ -235,7 +235,7 @@ func attemptWhole(r *rig) {
 			}
 			same(r, fmt.Sprintf("attempt %d of job %d", n, i+1), got, want)
 		}
-		history, err := r.s.History(r.Context(), jobs[i].Seq)
+		history, err := r.s.History(r.Context(), jobs[i].Seq, 0, store.MaxPage)
 		r.must(err)
 		for i := range history {
 			same(r, "output in the history", len(history[i].Output), 0)
@@ -278,7 +278,7 @@ func attemptsNumbered(r *rig) {
 	for i := range want {
 		want[i].Output = nil
 	}
-	history, err := r.s.History(r.Context(), j.Seq)
+	history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 	r.must(err)
 	same(r, "history", history, want)
 }

@@ -142,7 +142,7 @@ func (r *rig) one(set ...func(*queue.Job)) queue.Job {
 
 func (r *rig) get(id string) queue.Job {
 	r.Helper()
-	j, err := r.s.Get(r.Context(), id)
+	j, err := r.s.Whole(r.Context(), id)
 	if err != nil {
 		r.Fatalf("get %s: got error %v, want none", id, err)
 	}

@@ -444,7 +444,7 @@ func (w *walk) leases() (list []queue.Lease) {
 // historiesMatch checks that each job has a row for each of its runs.
 func (w *walk) historiesMatch() {
 	for seq, j := range w.known {
-		history, err := w.s.History(w.Context(), seq)
+		history, err := w.s.History(w.Context(), seq, 0, store.MaxPage)
 		w.must(err)
 		same(w.rig, "rows of job "+j.ID, len(history), j.Runs)
 		for i, a := range history {
