@@ -291,7 +291,7 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 				}
 				continue
 			}
-			j.Fence++
+			j.Fence += 1 + t.s.dice.Int64N(fenceStep)
 			if t.s.mem.ranking.state != 0 {
 				ranks[i] = t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
 				if _, err := t.exec(`UPDATE jobs SET rank = ? WHERE seq = ?`, ranks[i], j.Seq); err != nil {
@@ -306,6 +306,11 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 	}
 	return jobs, more && len(jobs) == 0, nil
 }
+
+// fenceStep bounds how far a claim raises a fence. How far it does is random, so that
+// nobody can say before an attempt by which name it, its output and its processes go;
+// the numbers last for a hundred million claims of one job.
+const fenceStep = 1 << 36
 
 // usualBlock is how many jobs a claim makes room for at once.
 const usualBlock = 64

@@ -5,10 +5,12 @@ package sqlstore
 import (
 	"cmp"
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -58,7 +60,8 @@ type Store struct {
 	copying atomic.Bool // a copy is being made
 	backup  uintptr     // the writer's: SQLite's part of it, 0 if there is none
 
-	mem memory // the writer's: what the tables' heads hold
+	dice *rand.Rand // the writer's
+	mem  memory     // the writer's: what the tables' heads hold
 
 	order    atomic.Pointer[queue.Order] // as the last commit has it
 	mu       sync.Mutex
@@ -150,6 +153,9 @@ func Open(o Options) (*Store, error) {
 		broken: make(chan struct{}),
 		alarm:  make(chan struct{}, 1),
 	}
+	var seed [32]byte
+	crand.Read(seed[:]) // it cannot fail
+	s.dice = rand.New(rand.NewChaCha8(seed))
 	s.order.Store(&o.Order)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

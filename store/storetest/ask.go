@@ -130,8 +130,7 @@ func retryEnded(r *rig) {
 		r.unchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 7})) })
 
 		claimed := r.claimOne()
-		want.Fence++
-		same(r, "claimed again", claimed, want)
+		same(r, "claimed again", claimed, r.asClaimed([]queue.Job{claimed}, want)[0])
 		after := r.end(claimed, exit(0))
 		same(r, "runs and attempts of the revived job", []int{after.Runs, after.Attempts}, []int{j.Runs + 1, 1})
 	}

@@ -171,6 +171,20 @@ func (r *rig) claimOne() queue.Job {
 	return jobs[0]
 }
 
+// asClaimed is what a claim makes of jobs: their fences are raised, nobody knows how
+// far.
+func (r *rig) asClaimed(claimed []queue.Job, was ...queue.Job) []queue.Job {
+	r.Helper()
+	was = slices.Clone(was)
+	for i := range min(len(claimed), len(was)) {
+		if claimed[i].Fence <= was[i].Fence {
+			r.Errorf("job %s was claimed with fence %d after %d, want it higher", claimed[i].ID, claimed[i].Fence, was[i].Fence)
+		}
+		was[i].Fence = claimed[i].Fence
+	}
+	return was
+}
+
 // start reports a claimed job as started now, and reads it back.
 func (r *rig) start(j queue.Job) queue.Job {
 	r.Helper()
