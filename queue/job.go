@@ -87,6 +87,7 @@ type Job struct {
 	Attempts int    // attempts that counted since the job was last put in the queue
 	Runs     int    // attempts begun, ever; the next attempt's number is Runs + 1
 	Deferred int    // attempts that asked to be run later, since the job was last put in the queue
+	Refunds  int    // times that it could not be started for want of our own resources, since its last attempt or since it was put in the queue
 	Suspect  bool   // its runner died while it ran: the next attempt gets one of its own
 	Crashes  int    // runners that died while they ran it alone, since the job was last put in the queue
 	Fence    int64  // raised by each claim

@@ -157,7 +157,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	case queue.VerbRemove:
 		s.remove(j)
 	case queue.VerbRetry, queue.VerbRetryDead:
-		j.Attempts, j.Deferred, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, "", -1, 0, 0
+		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0
 		if c.Timeout != nil {
 			j.Timeout = *c.Timeout
 		}

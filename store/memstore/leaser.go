@@ -96,10 +96,15 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if d.Defers {
 		j.Deferred++
 	}
-	if !d.Started {
-		return // there was no attempt: what is known of the last one stays
+	if d.Refunds {
+		j.Refunds++
+	}
+	if !d.Started { // there was no attempt: what is known of the last one stays
+		j.Error = cmp.Or(d.Error, j.Error)
+		return
 	}
 	j.Runs++
+	j.Refunds = 0
 	j.Suspect = d.Suspect
 	if d.Crashed {
 		j.Crashes++

@@ -282,7 +282,7 @@ func (t *tx) change(seq int64, c store.Change) error {
 				return err
 			}
 		}
-		j.Attempts, j.Deferred, j.Crashes, j.Error, j.ExitCode, j.Signal, j.EndedAt, j.ExpiresAt = 0, 0, 0, "", -1, 0, 0, 0
+		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.EndedAt, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0, 0
 		err = t.wait(&j, t.now)
 	case queue.VerbEdit:
 		err = t.edit(&j, c.Edit)
@@ -353,9 +353,9 @@ func (t *tx) rewrite(j *queue.Job, to queue.State) error {
 		stands = t.stands(j.UID, j.DueAt, place{rank, j.Seq})
 	}
 	t.wakeAt(j.ExpiresAt)
-	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, deferred = ?, crashes = ?, reason = ?, error = ?, exit_code = ?,
+	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, deferred = ?, refunds = ?, crashes = ?, reason = ?, error = ?, exit_code = ?,
 		signal = ?, ended_at = ?, expires_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, updated_at = ? WHERE seq = ?`,
-		int64(to), stands, rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Deferred), int64(j.Crashes), string(j.Reason), j.Error, j.ExitCode,
+		int64(to), stands, rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), string(j.Reason), j.Error, j.ExitCode,
 		int64(j.Signal), int64(j.EndedAt), int64(j.ExpiresAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(t.now), j.Seq)
 	return err
 }

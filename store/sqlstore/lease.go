@@ -133,7 +133,7 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	}
 	n := l.runs + 1
 	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = ?, exit_code = ?, signal = ?, attempts = attempts + ?,
-		deferred = deferred + ?, suspect = ?, crashes = crashes + ?, runs = ?, due_at = iif(?, ?, due_at), started_at = ?, ended_at = ?, updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
+		deferred = deferred + ?, refunds = 0, suspect = ?, crashes = crashes + ?, runs = ?, due_at = iif(?, ?, due_at), started_at = ?, ended_at = ?, updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
 		int64(d.State), int64(place), e.Fence, string(d.Reason), d.Error, a.ExitCode, int64(a.Signal), bit(d.Counts),
 		bit(d.Defers), bit(d.Suspect), bit(d.Crashed), int64(n), due, due, int64(a.StartedAt), ended, int64(t.now), e.Seq)
 	if err != nil {
@@ -156,10 +156,10 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	return t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, e))
 }
 
-// giveBack undoes a claim that led to no attempt.
+// giveBack undoes a claim that led to no attempt: what is known of the last one stays.
 func (t *tx) giveBack(e *store.Settlement, l lease, place int, due int64) error {
-	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = ?, due_at = iif(?, ?, due_at), updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
-		int64(e.Decision.State), int64(place), e.Fence, string(e.Decision.Reason), e.Decision.Error, due, due, int64(t.now), e.Seq)
+	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = coalesce(?, error), refunds = refunds + ?, due_at = iif(?, ?, due_at), updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
+		int64(e.Decision.State), int64(place), e.Fence, string(e.Decision.Reason), text(e.Decision.Error), bit(e.Decision.Refunds), due, due, int64(t.now), e.Seq)
 	if err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ var migrations = [][]string{{
 		attempts     INTEGER NOT NULL DEFAULT 0,
 		runs         INTEGER NOT NULL DEFAULT 0,
 		deferred     INTEGER NOT NULL DEFAULT 0,
+		refunds      INTEGER NOT NULL DEFAULT 0,
 		crashes      INTEGER NOT NULL DEFAULT 0,
 		suspect      INTEGER NOT NULL DEFAULT 0,
 		fence        INTEGER NOT NULL DEFAULT 0,
