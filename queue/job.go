@@ -75,7 +75,7 @@ type Job struct {
 	Seq      int64
 	ID       string
 	Queue    string
-	UID      int // who enqueued it
+	UID      int // who enqueued it; below 0 an account whose uid belongs to another one now
 	Priority int64
 	// MaxAttempts is how many attempts may count before the job is dead.
 	MaxAttempts int
@@ -107,6 +107,10 @@ type Job struct {
 	StartedAt Millis // of the last attempt
 	EndedAt   Millis // of the job, 0 unless it has ended
 }
+
+// Disowned reports whether the account that enqueued the job is no more, so that there
+// is nobody whom it could run as, unless a user was named.
+func (j *Job) Disowned() bool { return j.UID < 0 && j.AsUID == nil }
 
 // Lease is the right to run one attempt of a job: the job and the fence it was
 // claimed with.
@@ -173,7 +177,7 @@ const (
 	EventCancelled EventKind = "cancelled" // by a person
 	EventRetried   EventKind = "retried"   // by a person
 	EventRemoved   EventKind = "removed"   // by a person
-	EventHeld      EventKind = "held"      // by a person, or because it cannot be read
+	EventHeld      EventKind = "held"      // by a person, because it cannot be read, or because its owner is no more
 	EventReleased  EventKind = "released"  // by a person
 	EventEdited    EventKind = "edited"    // by a person
 	EventSetting   EventKind = "setting"

@@ -68,6 +68,7 @@ type Audit struct {
 type Request struct {
 	Drafts []queue.Job // as queue.Resolve makes them, at most queue.MaxBatch
 	UID    int         // who asks
+	Owner  string      // the name that UID has now; the first one is kept
 	// Key, if set, makes the request repeatable for KeyMemory: a later request
 	// of the same UID and Key gets the first one's receipt if its Sum is the
 	// same, ErrExists if it is not.
@@ -329,6 +330,20 @@ type Keeper interface {
 	// than keep bytes. Their attempts stay, with OutputForgotten. It says whether there
 	// are more.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
+	// Owners lists the name that each uid had when it enqueued first, and those of
+	// former owners by uids below 0.
+	Owners(ctx context.Context) (map[int]string, error)
+	// Disown takes a uid from the owner that Owners has for it, if there is one: it
+	// belongs to another account now. Jobs of that owner that wait are held, as
+	// ReasonDisowned, and all get a uid below 0, which no peer has, and under which
+	// Owners lists the name; leased ones do when they are given back or have ended.
+	// Keys, and batches that are not committed, are forgotten. Each call takes a step,
+	// and says whether there is more; what is not finished by calls, Promote finishes.
+	// What the uid enqueues from the first call on is its new owner's.
+	Disown(ctx context.Context, uid int) (more bool, err error)
+	// Unowned tells which output files, of these names, belong to no attempt, lease or
+	// garbage. They are garbage from then on.
+	Unowned(ctx context.Context, refs []string) ([]string, error)
 	// Alarm hints that something is due earlier than the last Promote said.
 	Alarm() <-chan struct{}
 	// Garbage lists up to limit output files whose attempts are gone, and

@@ -29,6 +29,9 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 		return known, nil
 	}
 	receipt, err := s.enqueueAll(r, now)
+	if err == nil {
+		s.own(r)
+	}
 	if err == nil && r.Key != "" {
 		kept := receipt
 		kept.IDs, kept.Seqs = slices.Clone(kept.IDs), slices.Clone(kept.Seqs)
@@ -109,6 +112,11 @@ func idTaken(id string, i, n int) error {
 // add stores a draft that has its seq and id.
 func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	j := &job{Job: copyJob(draft)}
+	defer func() {
+		if j.UID < 0 { // its owner was disowned meanwhile
+			s.disown(j, j.UID, now)
+		}
+	}()
 	j.State = 0
 	j.CreatedAt = now
 	if j.RunAt == 0 {

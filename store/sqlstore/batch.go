@@ -166,6 +166,9 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 			return receipt, err
 		}
 	}
+	if err := t.own(r.UID, r.Owner); err != nil {
+		return receipt, err
+	}
 	var frame []byte
 	for i := range r.Drafts {
 		j := &r.Drafts[i]
@@ -355,6 +358,11 @@ func (t *tx) finish() (more bool, err error) {
 		f.draft.UID = b.uid
 		if err := t.insert(&f.draft, b.uid, f.seq, f.id, &f.texts); err != nil {
 			return false, err
+		}
+		if b.uid < 0 { // its owner was disowned meanwhile
+			if err := t.disown(&disowning{former: b.uid, uid: b.uid}, f.seq, f.id, queue.Pending); err != nil {
+				return false, err
+			}
 		}
 	}
 	m.batches = slices.Clone(m.batches)

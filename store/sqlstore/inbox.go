@@ -82,6 +82,9 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if err := t.nameAll(r.Drafts, &receipt); err != nil {
 		return receipt, err
 	}
+	if err := t.own(r.UID, r.Owner); err != nil {
+		return receipt, err
+	}
 	for i := range r.Drafts {
 		if err := t.insert(&r.Drafts[i], r.UID, receipt.Seqs[i], receipt.IDs[i], &list[i]); err != nil {
 			return receipt, err
@@ -462,7 +465,11 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if n == promoteStep || expired == promoteStep || unfinished {
+		changing, err := t.tidyOwners()
+		if err != nil {
+			return err
+		}
+		if n == promoteStep || expired == promoteStep || unfinished || changing {
 			next = 0
 			return nil
 		}

@@ -153,7 +153,10 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	}
 	t.move(e.Seq, l.uid, l.state, d.State)
 	t.dropLease(e.Seq)
-	return t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, e))
+	if err := t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, e)); err != nil {
+		return err
+	}
+	return t.returned(e.Seq, l, d.State)
 }
 
 // giveBack undoes a claim that led to no attempt: what is known of the last one stays.
@@ -165,7 +168,7 @@ func (t *tx) giveBack(e *store.Settlement, l lease, place int, due int64) error 
 	}
 	t.move(e.Seq, l.uid, l.state, e.Decision.State)
 	t.dropLease(e.Seq)
-	return nil
+	return t.returned(e.Seq, l, e.Decision.State)
 }
 
 // release gives back a lease that was never started. Its fence is kept, so that
@@ -182,7 +185,7 @@ func (t *tx) release(lr queue.Lease, stale func(queue.Lease)) error {
 	t.touched = append(t.touched, lr.Seq)
 	t.dropLease(lr.Seq)
 	t.ready(l.at(lr.Seq))
-	return nil
+	return t.returned(lr.Seq, l, l.state)
 }
 
 // at is where a lease's job stands in the ready index, or stood.

@@ -116,6 +116,7 @@ var migrations = [][]string{{
 		output       BLOB,
 		PRIMARY KEY (seq, n)
 	) STRICT, WITHOUT ROWID`,
+	`CREATE INDEX attempts_ref ON attempts (output_ref) WHERE output_ref IS NOT NULL`,
 	`CREATE INDEX attempts_output ON attempts (ended_at) WHERE output_bytes > 0`,
 	`CREATE TABLE events (
 		seq    INTEGER PRIMARY KEY,
@@ -157,6 +158,14 @@ var migrations = [][]string{{
 	`CREATE TABLE users (
 		uid     INTEGER PRIMARY KEY,
 		waiting INTEGER NOT NULL -- jobs, kept; users without any have no row
+	) STRICT`,
+	`CREATE TABLE owners (
+		uid  INTEGER PRIMARY KEY, -- below 0 a former owner, whose uid is somebody else's now
+		name TEXT    NOT NULL,
+		was  INTEGER NOT NULL DEFAULT 0, -- of a former owner: the uid
+		upto INTEGER NOT NULL DEFAULT 0, -- while its jobs below this seq change hands, else 0
+		at   INTEGER NOT NULL DEFAULT 0, -- those below this one have
+		keys INTEGER NOT NULL DEFAULT 0  -- its keys up to this number are to go
 	) STRICT`,
 	`CREATE TABLE settings (
 		key   TEXT PRIMARY KEY,
