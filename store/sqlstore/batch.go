@@ -108,7 +108,7 @@ func (s *Store) Stage(ctx context.Context, r store.Request) (store.Receipt, erro
 		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
-	err = s.do(ctx, false, func(t *tx) (err error) {
+	err = s.do(ctx, normal, func(t *tx) (err error) {
 		receipt, err = t.stage(r, list)
 		return err
 	})
@@ -232,7 +232,7 @@ func (t *tx) remembered(at int, r store.Request) error {
 // Unstage forgets a batch that was not committed.
 func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
 	var n int64
-	err := s.do(ctx, true, func(t *tx) error {
+	err := s.do(ctx, prompt, func(t *tx) error {
 		n = 0
 		at := t.staged(uid, name)
 		if at < 0 {
@@ -242,7 +242,7 @@ func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
 		return t.drop(at)
 	})
 	for more := n != 0; more && err == nil; { // its ids are free when this returns
-		err = s.do(ctx, false, func(t *tx) (err error) {
+		err = s.do(ctx, normal, func(t *tx) (err error) {
 			more, err = t.dropStep(n)
 			return err
 		})
@@ -328,7 +328,7 @@ func (t *tx) dropEmpty(n int64) error {
 
 // Finish moves the next frame of a committed batch into the queue.
 func (s *Store) Finish(ctx context.Context) (more bool, err error) {
-	err = s.do(ctx, false, func(t *tx) (err error) {
+	err = s.do(ctx, normal, func(t *tx) (err error) {
 		more, err = t.finish()
 		return err
 	})
@@ -425,7 +425,7 @@ func (s *Store) loadBatches() error {
 // what was not.
 func (s *Store) endBatches(ctx context.Context) error {
 	for more := true; more; {
-		err := s.do(ctx, true, func(t *tx) (err error) {
+		err := s.do(ctx, prompt, func(t *tx) (err error) {
 			if at := slices.IndexFunc(t.s.mem.batches, batch.staging); at >= 0 {
 				more = true
 				return t.forget(at)

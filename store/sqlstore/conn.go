@@ -30,6 +30,7 @@ type conn struct {
 	word  uintptr            // room for what a call returns
 	texts uintptr            // room for the texts and blobs of one statement
 	room  int                // of texts, in bytes
+	bound int64              // bytes of texts and blobs that statements were given
 }
 
 // keptRoom is how much room for texts is kept between statements.
@@ -147,6 +148,7 @@ func (c *conn) begin(sql string, args []any) (uintptr, error) {
 			size += len(a)
 		}
 	}
+	c.bound += int64(size)
 	if size > c.room || c.room > keptRoom && size <= keptRoom {
 		if err := c.grow(max(size, keptRoom)); err != nil {
 			return 0, err

@@ -233,7 +233,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			}
 			for _, d := range []string{dir, crashed} {
 				s := openStore(t, d)
-				err := s.do(t.Context(), true, func(tx *tx) error {
+				err := s.do(t.Context(), urgent, func(tx *tx) error {
 					faults, err := schemaFaults(tx.conn)
 					if len(faults) > 0 {
 						t.Errorf("version %d, statement %d: %+v", v, n, faults)
@@ -284,7 +284,7 @@ func TestADamagedJobIsHeld(t *testing.T) {
 func holdsDamaged(t *testing.T, s *Store) (id string, seq int64) {
 	t.Helper()
 	r := enqueue(t, s, 2)
-	err := s.do(t.Context(), true, func(tx *tx) error {
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		_, err := tx.exec(`UPDATE jobs SET terms = '{' WHERE seq = ?`, r.Seqs[0])
 		return err
 	})

@@ -19,7 +19,7 @@ func (s *Store) Enqueue(ctx context.Context, r store.Request) (store.Receipt, er
 		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
-	err = s.do(ctx, false, func(t *tx) (err error) {
+	err = s.do(ctx, normal, func(t *tx) (err error) {
 		receipt, err = t.enqueue(r, list)
 		return err
 	})
@@ -221,9 +221,10 @@ func (t *tx) one(seq int64, columns string) (j queue.Job, err error) {
 	found := false
 	err = t.query(func(r row) (bool, error) {
 		found = true
+		t.read += int(r.num(width(columns))) // a change has SQLite move all of the row
 		j, err = readJob(r, columns)
 		return false, err
-	}, `SELECT `+columns+` FROM jobs WHERE seq = ?`, seq)
+	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
 		err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
 	}
@@ -232,7 +233,7 @@ func (t *tx) one(seq int64, columns string) (j queue.Job, err error) {
 
 // Change carries out a verb on a job.
 func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
-	return s.do(ctx, true, func(t *tx) error { return t.change(seq, c) })
+	return s.do(ctx, prompt, func(t *tx) error { return t.change(seq, c) })
 }
 
 // needs are the columns of a job that a verb needs: however large a job is, and whatever
@@ -400,12 +401,12 @@ func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, true, func(t *tx) error { return t.event(queue.EventAudit, a.Job, a.ID, 0, detail) })
+	return s.do(ctx, prompt, func(t *tx) error { return t.event(queue.EventAudit, a.Job, a.ID, 0, detail) })
 }
 
 // Settings lists the stored settings.
 func (s *Store) Settings(ctx context.Context) (list []store.Setting, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, prompt, func(t *tx) error {
 		list = nil
 		return t.query(func(r row) (bool, error) {
 			list = append(list, store.Setting{Key: r.text(0), Value: r.text(1), UID: int(r.num(2)), At: queue.Millis(r.num(3))})
@@ -417,7 +418,7 @@ func (s *Store) Settings(ctx context.Context) (list []store.Setting, err error) 
 
 // SetSetting stores one setting; an empty value removes it.
 func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
-	return s.do(ctx, true, func(t *tx) error {
+	return s.do(ctx, prompt, func(t *tx) error {
 		var n int64
 		var err error
 		if set.Value == "" {
@@ -442,7 +443,7 @@ const promoteStep = 1000
 
 // Promote makes due jobs runnable, cancels expired ones and forgets old keys.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, prompt, func(t *tx) error {
 		s.keepReserve()
 		n, err := t.exec(`UPDATE jobs SET place = 1,
 			rank = iif(state = 3 AND due_at = since AND ?, ? - priority, rank),
@@ -531,7 +532,7 @@ func (t *tx) nextDue() (time.Duration, error) {
 // Garbage lists output files whose attempts are gone: none while a copy is made,
 // which may refer to them.
 func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, prompt, func(t *tx) error {
 		if refs = nil; s.copying.Load() { // a copy begins in a turn of its own, so before this one or after it
 			return nil
 		}
@@ -545,7 +546,7 @@ func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err erro
 
 // Swept forgets garbage that has been deleted.
 func (s *Store) Swept(ctx context.Context, refs []string) error {
-	return s.do(ctx, true, func(t *tx) error {
+	return s.do(ctx, prompt, func(t *tx) error {
 		for _, ref := range refs {
 			if _, err := t.exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
 				return err

@@ -30,7 +30,7 @@ type granted struct {
 // Turn records what happened to leases and claims more, in one commit.
 func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
 	var turned store.Turned
-	err := s.do(ctx, true, func(t *tx) (err error) {
+	err := s.do(ctx, urgent, func(t *tx) (err error) {
 		turned = store.Turned{}
 		stale := func(l queue.Lease) { turned.Stale = append(turned.Stale, l) }
 		for i := range turn.Started {
@@ -234,10 +234,11 @@ func text(s string) any {
 	return s
 }
 
-// claim leases the head of the ready index, up to want jobs. If it gets none and says
+// claim leases the head of the ready index, up to want jobs or maxClaimBytes. If it gets none and says
 // that there is more, another transaction is to go on.
 func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
-	for len(jobs) < want && !more {
+	bytes := 0
+	for len(jobs) < want && !more && bytes < maxClaimBytes {
 		if more, err = t.feed(want - len(jobs)); err != nil {
 			return nil, false, err
 		}
@@ -250,7 +251,7 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 		var kept keptBack
 		at := t.s.mem.head
 		err := t.query(func(r row) (bool, error) {
-			at = place{r.num(wholeWidth), r.num(0)}
+			at = place{r.num(width(wholeColumns)), r.num(0)}
 			if _, leased := t.s.mem.leases[at.seq]; leased {
 				return true, nil
 			}
@@ -271,7 +272,8 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 				kept.take(j.UID)
 			}
 			jobs, ranks = append(jobs, j), append(ranks, at.rank)
-			return len(jobs) < want, nil
+			bytes += weight(&j)
+			return len(jobs) < want && bytes < maxClaimBytes, nil
 		}, `SELECT `+wholeColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
 		if err == nil {
 			err = t.park(kept.rows)
@@ -305,8 +307,9 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 			jobs = append(jobs, *j) // into the place of an earlier one, or its own
 		}
 		t.s.mem.head = at
-		t.s.mem.dry = !more && had+len(head) < want // the index is at its end
+		t.s.mem.dry = !more && had+len(head) < want && bytes < maxClaimBytes // the index is at its end
 	}
+	t.read += bytes
 	return jobs, more && len(jobs) == 0, nil
 }
 
@@ -314,6 +317,21 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 // nobody can say before an attempt by which name it, its output and its processes go;
 // the numbers last for a hundred million claims of one job.
 const fenceStep = 1 << 36
+
+// maxClaimBytes is how much of jobs, in bytes, a claim reads: with the job that reaches
+// it, it has enough.
+const maxClaimBytes = 1 << 20
+
+// weight is about how many bytes a job takes to be read.
+func weight(j *queue.Job) int {
+	n := len(j.Command) + len(j.Stdin)
+	for _, list := range [][]string{j.Argv, j.Env} {
+		for _, text := range list {
+			n += len(text)
+		}
+	}
+	return n
+}
 
 // usualBlock is how many jobs a claim makes room for at once.
 const usualBlock = 64
@@ -333,7 +351,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: want, done: make(chan granted, 1), again: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
-		err := s.do(ctx, true, func(t *tx) (err error) {
+		err := s.do(ctx, urgent, func(t *tx) (err error) {
 			if jobs, more, err = t.claim(want); err != nil || len(jobs) > 0 || more {
 				return err
 			}
@@ -357,7 +375,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case g := <-w.done:
 			return g.jobs, g.err
 		case <-w.again:
-			gone = s.do(ctx, true, func(t *tx) error { t.readied = true; return nil })
+			gone = s.do(ctx, urgent, func(t *tx) error { t.readied = true; return nil })
 		case <-ctx.Done():
 			gone = ctx.Err()
 		}
@@ -433,7 +451,7 @@ func (t *tx) serveWaiter() (*granted, error) {
 
 // Leased lists every leased job.
 func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, urgent, func(t *tx) error {
 		jobs = nil
 		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
 			j, err := t.one(seq, wholeColumns)
@@ -450,7 +468,7 @@ func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
 
 // NextEpoch raises and returns the service's epoch.
 func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, urgent, func(t *tx) error {
 		if _, err := t.exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
 			return err
 		}

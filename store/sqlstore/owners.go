@@ -65,7 +65,7 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, err error) {
 
 // Disown takes a uid from the owner that is known by it.
 func (s *Store) Disown(ctx context.Context, uid int) (more bool, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, prompt, func(t *tx) error {
 		m := &t.s.mem
 		more = false
 		m.disowning = slices.Clone(m.disowning)
@@ -273,7 +273,7 @@ const unownedStep = 500
 func (s *Store) Unowned(ctx context.Context, refs []string) (unowned []string, err error) {
 	for part := range slices.Chunk(refs, unownedStep) {
 		var found []string
-		err = s.do(ctx, false, func(t *tx) error {
+		err = s.do(ctx, normal, func(t *tx) error {
 			found = nil
 			for _, ref := range part {
 				owned, err := t.owned(ref)

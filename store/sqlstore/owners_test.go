@@ -114,7 +114,7 @@ func TestDisowningBesidePromote(t *testing.T) {
 func TestUndoneDisowning(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 3)
-	s.do(t.Context(), true, func(tx *tx) error {
+	s.do(t.Context(), urgent, func(tx *tx) error {
 		if err := tx.beginDisowning(7); err != nil {
 			t.Error(err)
 		}

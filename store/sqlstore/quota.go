@@ -196,7 +196,7 @@ func (t *tx) park(rows []ofUser) error {
 
 // SetMaxRunningUser has at most n jobs of one user leased at once.
 func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
-	return s.do(ctx, true, func(t *tx) error {
+	return s.do(ctx, prompt, func(t *tx) error {
 		m := &t.s.mem
 		if n == m.maxUser {
 			return nil

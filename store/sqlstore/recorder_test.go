@@ -68,7 +68,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	dropsDamaged(t, s)
 	var statements []string
 	var plans []string
-	err = s.do(t.Context(), true, func(tx *tx) error {
+	err = s.do(t.Context(), urgent, func(tx *tx) error {
 		for q := range tx.stmts {
 			statements = append(statements, q)
 		}
@@ -164,7 +164,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.Unstage(ctx, 0, "c"))
 	_, err = s.Stage(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
-	must(s.do(ctx, true, func(t *tx) error { return t.forget(t.staged(0, "d")) }))
+	must(s.do(ctx, urgent, func(t *tx) error { return t.forget(t.staged(0, "d")) }))
 	_, err = s.Enqueue(ctx, store.Request{Batch: "b"})
 	must(err)
 	for more := true; more; {

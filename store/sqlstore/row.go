@@ -22,17 +22,25 @@ const (
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
 )
 
+// width is how many columns they are.
+func width(columns string) int {
+	switch columns {
+	case headColumns:
+		return headWidth
+	case jobColumns:
+		return headWidth + 3
+	}
+	return headWidth + 4
+}
+
+// headWidth is how many columns of a job are short.
+var headWidth = strings.Count(headColumns, ",") + 1
+
 // missing stands for an input that should be there: it cannot be read.
 const missing = `{`
 
 // uidColumn is where uid stands among them.
 const uidColumn = 3
-
-// headWidth and wholeWidth are how many they are.
-var (
-	headWidth  = strings.Count(headColumns, ",") + 1
-	wholeWidth = headWidth + 4
-)
 
 // maxInline is the longest input, in bytes, that stands in its job's row.
 const maxInline = 1 << 10

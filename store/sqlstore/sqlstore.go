@@ -3,7 +3,6 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
 	crand "crypto/rand"
 	"errors"
@@ -42,7 +41,6 @@ type Store struct {
 	db   *conn // the writer's
 	read *readers
 
-	ops    chan *op
 	turn   chan struct{} // holds one token: the right to write
 	group  []*op         // of whoever has it
 	ended  bool          // nothing is written any more; whoever has the turn
@@ -65,8 +63,9 @@ type Store struct {
 
 	order    atomic.Pointer[queue.Order] // as the last commit has it
 	mu       sync.Mutex
-	err      error // why the store has failed; guarded by mu
-	closing  bool  // guarded by mu
+	err      error          // why the store has failed; guarded by mu
+	closing  bool           // guarded by mu
+	waiting  [classes][]*op // operations; guarded by mu
 	counts   store.Counts
 	reserved string        // as meta has it; guarded by mu
 	waiter   *waiter       // the claim that waits for a job; guarded by mu
@@ -150,7 +149,6 @@ func Open(o Options) (*Store, error) {
 		wal:    walCheck{keep: walKeep, alarm: walAlarm},
 		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
 		free:   func() (int64, error) { return freeBytes(o.Dir) },
-		ops:    make(chan *op, maxQueued),
 		turn:   make(chan struct{}, 1),
 		broken: make(chan struct{}),
 		alarm:  make(chan struct{}, 1),
@@ -383,7 +381,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	<-s.turn
-	for len(s.ops) > 0 {
+	for !s.idle() {
 		s.lead()
 	}
 	s.ended = true
@@ -441,51 +439,5 @@ func (s *Store) publish() {
 }
 
 var _ store.Store = (*Store)(nil)
-
-// do has an operation carried out and waits for its commit. The context
-// ends the wait only before the operation is queued: what is queued happens.
-func (s *Store) do(ctx context.Context, urgent bool, run func(*tx) error) error {
-	return s.queue(ctx, &op{run: run, urgent: urgent, done: make(chan error, 1)})
-}
-
-// aside runs f in the writer's turn, before a transaction begins. Its error is the
-// caller's alone.
-func (s *Store) aside(ctx context.Context, f func() error) error {
-	var failed error
-	err := s.queue(ctx, &op{run: func(*tx) error { failed = f(); return nil }, first: true, done: make(chan error, 1)})
-	return cmp.Or(failed, err)
-}
-
-func (s *Store) queue(ctx context.Context, o *op) error {
-	s.mu.Lock()
-	err := s.err
-	if s.closing && err == nil {
-		err = errClosed
-	}
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if !o.urgent && len(s.ops) >= maxQueued-urgentRoom {
-		return queue.Errorf(queue.CodeUnavailable, "overloaded: %d requests wait for the disk; try again later", len(s.ops))
-	}
-	select {
-	case s.ops <- o:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	for {
-		select {
-		case err := <-o.done:
-			return err
-		case <-s.turn: // nobody writes: this caller does, for all who wait
-			s.lead()
-			s.turn <- struct{}{}
-		}
-	}
-}
 
 var errClosed = queue.Errorf(queue.CodeUnavailable, "the queue is closed; try again later")
