@@ -54,6 +54,7 @@ func (s *Store) Disown(ctx context.Context, uid int) (more bool, err error) {
 			case b.committed:
 				b.uid = former
 			default:
+				s.audit(b, "forgotten", now)
 				s.drop(b)
 			}
 		}

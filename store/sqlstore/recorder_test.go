@@ -58,6 +58,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	stage(t, s, "a", 1, true)
+	stage(t, s, "z", 1, true)                                   // which the next one forgets
 	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // which the next one finishes
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
@@ -66,6 +67,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	everyOperation(t, s)
 	holdsDamaged(t, s)
 	dropsDamaged(t, s)
+	detachesDamaged(t, s)
 	var statements []string
 	var plans []string
 	err = s.do(t.Context(), urgent, func(tx *tx) error {
@@ -159,16 +161,21 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.Stage(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
 	must(err)
+	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}}) // a number that a batch might have
+	must(err)
 	_, err = s.Stage(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.Unstage(ctx, 0, "c"))
 	_, err = s.Stage(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
-	must(s.do(ctx, urgent, func(t *tx) error { return t.forget(t.staged(0, "d")) }))
-	_, err = s.Enqueue(ctx, store.Request{Batch: "b"})
+	must(s.do(ctx, urgent, func(t *tx) error {
+		b, _ := t.s.mem.staged(0, "d")
+		return t.forget(b)
+	}))
+	batch, err := s.Enqueue(ctx, store.Request{Batch: "b"})
 	must(err)
 	for more := true; more; {
-		more, err = s.Finish(ctx)
+		more, err = s.Finish(ctx, batch.Batch)
 		must(err)
 	}
 	turned, err := s.Turn(ctx, store.Turn{Want: 4})

@@ -147,13 +147,14 @@ var migrations = [][]string{{
 	`CREATE INDEX batches_forgotten ON batches (at) WHERE stage = 2`,
 	`CREATE TABLE frames (
 		n     INTEGER PRIMARY KEY,
-		batch INTEGER NOT NULL,
-		count INTEGER NOT NULL, -- its jobs
+		batch INTEGER NOT NULL, -- below 0 that of a damaged frame, which was left behind
+		count INTEGER NOT NULL, -- of its jobs; of those that were lost, if it is damaged
 		first INTEGER NOT NULL, -- their seqs
 		last  INTEGER NOT NULL,
 		jobs  BLOB    NOT NULL
 	) STRICT`,
 	`CREATE INDEX frames_batch ON frames (batch, n)`,
+	`CREATE INDEX frames_first ON frames (first) WHERE batch > 0`,
 	`CREATE TABLE staged_ids (id TEXT PRIMARY KEY, batch INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE users (
 		uid     INTEGER PRIMARY KEY,

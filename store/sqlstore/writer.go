@@ -49,6 +49,7 @@ type tx struct {
 	s       *Store
 	now     queue.Millis // read once
 	undo    []func()     // puts the writer's memory back
+	then    []func()     // after the commit
 	readied bool         // a job became runnable
 	due     queue.Millis // the earliest timer set, 0 if none
 	touched []int64      // jobs that changed
@@ -388,6 +389,9 @@ func (t *tx) publish(grant *granted) {
 	if t.due != 0 && (s.mem.nextDue == 0 || t.due < s.mem.nextDue) {
 		s.mem.nextDue = t.due
 		poke(s.alarm)
+	}
+	for _, f := range t.then {
+		f()
 	}
 	defer s.watchers.Tell(t.touched...)
 	s.mu.Lock()
