@@ -15,7 +15,7 @@ import (
 func counted(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
-		if err := s.do(t.Context(), true, func(*tx) error { return nil }); err != nil {
+		if err := s.do(t.Context(), urgent, func(*tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +33,7 @@ func counted(t *testing.T, s *Store) (most func() (rows int64, transactions int)
 		}
 		return clock()
 	}
-	s.do(t.Context(), true, func(*tx) error { s.now = hook; return nil })
+	s.do(t.Context(), urgent, func(*tx) error { s.now = hook; return nil })
 	return func() (int64, int) {
 		idle()
 		rows, n := worst, begun
@@ -65,8 +65,9 @@ func dropsDamaged(t *testing.T, s *Store) {
 	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
 	_, err := s.Stage(t.Context(), store.Request{Batch: "e", Drafts: jobs})
 	if err == nil {
-		err = s.do(t.Context(), true, func(t *tx) error {
-			_, err := t.exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, t.s.mem.batches[t.staged(0, "e")].n)
+		err = s.do(t.Context(), urgent, func(t *tx) error {
+			b, _ := t.s.mem.staged(0, "e")
+			_, err := t.exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.n)
 			return err
 		})
 	}
@@ -112,6 +113,12 @@ func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) 
 	}
 }
 
+// finish moves a committed batch into the queue.
+func finish(t *testing.T, s *Store, committed store.Receipt) {
+	t.Helper()
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.Finish(ctx, committed.Batch) })
+}
+
 // However much is due, too old, or of one batch, no transaction changes more than a
 // bounded number of rows: whoever waits for the next one waits as long as for a step.
 func TestNoTransactionIsLarge(t *testing.T) {
@@ -126,6 +133,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 			return next == 0, err
 		})
 	}
+	var committed store.Receipt
 	due, expiry := now.Add(time.Hour), now.Add(2*time.Hour)
 	for _, c := range []struct {
 		what    string
@@ -153,10 +161,11 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		}, promoteStep, 3 * many / promoteStep},
 		{"a batch, staged", func() {}, func() { stage(t, s, "a", many, true) }, 1000, many / 1000},
 		{"a batch, moved into the queue", func() {
-			if _, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
+			var err error
+			if committed, err = s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
 				t.Fatal(err)
 			}
-		}, func() { untilDone(t, s.Finish) }, 3 * 1000, many / 1000},
+		}, func() { finish(t, s, committed) }, 3 * 1000, many / 1000},
 		{"a batch, given up", func() { stage(t, s, "b", many, true) }, func() {
 			if err := s.Unstage(t.Context(), 0, "b"); err != nil {
 				t.Fatal(err)
@@ -190,12 +199,12 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	stage(t, s, "a", 3000, true)
-	err := s.do(t.Context(), true, func(t *tx) error {
-		n := t.s.mem.batches[0].n
-		if err := t.drop(0); err != nil {
+	err := s.do(t.Context(), urgent, func(t *tx) error {
+		b, _ := t.s.mem.staged(0, "a")
+		if err := t.drop(b); err != nil {
 			return err
 		}
-		_, err := t.dropStep(n)
+		_, err := t.dropStep(b.n)
 		return err
 	})
 	if err != nil {
@@ -204,7 +213,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s.Close()
 	s = openStore(t, dir)
 	var left int64
-	err = s.do(t.Context(), true, func(t *tx) (err error) {
+	err = s.do(t.Context(), urgent, func(t *tx) (err error) {
 		left, err = t.number(`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
 		return err
 	})
