@@ -19,7 +19,7 @@ func Glob(pattern string) (func(string) bool, error) {
 		case '[':
 			end := strings.IndexByte(pattern[i:], ']')
 			if end < 2 {
-				return nil, Invalid("id_glob", "%q has a [ without its ]", clip(pattern))
+				return nil, Invalid("id_glob", "%q has a [ without its ]", Clip(pattern))
 			}
 			class := pattern[i+1 : i+end]
 			b.WriteByte('[')
@@ -35,7 +35,7 @@ func Glob(pattern string) (func(string) bool, error) {
 	}
 	re, err := regexp.Compile(b.String() + `\z`)
 	if err != nil {
-		return nil, Invalid("id_glob", "%q is not a pattern; write it like build-* or job[0-9]", clip(pattern))
+		return nil, Invalid("id_glob", "%q is not a pattern; write it like build-* or job[0-9]", Clip(pattern))
 	}
 	return re.MatchString, nil
 }
