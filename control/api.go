@@ -187,12 +187,12 @@ type Show struct {
 
 // List selects jobs, newest first.
 type List struct {
-	State  Texts             `json:"state,omitempty"` // any of them; "waiting" and "done" too
-	Label  map[string]string `json:"label,omitempty"` // all of them
-	User   string            `json:"user,omitempty"`
-	Since  Time              `json:"since,omitzero"`
-	Limit  int               `json:"limit,omitempty"` // 1 to 1000, the default
-	Cursor string            `json:"cursor,omitempty"`
+	State  Texts  `json:"state,omitempty"` // any of them; "waiting" and "done" too
+	Label  Labels `json:"label,omitempty"` // all of them
+	User   string `json:"user,omitempty"`
+	Since  Time   `json:"since,omitzero"`
+	Limit  int    `json:"limit,omitempty"` // 1 to 1000, the default
+	Cursor string `json:"cursor,omitempty"`
 }
 
 // JobPage is part of a list; Next is the next one's cursor, nil at the end.
@@ -257,7 +257,7 @@ type Logs struct {
 	Follow  bool `json:"follow,omitempty"`  // until the job has ended, over its attempts
 	Stdout  bool `json:"stdout,omitempty"`  // this stream only
 	Stderr  bool `json:"stderr,omitempty"`  // this stream only
-	N       *int `json:"n,omitempty"`       // the last N lines only
+	N       *int `json:"n,omitempty"`       // the last N lines only, at most MaxLines
 	Since   Time `json:"since,omitzero"`    // printed at or after
 }
 
@@ -290,15 +290,15 @@ type LogsEnd struct {
 // What is selected by the other members is dealt with SelectStep at a time, the
 // newest first; the verdict's Next is the Cursor of the rest.
 type Selection struct {
-	ID        Name              `json:"id,omitempty"`
-	IDs       Names             `json:"ids,omitempty"`
-	State     Texts             `json:"state,omitempty"`      // any of them; default: those that the verb takes
-	Label     map[string]string `json:"label,omitempty"`      // all of them
-	User      string            `json:"user,omitempty"`       // who enqueued them
-	OlderThan Span              `json:"older_than,omitempty"` // ended, or else enqueued, so long ago
-	IDGlob    string            `json:"id_glob,omitempty"`    // with * ? and [a-z]
-	DryRun    bool              `json:"dry_run,omitempty"`    // only count them
-	Cursor    string            `json:"cursor,omitempty"`
+	ID        Name   `json:"id,omitempty"`
+	IDs       Names  `json:"ids,omitempty"`
+	State     Texts  `json:"state,omitempty"`      // any of them; default: those that the verb takes
+	Label     Labels `json:"label,omitempty"`      // all of them
+	User      string `json:"user,omitempty"`       // who enqueued them
+	OlderThan Span   `json:"older_than,omitempty"` // ended, or else enqueued, so long ago
+	IDGlob    string `json:"id_glob,omitempty"`    // with * ? and [a-z]
+	DryRun    bool   `json:"dry_run,omitempty"`    // only count them
+	Cursor    string `json:"cursor,omitempty"`
 }
 
 // SelectStep is how many selected jobs one request deals with.

@@ -23,7 +23,7 @@ type selection struct {
 func (s *selection) add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
 	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
-	labelsVar(f, &s.Label, "all jobs that carry the label `NAME=VALUE`")
+	labelsVar(f, (*map[string]string)(&s.Label), "all jobs that carry the label `NAME=VALUE`")
 	f.Var(filled{&s.User}, "user", "all jobs that this `USER` enqueued")
 	f.Var(filled{&s.olderThan}, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago")
 	f.Var(filled{&s.IDGlob}, "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
