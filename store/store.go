@@ -208,16 +208,24 @@ type Turned struct {
 	Refused map[queue.Lease]error // changes that Change would have refused
 }
 
-// Reader reads. Nothing it does scans the table of jobs.
+// Reader reads. Nothing it does scans the table of jobs, and nothing that is stored of
+// others makes a read fail.
 type Reader interface {
-	// Get reads one job by id.
+	// Get reads one job by id, but for its Env and Stdin, which may be large. Whole
+	// reads all of it.
 	Get(ctx context.Context, id string) (queue.Job, error)
-	// History lists a job's attempts from first to last, without output.
-	History(ctx context.Context, seq int64) ([]queue.Attempt, error)
+	Whole(ctx context.Context, id string) (queue.Job, error)
+	// History reads a page of a job's attempts, without output: the newest ones of
+	// those numbered below before (0: of all), from first to last. It ends after limit
+	// of them, 1 to MaxPage, or MaxHistoryBytes of text, but has one at least.
+	History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error)
 	// Attempt reads one attempt with its output; n = 0 is the last one.
 	Attempt(ctx context.Context, seq int64, n int) (queue.Attempt, error)
-	// List reads a page of jobs, newest first.
+	// List reads a page of jobs, newest first, as Get reads each. It ends after
+	// Filter.Limit of them or MaxPageBytes of text, but has one at least.
 	List(ctx context.Context, f Filter) (Page, error)
+	// Select reads a page of what names the jobs that a filter selects, newest first.
+	Select(ctx context.Context, f Filter) (Selected, error)
 	// Counts is how many jobs are in each state, and how many were ever
 	// enqueued; it reads no table.
 	Counts() Counts
@@ -228,9 +236,8 @@ type Reader interface {
 	// News is the number of the newest event, 0 if there was none, and a channel
 	// that is closed once there is a newer one.
 	News() (last int64, newer <-chan struct{})
-	// Watch hints that a job has changed: the channel gets a value after each
-	// change, but changes may share one. stop ends it.
-	Watch(seq int64) (changed <-chan struct{}, stop func())
+	// Watch hints at changes of some jobs, until the watch is stopped.
+	Watch(seqs []int64) *Watching
 }
 
 // Filter selects jobs to list.
@@ -239,18 +246,37 @@ type Filter struct {
 	Labels map[string]string // all of them
 	UID    *int
 	Since  queue.Millis // created at or after
-	// Match, if not nil, says what else must hold. It is pure.
-	Match  func(*queue.Job) bool
-	Before int64 // seq below; 0 for the newest
-	Limit  int   // 1 to MaxPage
+	Older  queue.Millis // ended, or else created, before; 0 is any time
+	Glob   string       // of ids, as queue.Glob takes it; "" is any
+	Before int64        // seq below; 0 for the newest
+	Limit  int          // 1 to MaxPage
 }
 
-// MaxPage is the most jobs a page may hold.
-const MaxPage = 1000
+// Limits of a page.
+const (
+	MaxPage         = 1000      // jobs or attempts
+	MaxPageBytes    = 1 << 20   // of jobs' text, as TextSize measures it
+	MaxHistoryBytes = 256 << 10 // of attempts' text, as AttemptSize measures it
+)
 
-// Page is part of a list. Next is the Before of the next page, 0 at the end.
+// Page is part of a list. Next is the Before of the next page, 0 at the end; a page
+// that is not the last one may have few jobs, or none.
 type Page struct {
 	Jobs []queue.Job
+	Next int64
+}
+
+// Ref names a job and says what a selector needs to know of it.
+type Ref struct {
+	Seq   int64
+	ID    string
+	State queue.State
+	UID   int
+}
+
+// Selected is a page of what a filter selects, with Next as in Page.
+type Selected struct {
+	Refs []Ref
 	Next int64
 }
 

@@ -214,11 +214,7 @@ func (s *Store) remove(j *job) {
 		}
 	}
 	delete(s.jobs, j.Seq)
-	for _, w := range s.watches {
-		if w.seq == j.Seq {
-			hint(w.hint)
-		}
-	}
+	s.watchers.Tell(j.Seq)
 }
 
 func (s *Store) find(seq int64) (*job, error) {

@@ -38,7 +38,7 @@ type Store struct {
 	promised queue.Millis             // the last Promote said that nothing is due before
 	newer    chan struct{}            // closed by the next event, nil if nobody waits
 	waiters  []*waiter                // the Awaits under way
-	watches  []watch
+	watchers store.Watchers
 }
 
 var _ store.Store = (*Store)(nil)
@@ -62,12 +62,6 @@ type memory struct {
 	at      queue.Millis
 	sum     [32]byte
 	receipt store.Receipt
-}
-
-// watch is one Watch of one job.
-type watch struct {
-	seq  int64
-	hint chan struct{}
 }
 
 // New makes an empty store that ranks its jobs by order.
@@ -154,11 +148,7 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	if to.Ended() {
 		j.EndedAt = now
 	}
-	for _, w := range s.watches {
-		if w.seq == j.Seq {
-			hint(w.hint)
-		}
-	}
+	s.watchers.Tell(j.Seq)
 }
 
 // tell adds an event of a job as it is now.

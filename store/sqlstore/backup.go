@@ -118,20 +118,6 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	return nil
 }
 
-// endWith has the end of ctx end what SQLite does, until release is called.
-func (c *conn) endWith(ctx context.Context) (release func()) {
-	ended := make(chan struct{})
-	unhook := context.AfterFunc(ctx, func() {
-		sqlite3.Xsqlite3_interrupt(c.tls, c.db)
-		close(ended)
-	})
-	return func() {
-		if !unhook() {
-			<-ended // the connection is closed next
-		}
-	}
-}
-
 // roomToCopy is what a copy leaves free for the queue, in bytes: below it new jobs are
 // refused, and next the jobs that run lose output.
 const roomToCopy = roomBytes + copyStep*pageSize

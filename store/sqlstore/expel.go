@@ -52,11 +52,9 @@ func (s *Store) Expel(ctx context.Context, states []queue.State, before queue.Mi
 
 // CountEnded is how many jobs have ended in these states before an instant.
 func (s *Store) CountEnded(ctx context.Context, states []queue.State, before queue.Millis) (total int64, err error) {
-	err = s.reading(ctx, func(ctx context.Context) error {
-		total = 0
+	err = s.reading(ctx, func(r *reader) error {
 		for _, state := range states {
-			var n int64
-			err := s.read.QueryRowContext(ctx, `SELECT count(*) FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state > 5 AND ended_at < ?`, int64(state), int64(before)).Scan(&n)
+			n, err := r.number(`SELECT count(*) FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state > 5 AND ended_at < ?`, int64(state), int64(before))
 			if err != nil {
 				return err
 			}

@@ -205,7 +205,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	s.free = func() (int64, error) { return free.Load(), nil }
 	s.do(t.Context(), true, func(tx *tx) error { // a job from before
 		j := draft()
-		return tx.insert(&j, 0, 1000, "old", `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`)
+		return tx.insert(&j, 0, 1000, "old", &texts{terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`})
 	})
 	add := func() error {
 		_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "new" })}})

@@ -46,17 +46,20 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 			t.Errorf("leased %v, want %v", got, want)
 		}
 	}
-	reopened(jobs[0].Lease(), queue.Lease{Seq: 2, Fence: 2})
+	reopened(jobs[0].Lease(), reserved.Lease())
 	turn(store.Turn{Released: []queue.Lease{reserved.Lease()}})
 	done := queue.Decision{State: queue.Completed, Counts: true, Started: true}
 	turn(store.Turn{Ended: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
 	reopened()
-	var got []queue.Lease
-	for _, j := range turn(store.Turn{Want: 9}) {
-		got = append(got, j.Lease())
+	before := []int64{reserved.Fence, jobs[2].Fence, 0}
+	claimed := turn(store.Turn{Want: 9})
+	for i, j := range claimed {
+		if j.Seq != int64(i+2) || j.Fence <= before[i] {
+			t.Errorf("claimed %v, want job %d with a fence above %d", j.Lease(), i+2, before[i])
+		}
 	}
-	if want := []queue.Lease{{Seq: 2, Fence: 3}, {Seq: 3, Fence: 2}, {Seq: 4, Fence: 1}}; !slices.Equal(got, want) {
-		t.Errorf("claimed %v, want %v", got, want)
+	if len(claimed) != 3 {
+		t.Errorf("claimed %d jobs, want 3", len(claimed))
 	}
 }
 
@@ -88,7 +91,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
 		j := draft()
-		if err := tx.insert(&j, 0, tx.s.mem.nextSeq, "undone", "{}"); err != nil {
+		if err := tx.insert(&j, 0, tx.s.mem.nextSeq, "undone", &texts{terms: "{}"}); err != nil {
 			t.Error(err)
 		}
 		tx.s.mem.nextSeq++
@@ -105,8 +108,8 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 		t.Errorf("got states %v, want %v", s.Counts().States, before)
 	}
 	turned, err := s.Turn(t.Context(), store.Turn{Want: 9})
-	if err != nil || len(turned.Jobs) != 3 || turned.Jobs[0].Fence != 1 {
-		t.Errorf("claimed %v, %v, want three jobs with fence 1", turned.Jobs, err)
+	if err != nil || len(turned.Jobs) != 3 {
+		t.Errorf("claimed %v, %v, want three jobs", turned.Jobs, err)
 	}
 }
 
@@ -134,8 +137,9 @@ func TestADryQueueIsNotAsked(t *testing.T) {
 	enqueue(t, s, 3)
 	claims("after three came", 2, true)
 	claims("the last", 1, true)
+	last := jobs[0].Lease()
 	claims("none is left", 0, false)
-	if _, err := s.Turn(t.Context(), store.Turn{Released: []queue.Lease{{Seq: 3, Fence: 1}}}); err != nil {
+	if _, err := s.Turn(t.Context(), store.Turn{Released: []queue.Lease{last}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := claim(errors.New("undone")); err == nil {
@@ -334,4 +338,40 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 		t.Errorf("%d jobs have a rank of the order before", n)
 	}
 	s.Close()
+}
+
+// Nobody can say before a claim what its fence will be: not by the claims before it, nor
+// by those of other jobs.
+func TestFencesCannotBeGuessed(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 100)
+	last, steps := map[int64]int64{}, map[int64]int{}
+	for range 10 {
+		turned, err := s.Turn(t.Context(), store.Turn{Want: 100})
+		if err != nil || len(turned.Jobs) != 100 {
+			t.Fatalf("%d jobs, %v", len(turned.Jobs), err)
+		}
+		var released []queue.Lease
+		for i := range turned.Jobs {
+			l := turned.Jobs[i].Lease()
+			steps[l.Fence-last[l.Seq]]++
+			last[l.Seq] = l.Fence
+			released = append(released, l)
+		}
+		if _, err := s.Turn(t.Context(), store.Turn{Released: released}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upper := 0
+	for step := range steps {
+		if step < 1 || step > fenceStep {
+			t.Errorf("a step of %d", step)
+		}
+		if step > fenceStep/2 {
+			upper++
+		}
+	}
+	if len(steps) < 999 || upper < 300 || upper > 700 { // of 1,000
+		t.Errorf("%d steps differ, %d are in the upper half", len(steps), upper)
+	}
 }

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/queuectl/queuectl/queue"
@@ -61,9 +62,12 @@ func (t *tx) beginRanking() error {
 		return err
 	}
 	for seq := range t.s.mem.leases {
-		j, err := t.one(seq)
+		j, err := t.one(seq, headColumns)
+		if errors.Is(err, queue.ErrNotFound) {
+			continue // its row is lost, and with it what is to be ranked
+		}
 		if err != nil {
-			continue // it cannot be read, so it is held when it is given back
+			return err
 		}
 		if err := t.rerank(seq, j.Priority, j.Since, j.Arrival); err != nil {
 			return err

@@ -243,8 +243,8 @@ func (t *tx) writeHeads() error {
 		t.reserved = t.reservations()
 	}
 	c := &m.counts
-	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), next_seq = ?, enqueued = ?, next_event = ?, users_at = ? + epoch, users = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.nextSeq, m.enqueued, m.nextEvent, m.nextEvent, m.list, c[queue.Blocked], c[queue.Held],
+	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), next_seq = ?, enqueued = ?, next_event = ?, users = ?, blocked = ?, held = ?,
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.nextSeq, m.enqueued, m.nextEvent, m.list, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
 	return err
 }
@@ -267,6 +267,7 @@ func (t *tx) publish(grant *granted) {
 		s.mem.nextDue = t.due
 		poke(s.alarm)
 	}
+	defer s.watchers.Tell(t.touched...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if grant != nil && s.waiter == grant.to {
@@ -289,14 +290,6 @@ func (t *tx) publish(grant *granted) {
 	}
 	if t.leased {
 		s.reserved = t.reserved
-	}
-	if len(s.watchers) == 0 {
-		return
-	}
-	for _, seq := range t.touched {
-		for _, bell := range s.watchers[seq] {
-			poke(bell)
-		}
 	}
 }
 
