@@ -180,9 +180,10 @@ type EnqueuedBatch struct {
 	Duplicate bool     `json:"duplicate"`
 }
 
-// Show asks for one job.
+// Show asks for one job, with its newest attempts: of those before one, if that is given.
 type Show struct {
-	ID Name `json:"id"`
+	ID            Name `json:"id"`
+	HistoryBefore int  `json:"history_before,omitempty"`
 }
 
 // List selects jobs, newest first.
@@ -347,12 +348,14 @@ type Refusal struct {
 	Message string     `json:"message"`
 }
 
-// DLQRetry names dead jobs to put back: by id, or all.
+// DLQRetry names dead jobs to put back: by id, or all, SelectStep at a time as a
+// Selection does.
 type DLQRetry struct {
-	ID      Name  `json:"id,omitempty"`
-	IDs     Names `json:"ids,omitempty"`
-	All     bool  `json:"all,omitempty"`
-	Timeout *Span `json:"timeout,omitempty"` // replaces the jobs' own
+	ID      Name   `json:"id,omitempty"`
+	IDs     Names  `json:"ids,omitempty"`
+	All     bool   `json:"all,omitempty"`
+	Timeout *Span  `json:"timeout,omitempty"` // replaces the jobs' own
+	Cursor  string `json:"cursor,omitempty"`
 }
 
 // Sure guards what cannot be undone.

@@ -52,13 +52,15 @@ type Job struct {
 // JobDetail is a job with the end of its output and its history.
 type JobDetail struct {
 	Job
-	Output string            `json:"output"` // the last 4 KiB of the last attempt's standard output
-	Stderr string            `json:"stderr"`
-	Env    map[string]string `json:"env,omitempty"`
+	Output string `json:"output"` // the last 4 KiB of the last attempt's standard output
+	Stderr string `json:"stderr"`
 	// Spec is the job as an enqueue would ask for it, every field given: also those
 	// that a client does not know yet.
-	Spec    map[string]any `json:"spec"`
-	History []Attempt      `json:"history"`
+	Spec map[string]any `json:"spec"`
+	// History is the newest attempts, at most 100 and 256 KiB, of those before the one
+	// that was asked for; HistoryTotal is how many there are in all.
+	History      []Attempt `json:"history"`
+	HistoryTotal int       `json:"history_total"`
 }
 
 // Attempt is one execution of a job.

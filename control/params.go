@@ -17,7 +17,6 @@ const (
 	MaxLines  = 100_000 // of output, from its end
 	maxUser   = 256     // bytes of the name of a user
 	maxCursor = 20      // digits
-	maxGlob   = 256
 )
 
 // manyNames is how many ids make a request one about many jobs.
@@ -161,8 +160,8 @@ func (p *List) check() error {
 
 func (s *Selection) check() error {
 	switch {
-	case len(s.IDGlob) > maxGlob:
-		return queue.Invalid("id_glob", "is longer than %d bytes", maxGlob)
+	case len(s.IDGlob) > queue.MaxGlob:
+		return queue.Invalid("id_glob", "is longer than %d bytes", queue.MaxGlob)
 	case len(s.Cursor) > maxCursor:
 		return queue.Invalid("cursor", "is not one that an answer gave")
 	}

@@ -8,11 +8,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// MaxStreams is how many streams one user may have at once.
+const MaxStreams = 64
+
 // What one user may have under way at once, over all connections.
 const (
 	userRequests = 256     // requests
 	connRequests = 64      // of these, on one connection
-	userStreams  = 64      // of these, streams
 	userLists    = 4       // of these, lists and verbs on many jobs
 	userBytes    = MaxLine // bytes of lines, requests and answers, beside those that each connection has free
 	connBytes    = 16 << 10
@@ -38,6 +40,7 @@ type share struct {
 	requests int
 	streams  int
 	lists    int
+	helpers  int
 	bytes    int64         // of all connections, without what each has free
 	growing  *connShare    // the one whose line grows beyond what it has free, nil if there is none
 	changed  chan struct{} // closed once something is given back; nil if nobody waits for that
@@ -77,7 +80,7 @@ func (s *Shares) of(uid int) *share {
 
 // forget drops a share that holds nothing. The caller holds mu.
 func (s *Shares) forget(u *share) {
-	if u.conns == 0 && u.taken == [classes]int{} && !u.waits() {
+	if u.conns == 0 && u.helpers == 0 && u.taken == [classes]int{} && !u.waits() {
 		delete(s.users, u.uid)
 	}
 }
@@ -223,8 +226,8 @@ func (c *connShare) end() {
 func (c *connShare) stream() (end func(), err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if c.user.streams >= userStreams {
-		return nil, queue.Errorf(queue.CodeUnavailable, "%d streams (wait, logs, events) of yours are open, which is as many as one user may have; end one", userStreams)
+	if c.user.streams >= MaxStreams {
+		return nil, queue.Errorf(queue.CodeUnavailable, "%d streams (wait, logs, events) of yours are open, which is as many as one user may have; end one", MaxStreams)
 	}
 	c.user.streams++
 	return func() {
@@ -252,4 +255,34 @@ func (c *connShare) list(ctx context.Context) (end func(), err error) {
 		u.lists--
 		c.s.freed(u)
 	}, nil
+}
+
+// userHelpers is how many goroutines may carry verbs on many jobs out for one user beside
+// those of the requests themselves.
+const userHelpers = 128
+
+// Helper takes one of the goroutines by which who asks may do things side by side, without
+// waiting; end gives it back.
+func (s *Shares) Helper(ctx context.Context) (end func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.of(PeerFrom(ctx).UID)
+	if u.helpers >= userHelpers {
+		return nil, false
+	}
+	u.helpers++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		u.helpers--
+		s.forget(u)
+	}, true
+}
+
+// Charge counts memory that a request needs until it ends in the share of its user.
+func Charge(ctx context.Context, n int) {
+	if t := taskOf(ctx); t != nil {
+		t.bytes += int64(n)
+		t.conn.room.charge(n)
+	}
 }

@@ -81,7 +81,7 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 		s := new(Shares)
 		a, b, other := s.connect(1), s.connect(1), s.connect(2)
 		var ends []func()
-		for i := range userStreams {
+		for i := range MaxStreams {
 			end, err := []*connShare{a, b}[i%2].stream()
 			if err != nil {
 				t.Fatal(err)

@@ -158,7 +158,7 @@ func (a *users) of(name string) (asUser, error) {
 	as := asUser{uid: uid, name: a.s.directory.UserName(uid)}
 	nameless := as.name == strconv.Itoa(uid) // of those only who is there for sure
 	if !ok || nameless && uid != a.peer.UID && uid != accounts.Self() {
-		return asUser{}, queue.Invalid("user", "there is no user %q here", name)
+		return asUser{}, queue.Invalid("user", "there is no user %q here", queue.Clip(name))
 	}
 	if err := a.s.mayRunAs(a.peer, as); err != nil {
 		return asUser{}, err
