@@ -92,7 +92,7 @@ type Whoami struct {
 	User   string    `json:"user"` // by name
 	GID    int       `json:"gid"`
 	Group  string    `json:"group"`
-	Groups []GroupID `json:"groups"` // the supplementary ones
+	Groups []GroupID `json:"groups"` // the supplementary ones, at most 1,000
 	PID    int       `json:"pid"`
 	Right  Right     `json:"right"`
 	Rights []Right   `json:"rights"` // those that it includes

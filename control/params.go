@@ -13,7 +13,7 @@ const (
 	MaxNames  = 10_000 // ids of jobs
 	MaxWaits  = 1000   // ids of jobs to wait for, or to be told events of
 	MaxTexts  = 64     // states, or kinds of events
-	MaxScalar = 16 << 10
+	MaxScalar = 4 << 10 // bytes of a setting
 	MaxLines  = 100_000 // of output, from its end
 	maxUser   = 256     // bytes of the name of a user
 	maxCursor = 20      // digits

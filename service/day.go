@@ -292,7 +292,13 @@ func (s *Service) problems() (list []string, failing bool) {
 	return list, failing
 }
 
+// maxProblems is how many problems health tells.
+const maxProblems = 20
+
 func health(problems []string, failing bool) string {
+	if more := len(problems) - maxProblems; more > 0 {
+		problems = append(problems[:maxProblems:maxProblems], fmt.Sprintf("and %d more", more))
+	}
 	switch {
 	case failing:
 		return "failing: " + strings.Join(problems, "; ")
