@@ -414,26 +414,6 @@ func (t *tx) cancel(j *queue.Job, why queue.Reason, kind queue.EventKind, detail
 	return t.event(kind, j.Seq, j.ID, queue.Cancelled, detail)
 }
 
-// remove deletes a job with its history.
-func (t *tx) remove(seq int64) error {
-	kept, err := t.number(`SELECT sum(output_bytes) FROM attempts WHERE seq = ? AND output_bytes > 0`, seq)
-	if err != nil {
-		return err
-	}
-	t.s.mem.outputs -= kept
-	for _, sql := range []string{
-		`INSERT OR IGNORE INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND output_ref <> ''`,
-		`DELETE FROM attempts WHERE seq = ?`,
-		`DELETE FROM inputs WHERE seq = ?`,
-		`DELETE FROM jobs WHERE seq = ?`,
-	} {
-		if _, err := t.exec(sql, seq); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Audit records what a person does that no other event tells of.
 func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	detail, err := json.Marshal(queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
@@ -498,7 +478,12 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if _, err := t.exec(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, int64(t.now.Add(-store.KeyMemory))); err != nil {
+		keys, err := t.exec(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, int64(t.now.Add(-store.KeyMemory)))
+		if err != nil {
+			return err
+		}
+		left, err := t.tidyRemoved()
+		if err != nil {
 			return err
 		}
 		unfinished, err := t.tidyBatches()
@@ -509,7 +494,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if n == promoteStep || expired == promoteStep || unfinished || changing {
+		if n == promoteStep || expired == promoteStep || keys == promoteStep || left || unfinished || changing {
 			next = 0
 			return nil
 		}

@@ -262,6 +262,12 @@ func everyOperation(t *testing.T, s *Store) {
 		more, err = s.Disown(ctx, 77)
 		must(err)
 	}
+	long := put(t, s, 0, 1)[0]
+	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 201)
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
+		SELECT ?, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, long)
+	must(s.Change(ctx, long, store.Change{Verb: queue.VerbRemove}))
+	promoteAll(t, s)
 	_, err = s.Owners(ctx)
 	must(err)
 	_, err = s.Unowned(ctx, []string{"9999-1"})

@@ -118,6 +118,7 @@ var migrations = [][]string{{
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX attempts_ref ON attempts (output_ref) WHERE output_ref IS NOT NULL`,
 	`CREATE INDEX attempts_output ON attempts (ended_at) WHERE output_bytes > 0`,
+	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // jobs whose attempts are still there
 	`CREATE TABLE events (
 		seq    INTEGER PRIMARY KEY,
 		at     INTEGER NOT NULL,

@@ -56,6 +56,7 @@ type tx struct {
 	before  memory       // as it was, without leases
 	users   map[int]user // those that changed, as they were
 	moved   int          // jobs that were kept back, or are so no more
+	removed int          // attempts
 	uncut   *waiter      // who waits still, though its claim was cut short
 	read    int          // bytes of jobs that were read, or will be moved by SQLite
 	bound   int64        // what the connection had bound when it began
