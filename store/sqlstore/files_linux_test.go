@@ -1,14 +1,17 @@
 package sqlstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -125,4 +128,143 @@ func TestLocksAreOfTheOpenFile(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// broken waits until a store has failed.
+func broken(t *testing.T, s *Store) {
+	t.Helper()
+	select {
+	case <-s.Broken():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the store has not failed")
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, doubtName)); err != nil {
+		t.Errorf("the next start checks nothing: %v", err)
+	}
+}
+
+// A WAL or a database that somebody cuts short while jobs are enqueued and listed is
+// noticed: the store fails for good. What is opened afterwards is sound, with all that was
+// moved into the database before; or it is refused.
+func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
+	for what, c := range map[string]struct {
+		suffix string
+		keep   func(size int64) int64
+	}{
+		"wal, by half":         {"-wal", func(size int64) int64 { return size / 2 }},
+		"wal, all of it":       {"-wal", func(int64) int64 { return 0 }},
+		"wal, the last change": {"-wal", func(size int64) int64 { return size - pageSize }},
+		"database, by half":    {"", func(size int64) int64 { return size / 2 / pageSize * pageSize }},
+		"database, a page":     {"", func(size int64) int64 { return size - pageSize }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openStore(t, dir)
+			enqueueMany(t, s, 5000, func(*queue.Job) {})
+			if _, err := s.db.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+				t.Fatal(err)
+			}
+			enqueueMany(t, s, 1000, func(*queue.Job) {})
+			path := filepath.Join(dir, fileName+c.suffix)
+			var load sync.WaitGroup
+			for range 4 {
+				load.Go(func() {
+					for s.Err() == nil {
+						s.Enqueue(context.Background(), store.Request{Drafts: []queue.Job{draft()}})
+					}
+				})
+			}
+			load.Go(func() {
+				for s.Err() == nil {
+					s.List(context.Background(), store.Filter{Limit: 100})
+				}
+			})
+			<-s.turn // between two commits, as nearly always
+			info, err := os.Stat(path)
+			if err == nil {
+				err = os.Truncate(path, c.keep(info.Size()))
+			}
+			s.turn <- struct{}{}
+			if err != nil {
+				t.Fatal(err)
+			}
+			broken(t, s)
+			load.Wait()
+			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
+				t.Errorf("it failed with %v", s.Err())
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
+				t.Error("a failed store took a job")
+			}
+			s.Close()
+			s, err = Open(Options{Dir: dir, Order: usual})
+			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
+				return // what it lacks is not in the WAL either
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if n := s.Counts().States[queue.Pending]; n < 5000 {
+				t.Errorf("%d jobs are left of 5000 that were in the database", n)
+			}
+			sound(t, s, "opened again")
+		})
+	}
+}
+
+// A reader that meets a damaged page, or a disk that fails, stops the store as a writer
+// does.
+func TestAReaderOfDamageStopsTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueMany(t, s, 2000, func(*queue.Job) {})
+	if _, err := s.db.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := int64(4); page < 60; page++ {
+		if _, err := f.WriteAt(make([]byte, pageSize), page*pageSize); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) {
+		t.Errorf("the reader got %v", err)
+	}
+	broken(t, s)
+}
+
+// What a person does with SQLite's own means while the service runs is no damage: the
+// WAL emptied by a checkpoint, the database made smaller by VACUUM.
+func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueMany(t, s, 3000, func(j *queue.Job) { j.Command = strings.Repeat("x", 500) })
+	for seq := range int64(2900) {
+		if err := s.Change(t.Context(), seq+1, store.Change{Verb: queue.VerbRemove}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, sql := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA busy_timeout = 5000;VACUUM`, `PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA wal_checkpoint(RESTART)`} {
+		before := s.seen
+		said, stop := other(t, filepath.Join(dir, fileName), sql)
+		stop()
+		if said != "<nil>" {
+			t.Fatalf("%s: %s", sql, said)
+		}
+		enqueue(t, s, 1)
+		if s.seen.wal >= before.wal && s.seen.database >= before.database && strings.Contains(sql, "TRUNCATE") {
+			t.Errorf("%s: nothing became smaller: %+v, %+v", sql, before, s.seen)
+		}
+	}
+	if page, err := s.List(t.Context(), store.Filter{Limit: 1000}); err != nil || len(page.Jobs) != 104 {
+		t.Errorf("%d jobs, %v", len(page.Jobs), err)
+	}
+	sound(t, s, "afterwards")
 }

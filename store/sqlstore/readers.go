@@ -150,10 +150,18 @@ func (s *Store) reading(ctx context.Context, f func(*reader) error) error {
 	return s.cannotRead(err)
 }
 
-// cannotRead is the answer to a read that met an error.
+// cannotRead is the answer to a read that met an error. What says that the file or the
+// disk has failed fails the store, as it does when a write meets it.
 func (s *Store) cannotRead(err error) error {
 	var e *sqliteError
-	if errors.As(err, &e) && kindOf(err) == busy {
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.code & 0xff {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
+		s.failed(err)
+		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v): the service ends; its log says more", err)
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}
 	return err

@@ -201,9 +201,11 @@ func (s *Store) idle() bool {
 	return len(s.waiting[urgent])+len(s.waiting[prompt])+len(s.waiting[normal]) == 0
 }
 
-// fail stops the store for good. Whether the group holds is not known.
+// fail stops the store for good. Whether the group holds is not known. The caller has the
+// turn to write.
 func (s *Store) fail(err error, group []*op) {
-	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed during the commit, so whether it holds is not known; repeat it with the same key once the service runs again (%v)", err)
+	s.db.keepWAL()
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed, so whether the request holds is not known; repeat it with the same key once the service runs again (%v)", err)
 	os.WriteFile(filepath.Join(s.dir, doubtName), nil, 0o600) // if it cannot be written the next start finds out by itself
 	s.mu.Lock()
 	s.err = unknown
@@ -218,10 +220,20 @@ func (s *Store) fail(err error, group []*op) {
 	}
 }
 
+// failed stops the store for good because of what a read met.
+func (s *Store) failed(err error) {
+	<-s.turn
+	defer func() { s.turn <- struct{}{} }()
+	defer s.endPanicking()
+	if !s.ended {
+		s.fail(err, nil)
+	}
+}
+
 // commit carries out a group in one transaction and answers each operation; those that
 // are left for the next one are the rest. An error means that the database is broken.
 func (s *Store) commit(group []*op) (rest []*op, err error) {
-	wal, err := s.sameFiles()
+	wal, err := s.checkFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -302,6 +314,9 @@ func (s *Store) try(group []*op) (n int, grant *granted, culprit *op, err error)
 			return n, nil, nil, err
 		}
 		failpoint.Hit("commit")
+		if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil { // else the next commit says so
+			s.seen = sizesOf(files)
+		}
 	}
 	t.publish(grant)
 	return n, grant, nil, nil
