@@ -50,14 +50,14 @@ func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 	return nil
 }
 
-// Names that are numbers could be laid before the numbers that are given next, so that
-// they are looked for ever longer: after skipMost of them a request leaps, to a place that
-// nobody can know, in a window that doubles each time.
+// A user could name jobs by the numbers that are due next, so that each request has to
+// skip them. After skipMost of them a request leaps to a random number in a window that
+// doubles with each leap, so nobody can name the next free number in advance.
 const (
 	skipMost  = 1000
 	leapFirst = 1024
 	leapMost  = 1 << 40
-	maxSeq    = 1 << 62 // which the leaps of a thousand years do not reach
+	maxSeq    = 1 << 62 // far beyond what leaps reach
 )
 
 // numbering finds numbers for the jobs of one request.

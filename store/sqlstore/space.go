@@ -154,8 +154,8 @@ func sizesOf(files [2]os.FileInfo) fileSizes {
 	return fileSizes{files[0].Size(), files[1].Size()}
 }
 
-// checkFiles is sameFiles, and fails too when one of them was cut short since the last
-// commit: what it held is lost. The caller has the turn to write.
+// checkFiles is sameFiles, and fails too when one of the files was truncated since the
+// last commit: its content is lost. The caller has the turn to write.
 func (s *Store) checkFiles() (wal int64, err error) {
 	files, err := s.sameFiles()
 	if err != nil {
@@ -172,8 +172,8 @@ func (s *Store) checkFiles() (wal int64, err error) {
 	return now.wal, err
 }
 
-// checkWAL fails when a WAL that has become shorter lacks some of its frames. Whoever
-// empties it by a checkpoint, or begins it anew, leaves what is needed.
+// checkWAL fails when a WAL that has become shorter lacks frames. After a checkpoint of
+// another program, which may truncate it, none are missing.
 func (s *Store) checkWAL(size int64) error {
 	frames := int64(0)
 	err := s.db.query(func(r row) (bool, error) {
@@ -192,8 +192,8 @@ const (
 	frameHead = 24
 )
 
-// checkDatabase fails when a database that has become shorter lacks some of its pages.
-// VACUUM leaves what is needed.
+// checkDatabase fails when a database that has become shorter lacks pages. After a VACUUM
+// of another program none are missing.
 func (s *Store) checkDatabase(size int64) error {
 	pages, err := s.db.number(`PRAGMA page_count`)
 	if err == nil && size < pages*pageSize {

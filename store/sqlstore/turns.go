@@ -13,8 +13,8 @@ import (
 type class uint8
 
 const (
-	urgent  class = iota // what running jobs need: all goes first, and is never refused
-	prompt               // what people ask of stored jobs, and duties
+	urgent  class = iota // of the worker pool: all of them go first, and none is refused
+	prompt               // verbs on stored jobs, settings and upkeep
 	normal               // new jobs and removals: refused while too many operations wait
 	classes = iota
 )
@@ -70,8 +70,8 @@ func (s *Store) queue(o *op) error {
 	return nil
 }
 
-// aside runs f in the writer's turn, outside of any transaction, once. It waits for the
-// turn alone, whatever else waits. Its error is the caller's alone.
+// aside takes the writer's turn and calls f once, outside of any transaction. It is never
+// refused for load. The error concerns no other caller.
 func (s *Store) aside(ctx context.Context, f func() error) error {
 	select {
 	case <-s.turn:
@@ -89,9 +89,9 @@ func (s *Store) aside(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// endPanicking ends the program at a panic of whoever has the turn, whoever would
-// recover it: what was committed by then must not be refused, and nobody may write after
-// it. It is deferred.
+// endPanicking ends the program if the caller that has the turn panics, even where a
+// connection's handler would recover: operations that were committed by then must not be
+// refused, and nothing may be written after it. It is deferred.
 func (s *Store) endPanicking() {
 	if p := recover(); p != nil {
 		stack := debug.Stack()

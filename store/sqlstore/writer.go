@@ -16,7 +16,7 @@ const (
 	maxWaiting    = 4096    // operations that wait, but for urgent ones
 	promptRoom    = 256     // of these, kept for what people ask of stored jobs
 	maxGroup      = 512     // operations a commit, but for urgent ones
-	maxGroupBytes = 1 << 20 // of what they write and read: the one that reaches it is a commit's last
+	maxGroupBytes = 1 << 20 // that they read and write; the operation that reaches it is the last of its commit
 	maxRetries    = 3       // of a group, when another program holds the database
 )
 
