@@ -26,6 +26,7 @@ const (
 	Unkillable                 // it outlived SIGKILL
 	Silent                     // by its idle timeout
 	OutOfMemory                // by the kernel, for want of memory
+	HungStart                  // its program took too long to begin
 )
 
 // Outcome is what was seen of an attempt.
@@ -97,6 +98,9 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		d.Suspect = j.Suspect
 	}
 	switch o.End {
+	case HungStart:
+		o.ExitCode = 126
+		return d.exited(j, o, p)
 	case Exited:
 		return d.exited(j, o, p)
 	case Signalled:
