@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
@@ -118,10 +119,14 @@ func endTrees(dir string) (sameBoot bool, left []wire.Left, err error) {
 	if err != nil {
 		return true, nil, err
 	}
-	for _, p := range process.EndTrees(pid, ticks,
-		slices.Collect(maps.Keys(cookies)),
-		func(pgid int) bool { return spared[pgid] },
-		patience()) {
+	d := process.Dead{
+		Leader: pid, Ticks: ticks, Cookies: slices.Collect(maps.Keys(cookies)),
+		Spared: func(pgid int) bool { return spared[pgid] },
+	}
+	for _, a := range r.Running {
+		d.Trees = append(d.Trees, process.Tree{PID: int(a.PID), StartedAt: time.UnixMilli(a.StartedAt)})
+	}
+	for _, p := range process.EndTrees(d, patience()) {
 		left = append(left, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
 	}
 	return true, left, nil
