@@ -407,14 +407,6 @@ func (s *server) stopAll() {
 	}
 }
 
-// causeStopped is the cause of a runner that is told to end by the system, and
-// causeMemory that of the kernel. They are queue.Stopped, which the service sends as
-// well, and queue.OutOfMemory.
-const (
-	causeStopped = 5
-	causeMemory  = 12
-)
-
 // sync makes the journal survive a power cut.
 func (s *server) sync() {
 	if err := s.journal.sync(); err != nil {
