@@ -14,22 +14,21 @@ type End uint8
 // The ways an attempt can end. They travel between service and runner, so
 // their numbers stay.
 const (
-	Exited      End = iota + 1 // by itself, with an exit code
-	Signalled                  // by a signal that queuectl did not send
-	TimedOut                   // by its timeout
-	Killed                     // because a person cancelled it
-	Stopped                    // because the service was told to stop it
-	Shortage                   // it could not be started for want of our own resources
-	Unstarted                  // claimed, never started
-	Lost                       // its runner died
-	Interrupted                // its machine went down
-	Unkillable                 // it outlived SIGKILL
-	Silent                     // by its idle timeout
-	OutOfMemory                // by the kernel, for want of memory
-	HungStart                  // its start hung, and was abandoned
-	PerhapsLost                // its runner died, and whether it was started is not known
-	PerhapsInterrupted         // its machine went down, and whether it was started is not known
-	PutOff                     // not started, because its runner could not be
+	Exited             End = iota + 1 // by itself, with an exit code
+	Signalled                         // by a signal that queuectl did not send
+	TimedOut                          // by its timeout
+	Killed                            // because a person cancelled it
+	Stopped                           // because the service was told to stop it
+	Shortage                          // it could not be started for want of our own resources
+	Unstarted                         // claimed, never started
+	Lost                              // its runner died
+	Interrupted                       // its machine went down
+	Unkillable                        // it outlived SIGKILL
+	Silent                            // by its idle timeout
+	OutOfMemory                       // by the kernel, for want of memory
+	HungStart                         // its start hung, and was abandoned
+	PerhapsLost                       // its runner died, and whether it was started is not known
+	PerhapsInterrupted                // its machine went down, and whether it was started is not known
 )
 
 // Outcome is what was seen of an attempt.
@@ -70,9 +69,16 @@ type Policy struct {
 	RetryDelay time.Duration
 }
 
-// shortagePause is how long a job waits that could not be started for want of
-// our own resources.
-const shortagePause = time.Second
+// A job that could not be started for want of our own resources waits for
+// shortagePause, and twice as long each time that happens again, up to
+// maxShortagePause. That is no fault of the job's, so it costs none of its attempts;
+// but after MaxRefunds times in a row the next one counts as a failure, for the
+// shortage may be the job's own making.
+const (
+	shortagePause    = time.Second
+	maxShortagePause = 30 * time.Second
+	MaxRefunds       = 100
+)
 
 // Decision is what follows from an outcome. Delay is from the moment the
 // decision is stored.
@@ -84,6 +90,7 @@ type Decision struct {
 	Delay   time.Duration
 	Started bool // the attempt has a row of its own
 	Defers  bool // the attempt uses one of the job's deferrals
+	Refunds bool // the attempt uses one of the job's refunds
 	Suspect bool // the next attempt gets a runner of its own
 	Crashed bool // the runner died while it ran this job alone
 }
@@ -97,7 +104,7 @@ const PoisonCrashes = 3
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
 	switch o.End { // what says nothing of the job leaves it a suspect
-	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, PutOff:
+	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted:
 		d.Suspect = j.Suspect
 	}
 	switch o.End {
@@ -132,11 +139,9 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 	case Stopped:
 		d.State, d.Reason = Pending, ReasonStopped
 	case Shortage:
-		d.State, d.Reason, d.Delay, d.Started = Pending, ReasonShortage, shortagePause, false
+		return d.short(j, p)
 	case Unstarted:
 		d.State, d.Started = Pending, false
-	case PutOff:
-		d.State, d.Reason, d.Delay, d.Started = Pending, ReasonShortage, shortagePause, false
 	case HungStart:
 		d.Reason = ReasonNotRunnable
 		return d.failed(j, p)
@@ -149,6 +154,21 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 	default:
 		panic(fmt.Sprintf("queue: unknown end %d", o.End))
 	}
+	return d
+}
+
+func (d Decision) short(j *Job, p Policy) Decision {
+	d.Reason = ReasonShortage
+	if j.Refunds >= MaxRefunds {
+		why := fmt.Sprintf("could not be started %d times in a row, for want of resources", MaxRefunds+1)
+		if d.Error != "" {
+			why += ": " + d.Error
+		}
+		d.Error = why
+		return d.failed(j, p)
+	}
+	d.State, d.Started, d.Refunds = Pending, false, true
+	d.Delay = min(maxShortagePause, shortagePause<<min(j.Refunds, 5))
 	return d
 }
 

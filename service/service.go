@@ -96,6 +96,7 @@ type Service struct {
 	config atomic.Pointer[config.Config]
 	who    atomic.Pointer[access]
 	users  sync.Map // uid → name, of who has a right and a name
+	shares control.Shares
 
 	directory accounts.Directory // the system's users and groups
 
@@ -103,6 +104,11 @@ type Service struct {
 	inherits bool            // the socket, whose mode is not of the settings
 
 	atStart *config.Settings // what holds from the start; nil before, guarded by mu
+
+	// setting holds one token: who changes settings, the count of workers or the drain
+	// has it from reading what is to be changed until the change holds, so that changes
+	// hold in the order in which they are stored.
+	setting chan struct{}
 
 	mu     sync.Mutex
 	layers []config.Layer // file, stored, environment, flag, running; guarded by mu
@@ -114,7 +120,7 @@ var _ control.API = (*Service)(nil)
 // Run runs a service until ctx ends or it is told to stop. hup asks it to read
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
-	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1)}
+	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), setting: make(chan struct{}, 1)}
 	if err := s.readSettings(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
@@ -242,7 +248,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if unknown := s.unknownNames(); unknown != "" {
 		s.log.Warn(unknown)
 	}
-	server := control.NewServer(s, s.limits(), s, s.log)
+	server := control.NewServer(s, s.limits(), s, &s.shares, s.log)
 	if s.opt.Crowded != nil {
 		server.Crowded = s.opt.Crowded
 	}

@@ -8,23 +8,24 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // WorkerStart implements control.API. In a service that a client started by the
 // way, whose count nobody chose, the count is that of all workers.
 func (s *Service) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
-	n := 1
-	switch {
-	case p.Count != nil && *p.Count < 1:
+	if p.Count != nil && *p.Count < 1 {
 		return control.WorkerCount{}, queue.Invalid("count", "must be at least 1")
-	case p.Count != nil && s.opt.Background && s.config.Load().Origin("workers") == config.FromDefault:
-		n = *p.Count
-	case p.Count != nil:
-		n = *p.Count + s.pool.Workers()
-	default:
-		n += s.pool.Workers()
 	}
-	err := s.setWorkers(ctx, n)
+	_, err := s.setWorkers(ctx, func(now int) int {
+		switch {
+		case p.Count == nil:
+			return now + 1
+		case s.opt.Background && s.config.Load().Origin("workers") == config.FromDefault:
+			return *p.Count
+		}
+		return now + *p.Count
+	})
 	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 
@@ -33,20 +34,17 @@ func (s *Service) WorkerScale(ctx context.Context, p control.Count) (control.Wor
 	if p.Count == nil {
 		return control.WorkerCount{}, queue.Invalid("count", "is missing; give the number of workers that there shall be")
 	}
-	err := s.setWorkers(ctx, *p.Count)
+	_, err := s.setWorkers(ctx, func(int) int { return *p.Count })
 	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 
 // WorkerStop implements control.API. It returns once what was to end has.
 func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
-	target := 0
 	switch {
 	case p.Count != nil && *p.Count < 1:
 		return control.WorkerCount{}, queue.Invalid("count", "must be at least 1; without it all workers end")
 	case p.All && p.Count != nil:
 		return control.WorkerCount{}, queue.Invalid("count", "and all are both given; give one of them")
-	case p.Count != nil:
-		target = max(0, s.pool.Workers()-*p.Count)
 	}
 	timeout := control.DefaultStopTimeout
 	if p.Timeout != nil {
@@ -55,17 +53,28 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 	if p.Force {
 		timeout = 0
 	}
-	if err := s.setWorkers(ctx, target); err != nil {
+	target, err := s.setWorkers(ctx, func(now int) int {
+		if p.Count == nil {
+			return 0
+		}
+		return max(0, now-*p.Count)
+	})
+	if err != nil {
 		return control.WorkerCount{}, err
 	}
-	err := s.pool.Settle(ctx, timeout, target, new(control.PeerFrom(ctx).UID))
+	err = s.pool.Settle(ctx, timeout, target, new(control.PeerFrom(ctx).UID))
 	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 
 // WorkerList implements control.API.
-func (s *Service) WorkerList(context.Context, control.Nothing) (control.WorkerList, error) {
+func (s *Service) WorkerList(ctx context.Context, _ control.Nothing) (control.WorkerList, error) {
+	workers := s.pool.List() // it may ask the runners
+	return control.Answer(ctx, &s.shares, control.One, func() (control.WorkerList, error) { return s.viewWorkers(workers), nil })
+}
+
+func (s *Service) viewWorkers(workers []worker.Status) control.WorkerList {
 	list := control.WorkerList{Workers: []control.Worker{}}
-	for _, w := range s.pool.List() {
+	for _, w := range workers {
 		view := control.Worker{ID: w.ID, Node: s.node, LastHeartbeat: control.Time(queue.MillisOf(w.Heard)), State: "idle"}
 		if w.Job != "" {
 			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.Job, &w.PID, control.Time(w.StartedAt)
@@ -81,7 +90,7 @@ func (s *Service) WorkerList(context.Context, control.Nothing) (control.WorkerLi
 		}
 		list.Workers = append(list.Workers, view)
 	}
-	return list, nil
+	return list
 }
 
 // ServiceStop implements control.API.
@@ -105,7 +114,11 @@ func (s *Service) Hello(context.Context, control.HelloParams) (control.Hello, er
 func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
 	last, _ := s.store.News() // before the counts: what comes meanwhile is told by later events
 	counts := s.store.Counts()
-	oldest, err := s.store.Oldest(ctx)
+	var oldest queue.Millis
+	err := s.shares.Do(ctx, control.One, func() (err error) {
+		oldest, err = s.store.Oldest(ctx)
+		return err
+	})
 	if err != nil {
 		return control.Status{}, err
 	}

@@ -197,22 +197,6 @@ func TestKeepJobs(t *testing.T) {
 	}
 }
 
-// A service that goes without an answer when it is told to stop has stopped as it was
-// told if its jobs were to stay; otherwise nobody knows.
-func TestStopWithoutAnAnswer(t *testing.T) {
-	q := newQueue(t, "failpoint")
-	for more, code := range map[string]int{"--keep-jobs": 0, "--keep-jobs=false": 3} {
-		q.env = []string{"QUEUECTL_FAILPOINTS=request=kill:2"} // of status, and service.stop
-		q.start("--workers", "1")
-		if r := q.cli("service", "stop", more); r.code != code {
-			t.Errorf("%s: exit code %d, want %d: %s", more, r.code, code, r.err)
-		}
-		if !q.gone(5 * time.Second) {
-			t.Errorf("%s: the service was not killed", more)
-		}
-	}
-}
-
 // config set stores nothing with which the service would not start again, for only a
 // running one undoes it; and where it was stored unseen the refused start says the way out.
 func TestStoredSettingsLetTheServiceStart(t *testing.T) {
@@ -248,7 +232,7 @@ func TestNewerSchema(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "true")
 	q.stop()
-	q.plant("PRAGMA user_version = 99; UPDATE meta SET readable_by = 99;")
+	q.plant("PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
 	before := q.text("queuectl.db")
 	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema 99") {
 		t.Errorf("newer schema: %+v", r)
@@ -256,7 +240,7 @@ func TestNewerSchema(t *testing.T) {
 	if q.text("queuectl.db") != before {
 		t.Error("the file was changed")
 	}
-	q.plant("UPDATE meta SET readable_by = 1;")
+	q.plant("UPDATE meta SET min_reader = 1;")
 	q.start("--workers", "1")
 	if r := q.cli("wait", "1"); r.code != 0 {
 		t.Errorf("a newer file that may be read: %+v", r)

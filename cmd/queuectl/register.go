@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,7 +17,7 @@ import (
 )
 
 func serviceVerb(a *app) *cobra.Command {
-	var own, keep bool
+	var own, keep, runners bool
 	on := func(name, short string, do func(ctx context.Context) error) *cobra.Command {
 		cmd := &cobra.Command{
 			Use: name, Short: short, Args: exactly(0, "no arguments"),
@@ -27,8 +26,17 @@ func serviceVerb(a *app) *cobra.Command {
 		cmd.Flags().BoolVar(&own, "user", false, "your own service, not the system's")
 		return cmd
 	}
-	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error { return a.serviceStop(ctx, own, keep) })
+	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error {
+		switch {
+		case runners && keep:
+			return usage("--runners ends what --keep-jobs leaves running; give one of them")
+		case runners:
+			return a.stopRunners()
+		}
+		return a.serviceStop(ctx, own, keep)
+	})
 	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running, for the next service to adopt")
+	stop.Flags().BoolVar(&runners, "runners", false, "while no service runs: end the runners that one has left, with the jobs that they run")
 	verbs := group("service", "The service as the system sees it",
 		on("install", "Register the service with the system, and start it", func(ctx context.Context) error { return a.serviceInstall(ctx, own) }),
 		on("uninstall", "Stop the service and take its registration back", func(context.Context) error { return a.serviceUninstall(own) }),
@@ -215,6 +223,23 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 	return nil
 }
 
+// stopRunners ends the runners of a queue whose service does not run.
+func (a *app) stopRunners() error {
+	places, err := a.folder()
+	if err != nil {
+		return err
+	}
+	n, err := service.EndRunners(places)
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(map[string]any{"ended": n})
+	}
+	a.say("runners ended: %d", n)
+	return nil
+}
+
 // serviceStatus asks the system first where the service is registered: to be asked would
 // start it.
 func (a *app) serviceStatus(ctx context.Context, own bool) error {
@@ -262,30 +287,23 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	return nil
 }
 
-// goneWithin is how long a service has to go that did not answer when it was to stop.
-const goneWithin = 15 * time.Second
-
 // stopAndWait has a service stop and waits until it has let go of its folder, so that
-// another may start. Where jobs are kept it may as well go without an answer.
+// another may start.
 func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.Stopping, error) {
 	st, err := c.Status(ctx, control.Nothing{})
 	if err != nil {
 		return control.Stopping{}, err
 	}
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
-	unanswered := keep && errors.Is(err, queue.ErrUnavailable)
-	if err != nil && !unanswered {
+	if err != nil {
 		return got, err
 	}
-	for began := time.Now(); service.InUse(st.Database); {
-		if unanswered && time.Since(began) > goneWithin {
-			return got, err
-		}
+	for service.InUse(st.Database) {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
 			return got, queue.Errorf(queue.CodeUnavailable, "interrupted while the service stops")
 		}
 	}
-	return control.Stopping{PID: st.PID}, nil
+	return got, nil
 }

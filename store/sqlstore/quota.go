@@ -21,6 +21,9 @@ type user struct {
 	parks   bool // some may be kept back
 	fed     int
 	bar     place // says something if fed is above 0
+	staged  int64 // jobs of batches
+	batches int   // that are not committed
+	names   int64 // of jobs of those
 }
 
 // room is how many more jobs of a user may be leased.
@@ -90,13 +93,12 @@ func (t *tx) doubtAll() {
 	}
 }
 
-// stands is where a job stands that may run from due on, and what it is parked on. One
-// that may run now is kept back if enough of its user's jobs stand before it: then a
+// stands is where a job stands that may run from due on. One that may run now is kept back if enough of its user's jobs stand before it: then a
 // million of one user need not be moved away before another's turn.
-func (t *tx) stands(uid int, due queue.Millis, p place) (stands, on int64) {
+func (t *tx) stands(uid int, due queue.Millis, p place) int64 {
 	if due > t.now {
 		t.wakeAt(due)
-		return placeParked, parkedOnTime
+		return placeTimed
 	}
 	m := &t.s.mem
 	if m.maxUser != 0 {
@@ -105,7 +107,7 @@ func (t *tx) stands(uid int, due queue.Millis, p place) (stands, on int64) {
 		case last && (u.parks || u.fed >= m.room(u)):
 			u.parks = true
 			t.setUser(uid, u)
-			return placeParked, parkedOnQuota
+			return placeBarred
 		case last:
 			u.bar = p
 		}
@@ -113,7 +115,7 @@ func (t *tx) stands(uid int, due queue.Millis, p place) (stands, on int64) {
 		t.setUser(uid, u)
 	}
 	t.ready(p)
-	return placeReady, 0
+	return placeReady
 }
 
 // feed puts back into the ready index what users may run now of their jobs that were kept
@@ -137,12 +139,12 @@ func (t *tx) feed(want int) (more bool, err error) {
 		err := t.query(func(r row) (bool, error) {
 			rows = append(rows, place{r.num(1), r.num(0)})
 			return len(rows) < n, nil
-		}, `SELECT seq, rank FROM jobs INDEXED BY jobs_parked WHERE place = 2 AND parked_on = 1 AND uid = ? ORDER BY rank, seq`, int64(uid))
+		}, `SELECT seq, rank FROM jobs INDEXED BY jobs_barred WHERE place = 4 AND uid = ? ORDER BY rank, seq`, int64(uid))
 		if err != nil {
 			return false, err
 		}
 		for _, p := range rows {
-			if _, err := t.exec(`UPDATE jobs SET place = 1, parked_on = 0 WHERE seq = ?`, p.seq); err != nil {
+			if _, err := t.exec(`UPDATE jobs SET place = 1 WHERE seq = ?`, p.seq); err != nil {
 				return false, err
 			}
 			t.ready(p)
@@ -185,7 +187,7 @@ func (t *tx) full(uid int, taken map[int]int) bool {
 func (t *tx) park(rows []ofUser) error {
 	t.moved += len(rows)
 	for _, j := range rows {
-		if _, err := t.exec(`UPDATE jobs SET place = 2, parked_on = 1 WHERE seq = ?`, j.seq); err != nil {
+		if _, err := t.exec(`UPDATE jobs SET place = 4 WHERE seq = ?`, j.seq); err != nil {
 			return err
 		}
 		u := t.s.mem.users[j.uid]
@@ -197,7 +199,7 @@ func (t *tx) park(rows []ofUser) error {
 
 // SetMaxRunningUser has at most n jobs of one user leased at once.
 func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
-	return s.do(ctx, true, func(t *tx) error {
+	return s.do(ctx, prompt, func(t *tx) error {
 		m := &t.s.mem
 		if n == m.maxUser {
 			return nil
@@ -212,17 +214,13 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 	})
 }
 
-// admitUser refuses n more jobs of a user who has enough that wait.
+// admitUser refuses n more jobs of a user who has enough that wait, in the queue or in
+// batches.
 func (s *Store) admitUser(uid int, n, most int64) error {
 	if most <= 0 {
 		return nil
 	}
-	waiting := s.mem.users[uid].waiting
-	for i := range s.mem.batches {
-		if b := &s.mem.batches[i]; b.uid == uid {
-			waiting += b.jobs
-		}
-	}
+	waiting := s.mem.users[uid].waiting + s.mem.users[uid].staged
 	if waiting+n > most {
 		return queue.Errorf(queue.CodeFull, "the queue is full for this user: %d of their jobs wait and max_pending_per_user is %d; try again later", waiting, most)
 	}
@@ -275,16 +273,9 @@ func (t *tx) writeUser(uid, waiting int64) (err error) {
 	return err
 }
 
-// loadUsers reads the users' counts, after the leases; they are made anew first if they
-// were not kept.
-func (s *Store) loadUsers(kept bool) error {
+// loadUsers reads the users' counts, after the leases.
+func (s *Store) loadUsers() error {
 	m := &s.mem
-	if !kept {
-		if err := countUsers(s.db, s.now()); err != nil {
-			return err
-		}
-		m.list = ""
-	}
 	err := s.db.query(func(r row) (bool, error) {
 		m.users[int(r.num(0))] = user{waiting: r.num(1)}
 		return true, nil
@@ -311,7 +302,7 @@ func (s *Store) loadUsers(kept bool) error {
 		err := s.db.query(func(r row) (bool, error) {
 			last, found = r.num(0), true
 			return false, nil
-		}, `SELECT uid FROM jobs INDEXED BY jobs_parked WHERE place = 2 AND parked_on = 1 AND uid > ? ORDER BY uid`, last)
+		}, `SELECT uid FROM jobs INDEXED BY jobs_barred WHERE place = 4 AND uid > ? ORDER BY uid`, last)
 		if err != nil {
 			return err
 		}

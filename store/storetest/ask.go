@@ -29,6 +29,7 @@ var asking = []promise{
 	{name: "an edit that is refused changes nothing", keep: editRefused},
 	{name: "what is asked of a reserved job holds with its return", keep: changedBeforeStart},
 	{name: "a removed job is gone with its history", keep: removeForgets},
+	{name: "a long history goes with its job", keep: removeLong},
 	{name: "remove refuses what a worker holds", keep: removeRefuses},
 	{name: "what names no job is not found", keep: notFound},
 	{name: "what a person does is told, with who it was", keep: audited},
@@ -107,7 +108,7 @@ func cancelRefuses(r *rig) {
 func retryEnded(r *rig) {
 	for _, s := range []queue.State{queue.Failed, queue.Completed, queue.Dead, queue.Cancelled} {
 		j := r.jobIn(s)
-		history, err := r.s.History(r.Context(), j.Seq)
+		history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 		r.must(err)
 		r.advance(time.Second)
 		r.news()
@@ -123,15 +124,14 @@ func retryEnded(r *rig) {
 		got := r.get(j.ID)
 		same(r, s.String()+" job after retry", got, want)
 		same(r, "events", r.news(), []queue.Event{r.event(queue.EventRetried, want, queue.EventDetail{UID: new(7)})})
-		kept, err := r.s.History(r.Context(), j.Seq)
+		kept, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 		r.must(err)
 		same(r, "history after retry", kept, history)
 		r.counted()
 		r.unchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 7})) })
 
 		claimed := r.claimOne()
-		want.Fence++
-		same(r, "claimed again", claimed, want)
+		same(r, "claimed again", claimed, r.asClaimed([]queue.Job{claimed}, want)[0])
 		after := r.end(claimed, exit(0))
 		same(r, "runs and attempts of the revived job", []int{after.Runs, after.Attempts}, []int{j.Runs + 1, 1})
 	}
@@ -380,7 +380,7 @@ func removeForgets(r *rig) {
 		same(r, "jobs ever enqueued", r.s.Counts().Enqueued, enqueued)
 		_, err := r.s.Get(r.Context(), j.ID)
 		r.refusedCode("get of a removed job", err, queue.CodeNotFound)
-		_, err = r.s.History(r.Context(), j.Seq)
+		_, err = r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 		r.refusedCode("history of a removed job", err, queue.CodeNotFound)
 		_, err = r.s.Attempt(r.Context(), j.Seq, 0)
 		r.refusedCode("attempt of a removed job", err, queue.CodeNotFound)
@@ -390,6 +390,44 @@ func removeForgets(r *rig) {
 	same(r, "list", r.all(store.Filter{}), nil)
 	r.pass(time.Hour)
 	same(r, "claims", r.claim(10), nil)
+}
+
+// removeLong removes a job with more attempts than go at once, of which some have output.
+func removeLong(r *rig) {
+	const many = 450
+	j := r.one(maxAttempts(2 * many))
+	var refs []string
+	for n := range many {
+		e := r.settlement(r.claimOne(), ended(queue.Stopped))
+		switch n % 100 {
+		case 1:
+			e.Attempt.Output = []byte("12345")
+		case 2:
+			e.Attempt.OutputRef, e.Attempt.OutputBytes = fmt.Sprintf("%d-%d", j.Seq, n), 1000
+			refs = append(refs, e.Attempt.OutputRef)
+		}
+		r.turn(store.Turn{Ended: []store.Settlement{e}})
+	}
+	r.must(r.change(j, queue.VerbHold))
+	other := r.run(exit(0))
+	same(r, "room that outputs take", r.s.Counts().Outputs, 5*1005)
+	r.must(r.change(j, queue.VerbRemove))
+	r.must(r.change(other, queue.VerbRemove))
+	_, err := r.s.History(r.Context(), j.Seq, 0, 9)
+	r.refusedCode("history of a removed job", err, queue.CodeNotFound)
+	for _, n := range []int{0, 2, many} {
+		_, err := r.s.Attempt(r.Context(), j.Seq, n)
+		r.refusedCode("attempt of a removed job", err, queue.CodeNotFound)
+	}
+	r.one(named(j.ID))
+	r.promote()
+	same(r, "room that outputs take at last", r.s.Counts().Outputs, 0)
+	garbage, err := r.s.Garbage(r.Context(), 100)
+	r.must(err)
+	slices.Sort(garbage)
+	slices.Sort(refs)
+	same(r, "garbage", garbage, refs)
+	r.counted()
 }
 
 func removeRefuses(r *rig) {
@@ -410,7 +448,7 @@ func notFound(r *rig) {
 	j := r.one()
 	r.unchanged(func() {
 		for _, seq := range []int64{j.Seq + 1, 0, -1, 1 << 62} {
-			_, history := r.s.History(r.Context(), seq)
+			_, history := r.s.History(r.Context(), seq, 0, store.MaxPage)
 			_, attempt := r.s.Attempt(r.Context(), seq, 0)
 			for what, err := range map[string]error{
 				"cancel":  r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: asker}),
