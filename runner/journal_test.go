@@ -3,12 +3,14 @@ package runner
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -19,7 +21,7 @@ func result(seq int64) []byte {
 
 func newJournal(t *testing.T) *journal {
 	t.Helper()
-	j, err := openJournal(t.TempDir(), 0o600)
+	j, err := openJournal(t.TempDir(), 0o600, func(written) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +44,7 @@ func put(t *testing.T, j *journal, seqs ...int64) (segments []int) {
 // holds checks which jobs' results a dead runner's journal tells.
 func holds(t *testing.T, dir, when string, want ...int64) {
 	t.Helper()
-	results, err := readJournal(dir, func(wire.Lease) bool { return true })
+	results, _, err := readJournal(dir, written{}, func(wire.Lease) bool { return true })
 	if err != nil {
 		t.Fatalf("%s: %v", when, err)
 	}
@@ -93,7 +95,7 @@ func TestDamagedRecordIsNotTold(t *testing.T) {
 	for i := range size * 8 {
 		damaged := slices.Clone(raw)
 		damaged[size+i/8] ^= 1 << (i % 8)
-		if got := parseJournal(damaged); len(got) != 1 || got[0].Seq != 1 {
+		if got, _ := parseJournal(damaged); len(got) != 1 || got[0].Seq != 1 {
 			t.Fatalf("bit %d: got %d results, want the first alone", i, len(got))
 		}
 	}
@@ -173,6 +175,91 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	table.begin(1, wire.Lease{Seq: 20, Fence: 21}, 22)
 	if got, _ := readTable(dir); len(got.running) == 0 || got.running[0].PID != 0 || got.running[0].Seq != 20 {
 		t.Errorf("got %+v, want the new attempt without the old one's pid", running)
+	}
+}
+
+// A journal that was cut short or removed, in whatever place, is not taken for all that its
+// runner had noted: what it does not tell may have run.
+func TestCutJournalIsNoticed(t *testing.T) {
+	dir := t.TempDir()
+	table := newTable(t, dir)
+	j, err := openJournal(dir, 0o600, table.keeps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.file.Close() })
+	whole := func(when string, want bool) {
+		t.Helper()
+		read, err := readTable(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got, err := readJournal(dir, read.journal, func(wire.Lease) bool { return true }); got != want || err != nil {
+			t.Errorf("%s: got whole %t, %v, want %t", when, got, err, want)
+		}
+	}
+	without := func(what string, segment int) {
+		t.Helper()
+		raw, err := os.ReadFile(j.path(segment))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, cut := range []int{0, 1, len(raw) / 2, len(raw) / 3, len(raw) - 1} {
+			os.Truncate(j.path(segment), int64(cut))
+			whole(fmt.Sprintf("%s, cut to %d of %d bytes", what, cut, len(raw)), false)
+		}
+		os.Remove(j.path(segment))
+		whole(what+", removed", false)
+		if err := os.WriteFile(j.path(segment), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		whole(what+", put back", true)
+	}
+	whole("empty", true)
+	put(t, j, 1, 2, 3)
+	without("the newest segment", 1)
+	raw, err := os.ReadFile(j.path(1))
+	if err == nil {
+		err = os.WriteFile(j.path(1), append(raw, raw[:9]...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole("torn behind what was noted", true)
+	os.WriteFile(j.path(1), raw, 0o600)
+	if err := j.next(); err != nil { // as when it is large
+		t.Fatal(err)
+	}
+	put(t, j, 4)
+	without("the older segment", 1)
+	without("the newest segment of two", 2)
+	for range 3 {
+		j.ack(1)
+	}
+	whole("the older segment is acknowledged", true)
+	j.size = resetBytes + 1
+	j.ack(2)
+	whole("all is acknowledged", true)
+}
+
+// A boot that was noted and cut short is as good as none: nobody takes it for an earlier
+// one, whose processes have ended.
+func TestCutBootIsUnknown(t *testing.T) {
+	boot, err := process.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for noted, c := range map[string]struct{ same, damaged bool }{
+		boot: {true, false}, "": {true, true}, boot[:1]: {true, true}, boot[:len(boot)-1]: {true, true}, "x" + boot[1:]: {false, true},
+	} {
+		dir := t.TempDir()
+		newTable(t, dir)
+		if err := os.WriteFile(filepath.Join(dir, bootName), []byte(noted), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := Read(dir, nil); r.SameBoot != c.same || r.Damaged != c.damaged || err != nil {
+			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", noted, r.SameBoot, r.Damaged, err, c.same, c.damaged)
+		}
 	}
 }
 
@@ -274,9 +361,9 @@ func FuzzJournal(f *testing.F) {
 	f.Add(append(slices.Clone(record), record[:9]...))
 	f.Add([]byte{1, 2, 3, 4, 1, 0, 0, 0, 10})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		alone := len(parseJournal(raw))
-		if both := parseJournal(append(slices.Clone(record), raw...)); len(both) != alone+1 || both[0].Seq != 1 {
-			t.Fatalf("%x: got %d results alone and %d behind a good one", raw, alone, len(both))
+		alone, _ := parseJournal(raw)
+		if both, _ := parseJournal(append(slices.Clone(record), raw...)); len(both) != len(alone)+1 || both[0].Seq != 1 {
+			t.Fatalf("%x: got %d results alone and %d behind a good one", raw, len(alone), len(both))
 		}
 	})
 }

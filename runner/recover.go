@@ -84,19 +84,23 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 	if err != nil {
 		return r, nil, err
 	}
+	if len(noted) != len(boot) {
+		noted = "" // it was cut short
+	}
 	r.SameBoot = noted == "" || noted == boot
 	wanted := map[wire.Lease]bool{}
 	for _, a := range leased {
 		wanted[a.Lease] = true
 	}
-	if r.Results, err = readJournal(dir, func(l wire.Lease) bool { return wanted[l] }); err != nil {
-		return r, nil, err
-	}
 	t, err := readTable(dir)
 	if err != nil {
 		return r, nil, err
 	}
-	r.Damaged = noted == "" || !t.whole || !r.SameBoot
+	whole := false
+	if r.Results, whole, err = readJournal(dir, t.journal, func(l wire.Lease) bool { return wanted[l] }); err != nil {
+		return r, nil, err
+	}
+	r.Damaged = noted == "" || !t.whole || !whole || !r.SameBoot
 	ended := map[wire.Lease]bool{}
 	for _, result := range r.Results {
 		ended[result.Lease] = true

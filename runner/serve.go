@@ -187,10 +187,10 @@ func (s *server) setUp(pid int) (*os.File, error) {
 	if err := os.WriteFile(filepath.Join(s.dir, bootName), []byte(boot), s.mode(0o600)); err != nil {
 		return nil, fmt.Errorf("note the boot: %w", err)
 	}
-	if s.journal, err = openJournal(s.dir, s.mode(0o600)); err != nil {
+	if s.table, err = makeTable(s.dir, s.mode(0o600), pid, process.SelfTicks()); err != nil {
 		return nil, err
 	}
-	if s.table, err = makeTable(s.dir, s.mode(0o600), pid, process.SelfTicks()); err != nil {
+	if s.journal, err = openJournal(s.dir, s.mode(0o600), s.table.keeps); err != nil {
 		return nil, err
 	}
 	if s.socket, err = listenAt(filepath.Join(s.dir, sockName), s.socketMode()); err != nil {

@@ -111,12 +111,13 @@ func (c *campaign) checkJobs(entries map[string]*campaignEntry, jobs []campaignV
 func (c *campaign) checkDeeds(e *campaignEntry, deeds []deed) {
 	began := map[int]int{}
 	for _, d := range deeds {
-		switch {
-		case d.kind == 'X':
+		if d.kind == 'X' {
 			c.violation("two trees", "%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid, deeds)
-		case d.kind != 'S':
+		}
+		if d.kind != 'S' {
 			continue
-		case began[d.attempt] != 0:
+		}
+		if began[d.attempt] != 0 {
 			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt, began[d.attempt], d.pid, deeds)
 		}
 		began[d.attempt] = d.pid

@@ -136,6 +136,14 @@ func (c *campaign) prints(j *campaignJob) string {
 	return j.stdin + c.numbers[j.offset:j.offset+j.size]
 }
 
+// String is the line without its tag.
+func (d deed) String() string {
+	if d.kind == 'E' {
+		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.up, d.attempt, d.pid, d.code)
+	}
+	return fmt.Sprintf("%.2f attempt %d as %d %c", d.up, d.attempt, d.pid, d.kind)
+}
+
 // deed is one line of the ledger.
 type deed struct {
 	kind         byte // S, E or X
