@@ -259,6 +259,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	parts.Go(func() { s.socket.Guard(run, s.log) })
 	parts.Go(func() { s.store.Guard(run) })
 	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.log) })
+	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, s.log) })
 	parts.Go(func() { s.tellSystem(run) })
 	if every := systemd.Watchdog() / 8; every > 0 {
 		parts.Go(func() { s.feedWatchdog(run, every) })

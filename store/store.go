@@ -218,6 +218,9 @@ type Settlement struct {
 	// By is who had the attempt ended, nil if nobody did, and Verb how.
 	By   *int
 	Verb string
+	// Garbage names the output file that may be left of it and that nobody needs, "" for
+	// none. It is Garbage's from then on, unless the lease is stale.
+	Garbage string
 }
 
 // Turned is the result of a Turn.

@@ -234,14 +234,14 @@ func TestRunnerMakesItsSocketAnew(t *testing.T) {
 
 // An attempt whose result could not be written to the journal, and was not stored either,
 // is known to have been begun when the runner dies: it is lost, not run again without a
-// trace.
+// trace. The files that such attempts have left are deleted.
 func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 	q := newQueue(t, "failpoint")
 	t.Parallel()
 	q.env = []string{"QUEUECTL_FAILPOINTS=nojournal"}
 	q.start("--workers", "2")
 	w := q.dial()
-	specs := copies(40, fields{"command": "echo $QUEUECTL_JOB_ID >>" + q.path("ran"), "on_lost": "dead"})
+	specs := copies(40, fields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" + q.path("ran"), "on_lost": "dead"})
 	hold := w.enqueue(fields{"command": "echo up; " + q.waitFor("go")})
 	w.runs(hold)
 	// The service is stopped while they run, so that no result is stored.
@@ -257,6 +257,15 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 	syscall.Kill(runner, syscall.SIGKILL)
 	q.kill()
 	q.env = nil
+	files := func() []string {
+		found, _ := filepath.Glob(q.path("runner/output/*"))
+		return found
+	}
+	q.write("runner/output/4000-7", "of an attempt that nobody knows")
+	owned := func() int { return q.peek(`SELECT count(*) FROM attempts WHERE output_ref <> ''`) }
+	if len(files()) < owned()+2 {
+		t.Error("no output was left behind")
+	}
 	q.start("--workers", "2")
 	w = q.dial()
 	starts := map[string]int{}
@@ -271,6 +280,10 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 			t.Errorf("job %s was started %d times, with on_lost dead", id, n)
 		}
 	}
+	q.until("what was left is deleted", 20*time.Second, func() bool {
+		q.must("config", "set", "retention_output", "1g") // which wakes upkeep
+		return len(files()) == owned()
+	})
 }
 
 // Many changes at once all hold, and in the order in which they are stored.
