@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -175,12 +176,14 @@ type faulty struct {
 	lasting sync.WaitGroup
 }
 
-// campaignFaults are the faults, with how often.
-var campaignFaults = []struct {
+// campaignFault is a fault, with how often it is made.
+type campaignFault struct {
 	weight int
 	name   string
 	does   func(*faulty)
-}{
+}
+
+var campaignFaults = []campaignFault{
 	{12, "kill-service", (*faulty).killTheService},
 	{8, "kill-runner", (*faulty).killRunner},
 	{8, "kill-both", (*faulty).killBoth},
@@ -200,7 +203,11 @@ func (c *campaign) faults(ctx context.Context) {
 	c.cutsOutput.Store(false)
 	f := &faulty{campaign: c, ctx: ctx, dice: c.dice(campaignUsers)}
 	all := 0
-	for _, fault := range campaignFaults {
+	faults := slices.Clone(campaignFaults)
+	if only := os.Getenv("QUEUECTL_CAMPAIGN_FAULTS"); only != "" {
+		faults = slices.DeleteFunc(faults, func(f campaignFault) bool { return !slices.Contains(strings.Split(only, ","), f.name) })
+	}
+	for _, fault := range faults {
 		all += fault.weight
 	}
 	for f.pause(2500); ctx.Err() == nil; f.pause(2500) {
@@ -210,7 +217,7 @@ func (c *campaign) faults(ctx context.Context) {
 		default:
 		}
 		at := f.dice.IntN(all)
-		for _, fault := range campaignFaults {
+		for _, fault := range faults {
 			if at -= fault.weight; at >= 0 {
 				continue
 			}

@@ -17,7 +17,7 @@ import (
 // may live on. Words: tag, bytes of output, their offset in the numbers, seconds of sleep,
 // how many attempts fail, their exit code, shape.
 var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
-note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s\n' "$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" >>"$RIG/ledger"; }
+note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' "$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
 ` + holding("$RIG/locks/$tag") + ` || note X 0
 note S 0
 case $shape in
@@ -141,7 +141,7 @@ func (d deed) String() string {
 	if d.kind == 'E' {
 		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.up, d.attempt, d.pid, d.code)
 	}
-	return fmt.Sprintf("%.2f attempt %d as %d %c", d.up, d.attempt, d.pid, d.kind)
+	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.up, d.attempt, d.pid, d.cookie, d.kind)
 }
 
 // deed is one line of the ledger.
@@ -151,6 +151,7 @@ type deed struct {
 	attempt, pid int
 	up           float64 // seconds since boot
 	code         int     // with E
+	cookie       string
 }
 
 // deeds reads the ledger from an offset on.
@@ -162,7 +163,7 @@ func (c *campaign) deeds(from int64) (list []deed) {
 	for line := range strings.Lines(string(raw[from:])) {
 		var d deed
 		var kind string
-		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d\n", &kind, &d.tag, &d.attempt, &d.pid, &d.up, &d.code); err != nil {
+		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.up, &d.code, &d.cookie); err != nil {
 			c.Fatalf("ledger line %q: %v", line, err)
 		}
 		d.kind = kind[0]

@@ -34,7 +34,8 @@ const (
 // another disk. After each round all comes to rest and is held against it.
 //
 // QUEUECTL_CAMPAIGN is how long there are faults, QUEUECTL_CAMPAIGN_SEED repeats the order
-// of an earlier campaign's operations.
+// of an earlier campaign's operations, QUEUECTL_CAMPAIGN_FAULTS names the faults to make, and
+// with QUEUECTL_CAMPAIGN_TRACE each is told of.
 func TestCampaign(t *testing.T) {
 	length := 10 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("QUEUECTL_CAMPAIGN")); err == nil {
