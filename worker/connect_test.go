@@ -161,6 +161,28 @@ func TestAFolderThatSomebodyReadsStays(t *testing.T) {
 	s.becomes(2, queue.Completed)
 }
 
+// What was sent to a runner whose folder is gone is run again once that runner, which may
+// live, can begin it no more: else both would.
+func TestLeasesOfAVanishedRunnerWait(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(0)
+	s.leaseAll()
+	if err := s.NoteRunners(context.Background(), []string{filepath.Join(root, "vanished")}); err != nil {
+		t.Fatal(err)
+	}
+	f := newRunner(t, root, "first")
+	began := time.Now()
+	run(t, s, root, 1)
+	start, at := hears[*wire.Start](t, f, 1)
+	check(t, "started", start.Lease, wire.Lease{Seq: 1, Fence: 2})
+	if waited := at.Sub(began); waited < 5*time.Second {
+		t.Errorf("started after %v; the vanished runner may begin it within 5s", waited)
+	}
+	f.say(ran(start.Lease, long))
+	s.becomes(1, queue.Completed)
+}
+
 // While a runner of root's ends what a dead one has left, which may take long, it goes on
 // telling of what it runs: however much that is, the pool hears the end of it.
 func TestACleanerMayHaveMuchToTell(t *testing.T) {

@@ -111,13 +111,24 @@ func (p *Pool) seekStrays(ctx context.Context, loops *sync.WaitGroup) {
 		return
 	}
 	if !p.store.Moved() { // else they are of the queue that this one is a copy of
-		loops.Go(func() { p.seek(ctx, leased) })
+		after := time.Duration(0)
+		if p.missing {
+			after = startBy + startSpare
+		}
+		loops.Go(func() { p.seek(ctx, leased, after) })
 		return
 	}
 	p.settleStrays(finding{})
 }
 
-func (p *Pool) seek(ctx context.Context, leased []wire.Attempt) {
+// seek looks for them once a while has passed: a runner whose folder is gone may live, and
+// begin what it was sent by an earlier service for as long as it has to.
+func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Duration) {
+	select {
+	case <-time.After(after):
+	case <-ctx.Done():
+		return
+	}
 	for wait := contactFirst; ; wait = min(2*wait, contactLast) {
 		by, err := p.cleaner(p.cfg.Runners.Root() + "/.")
 		var r runner.Remains
