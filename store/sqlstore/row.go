@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -51,35 +52,57 @@ var errDamaged = errors.New("damaged")
 // texts are what a job runs by, as its row and its input have it.
 type texts struct{ labels, terms, input string }
 
-// input is what a job is given, apart from its terms.
-type input struct {
-	Env   []string `json:"env,omitempty"`
-	Stdin string   `json:"stdin,omitempty"`
-}
-
 // textsOf writes what a job runs by.
 func textsOf(terms queue.Terms) (t texts, err error) {
-	write := func(v any) string {
-		raw, failed := json.Marshal(v)
-		err = errors.Join(err, failed)
-		return string(raw)
-	}
+	var labels []byte
 	if len(terms.Labels) > 0 {
-		t.labels = write(terms.Labels)
+		labels, err = json.Marshal(terms.Labels)
 	}
-	if len(terms.Env) > 0 || terms.Stdin != "" {
-		t.input = write(&input{terms.Env, terms.Stdin})
-	}
+	t.labels, t.input = string(labels), inputOf(&terms)
 	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
-	t.terms = write(&terms)
-	if err != nil {
+	raw, err2 := json.Marshal(&terms)
+	if err = errors.Join(err, err2); err != nil {
 		return texts{}, fmt.Errorf("write the terms of a job: %w", err)
 	}
+	t.terms = string(raw)
 	return t, nil
 }
 
-// size is how many bytes they are.
-func (t *texts) size() int { return len(t.labels) + len(t.terms) + len(t.input) }
+// inputOf writes env and stdin as a JSON object, "" if there are none.
+func inputOf(terms *queue.Terms) string {
+	if len(terms.Env) == 0 && terms.Stdin == "" {
+		return ""
+	}
+	b := []byte{'{'}
+	for i, text := range terms.Env {
+		if i == 0 {
+			b = append(b, `"env":[`...)
+		}
+		b = append(appendText(b, text), ',')
+	}
+	if len(terms.Env) > 0 {
+		b = append(b[:len(b)-1], `],`...)
+	}
+	if terms.Stdin != "" {
+		b = append(appendText(append(b, `"stdin":`...), terms.Stdin), ',')
+	}
+	b[len(b)-1] = '}'
+	return string(b)
+}
+
+// appendText appends a text as JSON. Most need no escape, and so no encoder.
+func appendText(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			raw, err := json.Marshal(text)
+			if err != nil {
+				panic("sqlstore: a text that is no JSON: " + err.Error())
+			}
+			return append(b, raw...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
+}
 
 // inline is the input as the job's row has it: nil, if it is too long for that.
 func (t *texts) inline() any {
@@ -89,19 +112,31 @@ func (t *texts) inline() any {
 	return t.input
 }
 
-// read takes the texts into what a job runs by.
-func (t *texts) read(terms *queue.Terms) error {
-	err := json.Unmarshal([]byte(t.terms), terms)
-	if err == nil && t.labels != "" {
-		err = json.Unmarshal([]byte(t.labels), &terms.Labels)
+// scratch are buffers to read texts in.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
+// readTexts takes the columns that have what a job runs by.
+func readTexts(r row, whole bool, terms *queue.Terms) error {
+	buf := scratch.Get().(*[]byte)
+	defer func() {
+		if cap(*buf) <= keptRoom {
+			scratch.Put(buf)
+		}
+	}()
+	text := append((*buf)[:0], r.view(headWidth+2)...)
+	if whole { // terms and input are two objects, which are read as one
+		if input := r.view(headWidth + 3); len(input) > 0 {
+			n := len(text) - 1
+			if n < 0 || text[n] != '}' || input[0] != '{' {
+				return errors.New("they are no object")
+			}
+			text = append(append(text[:n], ','), input[1:]...)
+		}
 	}
-	if err == nil && t.input != "" {
-		var in input
-		err = json.Unmarshal([]byte(t.input), &in)
-		terms.Env, terms.Stdin = in.Env, in.Stdin
-	}
-	if err != nil {
-		*terms = queue.Terms{}
+	*buf = text
+	err := json.Unmarshal(text, terms)
+	if labels := r.view(headWidth); err == nil && len(labels) > 0 {
+		err = json.Unmarshal(labels, &terms.Labels)
 	}
 	return err
 }
@@ -128,11 +163,8 @@ func readJob(r row, columns string) (queue.Job, error) {
 		return j, nil
 	}
 	j.Error = r.text(headWidth + 1)
-	text := texts{labels: r.text(headWidth), terms: r.text(headWidth + 2)}
-	if columns != jobColumns {
-		text.input = r.text(headWidth + 3)
-	}
-	if err := text.read(&j.Terms); err != nil {
+	if err := readTexts(r, columns == wholeColumns, &j.Terms); err != nil {
+		j.Terms = queue.Terms{}
 		err = fmt.Errorf("the terms of job %s are %w: %w", j.ID, errDamaged, err)
 		j.Error = err.Error()
 		return j, err

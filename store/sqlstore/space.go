@@ -27,8 +27,8 @@ const (
 // spaceCheck is the writer's memory of the last look at the disk.
 type spaceCheck struct {
 	at       time.Time
-	low      bool
-	released bool // the reserve is given up
+	full     error // there is no room for new jobs
+	released bool  // the reserve is given up
 }
 
 // roomToEnqueue refuses new jobs while the disk is nearly full.
@@ -37,26 +37,49 @@ func (s *Store) roomToEnqueue() error {
 		if s.space.released {
 			s.keepReserve() // new jobs need not wait for the next look
 		}
-		free, err := s.free()
-		s.space.at, s.space.low = time.Now(), err == nil && free < roomBytes
+		s.space.at, s.space.full = time.Now(), s.Room()
 	}
-	if s.space.low || s.space.released {
+	if s.space.full == nil && s.space.released {
 		return s.noRoom()
 	}
-	return nil
+	return s.space.full
 }
 
-// Room is an error while the disk is too full for new jobs. It may be asked at any
-// time.
+// Room is an error while the disk is too full for new jobs, or the database as large as
+// a file of this process may nearly be. It may be asked at any time.
 func (s *Store) Room() error {
 	if free, err := s.free(); err == nil && free < roomBytes {
 		return s.noRoom()
+	}
+	most, limited := fileLimit()
+	if files, err := statFiles(filepath.Join(s.dir, fileName)); limited && err == nil && files[0].Size()+files[1].Size() > most-reserveBytes-roomBytes {
+		return queue.Errorf(queue.CodeNoSpace, "the database in %s has nearly the %s that a file may have (LimitFSIZE=, ulimit -f); running jobs go on, new ones are taken again once that limit is lifted", s.dir, queue.FormatSize(most))
 	}
 	return nil
 }
 
 func (s *Store) noRoom() error {
 	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s; running jobs go on, new ones are taken again once there is space", queue.FormatSize(roomBytes), s.dir)
+}
+
+// What a file must be allowed to have: a queue that has just begun has half of leastFile,
+// and one that is there must be able to grow.
+const (
+	leastFile = 64 << 20
+	growFile  = 1 << 20
+)
+
+// checkFileLimit refuses a process whose files may not be large enough for the database,
+// where it has one.
+func checkFileLimit(path string) error {
+	need := int64(leastFile)
+	if info, err := os.Stat(path); err == nil {
+		need = max(need, info.Size()+growFile)
+	}
+	if most, limited := fileLimit(); limited && most < need {
+		return queue.Errorf(queue.CodeInvalid, "a file may have %s at most, but the database needs %s; lift that limit (LimitFSIZE=, ulimit -f)", queue.FormatSize(most), queue.FormatSize(need))
+	}
+	return nil
 }
 
 // releaseReserve gives the reserve up; it reports whether there was one.
@@ -134,16 +157,70 @@ func (s *Store) Guard(ctx context.Context) {
 }
 
 // sameFiles fails when the database or its WAL was deleted or replaced while it
-// was open: what would be written to it is lost. It says how large the WAL is.
-func (s *Store) sameFiles() (wal int64, err error) {
-	now, err := statFiles(filepath.Join(s.dir, fileName))
-	if err != nil {
-		return 0, err
+// was open: what would be written to it is lost. It says what the files are now.
+func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
+	if now, err = statFiles(filepath.Join(s.dir, fileName)); err != nil {
+		return now, err
 	}
 	for i := range now {
 		if !os.SameFile(now[i], s.files[i]) {
-			return 0, fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
+			return now, fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
 		}
 	}
-	return now[1].Size(), nil
+	return now, nil
+}
+
+// fileSizes are how large the database and its WAL are.
+type fileSizes struct{ database, wal int64 }
+
+func sizesOf(files [2]os.FileInfo) fileSizes {
+	return fileSizes{files[0].Size(), files[1].Size()}
+}
+
+// checkFiles is sameFiles, and fails too when one of the files was truncated since the
+// last commit: its content is lost. The caller has the turn to write.
+func (s *Store) checkFiles() (wal int64, err error) {
+	files, err := s.sameFiles()
+	if err != nil {
+		return 0, err
+	}
+	now := sizesOf(files)
+	if now.wal < s.seen.wal {
+		err = s.checkWAL(now.wal)
+	}
+	if err == nil && now.database < s.seen.database {
+		err = s.checkDatabase(now.database)
+	}
+	s.seen = now
+	return now.wal, err
+}
+
+// checkWAL fails when a WAL that has become shorter lacks frames. After a checkpoint of
+// another program, which may truncate it, none are missing.
+func (s *Store) checkWAL(size int64) error {
+	frames := int64(0)
+	err := s.db.query(func(r row) (bool, error) {
+		frames = r.num(1)
+		return false, nil
+	}, `PRAGMA wal_checkpoint(NOOP)`)
+	if err == nil && frames > 0 && size < walHead+frames*(frameHead+pageSize) {
+		err = fmt.Errorf("the write-ahead log of the database in %s was cut short while the service ran: it has %d bytes, and %d changes of pages", s.dir, size, frames)
+	}
+	return err
+}
+
+// Sizes of the heads of a WAL and of its frames, in bytes.
+const (
+	walHead   = 32
+	frameHead = 24
+)
+
+// checkDatabase fails when a database that has become shorter lacks pages. After a VACUUM
+// of another program none are missing.
+func (s *Store) checkDatabase(size int64) error {
+	pages, err := s.db.number(`PRAGMA page_count`)
+	if err == nil && size < pages*pageSize {
+		err = fmt.Errorf("the database in %s was cut short while the service ran: it has %d bytes, and should have %d pages", s.dir, size, pages)
+	}
+	return err
 }

@@ -47,6 +47,7 @@ type Store struct {
 	broken chan struct{} // closed when the store has failed
 	alarm  chan struct{}
 	files  [2]os.FileInfo // database and WAL, as opened
+	seen   fileSizes      // theirs after the last commit; the writer's
 	space  spaceCheck     // the writer's
 	wal    walCheck       // the writer's
 	log    *slog.Logger
@@ -141,6 +142,9 @@ func Open(o Options) (*Store, error) {
 	if err == nil {
 		err = checkFolder(o.Dir, path)
 	}
+	if err == nil {
+		err = checkFileLimit(path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -221,6 +225,7 @@ func (s *Store) open(path string) (err error) {
 	if s.files, err = statFiles(path); err != nil {
 		return err
 	}
+	s.seen = sizesOf(s.files)
 	s.keepReserve()
 	s.read = newReaders(path)
 	return nil
