@@ -27,7 +27,7 @@ type campaignEvents struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
-	mu   sync.Mutex
+	mu    sync.Mutex
 	first int64                    // the number of the first one; guarded by mu, as are:
 	last  int64                    // of the newest one that was told
 	jobs  map[int64]*campaignStory // by seq
