@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -311,11 +312,22 @@ func (c *campaign) checkLeft() {
 	if logs, _ := filepath.Glob(c.path("runner/*/log-*")); len(logs) > 0 {
 		c.violation("spill left", "%v", logs)
 	}
-	if left := c.aliveJobs(); len(left) > 0 {
-		c.violation("process left", "%v", left)
+	if left := c.left(c.home, false); len(left) > 0 {
+		c.violation("process left", "of jobs: %v", left)
+	}
+	c.mu.Lock()
+	tags := slices.Collect(maps.Keys(c.jobs))
+	c.mu.Unlock()
+	for _, tag := range tags {
+		if c.lockHeld(tag) {
+			c.violation("process left", "of %s: its lock is held", tag)
+		}
 	}
 	c.stopService(false)
-	if folders, _ := filepath.Glob(c.path("runner/[0-9]*")); len(folders) > 0 {
+	if left := c.left(c.dir, true); len(left) > 0 {
+		c.violation("process left", "of the queue: %v", left)
+	}
+	if folders := c.runnerFolders(); len(folders) > 0 {
 		c.violation("folder left", "%v", folders)
 	}
 	a := &campaignClient{c: c, name: "check"}
@@ -333,20 +345,25 @@ func (c *campaign) checkLeft() {
 	}
 }
 
-// aliveJobs lists the processes of jobs that live, once those that may have had a moment to
-// end.
-func (c *campaign) aliveJobs() (left []string) {
+// left lists the processes that speak of a folder, ours only if the program itself is to be
+// gone as well, once all have had a moment to end; and ends them.
+func (c *campaign) left(folder string, program bool) (left []string) {
+	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		left = left[:0]
-		for pid, words := range related(c.home) {
-			if !strings.HasPrefix(words, c.bin) {
-				left = append(left, fmt.Sprintf("%d %q", pid, words))
+		left, pids = nil, nil
+		for pid, words := range related(folder) {
+			if program || !strings.HasPrefix(words, c.bin) {
+				left, pids = append(left, fmt.Sprintf("%d %q", pid, words)), append(pids, pid)
 			}
 		}
 		if len(left) == 0 || time.Now().After(deadline) {
-			return left
+			break
 		}
 	}
+	for _, pid := range pids {
+		kill(pid)
+	}
+	return left
 }
 
 // lockHeld reports whether a process holds the lock of a tag, without taking it.

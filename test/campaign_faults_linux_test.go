@@ -40,7 +40,7 @@ func (c *campaign) startService(flags ...string) {
 	defer log.Close()
 	s := &campaignService{cmd: c.serve(append([]string{"serve", "--dir", c.dir}, flags...)), log: log.Name(), ended: make(chan struct{})}
 	s.cmd.Env, s.cmd.Stderr = append(environment(c.home), "GOTRACEBACK=all"), log
-	full := c.full.Load()
+	full, stalls := c.full.Load(), stalled()
 	began := time.Now()
 	if err := s.cmd.Start(); err != nil {
 		c.Fatal(err)
@@ -73,7 +73,7 @@ func (c *campaign) startService(flags ...string) {
 			return
 		}
 	}
-	took := time.Since(began)
+	took, stalls := time.Since(began), stalled()-stalls
 	if full || c.full.Load() {
 		c.count("starts on-a-full-disk")
 		return
@@ -81,9 +81,22 @@ func (c *campaign) startService(flags ...string) {
 	c.mu.Lock()
 	c.starts = append(c.starts, took)
 	c.mu.Unlock()
-	if took > readyWithin {
-		c.violation("start", "ready after %v\n%s", took, s.tail())
+	if took-stalls > readyWithin {
+		c.violation("start", "ready after %v, of which the machine was busy with other things for %v\n%s", took, stalls, s.tail())
 	}
+}
+
+// stalled is how long, since the machine began, some process has waited for a processor or a
+// disk; 0 where the kernel does not tell.
+func stalled() (d time.Duration) {
+	for _, what := range []string{"cpu", "io"} {
+		raw, _ := os.ReadFile("/proc/pressure/" + what)
+		_, total, _ := strings.Cut(string(raw), "total=")
+		var micros int64
+		fmt.Sscan(total, &micros)
+		d += time.Duration(micros) * time.Microsecond
+	}
+	return d
 }
 
 // tail is the end of what the service has said.
@@ -154,11 +167,10 @@ func (c *campaign) program(args ...string) *exec.Cmd {
 // endAll ends whatever the campaign has left running.
 func (c *campaign) endAll() {
 	c.killService()
-	for pid := range related(c.dir) {
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
-	for pid := range related(c.home) {
-		syscall.Kill(pid, syscall.SIGKILL)
+	for _, folder := range []string{c.dir, c.home} {
+		for pid := range related(folder) {
+			kill(pid)
+		}
 	}
 }
 

@@ -103,10 +103,15 @@ func randomJob(dice *rand.Rand, tag string) campaignJob {
 	if one(4) {
 		j.more["id"] = "n-" + tag
 	}
-	if one(8) {
-		j.more["delay"] = fmt.Sprintf("%dms", dice.IntN(4000))
-	} else if one(20) {
-		j.more["expires_at"] = time.Now().Add(time.Duration(500+dice.IntN(3000)) * time.Millisecond).UTC().Format("2006-01-02T15:04:05.000Z07:00")
+	soon := func() time.Duration { return time.Duration(500+dice.IntN(3500)) * time.Millisecond }
+	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+	switch dice.IntN(24) {
+	case 0, 1:
+		j.more["delay"] = soon().String()
+	case 2:
+		j.more["run_at"] = at(soon())
+	case 3:
+		j.more["expires_at"] = at(soon())
 	}
 	if j.timeout = one(10); j.timeout {
 		j.more["timeout"] = 0.3 + float64(dice.IntN(200))/100

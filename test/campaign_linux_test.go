@@ -45,7 +45,6 @@ func TestCampaign(t *testing.T) {
 	for left := length; left > 0; left -= roundFaults {
 		c.round(min(left, roundFaults))
 	}
-	c.end()
 	c.report()
 }
 
@@ -112,14 +111,6 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 		t.Fatal(err)
 	}
 	c.home = home
-	t.Cleanup(func() {
-		c.endAll()
-		if t.Failed() {
-			t.Logf("the ledger and the logs are in %s", home)
-			return
-		}
-		os.RemoveAll(home)
-	})
 	var numbers strings.Builder
 	for i := range campaignNumbers / 10 {
 		fmt.Fprintf(&numbers, "%09d\n", i)
@@ -142,6 +133,14 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	if c.disk == "" {
 		c.dir = c.path("q")
 	}
+	t.Cleanup(func() { // before the disk is unmounted
+		c.endAll()
+		if t.Failed() {
+			t.Logf("the ledger and the logs are in %s", home)
+			return
+		}
+		os.RemoveAll(home)
+	})
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -263,14 +262,6 @@ func (c *campaign) clear() {
 	clear(c.groups)
 	clear(c.batches)
 	c.recent = nil
-}
-
-// end stops the last service and checks that nothing is left.
-func (c *campaign) end() {
-	c.stopService(false)
-	if left := c.strays(); len(left) > 0 {
-		c.violation("process left", "%v", left)
-	}
 }
 
 // traced reports whether each step is to be told of.
