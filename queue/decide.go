@@ -108,6 +108,9 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		d.Suspect = j.Suspect
 	}
 	switch o.End {
+	case HungStart:
+		o.ExitCode = 126
+		return d.exited(j, o, p)
 	case Exited:
 		return d.exited(j, o, p)
 	case Signalled:
@@ -142,9 +145,6 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		return d.short(j, p)
 	case Unstarted:
 		d.State, d.Started = Pending, false
-	case HungStart:
-		d.Reason = ReasonNotRunnable
-		return d.failed(j, p)
 	case Lost, Interrupted:
 		return d.lost(j, o)
 	case PerhapsLost, PerhapsInterrupted:

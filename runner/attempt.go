@@ -139,7 +139,7 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
 		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
 		Forked: func(pid int, at time.Time) {
-			s.table.forked(a.slot, pid)
+			s.table.forked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			a.pid, a.at = pid, at.UnixMilli()
@@ -187,7 +187,12 @@ func (s *server) dress(c *process.Command, uid int64) error {
 
 // cookie marks every process of an attempt.
 func (s *server) cookie(a *attempt) string {
-	return s.name + "." + strconv.FormatInt(a.start.Seq, 10) + "." + strconv.FormatInt(a.start.Fence, 10)
+	return cookieOf(s.name, lease(a))
+}
+
+// cookieOf is what the processes of an attempt carry that a runner of this name has begun.
+func cookieOf(name string, l wire.Lease) string {
+	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
 }
 
 // WorkerID names a worker by its slot.
@@ -210,14 +215,11 @@ func known(a *attempt) wire.Attempt {
 func (s *server) settle(a *attempt, r *process.Result) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
-		EndedAt: r.EndedAt.UnixMilli(), Cause: int64(r.Cause), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0,
+		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS,
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
 	}
 	s.keepOutput(a, f)
-	if r.OutOfMemory && f.Cause == 0 {
-		f.Cause = causeMemory // an older service takes it for any other signal
-	}
 	f.Attempt = known(a) // which only this worker changes
 	result := wire.Append(nil, f)
 	segment, err := s.journal.append(result)
@@ -250,6 +252,30 @@ func (s *server) settle(a *attempt, r *process.Result) {
 	}
 	s.sendRaw(a.result, a.watched || len(s.waiting) == 0)
 	s.endIfDone()
+}
+
+// Causes that the runner itself has, or has seen: as queue.Stopped, which the service sends
+// as well, queue.Lost, queue.OutOfMemory and queue.HungStart.
+const (
+	causeStopped   = 5
+	causeLost      = 8
+	causeMemory    = 12
+	causeHungStart = 13
+)
+
+// cause is why an attempt ended: because it was killed, or by what the runner has seen.
+func cause(r *process.Result) int64 {
+	switch {
+	case r.Cause != 0:
+		return int64(r.Cause)
+	case r.Lost:
+		return causeLost
+	case r.HungStart:
+		return causeHungStart
+	case r.OutOfMemory:
+		return causeMemory
+	}
+	return 0
 }
 
 func (s *server) noteSpared(pgid int) {

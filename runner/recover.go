@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
@@ -109,7 +110,7 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 	for _, a := range t.running {
 		if !ended[a.Lease] {
 			r.Running = append(r.Running, a)
-			cookies[fmt.Sprintf("%s.%d.%d", filepath.Base(dir), a.Seq, a.Fence)] = a.Lease
+			cookies[cookieOf(filepath.Base(dir), a.Lease)] = a.Lease
 		}
 	}
 	return r, cookies, nil
@@ -142,31 +143,56 @@ type ended struct {
 }
 
 // endTrees ends what a dead runner's attempts have left alive, and those of leased, unless
-// it is of an earlier boot.
+// it is of an earlier boot, or its folder is a copy: then what it names is of the folder
+// that was copied, and may live there.
 func endTrees(dir string, leased []wire.Attempt) (e ended, err error) {
-	var t runningTable
-	cookies, spared := map[string]wire.Lease{}, map[int]bool{}
+	d := process.Dead{}
+	running := leased
 	if dir != "" {
-		var r Remains
-		if r, cookies, err = read(dir, nil); err == nil && r.SameBoot {
-			t, err = readTable(dir)
-		}
+		r, _, err := read(dir, nil)
 		if err != nil || !r.SameBoot {
 			return ended{sameBoot: r.SameBoot}, err
 		}
-		if spared, err = readSpared(dir); err != nil {
+		t, err := readTable(dir)
+		if err != nil {
 			return ended{sameBoot: true}, err
 		}
+		if t.whole && t.pid == 0 {
+			return ended{sameBoot: true}, nil
+		}
+		spared, err := readSpared(dir)
+		if err != nil {
+			return ended{sameBoot: true}, err
+		}
+		d.Leader, d.Ticks, d.Spared = t.pid, t.ticks, func(pgid int) bool { return spared[pgid] }
+		running = slices.Concat(r.Running, leased)
 	}
+	for _, a := range running {
+		if dir != "" {
+			d.Cookies = append(d.Cookies, cookieOf(filepath.Base(dir), a.Lease))
+		}
+		tree := process.Tree{PID: int(a.PID), Seq: a.Seq, Fence: a.Fence}
+		if a.StartedAt != 0 {
+			tree.StartedAt = time.UnixMilli(a.StartedAt)
+		}
+		d.Trees = append(d.Trees, tree)
+	}
+	met, left := process.EndTrees(d, patience())
 	e.sameBoot = true
-	if t.pid == 0 {
-		return e, nil
+	for _, a := range leased {
+		if slices.ContainsFunc(met, func(p process.Left) bool { return isOf(p, a) }) {
+			e.alive = append(e.alive, a.Lease)
+		}
 	}
-	left := process.EndTrees(t.pid, t.ticks, slices.Collect(maps.Keys(cookies)), func(pgid int) bool { return spared[pgid] }, patience())
 	for _, p := range left {
 		e.left = append(e.left, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
 	}
 	return e, nil
+}
+
+// isOf reports whether a process is an attempt's, by its cookie or its process group.
+func isOf(p process.Left, a wire.Attempt) bool {
+	return strings.HasSuffix(p.Cookie, cookieOf("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
 }
 
 // endTrees has the runner do it.

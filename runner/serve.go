@@ -92,7 +92,6 @@ type server struct {
 // ctx ends, a service says Bye, its folder is removed, or nobody has needed it for
 // idleExit; then it ends what runs and keeps the results in its journal.
 func Serve(ctx context.Context, o Options) error {
-	OutliveFileLimit()
 	pid := os.Getpid()
 	s := &server{
 		Options:  o,
@@ -415,14 +414,6 @@ func (s *server) stopAll() {
 		}
 	}
 }
-
-// causeStopped is the cause of a runner that is told to end by the system, and
-// causeMemory that of the kernel. They are queue.Stopped, which the service sends as
-// well, and queue.OutOfMemory.
-const (
-	causeStopped = 5
-	causeMemory  = 12
-)
 
 // sync makes the journal survive a power cut.
 func (s *server) sync() {

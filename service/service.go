@@ -129,7 +129,6 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	} else {
 		s.makeLog(o.Log)
 	}
-	runner.OutliveFileLimit()
 	if err := heedLimits(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}

@@ -71,8 +71,6 @@ func TestShortageIsRefunded(t *testing.T) {
 	for _, c := range []struct{ name, calls, fault, stdin string }{
 		{"no process left", "clone,clone3", "EAGAIN", ""},
 		{"no memory for a process", "clone,clone3", "ENOMEM", ""},
-		{"too many processes at the exec", "execve", "EAGAIN", ""},
-		{"no memory at the exec", "execve", "ENOMEM", ""},
 		{"no descriptor in the runner", "pipe2", "EMFILE", ""},
 		{"no descriptor in the machine", "pipe2", "ENFILE", ""},
 		{"no memory for its input", "memfd_create", "ENOMEM", "fed"},
@@ -107,6 +105,30 @@ func TestShortageIsRefunded(t *testing.T) {
 	}
 }
 
+// A runner that may write no larger files keeps what it can of an output, as on a full disk,
+// and lives; jobs have the signal for that as every program has it.
+func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	w.end(w.enqueue(fields{"argv": []string{"true"}}))
+	runner := q.runnerPid()
+	lift := limit(t, runner, unix.RLIMIT_FSIZE, 100_000)
+	j := w.end(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x; echo end", "max_retries": 0}))
+	if j.State != "completed" || len(j.History) != 1 || j.History[0].Dropped == 0 || !strings.HasPrefix(j.Output, "xxx") {
+		t.Errorf("a job that prints more: %s, %+v, output of %d bytes", j.State, j.History, len(j.Output))
+	}
+	if j := w.end(w.enqueue(fields{"command": "kill -XFSZ $$; echo lives", "max_retries": 0})); deref(j.Signal) != int(unix.SIGXFSZ) {
+		t.Errorf("a job that gets the signal: %+v", j)
+	}
+	lift()
+	if got := q.runnerPid(); got != runner {
+		t.Errorf("runner %d has died, %d is another", runner, got)
+	}
+	if j := w.end(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x"})); j.State != "completed" || j.History[0].Dropped != 0 {
+		t.Errorf("without the limit: %+v", j.History)
+	}
+}
+
 // copies is a spec, n times.
 func copies(n int, spec fields) (specs []fields) {
 	for range n {
@@ -115,15 +137,16 @@ func copies(n int, spec fields) (specs []fields) {
 	return specs
 }
 
-// While there is a shortage the pool does not try job after job: it pauses, each
-// time for longer, and no waiting job pays for it.
+// While there is a shortage the pool does not try job after job: one job that cannot be
+// started is put off alone, a second one has the pool pause, each time for longer, and no
+// waiting job pays for it.
 func TestShortageSlowsThePool(t *testing.T) {
 	needs(t, "strace")
 	q := serving(t, "--workers", "1")
 	w := q.dial()
-	stop := q.starve("execve", "ENOMEM", "trace")
+	stop := q.starve("pipe2", "EMFILE", "trace")
 	ids := w.batch(copies(8, fields{"argv": []string{"true"}, "max_retries": 0}))
-	q.until("two starts have failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 2 })
+	q.until("three starts have failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 3 })
 	stop()
 	failed := q.failures("trace")
 	begun := time.Now().Add(time.Hour)
@@ -136,8 +159,8 @@ func TestShortageSlowsThePool(t *testing.T) {
 			begun = at
 		}
 	}
-	if len(failed) != 2 || !near(failed[1].Sub(failed[0]), time.Second, 5*time.Second) || !near(begun.Sub(failed[1]), 2*time.Second, 5*time.Second) {
-		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s", failed, begun)
+	if len(failed) != 3 || failed[1].Sub(failed[0]) > time.Second || !near(failed[2].Sub(failed[1]), time.Second, 5*time.Second) || !near(begun.Sub(failed[2]), 2*time.Second, 5*time.Second) {
+		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s after the second and the third", failed, begun)
 	}
 }
 
@@ -233,6 +256,24 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 	}
 	for i, c := range cases {
 		counted(t, w.end(ids[i]), c.name, c.code, c.says)
+	}
+}
+
+// What fails in the job's own process uses its attempts, whatever the kernel says: a job's
+// user can have it say anything of a program, a folder or an input of theirs.
+func TestErrorsOfTheChildCount(t *testing.T) {
+	needs(t, "strace")
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	for _, c := range []struct{ calls, fault, says string }{
+		{"execve", "EAGAIN", "resource temporarily unavailable"},
+		{"execve", "ENOMEM", "cannot allocate memory"},
+		{"chdir", "EMFILE", "too many open files"},
+	} {
+		stop := q.starve(c.calls, c.fault, c.fault)
+		j := w.end(w.enqueue(fields{"command": "echo hi", "max_attempts": 2, "backoff_base": 0.02}))
+		stop()
+		counted(t, j, c.calls+" "+c.fault, 126, c.says)
 	}
 }
 
@@ -352,7 +393,7 @@ func TestOneShortageOnePause(t *testing.T) {
 	for _, id := range w.batch(specs) { // short jobs: they are claimed by the block
 		w.end(id)
 	}
-	stop := q.starve("execve", "ENOMEM", "trace")
+	stop := q.starve("pipe2", "EMFILE", "trace")
 	ids := w.batch(specs)
 	q.until("a block has failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 8 })
 	stop()

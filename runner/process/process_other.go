@@ -42,11 +42,14 @@ func (w *Worker) Linger(<-chan struct{}) {}
 // Prepare makes this process fit to run commands.
 func Prepare() error { return ErrUnsupported }
 
+// CheckLimits refuses limits of this process under which it would end.
+func CheckLimits() error { return nil }
+
 // Reap reaps orphans that have ended.
 func Reap() {}
 
 // EndTrees ends every process of a dead runner.
-func EndTrees(int, int64, []string, func(int) bool, time.Duration) []Left { return nil }
+func EndTrees(Dead, time.Duration) (met, stuck []Left) { return nil, nil }
 
 // SelfTicks is when this process started.
 func SelfTicks() int64 { return 0 }
