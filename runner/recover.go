@@ -35,20 +35,20 @@ type Remains struct {
 }
 
 // Recover ends what the attempts of a dead runner have left alive, but for what outlives
-// SIGKILL, and says what is known of them. leased are the attempts that the service has
-// not settled and that may have been this runner's: their processes are found even if the
-// folder is damaged, or, with dir "", gone. by is a living runner that has the rights to
-// do so; nil is this process.
-func Recover(ctx context.Context, dir string, leased []wire.Attempt, by *Client) (Remains, error) {
+// SIGKILL, and says what is known of them. leased are the attempts that the service has not
+// settled and that may have been this runner's; sent are those that no other runner can
+// have: their processes are found even if the folder is damaged, or, with dir "", gone. by
+// is a living runner that has the rights to do so; nil is this process.
+func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, by *Client) (Remains, error) {
 	r, cookies, err := read(dir, leased)
 	if err != nil {
 		return r, err
 	}
 	var ended ended
 	if by == nil {
-		ended, err = endTrees(dir, leased)
+		ended, err = endTrees(dir, sent)
 	} else {
-		ended, err = by.endTrees(ctx, dir, leased) // a sandbox may show this process another boot
+		ended, err = by.endTrees(ctx, dir, sent) // a sandbox may show this process another boot
 	}
 	if err != nil {
 		return r, err
@@ -196,12 +196,12 @@ func isOf(p process.Left, a wire.Attempt) bool {
 }
 
 // endTrees has the runner do it.
-func (c *Client) endTrees(ctx context.Context, dir string, leased []wire.Attempt) (ended, error) {
+func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (ended, error) {
 	name := ""
 	if dir != "" {
 		name = filepath.Base(dir)
 	}
-	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: leased} })
+	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: sent} })
 	if err != nil {
 		return ended{}, err
 	}

@@ -104,7 +104,7 @@ func (p *Pool) unknown(h *held, unsure, sameBoot bool) {
 // knows have left alive: their runner's folder may be gone, and they live on.
 func (p *Pool) seekStrays(ctx context.Context, loops *sync.WaitGroup) {
 	p.mu.Lock()
-	leased := p.leasedIn("")
+	leased, _ := p.leasedIn("")
 	p.seeking = len(leased) > 0
 	p.mu.Unlock()
 	if len(leased) == 0 {
@@ -133,7 +133,7 @@ func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Durat
 		by, err := p.cleaner(p.cfg.Runners.Root() + "/.")
 		var r runner.Remains
 		if err == nil {
-			r, err = runner.Recover(ctx, "", leased, by)
+			r, err = runner.Recover(ctx, "", nil, leased, by)
 		}
 		if err == nil {
 			f := finding{}
