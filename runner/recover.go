@@ -35,20 +35,20 @@ type Remains struct {
 }
 
 // Recover ends what the attempts of a dead runner have left alive, but for what outlives
-// SIGKILL, and says what is known of them. leased are the attempts that the service has
-// not settled and that may have been this runner's: their processes are found even if the
-// folder is damaged, or, with dir "", gone. by is a living runner that has the rights to
-// do so; nil is this process.
-func Recover(ctx context.Context, dir string, leased []wire.Attempt, by *Client) (Remains, error) {
+// SIGKILL, and says what is known of them. leased are the attempts that the service has not
+// settled and that may have been this runner's; sent are those that no other runner can
+// have: their processes are found even if the folder is damaged, or, with dir "", gone. by
+// is a living runner that has the rights to do so; nil is this process.
+func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, by *Client) (Remains, error) {
 	r, cookies, err := read(dir, leased)
 	if err != nil {
 		return r, err
 	}
 	var ended ended
 	if by == nil {
-		ended, err = endTrees(dir, leased)
+		ended, err = endTrees(dir, sent)
 	} else {
-		ended, err = by.endTrees(ctx, dir, leased) // a sandbox may show this process another boot
+		ended, err = by.endTrees(ctx, dir, sent) // a sandbox may show this process another boot
 	}
 	if err != nil {
 		return r, err
@@ -85,19 +85,23 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 	if err != nil {
 		return r, nil, err
 	}
+	if len(noted) != len(boot) {
+		noted = "" // it was cut short
+	}
 	r.SameBoot = noted == "" || noted == boot
 	wanted := map[wire.Lease]bool{}
 	for _, a := range leased {
 		wanted[a.Lease] = true
 	}
-	if r.Results, err = readJournal(dir, func(l wire.Lease) bool { return wanted[l] }); err != nil {
-		return r, nil, err
-	}
 	t, err := readTable(dir)
 	if err != nil {
 		return r, nil, err
 	}
-	r.Damaged = noted == "" || !t.whole || !r.SameBoot
+	whole := false
+	if r.Results, whole, err = readJournal(dir, t.journal, func(l wire.Lease) bool { return wanted[l] }); err != nil {
+		return r, nil, err
+	}
+	r.Damaged = noted == "" || !t.whole || !whole || !r.SameBoot
 	ended := map[wire.Lease]bool{}
 	for _, result := range r.Results {
 		ended[result.Lease] = true
@@ -192,12 +196,12 @@ func isOf(p process.Left, a wire.Attempt) bool {
 }
 
 // endTrees has the runner do it.
-func (c *Client) endTrees(ctx context.Context, dir string, leased []wire.Attempt) (ended, error) {
+func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (ended, error) {
 	name := ""
 	if dir != "" {
 		name = filepath.Base(dir)
 	}
-	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: leased} })
+	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: sent} })
 	if err != nil {
 		return ended{}, err
 	}
