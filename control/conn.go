@@ -135,7 +135,8 @@ func (c *serverConn) outside() bool { return !c.peer.Right.Covers(Read) }
 type task struct {
 	request
 	conn     *serverConn
-	params   any           // decoded; nil if they could not be
+	about    []string      // the jobs that its parameters name, for the log
+	key      string        // the setting that they name
 	bytes    int64         // of its line
 	patience time.Duration // of whoever reads its answer
 	line     []byte        // the answer, once it is made
@@ -190,8 +191,14 @@ func (t *task) hold(ctx context.Context, s *Shares, size int) error {
 	return nil
 }
 
-// decoded gives back a place that was for the reading alone.
-func (t *task) decoded() {
+// decoded lets go of the line and, if that was for the reading alone, of the place.
+func (t *task) decoded(params any) {
+	t.raw = nil
+	if p, ok := params.(interface {
+		subject() (ids []string, key string)
+	}); ok {
+		t.about, t.key = p.subject()
+	}
 	if t.leave != nil && t.class == decoding {
 		t.leave()
 	}

@@ -346,17 +346,18 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 			}
 		}()
 	}
-	if t.params, err = m.does.decode(t.raw); err != nil {
+	params, err := m.does.decode(t.raw)
+	if err != nil {
 		return nil, err
 	}
-	if t.decoded(); manyJobs(t.params) {
+	if t.decoded(params); manyJobs(params) {
 		end, err := c.room.list(ctx)
 		if err != nil {
 			return nil, err
 		}
 		t.onEnd(end)
 	}
-	return m.does.call(ctx, s.api, t.params, t.tell)
+	return m.does.call(ctx, s.api, params, t.tell)
 }
 
 // admit takes a connection in. At a limit the one that has been idle longest
