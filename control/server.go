@@ -27,7 +27,7 @@ const (
 	forAdmins   = 8                // connections kept for root and admins
 	forOutside  = 8                // connections at once of people who have no right
 	outsideLine = 64 << 10         // bytes of a line of theirs
-	hangUpLook  = 5 * time.Second  // between looks whether a half-closed client is gone
+	hangUpLook  = time.Second      // between looks whether a half-closed client is gone
 	stopLimit   = time.Second      // for requests under way when the service stops
 )
 
@@ -276,13 +276,13 @@ func (s *Server) finish(c *serverConn, calls *sync.WaitGroup, cancel func()) {
 		close(done)
 	}()
 	for {
-		if hungUp(c.net) {
-			cancel()
-		}
 		select {
 		case <-done:
 			return
 		case <-time.After(hangUpLook):
+			if hungUp(c.net) {
+				cancel()
+			}
 		}
 	}
 }
