@@ -38,7 +38,7 @@ func (s *slow) Show(ctx context.Context, _ Show) (JobDetail, error) {
 // stopping is a server that is told to stop while it carries a show out, whose answer
 // comes by the returned channel.
 func stopping(t *testing.T) (api *slow, answer chan error, ended chan struct{}) {
-	api = &slow{begun: make(chan struct{}), let: make(chan struct{})}
+	api = &slow{begun: make(chan struct{}), let: make(chan struct{}), ended: make(chan struct{})}
 	socket := tempSocket(t)
 	l, err := Listen(socket, ownerOnly())
 	if err != nil {
