@@ -61,7 +61,7 @@ func (s *Service) enqueue(ctx context.Context, specs []queue.Spec, batch, key st
 	}
 	receipt, err := s.store.Enqueue(ctx, r)
 	for more := receipt.Staged; err == nil && more; {
-		more, err = s.store.Finish(ctx)
+		more, err = s.store.Finish(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
 			select { // it is committed, so it goes on
 			case <-time.After(finishAgain):
@@ -86,6 +86,9 @@ func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key st
 		return r, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(key), queue.MaxKey)
 	}
 	name := s.userName(uid)
+	if name != strconv.Itoa(uid) { // else it has none, or none that is known now
+		r.Owner = name
+	}
 	for i := range specs {
 		j, err := s.draft(&specs[i], c.Defaults(), name, &as)
 		var fault *queue.Error

@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -35,15 +36,18 @@ type Inbox interface {
 	// Stage keeps one frame of a batch, which Request.Batch names: no claim, list
 	// or count sees its jobs, but their ids are taken. Enqueue with that Batch
 	// commits all frames, with its own drafts as the last ones; it may have none
-	// then. A batch whose next frame does not come within StageMemory, and one that
-	// is not committed when the store is closed, are forgotten; frames that still
-	// come for it are ErrForgotten. Unstage forgets one that its client gives up.
+	// then. Before the commit the jobs count toward MaxPendingUser only. A commit
+	// whose jobs do not fit in MaxPending is refused; the batch stays staged, so the
+	// client can repeat it. A batch whose next frame does not come within StageMemory,
+	// and one that is not committed when the store is closed, are forgotten; frames
+	// that still come for it are ErrForgotten. Unstage forgets one that its client
+	// gives up.
 	Stage(ctx context.Context, r Request) (Receipt, error)
 	Unstage(ctx context.Context, uid int, batch string) error
-	// Finish moves the next frame of a committed batch into the queue, and says
-	// whether there may be more. What is not finished by calls is finished by
-	// Promote, or when the store is opened.
-	Finish(ctx context.Context) (more bool, err error)
+	// Finish moves the next frame of a committed batch, by Receipt.Batch, into the
+	// queue, and says whether there may be more. What is not finished by calls is
+	// finished by Promote, or when the store is opened.
+	Finish(ctx context.Context, batch int64) (more bool, err error)
 	// Change carries out a verb on a job, as queue.Verb.Act says. A leased job is
 	// ErrLeased. A job that becomes pending anew has no attempts used, its error
 	// cleared and its expires_at dropped if it was retried; it keeps them if it
@@ -68,6 +72,7 @@ type Audit struct {
 type Request struct {
 	Drafts []queue.Job // as queue.Resolve makes them, at most queue.MaxBatch
 	UID    int         // who asks
+	Owner  string      // the name that UID has now; the first one is kept
 	// Key, if set, makes the request repeatable for KeyMemory: a later request
 	// of the same UID and Key gets the first one's receipt if its Sum is the
 	// same, ErrExists if it is not.
@@ -81,22 +86,30 @@ type Request struct {
 	MaxPendingUser int64
 }
 
-// Limits of batches that are staged: batches at once, of all and of one user, who must
-// not have all of them; jobs of one batch, and how long one waits for its next frame.
+// Limits of batches that are not committed.
 const (
-	MaxStaged     = 64
-	MaxStagedUser = MaxStaged / 4
-	MaxStagedJobs = 1_000_000
-	StageMemory   = 10 * time.Minute
+	MaxStagedUser  = 16               // batches of one user
+	MaxStagedJobs  = 1_000_000        // jobs of one batch
+	MaxStagedNames = 1_000_000        // jobs with a named id, in all batches of one user
+	StageMemory    = 10 * time.Minute // without a frame; then the batch is forgotten
 	// ForgottenMemory is how long at least the name of a forgotten batch is kept.
 	ForgottenMemory = 24 * time.Hour
 )
 
-// ErrManyBatches refuses to begin one more batch, of a user who has as many under way as
-// one may, and ErrFullOfBatches of anybody.
+// BatchVerb is the verb of audit events about batches that are not committed.
+const BatchVerb = "enqueue.batch"
+
+// BatchTarget is the target of such an event: the batch, what became of it, and how many
+// jobs it has.
+func BatchTarget(name, what string, jobs int64) string {
+	return fmt.Sprintf("%q %s with %d jobs", name, what, jobs)
+}
+
+// ErrManyBatches refuses to begin one more batch of a user who has as many under way as
+// one may, and ErrManyNames one more job with a name.
 var (
-	ErrManyBatches   = queue.Errorf(queue.CodeUnavailable, "%d of your batches are under way, which is as many as one user may have; wait until one has ended, or for %v if they were given up", MaxStagedUser, StageMemory)
-	ErrFullOfBatches = queue.Errorf(queue.CodeUnavailable, "%d batches are under way; try again later", MaxStaged)
+	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "%d of your batches are under way, which is as many as one user may have; commit or abort one, or wait for %v if they were given up", MaxStagedUser, StageMemory)
+	ErrManyNames   = queue.Errorf(queue.CodeUnavailable, "your batches that are not committed name more than %d jobs; commit or abort one, or leave the ids out", MaxStagedNames)
 )
 
 // ErrForgotten refuses more of a batch that has been forgotten.
@@ -112,7 +125,8 @@ type Receipt struct {
 	IDs       []string
 	Seqs      []int64
 	Duplicate bool
-	Staged    bool // they are durable, and in the queue once Finish has moved them
+	Staged    bool  // they are durable, and in the queue once Finish has moved them
+	Batch     int64 // which Finish is to move, if they are staged
 }
 
 // Act is what the change makes of a job; see queue.Verb.Act.
@@ -208,8 +222,8 @@ type Turned struct {
 	Refused map[queue.Lease]error // changes that Change would have refused
 }
 
-// Reader reads. Nothing it does scans the table of jobs, and nothing that is stored of
-// others makes a read fail.
+// Reader reads. No method scans the whole table of jobs, and no method fails because of
+// what other users have stored.
 type Reader interface {
 	// Get reads one job by id, but for its Env and Stdin, which may be large. Whole
 	// reads all of it.
@@ -224,7 +238,7 @@ type Reader interface {
 	// List reads a page of jobs, newest first, as Get reads each. It ends after
 	// Filter.Limit of them or MaxPageBytes of text, but has one at least.
 	List(ctx context.Context, f Filter) (Page, error)
-	// Select reads a page of what names the jobs that a filter selects, newest first.
+	// Select reads a page of references to the jobs that a filter selects, newest first.
 	Select(ctx context.Context, f Filter) (Selected, error)
 	// Counts is how many jobs are in each state, and how many were ever
 	// enqueued; it reads no table.
@@ -329,6 +343,20 @@ type Keeper interface {
 	// than keep bytes. Their attempts stay, with OutputForgotten. It says whether there
 	// are more.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
+	// Owners lists the name that each uid had when it enqueued first, and those of
+	// former owners by uids below 0.
+	Owners(ctx context.Context) (map[int]string, error)
+	// Disown takes a uid from the owner that Owners has for it, if there is one: it
+	// belongs to another account now. Jobs of that owner that wait are held, as
+	// ReasonDisowned, and all get a uid below 0, which no peer has, and under which
+	// Owners lists the name; leased ones do when they are given back or have ended.
+	// Keys, and batches that are not committed, are forgotten. Each call takes a step,
+	// and says whether there is more; what is not finished by calls, Promote finishes.
+	// What the uid enqueues from the first call on is its new owner's.
+	Disown(ctx context.Context, uid int) (more bool, err error)
+	// Unowned tells which output files, of these names, belong to no attempt, lease or
+	// garbage. They are garbage from then on.
+	Unowned(ctx context.Context, refs []string) ([]string, error)
 	// Alarm hints that something is due earlier than the last Promote said.
 	Alarm() <-chan struct{}
 	// Garbage lists up to limit output files whose attempts are gone, and

@@ -57,6 +57,8 @@ const (
 	// aloneEvery is the time between two that come back after they were put off: no more
 	// come than could be started.
 	aloneEvery = time.Second / maxAlone
+	// putOffFor is how long one is put off at least.
+	putOffFor = time.Second
 )
 
 // startAlone starts a runner for each suspect, and puts off those for which there is no
@@ -128,9 +130,10 @@ func (p *Pool) putOff(suspects []queue.Job, why error) {
 	for i := range suspects {
 		j := &suspects[i]
 		now := time.Now()
-		d := queue.Decide(j, queue.Outcome{End: queue.Shortage, Error: why.Error()}, p.cfg.Policy())
+		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: why.Error()}, p.cfg.Policy())
+		d.Reason = queue.ReasonShortage // of which others are the cause: it costs no refund
 		p.putOffTo = p.putOffTo.Add(aloneEvery)
-		for _, at := range []time.Time{now.Add(d.Delay), p.aloneAfter} {
+		for _, at := range []time.Time{now.Add(putOffFor), p.aloneAfter} {
 			if p.putOffTo.Before(at) {
 				p.putOffTo = at
 			}

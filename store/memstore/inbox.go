@@ -29,6 +29,9 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 		return known, nil
 	}
 	receipt, err := s.enqueueAll(r, now)
+	if err == nil {
+		s.own(r)
+	}
 	if err == nil && r.Key != "" {
 		kept := receipt
 		kept.IDs, kept.Seqs = slices.Clone(kept.IDs), slices.Clone(kept.Seqs)
@@ -48,9 +51,12 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	}
 	n := len(r.Drafts)
 	if n == 0 || n > queue.MaxBatch {
-		return store.Receipt{}, queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
+		return store.Receipt{}, errDrafts(n)
 	}
-	if err := s.admit(r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
+	if err := s.admit(int64(n), r.MaxPending); err != nil {
+		return store.Receipt{}, err
+	}
+	if err := s.admitUser(r.UID, int64(n), r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
 	receipt, err := s.name(r.Drafts)
@@ -62,6 +68,10 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		s.add(draft, r.UID, now)
 	}
 	return receipt, nil
+}
+
+func errDrafts(n int) error {
+	return queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
 }
 
 // name finds a seq and an id for each draft without storing any.
@@ -109,6 +119,11 @@ func idTaken(id string, i, n int) error {
 // add stores a draft that has its seq and id.
 func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	j := &job{Job: copyJob(draft)}
+	defer func() {
+		if j.UID < 0 { // its owner was disowned meanwhile
+			s.disown(j, j.UID, now)
+		}
+	}()
 	j.State = 0
 	j.CreatedAt = now
 	if j.RunAt == 0 {
@@ -145,7 +160,10 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		return err
 	}
 	if to.Waiting() && !j.State.Waiting() {
-		if err := s.admit(j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
+		if err := s.admit(1, c.MaxPending); err != nil {
+			return err
+		}
+		if err := s.admitUser(j.UID, 1, c.MaxPendingUser); err != nil {
 			return err
 		}
 	}
@@ -157,7 +175,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	case queue.VerbRemove:
 		s.remove(j)
 	case queue.VerbRetry, queue.VerbRetryDead:
-		j.Attempts, j.Deferred, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, "", -1, 0, 0
+		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0
 		if c.Timeout != nil {
 			j.Timeout = *c.Timeout
 		}

@@ -30,10 +30,12 @@ type Store struct {
 	epoch    int64                    // of the service
 	events   []queue.Event            // event n is at n-1-trimmed
 	trimmed  int64                    // events that are forgotten
+	begun    int64                    // batches, ever
 	batches  []*batch                 // that are not wholly in the queue
 	forgot   map[key]queue.Millis     // batches that were forgotten, by their names
 	keys     map[key]memory           // of requests
 	settings map[string]store.Setting // by their keys
+	owners   map[int]string           // by uid, those below 0 are former ones
 	garbage  []string                 // output files whose attempts are gone
 	promised queue.Millis             // the last Promote said that nothing is due before
 	newer    chan struct{}            // closed by the next event, nil if nobody waits
@@ -48,6 +50,7 @@ type job struct {
 	queue.Job
 	rank     int64
 	leased   bool
+	former   int  // whose it is once it is given back, if not 0
 	asleep   bool // not due yet for the first time
 	attempts []queue.Attempt
 }
@@ -74,6 +77,7 @@ func New(order queue.Order) *Store {
 		keys:     map[key]memory{},
 		forgot:   map[key]queue.Millis{},
 		settings: map[string]store.Setting{},
+		owners:   map[int]string{},
 		promised: math.MaxInt64,
 	}
 }

@@ -184,8 +184,11 @@ func (s *Store) copyPages(ctx context.Context, to *conn, each func(done, of int6
 			err = each((of-left)*pageSize, of*pageSize)
 		}
 	}
-	// The writer must be rid of it, whoever gave up.
-	s.aside(context.WithoutCancel(ctx), func() error { return s.endBackup() })
+	// The writer must be rid of it before to is closed, whoever gave up and whatever has
+	// ended or failed by now.
+	<-s.turn
+	s.endBackup()
+	s.turn <- struct{}{}
 	return err
 }
 
@@ -193,12 +196,11 @@ func (s *Store) copyPages(ctx context.Context, to *conn, each func(done, of int6
 const pageSize = 4096
 
 // endBackup ends the copying, if there is any. The caller has the turn to write.
-func (s *Store) endBackup() error {
+func (s *Store) endBackup() {
 	if s.backup != 0 {
 		sqlite3.Xsqlite3_backup_finish(s.db.tls, s.backup) // it repeats a step's error
 		s.backup = 0
 	}
-	return nil
 }
 
 // addOutputs puts the output files that a copy refers to into it.

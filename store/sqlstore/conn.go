@@ -30,6 +30,7 @@ type conn struct {
 	word  uintptr            // room for what a call returns
 	texts uintptr            // room for the texts and blobs of one statement
 	room  int                // of texts, in bytes
+	bound int64              // bytes of texts and blobs that statements were given
 }
 
 // keptRoom is how much room for texts is kept between statements.
@@ -147,6 +148,7 @@ func (c *conn) begin(sql string, args []any) (uintptr, error) {
 			size += len(a)
 		}
 	}
+	c.bound += int64(size)
 	if size > c.room || c.room > keptRoom && size <= keptRoom {
 		if err := c.grow(max(size, keptRoom)); err != nil {
 			return 0, err
@@ -250,6 +252,12 @@ func (c *conn) endWith(ctx context.Context) (release func()) {
 			<-ended // the connection is used by others, or closed, next
 		}
 	}
+}
+
+// keepWAL has the connection leave the WAL as it is when it is closed: whatever is wrong
+// with it, the next start finds out better.
+func (c *conn) keepWAL() {
+	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, libc.VaList(c.word, int32(1), uintptr(0)))
 }
 
 // interruptAgain is the time between two interruptions of one statement.

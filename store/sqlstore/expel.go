@@ -14,7 +14,7 @@ func (s *Store) Expel(ctx context.Context, states []queue.State, before queue.Mi
 	if uid != nil {
 		detail = uidDetail(*uid)
 	}
-	err = s.do(ctx, false, func(t *tx) error {
+	err = s.do(ctx, normal, func(t *tx) error {
 		removed = 0
 		type old struct {
 			seq   int64
@@ -67,7 +67,7 @@ func (s *Store) CountEnded(ctx context.Context, states []queue.State, before que
 
 // TrimEvents forgets the oldest events.
 func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
-	err = s.do(ctx, false, func(t *tx) error {
+	err = s.do(ctx, normal, func(t *tx) error {
 		last, n := int64(0), 0
 		newest := t.s.mem.nextEvent - 1
 		err := t.query(func(r row) (bool, error) {
@@ -93,7 +93,7 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 	if s.counted().Outputs <= keep {
 		return false, nil
 	}
-	err = s.do(ctx, false, func(t *tx) error {
+	err = s.do(ctx, normal, func(t *tx) error {
 		type kept struct {
 			seq, n, bytes int64
 		}

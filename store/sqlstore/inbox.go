@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"strconv"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -19,7 +16,7 @@ func (s *Store) Enqueue(ctx context.Context, r store.Request) (store.Receipt, er
 		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
-	err = s.do(ctx, false, func(t *tx) (err error) {
+	err = s.do(ctx, normal, func(t *tx) (err error) {
 		receipt, err = t.enqueue(r, list)
 		return err
 	})
@@ -64,22 +61,25 @@ func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
 // enqueueAll stores the drafts as jobs, or commits the batch that they are the last
 // of.
 func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, err error) {
-	if r.Batch != "" && t.staged(r.UID, r.Batch) >= 0 {
-		return t.commitBatch(r, list)
-	}
 	if r.Batch != "" {
-		if err := t.remembered(-1, r); err != nil {
+		if _, going := t.s.mem.staged(r.UID, r.Batch); going {
+			return t.commitBatch(r, list)
+		}
+		if err := t.remembered(r); err != nil {
 			return receipt, err
 		}
 	}
 	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch {
-		return receipt, queue.Invalid("jobs", "has %d entries; 1 to %d are taken at once", len(r.Drafts), queue.MaxBatch)
+		return receipt, errDrafts(len(r.Drafts))
 	}
 	if err := t.s.admit(r); err != nil {
 		return receipt, err
 	}
 	receipt = store.Receipt{IDs: make([]string, len(r.Drafts)), Seqs: make([]int64, len(r.Drafts))}
 	if err := t.nameAll(r.Drafts, &receipt); err != nil {
+		return receipt, err
+	}
+	if err := t.own(r.UID, r.Owner); err != nil {
 		return receipt, err
 	}
 	for i := range r.Drafts {
@@ -120,70 +120,29 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 	return known, nil
 }
 
+func errDrafts(n int) error {
+	return queue.Invalid("jobs", "has %d entries; 1 to %d are taken at once", n, queue.MaxBatch)
+}
+
 // admit refuses a request that the queue or the disk has no room for.
 func (s *Store) admit(r store.Request) error {
-	if err := s.admitWaiting(r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
+	n := int64(len(r.Drafts))
+	if err := s.admitWaiting(n, r.MaxPending); err != nil {
+		return err
+	}
+	if err := s.admitUser(r.UID, n, r.MaxPendingUser); err != nil {
 		return err
 	}
 	return s.roomToEnqueue()
 }
 
-// admitWaiting refuses n more jobs of a user that would wait. Jobs of batches wait too.
-func (s *Store) admitWaiting(uid int, n, most, mostUser int64) error {
-	waiting := store.Counts{States: s.mem.counts}.Waiting()
-	for i := range s.mem.batches {
-		waiting += s.mem.batches[i].jobs
-	}
+// admitWaiting refuses n more jobs that would wait. Those of committed batches wait too.
+func (s *Store) admitWaiting(n, most int64) error {
+	waiting := store.Counts{States: s.mem.counts}.Waiting() + s.mem.committed
 	if most > 0 && waiting+n > most {
 		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs wait and max_pending is %d; try again later", waiting, most)
 	}
-	return s.admitUser(uid, n, mostUser)
-}
-
-// nameAll gives each draft its seq and id; an id that is taken refuses all.
-func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
-	taken := make(map[string]bool)
-	for i := range drafts {
-		id := drafts[i].ID
-		if id == "" {
-			continue
-		}
-		there, err := t.taken(id)
-		if err != nil {
-			return err
-		}
-		if there || taken[id] {
-			return exists(id, i, len(drafts))
-		}
-		taken[id] = true
-	}
-	next := t.s.mem.nextSeq
-	for i := range drafts {
-		receipt.Seqs[i], receipt.IDs[i] = next, drafts[i].ID
-		for drafts[i].ID == "" {
-			id := strconv.FormatInt(next, 10)
-			there, err := t.taken(id)
-			if err != nil {
-				return err
-			}
-			if !there && !taken[id] {
-				receipt.Seqs[i], receipt.IDs[i] = next, id
-				break
-			}
-			next++ // that number is somebody's name: skipped for ever
-		}
-		next++
-	}
-	t.s.mem.nextSeq = next
 	return nil
-}
-
-func exists(id string, i, of int) error {
-	e := &queue.Error{Code: queue.CodeExists, Field: "id", Message: fmt.Sprintf("%q is taken; choose another, or leave it out to get a number", id)}
-	if of > 1 {
-		return e.At(i + 1)
-	}
-	return e
 }
 
 func (t *tx) insert(j *queue.Job, uid int, seq int64, id string, text *texts) error {
@@ -218,9 +177,10 @@ func (t *tx) one(seq int64, columns string) (j queue.Job, err error) {
 	found := false
 	err = t.query(func(r row) (bool, error) {
 		found = true
+		t.read += int(r.num(width(columns))) // a change has SQLite move all of the row
 		j, err = readJob(r, columns)
 		return false, err
-	}, `SELECT `+columns+` FROM jobs WHERE seq = ?`, seq)
+	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
 		err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
 	}
@@ -229,7 +189,7 @@ func (t *tx) one(seq int64, columns string) (j queue.Job, err error) {
 
 // Change carries out a verb on a job.
 func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
-	return s.do(ctx, true, func(t *tx) error { return t.change(seq, c) })
+	return s.do(ctx, prompt, func(t *tx) error { return t.change(seq, c) })
 }
 
 // needs are the columns of a job that a verb needs: however large a job is, and whatever
@@ -260,7 +220,10 @@ func (t *tx) change(seq int64, c store.Change) error {
 		return err
 	}
 	if to.Waiting() && !j.State.Waiting() {
-		if err := t.s.admitWaiting(j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
+		if err := t.s.admitWaiting(1, c.MaxPending); err != nil {
+			return err
+		}
+		if err := t.s.admitUser(j.UID, 1, c.MaxPendingUser); err != nil {
 			return err
 		}
 	}
@@ -282,7 +245,7 @@ func (t *tx) change(seq int64, c store.Change) error {
 				return err
 			}
 		}
-		j.Attempts, j.Deferred, j.Crashes, j.Error, j.ExitCode, j.Signal, j.EndedAt, j.ExpiresAt = 0, 0, 0, "", -1, 0, 0, 0
+		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.EndedAt, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0, 0
 		err = t.wait(&j, t.now)
 	case queue.VerbEdit:
 		err = t.edit(&j, c.Edit)
@@ -353,9 +316,9 @@ func (t *tx) rewrite(j *queue.Job, to queue.State) error {
 		stands = t.stands(j.UID, j.DueAt, place{rank, j.Seq})
 	}
 	t.wakeAt(j.ExpiresAt)
-	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, deferred = ?, crashes = ?, reason = ?, error = ?, exit_code = ?,
+	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, deferred = ?, refunds = ?, crashes = ?, reason = ?, error = ?, exit_code = ?,
 		signal = ?, ended_at = ?, expires_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, updated_at = ? WHERE seq = ?`,
-		int64(to), stands, rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Deferred), int64(j.Crashes), string(j.Reason), j.Error, j.ExitCode,
+		int64(to), stands, rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), string(j.Reason), j.Error, j.ExitCode,
 		int64(j.Signal), int64(j.EndedAt), int64(j.ExpiresAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(t.now), j.Seq)
 	return err
 }
@@ -369,181 +332,4 @@ func (t *tx) cancel(j *queue.Job, why queue.Reason, kind queue.EventKind, detail
 	t.doubt(j.UID)
 	t.move(j.Seq, j.UID, j.State, queue.Cancelled)
 	return t.event(kind, j.Seq, j.ID, queue.Cancelled, detail)
-}
-
-// remove deletes a job with its history.
-func (t *tx) remove(seq int64) error {
-	kept, err := t.number(`SELECT sum(output_bytes) FROM attempts WHERE seq = ? AND output_bytes > 0`, seq)
-	if err != nil {
-		return err
-	}
-	t.s.mem.outputs -= kept
-	for _, sql := range []string{
-		`INSERT OR IGNORE INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND output_ref <> ''`,
-		`DELETE FROM attempts WHERE seq = ?`,
-		`DELETE FROM inputs WHERE seq = ?`,
-		`DELETE FROM jobs WHERE seq = ?`,
-	} {
-		if _, err := t.exec(sql, seq); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Audit records what a person does that no other event tells of.
-func (s *Store) Audit(ctx context.Context, a store.Audit) error {
-	detail, err := json.Marshal(queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
-	if err != nil {
-		return err
-	}
-	return s.do(ctx, true, func(t *tx) error { return t.event(queue.EventAudit, a.Job, a.ID, 0, detail) })
-}
-
-// Settings lists the stored settings.
-func (s *Store) Settings(ctx context.Context) (list []store.Setting, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
-		list = nil
-		return t.query(func(r row) (bool, error) {
-			list = append(list, store.Setting{Key: r.text(0), Value: r.text(1), UID: int(r.num(2)), At: queue.Millis(r.num(3))})
-			return true, nil
-		}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
-	})
-	return list, err
-}
-
-// SetSetting stores one setting; an empty value removes it.
-func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
-	return s.do(ctx, true, func(t *tx) error {
-		var n int64
-		var err error
-		if set.Value == "" {
-			n, err = t.exec(`DELETE FROM settings WHERE key = ?`, set.Key)
-		} else {
-			n, err = t.exec(`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
-				set.Key, set.Value, int64(set.UID), int64(t.now))
-		}
-		if err != nil || n == 0 {
-			return err
-		}
-		detail, err := json.Marshal(queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Value})
-		if err != nil {
-			return err
-		}
-		return t.event(queue.EventSetting, 0, "", 0, detail)
-	})
-}
-
-// promoteStep bounds how much one Promote does of each duty.
-const promoteStep = 1000
-
-// Promote makes due jobs runnable, cancels expired ones and forgets old keys.
-func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
-		s.keepReserve()
-		n, err := t.exec(`UPDATE jobs SET place = 1,
-			rank = iif(state = 3 AND due_at = since AND ?, ? - priority, rank),
-			arrival = iif(state = 3 AND due_at = since, ?, arrival) WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at LIMIT `+step+`)`,
-			bit(s.mem.order.Scheduling == queue.ByAging && s.mem.order.Aging == queue.AgingEnqueue), s.mem.enqueued, s.mem.enqueued, int64(t.now))
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			t.ready(nowhere)
-		}
-		expired, err := t.expire()
-		if err != nil {
-			return err
-		}
-		if _, err := t.exec(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, int64(t.now.Add(-store.KeyMemory))); err != nil {
-			return err
-		}
-		unfinished, err := t.tidyBatches()
-		if err != nil {
-			return err
-		}
-		if n == promoteStep || expired == promoteStep || unfinished {
-			next = 0
-			return nil
-		}
-		next, err = t.nextDue()
-		return err
-	})
-	return next, err
-}
-
-var expiredDetail = []byte(`{"reason":"expired"}`)
-
-const step = "1000" // promoteStep, as SQL has it
-
-func (t *tx) expire() (int, error) {
-	var rows []queue.Job
-	err := t.query(func(r row) (bool, error) {
-		if _, leased := t.s.mem.leases[r.num(0)]; !leased {
-			rows = append(rows, queue.Job{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), UID: int(r.num(3))})
-		}
-		return len(rows) < promoteStep, nil
-	}, `SELECT seq, id, state, uid FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.now))
-	if err != nil {
-		return 0, err
-	}
-	for i := range rows {
-		if err := t.cancel(&rows[i], queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
-			return 0, err
-		}
-	}
-	return len(rows), nil
-}
-
-func (t *tx) nextDue() (time.Duration, error) {
-	due, err := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
-	if err != nil {
-		return 0, err
-	}
-	expiry := int64(0)
-	err = t.query(func(r row) (bool, error) {
-		_, leased := t.s.mem.leases[r.num(1)]
-		if !leased {
-			expiry = r.num(0)
-		}
-		return leased, nil
-	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 ORDER BY expires_at`)
-	if err != nil {
-		return 0, err
-	}
-	if due == 0 || expiry != 0 && expiry < due {
-		due = expiry
-	}
-	t.s.mem.nextDue = queue.Millis(due)
-	if due == 0 {
-		return time.Hour, nil
-	}
-	return min(time.Hour, max(time.Millisecond, time.Duration(due-int64(t.now))*time.Millisecond)), nil
-}
-
-// Garbage lists output files whose attempts are gone: none while a copy is made,
-// which may refer to them.
-func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
-		if refs = nil; s.copying.Load() { // a copy begins in a turn of its own, so before this one or after it
-			return nil
-		}
-		return t.query(func(r row) (bool, error) {
-			refs = append(refs, r.text(0))
-			return len(refs) < limit, nil
-		}, `SELECT ref FROM garbage ORDER BY ref`)
-	})
-	return refs, err
-}
-
-// Swept forgets garbage that has been deleted.
-func (s *Store) Swept(ctx context.Context, refs []string) error {
-	return s.do(ctx, true, func(t *tx) error {
-		for _, ref := range refs {
-			if _, err := t.exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }

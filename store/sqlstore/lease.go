@@ -30,7 +30,7 @@ type granted struct {
 // Turn records what happened to leases and claims more, in one commit.
 func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
 	var turned store.Turned
-	err := s.do(ctx, true, func(t *tx) (err error) {
+	err := s.do(ctx, urgent, func(t *tx) (err error) {
 		turned = store.Turned{}
 		stale := func(l queue.Lease) { turned.Stale = append(turned.Stale, l) }
 		for i := range turn.Started {
@@ -133,7 +133,7 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	}
 	n := l.runs + 1
 	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = ?, exit_code = ?, signal = ?, attempts = attempts + ?,
-		deferred = deferred + ?, suspect = ?, crashes = crashes + ?, runs = ?, due_at = iif(?, ?, due_at), started_at = ?, ended_at = ?, updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
+		deferred = deferred + ?, refunds = 0, suspect = ?, crashes = crashes + ?, runs = ?, due_at = iif(?, ?, due_at), started_at = ?, ended_at = ?, updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
 		int64(d.State), int64(place), e.Fence, string(d.Reason), d.Error, a.ExitCode, int64(a.Signal), bit(d.Counts),
 		bit(d.Defers), bit(d.Suspect), bit(d.Crashed), int64(n), due, due, int64(a.StartedAt), ended, int64(t.now), e.Seq)
 	if err != nil {
@@ -153,19 +153,22 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	}
 	t.move(e.Seq, l.uid, l.state, d.State)
 	t.dropLease(e.Seq)
-	return t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, e))
+	if err := t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, e)); err != nil {
+		return err
+	}
+	return t.returned(e.Seq, l, d.State)
 }
 
-// giveBack undoes a claim that led to no attempt.
+// giveBack undoes a claim that led to no attempt: what is known of the last one stays.
 func (t *tx) giveBack(e *store.Settlement, l lease, place int, due int64) error {
-	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = ?, due_at = iif(?, ?, due_at), updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
-		int64(e.Decision.State), int64(place), e.Fence, string(e.Decision.Reason), e.Decision.Error, due, due, int64(t.now), e.Seq)
+	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = coalesce(?, error), refunds = refunds + ?, due_at = iif(?, ?, due_at), updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
+		int64(e.Decision.State), int64(place), e.Fence, string(e.Decision.Reason), text(e.Decision.Error), bit(e.Decision.Refunds), due, due, int64(t.now), e.Seq)
 	if err != nil {
 		return err
 	}
 	t.move(e.Seq, l.uid, l.state, e.Decision.State)
 	t.dropLease(e.Seq)
-	return nil
+	return t.returned(e.Seq, l, e.Decision.State)
 }
 
 // release gives back a lease that was never started. Its fence is kept, so that
@@ -182,7 +185,7 @@ func (t *tx) release(lr queue.Lease, stale func(queue.Lease)) error {
 	t.touched = append(t.touched, lr.Seq)
 	t.dropLease(lr.Seq)
 	t.ready(l.at(lr.Seq))
-	return nil
+	return t.returned(lr.Seq, l, l.state)
 }
 
 // at is where a lease's job stands in the ready index, or stood.
@@ -231,86 +234,132 @@ func text(s string) any {
 	return s
 }
 
-// claim leases the head of the ready index, up to want jobs. If it gets none and says
-// that there is more, another transaction is to go on.
+// claim leases the head of the ready index, up to want jobs or maxClaimBytes. If it gets
+// none and says that there is more, another transaction is to go on.
 func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
-	for len(jobs) < want && !more {
+	bytes := 0
+	for len(jobs) < want && !more && bytes < maxClaimBytes {
 		if more, err = t.feed(want - len(jobs)); err != nil {
 			return nil, false, err
 		}
 		if more || t.s.mem.dry {
 			break
 		}
-		had := len(jobs)
-		var damaged []queue.Job
-		var ranks []int64
-		var kept keptBack
-		at := t.s.mem.head
-		err := t.query(func(r row) (bool, error) {
-			at = place{r.num(wholeWidth), r.num(0)}
-			if _, leased := t.s.mem.leases[at.seq]; leased {
-				return true, nil
-			}
-			if t.s.mem.maxUser != 0 && t.full(int(r.num(uidColumn)), kept.taken) {
-				kept.rows = append(kept.rows, ofUser{at.seq, int(r.num(uidColumn))})
-				more = t.moved+len(kept.rows) >= parkStep
-				return !more, nil
-			}
-			j, err := readJob(r, wholeColumns)
-			if err != nil {
-				damaged = append(damaged, j)
-				return true, nil
-			}
-			if jobs == nil {
-				jobs = make([]queue.Job, 0, min(want, usualBlock))
-			}
-			if t.s.mem.maxUser != 0 {
-				kept.take(j.UID)
-			}
-			jobs, ranks = append(jobs, j), append(ranks, at.rank)
-			return len(jobs) < want, nil
-		}, `SELECT `+wholeColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
-		if err == nil {
-			err = t.park(kept.rows)
-		}
-		if err != nil {
+		h := head{at: t.s.mem.head, want: want - len(jobs), bytes: bytes}
+		if err := t.look(&h); err != nil {
 			return nil, false, err
 		}
-		for i := range damaged {
-			if err := t.holdDamaged(&damaged[i]); err != nil {
+		if jobs == nil {
+			jobs = h.jobs[:0]
+		}
+		for i := range h.jobs {
+			late, err := t.take(&h.jobs[i], h.ranks[i])
+			if err != nil {
 				return nil, false, err
 			}
-		}
-		head := jobs[had:]
-		jobs = jobs[:had]
-		for i := range head {
-			j := &head[i]
-			if j.ExpiresAt != 0 && j.ExpiresAt <= t.now {
-				if err := t.cancel(j, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
-					return nil, false, err
-				}
-				continue
+			if !late {
+				jobs = append(jobs, h.jobs[i]) // into the place of an earlier one, or its own
 			}
-			j.Fence += 1 + t.s.dice.Int64N(fenceStep)
-			if t.s.mem.ranking.state != 0 {
-				ranks[i] = t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
-				if _, err := t.exec(`UPDATE jobs SET rank = ? WHERE seq = ?`, ranks[i], j.Seq); err != nil {
-					return nil, false, err
-				}
-			}
-			t.setLease(j.Seq, lease{id: j.ID, uid: j.UID, fence: j.Fence, runs: j.Runs, state: j.State, rank: ranks[i]})
-			jobs = append(jobs, *j) // into the place of an earlier one, or its own
 		}
-		t.s.mem.head = at
-		t.s.mem.dry = !more && had+len(head) < want // the index is at its end
+		bytes, more = h.bytes, h.more || t.moved >= parkStep
+		t.s.mem.head = h.at
+		t.s.mem.dry = h.end
 	}
+	t.read += bytes
 	return jobs, more && len(jobs) == 0, nil
+}
+
+// head is what one look at the head of the ready index finds.
+type head struct {
+	at    place // up to which it has been looked
+	want  int   // jobs
+	bytes int   // that jobs take, with those found before
+	jobs  []queue.Job
+	ranks []int64 // of jobs
+	more  bool    // enough was passed over for one transaction
+	end   bool    // nothing stands after it
+}
+
+// look finds the next jobs of the ready index that may be leased. What cannot be read is
+// held, and what has no room is kept back.
+func (t *tx) look(h *head) error {
+	var damaged []queue.Job
+	var kept keptBack
+	h.end = true
+	err := t.query(func(r row) (bool, error) {
+		h.at = place{r.num(width(wholeColumns)), r.num(0)}
+		if _, leased := t.s.mem.leases[h.at.seq]; leased {
+			return true, nil
+		}
+		if t.s.mem.maxUser != 0 && t.full(int(r.num(uidColumn)), kept.taken) {
+			kept.rows = append(kept.rows, ofUser{h.at.seq, int(r.num(uidColumn))})
+			h.more = t.moved+len(kept.rows) >= parkStep
+			h.end = !h.more
+			return h.end, nil
+		}
+		j, err := readJob(r, wholeColumns)
+		if err != nil {
+			damaged = append(damaged, j)
+			return true, nil
+		}
+		if h.jobs == nil {
+			h.jobs = make([]queue.Job, 0, min(h.want, usualBlock))
+		}
+		if t.s.mem.maxUser != 0 {
+			kept.take(j.UID)
+		}
+		h.jobs, h.ranks = append(h.jobs, j), append(h.ranks, h.at.rank)
+		h.bytes += weight(&j)
+		h.end = len(h.jobs) < h.want && h.bytes < maxClaimBytes
+		return h.end, nil
+	}, `SELECT `+wholeColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, h.at.rank, h.at.seq)
+	if err == nil {
+		err = t.park(kept.rows)
+	}
+	for i := range damaged {
+		if err == nil {
+			err = t.holdDamaged(&damaged[i])
+		}
+	}
+	return err
+}
+
+// take leases a job, or cancels it if it is too late for that.
+func (t *tx) take(j *queue.Job, rank int64) (late bool, err error) {
+	if j.ExpiresAt != 0 && j.ExpiresAt <= t.now {
+		t.moved++
+		return true, t.cancel(j, queue.ReasonExpired, queue.EventExpired, expiredDetail)
+	}
+	j.Fence += 1 + t.s.dice.Int64N(fenceStep)
+	if t.s.mem.ranking.state != 0 {
+		rank = t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
+		if _, err := t.exec(`UPDATE jobs SET rank = ? WHERE seq = ?`, rank, j.Seq); err != nil {
+			return false, err
+		}
+	}
+	t.setLease(j.Seq, lease{id: j.ID, uid: j.UID, fence: j.Fence, runs: j.Runs, state: j.State, rank: rank})
+	return false, nil
 }
 
 // fenceStep bounds how far a claim raises a fence. How far it does is random, so that
 // nobody can say before an attempt by which name it, its output and its processes go;
 // the numbers last for a hundred million claims of one job.
 const fenceStep = 1 << 36
+
+// maxClaimBytes is how much of jobs, in bytes, a claim reads: with the job that reaches
+// it, it has enough.
+const maxClaimBytes = 1 << 20
+
+// weight is about how many bytes a job takes to be read.
+func weight(j *queue.Job) int {
+	n := len(j.Command) + len(j.Stdin)
+	for _, list := range [][]string{j.Argv, j.Env} {
+		for _, text := range list {
+			n += len(text)
+		}
+	}
+	return n
+}
 
 // usualBlock is how many jobs a claim makes room for at once.
 const usualBlock = 64
@@ -320,6 +369,7 @@ func (t *tx) holdDamaged(j *queue.Job) error {
 	if _, err := t.exec(`UPDATE jobs SET state = 2, place = 0, error = ?, updated_at = ? WHERE seq = ?`, j.Error, int64(t.now), j.Seq); err != nil {
 		return err
 	}
+	t.moved++
 	t.doubt(j.UID)
 	t.move(j.Seq, j.UID, j.State, queue.Held)
 	return t.event(queue.EventHeld, j.Seq, j.ID, queue.Held, []byte(`{}`))
@@ -330,7 +380,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: want, done: make(chan granted, 1), again: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
-		err := s.do(ctx, true, func(t *tx) (err error) {
+		err := s.do(ctx, urgent, func(t *tx) (err error) {
 			if jobs, more, err = t.claim(want); err != nil || len(jobs) > 0 || more {
 				return err
 			}
@@ -354,7 +404,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case g := <-w.done:
 			return g.jobs, g.err
 		case <-w.again:
-			gone = s.do(ctx, true, func(t *tx) error { t.readied = true; return nil })
+			gone = s.do(ctx, urgent, func(t *tx) error { t.readied = true; return nil })
 		case <-ctx.Done():
 			gone = ctx.Err()
 		}
@@ -430,7 +480,7 @@ func (t *tx) serveWaiter() (*granted, error) {
 
 // Leased lists every leased job.
 func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, urgent, func(t *tx) error {
 		jobs = nil
 		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
 			j, err := t.one(seq, wholeColumns)
@@ -447,7 +497,7 @@ func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
 
 // NextEpoch raises and returns the service's epoch.
 func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, urgent, func(t *tx) error {
 		if _, err := t.exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
 			return err
 		}

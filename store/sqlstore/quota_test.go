@@ -56,7 +56,7 @@ func done(j *queue.Job) store.Settlement {
 // number asks the database of a store.
 func number(t *testing.T, s *Store, q string) (n int64) {
 	t.Helper()
-	err := s.do(t.Context(), true, func(t *tx) (err error) {
+	err := s.do(t.Context(), urgent, func(t *tx) (err error) {
 		n, err = t.number(q)
 		return err
 	})
@@ -222,7 +222,7 @@ func TestACutClaimGoesOn(t *testing.T) {
 		s.mu.Unlock()
 	}
 	clock := s.now
-	s.do(t.Context(), true, func(*tx) error { s.now = func() queue.Millis { return clock().Add(time.Hour) }; return nil })
+	s.do(t.Context(), urgent, func(*tx) error { s.now = func() queue.Millis { return clock().Add(time.Hour) }; return nil })
 	if _, err := s.Promote(t.Context()); err != nil { // all at once
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestUsersAreCounted(t *testing.T) {
 	if n := number(t, s, `SELECT count(*) FROM users`); n == 0 {
 		t.Error("none has a row of its own")
 	}
-	err := s.do(t.Context(), true, func(tx *tx) error {
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		for uid := range 2 * maxListed {
 			j := draft(of(uid))
 			if err := tx.insert(&j, uid, tx.s.mem.nextSeq, fmt.Sprint("undone ", uid), &texts{terms: "{}"}); err != nil {
@@ -318,7 +318,7 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	sound(t, s, "at first")
 	must := func(q string) {
 		t.Helper()
-		err := s.do(t.Context(), true, func(t *tx) error {
+		err := s.do(t.Context(), urgent, func(t *tx) error {
 			_, err := t.exec(q)
 			return err
 		})

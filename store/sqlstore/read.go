@@ -70,8 +70,15 @@ func (s *Store) History(ctx context.Context, seq int64, before, limit int) (list
 		before = math.MaxInt64
 	}
 	err = s.reading(ctx, func(r *reader) error {
+		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
+		if err == nil && there == 0 {
+			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+		}
+		if err != nil {
+			return err
+		}
 		bytes := 0
-		err := r.query(func(r row) (bool, error) {
+		return r.query(func(r row) (bool, error) {
 			a := readAttempt(r)
 			if bytes += store.AttemptSize(&a); bytes > store.MaxHistoryBytes && len(list) > 0 {
 				return false, nil
@@ -79,14 +86,6 @@ func (s *Store) History(ctx context.Context, seq int64, before, limit int) (list
 			list = append(list, a)
 			return len(list) < limit, nil
 		}, `SELECT `+attemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC`, seq, int64(before))
-		if err != nil || len(list) > 0 {
-			return err
-		}
-		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
-		if err == nil && there == 0 {
-			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
-		}
-		return err
 	})
 	slices.Reverse(list)
 	return list, err
@@ -94,10 +93,10 @@ func (s *Store) History(ctx context.Context, seq int64, before, limit int) (list
 
 // Attempt reads one attempt with its output; n = 0 is the last one.
 func (s *Store) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
-	where := ` FROM attempts WHERE seq = ? AND n = ?`
+	where := ` FROM attempts WHERE seq = (SELECT seq FROM jobs WHERE seq = ?) AND n = ?`
 	args := []any{seq, int64(n)}
 	if n == 0 {
-		where, args = ` FROM attempts WHERE seq = ? ORDER BY n DESC LIMIT 1`, args[:1]
+		where, args = ` FROM attempts WHERE seq = (SELECT seq FROM jobs WHERE seq = ?) ORDER BY n DESC LIMIT 1`, args[:1]
 	}
 	err = s.reading(ctx, func(r *reader) error {
 		found := false
@@ -153,7 +152,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 	return page, nil
 }
 
-// Select reads a page of what names the jobs that a filter selects.
+// Select reads a page of references to the jobs that a filter selects.
 func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
 	err = s.selecting(ctx, f, func(_ *reader, got store.Selected) error {
 		selected = got
@@ -162,7 +161,7 @@ func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.Sele
 	return selected, err
 }
 
-// selecting hands over what a filter selects, in the read that finds it.
+// selecting calls take with a page of references, inside the read that found them.
 func (s *Store) selecting(ctx context.Context, f store.Filter, take func(*reader, store.Selected) error) error {
 	m, err := newMatcher(f)
 	if err != nil {
@@ -190,12 +189,13 @@ func (s *Store) selecting(ctx context.Context, f store.Filter, take func(*reader
 	})
 }
 
-// matcher is a filter, made ready. It decides by what a row has before its terms, so
-// that large jobs cost no more than others, and damaged ones are found by all else.
+// matcher is a filter that is ready for use. It decides by the columns that stand before
+// terms in a row, so large jobs cost no more than small ones, and jobs with damaged terms
+// are found like others.
 type matcher struct {
 	store.Filter
 	glob  func(id string) bool
-	parts [][]byte // each label as the JSON of a job's labels has it, if it has the label
+	parts [][]byte // each label as it stands in the JSON of a job that has it
 }
 
 func newMatcher(f store.Filter) (m matcher, err error) {
@@ -257,8 +257,8 @@ func (m *matcher) matches(r row) bool {
 	return m.labelled(r.view(6)) && m.glob(r.text(1))
 }
 
-// labelled reports whether the JSON of a job's labels has all that are asked for. Most
-// that have not are told by their bytes alone.
+// labelled reports whether the JSON of a job's labels has all labels of the filter. A
+// search for their bytes rules most other jobs out before any JSON is decoded.
 func (m *matcher) labelled(raw []byte) bool {
 	if len(m.parts) == 0 {
 		return true

@@ -58,6 +58,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	stage(t, s, "a", 1, true)
+	stage(t, s, "z", 1, true)                                   // which the next one forgets
 	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // which the next one finishes
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
@@ -66,9 +67,10 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	everyOperation(t, s)
 	holdsDamaged(t, s)
 	dropsDamaged(t, s)
+	detachesDamaged(t, s)
 	var statements []string
 	var plans []string
-	err = s.do(t.Context(), true, func(tx *tx) error {
+	err = s.do(t.Context(), urgent, func(tx *tx) error {
 		for q := range tx.stmts {
 			statements = append(statements, q)
 		}
@@ -159,16 +161,21 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.Stage(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
 	must(err)
+	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}}) // a number that a batch might have
+	must(err)
 	_, err = s.Stage(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.Unstage(ctx, 0, "c"))
 	_, err = s.Stage(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
-	must(s.do(ctx, true, func(t *tx) error { return t.forget(t.staged(0, "d")) }))
-	_, err = s.Enqueue(ctx, store.Request{Batch: "b"})
+	must(s.do(ctx, urgent, func(t *tx) error {
+		b, _ := t.s.mem.staged(0, "d")
+		return t.forget(b)
+	}))
+	batch, err := s.Enqueue(ctx, store.Request{Batch: "b"})
 	must(err)
 	for more := true; more; {
-		more, err = s.Finish(ctx)
+		more, err = s.Finish(ctx, batch.Batch)
 		must(err)
 	}
 	turned, err := s.Turn(ctx, store.Turn{Want: 4})
@@ -245,6 +252,25 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	must(s.SetMaxRunningUser(ctx, 0))
 	_, err = s.Turn(ctx, store.Turn{Want: 9})
+	must(err)
+	_, err = s.Enqueue(ctx, store.Request{UID: 77, Owner: "alice", Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID = 77 }), draft(func(j *queue.Job) { j.UID = 77 })}})
+	must(err)
+	must(s.Change(ctx, s.mem.nextSeq-1, store.Change{Verb: queue.VerbHold}))
+	_, err = s.Stage(ctx, store.Request{UID: 77, Batch: "g", Drafts: []queue.Job{draft()}})
+	must(err)
+	for more := true; more; {
+		more, err = s.Disown(ctx, 77)
+		must(err)
+	}
+	long := put(t, s, 0, 1)[0]
+	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 201)
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
+		SELECT ?, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, long)
+	must(s.Change(ctx, long, store.Change{Verb: queue.VerbRemove}))
+	promoteAll(t, s)
+	_, err = s.Owners(ctx)
+	must(err)
+	_, err = s.Unowned(ctx, []string{"9999-1"})
 	must(err)
 	refs, err := s.Garbage(ctx, 9)
 	must(err)

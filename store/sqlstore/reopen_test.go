@@ -86,7 +86,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
 	before := s.Counts().States
-	err := s.do(t.Context(), true, func(tx *tx) error {
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		if jobs, _, err := tx.claim(2); err != nil || len(jobs) != 2 {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
@@ -119,7 +119,7 @@ func TestADryQueueIsNotAsked(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var jobs []queue.Job
 	claim := func(then error) (asked bool, err error) {
-		err = s.do(t.Context(), true, func(tx *tx) (err error) {
+		err = s.do(t.Context(), urgent, func(tx *tx) (err error) {
 			jobs, _, err = tx.claim(2)
 			asked = tx.begun
 			return errors.Join(err, then)
@@ -162,10 +162,11 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 			}
 		}
 	}
-	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "done", Drafts: named("done3")}); err != nil {
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "done", Drafts: named("done3")})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Finish(t.Context()); err != nil { // one of three frames
+	if _, err := s.Finish(t.Context(), committed.Batch); err != nil { // one of three frames
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -182,7 +183,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 		t.Errorf("its id: %v", err)
 	}
 	for _, table := range []string{"frames", "staged_ids"} {
-		err := s.do(t.Context(), true, func(tx *tx) error {
+		err := s.do(t.Context(), urgent, func(tx *tx) error {
 			n, err := tx.number(`SELECT count(*) FROM ` + table)
 			if n != 0 {
 				t.Errorf("%d rows are left in %s", n, table)
@@ -201,10 +202,11 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	stage(t, s, "a", 2000, false)
-	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Finish(t.Context()); err != nil { // one of two frames
+	if _, err := s.Finish(t.Context(), committed.Batch); err != nil { // one of two frames
 		t.Fatal(err)
 	}
 	s.Close()
@@ -227,17 +229,17 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
 	}
-	s.do(t.Context(), true, func(t *tx) error { t.s.space.at = time.Time{}; return nil }) // look again
+	s.do(t.Context(), urgent, func(t *tx) error { t.s.space.at = time.Time{}; return nil }) // look again
 	for _, id := range []string{"1500", "2000"} {
 		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {
 			t.Errorf("a job by the number %s of one of the batch: got %v, want %v", id, err, queue.ErrExists)
 		}
 	}
-	if _, err := s.Finish(t.Context()); err != nil {
+	if _, err := s.Finish(t.Context(), committed.Batch); err != nil {
 		t.Fatal(err)
 	}
 	asks("when all are moved", 2000, queue.ErrFull)
-	untilDone(t, s.Finish)
+	finish(t, s, committed)
 	asks("when it is finished", 2000, queue.ErrFull)
 	asks("when it is finished", 2002, nil)
 }
@@ -302,7 +304,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err := s.do(t.Context(), true, func(tx *tx) (err error) {
+		err := s.do(t.Context(), urgent, func(tx *tx) (err error) {
 			n, err = tx.number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`, bit(s.Order() == byPriority))
 			return err
 		})

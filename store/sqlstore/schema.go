@@ -58,6 +58,7 @@ var migrations = [][]string{{
 		attempts     INTEGER NOT NULL DEFAULT 0,
 		runs         INTEGER NOT NULL DEFAULT 0,
 		deferred     INTEGER NOT NULL DEFAULT 0,
+		refunds      INTEGER NOT NULL DEFAULT 0,
 		crashes      INTEGER NOT NULL DEFAULT 0,
 		suspect      INTEGER NOT NULL DEFAULT 0,
 		fence        INTEGER NOT NULL DEFAULT 0,
@@ -115,7 +116,9 @@ var migrations = [][]string{{
 		output       BLOB,
 		PRIMARY KEY (seq, n)
 	) STRICT, WITHOUT ROWID`,
+	`CREATE INDEX attempts_ref ON attempts (output_ref) WHERE output_ref IS NOT NULL`,
 	`CREATE INDEX attempts_output ON attempts (ended_at) WHERE output_bytes > 0`,
+	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // jobs whose attempts are still there
 	`CREATE TABLE events (
 		seq    INTEGER PRIMARY KEY,
 		at     INTEGER NOT NULL,
@@ -145,17 +148,26 @@ var migrations = [][]string{{
 	`CREATE INDEX batches_forgotten ON batches (at) WHERE stage = 2`,
 	`CREATE TABLE frames (
 		n     INTEGER PRIMARY KEY,
-		batch INTEGER NOT NULL,
-		count INTEGER NOT NULL, -- its jobs
+		batch INTEGER NOT NULL, -- below 0 that of a damaged frame, which was left behind
+		count INTEGER NOT NULL, -- of its jobs; of those that were lost, if it is damaged
 		first INTEGER NOT NULL, -- their seqs
 		last  INTEGER NOT NULL,
 		jobs  BLOB    NOT NULL
 	) STRICT`,
 	`CREATE INDEX frames_batch ON frames (batch, n)`,
+	`CREATE INDEX frames_first ON frames (first) WHERE batch > 0`,
 	`CREATE TABLE staged_ids (id TEXT PRIMARY KEY, batch INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE users (
 		uid     INTEGER PRIMARY KEY,
 		waiting INTEGER NOT NULL -- jobs, kept; users without any have no row
+	) STRICT`,
+	`CREATE TABLE owners (
+		uid  INTEGER PRIMARY KEY, -- below 0 a former owner, whose uid is somebody else's now
+		name TEXT    NOT NULL,
+		was  INTEGER NOT NULL DEFAULT 0, -- of a former owner: the uid
+		upto INTEGER NOT NULL DEFAULT 0, -- while its jobs below this seq change hands, else 0
+		at   INTEGER NOT NULL DEFAULT 0, -- those below this one have
+		keys INTEGER NOT NULL DEFAULT 0  -- its keys up to this number are to go
 	) STRICT`,
 	`CREATE TABLE settings (
 		key   TEXT PRIMARY KEY,

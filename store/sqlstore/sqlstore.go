@@ -3,7 +3,6 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
 	crand "crypto/rand"
 	"errors"
@@ -42,13 +41,13 @@ type Store struct {
 	db   *conn // the writer's
 	read *readers
 
-	ops    chan *op
 	turn   chan struct{} // holds one token: the right to write
 	group  []*op         // of whoever has it
 	ended  bool          // nothing is written any more; whoever has the turn
 	broken chan struct{} // closed when the store has failed
 	alarm  chan struct{}
 	files  [2]os.FileInfo // database and WAL, as opened
+	seen   fileSizes      // theirs after the last commit; the writer's
 	space  spaceCheck     // the writer's
 	wal    walCheck       // the writer's
 	log    *slog.Logger
@@ -65,8 +64,9 @@ type Store struct {
 
 	order    atomic.Pointer[queue.Order] // as the last commit has it
 	mu       sync.Mutex
-	err      error // why the store has failed; guarded by mu
-	closing  bool  // guarded by mu
+	err      error          // why the store has failed; guarded by mu
+	closing  bool           // guarded by mu
+	waiting  [classes][]*op // operations; guarded by mu
 	counts   store.Counts
 	reserved string        // as meta has it; guarded by mu
 	waiter   *waiter       // the claim that waits for a job; guarded by mu
@@ -84,12 +84,15 @@ type memory struct {
 	head      place        // every ready job up to here is leased
 	dry       bool         // and no ready job stands after it
 	leases    map[int64]lease
-	users     map[int]user // who have jobs that wait or are leased
-	owed      map[int]bool // those of them for whom feed has something to do
-	maxUser   int          // jobs of one user may be leased, 0 is any number
-	listed    []int        // users who stand in meta.users; replaced as batches are
-	list      string       // that is meta.users
-	batches   []batch      // replaced, not changed, by each transaction
+	users     map[int]user    // who have jobs that wait or are leased
+	owed      map[int]bool    // those of them for whom feed has something to do
+	maxUser   int             // jobs of one user may be leased, 0 is any number
+	listed    []int           // users who stand in meta.users; replaced as batches are
+	list      string          // that is meta.users
+	owners    map[int]string  // by uid, of those that are not former
+	disowning []disowning     // replaced, not changed, by each transaction
+	batches   map[int64]batch // by number, but for forgotten ones
+	committed int64           // jobs of committed batches
 	order     queue.Order
 	ranking   ranking
 	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
@@ -148,7 +151,6 @@ func Open(o Options) (*Store, error) {
 		wal:    walCheck{keep: walKeep, alarm: walAlarm},
 		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
 		free:   func() (int64, error) { return freeBytes(o.Dir) },
-		ops:    make(chan *op, maxQueued),
 		turn:   make(chan struct{}, 1),
 		broken: make(chan struct{}),
 		alarm:  make(chan struct{}, 1),
@@ -214,6 +216,7 @@ func (s *Store) open(path string) (err error) {
 	if s.files, err = statFiles(path); err != nil {
 		return err
 	}
+	s.seen = sizesOf(s.files)
 	s.keepReserve()
 	s.read = newReaders(path)
 	return nil
@@ -306,7 +309,7 @@ func (s *Store) checkDoubt() error {
 }
 
 func (s *Store) load() error {
-	s.mem = memory{leases: map[int64]lease{}, users: map[int]user{}, owed: map[int]bool{}, head: nowhere}
+	s.mem = memory{leases: map[int64]lease{}, users: map[int]user{}, owed: map[int]bool{}, owners: map[int]string{}, batches: map[int64]batch{}, head: nowhere}
 	reserved := ""
 	err := s.db.query(func(r row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)
@@ -348,6 +351,9 @@ func (s *Store) load() error {
 	if err := s.loadUsers(); err != nil {
 		return err
 	}
+	if err := s.loadOwners(); err != nil {
+		return err
+	}
 	s.publish()
 	return s.loadBatches()
 }
@@ -378,7 +384,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	<-s.turn
-	for len(s.ops) > 0 {
+	for !s.idle() {
 		s.lead()
 	}
 	s.ended = true
@@ -436,51 +442,5 @@ func (s *Store) publish() {
 }
 
 var _ store.Store = (*Store)(nil)
-
-// do has an operation carried out and waits for its commit. The context
-// ends the wait only before the operation is queued: what is queued happens.
-func (s *Store) do(ctx context.Context, urgent bool, run func(*tx) error) error {
-	return s.queue(ctx, &op{run: run, urgent: urgent, done: make(chan error, 1)})
-}
-
-// aside runs f in the writer's turn, before a transaction begins. Its error is the
-// caller's alone.
-func (s *Store) aside(ctx context.Context, f func() error) error {
-	var failed error
-	err := s.queue(ctx, &op{run: func(*tx) error { failed = f(); return nil }, first: true, done: make(chan error, 1)})
-	return cmp.Or(failed, err)
-}
-
-func (s *Store) queue(ctx context.Context, o *op) error {
-	s.mu.Lock()
-	err := s.err
-	if s.closing && err == nil {
-		err = errClosed
-	}
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if !o.urgent && len(s.ops) >= maxQueued-urgentRoom {
-		return queue.Errorf(queue.CodeUnavailable, "overloaded: %d requests wait for the disk; try again later", len(s.ops))
-	}
-	select {
-	case s.ops <- o:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	for {
-		select {
-		case err := <-o.done:
-			return err
-		case <-s.turn: // nobody writes: this caller does, for all who wait
-			s.lead()
-			s.turn <- struct{}{}
-		}
-	}
-}
 
 var errClosed = queue.Errorf(queue.CodeUnavailable, "the queue is closed; try again later")

@@ -28,7 +28,7 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	}
 	t.Cleanup(func() { s.Close() })
 	s.wal.keep, s.wal.alarm = 256<<10, 1<<20
-	s.do(t.Context(), true, func(tx *tx) error {
+	s.do(t.Context(), urgent, func(tx *tx) error {
 		_, err := tx.conn.exec(`PRAGMA journal_size_limit = 262144`)
 		return err
 	})
@@ -61,7 +61,7 @@ func walSize(t *testing.T, s *Store) int64 {
 
 // soon is a WAL that may be tended at once.
 func soon(t *testing.T, s *Store) {
-	s.do(t.Context(), true, func(*tx) error { s.wal.next = time.Time{}; return nil })
+	s.do(t.Context(), urgent, func(*tx) error { s.wal.next = time.Time{}; return nil })
 }
 
 // A program that reads and does not end lets the WAL grow: that is said once, reads
@@ -127,7 +127,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	if took := time.Since(begun); took > 3*time.Second { // 60 waits are 6 s
 		t.Errorf("60 commits took %v", took)
 	}
-	s.do(t.Context(), true, func(*tx) error {
+	s.do(t.Context(), urgent, func(*tx) error {
 		if s.wal.pause < walAgain {
 			t.Errorf("the pause is %v", s.wal.pause)
 		}

@@ -1,10 +1,10 @@
 package sqlstore
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
@@ -13,21 +13,12 @@ import (
 
 // Limits of the writer.
 const (
-	maxQueued  = 4096 // operations that wait
-	urgentRoom = 256  // of these, kept for what running jobs need
-	maxGroup   = 512  // operations a commit
-	maxRetries = 3    // of a group, when another program holds the database
+	maxWaiting    = 4096    // operations that wait, but for urgent ones
+	promptRoom    = 256     // of these, kept for what people ask of stored jobs
+	maxGroup      = 512     // operations a commit, but for urgent ones
+	maxGroupBytes = 1 << 20 // that they read and write; the operation that reaches it is the last of its commit
+	maxRetries    = 3       // of a group, when another program holds the database
 )
-
-// op is one operation of the writer's. run checks before it writes: if it
-// returns an *queue.Error it has changed nothing. It may be run again.
-type op struct {
-	run    func(*tx) error
-	first  bool // before the transaction, which it may not begin
-	urgent bool // what running jobs need goes before what people ask
-	done   chan error
-	err    error
-}
 
 // tx is the transaction of one group. It begins with its first statement: what
 // the writer's memory can say needs none.
@@ -37,54 +28,47 @@ type tx struct {
 	s       *Store
 	now     queue.Millis // read once
 	undo    []func()     // puts the writer's memory back
+	then    []func()     // after the commit
 	readied bool         // a job became runnable
 	due     queue.Millis // the earliest timer set, 0 if none
 	touched []int64      // jobs that changed
 	before  memory       // as it was, without leases
 	users   map[int]user // those that changed, as they were
 	moved   int          // jobs that were kept back, or are so no more
+	removed int          // attempts
 	uncut   *waiter      // who waits still, though its claim was cut short
+	read    int          // bytes of jobs that were read, or will be moved by SQLite
+	bound   int64        // what the connection had bound when it began
 	leased  bool         // leases changed, so that
 	// reserved is what meta.reserved gets.
 	reserved string
 }
 
-// lead commits what waits in one transaction and answers. The caller has the
-// turn to write. A panic ends the program, whoever would recover it: what was
-// committed by then must not be refused, and nobody may write after it.
+// lead commits what waits, or the first part of it, in one transaction and answers. The
+// caller has the turn to write.
 func (s *Store) lead() {
-	defer func() {
-		if p := recover(); p != nil {
-			stack := debug.Stack()
-			go panic(fmt.Sprintf("sqlstore: %v\n%s", p, stack))
-			select {}
-		}
-	}()
-	group := s.group[:0]
-	for more := true; more && len(group) < maxGroup; {
-		select {
-		case o := <-s.ops:
-			group = append(group, o)
-		default:
-			more = false
-		}
-	}
+	defer s.endPanicking()
+	group := s.takeGroup()
 	switch {
 	case len(group) == 0:
 	case s.ended:
-		s.refuse(group, errClosed)
+		s.refuse(group, cmp.Or(s.Err(), error(errClosed)))
 	default:
-		if err := s.commit(group); err != nil {
+		rest, err := s.commit(group)
+		if err != nil {
 			s.fail(err, group)
 		}
+		s.putBack(rest)
 	}
 	clear(group)
 	s.group = group
 }
 
-// fail stops the store for good. Whether the group holds is not known.
+// fail stops the store for good. Whether the group holds is not known. The caller has the
+// turn to write.
 func (s *Store) fail(err error, group []*op) {
-	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed during the commit, so whether it holds is not known; repeat it with the same key once the service runs again (%v)", err)
+	s.db.keepWAL()
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed, so whether the request holds is not known; repeat it with the same key once the service runs again (%v)", err)
 	os.WriteFile(filepath.Join(s.dir, doubtName), nil, 0o600) // if it cannot be written the next start finds out by itself
 	s.mu.Lock()
 	s.err = unknown
@@ -99,41 +83,50 @@ func (s *Store) fail(err error, group []*op) {
 	}
 }
 
-// commit carries out a group in one transaction and answers each operation. An
-// error means that the database is broken.
-func (s *Store) commit(group []*op) error {
-	group = urgentFirst(group)
-	wal, err := s.sameFiles()
+// failed stops the store for good because of what a read met.
+func (s *Store) failed(err error) {
+	<-s.turn
+	defer func() { s.turn <- struct{}{} }()
+	defer s.endPanicking()
+	if !s.ended {
+		s.fail(err, nil)
+	}
+}
+
+// commit carries out a group in one transaction and answers each operation; those that
+// are left for the next one are the rest. An error means that the database is broken.
+func (s *Store) commit(group []*op) (rest []*op, err error) {
+	wal, err := s.checkFiles()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.tendWAL(wal)
 	busyTries, fullTries := 0, 0
 	for len(group) > 0 {
-		grant, culprit, err := s.try(group)
+		n, grant, culprit, err := s.try(group)
 		if err == nil {
-			s.answer(group, grant)
-			return nil
+			s.answer(group[:n], grant)
+			return group[n:], nil
 		}
 		switch k := kindOf(err); {
 		case k == full && fullTries == 0 && s.releaseReserve():
 			fullTries++
 		case k == full:
 			s.refuse(group, queue.Errorf(queue.CodeNoSpace, "no space on the disk of %s; free some and try again", s.dir))
-			return nil
+			return nil, nil
 		case k == busy && busyTries < maxRetries:
 			busyTries++
 		case k == busy:
 			s.refuse(group, queue.Errorf(queue.CodeUnavailable, "another program holds the database %s; end it and try again", filepath.Join(s.dir, fileName)))
-			return nil
+			return nil, nil
 		case k == mistake && culprit != nil:
 			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused: %v", err)
 			group = without(group, culprit)
 		default:
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func (s *Store) refuse(group []*op, err error) {
@@ -152,39 +145,48 @@ func (s *Store) answer(group []*op, grant *granted) {
 	grant.to.done <- *grant
 }
 
-// try runs a group's transaction once. On an error nothing of it holds, unless
-// the error is a breakage; culprit is the operation that met it, if it was one.
-func (s *Store) try(group []*op) (grant *granted, culprit *op, err error) {
-	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem}
+// try runs the transaction of a group, or of its first n operations if these are large,
+// once. On an error nothing of it holds, unless the error is a breakage; culprit is the
+// operation that met it, if it was one.
+func (s *Store) try(group []*op) (n int, grant *granted, culprit *op, err error) {
+	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, bound: s.db.bound}
 	defer func() {
 		if err != nil {
 			t.rollback()
 		}
 	}()
-	for _, o := range group {
+	for n < len(group) && t.size() < maxGroupBytes {
+		o := group[n]
+		n++
 		o.err = o.run(t)
 		if o.err != nil && kindOf(o.err) != refusal {
-			return nil, o, o.err
+			return n, nil, o, o.err
 		}
 	}
 	if grant, err = t.serveWaiter(); err != nil {
-		return nil, nil, err
+		return n, nil, nil, err
 	}
 	if err := t.writeHeads(); err != nil {
-		return nil, nil, err
+		return n, nil, nil, err
 	}
 	if t.begun {
 		if _, err := t.exec(`COMMIT`); err != nil {
 			if kindOf(err) == mistake {
 				err = fmt.Errorf("commit: %w", err)
 			}
-			return nil, nil, err
+			return n, nil, nil, err
 		}
 		failpoint.Hit("commit")
+		if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil { // else the next commit says so
+			s.seen = sizesOf(files)
+		}
 	}
 	t.publish(grant)
-	return grant, nil, nil
+	return n, grant, nil, nil
 }
+
+// size is how many bytes the transaction has carried so far.
+func (t *tx) size() int { return int(t.conn.bound-t.bound) + t.read }
 
 func (t *tx) beginOnce() (err error) {
 	if !t.begun {
@@ -266,6 +268,9 @@ func (t *tx) publish(grant *granted) {
 	if t.due != 0 && (s.mem.nextDue == 0 || t.due < s.mem.nextDue) {
 		s.mem.nextDue = t.due
 		poke(s.alarm)
+	}
+	for _, f := range t.then {
+		f()
 	}
 	defer s.watchers.Tell(t.touched...)
 	s.mu.Lock()
@@ -361,18 +366,6 @@ func (t *tx) event(kind queue.EventKind, seq int64, id string, state queue.State
 
 func uidDetail(uid int) []byte {
 	return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}')
-}
-
-func urgentFirst(group []*op) []*op {
-	ordered := make([]*op, 0, len(group))
-	for _, class := range []op{{first: true}, {urgent: true}, {}} {
-		for _, o := range group {
-			if o.first == class.first && o.urgent == class.urgent {
-				ordered = append(ordered, o)
-			}
-		}
-	}
-	return ordered
 }
 
 func without(group []*op, o *op) []*op {

@@ -14,6 +14,7 @@ var settling = []promise{
 	{name: "a started job is processing", keep: startedIsProcessing},
 	{name: "an end is recorded as decided", keep: endsAsDecided},
 	{name: "what never started leaves no trace", keep: neverStarted},
+	{name: "what cannot be started again and again fails at last", keep: shortagesCounted},
 	{name: "a lease cancelled before its start ends its job, one that runs is stale", keep: cancelledBeforeStart},
 	{name: "a job ends when its attempt did", keep: endedAtOfAttempt},
 	{name: "a job that always fails uses its attempts and dies", keep: failsUntilDead},
@@ -53,8 +54,12 @@ func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
 	if d.Defers {
 		j.Deferred++
 	}
+	if d.Refunds {
+		j.Refunds++
+	}
 	if d.Started {
 		j.Runs++
+		j.Refunds = 0
 		j.Suspect = d.Suspect
 		if d.Crashed {
 			j.Crashes++
@@ -165,7 +170,7 @@ func neverStarted(r *rig) {
 	claimed = r.claimOne()
 	e = r.settlement(claimed, ended(queue.Shortage))
 	same(r, "result", r.turn(store.Turn{Ended: []store.Settlement{e}}), store.Turned{})
-	first.Fence, first.Reason, first.DueAt = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000
+	first.Fence, first.Reason, first.DueAt, first.Refunds = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000, 1
 	same(r, "job that could not be started", r.get(first.ID), first)
 	same(r, "claimed before the pause is over", r.claim(1), nil)
 	r.pass(time.Second)
@@ -175,6 +180,48 @@ func neverStarted(r *rig) {
 	history, err := r.s.History(r.Context(), first.Seq, 0, store.MaxPage)
 	r.must(err)
 	same(r, "history", history, nil)
+	r.end(again[0], exit(1))
+	r.pass(2 * time.Second)
+	for _, c := range []struct {
+		outcome queue.Outcome
+		want    string
+	}{{ended(queue.Unstarted), "exit code 1"}, {queue.Outcome{End: queue.Shortage, Error: "no memory"}, "no memory"}, {ended(queue.Unstarted), "no memory"}} {
+		same(r, "error of the last attempt, or why there was none", r.end(r.claimOne(), c.outcome).Error, c.want)
+		r.pass(time.Second)
+	}
+	r.counted()
+}
+
+// shortagesCounted has shortages of one job follow each other: each is counted, the job
+// waits longer and longer, and then one fails it; what begins meanwhile, or a person,
+// lets them begin anew.
+func shortagesCounted(r *rig) {
+	j := r.one(maxAttempts(2))
+	short := func(want int) {
+		r.Helper()
+		r.end(r.claimOne(), ended(queue.Shortage))
+		j = r.get(j.ID)
+		same(r, "refunds", j.Refunds, want)
+		r.pass(time.Duration(j.DueAt-r.s.Now()) * time.Millisecond)
+	}
+	for n := range 7 {
+		before := r.s.Now()
+		short(n + 1)
+		same(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
+	}
+	r.end(r.claimOne(), ended(queue.Stopped)) // it had begun
+	same(r, "refunds of a job that was started", r.get(j.ID).Refunds, 0)
+	short(1)
+	r.end(r.claimOne(), ended(queue.Killed))
+	r.must(r.change(j, queue.VerbRetry))
+	same(r, "refunds of a revived job", r.get(j.ID).Refunds, 0)
+	for n := range queue.MaxRefunds {
+		short(n + 1)
+	}
+	j = r.end(r.claimOne(), ended(queue.Shortage))
+	same(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Refunds}, []any{queue.Failed, queue.ReasonShortage, 1, 0})
+	r.pass(2 * time.Second)
+	short(1)
 	r.counted()
 }
 

@@ -26,7 +26,7 @@ type Fixture struct {
 
 // Run tests that the stores which open makes keep every promise of the contract.
 func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
-	for _, p := range slices.Concat(enqueuing, asking, batching, expelling, claiming, settling, awaiting, reading, keeping, crowding, sharing, walking) {
+	for _, p := range slices.Concat(enqueuing, asking, batching, expelling, claiming, settling, awaiting, reading, keeping, owning, crowding, sharing, walking) {
 		t.Run(p.name, func(t *testing.T) {
 			order := p.order
 			if order == (queue.Order{}) {
@@ -122,11 +122,21 @@ func (r *rig) leased(what string, err error) {
 	}
 }
 
-// store enqueues drafts in one request and reads them back.
+// enqueue enqueues drafts of a user, in as many requests as that takes.
+func (r *rig) enqueue(uid int, drafts ...queue.Job) (receipt store.Receipt) {
+	r.Helper()
+	for part := range slices.Chunk(drafts, queue.MaxBatch) {
+		got, err := r.s.Enqueue(r.Context(), store.Request{Drafts: part, UID: uid})
+		r.must(err)
+		receipt.IDs, receipt.Seqs = append(receipt.IDs, got.IDs...), append(receipt.Seqs, got.Seqs...)
+	}
+	return receipt
+}
+
+// store enqueues drafts and reads them back.
 func (r *rig) store(drafts ...queue.Job) []queue.Job {
 	r.Helper()
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: asker})
-	r.must(err)
+	receipt := r.enqueue(asker, drafts...)
 	jobs := make([]queue.Job, len(receipt.IDs))
 	for i, id := range receipt.IDs {
 		jobs[i] = r.get(id)

@@ -338,7 +338,7 @@ func (w *walk) retry() {
 	default:
 		w.must(err)
 		now := w.s.Now()
-		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.Crashes, j.ExpiresAt, j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0
+		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.Crashes, j.Refunds, j.ExpiresAt, j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0, 0
 		j.DueAt, j.Since, j.UpdatedAt, j.Arrival = now, now, now, w.enqueued
 	}
 	w.saw(j)
