@@ -27,7 +27,7 @@ const (
 	forAdmins   = 8                // connections kept for root and admins
 	forOutside  = 8                // connections at once of people who have no right
 	outsideLine = 64 << 10         // bytes of a line of theirs
-	hangUpLook  = 5 * time.Second  // between looks whether a half-closed client is gone
+	hangUpLook  = time.Second      // between looks whether a half-closed client is gone
 	stopLimit   = time.Second      // for requests under way when the service stops
 )
 
@@ -188,16 +188,18 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 	s.readWithin(c, firstLine)
 	for first := true; ; {
 		line, err := s.readLine(ctx, c, in, first)
-		var refused *queue.Error
-		switch {
-		case errors.As(err, &refused):
-			return err
-		case err != nil && len(line) == 0 && c.mayWait(err) && !s.isStopping():
-			s.readWithin(c, idleLimit)
-			continue
-		case err != nil:
+		if err != nil {
+			var refused *queue.Error
+			switch {
+			case errors.As(err, &refused):
+				return err
+			case len(line) == 0 && c.mayWait(err) && !s.isStopping():
+				s.readWithin(c, idleLimit)
+				continue
+			}
 			return nil
-		case len(line) == 0:
+		}
+		if len(line) == 0 {
 			c.room.charge(-cap(line))
 			continue
 		}
@@ -223,9 +225,7 @@ func (s *Server) readWithin(c *serverConn, d time.Duration) {
 func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
 	t := &task{conn: c, bytes: int64(cap(line)), patience: answerLimit}
 	full := c.room.begin(ctx)
-	if full == nil {
-		t.onEnd(c.room.end)
-	}
+	t.begun = full == nil
 	err := t.hold(ctx, s.shares, len(line))
 	if err == nil {
 		t.request, err = parseRequest(line)
@@ -246,7 +246,7 @@ func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *s
 		return nil
 	}
 	c.begin()
-	t.onEnd(c.finished)
+	t.asked = true
 	if c.outside() { // it may ask who it is, once
 		s.answer(ctx, t)
 		return nil
@@ -276,13 +276,13 @@ func (s *Server) finish(c *serverConn, calls *sync.WaitGroup, cancel func()) {
 		close(done)
 	}()
 	for {
-		if hungUp(c.net) {
-			cancel()
-		}
 		select {
 		case <-done:
 			return
 		case <-time.After(hangUpLook):
+			if hungUp(c.net) {
+				cancel()
+			}
 		}
 	}
 }
@@ -346,17 +346,16 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 			}
 		}()
 	}
-	if t.params, err = m.does.decode(t.raw); err != nil {
+	params, err := m.does.decode(t.raw)
+	if err != nil {
 		return nil, err
 	}
-	if t.decoded(); manyJobs(t.params) {
-		end, err := c.room.list(ctx)
-		if err != nil {
+	if t.decoded(params); manyJobs(params) {
+		if t.list, err = c.room.list(ctx); err != nil {
 			return nil, err
 		}
-		t.onEnd(end)
 	}
-	return m.does.call(ctx, s.api, t.params, t.tell)
+	return m.does.call(ctx, s.api, params, t.tell)
 }
 
 // admit takes a connection in. At a limit the one that has been idle longest

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -91,11 +92,11 @@ const (
 	maxRequestID = 256 // bytes of its id: each line of a stream carries it
 )
 
-// request is one line of a client's, which it keeps.
+// request is one line of a client's.
 type request struct {
 	id     json.RawMessage // nil if there is none
 	method string
-	raw    json.RawMessage // the parameters, nil if there are none
+	raw    json.RawMessage // the parameters, part of the line; nil if there are none
 }
 
 // parseRequest reads a line; unknown members of the envelope are ignored.
@@ -115,7 +116,7 @@ func parseRequest(line []byte) (r request, err error) {
 				return queue.Invalid("id", "is longer than %d bytes", maxRequestID)
 			}
 			if value[0] == '"' || value[0] == '-' || value[0] >= '0' && value[0] <= '9' {
-				r.id = value
+				r.id = bytes.Clone(value) // it outlives the line
 			}
 		case "method":
 			if json.Unmarshal(value, &r.method) != nil {
@@ -276,6 +277,8 @@ func kindOf(t reflect.Type) string {
 		return "true or false"
 	case reflect.Int, reflect.Int64:
 		return "an integer"
+	case reflect.Float64:
+		return "a number"
 	case reflect.Map, reflect.Struct:
 		return "an object"
 	case reflect.Slice:
@@ -348,7 +351,11 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 	})
 }
 
+// Entries is how many arguments and variables a job has.
+func Entries(s *queue.Spec) int { return len(s.Argv) + len(s.Env) }
+
 func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
+	entries := 0
 	err := queue.Elements(raw, func(value json.RawMessage) error {
 		if len(p.Jobs) == queue.MaxBatch {
 			return queue.Invalid("jobs", "has more than %d entries; send them in several requests of one batch", queue.MaxBatch)
@@ -360,6 +367,9 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 				return e.At(len(p.Jobs) + 1)
 			}
 			return err
+		}
+		if entries += Entries(&s); entries > MaxEntries {
+			return queue.Invalid("jobs", "have more than %d arguments and variables together; send fewer jobs at once", MaxEntries)
 		}
 		p.Jobs = append(p.Jobs, s)
 		return nil
