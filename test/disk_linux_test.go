@@ -68,7 +68,7 @@ func abandon(folder string) {
 	for _, line := range processes(dir) {
 		endPID(line)
 	}
-	for _, name := range []string{"cut", "disk", "fuse"} {
+	for _, name := range []string{"disk", "fuse"} {
 		syscall.Unmount(filepath.Join(dir, name), syscall.MNT_DETACH)
 	}
 	images, _ := filepath.Glob(filepath.Join(dir, "cut.img.*"))
@@ -187,7 +187,7 @@ func newDisk(t testing.TB, mib int64) *disk {
 		d.close()
 		os.RemoveAll(dir)
 	})
-	for _, name := range []string{"fuse", "disk", "cut"} {
+	for _, name := range []string{"fuse", "disk"} {
 		if err := os.Mkdir(d.path(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +298,6 @@ func (d *disk) close() {
 		d.abort()
 		syscall.Unmount(d.path("disk"), syscall.MNT_DETACH)
 	}
-	syscall.Unmount(d.path("cut"), syscall.MNT_DETACH) // if a test has left it
 	d.abort()
 	<-d.ended
 	syscall.Unmount(d.path("fuse"), syscall.MNT_DETACH)

@@ -102,20 +102,22 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 
 // use is one request of a client: mostly for a job that runs, and for its end.
 func (w *workload) use(a *asker, id string, kind int) error {
-	spec := fields{"id": id, "argv": []string{"true"}, "max_retries": 0}
+	spec := fields{"id": id, "max_retries": 0}
+	begun := fmt.Sprintf("stat -c %%s %s >%s; ", w.path("log"), w.path("begun-"+id)) // how far the disk's log is
 	output := ""
 	switch {
 	case kind == 0: // its output is kept in a file
-		spec["argv"] = []string{"seq", "20000"}
+		spec["command"] = begun + "seq 20000"
 		output = numbersTo(20000)
 	case kind < 4: // in the database
-		spec["argv"] = []string{"echo", id}
+		spec["command"] = begun + "echo " + id
 		output = id + "\n"
 	case kind < 7:
+		spec["command"] = begun
 	case kind == 7:
 		return w.useBatch(a, id)
 	default: // never runs
-		spec["delay"] = "1h"
+		spec["command"], spec["delay"] = "true", "1h"
 	}
 	w.sending(id)
 	if err := a.done("enqueue", spec); err != nil {
@@ -209,13 +211,14 @@ func (w *workload) cuts(n int, dice *rand.Rand) (list []cut) {
 }
 
 // verdict is what is wrong after a cut: what had been promised and is lost, and all
-// else, which no way of writing to a disk excuses.
+// else, which no way of writing to a disk excuses. Jobs that had begun before the cut and
+// wait as if they never had are among the lost: their beginning was told by themselves.
 type verdict struct{ lost, wrong []string }
 
 // after starts the service on what a cut has left and compares. It is another boot
 // of the machine, so the runner's is not this one.
 func (w *workload) after(bin, image string, c cut) (v verdict) {
-	folder := w.path("cut")
+	folder := w.path("disk") // as before the cut
 	if err := mountImage(image, folder); err != nil {
 		v.wrong = append(v.wrong, err.Error())
 		return v
@@ -230,7 +233,10 @@ func (w *workload) after(bin, image string, c cut) (v verdict) {
 	}()
 	boots, _ := filepath.Glob(filepath.Join(folder, "runner", "*", "boot-id"))
 	for _, name := range boots {
-		if err := os.WriteFile(name, []byte("another"), 0o600); err != nil {
+		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
+			continue // the cut took it
+		}
+		if err := os.WriteFile(name, []byte("00000000-0000-0000-0000-000000000000"), 0o600); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -239,6 +245,7 @@ func (w *workload) after(bin, image string, c cut) (v verdict) {
 		return v
 	}
 	a := &asker{q: q}
+	q.until("what was leased is settled", 20*time.Second, func() bool { return q.peek(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) + (SELECT length(reserved) FROM meta)`) == 0 })
 	jobs, err := a.all("")
 	if err != nil {
 		v.wrong = append(v.wrong, err.Error())
@@ -265,8 +272,11 @@ func (w *workload) compare(a *asker, jobs []job, c cut, v *verdict) {
 		if sent, ok := w.sent[j.ID]; !ok || sent > c.position {
 			v.wrong = append(v.wrong, "job "+j.ID+" had not been asked for")
 		}
-		if j.State == "processing" || j.Attempts > 1 {
+		if j.Attempts > 1 {
 			v.wrong = append(v.wrong, fmt.Sprintf("job %s is %s with %d attempts", j.ID, j.State, j.Attempts))
+		}
+		if w.begun(j.ID, c) && j.State == "pending" && j.Reason == "" {
+			v.lost = append(v.lost, fmt.Sprintf("job %s had begun and waits without a trace of that", j.ID))
 		}
 	}
 	for _, p := range w.promises {
@@ -283,6 +293,13 @@ func (w *workload) compare(a *asker, jobs []job, c cut, v *verdict) {
 			}
 		}
 	}
+}
+
+// begun reports whether a job had begun before a cut, as it told itself.
+func (w *workload) begun(id string, c cut) bool {
+	raw, err := os.ReadFile(w.path("begun-" + id))
+	at, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	return err == nil && bad == nil && at <= c.position
 }
 
 // integrity is what SQLite says of the database.
