@@ -92,8 +92,11 @@ func (c *serverConn) mayWait(err error) bool {
 	return c.active > 0
 }
 
-// send writes a line. A client that does not take it in time is dropped; a limit of 0
-// is none.
+// errGone means that a client does not take what it is sent.
+var errGone = errors.New("the client has gone")
+
+// send writes a line. A client that does not take it in time is dropped, with errGone; a
+// limit of 0 is none.
 func (c *serverConn) send(line []byte, limit time.Duration) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -102,11 +105,11 @@ func (c *serverConn) send(line []byte, limit time.Duration) error {
 		deadline = time.Now().Add(limit)
 	}
 	c.net.SetWriteDeadline(deadline)
-	_, err := c.net.Write(line)
-	if err != nil {
+	if _, err := c.net.Write(line); err != nil {
 		c.net.Close()
+		return errGone
 	}
-	return err
+	return nil
 }
 
 func (c *serverConn) begin()    { c.count(1) }

@@ -293,8 +293,11 @@ func (s *Server) answer(ctx context.Context, t *task) {
 	defer t.end()
 	began := time.Now()
 	result, err := s.carryOut(context.WithValue(ctx, taskKey{}, t), t)
-	if errors.Is(err, context.Canceled) {
+	switch {
+	case errors.Is(err, context.Canceled):
 		err = queue.Errorf(queue.CodeUnavailable, "the service is stopping; try again later")
+	case errors.Is(err, errGone):
+		err = queue.Errorf(queue.CodeUnavailable, "%v", errGone) // which the log alone hears
 	}
 	s.logRequest(ctx, t, err, time.Since(began))
 	t.conn.asking.Add(-1) // who has the answer may ask again at once

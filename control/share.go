@@ -45,8 +45,9 @@ type share struct {
 	growing  *connShare    // whose line grows beyond what is free; nil if none does
 	changed  chan struct{} // closed once something is given back; nil if no request waits for that
 
-	waiting [classes][2][]*waiter // for a place; the second ones take bytes
-	taken   [classes]int          // places
+	waiting   [classes][2][]*waiter // for a place; the second ones take bytes
+	taken     [classes]int          // places
+	answering int                   // of these, by those who take bytes
 }
 
 // connShare is what one connection has under way of its user's share.

@@ -53,8 +53,8 @@ type waiter struct {
 // free reports whether there is a place for a waiter now. The caller holds mu.
 func (s *Shares) free(w *waiter) bool {
 	p, u := &s.places, w.user
-	if w.answers && !s.unbound && u.bytes-w.own >= userBytes {
-		return false
+	if w.answers && !s.unbound && (u.answering > 0 || u.bytes-w.own >= userBytes) {
+		return false // so that there is one answer more than fits, at most
 	}
 	reads, ordinary := p.taken[One]+p.taken[Many], p.ordinary[One]+p.ordinary[Many]
 	switch w.class {
@@ -69,13 +69,21 @@ func (s *Shares) free(w *waiter) bool {
 	return p.taken[large] < largePlaces && u.taken[large] == 0
 }
 
+// count adds n to the places that are taken, by w. The caller holds mu.
+func (s *Shares) count(w *waiter, n int) {
+	s.places.taken[w.class] += n
+	w.user.taken[w.class] += n
+	if !w.admin {
+		s.places.ordinary[w.class] += n
+	}
+	if w.answers {
+		w.user.answering += n
+	}
+}
+
 // grant gives a waiter its place. The caller holds mu.
 func (s *Shares) grant(w *waiter) {
-	s.places.taken[w.class]++
-	w.user.taken[w.class]++
-	if !w.admin {
-		s.places.ordinary[w.class]++
-	}
+	s.count(w, 1)
 	close(w.granted)
 }
 
@@ -83,11 +91,7 @@ func (s *Shares) grant(w *waiter) {
 func (s *Shares) leave(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.places.taken[w.class]--
-	w.user.taken[w.class]--
-	if !w.admin {
-		s.places.ordinary[w.class]--
-	}
+	s.count(w, -1)
 	s.dispatch()
 	s.forget(w.user)
 }
@@ -195,7 +199,7 @@ func (s *Shares) giveUp(w *waiter, err error) error {
 	if !w.user.waits() {
 		s.places.waiting = slices.DeleteFunc(s.places.waiting, func(u *share) bool { return u == w.user })
 	}
-	full := w.answers && w.user.bytes-w.own >= userBytes
+	full := w.answers && !s.unbound && w.user.bytes-w.own >= userBytes
 	s.dispatch() // it may have stood before another one
 	s.forget(w.user)
 	switch {
@@ -220,7 +224,7 @@ func (s *Shares) Do(ctx context.Context, c Class, f func() error) error {
 }
 
 // Step is Do for a step of a stream. What f tells is sent after the place is given back. A
-// step begins once there is room in the user's share.
+// step begins once there is room in the user's share, one of a user at a time.
 func (s *Shares) Step(ctx context.Context, c Class, f func() error) error {
 	t := taskOf(ctx)
 	w := &waiter{class: c, answers: true}
@@ -248,7 +252,7 @@ func (s *Shares) Step(ctx context.Context, c Class, f func() error) error {
 }
 
 // Answer is Do for the answer of a request: f's result is also marshalled under the place.
-// It begins once there is room in the user's share.
+// It begins as a Step does.
 func Answer[R any](ctx context.Context, s *Shares, c Class, f func() (R, error)) (r R, err error) {
 	err = s.Step(ctx, c, func() error {
 		var err error

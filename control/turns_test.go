@@ -253,3 +253,39 @@ func TestAnswersWaitForRoom(t *testing.T) {
 		nothingLeft(t, s)
 	})
 }
+
+// A user makes one answer at a time, so that at most one is more than fits in the share.
+func TestAnswersAreMadeOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(Shares)
+		now, most := map[int]int{}, map[int]int{}
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for uid := range 3 {
+			for range 20 {
+				all.Go(func() {
+					err := s.Step(as(t.Context(), uid, Admin), One, func() error {
+						mu.Lock()
+						now[uid]++
+						most[uid] = max(most[uid], now[uid])
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						mu.Lock()
+						defer mu.Unlock()
+						now[uid]--
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		began := time.Now()
+		all.Wait()
+		if took := time.Since(began); most[0] != 1 || most[1] != 1 || most[2] != 1 || took != 20*time.Millisecond {
+			t.Errorf("at once by user: %v, in %v", most, took)
+		}
+		nothingLeft(t, s)
+	})
+}

@@ -15,8 +15,8 @@ const (
 	// atOnce is how many jobs a verb on many is carried out on at once, so that they
 	// share commits.
 	atOnce = 64
-	// lookStep is how many jobs are looked up under one place.
-	lookStep = 16
+	// lookStep is how many jobs are looked up under one place: each may be large.
+	lookStep = 4
 	// maxRefusal bounds the text of a refusal, in bytes of JSON: an answer may have as
 	// many as there can be names.
 	maxRefusal = 512

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -102,21 +102,23 @@ func TestLogsTellsTheLastLines(t *testing.T) {
 	}
 }
 
-// heapPeak is how far the heap grows while f runs, in bytes.
-func heapPeak(f func()) uint64 {
-	var stats runtime.MemStats
+// live is how much of the heap the collector has found in use just now, in bytes.
+func live() uint64 {
 	runtime.GC()
-	runtime.ReadMemStats(&stats)
-	before := stats.HeapAlloc
-	var peak atomic.Uint64
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// heapPeak is how far what is in use of the heap grows while f runs, in bytes.
+func heapPeak(f func()) uint64 {
+	before := live()
+	peak := before
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // ends with f
 		defer close(stopped)
-		var stats runtime.MemStats
 		for tick := time.NewTicker(5 * time.Millisecond); ; {
-			runtime.GC()
-			runtime.ReadMemStats(&stats)
-			peak.Store(max(peak.Load(), stats.HeapAlloc))
+			peak = max(peak, live())
 			select {
 			case <-tick.C:
 			case <-stop:
@@ -128,7 +130,7 @@ func heapPeak(f func()) uint64 {
 	f()
 	close(stop)
 	<-stopped
-	return max(peak.Load(), before) - before
+	return peak - before
 }
 
 // However long an output is, its last lines and its end are found in little memory: only

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -16,16 +17,9 @@ const (
 	showTail = 4 << 10
 	// maxHistory is how many attempts a job is shown with.
 	maxHistory = 100
-	// showLooks is how often a job is looked at whose state changes while its output is
-	// read, so that both are of the same moment.
-	showLooks = 4
-)
-
-var (
-	// errUnrecorded keeps another's environment from being shown before that is recorded.
-	errUnrecorded = errors.New("nobody has recorded that it is shown")
-	// errMovedOn is about a job whose output was read in another state.
-	errMovedOn = errors.New("its state has changed")
+	// maxReads is how often the output of a job is read whose state changes meanwhile, so
+	// that it is shown with what it had printed by then.
+	maxReads = 4
 )
 
 // Show implements control.API.
@@ -33,74 +27,137 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 	if p.HistoryBefore < 0 {
 		return control.JobDetail{}, queue.Invalid("history_before", "must not be negative; it is the number of an attempt")
 	}
-	j, err := s.named(ctx, p.ID)
-	if err != nil {
-		return control.JobDetail{}, err
+	if p.ID == "" {
+		return control.JobDetail{}, errNoID
 	}
-	peer := control.PeerFrom(ctx)
-	sees := control.Sees(peer.Right, j.UID == peer.UID)
-	for looks, recorded := 1, false; ; {
-		var tails [2][]byte
-		if sees >= control.Inside { // else nothing is read of it
-			tails, err = s.tails(ctx, &j)
-			if silent := j.State == queue.Processing && errors.Is(err, queue.ErrUnavailable); err != nil && !silent {
-				return control.JobDetail{}, err
-			}
-		}
-		d, err := control.Answer(ctx, &s.shares, control.One, func() (control.JobDetail, error) {
-			whole, err := s.wholeAgain(ctx, &j, sees)
-			if err != nil {
-				return control.JobDetail{}, err
-			}
-			if (whole.State != j.State || whole.Runs != j.Runs) && looks < showLooks {
-				j = whole
-				return control.JobDetail{}, errMovedOn
-			}
-			own := whole.UID == peer.UID
-			sees = min(sees, control.Sees(peer.Right, own))
-			if sees == control.Whole && !own && len(whole.Env) > 0 && !recorded {
-				return control.JobDetail{}, errUnrecorded
-			}
-			d, err := s.detail(ctx, &whole, p.HistoryBefore)
-			d.Output, d.Stderr = text(tails[0]), text(tails[1])
-			d.Hide(sees)
-			return d, err
-		})
+	show := &showing{s: s, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, most: control.Whole}
+	for {
+		d, err := control.Answer(ctx, &s.shares, control.One, func() (control.JobDetail, error) { return show.look(ctx) })
 		switch {
-		case errors.Is(err, errMovedOn):
-			looks++
-		case errors.Is(err, errUnrecorded):
-			if err := s.audit(ctx, "show", "environment", &j); err != nil {
-				s.log.Warn("an environment was not shown, for that could not be recorded", "job", j.ID, "error", err)
-				sees = control.Inside
-				continue
+		case errors.Is(err, errTail):
+			show.tails, err = s.tails(ctx, &show.job)
+			if show.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
+				err = nil // its runner does not answer now; the rest is shown all the same
 			}
-			s.log.Info("an environment is shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
-			recorded = true
+			show.read = true
+			show.reads++
+		case errors.Is(err, errUnrecorded):
+			show.most = s.record(ctx, &show.job)
+			show.recorded, err = true, nil
 		default:
 			return d, err
 		}
+		if err != nil {
+			return control.JobDetail{}, err
+		}
 	}
 }
 
-// wholeAgain reads all of a job that was read before, or what may be seen of it.
-func (s *Service) wholeAgain(ctx context.Context, was *queue.Job, sees control.Sight) (j queue.Job, err error) {
-	if sees < control.Inside {
-		return s.again(ctx, was)
-	}
-	if j, err = s.store.Whole(ctx, was.ID); err == nil {
-		err = sameJob(&j, was)
-	}
-	return j, err
+// What a job cannot be shown without, and what cannot be done under the place by which it
+// is read: the end of an output that is in a file or still being made, and a record that
+// another's environment is shown.
+var (
+	errTail       = errors.New("the output is not in the store")
+	errUnrecorded = errors.New("nobody has recorded that it is shown")
+)
+
+// showing is a job that is to be shown.
+type showing struct {
+	s      *Service
+	peer   control.Peer
+	id     string
+	before int
+	most   control.Sight
+
+	job      queue.Job // as it was read last, without what may be large
+	tails    [2][]byte
+	read     bool // the tails are, of that state
+	reads    int
+	recorded bool
 }
 
-// named reads the job that a request names.
+// look reads the job, and says what is to be done before it can be shown.
+func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
+	j, err := w.s.store.Whole(ctx, w.id)
+	if err != nil {
+		return control.JobDetail{}, err
+	}
+	if w.job.Seq != 0 {
+		if err := sameJob(&j, &w.job); err != nil {
+			return control.JobDetail{}, err
+		}
+	}
+	if (j.State != w.job.State || j.Runs != w.job.Runs) && w.reads < maxReads {
+		w.read = false
+	}
+	w.job = outline(&j)
+	own := j.UID == w.peer.UID
+	sees := min(w.most, control.Sees(w.peer.Right, own))
+	if sees == control.Whole && !own && len(j.Env) > 0 && !w.recorded {
+		return control.JobDetail{}, errUnrecorded
+	}
+	if sees >= control.Inside && !w.read { // else nothing is read of it
+		if err := w.tail(ctx); err != nil {
+			return control.JobDetail{}, err
+		}
+	}
+	d, err := w.s.detail(ctx, &j, w.before)
+	d.Output, d.Stderr = text(w.tails[0]), text(w.tails[1])
+	d.Hide(sees)
+	return d, err
+}
+
+// tail reads the end of the last attempt's output, if that is in the store.
+func (w *showing) tail(ctx context.Context) error {
+	w.tails = [2][]byte{}
+	switch {
+	case w.job.State == queue.Processing:
+		return errTail
+	case w.job.Runs == 0:
+		return nil
+	}
+	a, err := w.s.store.Attempt(ctx, w.job.Seq, w.job.Runs)
+	switch {
+	case errors.Is(err, queue.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case a.OutputRef != "":
+		return errTail
+	}
+	return output.Decode(bytes.NewReader(a.Output), keepTail(&w.tails))
+}
+
+// keepTail keeps the last bytes of each stream.
+func keepTail(tails *[2][]byte) func(output.Chunk) error {
+	return func(c output.Chunk) error {
+		tail := append(tails[c.Stream], c.Data...)
+		tails[c.Stream] = tail[max(0, len(tail)-showTail):]
+		return nil
+	}
+}
+
+// record records that another's environment is shown, and says how much may be shown then.
+func (s *Service) record(ctx context.Context, j *queue.Job) control.Sight {
+	if err := s.audit(ctx, "show", "environment", j); err != nil {
+		s.log.Warn("an environment was not shown, for that could not be recorded", "job", j.ID, "error", err)
+		return control.Inside
+	}
+	peer := control.PeerFrom(ctx)
+	s.log.Info("an environment is shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
+	return control.Whole
+}
+
+var errNoID = queue.Invalid("id", "is missing; give the id of a job")
+
+// named reads an outline of the job that a request names.
 func (s *Service) named(ctx context.Context, id control.Name) (j queue.Job, err error) {
 	if id == "" {
-		return j, queue.Invalid("id", "is missing; give the id of a job")
+		return j, errNoID
 	}
-	err = s.shares.Do(ctx, control.One, func() (err error) {
-		j, err = s.store.Get(ctx, string(id))
+	err = s.shares.Do(ctx, control.One, func() error {
+		got, err := s.store.Get(ctx, string(id))
+		j = outline(&got)
 		return err
 	})
 	return j, err
@@ -140,10 +197,6 @@ func (s *Service) tails(ctx context.Context, j *queue.Job) (tails [2][]byte, err
 	if n == 0 {
 		return tails, nil
 	}
-	err = s.readTail(ctx, j, n, showTail, func(c output.Chunk) error {
-		tail := append(tails[c.Stream], c.Data...)
-		tails[c.Stream] = tail[max(0, len(tail)-showTail):]
-		return nil
-	})
+	err = s.readTail(ctx, j, n, showTail, keepTail(&tails))
 	return tails, err
 }

@@ -134,13 +134,19 @@ func (w *waiting) open() []string {
 	return open
 }
 
-// lookAgain is again under a place.
+// lookAgain is again under a place, for an outline.
 func (s *Service) lookAgain(ctx context.Context, was *queue.Job) (j queue.Job, err error) {
-	err = s.shares.Do(ctx, control.One, func() (err error) {
-		j, err = s.again(ctx, was)
+	err = s.shares.Do(ctx, control.One, func() error {
+		got, err := s.again(ctx, was)
+		j = outline(&got)
 		return err
 	})
 	return j, err
+}
+
+// outline is a job without what may be large: what a request may hold while it waits.
+func outline(j *queue.Job) queue.Job {
+	return queue.Job{Seq: j.Seq, ID: j.ID, UID: j.UID, State: j.State, Runs: j.Runs, Terms: queue.Terms{OutputLimit: j.OutputLimit}}
 }
 
 // again reads a job that was read before, under the caller's place. One that has its name

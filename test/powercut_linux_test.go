@@ -245,7 +245,9 @@ func (w *workload) after(bin, image string, c cut) (v verdict) {
 		return v
 	}
 	a := &asker{q: q}
-	q.until("what was leased is settled", 20*time.Second, func() bool { return q.peek(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) + (SELECT length(reserved) FROM meta)`) == 0 })
+	q.until("what was leased is settled", 20*time.Second, func() bool {
+		return q.peek(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) + (SELECT length(reserved) FROM meta)`) == 0
+	})
 	jobs, err := a.all("")
 	if err != nil {
 		v.wrong = append(v.wrong, err.Error())

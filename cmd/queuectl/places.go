@@ -2,6 +2,7 @@ package main
 
 import (
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,4 +54,15 @@ func (p *places) look() {
 	}
 	p.many = false
 	p.set(1)
+}
+
+// heapLimit is about how much memory the service's collector allows for, in bytes.
+const heapLimit = 64 << 20
+
+// tuneGC has the collector of a service seldom run: its heap is a few MB, which short jobs
+// fill anew each second. Above heapLimit, where only many large requests bring it, memory
+// is worth more than time.
+func tuneGC() {
+	debug.SetGCPercent(200)
+	debug.SetMemoryLimit(heapLimit)
 }

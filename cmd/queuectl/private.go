@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,7 +191,7 @@ func (a *app) servePrivate(ctx context.Context, told <-chan os.Signal) (stop fun
 	o.Log, o.Terminal, o.Background = log, false, true
 	o.Patient = true // whoever reads what the jobs print may pause
 	o.Crowded = fewPlaces().crowded
-	debug.SetGCPercent(200) // as serve has it
+	tuneGC()
 	ready := make(chan struct{})
 	o.Ready = func() { close(ready) }
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))

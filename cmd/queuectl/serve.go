@@ -40,7 +40,7 @@ func serveVerb(a *app) *cobra.Command {
 				}
 				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
 				o.Crowded = fewPlaces().crowded
-				debug.SetGCPercent(200) // its heap is a few MB, which short jobs fill anew each second
+				tuneGC()
 				return a.serve(ctx, o, m)
 			}
 			if managed {
