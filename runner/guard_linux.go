@@ -23,8 +23,8 @@ import (
 // its beginning, and ends what is no program process.StartWithin later.
 const guardLook = 50 * time.Millisecond
 
-// guardStep is the most that the time between two looks counts: what the machine stands still
-// is nobody's.
+// guardStep is the most that the time between two looks counts: a machine that stood still
+// makes no start hang.
 const guardStep = 2 * guardLook
 
 // guardAgain is the pause before a guard is started again.

@@ -71,6 +71,7 @@ type fakeRunner struct {
 	then      []wire.Frame        // what follows it
 	onRecover func(*wire.Recover) // what it does when it is to recover a dead one, nil if nothing
 	quiet     bool                // a START is not answered with STARTED
+	mute      bool                // a HELLO is not answered
 	deaf      bool                // a READ or PURGE is not answered
 	conn      net.Conn            // the newest service's
 	epochs    []int64             // of every HELLO
@@ -182,6 +183,9 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if hello, ok := frame.(*wire.Hello); ok {
+		if f.mute {
+			return
+		}
 		f.conn = conn
 		f.epochs = append(f.epochs, hello.Epoch)
 		f.write(append([]wire.Frame{&f.known}, f.then...)...)

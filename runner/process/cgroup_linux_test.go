@@ -48,7 +48,7 @@ func TestBoxHasLimits(t *testing.T) {
 	if _, err := b.limit(Limits{Memory: 1 << 20, CPUs: 1}); err == nil {
 		t.Error("a limit that cannot be written: no error")
 	}
-	if err := os.Remove(cpu); err != nil {
+	if err := errors.Join(os.Remove(cpu), os.WriteFile(cpu, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if missing, err := b.limit(Limits{}); err != nil {

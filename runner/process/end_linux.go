@@ -27,7 +27,7 @@ func (r *run) end() {
 		return
 	}
 	if b := r.w.box; b != nil {
-		r.r.OutOfMemory = b.ranOut() && r.r.Signal == int(unix.SIGKILL)
+		r.outOfMemory(b.ranOut())
 		if r.r.Spared || b.spent {
 			r.w.dropBox()
 		}
@@ -54,6 +54,7 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 			r.r.Signal = int(status.Signal())
 		case time.Since(began) > r.c.Patience:
 			r.giveUpMain(nil)
+			r.r.Error = fmt.Sprintf("pid %d has ended, but another process traces it and keeps its end (ptrace)", r.pid)
 			return usage, false
 		default:
 			time.Sleep(pause)
@@ -79,6 +80,18 @@ func neverBegan(pid int) bool {
 
 // cldExited is the code of a child that has ended by itself (CLD_EXITED).
 const cldExited = 1
+
+// outOfMemory notes whether the kernel has ended the main process for want of memory, which
+// may be before its program began.
+func (r *run) outOfMemory(ranOut bool) {
+	if !ranOut || r.r.Signal != int(unix.SIGKILL) && !r.r.HungStart {
+		return
+	}
+	r.r.OutOfMemory = true
+	if r.r.HungStart {
+		r.r.HungStart, r.r.ExitCode, r.r.Signal, r.r.Error = false, -1, int(unix.SIGKILL), ""
+	}
+}
 
 // unbegun says why a program never began.
 func (r *run) unbegun(by unix.Signal) string {

@@ -35,8 +35,11 @@ func (r *run) end() {
 		r.endLeftovers()
 	}
 	var code uint32
-	windows.GetExitCodeProcess(r.tree.process, &code) // it has ended and the handle is ours
-	r.r.ExitCode = int64(code)
+	if err := windows.GetExitCodeProcess(r.tree.process, &code); err != nil {
+		r.r.Lost, r.r.Error = true, fmt.Sprintf("its end is not known: %v", err)
+	} else {
+		r.r.ExitCode = int64(code)
+	}
 	r.tree.hear()
 	r.r.OutOfMemory = r.tree.ranOut && code != 0 && !forced
 	r.r.CPU, r.r.PeakRSS = r.tree.cost()

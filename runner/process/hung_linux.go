@@ -14,16 +14,16 @@ import (
 // Starting looks at what another process is starting: its children that are no program
 // of their own yet. They have its memory still, and so its words. For one goroutine.
 type Starting struct {
-	pid    int
-	words  []byte
-	looked time.Time
-	seen   map[int]child // at the last look, by pid
+	pid   int
+	words []byte
+	seen  map[int]child // at the last look, by pid
 }
 
 // child is a process between fork and exec.
 type child struct {
 	ticks int64         // when it was forked, in clock ticks since boot
 	age   time.Duration // since it was first seen
+	seen  time.Time     // for the last time
 }
 
 // StartingOf looks at what a process is starting from now on.
@@ -39,9 +39,6 @@ func StartingOf(pid int) (*Starting, error) {
 // the calls have seen for so long without a program. Between two calls at most step counts:
 // a machine that stood still makes no child hang.
 func (s *Starting) EndHung(within, step time.Duration) {
-	now := time.Now()
-	step = min(step, now.Sub(s.looked))
-	s.looked = now
 	children := map[int]child{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is right
 	for _, thread := range threads {
@@ -70,9 +67,9 @@ func (s *Starting) look(pid int, within, step time.Duration, children map[int]ch
 	if err != nil || !bytes.Equal(words, s.words) {
 		return
 	}
-	c := child{ticks: p.ticks}
+	c := child{ticks: p.ticks, seen: time.Now()}
 	if before, known := s.seen[pid]; known && before.ticks == p.ticks {
-		c.age = before.age + step
+		c.age = before.age + min(step, c.seen.Sub(before.seen))
 	}
 	children[pid] = c
 	if p.state == 'T' || p.state == 't' || c.age >= within {

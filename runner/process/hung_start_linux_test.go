@@ -184,6 +184,28 @@ func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	}
 }
 
+// A program that the kernel ends for want of memory, before it began or later, has run out of
+// memory; what is ended otherwise has not.
+func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
+	hung := Result{HungStart: true, ExitCode: 126, Error: "hung"}
+	for _, c := range []struct {
+		ranOut   bool
+		is, want Result
+	}{
+		{true, hung, Result{OutOfMemory: true, ExitCode: -1, Signal: 9}},
+		{false, hung, hung},
+		{true, Result{ExitCode: -1, Signal: 9}, Result{OutOfMemory: true, ExitCode: -1, Signal: 9}},
+		{true, Result{ExitCode: -1, Signal: 15}, Result{ExitCode: -1, Signal: 15}},
+		{true, Result{ExitCode: 1}, Result{ExitCode: 1}},
+	} {
+		got := c.is
+		(&run{r: &got}).outOfMemory(c.ranOut)
+		if got != c.want {
+			t.Errorf("%+v, ran out: %v: got %+v, want %+v", c.is, c.ranOut, got, c.want)
+		}
+	}
+}
+
 // What has ended is reaped as an orphan only once no fork is under way of which it could be
 // the child: a main process's end is its worker's.
 func TestForksUnderWayKeepTheirChildren(t *testing.T) {

@@ -37,6 +37,7 @@ type orphanage struct {
 	paused  bool              // new forks wait
 	changed sync.Cond         // paused, or no fork is under way any more
 	ended   map[int]zombie    // by pid, what has ended and may be the child of a fork under way
+	buffer  []byte            // of look, nil before the first
 }
 
 // zombie is a process that has ended and is not known to be an orphan.
@@ -110,10 +111,12 @@ func (o *orphanage) list(buf []byte) (list []byte, ok bool) {
 // and those that showed no cookie when they were last looked at. What may be the child of a
 // fork under way, which its forker reaps, stays until that fork has ended.
 func (o *orphanage) look() (living, aside []int) {
-	buf := make([]byte, maxListed)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	list, _ := o.list(buf)
+	if o.buffer == nil {
+		o.buffer = make([]byte, maxListed)
+	}
+	list, _ := o.list(o.buffer)
 	oldest, before := o.oldest(), o.ended
 	o.ended = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {

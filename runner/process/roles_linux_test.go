@@ -1,11 +1,15 @@
 package process
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // rolesVariable has this program play a role for a test.
@@ -20,6 +24,10 @@ func init() {
 	case "start":
 		os.Setenv(rolesVariable, "wait ")
 		startAll(append(strings.Fields(rest), "/proc/self/exe"))
+	case "trace":
+		pid, _ := strconv.Atoi(rest)
+		err := unix.PtraceSeize(pid)
+		os.Stdout.WriteString(fmt.Sprintln("tracing: ", err))
 	case "wait":
 	}
 	if played {

@@ -196,6 +196,7 @@ type run struct {
 func (w *Worker) Run(c *Command) (result Result) {
 	result.ExitCode = -1
 	r := &run{w: w, c: c, r: &result, pipes: [2]int{-1, -1}, ends: [2]int{-1, -1}, pidfd: -1}
+	defer collect()
 	defer r.close()
 	defer c.Log.Close()
 	if err := w.open(); err != nil {
@@ -215,7 +216,6 @@ func (w *Worker) Run(c *Command) (result Result) {
 	}
 	r.watch()
 	r.end()
-	collect()
 	return result
 }
 

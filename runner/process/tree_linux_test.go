@@ -1,9 +1,12 @@
 package process
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -185,6 +188,49 @@ func TestEndThatIsNotToldIsLost(t *testing.T) {
 	c.Forked = func(pid int, _ time.Time) { unix.Wait4(pid, nil, 0, nil) } // it is reaped before the worker can
 	if r := w.Run(c); !r.Lost || r.ExitCode != -1 || !strings.Contains(r.Error, "no child processes") {
 		t.Errorf("got %+v, want it lost", r)
+	}
+}
+
+// Another process that traces a command, and keeps its end from its parent, keeps its worker
+// no longer than what outlives SIGKILL does.
+func TestTracedEndIsGivenUp(t *testing.T) {
+	needsRoot(t)
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := NewWorker(nil)
+	defer w.Close()
+	c := command(t, "/bin/cat", gate)
+	c.Patience = 100 * time.Millisecond
+	tracer := exec.Command("/proc/self/exe")
+	c.Forked = func(pid int, _ time.Time) {
+		tracer.Env = append(os.Environ(), rolesVariable+"=trace "+strconv.Itoa(pid))
+		_, err1 := tracer.StdinPipe()
+		out, err2 := tracer.StdoutPipe()
+		if err := errors.Join(err1, err2, tracer.Start()); err != nil {
+			t.Error(err)
+			return
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "tracing:  <nil>\n" {
+			t.Errorf("the tracer says %q, %v", line, err)
+		}
+		if err := os.WriteFile(gate, nil, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	r := w.Run(c)
+	if r.StuckPID != r.PID || r.ExitCode != -1 || !strings.Contains(r.Error, "traces it") {
+		t.Errorf("got %+v, want its main process stuck", r)
+	}
+	tracer.Process.Kill()
+	tracer.Wait()
+	w.Linger(nil)
+	if _, there := stat(r.PID); there {
+		t.Error("what was stuck is not reaped")
+	}
+	if r := w.Run(command(t, "/bin/true")); r.ExitCode != 0 || r.StuckPID != 0 {
+		t.Errorf("afterwards: %+v", r)
 	}
 }
 

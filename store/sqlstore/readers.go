@@ -103,11 +103,7 @@ func (r *reader) query(each func(r row) (more bool, err error), sql string, args
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	err := r.conn.query(each, sql, args...)
-	if r.ctx.Err() != nil && interrupted(err) {
-		return r.ctx.Err()
-	}
-	return err
+	return r.conn.query(each, sql, args...)
 }
 
 // number reads the one integer of a statement's first row, 0 if there is none.
@@ -144,6 +140,9 @@ func (s *Store) reading(ctx context.Context, f func(*reader) error) error {
 	release()
 	_, ended := c.exec(`ROLLBACK`) // nothing was written
 	s.read.put(c, ended == nil)
+	if interrupted(err) && within.Err() != nil {
+		err = within.Err()
+	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return s.late(budget)
 	}

@@ -1,0 +1,29 @@
+package runner
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// A kill is why an attempt ended, whatever else was seen of it; else what was seen is.
+func TestCauseOfAnEnd(t *testing.T) {
+	for _, c := range []struct {
+		r    process.Result
+		want int64
+	}{
+		{process.Result{ExitCode: 1}, 0},
+		{process.Result{Signal: 9}, 0},
+		{process.Result{Cause: 4, HungStart: true, Lost: true, OutOfMemory: true}, 4},
+		{process.Result{Lost: true}, causeLost},
+		{process.Result{HungStart: true}, causeHungStart},
+		{process.Result{OutOfMemory: true}, causeMemory},
+	} {
+		if got := cause(&c.r); got != c.want {
+			t.Errorf("%+v: cause %d, want %d", c.r, got, c.want)
+		}
+	}
+	if causeLost != 8 || causeMemory != 12 || causeHungStart != 13 {
+		t.Error("the causes are not the numbers that the service knows")
+	}
+}

@@ -1,0 +1,84 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// What one runner says of a lease that another one holds changes nothing, and is not
+// acknowledged: an account whose runner was used once cannot end others' jobs.
+func TestOnlyTheHoldersResultCounts(t *testing.T) {
+	s, root := newStore(t), t.TempDir()
+	s.put(0, 0)
+	s.leaseAll(1, 2)
+	holder, other := newRunner(t, root, "one"), newRunner(t, root, "two")
+	holder.known.Attempts, other.known.Attempts = []wire.Attempt{running(lease(1))}, []wire.Attempt{running(lease(2))}
+	run(t, s, root, 2)
+	for _, f := range []*fakeRunner{holder, other} {
+		until(t, "it is met", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.conn != nil })
+	}
+	holder.settled()
+	start := running(lease(1))
+	forged := ran(start.Lease, long)
+	forged.ExitCode, forged.Output = 3, []byte("forged")
+	other.say(&wire.Started{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged, &wire.Dropped{Lease: start.Lease, Dropped: true})
+	other.settled()
+	check(t, "acknowledged to the other", other.acked(), []wire.Lease(nil))
+	s.is(1, queue.Processing, "")
+	check(t, "its process", s.job(1).PID, pid(1))
+	own := ran(start.Lease, long)
+	own.Output = []byte("own")
+	holder.say(own)
+	s.becomes(1, queue.Completed)
+	a, err := s.Attempt(context.Background(), 1, 1)
+	check(t, "recorded", fmt.Sprintf("%d %s %v", a.ExitCode, a.Output, err), "0 own <nil>")
+}
+
+// An output is its own lease's: a runner that names another's file gets none recorded.
+func TestOutputOfAnotherLeaseIsNotTaken(t *testing.T) {
+	s, root := newStore(t), t.TempDir()
+	f := newRunner(t, root, "first")
+	s.put(0, 0)
+	run(t, s, root, 2)
+	hears[*wire.Start](t, f, 2)
+	for seq, ref := range map[int64]string{1: "2-1", 2: "2-1"} {
+		r := ran(lease(seq), long)
+		r.OutputRef = ref
+		f.say(r)
+		s.becomes(seq, queue.Completed)
+	}
+	for seq, want := range map[int64]string{1: "", 2: "2-1"} {
+		a, err := s.Attempt(context.Background(), seq, 1)
+		if err != nil || a.OutputRef != want {
+			t.Errorf("job %d: got output %q, %v, want %q", seq, a.OutputRef, err, want)
+		}
+	}
+}
+
+// However many sockets stand where runners were and say nothing, the pool is ready without
+// them, and jobs run.
+func TestMuteSocketsHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	for i := range 12 {
+		f := newRunner(t, root, fmt.Sprint("mute", i))
+		f.mu.Lock()
+		f.mute = true
+		f.mu.Unlock()
+	}
+	f := newRunner(t, root, "second")
+	s.put(0)
+	p := run(t, s, root, 1)
+	start, _ := hears[*wire.Start](t, f, 1)
+	f.say(ran(start.Lease, long))
+	s.becomes(1, queue.Completed)
+	until(t, "12 are told to be silent", func() bool {
+		live, silent := p.Runners(time.Second)
+		return len(live) == 1 && len(silent) == 12
+	})
+}
