@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -164,11 +165,16 @@ func (c *campaign) program(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// endAll ends whatever the campaign has left running.
+// endAll ends whatever the campaign has left running, and waits until it is gone.
 func (c *campaign) endAll() {
 	c.killService()
-	for _, folder := range []string{c.dir, c.home} {
-		for pid := range related(folder) {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		left := related(c.dir)
+		maps.Copy(left, related(c.home))
+		if len(left) == 0 {
+			return
+		}
+		for pid := range left {
 			kill(pid)
 		}
 	}
