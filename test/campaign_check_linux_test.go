@@ -41,21 +41,21 @@ func (c *campaign) check() {
 		}
 	}
 	c.mu.Lock()
-	entries := make(map[string]*campaignEntry, len(c.jobs))
+	entries := make(map[string]*trackedJob, len(c.jobs))
 	for tag, e := range c.jobs {
 		k := *e
-		k.asks = c.asked(e)
+		k.requests = c.asked(e)
 		entries[tag] = &k
 	}
 	c.mu.Unlock()
 	c.checkJobs(entries, jobs)
-	c.checkStories(jobs)
+	c.checkEventHistories(jobs)
 	c.checkLeft()
 }
 
 // checkJobs looks at every job that a client asked for, and that the queue or the ledger
 // knows.
-func (c *campaign) checkJobs(entries map[string]*campaignEntry, jobs []campaignView) {
+func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView) {
 	byTag := map[string]*campaignView{}
 	for i := range jobs {
 		tag := jobs[i].Labels["tag"]
@@ -67,36 +67,38 @@ func (c *campaign) checkJobs(entries map[string]*campaignEntry, jobs []campaignV
 		}
 		byTag[tag] = &jobs[i]
 	}
-	deeds := map[string][]deed{}
-	for _, d := range c.deeds(c.ledgerAt) {
+	notes := map[string][]ledgerNote{}
+	for _, d := range c.notesFrom(c.ledgerAt) {
 		if entries[d.tag] == nil {
 			c.violation("invented", "the ledger has %+v, which is not of this round", d)
 			continue
 		}
-		deeds[d.tag] = append(deeds[d.tag], d)
+		notes[d.tag] = append(notes[d.tag], d)
 		c.count("ledger " + string(d.kind))
 	}
 	for tag, e := range entries {
 		c.count("jobs asked")
 		j := byTag[tag]
 		switch {
-		case e.never && (j != nil || len(deeds[tag]) > 0):
-			c.violation("uncommitted", "%s was never committed: %+v, %+v", tag, j, deeds[tag])
+		case e.never && (j != nil || len(notes[tag]) > 0):
+			c.violation("uncommitted", "%s was never committed: %+v, %+v", tag, j, notes[tag])
 		case j == nil && e.id != "" && !e.remove:
-			c.violation("lost", "%s (%s), %+v", tag, e.id, deeds[tag])
+			c.violation("lost", "%s (%s), %+v", tag, e.id, notes[tag])
+		case j != nil && e.id != "" && e.id != j.ID:
+			c.violation("doubled", "%s was acknowledged as %s and is stored as %s", tag, e.id, j.ID)
 		case j != nil && e.removed && !e.revive:
 			c.violation("not removed", "%s (%s) is %s", tag, e.id, j.State)
 		}
-		c.checkDeeds(e, deeds[tag])
+		c.checkLedger(e, notes[tag])
 		if j != nil {
-			c.checkJob(e, j, deeds[tag])
+			c.checkJob(e, j, notes[tag])
 		}
 	}
 	for name, tags := range c.batches {
 		stored, missing := 0, 0
 		for _, tag := range tags {
 			switch {
-			case byTag[tag] != nil || len(deeds[tag]) > 0:
+			case byTag[tag] != nil || len(notes[tag]) > 0:
 				stored++
 			case !entries[tag].remove:
 				missing++
@@ -108,41 +110,44 @@ func (c *campaign) checkJobs(entries map[string]*campaignEntry, jobs []campaignV
 	}
 }
 
-// checkDeeds looks at what the ledger alone says of a job.
-func (c *campaign) checkDeeds(e *campaignEntry, deeds []deed) {
+// checkLedger looks at what the ledger alone says of a job.
+func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	began := map[int]int{}
-	for _, d := range deeds {
+	for _, d := range notes {
 		if d.kind == 'X' {
-			c.violation("two trees", "%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid, deeds)
+			c.violation("two trees", "%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid, notes)
 		}
 		if d.kind != 'S' {
 			continue
 		}
 		if began[d.attempt] != 0 {
-			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt, began[d.attempt], d.pid, deeds)
+			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt, began[d.attempt], d.pid, notes)
 		}
 		began[d.attempt] = d.pid
 		const tick = 0.05 // seconds; the ledger's clock has hundredths
-		if e.quiet > 0 && !e.revive && d.up > e.quiet+tick {
-			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.quiet, deeds)
+		if e.endedAt > 0 && !e.revive && d.up > e.endedAt+tick {
+			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)
 		}
-		if e.held > 0 && !e.revive && !e.release && d.up > e.held+tick {
-			c.violation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.held, deeds)
+		if e.heldAt > 0 && !e.revive && !e.release && d.up > e.heldAt+tick {
+			c.violation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.heldAt, notes)
 		}
 	}
 }
 
 // checkJob looks at one job that is stored.
-func (c *campaign) checkJob(e *campaignEntry, listed *campaignView, deeds []deed) {
+func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerNote) {
 	var j campaignView
 	if err := c.get("show", fields{"id": listed.ID}, &j); err != nil {
 		c.violation("show", "%s (%s): %v", e.tag, listed.ID, err)
 		return
 	}
 	c.count("jobs " + j.State)
-	if fault := c.faultOf(e, &j, deeds); fault != "" {
+	if told := c.events.ended(j.Seq); told != len(j.History) {
+		c.violation("events", "%s (%s) has %d attempts, %d were told to have ended", e.tag, j.ID, len(j.History), told)
+	}
+	if fault := c.faultOf(e, &j, notes); fault != "" {
 		raw, _ := json.Marshal(j.History)
-		c.violation("history", "%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State, j.Attempts, j.Error, deeds, raw)
+		c.violation("history", "%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State, j.Attempts, j.Error, notes, raw)
 	}
 	if j.State == "completed" {
 		c.checkOutput(e, &j)
@@ -150,7 +155,7 @@ func (c *campaign) checkJob(e *campaignEntry, listed *campaignView, deeds []deed
 }
 
 // faultOf says what is wrong with the history of a job, beside its ledger.
-func (c *campaign) faultOf(e *campaignEntry, j *campaignView, deeds []deed) string {
+func (c *campaign) faultOf(e *trackedJob, j *campaignView, notes []ledgerNote) string {
 	counted := 0
 	for i, a := range j.History {
 		c.count("attempts " + j.how(i))
@@ -160,11 +165,11 @@ func (c *campaign) faultOf(e *campaignEntry, j *campaignView, deeds []deed) stri
 		if a.Counted {
 			counted++
 		}
-		if fault := c.attemptFault(e, j, i, deeds); fault != "" {
+		if fault := c.attemptFault(e, j, i, notes); fault != "" {
 			return fmt.Sprintf("attempt %d %s", a.Attempt, fault)
 		}
 	}
-	for _, d := range deeds {
+	for _, d := range notes {
 		if d.kind != 'S' {
 			continue
 		}
@@ -200,12 +205,12 @@ func (j *campaignView) how(i int) string {
 }
 
 // attemptFault says what is wrong with an attempt.
-func (c *campaign) attemptFault(e *campaignEntry, j *campaignView, i int, deeds []deed) string {
+func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []ledgerNote) string {
 	a := &j.History[i]
-	did := func(kind byte) *deed {
-		for k := range deeds {
-			if deeds[k].kind == kind && deeds[k].attempt == a.Attempt && deeds[k].pid == a.PID {
-				return &deeds[k]
+	did := func(kind byte) *ledgerNote {
+		for k := range notes {
+			if notes[k].kind == kind && notes[k].attempt == a.Attempt && notes[k].pid == a.PID {
+				return &notes[k]
 			}
 		}
 		return nil
@@ -215,7 +220,7 @@ func (c *campaign) attemptFault(e *campaignEntry, j *campaignView, i int, deeds 
 			return fmt.Sprintf("is stored with exit code %d, %q; the ledger has %+v", *a.ExitCode, a.Error, end)
 		}
 	}
-	k := e.asks
+	k := e.requests
 	switch a.Reason {
 	case "", "not_runnable", "lost", "deferred", "poison":
 	case "signal":
@@ -240,7 +245,7 @@ func (c *campaign) attemptFault(e *campaignEntry, j *campaignView, i int, deeds 
 }
 
 // checkOutput holds the output of a completed job against what it prints.
-func (c *campaign) checkOutput(e *campaignEntry, j *campaignView) {
+func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 	var out []byte
 	var dropped int64
 	a := &asker{q: c.queue, within: answerBound}
@@ -281,8 +286,8 @@ func (c *campaign) checkOutput(e *campaignEntry, j *campaignView) {
 	}
 }
 
-// checkStories holds what the events have told against the jobs that are stored.
-func (c *campaign) checkStories(jobs []campaignView) {
+// checkEventHistories holds what the events have told against the jobs that are stored.
+func (c *campaign) checkEventHistories(jobs []campaignView) {
 	e := c.events
 	e.mu.Lock()
 	defer e.mu.Unlock()

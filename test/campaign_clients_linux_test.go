@@ -65,7 +65,7 @@ func (a *campaignClient) run(ctx context.Context) {
 	for _, v := range campaignVerbs {
 		all += v.weight
 	}
-	for ctx.Err() == nil && !a.c.drained.Load() {
+	for ctx.Err() == nil && !a.c.over.Load() {
 		at := a.dice.IntN(all)
 		for _, v := range campaignVerbs {
 			if at -= v.weight; at < 0 {
@@ -135,9 +135,9 @@ func brief(params any) string {
 }
 
 // newJob rolls a job with a tag of its own.
-func (a *campaignClient) newJob() *campaignEntry {
+func (a *campaignClient) newJob() *trackedJob {
 	a.made++
-	e := &campaignEntry{campaignJob: randomJob(a.dice, fmt.Sprintf("%s-%d", a.name, a.made))}
+	e := &trackedJob{campaignJob: randomJob(a.dice, fmt.Sprintf("%s-%d", a.name, a.made))}
 	a.c.mu.Lock()
 	defer a.c.mu.Unlock()
 	a.c.jobs[e.tag] = e
@@ -145,7 +145,7 @@ func (a *campaignClient) newJob() *campaignEntry {
 }
 
 // acknowledged notes that jobs are stored.
-func (c *campaign) acknowledged(list []*campaignEntry, ids []string) {
+func (c *campaign) acknowledged(list []*trackedJob, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, e := range list {
@@ -181,7 +181,7 @@ func (a *campaignClient) insist(method string, params fields) (got answer, ok bo
 			a.c.count("repeated " + method)
 		case answered && !lost && got.Error.Data.Code != "unavailable":
 			return got, false
-		case a.c.drained.Load() && !lost:
+		case a.c.over.Load() && !lost:
 			return got, false
 		}
 		time.Sleep(time.Duration(20+a.dice.IntN(300)) * time.Millisecond) // between two services
@@ -211,7 +211,7 @@ func (a *campaignClient) enqueue() {
 	if ack.Duplicate {
 		a.c.count("jobs known")
 	}
-	a.c.acknowledged([]*campaignEntry{e}, []string{ack.ID})
+	a.c.acknowledged([]*trackedJob{e}, []string{ack.ID})
 }
 
 func (a *campaignClient) enqueueByCLI() {
@@ -225,7 +225,7 @@ func (a *campaignClient) enqueueByCLI() {
 		return
 	}
 	if r := a.cli("enqueue", "-q", string(raw)); r.code == 0 {
-		a.c.acknowledged([]*campaignEntry{e}, []string{strings.TrimSpace(r.out)})
+		a.c.acknowledged([]*trackedJob{e}, []string{strings.TrimSpace(r.out)})
 	}
 }
 
@@ -236,7 +236,7 @@ func (a *campaignClient) batch() {
 		return
 	}
 	name := fmt.Sprintf("b-%s-%d", a.name, a.made)
-	var all []*campaignEntry
+	var all []*trackedJob
 	frame := func() (jobs []fields) {
 		for range 1 + a.dice.IntN(8) {
 			e := a.newJob()
@@ -295,7 +295,7 @@ func idsIn(raw json.RawMessage) []string {
 }
 
 // pick takes some jobs of the last ones, mostly one.
-func (a *campaignClient) pick() (list []*campaignEntry) {
+func (a *campaignClient) pick() (list []*trackedJob) {
 	n := 1
 	if a.dice.IntN(4) == 0 {
 		n += a.dice.IntN(4)
@@ -315,7 +315,7 @@ func (a *campaignClient) pick() (list []*campaignEntry) {
 }
 
 // mark notes what is asked for before it is.
-func (k *asks) mark(verb string) {
+func (k *requests) mark(verb string) {
 	switch verb {
 	case "rm", "rm --force":
 		k.remove = true
@@ -376,21 +376,21 @@ func (a *campaignClient) onJobs(verb string) {
 }
 
 // done notes what follows from a verb that was carried out on a job.
-func (c *campaign) done(e *campaignEntry, verb string, up float64) {
+func (c *campaign) done(e *trackedJob, verb string, up float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch verb {
 	case "rm":
-		e.removed, e.quiet = true, up
+		e.removed, e.endedAt = true, up
 	case "cancel":
-		e.quiet = up
+		e.endedAt = up
 	case "hold":
-		e.held = up
+		e.heldAt = up
 	}
 }
 
 // notFound is a violation unless somebody removes the job.
-func (c *campaign) notFound(e *campaignEntry, said string) {
+func (c *campaign) notFound(e *trackedJob, said string) {
 	c.mu.Lock()
 	removing := c.asked(e).remove
 	c.mu.Unlock()
@@ -414,8 +414,8 @@ func (a *campaignClient) dress(verb string, params fields) (method string) {
 }
 
 // asked is all that was asked of a job, by itself or with its group. The caller holds mu.
-func (c *campaign) asked(e *campaignEntry) asks {
-	k := e.asks
+func (c *campaign) asked(e *trackedJob) requests {
+	k := e.requests
 	if g := c.groups[e.group]; g != nil {
 		k.remove, k.revive, k.release = k.remove || g.remove, k.revive || g.revive, k.release || g.release
 		k.kill, k.edit = k.kill || g.kill, k.edit || g.edit
@@ -429,7 +429,7 @@ func (a *campaignClient) onGroup() {
 	group := fmt.Sprint("g", a.dice.IntN(12))
 	a.c.mu.Lock()
 	if a.c.groups[group] == nil {
-		a.c.groups[group] = &asks{}
+		a.c.groups[group] = &requests{}
 	}
 	a.c.groups[group].mark(verb)
 	a.c.mu.Unlock()

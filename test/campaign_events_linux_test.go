@@ -28,26 +28,25 @@ type campaignEvents struct {
 	done sync.WaitGroup
 
 	mu    sync.Mutex
-	first int64                    // the number of the first one; guarded by mu, as are:
-	last  int64                    // of the newest one that was told
-	jobs  map[int64]*campaignStory // by seq
-	told  []int64                  // their numbers
+	first int64                   // the number of the first one; guarded by mu, as are:
+	last  int64                   // of the newest one that was told
+	jobs  map[int64]*eventHistory // by seq
+	told  []int64                 // their numbers
 }
 
-// campaignStory is a job as its events tell it.
-type campaignStory struct {
+// eventHistory is a job as its events tell it.
+type eventHistory struct {
 	id      string
 	state   string // "" once it is removed
 	removed bool
 	ends    []campaignEvent // of attempts
-	revived bool            // by a person, since its last end
 	events  []campaignEvent
 }
 
 // follow begins to follow the events from now on.
 func (c *campaign) follow() *campaignEvents {
 	c.Helper()
-	e := &campaignEvents{c: c, stop: make(chan struct{}), jobs: map[int64]*campaignStory{}}
+	e := &campaignEvents{c: c, stop: make(chan struct{}), jobs: map[int64]*eventHistory{}}
 	var st struct {
 		LastEvent int64 `json:"last_event"`
 	}
@@ -105,7 +104,7 @@ func (e *campaignEvents) tell(raw json.RawMessage) {
 	}
 	s := e.jobs[v.JobSeq]
 	if s == nil {
-		s = &campaignStory{id: v.ID}
+		s = &eventHistory{id: v.ID}
 		e.jobs[v.JobSeq] = s
 		if v.Event != "enqueued" {
 			e.c.violation("events", "job %s begins with %+v", v.ID, v)
@@ -117,7 +116,7 @@ func (e *campaignEvents) tell(raw json.RawMessage) {
 	}
 }
 
-// from are the states in which each event may meet a job, and to those that it may leave.
+// campaignMoves are the states that each event may take a job from and to; "" is no job.
 var campaignMoves = map[string]struct{ from, to []string }{
 	"enqueued":  {[]string{""}, []string{"pending", "held", "blocked"}},
 	"started":   {[]string{"pending", "failed"}, []string{"processing"}},
@@ -131,8 +130,8 @@ var campaignMoves = map[string]struct{ from, to []string }{
 	"edited":    {[]string{"pending", "failed", "held"}, []string{"pending", "failed", "held"}},
 }
 
-// take carries an event out on the story and says what is wrong with it, or "".
-func (s *campaignStory) take(v campaignEvent) string {
+// take adds an event and says what is wrong with it, or "".
+func (s *eventHistory) take(v campaignEvent) string {
 	move, known := campaignMoves[v.Event]
 	if !known {
 		return "unknown event"
@@ -145,16 +144,23 @@ func (s *campaignStory) take(v campaignEvent) string {
 	if !slices.Contains(move.from, was) || !slices.Contains(move.to, s.state) {
 		return fmt.Sprintf("%s from %q to %q", v.Event, was, s.state)
 	}
-	switch v.Event {
-	case "retried", "released":
-		s.revived = true
-	case "ended":
+	if v.Event == "ended" {
 		if want := len(s.ends) + 1; v.Attempt != want {
 			return fmt.Sprintf("attempt %d ended, want %d", v.Attempt, want)
 		}
 		s.ends = append(s.ends, v)
 	}
 	return ""
+}
+
+// ended is how many attempts of a job were told to have ended.
+func (e *campaignEvents) ended(seq int64) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if h := e.jobs[seq]; h != nil {
+		return len(h.ends)
+	}
+	return 0
 }
 
 // finish waits until all events up to a number were told, ends the following, and holds the

@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -164,11 +165,16 @@ func (c *campaign) program(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// endAll ends whatever the campaign has left running.
+// endAll ends whatever the campaign has left running, and waits until it is gone.
 func (c *campaign) endAll() {
 	c.killService()
-	for _, folder := range []string{c.dir, c.home} {
-		for pid := range related(folder) {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		left := related(c.dir)
+		maps.Copy(left, related(c.home))
+		if len(left) == 0 {
+			return
+		}
+		for pid := range left {
 			kill(pid)
 		}
 	}
@@ -180,8 +186,8 @@ func (c *campaign) runnerFolders() []string {
 	return list
 }
 
-// faulty makes faults, one after the other; some last while others are made.
-type faulty struct {
+// faultInjector makes faults, one after the other; some last while others are made.
+type faultInjector struct {
 	*campaign
 	ctx     context.Context
 	dice    *rand.Rand
@@ -192,28 +198,28 @@ type faulty struct {
 type campaignFault struct {
 	weight int
 	name   string
-	does   func(*faulty)
+	does   func(*faultInjector)
 }
 
 var campaignFaults = []campaignFault{
-	{12, "kill-service", (*faulty).killTheService},
-	{8, "kill-runner", (*faulty).killRunner},
-	{8, "kill-both", (*faulty).killBoth},
-	{5, "hang-service", (*faulty).hangService},
-	{8, "hang-runner", (*faulty).hangRunner},
-	{5, "hang-runner-kill-service", func(f *faulty) { f.hangRunner(); f.killTheService() }},
-	{6, "fill-disk", (*faulty).fillDisk},
-	{8, "damage-living", (*faulty).damageLiving},
-	{6, "damage-dead", (*faulty).damageDead},
-	{3, "cut-output", (*faulty).cutOutput},
-	{5, "stop-keep", func(f *faulty) { f.stopService(true); f.pause(500); f.startService() }},
-	{4, "stop", func(f *faulty) { f.stopService(false); f.pause(300); f.startService() }},
+	{12, "kill-service", (*faultInjector).killTheService},
+	{8, "kill-runner", (*faultInjector).killRunner},
+	{8, "kill-both", (*faultInjector).killBoth},
+	{5, "hang-service", (*faultInjector).hangService},
+	{8, "hang-runner", (*faultInjector).hangRunner},
+	{5, "hang-runner-kill-service", func(f *faultInjector) { f.hangRunner(); f.killTheService() }},
+	{6, "fill-disk", (*faultInjector).fillDisk},
+	{8, "damage-living", (*faultInjector).damageLiving},
+	{6, "damage-dead", (*faultInjector).damageDead},
+	{3, "cut-output", (*faultInjector).cutOutput},
+	{5, "stop-keep", func(f *faultInjector) { f.stopService(true); f.pause(500); f.startService() }},
+	{4, "stop", func(f *faultInjector) { f.stopService(false); f.pause(300); f.startService() }},
 }
 
 // faults makes faults until ctx ends, and then ends those that last.
 func (c *campaign) faults(ctx context.Context) {
 	c.cutsOutput.Store(false)
-	f := &faulty{campaign: c, ctx: ctx, dice: c.dice(campaignUsers)}
+	f := &faultInjector{campaign: c, ctx: ctx, dice: c.dice(campaignUsers)}
 	all := 0
 	faults := slices.Clone(campaignFaults)
 	if only := os.Getenv("QUEUECTL_CAMPAIGN_FAULTS"); only != "" {
@@ -239,32 +245,32 @@ func (c *campaign) faults(ctx context.Context) {
 			break
 		}
 	}
-	c.drained.Store(true)
+	c.over.Store(true)
 	f.lasting.Wait()
 	c.startService()
 }
 
 // pause waits for up to so many milliseconds.
-func (f *faulty) pause(most int) {
+func (f *faultInjector) pause(most int) {
 	f.wait(time.Duration(1+f.dice.IntN(most)) * time.Millisecond)
 }
 
 // wait waits, or until the faults are over.
-func (f *faulty) wait(d time.Duration) {
+func (f *faultInjector) wait(d time.Duration) {
 	select {
 	case <-f.ctx.Done():
 	case <-time.After(d):
 	}
 }
 
-func (f *faulty) killTheService() {
+func (f *faultInjector) killTheService() {
 	f.killService()
 	f.pause([]int{5, 300, 1500}[f.dice.IntN(3)])
 	f.startService()
 }
 
 // aRunner is the pid of some runner, 0 if there is none.
-func (f *faulty) aRunner() int {
+func (f *faultInjector) aRunner() int {
 	pids := f.runnerPids()
 	if len(pids) == 0 {
 		return 0
@@ -272,7 +278,7 @@ func (f *faulty) aRunner() int {
 	return pids[f.dice.IntN(len(pids))]
 }
 
-func (f *faulty) killRunner() {
+func (f *faultInjector) killRunner() {
 	for _, pid := range f.runnerPids() {
 		if f.dice.IntN(3) > 0 {
 			kill(pid)
@@ -281,7 +287,7 @@ func (f *faulty) killRunner() {
 }
 
 // killBoth kills service and runners, in either order, and starts the next service.
-func (f *faulty) killBoth() {
+func (f *faultInjector) killBoth() {
 	pids := f.runnerPids()
 	kills := []func(){f.killService, func() {
 		for _, pid := range pids {
@@ -299,7 +305,7 @@ func (f *faulty) killBoth() {
 }
 
 // hang stops a process for 1 to 20 s, mostly for few.
-func (f *faulty) hang(pid int) {
+func (f *faultInjector) hang(pid int) {
 	seconds := 1 + f.dice.IntN(5)
 	if f.dice.IntN(5) == 0 {
 		seconds = 6 + f.dice.IntN(15)
@@ -311,9 +317,9 @@ func (f *faulty) hang(pid int) {
 	})
 }
 
-func (f *faulty) hangService() { f.hang(f.service.cmd.Process.Pid) }
+func (f *faultInjector) hangService() { f.hang(f.service.cmd.Process.Pid) }
 
-func (f *faulty) hangRunner() {
+func (f *faultInjector) hangRunner() {
 	if pid := f.aRunner(); pid != 0 {
 		f.hang(pid)
 	}
@@ -321,7 +327,7 @@ func (f *faulty) hangRunner() {
 
 // fillDisk fills the disk to its last block for a while, with what the service gives up
 // meanwhile.
-func (f *faulty) fillDisk() {
+func (f *faultInjector) fillDisk() {
 	if f.disk == "" || !f.full.CompareAndSwap(false, true) {
 		return
 	}
@@ -339,7 +345,7 @@ func (f *faulty) fillDisk() {
 	})
 }
 
-func (f *faulty) fill(file *os.File, d time.Duration) {
+func (f *faultInjector) fill(file *os.File, d time.Duration) {
 	end := time.Now().Add(d)
 	for time.Now().Before(end) && f.ctx.Err() == nil {
 		for size := 256 << 10; size > 0; size /= 2 {
@@ -352,7 +358,7 @@ func (f *faulty) fill(file *os.File, d time.Duration) {
 }
 
 // damage removes or cuts a part of a runner's folder, or removes all of it, and says what.
-func (f *faulty) damage(folder string) string {
+func (f *faultInjector) damage(folder string) string {
 	parts := []string{"boot-id", "running", "journal", "run.sock", "lock", "all"}
 	part := parts[f.dice.IntN(len(parts))]
 	path := filepath.Join(folder, part)
@@ -388,7 +394,7 @@ func (f *faulty) damage(folder string) string {
 
 // damageLiving damages the folder of a living runner, and may kill it, or the service, or
 // both afterwards.
-func (f *faulty) damageLiving() {
+func (f *faultInjector) damageLiving() {
 	folders := f.runnerFolders()
 	if len(folders) == 0 {
 		return
@@ -412,7 +418,7 @@ func (f *faulty) damageLiving() {
 }
 
 // damageDead damages the folders of dead runners before the next service finds them.
-func (f *faulty) damageDead() {
+func (f *faultInjector) damageDead() {
 	f.killService()
 	for _, pid := range f.runnerPids() {
 		kill(pid)
@@ -425,7 +431,7 @@ func (f *faulty) damageDead() {
 }
 
 // cutOutput truncates an output file.
-func (f *faulty) cutOutput() {
+func (f *faultInjector) cutOutput() {
 	names, _ := filepath.Glob(f.path("runner/output/*"))
 	if len(names) == 0 {
 		return

@@ -142,15 +142,15 @@ func (c *campaign) prints(j *campaignJob) string {
 }
 
 // String is the line without its tag.
-func (d deed) String() string {
+func (d ledgerNote) String() string {
 	if d.kind == 'E' {
 		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.up, d.attempt, d.pid, d.code)
 	}
 	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.up, d.attempt, d.pid, d.cookie, d.kind)
 }
 
-// deed is one line of the ledger.
-type deed struct {
+// ledgerNote is one line of the ledger.
+type ledgerNote struct {
 	kind         byte // S, E or X
 	tag          string
 	attempt, pid int
@@ -159,14 +159,14 @@ type deed struct {
 	cookie       string
 }
 
-// deeds reads the ledger from an offset on.
-func (c *campaign) deeds(from int64) (list []deed) {
+// notesFrom reads the ledger from an offset on.
+func (c *campaign) notesFrom(from int64) (list []ledgerNote) {
 	raw, err := os.ReadFile(filepath.Join(c.home, "ledger"))
 	if err != nil {
 		c.Fatal(err)
 	}
 	for line := range strings.Lines(string(raw[from:])) {
-		var d deed
+		var d ledgerNote
 		var kind string
 		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.up, &d.code, &d.cookie); err != nil {
 			c.Fatalf("ledger line %q: %v", line, err)

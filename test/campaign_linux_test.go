@@ -28,14 +28,17 @@ const (
 	restWithin    = 90 * time.Second // all jobs have ended, once there are no more faults
 )
 
-// TestCampaign has several clients use all verbs at random while a person's worst day
-// happens to the service: kills of the service and of runners, processes that hang, a disk
-// that fills up, runners' folders that are damaged. The jobs keep a ledger of their own on
-// another disk. After each round all comes to rest and is held against it.
+// Whatever fails, and whatever clients ask for meanwhile, no acknowledged job is lost, none
+// runs twice at once or a second time without a trace, and the service goes on. Several
+// clients use all verbs at random while the service and its runners are killed and stopped,
+// the disk fills up, and runners' folders are damaged. The jobs keep a ledger of their own on
+// another disk. After each round all jobs come to their end and are compared with the ledger,
+// with the events, and with what clients were told.
 //
-// QUEUECTL_CAMPAIGN is how long there are faults, QUEUECTL_CAMPAIGN_SEED repeats the order
-// of an earlier campaign's operations, QUEUECTL_CAMPAIGN_FAULTS names the faults to make, and
-// with QUEUECTL_CAMPAIGN_TRACE each is told of.
+// QUEUECTL_CAMPAIGN is how long there are faults, QUEUECTL_CAMPAIGN_SEED repeats the order of
+// an earlier campaign's operations, QUEUECTL_CAMPAIGN_FAULTS names the faults to make,
+// QUEUECTL_CAMPAIGN_DIR is where the ledger and the logs go, and with QUEUECTL_CAMPAIGN_TRACE
+// the log names each fault.
 func TestCampaign(t *testing.T) {
 	length := 10 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("QUEUECTL_CAMPAIGN")); err == nil {
@@ -56,51 +59,51 @@ type campaign struct {
 	disk    string // where the small disk is mounted, "" if there is none
 	seed    uint64
 	numbers string
-	service *campaignService // Run's
-	events  *campaignEvents
+	service *campaignService // the newest one
+	events  *campaignEvents  // of this round
 
 	full       atomic.Bool // the disk is, or has been a moment ago
 	cutsOutput atomic.Bool // something of this round may have kept output from being stored
-	drained    atomic.Bool // clients begin nothing more
+	over       atomic.Bool // clients begin nothing more
 
 	mu      sync.Mutex
-	jobs    map[string]*campaignEntry // of this round, by tag; guarded by mu
-	groups  map[string]*asks          // what was asked of whole groups; guarded by mu
-	recent  []*campaignEntry          // acknowledged, the newest last; guarded by mu
-	batches map[string][]string       // tags of batches whose commit was sent; guarded by mu
-	cut     map[string]bool           // seqs of jobs with a truncated output; guarded by mu
-	counts  map[string]int            // guarded by mu
-	slowest map[string]time.Duration  // answers, by verb; guarded by mu
-	took    []time.Duration           // of all answers; guarded by mu
-	starts  []time.Duration           // of services, until they were ready; guarded by mu
-	wrong   map[string]int            // violations by kind; guarded by mu
+	jobs    map[string]*trackedJob   // of this round, by tag; guarded by mu
+	groups  map[string]*requests     // what was asked of whole groups; guarded by mu
+	recent  []*trackedJob            // acknowledged, the newest last; guarded by mu
+	batches map[string][]string      // tags of batches whose commit was sent; guarded by mu
+	cut     map[string]bool          // seqs of jobs with a truncated output; guarded by mu
+	counts  map[string]int           // guarded by mu
+	slowest map[string]time.Duration // answers, by verb; guarded by mu
+	took    []time.Duration          // of all answers; guarded by mu
+	starts  []time.Duration          // of services, until they were ready; guarded by mu
+	wrong   map[string]int           // violations by kind; guarded by mu
 
 	ledgerAt int64 // where this round's notes begin
 	rounds   int
 }
 
-// asks are what clients have asked for that a job's history must be read by. Each is noted
+// requests are what clients have asked for that a job's history must be read by. Each is noted
 // before it is sent.
-type asks struct {
+type requests struct {
 	remove, revive, release, kill, edit bool
 }
 
-// campaignEntry is a job that a client has asked for.
-type campaignEntry struct {
+// trackedJob is a job that a client has asked for.
+type trackedJob struct {
 	campaignJob
-	asks
+	requests
 	id      string  // once it is acknowledged
 	never   bool    // it was never committed: it must not exist
 	removed bool    // a removal was acknowledged
-	quiet   float64 // uptime when an end was acknowledged after which it does not start by itself, 0 if none was
-	held    float64 // the same of a hold
+	endedAt float64 // uptime when a cancellation or removal was acknowledged, 0 if none was
+	heldAt  float64 // uptime when a hold was acknowledged, 0 if none was
 }
 
 func newCampaign(t *testing.T, length time.Duration) *campaign {
 	t.Helper()
 	c := &campaign{
 		queue: newQueue(t, ""), seed: uint64(time.Now().UnixNano()),
-		jobs: map[string]*campaignEntry{}, groups: map[string]*asks{}, batches: map[string][]string{}, cut: map[string]bool{},
+		jobs: map[string]*trackedJob{}, groups: map[string]*requests{}, batches: map[string][]string{}, cut: map[string]bool{},
 		counts: map[string]int{}, slowest: map[string]time.Duration{}, wrong: map[string]int{},
 	}
 	if n, err := strconv.ParseUint(os.Getenv("QUEUECTL_CAMPAIGN_SEED"), 10, 64); err == nil {
@@ -154,10 +157,10 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	return c
 }
 
-// round has faults and clients for a while, then lets all come to rest and checks it.
+// round makes faults and requests for a while, then lets all jobs end and checks them.
 func (c *campaign) round(length time.Duration) {
 	c.rounds++
-	c.drained.Store(false)
+	c.over.Store(false)
 	c.events = c.follow()
 	ctx, cancel := context.WithTimeout(context.Background(), length)
 	defer cancel()
@@ -169,7 +172,7 @@ func (c *campaign) round(length time.Duration) {
 	c.faults(ctx)
 	clients.Wait()
 	c.phase("faults over")
-	c.rest()
+	c.quiesce()
 	c.phase("at rest")
 	c.check()
 	c.phase("checked")
@@ -181,32 +184,28 @@ func (c *campaign) dice(i int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(c.rounds)<<16|uint64(i)))
 }
 
-// rest ends what hinders jobs, and waits until all have ended.
-func (c *campaign) rest() {
+// quiesce ends what hinders jobs, and waits until all have ended.
+func (c *campaign) quiesce() {
 	c.Helper()
-	if c.service == nil {
-		c.startService()
-	}
 	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging", "worker_heartbeat_interval"} {
 		c.ask("config.unset", fields{"key": key})
 	}
 	c.ask("drain", fields{"off": true})
 	c.ask("worker.scale", fields{"count": 8})
-	var open string
 	for deadline := time.Now().Add(restWithin); ; time.Sleep(20 * time.Millisecond) {
-		open = c.open()
+		open := c.unfinished()
 		if open == "" {
 			return
 		}
 		if time.Now().After(deadline) {
-			c.violation("unrest", "%v after the last fault: %s\n%s", restWithin, open, c.standing())
+			c.violation("unrest", "%v after the last fault: %s\n%s", restWithin, open, c.describeUnfinished())
 			return
 		}
 	}
 }
 
-// open says what has not ended: jobs that wait or run, and workers that are busy.
-func (c *campaign) open() string {
+// unfinished says what has not ended: jobs that wait or run, and workers that are busy.
+func (c *campaign) unfinished() string {
 	var st struct {
 		Jobs    map[string]int
 		Workers struct{ Busy int }
@@ -221,8 +220,8 @@ func (c *campaign) open() string {
 	return ""
 }
 
-// standing is what is worth knowing of a queue that does not come to rest.
-func (c *campaign) standing() string {
+// describeUnfinished is what is worth knowing of a queue that does not come to rest.
+func (c *campaign) describeUnfinished() string {
 	var text strings.Builder
 	for _, state := range []string{"processing", "pending", "failed"} {
 		jobs, err := c.list(state)
@@ -264,9 +263,10 @@ func (c *campaign) clear() {
 	c.recent = nil
 }
 
-// traced reports whether each step is to be told of.
+// traced reports whether the log names each step.
 var traced = os.Getenv("QUEUECTL_CAMPAIGN_TRACE") != ""
 
+// phase logs a step, if that is asked for.
 func (c *campaign) phase(what string) {
 	if traced {
 		c.Logf("uptime %.2f: %s", uptime(), what)

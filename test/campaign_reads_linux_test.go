@@ -17,20 +17,24 @@ func isDial(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// ask asks over a connection of its own, for as long as nobody can be reached.
+// ask asks over a connection of its own until it is answered, for as long as nobody can be
+// reached or the answer is to try again.
 func (c *campaign) ask(method string, params any) (got answer) {
 	c.Helper()
 	a := &asker{q: c.queue, within: answerBound}
-	err := errors.New("not asked")
-	for deadline := time.Now().Add(answerBound); err != nil && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	defer func() {
+		if a.conn != nil {
+			a.conn.Close()
+		}
+	}()
+	var err error
+	for deadline := time.Now().Add(answerBound); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		got, err = a.ask(method, params, func(json.RawMessage) {})
+		if err == nil && (got.Error == nil || got.Error.Data.Code != "unavailable" && got.Error.Data.Code != "no_space") {
+			return got
+		}
 	}
-	if a.conn != nil {
-		a.conn.Close()
-	}
-	if err != nil {
-		c.violation("unreachable", "%s: %v", method, err)
-	}
+	c.violation("unreachable", "%s: %v, %+v", method, err, got.Error)
 	return got
 }
 
@@ -195,7 +199,7 @@ func (a *campaignClient) workers() {
 		wait := time.Duration(a.dice.IntN(2000)) * time.Millisecond
 		a.call("worker.stop", fields{"timeout": wait.String()}, wait)
 		for range repeats {
-			if got, _, answered := a.call("worker.scale", fields{"count": 6}, 0); answered && got.Error == nil || a.c.drained.Load() {
+			if got, _, answered := a.call("worker.scale", fields{"count": 6}, 0); answered && got.Error == nil || a.c.over.Load() {
 				return
 			}
 			time.Sleep(100 * time.Millisecond) // between two services
@@ -207,7 +211,7 @@ func (a *campaignClient) drain() {
 	a.call("drain", fields{}, 0)
 	time.Sleep(time.Duration(a.dice.IntN(1000)) * time.Millisecond) // a drain's length
 	for range repeats {
-		if got, _, answered := a.call("drain", fields{"off": true}, 0); answered && got.Error == nil || a.c.drained.Load() {
+		if got, _, answered := a.call("drain", fields{"off": true}, 0); answered && got.Error == nil || a.c.over.Load() {
 			return
 		}
 		time.Sleep(100 * time.Millisecond) // between two services

@@ -343,24 +343,27 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A service that is started while the disk is full, after a crash or without its database's
-// shared memory, waits for space and is ready once there is some.
+// A service that is started while the disk is full, after a crash and also without its
+// database's shared memory, waits for space and is ready once there is some.
 func TestStartWaitsForSpace(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount a disk")
 	}
 	needs(t, "mkfs.ext4")
 	t.Parallel()
-	for _, missing := range []string{"reserve", "queuectl.db-shm"} {
-		t.Run("without "+missing, func(t *testing.T) {
+	for name, lost := range map[string][]string{"after a crash": {"reserve"}, "without shared memory": {"reserve", "queuectl.db-shm"}} {
+		t.Run(name, func(t *testing.T) {
 			q := newQueue(t, "")
 			disk := q.mount("24M")
 			q.start("--workers", "1")
 			q.must("enqueue", "--id", "before", "true")
 			q.kill()
 			q.killRunners()
-			os.Remove(q.path("reserve"))
-			os.Remove(q.path(missing))
+			for _, file := range lost {
+				if err := os.Remove(q.path(file)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			filler := filled(t, disk)
 			cmd, errs := q.command("serve", "--workers", "1"), &lockedBuffer{}
 			cmd.Stderr = errs

@@ -85,7 +85,8 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	p.missing = slices.ContainsFunc(noted, func(dir string) bool { return !slices.Contains(dirs, dir) })
+	p.unsure = slices.DeleteFunc(noted, func(dir string) bool { return slices.Contains(dirs, dir) })
+	p.missing = len(p.unsure) > 0
 	leased, err := p.store.Leased(ctx)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -174,8 +175,16 @@ func TestLeasesOfAVanishedRunnerWait(t *testing.T) {
 	f := newRunner(t, root, "first")
 	began := time.Now()
 	run(t, s, root, 1)
+	misses := func() bool {
+		noted, err := s.Runners(context.Background())
+		return err != nil || slices.Contains(noted, filepath.Join(root, "vanished"))
+	}
+	if !misses() {
+		t.Error("the next service would not know that a folder is gone")
+	}
 	start, at := hears[*wire.Start](t, f, 1)
 	check(t, "started", start.Lease, wire.Lease{Seq: 1, Fence: 2})
+	until(t, "all is settled", func() bool { return !misses() })
 	if waited := at.Sub(began); waited < 5*time.Second {
 		t.Errorf("started after %v; the vanished runner may begin it within 5s", waited)
 	}

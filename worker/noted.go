@@ -6,10 +6,14 @@ import (
 )
 
 // noteRunners has the store know the folders of all runners that may have leases, before
-// anything is sent to one: a folder that is gone at the next start is missed then.
+// anything is sent to one: a folder that is gone at the next start is missed then. One that
+// is gone or damaged stays noted until what its runner may have had is settled.
 func (p *Pool) noteRunners(ctx context.Context) error {
 	p.mu.Lock()
-	dirs := make([]string, 0, len(p.clients)+len(p.contacts))
+	if !p.unsettled() {
+		p.unsure = nil
+	}
+	dirs := slices.Clone(p.unsure)
 	for _, l := range p.clients {
 		if !l.dismissed {
 			dirs = append(dirs, l.Dir)
@@ -20,6 +24,7 @@ func (p *Pool) noteRunners(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	slices.Sort(dirs)
+	dirs = slices.Compact(dirs)
 	if p.noted != nil && slices.Equal(dirs, p.noted) {
 		return nil
 	}
@@ -28,4 +33,15 @@ func (p *Pool) noteRunners(ctx context.Context) error {
 		p.noted = dirs
 	}
 	return err
+}
+
+// unsettled reports whether some lease may be of a runner whose folder is gone or damaged.
+// The caller holds mu.
+func (p *Pool) unsettled() bool {
+	for _, h := range p.held {
+		if len(p.unsure) > 0 && h.link == nil && !h.waiting && (h.dir == "" || slices.Contains(p.unsure, h.dir)) {
+			return true
+		}
+	}
+	return false
 }

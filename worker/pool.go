@@ -106,7 +106,7 @@ type Pool struct {
 	owners        map[int]*owner         // users whose starts have hung, by uid
 	seeking       bool                   // leases of which no runner knows are looked for
 	rebooted      bool                   // a dead runner was of an earlier boot
-	damaged       bool                   // the notes of a dead runner were not whole
+	unsure        []string               // folders that are gone or damaged, of runners that may have leases
 	paused        time.Time              // claim nothing until then
 	short         shortage               // of the machine's resources
 	unheld        []remark               // about jobs that no runner knew

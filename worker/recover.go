@@ -33,7 +33,9 @@ func (p *Pool) settleRemains(f finding) {
 		}
 	}
 	p.rebooted = p.rebooted || !r.SameBoot
-	p.damaged = p.damaged || r.Damaged
+	if r.Damaged {
+		p.unsure = append(p.unsure, dir)
+	}
 	if !f.stays {
 		p.stored = append(p.stored, func() {
 			if err := runner.Forget(dir, f.by); err != nil { // on Windows whoever reads a file keeps it there
@@ -167,7 +169,7 @@ func (p *Pool) settleStrays(f finding) {
 	}
 	for _, h := range p.held {
 		if h.link == nil && !h.over && h.dir == "" && !h.waiting {
-			p.unknown(h, p.damaged || p.missing, !p.rebooted)
+			p.unknown(h, len(p.unsure) > 0, !p.rebooted)
 		}
 	}
 	p.ring()

@@ -284,8 +284,11 @@ func explain(path string, err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	if free, failed := freeBytes(filepath.Dir(path)); failed == nil && free < sharedBytes && (e.code == sqlite3.SQLITE_IOERR_SHMSIZE || e.code&0xff == sqlite3.SQLITE_CANTOPEN) {
-		return noSpaceFor(path, err) // SQLite does not keep the system's word for it
+	switch e.code {
+	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE: // SQLite does not keep the system's word for it
+		if free, failed := freeBytes(filepath.Dir(path)); failed == nil && free < sharedBytes {
+			return noSpaceFor(path, err)
+		}
 	}
 	switch e.code & 0xff {
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:

@@ -1,0 +1,50 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// What a full disk has no room for at the start is tried again until there is room, which
+// the log says once; any other error is told at once, and an end that is asked for ends it.
+func TestWhenRoom(t *testing.T) {
+	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
+	other := errors.New("damaged")
+	for name, c := range map[string]struct {
+		answers []error // the last one again and again
+		within  time.Duration
+		want    error
+		tries   int
+		said    int
+	}{
+		"at once":     {[]error{nil}, time.Hour, nil, 1, 0},
+		"soon":        {[]error{full, full, full, nil}, time.Hour, nil, 4, 1},
+		"never":       {[]error{full}, time.Minute - time.Millisecond, context.DeadlineExceeded, int(time.Minute / roomAgain), 1},
+		"for another": {[]error{full, other}, time.Hour, other, 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var said strings.Builder
+				s := &Service{log: slog.New(slog.NewTextHandler(&said, nil))}
+				ctx, cancel := context.WithTimeout(t.Context(), c.within)
+				defer cancel()
+				tries := 0
+				err := s.whenRoom(ctx, func() error {
+					tries++
+					return c.answers[min(tries, len(c.answers))-1]
+				})
+				if !errors.Is(err, c.want) || tries != c.tries || strings.Count(said.String(), "\n") != c.said {
+					t.Errorf("got %v after %d tries, want %v after %d; it said %s", err, tries, c.want, c.tries, &said)
+				}
+			})
+		})
+	}
+}
