@@ -56,7 +56,7 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 			return nil, errors.Join(fmt.Errorf("copy the schema: %w", err), db.Close())
 		}
 	}
-	if _, err := db.Exec(`INSERT INTO meta (one, readable_by, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved)
+	if _, err := db.Exec(`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved)
 		VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, '')`); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

@@ -70,9 +70,16 @@ type Policy struct {
 	RetryDelay time.Duration
 }
 
-// shortagePause is how long a job waits that could not be started for want of
-// our own resources.
-const shortagePause = time.Second
+// A job that could not be started for want of our own resources waits for
+// shortagePause, and twice as long each time that happens again, up to
+// maxShortagePause. That is no fault of the job's, so it costs none of its attempts;
+// but after MaxRefunds times in a row the next one counts as a failure, for the
+// shortage may be the job's own making.
+const (
+	shortagePause    = time.Second
+	maxShortagePause = 30 * time.Second
+	MaxRefunds       = 100
+)
 
 // Decision is what follows from an outcome. Delay is from the moment the
 // decision is stored.
@@ -84,6 +91,7 @@ type Decision struct {
 	Delay   time.Duration
 	Started bool // the attempt has a row of its own
 	Defers  bool // the attempt uses one of the job's deferrals
+	Refunds bool // the attempt uses one of the job's refunds
 	Suspect bool // the next attempt gets a runner of its own
 	Crashed bool // the runner died while it ran this job alone
 }
@@ -132,7 +140,7 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 	case Stopped:
 		d.State, d.Reason = Pending, ReasonStopped
 	case Shortage:
-		d.State, d.Reason, d.Delay, d.Started = Pending, ReasonShortage, shortagePause, false
+		return d.short(j, p)
 	case Unstarted:
 		d.State, d.Started = Pending, false
 	case PutOff:
@@ -149,6 +157,21 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 	default:
 		panic(fmt.Sprintf("queue: unknown end %d", o.End))
 	}
+	return d
+}
+
+func (d Decision) short(j *Job, p Policy) Decision {
+	d.Reason = ReasonShortage
+	if j.Refunds >= MaxRefunds {
+		why := fmt.Sprintf("could not be started %d times in a row, for want of resources", MaxRefunds+1)
+		if d.Error != "" {
+			why += ": " + d.Error
+		}
+		d.Error = why
+		return d.failed(j, p)
+	}
+	d.State, d.Started, d.Refunds = Pending, false, true
+	d.Delay = min(maxShortagePause, shortagePause<<min(j.Refunds, 5))
 	return d
 }
 

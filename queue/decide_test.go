@@ -32,6 +32,9 @@ func crashed(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.Suspect, j.Crashes = true, n }
 }
 
+// refunded is a job that could not be started so many times in a row.
+func refunded(n int) func(*queue.Job) { return func(j *queue.Job) { j.Refunds = n } }
+
 func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
 
 func deferring(before int) func(*queue.Job) {
@@ -71,7 +74,11 @@ func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 		{"out of memory", four(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "ended by the kernel, for want of memory", Counts: true, Started: true, Delay: 2 * time.Second}},
 		{"silence", four(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }), queue.Outcome{End: queue.Silent}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out: it printed nothing for 5s", Counts: true, Started: true}},
 		{"cancelled", four(0), queue.Outcome{End: queue.Killed}, row{State: queue.Cancelled, Reason: queue.ReasonCancelled, Counts: true, Started: true}},
-		{"our shortage", four(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second}},
+		{"our shortage after all refunds", four(1, refunded(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{
+			State: queue.Failed, Reason: queue.ReasonShortage, Error: "could not be started 101 times in a row, for want of resources: no memory", Counts: true, Started: true, Delay: 4 * time.Second}},
+		{"our shortage after all refunds, for the last time", four(3, refunded(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage}, row{
+			State: queue.Dead, Reason: queue.ReasonShortage, Error: "could not be started 101 times in a row, for want of resources", Counts: true, Started: true}},
+		{"our shortage", four(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, Refunds: true}},
 		{"stopped by the service", four(3), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
 		{"never started", four(3), queue.Outcome{End: queue.Unstarted}, row{State: queue.Pending}},
 		{"lost, retry", four(0), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true, Suspect: true}},
@@ -91,6 +98,21 @@ func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 	} {
 		if got := queue.Decide(c.job, c.end, policy); got != c.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// A job that cannot be started waits longer each time, up to half a minute, by its own
+// count alone.
+func TestShortagesAreWaitedForLongerAndLonger(t *testing.T) {
+	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
+		if d := queue.Decide(four(0, refunded(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != want*time.Second {
+			t.Errorf("after %d shortages: waits %v, want %v", n, d.Delay, want*time.Second)
+		}
+	}
+	for _, n := range []int{64, queue.MaxRefunds - 1} {
+		if d := queue.Decide(four(0, refunded(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != 30*time.Second || !d.Refunds || d.Counts {
+			t.Errorf("after %d shortages: %+v", n, d)
 		}
 	}
 }

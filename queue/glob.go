@@ -1,41 +1,136 @@
 package queue
 
 import (
-	"regexp"
 	"strings"
+	"unicode/utf8"
 )
 
+// MaxGlob is the length of the longest pattern that Glob takes, in bytes.
+const MaxGlob = 256
+
 // Glob makes of a pattern what tells texts that match it as a whole: * is any
-// text, ? any one character, [a-z] one of these, [!a-z] none of these.
+// text, ? any one character, [a-z] one of these, [!a-z] none of these. Matching
+// takes time in proportion to the length of the pattern times that of the text.
 func Glob(pattern string) (func(string) bool, error) {
-	var b strings.Builder
-	b.WriteString(`(?s)\A`)
-	for i := 0; i < len(pattern); i++ {
-		switch c := pattern[i]; c {
+	g, err := parseGlob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	return func(text string) bool {
+		ok, _ := g.match(text)
+		return ok
+	}, nil
+}
+
+func parseGlob(pattern string) (g glob, err error) {
+	if len(pattern) > MaxGlob {
+		return nil, Invalid("id_glob", "is %d bytes long; at most %d are taken", len(pattern), MaxGlob)
+	}
+	for i := 0; i < len(pattern); {
+		r, size := utf8.DecodeRuneInString(pattern[i:])
+		t := globToken{kind: globLiteral, literal: r}
+		switch r {
 		case '*':
-			b.WriteString(`.*`)
+			t.kind = globStar
 		case '?':
-			b.WriteString(`.`)
+			t.kind = globAny
 		case '[':
 			end := strings.IndexByte(pattern[i:], ']')
 			if end < 2 {
 				return nil, Invalid("id_glob", "%q has a [ without its ]", clip(pattern))
 			}
-			class := pattern[i+1 : i+end]
-			b.WriteByte('[')
-			if class[0] == '!' {
-				b.WriteByte('^')
-				class = class[1:]
+			class, ok := parseClass(pattern[i+1 : i+end])
+			if !ok {
+				return nil, Invalid("id_glob", "%q is not a pattern; write it like build-* or job[0-9]", clip(pattern))
 			}
-			b.WriteString(strings.NewReplacer(`\`, `\\`, `[`, `\[`, `^`, `\^`).Replace(class) + "]")
-			i += end
-		default:
-			b.WriteString(regexp.QuoteMeta(string(c)))
+			t, size = class, end+1
+		}
+		i += size
+		if t.kind != globStar || len(g) == 0 || g[len(g)-1].kind != globStar { // ** is *
+			g = append(g, t)
 		}
 	}
-	re, err := regexp.Compile(b.String() + `\z`)
-	if err != nil {
-		return nil, Invalid("id_glob", "%q is not a pattern; write it like build-* or job[0-9]", clip(pattern))
+	return g, nil
+}
+
+// glob is a pattern that has been read.
+type glob []globToken
+
+type globKind uint8
+
+const (
+	globLiteral globKind = iota
+	globAny
+	globStar
+	globClass
+)
+
+// globToken is one element of a pattern.
+type globToken struct {
+	kind    globKind
+	literal rune
+	ranges  [][2]rune // of a class: first and last
+	not     bool      // of a class: none of these
+}
+
+// parseClass reads what stands between brackets; ok is false for an empty class
+// and for a range whose last character stands before its first.
+func parseClass(class string) (t globToken, ok bool) {
+	t.kind = globClass
+	class, t.not = strings.CutPrefix(class, "!")
+	for list := []rune(class); len(list) > 0; {
+		if len(list) > 2 && list[1] == '-' {
+			if list[2] < list[0] {
+				return t, false
+			}
+			t.ranges, list = append(t.ranges, [2]rune{list[0], list[2]}), list[3:]
+			continue
+		}
+		t.ranges, list = append(t.ranges, [2]rune{list[0], list[0]}), list[1:]
 	}
-	return re.MatchString, nil
+	return t, len(t.ranges) > 0
+}
+
+// takes reports whether the token, which is no star, matches r.
+func (t *globToken) takes(r rune) bool {
+	switch t.kind {
+	case globLiteral:
+		return r == t.literal
+	case globClass:
+		for _, c := range t.ranges {
+			if r >= c[0] && r <= c[1] {
+				return !t.not
+			}
+		}
+		return t.not
+	}
+	return true
+}
+
+// match reports whether the pattern matches all of text, and in how many steps it
+// found out. Only the last star met is ever given more text: what an earlier one
+// could take instead, the later one can take as well.
+func (g glob) match(text string) (ok bool, steps int) {
+	at, next := 0, 0                 // in the text and the pattern
+	star, starAt, met := 0, 0, false // the last star, and where its text ends
+	for at < len(text) || next < len(g) {
+		steps++
+		if next < len(g) && g[next].kind == globStar {
+			star, starAt, met = next, at, true
+			next++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text[at:])
+		if size > 0 && next < len(g) && g[next].takes(r) {
+			at, next = at+size, next+1
+			continue
+		}
+		if !met || starAt >= len(text) {
+			return false, steps
+		}
+		_, size = utf8.DecodeRuneInString(text[starAt:])
+		starAt += size
+		at, next = starAt, star+1
+	}
+	return true, steps
 }

@@ -75,7 +75,7 @@ type Job struct {
 	Seq      int64
 	ID       string
 	Queue    string
-	UID      int // who enqueued it
+	UID      int // who enqueued it; below 0 an account whose uid belongs to another one now
 	Priority int64
 	// MaxAttempts is how many attempts may count before the job is dead.
 	MaxAttempts int
@@ -87,6 +87,7 @@ type Job struct {
 	Attempts int    // attempts that counted since the job was last put in the queue
 	Runs     int    // attempts begun, ever; the next attempt's number is Runs + 1
 	Deferred int    // attempts that asked to be run later, since the job was last put in the queue
+	Refunds  int    // times that it could not be started for want of our own resources, since its last attempt or since it was put in the queue
 	Suspect  bool   // its runner died while it ran: the next attempt gets one of its own
 	Crashes  int    // runners that died while they ran it alone, since the job was last put in the queue
 	Fence    int64  // raised by each claim
@@ -106,6 +107,10 @@ type Job struct {
 	StartedAt Millis // of the last attempt
 	EndedAt   Millis // of the job, 0 unless it has ended
 }
+
+// Disowned reports whether the account that enqueued the job is no more, so that there
+// is nobody whom it could run as, unless a user was named.
+func (j *Job) Disowned() bool { return j.UID < 0 && j.AsUID == nil }
 
 // Lease is the right to run one attempt of a job: the job and the fence it was
 // claimed with.
@@ -172,7 +177,7 @@ const (
 	EventCancelled EventKind = "cancelled" // by a person
 	EventRetried   EventKind = "retried"   // by a person
 	EventRemoved   EventKind = "removed"   // by a person
-	EventHeld      EventKind = "held"      // by a person, or because it cannot be read
+	EventHeld      EventKind = "held"      // by a person, because it cannot be read, or because its owner is no more
 	EventReleased  EventKind = "released"  // by a person
 	EventEdited    EventKind = "edited"    // by a person
 	EventSetting   EventKind = "setting"

@@ -114,4 +114,5 @@ const (
 	ReasonUnkillable  Reason = "unkillable"   // it outlived SIGKILL
 	ReasonPoison      Reason = "poison"       // runners died of it
 	ReasonCancelled   Reason = "cancelled"    // a person cancelled it while it ran
+	ReasonDisowned    Reason = "disowned"     // the uid of its owner belongs to another account now
 )

@@ -20,6 +20,7 @@ const (
 type rule struct {
 	from  []State // that it acts on
 	holds []State // in which what it asks for holds already
+	runs  bool    // it lets the job run
 	to    func(State) State
 	event EventKind
 	next  string // what to do about a job in any other state
@@ -30,13 +31,13 @@ func always(to State) func(State) State { return func(State) State { return to }
 func same(s State) State { return s }
 
 var rules = map[Verb]rule{
-	VerbCancel:    {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, always(Cancelled), EventCancelled, "only what has not ended can be cancelled"},
-	VerbRetry:     {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, always(Pending), EventRetried, "release lets it run"},
-	VerbRetryDead: {[]State{Dead}, nil, always(Pending), EventRetried, "only dead jobs are in the dead-letter queue; retry takes others"},
-	VerbHold:      {[]State{Blocked, Pending, Failed}, []State{Held}, always(Held), EventHeld, "only what waits can be held"},
-	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, always(Pending), EventReleased, "only held jobs are released; retry runs an ended one again"},
-	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, same, EventEdited, "only what waits can be changed; retry makes an ended job wait again"},
-	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, always(0), EventRemoved, "cancel it first"},
+	VerbCancel:    {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, always(Cancelled), EventCancelled, "only what has not ended can be cancelled"},
+	VerbRetry:     {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, always(Pending), EventRetried, "release lets it run"},
+	VerbRetryDead: {[]State{Dead}, nil, true, always(Pending), EventRetried, "only dead jobs are in the dead-letter queue; retry takes others"},
+	VerbHold:      {[]State{Blocked, Pending, Failed}, []State{Held}, false, always(Held), EventHeld, "only what waits can be held"},
+	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, true, always(Pending), EventReleased, "only held jobs are released; retry runs an ended one again"},
+	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, false, same, EventEdited, "only what waits can be changed; retry makes an ended job wait again"},
+	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, always(0), EventRemoved, "cancel it first"},
 }
 
 // Act says what a verb makes of a job: its state afterwards, 0 if it is gone, and
@@ -45,6 +46,8 @@ var rules = map[Verb]rule{
 func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
 	r := rules[v]
 	switch {
+	case r.runs && j.Disowned():
+		return 0, "", false, Errorf(CodeWrongState, "job %s belongs to an account that is no more; an admin can name another one: queuectl edit --user NAME %s", j.ID, j.ID)
 	case slices.Contains(r.holds, j.State):
 		return j.State, "", false, nil
 	case slices.Contains(r.from, j.State):

@@ -183,32 +183,3 @@ func spec(t *testing.T, text string) *queue.Spec {
 	}
 	return &s
 }
-
-func TestGlob(t *testing.T) {
-	for pattern, texts := range map[string][2]string{
-		"a*":         {"a ab a/b a.b", "b ba"},
-		"*":          {"a a/b", ""},
-		"?.x":        {"a.x", "ax aa.x .x"},
-		"job[0-9]":   {"job1", "joba job job12"},
-		"job[!0-9]":  {"joba", "job1"},
-		"a.b":        {"a.b", "axb"},
-		"nightly/*1": {"nightly/1 nightly/x/1", "nightly/2"},
-	} {
-		match, err := queue.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, want := range []bool{true, false} {
-			for text := range strings.FieldsSeq(texts[i]) {
-				if match(text) != want {
-					t.Errorf("%q matches %q: %t", pattern, text, !want)
-				}
-			}
-		}
-	}
-	for _, pattern := range []string{"a[", "a[]", "[z-a]"} {
-		if _, err := queue.Glob(pattern); !errors.Is(err, queue.ErrInvalid) {
-			t.Errorf("%q: %v", pattern, err)
-		}
-	}
-}

@@ -86,6 +86,9 @@ func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key st
 		return r, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(key), queue.MaxKey)
 	}
 	name := s.userName(uid)
+	if name != strconv.Itoa(uid) { // else it has none, or none that is known now
+		r.Owner = name
+	}
 	for i := range specs {
 		j, err := s.draft(&specs[i], c.Defaults(), name, &as)
 		var fault *queue.Error

@@ -165,11 +165,11 @@ func (s *Service) removeAll(ctx context.Context, method string, states []queue.S
 	}
 	f := store.Filter{States: states, Limit: store.MaxPage}
 	for {
-		page, err := s.store.List(ctx, f)
+		page, err := s.store.Select(ctx, f)
 		if err != nil {
 			return removed, err
 		}
-		verdict, err := s.each(ctx, method, idsOf(page.Jobs), func(ctx context.Context, j *queue.Job) error {
+		verdict, err := s.each(ctx, method, idsOf(page.Refs), func(ctx context.Context, j *queue.Job) error {
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: states})
 		})
 		removed.Removed += len(verdict.Done)
@@ -179,10 +179,10 @@ func (s *Service) removeAll(ctx context.Context, method string, states []queue.S
 	}
 }
 
-func idsOf(jobs []queue.Job) []string {
-	ids := make([]string, len(jobs))
-	for i := range jobs {
-		ids[i] = jobs[i].ID
+func idsOf(refs []store.Ref) []string {
+	ids := make([]string, len(refs))
+	for i := range refs {
+		ids[i] = refs[i].ID
 	}
 	return ids
 }
@@ -274,13 +274,11 @@ func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed
 func (s *Service) deadIDs(ctx context.Context, uid *int) (ids []string, err error) {
 	f := store.Filter{States: []queue.State{queue.Dead}, UID: uid, Limit: store.MaxPage}
 	for {
-		page, err := s.store.List(ctx, f)
+		page, err := s.store.Select(ctx, f)
 		if err != nil {
 			return nil, err
 		}
-		for i := range page.Jobs {
-			ids = append(ids, page.Jobs[i].ID)
-		}
+		ids = append(ids, idsOf(page.Refs)...)
 		if f.Before = page.Next; f.Before == 0 {
 			for i, k := 0, len(ids)-1; i < k; i, k = i+1, k-1 {
 				ids[i], ids[k] = ids[k], ids[i]
@@ -331,28 +329,18 @@ func (s *Service) onSelected(ctx context.Context, method string, p control.Selec
 		}
 		f.UID = own
 	}
-	matches := func(string) bool { return true }
-	if p.IDGlob != "" {
-		if matches, err = queue.Glob(p.IDGlob); err != nil {
-			return v, err
-		}
+	f.Glob = p.IDGlob
+	if p.OlderThan != 0 {
+		f.Older = s.store.Now().Add(-time.Duration(p.OlderThan))
 	}
-	before := s.store.Now().Add(-time.Duration(p.OlderThan))
-	f.Match = func(j *queue.Job) bool {
-		at := j.CreatedAt
-		if j.EndedAt != 0 {
-			at = j.EndedAt
-		}
-		return (p.OlderThan == 0 || at < before) && matches(j.ID)
-	}
-	page, err := s.store.List(ctx, f)
+	page, err := s.store.Select(ctx, f)
 	if err != nil {
 		return v, err
 	}
 	if p.DryRun {
-		v.Matched = new(len(page.Jobs))
+		v.Matched = new(len(page.Refs))
 	} else {
-		v, err = s.each(ctx, method, idsOf(page.Jobs), func(ctx context.Context, j *queue.Job) error {
+		v, err = s.each(ctx, method, idsOf(page.Refs), func(ctx context.Context, j *queue.Job) error {
 			if !slices.Contains(f.States, j.State) {
 				return store.ErrMoved
 			}

@@ -91,8 +91,8 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 
 // awaitEnd waits until a job has ended. One that is held has not.
 func (s *Service) awaitEnd(ctx context.Context, id string, seq int64) (queue.Job, error) {
-	changed, stop := s.store.Watch(seq)
-	defer stop()
+	watching := s.store.Watch([]int64{seq})
+	defer watching.Stop()
 	defer s.pool.Watch(seq)()
 	for {
 		j, err := s.again(ctx, id, seq)
@@ -100,7 +100,7 @@ func (s *Service) awaitEnd(ctx context.Context, id string, seq int64) (queue.Job
 			return j, err
 		}
 		select {
-		case <-changed:
+		case <-watching.C:
 		case <-ctx.Done():
 			return j, ctx.Err()
 		}
@@ -121,21 +121,24 @@ func (s *Service) again(ctx context.Context, id string, seq int64) (queue.Job, e
 // bytes of each stream.
 const showTail = 4 << 10
 
-// named reads the job that a request names.
-func (s *Service) named(ctx context.Context, id control.Name) (queue.Job, error) {
+// maxHistory is how many attempts a job is shown with: the newest.
+const maxHistory = 100
+
+// named reads the job that a request names, by Get or Whole.
+func named(ctx context.Context, id control.Name, read func(context.Context, string) (queue.Job, error)) (queue.Job, error) {
 	if id == "" {
 		return queue.Job{}, queue.Invalid("id", "is missing; give the id of a job")
 	}
-	return s.store.Get(ctx, string(id))
+	return read(ctx, string(id))
 }
 
 // Show implements control.API.
 func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
-	j, err := s.named(ctx, p.ID)
+	j, err := named(ctx, p.ID, s.store.Whole)
 	if err != nil {
 		return control.JobDetail{}, err
 	}
-	history, err := s.store.History(ctx, j.Seq)
+	history, err := s.store.History(ctx, j.Seq, 0, maxHistory)
 	if err != nil {
 		return control.JobDetail{}, err
 	}
@@ -264,7 +267,7 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 	if p.N != nil && *p.N < 0 {
 		return control.LogsEnd{}, queue.Invalid("n", "must not be negative")
 	}
-	j, err := s.named(ctx, p.ID)
+	j, err := named(ctx, p.ID, s.store.Get)
 	if err != nil {
 		return control.LogsEnd{}, err
 	}
@@ -299,8 +302,8 @@ type follower struct {
 
 // run tells what is left of the attempt and, when following, of those after it.
 func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
-	changed, stop := f.s.store.Watch(j.Seq)
-	defer stop()
+	watching := f.s.store.Watch([]int64{j.Seq})
+	defer watching.Stop()
 	if f.p.Follow {
 		defer f.s.pool.Watch(j.Seq)()
 	}
@@ -332,7 +335,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 			return end, nil
 		}
 		select {
-		case <-changed:
+		case <-watching.C:
 		case <-ctx.Done():
 			return end, ctx.Err()
 		}

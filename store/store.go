@@ -68,6 +68,7 @@ type Audit struct {
 type Request struct {
 	Drafts []queue.Job // as queue.Resolve makes them, at most queue.MaxBatch
 	UID    int         // who asks
+	Owner  string      // the name that UID has now; the first one is kept
 	// Key, if set, makes the request repeatable for KeyMemory: a later request
 	// of the same UID and Key gets the first one's receipt if its Sum is the
 	// same, ErrExists if it is not.
@@ -215,16 +216,24 @@ type Turned struct {
 	Refused map[queue.Lease]error // changes that Change would have refused
 }
 
-// Reader reads. Nothing it does scans the table of jobs.
+// Reader reads. Nothing it does scans the table of jobs, and nothing that is stored of
+// others makes a read fail.
 type Reader interface {
-	// Get reads one job by id.
+	// Get reads one job by id, but for its Env and Stdin, which may be large. Whole
+	// reads all of it.
 	Get(ctx context.Context, id string) (queue.Job, error)
-	// History lists a job's attempts from first to last, without output.
-	History(ctx context.Context, seq int64) ([]queue.Attempt, error)
+	Whole(ctx context.Context, id string) (queue.Job, error)
+	// History reads a page of a job's attempts, without output: the newest ones of
+	// those numbered below before (0: of all), from first to last. It ends after limit
+	// of them, 1 to MaxPage, or MaxHistoryBytes of text, but has one at least.
+	History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error)
 	// Attempt reads one attempt with its output; n = 0 is the last one.
 	Attempt(ctx context.Context, seq int64, n int) (queue.Attempt, error)
-	// List reads a page of jobs, newest first.
+	// List reads a page of jobs, newest first, as Get reads each. It ends after
+	// Filter.Limit of them or MaxPageBytes of text, but has one at least.
 	List(ctx context.Context, f Filter) (Page, error)
+	// Select reads a page of what names the jobs that a filter selects, newest first.
+	Select(ctx context.Context, f Filter) (Selected, error)
 	// Counts is how many jobs are in each state, and how many were ever
 	// enqueued; it reads no table.
 	Counts() Counts
@@ -235,9 +244,8 @@ type Reader interface {
 	// News is the number of the newest event, 0 if there was none, and a channel
 	// that is closed once there is a newer one.
 	News() (last int64, newer <-chan struct{})
-	// Watch hints that a job has changed: the channel gets a value after each
-	// change, but changes may share one. stop ends it.
-	Watch(seq int64) (changed <-chan struct{}, stop func())
+	// Watch hints at changes of some jobs, until the watch is stopped.
+	Watch(seqs []int64) *Watching
 }
 
 // Filter selects jobs to list.
@@ -246,18 +254,37 @@ type Filter struct {
 	Labels map[string]string // all of them
 	UID    *int
 	Since  queue.Millis // created at or after
-	// Match, if not nil, says what else must hold. It is pure.
-	Match  func(*queue.Job) bool
-	Before int64 // seq below; 0 for the newest
-	Limit  int   // 1 to MaxPage
+	Older  queue.Millis // ended, or else created, before; 0 is any time
+	Glob   string       // of ids, as queue.Glob takes it; "" is any
+	Before int64        // seq below; 0 for the newest
+	Limit  int          // 1 to MaxPage
 }
 
-// MaxPage is the most jobs a page may hold.
-const MaxPage = 1000
+// Limits of a page.
+const (
+	MaxPage         = 1000      // jobs or attempts
+	MaxPageBytes    = 1 << 20   // of jobs' text, as TextSize measures it
+	MaxHistoryBytes = 256 << 10 // of attempts' text, as AttemptSize measures it
+)
 
-// Page is part of a list. Next is the Before of the next page, 0 at the end.
+// Page is part of a list. Next is the Before of the next page, 0 at the end; a page
+// that is not the last one may have few jobs, or none.
 type Page struct {
 	Jobs []queue.Job
+	Next int64
+}
+
+// Ref names a job and says what a selector needs to know of it.
+type Ref struct {
+	Seq   int64
+	ID    string
+	State queue.State
+	UID   int
+}
+
+// Selected is a page of what a filter selects, with Next as in Page.
+type Selected struct {
+	Refs []Ref
 	Next int64
 }
 
@@ -310,6 +337,20 @@ type Keeper interface {
 	// than keep bytes. Their attempts stay, with OutputForgotten. It says whether there
 	// are more.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
+	// Owners lists the name that each uid had when it enqueued first, and those of
+	// former owners by uids below 0.
+	Owners(ctx context.Context) (map[int]string, error)
+	// Disown takes a uid from the owner that Owners has for it, if there is one: it
+	// belongs to another account now. Jobs of that owner that wait are held, as
+	// ReasonDisowned, and all get a uid below 0, which no peer has, and under which
+	// Owners lists the name; leased ones do when they are given back or have ended.
+	// Keys, and batches that are not committed, are forgotten. Each call takes a step,
+	// and says whether there is more; what is not finished by calls, Promote finishes.
+	// What the uid enqueues from the first call on is its new owner's.
+	Disown(ctx context.Context, uid int) (more bool, err error)
+	// Unowned tells which output files, of these names, belong to no attempt, lease or
+	// garbage. They are garbage from then on.
+	Unowned(ctx context.Context, refs []string) ([]string, error)
 	// Alarm hints that something is due earlier than the last Promote said.
 	Alarm() <-chan struct{}
 	// Garbage lists up to limit output files whose attempts are gone, and

@@ -248,7 +248,7 @@ func TestNewerSchema(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "true")
 	q.stop()
-	q.plant("PRAGMA user_version = 99; UPDATE meta SET readable_by = 99;")
+	q.plant("PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
 	before := q.text("queuectl.db")
 	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema 99") {
 		t.Errorf("newer schema: %+v", r)
@@ -256,7 +256,7 @@ func TestNewerSchema(t *testing.T) {
 	if q.text("queuectl.db") != before {
 		t.Error("the file was changed")
 	}
-	q.plant("UPDATE meta SET readable_by = 1;")
+	q.plant("UPDATE meta SET min_reader = 1;")
 	q.start("--workers", "1")
 	if r := q.cli("wait", "1"); r.code != 0 {
 		t.Errorf("a newer file that may be read: %+v", r)

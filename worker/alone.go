@@ -60,6 +60,8 @@ const (
 	// aloneEvery is the time between two that come back after they were put off: no more
 	// come than could be started.
 	aloneEvery = time.Second / maxAlone
+	// putOffFor is how long one is put off at least.
+	putOffFor = time.Second
 )
 
 // startAlone starts a runner for each suspect, one after the other, and puts off those for
@@ -182,7 +184,7 @@ func (p *Pool) putOff(jobs []queue.Job, why error) {
 		now := time.Now()
 		d := queue.Decide(j, queue.Outcome{End: queue.PutOff, Error: why.Error()}, p.cfg.Policy())
 		p.putOffTo = p.putOffTo.Add(aloneEvery)
-		for _, at := range []time.Time{now.Add(d.Delay), p.aloneAfter} {
+		for _, at := range []time.Time{now.Add(putOffFor), p.aloneAfter} {
 			if p.putOffTo.Before(at) {
 				p.putOffTo = at
 			}

@@ -121,6 +121,7 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	if !known {
 		s.batches = append(s.batches, b)
 	}
+	s.own(r)
 	return receipt, nil
 }
 
@@ -165,6 +166,9 @@ func (s *Store) finish(now queue.Millis) (more bool) {
 			return s.finish(now)
 		default:
 			for _, j := range b.frames[0] {
+				if b.uid < 0 {
+					j.UID = b.uid
+				}
 				s.add(j, b.uid, now)
 			}
 			b.frames = b.frames[1:]

@@ -29,6 +29,9 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 		return known, nil
 	}
 	receipt, err := s.enqueueAll(r, now)
+	if err == nil {
+		s.own(r)
+	}
 	if err == nil && r.Key != "" {
 		kept := receipt
 		kept.IDs, kept.Seqs = slices.Clone(kept.IDs), slices.Clone(kept.Seqs)
@@ -109,6 +112,11 @@ func idTaken(id string, i, n int) error {
 // add stores a draft that has its seq and id.
 func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	j := &job{Job: copyJob(draft)}
+	defer func() {
+		if j.UID < 0 { // its owner was disowned meanwhile
+			s.disown(j, j.UID, now)
+		}
+	}()
 	j.State = 0
 	j.CreatedAt = now
 	if j.RunAt == 0 {
@@ -157,7 +165,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	case queue.VerbRemove:
 		s.remove(j)
 	case queue.VerbRetry, queue.VerbRetryDead:
-		j.Attempts, j.Deferred, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, "", -1, 0, 0
+		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0
 		if c.Timeout != nil {
 			j.Timeout = *c.Timeout
 		}
@@ -214,11 +222,7 @@ func (s *Store) remove(j *job) {
 		}
 	}
 	delete(s.jobs, j.Seq)
-	for _, w := range s.watches {
-		if w.seq == j.Seq {
-			hint(w.hint)
-		}
-	}
+	s.watchers.Tell(j.Seq)
 }
 
 func (s *Store) find(seq int64) (*job, error) {

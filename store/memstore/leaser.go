@@ -39,7 +39,7 @@ func (s *Store) Turn(ctx context.Context, t store.Turn) (done store.Turned, err 
 			if j := s.lease(l); j == nil || j.State == queue.Processing {
 				done.Stale = append(done.Stale, l)
 			} else {
-				j.leased = false
+				s.giveBack(j, now)
 			}
 		}
 		for _, c := range t.Changed {
@@ -48,7 +48,7 @@ func (s *Store) Turn(ctx context.Context, t store.Turn) (done store.Turned, err 
 				done.Stale = append(done.Stale, c.Lease)
 				continue
 			}
-			j.leased = false
+			s.giveBack(j, now)
 			if err := s.change(j, c.Change, now); err != nil {
 				if done.Refused == nil {
 					done.Refused = map[queue.Lease]error{}
@@ -77,12 +77,13 @@ func (s *Store) start(j *job, e store.Started, now queue.Millis) {
 }
 
 func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
+	defer s.giveBack(j, now)
 	d, a := e.Decision, e.Attempt
 	if j.State != queue.Processing {
 		s.move(j, queue.Processing, now)
 	}
 	s.move(j, d.State, now)
-	j.leased, j.WorkerID, j.PID = false, "", 0
+	j.WorkerID, j.PID = "", 0
 	j.Reason = d.Reason
 	if j.State.Runnable() {
 		j.DueAt = now.Add(d.Delay)
@@ -96,10 +97,15 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if d.Defers {
 		j.Deferred++
 	}
-	if !d.Started {
-		return // there was no attempt: what is known of the last one stays
+	if d.Refunds {
+		j.Refunds++
+	}
+	if !d.Started { // there was no attempt: what is known of the last one stays
+		j.Error = cmp.Or(d.Error, j.Error)
+		return
 	}
 	j.Runs++
+	j.Refunds = 0
 	j.Suspect = d.Suspect
 	if d.Crashed {
 		j.Crashes++

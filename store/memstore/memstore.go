@@ -34,12 +34,13 @@ type Store struct {
 	forgot   map[key]queue.Millis     // batches that were forgotten, by their names
 	keys     map[key]memory           // of requests
 	settings map[string]store.Setting // by their keys
+	owners   map[int]string           // by uid, those below 0 are former ones
 	garbage  []string                 // output files whose attempts are gone
 	runners  []string                 // folders that were noted
 	promised queue.Millis             // the last Promote said that nothing is due before
 	newer    chan struct{}            // closed by the next event, nil if nobody waits
 	waiters  []*waiter                // the Awaits under way
-	watches  []watch
+	watchers store.Watchers
 }
 
 var _ store.Store = (*Store)(nil)
@@ -49,6 +50,7 @@ type job struct {
 	queue.Job
 	rank     int64
 	leased   bool
+	former   int  // whose it is once it is given back, if not 0
 	asleep   bool // not due yet for the first time
 	attempts []queue.Attempt
 }
@@ -65,12 +67,6 @@ type memory struct {
 	receipt store.Receipt
 }
 
-// watch is one Watch of one job.
-type watch struct {
-	seq  int64
-	hint chan struct{}
-}
-
 // New makes an empty store that ranks its jobs by order.
 func New(order queue.Order) *Store {
 	return &Store{
@@ -81,6 +77,7 @@ func New(order queue.Order) *Store {
 		keys:     map[key]memory{},
 		forgot:   map[key]queue.Millis{},
 		settings: map[string]store.Setting{},
+		owners:   map[int]string{},
 		promised: math.MaxInt64,
 	}
 }
@@ -155,11 +152,7 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	if to.Ended() {
 		j.EndedAt = now
 	}
-	for _, w := range s.watches {
-		if w.seq == j.Seq {
-			hint(w.hint)
-		}
-	}
+	s.watchers.Tell(j.Seq)
 }
 
 // tell adds an event of a job as it is now.

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -8,8 +9,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Get reads one job by id.
-func (s *Store) Get(ctx context.Context, id string) (found queue.Job, err error) {
+// Get reads one job by id, but for its Env and Stdin.
+func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
+	j, err := s.Whole(ctx, id)
+	return shown(j), err
+}
+
+// Whole reads all of one job by id.
+func (s *Store) Whole(ctx context.Context, id string) (found queue.Job, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
 			if j.ID == id {
@@ -22,20 +29,45 @@ func (s *Store) Get(ctx context.Context, id string) (found queue.Job, err error)
 	return found, err
 }
 
-// History lists a job's attempts from first to last, without output.
-func (s *Store) History(ctx context.Context, seq int64) (attempts []queue.Attempt, err error) {
+// shown is a job without what may be large.
+func shown(j queue.Job) queue.Job {
+	j.Env, j.Stdin = nil, ""
+	return j
+}
+
+// History reads a page of a job's attempts, without output.
+func (s *Store) History(ctx context.Context, seq int64, before, limit int) (attempts []queue.Attempt, err error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
 	err = s.read(ctx, func() error {
 		j, err := s.find(seq)
 		if err != nil {
 			return err
 		}
-		attempts = slices.Clone(j.attempts)
-		for i := range attempts {
-			attempts[i].Output, attempts[i].OutputRef = nil, ""
+		bytes := 0
+		for _, a := range slices.Backward(j.attempts) {
+			if before > 0 && a.N >= before {
+				continue
+			}
+			bytes += store.AttemptSize(&a)
+			if len(attempts) == limit || len(attempts) > 0 && bytes > store.MaxHistoryBytes {
+				break
+			}
+			a.Output, a.OutputRef = nil, ""
+			attempts = append(attempts, a)
 		}
+		slices.Reverse(attempts)
 		return nil
 	})
 	return attempts, err
+}
+
+func checkLimit(limit int) error {
+	if limit < 1 || limit > store.MaxPage {
+		return queue.Invalid("limit", "%d is not between 1 and %d", limit, store.MaxPage)
+	}
+	return nil
 }
 
 // Attempt reads one attempt with its output; n = 0 is the last one.
@@ -60,23 +92,53 @@ func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Atte
 
 // List reads a page of jobs, newest first.
 func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
-	if f.Limit < 1 || f.Limit > store.MaxPage {
-		return page, queue.Invalid("limit", "%d is not between 1 and %d", f.Limit, store.MaxPage)
-	}
-	err = s.read(ctx, func() error {
-		for _, j := range slices.Backward(s.all()) {
-			if !matches(f, j) {
-				continue
+	err = s.selected(ctx, f, func(list []*job) {
+		bytes := 0
+		for _, j := range list {
+			bytes += store.TextSize(&j.Job)
+			if len(page.Jobs) == f.Limit || len(page.Jobs) > 0 && bytes > store.MaxPageBytes {
+				page.Next = page.Jobs[len(page.Jobs)-1].Seq
+				return
 			}
-			if len(page.Jobs) == f.Limit {
-				page.Next = page.Jobs[f.Limit-1].Seq
-				return nil
-			}
-			page.Jobs = append(page.Jobs, copyJob(j.Job))
+			page.Jobs = append(page.Jobs, shown(copyJob(j.Job)))
 		}
-		return nil
 	})
 	return page, err
+}
+
+// Select reads a page of what names the jobs that a filter selects.
+func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
+	err = s.selected(ctx, f, func(list []*job) {
+		for _, j := range list {
+			if len(selected.Refs) == f.Limit {
+				selected.Next = selected.Refs[f.Limit-1].Seq
+				return
+			}
+			selected.Refs = append(selected.Refs, store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
+		}
+	})
+	return selected, err
+}
+
+// selected hands over all that a filter selects, newest first.
+func (s *Store) selected(ctx context.Context, f store.Filter, take func([]*job)) error {
+	if err := checkLimit(f.Limit); err != nil {
+		return err
+	}
+	glob, err := queue.Glob(cmp.Or(f.Glob, "*"))
+	if err != nil {
+		return err
+	}
+	return s.read(ctx, func() error {
+		var list []*job
+		for _, j := range slices.Backward(s.all()) {
+			if matches(f, j) && glob(j.ID) {
+				list = append(list, j)
+			}
+		}
+		take(list)
+		return nil
+	})
 }
 
 func matches(f store.Filter, j *job) bool {
@@ -87,7 +149,7 @@ func matches(f store.Filter, j *job) bool {
 	}
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.UID == nil || *f.UID == j.UID) &&
-		(f.Match == nil || f.Match(&j.Job)) &&
+		(f.Older == 0 || cmp.Or(j.EndedAt, j.CreatedAt) < f.Older) &&
 		j.CreatedAt >= f.Since &&
 		(f.Before == 0 || j.Seq < f.Before)
 }
@@ -144,15 +206,5 @@ func (s *Store) News() (last int64, newer <-chan struct{}) {
 	return s.trimmed + int64(len(s.events)), s.newer
 }
 
-// Watch hints that a job has changed.
-func (s *Store) Watch(seq int64) (changed <-chan struct{}, stop func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := watch{seq, make(chan struct{}, 1)}
-	s.watches = append(s.watches, w)
-	return w.hint, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.watches = slices.DeleteFunc(s.watches, func(other watch) bool { return other.hint == w.hint })
-	}
-}
+// Watch hints at changes of some jobs.
+func (s *Store) Watch(seqs []int64) *store.Watching { return s.watchers.Watch(seqs) }

@@ -118,20 +118,6 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	return nil
 }
 
-// endWith has the end of ctx end what SQLite does, until release is called.
-func (c *conn) endWith(ctx context.Context) (release func()) {
-	ended := make(chan struct{})
-	unhook := context.AfterFunc(ctx, func() {
-		sqlite3.Xsqlite3_interrupt(c.tls, c.db)
-		close(ended)
-	})
-	return func() {
-		if !unhook() {
-			<-ended // the connection is closed next
-		}
-	}
-}
-
 // roomToCopy is what a copy leaves free for the queue, in bytes: below it new jobs are
 // refused, and next the jobs that run lose output.
 const roomToCopy = roomBytes + copyStep*pageSize
@@ -198,8 +184,11 @@ func (s *Store) copyPages(ctx context.Context, to *conn, each func(done, of int6
 			err = each((of-left)*pageSize, of*pageSize)
 		}
 	}
-	// The writer must be rid of it, whoever gave up.
-	s.aside(context.WithoutCancel(ctx), func() error { return s.endBackup() })
+	// The writer must be rid of it before to is closed, whoever gave up and whatever has
+	// ended or failed by now.
+	<-s.turn
+	s.endBackup()
+	s.turn <- struct{}{}
 	return err
 }
 
@@ -207,12 +196,11 @@ func (s *Store) copyPages(ctx context.Context, to *conn, each func(done, of int6
 const pageSize = 4096
 
 // endBackup ends the copying, if there is any. The caller has the turn to write.
-func (s *Store) endBackup() error {
+func (s *Store) endBackup() {
 	if s.backup != 0 {
 		sqlite3.Xsqlite3_backup_finish(s.db.tls, s.backup) // it repeats a step's error
 		s.backup = 0
 	}
-	return nil
 }
 
 // addOutputs puts the output files that a copy refers to into it.

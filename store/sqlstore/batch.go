@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strconv"
 	"time"
@@ -26,65 +27,89 @@ type batch struct {
 	seqs      [][2]int64 // given to its jobs: first and last of each frame
 }
 
-// stagedJob is a job in a frame: its numbers as varints, then its id and the JSON of
-// its terms, each after its length.
+// stagedJob is a job in a frame: the length and the checksum of what follows, then its
+// numbers as varints, then its id and texts, each after its length.
 type stagedJob struct {
-	seq       int64
-	draft     queue.Job // priority, attempts and times
-	id, terms string
+	seq   int64
+	draft queue.Job // priority, attempts and times
+	id    string
+	texts
 }
 
 // named reports whether the id has a row of its own while it is staged: a number of
 // the batch is known to be taken without.
 func (f *stagedJob) named() bool { return f.id != strconv.FormatInt(f.seq, 10) }
 
+// castagnoli is what processors have an instruction for.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 func (f *stagedJob) append(b []byte) []byte {
 	j := &f.draft
+	var body []byte
 	for _, n := range []int64{f.seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt)} {
-		b = binary.AppendVarint(b, n)
+		body = binary.AppendVarint(body, n)
 	}
-	for _, text := range []string{f.id, f.terms} {
-		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	for _, text := range []string{f.id, f.labels, f.terms, f.input} {
+		body = append(binary.AppendUvarint(body, uint64(len(text))), text...)
 	}
-	return b
+	b = binary.AppendUvarint(b, uint64(len(body)))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, castagnoli))
+	return append(b, body...)
 }
 
-// readFrame reads the jobs of a frame.
-func readFrame(b []byte) (jobs []stagedJob, err error) {
+// readFrame reads the jobs of a frame: all that can be read. It is whole if nothing was
+// left out.
+func readFrame(b []byte) (jobs []stagedJob, whole bool) {
+	whole = true
 	for len(b) > 0 {
-		var numbers [6]int64
-		for i := range numbers {
-			n, size := binary.Varint(b)
-			if size <= 0 {
-				return nil, errDamaged
-			}
-			numbers[i], b = n, b[size:]
+		n, size := binary.Uvarint(b)
+		if size <= 0 || len(b)-size < 4 || n > uint64(len(b)-size-4) {
+			return jobs, false
 		}
-		var texts [2]string
-		for i := range texts {
-			n, size := binary.Uvarint(b)
-			if size <= 0 || n > uint64(len(b)-size) {
-				return nil, errDamaged
-			}
-			texts[i], b = string(b[size:size+int(n)]), b[size+int(n):]
+		sum, body := binary.LittleEndian.Uint32(b[size:]), b[size+4:][:n]
+		b = b[size+4+int(n):]
+		f, ok := readStaged(body)
+		if !ok || crc32.Checksum(body, castagnoli) != sum {
+			whole = false
+			continue
 		}
-		jobs = append(jobs, stagedJob{numbers[0], queue.Job{
-			Queue: queue.DefaultQueue, Priority: numbers[1], MaxAttempts: int(numbers[2]), RunAt: queue.Millis(numbers[3]),
-			Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]),
-		}, texts[0], texts[1]})
+		jobs = append(jobs, f)
 	}
-	return jobs, nil
+	return jobs, whole
+}
+
+func readStaged(b []byte) (f stagedJob, ok bool) {
+	var numbers [6]int64
+	for i := range numbers {
+		n, size := binary.Varint(b)
+		if size <= 0 {
+			return f, false
+		}
+		numbers[i], b = n, b[size:]
+	}
+	var list [4]string
+	for i := range list {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)-size) {
+			return f, false
+		}
+		list[i], b = string(b[size:size+int(n)]), b[size+int(n):]
+	}
+	return stagedJob{numbers[0], queue.Job{
+		Queue: queue.DefaultQueue, Priority: numbers[1], MaxAttempts: int(numbers[2]), RunAt: queue.Millis(numbers[3]),
+		Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]),
+	}, list[0], texts{list[1], list[2], list[3]}}, len(b) == 0
 }
 
 // Stage keeps one frame of a batch.
 func (s *Store) Stage(ctx context.Context, r store.Request) (store.Receipt, error) {
-	terms, err := termsOf(r.Drafts)
+	list, err := allTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
-	err = s.do(ctx, false, func(t *tx) (err error) {
-		receipt, err = t.stage(r, terms)
+	err = s.do(ctx, normal, func(t *tx) (err error) {
+		receipt, err = t.stage(r, list)
 		return err
 	})
 	return receipt, err
@@ -108,7 +133,7 @@ func (t *tx) batchesOf(uid int) (n int) {
 	return n
 }
 
-func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err error) {
+func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	at := t.staged(r.UID, r.Batch)
 	b := batch{uid: r.UID, name: r.Batch}
@@ -141,10 +166,13 @@ func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err 
 			return receipt, err
 		}
 	}
+	if err := t.own(r.UID, r.Owner); err != nil {
+		return receipt, err
+	}
 	var frame []byte
 	for i := range r.Drafts {
 		j := &r.Drafts[i]
-		f := stagedJob{receipt.Seqs[i], *j, receipt.IDs[i], terms[i]}
+		f := stagedJob{receipt.Seqs[i], *j, receipt.IDs[i], list[i]}
 		frame = f.append(frame)
 		if !f.named() {
 			continue
@@ -153,12 +181,13 @@ func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err 
 			return receipt, err
 		}
 	}
-	if _, err := t.exec(`INSERT INTO frames (batch, jobs) VALUES (?, ?)`, b.n, frame); err != nil {
+	first, last := receipt.Seqs[0], receipt.Seqs[len(r.Drafts)-1]
+	if _, err := t.exec(`INSERT INTO frames (batch, count, first, last, jobs) VALUES (?, ?, ?, ?, ?)`, b.n, int64(len(r.Drafts)), first, last, frame); err != nil {
 		return receipt, err
 	}
 	b.jobs += int64(len(r.Drafts))
 	b.at = t.now
-	b.seqs = append(slices.Clip(b.seqs), [2]int64{receipt.Seqs[0], receipt.Seqs[len(r.Drafts)-1]})
+	b.seqs = append(slices.Clip(b.seqs), [2]int64{first, last})
 	m.batches = slices.Clone(m.batches) // the one before stays as it was, for a transaction that is undone
 	if at >= 0 {
 		m.batches[at] = b
@@ -170,9 +199,9 @@ func (t *tx) stage(r store.Request, terms []string) (receipt store.Receipt, err 
 
 // commitBatch makes the frames of a batch, and these drafts, jobs of the queue from
 // now on: Finish moves them there.
-func (t *tx) commitBatch(r store.Request, terms []string) (receipt store.Receipt, err error) {
+func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	if len(r.Drafts) > 0 {
-		if receipt, err = t.stage(r, terms); err != nil {
+		if receipt, err = t.stage(r, list); err != nil {
 			return receipt, err
 		}
 	}
@@ -203,7 +232,7 @@ func (t *tx) remembered(at int, r store.Request) error {
 // Unstage forgets a batch that was not committed.
 func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
 	var n int64
-	err := s.do(ctx, true, func(t *tx) error {
+	err := s.do(ctx, prompt, func(t *tx) error {
 		n = 0
 		at := t.staged(uid, name)
 		if at < 0 {
@@ -213,7 +242,7 @@ func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
 		return t.drop(at)
 	})
 	for more := n != 0; more && err == nil; { // its ids are free when this returns
-		err = s.do(ctx, false, func(t *tx) (err error) {
+		err = s.do(ctx, normal, func(t *tx) (err error) {
 			more, err = t.dropStep(n)
 			return err
 		})
@@ -268,8 +297,9 @@ func (t *tx) firstFrame(batch int64) (frame int64, jobs []stagedJob, err error) 
 	if err != nil || frame == 0 {
 		return frame, nil, err
 	}
-	if jobs, err = readFrame([]byte(text)); err != nil {
-		err = fmt.Errorf("frame %d of a batch is %w", frame, err)
+	jobs, whole := readFrame([]byte(text))
+	if !whole {
+		err = fmt.Errorf("frame %d of a batch is %w", frame, errDamaged)
 	}
 	return frame, jobs, err
 }
@@ -298,7 +328,7 @@ func (t *tx) dropEmpty(n int64) error {
 
 // Finish moves the next frame of a committed batch into the queue.
 func (s *Store) Finish(ctx context.Context) (more bool, err error) {
-	err = s.do(ctx, false, func(t *tx) (err error) {
+	err = s.do(ctx, normal, func(t *tx) (err error) {
 		more, err = t.finish()
 		return err
 	})
@@ -326,8 +356,13 @@ func (t *tx) finish() (more bool, err error) {
 	for i := range jobs {
 		f := &jobs[i]
 		f.draft.UID = b.uid
-		if err := t.insert(&f.draft, b.uid, f.seq, f.id, f.terms); err != nil {
+		if err := t.insert(&f.draft, b.uid, f.seq, f.id, &f.texts); err != nil {
 			return false, err
+		}
+		if b.uid < 0 { // its owner was disowned meanwhile
+			if err := t.disown(&disowning{former: b.uid, uid: b.uid}, f.seq, f.id, queue.Pending); err != nil {
+				return false, err
+			}
 		}
 	}
 	m.batches = slices.Clone(m.batches)
@@ -375,13 +410,10 @@ func (s *Store) loadBatches() error {
 			continue
 		}
 		err := s.db.query(func(r row) (bool, error) {
-			jobs, _ := readFrame([]byte(r.text(0))) // whoever moves it says that it is damaged
-			if n := len(jobs); n > 0 {
-				b.jobs += int64(n)
-				b.seqs = append(b.seqs, [2]int64{jobs[0].seq, jobs[n-1].seq})
-			}
+			b.jobs += r.num(0)
+			b.seqs = append(b.seqs, [2]int64{r.num(1), r.num(2)})
 			return true, nil
-		}, `SELECT jobs FROM frames WHERE batch = ? ORDER BY n`, b.n)
+		}, `SELECT count, first, last FROM frames WHERE batch = ? ORDER BY n`, b.n)
 		if err != nil {
 			return err
 		}
@@ -393,7 +425,7 @@ func (s *Store) loadBatches() error {
 // what was not.
 func (s *Store) endBatches(ctx context.Context) error {
 	for more := true; more; {
-		err := s.do(ctx, true, func(t *tx) (err error) {
+		err := s.do(ctx, prompt, func(t *tx) (err error) {
 			if at := slices.IndexFunc(t.s.mem.batches, batch.staging); at >= 0 {
 				more = true
 				return t.forget(at)

@@ -15,7 +15,7 @@ import (
 func counted(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
-		if err := s.do(t.Context(), true, func(*tx) error { return nil }); err != nil {
+		if err := s.do(t.Context(), urgent, func(*tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +33,7 @@ func counted(t *testing.T, s *Store) (most func() (rows int64, transactions int)
 		}
 		return clock()
 	}
-	s.do(t.Context(), true, func(*tx) error { s.now = hook; return nil })
+	s.do(t.Context(), urgent, func(*tx) error { s.now = hook; return nil })
 	return func() (int64, int) {
 		idle()
 		rows, n := worst, begun
@@ -65,7 +65,7 @@ func dropsDamaged(t *testing.T, s *Store) {
 	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
 	_, err := s.Stage(t.Context(), store.Request{Batch: "e", Drafts: jobs})
 	if err == nil {
-		err = s.do(t.Context(), true, func(t *tx) error {
+		err = s.do(t.Context(), urgent, func(t *tx) error {
 			_, err := t.exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, t.s.mem.batches[t.staged(0, "e")].n)
 			return err
 		})
@@ -190,7 +190,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	stage(t, s, "a", 3000, true)
-	err := s.do(t.Context(), true, func(t *tx) error {
+	err := s.do(t.Context(), urgent, func(t *tx) error {
 		n := t.s.mem.batches[0].n
 		if err := t.drop(0); err != nil {
 			return err
@@ -204,7 +204,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s.Close()
 	s = openStore(t, dir)
 	var left int64
-	err = s.do(t.Context(), true, func(t *tx) (err error) {
+	err = s.do(t.Context(), urgent, func(t *tx) (err error) {
 		left, err = t.number(`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
 		return err
 	})

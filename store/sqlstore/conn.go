@@ -1,11 +1,13 @@
 package sqlstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unsafe"
 
 	"modernc.org/libc"
@@ -28,6 +30,7 @@ type conn struct {
 	word  uintptr            // room for what a call returns
 	texts uintptr            // room for the texts and blobs of one statement
 	room  int                // of texts, in bytes
+	bound int64              // bytes of texts and blobs that statements were given
 }
 
 // keptRoom is how much room for texts is kept between statements.
@@ -145,6 +148,7 @@ func (c *conn) begin(sql string, args []any) (uintptr, error) {
 			size += len(a)
 		}
 	}
+	c.bound += int64(size)
 	if size > c.room || c.room > keptRoom && size <= keptRoom {
 		if err := c.grow(max(size, keptRoom)); err != nil {
 			return 0, err
@@ -207,7 +211,7 @@ func (c *conn) query(each func(r row) (more bool, err error), sql string, args .
 	for more := true; more && err == nil; {
 		switch rc := sqlite3.Xsqlite3_step(c.tls, p); rc {
 		case sqlite3.SQLITE_ROW:
-			more, err = each(found{c.tls, p})
+			more, err = each(row{c.tls, p})
 		case sqlite3.SQLITE_DONE:
 			more = false
 		default:
@@ -227,38 +231,62 @@ func (c *conn) number(sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
-// row is a row that was read. A column that holds another kind of value is zero.
-type row interface {
-	num(column int) int64
-	text(column int) string
+// endWith has the end of ctx end what SQLite does, until release is called. SQLite
+// forgets an interruption that meets no statement, so it is repeated.
+func (c *conn) endWith(ctx context.Context) (release func()) {
+	released, ended := make(chan struct{}), make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		for {
+			sqlite3.Xsqlite3_interrupt(c.tls, c.db)
+			select {
+			case <-released:
+				return
+			case <-time.After(interruptAgain):
+			}
+		}
+	})
+	return func() {
+		if !unhook() {
+			close(released)
+			<-ended // the connection is used by others, or closed, next
+		}
+	}
 }
 
-// found is the row that a statement stands at.
-type found struct {
+// interruptAgain is the time between two interruptions of one statement.
+const interruptAgain = 10 * time.Millisecond
+
+// row is the row that a statement stands at. A column that holds another kind of value
+// than is asked for is zero.
+type row struct {
 	tls *libc.TLS
 	p   uintptr
 }
 
-func (f found) num(column int) int64 {
-	if sqlite3.Xsqlite3_column_type(f.tls, f.p, int32(column)) != sqlite3.SQLITE_INTEGER {
+func (r row) num(column int) int64 {
+	if sqlite3.Xsqlite3_column_type(r.tls, r.p, int32(column)) != sqlite3.SQLITE_INTEGER {
 		return 0
 	}
-	return sqlite3.Xsqlite3_column_int64(f.tls, f.p, int32(column))
+	return sqlite3.Xsqlite3_column_int64(r.tls, r.p, int32(column))
 }
 
 // text is also the bytes of a blob.
-func (f found) text(column int) string {
-	switch sqlite3.Xsqlite3_column_type(f.tls, f.p, int32(column)) {
+func (r row) text(column int) string { return string(r.view(column)) }
+
+// view is a text or blob in SQLite's memory: it must not be used after the row.
+func (r row) view(column int) []byte {
+	switch sqlite3.Xsqlite3_column_type(r.tls, r.p, int32(column)) {
 	case sqlite3.SQLITE_TEXT, sqlite3.SQLITE_BLOB:
 	default:
-		return ""
+		return nil
 	}
-	from := sqlite3.Xsqlite3_column_blob(f.tls, f.p, int32(column))
-	n := sqlite3.Xsqlite3_column_bytes(f.tls, f.p, int32(column))
+	from := sqlite3.Xsqlite3_column_blob(r.tls, r.p, int32(column))
+	n := sqlite3.Xsqlite3_column_bytes(r.tls, r.p, int32(column))
 	if n == 0 {
-		return ""
+		return nil
 	}
-	return string(view(from, int(n)))
+	return view(from, int(n))
 }
 
 // sqliteError is what SQLite said.

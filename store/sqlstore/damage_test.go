@@ -81,7 +81,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	s.Close()
-	carryOut(t, dir, fmt.Sprintf(`UPDATE meta SET readable_by = %d`, len(migrations)+1))
+	carryOut(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(migrations)+1))
 	before := sum(t, filepath.Join(dir, fileName))
 	err := refuses(t, dir, fmt.Sprintf("schema %d, this queuectl knows %d", newer, len(migrations)))
 	if !errors.Is(err, ErrNewerSchema) {
@@ -89,6 +89,15 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 	if sum(t, filepath.Join(dir, fileName)) != before {
 		t.Error("the file was changed")
+	}
+	// A file that does not say which programs may use it is for none of the others.
+	carryOut(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
+	if err := refuses(t, dir, fmt.Sprintf("schema %d", newer)); !errors.Is(err, ErrNewerSchema) {
+		t.Errorf("got %v, want %v", err, ErrNewerSchema)
+	}
+	carryOut(t, dir, `PRAGMA user_version = -1`)
+	if err := refuses(t, dir, "schema -1"); !errors.Is(err, ErrNewerSchema) {
+		t.Errorf("got %v, want %v", err, ErrNewerSchema)
 	}
 }
 
@@ -224,7 +233,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			}
 			for _, d := range []string{dir, crashed} {
 				s := openStore(t, d)
-				err := s.do(t.Context(), true, func(tx *tx) error {
+				err := s.do(t.Context(), urgent, func(tx *tx) error {
 					faults, err := schemaFaults(tx.conn)
 					if len(faults) > 0 {
 						t.Errorf("version %d, statement %d: %+v", v, n, faults)
@@ -275,7 +284,7 @@ func TestADamagedJobIsHeld(t *testing.T) {
 func holdsDamaged(t *testing.T, s *Store) (id string, seq int64) {
 	t.Helper()
 	r := enqueue(t, s, 2)
-	err := s.do(t.Context(), true, func(tx *tx) error {
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		_, err := tx.exec(`UPDATE jobs SET terms = '{' WHERE seq = ?`, r.Seqs[0])
 		return err
 	})
@@ -304,45 +313,6 @@ func TestLostNumbersAreRefused(t *testing.T) {
 			if err == nil {
 				s.Close()
 			}
-		}
-	}
-}
-
-// A database of every earlier schema goes on: its jobs are there and run.
-func TestEarlierSchemasGoOn(t *testing.T) {
-	for v := 1; v < len(migrations); v++ {
-		dir := t.TempDir()
-		c, err := openConn(filepath.Join(dir, fileName), writerPragmas()...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := migrate(c, migrations[:v]); err != nil {
-			t.Fatal(err)
-		}
-		for _, q := range []string{
-			`INSERT INTO jobs (seq, id, uid, state, place, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, terms)
-				VALUES (1, 'old', 0, 3, 1, 0, 5, 4, 1, 1, 1, 1, 1, 0, '{"command":"true","kill_after":0,"umask":18,"on_lost":"retry","output_limit":0}')`,
-			`UPDATE meta SET next_seq = 2, enqueued = 1, pending = 1`,
-		} {
-			if _, err := c.exec(q); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := errors.Join(c.close(), os.Chmod(filepath.Join(dir, fileName), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		s := openStore(t, dir)
-		turned, err := s.Turn(t.Context(), store.Turn{Want: 9})
-		if err != nil || len(turned.Jobs) != 1 || turned.Jobs[0].Command != "true" {
-			t.Fatalf("schema %d: claimed %+v, %v", v, turned.Jobs, err)
-		}
-		j := &turned.Jobs[0]
-		end := store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}}
-		if _, err := s.Turn(t.Context(), store.Turn{Ended: []store.Settlement{end}}); err != nil {
-			t.Fatal(err)
-		}
-		if j, err := s.Get(t.Context(), "old"); err != nil || j.State != queue.Completed {
-			t.Errorf("schema %d: %+v, %v", v, j, err)
 		}
 	}
 }

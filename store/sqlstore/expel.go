@@ -14,7 +14,7 @@ func (s *Store) Expel(ctx context.Context, states []queue.State, before queue.Mi
 	if uid != nil {
 		detail = uidDetail(*uid)
 	}
-	err = s.do(ctx, false, func(t *tx) error {
+	err = s.do(ctx, normal, func(t *tx) error {
 		removed = 0
 		type old struct {
 			seq   int64
@@ -52,11 +52,9 @@ func (s *Store) Expel(ctx context.Context, states []queue.State, before queue.Mi
 
 // CountEnded is how many jobs have ended in these states before an instant.
 func (s *Store) CountEnded(ctx context.Context, states []queue.State, before queue.Millis) (total int64, err error) {
-	err = s.reading(ctx, func(ctx context.Context) error {
-		total = 0
+	err = s.reading(ctx, func(r *reader) error {
 		for _, state := range states {
-			var n int64
-			err := s.read.QueryRowContext(ctx, `SELECT count(*) FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state > 5 AND ended_at < ?`, int64(state), int64(before)).Scan(&n)
+			n, err := r.number(`SELECT count(*) FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state > 5 AND ended_at < ?`, int64(state), int64(before))
 			if err != nil {
 				return err
 			}
@@ -69,7 +67,7 @@ func (s *Store) CountEnded(ctx context.Context, states []queue.State, before que
 
 // TrimEvents forgets the oldest events.
 func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
-	err = s.do(ctx, false, func(t *tx) error {
+	err = s.do(ctx, normal, func(t *tx) error {
 		last, n := int64(0), 0
 		newest := t.s.mem.nextEvent - 1
 		err := t.query(func(r row) (bool, error) {
@@ -95,7 +93,7 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 	if s.counted().Outputs <= keep {
 		return false, nil
 	}
-	err = s.do(ctx, false, func(t *tx) error {
+	err = s.do(ctx, normal, func(t *tx) error {
 		type kept struct {
 			seq, n, bytes int64
 		}

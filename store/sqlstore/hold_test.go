@@ -75,7 +75,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
-	s.do(t.Context(), true, func(tx *tx) error {
+	s.do(t.Context(), urgent, func(tx *tx) error {
 		_, err := tx.exec(`PRAGMA busy_timeout = 20`) // five seconds are long for a test
 		return err
 	})
@@ -119,7 +119,7 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 // inTransaction calls do while a transaction writes.
 func inTransaction(t *testing.T, s *Store, do func() error) {
 	t.Helper()
-	err := s.do(t.Context(), true, func(tx *tx) error {
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		if err := tx.beginOnce(); err != nil {
 			return err
 		}
@@ -203,9 +203,9 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	var free atomic.Int64
 	free.Store(roomBytes - 1)
 	s.free = func() (int64, error) { return free.Load(), nil }
-	s.do(t.Context(), true, func(tx *tx) error { // a job from before
+	s.do(t.Context(), urgent, func(tx *tx) error { // a job from before
 		j := draft()
-		return tx.insert(&j, 0, 1000, "old", `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`)
+		return tx.insert(&j, 0, 1000, "old", &texts{terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`})
 	})
 	add := func() error {
 		_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "new" })}})

@@ -14,13 +14,13 @@ import (
 
 // Enqueue stores all drafts of a request or none.
 func (s *Store) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
-	terms, err := termsOf(r.Drafts)
+	list, err := allTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
-	err = s.do(ctx, false, func(t *tx) (err error) {
-		receipt, err = t.enqueue(r, terms)
+	err = s.do(ctx, normal, func(t *tx) (err error) {
+		receipt, err = t.enqueue(r, list)
 		return err
 	})
 	if err != nil {
@@ -29,24 +29,22 @@ func (s *Store) Enqueue(ctx context.Context, r store.Request) (store.Receipt, er
 	return receipt, nil
 }
 
-// termsOf is the JSON of the terms of each draft.
-func termsOf(drafts []queue.Job) ([]string, error) {
-	terms := make([]string, len(drafts))
+// allTexts are the texts of each draft.
+func allTexts(drafts []queue.Job) (list []texts, err error) {
+	list = make([]texts, len(drafts))
 	for i := range drafts {
-		raw, err := json.Marshal(&drafts[i].Terms)
-		if err != nil {
-			return nil, fmt.Errorf("write the terms of a job: %w", err)
+		if list[i], err = textsOf(drafts[i].Terms); err != nil {
+			return nil, err
 		}
-		terms[i] = string(raw)
 	}
-	return terms, nil
+	return list, nil
 }
 
-func (t *tx) enqueue(r store.Request, terms []string) (store.Receipt, error) {
+func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
 	if known, err := t.knownKey(r); known != nil || err != nil {
 		return orZero(known), err
 	}
-	receipt, err := t.enqueueAll(r, terms)
+	receipt, err := t.enqueueAll(r, list)
 	if err != nil {
 		return store.Receipt{}, err
 	}
@@ -65,9 +63,9 @@ func (t *tx) enqueue(r store.Request, terms []string) (store.Receipt, error) {
 
 // enqueueAll stores the drafts as jobs, or commits the batch that they are the last
 // of.
-func (t *tx) enqueueAll(r store.Request, terms []string) (receipt store.Receipt, err error) {
+func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" && t.staged(r.UID, r.Batch) >= 0 {
-		return t.commitBatch(r, terms)
+		return t.commitBatch(r, list)
 	}
 	if r.Batch != "" {
 		if err := t.remembered(-1, r); err != nil {
@@ -84,8 +82,11 @@ func (t *tx) enqueueAll(r store.Request, terms []string) (receipt store.Receipt,
 	if err := t.nameAll(r.Drafts, &receipt); err != nil {
 		return receipt, err
 	}
+	if err := t.own(r.UID, r.Owner); err != nil {
+		return receipt, err
+	}
 	for i := range r.Drafts {
-		if err := t.insert(&r.Drafts[i], r.UID, receipt.Seqs[i], receipt.IDs[i], terms[i]); err != nil {
+		if err := t.insert(&r.Drafts[i], r.UID, receipt.Seqs[i], receipt.IDs[i], &list[i]); err != nil {
 			return receipt, err
 		}
 	}
@@ -188,7 +189,7 @@ func exists(id string, i, of int) error {
 	return e
 }
 
-func (t *tx) insert(j *queue.Job, uid int, seq int64, id, terms string) error {
+func (t *tx) insert(j *queue.Job, uid int, seq int64, id string, text *texts) error {
 	runAt := j.RunAt
 	if runAt == 0 {
 		runAt = t.now.Add(j.Delay)
@@ -197,14 +198,17 @@ func (t *tx) insert(j *queue.Job, uid int, seq int64, id, terms string) error {
 	t.s.mem.enqueued++
 	since := max(t.now, runAt)
 	rank := t.s.mem.order.Rank(j.Priority, since, arrival)
-	stands, on := t.stands(j.UID, runAt, place{rank, seq})
+	stands := t.stands(j.UID, runAt, place{rank, seq})
 	t.wakeAt(j.ExpiresAt)
-	_, err := t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, parked_on, rank, priority, max_attempts,
-		created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		seq, id, j.Queue, int64(j.UID), int64(queue.Pending), stands, on, rank,
+	_, err := t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, rank, priority, max_attempts,
+		created_at, updated_at, run_at, due_at, since, arrival, expires_at, labels, terms, input)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		seq, id, j.Queue, int64(j.UID), int64(queue.Pending), stands, rank,
 		j.Priority, int64(j.MaxAttempts), int64(t.now), int64(t.now), int64(runAt), int64(runAt), int64(since), arrival,
-		int64(j.ExpiresAt), terms)
+		int64(j.ExpiresAt), text.labels, text.terms, text.inline())
+	if err == nil && text.inline() == nil {
+		_, err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, seq, text.input)
+	}
 	if err != nil {
 		return err
 	}
@@ -212,38 +216,43 @@ func (t *tx) insert(j *queue.Job, uid int, seq int64, id, terms string) error {
 	return t.event(queue.EventEnqueued, seq, id, queue.Pending, uidDetail(uid))
 }
 
-// one reads a whole job inside the transaction.
-func (t *tx) one(seq int64) (j queue.Job, err error) {
+// one reads these columns of a job inside the transaction.
+func (t *tx) one(seq int64, columns string) (j queue.Job, err error) {
 	found := false
 	err = t.query(func(r row) (bool, error) {
 		found = true
-		j, err = readJob(r)
+		t.read += int(r.num(width(columns))) // a change has SQLite move all of the row
+		j, err = readJob(r, columns)
 		return false, err
-	}, `SELECT `+jobColumns+` FROM jobs WHERE seq = ?`, seq)
+	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
 		err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
 	}
 	return j, err
 }
 
-// free reads a job that may be changed: a leased one is ErrLeased.
-func (t *tx) free(seq int64) (queue.Job, error) {
-	if _, leased := t.s.mem.leases[seq]; leased {
-		return queue.Job{}, store.ErrLeased
-	}
-	return t.one(seq)
-}
-
 // Change carries out a verb on a job.
 func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
-	return s.do(ctx, true, func(t *tx) error { return t.change(seq, c) })
+	return s.do(ctx, prompt, func(t *tx) error { return t.change(seq, c) })
+}
+
+// needs are the columns of a job that a verb needs: however large a job is, and whatever
+// of it is damaged, it can be got rid of.
+func needs(verb queue.Verb) string {
+	switch verb {
+	case queue.VerbCancel, queue.VerbRemove, queue.VerbHold:
+		return headColumns
+	case queue.VerbEdit:
+		return wholeColumns
+	}
+	return jobColumns
 }
 
 func (t *tx) change(seq int64, c store.Change) error {
-	j, err := t.free(seq)
-	if errors.Is(err, errDamaged) && (c.Verb == queue.VerbCancel || c.Verb == queue.VerbRemove) {
-		err = nil // it can be got rid of
+	if _, leased := t.s.mem.leases[seq]; leased {
+		return store.ErrLeased
 	}
+	j, err := t.one(seq, needs(c.Verb))
 	if errors.Is(err, errDamaged) {
 		return queue.Errorf(queue.CodeWrongState, "job %s cannot be read; show says why, rm removes it", j.ID)
 	}
@@ -266,15 +275,18 @@ func (t *tx) change(seq int64, c store.Change) error {
 		t.doubt(j.UID)
 		err = t.remove(seq)
 	case queue.VerbHold:
-		j.Reason = ""
-		err = t.rewrite(&j, to)
+		t.doubt(j.UID)
+		_, err = t.exec(`UPDATE jobs SET state = 2, place = 0, reason = '', updated_at = ? WHERE seq = ?`, int64(t.now), seq)
 	case queue.VerbRelease:
 		err = t.wait(&j, max(t.now, j.DueAt))
 	case queue.VerbRetry, queue.VerbRetryDead:
 		if c.Timeout != nil {
 			j.Timeout = *c.Timeout
+			if err := t.writeTexts(&j, false); err != nil {
+				return err
+			}
 		}
-		j.Attempts, j.Deferred, j.Crashes, j.Error, j.ExitCode, j.Signal, j.EndedAt, j.ExpiresAt = 0, 0, 0, "", -1, 0, 0, 0
+		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.EndedAt, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0, 0
 		err = t.wait(&j, t.now)
 	case queue.VerbEdit:
 		err = t.edit(&j, c.Edit)
@@ -307,31 +319,53 @@ func (t *tx) edit(j *queue.Job, edit func(*queue.Job) error) error {
 	if j.RunAt != runAt {
 		j.DueAt, j.Since, j.Arrival = j.RunAt, max(t.now, j.RunAt), t.s.mem.enqueued
 	}
+	if err := t.writeTexts(j, true); err != nil {
+		return err
+	}
 	return t.rewrite(j, j.State)
 }
 
-// rewrite writes all that a change may change of a job, with its new state.
-func (t *tx) rewrite(j *queue.Job, to queue.State) error {
-	terms, err := json.Marshal(&j.Terms)
+// writeTexts writes what a job runs by, with what it is given as env and stdin if that
+// was read.
+func (t *tx) writeTexts(j *queue.Job, whole bool) error {
+	text, err := textsOf(j.Terms)
 	if err != nil {
 		return err
 	}
+	if !whole {
+		_, err := t.exec(`UPDATE jobs SET terms = ? WHERE seq = ?`, text.terms, j.Seq)
+		return err
+	}
+	if _, err := t.exec(`UPDATE jobs SET labels = ?, terms = ?, input = ? WHERE seq = ?`, text.labels, text.terms, text.inline(), j.Seq); err != nil {
+		return err
+	}
+	if text.inline() != nil {
+		_, err = t.exec(`DELETE FROM inputs WHERE seq = ?`, j.Seq)
+		return err
+	}
+	_, err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`, j.Seq, text.input)
+	return err
+}
+
+// rewrite writes what a change may change of a job, with its new state, but for its
+// texts.
+func (t *tx) rewrite(j *queue.Job, to queue.State) error {
 	rank := t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
 	t.doubt(j.UID)
-	stands, on := int64(placeNone), int64(0)
+	stands := int64(placeNone)
 	if to.Runnable() {
-		stands, on = t.stands(j.UID, j.DueAt, place{rank, j.Seq})
+		stands = t.stands(j.UID, j.DueAt, place{rank, j.Seq})
 	}
 	t.wakeAt(j.ExpiresAt)
-	_, err = t.exec(`UPDATE jobs SET state = ?, place = ?, parked_on = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, deferred = ?, crashes = ?, reason = ?, error = ?, exit_code = ?,
-		signal = ?, ended_at = ?, expires_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, updated_at = ?, terms = ? WHERE seq = ?`,
-		int64(to), stands, on, rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Deferred), int64(j.Crashes), string(j.Reason), j.Error, j.ExitCode,
-		int64(j.Signal), int64(j.EndedAt), int64(j.ExpiresAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(t.now), string(terms), j.Seq)
+	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, deferred = ?, refunds = ?, crashes = ?, reason = ?, error = ?, exit_code = ?,
+		signal = ?, ended_at = ?, expires_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, updated_at = ? WHERE seq = ?`,
+		int64(to), stands, rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), string(j.Reason), j.Error, j.ExitCode,
+		int64(j.Signal), int64(j.EndedAt), int64(j.ExpiresAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(t.now), j.Seq)
 	return err
 }
 
 func (t *tx) cancel(j *queue.Job, why queue.Reason, kind queue.EventKind, detail []byte) error {
-	_, err := t.exec(`UPDATE jobs SET state = 8, place = 0, parked_on = 0, reason = ?, ended_at = ?, updated_at = ? WHERE seq = ?`,
+	_, err := t.exec(`UPDATE jobs SET state = 8, place = 0, reason = ?, ended_at = ?, updated_at = ? WHERE seq = ?`,
 		string(why), int64(t.now), int64(t.now), j.Seq)
 	if err != nil {
 		return err
@@ -351,6 +385,7 @@ func (t *tx) remove(seq int64) error {
 	for _, sql := range []string{
 		`INSERT OR IGNORE INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND output_ref <> ''`,
 		`DELETE FROM attempts WHERE seq = ?`,
+		`DELETE FROM inputs WHERE seq = ?`,
 		`DELETE FROM jobs WHERE seq = ?`,
 	} {
 		if _, err := t.exec(sql, seq); err != nil {
@@ -366,12 +401,12 @@ func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, true, func(t *tx) error { return t.event(queue.EventAudit, a.Job, a.ID, 0, detail) })
+	return s.do(ctx, prompt, func(t *tx) error { return t.event(queue.EventAudit, a.Job, a.ID, 0, detail) })
 }
 
 // Settings lists the stored settings.
 func (s *Store) Settings(ctx context.Context) (list []store.Setting, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, prompt, func(t *tx) error {
 		list = nil
 		return t.query(func(r row) (bool, error) {
 			list = append(list, store.Setting{Key: r.text(0), Value: r.text(1), UID: int(r.num(2)), At: queue.Millis(r.num(3))})
@@ -383,7 +418,7 @@ func (s *Store) Settings(ctx context.Context) (list []store.Setting, err error) 
 
 // SetSetting stores one setting; an empty value removes it.
 func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
-	return s.do(ctx, true, func(t *tx) error {
+	return s.do(ctx, prompt, func(t *tx) error {
 		var n int64
 		var err error
 		if set.Value == "" {
@@ -408,11 +443,11 @@ const promoteStep = 1000
 
 // Promote makes due jobs runnable, cancels expired ones and forgets old keys.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, prompt, func(t *tx) error {
 		s.keepReserve()
 		n, err := t.exec(`UPDATE jobs SET place = 1,
 			rank = iif(state = 3 AND due_at = since AND ?, ? - priority, rank),
-			arrival = iif(state = 3 AND due_at = since, ?, arrival) WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND parked_on = 0 AND due_at <= ? ORDER BY due_at LIMIT `+step+`)`,
+			arrival = iif(state = 3 AND due_at = since, ?, arrival) WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at LIMIT `+step+`)`,
 			bit(s.mem.order.Scheduling == queue.ByAging && s.mem.order.Aging == queue.AgingEnqueue), s.mem.enqueued, s.mem.enqueued, int64(t.now))
 		if err != nil {
 			return err
@@ -431,7 +466,11 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if n == promoteStep || expired == promoteStep || unfinished {
+		changing, err := t.tidyOwners()
+		if err != nil {
+			return err
+		}
+		if n == promoteStep || expired == promoteStep || unfinished || changing {
 			next = 0
 			return nil
 		}
@@ -452,7 +491,7 @@ func (t *tx) expire() (int, error) {
 			rows = append(rows, queue.Job{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), UID: int(r.num(3))})
 		}
 		return len(rows) < promoteStep, nil
-	}, `SELECT seq, id, state, uid FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 AND expires_at <= ? ORDER BY expires_at`, int64(t.now))
+	}, `SELECT seq, id, state, uid FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.now))
 	if err != nil {
 		return 0, err
 	}
@@ -465,7 +504,7 @@ func (t *tx) expire() (int, error) {
 }
 
 func (t *tx) nextDue() (time.Duration, error) {
-	due, err := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND parked_on = 0 ORDER BY due_at LIMIT 1`)
+	due, err := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
 	if err != nil {
 		return 0, err
 	}
@@ -476,7 +515,7 @@ func (t *tx) nextDue() (time.Duration, error) {
 			expiry = r.num(0)
 		}
 		return leased, nil
-	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND place < 3 ORDER BY expires_at`)
+	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 ORDER BY expires_at`)
 	if err != nil {
 		return 0, err
 	}
@@ -493,7 +532,7 @@ func (t *tx) nextDue() (time.Duration, error) {
 // Garbage lists output files whose attempts are gone: none while a copy is made,
 // which may refer to them.
 func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, prompt, func(t *tx) error {
 		if refs = nil; s.copying.Load() { // a copy begins in a turn of its own, so before this one or after it
 			return nil
 		}
@@ -507,7 +546,7 @@ func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err erro
 
 // Swept forgets garbage that has been deleted.
 func (s *Store) Swept(ctx context.Context, refs []string) error {
-	return s.do(ctx, true, func(t *tx) error {
+	return s.do(ctx, prompt, func(t *tx) error {
 		for _, ref := range refs {
 			if _, err := t.exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
 				return err

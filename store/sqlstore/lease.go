@@ -30,7 +30,7 @@ type granted struct {
 // Turn records what happened to leases and claims more, in one commit.
 func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
 	var turned store.Turned
-	err := s.do(ctx, true, func(t *tx) (err error) {
+	err := s.do(ctx, urgent, func(t *tx) (err error) {
 		turned = store.Turned{}
 		stale := func(l queue.Lease) { turned.Stale = append(turned.Stale, l) }
 		for i := range turn.Started {
@@ -117,7 +117,7 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	switch {
 	case d.State.Runnable() && d.Delay > 0:
 		due = int64(t.now.Add(d.Delay))
-		place = placeParked
+		place = placeTimed
 		t.wakeAt(queue.Millis(due))
 	case d.State.Runnable():
 		due, place = int64(t.now), placeReady
@@ -133,7 +133,7 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	}
 	n := l.runs + 1
 	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = ?, exit_code = ?, signal = ?, attempts = attempts + ?,
-		deferred = deferred + ?, suspect = ?, crashes = crashes + ?, runs = ?, due_at = iif(?, ?, due_at), started_at = ?, ended_at = ?, updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
+		deferred = deferred + ?, refunds = 0, suspect = ?, crashes = crashes + ?, runs = ?, due_at = iif(?, ?, due_at), started_at = ?, ended_at = ?, updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
 		int64(d.State), int64(place), e.Fence, string(d.Reason), d.Error, a.ExitCode, int64(a.Signal), bit(d.Counts),
 		bit(d.Defers), bit(d.Suspect), bit(d.Crashed), int64(n), due, due, int64(a.StartedAt), ended, int64(t.now), e.Seq)
 	if err != nil {
@@ -153,19 +153,22 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	}
 	t.move(e.Seq, l.uid, l.state, d.State)
 	t.dropLease(e.Seq)
-	return t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, e))
+	if err := t.event(queue.EventEnded, e.Seq, l.id, d.State, endedDetail(n, a, e)); err != nil {
+		return err
+	}
+	return t.returned(e.Seq, l, d.State)
 }
 
-// giveBack undoes a claim that led to no attempt.
+// giveBack undoes a claim that led to no attempt: what is known of the last one stays.
 func (t *tx) giveBack(e *store.Settlement, l lease, place int, due int64) error {
-	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = ?, due_at = iif(?, ?, due_at), updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
-		int64(e.Decision.State), int64(place), e.Fence, string(e.Decision.Reason), e.Decision.Error, due, due, int64(t.now), e.Seq)
+	_, err := t.exec(`UPDATE jobs SET state = ?, place = ?, fence = ?, reason = ?, error = coalesce(?, error), refunds = refunds + ?, due_at = iif(?, ?, due_at), updated_at = ?, worker = '', pid = 0 WHERE seq = ?`,
+		int64(e.Decision.State), int64(place), e.Fence, string(e.Decision.Reason), text(e.Decision.Error), bit(e.Decision.Refunds), due, due, int64(t.now), e.Seq)
 	if err != nil {
 		return err
 	}
 	t.move(e.Seq, l.uid, l.state, e.Decision.State)
 	t.dropLease(e.Seq)
-	return nil
+	return t.returned(e.Seq, l, e.Decision.State)
 }
 
 // release gives back a lease that was never started. Its fence is kept, so that
@@ -182,7 +185,7 @@ func (t *tx) release(lr queue.Lease, stale func(queue.Lease)) error {
 	t.touched = append(t.touched, lr.Seq)
 	t.dropLease(lr.Seq)
 	t.ready(l.at(lr.Seq))
-	return nil
+	return t.returned(lr.Seq, l, l.state)
 }
 
 // at is where a lease's job stands in the ready index, or stood.
@@ -231,10 +234,11 @@ func text(s string) any {
 	return s
 }
 
-// claim leases the head of the ready index, up to want jobs. If it gets none and says
+// claim leases the head of the ready index, up to want jobs or maxClaimBytes. If it gets none and says
 // that there is more, another transaction is to go on.
 func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
-	for len(jobs) < want && !more {
+	bytes := 0
+	for len(jobs) < want && !more && bytes < maxClaimBytes {
 		if more, err = t.feed(want - len(jobs)); err != nil {
 			return nil, false, err
 		}
@@ -247,7 +251,7 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 		var kept keptBack
 		at := t.s.mem.head
 		err := t.query(func(r row) (bool, error) {
-			at = place{r.num(jobWidth), r.num(0)}
+			at = place{r.num(width(wholeColumns)), r.num(0)}
 			if _, leased := t.s.mem.leases[at.seq]; leased {
 				return true, nil
 			}
@@ -256,7 +260,7 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 				more = t.moved+len(kept.rows) >= parkStep
 				return !more, nil
 			}
-			j, err := readJob(r)
+			j, err := readJob(r, wholeColumns)
 			if err != nil {
 				damaged = append(damaged, j)
 				return true, nil
@@ -268,8 +272,9 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 				kept.take(j.UID)
 			}
 			jobs, ranks = append(jobs, j), append(ranks, at.rank)
-			return len(jobs) < want, nil
-		}, `SELECT `+jobColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
+			bytes += weight(&j)
+			return len(jobs) < want && bytes < maxClaimBytes, nil
+		}, `SELECT `+wholeColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
 		if err == nil {
 			err = t.park(kept.rows)
 		}
@@ -291,7 +296,7 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 				}
 				continue
 			}
-			j.Fence++
+			j.Fence += 1 + t.s.dice.Int64N(fenceStep)
 			if t.s.mem.ranking.state != 0 {
 				ranks[i] = t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
 				if _, err := t.exec(`UPDATE jobs SET rank = ? WHERE seq = ?`, ranks[i], j.Seq); err != nil {
@@ -302,9 +307,30 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 			jobs = append(jobs, *j) // into the place of an earlier one, or its own
 		}
 		t.s.mem.head = at
-		t.s.mem.dry = !more && had+len(head) < want // the index is at its end
+		t.s.mem.dry = !more && had+len(head) < want && bytes < maxClaimBytes // the index is at its end
 	}
+	t.read += bytes
 	return jobs, more && len(jobs) == 0, nil
+}
+
+// fenceStep bounds how far a claim raises a fence. How far it does is random, so that
+// nobody can say before an attempt by which name it, its output and its processes go;
+// the numbers last for a hundred million claims of one job.
+const fenceStep = 1 << 36
+
+// maxClaimBytes is how much of jobs, in bytes, a claim reads: with the job that reaches
+// it, it has enough.
+const maxClaimBytes = 1 << 20
+
+// weight is about how many bytes a job takes to be read.
+func weight(j *queue.Job) int {
+	n := len(j.Command) + len(j.Stdin)
+	for _, list := range [][]string{j.Argv, j.Env} {
+		for _, text := range list {
+			n += len(text)
+		}
+	}
+	return n
 }
 
 // usualBlock is how many jobs a claim makes room for at once.
@@ -325,7 +351,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: want, done: make(chan granted, 1), again: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
-		err := s.do(ctx, true, func(t *tx) (err error) {
+		err := s.do(ctx, urgent, func(t *tx) (err error) {
 			if jobs, more, err = t.claim(want); err != nil || len(jobs) > 0 || more {
 				return err
 			}
@@ -349,7 +375,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case g := <-w.done:
 			return g.jobs, g.err
 		case <-w.again:
-			gone = s.do(ctx, true, func(t *tx) error { t.readied = true; return nil })
+			gone = s.do(ctx, urgent, func(t *tx) error { t.readied = true; return nil })
 		case <-ctx.Done():
 			gone = ctx.Err()
 		}
@@ -425,10 +451,10 @@ func (t *tx) serveWaiter() (*granted, error) {
 
 // Leased lists every leased job.
 func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, urgent, func(t *tx) error {
 		jobs = nil
 		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
-			j, err := t.one(seq)
+			j, err := t.one(seq, wholeColumns)
 			if err != nil && !errors.Is(err, errDamaged) {
 				return err
 			}
@@ -442,8 +468,8 @@ func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
 
 // NextEpoch raises and returns the service's epoch.
 func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
-		if _, err := t.exec(`UPDATE meta SET epoch = epoch + 1, users_at = users_at + 1`); err != nil {
+	err = s.do(ctx, urgent, func(t *tx) error {
+		if _, err := t.exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
 			return err
 		}
 		epoch, err = t.number(`SELECT epoch FROM meta`)

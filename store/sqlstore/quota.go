@@ -90,13 +90,12 @@ func (t *tx) doubtAll() {
 	}
 }
 
-// stands is where a job stands that may run from due on, and what it is parked on. One
-// that may run now is kept back if enough of its user's jobs stand before it: then a
+// stands is where a job stands that may run from due on. One that may run now is kept back if enough of its user's jobs stand before it: then a
 // million of one user need not be moved away before another's turn.
-func (t *tx) stands(uid int, due queue.Millis, p place) (stands, on int64) {
+func (t *tx) stands(uid int, due queue.Millis, p place) int64 {
 	if due > t.now {
 		t.wakeAt(due)
-		return placeParked, parkedOnTime
+		return placeTimed
 	}
 	m := &t.s.mem
 	if m.maxUser != 0 {
@@ -105,7 +104,7 @@ func (t *tx) stands(uid int, due queue.Millis, p place) (stands, on int64) {
 		case last && (u.parks || u.fed >= m.room(u)):
 			u.parks = true
 			t.setUser(uid, u)
-			return placeParked, parkedOnQuota
+			return placeBarred
 		case last:
 			u.bar = p
 		}
@@ -113,7 +112,7 @@ func (t *tx) stands(uid int, due queue.Millis, p place) (stands, on int64) {
 		t.setUser(uid, u)
 	}
 	t.ready(p)
-	return placeReady, 0
+	return placeReady
 }
 
 // feed puts back into the ready index what users may run now of their jobs that were kept
@@ -137,12 +136,12 @@ func (t *tx) feed(want int) (more bool, err error) {
 		err := t.query(func(r row) (bool, error) {
 			rows = append(rows, place{r.num(1), r.num(0)})
 			return len(rows) < n, nil
-		}, `SELECT seq, rank FROM jobs INDEXED BY jobs_parked WHERE place = 2 AND parked_on = 1 AND uid = ? ORDER BY rank, seq`, int64(uid))
+		}, `SELECT seq, rank FROM jobs INDEXED BY jobs_barred WHERE place = 4 AND uid = ? ORDER BY rank, seq`, int64(uid))
 		if err != nil {
 			return false, err
 		}
 		for _, p := range rows {
-			if _, err := t.exec(`UPDATE jobs SET place = 1, parked_on = 0 WHERE seq = ?`, p.seq); err != nil {
+			if _, err := t.exec(`UPDATE jobs SET place = 1 WHERE seq = ?`, p.seq); err != nil {
 				return false, err
 			}
 			t.ready(p)
@@ -185,7 +184,7 @@ func (t *tx) full(uid int, taken map[int]int) bool {
 func (t *tx) park(rows []ofUser) error {
 	t.moved += len(rows)
 	for _, j := range rows {
-		if _, err := t.exec(`UPDATE jobs SET place = 2, parked_on = 1 WHERE seq = ?`, j.seq); err != nil {
+		if _, err := t.exec(`UPDATE jobs SET place = 4 WHERE seq = ?`, j.seq); err != nil {
 			return err
 		}
 		u := t.s.mem.users[j.uid]
@@ -197,7 +196,7 @@ func (t *tx) park(rows []ofUser) error {
 
 // SetMaxRunningUser has at most n jobs of one user leased at once.
 func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
-	return s.do(ctx, true, func(t *tx) error {
+	return s.do(ctx, prompt, func(t *tx) error {
 		m := &t.s.mem
 		if n == m.maxUser {
 			return nil
@@ -275,16 +274,9 @@ func (t *tx) writeUser(uid, waiting int64) (err error) {
 	return err
 }
 
-// loadUsers reads the users' counts, after the leases; they are made anew first if they
-// were not kept.
-func (s *Store) loadUsers(kept bool) error {
+// loadUsers reads the users' counts, after the leases.
+func (s *Store) loadUsers() error {
 	m := &s.mem
-	if !kept {
-		if err := countUsers(s.db, s.now()); err != nil {
-			return err
-		}
-		m.list = ""
-	}
 	err := s.db.query(func(r row) (bool, error) {
 		m.users[int(r.num(0))] = user{waiting: r.num(1)}
 		return true, nil
@@ -311,7 +303,7 @@ func (s *Store) loadUsers(kept bool) error {
 		err := s.db.query(func(r row) (bool, error) {
 			last, found = r.num(0), true
 			return false, nil
-		}, `SELECT uid FROM jobs INDEXED BY jobs_parked WHERE place = 2 AND parked_on = 1 AND uid > ? ORDER BY uid`, last)
+		}, `SELECT uid FROM jobs INDEXED BY jobs_barred WHERE place = 4 AND uid > ? ORDER BY uid`, last)
 		if err != nil {
 			return err
 		}

@@ -1,8 +1,6 @@
 package sqlstore
 
 import (
-	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -12,13 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"database/sql"
-
-	sqlite "modernc.org/sqlite"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -59,56 +52,30 @@ func enqueue(t *testing.T, s *Store, n int) store.Receipt {
 	return r
 }
 
-// recorder is a driver that notes what it is asked.
-type recorder struct {
-	dsn  string
-	mu   sync.Mutex
-	seen map[string]bool // guarded by mu
-}
-
-func (r *recorder) Driver() driver.Driver { return &sqlite.Driver{} }
-func (r *recorder) Connect(context.Context) (driver.Conn, error) {
-	c, err := (&sqlite.Driver{}).Open(r.dsn)
-	return &recording{c, r}, err
-}
-
-type recording struct {
-	driver.Conn
-	r *recorder
-}
-
-func (c *recording) QueryContext(ctx context.Context, q string, args []driver.NamedValue) (driver.Rows, error) {
-	c.r.mu.Lock()
-	c.r.seen[q] = true
-	c.r.mu.Unlock()
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, q, args)
-}
-
 // No statement of the store reads a whole table of jobs, attempts or events, or
 // sorts; and no statement of its source is left out of this.
 func TestNoStatementScansOrSorts(t *testing.T) {
 	dir := t.TempDir()
-	s := openStore(t, dir) // which counts the users, as after an older program
+	s := openStore(t, dir)
 	stage(t, s, "a", 1, true)
 	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // which the next one finishes
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
-	rec := &recorder{dsn: readerDSN(filepath.Join(dir, fileName)), seen: map[string]bool{}}
-	s.read.Close()
-	s.read = sql.OpenDB(rec)
 	everyOperation(t, s)
 	holdsDamaged(t, s)
 	dropsDamaged(t, s)
 	var statements []string
 	var plans []string
-	err = s.do(t.Context(), true, func(tx *tx) error {
+	err = s.do(t.Context(), urgent, func(tx *tx) error {
 		for q := range tx.stmts {
 			statements = append(statements, q)
 		}
-		for q := range rec.seen {
-			statements = append(statements, q)
+		for _, c := range s.read.idle {
+			for q := range c.stmts {
+				statements = append(statements, q)
+			}
 		}
 		for _, q := range statements {
 			verb, _, _ := strings.Cut(q, " ")
@@ -197,7 +164,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.Unstage(ctx, 0, "c"))
 	_, err = s.Stage(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
-	must(s.do(ctx, true, func(t *tx) error { return t.forget(t.staged(0, "d")) }))
+	must(s.do(ctx, urgent, func(t *tx) error { return t.forget(t.staged(0, "d")) }))
 	_, err = s.Enqueue(ctx, store.Request{Batch: "b"})
 	must(err)
 	for more := true; more; {
@@ -206,6 +173,15 @@ func everyOperation(t *testing.T, s *Store) {
 	}
 	turned, err := s.Turn(ctx, store.Turn{Want: 4})
 	must(err)
+	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", maxInline+1) }
+	apart, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(large, func(j *queue.Job) { j.Delay = time.Hour })}})
+	must(err)
+	for _, edit := range []func(*queue.Job){func(j *queue.Job) { j.Stdin = "" }, large} {
+		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { edit(j); return nil }}))
+	}
+	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbCancel, queue.VerbRetry, queue.VerbRemove} {
+		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: verb, Timeout: new(time.Second)}))
+	}
 	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
 	dead := queue.Decision{State: queue.Dead, Counts: true, Started: true}
 	_, err = s.Turn(ctx, store.Turn{
@@ -214,13 +190,13 @@ func everyOperation(t *testing.T, s *Store) {
 	})
 	must(err)
 	seq := l(0).Seq
-	_, err = s.History(ctx, seq)
+	_, err = s.History(ctx, seq, 0, 1)
 	must(err)
 	_, err = s.Attempt(ctx, seq, 1)
 	must(err)
 	_, err = s.Attempt(ctx, seq, 0)
 	must(err)
-	s.History(ctx, first.Seqs[0]) // a job without attempts
+	s.History(ctx, first.Seqs[0], 0, 1) // a job without attempts
 	_, err = s.CountEnded(ctx, []queue.State{queue.Dead}, 1)
 	must(err)
 	_, err = s.Expel(ctx, []queue.State{queue.Completed}, 1, 1, nil)
@@ -270,10 +246,25 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.SetMaxRunningUser(ctx, 0))
 	_, err = s.Turn(ctx, store.Turn{Want: 9})
 	must(err)
+	_, err = s.Enqueue(ctx, store.Request{UID: 77, Owner: "alice", Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID = 77 }), draft(func(j *queue.Job) { j.UID = 77 })}})
+	must(err)
+	must(s.Change(ctx, s.mem.nextSeq-1, store.Change{Verb: queue.VerbHold}))
+	_, err = s.Stage(ctx, store.Request{UID: 77, Batch: "g", Drafts: []queue.Job{draft()}})
+	must(err)
+	for more := true; more; {
+		more, err = s.Disown(ctx, 77)
+		must(err)
+	}
+	_, err = s.Owners(ctx)
+	must(err)
+	_, err = s.Unowned(ctx, []string{"9999-1"})
+	must(err)
 	refs, err := s.Garbage(ctx, 9)
 	must(err)
 	must(s.Swept(ctx, refs))
 	_, err = s.Get(ctx, "named")
+	must(err)
+	_, err = s.Whole(ctx, "named")
 	must(err)
 	_, err = s.List(ctx, store.Filter{Limit: 5})
 	must(err)

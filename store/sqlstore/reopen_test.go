@@ -46,17 +46,20 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 			t.Errorf("leased %v, want %v", got, want)
 		}
 	}
-	reopened(jobs[0].Lease(), queue.Lease{Seq: 2, Fence: 2})
+	reopened(jobs[0].Lease(), reserved.Lease())
 	turn(store.Turn{Released: []queue.Lease{reserved.Lease()}})
 	done := queue.Decision{State: queue.Completed, Counts: true, Started: true}
 	turn(store.Turn{Ended: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
 	reopened()
-	var got []queue.Lease
-	for _, j := range turn(store.Turn{Want: 9}) {
-		got = append(got, j.Lease())
+	before := []int64{reserved.Fence, jobs[2].Fence, 0}
+	claimed := turn(store.Turn{Want: 9})
+	for i, j := range claimed {
+		if j.Seq != int64(i+2) || j.Fence <= before[i] {
+			t.Errorf("claimed %v, want job %d with a fence above %d", j.Lease(), i+2, before[i])
+		}
 	}
-	if want := []queue.Lease{{Seq: 2, Fence: 3}, {Seq: 3, Fence: 2}, {Seq: 4, Fence: 1}}; !slices.Equal(got, want) {
-		t.Errorf("claimed %v, want %v", got, want)
+	if len(claimed) != 3 {
+		t.Errorf("claimed %d jobs, want 3", len(claimed))
 	}
 }
 
@@ -83,12 +86,12 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
 	before := s.Counts().States
-	err := s.do(t.Context(), true, func(tx *tx) error {
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		if jobs, _, err := tx.claim(2); err != nil || len(jobs) != 2 {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
 		j := draft()
-		if err := tx.insert(&j, 0, tx.s.mem.nextSeq, "undone", "{}"); err != nil {
+		if err := tx.insert(&j, 0, tx.s.mem.nextSeq, "undone", &texts{terms: "{}"}); err != nil {
 			t.Error(err)
 		}
 		tx.s.mem.nextSeq++
@@ -105,8 +108,8 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 		t.Errorf("got states %v, want %v", s.Counts().States, before)
 	}
 	turned, err := s.Turn(t.Context(), store.Turn{Want: 9})
-	if err != nil || len(turned.Jobs) != 3 || turned.Jobs[0].Fence != 1 {
-		t.Errorf("claimed %v, %v, want three jobs with fence 1", turned.Jobs, err)
+	if err != nil || len(turned.Jobs) != 3 {
+		t.Errorf("claimed %v, %v, want three jobs", turned.Jobs, err)
 	}
 }
 
@@ -116,7 +119,7 @@ func TestADryQueueIsNotAsked(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var jobs []queue.Job
 	claim := func(then error) (asked bool, err error) {
-		err = s.do(t.Context(), true, func(tx *tx) (err error) {
+		err = s.do(t.Context(), urgent, func(tx *tx) (err error) {
 			jobs, _, err = tx.claim(2)
 			asked = tx.begun
 			return errors.Join(err, then)
@@ -134,8 +137,9 @@ func TestADryQueueIsNotAsked(t *testing.T) {
 	enqueue(t, s, 3)
 	claims("after three came", 2, true)
 	claims("the last", 1, true)
+	last := jobs[0].Lease()
 	claims("none is left", 0, false)
-	if _, err := s.Turn(t.Context(), store.Turn{Released: []queue.Lease{{Seq: 3, Fence: 1}}}); err != nil {
+	if _, err := s.Turn(t.Context(), store.Turn{Released: []queue.Lease{last}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := claim(errors.New("undone")); err == nil {
@@ -178,7 +182,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 		t.Errorf("its id: %v", err)
 	}
 	for _, table := range []string{"frames", "staged_ids"} {
-		err := s.do(t.Context(), true, func(tx *tx) error {
+		err := s.do(t.Context(), urgent, func(tx *tx) error {
 			n, err := tx.number(`SELECT count(*) FROM ` + table)
 			if n != 0 {
 				t.Errorf("%d rows are left in %s", n, table)
@@ -223,7 +227,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
 	}
-	s.do(t.Context(), true, func(t *tx) error { t.s.space.at = time.Time{}; return nil }) // look again
+	s.do(t.Context(), urgent, func(t *tx) error { t.s.space.at = time.Time{}; return nil }) // look again
 	for _, id := range []string{"1500", "2000"} {
 		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {
 			t.Errorf("a job by the number %s of one of the batch: got %v, want %v", id, err, queue.ErrExists)
@@ -298,7 +302,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err := s.do(t.Context(), true, func(tx *tx) (err error) {
+		err := s.do(t.Context(), urgent, func(tx *tx) (err error) {
 			n, err = tx.number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`, bit(s.Order() == byPriority))
 			return err
 		})
@@ -334,4 +338,40 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 		t.Errorf("%d jobs have a rank of the order before", n)
 	}
 	s.Close()
+}
+
+// Nobody can say before a claim what its fence will be: not by the claims before it, nor
+// by those of other jobs.
+func TestFencesCannotBeGuessed(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 100)
+	last, steps := map[int64]int64{}, map[int64]int{}
+	for range 10 {
+		turned, err := s.Turn(t.Context(), store.Turn{Want: 100})
+		if err != nil || len(turned.Jobs) != 100 {
+			t.Fatalf("%d jobs, %v", len(turned.Jobs), err)
+		}
+		var released []queue.Lease
+		for i := range turned.Jobs {
+			l := turned.Jobs[i].Lease()
+			steps[l.Fence-last[l.Seq]]++
+			last[l.Seq] = l.Fence
+			released = append(released, l)
+		}
+		if _, err := s.Turn(t.Context(), store.Turn{Released: released}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upper := 0
+	for step := range steps {
+		if step < 1 || step > fenceStep {
+			t.Errorf("a step of %d", step)
+		}
+		if step > fenceStep/2 {
+			upper++
+		}
+	}
+	if len(steps) < 999 || upper < 300 || upper > 700 { // of 1,000
+		t.Errorf("%d steps differ, %d are in the upper half", len(steps), upper)
+	}
 }

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/queuectl/queuectl/queue"
@@ -33,7 +34,7 @@ func (s *Store) Order() queue.Order { return *s.order.Load() }
 
 // SetOrder has new jobs ranked by another order, and those that wait by Rerank.
 func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
-	return s.do(ctx, true, func(t *tx) error {
+	return s.do(ctx, prompt, func(t *tx) error {
 		if t.s.mem.order == o {
 			return nil
 		}
@@ -45,7 +46,7 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 // resumeRanking goes on where the last service stopped, or begins if the order was
 // changed while none ran.
 func (s *Store) resumeRanking(ctx context.Context) error {
-	return s.do(ctx, true, func(t *tx) error {
+	return s.do(ctx, prompt, func(t *tx) error {
 		if t.s.mem.rankedBy == orderText(t.s.mem.order) {
 			return nil
 		}
@@ -61,9 +62,12 @@ func (t *tx) beginRanking() error {
 		return err
 	}
 	for seq := range t.s.mem.leases {
-		j, err := t.one(seq)
+		j, err := t.one(seq, headColumns)
+		if errors.Is(err, queue.ErrNotFound) {
+			continue // its row is lost, and with it what is to be ranked
+		}
 		if err != nil {
-			continue // it cannot be read, so it is held when it is given back
+			return err
 		}
 		if err := t.rerank(seq, j.Priority, j.Since, j.Arrival); err != nil {
 			return err
@@ -101,7 +105,7 @@ func (s *Store) Rerank(ctx context.Context) (more bool, err error) {
 	if !s.counted().Reranking {
 		return false, nil
 	}
-	err = s.do(ctx, false, func(t *tx) error {
+	err = s.do(ctx, normal, func(t *tx) error {
 		at := &t.s.mem.ranking
 		more = at.state != 0
 		if !more {

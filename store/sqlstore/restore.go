@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -123,7 +122,7 @@ func checkBackup(c *conn) error {
 		err = migrate(c, migrations)
 	}
 	if err == nil {
-		err = recount(c, queue.MillisOf(time.Now()))
+		err = recount(c)
 	}
 	if err != nil {
 		return err

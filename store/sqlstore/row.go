@@ -6,53 +6,133 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
 
-// jobColumns are the columns of a whole job, in the order that readJob takes
-// them.
-const jobColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
+// headColumns are the columns of a job that are short, in the order that readHead takes
+// them; jobColumns are these and what else there is of a job but for what it is given as
+// env and stdin; wholeColumns have that too.
+const (
+	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
-	exit_code, signal, pid, worker, reason, error, terms, deferred, suspect, crashes`
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds`
+	jobColumns   = headColumns + `, labels, error, terms`
+	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
+)
+
+// width is how many columns they are.
+func width(columns string) int {
+	switch columns {
+	case headColumns:
+		return headWidth
+	case jobColumns:
+		return headWidth + 3
+	}
+	return headWidth + 4
+}
+
+// headWidth is how many columns of a job are short.
+var headWidth = strings.Count(headColumns, ",") + 1
+
+// missing stands for an input that should be there: it cannot be read.
+const missing = `{`
 
 // uidColumn is where uid stands among them.
 const uidColumn = 3
 
-// jobWidth is how many they are.
-var jobWidth = strings.Count(jobColumns, ",") + 1
+// maxInline is the longest input, in bytes, that stands in its job's row.
+const maxInline = 1 << 10
 
-// values is a row that database/sql has scanned.
-type values []any
-
-func (v values) num(column int) int64 {
-	n, _ := v[column].(int64)
-	return n
-}
-
-func (v values) text(column int) string {
-	s, _ := v[column].(string)
-	return s
-}
-
-// errDamaged is the error of a row whose terms cannot be read.
+// errDamaged is the error of a row whose texts cannot be read.
 var errDamaged = errors.New("damaged")
 
-// readJob makes a job of a row of jobColumns. If its terms are damaged, the job
-// is whole but for them, and its Error says so as the error does.
-func readJob(r row) (queue.Job, error) {
+// texts are what a job runs by, as its row and its input have it.
+type texts struct{ labels, terms, input string }
+
+// input is what a job is given, apart from its terms.
+type input struct {
+	Env   []string `json:"env,omitempty"`
+	Stdin string   `json:"stdin,omitempty"`
+}
+
+// textsOf writes what a job runs by.
+func textsOf(terms queue.Terms) (t texts, err error) {
+	write := func(v any) string {
+		raw, failed := json.Marshal(v)
+		err = errors.Join(err, failed)
+		return string(raw)
+	}
+	if len(terms.Labels) > 0 {
+		t.labels = write(terms.Labels)
+	}
+	if len(terms.Env) > 0 || terms.Stdin != "" {
+		t.input = write(&input{terms.Env, terms.Stdin})
+	}
+	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
+	t.terms = write(&terms)
+	if err != nil {
+		return texts{}, fmt.Errorf("write the terms of a job: %w", err)
+	}
+	return t, nil
+}
+
+// size is how many bytes they are.
+func (t *texts) size() int { return len(t.labels) + len(t.terms) + len(t.input) }
+
+// inline is the input as the job's row has it: nil, if it is too long for that.
+func (t *texts) inline() any {
+	if len(t.input) > maxInline {
+		return nil
+	}
+	return t.input
+}
+
+// read takes the texts into what a job runs by.
+func (t *texts) read(terms *queue.Terms) error {
+	err := json.Unmarshal([]byte(t.terms), terms)
+	if err == nil && t.labels != "" {
+		err = json.Unmarshal([]byte(t.labels), &terms.Labels)
+	}
+	if err == nil && t.input != "" {
+		var in input
+		err = json.Unmarshal([]byte(t.input), &in)
+		terms.Env, terms.Stdin = in.Env, in.Stdin
+	}
+	if err != nil {
+		*terms = queue.Terms{}
+	}
+	return err
+}
+
+// readHead makes a job of a row of headColumns.
+func readHead(r row) queue.Job {
 	n, t := r.num, r.text
 	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
-	j := queue.Job{
+	return queue.Job{
 		Seq: n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
 		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), Runs: int(n(8)), Fence: n(9),
 		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), Since: m(14), Arrival: n(15),
 		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
-		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22),
-		Reason: queue.Reason(t(23)), Error: t(24), Deferred: int(n(26)), Suspect: n(27) != 0, Crashes: int(n(28)),
+		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
+		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
 	}
-	if err := json.Unmarshal([]byte(t(25)), &j.Terms); err != nil {
-		j.Terms = queue.Terms{}
+}
+
+// readJob makes a job of a row of columns that begin with headColumns. If its texts are
+// damaged, the job is whole but for them, and its Error says so as the error does.
+func readJob(r row, columns string) (queue.Job, error) {
+	j := readHead(r)
+	if columns == headColumns {
+		return j, nil
+	}
+	j.Error = r.text(headWidth + 1)
+	text := texts{labels: r.text(headWidth), terms: r.text(headWidth + 2)}
+	if columns != jobColumns {
+		text.input = r.text(headWidth + 3)
+	}
+	if err := text.read(&j.Terms); err != nil {
 		err = fmt.Errorf("the terms of job %s are %w: %w", j.ID, errDamaged, err)
 		j.Error = err.Error()
 		return j, err
@@ -60,10 +140,22 @@ func readJob(r row) (queue.Job, error) {
 	return j, nil
 }
 
-// attemptColumns are the columns of an attempt, in the order of readAttempt;
-// its output is read apart.
+// attemptColumns are the columns of an attempt, in the order of readAttempt.
 const attemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
 	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes`
+
+// attemptWidth is how many they are.
+var attemptWidth = strings.Count(attemptColumns, ",") + 1
+
+// readAttempt makes an attempt, without output, of a row of attemptColumns.
+func readAttempt(r row) queue.Attempt {
+	n, t := r.num, r.text
+	return queue.Attempt{
+		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)), EndedAt: queue.Millis(n(6)),
+		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), Counted: n(11) != 0,
+		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15), OutputBytes: n(16),
+	}
+}
 
 // numbers reads meta.reserved or meta.users: pairs of numbers.
 func numbers(list string) (map[int64]int64, error) {

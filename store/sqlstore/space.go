@@ -122,7 +122,7 @@ func (s *Store) Guard(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		if err := s.do(ctx, true, func(*tx) error { return nil }); err != nil { // a commit looks at them
+		if err := s.do(ctx, urgent, func(*tx) error { return nil }); err != nil { // a commit looks at them
 			return
 		}
 		select {

@@ -3,14 +3,13 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
-	"database/sql"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"net/url"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -31,7 +30,6 @@ const (
 	markName  = "initialized" // a database has existed here
 	doubtName = "check"       // an I/O error was met: check before use
 	reserve   = "reserve"     // given up when the disk is full
-	readers   = 3             // connections
 	longRead  = 2 * time.Second
 )
 
@@ -40,10 +38,9 @@ type Store struct {
 	dir  string
 	now  func() queue.Millis
 	free func() (int64, error)
-	db   *conn   // the writer's
-	read *sql.DB // the readers'
+	db   *conn // the writer's
+	read *readers
 
-	ops    chan *op
 	turn   chan struct{} // holds one token: the right to write
 	group  []*op         // of whoever has it
 	ended  bool          // nothing is written any more; whoever has the turn
@@ -54,26 +51,29 @@ type Store struct {
 	wal    walCheck       // the writer's
 	log    *slog.Logger
 
+	watchers store.Watchers
+
 	starved atomic.Pointer[string] // why the WAL cannot be emptied
 
 	copying atomic.Bool // a copy is being made
 	backup  uintptr     // the writer's: SQLite's part of it, 0 if there is none
 
-	mem memory // the writer's: what the tables' heads hold
+	dice *rand.Rand // the writer's
+	mem  memory     // the writer's: what the tables' heads hold
 
 	file  string // which the database is
 	moved bool   // it was another one when it was used last
 
 	order    atomic.Pointer[queue.Order] // as the last commit has it
 	mu       sync.Mutex
-	err      error // why the store has failed; guarded by mu
-	closing  bool  // guarded by mu
+	err      error          // why the store has failed; guarded by mu
+	closing  bool           // guarded by mu
+	waiting  [classes][]*op // operations; guarded by mu
 	counts   store.Counts
-	reserved string                      // as meta has it; guarded by mu
-	waiter   *waiter                     // the claim that waits for a job; guarded by mu
-	watchers map[int64][]chan<- struct{} // guarded by mu
-	last     int64                       // event that is stored; guarded by mu
-	newer    chan struct{}               // closed by the next one, nil if nobody waits; guarded by mu
+	reserved string        // as meta has it; guarded by mu
+	waiter   *waiter       // the claim that waits for a job; guarded by mu
+	last     int64         // event that is stored; guarded by mu
+	newer    chan struct{} // closed by the next one, nil if nobody waits; guarded by mu
 }
 
 // memory is what the writer keeps of the database, so that it need not ask.
@@ -86,12 +86,14 @@ type memory struct {
 	head      place        // every ready job up to here is leased
 	dry       bool         // and no ready job stands after it
 	leases    map[int64]lease
-	users     map[int]user // who have jobs that wait or are leased
-	owed      map[int]bool // those of them for whom feed has something to do
-	maxUser   int          // jobs of one user may be leased, 0 is any number
-	listed    []int        // users who stand in meta.users; replaced as batches are
-	list      string       // that is meta.users
-	batches   []batch      // replaced, not changed, by each transaction
+	users     map[int]user   // who have jobs that wait or are leased
+	owed      map[int]bool   // those of them for whom feed has something to do
+	maxUser   int            // jobs of one user may be leased, 0 is any number
+	listed    []int          // users who stand in meta.users; replaced as batches are
+	list      string         // that is meta.users
+	owners    map[int]string // by uid, of those that are not former
+	disowning []disowning    // replaced as batches are
+	batches   []batch        // replaced, not changed, by each transaction
 	order     queue.Order
 	ranking   ranking
 	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
@@ -150,13 +152,13 @@ func Open(o Options) (*Store, error) {
 		wal:    walCheck{keep: walKeep, alarm: walAlarm},
 		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
 		free:   func() (int64, error) { return freeBytes(o.Dir) },
-		ops:    make(chan *op, maxQueued),
 		turn:   make(chan struct{}, 1),
 		broken: make(chan struct{}),
 		alarm:  make(chan struct{}, 1),
-
-		watchers: map[int64][]chan<- struct{}{},
 	}
+	var seed [32]byte
+	crand.Read(seed[:]) // it cannot fail
+	s.dice = rand.New(rand.NewChaCha8(seed))
 	s.order.Store(&o.Order)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -219,17 +221,8 @@ func (s *Store) open(path string) (err error) {
 		return err
 	}
 	s.keepReserve()
-	s.read, err = sql.Open("sqlite", readerDSN(path))
-	if err != nil {
-		return err
-	}
-	s.read.SetMaxOpenConns(readers)
-	s.read.SetMaxIdleConns(1)
+	s.read = newReaders(path)
 	return nil
-}
-
-func dsn(path, query string) string {
-	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + query
 }
 
 const busyTimeout = `busy_timeout = 5000` // ms, the writer's
@@ -248,10 +241,6 @@ func writerPragmas() []string {
 		busyTimeout, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,
 		`journal_size_limit = ` + strconv.Itoa(walKeep), `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`, `trusted_schema = 0`,
 	}
-}
-
-func readerDSN(path string) string {
-	return dsn(path, "_pragma=busy_timeout(2000)&_pragma=query_only(1)&_pragma=cache_size(-1024)&_pragma=trusted_schema(0)&_defensive=1")
 }
 
 // checkFolder refuses to make a database where one has been lost, and files
@@ -323,17 +312,16 @@ func (s *Store) checkDoubt() error {
 }
 
 func (s *Store) load() error {
-	s.mem = memory{leases: map[int64]lease{}, users: map[int]user{}, owed: map[int]bool{}, head: nowhere}
-	reserved, counted := "", false
+	s.mem = memory{leases: map[int64]lease{}, users: map[int]user{}, owed: map[int]bool{}, owners: map[int]string{}, head: nowhere}
+	reserved := ""
 	err := s.db.query(func(r row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
 		}
-		reserved, s.mem.outputs, s.mem.rankedBy, counted = r.text(11), r.num(12), r.text(13), r.num(14) != 0
-		s.mem.list = r.text(15)
+		reserved, s.mem.outputs, s.mem.rankedBy, s.mem.list = r.text(11), r.num(12), r.text(13), r.text(14)
 		return false, nil
-	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users_at = next_event + epoch, users FROM meta`)
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users FROM meta`)
 	if err != nil {
 		return err
 	}
@@ -363,7 +351,10 @@ func (s *Store) load() error {
 		s.mem.leases[seq] = l
 	}
 	s.reserved = reserved
-	if err := s.loadUsers(counted); err != nil {
+	if err := s.loadUsers(); err != nil {
+		return err
+	}
+	if err := s.loadOwners(); err != nil {
 		return err
 	}
 	s.publish()
@@ -396,7 +387,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	<-s.turn
-	for len(s.ops) > 0 {
+	for !s.idle() {
 		s.lead()
 	}
 	s.ended = true
@@ -409,32 +400,14 @@ func (s *Store) Close() error {
 		w.done <- granted{err: errClosed}
 	}
 	s.turn <- struct{}{} // who comes later is refused
-	return errors.Join(s.read.Close(), s.db.close())
+	return errors.Join(s.read.close(), s.db.close())
 }
 
 // Alarm hints that something is due earlier than the last Promote said.
 func (s *Store) Alarm() <-chan struct{} { return s.alarm }
 
-// Watch hints that a job has changed.
-func (s *Store) Watch(seq int64) (<-chan struct{}, func()) {
-	bell := make(chan struct{}, 1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.watchers[seq] = append(s.watchers[seq], bell)
-	return bell, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		rest := s.watchers[seq][:0:0]
-		for _, b := range s.watchers[seq] {
-			if b != bell {
-				rest = append(rest, b)
-			}
-		}
-		if s.watchers[seq] = rest; len(rest) == 0 {
-			delete(s.watchers, seq)
-		}
-	}
-}
+// Watch hints at changes of some jobs.
+func (s *Store) Watch(seqs []int64) *store.Watching { return s.watchers.Watch(seqs) }
 
 // counted is what the last commit counted.
 func (s *Store) counted() store.Counts {
@@ -472,51 +445,5 @@ func (s *Store) publish() {
 }
 
 var _ store.Store = (*Store)(nil)
-
-// do has an operation carried out and waits for its commit. The context
-// ends the wait only before the operation is queued: what is queued happens.
-func (s *Store) do(ctx context.Context, urgent bool, run func(*tx) error) error {
-	return s.queue(ctx, &op{run: run, urgent: urgent, done: make(chan error, 1)})
-}
-
-// aside runs f in the writer's turn, before a transaction begins. Its error is the
-// caller's alone.
-func (s *Store) aside(ctx context.Context, f func() error) error {
-	var failed error
-	err := s.queue(ctx, &op{run: func(*tx) error { failed = f(); return nil }, first: true, done: make(chan error, 1)})
-	return cmp.Or(failed, err)
-}
-
-func (s *Store) queue(ctx context.Context, o *op) error {
-	s.mu.Lock()
-	err := s.err
-	if s.closing && err == nil {
-		err = errClosed
-	}
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if !o.urgent && len(s.ops) >= maxQueued-urgentRoom {
-		return queue.Errorf(queue.CodeUnavailable, "overloaded: %d requests wait for the disk; try again later", len(s.ops))
-	}
-	select {
-	case s.ops <- o:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	for {
-		select {
-		case err := <-o.done:
-			return err
-		case <-s.turn: // nobody writes: this caller does, for all who wait
-			s.lead()
-			s.turn <- struct{}{}
-		}
-	}
-}
 
 var errClosed = queue.Errorf(queue.CodeUnavailable, "the queue is closed; try again later")

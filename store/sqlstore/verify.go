@@ -262,17 +262,13 @@ func counterFaults(c *conn) (faults []string, err error) {
 	return append(faults, userFaults(c)...), nil
 }
 
-// userFaults holds the users' counts against the rows. Where a program wrote last that
-// does not keep them, they are made anew at the next start.
+// userFaults holds the users' counts against the rows.
 func userFaults(c *conn) (faults []string) {
-	list, keeps := "", false
+	list := ""
 	err := c.query(func(r row) (bool, error) {
-		list, keeps = r.text(0), r.num(1) != 0
+		list = r.text(0)
 		return false, nil
-	}, `SELECT users, users_at = next_event + epoch FROM meta`)
-	if err == nil && !keeps {
-		return nil
-	}
+	}, `SELECT users FROM meta`)
 	kept, there := map[int64]int64{}, map[int64]int64{}
 	read := func(into map[int64]int64, q string) {
 		if err == nil {
@@ -313,8 +309,7 @@ func rowFaults(c *conn, now queue.Millis) (faults []string, err error) {
 		{"%d jobs are dated in the future, like %s; is the clock right?", `SELECT count(*), min(id) FROM jobs WHERE max(created_at, updated_at, started_at, ended_at) > ?`, []any{future}},
 		{"%d attempts are dated in the future, like one of the job with seq %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM attempts WHERE max(started_at, ended_at) > ?`, []any{future}},
 		{"%d events are dated in the future, like number %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
-		{"%d jobs stand where their state does not let them, like %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
-		{"%d jobs are kept back for their users' quotas though they do not wait, like %s", `SELECT count(*), min(id) FROM jobs WHERE parked_on <> 0 AND place <> 2 AND (SELECT users_at = next_event + epoch FROM meta)`, nil},
+		{"%d jobs stand where their state does not let them, like %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2, 4) WHEN 4 THEN place NOT IN (1, 2, 4) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
 		{"%d attempts are of no job, like one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq)`, nil},
 		{"%d jobs have a number that is to be given out yet, like %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have attempts above the number of their runs, like %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
@@ -339,8 +334,8 @@ func rowFaults(c *conn, now queue.Millis) (faults []string, err error) {
 func planFaults(c *conn) (faults []string, err error) {
 	for _, q := range []string{
 		`SELECT seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (0, 0) ORDER BY rank, seq`,
-		`SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND parked_on = 0 AND due_at <= 0 ORDER BY due_at`,
-		`SELECT seq FROM jobs INDEXED BY jobs_parked WHERE place = 2 AND parked_on = 1 AND uid = 0 ORDER BY rank, seq`,
+		`SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= 0 ORDER BY due_at`,
+		`SELECT seq FROM jobs INDEXED BY jobs_barred WHERE place = 4 AND uid = 0 ORDER BY rank, seq`,
 		`SELECT seq FROM jobs INDEXED BY jobs_state WHERE state = 3 AND seq < 0 ORDER BY seq DESC`,
 		`SELECT seq FROM jobs INDEXED BY jobs_ended WHERE state = 6 AND state > 5 AND ended_at < 0 ORDER BY ended_at`,
 		`SELECT seq FROM jobs WHERE id = 'x'`,
@@ -441,7 +436,7 @@ func outputFaults(c *conn, files map[string]bool, folders []string) (faults []st
 }
 
 // recount mends a backup: it counts the rows anew and makes missing indexes.
-func recount(c *conn, now queue.Millis) error {
+func recount(c *conn) error {
 	wrong, err := schemaFaults(c)
 	if err != nil {
 		return err
@@ -461,5 +456,9 @@ func recount(c *conn, now queue.Millis) error {
 	if _, err := c.exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
 		return err
 	}
-	return countUsers(c, now)
+	return carryOutAll(c, []string{
+		`DELETE FROM users`,
+		`INSERT INTO users (uid, waiting) SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`,
+		`UPDATE meta SET users = ''`,
+	})
 }

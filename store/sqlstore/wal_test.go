@@ -28,7 +28,7 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	}
 	t.Cleanup(func() { s.Close() })
 	s.wal.keep, s.wal.alarm = 256<<10, 1<<20
-	s.do(t.Context(), true, func(tx *tx) error {
+	s.do(t.Context(), urgent, func(tx *tx) error {
 		_, err := tx.conn.exec(`PRAGMA journal_size_limit = 262144`)
 		return err
 	})
@@ -61,7 +61,7 @@ func walSize(t *testing.T, s *Store) int64 {
 
 // soon is a WAL that may be tended at once.
 func soon(t *testing.T, s *Store) {
-	s.do(t.Context(), true, func(*tx) error { s.wal.next = time.Time{}; return nil })
+	s.do(t.Context(), urgent, func(*tx) error { s.wal.next = time.Time{}; return nil })
 }
 
 // A program that reads and does not end lets the WAL grow: that is said once, reads
@@ -91,7 +91,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 		t.Fatalf("at %d bytes: %v", walSize(t, s), err)
 	}
 	begun := time.Now()
-	err := s.reading(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+	err := s.reading(t.Context(), func(r *reader) error { <-r.ctx.Done(); return r.ctx.Err() })
 	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= longRead || !strings.Contains(err.Error(), way) {
 		t.Errorf("a read that does not end: %v after %v", err, took)
 	}
@@ -127,7 +127,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	if took := time.Since(begun); took > 3*time.Second { // 60 waits are 6 s
 		t.Errorf("60 commits took %v", took)
 	}
-	s.do(t.Context(), true, func(*tx) error {
+	s.do(t.Context(), urgent, func(*tx) error {
 		if s.wal.pause < walAgain {
 			t.Errorf("the pause is %v", s.wal.pause)
 		}
@@ -140,16 +140,19 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	}
 }
 
-// slowly reads the database until it is told to stop.
+// slowly reads the database in so many steps, or until the read is over.
 func slowly(ctx context.Context, s *Store, steps string) {
-	s.read.QueryRowContext(ctx, `WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < `+steps+`) SELECT count(*) FROM c, meta`).Scan(new(int))
+	s.reading(ctx, func(r *reader) error {
+		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps + `) SELECT count(*) FROM c, meta`)
+		return err
+	})
 }
 
 // inTurns has readers read all the time until the test ends.
 func inTurns(t *testing.T, read func(context.Context)) {
 	ctx, stop := context.WithCancel(t.Context())
 	var turns sync.WaitGroup
-	for range readers {
+	for range maxReaders {
 		turns.Go(func() {
 			for ctx.Err() == nil {
 				read(ctx)
@@ -182,7 +185,7 @@ func TestReadersWhoTakeTurns(t *testing.T) {
 func TestLongReadersWhoTakeTurns(t *testing.T) {
 	s, _ := smallWAL(t)
 	inTurns(t, func(ctx context.Context) {
-		s.reading(ctx, func(ctx context.Context) error { slowly(ctx, s, `1000000000`); return ctx.Err() })
+		slowly(ctx, s, `1000000000`)
 	})
 	deadline := time.Now().Add(20 * time.Second)
 	for s.Starved() == nil {

@@ -1,6 +1,8 @@
 package sqlstore
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,20 +15,30 @@ import (
 
 // Limits of the writer.
 const (
-	maxQueued  = 4096 // operations that wait
-	urgentRoom = 256  // of these, kept for what running jobs need
-	maxGroup   = 512  // operations a commit
-	maxRetries = 3    // of a group, when another program holds the database
+	maxWaiting    = 4096    // operations that wait, but for urgent ones
+	promptRoom    = 256     // of these, kept for what people ask of stored jobs
+	maxGroup      = 512     // operations a commit, but for urgent ones
+	maxGroupBytes = 1 << 20 // of what they write and read: the one that reaches it is a commit's last
+	maxRetries    = 3       // of a group, when another program holds the database
+)
+
+// class says which operations go before others.
+type class uint8
+
+const (
+	urgent  class = iota // what running jobs need: all goes first, and is never refused
+	prompt               // what people ask of stored jobs, and duties
+	normal               // new jobs and removals: refused while too many operations wait
+	classes = iota
 )
 
 // op is one operation of the writer's. run checks before it writes: if it
 // returns an *queue.Error it has changed nothing. It may be run again.
 type op struct {
-	run    func(*tx) error
-	first  bool // before the transaction, which it may not begin
-	urgent bool // what running jobs need goes before what people ask
-	done   chan error
-	err    error
+	run   func(*tx) error
+	class class
+	done  chan error
+	err   error
 }
 
 // tx is the transaction of one group. It begins with its first statement: what
@@ -44,42 +56,147 @@ type tx struct {
 	users   map[int]user // those that changed, as they were
 	moved   int          // jobs that were kept back, or are so no more
 	uncut   *waiter      // who waits still, though its claim was cut short
+	read    int          // bytes of jobs that were read, or will be moved by SQLite
+	bound   int64        // what the connection had bound when it began
 	leased  bool         // leases changed, so that
 	// reserved is what meta.reserved gets.
 	reserved string
 }
 
-// lead commits what waits in one transaction and answers. The caller has the
-// turn to write. A panic ends the program, whoever would recover it: what was
-// committed by then must not be refused, and nobody may write after it.
-func (s *Store) lead() {
-	defer func() {
-		if p := recover(); p != nil {
-			stack := debug.Stack()
-			go panic(fmt.Sprintf("sqlstore: %v\n%s", p, stack))
-			select {}
-		}
-	}()
-	group := s.group[:0]
-	for more := true; more && len(group) < maxGroup; {
+// do has an operation carried out and waits for its commit. The context
+// ends the wait only before the operation is queued: what is queued happens.
+func (s *Store) do(ctx context.Context, c class, run func(*tx) error) error {
+	o := &op{run: run, class: c, done: make(chan error, 1)}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.queue(o); err != nil {
+		return err
+	}
+	for {
 		select {
-		case o := <-s.ops:
-			group = append(group, o)
-		default:
-			more = false
+		case err := <-o.done:
+			return err
+		case <-s.turn: // nobody writes: this caller does, for all who wait
+			s.lead()
+			s.turn <- struct{}{}
 		}
 	}
+}
+
+// queue has an operation wait for its commit, unless it is refused.
+func (s *Store) queue(o *op) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	if s.closing {
+		return errClosed
+	}
+	n := 0
+	for c := range s.waiting {
+		n += len(s.waiting[c])
+	}
+	if o.class == normal && n >= maxWaiting-promptRoom || o.class == prompt && n >= maxWaiting {
+		return queue.Errorf(queue.CodeUnavailable, "overloaded: %d requests wait for the disk; try again later", n)
+	}
+	s.waiting[o.class] = append(s.waiting[o.class], o)
+	return nil
+}
+
+// aside runs f in the writer's turn, outside of any transaction, once. It waits for the
+// turn alone, whatever else waits. Its error is the caller's alone.
+func (s *Store) aside(ctx context.Context, f func() error) error {
+	select {
+	case <-s.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { s.turn <- struct{}{} }()
+	defer s.endPanicking()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.ended {
+		return cmp.Or(s.Err(), error(errClosed))
+	}
+	return f()
+}
+
+// endPanicking ends the program at a panic of whoever has the turn, whoever would
+// recover it: what was committed by then must not be refused, and nobody may write after
+// it. It is deferred.
+func (s *Store) endPanicking() {
+	if p := recover(); p != nil {
+		stack := debug.Stack()
+		go panic(fmt.Sprintf("sqlstore: %v\n%s", p, stack))
+		select {}
+	}
+}
+
+// lead commits what waits, or the first part of it, in one transaction and answers. The
+// caller has the turn to write.
+func (s *Store) lead() {
+	defer s.endPanicking()
+	group := s.takeGroup()
 	switch {
 	case len(group) == 0:
 	case s.ended:
-		s.refuse(group, errClosed)
+		s.refuse(group, cmp.Or(s.Err(), error(errClosed)))
 	default:
-		if err := s.commit(group); err != nil {
+		rest, err := s.commit(group)
+		if err != nil {
 			s.fail(err, group)
 		}
+		s.putBack(rest)
 	}
 	clear(group)
 	s.group = group
+}
+
+// takeGroup takes the operations of the next commit from those that wait.
+func (s *Store) takeGroup() []*op {
+	group := s.group[:0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.waiting {
+		list := s.waiting[c]
+		n := len(list)
+		if class(c) != urgent {
+			n = min(n, max(0, maxGroup-len(group)))
+		}
+		group = append(group, list[:n]...)
+		left := copy(list, list[n:])
+		clear(list[left:])
+		s.waiting[c] = list[:left]
+	}
+	return group
+}
+
+// putBack has operations that were taken wait again, before all others of their class.
+func (s *Store) putBack(rest []*op) {
+	if len(rest) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.waiting {
+		var own []*op
+		for _, o := range rest {
+			if o.class == class(c) {
+				own = append(own, o)
+			}
+		}
+		s.waiting[c] = append(own, s.waiting[c]...)
+	}
+}
+
+// idle reports whether no operation waits.
+func (s *Store) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting[urgent])+len(s.waiting[prompt])+len(s.waiting[normal]) == 0
 }
 
 // fail stops the store for good. Whether the group holds is not known.
@@ -99,41 +216,40 @@ func (s *Store) fail(err error, group []*op) {
 	}
 }
 
-// commit carries out a group in one transaction and answers each operation. An
-// error means that the database is broken.
-func (s *Store) commit(group []*op) error {
-	group = urgentFirst(group)
+// commit carries out a group in one transaction and answers each operation; those that
+// are left for the next one are the rest. An error means that the database is broken.
+func (s *Store) commit(group []*op) (rest []*op, err error) {
 	wal, err := s.sameFiles()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.tendWAL(wal)
 	busyTries, fullTries := 0, 0
 	for len(group) > 0 {
-		grant, culprit, err := s.try(group)
+		n, grant, culprit, err := s.try(group)
 		if err == nil {
-			s.answer(group, grant)
-			return nil
+			s.answer(group[:n], grant)
+			return group[n:], nil
 		}
 		switch k := kindOf(err); {
 		case k == full && fullTries == 0 && s.releaseReserve():
 			fullTries++
 		case k == full:
 			s.refuse(group, queue.Errorf(queue.CodeNoSpace, "no space on the disk of %s; free some and try again", s.dir))
-			return nil
+			return nil, nil
 		case k == busy && busyTries < maxRetries:
 			busyTries++
 		case k == busy:
 			s.refuse(group, queue.Errorf(queue.CodeUnavailable, "another program holds the database %s; end it and try again", filepath.Join(s.dir, fileName)))
-			return nil
+			return nil, nil
 		case k == mistake && culprit != nil:
 			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused: %v", err)
 			group = without(group, culprit)
 		default:
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 func (s *Store) refuse(group []*op, err error) {
@@ -152,39 +268,45 @@ func (s *Store) answer(group []*op, grant *granted) {
 	grant.to.done <- *grant
 }
 
-// try runs a group's transaction once. On an error nothing of it holds, unless
-// the error is a breakage; culprit is the operation that met it, if it was one.
-func (s *Store) try(group []*op) (grant *granted, culprit *op, err error) {
-	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem}
+// try runs the transaction of a group, or of its first n operations if these are large,
+// once. On an error nothing of it holds, unless the error is a breakage; culprit is the
+// operation that met it, if it was one.
+func (s *Store) try(group []*op) (n int, grant *granted, culprit *op, err error) {
+	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, bound: s.db.bound}
 	defer func() {
 		if err != nil {
 			t.rollback()
 		}
 	}()
-	for _, o := range group {
+	for n < len(group) && t.size() < maxGroupBytes {
+		o := group[n]
+		n++
 		o.err = o.run(t)
 		if o.err != nil && kindOf(o.err) != refusal {
-			return nil, o, o.err
+			return n, nil, o, o.err
 		}
 	}
 	if grant, err = t.serveWaiter(); err != nil {
-		return nil, nil, err
+		return n, nil, nil, err
 	}
 	if err := t.writeHeads(); err != nil {
-		return nil, nil, err
+		return n, nil, nil, err
 	}
 	if t.begun {
 		if _, err := t.exec(`COMMIT`); err != nil {
 			if kindOf(err) == mistake {
 				err = fmt.Errorf("commit: %w", err)
 			}
-			return nil, nil, err
+			return n, nil, nil, err
 		}
 		failpoint.Hit("commit")
 	}
 	t.publish(grant)
-	return grant, nil, nil
+	return n, grant, nil, nil
 }
+
+// size is how many bytes the transaction has carried so far.
+func (t *tx) size() int { return int(t.conn.bound-t.bound) + t.read }
 
 func (t *tx) beginOnce() (err error) {
 	if !t.begun {
@@ -243,8 +365,8 @@ func (t *tx) writeHeads() error {
 		t.reserved = t.reservations()
 	}
 	c := &m.counts
-	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), next_seq = ?, enqueued = ?, next_event = ?, users_at = ? + epoch, users = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.nextSeq, m.enqueued, m.nextEvent, m.nextEvent, m.list, c[queue.Blocked], c[queue.Held],
+	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), next_seq = ?, enqueued = ?, next_event = ?, users = ?, blocked = ?, held = ?,
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.nextSeq, m.enqueued, m.nextEvent, m.list, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
 	return err
 }
@@ -267,6 +389,7 @@ func (t *tx) publish(grant *granted) {
 		s.mem.nextDue = t.due
 		poke(s.alarm)
 	}
+	defer s.watchers.Tell(t.touched...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if grant != nil && s.waiter == grant.to {
@@ -289,14 +412,6 @@ func (t *tx) publish(grant *granted) {
 	}
 	if t.leased {
 		s.reserved = t.reserved
-	}
-	if len(s.watchers) == 0 {
-		return
-	}
-	for _, seq := range t.touched {
-		for _, bell := range s.watchers[seq] {
-			poke(bell)
-		}
 	}
 }
 
@@ -368,18 +483,6 @@ func (t *tx) event(kind queue.EventKind, seq int64, id string, state queue.State
 
 func uidDetail(uid int) []byte {
 	return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}')
-}
-
-func urgentFirst(group []*op) []*op {
-	ordered := make([]*op, 0, len(group))
-	for _, class := range []op{{first: true}, {urgent: true}, {}} {
-		for _, o := range group {
-			if o.first == class.first && o.urgent == class.urgent {
-				ordered = append(ordered, o)
-			}
-		}
-	}
-	return ordered
 }
 
 func without(group []*op, o *op) []*op {

@@ -53,10 +53,11 @@ func (r *rig) served(what string, result <-chan awaited) []queue.Job {
 func awaitReady(r *rig) {
 	low, high, middle := r.one(priority(1)), r.one(priority(9)), r.one(priority(5))
 	r.news()
-	high.Fence, middle.Fence, low.Fence = 1, 1, 1
-	same(r, "first await", r.served("first await", r.await(r.Context(), 2)), []queue.Job{high, middle})
-	same(r, "second await", r.served("second await", r.await(r.Context(), 2)), []queue.Job{low})
-	same(r, "job as stored", r.get(high.ID), high)
+	first := r.served("first await", r.await(r.Context(), 2))
+	same(r, "first await", first, r.asClaimed(first, high, middle))
+	second := r.served("second await", r.await(r.Context(), 2))
+	same(r, "second await", second, r.asClaimed(second, low))
+	same(r, "job as stored", r.get(high.ID), first[0])
 	same(r, "events", r.news(), nil)
 	r.counted()
 }
@@ -75,8 +76,9 @@ func awaitDue(r *rig) {
 	j := r.one(delay(time.Minute))
 	result := r.await(r.Context(), 1)
 	r.pass(time.Minute)
-	j.Fence, j.Arrival = 1, 1
-	same(r, "awaited", r.served("await", result), []queue.Job{j})
+	j.Arrival = 1
+	got := r.served("await", result)
+	same(r, "awaited", got, r.asClaimed(got, j))
 }
 
 func awaitGivenBack(r *rig) {
@@ -104,7 +106,7 @@ func awaitGivenBack(r *rig) {
 		got := r.served(c.name, result)
 		want := r.get(claimed.ID)
 		same(r, c.name+": awaited", got, []queue.Job{want})
-		same(r, c.name+": fence", want.Fence, 2)
+		same(r, c.name+": has a fence of its own", want.Fence > claimed.Fence, true)
 		r.end(want, exit(0))
 	}
 }

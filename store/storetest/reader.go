@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -14,6 +15,9 @@ var reading = []promise{
 	{name: "a list is newest first, page by page", keep: listPages},
 	{name: "a page holds up to MaxPage jobs", keep: listLargest},
 	{name: "a list holds what its filter selects", keep: listFilters},
+	{name: "a page ends by bytes as well", keep: pageEndsByBytes},
+	{name: "what a job is given is read with all of it only", keep: inputIsApart},
+	{name: "a history has pages", keep: historyPages},
 	{name: "counts follow every move", keep: countsFollow},
 	{name: "the oldest is when the longest wait began", keep: oldestWaits},
 	{name: "events are gapless and stay", keep: eventsGapless},
@@ -89,12 +93,146 @@ func listFilters(r *rig) {
 		{"root's uid", store.Filter{UID: new(0)}, nil},
 		{"an instant", store.Filter{Since: begin + 1000}, []queue.Job{empty, quoted, other, dead}},
 		{"just after an instant", store.Filter{Since: begin + 1001}, []queue.Job{empty, quoted}},
+		{"ended before an instant", store.Filter{Older: begin + 1000, States: []queue.State{queue.Completed, queue.Dead}}, []queue.Job{done}},
+		{"ended, or else created, before an instant", store.Filter{Older: begin + 2000}, []queue.Job{other, dead, done}},
+		{"a pattern", store.Filter{Glob: "*" + quoted.ID[len(quoted.ID)-1:]}, []queue.Job{quoted}},
+		{"a pattern of no job", store.Filter{Glob: "[!0-9]*"}, nil},
+		{"a label that begins alike", store.Filter{Labels: map[string]string{`k"`: "v"}}, nil},
 		{"before a seq", store.Filter{Before: other.Seq}, []queue.Job{dead, done}},
 		{"all at once", store.Filter{States: []queue.State{queue.Dead, queue.Pending}, Labels: map[string]string{"app": "x"}, UID: new(asker), Since: begin + 1, Before: empty.Seq}, []queue.Job{dead}},
 	} {
 		same(r, "filtered by "+c.name, r.all(c.filter), c.want)
 		c.filter.Limit = 1
 		same(r, "filtered one by one by "+c.name, r.all(c.filter), c.want)
+		same(r, "selected one by one by "+c.name, r.refs(c.filter), refsOf(c.want))
+	}
+	for _, f := range []store.Filter{{Limit: 0}, {Limit: -1}, {Limit: store.MaxPage + 1}} {
+		_, err := r.s.List(r.Context(), f)
+		r.refused("list", err, queue.CodeInvalid, "limit")
+		_, err = r.s.Select(r.Context(), f)
+		r.refused("select", err, queue.CodeInvalid, "limit")
+	}
+	_, err := r.s.List(r.Context(), store.Filter{Limit: 1, Glob: "["})
+	r.refused("list by a bad pattern", err, queue.CodeInvalid, "id_glob")
+	_, err = r.s.Select(r.Context(), store.Filter{Limit: 1, Glob: strings.Repeat("*", queue.MaxGlob+1)})
+	r.refused("select by a long pattern", err, queue.CodeInvalid, "id_glob")
+}
+
+// refs lists what a filter selects, page by page.
+func (r *rig) refs(f store.Filter) (refs []store.Ref) {
+	r.Helper()
+	for {
+		page, err := r.s.Select(r.Context(), f)
+		r.must(err)
+		if len(page.Refs) > f.Limit {
+			r.Fatalf("a page of %d, want %d at most", len(page.Refs), f.Limit)
+		}
+		refs = append(refs, page.Refs...)
+		if page.Next == 0 {
+			return refs
+		}
+		f.Before = page.Next
+	}
+}
+
+func refsOf(jobs []queue.Job) []store.Ref {
+	return each(jobs, func(j *queue.Job) store.Ref { return store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID} })
+}
+
+// What a job is given as env and stdin is read by Whole, and by whoever runs it.
+func inputIsApart(r *rig) {
+	small := func(j *queue.Job) { j.Env, j.Stdin = []string{"A=1"}, "in\n" }
+	large := func(j *queue.Job) {
+		j.Env, j.Stdin = []string{"A=" + strings.Repeat("<", 2000)}, strings.Repeat("x", queue.MaxStdin)
+	}
+	for _, set := range []func(*queue.Job){small, large, func(*queue.Job) {}} {
+		want := r.one(set)
+		shown := want
+		shown.Env, shown.Stdin = nil, ""
+		got, err := r.s.Get(r.Context(), want.ID)
+		r.must(err)
+		same(r, "got", got, shown)
+		same(r, "listed", r.all(store.Filter{}), []queue.Job{shown})
+		r.must(r.change(want, queue.VerbHold))
+		r.must(r.change(want, queue.VerbRelease))
+		claimed := r.claimOne()
+		same(r, "claimed with", claimed.Terms, want.Terms)
+		held, err := r.s.Leased(r.Context())
+		r.must(err)
+		same(r, "leased with", held[0].Terms, want.Terms)
+		r.end(claimed, exit(1))
+		for _, edit := range []func(*queue.Job){large, small} {
+			r.must(r.edit(want, func(j *queue.Job) error { edit(j); return nil }))
+			edit(&want)
+			same(r, "edited", r.get(want.ID).Terms, want.Terms)
+		}
+		r.must(r.change(want, queue.VerbRemove))
+	}
+}
+
+// A page ends by bytes as well, at the limit and not one before, and holds one job at
+// least.
+func pageEndsByBytes(r *rig) {
+	text := func(n int) queue.Job {
+		return draft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
+	}
+	jobs := r.store(text(400_000), text(300_000), text(300_000))
+	last := draft(named("last"), func(j *queue.Job) { j.Command = "" })
+	fits := store.MaxPageBytes - store.TextSize(&last)
+	for i := range jobs {
+		fits -= store.TextSize(&jobs[i])
+	}
+	last.Command = strings.Repeat("x", fits)
+	last = r.store(last)[0]
+	all := append([]int64{last.Seq}, jobs[2].Seq, jobs[1].Seq, jobs[0].Seq)
+	page := r.page(store.Filter{Limit: 9})
+	same(r, "a full page", seqs(page.Jobs), all)
+	same(r, "what follows it", page.Next, 0)
+	r.must(r.edit(last, func(j *queue.Job) error { j.Command += "x"; return nil }))
+	page = r.page(store.Filter{Limit: 9})
+	same(r, "one byte too many", seqs(page.Jobs), all[:3])
+	page = r.page(store.Filter{Limit: 9, Before: page.Next})
+	same(r, "the rest", seqs(page.Jobs), all[3:])
+	same(r, "what follows the rest", page.Next, 0)
+	// Escapes count.
+	huge := r.one(func(j *queue.Job) {
+		j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("\x01", 100_000)}, 4), ""
+	})
+	same(r, "a job larger than a page", seqs(r.page(store.Filter{Limit: 9}).Jobs), []int64{huge.Seq})
+	same(r, "all", len(r.all(store.Filter{})), 5)
+	same(r, "selected", len(r.refs(store.Filter{Limit: 9})), 5)
+}
+
+// A history is read from its end, by pages that end by number and by bytes.
+func historyPages(r *rig) {
+	j := r.one()
+	for n := range 7 {
+		e := r.settlement(r.claimOne(), ended(queue.Stopped))
+		if n >= 4 {
+			e.Decision.Error = strings.Repeat("\"", store.MaxHistoryBytes/4-100)
+			e.Attempt.Error = e.Decision.Error
+		}
+		r.turn(store.Turn{Ended: []store.Settlement{e}})
+	}
+	page := func(before, limit int) (numbers []int) {
+		r.Helper()
+		list, err := r.s.History(r.Context(), j.Seq, before, limit)
+		r.must(err)
+		for i := range list {
+			numbers = append(numbers, list[i].N)
+		}
+		return numbers
+	}
+	same(r, "the newest", page(0, 1), []int{7})
+	same(r, "as many as fit", page(0, 9), []int{6, 7})
+	same(r, "those before", page(6, 9), []int{1, 2, 3, 4, 5})
+	same(r, "some of those before", page(5, 3), []int{2, 3, 4})
+	same(r, "the first", page(2, 3), []int{1})
+	same(r, "before the first", page(1, 3), nil)
+	same(r, "beyond the last", page(100, 1), []int{7})
+	for _, limit := range []int{0, -1, store.MaxPage + 1} {
+		_, err := r.s.History(r.Context(), j.Seq, 0, limit)
+		r.refused("a page of none, or of too many", err, queue.CodeInvalid, "limit")
 	}
 }
 
@@ -170,53 +308,66 @@ func eventsGapless(r *rig) {
 	}
 }
 
+// rung reports whether a watch has something to tell, and has it told.
+func rung(w *store.Watching) bool {
+	select {
+	case <-w.C:
+		return true
+	default:
+		return false
+	}
+}
+
 func watchHints(r *rig) {
 	j := r.one(expires(r.s.Now() + 60_000))
-	changed, stop := r.s.Watch(j.Seq)
-	defer stop()
-	hinted := func(what string) {
+	late := r.one(delay(time.Hour), expires(r.s.Now()+60_001))
+	w := r.s.Watch([]int64{j.Seq, late.Seq})
+	defer w.Stop()
+	within(r, "what may have changed before", w.C)
+	same(r, "told at first", w.Changed(), []int64{j.Seq, late.Seq})
+	hinted := func(what string, want queue.Job) {
 		r.Helper()
-		within(r, "hint of "+what, changed)
-		// Drain a second hint of the same change, so that the next is its own.
-		select {
-		case <-changed:
-		default:
+		within(r, "hint of "+what, w.C)
+		same(r, "changed by "+what, w.Changed(), []int64{want.Seq})
+		for rung(w) { // a second hint of the same change
+			same(r, "changed since "+what, w.Changed(), nil)
 		}
 	}
 	claimed := r.claimOne()
 	r.start(claimed)
-	hinted("a start")
+	hinted("a start", j)
 	r.end(claimed, exit(1))
-	hinted("an end")
+	hinted("an end", j)
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
-	hinted("a cancel")
+	hinted("a cancel", j)
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
-	hinted("a retry")
+	hinted("a retry", j)
 	r.end(r.claimOne(), exit(0))
-	hinted("an end of a reserved job")
+	hinted("an end of a reserved job", j)
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
-	hinted("a removal")
-
-	late := r.one(expires(r.s.Now() + 1))
-	expired, stopLate := r.s.Watch(late.Seq)
-	defer stopLate()
-	r.pass(time.Millisecond)
-	within(r, "hint of an expiry", expired)
+	hinted("a removal", j)
+	r.pass(time.Minute + time.Millisecond)
+	hinted("an expiry", late)
 }
 
 func watchesApart(r *rig) {
 	j := r.one()
-	first, stopFirst := r.s.Watch(j.Seq)
-	second, stopSecond := r.s.Watch(j.Seq)
-	defer stopSecond()
-	_, stopOther := r.s.Watch(1 << 40) // no job: it will never be hinted at
-	defer stopOther()
+	first, second := r.s.Watch([]int64{j.Seq}), r.s.Watch([]int64{j.Seq})
+	other := r.s.Watch([]int64{1 << 40}) // no job: it will never be hinted at
+	for _, w := range []*store.Watching{first, second, other} {
+		defer w.Stop()
+		w.Changed()
+		rung(w)
+	}
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
-	within(r, "first watch", first)
-	within(r, "second watch", second)
-	stopFirst()
+	within(r, "first watch", first.C)
+	within(r, "second watch", second.C)
+	second.Changed()
+	first.Stop()
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: asker}))
-	within(r, "watch whose neighbour has stopped", second)
+	within(r, "watch whose neighbour has stopped", second.C)
+	same(r, "changed", second.Changed(), []int64{j.Seq})
+	same(r, "hinted at no job", rung(other), false)
 }
 
 func newsComes(r *rig) {

@@ -14,6 +14,7 @@ var settling = []promise{
 	{name: "a started job is processing", keep: startedIsProcessing},
 	{name: "an end is recorded as decided", keep: endsAsDecided},
 	{name: "what never started leaves no trace", keep: neverStarted},
+	{name: "what cannot be started again and again fails at last", keep: shortagesCounted},
 	{name: "a lease cancelled before its start ends its job, one that runs is stale", keep: cancelledBeforeStart},
 	{name: "a job ends when its attempt did", keep: endedAtOfAttempt},
 	{name: "a job that always fails uses its attempts and dies", keep: failsUntilDead},
@@ -53,8 +54,12 @@ func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
 	if d.Defers {
 		j.Deferred++
 	}
+	if d.Refunds {
+		j.Refunds++
+	}
 	if d.Started {
 		j.Runs++
+		j.Refunds = 0
 		j.Suspect = d.Suspect
 		if d.Crashed {
 			j.Crashes++
@@ -125,7 +130,7 @@ func endsAsDecided(r *rig) {
 			r.counted()
 			row := e.Attempt
 			row.N = 1
-			history, err := r.s.History(r.Context(), j.Seq)
+			history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 			r.must(err)
 			same(r, name+": history", history, []queue.Attempt{row})
 			held, err := r.s.Leased(r.Context())
@@ -159,22 +164,64 @@ func neverStarted(r *rig) {
 	claimed := r.claimOne()
 	e := r.settlement(claimed, ended(queue.Unstarted))
 	same(r, "result", r.turn(store.Turn{Ended: []store.Settlement{e}}), store.Turned{})
-	first.Fence = 1
+	first.Fence = claimed.Fence
 	same(r, "job that was not started", r.get(first.ID), first)
 
 	claimed = r.claimOne()
 	e = r.settlement(claimed, ended(queue.Shortage))
 	same(r, "result", r.turn(store.Turn{Ended: []store.Settlement{e}}), store.Turned{})
-	first.Fence, first.Reason, first.DueAt = 2, queue.ReasonShortage, r.s.Now()+1000
+	first.Fence, first.Reason, first.DueAt, first.Refunds = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000, 1
 	same(r, "job that could not be started", r.get(first.ID), first)
 	same(r, "claimed before the pause is over", r.claim(1), nil)
 	r.pass(time.Second)
-	first.Fence = 3
-	same(r, "claimed after the pause", r.claim(1), []queue.Job{first})
+	again := r.claim(1)
+	same(r, "claimed after the pause", again, r.asClaimed(again, first))
 	same(r, "events", r.news(), nil)
-	history, err := r.s.History(r.Context(), first.Seq)
+	history, err := r.s.History(r.Context(), first.Seq, 0, store.MaxPage)
 	r.must(err)
 	same(r, "history", history, nil)
+	r.end(again[0], exit(1))
+	r.pass(2 * time.Second)
+	for _, c := range []struct {
+		outcome queue.Outcome
+		want    string
+	}{{ended(queue.Unstarted), "exit code 1"}, {queue.Outcome{End: queue.Shortage, Error: "no memory"}, "no memory"}, {ended(queue.Unstarted), "no memory"}} {
+		same(r, "error of the last attempt, or why there was none", r.end(r.claimOne(), c.outcome).Error, c.want)
+		r.pass(time.Second)
+	}
+	r.counted()
+}
+
+// shortagesCounted has shortages of one job follow each other: each is counted, the job
+// waits longer and longer, and then one fails it; what begins meanwhile, or a person,
+// lets them begin anew.
+func shortagesCounted(r *rig) {
+	j := r.one(maxAttempts(2))
+	short := func(want int) {
+		r.Helper()
+		r.end(r.claimOne(), ended(queue.Shortage))
+		j = r.get(j.ID)
+		same(r, "refunds", j.Refunds, want)
+		r.pass(time.Duration(j.DueAt-r.s.Now()) * time.Millisecond)
+	}
+	for n := range 7 {
+		before := r.s.Now()
+		short(n + 1)
+		same(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
+	}
+	r.end(r.claimOne(), ended(queue.Stopped)) // it had begun
+	same(r, "refunds of a job that was started", r.get(j.ID).Refunds, 0)
+	short(1)
+	r.end(r.claimOne(), ended(queue.Killed))
+	r.must(r.change(j, queue.VerbRetry))
+	same(r, "refunds of a revived job", r.get(j.ID).Refunds, 0)
+	for n := range queue.MaxRefunds {
+		short(n + 1)
+	}
+	j = r.end(r.claimOne(), ended(queue.Shortage))
+	same(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Refunds}, []any{queue.Failed, queue.ReasonShortage, 1, 0})
+	r.pass(2 * time.Second)
+	short(1)
 	r.counted()
 }
 
@@ -206,7 +253,7 @@ func failsUntilDead(r *rig) {
 	}
 	same(r, "times of the attempts", at, []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second})
 	same(r, "state", j.State, queue.Dead)
-	same(r, "attempts, runs and fence", []int64{int64(j.Attempts), int64(j.Runs), j.Fence}, []int64{4, 4, 4})
+	same(r, "attempts and runs", []int{j.Attempts, j.Runs}, []int{4, 4})
 }
 
 func attemptWhole(r *rig) {
@@ -235,7 +282,7 @@ func attemptWhole(r *rig) {
 			}
 			same(r, fmt.Sprintf("attempt %d of job %d", n, i+1), got, want)
 		}
-		history, err := r.s.History(r.Context(), jobs[i].Seq)
+		history, err := r.s.History(r.Context(), jobs[i].Seq, 0, store.MaxPage)
 		r.must(err)
 		for i := range history {
 			same(r, "output in the history", len(history[i].Output), 0)
@@ -278,13 +325,13 @@ func attemptsNumbered(r *rig) {
 	for i := range want {
 		want[i].Output = nil
 	}
-	history, err := r.s.History(r.Context(), j.Seq)
+	history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 	r.must(err)
 	same(r, "history", history, want)
 }
 
 func staleChangesNothing(r *rig) {
-	reserved, waiting, running := r.one(), r.one(), r.one()
+	reserved, _, running := r.one(), r.one(), r.one()
 	jobs := r.claim(3)
 	r.turn(store.Turn{Released: []queue.Lease{jobs[1].Lease()}})
 	r.start(jobs[2])
@@ -295,11 +342,11 @@ func staleChangesNothing(r *rig) {
 		return j
 	}()
 	for name, l := range map[string]queue.Lease{
-		"unknown job":         {Seq: 1 << 40, Fence: 1},
-		"older fence":         {Seq: reserved.Seq, Fence: 0},
-		"newer fence":         {Seq: reserved.Seq, Fence: 2},
-		"released":            {Seq: waiting.Seq, Fence: 1},
-		"running, other":      {Seq: running.Seq, Fence: 7},
+		"unknown job":         {Seq: 1 << 40, Fence: jobs[0].Fence},
+		"older fence":         {Seq: reserved.Seq, Fence: jobs[0].Fence - 1},
+		"newer fence":         {Seq: reserved.Seq, Fence: jobs[0].Fence + 1},
+		"released":            jobs[1].Lease(),
+		"running, other":      {Seq: running.Seq, Fence: jobs[2].Fence + 7},
 		"settled":             over.Lease(),
 		"nothing":             {},
 		"negative everything": {Seq: -1, Fence: -1},
@@ -330,7 +377,7 @@ func lateReport(r *rig) {
 	first := r.claimOne()
 	r.turn(store.Turn{Released: []queue.Lease{first.Lease()}})
 	second := r.claimOne()
-	same(r, "fences", []int64{first.Fence, second.Fence}, []int64{1, 2})
+	same(r, "the second fence is higher", second.Fence > first.Fence, true)
 	r.unchanged(func() {
 		done := r.turn(store.Turn{
 			Started:  []store.Started{{Lease: first.Lease(), At: r.s.Now(), Worker: "w", PID: 1}},
@@ -351,7 +398,7 @@ func turnDoesAll(r *rig) {
 	waiting := r.one()
 	jobs := r.claim(5)
 	r.news()
-	stale := queue.Lease{Seq: jobs[0].Seq, Fence: 9}
+	stale := queue.Lease{Seq: jobs[0].Seq, Fence: jobs[0].Fence + 9}
 	ends := []store.Settlement{r.settlement(jobs[1], exit(0)), r.settlement(jobs[2], exit(1))}
 	done := r.turn(store.Turn{
 		Started: []store.Started{
@@ -363,9 +410,8 @@ func turnDoesAll(r *rig) {
 		Released: []queue.Lease{jobs[3].Lease()},
 		Want:     10,
 	})
-	jobs[3].Fence++
-	waiting.Fence++
-	same(r, "result", done, store.Turned{Jobs: []queue.Job{jobs[3], waiting}, Stale: []queue.Lease{stale}})
+	same(r, "result", done, store.Turned{Jobs: r.asClaimed(done.Jobs, jobs[3], waiting), Stale: []queue.Lease{stale}})
+	jobs[3], waiting = done.Jobs[0], done.Jobs[1]
 	running := jobs[0]
 	running.State, running.StartedAt, running.WorkerID, running.PID = queue.Processing, r.s.Now(), "w1", 4242
 	completed, failed := r.settled(jobs[1], ends[0]), r.settled(jobs[2], ends[1])
@@ -385,13 +431,14 @@ func turnDoesAll(r *rig) {
 func turnClaimsBack(r *rig) {
 	r.one()
 	j := r.claimOne()
-	j = r.turn(store.Turn{Released: []queue.Lease{j.Lease()}, Want: 1}).Jobs[0]
-	same(r, "fence after release and claim", j.Fence, 2)
+	done := r.turn(store.Turn{Released: []queue.Lease{j.Lease()}, Want: 1})
+	same(r, "released and claimed in one turn", done, store.Turned{Jobs: r.asClaimed(done.Jobs, j)})
+	j = done.Jobs[0]
 	e := r.settlement(j, ended(queue.Lost)) // due at once
 	want := r.settled(j, e)
-	want.Fence = 3
-	same(r, "failed and claimed in one turn", r.turn(store.Turn{Ended: []store.Settlement{e}, Want: 1}), store.Turned{Jobs: []queue.Job{want}})
-	same(r, "job", r.get(j.ID), want)
+	done = r.turn(store.Turn{Ended: []store.Settlement{e}, Want: 1})
+	same(r, "failed and claimed in one turn", done, store.Turned{Jobs: r.asClaimed(done.Jobs, want)})
+	same(r, "job", r.get(j.ID), done.Jobs[0])
 	r.counted()
 }
 

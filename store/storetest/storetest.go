@@ -26,7 +26,7 @@ type Fixture struct {
 
 // Run tests that the stores which open makes keep every promise of the contract.
 func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
-	for _, p := range slices.Concat(enqueuing, asking, batching, expelling, claiming, settling, awaiting, reading, keeping, crowding, sharing, walking) {
+	for _, p := range slices.Concat(enqueuing, asking, batching, expelling, claiming, settling, awaiting, reading, keeping, owning, crowding, sharing, walking) {
 		t.Run(p.name, func(t *testing.T) {
 			order := p.order
 			if order == (queue.Order{}) {
@@ -142,7 +142,7 @@ func (r *rig) one(set ...func(*queue.Job)) queue.Job {
 
 func (r *rig) get(id string) queue.Job {
 	r.Helper()
-	j, err := r.s.Get(r.Context(), id)
+	j, err := r.s.Whole(r.Context(), id)
 	if err != nil {
 		r.Fatalf("get %s: got error %v, want none", id, err)
 	}
@@ -169,6 +169,20 @@ func (r *rig) claimOne() queue.Job {
 		r.Fatalf("got %d jobs claimed, want 1", len(jobs))
 	}
 	return jobs[0]
+}
+
+// asClaimed is what a claim makes of jobs: their fences are raised, nobody knows how
+// far.
+func (r *rig) asClaimed(claimed []queue.Job, was ...queue.Job) []queue.Job {
+	r.Helper()
+	was = slices.Clone(was)
+	for i := range min(len(claimed), len(was)) {
+		if claimed[i].Fence <= was[i].Fence {
+			r.Errorf("job %s was claimed with fence %d after %d, want it higher", claimed[i].ID, claimed[i].Fence, was[i].Fence)
+		}
+		was[i].Fence = claimed[i].Fence
+	}
+	return was
 }
 
 // start reports a claimed job as started now, and reads it back.

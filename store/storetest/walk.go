@@ -238,6 +238,7 @@ func (w *walk) work() {
 	head := w.head(want, t.Want)
 	done := w.turn(t)
 	same(w.rig, "stale leases of a turn", done.Stale, nil)
+	head = w.asClaimed(done.Jobs, head...)
 	same(w.rig, "claimed jobs", done.Jobs, head)
 	for _, j := range head {
 		want[j.Seq] = j
@@ -281,11 +282,7 @@ func (w *walk) head(changed map[int64]queue.Job, want int) []queue.Job {
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
-	ready = ready[:min(want, len(ready))]
-	for i := range ready {
-		ready[i].Fence++
-	}
-	return ready
+	return ready[:min(want, len(ready))]
 }
 
 // report tells of leases that are no more: nothing may follow.
@@ -341,7 +338,7 @@ func (w *walk) retry() {
 	default:
 		w.must(err)
 		now := w.s.Now()
-		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.Crashes, j.ExpiresAt, j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0
+		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.Crashes, j.Refunds, j.ExpiresAt, j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0, 0
 		j.DueAt, j.Since, j.UpdatedAt, j.Arrival = now, now, now, w.enqueued
 	}
 	w.saw(j)
@@ -444,7 +441,7 @@ func (w *walk) leases() (list []queue.Lease) {
 // historiesMatch checks that each job has a row for each of its runs.
 func (w *walk) historiesMatch() {
 	for seq, j := range w.known {
-		history, err := w.s.History(w.Context(), seq)
+		history, err := w.s.History(w.Context(), seq, 0, store.MaxPage)
 		w.must(err)
 		same(w.rig, "rows of job "+j.ID, len(history), j.Runs)
 		for i, a := range history {

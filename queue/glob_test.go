@@ -1,0 +1,94 @@
+package queue
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// A pattern matches whole texts, by characters.
+func TestGlob(t *testing.T) {
+	for _, c := range []struct{ pattern, matches, not string }{
+		{"", "", "a"},
+		{"*", " a abc", ""},
+		{"a*", "a ab a.b", "ba A"},
+		{"*a", "a ba aa", "ab"},
+		{"a*b*c", "abc aXbYc abcbc aabbcc", "ab acb abcd"},
+		{"**a**", "a xax", "x"},
+		{"a?c", "abc a.c aüc", "ac abbc"},
+		{"?", "a ü 漢", "ab"},
+		{"nightly/*1", "nightly/1 nightly/x/1", "nightly/2"},
+		{"job[0-9]", "job0 job9", "job joba job10"},
+		{"[!0-9]x", "ax -x", "0x x"},
+		{"[a-cx-z]", "a b c x y z", "d w -"},
+		{"[a-]", "a -", "b"},
+		{"[-a]", "a -", "b"},
+		{"[a-c-e]", "a b c - e", "d"},
+		{"[!!]", "a", "!"},
+		{"[^a]", "^ a", "b"},
+		{`[\]`, `\`, "]"},
+		{"[[:x]", "[ : x", "]"},
+		{"a]", "a]", "a"},
+		{"a.b+c(", "a.b+c(", "aXb+c( abbc("},
+		{"[ä-ü]", "ö", "a"},
+	} {
+		match, err := Glob(c.pattern)
+		if err != nil {
+			t.Errorf("%q: %v", c.pattern, err)
+			continue
+		}
+		for _, text := range strings.Split(c.matches, " ") {
+			if !match(text) {
+				t.Errorf("%q does not match %q", c.pattern, text)
+			}
+		}
+		for _, text := range strings.Split(c.not, " ") {
+			if c.not != "" && match(text) {
+				t.Errorf("%q matches %q", c.pattern, text)
+			}
+		}
+	}
+}
+
+// What is no pattern, or a longer one than anybody needs, is refused by the field's name.
+func TestGlobRefuses(t *testing.T) {
+	long := strings.Repeat("a", MaxGlob)
+	if match, err := Glob(long); err != nil || !match(long) || match(long[1:]) {
+		t.Errorf("the longest pattern: %v", err)
+	}
+	for pattern, says := range map[string]string{
+		"[": "without its ]", "a[b": "without its ]", "[]": "without its ]", "[]a]": "without its ]",
+		"[!]": "is not a pattern", "[z-a]": "is not a pattern",
+		long + "a":                    "is 257 bytes long; at most 256 are taken",
+		strings.Repeat("*a", 500_000): "is 1000000 bytes long",
+	} {
+		_, err := Glob(pattern)
+		var e *Error
+		if !errors.As(err, &e) || e.Code != CodeInvalid || e.Field != "id_glob" || !strings.Contains(e.Message, says) || len(e.Message) > 200 {
+			t.Errorf("%.20q: got %v, want %q", pattern, err, says)
+		}
+	}
+}
+
+// The worst patterns and texts take as many steps as their lengths multiplied, and no more.
+func TestGlobIsNeverSlow(t *testing.T) {
+	text := strings.Repeat("a", 10_000)
+	for _, pattern := range []string{
+		strings.Repeat("*a", MaxGlob/2-1) + "*b",
+		strings.Repeat("a*", MaxGlob/2-1) + "b",
+		"*" + strings.Repeat("a", MaxGlob-2) + "b",
+		strings.Repeat("*?", MaxGlob/2-1) + "*b",
+		strings.Repeat("*[!b]", MaxGlob/5-1) + "*b",
+	} {
+		if len(pattern) > MaxGlob {
+			t.Fatalf("%.20q has %d bytes", pattern, len(pattern))
+		}
+		g, err := parseGlob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, steps := g.match(text); ok || steps > (len(text)+1)*(len(pattern)+1) {
+			t.Errorf("%.20q took %d steps for %d bytes", pattern, steps, len(text))
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// own notes the name of a uid that has none yet.
+func (s *Store) own(r store.Request) {
+	if _, known := s.owners[r.UID]; !known && r.Owner != "" {
+		s.owners[r.UID] = r.Owner
+	}
+}
+
+// Owners lists the names of uids, and of former owners.
+func (s *Store) Owners(ctx context.Context) (names map[int]string, err error) {
+	err = s.read(ctx, func() error {
+		names = maps.Clone(s.owners)
+		return nil
+	})
+	return names, err
+}
+
+// Disown takes a uid from its owner, all at once.
+func (s *Store) Disown(ctx context.Context, uid int) (more bool, err error) {
+	err = s.update(ctx, func(now queue.Millis) error {
+		name, known := s.owners[uid]
+		if !known {
+			return nil
+		}
+		former := -1
+		for s.owners[former] != "" {
+			former--
+		}
+		s.owners[former] = name
+		delete(s.owners, uid)
+		for _, j := range s.all() {
+			switch {
+			case j.UID != uid || j.former != 0:
+			case j.leased:
+				j.former = former
+			default:
+				s.disown(j, former, now)
+			}
+		}
+		for _, b := range slices.Clone(s.batches) {
+			switch {
+			case b.uid != uid:
+			case b.committed:
+				b.uid = former
+			default:
+				s.drop(b)
+			}
+		}
+		maps.DeleteFunc(s.keys, func(k key, _ memory) bool { return k.uid == uid })
+		maps.DeleteFunc(s.forgot, func(k key, _ queue.Millis) bool { return k.uid == uid })
+		return nil
+	})
+	return false, err
+}
+
+// disown makes a job that nobody holds a former owner's; one that waits is held.
+func (s *Store) disown(j *job, former int, now queue.Millis) {
+	j.UID, j.former = former, 0
+	if j.State.Waiting() && j.State != queue.Held {
+		s.move(j, queue.Held, now)
+		j.Reason = queue.ReasonDisowned
+		s.tell(j, queue.EventHeld, queue.EventDetail{Reason: queue.ReasonDisowned}, now)
+	}
+	s.watchers.Tell(j.Seq)
+}
+
+// giveBack ends a lease.
+func (s *Store) giveBack(j *job, now queue.Millis) {
+	j.leased = false
+	if j.former != 0 {
+		s.disown(j, j.former, now)
+	}
+}
+
+// Unowned tells which of these output files belong to nothing.
+func (s *Store) Unowned(ctx context.Context, refs []string) (unowned []string, err error) {
+	err = s.update(ctx, func(queue.Millis) error {
+		owned := slices.Clone(s.garbage)
+		for _, j := range s.jobs {
+			if j.leased {
+				owned = append(owned, fmt.Sprintf("%d-%d", j.Seq, j.Fence))
+			}
+			for _, a := range j.attempts {
+				owned = append(owned, a.OutputRef)
+			}
+		}
+		for _, ref := range refs {
+			var seq, fence int64
+			fmt.Sscanf(ref, "%d-%d", &seq, &fence)
+			if ref == fmt.Sprintf("%d-%d", seq, fence) && !slices.Contains(owned, ref) {
+				unowned, owned = append(unowned, ref), append(owned, ref)
+			}
+		}
+		s.garbage = append(s.garbage, unowned...)
+		return nil
+	})
+	return unowned, err
+}

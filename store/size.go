@@ -1,0 +1,56 @@
+package store
+
+import (
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// TextSize is how many bytes the texts of a job take in a page, where Env and Stdin are
+// not, as JSON writes them: with quotes, commas and escapes.
+func TextSize(j *queue.Job) int {
+	n := 0
+	for _, s := range []string{j.ID, j.Command, j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID} {
+		n += jsonSize(s)
+	}
+	for _, s := range j.Argv {
+		n += jsonSize(s)
+	}
+	for name, value := range j.Labels {
+		n += jsonSize(name) + jsonSize(value)
+	}
+	return n
+}
+
+// AttemptSize is how many bytes the texts of an attempt take in a history, as JSON
+// writes them.
+func AttemptSize(a *queue.Attempt) int {
+	return jsonSize(a.Worker) + jsonSize(a.Node) + jsonSize(a.Error) + jsonSize(string(a.Reason))
+}
+
+// jsonSize is how many bytes JSON takes for a text and the comma or colon after it.
+func jsonSize(s string) int {
+	n := len(`"",`)
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			i += size
+			if r == '\u2028' || r == '\u2029' || r == utf8.RuneError && size == 1 {
+				size = len(`\u2028`)
+			}
+			n += size
+			continue
+		}
+		i++
+		switch {
+		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t' || c == '\b' || c == '\f':
+			n += len(`\n`)
+		case c < ' ' || c == '<' || c == '>' || c == '&':
+			n += len(`\u0000`)
+		default:
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,47 @@
+package store
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// The size of a text is what JSON makes of it, byte for byte.
+func TestTextIsMeasuredAsJSONWritesIt(t *testing.T) {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	for _, s := range []string{"", "plain", string(all), "ü漢\u2028\u2029\ufffd\U0001f600", "\xff\xfe\xe6\xbc", "<&>\"\\\x00\x7f"} {
+		raw, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := jsonSize(s); got != len(raw)+1 {
+			t.Errorf("%.20q: got %d, want %d and the comma", s, got, len(raw))
+		}
+	}
+}
+
+// What a page shows of a job is measured, and what it does not show is not.
+func TestTextOfAJob(t *testing.T) {
+	empty := TextSize(&queue.Job{})
+	for name, c := range map[string]struct {
+		job  queue.Job
+		want int
+	}{
+		"command": {queue.Job{Terms: queue.Terms{Command: "1234567"}}, 7},
+		"argv":    {queue.Job{Terms: queue.Terms{Argv: []string{"", "1234"}}}, 10},
+		"labels":  {queue.Job{Terms: queue.Terms{Labels: map[string]string{"a": "b<"}}}, 14},
+		"error":   {queue.Job{Error: "\x01"}, 6},
+		"env":     {queue.Job{Terms: queue.Terms{Env: []string{"A=1"}, Stdin: "text"}}, 0},
+	} {
+		if got := TextSize(&c.job) - empty; got != c.want {
+			t.Errorf("%s: got %d, want %d", name, got, c.want)
+		}
+	}
+	if got := AttemptSize(&queue.Attempt{Error: "\n", Output: []byte("x")}) - AttemptSize(&queue.Attempt{}); got != 2 {
+		t.Errorf("an attempt's error: got %d, want 2", got)
+	}
+}

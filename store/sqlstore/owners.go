@@ -1,0 +1,315 @@
+package sqlstore
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Limits of one transaction that gives up what a former owner has.
+const (
+	disownJobs = 250  // that it changes, and so many keys and names of batches
+	disownLook = 5000 // jobs that it looks at
+)
+
+// disowning is a uid that is being taken from its former owner.
+type disowning struct {
+	former int   // who gets its jobs
+	uid    int   // whose they were
+	upto   int64 // of its jobs those below this seq
+	at     int64 // those below this one have been dealt with, unless they are leased
+	keys   int64 // of its keys those up to this number
+	walked bool  // all that is not leased has been dealt with
+	asked  bool  // a caller of Disown is yet to be told so
+}
+
+// disowningOf is what takes a job from its owner, nil if nothing does.
+func (m *memory) disowningOf(uid int, seq int64) *disowning {
+	for i := range m.disowning {
+		if d := &m.disowning[i]; d.uid == uid && seq < d.upto {
+			return d
+		}
+	}
+	return nil
+}
+
+// own notes the name of a uid that has none yet.
+func (t *tx) own(uid int, name string) error {
+	owners := t.s.mem.owners
+	if _, known := owners[uid]; known || name == "" {
+		return nil
+	}
+	if _, err := t.exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name); err != nil {
+		return err
+	}
+	owners[uid] = name
+	t.undo = append(t.undo, func() { delete(owners, uid) })
+	return nil
+}
+
+// Owners lists the names that uids had when they enqueued first, and under uids below 0
+// those of former owners.
+func (s *Store) Owners(ctx context.Context) (names map[int]string, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		names = map[int]string{}
+		return r.query(func(r row) (bool, error) {
+			names[int(r.num(0))] = r.text(1)
+			return true, nil
+		}, `SELECT uid, name FROM owners`)
+	})
+	return names, err
+}
+
+// Disown takes a uid from the owner that is known by it.
+func (s *Store) Disown(ctx context.Context, uid int) (more bool, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		m := &t.s.mem
+		more = false
+		m.disowning = slices.Clone(m.disowning)
+		at := slices.IndexFunc(m.disowning, func(d disowning) bool { return d.uid == uid && (d.asked || !d.walked) })
+		if at < 0 {
+			if _, known := m.owners[uid]; !known {
+				return nil
+			}
+			if err := t.beginDisowning(uid); err != nil {
+				return err
+			}
+			at = len(m.disowning) - 1
+		}
+		d := &m.disowning[at]
+		if err := t.disownStep(d); err != nil {
+			return err
+		}
+		d.asked, more = !d.walked, !d.walked
+		return t.endDisownings()
+	})
+	return more, err
+}
+
+// beginDisowning has a uid belong to nobody: what it has is a former owner's from now
+// on, step by step.
+func (t *tx) beginDisowning(uid int) error {
+	m := &t.s.mem
+	least, err := t.number(`SELECT min(uid) FROM owners`)
+	if err != nil {
+		return err
+	}
+	keys, err := t.number(`SELECT max(n) FROM keys`)
+	if err != nil {
+		return err
+	}
+	d := disowning{former: int(min(0, least)) - 1, uid: uid, upto: m.nextSeq, keys: keys}
+	if _, err := t.exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former), m.owners[uid], int64(uid), d.upto, d.keys); err != nil {
+		return err
+	}
+	if _, err := t.exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
+		return err
+	}
+	owners, name := m.owners, m.owners[uid]
+	delete(owners, uid)
+	t.undo = append(t.undo, func() { owners[uid] = name })
+	for at := range m.batches {
+		if m.batches[at].uid != uid {
+			continue
+		}
+		if m.batches[at].staging() {
+			if err := t.drop(at); err != nil {
+				return err
+			}
+		}
+		if _, err := t.exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.former), m.batches[at].n); err != nil {
+			return err
+		}
+		m.batches = slices.Clone(m.batches)
+		m.batches[at].uid = d.former
+	}
+	m.disowning = append(m.disowning, d)
+	return nil
+}
+
+// disownStep takes the next step of a disowning.
+func (t *tx) disownStep(d *disowning) error {
+	if d.walked {
+		return nil
+	}
+	keys, err := t.exec(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`, int64(d.uid), d.keys)
+	if err != nil {
+		return err
+	}
+	batches, err := t.exec(`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`, int64(d.uid))
+	if err != nil {
+		return err
+	}
+	m := &t.s.mem
+	type job struct {
+		seq   int64
+		id    string
+		state queue.State
+	}
+	var list []job
+	looked, reached := 0, d.upto
+	err = t.query(func(r row) (bool, error) {
+		if len(list) == disownJobs || looked == disownLook {
+			reached = r.num(0)
+			return false, nil
+		}
+		looked++
+		if _, leased := m.leases[r.num(0)]; !leased && r.num(3) == int64(d.uid) {
+			list = append(list, job{r.num(0), r.text(1), queue.State(r.num(2))})
+		}
+		return true, nil
+	}, `SELECT seq, id, state, uid FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq`, d.at, d.upto)
+	if err != nil {
+		return err
+	}
+	for _, j := range list {
+		if err := t.disown(d, j.seq, j.id, j.state); err != nil {
+			return err
+		}
+	}
+	d.at, d.walked = reached, reached == d.upto && keys < disownJobs && batches < disownJobs
+	_, err = t.exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.at, int64(d.former))
+	return err
+}
+
+// endDisownings ends those that have nothing left to do, nor to tell. What their owners
+// had leased keeps them from that: it changes hands when it is given back.
+func (t *tx) endDisownings() error {
+	m := &t.s.mem
+	var left []disowning
+	for _, d := range m.disowning {
+		ended := d.walked && !d.asked
+		for seq, l := range m.leases {
+			ended = ended && (l.uid != d.uid || seq >= d.upto)
+		}
+		if !ended {
+			left = append(left, d)
+			continue
+		}
+		if _, err := t.exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.former)); err != nil {
+			return err
+		}
+	}
+	m.disowning = left
+	return nil
+}
+
+// tidyOwners goes on with what Disown has begun. It reports whether there is more to do
+// now.
+func (t *tx) tidyOwners() (more bool, err error) {
+	m := &t.s.mem
+	if len(m.disowning) == 0 {
+		return false, nil
+	}
+	m.disowning = slices.Clone(m.disowning)
+	at := slices.IndexFunc(m.disowning, func(d disowning) bool { return !d.walked })
+	if at < 0 {
+		return false, t.endDisownings()
+	}
+	return true, t.disownStep(&m.disowning[at])
+}
+
+var disownedDetail = []byte(`{"reason":"disowned"}`)
+
+// disown makes a job that nobody holds a former owner's; one that waits is held.
+func (t *tx) disown(d *disowning, seq int64, id string, from queue.State) error {
+	to := from
+	if from.Waiting() {
+		to = queue.Held
+	}
+	if to == from {
+		_, err := t.exec(`UPDATE jobs SET uid = ? WHERE seq = ?`, int64(d.former), seq)
+		if err != nil {
+			return err
+		}
+	} else if _, err := t.exec(`UPDATE jobs SET uid = ?, state = 2, place = 0, reason = ?, updated_at = ? WHERE seq = ?`,
+		int64(d.former), string(queue.ReasonDisowned), int64(t.now), seq); err != nil {
+		return err
+	}
+	t.doubt(d.uid)
+	if from.Waiting() {
+		t.waits(d.uid, -1)
+		t.waits(d.former, 1)
+	}
+	t.move(seq, d.former, from, to)
+	if to == from {
+		return nil
+	}
+	return t.event(queue.EventHeld, seq, id, to, disownedDetail)
+}
+
+// returned deals with a job that was leased when it was taken from its owner, now that
+// nobody holds it.
+func (t *tx) returned(seq int64, l lease, state queue.State) error {
+	d := t.s.mem.disowningOf(l.uid, seq)
+	if d == nil {
+		return nil
+	}
+	t.wakeAt(t.now) // this may have been the last one
+	return t.disown(d, seq, l.id, state)
+}
+
+// loadOwners reads the owners, and what was being taken from them when the store was
+// closed.
+func (s *Store) loadOwners() error {
+	return s.db.query(func(r row) (bool, error) {
+		d := disowning{former: int(r.num(0)), uid: int(r.num(2)), upto: r.num(3), at: r.num(4), keys: r.num(5)}
+		if d.former >= 0 {
+			s.mem.owners[d.former] = r.text(1)
+		} else if d.upto > 0 {
+			s.mem.disowning = append(s.mem.disowning, d)
+		}
+		return true, nil
+	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
+}
+
+// unownedStep is how many names are looked up in one transaction.
+const unownedStep = 500
+
+// Unowned tells which of these output files belong to nothing.
+func (s *Store) Unowned(ctx context.Context, refs []string) (unowned []string, err error) {
+	for part := range slices.Chunk(refs, unownedStep) {
+		var found []string
+		err = s.do(ctx, normal, func(t *tx) error {
+			found = nil
+			for _, ref := range part {
+				owned, err := t.owned(ref)
+				if err != nil {
+					return err
+				}
+				if owned {
+					continue
+				}
+				if _, err := t.exec(`INSERT INTO garbage (ref) VALUES (?)`, ref); err != nil {
+					return err
+				}
+				found = append(found, ref)
+			}
+			return nil
+		})
+		if err != nil {
+			return unowned, err
+		}
+		unowned = append(unowned, found...)
+	}
+	return unowned, nil
+}
+
+// owned reports whether an output file is an attempt's, a lease's or garbage already. A
+// name that no lease gives is none of ours.
+func (t *tx) owned(ref string) (bool, error) {
+	first, second, _ := strings.Cut(ref, "-")
+	seq, err := strconv.ParseInt(first, 10, 64)
+	fence, err2 := strconv.ParseInt(second, 10, 64)
+	if err != nil || err2 != nil || ref != strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10) {
+		return true, nil
+	}
+	if l, leased := t.s.mem.leases[seq]; leased && l.fence == fence {
+		return true, nil
+	}
+	n, err := t.number(`SELECT 1 FROM attempts INDEXED BY attempts_ref WHERE output_ref = ? UNION ALL SELECT 1 FROM garbage WHERE ref = ?`, ref, ref)
+	return n != 0, err
+}

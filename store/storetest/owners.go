@@ -1,0 +1,243 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var owning = []promise{
+	{name: "the first name of a uid is kept", keep: ownersNamed},
+	{name: "what a former owner has is nobody's", keep: disownTakes},
+	{name: "what a former owner has leased is nobody's when it comes back", keep: disownLeased},
+	{name: "batches and keys of a former owner are forgotten", keep: disownForgets},
+	{name: "the next owner of a uid can be disowned too", keep: disownAgain},
+	{name: "a job of a former owner runs for a user who is named", keep: disownedRuns},
+	{name: "output files of nothing are garbage", keep: unownedFound},
+}
+
+// as enqueues a job of a uid under a name.
+func (r *rig) as(uid int, name string, set ...func(*queue.Job)) queue.Job {
+	r.Helper()
+	d := draft(append([]func(*queue.Job){of(uid)}, set...)...)
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{d}, UID: uid, Owner: name})
+	r.must(err)
+	return r.get(receipt.IDs[0])
+}
+
+func (r *rig) owners() map[int]string {
+	r.Helper()
+	names, err := r.s.Owners(r.Context())
+	r.must(err)
+	return names
+}
+
+func (r *rig) disown(uid int) {
+	r.Helper()
+	for range 1000 {
+		more, err := r.s.Disown(r.Context(), uid)
+		r.must(err)
+		if !more {
+			return
+		}
+	}
+	r.Fatal("Disown has more to do after 1000 times")
+}
+
+func ownersNamed(r *rig) {
+	same(r, "owners of an empty store", len(r.owners()), 0)
+	r.as(7, "alice")
+	r.as(7, "bob")
+	r.as(8, "")
+	r.as(0, "root")
+	_, err := r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: 9, Owner: "carol", Batch: "b"})
+	r.must(err)
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: 10, Owner: "dave", MaxPending: 1})
+	r.refusedCode("an enqueue too many", err, queue.CodeFull)
+	same(r, "owners", r.owners(), map[int]string{7: "alice", 0: "root", 9: "carol"})
+	r.unchanged(func() { r.disown(8); r.disown(77) })
+}
+
+func disownTakes(r *rig) {
+	done := r.as(7, "alice")
+	r.end(r.claimOne(), exit(0))
+	dead := r.as(7, "alice", maxAttempts(1))
+	r.end(r.claimOne(), exit(1))
+	failed := r.as(7, "alice")
+	r.end(r.claimOne(), exit(1))
+	held := r.as(7, "alice")
+	r.must(r.change(held, queue.VerbHold))
+	other := r.as(8, "bob")
+	ready, sleeping := r.as(7, "alice"), r.as(7, "alice", delay(time.Hour), expires(r.s.Now()+2*3_600_000))
+	r.advance(time.Second)
+	r.news()
+	before := map[string]queue.Job{}
+	for _, j := range []queue.Job{done, dead, failed, held, ready, sleeping} {
+		before[j.ID] = r.get(j.ID)
+	}
+	r.disown(7)
+	var events []queue.Event
+	for _, was := range []queue.Job{done, dead, failed, held, ready, sleeping} {
+		want := before[was.ID]
+		want.UID = -1
+		if want.State.Waiting() && want.State != queue.Held {
+			want.State, want.Reason, want.UpdatedAt = queue.Held, queue.ReasonDisowned, r.s.Now()
+			events = append(events, r.event(queue.EventHeld, want, queue.EventDetail{Reason: queue.ReasonDisowned}))
+		}
+		same(r, "job "+was.ID, r.get(was.ID), want)
+	}
+	same(r, "events", sortedByJob(r.news()), events)
+	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob"})
+	same(r, "jobs of the uid", r.all(store.Filter{UID: new(7)}), nil)
+	same(r, "jobs of nobody", len(r.all(store.Filter{UID: new(-1)})), len(before))
+	r.counted()
+	r.unchanged(func() { r.disown(7) })
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(of(7))}, UID: 7, Owner: "carol", MaxPendingUser: 1})
+	r.must(err)
+	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
+	same(r, "claimed", seqs(r.claim(9)), []int64{other.Seq, r.all(store.Filter{UID: new(7)})[0].Seq})
+	r.pass(time.Hour)
+	same(r, "claimed later", r.claim(9), nil)
+	r.pass(time.Hour)
+	same(r, "what expires without an owner", r.get(sleeping.ID).State, queue.Cancelled)
+	for _, j := range []queue.Job{done, dead, failed, held} {
+		r.must(r.change(j, queue.VerbRemove))
+	}
+	r.counted()
+}
+
+func disownLeased(r *rig) {
+	drafts := []queue.Job{}
+	for range 5 {
+		drafts = append(drafts, draft(of(7)))
+	}
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: 7, Owner: "alice"})
+	r.must(err)
+	jobs := r.claim(5)
+	r.start(jobs[0])
+	r.start(jobs[1])
+	r.unchanged(func() { r.disown(7) })
+	mine := r.as(7, "bob")
+	r.advance(time.Second)
+	r.news()
+	ends := []store.Settlement{r.settlement(jobs[0], exit(0)), r.settlement(jobs[1], exit(1)), r.settlement(jobs[2], ended(queue.Unstarted))}
+	done := r.turn(store.Turn{Ended: ends, Released: []queue.Lease{jobs[3].Lease()}, Want: 9})
+	same(r, "claimed in the same turn", seqs(done.Jobs), []int64{mine.Seq})
+	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
+		got := r.get(receipt.IDs[i])
+		same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
+	}
+	r.turn(store.Turn{Changed: []store.Changed{{Lease: jobs[4].Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
+	got := r.get(receipt.IDs[4])
+	same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
+	same(r, "uid of the next owner's", r.get(mine.ID).UID, 7)
+	r.counted()
+	r.promote()
+	same(r, "owners", r.owners(), map[int]string{-1: "alice", 7: "bob"})
+	r.end(done.Jobs[0], exit(1))
+	r.pass(2 * time.Second)
+	same(r, "the next owner's, later", seqs(r.claim(9)), []int64{mine.Seq})
+}
+
+func disownForgets(r *rig) {
+	stage := func(batch string, set ...func(*queue.Job)) store.Receipt {
+		receipt, err := r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft(append(set, of(7))...)}, UID: 7, Owner: "alice", Batch: batch})
+		r.must(err)
+		return receipt
+	}
+	stage("open", named("open"))
+	committed := stage("committed").IDs[0]
+	_, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "committed"})
+	r.must(err)
+	ask := store.Request{Drafts: []queue.Job{draft(of(7))}, UID: 7, Owner: "alice", Key: "k", Sum: [32]byte{1}}
+	_, err = r.s.Enqueue(r.Context(), ask)
+	r.must(err)
+	r.disown(7)
+	r.promote()
+	r.finish()
+	got := r.get(committed)
+	same(r, "a job that was committed", []any{got.State, got.UID, got.Reason}, []any{queue.Held, -1, queue.ReasonDisowned})
+	r.as(8, "eve", named("open"))
+	ask.Owner, ask.Sum = "bob", [32]byte{2}
+	receipt, err := r.s.Enqueue(r.Context(), ask)
+	r.must(err)
+	same(r, "duplicate by another's key", receipt.Duplicate, false)
+	stage("open")
+	_, err = r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "open", MaxPendingUser: 9})
+	r.must(err)
+	r.finish()
+	r.counted()
+	same(r, "claimed", len(r.claim(9)), 3)
+}
+
+func disownAgain(r *rig) {
+	for n, name := range []string{"alice", "bob", "carol"} {
+		j := r.as(7, name)
+		r.disown(7)
+		same(r, "uid of the former owner", r.get(j.ID).UID, -1-n)
+	}
+	same(r, "owners", r.owners(), map[int]string{-1: "alice", -2: "bob", -3: "carol"})
+	j := r.as(7, "dave")
+	same(r, "claimed", seqs(r.claim(9)), []int64{j.Seq})
+}
+
+func disownedRuns(r *rig) {
+	waits, dead := r.as(7, "alice"), r.as(7, "alice", maxAttempts(1), priority(9))
+	r.end(r.claimOne(), exit(1))
+	r.disown(7)
+	for verb, j := range map[queue.Verb]queue.Job{queue.VerbRelease: waits, queue.VerbRetry: dead, queue.VerbRetryDead: dead} {
+		r.unchanged(func() {
+			e := r.refused(string(verb), r.change(j, verb), queue.CodeWrongState, "")
+			if want := fmt.Sprintf("queuectl edit --user NAME %s", j.ID); e.Message[len(e.Message)-len(want):] != want {
+				r.Errorf("%s: got %q, want it to say %q", verb, e.Message, want)
+			}
+		})
+	}
+	r.must(r.edit(waits, func(j *queue.Job) error { j.User, j.AsUID = "bob", new(8); return nil }))
+	r.must(r.change(waits, queue.VerbRelease))
+	claimed := r.claimOne()
+	same(r, "claimed, and whose it is", []any{claimed.Seq, claimed.UID, *claimed.AsUID}, []any{waits.Seq, -1, 8})
+	r.must(r.change(dead, queue.VerbRemove))
+	r.counted()
+}
+
+func unownedFound(r *rig) {
+	r.store(draft(), draft(), draft(), draft())
+	jobs := r.claim(4)
+	name := func(j queue.Job) string { return fmt.Sprintf("%d-%d", j.Seq, j.Fence) }
+	kept, inline, removed, leased := jobs[0], jobs[1], jobs[2], jobs[3]
+	large := func(j queue.Job) store.Settlement {
+		e := r.settlement(j, exit(0))
+		e.Attempt.OutputRef, e.Attempt.OutputBytes = name(j), 1<<20
+		return e
+	}
+	r.turn(store.Turn{Ended: []store.Settlement{large(kept), r.settlement(inline, exit(0)), large(removed)}})
+	r.must(r.change(removed, queue.VerbRemove))
+	unknown, stale := "99-1", fmt.Sprintf("%d-%d", leased.Seq, leased.Fence+1)
+	ask := []string{name(kept), unknown, name(inline), name(removed), name(leased), stale, unknown, "", "x", "1-", "-1", "1-2-3", "../../etc/passwd", "01-1"}
+	unowned := func(refs []string, want ...string) {
+		r.Helper()
+		got, err := r.s.Unowned(r.Context(), refs)
+		r.must(err)
+		same(r, "unowned", got, want)
+	}
+	unowned(nil)
+	unowned(ask, unknown, name(inline), stale)
+	unowned(ask) // they are garbage now
+	garbage, err := r.s.Garbage(r.Context(), 9)
+	r.must(err)
+	slices.Sort(garbage)
+	want := []string{unknown, name(inline), stale, name(removed)}
+	slices.Sort(want)
+	same(r, "garbage", garbage, want)
+	r.must(r.s.Swept(r.Context(), garbage))
+	unowned([]string{stale}, stale)
+	many := make([]string, 1200)
+	for i := range many {
+		many[i] = fmt.Sprintf("%d-7", 1000+i)
+	}
+	unowned(many, many...)
+}

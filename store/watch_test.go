@@ -1,0 +1,61 @@
+package store
+
+import (
+	"slices"
+	"testing"
+)
+
+func rung(w *Watching) bool {
+	select {
+	case <-w.C:
+		return true
+	default:
+		return false
+	}
+}
+
+// One bell stands for all jobs of a watch; each that changed is named once, and all are
+// at first.
+func TestOneBellForManyJobs(t *testing.T) {
+	var of Watchers
+	w := of.Watch([]int64{3, 1, 2, 3})
+	if got := w.Changed(); !rung(w) || !slices.Equal(got, []int64{1, 2, 3}) {
+		t.Errorf("at first: got %v, want all, and the bell", got)
+	}
+	if got := w.Changed(); rung(w) || len(got) != 0 {
+		t.Errorf("of nothing: got %v", got)
+	}
+	of.Tell(3, 4, 3)
+	of.Tell(1)
+	of.Tell(3)
+	if got := w.Changed(); !rung(w) || rung(w) || !slices.Equal(got, []int64{3, 1}) {
+		t.Errorf("after changes: got %v, want 3 and 1, and the bell once", got)
+	}
+	of.Tell(3)
+	if got := w.Changed(); !rung(w) || !slices.Equal(got, []int64{3}) {
+		t.Errorf("after one more: got %v, want 3", got)
+	}
+}
+
+// Watches that are stopped leave nothing behind, and their neighbours go on.
+func TestStoppedWatchesLeaveNothing(t *testing.T) {
+	var of Watchers
+	first, second := of.Watch([]int64{1, 2}), of.Watch([]int64{2, 3})
+	for _, w := range []*Watching{first, second} {
+		w.Changed()
+		rung(w)
+	}
+	first.Stop()
+	first.Stop()
+	of.Tell(1, 2, 3)
+	if got := first.Changed(); rung(first) || len(got) != 0 {
+		t.Errorf("the stopped one: got %v", got)
+	}
+	if got := second.Changed(); !rung(second) || !slices.Equal(got, []int64{2, 3}) {
+		t.Errorf("the other one: got %v, want 2 and 3", got)
+	}
+	second.Stop()
+	if len(of.bySeq) != 0 {
+		t.Errorf("%v is left", of.bySeq)
+	}
+}
