@@ -71,8 +71,6 @@ func TestShortageIsRefunded(t *testing.T) {
 	for _, c := range []struct{ name, calls, fault, stdin string }{
 		{"no process left", "clone,clone3", "EAGAIN", ""},
 		{"no memory for a process", "clone,clone3", "ENOMEM", ""},
-		{"too many processes at the exec", "execve", "EAGAIN", ""},
-		{"no memory at the exec", "execve", "ENOMEM", ""},
 		{"no descriptor in the runner", "pipe2", "EMFILE", ""},
 		{"no descriptor in the machine", "pipe2", "ENFILE", ""},
 		{"no memory for its input", "memfd_create", "ENOMEM", "fed"},
@@ -121,7 +119,7 @@ func TestShortageSlowsThePool(t *testing.T) {
 	needs(t, "strace")
 	q := serving(t, "--workers", "1")
 	w := q.dial()
-	stop := q.starve("execve", "ENOMEM", "trace")
+	stop := q.starve("pipe2", "EMFILE", "trace")
 	ids := w.batch(copies(8, fields{"argv": []string{"true"}, "max_retries": 0}))
 	q.until("two starts have failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 2 })
 	stop()
@@ -233,6 +231,24 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 	}
 	for i, c := range cases {
 		counted(t, w.end(ids[i]), c.name, c.code, c.says)
+	}
+}
+
+// What fails in the job's own process uses its attempts, whatever the kernel says: a job's
+// user can have it say anything of a program, a folder or an input of theirs.
+func TestErrorsOfTheChildCount(t *testing.T) {
+	needs(t, "strace")
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	for _, c := range []struct{ calls, fault, says string }{
+		{"execve", "EAGAIN", "resource temporarily unavailable"},
+		{"execve", "ENOMEM", "cannot allocate memory"},
+		{"chdir", "EMFILE", "too many open files"},
+	} {
+		stop := q.starve(c.calls, c.fault, c.fault)
+		j := w.end(w.enqueue(fields{"command": "echo hi", "max_attempts": 2, "backoff_base": 0.02}))
+		stop()
+		counted(t, j, c.calls+" "+c.fault, 126, c.says)
 	}
 }
 
@@ -352,7 +368,7 @@ func TestOneShortageOnePause(t *testing.T) {
 	for _, id := range w.batch(specs) { // short jobs: they are claimed by the block
 		w.end(id)
 	}
-	stop := q.starve("execve", "ENOMEM", "trace")
+	stop := q.starve("pipe2", "EMFILE", "trace")
 	ids := w.batch(specs)
 	q.until("a block has failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 8 })
 	stop()

@@ -21,15 +21,14 @@ func as(id *Identity, f func() error) error {
 	}
 	runtime.LockOSThread() // the ids of this thread alone are changed
 	defer runtime.UnlockOSThread()
-	err := become(id)
-	if err == nil {
-		err = setCapable(false)
+	defer comeBack()
+	if err := become(id); err != nil {
+		return ofAccount(err)
 	}
-	if err == nil {
-		err = f()
+	if err := setCapable(false); err != nil {
+		return &shortageError{err}
 	}
-	comeBack()
-	return err
+	return f()
 }
 
 // comeBack gives this thread its own rights again. With others' it can do nothing that it

@@ -252,22 +252,6 @@ func (b *box) close() {
 	}
 }
 
-// refuses reports whether an error of a start is the group's: what was in it may have
-// removed it, or divided it further.
-func (b *box) refuses(err error) bool {
-	switch {
-	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENODEV):
-		return true
-	case !errors.Is(err, unix.ENOENT):
-		return false
-	}
-	fd, err := unix.Openat(b.dir, "cgroup.procs", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err == nil {
-		unix.Close(fd)
-	}
-	return err != nil
-}
-
 // empty reports whether no process is in the group, nor below it.
 func (b *box) empty() bool {
 	var buf [64]byte

@@ -42,30 +42,24 @@ func NewWorker(c *Cgroups) *Worker { return &Worker{null: -1, wake: -1, cgroups:
 func (w *Worker) open() (err error) {
 	if w.null < 0 {
 		if w.null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			return fmt.Errorf("open /dev/null: %w", err)
+			return &shortageError{fmt.Errorf("open /dev/null: %w", err)}
 		}
 	}
 	if w.wake < 0 {
 		if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-			return fmt.Errorf("make an eventfd: %w", err)
+			return &shortageError{fmt.Errorf("make an eventfd: %w", err)}
 		}
 		w.buffer = make([]byte, 64<<10)
 	}
 	if w.cgroups != nil && w.box == nil {
 		b, err := w.cgroups.box()
 		if err != nil {
-			return &boxError{err}
+			return &shortageError{fmt.Errorf("make a control group: %w", err)}
 		}
 		w.setBox(b)
 	}
 	return nil
 }
-
-// boxError says that there is no control group for a command, which is not its fault.
-type boxError struct{ error }
-
-// Error says what could not be made.
-func (e *boxError) Error() string { return "make a control group: " + e.error.Error() }
 
 func (w *Worker) setBox(b *box) {
 	w.mu.Lock()

@@ -50,17 +50,13 @@ func (r *run) start() bool {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
 	err = r.fork(path, attr)
-	if b := r.w.box; b != nil && b.refuses(err) { // what ran there may have changed it
+	if r.w.box != nil && errors.As(err, new(*shortageError)) { // an earlier command may have removed or changed the group
 		r.w.dropBox()
 		if err = r.w.open(); err == nil {
 			err = r.fork(path, attr)
 		}
-		if b := r.w.box; b != nil && b.refuses(err) {
-			err = &boxError{err}
-		}
 	}
 	if err != nil {
-		r.pidfd = -1
 		r.startFailed(err)
 		return false
 	}
@@ -72,12 +68,18 @@ func (r *run) start() bool {
 	return true
 }
 
-// fork starts the program, in the control group if there is one.
+// notCloned is the pidfd of a child that was never made: syscall.ForkExec sets it as soon as
+// there is a child, to -1 if that then fails.
+const notCloned = -2
+
+// fork starts the program, in the control group if there is one. An error of the child, which
+// has the command's account and folder, is the command's own.
 func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 	missing, err := r.limit()
 	if err != nil {
-		return err
+		return &shortageError{err}
 	}
+	r.pidfd = notCloned
 	if b := r.w.box; b != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
 		if b.shared {
@@ -86,11 +88,17 @@ func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 	}
 	orphans.fork.RLock()
 	defer orphans.fork.RUnlock()
-	if r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask); err == nil {
-		own(r.pid, true)
-		r.without(missing)
+	r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask)
+	if err != nil {
+		if r.pidfd == notCloned {
+			err = &shortageError{err}
+		}
+		r.pidfd = -1
+		return err
 	}
-	return err
+	own(r.pid, true)
+	r.without(missing)
+	return nil
 }
 
 // limit has the kernel bound what the command uses, and names the limits that it cannot
@@ -121,7 +129,7 @@ func (r *run) openPipes() error {
 	for i := range r.pipes {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			return err
+			return &shortageError{fmt.Errorf("make a pipe: %w", err)}
 		}
 		r.pipes[i], r.ends[i] = p[0], p[1]
 		if err := r.give(p[1]); err != nil {
@@ -136,7 +144,16 @@ func (r *run) give(fd int) error {
 	if r.c.As == nil {
 		return nil
 	}
-	return unix.Fchown(fd, int(r.c.As.UID), int(r.c.As.GID))
+	return ofAccount(unix.Fchown(fd, int(r.c.As.UID), int(r.c.As.GID)))
+}
+
+// ofAccount sorts an error of taking on an account: the kernel's want of memory is a
+// shortage, all else is the account's own fault.
+func ofAccount(err error) error {
+	if errors.Is(err, unix.ENOMEM) {
+		return &shortageError{err}
+	}
+	return err
 }
 
 // stdin is a descriptor to read the command's input from.
@@ -147,18 +164,24 @@ func (r *run) stdin() (fd int, err error) {
 			fd, err = openStdin(r.c.StdinFile)
 			return err
 		})
-		if err != nil {
-			return r.w.null, &stdinError{err}
+		switch {
+		case err == nil:
+			return fd, nil
+		case descriptorsOut(err), errors.As(err, new(*shortageError)):
+			return r.w.null, &shortageError{err}
 		}
-		return fd, nil
+		return r.w.null, &stdinError{err}
 	case r.c.Stdin == "":
 		return r.w.null, nil
 	}
 	fd, err = unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
 	if err != nil {
-		return r.w.null, err
+		return r.w.null, &shortageError{fmt.Errorf("make a file for the input: %w", err)}
 	}
-	err = errors.Join(unix.Fchmod(fd, 0o600), r.give(fd)) // else whoever else is run could open it by /proc/self/fd
+	if err := r.give(fd); err != nil {
+		return fd, err
+	}
+	err = unix.Fchmod(fd, 0o600) // else every other command could open it by /proc/self/fd
 	for rest := []byte(r.c.Stdin); err == nil && len(rest) > 0; {
 		var n int
 		n, err = unix.Write(fd, rest)
@@ -167,14 +190,28 @@ func (r *run) stdin() (fd int, err error) {
 	if err == nil {
 		_, err = unix.Seek(fd, 0, 0)
 	}
-	return fd, err
+	if err != nil {
+		return fd, &shortageError{fmt.Errorf("write the input: %w", err)}
+	}
+	return fd, nil
 }
 
 // stdinError is a command's own fault: its input cannot be read.
 type stdinError struct{ error }
 
-// Unwrap is why: a shortage is not the command's fault.
-func (e *stdinError) Unwrap() error { return e.error }
+// descriptorsOut reports whether an error of opening a command's file is this process's want
+// of descriptors. The user's own file system can return these numbers too, so it looks
+// whether this process can open anything.
+func descriptorsOut(err error) bool {
+	if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
+		return false
+	}
+	fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err != nil
+}
 
 func openStdin(path string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY // a FIFO would wait for its writer
@@ -226,20 +263,25 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("set the umask: %w", err)
 	}
 	unix.Umask(umask)
 	defer unix.Umask(inheritedUmask)
 	return start()
 }
 
+// shortageError is a start's failure for want of what this process needs: descriptors, a
+// child, memory of the kernel's, a control group. Whatever a command names is never one.
+type shortageError struct{ error }
+
+// Unwrap is why.
+func (e *shortageError) Unwrap() error { return e.error }
+
 // startFailed sorts what kept a command from starting: our shortage, or its own
 // fault with the exit code that a shell would give.
 func (r *run) startFailed(err error) {
 	r.r.EndedAt = time.Now()
-	var box *boxError
-	switch {
-	case errors.As(err, &box), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+	if errors.As(err, new(*shortageError)) {
 		r.r.Shortage = true
 		r.r.Error = fmt.Sprintf("start: %v", err)
 		return
@@ -250,7 +292,7 @@ func (r *run) startFailed(err error) {
 		r.r.Error = fmt.Sprintf("stdin_file: %v", stdin.error)
 		return
 	}
-	if dirErr := as(r.c.As, func() error { return enterable(r.c.Dir) }); dirErr != nil {
+	if dirErr := as(r.c.As, func() error { return enterable(r.c.Dir) }); dirErr != nil && !errors.As(dirErr, new(*shortageError)) {
 		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}

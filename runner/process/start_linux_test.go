@@ -1,0 +1,171 @@
+package process
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/output"
+)
+
+// command is a command with what tests do not care about.
+func command(t *testing.T, argv ...string) *Command {
+	t.Helper()
+	dir := t.TempDir()
+	return &Command{
+		Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Umask: 0o022,
+		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, Patience: 10 * time.Second, Timeout: 20 * time.Second,
+		Cookie: "cookie", Log: output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),
+		Started: func(int, time.Time) {}, Forked: func(int, time.Time) {},
+	}
+}
+
+// said is what a command has printed.
+func (c *Command) said(t *testing.T) string {
+	t.Helper()
+	var text strings.Builder
+	chunks, _, _, err := c.Log.Read(output.Cursor{}, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, chunk := range chunks {
+		text.Write(chunk.Data)
+	}
+	return text.String()
+}
+
+// leased makes a copy of a program that nobody can open until the test ends: this process
+// holds a lease on it and never gives way.
+func leased(t *testing.T, program string) (path string) {
+	t.Helper()
+	raw, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), "leased")
+	if err := os.WriteFile(path, raw, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatalf("take a lease: %v", err)
+	}
+	return path
+}
+
+// An error from what a command names is the command's own fault, whatever its number: a
+// user can have the kernel say any.
+func TestWhatACommandNamesIsItsOwnFault(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		set  func(c *Command)
+		code int64
+		says string
+	}{
+		{"a leased input", func(c *Command) { c.StdinFile = leased(t, "/bin/true") }, 126, "stdin_file: open "},
+		{"no input", func(c *Command) { c.StdinFile = "/no/such/file" }, 126, "stdin_file: open /no/such/file"},
+		{"no program", func(c *Command) { c.Argv[0] = "/no/such/program" }, 127, "start /no/such/program: no such file"},
+		{"no program in PATH", func(c *Command) { c.Argv[0] = "no-such-program" }, 127, "start no-such-program: "},
+		{"no folder", func(c *Command) { c.Dir = "/no/such/folder" }, 126, "cwd: stat /no/such/folder"},
+	} {
+		w := NewWorker(nil)
+		command := command(t, "/bin/true")
+		c.set(command)
+		r := w.Run(command)
+		if r.ExitCode != c.code || r.Shortage || !strings.HasPrefix(r.Error, c.says) {
+			t.Errorf("%s: got %+v, want exit code %d and %q", c.name, r, c.code, c.says)
+		}
+		w.Close()
+	}
+}
+
+// An account that has all the processes it may have is refused by the kernel at the
+// program's start: that is the account's shortage, not this process's.
+func TestAccountWithoutProcessesIsItsOwnFault(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who can be others")
+	}
+	other := exec.Command("/bin/cat") // the account has a process already
+	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}
+	if _, err := other.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait()
+	defer other.Process.Kill()
+	w := NewWorker(nil)
+	defer w.Close()
+	restrict(t, unix.RLIMIT_NPROC, 0)
+	c := command(t, "/bin/true")
+	c.As = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
+	if r := w.Run(c); r.ExitCode != 126 || r.Shortage || !strings.Contains(r.Error, "resource temporarily unavailable") {
+		t.Errorf("got %+v, want exit code 126", r)
+	}
+}
+
+// restrict sets a soft limit of this process until the test ends, or until restore is called.
+func restrict(t *testing.T, resource int, n uint64) (restore func()) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(resource, &old); err != nil {
+		t.Fatal(err)
+	}
+	set := func(l unix.Rlimit) {
+		if err := unix.Prlimit(0, resource, &l, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	set(unix.Rlimit{Cur: n, Max: old.Max})
+	t.Cleanup(func() { set(old) })
+	return func() { set(old) }
+}
+
+// A process without a free descriptor starts nothing, and charges no command for it: not
+// for an output that it cannot make, nor for an input that it cannot open.
+func TestWantOfDescriptorsIsAShortage(t *testing.T) {
+	input := filepath.Join(t.TempDir(), "input")
+	if err := os.WriteFile(input, []byte("fed"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"", input} {
+		w := NewWorker(nil)
+		c := command(t, "/bin/cat")
+		if r := w.Run(c); r.ExitCode != 0 {
+			t.Fatalf("got %+v", r)
+		}
+		free, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(free)
+		restore := restrict(t, unix.RLIMIT_NOFILE, uint64(free))
+		c = command(t, "/bin/cat")
+		c.StdinFile = file
+		r := w.Run(c)
+		restore()
+		if !r.Shortage || r.ExitCode != -1 || !strings.Contains(r.Error, "too many open files") {
+			t.Errorf("stdin_file %q: got %+v, want a shortage", file, r)
+		}
+		c = command(t, "/bin/cat")
+		c.StdinFile = input
+		if r := w.Run(c); r.ExitCode != 0 || c.said(t) != "fed" {
+			t.Errorf("afterwards: got %+v, %q", r, c.said(t))
+		}
+		w.Close()
+	}
+}
