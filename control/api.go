@@ -92,7 +92,7 @@ type Whoami struct {
 	User   string    `json:"user"` // by name
 	GID    int       `json:"gid"`
 	Group  string    `json:"group"`
-	Groups []GroupID `json:"groups"` // the supplementary ones
+	Groups []GroupID `json:"groups"` // the supplementary ones, at most 1,000
 	PID    int       `json:"pid"`
 	Right  Right     `json:"right"`
 	Rights []Right   `json:"rights"` // those that it includes
@@ -180,19 +180,20 @@ type EnqueuedBatch struct {
 	Duplicate bool     `json:"duplicate"`
 }
 
-// Show asks for one job.
+// Show asks for one job, with its newest attempts: of those before one, if that is given.
 type Show struct {
-	ID Name `json:"id"`
+	ID            Name `json:"id"`
+	HistoryBefore int  `json:"history_before,omitempty"`
 }
 
 // List selects jobs, newest first.
 type List struct {
-	State  Texts             `json:"state,omitempty"` // any of them; "waiting" and "done" too
-	Label  map[string]string `json:"label,omitempty"` // all of them
-	User   string            `json:"user,omitempty"`
-	Since  Time              `json:"since,omitzero"`
-	Limit  int               `json:"limit,omitempty"` // 1 to 1000, the default
-	Cursor string            `json:"cursor,omitempty"`
+	State  Texts  `json:"state,omitempty"` // any of them; "waiting" and "done" too
+	Label  Labels `json:"label,omitempty"` // all of them
+	User   string `json:"user,omitempty"`
+	Since  Time   `json:"since,omitzero"`
+	Limit  int    `json:"limit,omitempty"` // 1 to 1000, the default
+	Cursor string `json:"cursor,omitempty"`
 }
 
 // JobPage is part of a list; Next is the next one's cursor, nil at the end.
@@ -257,7 +258,7 @@ type Logs struct {
 	Follow  bool `json:"follow,omitempty"`  // until the job has ended, over its attempts
 	Stdout  bool `json:"stdout,omitempty"`  // this stream only
 	Stderr  bool `json:"stderr,omitempty"`  // this stream only
-	N       *int `json:"n,omitempty"`       // the last N lines only
+	N       *int `json:"n,omitempty"`       // the last N lines only, at most MaxLines
 	Since   Time `json:"since,omitzero"`    // printed at or after
 }
 
@@ -290,15 +291,15 @@ type LogsEnd struct {
 // What is selected by the other members is dealt with SelectStep at a time, the
 // newest first; the verdict's Next is the Cursor of the rest.
 type Selection struct {
-	ID        Name              `json:"id,omitempty"`
-	IDs       Names             `json:"ids,omitempty"`
-	State     Texts             `json:"state,omitempty"`      // any of them; default: those that the verb takes
-	Label     map[string]string `json:"label,omitempty"`      // all of them
-	User      string            `json:"user,omitempty"`       // who enqueued them
-	OlderThan Span              `json:"older_than,omitempty"` // ended, or else enqueued, so long ago
-	IDGlob    string            `json:"id_glob,omitempty"`    // with * ? and [a-z]
-	DryRun    bool              `json:"dry_run,omitempty"`    // only count them
-	Cursor    string            `json:"cursor,omitempty"`
+	ID        Name   `json:"id,omitempty"`
+	IDs       Names  `json:"ids,omitempty"`
+	State     Texts  `json:"state,omitempty"`      // any of them; default: those that the verb takes
+	Label     Labels `json:"label,omitempty"`      // all of them
+	User      string `json:"user,omitempty"`       // who enqueued them
+	OlderThan Span   `json:"older_than,omitempty"` // ended, or else enqueued, so long ago
+	IDGlob    string `json:"id_glob,omitempty"`    // with * ? and [a-z]
+	DryRun    bool   `json:"dry_run,omitempty"`    // only count them
+	Cursor    string `json:"cursor,omitempty"`
 }
 
 // SelectStep is how many selected jobs one request deals with.
@@ -347,12 +348,14 @@ type Refusal struct {
 	Message string     `json:"message"`
 }
 
-// DLQRetry names dead jobs to put back: by id, or all.
+// DLQRetry names dead jobs to put back: by id, or all, SelectStep at a time as a
+// Selection does.
 type DLQRetry struct {
-	ID      Name  `json:"id,omitempty"`
-	IDs     Names `json:"ids,omitempty"`
-	All     bool  `json:"all,omitempty"`
-	Timeout *Span `json:"timeout,omitempty"` // replaces the jobs' own
+	ID      Name   `json:"id,omitempty"`
+	IDs     Names  `json:"ids,omitempty"`
+	All     bool   `json:"all,omitempty"`
+	Timeout *Span  `json:"timeout,omitempty"` // replaces the jobs' own
+	Cursor  string `json:"cursor,omitempty"`
 }
 
 // Sure guards what cannot be undone.

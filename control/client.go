@@ -149,7 +149,7 @@ func (c *clientConn) read() {
 	var err error
 	for err == nil {
 		var line []byte
-		if line, err = readLine(in, nil); err == nil {
+		if line, err = readLine(in); err == nil {
 			c.heard.Store(true)
 			err = c.take(line)
 		}

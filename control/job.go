@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -53,13 +52,15 @@ type Job struct {
 // JobDetail is a job with the end of its output and its history.
 type JobDetail struct {
 	Job
-	Output string            `json:"output"` // the last 4 KiB of the last attempt's standard output
-	Stderr string            `json:"stderr"`
-	Env    map[string]string `json:"env,omitempty"`
+	Output string `json:"output"` // the last 4 KiB of the last attempt's standard output
+	Stderr string `json:"stderr"`
 	// Spec is the job as an enqueue would ask for it, every field given: also those
 	// that a client does not know yet.
-	Spec    map[string]any `json:"spec"`
-	History []Attempt      `json:"history"`
+	Spec map[string]any `json:"spec"`
+	// History is the newest attempts, at most 100 and 256 KiB, of those before the one
+	// that was asked for; HistoryTotal is how many there are in all.
+	History      []Attempt `json:"history"`
+	HistoryTotal int       `json:"history_total"`
 }
 
 // Attempt is one execution of a job.
@@ -227,83 +228,4 @@ func (s *Span) UnmarshalJSON(raw []byte) error {
 	d, err := queue.ParseDuration(text)
 	*s = Span(d)
 	return err
-}
-
-// Name is the id of a job on the wire: text, or an integer, which is its decimal
-// text.
-type Name string
-
-// UnmarshalJSON reads text or an integer.
-func (n *Name) UnmarshalJSON(raw []byte) error {
-	if string(raw) == "null" {
-		*n = ""
-		return nil
-	}
-	if len(raw) > 0 && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9') && !strings.ContainsAny(string(raw), ".eE") {
-		*n = Name(raw)
-		return nil
-	}
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return fmt.Errorf("must be the id of a job: text or an integer")
-	}
-	*n = Name(s)
-	return nil
-}
-
-// Names is a list of ids on the wire; a single one may stand alone.
-type Names []string
-
-// UnmarshalJSON reads one id or a list.
-func (n *Names) UnmarshalJSON(raw []byte) error {
-	if string(raw) == "null" {
-		*n = nil
-		return nil
-	}
-	var list []Name
-	if len(raw) > 0 && raw[0] != '[' {
-		list = make([]Name, 1)
-		if err := list[0].UnmarshalJSON(raw); err != nil {
-			return err
-		}
-	} else if err := json.Unmarshal(raw, &list); err != nil {
-		return fmt.Errorf("must be a list of ids")
-	}
-	*n = make([]string, len(list))
-	for i, name := range list {
-		(*n)[i] = string(name)
-	}
-	return nil
-}
-
-// Texts is a list of text on the wire; a single one may stand alone.
-type Texts []string
-
-// UnmarshalJSON reads one text or a list.
-func (t *Texts) UnmarshalJSON(raw []byte) error {
-	if string(raw) == "null" {
-		*t = nil
-		return nil
-	}
-	var one string
-	if json.Unmarshal(raw, &one) == nil {
-		*t = Texts{one}
-		return nil
-	}
-	return json.Unmarshal(raw, (*[]string)(t))
-}
-
-// Scalar is a setting's value on the wire: text, a number, true or false.
-type Scalar string
-
-// UnmarshalJSON reads the value as its text.
-func (s *Scalar) UnmarshalJSON(raw []byte) error {
-	if len(raw) > 0 && raw[0] == '"' {
-		return json.Unmarshal(raw, (*string)(s))
-	}
-	if len(raw) > 0 && (raw[0] == '{' || raw[0] == '[') || string(raw) == "null" {
-		return fmt.Errorf("must be text, a number, true or false")
-	}
-	*s = Scalar(raw)
-	return nil
 }

@@ -128,7 +128,7 @@ func TestSilentProgramDoesNotHoldUpTheEnd(t *testing.T) {
 	many := func() int { return 100 }
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		NewServer(&fake{}, Limits{many, many}, open{}, slog.New(slog.DiscardHandler)).Run(ctx, l)
+		NewServer(&fake{}, Limits{many, many}, open{}, new(Shares), slog.New(slog.DiscardHandler)).Run(ctx, l)
 	})
 	plain, err := os.OpenFile(socket, os.O_RDWR, 0)
 	if err != nil {

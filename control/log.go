@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"time"
 
@@ -25,8 +24,8 @@ func (m *Method) level() slog.Level {
 }
 
 // logRequest writes the line of a request that was answered.
-func (s *Server) logRequest(ctx context.Context, c *serverConn, r *request, err error, took time.Duration) {
-	m := methodsByName[r.method]
+func (s *Server) logRequest(ctx context.Context, t *task, err error, took time.Duration) {
+	m := methodsByName[t.method]
 	if m == nil {
 		m = &Method{Right: Read}
 	}
@@ -38,23 +37,21 @@ func (s *Server) logRequest(ctx context.Context, c *serverConn, r *request, err 
 	if !s.log.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("method", r.method), slog.Int("uid", c.peer.UID), slog.Int("pid", c.peer.PID), slog.Float64("took_ms", float64(took.Microseconds())/1000)}
-	var named struct {
-		ID  Name   `json:"id"`
-		IDs Names  `json:"ids"`
-		Key string `json:"key"`
-	}
-	if m.Right.Covers(Submit) && json.Unmarshal(r.params, &named) == nil { // what is no such object names nothing
-		ids := Selection{ID: named.ID, IDs: named.IDs}.Names()
+	peer := &t.conn.peer
+	attrs := []slog.Attr{slog.String("method", queue.Clip(t.method)), slog.Int("uid", peer.UID), slog.Int("pid", peer.PID), slog.Float64("took_ms", float64(took.Microseconds())/1000)}
+	if about, ok := t.params.(interface {
+		subject() (ids []string, key string)
+	}); ok && m.Right.Covers(Submit) { // what could not be decoded names nothing
+		ids, key := about.subject()
 		if len(ids) > 0 {
 			var first []string
 			for _, id := range ids[:min(len(ids), logged)] {
-				first = append(first, clip(id)) // what was refused may be of any length
+				first = append(first, queue.Clip(id)) // what was refused may be of any length
 			}
 			attrs = append(attrs, slog.Any("jobs", first), slog.Int("of", len(ids)))
 		}
-		if m.Name == "config.set" || m.Name == "config.unset" {
-			attrs = append(attrs, slog.String("key", clip(named.Key)))
+		if key != "" {
+			attrs = append(attrs, slog.String("key", queue.Clip(key)))
 		}
 	}
 	text := "request"

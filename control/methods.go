@@ -17,7 +17,8 @@ type Method struct {
 
 // endpoint is how a method is carried out, and the types of what it takes and gives.
 type endpoint struct {
-	call          func(ctx context.Context, api API, params json.RawMessage, tell func(any) error) (any, error)
+	decode        func(raw json.RawMessage) (params any, err error)
+	call          func(ctx context.Context, api API, params any, tell func(any) error) (any, error)
 	params        reflect.Type
 	tells, result reflect.Type // tells is nil unless it streams
 }
@@ -81,23 +82,24 @@ func MethodNames() []string {
 }
 
 func answer[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
-	call := func(ctx context.Context, api API, raw json.RawMessage, _ func(any) error) (any, error) {
-		var p P
-		if err := decodeParams(raw, &p); err != nil {
-			return nil, err
-		}
-		return f(api, ctx, p)
+	call := func(ctx context.Context, api API, params any, _ func(any) error) (any, error) {
+		return f(api, ctx, *params.(*P))
 	}
-	return endpoint{call, reflect.TypeFor[P](), nil, reflect.TypeFor[R]()}
+	return endpoint{decode[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R]()}
 }
 
 func stream[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) endpoint {
-	call := func(ctx context.Context, api API, raw json.RawMessage, tell func(any) error) (any, error) {
-		var p P
-		if err := decodeParams(raw, &p); err != nil {
-			return nil, err
-		}
-		return f(api, ctx, p, func(n N) error { return tell(n) })
+	call := func(ctx context.Context, api API, params any, tell func(any) error) (any, error) {
+		return f(api, ctx, *params.(*P), func(n N) error { return tell(n) })
 	}
-	return endpoint{call, reflect.TypeFor[P](), reflect.TypeFor[N](), reflect.TypeFor[R]()}
+	return endpoint{decode[P], call, reflect.TypeFor[P](), reflect.TypeFor[N](), reflect.TypeFor[R]()}
+}
+
+// decode reads the parameters of a method into a *P; it is nil with an error.
+func decode[P any](raw json.RawMessage) (any, error) {
+	p := new(P)
+	if err := decodeParams(raw, p); err != nil {
+		return nil, err
+	}
+	return p, nil
 }

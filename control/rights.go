@@ -115,7 +115,7 @@ func (d *JobDetail) Hide(s Sight) {
 	d.Job.Hide(s)
 	switch s {
 	case Outline:
-		d.Output, d.Stderr, d.Env = "", "", nil
+		d.Output, d.Stderr = "", ""
 		for _, name := range inside {
 			delete(d.Spec, name)
 		}
@@ -126,14 +126,12 @@ func (d *JobDetail) Hide(s Sight) {
 		}
 		d.Hidden = append(d.Hidden, "env", "output")
 	case Inside:
-		if len(d.Env) == 0 {
+		env, _ := d.Spec["env"].(map[string]string)
+		if len(env) == 0 {
 			return
 		}
-		for _, env := range []any{d.Env, d.Spec["env"]} {
-			m, _ := env.(map[string]string)
-			for name := range m {
-				m[name] = hiddenValue
-			}
+		for name := range env {
+			env[name] = hiddenValue
 		}
 		d.Hidden = append(d.Hidden, "env")
 	}

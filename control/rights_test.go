@@ -98,7 +98,7 @@ func TestHidden(t *testing.T) {
 	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound, Error: "start " + canary, MaxAttempts: 1, Terms: queue.Terms{
 		Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary, Labels: map[string]string{"k": "v"}}}
 	detail := func(j queue.Job) JobDetail {
-		return JobDetail{Job: ViewJob(&j, View{User: "me"}), Output: canary, Stderr: canary, Env: map[string]string{"KEY": "v4lue"},
+		return JobDetail{Job: ViewJob(&j, View{User: "me"}), Output: canary, Stderr: canary,
 			Spec: queue.SpecOf(&j).Given(), History: []Attempt{ViewAttempt(&queue.Attempt{N: 1, ExitCode: 127, Error: "start " + canary})}}
 	}
 	argv := j
@@ -112,7 +112,7 @@ func TestHidden(t *testing.T) {
 		inside, outline := detail(j), detail(j)
 		inside.Hide(Inside)
 		text := fmt.Sprintf("%+v", inside)
-		if strings.Contains(text, "v4lue") || strings.Count(text, "KEY") != 2 || !strings.Contains(text, canary) || !slices.Equal(inside.Hidden, []string{"env"}) {
+		if strings.Contains(text, "v4lue") || strings.Count(text, "KEY") != 1 || !strings.Contains(text, canary) || !slices.Equal(inside.Hidden, []string{"env"}) {
 			t.Errorf("inside: %s", text)
 		}
 		outline.Hide(Outline)

@@ -54,9 +54,11 @@ func written(t reflect.Type) schema {
 	case reflect.TypeFor[Name]():
 		return oneOf("string", "integer")
 	case reflect.TypeFor[Names]():
-		return schema{"type": []string{"string", "integer", "array"}, "items": oneOf("string", "integer")}
+		return schema{"type": []string{"string", "integer", "array"}, "items": oneOf("string", "integer"), "maxItems": MaxNames}
 	case reflect.TypeFor[Texts]():
-		return schema{"type": []string{"string", "array"}, "items": oneOf("string")}
+		return schema{"type": []string{"string", "array"}, "items": oneOf("string"), "maxItems": MaxTexts}
+	case reflect.TypeFor[Labels]():
+		return schema{"type": "object", "additionalProperties": oneOf("string"), "maxProperties": queue.MaxLabels}
 	case reflect.TypeFor[Time]():
 		return schema{"type": []string{"string", "null"}, "format": "date-time"}
 	case reflect.TypeFor[Span]():

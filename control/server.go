@@ -3,7 +3,6 @@ package control
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,11 +23,20 @@ const (
 	idleLimit   = 5 * time.Minute  // without a request or an open stream
 	answerLimit = 5 * time.Second  // for an answer to be taken
 	tellLimit   = time.Minute      // for a piece of a stream to be taken
-	maxInFlight = 128              // requests of one connection at once
+	stallLimit  = 10 * time.Second // for more of a line that is longer than connBytes
 	forAdmins   = 8                // connections kept for root and admins
 	forOutside  = 8                // connections at once of people who have no right
+	outsideLine = 64 << 10         // bytes of a line of theirs
 	hangUpLook  = 5 * time.Second  // between looks whether a half-closed client is gone
 	stopLimit   = time.Second      // for requests under way when the service stops
+)
+
+// Of requests that are longer than largeRequest, in bytes, only so many are carried out at
+// once (see largePlaces). One that takes longer than largeHold waits for something else than
+// the processor, and lets the next one begin.
+const (
+	largeRequest = 256 << 10
+	largeHold    = time.Second
 )
 
 // Limits are the settings of a server; they are asked at each connection.
@@ -58,7 +66,9 @@ type Server struct {
 	api    API
 	limits Limits
 	gate   Gate
+	shares *Shares
 	log    *slog.Logger
+	peerOf func(net.Conn) (Peer, error)
 
 	stopping <-chan struct{} // closed when Run is to end
 
@@ -69,34 +79,21 @@ type Server struct {
 	denied atomic.Int64 // when that was last logged, in nanoseconds since 1970
 }
 
-// NewServer makes a server.
-func NewServer(api API, limits Limits, gate Gate, log *slog.Logger) *Server {
-	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, log: log, conns: map[*serverConn]bool{}}
-}
-
-// serverConn is one client's connection.
-type serverConn struct {
-	net  net.Conn
-	peer Peer // with the right that it had at first
-
-	write sync.Mutex // one line at a time
-
-	asking atomic.Int64 // requests whose answer is not made
-
-	mu      sync.Mutex
-	active  int       // requests that are not answered; guarded by mu
-	since   time.Time // of the last change of active; guarded by mu
-	evicted bool      // guarded by mu
+// NewServer makes a server, whose users have shares of what it does. The API takes its
+// places from the same shares.
+func NewServer(api API, limits Limits, gate Gate, shares *Shares, log *slog.Logger) *Server {
+	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, shares: shares, log: log, peerOf: PeerOf, conns: map[*serverConn]bool{}}
 }
 
 // Run serves until ctx ends; then it lets requests under way be answered for a
 // moment, and closes what is left.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	var conns sync.WaitGroup
-	defer conns.Wait()
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
+	defer conns.Wait()
 	s.stopping = ctx.Done()
+	s.shares.setUnbound(s.Patience == 0)
 	stop := context.AfterFunc(ctx, func() {
 		l.Close()
 		s.closeIdle()
@@ -116,6 +113,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
+			hangUp()
 			return fmt.Errorf("accept: %w", err)
 		default: // no descriptors, most likely: wait, do not spin
 			s.log.Warn("cannot accept a connection", "error", err)
@@ -159,7 +157,7 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	c := &serverConn{net: nc, since: time.Now()}
 	var err error
 	stop := context.AfterFunc(ctx, func() { nc.Close() }) // Windows may have to wait for who it is
-	c.peer, err = PeerOf(nc)
+	c.peer, err = s.peerOf(nc)
 	if stop(); err == nil {
 		c.peer.Right = s.gate.Right(&c.peer)
 		err = s.admit(c)
@@ -170,6 +168,8 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 		return
 	}
 	defer s.leave(c)
+	c.room = s.shares.connect(c.peer.UID)
+	defer c.room.close()
 	ctx, cancel := context.WithCancel(WithPeer(ctx, c.peer))
 	defer cancel()
 	var calls sync.WaitGroup
@@ -185,58 +185,77 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 // error is for the client; the connection is then closed.
 func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup) error {
 	in := bufio.NewReaderSize(c.net, 8<<10)
-	slots := make(chan struct{}, maxInFlight)
-	var buf []byte
-	c.net.SetReadDeadline(time.Now().Add(firstLine))
-	for {
-		line, err := readLine(in, buf)
+	s.readWithin(c, firstLine)
+	for first := true; ; {
+		line, err := s.readLine(ctx, c, in, first)
 		var refused *queue.Error
 		switch {
 		case errors.As(err, &refused):
 			return err
 		case err != nil && len(line) == 0 && c.mayWait(err) && !s.isStopping():
-			c.net.SetReadDeadline(time.Now().Add(idleLimit))
+			s.readWithin(c, idleLimit)
 			continue
 		case err != nil:
 			return nil
-		}
-		if buf = line[:0]; cap(buf) > 1<<20 {
-			buf = nil
-		}
-		if len(line) == 0 {
+		case len(line) == 0:
+			c.room.charge(-cap(line))
 			continue
 		}
-		r, err := parseRequest(line)
-		if errors.Is(err, queue.ErrParse) {
+		first = false
+		if err := s.begin(ctx, c, line, calls); err != nil || c.outside() {
 			return err
 		}
-		if err != nil {
-			c.send(answerLine(r.id, nil, err), answerLimit)
-			continue
-		}
-		r.id = append(json.RawMessage(nil), r.id...)
-		r.params = append(json.RawMessage(nil), r.params...)
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
-		c.begin()
-		if c.outside() { // it may ask who it is, once
-			s.answer(ctx, c, r)
-			c.end()
-			return nil
-		}
-		if c.asking.Add(1) > 1 || s.open.Load() > 1 {
-			s.Crowded()
-		}
-		calls.Go(func() {
-			defer func() { <-slots }()
-			defer c.end()
-			s.answer(ctx, c, r)
-		})
-		c.net.SetReadDeadline(time.Now().Add(idleLimit))
+		s.readWithin(c, idleLimit)
 	}
+}
+
+// readWithin has the connection's next bytes come within a while, and at once when the
+// service stops.
+func (s *Server) readWithin(c *serverConn, d time.Duration) {
+	c.net.SetReadDeadline(time.Now().Add(d))
+	if s.isStopping() {
+		c.net.SetReadDeadline(time.Now())
+	}
+}
+
+// begin reads a request, which owns its line from now on, and has it answered. An error is
+// for the client; the connection is then closed.
+func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
+	t := &task{conn: c, bytes: int64(cap(line)), patience: answerLimit}
+	full := c.room.begin(ctx)
+	if full == nil {
+		t.onEnd(c.room.end)
+	}
+	err := t.hold(ctx, s.shares, len(line))
+	if err == nil {
+		t.request, err = parseRequest(line)
+	}
+	switch {
+	case ctx.Err() != nil:
+		t.end()
+		return nil
+	case t.id == nil && !errors.Is(err, queue.ErrInvalid): // whose answer this is nobody knows
+		t.end()
+		return err
+	case err == nil:
+		err = full
+	}
+	if err != nil {
+		t.end()
+		c.send(answerLine(t.id, nil, err), answerLimit)
+		return nil
+	}
+	c.begin()
+	t.onEnd(c.finished)
+	if c.outside() { // it may ask who it is, once
+		s.answer(ctx, t)
+		return nil
+	}
+	if c.asking.Add(1) > 1 || s.open.Load() > 1 {
+		s.Crowded()
+	}
+	calls.Go(func() { s.answer(ctx, t) })
+	return nil
 }
 
 func (s *Server) isStopping() bool {
@@ -248,18 +267,6 @@ func (s *Server) isStopping() bool {
 	}
 }
 
-// mayWait reports whether a read ran into the idle limit while a request was
-// under way, so that the connection was not idle.
-func (c *serverConn) mayWait(err error) bool {
-	var timeout net.Error
-	if !errors.As(err, &timeout) || !timeout.Timeout() {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.active > 0
-}
-
 // finish lets requests under way be answered after the client has sent its
 // last; a client that has gone altogether is not waited for.
 func (s *Server) finish(c *serverConn, calls *sync.WaitGroup, cancel func()) {
@@ -269,115 +276,88 @@ func (s *Server) finish(c *serverConn, calls *sync.WaitGroup, cancel func()) {
 		close(done)
 	}()
 	for {
+		if hungUp(c.net) {
+			cancel()
+		}
 		select {
 		case <-done:
 			return
 		case <-time.After(hangUpLook):
-			if hungUp(c.net) {
-				cancel()
-			}
 		}
 	}
 }
 
 // answer carries out one request. A panic costs its caller an answer of
 // internal, nobody else anything.
-func (s *Server) answer(ctx context.Context, c *serverConn, r request) {
-	var result any
-	var err error
-	began, limit := time.Now(), answerLimit
-	func() {
-		defer func() {
-			if p := recover(); p != nil {
-				s.log.Error("panic in a request", "method", r.method, "panic", p, "stack", string(debug.Stack()))
-				err = queue.Errorf(queue.CodeInternal, "internal error; the service's log says more")
-			}
-		}()
-		failpoint.Hit("request")
-		m := methodsByName[r.method]
-		if m == nil {
-			err = UnsupportedMethod(r.method)
-			return
-		}
-		peer := c.peer
-		if peer.Right = s.gate.Right(&peer); peer.Right != c.peer.Right {
-			ctx = WithPeer(ctx, peer)
-		}
-		if !peer.Right.Covers(m.Right) {
-			err = s.gate.Refuse(&peer, m.Name, m.Right)
-			if peer.Right == None {
-				s.logDenied(peer, err)
-			}
-			return
-		}
-		if m.Stream {
-			limit = s.Patience // what was told before may not be read yet
-			// Nothing that a stopping service could still tell is worth waiting for.
-			var end context.CancelFunc
-			ctx, end = context.WithCancel(ctx)
-			defer end()
-			go func() { // ends with the call
-				select {
-				case <-s.stopping:
-					end()
-				case <-ctx.Done():
-				}
-			}()
-		}
-		result, err = m.does.call(ctx, s.api, r.params, func(v any) error {
-			line, err := tellLine(r.method, r.id, v)
-			if err != nil {
-				return err
-			}
-			return c.send(line, limit)
-		})
-	}()
+func (s *Server) answer(ctx context.Context, t *task) {
+	defer t.end()
+	began := time.Now()
+	result, err := s.carryOut(context.WithValue(ctx, taskKey{}, t), t)
 	if errors.Is(err, context.Canceled) {
 		err = queue.Errorf(queue.CodeUnavailable, "the service is stopping; try again later")
 	}
-	s.logRequest(ctx, c, &r, err, time.Since(began))
-	c.asking.Add(-1) // who has the answer may ask again at once
-	c.send(answerLine(r.id, result, err), limit)
-}
-
-// send writes a line. A client that does not take it in time is dropped; a limit of 0
-// is none.
-func (c *serverConn) send(line []byte, limit time.Duration) error {
-	c.write.Lock()
-	defer c.write.Unlock()
-	deadline := time.Time{}
-	if limit > 0 {
-		deadline = time.Now().Add(limit)
+	s.logRequest(ctx, t, err, time.Since(began))
+	t.conn.asking.Add(-1) // who has the answer may ask again at once
+	if err != nil || t.line == nil {
+		t.answered(answerLine(t.id, result, err))
 	}
-	c.net.SetWriteDeadline(deadline)
-	_, err := c.net.Write(line)
-	if err != nil {
-		c.net.Close()
+	t.conn.send(t.line, t.patience)
+}
+
+func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("panic in a request", "method", t.method, "panic", p, "stack", string(debug.Stack()))
+			err = queue.Errorf(queue.CodeInternal, "internal error; the service's log says more")
+		}
+	}()
+	failpoint.Hit("request")
+	c, m := t.conn, methodsByName[t.method]
+	if m == nil {
+		return nil, UnsupportedMethod(t.method)
 	}
-	return err
+	peer := c.peer
+	if peer.Right = s.gate.Right(&peer); peer.Right != c.peer.Right {
+		ctx = WithPeer(ctx, peer)
+	}
+	if !peer.Right.Covers(m.Right) {
+		err := s.gate.Refuse(&peer, m.Name, m.Right)
+		if peer.Right == None {
+			s.logDenied(peer, err)
+		}
+		return nil, err
+	}
+	if m.Stream {
+		end, err := c.room.stream()
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		t.patience = s.Patience // what was told before may not be read yet
+		// Nothing that a stopping service could still tell is worth waiting for.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		go func() { // ends with the call
+			select {
+			case <-s.stopping:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	if t.params, err = m.does.decode(t.raw); err != nil {
+		return nil, err
+	}
+	if t.decoded(); manyJobs(t.params) {
+		end, err := c.room.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		t.onEnd(end)
+	}
+	return m.does.call(ctx, s.api, t.params, t.tell)
 }
-
-func (c *serverConn) begin() { c.count(1) }
-func (c *serverConn) end()   { c.count(-1) }
-
-func (c *serverConn) count(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.active += n
-	c.since = time.Now()
-}
-
-// idleSince is since when a connection has had no request under way; ok is false
-// if it has one.
-func (c *serverConn) idleSince() (t time.Time, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.since, c.active == 0 && !c.evicted
-}
-
-// outside reports whether the peer had no right when it came. Such a connection is for
-// one request.
-func (c *serverConn) outside() bool { return !c.peer.Right.Covers(Read) }
 
 // admit takes a connection in. At a limit the one that has been idle longest
 // makes room: of the same user, if its share is full. People without any right make

@@ -71,7 +71,7 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 	if g, ok := api.(Gate); ok {
 		gate = g
 	}
-	server = NewServer(api, Limits{many, many}, gate, slog.New(slog.DiscardHandler))
+	server = NewServer(api, Limits{many, many}, gate, new(Shares), slog.New(slog.DiscardHandler))
 	if f, ok := api.(*fake); ok && f.crowded != nil {
 		server.Crowded = f.crowded
 	}

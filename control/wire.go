@@ -75,8 +75,9 @@ func failureOf(err error) *failure {
 	f := &failure{Code: row.Number, Message: err.Error(), Data: failureData{Code: row.Code}}
 	var e *queue.Error
 	if errors.As(err, &e) {
-		f.Message, f.Data.Field, f.Data.Index = e.Message, e.Field, e.Index
+		f.Message, f.Data.Field, f.Data.Index = e.Message, queue.Clip(e.Field), e.Index
 	}
+	f.Message = queue.ClipJSON(f.Message, 2*queue.MaxErrorBytes)
 	return f
 }
 
@@ -84,11 +85,17 @@ func (f *failure) err() error {
 	return &queue.Error{Code: f.Data.Code, Field: f.Data.Field, Index: f.Data.Index, Message: f.Message}
 }
 
-// request is one line of a client's.
+// Limits of an envelope.
+const (
+	maxMembers   = 64  // members
+	maxRequestID = 256 // bytes of its id: each line of a stream carries it
+)
+
+// request is one line of a client's, which it keeps.
 type request struct {
 	id     json.RawMessage // nil if there is none
 	method string
-	params json.RawMessage // nil if there are none
+	raw    json.RawMessage // the parameters, nil if there are none
 }
 
 // parseRequest reads a line; unknown members of the envelope are ignored.
@@ -97,9 +104,16 @@ func parseRequest(line []byte) (r request, err error) {
 		return r, err
 	}
 	var wrong error // told once the id is known
+	members := 0
 	err = queue.Members(line, func(name string, value json.RawMessage) error {
+		if members++; members > maxMembers {
+			return queue.Errorf(queue.CodeInvalid, "the request has more than %d members", maxMembers)
+		}
 		switch name {
 		case "id":
+			if len(value) > maxRequestID {
+				return queue.Invalid("id", "is longer than %d bytes", maxRequestID)
+			}
 			if value[0] == '"' || value[0] == '-' || value[0] >= '0' && value[0] <= '9' {
 				r.id = value
 			}
@@ -108,7 +122,7 @@ func parseRequest(line []byte) (r request, err error) {
 				wrong = queue.Invalid("method", "must be text")
 			}
 		case "params":
-			r.params = value
+			r.raw = value
 		case "jsonrpc":
 			if string(value) != `"2.0"` {
 				wrong = queue.Invalid("jsonrpc", `must be "2.0"`)
@@ -187,8 +201,7 @@ type tellParams struct {
 
 // readLine reads a line without its end, at most MaxLine bytes. A last line
 // without an end counts. With an error comes what there was of the line.
-func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
-	buf = buf[:0]
+func readLine(r *bufio.Reader) (buf []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
 		limit := MaxLine
@@ -212,7 +225,7 @@ func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
 }
 
 // decodeParams reads parameters strictly into a struct: an unknown name is
-// refused with the nearest known one.
+// refused with the nearest known one. Parameters that are JSON themselves stay part of raw.
 func decodeParams(raw json.RawMessage, into any) error {
 	if raw == nil || string(raw) == "null" {
 		return nil
@@ -221,27 +234,37 @@ func decodeParams(raw json.RawMessage, into any) error {
 		return own.decode(raw)
 	}
 	to := params(reflect.ValueOf(into).Elem())
-	return queue.Members(raw, func(name string, value json.RawMessage) error {
+	err := queue.Members(raw, func(name string, value json.RawMessage) error {
 		field, ok := to[name]
 		if !ok {
 			return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, slices.Collect(maps.Keys(to))))
 		}
-		return decodeParam(name, value, field)
+		return decodeParam(name, value, field.Addr().Interface())
 	})
+	if own, ok := into.(interface{ check() error }); ok && err == nil {
+		err = own.check()
+	}
+	return err
 }
 
 // decodeParam reads one parameter; an error names it.
-func decodeParam(name string, value json.RawMessage, into reflect.Value) error {
-	err := json.Unmarshal(value, into.Addr().Interface())
+func decodeParam(name string, value json.RawMessage, into any) error {
+	if raw, ok := into.(*json.RawMessage); ok {
+		*raw = value
+		return nil
+	}
+	err := json.Unmarshal(value, into)
 	var e *queue.Error
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &e) && e.Field == "":
+		return queue.Invalid(name, "%s", e.Message)
 	case errors.As(err, &e):
 		return e
 	case errors.As(err, &wrong):
-		return queue.Invalid(name, "must be %s, not %s", kindOf(wrong.Type), wrong.Value)
+		return queue.Invalid(name, "must be %s, not %s", kindOf(wrong.Type), queue.Clip(wrong.Value))
 	}
 	return queue.Invalid(name, "%v", err)
 }
@@ -350,12 +373,5 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 
 // UnsupportedMethod refuses a method that is not in the table.
 func UnsupportedMethod(name string) error {
-	return queue.Errorf(queue.CodeUnsupported, "there is no method %q%s", clip(name), queue.Nearest(name, MethodNames()))
-}
-
-func clip(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "…"
-	}
-	return s
+	return queue.Errorf(queue.CodeUnsupported, "there is no method %q%s", queue.Clip(name), queue.Nearest(name, MethodNames()))
 }

@@ -49,8 +49,8 @@ func TestRequestsAreRead(t *testing.T) {
 		{`{"id":-1.5e3,"method":"x"}`, `-1.5e3`, "x", ``},
 	} {
 		r, err := parseRequest([]byte(c.line))
-		if err != nil || string(r.id) != c.id || r.method != c.method || string(r.params) != c.params {
-			t.Errorf("%s: got %s %q %s, %v", c.line, r.id, r.method, r.params, err)
+		if err != nil || string(r.id) != c.id || r.method != c.method || string(r.raw) != c.params {
+			t.Errorf("%s: got %s %q %s, %v", c.line, r.id, r.method, r.raw, err)
 		}
 	}
 	for line, want := range map[string]*queue.Error{
@@ -112,7 +112,7 @@ func TestLinesAreBounded(t *testing.T) {
 		good bool
 	}{{MaxLine, "\n", true}, {MaxLine + 1, "\n", false}, {MaxLine, "", true}, {MaxLine + 1, "", false}, {2 * MaxLine, "", false}} {
 		in := bufio.NewReader(strings.NewReader(strings.Repeat("x", c.n) + c.end))
-		line, err := readLine(in, nil)
+		line, err := readLine(in)
 		if c.good && (err != nil || len(line) != c.n) || !c.good && !errors.Is(err, queue.ErrTooLarge) {
 			t.Errorf("%d bytes and %q: got %d bytes, %v", c.n, c.end, len(line), err)
 		}
@@ -145,7 +145,7 @@ func FuzzRequest(f *testing.F) {
 			t.Fatalf("%q: the answer is no JSON", line)
 		}
 		for _, p := range []any{&Enqueue{}, &EnqueueBatch{}, &Show{}, &List{}, &Wait{}, &Logs{}, &Selection{}, &DLQRetry{}, &WorkerStop{}, &ConfigSet{}} {
-			err := decodeParams(r.params, p)
+			err := decodeParams(r.raw, p)
 			var e *queue.Error
 			if err != nil && (!errors.As(err, &e) || RowOf(err).Code != queue.CodeInvalid) {
 				t.Fatalf("%q: %T: got %v, want invalid", line, p, err)

@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Code names a kind of failure that someone acts on. The codes are the wire's
@@ -82,9 +84,94 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Invalid makes an Error of CodeInvalid about a field.
+// Invalid makes an Error of CodeInvalid about a field, whose name is clipped.
 func Invalid(field, format string, args ...any) *Error {
-	return &Error{Code: CodeInvalid, Field: field, Message: fmt.Sprintf(format, args...)}
+	return &Error{Code: CodeInvalid, Field: Clip(field), Message: fmt.Sprintf(format, args...)}
+}
+
+// maxClip is how much of a text an error echoes, in bytes as JSON writes them.
+const maxClip = 80
+
+// Clip is a text as an error may echo it: a longer one ends after 80 bytes of JSON, at a
+// whole character, with an ellipsis.
+func Clip(s string) string { return ClipJSON(s, maxClip) }
+
+// ClipJSON is a text that takes at most so many bytes as a JSON string, without its
+// quotes: a longer one is cut at a whole character and ends with an ellipsis.
+func ClipJSON(s string, most int) string {
+	if 6*len(s) <= most { // JSON writes a byte as six at most
+		return s
+	}
+	total := 0
+	for i, r := range s {
+		total += jsonSize(s[i:], r)
+		if total > most {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// jsonSize is how many bytes json.Marshal takes for a character, which rest begins with.
+func jsonSize(rest string, r rune) int {
+	switch r {
+	case '"', '\\', '\n', '\r', '\t', '\b', '\f':
+		return 2
+	case '<', '>', '&', '\u2028', '\u2029':
+		return 6
+	case utf8.RuneError:
+		if !strings.HasPrefix(rest, string(utf8.RuneError)) {
+			return 6 // no UTF-8
+		}
+	}
+	if r < ' ' {
+		return 6
+	}
+	return utf8.RuneLen(r)
+}
+
+// maxFaults is how many faults of one input an error tells.
+const maxFaults = 20
+
+// faults gathers what is wrong with one input.
+type faults struct {
+	told []error
+	more bool
+}
+
+// add notes a fault. Beyond maxFaults nobody is told what it is, so it is not made.
+func (f *faults) add(fault func() error) {
+	if len(f.told) == maxFaults {
+		f.more = true
+		return
+	}
+	f.told = append(f.told, fault())
+}
+
+// err makes one *Error of all faults, naming the first one's field; nil if there is none.
+func (f *faults) err() error {
+	if len(f.told) == 0 {
+		return nil
+	}
+	var first *Error
+	if !errors.As(f.told[0], &first) {
+		first = Errorf(CodeInvalid, "%s", f.told[0])
+	}
+	if len(f.told) == 1 {
+		return first
+	}
+	var b strings.Builder
+	b.WriteString(first.Message)
+	for _, fault := range f.told[1:] {
+		b.WriteString("; ")
+		b.WriteString(fault.Error())
+	}
+	joined := *first
+	joined.Message = ClipJSON(b.String(), MaxErrorBytes)
+	if f.more {
+		joined.Message += "; and more"
+	}
+	return &joined
 }
 
 // Nearest suggests the known word closest to word, as "; did you mean …?", or

@@ -37,11 +37,11 @@ func parseGlob(pattern string) (g glob, err error) {
 		case '[':
 			end := strings.IndexByte(pattern[i:], ']')
 			if end < 2 {
-				return nil, Invalid("id_glob", "%q has a [ without its ]", clip(pattern))
+				return nil, Invalid("id_glob", "%q has a [ without its ]", Clip(pattern))
 			}
 			class, ok := parseClass(pattern[i+1 : i+end])
 			if !ok {
-				return nil, Invalid("id_glob", "%q is not a pattern; write it like build-* or job[0-9]", clip(pattern))
+				return nil, Invalid("id_glob", "%q is not a pattern; write it like build-* or job[0-9]", Clip(pattern))
 			}
 			t, size = class, end+1
 		}

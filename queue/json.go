@@ -9,6 +9,9 @@ import (
 // maxDepth is how deep JSON from outside may nest.
 const maxDepth = 32
 
+// MaxMembers is how many members a JSON object from outside may have.
+const MaxMembers = 16_384
+
 // CheckJSON reports whether line is one JSON value that is UTF-8, nests at most
 // 32 deep and holds no raw NUL; the error is a *Error of CodeParse that says
 // where it breaks. Members and Elements trust what it has passed.
@@ -44,25 +47,27 @@ func CheckJSON(line []byte) error {
 }
 
 // Members calls each with every member of a JSON object that CheckJSON passed,
-// in order. It fails when data is no object or names a member twice.
+// in order, in time that is linear in the object. It fails when data is no object, has
+// more than MaxMembers members or names one twice.
 func Members(data []byte, each func(name string, value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
 		return Errorf(CodeInvalid, "must be a JSON object")
 	}
-	seen := make([]string, 0, 16)
+	var seen names
 	for i = skipSpace(data, i+1); data[i] != '}'; {
 		end := skipValue(data, i)
 		name, err := unquote(data[i:end])
 		if err != nil {
 			return err
 		}
-		for _, s := range seen {
-			if s == name {
-				return Invalid(name, "is given twice")
-			}
+		if seen.has(name) {
+			return Invalid(name, "is given twice")
 		}
-		seen = append(seen, name)
+		if seen.n == MaxMembers {
+			return Errorf(CodeInvalid, "has more than %d members", MaxMembers)
+		}
+		seen.add(name)
 		i = skipSpace(data, skipSpace(data, end)+1) // the colon
 		end = skipValue(data, i)
 		if err := each(name, json.RawMessage(data[i:end])); err != nil {
@@ -73,6 +78,41 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 		}
 	}
 	return nil
+}
+
+// names is a set of names: few of them, as nearly always, cost no map.
+type names struct {
+	n    int
+	few  [16]string
+	many map[string]bool // all of them, once there are more than few
+}
+
+func (s *names) has(name string) bool {
+	if s.many != nil {
+		return s.many[name]
+	}
+	for _, f := range s.few[:s.n] {
+		if f == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *names) add(name string) {
+	switch {
+	case s.n < len(s.few):
+		s.few[s.n] = name
+	case s.n == len(s.few):
+		s.many = make(map[string]bool, 4*len(s.few))
+		for _, f := range s.few {
+			s.many[f] = true
+		}
+		fallthrough
+	default:
+		s.many[name] = true
+	}
+	s.n++
 }
 
 // Elements calls each with every element of a JSON array that CheckJSON passed.

@@ -20,10 +20,10 @@ type Defaults struct {
 // Resolve checks a spec and completes it to a draft job. Every fault it finds
 // is in the error, an *Error of CodeInvalid.
 func Resolve(s *Spec, d Defaults) (Job, error) {
-	var faults []error
+	var wrong faults
 	check := func(ok bool, field, format string, args ...any) {
 		if !ok {
-			faults = append(faults, Invalid(field, format, args...))
+			wrong.add(func() error { return Invalid(field, format, args...) })
 		}
 	}
 	j := Job{
@@ -60,7 +60,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	j.ExpiresAt = or(s.ExpiresAt, 0)
 	if s.ID != nil {
 		j.ID = *s.ID
-		check(ValidID(j.ID), "id", "%q is not an id: 1 to 128 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", clip(j.ID))
+		check(ValidID(j.ID), "id", "%q is not an id: 1 to 128 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", Clip(j.ID))
 	}
 
 	switch {
@@ -81,10 +81,10 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(s.User == nil || j.User != "", "user", "is empty; name an account, or leave it out")
 	checkText(check, "user", j.User, 256)
 	checkText(check, "cwd", j.Cwd, 4096)
-	check(j.Cwd == "" || absolute(j.Cwd), "cwd", "%q is not an absolute path", clip(j.Cwd))
+	check(j.Cwd == "" || absolute(j.Cwd), "cwd", "%q is not an absolute path", Clip(j.Cwd))
 	check(len(j.Stdin) <= MaxStdin, "stdin", "is %d bytes; at most %d are taken", len(j.Stdin), MaxStdin)
 	checkText(check, "stdin_file", j.StdinFile, 4096)
-	check(j.StdinFile == "" || absolute(j.StdinFile), "stdin_file", "%q is not an absolute path", clip(j.StdinFile))
+	check(j.StdinFile == "" || absolute(j.StdinFile), "stdin_file", "%q is not an absolute path", Clip(j.StdinFile))
 	check(s.Stdin == nil || s.StdinFile == nil, "stdin", "and stdin_file are both given; give one of them")
 	check(s.EnvPass == nil, "env_pass", "is resolved by the client; send env")
 	j.Env = resolveEnv(check, s)
@@ -98,9 +98,9 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(s.BackoffMax == nil || *s.BackoffMax > 0, "backoff_max", "must be above 0")
 	j.Backoff.Strategy = Strategy(or(s.BackoffStrategy, ""))
 	check(s.BackoffStrategy == nil || slices.Contains([]Strategy{Exponential, Linear, Fixed}, j.Backoff.Strategy),
-		"backoff_strategy", "%q is not exponential, linear or fixed", clip(string(j.Backoff.Strategy)))
+		"backoff_strategy", "%q is not exponential, linear or fixed", Clip(string(j.Backoff.Strategy)))
 	check(or(s.Jitter, 0) >= 0 && or(s.Jitter, 0) <= 1, "jitter", "must be between 0 and 1")
-	check(slices.Contains([]OnLost{OnLostRetry, OnLostDead, OnLostHold}, j.OnLost), "on_lost", "%q is not retry, dead or hold", clip(string(j.OnLost)))
+	check(slices.Contains([]OnLost{OnLostRetry, OnLostDead, OnLostHold}, j.OnLost), "on_lost", "%q is not retry, dead or hold", Clip(string(j.OnLost)))
 	check(j.OutputLimit >= 0 && j.OutputLimit <= MaxOutput, "output_limit", "must be between 0 and %s", FormatSize(MaxOutput))
 	check(s.Memory == nil || j.Memory >= MinMemory && j.Memory <= MaxMemory, "memory", "must be between %s and %s; leave it out for no limit", FormatSize(MinMemory), FormatSize(MaxMemory))
 	check(s.CPUs == nil || j.CPUs >= MinCPUs && j.CPUs <= MaxCPUs, "cpus", "must be between %g and %d; leave it out for no limit", MinCPUs, MaxCPUs)
@@ -110,7 +110,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(len(s.OkCodes) <= MaxExitCodes, "ok_codes", "has more than %d entries", MaxExitCodes)
 	check(len(s.NoRetryCodes) <= MaxExitCodes, "no_retry_codes", "has more than %d entries", MaxExitCodes)
 	checkLabels(check, s.Labels)
-	return j, joinFaults(faults)
+	return j, wrong.err()
 }
 
 func resolveAttempts(check func(bool, string, string, ...any), s *Spec, d Defaults) int {
@@ -132,7 +132,7 @@ func resolveEnv(check func(bool, string, string, ...any), s *Spec) []string {
 	total := 0
 	for name, value := range s.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			check(false, "env", "%q is not a name of a variable", clip(name))
+			check(false, "env", "%q is not a name of a variable", Clip(name))
 		}
 		if slices.Contains(ownVariables, name) {
 			check(false, "env", "%s is set by queuectl itself", name)
@@ -161,7 +161,7 @@ const CookieName = "QUEUECTL_COOKIE"
 func checkLabels(check func(bool, string, string, ...any), labels map[string]string) {
 	check(len(labels) <= MaxLabels, "labels", "has %d entries; at most %d are taken", len(labels), MaxLabels)
 	for k, v := range labels {
-		check(k != "" && len(k)+len(v) <= MaxLabel, "labels", "%q is longer than %d bytes, or has no name", clip(k), MaxLabel)
+		check(k != "" && len(k)+len(v) <= MaxLabel, "labels", "%q is longer than %d bytes, or has no name", Clip(k), MaxLabel)
 		check(!strings.ContainsRune(k+v, 0), "labels", "must not hold a NUL")
 	}
 }
@@ -188,13 +188,6 @@ func ValidID(id string) bool {
 
 func absolute(path string) bool {
 	return strings.HasPrefix(path, "/") || len(path) > 2 && path[1] == ':' && (path[2] == '\\' || path[2] == '/')
-}
-
-func clip(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "…"
-	}
-	return s
 }
 
 func or[T any](p *T, otherwise T) T {

@@ -100,7 +100,7 @@ var fields = []Field{
 	instant("run_at", "next_run_at", "not before this instant", func(s *Spec) **Millis { return &s.RunAt }),
 	duration("delay", "", "not before so long from now", func(s *Spec) **time.Duration { return &s.Delay }),
 	instant("expires_at", "", "cancelled unless started by this instant", func(s *Spec) **Millis { return &s.ExpiresAt }),
-	{"env", "", KindMap, "NAME=value for the job", func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v) }, func(s *Spec) any { return orNilMap(s.Env) }},
+	{"env", "", KindMap, "NAME=value for the job", func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v, MaxMembers) }, func(s *Spec) any { return orNilMap(s.Env) }},
 	{"env_pass", "", KindList, "names to copy from your environment; * is all", func(s *Spec, v json.RawMessage) error { return setList(&s.EnvPass, v) }, func(s *Spec) any { return orNil(s.EnvPass) }},
 	text("user", "account to run as; another one than your own is for admins", func(s *Spec) **string { return &s.User }),
 	text("cwd", "folder to run in", func(s *Spec) **string { return &s.Cwd }),
@@ -116,7 +116,7 @@ var fields = []Field{
 	integer("tasks", "most processes at once, with their threads where the system counts them", func(s *Spec) **int64 { return &s.Tasks }),
 	text("on_lost", "when the machine or runner died: retry, dead or hold", func(s *Spec) **string { return &s.OnLost }),
 	{"allow_background", "", KindBool, "leave processes that outlive the main one", setBackground, get(func(s *Spec) **bool { return &s.AllowBackground })},
-	{"labels", "", KindMap, "NAME=value for selecting", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v) }, func(s *Spec) any { return orNilMap(s.Labels) }},
+	{"labels", "", KindMap, "NAME=value for selecting", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v, MaxLabels) }, func(s *Spec) any { return orNilMap(s.Labels) }},
 	size("output_limit", "bytes kept of each stream", func(s *Spec) **int64 { return &s.OutputLimit }),
 }
 
@@ -148,25 +148,30 @@ func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
 // have passed CheckJSON.
 func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
-	var faults []error
+	var wrong faults
 	var given []*Field
 	err := Members(data, func(name string, value json.RawMessage) error {
 		f := fieldsByName[name]
 		if f == nil && other != nil {
 			took, err := other(name, value)
 			if err != nil {
-				faults = append(faults, err)
+				wrong.add(func() error { return err })
 			}
 			if took || err != nil {
 				return nil
 			}
 		}
 		if f == nil {
-			faults = append(faults, Invalid(name, "is not a field of a job%s", nearField(name)))
+			wrong.add(func() error {
+				if len(wrong.told) > 0 {
+					return Invalid(name, "is not a field of a job")
+				}
+				return Invalid(name, "is not a field of a job%s", nearField(name))
+			})
 			return nil
 		}
 		if slices.Contains(given, f) {
-			faults = append(faults, Invalid(name, "is given twice, as %s too", f.Name))
+			wrong.add(func() error { return Invalid(name, "is given twice, as %s too", f.Name) })
 			return nil
 		}
 		given = append(given, f)
@@ -175,16 +180,16 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 		}
 		timeout := s.Timeout
 		if err := f.set(s, value); err != nil {
-			faults = append(faults, fieldFault(f.Name, err))
+			wrong.add(func() error { return fieldFault(f.Name, err) })
 		} else if timeout != nil && *s.Timeout != *timeout {
-			faults = append(faults, Invalid(name, "differs from timeout_ms; give one of them"))
+			wrong.add(func() error { return Invalid(name, "differs from timeout_ms; give one of them") })
 		}
 		return nil
 	})
 	if err != nil {
-		faults = append(faults, err)
+		wrong.add(func() error { return err })
 	}
-	return joinFaults(faults)
+	return wrong.err()
 }
 
 // MarshalJSON writes the given fields.
@@ -218,7 +223,7 @@ func (s *Spec) CheckText() error {
 		}
 		for _, t := range texts {
 			if !utf8.ValidString(t) {
-				return Invalid(fields[i].Name, notUTF8, clip(t))
+				return Invalid(fields[i].Name, notUTF8, Clip(t))
 			}
 		}
 	}
@@ -235,7 +240,7 @@ func (s *Spec) SetText(name, value string) error {
 		return Invalid(name, "is not a field of a job%s", nearField(name))
 	}
 	if !utf8.ValidString(value) {
-		return Invalid(name, notUTF8, clip(value))
+		return Invalid(name, notUTF8, Clip(value))
 	}
 	err := f.setText(s, value)
 	return fieldFault(f.Name, err)
@@ -249,7 +254,7 @@ func (f *Field) setText(s *Spec, value string) error {
 	switch f.Kind {
 	case KindInteger, KindNumber, KindBool:
 		if !json.Valid([]byte(value)) {
-			return fmt.Errorf("%q is not %s", value, [...]string{KindInteger: "an integer", KindNumber: "a number", KindBool: "true or false"}[f.Kind])
+			return fmt.Errorf("%q is not %s", Clip(value), [...]string{KindInteger: "an integer", KindNumber: "a number", KindBool: "true or false"}[f.Kind])
 		}
 		return f.set(s, json.RawMessage(value))
 	case KindList:
@@ -258,7 +263,7 @@ func (f *Field) setText(s *Spec, value string) error {
 	case KindMap:
 		k, v, found := strings.Cut(value, "=")
 		if !found {
-			return fmt.Errorf("%q is not NAME=value", value)
+			return fmt.Errorf("%q is not NAME=value", Clip(value))
 		}
 		m, _ := f.get(s).(map[string]string)
 		m = maps.Clone(m)
@@ -273,7 +278,7 @@ func (f *Field) setText(s *Spec, value string) error {
 		for part := range strings.SplitSeq(value, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(part))
 			if err != nil {
-				return fmt.Errorf("%q is not a list of exit codes like 0,3", value)
+				return fmt.Errorf("%q is not a list of exit codes like 0,3", Clip(value))
 			}
 			list = append(list, n)
 		}
@@ -298,28 +303,6 @@ func fieldFault(name string, err error) error {
 		return e
 	}
 	return Invalid(name, "%s", err)
-}
-
-// joinFaults makes one *Error of several, naming the first one's field.
-func joinFaults(faults []error) error {
-	if len(faults) == 0 {
-		return nil
-	}
-	first, ok := faults[0].(*Error)
-	if !ok {
-		first = Errorf(CodeInvalid, "%s", faults[0])
-	}
-	if len(faults) == 1 {
-		return first
-	}
-	joined := *first
-	for _, f := range faults[1:] {
-		joined.Message += "; " + f.Error()
-	}
-	if len(joined.Message) > MaxErrorBytes {
-		joined.Message = joined.Message[:MaxErrorBytes] + "…"
-	}
-	return &joined
 }
 
 func get[T any](at func(*Spec) **T) func(*Spec) any {

@@ -91,7 +91,7 @@ func ParseStates(name string) ([]State, error) {
 		}
 	}
 	known := append(slices.Clone(stateNames[1:]), "waiting", "done")
-	return nil, Invalid("state", "%q is not a state%s", name, cmp.Or(Nearest(name, known), "; there are "+strings.Join(known, ", ")))
+	return nil, Invalid("state", "%q is not a state%s", Clip(name), cmp.Or(Nearest(name, known), "; there are "+strings.Join(known, ", ")))
 }
 
 // Reason says why a job or attempt is in its state, where the state alone does

@@ -29,7 +29,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	for rest != "" {
 		n := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 		if n <= 0 {
-			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", text)
+			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", Clip(text))
 		}
 		number, err := strconv.ParseFloat(rest[:n], 64)
 		rest = rest[n:]
@@ -39,7 +39,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		}
 		unit, known := units[rest[:u]]
 		if err != nil || !known {
-			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", text)
+			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", Clip(text))
 		}
 		part, err := Seconds(number * float64(unit) / float64(time.Second))
 		if err != nil {
@@ -124,7 +124,7 @@ func ParseSize(text string) (int64, error) {
 		}
 		return int64(n * float64(s.bytes)), nil
 	}
-	return 0, fmt.Errorf("%q is not a size; write it like 4096, 64K or 1MiB", text)
+	return 0, fmt.Errorf("%q is not a size; write it like 4096, 64K or 1MiB", Clip(text))
 }
 
 // FormatSize writes a number of bytes so that ParseSize reads it back exactly.
@@ -167,10 +167,10 @@ func (m Millis) Add(d time.Duration) Millis {
 func ParseInstant(text string) (Millis, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not an RFC 3339 instant like 2026-03-01T15:04:05Z", text)
+		return 0, fmt.Errorf("%q is not an RFC 3339 instant like 2026-03-01T15:04:05Z", Clip(text))
 	}
 	if t.Year() < 1970 || t.Year() > 9999 || t.UnixMilli() <= 0 {
-		return 0, fmt.Errorf("%q is not between 1970 and 9999", text)
+		return 0, fmt.Errorf("%q is not between 1970 and 9999", Clip(text))
 	}
 	return MillisOf(t), nil
 }

@@ -73,7 +73,7 @@ func setUmask(s *Spec, v json.RawMessage) error {
 	}
 	n, err := strconv.ParseUint(t, 8, 16)
 	if err != nil || n > 0o777 {
-		return fmt.Errorf("%q is not an octal umask like 022", t)
+		return fmt.Errorf("%q is not an octal umask like 022", Clip(t))
 	}
 	umask := int(n)
 	s.Umask = &umask
@@ -115,6 +115,9 @@ func setSize(to **int64, v json.RawMessage) error {
 func setList(to *[]string, v json.RawMessage) error {
 	list := []string{}
 	err := Elements(v, func(e json.RawMessage) error {
+		if len(list) == MaxArgsEnv { // each takes a byte at least
+			return fmt.Errorf("has more than %d entries", MaxArgsEnv)
+		}
 		t, err := readText(e)
 		list = append(list, t)
 		if err != nil {
@@ -126,12 +129,15 @@ func setList(to *[]string, v json.RawMessage) error {
 	return err
 }
 
-func setMap(to *map[string]string, v json.RawMessage) error {
+func setMap(to *map[string]string, v json.RawMessage, most int) error {
 	m := map[string]string{}
 	err := Members(v, func(name string, value json.RawMessage) error {
+		if len(m) == most {
+			return fmt.Errorf("has more than %d entries", most)
+		}
 		t, err := readText(value)
 		if err != nil {
-			return fmt.Errorf("%s must be text", name)
+			return fmt.Errorf("%s must be text", Clip(name))
 		}
 		m[name] = t
 		return nil
@@ -143,6 +149,9 @@ func setMap(to *map[string]string, v json.RawMessage) error {
 func setCodes(to *[]int, v json.RawMessage) error {
 	list := []int{}
 	err := Elements(v, func(e json.RawMessage) error {
+		if len(list) == MaxExitCodes {
+			return fmt.Errorf("has more than %d entries", MaxExitCodes)
+		}
 		n, err := readInteger(e)
 		list = append(list, int(n))
 		if err != nil || n < 0 || n > 1<<32-1 {

@@ -158,7 +158,7 @@ func (a *users) of(name string) (asUser, error) {
 	as := asUser{uid: uid, name: a.s.directory.UserName(uid)}
 	nameless := as.name == strconv.Itoa(uid) // of those only who is there for sure
 	if !ok || nameless && uid != a.peer.UID && uid != accounts.Self() {
-		return asUser{}, queue.Invalid("user", "there is no user %q here", name)
+		return asUser{}, queue.Invalid("user", "there is no user %q here", queue.Clip(name))
 	}
 	if err := a.s.mayRunAs(a.peer, as); err != nil {
 		return asUser{}, err
@@ -261,6 +261,9 @@ func (e *editing) apply(j *queue.Job) {
 	}
 }
 
+// maxGroups is how many groups of somebody are told.
+const maxGroups = 1000
+
 // Whoami implements control.API.
 func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (control.Whoami, error) {
 	p := control.PeerFrom(ctx)
@@ -268,7 +271,7 @@ func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (control.Whoami
 		UID: p.UID, User: s.directory.UserName(p.UID), GID: p.GID, Group: s.directory.GroupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
 		Right: p.Right, Rights: p.Right.Included(), RunAs: s.config.Load().RunAs,
 	}
-	for _, g := range p.Groups {
+	for _, g := range p.Groups[:min(len(p.Groups), maxGroups)] {
 		w.Groups = append(w.Groups, control.GroupID{GID: g, Name: s.directory.GroupName(g)})
 	}
 	if p.Right.Covers(control.Submit) {

@@ -15,8 +15,11 @@ import (
 	"github.com/queuectl/queuectl/upkeep"
 )
 
-// eventStep is how many events are read at once.
-const eventStep = 500
+// Events are read so many at once, and told until their texts have so many bytes.
+const (
+	eventStep  = 500
+	eventBytes = 64 << 10
+)
 
 // Events implements control.API.
 func (s *Service) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd, error) {
@@ -39,38 +42,24 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	case !p.Audit && slices.Contains(p.Event, string(queue.EventAudit)):
 		return control.EventsEnd{}, queue.Invalid("event", "audit is told with audit alone, which is for admins")
 	}
+	t := &teller{s: s, p: p, each: each, after: after, ids: map[string]bool{}}
+	for _, id := range p.ID {
+		t.ids[id] = true
+	}
 	for {
 		last, changed := s.store.News()
-		list, err := s.store.Events(ctx, after, eventStep)
-		if err != nil {
-			return control.EventsEnd{}, err
-		}
-		first := last + 1 // that is there, or will be
-		if len(list) > 0 {
-			first = list[0].Seq
-		}
-		if after > 0 && first > after+1 {
-			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "events %d to %d are gone (retention_events); go on with since %d", after+1, first-1, first-1)
-		}
-		for i := range list {
-			e := &list[i]
-			after = e.Seq
-			if len(p.ID) > 0 && !slices.Contains(p.ID, e.ID) || len(p.Event) > 0 && !slices.Contains(p.Event, string(e.Kind)) || untold(p.Audit, e) {
-				continue
-			}
-			v := s.viewEvent(e)
-			if p.Audit {
-				v.Audit(e)
-			}
-			if err := each(v); err != nil {
-				return control.EventsEnd{}, err
-			}
-		}
+		more := false
+		err := s.shares.Step(ctx, control.Many, func() (err error) {
+			more, err = t.step(ctx, last)
+			return err
+		})
 		switch {
-		case len(list) > 0:
+		case err != nil:
+			return control.EventsEnd{}, err
+		case more:
 			continue
 		case !p.Follow:
-			return control.EventsEnd{Last: after}, nil
+			return control.EventsEnd{Last: t.after}, nil
 		}
 		select {
 		case <-changed:
@@ -78,6 +67,51 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 			return control.EventsEnd{}, ctx.Err()
 		}
 	}
+}
+
+// teller tells the events that were asked for.
+type teller struct {
+	s     *Service
+	p     control.Events
+	each  func(control.Event) error
+	after int64           // the number of the last event that was dealt with
+	ids   map[string]bool // of p.ID
+}
+
+// step tells the next events, a bounded number, of those up to last, and reports whether
+// there were any.
+func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
+	list, err := t.s.store.Events(ctx, t.after, eventStep)
+	if err != nil {
+		return false, err
+	}
+	first := last + 1 // that is there, or will be
+	if len(list) > 0 {
+		first = list[0].Seq
+	}
+	if t.after > 0 && first > t.after+1 {
+		return false, queue.Errorf(queue.CodeNotFound, "events %d to %d are gone (retention_events); go on with since %d", t.after+1, first-1, first-1)
+	}
+	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
+		e := &list[i]
+		t.after = e.Seq
+		if !t.wants(e) {
+			continue
+		}
+		v := t.s.viewEvent(e)
+		if t.p.Audit {
+			v.Audit(e)
+		}
+		if err := t.each(v); err != nil {
+			return false, err
+		}
+		bytes += len(e.Detail.Value) + len(e.Detail.Target)
+	}
+	return len(list) > 0, nil
+}
+
+func (t *teller) wants(e *queue.Event) bool {
+	return (len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) && !untold(t.p.Audit, e)
 }
 
 // untold reports whether an event is left out: of an audit what nobody did, else what an
@@ -96,7 +130,7 @@ func checkKinds(asked []string) error {
 	}
 	for _, k := range asked {
 		if !slices.Contains(known, k) {
-			return queue.Invalid("event", "%q is no kind of event%s", k, cmp.Or(queue.Nearest(k, known), "; there are "+strings.Join(known, ", ")))
+			return queue.Invalid("event", "%q is no kind of event%s", queue.Clip(k), cmp.Or(queue.Nearest(k, known), "; there are "+strings.Join(known, ", ")))
 		}
 	}
 	return nil
@@ -181,7 +215,11 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 		states = []queue.State{queue.Completed, queue.Cancelled}
 	}
 	before := s.store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)
-	old, err := s.store.CountEnded(ctx, states, before)
+	var old int64
+	err := s.shares.Do(ctx, control.Many, func() (err error) {
+		old, err = s.store.CountEnded(ctx, states, before)
+		return err
+	})
 	if err != nil {
 		return out, err
 	}
@@ -260,7 +298,13 @@ func (s *Service) problems() (list []string, failing bool) {
 	return list, failing
 }
 
+// maxProblems is how many problems health tells.
+const maxProblems = 20
+
 func health(problems []string, failing bool) string {
+	if more := len(problems) - maxProblems; more > 0 {
+		problems = append(problems[:maxProblems:maxProblems], fmt.Sprintf("and %d more", more))
+	}
 	switch {
 	case failing:
 		return "failing: " + strings.Join(problems, "; ")

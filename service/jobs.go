@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"time"
@@ -106,14 +106,26 @@ func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key st
 		}
 		r.Drafts[i] = j
 	}
-	if key != "" {
-		raw, err := json.Marshal(specs)
-		if err != nil {
-			return r, err
-		}
-		r.Sum = sha256.Sum256(append(raw, batch...))
+	if key == "" {
+		return r, nil
 	}
-	return r, nil
+	var err error
+	r.Sum, err = sum(specs, batch)
+	return r, err
+}
+
+// sum tells what a request with a key asks for from other requests.
+func sum(specs []queue.Spec, batch string) (of [sha256.Size]byte, err error) {
+	h := sha256.New()
+	for i := range specs {
+		raw, err := specs[i].MarshalJSON()
+		if err != nil {
+			return of, err
+		}
+		h.Write(append(raw, '\n'))
+	}
+	io.WriteString(h, batch)
+	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
 // draft is the job that a spec asks for, enqueued by a user of a name.
@@ -205,7 +217,7 @@ func (s *Service) filter(p control.List) (store.Filter, error) {
 	if p.User != "" {
 		uid, ok := s.directory.UserID(p.User)
 		if !ok {
-			return f, queue.Invalid("user", "there is no user %q here", p.User)
+			return f, queue.Invalid("user", "there is no user %q here", queue.Clip(p.User))
 		}
 		f.UID = &uid
 	}
@@ -220,39 +232,16 @@ func (s *Service) filter(p control.List) (store.Filter, error) {
 }
 
 func (s *Service) page(ctx context.Context, f store.Filter) (control.JobPage, error) {
-	page, err := s.store.List(ctx, f)
-	if err != nil {
-		return control.JobPage{}, err
-	}
 	peer := control.PeerFrom(ctx)
-	out := control.JobPage{Jobs: make([]control.Job, 0, len(page.Jobs))}
-	for i, bytes := 0, 0; i < len(page.Jobs); i++ {
-		j := &page.Jobs[i]
-		if bytes += pageCost(j); bytes > maxPage && i > 0 {
-			page.Next = page.Jobs[i-1].Seq
-			break
+	return control.Answer(ctx, &s.shares, control.Many, func() (control.JobPage, error) {
+		page, err := s.store.List(ctx, f)
+		if err != nil {
+			return control.JobPage{}, err
 		}
-		out.Jobs = append(out.Jobs, s.viewTo(&peer, j))
-	}
-	if page.Next != 0 {
-		next := strconv.FormatInt(page.Next, 10)
-		out.Next = &next
-	}
-	return out, nil
-}
-
-// maxPage bounds a page's text, in bytes, so that its line fits: JSON may write a
-// byte as six.
-const maxPage = control.MaxLine / 8
-
-// pageCost is about how many bytes a job takes in a page.
-func pageCost(j *queue.Job) int {
-	n := 1024 + len(j.Command) + len(j.Cwd) + len(j.Error)
-	for _, a := range j.Argv {
-		n += len(a) + 4
-	}
-	for k, v := range j.Labels {
-		n += len(k) + len(v) + 8
-	}
-	return n
+		out := control.JobPage{Jobs: make([]control.Job, len(page.Jobs)), Next: cursor(page.Next)}
+		for i := range page.Jobs {
+			out.Jobs[i] = s.viewTo(&peer, &page.Jobs[i])
+		}
+		return out, nil
+	})
 }

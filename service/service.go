@@ -96,6 +96,7 @@ type Service struct {
 	config atomic.Pointer[config.Config]
 	who    atomic.Pointer[access]
 	users  sync.Map // uid → name, of who has a right and a name
+	shares control.Shares
 
 	directory accounts.Directory // the system's users and groups
 
@@ -242,7 +243,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if unknown := s.unknownNames(); unknown != "" {
 		s.log.Warn(unknown)
 	}
-	server := control.NewServer(s, s.limits(), s, s.log)
+	server := control.NewServer(s, s.limits(), s, &s.shares, s.log)
 	if s.opt.Crowded != nil {
 		server.Crowded = s.opt.Crowded
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -127,6 +126,9 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.Verdict, er
 		}
 		return err
 	}
+	if len(p.Set) > largeEdit {
+		ctx = alone(ctx)
+	}
 	return s.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
 	})
@@ -165,11 +167,11 @@ func (s *Service) removeAll(ctx context.Context, method string, states []queue.S
 	}
 	f := store.Filter{States: states, Limit: store.MaxPage}
 	for {
-		page, err := s.store.Select(ctx, f)
+		page, err := s.selected(ctx, f)
 		if err != nil {
 			return removed, err
 		}
-		verdict, err := s.each(ctx, method, idsOf(page.Refs), func(ctx context.Context, j *queue.Job) error {
+		verdict, err := s.each(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error {
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: states})
 		})
 		removed.Removed += len(verdict.Done)
@@ -179,23 +181,18 @@ func (s *Service) removeAll(ctx context.Context, method string, states []queue.S
 	}
 }
 
-func idsOf(refs []store.Ref) []string {
-	ids := make([]string, len(refs))
-	for i := range refs {
-		ids[i] = refs[i].ID
-	}
-	return ids
-}
-
 // Requeue implements control.API.
 func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Verdict, error) {
-	return s.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, _ []queue.State) error {
+	return s.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		held, err := s.pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 		if err == nil && held {
-			*j, err = s.again(ctx, j.ID, j.Seq)
+			*j, err = s.lookAgain(ctx, j)
 		}
 		if err != nil || held && !j.State.Ended() || j.State == queue.Pending {
 			return err
+		}
+		if !held && len(only) > 0 {
+			return store.ErrMoved
 		}
 		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs is requeued: retry runs an ended job again, release a held one", j.ID, j.State)
 	})
@@ -207,17 +204,20 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.Verdict, er
 	if err != nil {
 		return control.Verdict{}, err
 	}
-	return s.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, _ []queue.State) error {
+	return s.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		if s.pool.Running(j.Seq) > 0 {
 			if err := s.audit(ctx, "kill", fmt.Sprintf("signal %d", number), j); err != nil {
 				return err
 			}
 		}
 		runs, err := s.pool.Signal(ctx, j.Seq, number)
-		if err == nil && !runs {
-			err = queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs gets a signal", j.ID, j.State)
+		switch {
+		case err != nil || runs:
+			return err
+		case len(only) > 0:
+			return store.ErrMoved
 		}
-		return err
+		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs gets a signal", j.ID, j.State)
 	})
 }
 
@@ -240,26 +240,37 @@ func signalNumber(text string) (int, error) {
 	if n := signals[name]; n != 0 {
 		return n, nil
 	}
-	return 0, queue.Invalid("signal", "%q is not a signal%s", text,
+	return 0, queue.Invalid("signal", "%q is not a signal%s", queue.Clip(text),
 		cmp.Or(queue.Nearest(name, slices.Sorted(maps.Keys(signals))), fmt.Sprintf("; give a name like TERM or a number from 1 to %d", lastSignal)))
 }
 
-// DLQRetry implements control.API.
+// DLQRetry implements control.API. Of all dead jobs a step begins with the newest ones, and
+// of these with the oldest.
 func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Verdict, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	if p.All == (len(ids) > 0) {
 		return control.Verdict{}, queue.Invalid("ids", "name dead jobs, or all; give one of them")
 	}
-	peer := control.PeerFrom(ctx)
-	if p.All {
-		var err error
-		if ids, err = s.deadIDs(ctx, ownOnly(&peer, "dlq.retry")); err != nil {
-			return control.Verdict{}, err
-		}
-	}
-	return s.each(ctx, "dlq.retry", ids, func(ctx context.Context, j *queue.Job) error {
+	change := func(ctx context.Context, j *queue.Job) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
-	})
+	}
+	if !p.All {
+		return s.eachNamed(ctx, "dlq.retry", ids, change)
+	}
+	f, err := s.filter(control.List{State: control.Texts{queue.Dead.String()}, Limit: control.SelectStep, Cursor: p.Cursor})
+	if err != nil {
+		return control.Verdict{}, err
+	}
+	peer := control.PeerFrom(ctx)
+	f.UID = ownOnly(&peer, "dlq.retry")
+	page, err := s.selected(ctx, f)
+	if err != nil {
+		return control.Verdict{}, err
+	}
+	slices.Reverse(page.Refs)
+	v, err := s.each(ctx, "dlq.retry", page.Refs, change)
+	v.Next = cursor(page.Next)
+	return v, err
 }
 
 // DLQClear implements control.API.
@@ -270,32 +281,13 @@ func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed
 	return s.removeAll(ctx, "dlq.clear", []queue.State{queue.Dead})
 }
 
-// deadIDs lists all dead jobs, or those of one user, the oldest first.
-func (s *Service) deadIDs(ctx context.Context, uid *int) (ids []string, err error) {
-	f := store.Filter{States: []queue.State{queue.Dead}, UID: uid, Limit: store.MaxPage}
-	for {
-		page, err := s.store.Select(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, idsOf(page.Refs)...)
-		if f.Before = page.Next; f.Before == 0 {
-			for i, k := 0, len(ids)-1; i < k; i, k = i+1, k-1 {
-				ids[i], ids[k] = ids[k], ids[i]
-			}
-			return ids, nil
-		}
-	}
-}
-
 // verb is carried out on a job that is in one of these states, if any are given.
 type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
 
 // onJobs carries a verb out on what is selected: by name, or one step of all that
 // match, in the states that were asked for or else those that the verb takes.
 func (s *Service) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.Verdict, error) {
-	names := p.Names()
-	chosen := len(p.State) > 0 || len(p.Label) > 0 || p.User != "" || p.OlderThan != 0 || p.IDGlob != ""
+	names, chosen := p.Names(), p.Chosen()
 	switch {
 	case chosen == (len(names) > 0):
 		return control.Verdict{}, queue.Invalid("ids", "name jobs, or say which by state, label, user, older_than or id_glob; give one of them")
@@ -304,7 +296,7 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 	case chosen:
 		return s.onSelected(ctx, method, p, takes, do)
 	}
-	v, err := s.each(ctx, method, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
+	v, err := s.eachNamed(ctx, method, names, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, nil) })
 	if p.DryRun {
 		v.Matched, v.Done = new(len(v.Done)), []string{}
 	}
@@ -333,67 +325,36 @@ func (s *Service) onSelected(ctx context.Context, method string, p control.Selec
 	if p.OlderThan != 0 {
 		f.Older = s.store.Now().Add(-time.Duration(p.OlderThan))
 	}
-	page, err := s.store.Select(ctx, f)
+	page, err := s.selected(ctx, f)
 	if err != nil {
 		return v, err
 	}
 	if p.DryRun {
 		v.Matched = new(len(page.Refs))
 	} else {
-		v, err = s.each(ctx, method, idsOf(page.Refs), func(ctx context.Context, j *queue.Job) error {
-			if !slices.Contains(f.States, j.State) {
-				return store.ErrMoved
-			}
-			return do(ctx, j, f.States)
-		})
+		v, err = s.each(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, f.States) })
 		if err != nil {
 			return v, err
 		}
 		v.Refused = slices.DeleteFunc(v.Refused, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound }) // gone since
 	}
-	if page.Next != 0 {
-		v.Next = new(strconv.FormatInt(page.Next, 10))
-	}
+	v.Next = cursor(page.Next)
 	return v, nil
 }
 
-// atOnce is how many jobs a verb on many is carried out on at once, so that they
-// share commits.
-const atOnce = 64
+// selected reads a page of what names the jobs that a filter selects.
+func (s *Service) selected(ctx context.Context, f store.Filter) (page store.Selected, err error) {
+	err = s.shares.Do(ctx, control.Many, func() (err error) {
+		page, err = s.store.Select(ctx, f)
+		return err
+	})
+	return page, err
+}
 
-// each carries a verb out on jobs and says on which, in the order asked.
-func (s *Service) each(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
-	peer := control.PeerFrom(ctx)
-	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
-	errs := make([]error, len(ids))
-	slots := make(chan struct{}, atOnce)
-	var calls sync.WaitGroup
-	for i, id := range ids {
-		slots <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-slots }()
-			j, err := s.store.Get(ctx, id)
-			if err == nil {
-				err = s.mayAct(&peer, method, &j)
-			}
-			if err == nil {
-				err = do(ctx, &j)
-			}
-			errs[i] = err
-		})
+// cursor is what a client goes on with after a page, nil at the end.
+func cursor(next int64) *string {
+	if next == 0 {
+		return nil
 	}
-	calls.Wait()
-	for i, err := range errs {
-		var refused *queue.Error
-		switch {
-		case err == nil:
-			v.Done = append(v.Done, ids[i])
-		case errors.Is(err, store.ErrMoved): // it is not meant any more
-		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
-			v.Refused = append(v.Refused, control.Refusal{ID: ids[i], Code: refused.Code, Message: strings.TrimSpace(refused.Error())})
-		default:
-			return v, err
-		}
-	}
-	return v, nil
+	return new(strconv.FormatInt(next, 10))
 }

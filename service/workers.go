@@ -8,6 +8,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // WorkerStart implements control.API. In a service that a client started by the
@@ -63,9 +64,14 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 }
 
 // WorkerList implements control.API.
-func (s *Service) WorkerList(context.Context, control.Nothing) (control.WorkerList, error) {
+func (s *Service) WorkerList(ctx context.Context, _ control.Nothing) (control.WorkerList, error) {
+	workers := s.pool.List() // it may ask the runners
+	return control.Answer(ctx, &s.shares, control.One, func() (control.WorkerList, error) { return s.viewWorkers(workers), nil })
+}
+
+func (s *Service) viewWorkers(workers []worker.Status) control.WorkerList {
 	list := control.WorkerList{Workers: []control.Worker{}}
-	for _, w := range s.pool.List() {
+	for _, w := range workers {
 		view := control.Worker{ID: w.ID, Node: s.node, LastHeartbeat: control.Time(queue.MillisOf(w.Heard)), State: "idle"}
 		if w.Job != "" {
 			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.Job, &w.PID, control.Time(w.StartedAt)
@@ -81,7 +87,7 @@ func (s *Service) WorkerList(context.Context, control.Nothing) (control.WorkerLi
 		}
 		list.Workers = append(list.Workers, view)
 	}
-	return list, nil
+	return list
 }
 
 // ServiceStop implements control.API.
@@ -105,7 +111,11 @@ func (s *Service) Hello(context.Context, control.HelloParams) (control.Hello, er
 func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
 	last, _ := s.store.News() // before the counts: what comes meanwhile is told by later events
 	counts := s.store.Counts()
-	oldest, err := s.store.Oldest(ctx)
+	var oldest queue.Millis
+	err := s.shares.Do(ctx, control.One, func() (err error) {
+		oldest, err = s.store.Oldest(ctx)
+		return err
+	})
 	if err != nil {
 		return control.Status{}, err
 	}

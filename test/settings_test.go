@@ -197,22 +197,6 @@ func TestKeepJobs(t *testing.T) {
 	}
 }
 
-// A service that goes without an answer when it is told to stop has stopped as it was
-// told if its jobs were to stay; otherwise nobody knows.
-func TestStopWithoutAnAnswer(t *testing.T) {
-	q := newQueue(t, "failpoint")
-	for more, code := range map[string]int{"--keep-jobs": 0, "--keep-jobs=false": 3} {
-		q.env = []string{"QUEUECTL_FAILPOINTS=request=kill:2"} // of status, and service.stop
-		q.start("--workers", "1")
-		if r := q.cli("service", "stop", more); r.code != code {
-			t.Errorf("%s: exit code %d, want %d: %s", more, r.code, code, r.err)
-		}
-		if !q.gone(5 * time.Second) {
-			t.Errorf("%s: the service was not killed", more)
-		}
-	}
-}
-
 // config set stores nothing with which the service would not start again, for only a
 // running one undoes it; and where it was stored unseen the refused start says the way out.
 func TestStoredSettingsLetTheServiceStart(t *testing.T) {

@@ -293,7 +293,7 @@ func dlqVerb(a *app) *cobra.Command {
 	retry := &cobra.Command{
 		Use: "retry ID… | --all", Short: "Put dead jobs back in the queue",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			p := control.DLQRetry{IDs: ids, All: all}
+			p := control.DLQRetry{All: all}
 			if all == (len(ids) > 0) {
 				return usage("name dead jobs, or --all; give one of them")
 			}
@@ -304,7 +304,10 @@ func dlqVerb(a *app) *cobra.Command {
 				}
 				p.Timeout = (*control.Span)(&d)
 			}
-			return a.onJobs("pending again", func(c *control.Client, _ string) (control.Verdict, error) { return c.DLQRetry(cmd.Context(), p) })
+			return a.onJobs("pending again", ids, func(c *control.Client, ids []string, cursor string) (control.Verdict, error) {
+				p.IDs, p.Cursor = ids, cursor
+				return c.DLQRetry(cmd.Context(), p)
+			})
 		},
 	}
 	retry.ValidArgsFunction = a.completeIDs(queue.Dead.String())

@@ -77,6 +77,9 @@ func (a *app) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 		}
 		return err
 	}
+	if len(ids) > control.MaxStreams {
+		return usage("%d jobs are more than can be followed at once, which is %d; name fewer, or leave -f out", len(ids), control.MaxStreams)
+	}
 	errs := make([]error, len(ids))
 	var streams sync.WaitGroup
 	for i, id := range ids {

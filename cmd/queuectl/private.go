@@ -279,7 +279,7 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 		return err
 	}
 	if p.retryDead {
-		if _, err := p.c.DLQRetry(storing, control.DLQRetry{All: true}); err != nil {
+		if err := p.reviveDead(storing); err != nil {
 			return err
 		}
 	}
@@ -292,6 +292,17 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 	}
 	close(p.follows)
 	return f.run(ctx)
+}
+
+// reviveDead has all dead jobs run again.
+func (p *private) reviveDead(ctx context.Context) error {
+	for cursor := ""; ; {
+		v, err := p.c.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: cursor})
+		if err != nil || v.Next == nil {
+			return err
+		}
+		cursor = *v.Next
+	}
 }
 
 // recall reads which lines earlier runs have stored.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -262,30 +261,23 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	return nil
 }
 
-// goneWithin is how long a service has to go that did not answer when it was to stop.
-const goneWithin = 15 * time.Second
-
 // stopAndWait has a service stop and waits until it has let go of its folder, so that
-// another may start. Where jobs are kept it may as well go without an answer.
+// another may start.
 func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.Stopping, error) {
 	st, err := c.Status(ctx, control.Nothing{})
 	if err != nil {
 		return control.Stopping{}, err
 	}
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
-	unanswered := keep && errors.Is(err, queue.ErrUnavailable)
-	if err != nil && !unanswered {
+	if err != nil {
 		return got, err
 	}
-	for began := time.Now(); service.InUse(st.Database); {
-		if unanswered && time.Since(began) > goneWithin {
-			return got, err
-		}
+	for service.InUse(st.Database) {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
 			return got, queue.Errorf(queue.CodeUnavailable, "interrupted while the service stops")
 		}
 	}
-	return control.Stopping{PID: st.PID}, nil
+	return got, nil
 }

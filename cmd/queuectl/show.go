@@ -33,7 +33,8 @@ func writeJSON(w io.Writer, open string, v any, newline bool) error {
 }
 
 func showVerb(a *app) *cobra.Command {
-	return &cobra.Command{
+	var before int
+	cmd := &cobra.Command{
 		Use: "show ID", Short: "Show a job, its attempts and the end of its output", Args: exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
@@ -41,7 +42,7 @@ func showVerb(a *app) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			job, err := c.Show(cmd.Context(), control.Show{ID: control.Name(args[0])})
+			job, err := c.Show(cmd.Context(), control.Show{ID: control.Name(args[0]), HistoryBefore: before})
 			if err != nil {
 				return err
 			}
@@ -54,6 +55,8 @@ func showVerb(a *app) *cobra.Command {
 			return a.showJob(&job)
 		},
 	}
+	cmd.Flags().IntVar(&before, "history-before", 0, "of its attempts those before the `N`th")
+	return cmd
 }
 
 // shownLines is how much output show prints.
@@ -80,7 +83,7 @@ func (a *app) showJob(j *control.JobDetail) error {
 		}
 	}
 	if len(j.History) > 0 {
-		if err := a.showHistory(j.History); err != nil {
+		if err := a.showHistory(j); err != nil {
 			return err
 		}
 	}
@@ -103,12 +106,18 @@ func standing(j *control.Job) string {
 	return j.State + " (" + *j.Reason + ")"
 }
 
-func (a *app) showHistory(history []control.Attempt) error {
+// showHistory prints the attempts that came, and how to see those before them.
+func (a *app) showHistory(j *control.JobDetail) error {
 	if err := a.println(""); err != nil {
 		return err
 	}
+	if first := j.History[0].Attempt; first > 1 {
+		if err := a.println(fmt.Sprintf("%d attempts in all; --history-before %d shows earlier ones", j.HistoryTotal, first)); err != nil {
+			return err
+		}
+	}
 	var table [][]string
-	for _, h := range history {
+	for _, h := range j.History {
 		ended := orDash(h.ExitCode)
 		switch {
 		case h.Signal != nil:

@@ -23,7 +23,7 @@ type selection struct {
 func (s *selection) add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
 	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
-	labelsVar(f, &s.Label, "all jobs that carry the label `NAME=VALUE`")
+	labelsVar(f, (*map[string]string)(&s.Label), "all jobs that carry the label `NAME=VALUE`")
 	f.Var(filled{&s.User}, "user", "all jobs that this `USER` enqueued")
 	f.Var(filled{&s.olderThan}, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago")
 	f.Var(filled{&s.IDGlob}, "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
@@ -42,8 +42,7 @@ func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, err
 		}
 		p.OlderThan = control.Span(d)
 	}
-	chosen := len(p.State) > 0 || len(p.Label) > 0 || p.User != "" || p.OlderThan != 0 || p.IDGlob != ""
-	if chosen == (len(ids) > 0) {
+	if p.Chosen() == (len(ids) > 0) {
 		return p, usage("%s takes ids of jobs, or says which: --state, --label, --user, --older-than, --id-glob; give one of them", cmd.CommandPath())
 	}
 	return p, nil
@@ -59,8 +58,8 @@ func jobsVerb(a *app, name, short, become string, do func(*control.Client, conte
 			if err != nil {
 				return err
 			}
-			return a.onJobs(become, func(c *control.Client, cursor string) (control.Verdict, error) {
-				p.Cursor = cursor
+			return a.onJobs(become, ids, func(c *control.Client, ids []string, cursor string) (control.Verdict, error) {
+				p.IDs, p.Cursor = ids, cursor
 				return do(c, cmd.Context(), p)
 			})
 		},
@@ -206,9 +205,9 @@ func jobs(n int) string {
 	return fmt.Sprintf("%d jobs", n)
 }
 
-// onJobs carries a verb out, step by step, and tells on which jobs it was, and on
-// which not.
-func (a *app) onJobs(become string, do func(c *control.Client, cursor string) (control.Verdict, error)) error {
+// onJobs carries a verb out, as many ids or selected jobs at a time as one request may be
+// about, and tells on which jobs it was, and on which not.
+func (a *app) onJobs(become string, ids []string, do func(c *control.Client, ids []string, cursor string) (control.Verdict, error)) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -217,13 +216,16 @@ func (a *app) onJobs(become string, do func(c *control.Client, cursor string) (c
 	all := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
 	seen := 0
 	for cursor, more := "", true; more; {
-		v, err := do(c, cursor)
+		step := ids[:min(len(ids), control.MaxNames)]
+		v, err := do(c, step, cursor)
 		if err != nil {
 			return err
 		}
-		if more = v.Next != nil; more {
+		ids = ids[len(step):]
+		if v.Next != nil {
 			cursor = *v.Next
 		}
+		more = v.Next != nil || len(ids) > 0
 		seen += len(v.Done) + len(v.Refused)
 		if err := a.tellVerdict(&v, &all, become); err != nil {
 			return err
@@ -307,8 +309,8 @@ func editVerb(a *app) *cobra.Command {
 					return err
 				}
 			}
-			return a.onJobs("is changed", func(c *control.Client, cursor string) (control.Verdict, error) {
-				p.Cursor = cursor
+			return a.onJobs("is changed", ids, func(c *control.Client, ids []string, cursor string) (control.Verdict, error) {
+				p.IDs, p.Cursor = ids, cursor
 				return c.Edit(cmd.Context(), control.Edit{Selection: p, Set: set})
 			})
 		},

@@ -18,7 +18,7 @@ func (s *Store) NoteRunners(ctx context.Context, dirs []string) error {
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, true, func(t *tx) error {
+	return s.do(ctx, urgent, func(t *tx) error {
 		for key, value := range map[string]string{noteRunners: string(list), noteFile: s.file} {
 			if _, err := t.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, value); err != nil {
 				return err
@@ -30,7 +30,7 @@ func (s *Store) NoteRunners(ctx context.Context, dirs []string) error {
 
 // Runners lists the folders that were noted last.
 func (s *Store) Runners(ctx context.Context) (dirs []string, err error) {
-	err = s.do(ctx, true, func(t *tx) error {
+	err = s.do(ctx, urgent, func(t *tx) error {
 		text, err := noted(t, noteRunners)
 		if err != nil || text == "" {
 			return err

@@ -1,0 +1,235 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// serverConn is one client's connection.
+type serverConn struct {
+	net  net.Conn
+	peer Peer // with the right that it had at first
+	room *connShare
+
+	write sync.Mutex // one line at a time
+
+	asking atomic.Int64 // requests whose answer is not made
+
+	mu      sync.Mutex
+	active  int       // requests that are not answered; guarded by mu
+	since   time.Time // of the last change of active; guarded by mu
+	evicted bool      // guarded by mu
+}
+
+// readLine reads a line without its end, at most MaxLine bytes, into a buffer of its own,
+// whose capacity counts in the share of the connection's user. A last line without an end
+// counts as one. With an error comes what there was of the line.
+func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, first bool) (line []byte, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		ended := err == nil
+		size := len(line) + len(part)
+		if limit := s.lineLimit(c, size); ended && size > limit+1 || !ended && size > limit {
+			return nil, queue.Errorf(queue.CodeTooLarge, "the line is longer than %d bytes; send less at once", limit)
+		}
+		if size > cap(line) {
+			grown := size
+			if !ended {
+				grown = min(max(size, 2*cap(line)), MaxLine+1)
+			}
+			if err := c.room.room(ctx, int64(grown-cap(line))); err != nil {
+				return nil, err
+			}
+			line = append(make([]byte, 0, grown), line...)
+		}
+		line = append(line, part...)
+		switch {
+		case ended:
+			c.room.whole()
+			return line[:size-1], nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			if !first && size > connBytes {
+				s.readWithin(c, stallLimit)
+			}
+			continue
+		case errors.Is(err, io.EOF) && size > 0:
+			c.room.whole()
+			return line, nil
+		}
+		return line, err
+	}
+}
+
+// lineLimit is how long a line of a connection may be that has so many bytes by now.
+func (s *Server) lineLimit(c *serverConn, size int) int {
+	if size <= outsideLine {
+		return MaxLine
+	}
+	peer := c.peer
+	if peer.Right = s.gate.Right(&peer); !peer.Right.Covers(Read) {
+		return outsideLine
+	}
+	return MaxLine
+}
+
+// mayWait reports whether a read ran into the idle limit while a request was
+// under way, so that the connection was not idle.
+func (c *serverConn) mayWait(err error) bool {
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.active > 0
+}
+
+// send writes a line. A client that does not take it in time is dropped; a limit of 0
+// is none.
+func (c *serverConn) send(line []byte, limit time.Duration) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	deadline := time.Time{}
+	if limit > 0 {
+		deadline = time.Now().Add(limit)
+	}
+	c.net.SetWriteDeadline(deadline)
+	_, err := c.net.Write(line)
+	if err != nil {
+		c.net.Close()
+	}
+	return err
+}
+
+func (c *serverConn) begin()    { c.count(1) }
+func (c *serverConn) finished() { c.count(-1) }
+
+func (c *serverConn) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active += n
+	c.since = time.Now()
+}
+
+// idleSince is since when a connection has had no request under way; ok is false
+// if it has one.
+func (c *serverConn) idleSince() (t time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.since, c.active == 0 && !c.evicted
+}
+
+// outside reports whether the peer had no right when it came. Such a connection is for
+// one request.
+func (c *serverConn) outside() bool { return !c.peer.Right.Covers(Read) }
+
+// task is a request that is being answered. One goroutine at a time uses it.
+type task struct {
+	request
+	conn     *serverConn
+	params   any           // decoded; nil if they could not be
+	bytes    int64         // of its line
+	patience time.Duration // of whoever reads its answer
+	line     []byte        // the answer, once it is made
+	told     []byte        // under a place, and not sent yet
+	stepping bool          // under a place
+	ends     []func()
+
+	class Class  // of the place that it has for being read, if leave is not nil
+	leave func() // gives that place back
+}
+
+type taskKey struct{}
+
+// taskOf is the request that ctx is of, nil if there is none.
+func taskOf(ctx context.Context) *task {
+	t, _ := ctx.Value(taskKey{}).(*task)
+	return t
+}
+
+// onEnd has f called when the request is answered.
+func (t *task) onEnd(f func()) { t.ends = append(t.ends, f) }
+
+// end gives back what the request has taken.
+func (t *task) end() {
+	if t.leave != nil {
+		t.leave()
+	}
+	for _, f := range t.ends {
+		f()
+	}
+	t.conn.room.charge(-int(t.bytes) - len(t.line) - len(t.told))
+}
+
+// hold takes the place for reading a request of so many bytes, if it needs one.
+func (t *task) hold(ctx context.Context, s *Shares, size int) error {
+	if size <= connBytes {
+		return nil
+	}
+	t.class = decoding
+	if size > largeRequest {
+		t.class = large
+	}
+	w := &waiter{class: t.class}
+	if err := s.enter(ctx, w); err != nil {
+		return err
+	}
+	t.leave = sync.OnceFunc(func() { s.leave(w) })
+	if t.class == large {
+		late := time.AfterFunc(largeHold, t.leave)
+		t.onEnd(func() { late.Stop() })
+	}
+	return nil
+}
+
+// decoded gives back a place that was for the reading alone.
+func (t *task) decoded() {
+	if t.leave != nil && t.class == decoding {
+		t.leave()
+	}
+}
+
+// answered keeps the answer until it is sent.
+func (t *task) answered(line []byte) {
+	t.line = line
+	t.conn.room.charge(len(line))
+}
+
+// tell sends a piece of a stream, or keeps it until the step that it is of has ended.
+func (t *task) tell(v any) error {
+	line, err := tellLine(t.method, t.id, v)
+	if err != nil {
+		return err
+	}
+	t.conn.room.charge(len(line))
+	t.told = append(t.told, line...)
+	if t.stepping {
+		return nil
+	}
+	return t.flush()
+}
+
+// flush sends what was told.
+func (t *task) flush() error {
+	if len(t.told) == 0 {
+		return nil
+	}
+	err := t.conn.send(t.told, t.patience)
+	t.conn.room.charge(-len(t.told))
+	t.told = nil
+	return err
+}
+
+// manyJobs reports whether a request is about many jobs.
+func manyJobs(params any) bool {
+	p, ok := params.(interface{ many() bool })
+	return ok && p.many()
+}

@@ -1,0 +1,288 @@
+package control
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// MaxStreams is how many streams one user may have at once.
+const MaxStreams = 64
+
+// What one user may have under way at once, over all connections.
+const (
+	userRequests = 256     // requests
+	connRequests = 64      // of these, on one connection
+	userLists    = 4       // of these, lists and verbs on many jobs
+	userBytes    = MaxLine // bytes of lines, requests and answers, beside those that each connection has free
+	connBytes    = 16 << 10
+)
+
+// roomWait is how long a request waits for room in its user's share.
+const roomWait = 5 * time.Second
+
+// Shares divides what the service can do at once among its users: it bounds what each of
+// them has under way, and gives places to do heavy work to users in turn. The zero Shares
+// is ready. Its methods may be called at once.
+type Shares struct {
+	mu      sync.Mutex
+	users   map[int]*share // by uid, of those who have something here; guarded by mu, as is all below
+	places  places
+	unbound bool // bytes are not counted: there is one user, who may take any time to read
+}
+
+// share is what one user has under way. Shares.mu guards it.
+type share struct {
+	uid      int
+	conns    int
+	requests int
+	streams  int
+	lists    int
+	helpers  int
+	bytes    int64         // of all connections, without what each has free
+	growing  *connShare    // the one whose line grows beyond what it has free, nil if there is none
+	changed  chan struct{} // closed once something is given back; nil if nobody waits for that
+
+	waiting [classes][2][]*waiter // for a place; the second ones take bytes
+	taken   [classes]int          // places
+}
+
+// connShare is what one connection has under way of its user's share.
+type connShare struct {
+	s    *Shares
+	user *share
+
+	bytes    int64 // guarded by Shares.mu, as is:
+	requests int
+}
+
+// setUnbound says whether bytes are counted at all.
+func (s *Shares) setUnbound(unbound bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unbound = unbound
+}
+
+// of is the share of a user. The caller holds mu.
+func (s *Shares) of(uid int) *share {
+	u := s.users[uid]
+	if u == nil {
+		if s.users == nil {
+			s.users = map[int]*share{}
+		}
+		u = &share{uid: uid}
+		s.users[uid] = u
+	}
+	return u
+}
+
+// forget drops a share that holds nothing. The caller holds mu.
+func (s *Shares) forget(u *share) {
+	if u.conns == 0 && u.helpers == 0 && u.taken == [classes]int{} && !u.waits() {
+		delete(s.users, u.uid)
+	}
+}
+
+// connect begins a connection of a user.
+func (s *Shares) connect(uid int) *connShare {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.of(uid)
+	u.conns++
+	return &connShare{s: s, user: u}
+}
+
+// close ends a connection, with what it has under way.
+func (c *connShare) close() {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.add(-c.bytes)
+	c.stopGrowing()
+	c.user.conns--
+	c.s.forget(c.user)
+}
+
+// add counts bytes of the connection; what it has free does not count for its user. The
+// caller holds mu.
+func (c *connShare) add(n int64) {
+	before := max(0, c.bytes-connBytes)
+	c.bytes += n
+	c.user.bytes += max(0, c.bytes-connBytes) - before
+	if n < 0 {
+		c.s.freed(c.user)
+		c.s.dispatch()
+	}
+}
+
+// freed has those look again who wait for room in a share. The caller holds mu.
+func (s *Shares) freed(u *share) {
+	if u.changed != nil {
+		close(u.changed)
+		u.changed = nil
+	}
+}
+
+// await waits until take has taken what is asked for, for roomWait at most; take is called
+// with mu held.
+func (c *connShare) await(ctx context.Context, take func() bool) bool {
+	var late <-chan time.Time
+	for {
+		c.s.mu.Lock()
+		if take() {
+			c.s.mu.Unlock()
+			return true
+		}
+		if c.user.changed == nil {
+			c.user.changed = make(chan struct{})
+		}
+		changed := c.user.changed
+		c.s.mu.Unlock()
+		if late == nil {
+			timer := time.NewTimer(roomWait)
+			defer timer.Stop()
+			late = timer.C
+		}
+		select {
+		case <-changed:
+		case <-late:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// room takes bytes for a line that grows. Of one user one line at a time grows beyond what
+// its connection has free, until whole: two that each had a half would both wait for ever.
+func (c *connShare) room(ctx context.Context, n int64) error {
+	u := c.user
+	if c.await(ctx, func() bool {
+		more := max(0, c.bytes+n-connBytes) - max(0, c.bytes-connBytes)
+		switch {
+		case more == 0:
+		case u.growing != nil && u.growing != c, u.bytes+more > userBytes && !c.s.unbound:
+			return false
+		default:
+			u.growing = c
+		}
+		c.add(n)
+		return true
+	}) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeUnavailable, "your requests and answers that are under way take %d bytes, which is as much as one user may have; read the answers, and send less at once", userBytes)
+}
+
+// whole says that the connection's line grows no more.
+func (c *connShare) whole() {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.stopGrowing()
+}
+
+// stopGrowing lets another line grow. The caller holds mu.
+func (c *connShare) stopGrowing() {
+	if c.user.growing == c {
+		c.user.growing = nil
+		c.s.freed(c.user)
+	}
+}
+
+// charge counts bytes that are there whether there is room or not; a negative number
+// gives them back.
+func (c *connShare) charge(n int) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.add(int64(n))
+}
+
+// begin takes room for a request, which end gives back.
+func (c *connShare) begin(ctx context.Context) error {
+	u := c.user
+	if c.await(ctx, func() bool {
+		if c.requests >= connRequests || u.requests >= userRequests {
+			return false
+		}
+		c.requests++
+		u.requests++
+		return true
+	}) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeUnavailable, "%d requests of a connection may be under way, and %d of a user; wait for an answer before you ask more", connRequests, userRequests)
+}
+
+func (c *connShare) end() {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.requests--
+	c.user.requests--
+	c.s.freed(c.user)
+}
+
+// stream takes room for a stream, which end gives back. It does not wait: streams last.
+func (c *connShare) stream() (end func(), err error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.user.streams >= MaxStreams {
+		return nil, queue.Errorf(queue.CodeUnavailable, "%d streams (wait, logs, events) of yours are open, which is as many as one user may have; end one", MaxStreams)
+	}
+	c.user.streams++
+	return func() {
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+		c.user.streams--
+	}, nil
+}
+
+// list takes room for a request about many jobs, which end gives back.
+func (c *connShare) list(ctx context.Context) (end func(), err error) {
+	u := c.user
+	if !c.await(ctx, func() bool {
+		if u.lists >= userLists {
+			return false
+		}
+		u.lists++
+		return true
+	}) {
+		return nil, queue.Errorf(queue.CodeUnavailable, "%d lists and verbs on many jobs of yours are under way, which is as many as one user may have; wait until one is answered", userLists)
+	}
+	return func() {
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+		u.lists--
+		c.s.freed(u)
+	}, nil
+}
+
+// userHelpers is how many goroutines may carry verbs on many jobs out for one user beside
+// those of the requests themselves.
+const userHelpers = 128
+
+// Helper takes one of the goroutines by which who asks may do things side by side, without
+// waiting; end gives it back.
+func (s *Shares) Helper(ctx context.Context) (end func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.of(PeerFrom(ctx).UID)
+	if u.helpers >= userHelpers {
+		return nil, false
+	}
+	u.helpers++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		u.helpers--
+		s.forget(u)
+	}, true
+}
+
+// Charge counts memory that a request needs until it ends in the share of its user.
+func Charge(ctx context.Context, n int) {
+	if t := taskOf(ctx); t != nil {
+		t.bytes += int64(n)
+		t.conn.room.charge(n)
+	}
+}

@@ -1,0 +1,168 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// waits checks that ask waits for room for roomWait, and is refused then.
+func waits(t *testing.T, what string, ask func() error, says string) {
+	t.Helper()
+	began := time.Now()
+	err := ask()
+	if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != roomWait || !strings.Contains(err.Error(), says) {
+		t.Errorf("%s: after %v: %v, want %v and unavailable: …%s…", what, took, err, roomWait, says)
+	}
+}
+
+// gets checks that ask is given room at once.
+func gets(t *testing.T, what string, ask func() error) {
+	t.Helper()
+	began := time.Now()
+	if err := ask(); err != nil || time.Since(began) > 0 {
+		t.Errorf("%s: after %v: %v", what, time.Since(began), err)
+	}
+}
+
+// A connection has 64 requests under way and a user 256; more wait for room, and are
+// refused after 5 s. Other users do not notice.
+func TestRequestsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(Shares)
+		begin := func(c *connShare) func() error { return func() error { return c.begin(t.Context()) } }
+		var conns []*connShare
+		for range userRequests / connRequests {
+			c := s.connect(1)
+			conns = append(conns, c)
+			for range connRequests {
+				gets(t, "a request", begin(c))
+			}
+			if len(conns) == 1 {
+				waits(t, "one more of the connection", begin(c), "64 requests of a connection")
+			}
+		}
+		spare, other := s.connect(1), s.connect(2)
+		waits(t, "one more of the user", begin(spare), "256 of a user")
+		gets(t, "another user's", begin(other))
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			began := time.Now()
+			if err := spare.begin(t.Context()); err != nil || time.Since(began) != time.Second {
+				t.Errorf("one for which room is made: after %v: %v", time.Since(began), err)
+			}
+		})
+		time.Sleep(time.Second)
+		conns[0].end()
+		waiting.Wait()
+		ctx, gone := context.WithTimeout(t.Context(), time.Second)
+		defer gone()
+		began := time.Now()
+		if err := spare.begin(ctx); err == nil || time.Since(began) != time.Second {
+			t.Errorf("one whose client goes: after %v: %v", time.Since(began), err)
+		}
+		for _, c := range append(conns, spare, other) {
+			c.close()
+		}
+		nothingLeft(t, s)
+	})
+}
+
+// A user has 64 streams, and is refused more at once; 4 lists and verbs on many jobs, and
+// waits for more.
+func TestStreamsAndListsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(Shares)
+		a, b, other := s.connect(1), s.connect(1), s.connect(2)
+		var ends []func()
+		for i := range MaxStreams {
+			end, err := []*connShare{a, b}[i%2].stream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends = append(ends, end)
+		}
+		began := time.Now()
+		if _, err := b.stream(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "64 streams") || time.Since(began) > 0 {
+			t.Errorf("one stream more: after %v: %v", time.Since(began), err)
+		}
+		if _, err := other.stream(); err != nil {
+			t.Errorf("another user's: %v", err)
+		}
+		ends[0]()
+		if _, err := b.stream(); err != nil {
+			t.Errorf("once one has ended: %v", err)
+		}
+		ends = nil
+		list := func(c *connShare) func() error {
+			return func() error {
+				end, err := c.list(t.Context())
+				ends = append(ends, end)
+				return err
+			}
+		}
+		for range userLists {
+			gets(t, "a list", list(a))
+		}
+		waits(t, "one list more", list(b), "4 lists")
+		gets(t, "another user's", list(other))
+		ends[0]()
+		gets(t, "once one is answered", list(b))
+	})
+}
+
+// The bytes of a user are bounded, whatever the number of connections: one line as long as
+// a line may be always fits where nothing else is under way, of several that grow one at a
+// time does, and what each connection has free is not counted.
+func TestBytesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(Shares)
+		room := func(c *connShare, n int64) func() error { return func() error { return c.room(t.Context(), n) } }
+		var conns []*connShare
+		for range 256 {
+			c := s.connect(1)
+			conns = append(conns, c)
+			gets(t, "what is free", room(c, connBytes))
+		}
+		first, second, other := conns[0], conns[1], s.connect(2)
+		gets(t, "the first line that grows", room(first, 1))
+		waits(t, "a second one", room(second, 1), "8388608 bytes")
+		gets(t, "another user's", room(other, MaxLine))
+		gets(t, "the first one, as long as lines may be", room(first, MaxLine-1))
+		if got := s.users[1].bytes; got != MaxLine {
+			t.Errorf("%d bytes are counted, want %d", got, MaxLine)
+		}
+		waits(t, "the first one, longer", room(first, 1), "8388608 bytes")
+		first.whole()
+		waits(t, "a second one, while the first is carried out", room(second, 1), "8388608 bytes")
+		first.charge(-MaxLine)
+		gets(t, "once that is answered", room(second, MaxLine))
+		second.charge(MaxLine) // an answer, which there must be
+		second.whole()
+		waits(t, "a line beside too much", room(first, 1), "8388608 bytes")
+		gets(t, "what another connection has free", func() error { c := s.connect(1); defer c.close(); return c.room(t.Context(), connBytes) })
+		second.close()
+		gets(t, "once that connection has ended", room(first, MaxLine))
+		third := conns[2]
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if err := third.room(t.Context(), 1); err != nil {
+				t.Errorf("one that waits for a line whose connection ends: %v", err)
+			}
+		})
+		synctest.Wait()
+		first.close()
+		waiting.Wait()
+		other.close()
+		for _, c := range conns[2:] {
+			c.close()
+		}
+		nothingLeft(t, s)
+	})
+}

@@ -1,0 +1,98 @@
+//go:build linux || windows
+
+package control
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// slow is an API whose show tells that it has begun, and answers when it is let, or its
+// caller ends it.
+type slow struct {
+	fake
+	begun chan struct{}
+	let   chan struct{}
+}
+
+func (s *slow) Show(ctx context.Context, _ Show) (JobDetail, error) {
+	close(s.begun)
+	select {
+	case <-s.let:
+		return JobDetail{Job: Job{ID: "late"}}, nil
+	case <-ctx.Done():
+		return JobDetail{}, ctx.Err()
+	}
+}
+
+// stopping is a server that is told to stop while it carries a show out, whose answer
+// comes by the returned channel.
+func stopping(t *testing.T) (api *slow, answer chan error, ended chan struct{}) {
+	api = &slow{begun: make(chan struct{}), let: make(chan struct{})}
+	socket := tempSocket(t)
+	l, err := Listen(socket, ownerOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := func() int { return 100 }
+	server := NewServer(api, Limits{many, many}, open{}, new(Shares), slog.New(slog.DiscardHandler))
+	ctx, stop := context.WithCancel(t.Context())
+	ended = make(chan struct{})
+	var runs sync.WaitGroup
+	t.Cleanup(runs.Wait)
+	runs.Go(func() {
+		defer close(ended)
+		if err := server.Run(ctx, l); err != nil {
+			t.Error(err)
+		}
+	})
+	c := client(t, socket)
+	answer = make(chan error, 1)
+	runs.Go(func() {
+		var d JobDetail
+		err := c.call(t.Context(), "show", Show{ID: "a"}, &d, false, nil)
+		if err == nil && d.ID != "late" {
+			err = errors.New("it is another answer")
+		}
+		answer <- err
+	})
+	<-api.begun
+	stop()
+	return api, answer, ended
+}
+
+// What is under way when the service stops is still answered.
+func TestAStopLetsRequestsBeAnswered(t *testing.T) {
+	api, answer, ended := stopping(t)
+	select {
+	case <-ended:
+		t.Error("the server ended while a request was under way")
+	case err := <-answer:
+		t.Errorf("the request was cut: %v", err)
+	case <-time.After(stopLimit / 4):
+	}
+	close(api.let)
+	if err := <-answer; err != nil {
+		t.Errorf("the answer: %v", err)
+	}
+	<-ended
+}
+
+// What takes longer than stopLimit is cut.
+func TestAStopCutsWhatTakesLong(t *testing.T) {
+	began := time.Now()
+	_, answer, ended := stopping(t)
+	if err := <-answer; !errors.Is(err, queue.ErrUnavailable) {
+		t.Errorf("the answer: %v", err)
+	}
+	<-ended
+	if took := time.Since(began); took < stopLimit {
+		t.Errorf("it was cut after %v", took)
+	}
+}

@@ -1,0 +1,255 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// as is a context of what a user asks.
+func as(ctx context.Context, uid int, right Right) context.Context {
+	return WithPeer(ctx, Peer{UID: uid, Right: right})
+}
+
+// nothingLeft checks that nobody has or waits for anything.
+func nothingLeft(t *testing.T, s *Shares) {
+	t.Helper()
+	if len(s.users) > 0 || len(s.places.waiting) > 0 || s.places.taken != [classes]int{} || s.places.ordinary != [classes]int{} {
+		t.Errorf("something is left: %+v, %d users", s.places, len(s.users))
+	}
+}
+
+// However many reads one user has waiting, another one's waits for one of them on each
+// place at most, of whatever class they are.
+func TestUsersReadInTurn(t *testing.T) {
+	const lasts = 10 * time.Millisecond
+	for _, c := range []struct {
+		theirs, mine Class
+		places       int // that theirs may have
+	}{{One, One, readPlaces - 1}, {One, Many, readPlaces - 1}, {Many, One, 1}, {Many, Many, 1}, {large, large, 1}, {decoding, decoding, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := new(Shares)
+			var mu sync.Mutex
+			atOnce, most := 0, 0 // guarded by mu
+			var all sync.WaitGroup
+			ctx, stop := context.WithCancel(t.Context())
+			for range 10_000 {
+				all.Go(func() {
+					s.Do(as(ctx, 1, Submit), c.theirs, func() error {
+						mu.Lock()
+						atOnce++
+						most = max(most, atOnce)
+						mu.Unlock()
+						time.Sleep(lasts)
+						mu.Lock()
+						atOnce--
+						mu.Unlock()
+						return nil
+					})
+				})
+			}
+			for uid := 2; uid < 12; uid++ {
+				time.Sleep(lasts / 3)
+				began := time.Now()
+				err := s.Do(as(t.Context(), uid, Submit), c.mine, func() error { time.Sleep(lasts); return nil })
+				if waited := time.Since(began) - lasts; err != nil || waited > lasts {
+					t.Errorf("%d after %d: user %d waited for %v, %v, want at most %v", c.mine, c.theirs, uid, waited, err, lasts)
+				}
+			}
+			stop()
+			all.Wait()
+			if most != c.places {
+				t.Errorf("class %d: %d at once, want %d", c.theirs, most, c.places)
+			}
+			nothingLeft(t, s)
+		})
+	}
+}
+
+// Ten users get as many turns each, whatever each of them has waiting.
+func TestTurnsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(Shares)
+		var mu sync.Mutex
+		got := map[int]int{}
+		ctx, stop := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for uid := 1; uid <= 10; uid++ {
+			for n := range uid * 50 {
+				all.Go(func() {
+					for ctx.Err() == nil {
+						s.Do(as(ctx, uid, Submit), Class(n%2), func() error {
+							mu.Lock()
+							got[uid]++
+							mu.Unlock()
+							time.Sleep(time.Millisecond)
+							return nil
+						})
+					}
+				})
+			}
+		}
+		time.Sleep(4 * time.Second)
+		stop()
+		all.Wait()
+		least, most := got[1], got[1]
+		for _, n := range got {
+			least, most = min(least, n), max(most, n)
+		}
+		if least == 0 || most > least+least/5 {
+			t.Errorf("turns by user: %v", got)
+		}
+		nothingLeft(t, s)
+	})
+}
+
+// Some places are kept: for reads of one job, and for admins. Ordinary users have two of
+// the others for all else, one each.
+func TestPlacesAreKept(t *testing.T) {
+	type asks struct {
+		uid   int
+		right Right
+		class Class
+		gets  bool
+	}
+	for name, list := range map[string][]asks{
+		"lists of ordinary users": {
+			{1, Submit, Many, true}, {1, Submit, Many, false}, {2, Read, Many, true}, {3, Operate, Many, false},
+			{1, Submit, One, true}, {3, Submit, One, false}, {0, Admin, One, true}, {0, Admin, One, false},
+		},
+		"lists of admins": {
+			{0, Admin, Many, true}, {0, Admin, Many, true}, {9, Admin, Many, true}, {0, Admin, Many, false},
+			{1, Submit, Many, false}, {1, Submit, One, true}, {0, Admin, One, false},
+		},
+		"reads of one job": {
+			{1, Submit, One, true}, {1, Submit, One, true}, {2, Submit, One, true}, {3, Submit, One, false},
+			{3, Submit, Many, false}, {0, Admin, Many, true}, {0, Admin, One, false},
+		},
+		"large requests":       {{1, Submit, large, true}, {1, Submit, large, false}, {0, Admin, large, true}, {2, Submit, large, false}, {1, Submit, One, true}, {1, Submit, decoding, true}},
+		"requests to be read":  {{1, Submit, decoding, true}, {1, Submit, decoding, false}, {0, Admin, decoding, true}, {2, Submit, decoding, false}},
+		"one user's own lists": {{1, Submit, Many, true}, {1, Submit, Many, false}, {1, Submit, One, true}, {1, Submit, One, true}, {1, Submit, One, false}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := new(Shares)
+			ctx, stop := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			for i, a := range list {
+				got := false
+				all.Go(func() {
+					s.Do(as(ctx, a.uid, a.right), a.class, func() error {
+						got = true
+						<-ctx.Done()
+						return nil
+					})
+				})
+				synctest.Wait()
+				if got != a.gets {
+					t.Errorf("%s, %d (%+v): gets a place: %t", name, i+1, a, got)
+				}
+			}
+			stop()
+			all.Wait()
+			nothingLeft(t, s)
+		})
+	}
+}
+
+// A place is waited for, for ten seconds or until the caller has gone, and then refused;
+// the time does not depend on what others do.
+func TestPlacesAreWaitedForBriefly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(Shares)
+		hold, release := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range readPlaces {
+			all.Go(func() {
+				s.Do(as(t.Context(), 0, Admin), One, func() error { <-hold.Done(); return nil })
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		err := s.Do(as(t.Context(), 1, Submit), One, func() error { return errors.New("got a place") })
+		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != placeWait || !strings.Contains(err.Error(), "try again") {
+			t.Errorf("after %v: %v", took, err)
+		}
+		ctx, cancel := context.WithTimeout(as(t.Context(), 1, Submit), time.Second)
+		defer cancel()
+		if err := s.Do(ctx, One, func() error { return errors.New("got a place") }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("whoever has gone: %v", err)
+		}
+		release()
+		all.Wait()
+		if err := s.Do(as(t.Context(), 1, Submit), One, func() error { return nil }); err != nil {
+			t.Errorf("once there is room: %v", err)
+		}
+		nothingLeft(t, s)
+	})
+}
+
+// A place is given back after an error and a panic.
+func TestPlacesAreGivenBack(t *testing.T) {
+	s := new(Shares)
+	for range 2 * readPlaces {
+		if err := s.Do(as(t.Context(), 0, Admin), One, func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
+			t.Error(err)
+		}
+		func() {
+			defer func() { recover() }()
+			s.Do(as(t.Context(), 0, Admin), One, func() error { panic("as a mistake would") })
+		}()
+	}
+	nothingLeft(t, s)
+}
+
+// What makes answers begins once there is room in the user's share: nobody else waits for
+// that, nor do the same user's look-ups.
+func TestAnswersWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(Shares)
+		c := s.connect(1)
+		c.charge(connBytes + userBytes)
+		var order []string
+		var all sync.WaitGroup
+		all.Go(func() {
+			if err := s.Step(as(t.Context(), 1, Submit), Many, func() error { order = append(order, "answer"); return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		for _, uid := range []int{1, 2} {
+			if err := s.Do(as(t.Context(), uid, Submit), Many, func() error { order = append(order, fmt.Sprint("read of ", uid)); return nil }); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := s.Step(as(t.Context(), 2, Submit), Many, func() error { order = append(order, "answer of 2"); return nil }); err != nil {
+			t.Error(err)
+		}
+		c.charge(-1)
+		all.Wait()
+		if want := []string{"read of 1", "read of 2", "answer of 2", "answer"}; !slices.Equal(order, want) {
+			t.Errorf("got %q, want %q", order, want)
+		}
+		c.charge(1)
+		if err := s.Step(as(t.Context(), 1, Submit), One, func() error { return nil }); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
+			t.Errorf("without room: %v", err)
+		}
+		own := context.WithValue(as(t.Context(), 1, Submit), taskKey{}, &task{bytes: 1})
+		if err := s.Step(own, One, func() error { return nil }); err != nil {
+			t.Errorf("with a byte of its own: %v", err)
+		}
+		s.setUnbound(true)
+		if err := s.Step(as(t.Context(), 1, Submit), One, func() error { return nil }); err != nil {
+			t.Errorf("without bounds: %v", err)
+		}
+		c.close()
+		nothingLeft(t, s)
+	})
+}

@@ -1,0 +1,136 @@
+package queue_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// object is a JSON object of n members, all with the same value.
+func object(n int, value string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"k%d":%s`, i, value)
+	}
+	return "{" + strings.TrimPrefix(b.String(), ",") + "}"
+}
+
+// array is a JSON array of n equal elements.
+func array(n int, value string) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
+}
+
+// An object has at most MaxMembers members; a name given twice is found among any number
+// of them.
+func TestMembersAreBounded(t *testing.T) {
+	members := func(raw string) (n int, err error) {
+		return n, queue.Members([]byte(raw), func(string, json.RawMessage) error { n++; return nil })
+	}
+	if n, err := members(object(queue.MaxMembers, "1")); n != queue.MaxMembers || err != nil {
+		t.Errorf("at the limit: %d members, %v", n, err)
+	}
+	if n, err := members(object(queue.MaxMembers+1, "1")); n != queue.MaxMembers || !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "16384 members") {
+		t.Errorf("beyond it: %d members, %v", n, err)
+	}
+	for _, n := range []int{1, 15, 16, 17, 1000} {
+		twice := strings.TrimSuffix(object(n, "1"), "}") + fmt.Sprintf(`,"k%d":2}`, n/2)
+		var e *queue.Error
+		if got, err := members(twice); got != n || !errors.As(err, &e) || e.Field != fmt.Sprintf("k%d", n/2) || !strings.Contains(e.Message, "twice") {
+			t.Errorf("one of %d given twice: %d members, %v", n, got, err)
+		}
+	}
+}
+
+// A field takes so many entries, and one more is refused while it is read, by its name.
+func TestSpecBoundsEntries(t *testing.T) {
+	for _, c := range []struct {
+		field, at, beyond string
+	}{
+		{"labels", object(queue.MaxLabels, `""`), object(queue.MaxLabels+1, `""`)},
+		{"ok_codes", array(queue.MaxExitCodes, "1"), array(queue.MaxExitCodes+1, "1")},
+		{"no_retry_codes", array(queue.MaxExitCodes, "1"), array(queue.MaxExitCodes+1, "1")},
+		{"defer_codes", array(queue.MaxExitCodes, "1"), array(queue.MaxExitCodes+1, "1")},
+		{"argv", array(queue.MaxArgsEnv, `""`), array(queue.MaxArgsEnv+1, `""`)},
+		{"env", object(queue.MaxMembers, `""`), object(queue.MaxMembers+1, `""`)},
+	} {
+		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.at + `}`)); err != nil {
+			t.Errorf("%s at its limit: %v", c.field, err)
+		}
+		var e *queue.Error
+		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.beyond + `}`)); !errors.As(err, &e) || e.Field != c.field || !strings.Contains(e.Message, "more than") {
+			t.Errorf("%s beyond it: got %.200v", c.field, err)
+		}
+	}
+}
+
+// Of many faults 20 are told, and that there are more; the nearest name is looked for once.
+func TestFaultsAreBounded(t *testing.T) {
+	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxMembers: true} {
+		raw := strings.ReplaceAll(object(n, "1"), `"k`, `"comman`)
+		err := new(queue.Spec).UnmarshalJSON([]byte(raw))
+		if got := strings.Count(err.Error(), "is not a field"); got != min(n, 20) {
+			t.Errorf("%d faults: %d are told", n, got)
+		}
+		if got := strings.HasSuffix(err.Error(), "; and more"); got != more {
+			t.Errorf("%d faults: says that there are more: %t", n, got)
+		}
+		if got := strings.Count(err.Error(), "did you mean"); got != 1 {
+			t.Errorf("%d faults: %d names are suggested, want that of the first", n, got)
+		}
+	}
+	env := map[string]string{}
+	for i := range 1000 {
+		env[fmt.Sprint("a=", i)] = ""
+	}
+	_, err := queue.Resolve(&queue.Spec{Command: p("true"), Env: env}, defaults)
+	if got := strings.Count(err.Error(), "is not a name"); got != 20 || !strings.HasSuffix(err.Error(), "; and more") {
+		t.Errorf("of 1000 wrong variables %d are told", got)
+	}
+}
+
+// However long what is wrong may be, the error echoes little of it, and is UTF-8.
+func TestErrorsEchoLittle(t *testing.T) {
+	for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("é", 1<<19), strings.Repeat(`\u0001`, 1<<17), strings.Repeat("7", 1<<20), "1" + strings.Repeat("0", 1<<20) + "s"} {
+		for _, f := range queue.Fields() {
+			for _, value := range []string{`"` + text + `"`, `{"` + text + `":1}`, `["` + text + `",1]`} {
+				var s queue.Spec
+				err := s.UnmarshalJSON([]byte(`{"` + f.Name + `":` + value + `}`))
+				if err == nil {
+					_, err = queue.Resolve(&s, defaults)
+				}
+				if err != nil && (len(err.Error()) > 1024 || !utf8.ValidString(err.Error())) {
+					t.Errorf("%s: %.20s…: an error of %d bytes: %.200q", f.Name, value, len(err.Error()), err)
+				}
+			}
+		}
+		err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + text + `":1}`))
+		if len(err.Error()) > 1024 || !utf8.ValidString(err.Error()) {
+			t.Errorf("a field %.20s…: an error of %d bytes", text, len(err.Error()))
+		}
+		if _, err := queue.ParseStates(text); len(err.Error()) > 1024 {
+			t.Errorf("a state %.20s…: an error of %d bytes", text, len(err.Error()))
+		}
+	}
+}
+
+// What is clipped takes at most 80 bytes in JSON, and ends at a whole character.
+func TestClip(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "short": "short", strings.Repeat("x", 80): strings.Repeat("x", 80), strings.Repeat("x", 81): strings.Repeat("x", 80) + "…",
+		strings.Repeat("é", 40): strings.Repeat("é", 40), strings.Repeat("é", 41): strings.Repeat("é", 40) + "…",
+		strings.Repeat("\x01", 13): strings.Repeat("\x01", 13), strings.Repeat("\x01", 14): strings.Repeat("\x01", 13) + "…",
+		strings.Repeat(`"`, 41): strings.Repeat(`"`, 40) + "…", strings.Repeat("<", 14): strings.Repeat("<", 13) + "…",
+		strings.Repeat("\u2028", 14): strings.Repeat("\u2028", 13) + "…", strings.Repeat("\xff", 14): strings.Repeat("\xff", 13) + "…",
+	} {
+		got := queue.Clip(text)
+		raw, err := json.Marshal(strings.TrimSuffix(got, "…"))
+		if got != want || err != nil || len(raw) > 82 {
+			t.Errorf("%.20q: got %q (%d bytes in JSON), want %q", text, got, len(raw), want)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package service
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// worst is text of so many bytes, of which JSON makes six times as many.
+func worst(n int) string { return strings.Repeat("\x01", n) }
+
+// largest is a job that takes as much of an answer as one can.
+func largest(id string) queue.Job {
+	j := jobNamed(id + strings.Repeat("x", 128-len(id)))
+	codes := make([]int, queue.MaxExitCodes)
+	for i := range codes {
+		codes[i] = 1<<32 - 1
+	}
+	j.Error, j.Reason = worst(queue.MaxErrorBytes), queue.ReasonNotRunnable
+	j.Terms = queue.Terms{
+		Argv:  []string{worst(queue.MaxCommand), worst(queue.MaxCommand), worst(queue.MaxCommand), worst(queue.MaxCommand)},
+		Stdin: worst(queue.MaxStdin), Cwd: worst(4096), User: worst(256), Shell: worst(4096), OutputLimit: queue.MaxOutput, AsUID: new(61377),
+		OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes, OnLost: queue.OnLostRetry, Labels: map[string]string{},
+	}
+	for i := range queue.MaxLabels {
+		name := fmt.Sprint(i)
+		j.Labels[name] = worst(queue.MaxLabel - len(name))
+	}
+	return j
+}
+
+// Whatever is stored and asked for, the answer of each method, and each piece of a stream,
+// fits in a line.
+func TestAnswersFit(t *testing.T) {
+	s := stored(t)
+	admin := by(t, 0, control.Admin)
+	s.stores(t, largest("first"))
+	for range 20 {
+		s.ends(t, s.claims(t, 1), queue.Pending, queue.Attempt{Error: worst(queue.MaxErrorBytes), Worker: worst(64), Node: worst(64)})
+	}
+	id := largest("first").ID
+	whole, err := s.store.Whole(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole.Error, whole.State, whole.WorkerID = worst(queue.MaxErrorBytes), queue.Processing, worst(64)
+	env := whole
+	env.Command, env.Argv, env.Env = worst(queue.MaxCommand), nil, nil
+	for i := range 4 {
+		env.Env = append(env.Env, fmt.Sprint(i)+"="+worst(queue.MaxCommand-2))
+	}
+
+	rest := many("j", store.MaxPage)
+	for i := range rest {
+		rest[i].Command = worst(store.MaxPageBytes/6/store.MaxPage - 10)
+	}
+	rest[store.MaxPage-1] = largest("last")
+	s.stores(t, rest...)
+
+	names := make([]string, control.MaxNames)
+	for i := range names {
+		names[i] = strings.Repeat("x", 128)
+	}
+	refused := make([]control.Refusal, control.MaxNames)
+	for i := range refused {
+		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Message: queue.ClipJSON(worst(queue.MaxErrorBytes), maxRefusal)}
+	}
+	verdict := func() []any { return []any{control.Verdict{Done: names}, control.Verdict{Refused: refused}} }
+	removed := func() []any { return []any{control.Removed{Removed: 1 << 62, Of: 1 << 62}} }
+	count := func() []any { return []any{control.WorkerCount{Workers: worker.MaxWorkers}} }
+	value := control.ConfigValue{Key: worst(64), Value: worst(control.MaxScalar), Origin: "environment", Note: worst(queue.MaxErrorBytes)}
+
+	answers := map[string]func() []any{
+		"hello": func() []any { h, _ := s.Hello(admin, control.HelloParams{}); return []any{h} },
+		"whoami": func() []any {
+			w := control.Whoami{User: worst(256), Group: worst(256), RunAs: worst(4096), JobsRunAs: worst(256), Next: worst(8192)}
+			for i := range maxGroups {
+				w.Groups = append(w.Groups, control.GroupID{GID: 1<<32 - i, Name: worst(256)})
+			}
+			return []any{w}
+		},
+		"enqueue":       func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
+		"enqueue.batch": func() []any { return []any{control.EnqueuedBatch{IDs: names[:queue.MaxBatch]}} },
+		"show": func() (all []any) {
+			for _, j := range []queue.Job{whole, env} {
+				d, err := s.detail(admin, &j, 0)
+				if err != nil || len(d.History) < 2 {
+					t.Errorf("%d attempts, %v", len(d.History), err)
+				}
+				d.Output, d.Stderr = text([]byte(worst(showTail))), text([]byte(strings.Repeat("a\xff", showTail/2)))
+				d.Hide(control.Whole)
+				all = append(all, d)
+			}
+			return all
+		},
+		"list": func() []any {
+			page, err := s.List(admin, control.List{})
+			if err != nil || len(page.Jobs) == 0 {
+				t.Errorf("%d jobs, %v", len(page.Jobs), err)
+			}
+			return []any{page}
+		},
+		"dlq.list": func() (all []any) {
+			for cursor := new(""); cursor != nil; {
+				page, err := s.List(admin, control.List{Cursor: *cursor})
+				if err != nil {
+					t.Fatal(err)
+				}
+				all, cursor = append(all, page), page.Next
+			}
+			return all
+		},
+		"status": func() []any {
+			list := make([]string, worker.MaxWorkers)
+			for i := range list {
+				list[i] = worst(500)
+			}
+			return []any{control.Status{Health: health(list, true), Database: worst(4096), Socket: worst(4096), Version: worst(256)}}
+		},
+		"wait": func() []any {
+			return []any{control.Ended{Job: s.view(&whole)}, control.Waited{Open: names[:control.MaxWaits]}}
+		},
+		"logs": func() (all []any) {
+			f := &follower{s: s, p: control.Logs{ID: control.Name(id)}, each: func(p control.Piece) error { all = append(all, p); return nil }}
+			for _, text := range []string{worst(4 * output.InMemory), strings.Repeat("\xff", 4*output.InMemory)} {
+				if err := f.tell(output.Chunk{Data: []byte(text)}); err != nil {
+					t.Error(err)
+				}
+			}
+			return append(all, control.LogsEnd{State: "processing"})
+		},
+		"cancel": verdict, "retry": verdict, "hold": verdict, "release": verdict, "requeue": verdict, "kill": verdict, "edit": verdict,
+		"rm": verdict, "dequeue": verdict, "dlq.retry": verdict,
+		"clear": removed, "dlq.clear": removed, "cleanup": removed,
+		"worker.start": count, "worker.stop": count, "worker.scale": count,
+		"worker.list": func() []any {
+			list := make([]worker.Status, 2*worker.MaxWorkers)
+			for i := range list {
+				list[i] = worker.Status{ID: worst(32), Job: names[0], PID: 1 << 30, StartedAt: 1, Stale: true}
+			}
+			s.node = worst(64)
+			return []any{s.viewWorkers(list)}
+		},
+		"config.list": func() []any {
+			var list control.ConfigList
+			for range config.Keys {
+				list.Settings = append(list.Settings, value)
+			}
+			list.Settings[0].Value = worst(1 << 20) // as long as a settings file may be
+			for i := range list.Settings {
+				list.Settings[i].Note = "" // it has none
+			}
+			return []any{list}
+		},
+		"config.get": func() []any { v := value; v.Value = worst(1 << 20); return []any{v} },
+		"config.set": func() []any { return []any{value} }, "config.unset": func() []any { v := value; v.Value = worst(1 << 20); return []any{v} },
+		"events": func() []any {
+			return []any{control.Event{ID: names[0], User: worst(256), Key: worst(64), Value: worst(control.MaxScalar), Verb: "show", Target: worst(8192)}, control.EventsEnd{Last: 1 << 62}}
+		},
+		"backup": func() []any {
+			return []any{control.BackupPiece{Base64: make([]byte, backupPiece), Done: 1 << 62, Of: 1 << 62}, control.BackupEnd{SHA256: worst(64)}}
+		},
+		"doctor": func() []any {
+			var d control.Diagnosis
+			for range 100 { // ten of each check at most
+				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure", Message: worst(8192), Next: worst(1024)})
+			}
+			return []any{control.Progress{Done: 1 << 62}, d}
+		},
+		"drain":        func() []any { return []any{control.Draining{Running: 1 << 30}} },
+		"reload":       func() []any { return []any{control.Reloaded{Hidden: make([]string, len(config.Keys))}} },
+		"service.stop": func() []any { return []any{control.Stopping{PID: 1 << 30}} },
+	}
+	for _, method := range control.MethodNames() {
+		if answers[method] == nil {
+			t.Errorf("%s: nothing is known of its answers", method)
+			continue
+		}
+		for _, v := range answers[method]() {
+			raw, err := json.Marshal(v)
+			const envelope = 1024
+			if err != nil || len(raw)+envelope > control.MaxLine {
+				t.Errorf("%s: %T takes %d bytes of %d, %v", method, v, len(raw), control.MaxLine, err)
+			}
+		}
+	}
+}

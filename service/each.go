@@ -1,0 +1,150 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+const (
+	// atOnce is how many jobs a verb on many is carried out on at once, so that they
+	// share commits.
+	atOnce = 64
+	// lookStep is how many jobs are looked up under one place.
+	lookStep = 16
+	// maxRefusal bounds the text of a refusal, in bytes of JSON: an answer may have as
+	// many as there can be names.
+	maxRefusal = 512
+	// largeEdit is how long an edit's patch is, in bytes, that is carried out on one job
+	// at a time.
+	largeEdit = 64 << 10
+)
+
+type aloneKey struct{}
+
+// alone has each carry out on one job at a time what is asked with this context.
+func alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
+
+// eachNamed is each for jobs by their ids. It ends when its caller goes away.
+func (s *Service) eachNamed(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+	b := s.batch(ctx, method, ids, do)
+	for done := 0; done < len(ids) && ctx.Err() == nil; {
+		refs, errs, err := s.look(ctx, ids[done:min(done+lookStep, len(ids))])
+		if err != nil {
+			return b.verdict(err)
+		}
+		for i := range refs {
+			b.on(done+i, refs[i], errs[i])
+		}
+		done += len(refs)
+	}
+	return b.verdict(ctx.Err())
+}
+
+// each carries a verb out on jobs and says on which, in the order asked. It ends when its
+// caller goes away.
+func (s *Service) each(ctx context.Context, method string, refs []store.Ref, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+	ids := make([]string, len(refs))
+	for i := range refs {
+		ids[i] = refs[i].ID
+	}
+	b := s.batch(ctx, method, ids, do)
+	for i := 0; i < len(refs) && ctx.Err() == nil; i++ {
+		b.on(i, refs[i], nil)
+	}
+	return b.verdict(ctx.Err())
+}
+
+// look reads which jobs have these ids, and of each that there is none.
+func (s *Service) look(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
+	refs, errs = make([]store.Ref, len(ids)), make([]error, len(ids))
+	err = s.shares.Do(ctx, control.One, func() error {
+		for i, id := range ids {
+			j, err := s.store.Get(ctx, id)
+			refs[i], errs[i] = store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}, err
+		}
+		return nil
+	})
+	return refs, errs, err
+}
+
+// batch is a verb that is being carried out on many jobs.
+type batch struct {
+	s      *Service
+	ctx    context.Context
+	peer   control.Peer
+	method string
+	do     func(context.Context, *queue.Job) error
+	ids    []string
+	errs   []error
+	slots  chan struct{} // nil if there is nothing side by side
+	calls  sync.WaitGroup
+}
+
+func (s *Service) batch(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) *batch {
+	b := &batch{s: s, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids, errs: make([]error, len(ids))}
+	if ctx.Value(aloneKey{}) == nil {
+		b.slots = make(chan struct{}, min(atOnce, len(ids)))
+	}
+	return b
+}
+
+// on carries the verb out on a job, the i-th, whose look-up may have failed: beside
+// others, as far as the caller may have things done side by side.
+func (b *batch) on(i int, r store.Ref, err error) {
+	if b.ctx.Err() != nil {
+		return // which verdict is told
+	}
+	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
+	if err == nil {
+		err = b.s.mayAct(&b.peer, b.method, j)
+	}
+	if b.errs[i] = err; err != nil {
+		return
+	}
+	if b.slots != nil {
+		select {
+		case b.slots <- struct{}{}:
+		case <-b.ctx.Done():
+			return
+		}
+		if end, ok := b.s.shares.Helper(b.ctx); ok {
+			b.calls.Go(func() {
+				defer end()
+				b.errs[i] = b.do(b.ctx, j)
+				<-b.slots
+			})
+			return
+		}
+		defer func() { <-b.slots }()
+	}
+	b.errs[i] = b.do(b.ctx, j)
+}
+
+// verdict says on which jobs the verb was carried out, once that has ended; err is why it
+// was not on all, nil if it was.
+func (b *batch) verdict(err error) (control.Verdict, error) {
+	b.calls.Wait()
+	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
+	if err != nil {
+		return v, err
+	}
+	for i, err := range b.errs {
+		var refused *queue.Error
+		switch {
+		case err == nil:
+			v.Done = append(v.Done, b.ids[i])
+		case errors.Is(err, store.ErrMoved): // it is not meant any more
+		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
+			v.Refused = append(v.Refused, control.Refusal{ID: b.ids[i], Code: refused.Code, Message: queue.ClipJSON(strings.TrimSpace(refused.Error()), maxRefusal)})
+		default:
+			return v, err
+		}
+	}
+	return v, nil
+}

@@ -1,0 +1,68 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A job with many attempts is shown with the newest; older ones are asked for by the
+// number before which they are. What runs counts.
+func TestShowPagesTheHistory(t *testing.T) {
+	s := stored(t)
+	s.stores(t, jobNamed("a"))
+	const attempts = 250
+	for range attempts {
+		s.ends(t, s.claims(t, 1), queue.Pending, queue.Attempt{Error: "exit code 1"})
+	}
+	ctx := by(t, owner, control.Submit)
+	for _, c := range []struct{ before, first, last int }{{0, 151, 250}, {151, 51, 150}, {51, 1, 50}, {2, 1, 1}, {1, 0, 0}, {1000, 151, 250}} {
+		d, err := s.Show(ctx, control.Show{ID: "a", HistoryBefore: c.before})
+		if err != nil || d.HistoryTotal != attempts {
+			t.Fatalf("before %d: %d in all, %v", c.before, d.HistoryTotal, err)
+		}
+		first, last := 0, 0
+		if n := len(d.History); n > 0 {
+			first, last = d.History[0].Attempt, d.History[n-1].Attempt
+		}
+		if first != c.first || last != c.last {
+			t.Errorf("before %d: %d to %d, want %d to %d", c.before, first, last, c.first, c.last)
+		}
+	}
+	if _, err := s.Show(ctx, control.Show{ID: "a", HistoryBefore: -1}); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("before -1: %v", err)
+	}
+}
+
+// All dead jobs are put back in steps, each of which says where the next begins.
+func TestDeadJobsAreRetriedInSteps(t *testing.T) {
+	s := stored(t)
+	const dead = 2*control.SelectStep + 10
+	s.stores(t, many("j", dead)...)
+	for n := 0; n < dead; n += 670 {
+		s.ends(t, s.claims(t, 670), queue.Dead, queue.Attempt{})
+	}
+	seen, steps := map[string]bool{}, 0
+	for cursor := ""; ; steps++ {
+		v, err := s.DLQRetry(by(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: cursor})
+		if err != nil || len(v.Refused) > 0 || len(v.Done) > control.SelectStep {
+			t.Fatalf("step %d: %d done, %d refused, %v", steps, len(v.Done), len(v.Refused), err)
+		}
+		for _, id := range v.Done {
+			seen[id] = true
+		}
+		if v.Next == nil {
+			break
+		}
+		cursor = *v.Next
+	}
+	if n := s.store.Counts().States[queue.Pending]; len(seen) != dead || n != dead || steps != 2 {
+		t.Errorf("%d jobs in %d steps; %d wait", len(seen), steps+1, n)
+	}
+	if _, err := s.DLQRetry(by(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: "x"}); !errors.Is(err, queue.ErrInvalid) {
+		t.Error(fmt.Errorf("a wrong cursor: %w", err))
+	}
+}

@@ -1,0 +1,349 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"os"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Logs implements control.API.
+func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
+	if p.Attempt < 0 {
+		return control.LogsEnd{}, queue.Invalid("attempt", "must not be negative; the first is 1")
+	}
+	if p.N != nil && *p.N < 0 {
+		return control.LogsEnd{}, queue.Invalid("n", "must not be negative")
+	}
+	j, err := s.named(ctx, p.ID)
+	if err != nil {
+		return control.LogsEnd{}, err
+	}
+	peer := control.PeerFrom(ctx)
+	if err := s.mayAct(&peer, "logs", &j); err != nil {
+		return control.LogsEnd{}, err
+	}
+	n := p.Attempt
+	if n == 0 {
+		n = max(j.Runs, s.pool.Running(j.Seq), 1)
+	}
+	if p.Attempt > max(j.Runs, s.pool.Running(j.Seq)) {
+		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has %d attempts so far", j.ID, j.Runs)
+	}
+	f := &follower{s: s, p: p, each: each, n: n}
+	if p.N != nil {
+		if err := f.toTail(ctx, &j, *p.N); err != nil {
+			return control.LogsEnd{}, err
+		}
+	}
+	return f.run(ctx, j)
+}
+
+// follower tells one job's output, attempt after attempt.
+type follower struct {
+	s      *Service
+	p      control.Logs
+	each   func(control.Piece) error
+	n      int           // the attempt
+	cursor output.Cursor // in it
+}
+
+// run tells what is left of the attempt and, when following, of those after it.
+func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
+	watching := f.s.store.Watch([]int64{j.Seq})
+	defer watching.Stop()
+	if f.p.Follow {
+		defer f.s.pool.Watch(j.Seq)()
+	}
+	for {
+		var err error
+		if j, err = f.s.lookAgain(ctx, &j); err != nil {
+			return control.LogsEnd{}, err
+		}
+		end := control.LogsEnd{State: j.State.String()}
+		switch {
+		case j.Runs >= f.n:
+			if err := f.s.readStored(ctx, j.Seq, f.n, f.cursor, f.tell); err != nil {
+				return end, err
+			}
+			f.n, f.cursor = f.n+1, output.Cursor{}
+			if !f.p.Follow || f.p.Attempt != 0 {
+				return end, nil
+			}
+			continue
+		case f.s.pool.Running(j.Seq) == f.n && f.p.Follow:
+			more, err := f.s.readLive(ctx, j.Seq, &f.cursor, true, f.tell)
+			if err != nil {
+				return end, err
+			}
+			if more {
+				continue
+			}
+		case f.s.pool.Running(j.Seq) == f.n:
+			return end, f.s.readNow(ctx, &j, &f.cursor, f.tell)
+		case !f.p.Follow || j.State.Ended():
+			return end, nil
+		}
+		select {
+		case <-watching.C:
+		case <-ctx.Done():
+			return end, ctx.Err()
+		}
+	}
+}
+
+// toTail moves to where the last lines begin of what there is of the attempt now. It keeps
+// only where lines begin, of as many as are asked for.
+func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
+	begins := &ring{ctx: ctx, most: lines + 1} // the last one may be that of no line
+	var at output.Cursor
+	last := at // where the last wanted byte ends
+	begins.add(at)
+	err := f.s.readAttempt(ctx, j, f.n, func(c output.Chunk) error {
+		wanted, from := f.wanted(c), at[c.Stream]
+		at[c.Stream] += max(int64(len(c.Data)), c.Dropped)
+		if !wanted {
+			return nil
+		}
+		for k, b := range c.Data {
+			if b == '\n' {
+				line := at
+				line[c.Stream] = from + int64(k) + 1
+				begins.add(line)
+			}
+		}
+		last = at
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	switch f.cursor = at; {
+	case lines == 0:
+	case begins.last() == last:
+		f.cursor = begins.back(lines + 1)
+	default:
+		f.cursor = begins.back(lines)
+	}
+	return nil
+}
+
+// ring keeps the last ones of many cursors.
+type ring struct {
+	ctx  context.Context // of the request that its memory is counted for
+	most int
+	list []output.Cursor
+	next int // where the next one goes, once it is full
+}
+
+// cursorBytes is the size of a cursor.
+const cursorBytes = 16
+
+func (r *ring) add(c output.Cursor) {
+	if len(r.list) == r.most {
+		r.list[r.next] = c
+		r.next = (r.next + 1) % r.most
+		return
+	}
+	room := cap(r.list)
+	r.list = append(r.list, c)
+	control.Charge(r.ctx, (cap(r.list)-room)*cursorBytes)
+}
+
+func (r *ring) last() output.Cursor { return r.back(1) }
+
+// back is the n-th of the cursors from the last, or the first that is kept.
+func (r *ring) back(n int) output.Cursor {
+	n = min(n, len(r.list))
+	return r.list[(r.next+len(r.list)-n)%len(r.list)]
+}
+
+func (f *follower) wanted(c output.Chunk) bool {
+	if c.At < int64(f.p.Since) {
+		return false
+	}
+	only := f.p.Stdout != f.p.Stderr // both or neither is all
+	return !only || f.p.Stdout == (c.Stream == output.Stdout)
+}
+
+// maxPiece is how many bytes of output one notification carries: JSON may write each as
+// six.
+const maxPiece = 32 << 10
+
+func (f *follower) tell(c output.Chunk) error {
+	if !f.wanted(c) {
+		return nil
+	}
+	p := control.Piece{ID: string(f.p.ID), Attempt: f.n, Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
+	if c.Stream == output.Stderr {
+		p.Stream = "stderr"
+	}
+	for rest := c.Data; ; {
+		data := rest[:wholeRunes(rest, maxPiece)]
+		rest = rest[len(data):]
+		p.Text, p.Base64 = "", nil
+		if utf8.Valid(data) {
+			p.Text = string(data)
+		} else {
+			p.Base64 = data
+		}
+		if err := f.each(p); err != nil || len(rest) == 0 {
+			return err
+		}
+	}
+}
+
+// wholeRunes is how many bytes of data to take, at most most, so that no character is cut.
+func wholeRunes(data []byte, most int) int {
+	if len(data) <= most {
+		return len(data)
+	}
+	for n := most; n > most-utf8.UTFMax; n-- {
+		if utf8.RuneStart(data[n]) {
+			return n
+		}
+	}
+	return most
+}
+
+// readAttempt reads what there is of an attempt's output now.
+func (s *Service) readAttempt(ctx context.Context, j *queue.Job, n int, each func(output.Chunk) error) error {
+	if n > j.Runs && s.pool.Running(j.Seq) == n {
+		return s.readNow(ctx, j, new(output.Cursor), each)
+	}
+	err := s.readStored(ctx, j.Seq, n, output.Cursor{}, each)
+	if errors.Is(err, queue.ErrNotFound) {
+		return nil // it has ended, and is about to be recorded
+	}
+	return err
+}
+
+// readTail reads at least the last bytes of each stream of an attempt's output as there is
+// now.
+func (s *Service) readTail(ctx context.Context, j *queue.Job, n, bytes int, each func(output.Chunk) error) error {
+	return s.readAttempt(ctx, j, n, each)
+}
+
+// readNow reads what there is now of a running attempt's output after the cursor. A job may
+// print faster than it is read: it ends after as much as is ever kept.
+func (s *Service) readNow(ctx context.Context, j *queue.Job, c *output.Cursor, each func(output.Chunk) error) error {
+	left := 2*j.OutputLimit + output.InMemory
+	for more := true; more && left > 0; {
+		var err error
+		more, err = s.readLive(ctx, j.Seq, c, false, func(chunk output.Chunk) error {
+			left -= int64(len(chunk.Data))
+			return each(chunk)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readLive reads a piece of a running attempt's output after the cursor; with follow it
+// waits for one. more is false when it does not run here any more, or all has been read.
+func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool, each func(output.Chunk) error) (more bool, err error) {
+	chunk, ok, err := s.pool.Read(ctx, seq, *c, follow)
+	if err != nil || !ok {
+		return false, err
+	}
+	if err := s.eachChunk(ctx, decoded(bytes.NewReader(chunk.Data)), each); err != nil {
+		return false, err
+	}
+	before := *c
+	*c = chunk.Cursor
+	return !chunk.Done && (follow || before != *c), nil
+}
+
+// readStored reads an ended attempt's output after a cursor.
+func (s *Service) readStored(ctx context.Context, seq int64, n int, c output.Cursor, each func(output.Chunk) error) error {
+	var a queue.Attempt
+	err := s.shares.Do(ctx, control.Many, func() (err error) {
+		a, err = s.store.Attempt(ctx, seq, n)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if a.OutputBytes == queue.OutputForgotten {
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (retention_output)", a.N)
+	}
+	after := func(chunk output.Chunk) error {
+		length := max(int64(len(chunk.Data)), chunk.Dropped)
+		skip := min(c[chunk.Stream], length)
+		c[chunk.Stream] -= skip
+		if skip == length {
+			return nil
+		}
+		if chunk.Dropped > 0 {
+			chunk.Dropped -= skip
+		} else {
+			chunk.Data = chunk.Data[skip:]
+		}
+		return each(chunk)
+	}
+	if a.OutputRef == "" {
+		return s.eachChunk(ctx, decoded(bytes.NewReader(a.Output)), after)
+	}
+	f, err := s.openOutput(a.OutputRef)
+	if errors.Is(err, os.ErrNotExist) {
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is gone", a.N)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return s.eachChunk(ctx, decoded(f), after)
+}
+
+// decoded are the chunks of an encoded output.
+func decoded(r io.Reader) iter.Seq2[output.Chunk, error] {
+	return func(yield func(output.Chunk, error) bool) {
+		enough := errors.New("enough")
+		err := output.Decode(r, func(c output.Chunk) error {
+			if !yield(c, nil) {
+				return enough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, enough) {
+			yield(output.Chunk{}, err)
+		}
+	}
+}
+
+// chunkCost is what a chunk costs beside its bytes, in bytes.
+const chunkCost = 64
+
+// eachChunk calls each with all chunks, a bounded number of them under one place.
+func (s *Service) eachChunk(ctx context.Context, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
+	next, stop := iter.Pull2(chunks)
+	defer stop()
+	for more := true; more; {
+		err := s.shares.Step(ctx, control.Many, func() error {
+			for cost := 0; cost < pieceBytes; {
+				c, err, ok := next()
+				if more = ok; !ok || err != nil {
+					return err
+				}
+				if err := each(c); err != nil {
+					return err
+				}
+				cost += len(c.Data) + chunkCost
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package service
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// told is what logs tells of a job.
+func told(t *testing.T, s *Service, p control.Logs) string {
+	t.Helper()
+	var got []byte
+	p.ID = "a"
+	_, err := s.Logs(by(t, owner, control.Submit), p, func(piece control.Piece) error {
+		if b := piece.Bytes(); len(b) > maxPiece || piece.Text != "" && !utf8.ValidString(piece.Text) {
+			t.Errorf("a piece of %d bytes", len(b))
+		}
+		got = append(got, piece.Bytes()...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
+
+// lastOf is the last n lines of chunks that a filter wants, in plain words.
+func lastOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
+	var all []byte
+	for _, c := range chunks {
+		if wanted(c) {
+			all = append(all, c.Data...)
+		}
+	}
+	lines := bytes.SplitAfter(all, []byte("\n"))
+	if len(lines[len(lines)-1]) == 0 {
+		lines = lines[:len(lines)-1]
+	}
+	return string(bytes.Join(lines[max(0, len(lines)-n):], nil))
+}
+
+// The last lines of an output are found whatever streams they are of, and whatever the
+// pieces are that they came in; not one less, and not one more.
+func TestLogsTellsTheLastLines(t *testing.T) {
+	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500), "\xff\n"}
+	for seed := range uint64(40) {
+		s := stored(t)
+		r := rand.New(rand.NewPCG(seed, 1))
+		var chunks []output.Chunk
+		for range r.IntN(30) {
+			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), At: int64(100 + r.IntN(20)), Data: []byte(words[r.IntN(len(words))])})
+		}
+		out := queue.Attempt{}
+		if out.Output, _ = output.AppendChunks(nil, 0, chunks); len(out.Output) > 4096 {
+			out.Output, out.OutputRef = nil, "1-1"
+			s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+				for _, c := range chunks {
+					write(c)
+				}
+			})
+		}
+		s.stores(t, jobNamed("a"))
+		s.ends(t, s.claims(t, 1), queue.Completed, out)
+		for _, n := range []int{0, 1, 2, 3, 10, 1000, control.MaxLines} {
+			for name, c := range map[string]struct {
+				p      control.Logs
+				wanted func(output.Chunk) bool
+			}{
+				"all":    {control.Logs{}, func(output.Chunk) bool { return true }},
+				"stdout": {control.Logs{Stdout: true}, func(c output.Chunk) bool { return c.Stream == output.Stdout }},
+				"stderr": {control.Logs{Stderr: true}, func(c output.Chunk) bool { return c.Stream == output.Stderr }},
+				"since":  {control.Logs{Since: 110}, func(c output.Chunk) bool { return c.At >= 110 }},
+			} {
+				p := c.p
+				p.N = &n
+				if got, want := told(t, s, p), lastOf(chunks, n, c.wanted); got != want {
+					t.Fatalf("seed %d, %d lines of %s: got %d bytes %.100q, want %d %.100q", seed, n, name, len(got), got, len(want), want)
+				}
+			}
+		}
+	}
+}
+
+// heapPeak is how far the heap grows while f runs, in bytes.
+func heapPeak(f func()) uint64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	before := stats.HeapAlloc
+	var peak atomic.Uint64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // ends with f
+		defer close(stopped)
+		var stats runtime.MemStats
+		for tick := time.NewTicker(5 * time.Millisecond); ; {
+			runtime.GC()
+			runtime.ReadMemStats(&stats)
+			peak.Store(max(peak.Load(), stats.HeapAlloc))
+			select {
+			case <-tick.C:
+			case <-stop:
+				tick.Stop()
+				return
+			}
+		}
+	}()
+	f()
+	close(stop)
+	<-stopped
+	return max(peak.Load(), before) - before
+}
+
+// However long an output is, its last lines and its end are found in little memory: only
+// where as many lines begin as are asked for is kept.
+func TestLongOutputsTakeLittleMemory(t *testing.T) {
+	const size = 48 << 20
+	s := stored(t)
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+		line := strings.Repeat("x", 63) + "\n"
+		for n := 0; n < size; n += 64 << 10 {
+			write(output.Chunk{Stream: output.Stream(n >> 16 & 1), At: 1, Data: []byte(strings.Repeat(line, 1<<10))})
+		}
+	})
+	s.stores(t, jobNamed("a"))
+	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
+	const most = size / 2
+	for _, n := range []int{1, 1000, control.MaxLines} {
+		lines := 0
+		grown := heapPeak(func() {
+			p := control.Logs{ID: "a", N: &n}
+			if _, err := s.Logs(by(t, owner, control.Submit), p, func(piece control.Piece) error {
+				lines += strings.Count(piece.Text, "\n")
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+		if lines != n || grown > most {
+			t.Errorf("%d lines were told, and the heap grew by %d bytes; want %d lines, and at most %d", lines, grown, n, most)
+		}
+	}
+	var d control.JobDetail
+	grown := heapPeak(func() {
+		var err error
+		if d, err = s.Show(by(t, owner, control.Submit), control.Show{ID: "a"}); err != nil {
+			t.Error(err)
+		}
+	})
+	if len(d.Output) != showTail || len(d.Stderr) != showTail || grown > most {
+		t.Errorf("shown with %d and %d bytes of output; the heap grew by %d bytes", len(d.Output), len(d.Stderr), grown)
+	}
+}
+
+// Pieces are cut between characters, and bytes that are none are not lost.
+func TestPiecesAreCutBetweenCharacters(t *testing.T) {
+	s := stored(t)
+	for _, c := range []struct {
+		unit   string
+		base64 bool
+	}{{"x", false}, {"é", false}, {"日", false}, {"🙂", false}, {"\x01", false}, {"\xff", true}} {
+		text := "a" + strings.Repeat(c.unit, 3*maxPiece/len(c.unit))
+		var got []byte
+		f := &follower{s: s, p: control.Logs{}, each: func(p control.Piece) error {
+			if (p.Base64 != nil) != c.base64 || len(p.Bytes()) > maxPiece {
+				t.Errorf("%q: a piece of %d bytes, base64: %t", c.unit, len(p.Bytes()), p.Base64 != nil)
+			}
+			got = append(got, p.Bytes()...)
+			return nil
+		}}
+		if err := f.tell(output.Chunk{Data: []byte(text)}); err != nil || string(got) != text {
+			t.Errorf("%q: %d bytes became %d, %v", c.unit, len(text), len(got), err)
+		}
+	}
+	if _, err := s.Logs(by(t, owner, control.Submit), control.Logs{ID: "a", N: new(-1)}, nil); err == nil {
+		t.Error(fmt.Errorf("a negative number of lines is taken"))
+	}
+}

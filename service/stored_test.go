@@ -1,0 +1,114 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlstore"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// owner is the uid of who enqueued the jobs of these tests.
+const owner = 61300
+
+// stored is a service with a queue of its own, which runs nothing.
+func stored(t *testing.T) *Service {
+	t.Helper()
+	s := set(t)
+	s.log = slog.New(slog.DiscardHandler)
+	s.home = runner.Home{Dir: t.TempDir()}
+	var err error
+	s.store, err = sqlstore.Open(sqlstore.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.store.Close() })
+	s.pool = worker.New(s.store, s.poolConfig(), 0)
+	return s
+}
+
+// by is a context of what somebody asks.
+func by(t *testing.T, uid int, right control.Right) context.Context {
+	return control.WithPeer(t.Context(), *peer(uid, right))
+}
+
+// jobNamed is a draft of owner's.
+func jobNamed(id string) queue.Job {
+	return queue.Job{ID: id, UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000, Terms: queue.Terms{Command: "true", OutputLimit: 1 << 30}}
+}
+
+// store stores jobs of owner's.
+func (s *Service) stores(t *testing.T, jobs ...queue.Job) {
+	t.Helper()
+	for len(jobs) > 0 {
+		n := min(len(jobs), 1000)
+		if _, err := s.store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: jobs[:n]}); err != nil {
+			t.Fatal(err)
+		}
+		jobs = jobs[n:]
+	}
+}
+
+// claims has jobs leased, the first ones that wait.
+func (s *Service) claims(t *testing.T, n int) []queue.Job {
+	t.Helper()
+	turned, err := s.store.Turn(t.Context(), store.Turn{Want: n})
+	if err != nil || len(turned.Jobs) != n {
+		t.Fatalf("%d jobs were claimed, %v, want %d", len(turned.Jobs), err, n)
+	}
+	return turned.Jobs
+}
+
+// ends has leased jobs end in a state, each after an attempt that printed out.
+func (s *Service) ends(t *testing.T, jobs []queue.Job, state queue.State, out queue.Attempt) {
+	t.Helper()
+	var turn store.Turn
+	for i := range jobs {
+		a := out
+		a.Fence, a.StartedAt, a.EndedAt = jobs[i].Lease().Fence, s.store.Now(), s.store.Now()
+		turn.Ended = append(turn.Ended, store.Settlement{Lease: jobs[i].Lease(), Attempt: a, Decision: queue.Decision{State: state, Counts: true, Started: true}})
+	}
+	if turned, err := s.store.Turn(t.Context(), turn); err != nil || len(turned.Stale) > 0 {
+		t.Fatalf("%+v, %v", turned, err)
+	}
+}
+
+// many is drafts whose ids are a word and a number.
+func many(word string, n int) []queue.Job {
+	jobs := make([]queue.Job, n)
+	for i := range jobs {
+		jobs[i] = jobNamed(fmt.Sprint(word, i))
+	}
+	return jobs
+}
+
+// outputFile makes the file of an output that consists of chunks.
+func (s *Service) outputFile(t *testing.T, ref string, chunks func(write func(output.Chunk))) {
+	t.Helper()
+	path := runner.OutputPath(s.home.Dir, ref)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var at int64
+	chunks(func(c output.Chunk) {
+		var b []byte
+		b, at = output.AppendChunks(nil, at, []output.Chunk{c})
+		if _, err := f.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

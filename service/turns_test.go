@@ -1,0 +1,182 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// crowd takes all places for reading until it is told to leave.
+func crowd(t *testing.T, s *Service) (leave func()) {
+	over := make(chan struct{})
+	var places, taken sync.WaitGroup
+	for range 4 {
+		taken.Add(1)
+		places.Go(func() {
+			s.shares.Do(by(t, 0, control.Admin), control.One, func() error {
+				taken.Done()
+				<-over
+				return nil
+			})
+		})
+	}
+	taken.Wait()
+	return func() {
+		close(over)
+		places.Wait()
+	}
+}
+
+// Whatever reads from the store for a client does so in turn: while all places are taken it
+// waits, and ends with its caller; afterwards it reads.
+func TestReadsTakeTurns(t *testing.T) {
+	s := stored(t)
+	s.stores(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
+	s.ends(t, s.claims(t, 2), queue.Dead, queue.Attempt{Output: []byte{0, 0, 1, 'x'}})
+	all := control.Selection{State: control.Texts{"dead"}}
+	for name, read := range map[string]func(context.Context) error{
+		"list":        func(ctx context.Context) error { _, err := s.List(ctx, control.List{}); return err },
+		"dlq.list":    func(ctx context.Context) error { _, err := s.DLQList(ctx, control.List{}); return err },
+		"show":        func(ctx context.Context) error { _, err := s.Show(ctx, control.Show{ID: "a"}); return err },
+		"status":      func(ctx context.Context) error { _, err := s.Status(ctx, control.Nothing{}); return err },
+		"worker.list": func(ctx context.Context) error { _, err := s.WorkerList(ctx, control.Nothing{}); return err },
+		"cancel":      func(ctx context.Context) error { _, err := s.Cancel(ctx, control.Selection{ID: "a"}); return err },
+		"cancel of many": func(ctx context.Context) error {
+			_, err := s.Cancel(ctx, control.Selection{IDGlob: "none*"})
+			return err
+		},
+		"hold, only tried": func(ctx context.Context) error {
+			_, err := s.Hold(ctx, control.Selection{ID: "c", DryRun: true})
+			return err
+		},
+		"rm of many, only counted": func(ctx context.Context) error {
+			all := all
+			all.DryRun = true
+			_, err := s.Remove(ctx, control.Remove{Selection: all})
+			return err
+		},
+		"dlq.retry of all": func(ctx context.Context) error {
+			_, err := s.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: "1"})
+			return err
+		},
+		"cleanup, only counted": func(ctx context.Context) error {
+			_, err := s.Cleanup(ctx, control.Cleanup{DryRun: true}, nil)
+			return err
+		},
+		"wait": func(ctx context.Context) error {
+			_, err := s.Wait(ctx, control.Wait{ID: "a"}, func(control.Ended) error { return nil })
+			return err
+		},
+		"logs": func(ctx context.Context) error {
+			_, err := s.Logs(ctx, control.Logs{ID: "a", N: new(1)}, func(control.Piece) error { return nil })
+			return err
+		},
+		"events": func(ctx context.Context) error {
+			_, err := s.Events(ctx, control.Events{}, func(control.Event) error { return nil })
+			return err
+		},
+	} {
+		leave := crowd(t, s)
+		ctx, cancel := context.WithTimeout(by(t, owner, control.Operate), 20*time.Millisecond)
+		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: while all places are taken: %v", name, err)
+		}
+		cancel()
+		leave()
+		if err := read(by(t, owner, control.Operate)); err != nil {
+			t.Errorf("%s: afterwards: %v", name, err)
+		}
+	}
+}
+
+// A verb on many jobs ends with its caller, whatever it waits for, and what it has done
+// stays; one that names more jobs than are looked up at once does so in their order.
+func TestVerbsEndWithTheirCaller(t *testing.T) {
+	s := stored(t)
+	s.stores(t, many("j", 300)...)
+	var ids control.Names
+	for i := range 300 {
+		ids = append(ids, fmt.Sprint("j", i))
+	}
+	ids[150] = "none"
+	v, err := s.Hold(by(t, owner, control.Submit), control.Selection{IDs: ids})
+	if err != nil || len(v.Done) != 299 || v.Done[0] != "j0" || v.Done[298] != "j299" || len(v.Refused) != 1 || v.Refused[0].ID != "none" || v.Refused[0].Code != queue.CodeNotFound {
+		t.Errorf("%d done, refused %+v, %v", len(v.Done), v.Refused, err)
+	}
+	for _, one := range []bool{false, true} {
+		ctx, leave := context.WithCancel(by(t, owner, control.Submit))
+		if one {
+			ctx = alone(ctx)
+		}
+		var mu sync.Mutex
+		begun := 0
+		_, err = s.eachNamed(ctx, "hold", ids, func(ctx context.Context, j *queue.Job) error {
+			mu.Lock()
+			if begun++; begun == 1 {
+				leave()
+			}
+			mu.Unlock()
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !errors.Is(err, context.Canceled) || begun == 0 || begun > atOnce || one && begun > 1 {
+			t.Errorf("alone: %t: %d were begun, %v", one, begun, err)
+		}
+	}
+}
+
+// Beside its requests a user has so many goroutines at work, which other users do not
+// notice; a verb goes on without them, one job at a time.
+func TestVerbsShareHelpers(t *testing.T) {
+	s := stored(t)
+	s.stores(t, many("j", 20)...)
+	ctx := by(t, owner, control.Submit)
+	var ends []func()
+	for end, ok := s.shares.Helper(ctx); ok; end, ok = s.shares.Helper(ctx) {
+		ends = append(ends, end)
+	}
+	refs, _, err := s.look(ctx, []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	now, most := 0, 0
+	two := make(chan struct{})
+	work := func(until <-chan struct{}) func(context.Context, *queue.Job) error {
+		return func(ctx context.Context, _ *queue.Job) error {
+			mu.Lock()
+			if now++; now == 2 && most < 2 {
+				close(two)
+			}
+			most = max(most, now)
+			mu.Unlock()
+			select {
+			case <-until:
+			case <-ctx.Done():
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			now--
+			return nil
+		}
+	}
+	atOnce := make(chan struct{})
+	close(atOnce)
+	if v, err := s.each(ctx, "hold", refs, work(atOnce)); err != nil || len(v.Done) != len(refs) || most != 1 {
+		t.Errorf("without helpers: %d at once, %+v, %v", most, v, err)
+	}
+	for _, end := range ends {
+		end()
+	}
+	late, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if v, err := s.each(late, "hold", refs, work(two)); err != nil || len(v.Done) != len(refs) || most < 2 {
+		t.Errorf("with helpers: %d at once, %+v, %v", most, v, err)
+	}
+}

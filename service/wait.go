@@ -1,0 +1,161 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// pieceBytes is about how much of a stream is read and told under one place.
+const pieceBytes = 64 << 10
+
+// Wait implements control.API.
+func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
+	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
+	if len(ids) == 0 || len(ids) > control.MaxWaits {
+		return control.Waited{}, queue.Invalid("ids", "has %d entries; 1 to %d are taken", len(ids), control.MaxWaits)
+	}
+	w := &waiting{s: s, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
+	if err := w.begin(ctx); err != nil {
+		return control.Waited{}, err
+	}
+	watching := s.store.Watch(w.seqs)
+	defer watching.Stop()
+	for _, seq := range w.seqs {
+		defer s.pool.Watch(seq)()
+	}
+	var timeout <-chan time.Time
+	if p.Timeout > 0 {
+		timer := time.NewTimer(time.Duration(p.Timeout))
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	for over := false; ; {
+		// What has ended by now is told even if the time is over.
+		if err := w.look(ctx, watching.Changed()); err != nil {
+			return control.Waited{}, err
+		}
+		if over || w.done() {
+			return control.Waited{Open: w.open(), TimedOut: over && !w.done()}, nil
+		}
+		select {
+		case <-watching.C:
+		case <-timeout:
+			over = true
+		case <-ctx.Done():
+			return control.Waited{}, ctx.Err()
+		}
+	}
+}
+
+// waiting is a wait for jobs to end. One that is held has not.
+type waiting struct {
+	s     *Service
+	peer  control.Peer
+	ids   []string
+	seqs  []int64 // of ids
+	ended []bool
+	told  int
+	any   bool
+	each  func(control.Ended) error
+}
+
+// begin looks which jobs are meant: there must be all of them.
+func (w *waiting) begin(ctx context.Context) error {
+	w.ended = make([]bool, len(w.ids))
+	for len(w.seqs) < len(w.ids) {
+		refs, errs, err := w.s.look(ctx, w.ids[len(w.seqs):min(len(w.seqs)+lookStep, len(w.ids))])
+		if err != nil {
+			return err
+		}
+		for i := range refs {
+			if errs[i] != nil {
+				return errs[i]
+			}
+			w.seqs = append(w.seqs, refs[i].Seq)
+		}
+	}
+	return nil
+}
+
+// look tells which of the jobs that have changed have ended, in the order in which they
+// were named.
+func (w *waiting) look(ctx context.Context, changed []int64) error {
+	isChanged := make(map[int64]bool, len(changed))
+	for _, seq := range changed {
+		isChanged[seq] = true
+	}
+	for i := 0; i < len(w.ids) && !w.done(); {
+		if w.ended[i] || !isChanged[w.seqs[i]] {
+			i++
+			continue
+		}
+		err := w.s.shares.Step(ctx, control.One, func() error {
+			for looked, bytes := 0, 0; i < len(w.ids) && looked < lookStep && bytes < pieceBytes && !w.done(); i++ {
+				if w.ended[i] || !isChanged[w.seqs[i]] {
+					continue
+				}
+				looked++
+				j, err := w.s.again(ctx, &queue.Job{ID: w.ids[i], Seq: w.seqs[i]})
+				if err != nil {
+					return err
+				}
+				if !j.State.Ended() {
+					continue
+				}
+				bytes += store.TextSize(&j)
+				if err := w.each(control.Ended{Job: w.s.viewTo(&w.peer, &j)}); err != nil {
+					return err
+				}
+				w.ended[i] = true
+				w.told++
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *waiting) done() bool { return w.told == len(w.ids) || w.any && w.told > 0 }
+
+func (w *waiting) open() []string {
+	open := []string{}
+	for i, id := range w.ids {
+		if !w.ended[i] {
+			open = append(open, id)
+		}
+	}
+	return open
+}
+
+// lookAgain is again under a place.
+func (s *Service) lookAgain(ctx context.Context, was *queue.Job) (j queue.Job, err error) {
+	err = s.shares.Do(ctx, control.One, func() (err error) {
+		j, err = s.again(ctx, was)
+		return err
+	})
+	return j, err
+}
+
+// again reads a job that was read before, under the caller's place. One that has its name
+// since it was removed is another.
+func (s *Service) again(ctx context.Context, was *queue.Job) (queue.Job, error) {
+	j, err := s.store.Get(ctx, was.ID)
+	if err == nil {
+		err = sameJob(&j, was)
+	}
+	return j, err
+}
+
+func sameJob(j, was *queue.Job) error {
+	if j.Seq != was.Seq {
+		return queue.Errorf(queue.CodeNotFound, "there is no job %q any more, but another one by its name", was.ID)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// waited is a wait that goes on in a goroutine of its own.
+type waited struct {
+	told  chan string
+	after control.Waited
+	err   error
+	over  chan struct{}
+}
+
+func (s *Service) waits(ctx context.Context, p control.Wait) *waited {
+	w := &waited{told: make(chan string, 2*control.MaxWaits), over: make(chan struct{})}
+	go func() { // ends with the wait
+		defer close(w.over)
+		w.after, w.err = s.Wait(ctx, p, func(e control.Ended) error { w.told <- e.Job.ID; return nil })
+		close(w.told)
+	}()
+	return w
+}
+
+// all are the jobs that were told of, once the wait is over.
+func (w *waited) all() (ids []string) {
+	<-w.over
+	for id := range w.told {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Jobs are told of as they end, those that have ended before in the order in which they
+// were named, and none is missed; however many are waited for, one goroutine does.
+func TestWaitTellsWhatEnds(t *testing.T) {
+	s := stored(t)
+	s.stores(t, many("j", control.MaxWaits)...)
+	jobs := s.claims(t, control.MaxWaits)
+	s.ends(t, jobs[:10], queue.Completed, queue.Attempt{})
+	var ids []string
+	for i := range jobs {
+		ids = append(ids, jobs[len(jobs)-1-i].ID)
+	}
+	before := runtime.NumGoroutine()
+	w := s.waits(by(t, owner, control.Read), control.Wait{IDs: ids})
+	var first []string
+	for range 10 {
+		first = append(first, <-w.told)
+	}
+	if want := ids[len(ids)-10:]; !slices.Equal(first, want) {
+		t.Errorf("first told of %q, want %q", first, want)
+	}
+	if n := runtime.NumGoroutine() - before; n > 10 {
+		t.Errorf("%d goroutines wait for %d jobs", n, len(ids))
+	}
+	var ending sync.WaitGroup
+	for i := 10; i < len(jobs); i += 90 {
+		ending.Go(func() { s.ends(t, jobs[i:i+90], queue.Dead, queue.Attempt{}) })
+	}
+	ending.Wait()
+	rest := w.all()
+	slices.Sort(rest)
+	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.after.Open) > 0 || w.after.TimedOut {
+		t.Errorf("then of %d jobs, %+v, %v", len(rest), w.after, w.err)
+	}
+}
+
+// A wait for any is over with the first one that is named of those that have ended; one
+// that times out has told what has ended by then, and says what has not.
+func TestWaitEnds(t *testing.T) {
+	s := stored(t)
+	s.stores(t, many("j", 5)...)
+	jobs := s.claims(t, 4)
+	ctx := by(t, owner, control.Read)
+	s.ends(t, jobs[1:3], queue.Completed, queue.Attempt{})
+	w := s.waits(ctx, control.Wait{IDs: control.Names{"j4", "j2", "j1", "j2"}, Any: true})
+	if got := w.all(); !slices.Equal(got, []string{"j2"}) || fmt.Sprint(w.after.Open) != "[j4 j1 j2]" || w.err != nil {
+		t.Errorf("any: %q, %+v, %v", got, w.after, w.err)
+	}
+	w = s.waits(ctx, control.Wait{ID: "j0", IDs: control.Names{"j1", "j4"}, Timeout: control.Span(time.Nanosecond)})
+	if got := w.all(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.after.Open) != "[j0 j4]" || !w.after.TimedOut {
+		t.Errorf("with a timeout: %q, %+v, %v", got, w.after, w.err)
+	}
+	w = s.waits(ctx, control.Wait{IDs: control.Names{"j0", "j1"}})
+	<-w.told
+	s.ends(t, jobs[:1], queue.Completed, queue.Attempt{})
+	if got := w.all(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.after.TimedOut || len(w.after.Open) > 0 {
+		t.Errorf("all: %q, %+v, %v", got, w.after, w.err)
+	}
+	w = s.waits(ctx, control.Wait{IDs: control.Names{"j1", "none"}})
+	if got := w.all(); len(got) > 0 || !errors.Is(w.err, queue.ErrNotFound) {
+		t.Errorf("a job that is not there: %q, %v", got, w.err)
+	}
+	gone, leave := context.WithCancel(ctx)
+	w = s.waits(gone, control.Wait{IDs: control.Names{"j1", "j3"}})
+	<-w.told
+	leave()
+	if w.all(); !errors.Is(w.err, context.Canceled) {
+		t.Errorf("whoever has gone: %v", w.err)
+	}
+	w = s.waits(ctx, control.Wait{IDs: control.Names{"j4"}})
+	if v, err := s.Remove(by(t, owner, control.Submit), control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.Done) != 1 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	if w.all(); !errors.Is(w.err, queue.ErrNotFound) {
+		t.Errorf("a job that is removed: %v", w.err)
+	}
+}
