@@ -56,11 +56,8 @@ func checkFolder(dir string) error {
 	switch {
 	case !info.IsDir():
 		return fmt.Errorf("the state folder %s is no folder", dir)
-	case ok && int(st.Uid) != os.Geteuid() && os.Geteuid() == 0:
-		owner := new(accounts.Directory).UserName(int(st.Uid))
-		return fmt.Errorf("the state folder %s belongs to %s; as that user, run: runuser -u %[2]s -- queuectl …", dir, owner)
-	case ok && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("the state folder %s belongs to uid %d; run: chown %d %s", dir, st.Uid, os.Geteuid(), dir)
+	case ok && int(st.Uid) != os.Geteuid(): // who may have planted it
+		return fmt.Errorf("the state folder %s belongs to %s, who may change all in it; name another one with --dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("the state folder %s can be changed by others (mode %03o); run: chmod go-w %s", dir, info.Mode().Perm(), dir)
 	}
