@@ -14,22 +14,23 @@ type End uint8
 // The ways an attempt can end. They travel between service and runner, so
 // their numbers stay.
 const (
-	Exited      End = iota + 1 // by itself, with an exit code
-	Signalled                  // by a signal that queuectl did not send
-	TimedOut                   // by its timeout
-	Killed                     // because a person cancelled it
-	Stopped                    // because the service was told to stop it
-	Shortage                   // it could not be started for want of our own resources
-	Unstarted                  // claimed, never started
-	Lost                       // its runner died
-	Interrupted                // its machine went down
-	Unkillable                 // it outlived SIGKILL
-	Silent                     // by its idle timeout
-	OutOfMemory                // by the kernel, for want of memory
-	HungStart                  // its start hung, and was abandoned
-	PerhapsLost                // its runner died, and whether it was started is not known
-	PerhapsInterrupted         // its machine went down, and whether it was started is not known
-	PutOff                     // not started, because its runner could not be
+	Exited             End = iota + 1 // by itself, with an exit code
+	Signalled                         // by a signal that queuectl did not send
+	TimedOut                          // by its timeout
+	Killed                            // because a person cancelled it
+	Stopped                           // because the service was told to stop it
+	Shortage                          // it could not be started for want of our own resources
+	Unstarted                         // claimed, never started
+	Lost                              // its runner died
+	Interrupted                       // its machine went down
+	Unkillable                        // it outlived SIGKILL
+	Silent                            // by its idle timeout
+	OutOfMemory                       // by the kernel, for want of memory
+	HungStart                         // its start hung, and was abandoned
+	PerhapsLost                       // its runner died, and whether it was started is not known
+	PerhapsInterrupted                // its machine went down, and whether it was started is not known
+	PutOff                            // not started, because its runner could not be
+	Disowned                          // not started, because a uid of the job belongs to another account now
 )
 
 // Outcome is what was seen of an attempt.
@@ -105,7 +106,7 @@ const PoisonCrashes = 3
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
 	switch o.End { // what says nothing of the job leaves it a suspect
-	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, PutOff:
+	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, PutOff, Disowned:
 		d.Suspect = j.Suspect
 	}
 	switch o.End {
@@ -145,6 +146,8 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		d.State, d.Started = Pending, false
 	case PutOff:
 		d.State, d.Reason, d.Delay, d.Started = Pending, ReasonShortage, shortagePause, false
+	case Disowned:
+		d.State, d.Reason, d.Started = Held, ReasonDisowned, false
 	case HungStart:
 		d.Reason = ReasonNotRunnable
 		return d.failed(j, p)
