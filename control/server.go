@@ -45,10 +45,13 @@ type Limits struct {
 	ConnectionsPerUser func() int
 }
 
-// Gate says who may do what. It is asked at each request.
+// Gate says who may do what.
 type Gate interface {
-	// Right is what a peer may do now.
+	// Right is what a peer may do now; it is asked at each request.
 	Right(p *Peer) Right
+	// Admit is asked once a connection, before its first request is answered; an error
+	// ends it.
+	Admit(ctx context.Context, p *Peer) error
 	// Refuse is why a peer may not do what needs a right, and who could let it.
 	Refuse(p *Peer, what string, needs Right) error
 }
@@ -173,7 +176,9 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	ctx, cancel := context.WithCancel(WithPeer(ctx, c.peer))
 	defer cancel()
 	var calls sync.WaitGroup
-	err = s.read(ctx, c, &calls)
+	if err = s.gate.Admit(ctx, &c.peer); err == nil {
+		err = s.read(ctx, c, &calls)
+	}
 	if err != nil {
 		c.send(answerLine(nil, nil, err), answerLimit)
 		cancel()

@@ -29,6 +29,15 @@ func (s *Service) accountOf(uid int) worker.Account {
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: uid}
 }
 
+// accountName is the name that the system has for a uid, "" if it says nothing.
+func (s *Service) accountName(uid int) string {
+	a, err := s.directory.User(uint32(uid))
+	if err != nil {
+		return ""
+	}
+	return a.Name
+}
+
 // accountNamed is what the system says of a user.
 func (s *Service) accountNamed(name string) (worker.Account, error) {
 	u, err := s.directory.Named(name)

@@ -31,27 +31,27 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 		return control.JobDetail{}, err
 	}
 	peer := control.PeerFrom(ctx)
-	sees := control.Sees(peer.Right, j.UID == peer.UID)
+	sight := s.sees(&peer, &j)
 	var tails [2][]byte
-	if sees >= control.Inside { // else nothing is read of it
+	if sight >= control.Inside { // else nothing is read of it
 		if tails, err = s.tails(ctx, &j); err != nil {
 			return control.JobDetail{}, err
 		}
 	}
 	for recorded := false; ; recorded = true {
 		d, err := control.Answer(ctx, &s.shares, control.One, func() (control.JobDetail, error) {
-			whole, err := s.wholeAgain(ctx, &j, sees)
+			whole, err := s.wholeAgain(ctx, &j, sight)
 			if err != nil {
 				return control.JobDetail{}, err
 			}
-			own := whole.UID == peer.UID
-			sees = min(sees, control.Sees(peer.Right, own))
-			if sees == control.Whole && !own && len(whole.Env) > 0 && !recorded {
+			own := s.owns(&peer, &whole)
+			sight = min(sight, s.sees(&peer, &whole))
+			if sight == control.Whole && !own && len(whole.Env) > 0 && !recorded {
 				return control.JobDetail{}, errUnrecorded
 			}
 			d, err := s.detail(ctx, &whole, p.HistoryBefore)
 			d.Output, d.Stderr = text(tails[0]), text(tails[1])
-			d.Hide(sees)
+			d.Hide(sight)
 			return d, err
 		})
 		if !errors.Is(err, errUnrecorded) {
@@ -59,7 +59,7 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 		}
 		if err := s.audit(ctx, "show", "environment", &j); err != nil {
 			s.log.Warn("an environment was not shown, for that could not be recorded", "job", j.ID, "error", err)
-			sees = control.Inside
+			sight = control.Inside
 			continue
 		}
 		s.log.Info("an environment is shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
