@@ -43,6 +43,9 @@ func role() (code int, played bool) {
 		}
 		return 0, true
 	}
+	if os.Getenv(abuserRole) != "" {
+		return abuse(), true
+	}
 	if os.Getenv("QUEUECTL_TEST_NC") != "" {
 		return netcat(), true
 	}
