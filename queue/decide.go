@@ -29,7 +29,6 @@ const (
 	HungStart                         // its start hung, and was abandoned
 	PerhapsLost                       // its runner died, and whether it was started is not known
 	PerhapsInterrupted                // its machine went down, and whether it was started is not known
-	PutOff                            // not started, because its runner could not be
 	Disowned                          // not started, because a uid of the job belongs to another account now
 )
 
@@ -106,7 +105,7 @@ const PoisonCrashes = 3
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
 	switch o.End { // what says nothing of the job leaves it a suspect
-	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, PutOff, Disowned:
+	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, Disowned:
 		d.Suspect = j.Suspect
 	}
 	switch o.End {
@@ -144,8 +143,6 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		return d.short(j, p)
 	case Unstarted:
 		d.State, d.Started = Pending, false
-	case PutOff:
-		d.State, d.Reason, d.Delay, d.Started = Pending, ReasonShortage, shortagePause, false
 	case Disowned:
 		d.State, d.Reason, d.Started = Held, ReasonDisowned, false
 	case HungStart:

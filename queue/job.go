@@ -21,9 +21,9 @@ const (
 	MaxTasks      = 4 << 20 // tasks: as many as Linux has
 	MaxKey        = 128
 	DefaultQueue  = "default"
-	MaxBatch      = 10_000 // jobs in one enqueue
-	MaxExitCodes  = 256    // entries of each list of exit codes
-	MaxDeferrals  = 100    // by defer_codes, of one job
+	MaxBatch      = 1000 // jobs in one request
+	MaxExitCodes  = 256  // entries of each list of exit codes
+	MaxDeferrals  = 100  // by defer_codes, of one job
 	MaxErrorBytes = 4 << 10
 )
 

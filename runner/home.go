@@ -175,6 +175,45 @@ func (h Home) End(dir string) error {
 	return nil
 }
 
+// EndAll asks the runners that live to end, and ends those that have not after a while,
+// with all that they run. It says how many there were.
+func (h Home) EndAll(within time.Duration) (ended int, err error) {
+	live, err := h.Living()
+	for _, dir := range live {
+		t, failed := readTable(dir)
+		if failed == nil && t.pid == 0 {
+			failed = errUnnamed(dir)
+		}
+		if failed == nil {
+			failed = process.AskToEnd(t.pid, t.ticks)
+		}
+		err = errors.Join(err, failed)
+	}
+	deadline := time.Now().Add(within)
+	for _, dir := range live {
+		for lives := true; lives && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if lives, _ = Lives(dir); !lives {
+				ended++
+			}
+		}
+		if lives, _ := Lives(dir); !lives {
+			continue
+		}
+		if failed := endRunner(dir); failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		ended++
+		_, failed := endTrees(dir, nil)
+		err = errors.Join(err, failed)
+	}
+	return ended, err
+}
+
+func errUnnamed(dir string) error {
+	return fmt.Errorf("the runner of %s cannot be ended: its notes do not say which process it is", dir)
+}
+
 // endWord begins what is asked for when a runner is to be ended; its folder below that of
 // root's runners follows.
 const endWord = "end="
@@ -186,7 +225,7 @@ func endRunner(dir string) error {
 		return err
 	}
 	if t.pid == 0 {
-		return fmt.Errorf("the runner of %s cannot be ended: its notes do not say which process it is", dir)
+		return errUnnamed(dir)
 	}
 	return process.End(t.pid, t.ticks)
 }

@@ -79,6 +79,29 @@ func (s *Service) openOutput(ref string) (io.ReadCloser, error) {
 	return f, err
 }
 
+// EndRunners ends the runners of a queue that no service uses, as the system does when it
+// is shut down: their jobs get SIGTERM and, after the grace, SIGKILL. What has ended is
+// kept for the next service. It says how many there were.
+func EndRunners(p config.Places) (ended int, err error) {
+	lock, err := lockFolder(p.State)
+	if err != nil {
+		return 0, err
+	}
+	defer lock.Close()
+	homes := []runner.Home{{Dir: runnersOf(p)}}
+	if p == config.System() {
+		homes = append(homes, runner.Home{Dir: config.RunnerDir})
+	}
+	for _, h := range homes {
+		n, failed := h.EndAll(runner.StopGrace() + endSpare)
+		ended, err = ended+n, errors.Join(err, failed)
+	}
+	return ended, err
+}
+
+// endSpare is what the end of a runner may take beside the grace of its jobs.
+const endSpare = 10 * time.Second
+
 // Restored says what a restored backup holds, and where what was there before is now,
 // "" if there was nothing.
 type Restored struct {

@@ -157,10 +157,16 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 	if p.Off {
 		value = ""
 	}
-	if err := s.store.SetSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID}); err != nil {
+	err := s.inTurn(ctx, func() error {
+		err := s.store.SetSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID})
+		if err == nil {
+			s.pool.Drain(!p.Off)
+		}
+		return err
+	})
+	if err != nil {
 		return control.Draining{}, err
 	}
-	s.pool.Drain(!p.Off)
 	if p.Wait {
 		if err := s.pool.Quiet(ctx); err != nil {
 			return control.Draining{}, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +76,10 @@ func Examine(p config.Places, start string, verify bool) (control.Diagnosis, err
 
 func diagnose(list []store.Finding) control.Diagnosis {
 	d := control.Diagnosis{Level: string(store.Fine)}
-	for _, f := range list {
+	for i, f := range list {
+		if slices.Contains(list[:i], f) {
+			continue // found by a quick look and by a thorough one
+		}
 		if f.Level == store.Failure || f.Level == store.Warning && d.Level == string(store.Fine) {
 			d.Level = string(f.Level)
 		}

@@ -67,7 +67,7 @@ func (s *Service) enqueue(ctx context.Context, specs []queue.Spec, batch, key st
 		s.owners.note(r.UID, r.Owner)
 	}
 	for more := receipt.Staged; err == nil && more; {
-		more, err = s.store.Finish(ctx)
+		more, err = s.store.Finish(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
 			select { // it is committed, so it goes on
 			case <-time.After(finishAgain):

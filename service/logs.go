@@ -63,6 +63,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 		defer f.s.pool.Watch(j.Seq)()
 	}
 	for {
+		connected := f.s.pool.Connected() // taken before what it is compared with
 		var err error
 		if j, err = f.s.lookAgain(ctx, &j); err != nil {
 			return control.LogsEnd{}, err
@@ -93,6 +94,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 		}
 		select {
 		case <-watching.C:
+		case <-connected:
 		case <-ctx.Done():
 			return end, ctx.Err()
 		}

@@ -106,6 +106,11 @@ type Service struct {
 
 	atStart *config.Settings // what holds from the start; nil before, guarded by mu
 
+	// setting holds one token: who changes settings, the count of workers or the drain
+	// has it from reading what is to be changed until the change holds, so that changes
+	// hold in the order in which they are stored.
+	setting chan struct{}
+
 	mu     sync.Mutex
 	layers []config.Layer // file, stored, environment, flag, running; guarded by mu
 	drains bool           // as stored; guarded by mu
@@ -116,7 +121,7 @@ var _ control.API = (*Service)(nil)
 // Run runs a service until ctx ends or it is told to stop. hup asks it to read
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
-	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
+	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
 	if err := s.readSettings(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
@@ -257,6 +262,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	parts.Go(func() { s.store.Guard(run) })
 	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.log) })
 	parts.Go(func() { s.settleOwners(run) })
+	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, s.log) })
 	parts.Go(func() { s.tellSystem(run) })
 	if every := systemd.Watchdog() / 8; every > 0 {
 		parts.Go(func() { s.feedWatchdog(run, every) })

@@ -126,8 +126,23 @@ func (s *Service) apply(ctx context.Context) {
 	s.pool.Refresh()
 }
 
+// inTurn calls f while nobody else changes settings.
+func (s *Service) inTurn(ctx context.Context, f func() error) error {
+	select {
+	case s.setting <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.setting }()
+	return f()
+}
+
 // reload reads the settings file again. If it is wrong the old settings hold.
 func (s *Service) reload(ctx context.Context) error {
+	return s.inTurn(ctx, func() error { return s.readAgain(ctx) })
+}
+
+func (s *Service) readAgain(ctx context.Context) error {
 	file, err := config.ReadFile(s.opt.Places.File, s.opt.NeedFile)
 	if err != nil {
 		return err
@@ -195,9 +210,6 @@ func (s *Service) ConfigSet(ctx context.Context, p control.ConfigSet) (control.C
 	if text == "" {
 		return control.ConfigValue{}, queue.Invalid("value", "is empty; use config unset to go back to the default")
 	}
-	if err := s.startable(k, text); err != nil {
-		return control.ConfigValue{}, err
-	}
 	return s.change(ctx, k, text)
 }
 
@@ -210,9 +222,23 @@ func (s *Service) ConfigUnset(ctx context.Context, p control.ConfigKey) (control
 	return s.change(ctx, k, "")
 }
 
-// change stores a setting and has it hold. A count of workers that a person set
-// gives way to what is stored now.
-func (s *Service) change(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
+// change stores a setting, or the lack of one, and has it hold.
+func (s *Service) change(ctx context.Context, k *config.Key, text string) (v control.ConfigValue, err error) {
+	err = s.inTurn(ctx, func() error {
+		if text != "" {
+			if err := s.startable(k, text); err != nil {
+				return err
+			}
+		}
+		v, err = s.put(ctx, k, text)
+		return err
+	})
+	return v, err
+}
+
+// put stores a setting and has it hold. A count of workers that a person set gives way to
+// what is stored now. The caller has the turn.
+func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
 	if err := s.store.SetSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {
 		return control.ConfigValue{}, err
 	}
@@ -242,9 +268,17 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (contr
 	return v, nil
 }
 
-// setWorkers makes n the count of workers, over every origin until the service
-// ends, and stores it.
-func (s *Service) setWorkers(ctx context.Context, n int) error {
+// setWorkers makes count, of how many there are, the count of workers, over every origin
+// until the service ends, and stores it.
+func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
+	err = s.inTurn(ctx, func() error {
+		n = count(s.pool.Workers())
+		return s.putWorkers(ctx, n)
+	})
+	return n, err
+}
+
+func (s *Service) putWorkers(ctx context.Context, n int) error {
 	if n < 0 || n > 4096 {
 		return queue.Invalid("count", "%d workers are not between 0 and 4096", n)
 	}

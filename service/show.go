@@ -16,10 +16,17 @@ const (
 	showTail = 4 << 10
 	// maxHistory is how many attempts a job is shown with.
 	maxHistory = 100
+	// showLooks is how often a job is looked at whose state changes while its output is
+	// read, so that both are of the same moment.
+	showLooks = 4
 )
 
-// errUnrecorded keeps another's environment from being shown before that is recorded.
-var errUnrecorded = errors.New("nobody has recorded that it is shown")
+var (
+	// errUnrecorded keeps another's environment from being shown before that is recorded.
+	errUnrecorded = errors.New("nobody has recorded that it is shown")
+	// errMovedOn is about a job whose output was read in another state.
+	errMovedOn = errors.New("its state has changed")
+)
 
 // Show implements control.API.
 func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
@@ -32,17 +39,22 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 	}
 	peer := control.PeerFrom(ctx)
 	sight := s.sees(&peer, &j)
-	var tails [2][]byte
-	if sight >= control.Inside { // else nothing is read of it
-		if tails, err = s.tails(ctx, &j); err != nil {
-			return control.JobDetail{}, err
+	for looks, recorded := 1, false; ; {
+		var tails [2][]byte
+		if sight >= control.Inside { // else nothing is read of it
+			tails, err = s.tails(ctx, &j)
+			if silent := j.State == queue.Processing && errors.Is(err, queue.ErrUnavailable); err != nil && !silent {
+				return control.JobDetail{}, err
+			}
 		}
-	}
-	for recorded := false; ; recorded = true {
 		d, err := control.Answer(ctx, &s.shares, control.One, func() (control.JobDetail, error) {
 			whole, err := s.wholeAgain(ctx, &j, sight)
 			if err != nil {
 				return control.JobDetail{}, err
+			}
+			if (whole.State != j.State || whole.Runs != j.Runs) && looks < showLooks {
+				j = whole
+				return control.JobDetail{}, errMovedOn
 			}
 			own := s.owns(&peer, &whole)
 			sight = min(sight, s.sees(&peer, &whole))
@@ -54,15 +66,20 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 			d.Hide(sight)
 			return d, err
 		})
-		if !errors.Is(err, errUnrecorded) {
+		switch {
+		case errors.Is(err, errMovedOn):
+			looks++
+		case errors.Is(err, errUnrecorded):
+			if err := s.audit(ctx, "show", "environment", &j); err != nil {
+				s.log.Warn("an environment was not shown, for that could not be recorded", "job", j.ID, "error", err)
+				sight = control.Inside
+				continue
+			}
+			s.log.Info("an environment is shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
+			recorded = true
+		default:
 			return d, err
 		}
-		if err := s.audit(ctx, "show", "environment", &j); err != nil {
-			s.log.Warn("an environment was not shown, for that could not be recorded", "job", j.ID, "error", err)
-			sight = control.Inside
-			continue
-		}
-		s.log.Info("an environment is shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
 	}
 }
 

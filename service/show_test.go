@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
@@ -55,5 +56,36 @@ func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
 		if !c.reads && (d.Command != "" || len(d.History) != 1) {
 			t.Errorf("shown to %d, who has %q: %+v", c.uid, c.right, d)
 		}
+	}
+}
+
+// A job is shown with its output as of the state that it is shown in, however it ends
+// meanwhile.
+func TestShownOutputIsOfTheState(t *testing.T) {
+	s := stored(t)
+	const n = 300
+	s.stores(t, many("j", n)...)
+	jobs := s.claims(t, n)
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Data: []byte("end")}) })
+	for i := range jobs {
+		ended := make(chan struct{})
+		go func() { // ends with the job
+			defer close(ended)
+			s.ends(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: 3})
+		}()
+		for {
+			d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: control.Name(jobs[i].ID)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.State != "completed" {
+				continue
+			}
+			if d.Output != "end" {
+				t.Errorf("%s is completed, with output %q", d.ID, d.Output)
+			}
+			break
+		}
+		<-ended
 	}
 }

@@ -14,18 +14,18 @@ import (
 // WorkerStart implements control.API. In a service that a client started by the
 // way, whose count nobody chose, the count is that of all workers.
 func (s *Service) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
-	n := 1
-	switch {
-	case p.Count != nil && *p.Count < 1:
+	if p.Count != nil && *p.Count < 1 {
 		return control.WorkerCount{}, queue.Invalid("count", "must be at least 1")
-	case p.Count != nil && s.opt.Background && s.config.Load().Origin("workers") == config.FromDefault:
-		n = *p.Count
-	case p.Count != nil:
-		n = *p.Count + s.pool.Workers()
-	default:
-		n += s.pool.Workers()
 	}
-	err := s.setWorkers(ctx, n)
+	_, err := s.setWorkers(ctx, func(now int) int {
+		switch {
+		case p.Count == nil:
+			return now + 1
+		case s.opt.Background && s.config.Load().Origin("workers") == config.FromDefault:
+			return *p.Count
+		}
+		return now + *p.Count
+	})
 	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 
@@ -34,20 +34,17 @@ func (s *Service) WorkerScale(ctx context.Context, p control.Count) (control.Wor
 	if p.Count == nil {
 		return control.WorkerCount{}, queue.Invalid("count", "is missing; give the number of workers that there shall be")
 	}
-	err := s.setWorkers(ctx, *p.Count)
+	_, err := s.setWorkers(ctx, func(int) int { return *p.Count })
 	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 
 // WorkerStop implements control.API. It returns once what was to end has.
 func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
-	target := 0
 	switch {
 	case p.Count != nil && *p.Count < 1:
 		return control.WorkerCount{}, queue.Invalid("count", "must be at least 1; without it all workers end")
 	case p.All && p.Count != nil:
 		return control.WorkerCount{}, queue.Invalid("count", "and all are both given; give one of them")
-	case p.Count != nil:
-		target = max(0, s.pool.Workers()-*p.Count)
 	}
 	timeout := control.DefaultStopTimeout
 	if p.Timeout != nil {
@@ -56,10 +53,16 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 	if p.Force {
 		timeout = 0
 	}
-	if err := s.setWorkers(ctx, target); err != nil {
+	target, err := s.setWorkers(ctx, func(now int) int {
+		if p.Count == nil {
+			return 0
+		}
+		return max(0, now-*p.Count)
+	})
+	if err != nil {
 		return control.WorkerCount{}, err
 	}
-	err := s.pool.Settle(ctx, timeout, target, new(control.PeerFrom(ctx).UID))
+	err = s.pool.Settle(ctx, timeout, target, new(control.PeerFrom(ctx).UID))
 	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 

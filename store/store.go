@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -35,15 +36,16 @@ type Inbox interface {
 	// Stage keeps one frame of a batch, which Request.Batch names: no claim, list
 	// or count sees its jobs, but their ids are taken. Enqueue with that Batch
 	// commits all frames, with its own drafts as the last ones; it may have none
-	// then. A batch whose next frame does not come within StageMemory, and one that
+	// then. Until then the jobs count for MaxPendingUser alone, and the commit is
+	// refused, and may be repeated, if they do not fit in MaxPending. A batch whose next frame does not come within StageMemory, and one that
 	// is not committed when the store is closed, are forgotten; frames that still
 	// come for it are ErrForgotten. Unstage forgets one that its client gives up.
 	Stage(ctx context.Context, r Request) (Receipt, error)
 	Unstage(ctx context.Context, uid int, batch string) error
-	// Finish moves the next frame of a committed batch into the queue, and says
-	// whether there may be more. What is not finished by calls is finished by
-	// Promote, or when the store is opened.
-	Finish(ctx context.Context) (more bool, err error)
+	// Finish moves the next frame of a committed batch, by Receipt.Batch, into the
+	// queue, and says whether there may be more. What is not finished by calls is
+	// finished by Promote, or when the store is opened.
+	Finish(ctx context.Context, batch int64) (more bool, err error)
 	// Change carries out a verb on a job, as queue.Verb.Act says. A leased job is
 	// ErrLeased. A job that becomes pending anew has no attempts used, its error
 	// cleared and its expires_at dropped if it was retried; it keeps them if it
@@ -82,22 +84,30 @@ type Request struct {
 	MaxPendingUser int64
 }
 
-// Limits of batches that are staged: batches at once, of all and of one user, who must
-// not have all of them; jobs of one batch, and how long one waits for its next frame.
+// Limits of batches that are staged: batches of one user at once, jobs of one batch,
+// names of jobs in all batches of one user, and how long one waits for its next frame.
 const (
-	MaxStaged     = 64
-	MaxStagedUser = MaxStaged / 4
-	MaxStagedJobs = 1_000_000
-	StageMemory   = 10 * time.Minute
+	MaxStagedUser  = 16
+	MaxStagedJobs  = 1_000_000
+	MaxStagedNames = 1_000_000
+	StageMemory    = 10 * time.Minute
 	// ForgottenMemory is how long at least the name of a forgotten batch is kept.
 	ForgottenMemory = 24 * time.Hour
 )
 
-// ErrManyBatches refuses to begin one more batch, of a user who has as many under way as
-// one may, and ErrFullOfBatches of anybody.
+// BatchVerb is the verb of audit events about batches that are not committed, and
+// BatchTarget the target: the batch, what became of it, and how many jobs it has.
+const BatchVerb = "enqueue.batch"
+
+func BatchTarget(name, what string, jobs int64) string {
+	return fmt.Sprintf("%q %s with %d jobs", name, what, jobs)
+}
+
+// ErrManyBatches refuses to begin one more batch of a user who has as many under way as
+// one may, and ErrManyNames one more job with a name.
 var (
-	ErrManyBatches   = queue.Errorf(queue.CodeUnavailable, "%d of your batches are under way, which is as many as one user may have; wait until one has ended, or for %v if they were given up", MaxStagedUser, StageMemory)
-	ErrFullOfBatches = queue.Errorf(queue.CodeUnavailable, "%d batches are under way; try again later", MaxStaged)
+	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "%d of your batches are under way, which is as many as one user may have; commit or abort one, or wait for %v if they were given up", MaxStagedUser, StageMemory)
+	ErrManyNames   = queue.Errorf(queue.CodeUnavailable, "your batches that are not committed name more than %d jobs; commit or abort one, or leave the ids out", MaxStagedNames)
 )
 
 // ErrForgotten refuses more of a batch that has been forgotten.
@@ -113,7 +123,8 @@ type Receipt struct {
 	IDs       []string
 	Seqs      []int64
 	Duplicate bool
-	Staged    bool // they are durable, and in the queue once Finish has moved them
+	Staged    bool  // they are durable, and in the queue once Finish has moved them
+	Batch     int64 // which Finish is to move, if they are staged
 }
 
 // Act is what the change makes of a job; see queue.Verb.Act.
@@ -207,6 +218,9 @@ type Settlement struct {
 	// By is who had the attempt ended, nil if nobody did, and Verb how.
 	By   *int
 	Verb string
+	// Garbage names the output file that may be left of it and that nobody needs, "" for
+	// none. It is Garbage's from then on, unless the lease is stale.
+	Garbage string
 }
 
 // Turned is the result of a Turn.

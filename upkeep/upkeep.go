@@ -46,7 +46,10 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 			}
 		}
 		if err == nil {
-			err = sweep(ctx, s, purge)
+			var more bool
+			if more, err = sweep(ctx, s, purge); more {
+				wait = 0
+			}
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -72,12 +75,12 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 // Purge deletes output files, what is gone already too, and reports whether that was done.
 type Purge func(ctx context.Context, refs []string) bool
 
-// sweep deletes some of what nobody needs and forgets it; what could not be deleted now
-// is kept for the next look.
-func sweep(ctx context.Context, s Store, purge Purge) error {
+// sweep deletes some of what nobody needs and forgets it, and says whether there may be
+// more; what could not be deleted now is kept for the next look.
+func sweep(ctx context.Context, s Store, purge Purge) (more bool, err error) {
 	refs, err := s.Garbage(ctx, sweepStep)
 	if err != nil || len(refs) == 0 || !purge(ctx, refs) {
-		return err
+		return false, err
 	}
-	return s.Swept(ctx, refs)
+	return len(refs) == sweepStep, s.Swept(ctx, refs)
 }

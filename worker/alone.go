@@ -212,7 +212,8 @@ func (p *Pool) putOff(jobs []queue.Job, why error) {
 	for i := range jobs {
 		j := &jobs[i]
 		now := time.Now()
-		d := queue.Decide(j, queue.Outcome{End: queue.PutOff, Error: why.Error()}, p.cfg.Policy())
+		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: why.Error()}, p.cfg.Policy())
+		d.Reason = queue.ReasonShortage // of which others are the cause: it costs no refund
 		p.putOffTo = p.putOffTo.Add(aloneEvery)
 		for _, at := range []time.Time{now.Add(putOffFor), p.aloneAfter} {
 			if p.putOffTo.Before(at) {

@@ -334,6 +334,8 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	defer cancel()
 	chunk, err = l.Read(within, wire.Lease(h.job.Lease()), cursor, wait)
 	switch {
+	case err != nil && ctx.Err() == nil && wait:
+		return nil, false, nil // the connection is gone; Connected tells of the next
 	case err != nil && ctx.Err() == nil:
 		return nil, false, p.silence(l.Known.PID, h)
 	case err != nil || chunk.Gone:

@@ -171,7 +171,8 @@ func (p *Pool) lost(j *queue.Job, running *wire.Attempt, how queue.End, dir stri
 		a.Worker, a.PID, a.StartedAt = runner.Worker(dir, running.Slot), int(running.PID), queue.Millis(running.StartedAt)
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
-	return store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d}
+	left := runner.OutputRef(wire.Lease(j.Lease())) // of a runner that died before it could tell
+	return store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, Garbage: left}
 }
 
 // howLost is how an attempt ended whose runner has died.

@@ -157,6 +157,10 @@ func (p *Pool) answers(ctx context.Context, h *held) error {
 	if p.reach(within, l) || ctx.Err() != nil {
 		return ctx.Err()
 	}
+	p.mu.Lock()
+	p.fellSilent(l)
+	p.mu.Unlock()
+	p.ring()
 	return p.silence(l.Known.PID, h)
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 func serviceVerb(a *app) *cobra.Command {
-	var own, keep bool
+	var own, keep, runners bool
 	on := func(name, short string, do func(ctx context.Context) error) *cobra.Command {
 		cmd := &cobra.Command{
 			Use: name, Short: short, Args: exactly(0, "no arguments"),
@@ -26,8 +26,17 @@ func serviceVerb(a *app) *cobra.Command {
 		cmd.Flags().BoolVar(&own, "user", false, "your own service, not the system's")
 		return cmd
 	}
-	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error { return a.serviceStop(ctx, own, keep) })
+	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error {
+		switch {
+		case runners && keep:
+			return usage("--runners ends what --keep-jobs leaves running; give one of them")
+		case runners:
+			return a.stopRunners()
+		}
+		return a.serviceStop(ctx, own, keep)
+	})
 	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running, for the next service to adopt")
+	stop.Flags().BoolVar(&runners, "runners", false, "while no service runs: end the runners that one has left, with the jobs that they run")
 	verbs := group("service", "The service as the system sees it",
 		on("install", "Register the service with the system, and start it", func(ctx context.Context) error { return a.serviceInstall(ctx, own) }),
 		on("uninstall", "Stop the service and take its registration back", func(context.Context) error { return a.serviceUninstall(own) }),
@@ -211,6 +220,23 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 		return a.printJSON(map[string]any{"stopped": running})
 	}
 	a.say("service stopped")
+	return nil
+}
+
+// stopRunners ends the runners of a queue whose service does not run.
+func (a *app) stopRunners() error {
+	places, err := a.folder()
+	if err != nil {
+		return err
+	}
+	n, err := service.EndRunners(places)
+	if err != nil {
+		return err
+	}
+	if a.structured() {
+		return a.printJSON(map[string]any{"ended": n})
+	}
+	a.say("runners ended: %d", n)
 	return nil
 }
 

@@ -10,10 +10,12 @@ import (
 
 // batch is a large batch whose jobs are not all in the queue yet.
 type batch struct {
+	n         int64
 	uid       int
 	name      string
 	at        queue.Millis // of its last frame
 	frames    [][]queue.Job
+	names     int // of its jobs that the client named
 	committed bool
 }
 
@@ -39,33 +41,40 @@ func (b *batch) jobs() (n int64) {
 	return n
 }
 
-// waiting is how many jobs wait, in the queue and in batches, of all and of one user.
-func (s *Store) waiting(uid int) (all, own int64) {
-	count := func(of int, n int64) {
-		all += n
-		if of == uid {
-			own += n
-		}
-	}
+// admit refuses n more jobs that the queue has no room for. Jobs of committed batches
+// wait too.
+func (s *Store) admit(n, most int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() {
-			count(j.UID, 1)
+			n++
 		}
 	}
 	for _, b := range s.batches {
-		count(b.uid, b.jobs())
+		if b.committed {
+			n += b.jobs()
+		}
 	}
-	return all, own
-}
-
-// admit refuses n more jobs of a user that the queue has no room for.
-func (s *Store) admit(uid int, n, most, mostUser int64) error {
-	all, own := s.waiting(uid)
-	if most > 0 && all+n > most {
+	if most > 0 && n > most {
 		return queue.Errorf(queue.CodeFull, "the queue is full: max_pending is %d", most)
 	}
-	if mostUser > 0 && own+n > mostUser {
-		return queue.Errorf(queue.CodeFull, "the queue is full for this user: max_pending_per_user is %d", mostUser)
+	return nil
+}
+
+// admitUser refuses n more jobs of a user that has enough waiting, in the queue and in
+// batches.
+func (s *Store) admitUser(uid int, n, most int64) error {
+	for _, j := range s.jobs {
+		if j.State.Waiting() && j.UID == uid {
+			n++
+		}
+	}
+	for _, b := range s.batches {
+		if b.uid == uid {
+			n += b.jobs()
+		}
+	}
+	if most > 0 && n > most {
+		return queue.Errorf(queue.CodeFull, "the queue is full for this user: max_pending_per_user is %d", most)
 	}
 	return nil
 }
@@ -79,32 +88,44 @@ func (s *Store) Stage(ctx context.Context, r store.Request) (receipt store.Recei
 	return receipt, err
 }
 
-// batchesOf is how many batches of a user there are.
-func (s *Store) batchesOf(uid int) (n int) {
+// open is how many batches a user has that are not committed, and how many jobs they
+// name.
+func (s *Store) open(uid int) (n, names int) {
 	for _, b := range s.batches {
-		if b.uid == uid {
+		if b.uid == uid && !b.committed {
 			n++
+			names += b.names
 		}
 	}
-	return n
+	return n, names
 }
 
 func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) {
 	b, known := s.staged(r.UID, r.Batch), true
 	if b == nil {
-		b, known = &batch{uid: r.UID, name: r.Batch}, false
+		s.begun++
+		b, known = &batch{n: s.begun, uid: r.UID, name: r.Batch}, false
 	}
-	switch n := b.jobs() + int64(len(r.Drafts)); {
+	open, names := s.open(r.UID)
+	named := 0
+	for i := range r.Drafts {
+		if r.Drafts[i].ID != "" {
+			named++
+		}
+	}
+	switch n := len(r.Drafts); {
+	case !known && open >= store.MaxStagedUser:
+		return store.Receipt{}, store.ErrManyBatches
 	case !known && s.forgotten(r):
 		return store.Receipt{}, store.ErrForgotten
-	case !known && s.batchesOf(r.UID) >= store.MaxStagedUser:
-		return store.Receipt{}, store.ErrManyBatches
-	case !known && len(s.batches) >= store.MaxStaged:
-		return store.Receipt{}, store.ErrFullOfBatches
-	case n > store.MaxStagedJobs:
+	case n == 0 || n > queue.MaxBatch:
+		return store.Receipt{}, errDrafts(n)
+	case b.jobs()+int64(n) > store.MaxStagedJobs:
 		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs", store.MaxStagedJobs)
+	case names+named > store.MaxStagedNames:
+		return store.Receipt{}, store.ErrManyNames
 	}
-	if err := s.admit(r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
+	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
 	receipt, err := s.name(r.Drafts)
@@ -117,9 +138,10 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 		frame[i].ID, frame[i].Seq = receipt.IDs[i], receipt.Seqs[i]
 		s.seq = receipt.Seqs[i]
 	}
-	b.frames, b.at = append(b.frames, frame), now
+	b.frames, b.names, b.at = append(b.frames, frame), b.names+named, now
 	if !known {
 		s.batches = append(s.batches, b)
+		s.audit(b, "begun", now)
 	}
 	s.own(r)
 	return receipt, nil
@@ -127,19 +149,33 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 
 // commit makes a batch and its last frame jobs of the queue.
 func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt store.Receipt, err error) {
+	if err := s.admit(b.jobs()+int64(len(r.Drafts)), r.MaxPending); err != nil {
+		return receipt, err
+	}
+	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+		return receipt, err
+	}
 	if len(r.Drafts) > 0 {
 		if receipt, err = s.stage(r, now); err != nil {
 			return receipt, err
 		}
 	}
-	b.committed, receipt.Staged = true, true
+	b.committed, receipt.Staged, receipt.Batch = true, true, b.n
 	return receipt, nil
+}
+
+// audit tells what becomes of a batch that is not committed.
+func (s *Store) audit(b *batch, what string, now queue.Millis) {
+	s.tell(&job{}, queue.EventAudit, queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: store.BatchTarget(b.name, what, b.jobs())}, now)
 }
 
 // Unstage forgets a batch that was not committed.
 func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
-	return s.update(ctx, func(queue.Millis) error {
-		s.drop(s.staged(uid, name))
+	return s.update(ctx, func(now queue.Millis) error {
+		if b := s.staged(uid, name); b != nil {
+			s.audit(b, "aborted", now)
+			s.drop(b)
+		}
 		return nil
 	})
 }
@@ -149,31 +185,31 @@ func (s *Store) drop(gone *batch) {
 }
 
 // Finish moves the next frame of a committed batch into the queue.
-func (s *Store) Finish(ctx context.Context) (more bool, err error) {
+func (s *Store) Finish(ctx context.Context, n int64) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		more = s.finish(now)
+		more = s.finish(func(b *batch) bool { return b.n == n }, now)
 		return nil
 	})
 	return more, err
 }
 
-func (s *Store) finish(now queue.Millis) (more bool) {
-	for _, b := range s.batches {
-		switch {
-		case !b.committed:
-		case len(b.frames) == 0:
-			s.drop(b)
-			return s.finish(now)
-		default:
-			for _, j := range b.frames[0] {
-				if b.uid < 0 {
-					j.UID = b.uid
-				}
-				s.add(j, b.uid, now)
-			}
-			b.frames = b.frames[1:]
-			return true
-		}
+// finish moves a frame of the first committed batch that matches.
+func (s *Store) finish(matches func(*batch) bool, now queue.Millis) (more bool) {
+	at := slices.IndexFunc(s.batches, func(b *batch) bool { return b.committed && matches(b) })
+	if at < 0 {
+		return false
 	}
-	return false
+	b := s.batches[at]
+	if len(b.frames) == 0 {
+		s.drop(b)
+		return false
+	}
+	for _, j := range b.frames[0] {
+		if b.uid < 0 {
+			j.UID = b.uid
+		}
+		s.add(j, b.uid, now)
+	}
+	b.frames = b.frames[1:]
+	return true
 }

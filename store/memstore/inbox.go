@@ -51,9 +51,12 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	}
 	n := len(r.Drafts)
 	if n == 0 || n > queue.MaxBatch {
-		return store.Receipt{}, queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
+		return store.Receipt{}, errDrafts(n)
 	}
-	if err := s.admit(r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
+	if err := s.admit(int64(n), r.MaxPending); err != nil {
+		return store.Receipt{}, err
+	}
+	if err := s.admitUser(r.UID, int64(n), r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
 	receipt, err := s.name(r.Drafts)
@@ -65,6 +68,10 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		s.add(draft, r.UID, now)
 	}
 	return receipt, nil
+}
+
+func errDrafts(n int) error {
+	return queue.Invalid("jobs", "are %d; give 1 to %d", n, queue.MaxBatch)
 }
 
 // name finds a seq and an id for each draft without storing any.
@@ -153,7 +160,10 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		return err
 	}
 	if to.Waiting() && !j.State.Waiting() {
-		if err := s.admit(j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
+		if err := s.admit(1, c.MaxPending); err != nil {
+			return err
+		}
+		if err := s.admitUser(j.UID, 1, c.MaxPendingUser); err != nil {
 			return err
 		}
 	}

@@ -102,11 +102,13 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		for _, b := range slices.Clone(s.batches) {
 			if !b.committed && b.at.Add(store.StageMemory) < now {
 				s.forgot[key{b.uid, b.name}] = now
+				s.audit(b, "forgotten", now)
 				s.drop(b)
 			}
 		}
 		maps.DeleteFunc(s.forgot, func(_ key, at queue.Millis) bool { return at < now.Add(-store.ForgottenMemory) })
-		more = s.finish(now) || more
+		s.finish(func(*batch) bool { return true }, now)
+		more = more || slices.ContainsFunc(s.batches, func(b *batch) bool { return b.committed })
 		next = maxWait
 		if at, found := s.due(now); found {
 			next = min(next, time.Duration(at-now)*time.Millisecond)

@@ -78,6 +78,9 @@ func (s *Store) start(j *job, e store.Started, now queue.Millis) {
 
 func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	defer s.giveBack(j, now)
+	if e.Garbage != "" && !slices.Contains(s.garbage, e.Garbage) {
+		s.garbage = append(s.garbage, e.Garbage)
+	}
 	d, a := e.Decision, e.Attempt
 	if j.State != queue.Processing {
 		s.move(j, queue.Processing, now)

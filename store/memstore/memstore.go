@@ -30,6 +30,7 @@ type Store struct {
 	epoch    int64                    // of the service
 	events   []queue.Event            // event n is at n-1-trimmed
 	trimmed  int64                    // events that are forgotten
+	begun    int64                    // batches, ever
 	batches  []*batch                 // that are not wholly in the queue
 	forgot   map[key]queue.Millis     // batches that were forgotten, by their names
 	keys     map[key]memory           // of requests

@@ -54,6 +54,7 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 			case b.committed:
 				b.uid = former
 			default:
+				s.audit(b, "forgotten", now)
 				s.drop(b)
 			}
 		}

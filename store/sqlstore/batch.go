@@ -3,10 +3,9 @@ package sqlstore
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/crc32"
-	"slices"
 	"strconv"
 	"time"
 
@@ -15,17 +14,20 @@ import (
 )
 
 // batch is a large batch whose jobs are not all in the queue yet: in frames, each
-// the JSON of some jobs.
+// of which holds some jobs.
 type batch struct {
 	n         int64
 	uid       int
 	name      string
 	at        queue.Millis // of its last frame
-	jobs      int64        // that are not in the queue yet, as far as this process knows
+	jobs      int64        // that are not in the queue yet
+	names     int64        // of them that have a name of their own, as far as this process knows
 	committed bool
-	dropped   bool       // it is removed, a frame a step
-	seqs      [][2]int64 // given to its jobs: first and last of each frame
+	dropped   bool // it is removed, a frame a step
 }
+
+// staging reports whether a batch takes frames.
+func (b *batch) staging() bool { return !b.committed && !b.dropped }
 
 // stagedJob is a job in a frame: the length and the checksum of what follows, then its
 // numbers as varints, then its id and texts, each after its length.
@@ -115,54 +117,90 @@ func (s *Store) Stage(ctx context.Context, r store.Request) (store.Receipt, erro
 	return receipt, err
 }
 
-// staging reports whether a batch takes frames.
-func (b batch) staging() bool { return !b.committed && !b.dropped }
-
-// staged is the index of a batch that takes frames, -1 if there is none.
-func (t *tx) staged(uid int, name string) int {
-	return slices.IndexFunc(t.s.mem.batches, func(b batch) bool { return b.staging() && b.uid == uid && b.name == name })
+// setBatch changes what is known of a batch, and of its user; one without a number is
+// gone.
+func (t *tx) setBatch(n int64, b batch) {
+	m := &t.s.mem
+	old, had := m.batches[n]
+	t.undo = append(t.undo, func() {
+		delete(m.batches, n)
+		if had {
+			m.batches[n] = old
+		}
+	})
+	count := func(b batch, sign int64) {
+		if b.n == 0 {
+			return
+		}
+		u := m.users[b.uid]
+		u.staged += sign * b.jobs
+		if b.committed {
+			m.committed += sign * b.jobs
+		} else {
+			u.batches += int(sign)
+			u.names += sign * b.names
+		}
+		t.setUser(b.uid, u)
+	}
+	count(old, -1)
+	count(b, 1)
+	delete(m.batches, n)
+	if b.n != 0 {
+		m.batches[n] = b
+	}
 }
 
-// batchesOf is how many batches of a user there are.
-func (t *tx) batchesOf(uid int) (n int) {
-	for i := range t.s.mem.batches {
-		if t.s.mem.batches[i].uid == uid {
-			n++
+// first is the batch with the lowest number of those that match.
+func (m *memory) first(matches func(*batch) bool) (found batch, ok bool) {
+	for _, b := range m.batches {
+		if matches(&b) && (!ok || b.n < found.n) {
+			found, ok = b, true
 		}
 	}
-	return n
+	return found, ok
+}
+
+// staged is a batch that takes frames.
+func (m *memory) staged(uid int, name string) (batch, bool) {
+	return m.first(func(b *batch) bool { return b.staging() && b.uid == uid && b.name == name })
 }
 
 func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
-	at := t.staged(r.UID, r.Batch)
-	b := batch{uid: r.UID, name: r.Batch}
-	switch {
-	case at >= 0:
-		b = m.batches[at]
-	case t.batchesOf(r.UID) >= store.MaxStagedUser:
-		return receipt, store.ErrManyBatches
-	case len(m.batches) >= store.MaxStaged:
-		return receipt, store.ErrFullOfBatches
+	b, going := m.staged(r.UID, r.Batch)
+	if !going {
+		b = batch{uid: r.UID, name: r.Batch}
+		if m.users[r.UID].batches >= store.MaxStagedUser {
+			return receipt, store.ErrManyBatches
+		}
+		if err := t.remembered(r); err != nil {
+			return receipt, err
+		}
 	}
-	if err := t.remembered(at, r); err != nil {
+	names := int64(0)
+	for i := range r.Drafts {
+		names += bit(r.Drafts[i].ID != "")
+	}
+	switch {
+	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
+		return receipt, errDrafts(len(r.Drafts))
+	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
+		return receipt, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send them in several", store.MaxStagedJobs)
+	case m.users[r.UID].names+names > store.MaxStagedNames:
+		return receipt, store.ErrManyNames
+	}
+	if err := t.s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs {
-		return receipt, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send them in several", store.MaxStagedJobs)
-	}
-	if err := t.s.admit(r); err != nil {
+	if err := t.s.roomToEnqueue(); err != nil {
 		return receipt, err
 	}
 	receipt = store.Receipt{IDs: make([]string, len(r.Drafts)), Seqs: make([]int64, len(r.Drafts))}
 	if err := t.nameAll(r.Drafts, &receipt); err != nil {
 		return store.Receipt{}, err
 	}
-	if at < 0 {
-		if _, err := t.exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 0, ?)`, int64(b.uid), b.name, int64(t.now)); err != nil {
-			return receipt, err
-		}
-		if b.n, err = t.number(`SELECT last_insert_rowid()`); err != nil {
+	if !going {
+		if b.n, err = t.beginBatch(&b, len(r.Drafts)); err != nil {
 			return receipt, err
 		}
 	}
@@ -181,65 +219,85 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 			return receipt, err
 		}
 	}
-	first, last := receipt.Seqs[0], receipt.Seqs[len(r.Drafts)-1]
-	if _, err := t.exec(`INSERT INTO frames (batch, count, first, last, jobs) VALUES (?, ?, ?, ?, ?)`, b.n, int64(len(r.Drafts)), first, last, frame); err != nil {
+	if _, err := t.exec(`INSERT INTO frames (batch, count, first, last, jobs) VALUES (?, ?, ?, ?, ?)`,
+		b.n, int64(len(r.Drafts)), receipt.Seqs[0], receipt.Seqs[len(r.Drafts)-1], frame); err != nil {
 		return receipt, err
 	}
 	b.jobs += int64(len(r.Drafts))
+	b.names += names
 	b.at = t.now
-	b.seqs = append(slices.Clip(b.seqs), [2]int64{first, last})
-	m.batches = slices.Clone(m.batches) // the one before stays as it was, for a transaction that is undone
-	if at >= 0 {
-		m.batches[at] = b
-	} else {
-		m.batches = append(m.batches, b)
-	}
-	return receipt, nil
-}
-
-// commitBatch makes the frames of a batch, and these drafts, jobs of the queue from
-// now on: Finish moves them there.
-func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, err error) {
-	if len(r.Drafts) > 0 {
-		if receipt, err = t.stage(r, list); err != nil {
-			return receipt, err
-		}
-	}
-	receipt.Staged = true
-	m := &t.s.mem
-	at := t.staged(r.UID, r.Batch)
-	if _, err := t.exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.now), m.batches[at].n); err != nil {
-		return receipt, err
-	}
-	m.batches = slices.Clone(m.batches)
-	m.batches[at].committed = true
+	t.setBatch(b.n, b)
 	return receipt, nil
 }
 
 // remembered refuses to begin a batch under the name of one that was forgotten with
 // some of its frames: it would be committed without them.
-func (t *tx) remembered(at int, r store.Request) error {
-	if at >= 0 {
-		return nil
-	}
+func (t *tx) remembered(r store.Request) error {
 	forgotten, err := t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch)
-	if forgotten != 0 && err == nil {
-		return store.ErrForgotten
+	if err == nil && forgotten != 0 {
+		err = store.ErrForgotten
 	}
 	return err
+}
+
+func (t *tx) beginBatch(b *batch, jobs int) (n int64, err error) {
+	if _, err := t.exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 0, ?)`, int64(b.uid), b.name, int64(t.now)); err != nil {
+		return 0, err
+	}
+	if n, err = t.number(`SELECT last_insert_rowid()`); err != nil {
+		return 0, err
+	}
+	return n, t.auditBatch(b, "begun", int64(jobs))
+}
+
+// auditBatch records what becomes of a batch that is not committed: nothing else tells
+// of its jobs.
+func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
+	target := store.BatchTarget(b.name, what, jobs)
+	detail, err := json.Marshal(queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: target})
+	if err != nil {
+		return err
+	}
+	return t.event(queue.EventAudit, 0, "", 0, detail)
+}
+
+// commitBatch makes the frames of a batch, and these drafts, jobs of the queue from
+// now on: Finish moves them there.
+func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, err error) {
+	m := &t.s.mem
+	b, _ := m.staged(r.UID, r.Batch)
+	if err := t.s.admitWaiting(b.jobs+int64(len(r.Drafts)), r.MaxPending); err != nil {
+		return receipt, err
+	}
+	if len(r.Drafts) > 0 {
+		if receipt, err = t.stage(r, list); err != nil {
+			return receipt, err
+		}
+		b = m.batches[b.n]
+	} else if err := t.s.admitUser(r.UID, 0, r.MaxPendingUser); err != nil {
+		return receipt, err
+	}
+	if _, err := t.exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.now), b.n); err != nil {
+		return receipt, err
+	}
+	b.committed = true
+	t.setBatch(b.n, b)
+	receipt.Staged, receipt.Batch = true, b.n
+	return receipt, nil
 }
 
 // Unstage forgets a batch that was not committed.
 func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
 	var n int64
 	err := s.do(ctx, prompt, func(t *tx) error {
-		n = 0
-		at := t.staged(uid, name)
-		if at < 0 {
+		b, going := t.s.mem.staged(uid, name)
+		if n = b.n; !going {
 			return nil
 		}
-		n = t.s.mem.batches[at].n
-		return t.drop(at)
+		if err := t.auditBatch(&b, "aborted", b.jobs); err != nil {
+			return err
+		}
+		return t.drop(b)
 	})
 	for more := n != 0; more && err == nil; { // its ids are free when this returns
 		err = s.do(ctx, normal, func(t *tx) (err error) {
@@ -251,22 +309,23 @@ func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
 }
 
 // forget drops a batch whose client may still be sending: its name is kept.
-func (t *tx) forget(at int) error {
-	n := t.s.mem.batches[at].n
-	if _, err := t.exec(`INSERT INTO batches (uid, name, stage, at) SELECT uid, name, 2, ? FROM batches WHERE n = ?`, int64(t.now), n); err != nil {
+func (t *tx) forget(b batch) error {
+	if _, err := t.exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name, int64(t.now)); err != nil {
 		return err
 	}
-	return t.drop(at)
+	if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
+		return err
+	}
+	return t.drop(b)
 }
 
 // drop has a batch removed: dropStep does it.
-func (t *tx) drop(at int) error {
-	m := &t.s.mem
-	if _, err := t.exec(`UPDATE batches SET stage = 3 WHERE n = ?`, m.batches[at].n); err != nil {
+func (t *tx) drop(b batch) error {
+	if _, err := t.exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.n); err != nil {
 		return err
 	}
-	m.batches = slices.Clone(m.batches)
-	m.batches[at].dropped, m.batches[at].jobs = true, 0
+	b.dropped, b.jobs = true, 0
+	t.setBatch(b.n, b)
 	t.wakeAt(t.now)
 	return nil
 }
@@ -274,149 +333,192 @@ func (t *tx) drop(at int) error {
 // dropStep removes a frame of a batch, with the ids of its jobs; the batch goes with
 // its last one. It reports whether there is more.
 func (t *tx) dropStep(n int64) (more bool, err error) {
-	frame, jobs, err := t.firstFrame(n)
-	if errors.Is(err, errDamaged) { // so its ids cannot be told
-		_, err = t.exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
-	}
+	f, found, err := t.firstFrame(n)
 	if err != nil {
 		return false, err
 	}
-	if frame == 0 {
+	if !found {
 		return false, t.dropEmpty(n)
 	}
-	return true, t.dropFrame(frame, jobs)
+	if !f.whole { // so not all its ids can be told
+		if _, err = t.exec(`DELETE FROM staged_ids WHERE batch = ?`, n); err != nil {
+			return false, err
+		}
+	}
+	return true, t.dropFrame(&f)
 }
 
-// firstFrame reads the first frame of a batch; its number is 0 if there is none.
-func (t *tx) firstFrame(batch int64) (frame int64, jobs []stagedJob, err error) {
-	text := ""
+// frame is one request of a batch.
+type frame struct {
+	n     int64
+	count int64 // of its jobs
+	jobs  []stagedJob
+	whole bool // all of them could be read
+}
+
+// firstFrame reads the first frame of a batch.
+func (t *tx) firstFrame(batch int64) (f frame, found bool, err error) {
 	err = t.query(func(r row) (bool, error) {
-		frame, text = r.num(0), r.text(1)
+		f.n, f.count, found = r.num(0), r.num(1), true
+		f.jobs, f.whole = readFrame(r.view(2))
+		f.whole = f.whole && int64(len(f.jobs)) == f.count
 		return false, nil
-	}, `SELECT n, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
-	if err != nil || frame == 0 {
-		return frame, nil, err
-	}
-	jobs, whole := readFrame([]byte(text))
-	if !whole {
-		err = fmt.Errorf("frame %d of a batch is %w", frame, errDamaged)
-	}
-	return frame, jobs, err
+	}, `SELECT n, count, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
+	return f, found, err
 }
 
-// dropFrame removes a frame with the ids of its jobs.
-func (t *tx) dropFrame(frame int64, jobs []stagedJob) error {
-	for i := range jobs {
-		if !jobs[i].named() {
+// freeIDs frees the ids of a frame's jobs.
+func (t *tx) freeIDs(f *frame) error {
+	for i := range f.jobs {
+		if !f.jobs[i].named() {
 			continue
 		}
-		if _, err := t.exec(`DELETE FROM staged_ids WHERE id = ?`, jobs[i].id); err != nil {
+		if _, err := t.exec(`DELETE FROM staged_ids WHERE id = ?`, f.jobs[i].id); err != nil {
 			return err
 		}
 	}
-	_, err := t.exec(`DELETE FROM frames WHERE n = ?`, frame)
+	return nil
+}
+
+// dropFrame removes a frame with the ids of its jobs.
+func (t *tx) dropFrame(f *frame) error {
+	if err := t.freeIDs(f); err != nil {
+		return err
+	}
+	_, err := t.exec(`DELETE FROM frames WHERE n = ?`, f.n)
 	return err
 }
 
-// dropEmpty removes a batch that has no frames.
+// detach keeps a damaged frame for a person to look at: what could be read of it is in
+// the queue, and the batch goes on without the rest. count then says how many are lost.
+func (t *tx) detach(b *batch, f *frame) error {
+	if err := t.freeIDs(f); err != nil {
+		return err
+	}
+	lost := max(1, f.count-int64(len(f.jobs)))
+	if _, err := t.exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.n); err != nil {
+		return err
+	}
+	name, uid := b.name, b.uid
+	t.then = append(t.then, func() {
+		t.s.log.Error("a part of a committed batch is damaged: some of its jobs are not in the queue; queuectl doctor says which", "batch", name, "uid", uid, "jobs", lost)
+	})
+	return nil
+}
+
+// dropEmpty removes a batch that has no frames, and the ids that no frame could tell.
 func (t *tx) dropEmpty(n int64) error {
-	m := &t.s.mem
-	m.batches = slices.DeleteFunc(slices.Clone(m.batches), func(b batch) bool { return b.n == n })
-	_, err := t.exec(`DELETE FROM batches WHERE n = ?`, n)
+	detached, err := t.number(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n)
+	if err == nil && detached != 0 {
+		_, err = t.exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
+	}
+	if err != nil {
+		return err
+	}
+	t.setBatch(n, batch{})
+	_, err = t.exec(`DELETE FROM batches WHERE n = ?`, n)
 	return err
 }
 
 // Finish moves the next frame of a committed batch into the queue.
-func (s *Store) Finish(ctx context.Context) (more bool, err error) {
+func (s *Store) Finish(ctx context.Context, n int64) (more bool, err error) {
 	err = s.do(ctx, normal, func(t *tx) (err error) {
-		more, err = t.finish()
+		b := s.mem.batches[n]
+		if more = b.committed; !more {
+			return nil
+		}
+		more, err = t.finish(b)
 		return err
 	})
 	return more, err
 }
 
-func (t *tx) finish() (more bool, err error) {
-	m := &t.s.mem
-	at := slices.IndexFunc(m.batches, func(b batch) bool { return b.committed })
-	if at < 0 {
-		return false, nil
-	}
+// finish moves a frame of a batch into the queue, and reports whether there may be more.
+func (t *tx) finish(b batch) (more bool, err error) {
 	if err := t.s.roomToEnqueue(); err != nil {
 		return true, err // the reserve is for what runs
 	}
-	b := m.batches[at]
-	frame, jobs, err := t.firstFrame(b.n)
+	f, found, err := t.firstFrame(b.n)
 	if err != nil {
 		return false, err
 	}
-	if frame == 0 {
-		err := t.dropEmpty(b.n)
-		return slices.ContainsFunc(m.batches, func(b batch) bool { return b.committed }), err
+	if !found {
+		return false, t.dropEmpty(b.n)
 	}
-	for i := range jobs {
-		f := &jobs[i]
-		f.draft.UID = b.uid
-		if err := t.insert(&f.draft, b.uid, f.seq, f.id, &f.texts); err != nil {
+	for i := range f.jobs {
+		j := &f.jobs[i]
+		j.draft.UID = b.uid
+		if err := t.insert(&j.draft, b.uid, j.seq, j.id, &j.texts); err != nil {
 			return false, err
 		}
 		if b.uid < 0 { // its owner was disowned meanwhile
-			if err := t.disown(&disowning{former: b.uid, uid: b.uid}, f.seq, f.id, queue.Pending); err != nil {
+			if err := t.disown(&disowning{former: b.uid, uid: b.uid}, j.seq, j.id, queue.Pending); err != nil {
 				return false, err
 			}
 		}
 	}
-	m.batches = slices.Clone(m.batches)
-	m.batches[at].jobs -= int64(len(jobs)) // they are counted now
-	return true, t.dropFrame(frame, jobs)
+	b.jobs -= f.count // they are counted now
+	t.setBatch(b.n, b)
+	if !f.whole {
+		return true, t.detach(&b, &f)
+	}
+	return true, t.dropFrame(&f)
 }
 
 // tidyBatches removes a frame of a batch that is dropped, or forgets one whose client
 // has gone silent, or moves a frame of one that was committed; it reports whether
 // there is more to do.
 func (t *tx) tidyBatches() (more bool, err error) {
-	if at := slices.IndexFunc(t.s.mem.batches, func(b batch) bool { return b.dropped }); at >= 0 {
-		_, err := t.dropStep(t.s.mem.batches[at].n)
+	m := &t.s.mem
+	if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
+		_, err := t.dropStep(b.n)
 		return true, err
 	}
-	silent := func(b batch) bool { return b.staging() && b.at.Add(store.StageMemory) < t.now }
-	if at := slices.IndexFunc(t.s.mem.batches, silent); at >= 0 {
-		return true, t.forget(at)
+	silent := func(b *batch) bool { return b.staging() && b.at.Add(store.StageMemory) < t.now }
+	if b, found := m.first(silent); found {
+		return true, t.forget(b)
 	}
 	if _, err := t.exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.now.Add(-store.ForgottenMemory))); err != nil {
 		return false, err
 	}
-	more, err = t.finish()
+	b, found := m.first(func(b *batch) bool { return b.committed })
+	if !found {
+		return false, nil
+	}
+	_, err = t.finish(b)
 	if errors.Is(err, queue.ErrNoSpace) {
 		return false, nil // at the next look
 	}
-	return more, err
+	return true, err
 }
 
-// loadBatches reads which batches there are, and of those that are committed what their
-// frames hold: it waits, and its ids are taken, until it is moved.
+// loadBatches reads which batches there are, and how many jobs their frames hold.
 func (s *Store) loadBatches() error {
+	m := &s.mem
 	err := s.db.query(func(r row) (bool, error) {
 		if stage := r.num(3); stage != 2 {
-			s.mem.batches = append(s.mem.batches, batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), committed: stage == 1, dropped: stage == 3})
+			m.batches[r.num(0)] = batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), committed: stage == 1, dropped: stage == 3}
 		}
 		return true, nil
-	}, `SELECT n, uid, name, stage FROM batches ORDER BY n`)
+	}, `SELECT n, uid, name, stage FROM batches`)
 	if err != nil {
 		return err
 	}
-	for i := range s.mem.batches {
-		b := &s.mem.batches[i]
-		if !b.committed {
-			continue
+	for n, b := range m.batches {
+		if !b.dropped {
+			if b.jobs, err = s.db.number(`SELECT sum(count) FROM frames WHERE batch = ?`, n); err != nil {
+				return err
+			}
 		}
-		err := s.db.query(func(r row) (bool, error) {
-			b.jobs += r.num(0)
-			b.seqs = append(b.seqs, [2]int64{r.num(1), r.num(2)})
-			return true, nil
-		}, `SELECT count, first, last FROM frames WHERE batch = ? ORDER BY n`, b.n)
-		if err != nil {
-			return err
+		u := m.users[b.uid]
+		u.staged += b.jobs
+		if b.committed {
+			m.committed += b.jobs
+		} else {
+			u.batches++
 		}
+		m.batches[n] = b
+		m.put(b.uid, u)
 	}
 	return nil
 }
@@ -426,16 +528,18 @@ func (s *Store) loadBatches() error {
 func (s *Store) endBatches(ctx context.Context) error {
 	for more := true; more; {
 		err := s.do(ctx, prompt, func(t *tx) (err error) {
-			if at := slices.IndexFunc(t.s.mem.batches, batch.staging); at >= 0 {
-				more = true
-				return t.forget(at)
+			m := &t.s.mem
+			if b, found := m.first((*batch).staging); found {
+				return t.forget(b)
 			}
-			if at := slices.IndexFunc(t.s.mem.batches, func(b batch) bool { return b.dropped }); at >= 0 {
-				more = true
-				_, err = t.dropStep(t.s.mem.batches[at].n)
+			if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
+				_, err = t.dropStep(b.n)
 				return err
 			}
-			more, err = t.finish()
+			b, found := m.first(func(b *batch) bool { return b.committed })
+			if more = found; found {
+				_, err = t.finish(b)
+			}
 			return err
 		})
 		if errors.Is(err, queue.ErrNoSpace) {
@@ -450,19 +554,20 @@ func (s *Store) endBatches(ctx context.Context) error {
 
 // taken reports whether a job of the queue, or of a batch, has an id.
 func (t *tx) taken(id string) (bool, error) {
-	if len(t.s.mem.batches) == 0 {
+	m := &t.s.mem
+	if len(m.batches) == 0 {
 		n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
 		return n != 0, err
 	}
-	if seq, err := strconv.ParseInt(id, 10, 64); err == nil && strconv.FormatInt(seq, 10) == id {
-		for i := range t.s.mem.batches {
-			for _, span := range t.s.mem.batches[i].seqs {
-				if seq >= span[0] && seq <= span[1] {
-					return true, nil // it may be the number of a job there
-				}
-			}
-		}
-	}
 	n, err := t.number(`SELECT seq FROM jobs WHERE id = ? UNION ALL SELECT batch FROM staged_ids WHERE id = ?`, id, id)
-	return n != 0, err
+	if err != nil || n != 0 {
+		return n != 0, err
+	}
+	seq, err := strconv.ParseInt(id, 10, 64)
+	if err != nil || seq < 1 || seq >= m.nextSeq || strconv.FormatInt(seq, 10) != id {
+		return false, nil
+	}
+	// It may be the number of a job there: seqs of frames do not overlap.
+	last, err := t.number(`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
+	return seq <= last, err
 }

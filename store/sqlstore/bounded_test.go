@@ -66,7 +66,8 @@ func dropsDamaged(t *testing.T, s *Store) {
 	_, err := s.Stage(t.Context(), store.Request{Batch: "e", Drafts: jobs})
 	if err == nil {
 		err = s.do(t.Context(), urgent, func(t *tx) error {
-			_, err := t.exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, t.s.mem.batches[t.staged(0, "e")].n)
+			b, _ := t.s.mem.staged(0, "e")
+			_, err := t.exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.n)
 			return err
 		})
 	}
@@ -112,6 +113,12 @@ func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) 
 	}
 }
 
+// finish moves a committed batch into the queue.
+func finish(t *testing.T, s *Store, committed store.Receipt) {
+	t.Helper()
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.Finish(ctx, committed.Batch) })
+}
+
 // However much is due, too old, or of one batch, no transaction changes more than a
 // bounded number of rows: whoever waits for the next one waits as long as for a step.
 func TestNoTransactionIsLarge(t *testing.T) {
@@ -126,6 +133,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 			return next == 0, err
 		})
 	}
+	var committed store.Receipt
 	due, expiry := now.Add(time.Hour), now.Add(2*time.Hour)
 	for _, c := range []struct {
 		what    string
@@ -151,12 +159,27 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		{"events that are too old", func() {}, func() {
 			untilDone(t, func(ctx context.Context) (bool, error) { return s.TrimEvents(ctx, now.Add(1), 0) })
 		}, promoteStep, 3 * many / promoteStep},
+		{"keys that are too old", func() {
+			for n := range many {
+				r := store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Delay = 1000 * time.Hour })}, Key: fmt.Sprint("key", n)}
+				if _, err := s.Enqueue(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			now = now.Add(2 * store.KeyMemory)
+		}, func() {
+			promote()
+			if n := number(t, s, `SELECT count(*) FROM keys`); n != 0 {
+				t.Errorf("%d keys are left", n)
+			}
+		}, promoteStep, many / promoteStep},
 		{"a batch, staged", func() {}, func() { stage(t, s, "a", many, true) }, 1000, many / 1000},
 		{"a batch, moved into the queue", func() {
-			if _, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
+			var err error
+			if committed, err = s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
 				t.Fatal(err)
 			}
-		}, func() { untilDone(t, s.Finish) }, 3 * 1000, many / 1000},
+		}, func() { finish(t, s, committed) }, 3 * 1000, many / 1000},
 		{"a batch, given up", func() { stage(t, s, "b", many, true) }, func() {
 			if err := s.Unstage(t.Context(), 0, "b"); err != nil {
 				t.Fatal(err)
@@ -191,11 +214,11 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s := openStore(t, dir)
 	stage(t, s, "a", 3000, true)
 	err := s.do(t.Context(), urgent, func(t *tx) error {
-		n := t.s.mem.batches[0].n
-		if err := t.drop(0); err != nil {
+		b, _ := t.s.mem.staged(0, "a")
+		if err := t.drop(b); err != nil {
 			return err
 		}
-		_, err := t.dropStep(n)
+		_, err := t.dropStep(b.n)
 		return err
 	})
 	if err != nil {
@@ -214,4 +237,79 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2999" })}}); err != nil {
 		t.Error(err)
 	}
+}
+
+// A job with a long history is gone at once; its attempts go in small steps, also after
+// the store was opened anew, and doctor finds nothing wrong meanwhile.
+func TestALongHistoryGoesInSteps(t *testing.T) {
+	const many = 2600
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	seq := put(t, s, 1, 1)[0]
+	harm(t, s, `UPDATE jobs SET runs = ?`, int64(many))
+	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error, output, output_bytes)
+		SELECT 1, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '', zeroblob(iif(i > 2500, 60000, 0)), iif(i > 2500, 60000, 0) FROM n`, int64(many))
+	harm(t, s, `UPDATE meta SET output_bytes = 6000000`)
+	s.Close()
+	s = openStore(t, dir)
+	most := counted(t, s)
+	most()
+	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRemove}); err != nil {
+		t.Fatal(err)
+	}
+	if rows, _ := most(); rows > 10 {
+		t.Errorf("the removal changed %d rows", rows)
+	}
+	sound(t, s, "right after it")
+	if _, err := s.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if rows, n := most(); rows > removeStep+10 || n != 1 {
+		t.Errorf("a step changed %d rows in %d transactions", rows, n)
+	}
+	s.Close()
+	s = openStore(t, dir)
+	most = counted(t, s)
+	most()
+	promoteAll(t, s)
+	if rows, n := most(); rows > removeStep+10 || n < 4+100*60_000/(removeBytes+60_000) {
+		t.Errorf("%d rows in one of %d transactions", rows, n)
+	}
+	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 || s.Counts().Outputs != 0 {
+		t.Errorf("%d rows are left, and %d bytes of output", n, s.Counts().Outputs)
+	}
+	sound(t, s, "at last")
+}
+
+// However many attempts the jobs have that are removed together, a transaction removes a
+// bounded number.
+func TestRemovalsTogetherAreBounded(t *testing.T) {
+	const jobs, each = 50, 150
+	s := openStore(t, t.TempDir())
+	now := s.now()
+	s.now = func() queue.Millis { return now }
+	seqs := put(t, s, 1, jobs)
+	for _, seq := range seqs {
+		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harm(t, s, `UPDATE jobs SET runs = ?`, int64(each))
+	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
+		SELECT 1 + i / 150, 1 + i % 150, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, int64(jobs*each-1))
+	most := counted(t, s)
+	most()
+	if n, err := s.Expel(t.Context(), []queue.State{queue.Cancelled}, now+1, jobs, nil); err != nil || n != jobs {
+		t.Fatal(n, err)
+	}
+	if rows, _ := most(); rows > removeMost+4*jobs+10 {
+		t.Errorf("%d rows were changed", rows)
+	}
+	promoteAll(t, s)
+	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+	sound(t, s, "at last")
 }

@@ -126,3 +126,50 @@ func TestLocksAreOfTheOpenFile(t *testing.T) {
 		return nil
 	})
 }
+
+// A store that was copied or restored says so until it has noted its own runners; the one
+// that was opened where it always was does not.
+func TestCopiesSaySo(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	for range 2 {
+		if s.Moved() {
+			t.Error("the original is a copy")
+		}
+		if err := s.NoteRunners(t.Context(), []string{"/d/runner"}); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		s = openStore(t, dir)
+	}
+	file := backup(t, s)
+	s.Close()
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(copied, fileName), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, copied)
+	if !s.Moved() {
+		t.Error("a copy is the original")
+	}
+	if err := s.NoteRunners(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = openStore(t, copied)
+	defer s.Close()
+	if s.Moved() {
+		t.Error("a copy that has noted its runners is another one still")
+	}
+	if err := restore(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	restored := openStore(t, dir)
+	defer restored.Close()
+	if !restored.Moved() {
+		t.Error("what was restored is the original")
+	}
+}

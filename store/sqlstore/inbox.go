@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -64,16 +65,16 @@ func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
 // enqueueAll stores the drafts as jobs, or commits the batch that they are the last
 // of.
 func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, err error) {
-	if r.Batch != "" && t.staged(r.UID, r.Batch) >= 0 {
-		return t.commitBatch(r, list)
-	}
 	if r.Batch != "" {
-		if err := t.remembered(-1, r); err != nil {
+		if _, going := t.s.mem.staged(r.UID, r.Batch); going {
+			return t.commitBatch(r, list)
+		}
+		if err := t.remembered(r); err != nil {
 			return receipt, err
 		}
 	}
 	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch {
-		return receipt, queue.Invalid("jobs", "has %d entries; 1 to %d are taken at once", len(r.Drafts), queue.MaxBatch)
+		return receipt, errDrafts(len(r.Drafts))
 	}
 	if err := t.s.admit(r); err != nil {
 		return receipt, err
@@ -123,24 +124,29 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 	return known, nil
 }
 
+func errDrafts(n int) error {
+	return queue.Invalid("jobs", "has %d entries; 1 to %d are taken at once", n, queue.MaxBatch)
+}
+
 // admit refuses a request that the queue or the disk has no room for.
 func (s *Store) admit(r store.Request) error {
-	if err := s.admitWaiting(r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
+	n := int64(len(r.Drafts))
+	if err := s.admitWaiting(n, r.MaxPending); err != nil {
+		return err
+	}
+	if err := s.admitUser(r.UID, n, r.MaxPendingUser); err != nil {
 		return err
 	}
 	return s.roomToEnqueue()
 }
 
-// admitWaiting refuses n more jobs of a user that would wait. Jobs of batches wait too.
-func (s *Store) admitWaiting(uid int, n, most, mostUser int64) error {
-	waiting := store.Counts{States: s.mem.counts}.Waiting()
-	for i := range s.mem.batches {
-		waiting += s.mem.batches[i].jobs
-	}
+// admitWaiting refuses n more jobs that would wait. Those of committed batches wait too.
+func (s *Store) admitWaiting(n, most int64) error {
+	waiting := store.Counts{States: s.mem.counts}.Waiting() + s.mem.committed
 	if most > 0 && waiting+n > most {
 		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs wait and max_pending is %d; try again later", waiting, most)
 	}
-	return s.admitUser(uid, n, mostUser)
+	return nil
 }
 
 // nameAll gives each draft its seq and id; an id that is taken refuses all.
@@ -160,25 +166,55 @@ func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 		}
 		taken[id] = true
 	}
-	next := t.s.mem.nextSeq
+	next := numbering{at: t.s.mem.nextSeq, dice: t.s.dice, window: leapFirst}
 	for i := range drafts {
-		receipt.Seqs[i], receipt.IDs[i] = next, drafts[i].ID
+		receipt.Seqs[i], receipt.IDs[i] = next.at, drafts[i].ID
 		for drafts[i].ID == "" {
-			id := strconv.FormatInt(next, 10)
+			id := strconv.FormatInt(next.at, 10)
 			there, err := t.taken(id)
 			if err != nil {
 				return err
 			}
 			if !there && !taken[id] {
-				receipt.Seqs[i], receipt.IDs[i] = next, id
+				receipt.Seqs[i], receipt.IDs[i] = next.at, id
 				break
 			}
-			next++ // that number is somebody's name: skipped for ever
+			next.skip() // that number is somebody's name: skipped for ever
 		}
-		next++
+		next.at++
 	}
-	t.s.mem.nextSeq = next
+	if next.at > maxSeq {
+		return queue.Errorf(queue.CodeFull, "there are no numbers left for new jobs; make a new queue")
+	}
+	t.s.mem.nextSeq = next.at
 	return nil
+}
+
+// Names that are numbers could be laid before the numbers that are given next, so that
+// they are looked for ever longer: after skipMost of them a request leaps, to a place that
+// nobody can know, in a window that doubles each time.
+const (
+	skipMost  = 1000
+	leapFirst = 1024
+	leapMost  = 1 << 40
+	maxSeq    = 1 << 62 // which the leaps of a thousand years do not reach
+)
+
+// numbering finds numbers for the jobs of one request.
+type numbering struct {
+	at      int64
+	skipped int
+	window  int64
+	dice    *rand.Rand
+}
+
+func (n *numbering) skip() {
+	n.at++
+	if n.skipped++; n.skipped <= skipMost {
+		return
+	}
+	n.at += n.dice.Int64N(n.window)
+	n.window = min(2*n.window, leapMost)
 }
 
 func exists(id string, i, of int) error {
@@ -264,7 +300,10 @@ func (t *tx) change(seq int64, c store.Change) error {
 		return err
 	}
 	if to.Waiting() && !j.State.Waiting() {
-		if err := t.s.admitWaiting(j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
+		if err := t.s.admitWaiting(1, c.MaxPending); err != nil {
+			return err
+		}
+		if err := t.s.admitUser(j.UID, 1, c.MaxPendingUser); err != nil {
 			return err
 		}
 	}
@@ -375,26 +414,6 @@ func (t *tx) cancel(j *queue.Job, why queue.Reason, kind queue.EventKind, detail
 	return t.event(kind, j.Seq, j.ID, queue.Cancelled, detail)
 }
 
-// remove deletes a job with its history.
-func (t *tx) remove(seq int64) error {
-	kept, err := t.number(`SELECT sum(output_bytes) FROM attempts WHERE seq = ? AND output_bytes > 0`, seq)
-	if err != nil {
-		return err
-	}
-	t.s.mem.outputs -= kept
-	for _, sql := range []string{
-		`INSERT OR IGNORE INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND output_ref <> ''`,
-		`DELETE FROM attempts WHERE seq = ?`,
-		`DELETE FROM inputs WHERE seq = ?`,
-		`DELETE FROM jobs WHERE seq = ?`,
-	} {
-		if _, err := t.exec(sql, seq); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Audit records what a person does that no other event tells of.
 func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	detail, err := json.Marshal(queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
@@ -459,7 +478,12 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if _, err := t.exec(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, int64(t.now.Add(-store.KeyMemory))); err != nil {
+		keys, err := t.exec(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, int64(t.now.Add(-store.KeyMemory)))
+		if err != nil {
+			return err
+		}
+		left, err := t.tidyRemoved()
+		if err != nil {
 			return err
 		}
 		unfinished, err := t.tidyBatches()
@@ -470,7 +494,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if n == promoteStep || expired == promoteStep || unfinished || changing {
+		if n == promoteStep || expired == promoteStep || keys == promoteStep || left || unfinished || changing {
 			next = 0
 			return nil
 		}

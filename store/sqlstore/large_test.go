@@ -160,3 +160,8 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 		t.Errorf("%d inputs are left", n)
 	}
 }
+
+// runs is how often a statement was begun.
+func runs(c *conn, sql string) int64 {
+	return int64(sqlite3.Xsqlite3_stmt_status(c.tls, c.stmts[sql], sqlite3.SQLITE_STMTSTATUS_RUN, 0))
+}

@@ -112,6 +112,11 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 		stale(e.Lease)
 		return nil
 	}
+	if e.Garbage != "" {
+		if _, err := t.exec(`INSERT OR IGNORE INTO garbage (ref) VALUES (?)`, e.Garbage); err != nil {
+			return err
+		}
+	}
 	d, a := &e.Decision, &e.Attempt
 	place, due, ended := placeNone, int64(0), int64(0)
 	switch {

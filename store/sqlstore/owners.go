@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,20 +112,24 @@ func (t *tx) beginDisowning(uid int) error {
 	owners, name := m.owners, m.owners[uid]
 	delete(owners, uid)
 	t.undo = append(t.undo, func() { owners[uid] = name })
-	for at := range m.batches {
-		if m.batches[at].uid != uid {
+	for n, b := range maps.Clone(m.batches) {
+		if b.uid != uid {
 			continue
 		}
-		if m.batches[at].staging() {
-			if err := t.drop(at); err != nil {
+		if b.staging() {
+			if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
 				return err
 			}
+			if err := t.drop(b); err != nil {
+				return err
+			}
+			b = m.batches[n]
 		}
-		if _, err := t.exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.former), m.batches[at].n); err != nil {
+		if _, err := t.exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.former), n); err != nil {
 			return err
 		}
-		m.batches = slices.Clone(m.batches)
-		m.batches[at].uid = d.former
+		b.uid = d.former
+		t.setBatch(n, b)
 	}
 	m.disowning = append(m.disowning, d)
 	return nil

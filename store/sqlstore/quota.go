@@ -21,6 +21,9 @@ type user struct {
 	parks   bool // some may be kept back
 	fed     int
 	bar     place // says something if fed is above 0
+	staged  int64 // jobs of batches
+	batches int   // that are not committed
+	names   int64 // of jobs of those
 }
 
 // room is how many more jobs of a user may be leased.
@@ -211,17 +214,13 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 	})
 }
 
-// admitUser refuses n more jobs of a user who has enough that wait.
+// admitUser refuses n more jobs of a user who has enough that wait, in the queue or in
+// batches.
 func (s *Store) admitUser(uid int, n, most int64) error {
 	if most <= 0 {
 		return nil
 	}
-	waiting := s.mem.users[uid].waiting
-	for i := range s.mem.batches {
-		if b := &s.mem.batches[i]; b.uid == uid {
-			waiting += b.jobs
-		}
-	}
+	waiting := s.mem.users[uid].waiting + s.mem.users[uid].staged
 	if waiting+n > most {
 		return queue.Errorf(queue.CodeFull, "the queue is full for this user: %d of their jobs wait and max_pending_per_user is %d; try again later", waiting, most)
 	}

@@ -70,8 +70,15 @@ func (s *Store) History(ctx context.Context, seq int64, before, limit int) (list
 		before = math.MaxInt64
 	}
 	err = s.reading(ctx, func(r *reader) error {
+		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
+		if err == nil && there == 0 {
+			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+		}
+		if err != nil {
+			return err
+		}
 		bytes := 0
-		err := r.query(func(r row) (bool, error) {
+		return r.query(func(r row) (bool, error) {
 			a := readAttempt(r)
 			if bytes += store.AttemptSize(&a); bytes > store.MaxHistoryBytes && len(list) > 0 {
 				return false, nil
@@ -79,14 +86,6 @@ func (s *Store) History(ctx context.Context, seq int64, before, limit int) (list
 			list = append(list, a)
 			return len(list) < limit, nil
 		}, `SELECT `+attemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC`, seq, int64(before))
-		if err != nil || len(list) > 0 {
-			return err
-		}
-		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
-		if err == nil && there == 0 {
-			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
-		}
-		return err
 	})
 	slices.Reverse(list)
 	return list, err
@@ -94,10 +93,10 @@ func (s *Store) History(ctx context.Context, seq int64, before, limit int) (list
 
 // Attempt reads one attempt with its output; n = 0 is the last one.
 func (s *Store) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
-	where := ` FROM attempts WHERE seq = ? AND n = ?`
+	where := ` FROM attempts WHERE seq = (SELECT seq FROM jobs WHERE seq = ?) AND n = ?`
 	args := []any{seq, int64(n)}
 	if n == 0 {
-		where, args = ` FROM attempts WHERE seq = ? ORDER BY n DESC LIMIT 1`, args[:1]
+		where, args = ` FROM attempts WHERE seq = (SELECT seq FROM jobs WHERE seq = ?) ORDER BY n DESC LIMIT 1`, args[:1]
 	}
 	err = s.reading(ctx, func(r *reader) error {
 		found := false

@@ -58,6 +58,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	stage(t, s, "a", 1, true)
+	stage(t, s, "z", 1, true)                                   // which the next one forgets
 	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // which the next one finishes
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
@@ -66,6 +67,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	everyOperation(t, s)
 	holdsDamaged(t, s)
 	dropsDamaged(t, s)
+	detachesDamaged(t, s)
 	var statements []string
 	var plans []string
 	err = s.do(t.Context(), urgent, func(tx *tx) error {
@@ -159,16 +161,21 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.Stage(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
 	must(err)
+	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}}) // a number that a batch might have
+	must(err)
 	_, err = s.Stage(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.Unstage(ctx, 0, "c"))
 	_, err = s.Stage(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
-	must(s.do(ctx, urgent, func(t *tx) error { return t.forget(t.staged(0, "d")) }))
-	_, err = s.Enqueue(ctx, store.Request{Batch: "b"})
+	must(s.do(ctx, urgent, func(t *tx) error {
+		b, _ := t.s.mem.staged(0, "d")
+		return t.forget(b)
+	}))
+	batch, err := s.Enqueue(ctx, store.Request{Batch: "b"})
 	must(err)
 	for more := true; more; {
-		more, err = s.Finish(ctx)
+		more, err = s.Finish(ctx, batch.Batch)
 		must(err)
 	}
 	turned, err := s.Turn(ctx, store.Turn{Want: 4})
@@ -186,7 +193,7 @@ func everyOperation(t *testing.T, s *Store) {
 	dead := queue.Decision{State: queue.Dead, Counts: true, Started: true}
 	_, err = s.Turn(ctx, store.Turn{
 		Started: []store.Started{{Lease: l(0), At: 1}}, Released: []queue.Lease{l(2)}, Changed: []store.Changed{{Lease: l(3), Change: store.Change{Verb: queue.VerbCancel}}},
-		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9}, Decision: dead}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
+		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9}, Decision: dead, Garbage: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
 	})
 	must(err)
 	seq := l(0).Seq
@@ -213,6 +220,9 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.Leased(ctx)
 	must(err)
 	_, err = s.NextEpoch(ctx)
+	must(err)
+	must(s.NoteRunners(ctx, nil))
+	_, err = s.Runners(ctx)
 	must(err)
 	must(s.Audit(ctx, store.Audit{Verb: "backup"}))
 	must(s.SetSetting(ctx, store.Setting{Key: "a", Value: "b"}))
@@ -255,6 +265,12 @@ func everyOperation(t *testing.T, s *Store) {
 		more, err = s.Disown(ctx, 77, "alice")
 		must(err)
 	}
+	long := put(t, s, 0, 1)[0]
+	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 201)
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
+		SELECT ?, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, long)
+	must(s.Change(ctx, long, store.Change{Verb: queue.VerbRemove}))
+	promoteAll(t, s)
 	_, err = s.Owners(ctx)
 	must(err)
 	_, err = s.Unowned(ctx, []string{"9999-1"})

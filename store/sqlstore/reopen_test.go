@@ -162,10 +162,11 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 			}
 		}
 	}
-	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "done", Drafts: named("done3")}); err != nil {
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "done", Drafts: named("done3")})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Finish(t.Context()); err != nil { // one of three frames
+	if _, err := s.Finish(t.Context(), committed.Batch); err != nil { // one of three frames
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -201,10 +202,11 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	stage(t, s, "a", 2000, false)
-	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Finish(t.Context()); err != nil { // one of two frames
+	if _, err := s.Finish(t.Context(), committed.Batch); err != nil { // one of two frames
 		t.Fatal(err)
 	}
 	s.Close()
@@ -233,11 +235,11 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 			t.Errorf("a job by the number %s of one of the batch: got %v, want %v", id, err, queue.ErrExists)
 		}
 	}
-	if _, err := s.Finish(t.Context()); err != nil {
+	if _, err := s.Finish(t.Context(), committed.Batch); err != nil {
 		t.Fatal(err)
 	}
 	asks("when all are moved", 2000, queue.ErrFull)
-	untilDone(t, s.Finish)
+	finish(t, s, committed)
 	asks("when it is finished", 2000, queue.ErrFull)
 	asks("when it is finished", 2002, nil)
 }

@@ -118,6 +118,7 @@ var migrations = [][]string{{
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX attempts_ref ON attempts (output_ref) WHERE output_ref IS NOT NULL`,
 	`CREATE INDEX attempts_output ON attempts (ended_at) WHERE output_bytes > 0`,
+	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // jobs whose attempts are still there
 	`CREATE TABLE events (
 		seq    INTEGER PRIMARY KEY,
 		at     INTEGER NOT NULL,
@@ -147,13 +148,14 @@ var migrations = [][]string{{
 	`CREATE INDEX batches_forgotten ON batches (at) WHERE stage = 2`,
 	`CREATE TABLE frames (
 		n     INTEGER PRIMARY KEY,
-		batch INTEGER NOT NULL,
-		count INTEGER NOT NULL, -- its jobs
+		batch INTEGER NOT NULL, -- below 0 that of a damaged frame, which was left behind
+		count INTEGER NOT NULL, -- of its jobs; of those that were lost, if it is damaged
 		first INTEGER NOT NULL, -- their seqs
 		last  INTEGER NOT NULL,
 		jobs  BLOB    NOT NULL
 	) STRICT`,
 	`CREATE INDEX frames_batch ON frames (batch, n)`,
+	`CREATE INDEX frames_first ON frames (first) WHERE batch > 0`,
 	`CREATE TABLE staged_ids (id TEXT PRIMARY KEY, batch INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE users (
 		uid     INTEGER PRIMARY KEY,

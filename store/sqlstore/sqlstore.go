@@ -86,14 +86,15 @@ type memory struct {
 	head      place        // every ready job up to here is leased
 	dry       bool         // and no ready job stands after it
 	leases    map[int64]lease
-	users     map[int]user   // who have jobs that wait or are leased
-	owed      map[int]bool   // those of them for whom feed has something to do
-	maxUser   int            // jobs of one user may be leased, 0 is any number
-	listed    []int          // users who stand in meta.users; replaced as batches are
-	list      string         // that is meta.users
-	owners    map[int]string // by uid, of those that are not former
-	disowning []disowning    // replaced as batches are
-	batches   []batch        // replaced, not changed, by each transaction
+	users     map[int]user    // who have jobs that wait or are leased
+	owed      map[int]bool    // those of them for whom feed has something to do
+	maxUser   int             // jobs of one user may be leased, 0 is any number
+	listed    []int           // users who stand in meta.users; replaced as batches are
+	list      string          // that is meta.users
+	owners    map[int]string  // by uid, of those that are not former
+	disowning []disowning     // replaced, not changed, by each transaction
+	batches   map[int64]batch // by number, but for forgotten ones
+	committed int64           // jobs of committed batches
 	order     queue.Order
 	ranking   ranking
 	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
@@ -312,7 +313,7 @@ func (s *Store) checkDoubt() error {
 }
 
 func (s *Store) load() error {
-	s.mem = memory{leases: map[int64]lease{}, users: map[int]user{}, owed: map[int]bool{}, owners: map[int]string{}, head: nowhere}
+	s.mem = memory{leases: map[int64]lease{}, users: map[int]user{}, owed: map[int]bool{}, owners: map[int]string{}, batches: map[int64]batch{}, head: nowhere}
 	reserved := ""
 	err := s.db.query(func(r row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)

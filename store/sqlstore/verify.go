@@ -35,7 +35,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "free some space"})
 	}
 	err := s.aside(ctx, func() error {
-		list = append(list, examineSchema(s.db)...)
+		list = append(append(list, examineSchema(s.db)...), examineFrames(s.db)...)
 		return nil
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 		return wrong(explain(path, err))
 	}
 	defer c.close()
-	list = append(list, examineSchema(c)...)
+	list = append(append(list, examineSchema(c)...), examineFrames(c)...)
 	if !thorough {
 		return list
 	}
@@ -156,6 +156,24 @@ func examineSchema(c *conn) (list []store.Finding) {
 	return list
 }
 
+// examineFrames tells of jobs that were lost with damaged parts of batches.
+func examineFrames(c *conn) (list []store.Finding) {
+	n, first, last := int64(0), int64(0), int64(0)
+	err := c.query(func(r row) (bool, error) {
+		n, first, last = r.num(0), r.num(1), r.num(2)
+		return false, nil
+	}, `SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
+	switch {
+	case err != nil:
+		return []store.Finding{{Check: "batches", Level: store.Failure, Message: err.Error(), Next: replace}}
+	case n == 0:
+		return nil
+	}
+	return []store.Finding{{Check: "batches", Level: store.Failure,
+		Message: fmt.Sprintf("%d jobs of committed batches could not be read, and are not in the queue: they are among those numbered %d to %d", n, first, last),
+		Next:    "enqueue again what show does not find; to have this forgotten: " + mend}}
+}
+
 // schemaFault is a table or index that is not as the migrations make it.
 type schemaFault struct{ text, create string }
 
@@ -225,6 +243,7 @@ func verify(c *conn, files map[string]bool, outputs []string, now queue.Millis) 
 	check("integrity", "SQLite finds no damage", replace, func() ([]string, error) { return nil, integrity(c) })
 	check("counters", "the counts of each state are those of the rows", mend, func() ([]string, error) { return counterFaults(c) })
 	check("rows", "each row agrees with the others", "set the clock if it is wrong; else this is a fault of ours: keep a copy (queuectl backup F) and report it", func() ([]string, error) { return rowFaults(c, now) })
+	list = append(list, examineFrames(c)...)
 	check("indexes", "no statement reads a whole table", mend, func() ([]string, error) { return planFaults(c) })
 	check("outputs", fmt.Sprintf("each of %d output files has its attempt, and none is missing", len(files)), "delete what is of no attempt; what is missing cannot be made again, and is told of until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
 	return list
@@ -310,7 +329,7 @@ func rowFaults(c *conn, now queue.Millis) (faults []string, err error) {
 		{"%d attempts are dated in the future, like one of the job with seq %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM attempts WHERE max(started_at, ended_at) > ?`, []any{future}},
 		{"%d events are dated in the future, like number %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
 		{"%d jobs stand where their state does not let them, like %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2, 4) WHEN 4 THEN place NOT IN (1, 2, 4) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
-		{"%d attempts are of no job, like one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq)`, nil},
+		{"%d attempts are of no job, like one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
 		{"%d jobs have a number that is to be given out yet, like %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have attempts above the number of their runs, like %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
 	} {
@@ -435,7 +454,8 @@ func outputFaults(c *conn, files map[string]bool, folders []string) (faults []st
 	return faults, nil
 }
 
-// recount mends a backup: it counts the rows anew and makes missing indexes.
+// recount mends a backup: it counts the rows anew, makes missing indexes, and forgets
+// damaged parts of batches.
 func recount(c *conn) error {
 	wrong, err := schemaFaults(c)
 	if err != nil {
@@ -457,6 +477,7 @@ func recount(c *conn) error {
 		return err
 	}
 	return carryOutAll(c, []string{
+		`DELETE FROM frames WHERE batch < 0`,
 		`DELETE FROM users`,
 		`INSERT INTO users (uid, waiting) SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`,
 		`UPDATE meta SET users = ''`,

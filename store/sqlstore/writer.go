@@ -49,12 +49,14 @@ type tx struct {
 	s       *Store
 	now     queue.Millis // read once
 	undo    []func()     // puts the writer's memory back
+	then    []func()     // after the commit
 	readied bool         // a job became runnable
 	due     queue.Millis // the earliest timer set, 0 if none
 	touched []int64      // jobs that changed
 	before  memory       // as it was, without leases
 	users   map[int]user // those that changed, as they were
 	moved   int          // jobs that were kept back, or are so no more
+	removed int          // attempts
 	uncut   *waiter      // who waits still, though its claim was cut short
 	read    int          // bytes of jobs that were read, or will be moved by SQLite
 	bound   int64        // what the connection had bound when it began
@@ -388,6 +390,9 @@ func (t *tx) publish(grant *granted) {
 	if t.due != 0 && (s.mem.nextDue == 0 || t.due < s.mem.nextDue) {
 		s.mem.nextDue = t.due
 		poke(s.alarm)
+	}
+	for _, f := range t.then {
+		f()
 	}
 	defer s.watchers.Tell(t.touched...)
 	s.mu.Lock()

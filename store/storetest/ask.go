@@ -29,6 +29,7 @@ var asking = []promise{
 	{name: "an edit that is refused changes nothing", keep: editRefused},
 	{name: "what is asked of a reserved job holds with its return", keep: changedBeforeStart},
 	{name: "a removed job is gone with its history", keep: removeForgets},
+	{name: "a long history goes with its job", keep: removeLong},
 	{name: "remove refuses what a worker holds", keep: removeRefuses},
 	{name: "what names no job is not found", keep: notFound},
 	{name: "what a person does is told, with who it was", keep: audited},
@@ -389,6 +390,44 @@ func removeForgets(r *rig) {
 	same(r, "list", r.all(store.Filter{}), nil)
 	r.pass(time.Hour)
 	same(r, "claims", r.claim(10), nil)
+}
+
+// removeLong removes a job with more attempts than go at once, of which some have output.
+func removeLong(r *rig) {
+	const many = 450
+	j := r.one(maxAttempts(2 * many))
+	var refs []string
+	for n := range many {
+		e := r.settlement(r.claimOne(), ended(queue.Stopped))
+		switch n % 100 {
+		case 1:
+			e.Attempt.Output = []byte("12345")
+		case 2:
+			e.Attempt.OutputRef, e.Attempt.OutputBytes = fmt.Sprintf("%d-%d", j.Seq, n), 1000
+			refs = append(refs, e.Attempt.OutputRef)
+		}
+		r.turn(store.Turn{Ended: []store.Settlement{e}})
+	}
+	r.must(r.change(j, queue.VerbHold))
+	other := r.run(exit(0))
+	same(r, "room that outputs take", r.s.Counts().Outputs, 5*1005)
+	r.must(r.change(j, queue.VerbRemove))
+	r.must(r.change(other, queue.VerbRemove))
+	_, err := r.s.History(r.Context(), j.Seq, 0, 9)
+	r.refusedCode("history of a removed job", err, queue.CodeNotFound)
+	for _, n := range []int{0, 2, many} {
+		_, err := r.s.Attempt(r.Context(), j.Seq, n)
+		r.refusedCode("attempt of a removed job", err, queue.CodeNotFound)
+	}
+	r.one(named(j.ID))
+	r.promote()
+	same(r, "room that outputs take at last", r.s.Counts().Outputs, 0)
+	garbage, err := r.s.Garbage(r.Context(), 100)
+	r.must(err)
+	slices.Sort(garbage)
+	slices.Sort(refs)
+	same(r, "garbage", garbage, refs)
+	r.counted()
 }
 
 func removeRefuses(r *rig) {

@@ -14,8 +14,10 @@ var batching = []promise{
 	{name: "an abandoned batch is forgotten", keep: abandonedIsForgotten},
 	{name: "a repeated commit gets the same receipt", keep: commitAgain},
 	{name: "batches of different names and users are apart", keep: batchesApart},
-	{name: "a full queue refuses what is staged", keep: stagedWaitToo},
-	{name: "nobody has more batches under way than a share of all", keep: batchesAreShared},
+	{name: "a batch counts for its user, and for all once it is committed", keep: stagedWaitToo},
+	{name: "a user has a bounded number of batches under way, whatever others have", keep: batchesAreBounded},
+	{name: "what becomes of a batch that is not committed is audited", keep: batchesAudited},
+	{name: "numbers that are names are skipped, however many", keep: squattedNumbers},
 }
 
 // stage stages so many jobs.
@@ -30,11 +32,12 @@ func (r *rig) stage(batch string, n int, set ...func(*queue.Job)) store.Receipt 
 	return receipt
 }
 
-// finish moves all that is committed into the queue and says in how many steps.
-func (r *rig) finish() (steps int) {
+// finish moves a committed batch into the queue and says in how many steps.
+func (r *rig) finish(committed store.Receipt) (steps int) {
+	r.Helper()
 	for more := true; more; {
 		var err error
-		more, err = r.s.Finish(r.Context())
+		more, err = r.s.Finish(r.Context(), committed.Batch)
 		r.must(err)
 		if more {
 			steps++
@@ -45,20 +48,21 @@ func (r *rig) finish() (steps int) {
 
 func stagedIsUnseen(r *rig) {
 	before := r.one()
-	var staged []string
+	staged := r.stage("b", 3).IDs
 	r.unchanged(func() {
-		staged = append(staged, r.stage("b", 3).IDs...)
 		staged = append(staged, r.stage("b", 2, delay(time.Hour)).IDs...)
-		same(r, "steps before the commit", r.finish(), 0)
+		for n := range int64(5) {
+			same(r, "steps before the commit", r.finish(store.Receipt{Batch: n}), 0)
+		}
 	})
 	same(r, "claimed before the commit", seqs(r.claim(10)), []int64{before.Seq})
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(named("last"))}, UID: asker, Batch: "b"})
 	r.must(err)
-	same(r, "receipt", receipt, store.Receipt{IDs: []string{"last"}, Seqs: receipt.Seqs, Staged: true})
+	same(r, "receipt", receipt, store.Receipt{IDs: []string{"last"}, Seqs: receipt.Seqs, Staged: true, Batch: receipt.Batch})
 	same(r, "claimed before it is finished", seqs(r.claim(10)), nil)
 	r.advance(time.Minute)
 	r.news()
-	same(r, "steps", r.finish(), 3)
+	same(r, "steps", r.finish(receipt), 3)
 	events := r.news()
 	staged = append(staged, "last")
 	same(r, "number of events", len(events), len(staged))
@@ -71,7 +75,7 @@ func stagedIsUnseen(r *rig) {
 	r.counted()
 	claimed := r.claim(10)
 	same(r, "claimed, in the batch's order", []string{claimed[0].ID, claimed[1].ID, claimed[2].ID, claimed[3].ID}, []string{staged[0], staged[1], staged[2], "last"})
-	same(r, "steps afterwards", r.finish(), 0)
+	same(r, "steps afterwards", r.finish(receipt), 0)
 }
 
 func stagedIdsAreTaken(r *rig) {
@@ -124,12 +128,12 @@ func commitAgain(r *rig) {
 	request := store.Request{Drafts: []queue.Job{draft()}, UID: asker, Batch: "b", Key: "k", Sum: [32]byte{1}}
 	first, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
-	r.finish()
+	r.finish(first)
 	again, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
 	first.Duplicate = true
 	same(r, "receipt of the second time", again, first)
-	same(r, "steps of the second time", r.finish(), 0)
+	same(r, "steps of the second time", r.finish(again), 0)
 	same(r, "jobs", len(r.all(store.Filter{})), 3)
 }
 
@@ -138,11 +142,13 @@ func batchesApart(r *rig) {
 	r.stage("b", 2)
 	_, err := r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: asker + 1, Batch: "a"})
 	r.must(err)
-	_, err = r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "b"})
+	two, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "b"})
 	r.must(err)
-	_, err = r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "a"})
+	one, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "a"})
 	r.must(err)
-	r.finish()
+	same(r, "steps of the second one", r.finish(one), 1) // it waits for no other
+	same(r, "jobs", len(r.all(store.Filter{})), 1)
+	same(r, "steps of the first one", r.finish(two), 1)
 	same(r, "jobs", len(r.all(store.Filter{})), 3)
 	r.stage("a", 1)
 	_, err = r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "a"})
@@ -152,29 +158,51 @@ func batchesApart(r *rig) {
 	same(r, "jobs after the name was used again", len(r.all(store.Filter{})), 4)
 }
 
+// stagedWaitToo has a batch count for its own user while it is staged, and for all once
+// it is committed, which is refused if it does not fit.
 func stagedWaitToo(r *rig) {
 	r.one()
-	r.stage("b", 2)
-	ask := store.Request{Drafts: []queue.Job{draft(), draft()}, UID: asker, Batch: "b", MaxPending: 4}
-	_, err := r.s.Stage(r.Context(), ask)
-	r.refusedCode("stage", err, queue.CodeFull)
-	_, err = r.s.Enqueue(r.Context(), ask)
-	r.refusedCode("commit", err, queue.CodeFull)
-	_, err = r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: asker, Batch: "other", MaxPending: 4})
-	r.refusedCode("stage of another batch", err, queue.CodeFull)
-	ask.Drafts = ask.Drafts[:1]
-	_, err = r.s.Enqueue(r.Context(), ask)
+	stage := func(uid int, batch string, n int) error {
+		drafts := make([]queue.Job, n)
+		for i := range drafts {
+			drafts[i] = draft(of(uid))
+		}
+		_, err := r.s.Stage(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPending: 4, MaxPendingUser: 5})
+		return err
+	}
+	enqueue := func(uid int, most int64) error {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(of(uid))}, UID: uid, MaxPending: most})
+		return err
+	}
+	r.must(stage(1, "b", 3))
+	r.must(stage(1, "b", 2))
+	r.unchanged(func() { r.refusedCode("one more of the same user", stage(1, "b", 1), queue.CodeFull) })
+	r.must(enqueue(2, 2))
+	r.unchanged(func() { r.refusedCode("what others have stored does not count", enqueue(2, 2), queue.CodeFull) })
+	commit := store.Request{Drafts: []queue.Job{draft(of(1), named("last"))}, UID: 1, Batch: "b", MaxPending: 7}
+	for _, drafts := range [][]queue.Job{commit.Drafts, nil} {
+		r.unchanged(func() {
+			ask := commit
+			ask.Drafts, ask.MaxPending = drafts, 6+int64(len(drafts))
+			_, err := r.s.Enqueue(r.Context(), ask)
+			r.refusedCode("commit of what does not fit", err, queue.CodeFull)
+		})
+	}
+	commit.MaxPending = 8
+	receipt, err := r.s.Enqueue(r.Context(), commit) // it is still there
 	r.must(err)
+	r.unchanged(func() { r.refusedCode("what is committed counts for all", enqueue(2, 8), queue.CodeFull) })
+	r.finish(receipt)
+	r.unchanged(func() { r.refusedCode("what is finished counts for all", enqueue(2, 8), queue.CodeFull) })
+	r.must(enqueue(2, 9))
 }
 
-func batchesAreShared(r *rig) {
+func batchesAreBounded(r *rig) {
 	begins := func(uid, n int) error {
 		_, err := r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Batch: fmt.Sprint("b", n)})
 		return err
 	}
-	users := []int{0, asker, asker + 1, asker + 2} // root too
-	same(r, "users with a whole share", len(users)*store.MaxStagedUser, store.MaxStaged)
-	for _, uid := range users {
+	for uid := range 6 { // root too; nobody keeps others from what they may
 		for n := range store.MaxStagedUser {
 			r.must(begins(uid, n))
 		}
@@ -183,11 +211,67 @@ func batchesAreShared(r *rig) {
 			same[error](r, "one batch too many of a user", begins(uid, store.MaxStagedUser), store.ErrManyBatches)
 		})
 	}
-	r.unchanged(func() { same[error](r, "one batch too many of all", begins(asker+3, 0), store.ErrFullOfBatches) })
 	r.must(r.s.Unstage(r.Context(), 0, "b0"))
-	r.must(begins(asker+3, 0))
-	_, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "b0"})
+	r.must(begins(0, store.MaxStagedUser))
+	_, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b0"})
 	r.must(err)
-	r.finish()
-	r.must(begins(asker, store.MaxStagedUser))
+	r.must(begins(1, store.MaxStagedUser)) // what is committed does not count
+	for _, n := range []int{0, queue.MaxBatch + 1} {
+		_, err := r.s.Stage(r.Context(), store.Request{Drafts: make([]queue.Job, n), UID: 9, Batch: "b"})
+		r.refused("a frame of no jobs, or too many", err, queue.CodeInvalid, "jobs")
+	}
+}
+
+func batchesAudited(r *rig) {
+	told := func(target string) {
+		r.Helper()
+		uid := asker
+		same(r, "events", r.news(), []queue.Event{{At: r.s.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{UID: &uid, Verb: "enqueue.batch", Target: target}}})
+	}
+	r.stage("a\n", 3)
+	told(`"a\n" begun with 3 jobs`)
+	r.stage("a\n", 2)
+	same(r, "events of a frame", r.news(), nil)
+	r.must(r.s.Unstage(r.Context(), asker, "a\n"))
+	told(`"a\n" aborted with 5 jobs`)
+	r.must(r.s.Unstage(r.Context(), asker, "a\n"))
+	same(r, "events of nothing", r.news(), nil)
+	r.stage("b", 1)
+	r.news()
+	r.pass(store.StageMemory + time.Minute)
+	told(`"b" forgotten with 1 jobs`)
+}
+
+// squattedNumbers has many jobs named by the numbers that are given next: those are
+// skipped, numbers rise, and what is staged is known by its number.
+func squattedNumbers(r *rig) {
+	const many = 1500
+	first := r.one()
+	for from := int64(1); from <= many; from += queue.MaxBatch {
+		var drafts []queue.Job
+		for n := from; n < from+queue.MaxBatch && n <= many; n++ {
+			drafts = append(drafts, draft(named(fmt.Sprint(first.Seq+2*many+n))))
+		}
+		r.enqueue(asker, drafts...)
+	}
+	last := first.Seq + many
+	for range 3 {
+		drafts := make([]queue.Job, 700)
+		for i := range drafts {
+			drafts[i] = draft()
+		}
+		for i, seq := range r.enqueue(asker, drafts...).Seqs {
+			if seq <= last || seq > first.Seq+2*many && seq <= first.Seq+3*many {
+				r.Fatalf("job %d got %d after %d", i, seq, last)
+			}
+			last = seq
+		}
+	}
+	receipt := r.stage("b", 2)
+	for _, id := range receipt.IDs {
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(named(id))}, UID: asker})
+		r.refused("the number of a staged job", err, queue.CodeExists, "id")
+	}
+	r.one(named(fmt.Sprint(receipt.Seqs[1] + 1)))
+	r.one(named("0"))
 }

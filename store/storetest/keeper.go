@@ -17,6 +17,7 @@ var keeping = []promise{
 	{name: "the alarm rings for what is due earlier", keep: alarmRings},
 	{name: "a new order ranks what waits anew", keep: orderChanged},
 	{name: "output files of removed jobs are garbage until swept", keep: garbageSwept},
+	{name: "the output file that a lost attempt has left is garbage", keep: leftIsGarbage},
 }
 
 func settingsKept(r *rig) {
@@ -149,6 +150,21 @@ func garbageSwept(r *rig) {
 	r.must(r.s.Swept(r.Context(), nil))
 	r.must(r.s.Swept(r.Context(), []string{"a", "c"}))
 	same(r, "garbage after all", garbage(10), nil)
+}
+
+func leftIsGarbage(r *rig) {
+	r.store(draft(), draft())
+	jobs := r.claim(2)
+	lost := r.settlement(jobs[0], ended(queue.Lost))
+	lost.Garbage = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
+	stale := r.settlement(jobs[1], ended(queue.Lost))
+	stale.Fence, stale.Garbage = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
+	turned, err := r.s.Turn(r.Context(), store.Turn{Ended: []store.Settlement{lost, stale}})
+	r.must(err)
+	same(r, "stale", turned.Stale, []queue.Lease{stale.Lease})
+	garbage, err := r.s.Garbage(r.Context(), 9)
+	r.must(err)
+	same(r, "garbage", garbage, []string{lost.Garbage})
 }
 
 // orderChanged has jobs of all kinds wait while the order is changed: whatever was

@@ -156,14 +156,14 @@ func disownForgets(r *rig) {
 	}
 	stage("open", named("open"))
 	committed := stage("committed").IDs[0]
-	_, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "committed"})
+	first, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "committed"})
 	r.must(err)
 	ask := store.Request{Drafts: []queue.Job{draft(of(7))}, UID: 7, Owner: "alice", Key: "k", Sum: [32]byte{1}}
 	_, err = r.s.Enqueue(r.Context(), ask)
 	r.must(err)
 	r.disown(7)
+	r.finish(first)
 	r.promote()
-	r.finish()
 	got := r.get(committed)
 	same(r, "a job that was committed", []any{got.State, got.UID, got.Reason}, []any{queue.Held, -1, queue.ReasonDisowned})
 	r.as(8, "eve", named("open"))
@@ -172,9 +172,9 @@ func disownForgets(r *rig) {
 	r.must(err)
 	same(r, "duplicate by another's key", receipt.Duplicate, false)
 	stage("open")
-	_, err = r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "open", MaxPendingUser: 9})
+	last, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "open", MaxPendingUser: 9})
 	r.must(err)
-	r.finish()
+	r.finish(last)
 	r.counted()
 	same(r, "claimed", len(r.claim(9)), 3)
 }

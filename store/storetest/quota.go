@@ -117,15 +117,16 @@ func userStagedWaitToo(r *rig) {
 	r.refusedCode("a second frame", stage(1, "a", 2), queue.CodeFull)
 	r.refusedCode("a second batch", stage(1, "b", 2), queue.CodeFull)
 	r.must(stage(2, "a", 4))
-	enqueue := func(uid int, batch string, drafts ...queue.Job) error {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingUser: 4})
+	var receipt store.Receipt
+	enqueue := func(uid int, batch string, drafts ...queue.Job) (err error) {
+		receipt, err = r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingUser: 4})
 		return err
 	}
 	r.must(enqueue(1, "", draft(of(1))))
 	r.refusedCode("one more", enqueue(1, "", draft(of(1))), queue.CodeFull)
 	r.refusedCode("one more with the commit", enqueue(1, "a", draft(of(1))), queue.CodeFull)
 	r.must(enqueue(1, "a"))
-	r.finish()
+	r.finish(receipt)
 	r.refusedCode("one more when it is finished", enqueue(1, "", draft(of(1))), queue.CodeFull)
 	r.must(r.s.Unstage(r.Context(), 2, "a"))
 	r.must(enqueue(2, "", draft(of(2)), draft(of(2)), draft(of(2)), draft(of(2))))
@@ -390,16 +391,14 @@ func crowdOfOneUser(r *rig) {
 	for i := range drafts {
 		drafts[i] = draft(of(1), priority(6))
 	}
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: 1})
-	r.must(err)
+	receipt := r.enqueue(1, drafts...)
 	other := r.one(of(2))
 	r.bound(2)
 	claimed := r.served("past a crowd", r.await(r.Context(), 2))
 	same(r, "the crowd's", seqs(claimed), receipt.Seqs[:2])
 	same(r, "the other's", seqs(r.served("past a crowd", r.await(r.Context(), 2))), []int64{other.Seq})
 	result := r.await(r.Context(), 2)
-	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: 1})
-	r.must(err)
+	r.enqueue(1, drafts...)
 	again := r.one(of(2))
 	same(r, "the other's, beside more of the crowd", seqs(r.served("beside a crowd", result)), []int64{again.Seq})
 	r.bound(0)

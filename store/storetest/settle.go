@@ -27,6 +27,7 @@ var settling = []promise{
 	{name: "a turn claims what it gives back", keep: turnClaimsBack},
 	{name: "leased jobs are listed", keep: leasedListed},
 	{name: "epochs rise", keep: epochsRise},
+	{name: "the runners that were noted last are listed", keep: runnersNoted},
 }
 
 func startedIsProcessing(r *rig) {
@@ -478,5 +479,18 @@ func epochsRise(r *rig) {
 			r.Fatalf("got epoch %d after %d, want it higher", epoch, last)
 		}
 		last = epoch
+	}
+}
+
+func runnersNoted(r *rig) {
+	for _, want := range [][]string{nil, {"/d/runner", "/run/user/7/x"}, {"/d/runner"}, {}} {
+		if want != nil {
+			r.must(r.s.NoteRunners(r.Context(), want))
+		}
+		got, err := r.s.Runners(r.Context())
+		r.must(err)
+		if !slices.Equal(got, want) {
+			r.Errorf("got runners %q, want %q", got, want)
+		}
 	}
 }

@@ -122,11 +122,21 @@ func (r *rig) leased(what string, err error) {
 	}
 }
 
-// store enqueues drafts in one request and reads them back.
+// enqueue enqueues drafts of a user, in as many requests as that takes.
+func (r *rig) enqueue(uid int, drafts ...queue.Job) (receipt store.Receipt) {
+	r.Helper()
+	for part := range slices.Chunk(drafts, queue.MaxBatch) {
+		got, err := r.s.Enqueue(r.Context(), store.Request{Drafts: part, UID: uid})
+		r.must(err)
+		receipt.IDs, receipt.Seqs = append(receipt.IDs, got.IDs...), append(receipt.Seqs, got.Seqs...)
+	}
+	return receipt
+}
+
+// store enqueues drafts and reads them back.
 func (r *rig) store(drafts ...queue.Job) []queue.Job {
 	r.Helper()
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: asker})
-	r.must(err)
+	receipt := r.enqueue(asker, drafts...)
 	jobs := make([]queue.Job, len(receipt.IDs))
 	for i, id := range receipt.IDs {
 		jobs[i] = r.get(id)
