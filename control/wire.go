@@ -351,7 +351,7 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 	err := queue.Elements(raw, func(value json.RawMessage) error {
 		if len(p.Jobs) == queue.MaxBatch {
-			return queue.Invalid("jobs", "has more than %d entries; send them in several batches", queue.MaxBatch)
+			return queue.Invalid("jobs", "has more than %d entries; send them in several requests of one batch", queue.MaxBatch)
 		}
 		var s queue.Spec
 		if err := s.Decode(value, nil); err != nil {

@@ -36,10 +36,12 @@ type Inbox interface {
 	// Stage keeps one frame of a batch, which Request.Batch names: no claim, list
 	// or count sees its jobs, but their ids are taken. Enqueue with that Batch
 	// commits all frames, with its own drafts as the last ones; it may have none
-	// then. Until then the jobs count for MaxPendingUser alone, and the commit is
-	// refused, and may be repeated, if they do not fit in MaxPending. A batch whose next frame does not come within StageMemory, and one that
-	// is not committed when the store is closed, are forgotten; frames that still
-	// come for it are ErrForgotten. Unstage forgets one that its client gives up.
+	// then. Before the commit the jobs count toward MaxPendingUser only. A commit
+	// whose jobs do not fit in MaxPending is refused; the batch stays staged, so the
+	// client can repeat it. A batch whose next frame does not come within StageMemory,
+	// and one that is not committed when the store is closed, are forgotten; frames
+	// that still come for it are ErrForgotten. Unstage forgets one that its client
+	// gives up.
 	Stage(ctx context.Context, r Request) (Receipt, error)
 	Unstage(ctx context.Context, uid int, batch string) error
 	// Finish moves the next frame of a committed batch, by Receipt.Batch, into the
@@ -84,21 +86,21 @@ type Request struct {
 	MaxPendingUser int64
 }
 
-// Limits of batches that are staged: batches of one user at once, jobs of one batch,
-// names of jobs in all batches of one user, and how long one waits for its next frame.
+// Limits of batches that are not committed.
 const (
-	MaxStagedUser  = 16
-	MaxStagedJobs  = 1_000_000
-	MaxStagedNames = 1_000_000
-	StageMemory    = 10 * time.Minute
+	MaxStagedUser  = 16               // batches of one user
+	MaxStagedJobs  = 1_000_000        // jobs of one batch
+	MaxStagedNames = 1_000_000        // jobs with a named id, in all batches of one user
+	StageMemory    = 10 * time.Minute // without a frame; then the batch is forgotten
 	// ForgottenMemory is how long at least the name of a forgotten batch is kept.
 	ForgottenMemory = 24 * time.Hour
 )
 
-// BatchVerb is the verb of audit events about batches that are not committed, and
-// BatchTarget the target: the batch, what became of it, and how many jobs it has.
+// BatchVerb is the verb of audit events about batches that are not committed.
 const BatchVerb = "enqueue.batch"
 
+// BatchTarget is the target of such an event: the batch, what became of it, and how many
+// jobs it has.
 func BatchTarget(name, what string, jobs int64) string {
 	return fmt.Sprintf("%q %s with %d jobs", name, what, jobs)
 }
@@ -230,8 +232,8 @@ type Turned struct {
 	Refused map[queue.Lease]error // changes that Change would have refused
 }
 
-// Reader reads. Nothing it does scans the table of jobs, and nothing that is stored of
-// others makes a read fail.
+// Reader reads. No method scans the whole table of jobs, and no method fails because of
+// what other users have stored.
 type Reader interface {
 	// Get reads one job by id, but for its Env and Stdin, which may be large. Whole
 	// reads all of it.
@@ -246,7 +248,7 @@ type Reader interface {
 	// List reads a page of jobs, newest first, as Get reads each. It ends after
 	// Filter.Limit of them or MaxPageBytes of text, but has one at least.
 	List(ctx context.Context, f Filter) (Page, error)
-	// Select reads a page of what names the jobs that a filter selects, newest first.
+	// Select reads a page of references to the jobs that a filter selects, newest first.
 	Select(ctx context.Context, f Filter) (Selected, error)
 	// Counts is how many jobs are in each state, and how many were ever
 	// enqueued; it reads no table.

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Watching is a watch on some jobs, by one bell for all of them. C gets a value when
-// Changed has something to tell; changes may share one. It is for one goroutine, which
-// stops it when it needs it no more.
+// Watching is a watch on some jobs with one bell for all of them: C gets a value when
+// Changed has jobs to tell, and several changes may share one value. It is for one
+// goroutine, which stops it at the end.
 type Watching struct {
 	C <-chan struct{}
 
@@ -20,8 +20,8 @@ type Watching struct {
 	told    []bool
 }
 
-// Changed lists the jobs that may have changed since it was called last. The first
-// call lists all: so that a change is not missed, the jobs are read after it.
+// Changed lists the jobs that may have changed since the last call. The first call lists
+// all of them; a caller that reads them after it misses no change.
 func (w *Watching) Changed() []int64 {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()

@@ -313,3 +313,27 @@ func TestRemovalsTogetherAreBounded(t *testing.T) {
 	}
 	sound(t, s, "at last")
 }
+
+// However many jobs a claim meets too late, it cancels a bounded number of them in one
+// transaction, and goes on until it has what may run.
+func TestAClaimPastLateJobsIsBounded(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	now := s.now()
+	s.now = func() queue.Millis { return now }
+	const many = 2000 // more than a step, in whole thousands
+	enqueueMany(t, s, many, func(j *queue.Job) { j.ExpiresAt = now + 1 })
+	good := enqueue(t, s, 1).Seqs[0]
+	s.do(t.Context(), urgent, func(tx *tx) error { tx.s.now = func() queue.Millis { return now + 2 }; return nil })
+	most := counted(t, s)
+	most()
+	jobs, err := s.Await(t.Context(), 1)
+	if err != nil || len(jobs) != 1 || jobs[0].Seq != good {
+		t.Fatalf("awaited %v, %v", jobs, err)
+	}
+	if rows, n := most(); rows > 2*(parkStep+1)+10 || n < many/parkStep {
+		t.Errorf("%d rows in one of %d transactions", rows, n)
+	}
+	if n := s.Counts().States[queue.Cancelled]; n != many {
+		t.Errorf("%d were cancelled", n)
+	}
+}

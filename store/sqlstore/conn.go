@@ -254,6 +254,12 @@ func (c *conn) endWith(ctx context.Context) (release func()) {
 	}
 }
 
+// keepWAL has the connection leave the WAL as it is when it is closed: whatever is wrong
+// with it, the next start finds out better.
+func (c *conn) keepWAL() {
+	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, libc.VaList(c.word, int32(1), uintptr(0)))
+}
+
 // interruptAgain is the time between two interruptions of one statement.
 const interruptAgain = 10 * time.Millisecond
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -315,4 +316,73 @@ func TestLostNumbersAreRefused(t *testing.T) {
 			}
 		}
 	}
+}
+
+// broken waits until a store has failed.
+func broken(t *testing.T, s *Store) {
+	t.Helper()
+	select {
+	case <-s.Broken():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the store has not failed")
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, doubtName)); err != nil {
+		t.Errorf("the next start checks nothing: %v", err)
+	}
+}
+
+// A reader that meets a damaged page, or a disk that fails, stops the store as a writer
+// does.
+func TestAReaderOfDamageStopsTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueMany(t, s, 2000, func(*queue.Job) {})
+	if _, err := s.db.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := int64(4); page < 60; page++ {
+		if _, err := f.WriteAt(make([]byte, pageSize), page*pageSize); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) {
+		t.Errorf("the reader got %v", err)
+	}
+	broken(t, s)
+}
+
+// What a person does with SQLite's own means while the service runs is no damage: the
+// WAL emptied by a checkpoint, the database made smaller by VACUUM.
+func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueMany(t, s, 3000, func(j *queue.Job) { j.Command = strings.Repeat("x", 500) })
+	for seq := range int64(2900) {
+		if err := s.Change(t.Context(), seq+1, store.Change{Verb: queue.VerbRemove}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, sql := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA busy_timeout = 5000;VACUUM`, `PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA wal_checkpoint(RESTART)`} {
+		before := s.seen
+		said, stop := other(t, filepath.Join(dir, fileName), sql)
+		stop()
+		if said != "<nil>" {
+			t.Fatalf("%s: %s", sql, said)
+		}
+		enqueue(t, s, 1)
+		if s.seen.wal >= before.wal && s.seen.database >= before.database && strings.Contains(sql, "TRUNCATE") {
+			t.Errorf("%s: nothing became smaller: %+v, %+v", sql, before, s.seen)
+		}
+	}
+	if page, err := s.List(t.Context(), store.Filter{Limit: 1000}); err != nil || len(page.Jobs) != 104 {
+		t.Errorf("%d jobs, %v", len(page.Jobs), err)
+	}
+	sound(t, s, "afterwards")
 }

@@ -1,12 +1,14 @@
 package sqlstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -171,5 +173,75 @@ func TestCopiesSaySo(t *testing.T) {
 	defer restored.Close()
 	if !restored.Moved() {
 		t.Error("what was restored is the original")
+	}
+}
+
+// A WAL or a database that somebody cuts short while jobs are enqueued and listed is
+// noticed: the store fails for good. What is opened afterwards is sound, with all that was
+// moved into the database before; or it is refused.
+func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
+	for what, c := range map[string]struct {
+		suffix string
+		keep   func(size int64) int64
+	}{
+		"wal, by half":         {"-wal", func(size int64) int64 { return size / 2 }},
+		"wal, all of it":       {"-wal", func(int64) int64 { return 0 }},
+		"wal, the last change": {"-wal", func(size int64) int64 { return size - pageSize }},
+		"database, by half":    {"", func(size int64) int64 { return size / 2 / pageSize * pageSize }},
+		"database, a page":     {"", func(size int64) int64 { return size - pageSize }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openStore(t, dir)
+			enqueueMany(t, s, 5000, func(*queue.Job) {})
+			if _, err := s.db.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+				t.Fatal(err)
+			}
+			enqueueMany(t, s, 1000, func(*queue.Job) {})
+			path := filepath.Join(dir, fileName+c.suffix)
+			var load sync.WaitGroup
+			for range 4 {
+				load.Go(func() {
+					for s.Err() == nil {
+						s.Enqueue(context.Background(), store.Request{Drafts: []queue.Job{draft()}})
+					}
+				})
+			}
+			load.Go(func() {
+				for s.Err() == nil {
+					s.List(context.Background(), store.Filter{Limit: 100})
+				}
+			})
+			<-s.turn // between two commits, as nearly always
+			info, err := os.Stat(path)
+			if err == nil {
+				err = os.Truncate(path, c.keep(info.Size()))
+			}
+			s.turn <- struct{}{}
+			if err != nil {
+				t.Fatal(err)
+			}
+			broken(t, s)
+			load.Wait()
+			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
+				t.Errorf("it failed with %v", s.Err())
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
+				t.Error("a failed store took a job")
+			}
+			s.Close()
+			s, err = Open(Options{Dir: dir, Order: usual})
+			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
+				return // what it lacks is not in the WAL either
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if n := s.Counts().States[queue.Pending]; n < 5000 {
+				t.Errorf("%d jobs are left of 5000 that were in the database", n)
+			}
+			sound(t, s, "opened again")
+		})
 	}
 }

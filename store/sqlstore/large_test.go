@@ -51,7 +51,7 @@ func spelled(j *queue.Job) {
 // However large the jobs are that others have stored, a list or selector that leaves
 // them out reads next to nothing of them; and one that has them ends its page early.
 func TestLargeJobsCostOthersNothing(t *testing.T) {
-	const many = 60 // of each kind: 75 MB
+	const many = 30 // of each kind: 38 MB
 	s := openStore(t, t.TempDir())
 	labelled := func(j *queue.Job) { j.Labels = map[string]string{"app": "x"} }
 	mine := put(t, s, 3, 2, labelled)

@@ -244,8 +244,8 @@ func text(s string) any {
 	return s
 }
 
-// claim leases the head of the ready index, up to want jobs or maxClaimBytes. If it gets none and says
-// that there is more, another transaction is to go on.
+// claim leases the head of the ready index, up to want jobs or maxClaimBytes. If it gets
+// none and says that there is more, another transaction is to go on.
 func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 	bytes := 0
 	for len(jobs) < want && !more && bytes < maxClaimBytes {
@@ -255,72 +255,100 @@ func (t *tx) claim(want int) (jobs []queue.Job, more bool, err error) {
 		if more || t.s.mem.dry {
 			break
 		}
-		had := len(jobs)
-		var damaged []queue.Job
-		var ranks []int64
-		var kept keptBack
-		at := t.s.mem.head
-		err := t.query(func(r row) (bool, error) {
-			at = place{r.num(width(wholeColumns)), r.num(0)}
-			if _, leased := t.s.mem.leases[at.seq]; leased {
-				return true, nil
-			}
-			if t.s.mem.maxUser != 0 && t.full(int(r.num(uidColumn)), kept.taken) {
-				kept.rows = append(kept.rows, ofUser{at.seq, int(r.num(uidColumn))})
-				more = t.moved+len(kept.rows) >= parkStep
-				return !more, nil
-			}
-			j, err := readJob(r, wholeColumns)
-			if err != nil {
-				damaged = append(damaged, j)
-				return true, nil
-			}
-			if jobs == nil {
-				jobs = make([]queue.Job, 0, min(want, usualBlock))
-			}
-			if t.s.mem.maxUser != 0 {
-				kept.take(j.UID)
-			}
-			jobs, ranks = append(jobs, j), append(ranks, at.rank)
-			bytes += weight(&j)
-			return len(jobs) < want && bytes < maxClaimBytes, nil
-		}, `SELECT `+wholeColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, at.rank, at.seq)
-		if err == nil {
-			err = t.park(kept.rows)
-		}
-		if err != nil {
+		h := head{at: t.s.mem.head, want: want - len(jobs), bytes: bytes}
+		if err := t.look(&h); err != nil {
 			return nil, false, err
 		}
-		for i := range damaged {
-			if err := t.holdDamaged(&damaged[i]); err != nil {
+		if jobs == nil {
+			jobs = h.jobs[:0]
+		}
+		for i := range h.jobs {
+			late, err := t.take(&h.jobs[i], h.ranks[i])
+			if err != nil {
 				return nil, false, err
 			}
-		}
-		head := jobs[had:]
-		jobs = jobs[:had]
-		for i := range head {
-			j := &head[i]
-			if j.ExpiresAt != 0 && j.ExpiresAt <= t.now {
-				if err := t.cancel(j, queue.ReasonExpired, queue.EventExpired, expiredDetail); err != nil {
-					return nil, false, err
-				}
-				continue
+			if !late {
+				jobs = append(jobs, h.jobs[i]) // into the place of an earlier one, or its own
 			}
-			j.Fence += 1 + t.s.dice.Int64N(fenceStep)
-			if t.s.mem.ranking.state != 0 {
-				ranks[i] = t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
-				if _, err := t.exec(`UPDATE jobs SET rank = ? WHERE seq = ?`, ranks[i], j.Seq); err != nil {
-					return nil, false, err
-				}
-			}
-			t.setLease(j.Seq, lease{id: j.ID, uid: j.UID, fence: j.Fence, runs: j.Runs, state: j.State, rank: ranks[i]})
-			jobs = append(jobs, *j) // into the place of an earlier one, or its own
 		}
-		t.s.mem.head = at
-		t.s.mem.dry = !more && had+len(head) < want && bytes < maxClaimBytes // the index is at its end
+		bytes, more = h.bytes, h.more || t.moved >= parkStep
+		t.s.mem.head = h.at
+		t.s.mem.dry = h.end
 	}
 	t.read += bytes
 	return jobs, more && len(jobs) == 0, nil
+}
+
+// head is what one look at the head of the ready index finds.
+type head struct {
+	at    place // up to which it has been looked
+	want  int   // jobs
+	bytes int   // that jobs take, with those found before
+	jobs  []queue.Job
+	ranks []int64 // of jobs
+	more  bool    // enough was passed over for one transaction
+	end   bool    // nothing stands after it
+}
+
+// look finds the next jobs of the ready index that may be leased. What cannot be read is
+// held, and what has no room is kept back.
+func (t *tx) look(h *head) error {
+	var damaged []queue.Job
+	var kept keptBack
+	h.end = true
+	err := t.query(func(r row) (bool, error) {
+		h.at = place{r.num(width(wholeColumns)), r.num(0)}
+		if _, leased := t.s.mem.leases[h.at.seq]; leased {
+			return true, nil
+		}
+		if t.s.mem.maxUser != 0 && t.full(int(r.num(uidColumn)), kept.taken) {
+			kept.rows = append(kept.rows, ofUser{h.at.seq, int(r.num(uidColumn))})
+			h.more = t.moved+len(kept.rows) >= parkStep
+			h.end = !h.more
+			return h.end, nil
+		}
+		j, err := readJob(r, wholeColumns)
+		if err != nil {
+			damaged = append(damaged, j)
+			return true, nil
+		}
+		if h.jobs == nil {
+			h.jobs = make([]queue.Job, 0, min(h.want, usualBlock))
+		}
+		if t.s.mem.maxUser != 0 {
+			kept.take(j.UID)
+		}
+		h.jobs, h.ranks = append(h.jobs, j), append(h.ranks, h.at.rank)
+		h.bytes += weight(&j)
+		h.end = len(h.jobs) < h.want && h.bytes < maxClaimBytes
+		return h.end, nil
+	}, `SELECT `+wholeColumns+`, rank FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND (rank, seq) > (?, ?) ORDER BY rank, seq`, h.at.rank, h.at.seq)
+	if err == nil {
+		err = t.park(kept.rows)
+	}
+	for i := range damaged {
+		if err == nil {
+			err = t.holdDamaged(&damaged[i])
+		}
+	}
+	return err
+}
+
+// take leases a job, or cancels it if it is too late for that.
+func (t *tx) take(j *queue.Job, rank int64) (late bool, err error) {
+	if j.ExpiresAt != 0 && j.ExpiresAt <= t.now {
+		t.moved++
+		return true, t.cancel(j, queue.ReasonExpired, queue.EventExpired, expiredDetail)
+	}
+	j.Fence += 1 + t.s.dice.Int64N(fenceStep)
+	if t.s.mem.ranking.state != 0 {
+		rank = t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
+		if _, err := t.exec(`UPDATE jobs SET rank = ? WHERE seq = ?`, rank, j.Seq); err != nil {
+			return false, err
+		}
+	}
+	t.setLease(j.Seq, lease{id: j.ID, uid: j.UID, fence: j.Fence, runs: j.Runs, state: j.State, rank: rank})
+	return false, nil
 }
 
 // fenceStep bounds how far a claim raises a fence. How far it does is random, so that
@@ -351,6 +379,7 @@ func (t *tx) holdDamaged(j *queue.Job) error {
 	if _, err := t.exec(`UPDATE jobs SET state = 2, place = 0, error = ?, updated_at = ? WHERE seq = ?`, j.Error, int64(t.now), j.Seq); err != nil {
 		return err
 	}
+	t.moved++
 	t.doubt(j.UID)
 	t.move(j.Seq, j.UID, j.State, queue.Held)
 	return t.event(queue.EventHeld, j.Seq, j.ID, queue.Held, []byte(`{}`))

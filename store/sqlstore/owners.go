@@ -10,21 +10,21 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of one transaction that gives up what a former owner has.
+// Limits of one transaction that disowns jobs.
 const (
-	disownJobs = 250  // that it changes, and so many keys and names of batches
+	disownJobs = 250  // jobs that it changes; also keys and names of batches that it deletes
 	disownLook = 5000 // jobs that it looks at
 )
 
-// disowning is a uid that is being taken from its former owner.
+// disowning is the move of a uid's jobs to a uid below 0.
 type disowning struct {
-	former int   // who gets its jobs
-	uid    int   // whose they were
-	upto   int64 // of its jobs those below this seq
-	at     int64 // those below this one have been dealt with, unless they are leased
-	keys   int64 // of its keys those up to this number
-	walked bool  // all that is not leased has been dealt with
-	asked  bool  // a caller of Disown is yet to be told so
+	former int   // the uid below 0
+	uid    int   // the uid that the jobs had
+	upto   int64 // jobs below this seq move; later ones belong to the next owner
+	at     int64 // jobs below this seq have moved, except leased ones
+	keys   int64 // keys up to this number are deleted
+	walked bool  // all has moved, except leased jobs
+	asked  bool  // a caller of Disown has to be told that it is walked
 }
 
 // disowningOf is what takes a job from its owner, nil if nothing does.
@@ -246,8 +246,8 @@ func (t *tx) disown(d *disowning, seq int64, id string, from queue.State) error 
 	return t.event(queue.EventHeld, seq, id, to, disownedDetail)
 }
 
-// returned deals with a job that was leased when it was taken from its owner, now that
-// nobody holds it.
+// returned disowns a job that was leased while its uid was disowned, now that the lease is
+// over.
 func (t *tx) returned(seq int64, l lease, state queue.State) error {
 	d := t.s.mem.disowningOf(l.uid, seq)
 	if d == nil {
@@ -303,8 +303,8 @@ func (s *Store) Unowned(ctx context.Context, refs []string) (unowned []string, e
 	return unowned, nil
 }
 
-// owned reports whether an output file is an attempt's, a lease's or garbage already. A
-// name that no lease gives is none of ours.
+// owned reports whether an output file belongs to an attempt or a lease, or is garbage
+// already. A name that is not SEQ-FENCE is no output file: it is left alone.
 func (t *tx) owned(ref string) (bool, error) {
 	first, second, _ := strings.Cut(ref, "-")
 	seq, err := strconv.ParseInt(first, 10, 64)

@@ -152,7 +152,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 	return page, nil
 }
 
-// Select reads a page of what names the jobs that a filter selects.
+// Select reads a page of references to the jobs that a filter selects.
 func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
 	err = s.selecting(ctx, f, func(_ *reader, got store.Selected) error {
 		selected = got
@@ -161,7 +161,7 @@ func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.Sele
 	return selected, err
 }
 
-// selecting hands over what a filter selects, in the read that finds it.
+// selecting calls take with a page of references, inside the read that found them.
 func (s *Store) selecting(ctx context.Context, f store.Filter, take func(*reader, store.Selected) error) error {
 	m, err := newMatcher(f)
 	if err != nil {
@@ -189,12 +189,13 @@ func (s *Store) selecting(ctx context.Context, f store.Filter, take func(*reader
 	})
 }
 
-// matcher is a filter, made ready. It decides by what a row has before its terms, so
-// that large jobs cost no more than others, and damaged ones are found by all else.
+// matcher is a filter that is ready for use. It decides by the columns that stand before
+// terms in a row, so large jobs cost no more than small ones, and jobs with damaged terms
+// are found like others.
 type matcher struct {
 	store.Filter
 	glob  func(id string) bool
-	parts [][]byte // each label as the JSON of a job's labels has it, if it has the label
+	parts [][]byte // each label as it stands in the JSON of a job that has it
 }
 
 func newMatcher(f store.Filter) (m matcher, err error) {
@@ -256,8 +257,8 @@ func (m *matcher) matches(r row) bool {
 	return m.labelled(r.view(6)) && m.glob(r.text(1))
 }
 
-// labelled reports whether the JSON of a job's labels has all that are asked for. Most
-// that have not are told by their bytes alone.
+// labelled reports whether the JSON of a job's labels has all labels of the filter. A
+// search for their bytes rules most other jobs out before any JSON is decoded.
 func (m *matcher) labelled(raw []byte) bool {
 	if len(m.parts) == 0 {
 		return true

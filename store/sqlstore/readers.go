@@ -91,8 +91,8 @@ func (r *readers) close() (err error) {
 	return err
 }
 
-// reader is a connection in a read, which sees one state of the database and ends with
-// its context.
+// reader is a connection during one read. All its statements see the same state of the
+// database, and it ends with its context.
 type reader struct {
 	*conn
 	ctx context.Context
@@ -124,9 +124,9 @@ func interrupted(err error) bool {
 	return errors.As(err, &e) && e.code&0xff == sqlite3.SQLITE_INTERRUPT
 }
 
-// reading runs f with a connection that reads. So that no reader pins the WAL for long
-// it has a deadline, from when it has got the connection: what it waits for before is
-// for its caller to bound.
+// reading calls f with a connection for reading. The read has a deadline, because a
+// reader pins the WAL; its time begins when it has the connection. The caller bounds the
+// wait for a connection by ctx.
 func (s *Store) reading(ctx context.Context, f func(*reader) error) error {
 	c, err := s.read.take(ctx)
 	if err != nil {
@@ -150,10 +150,18 @@ func (s *Store) reading(ctx context.Context, f func(*reader) error) error {
 	return s.cannotRead(err)
 }
 
-// cannotRead is the answer to a read that met an error.
+// cannotRead is the answer to a read that met an error. An error which means that the
+// file or the disk has failed stops the store for good, as it does in a write.
 func (s *Store) cannotRead(err error) error {
 	var e *sqliteError
-	if errors.As(err, &e) && kindOf(err) == busy {
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.code & 0xff {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
+		s.failed(err)
+		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v): the service ends; its log says more", err)
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}
 	return err

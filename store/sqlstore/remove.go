@@ -1,11 +1,11 @@
 package sqlstore
 
-// Limits of one transaction that removes attempts. What is more goes in steps of its own.
+// Limits of one transaction that removes attempts; the rest goes in later transactions.
 const (
 	removeNow   = 200     // attempts of one job that go with it
 	removeMost  = 1000    // of all jobs that one transaction removes
 	removeStep  = 500     // of a job that was removed before
-	removeBytes = 1 << 20 // of output in the database; with the attempt that reaches that it is enough
+	removeBytes = 1 << 20 // of output in the database; the attempt that reaches it is the last
 )
 
 // attemptRange are the first attempts of a job.
@@ -49,8 +49,8 @@ func (t *tx) removeAttempts(seq int64, a attemptRange) error {
 	return nil
 }
 
-// remove deletes a job with its history, unless that is long: then it goes later, and
-// nobody sees it meanwhile.
+// remove deletes a job with its history. A long history is deleted later, by
+// tidyRemoved; no reader sees it meanwhile.
 func (t *tx) remove(seq int64) error {
 	a, err := t.firstAttempts(seq, removeNow)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -78,9 +79,6 @@ func textsOf(terms queue.Terms) (t texts, err error) {
 	return t, nil
 }
 
-// size is how many bytes they are.
-func (t *texts) size() int { return len(t.labels) + len(t.terms) + len(t.input) }
-
 // inline is the input as the job's row has it: nil, if it is too long for that.
 func (t *texts) inline() any {
 	if len(t.input) > maxInline {
@@ -89,19 +87,31 @@ func (t *texts) inline() any {
 	return t.input
 }
 
-// read takes the texts into what a job runs by.
-func (t *texts) read(terms *queue.Terms) error {
-	err := json.Unmarshal([]byte(t.terms), terms)
-	if err == nil && t.labels != "" {
-		err = json.Unmarshal([]byte(t.labels), &terms.Labels)
+// scratch are buffers to read texts in.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
+// readTexts takes the columns that have what a job runs by.
+func readTexts(r row, whole bool, terms *queue.Terms) error {
+	buf := scratch.Get().(*[]byte)
+	defer func() {
+		if cap(*buf) <= keptRoom {
+			scratch.Put(buf)
+		}
+	}()
+	text := append((*buf)[:0], r.view(headWidth+2)...)
+	if whole { // terms and input are two objects, which are read as one
+		if input := r.view(headWidth + 3); len(input) > 0 {
+			n := len(text) - 1
+			if n < 0 || text[n] != '}' || input[0] != '{' {
+				return errors.New("they are no object")
+			}
+			text = append(append(text[:n], ','), input[1:]...)
+		}
 	}
-	if err == nil && t.input != "" {
-		var in input
-		err = json.Unmarshal([]byte(t.input), &in)
-		terms.Env, terms.Stdin = in.Env, in.Stdin
-	}
-	if err != nil {
-		*terms = queue.Terms{}
+	*buf = text
+	err := json.Unmarshal(text, terms)
+	if labels := r.view(headWidth); err == nil && len(labels) > 0 {
+		err = json.Unmarshal(labels, &terms.Labels)
 	}
 	return err
 }
@@ -128,11 +138,8 @@ func readJob(r row, columns string) (queue.Job, error) {
 		return j, nil
 	}
 	j.Error = r.text(headWidth + 1)
-	text := texts{labels: r.text(headWidth), terms: r.text(headWidth + 2)}
-	if columns != jobColumns {
-		text.input = r.text(headWidth + 3)
-	}
-	if err := text.read(&j.Terms); err != nil {
+	if err := readTexts(r, columns == wholeColumns, &j.Terms); err != nil {
+		j.Terms = queue.Terms{}
 		err = fmt.Errorf("the terms of job %s are %w: %w", j.ID, errDamaged, err)
 		j.Error = err.Error()
 		return j, err

@@ -134,16 +134,70 @@ func (s *Store) Guard(ctx context.Context) {
 }
 
 // sameFiles fails when the database or its WAL was deleted or replaced while it
-// was open: what would be written to it is lost. It says how large the WAL is.
-func (s *Store) sameFiles() (wal int64, err error) {
-	now, err := statFiles(filepath.Join(s.dir, fileName))
-	if err != nil {
-		return 0, err
+// was open: what would be written to it is lost. It says what the files are now.
+func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
+	if now, err = statFiles(filepath.Join(s.dir, fileName)); err != nil {
+		return now, err
 	}
 	for i := range now {
 		if !os.SameFile(now[i], s.files[i]) {
-			return 0, fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
+			return now, fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
 		}
 	}
-	return now[1].Size(), nil
+	return now, nil
+}
+
+// fileSizes are how large the database and its WAL are.
+type fileSizes struct{ database, wal int64 }
+
+func sizesOf(files [2]os.FileInfo) fileSizes {
+	return fileSizes{files[0].Size(), files[1].Size()}
+}
+
+// checkFiles is sameFiles, and fails too when one of the files was truncated since the
+// last commit: its content is lost. The caller has the turn to write.
+func (s *Store) checkFiles() (wal int64, err error) {
+	files, err := s.sameFiles()
+	if err != nil {
+		return 0, err
+	}
+	now := sizesOf(files)
+	if now.wal < s.seen.wal {
+		err = s.checkWAL(now.wal)
+	}
+	if err == nil && now.database < s.seen.database {
+		err = s.checkDatabase(now.database)
+	}
+	s.seen = now
+	return now.wal, err
+}
+
+// checkWAL fails when a WAL that has become shorter lacks frames. After a checkpoint of
+// another program, which may truncate it, none are missing.
+func (s *Store) checkWAL(size int64) error {
+	frames := int64(0)
+	err := s.db.query(func(r row) (bool, error) {
+		frames = r.num(1)
+		return false, nil
+	}, `PRAGMA wal_checkpoint(NOOP)`)
+	if err == nil && frames > 0 && size < walHead+frames*(frameHead+pageSize) {
+		err = fmt.Errorf("the write-ahead log of the database in %s was cut short while the service ran: it has %d bytes, and %d changes of pages", s.dir, size, frames)
+	}
+	return err
+}
+
+// Sizes of the heads of a WAL and of its frames, in bytes.
+const (
+	walHead   = 32
+	frameHead = 24
+)
+
+// checkDatabase fails when a database that has become shorter lacks pages. After a VACUUM
+// of another program none are missing.
+func (s *Store) checkDatabase(size int64) error {
+	pages, err := s.db.number(`PRAGMA page_count`)
+	if err == nil && size < pages*pageSize {
+		err = fmt.Errorf("the database in %s was cut short while the service ran: it has %d bytes, and should have %d pages", s.dir, size, pages)
+	}
+	return err
 }

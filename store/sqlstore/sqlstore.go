@@ -47,6 +47,7 @@ type Store struct {
 	broken chan struct{} // closed when the store has failed
 	alarm  chan struct{}
 	files  [2]os.FileInfo // database and WAL, as opened
+	seen   fileSizes      // theirs after the last commit; the writer's
 	space  spaceCheck     // the writer's
 	wal    walCheck       // the writer's
 	log    *slog.Logger
@@ -221,6 +222,7 @@ func (s *Store) open(path string) (err error) {
 	if s.files, err = statFiles(path); err != nil {
 		return err
 	}
+	s.seen = sizesOf(s.files)
 	s.keepReserve()
 	s.read = newReaders(path)
 	return nil

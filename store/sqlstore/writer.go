@@ -2,11 +2,9 @@ package sqlstore
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
@@ -18,28 +16,9 @@ const (
 	maxWaiting    = 4096    // operations that wait, but for urgent ones
 	promptRoom    = 256     // of these, kept for what people ask of stored jobs
 	maxGroup      = 512     // operations a commit, but for urgent ones
-	maxGroupBytes = 1 << 20 // of what they write and read: the one that reaches it is a commit's last
+	maxGroupBytes = 1 << 20 // that they read and write; the operation that reaches it is the last of its commit
 	maxRetries    = 3       // of a group, when another program holds the database
 )
-
-// class says which operations go before others.
-type class uint8
-
-const (
-	urgent  class = iota // what running jobs need: all goes first, and is never refused
-	prompt               // what people ask of stored jobs, and duties
-	normal               // new jobs and removals: refused while too many operations wait
-	classes = iota
-)
-
-// op is one operation of the writer's. run checks before it writes: if it
-// returns an *queue.Error it has changed nothing. It may be run again.
-type op struct {
-	run   func(*tx) error
-	class class
-	done  chan error
-	err   error
-}
 
 // tx is the transaction of one group. It begins with its first statement: what
 // the writer's memory can say needs none.
@@ -65,78 +44,6 @@ type tx struct {
 	reserved string
 }
 
-// do has an operation carried out and waits for its commit. The context
-// ends the wait only before the operation is queued: what is queued happens.
-func (s *Store) do(ctx context.Context, c class, run func(*tx) error) error {
-	o := &op{run: run, class: c, done: make(chan error, 1)}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := s.queue(o); err != nil {
-		return err
-	}
-	for {
-		select {
-		case err := <-o.done:
-			return err
-		case <-s.turn: // nobody writes: this caller does, for all who wait
-			s.lead()
-			s.turn <- struct{}{}
-		}
-	}
-}
-
-// queue has an operation wait for its commit, unless it is refused.
-func (s *Store) queue(o *op) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return s.err
-	}
-	if s.closing {
-		return errClosed
-	}
-	n := 0
-	for c := range s.waiting {
-		n += len(s.waiting[c])
-	}
-	if o.class == normal && n >= maxWaiting-promptRoom || o.class == prompt && n >= maxWaiting {
-		return queue.Errorf(queue.CodeUnavailable, "overloaded: %d requests wait for the disk; try again later", n)
-	}
-	s.waiting[o.class] = append(s.waiting[o.class], o)
-	return nil
-}
-
-// aside runs f in the writer's turn, outside of any transaction, once. It waits for the
-// turn alone, whatever else waits. Its error is the caller's alone.
-func (s *Store) aside(ctx context.Context, f func() error) error {
-	select {
-	case <-s.turn:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { s.turn <- struct{}{} }()
-	defer s.endPanicking()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if s.ended {
-		return cmp.Or(s.Err(), error(errClosed))
-	}
-	return f()
-}
-
-// endPanicking ends the program at a panic of whoever has the turn, whoever would
-// recover it: what was committed by then must not be refused, and nobody may write after
-// it. It is deferred.
-func (s *Store) endPanicking() {
-	if p := recover(); p != nil {
-		stack := debug.Stack()
-		go panic(fmt.Sprintf("sqlstore: %v\n%s", p, stack))
-		select {}
-	}
-}
-
 // lead commits what waits, or the first part of it, in one transaction and answers. The
 // caller has the turn to write.
 func (s *Store) lead() {
@@ -157,53 +64,11 @@ func (s *Store) lead() {
 	s.group = group
 }
 
-// takeGroup takes the operations of the next commit from those that wait.
-func (s *Store) takeGroup() []*op {
-	group := s.group[:0]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.waiting {
-		list := s.waiting[c]
-		n := len(list)
-		if class(c) != urgent {
-			n = min(n, max(0, maxGroup-len(group)))
-		}
-		group = append(group, list[:n]...)
-		left := copy(list, list[n:])
-		clear(list[left:])
-		s.waiting[c] = list[:left]
-	}
-	return group
-}
-
-// putBack has operations that were taken wait again, before all others of their class.
-func (s *Store) putBack(rest []*op) {
-	if len(rest) == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.waiting {
-		var own []*op
-		for _, o := range rest {
-			if o.class == class(c) {
-				own = append(own, o)
-			}
-		}
-		s.waiting[c] = append(own, s.waiting[c]...)
-	}
-}
-
-// idle reports whether no operation waits.
-func (s *Store) idle() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.waiting[urgent])+len(s.waiting[prompt])+len(s.waiting[normal]) == 0
-}
-
-// fail stops the store for good. Whether the group holds is not known.
+// fail stops the store for good. Whether the group holds is not known. The caller has the
+// turn to write.
 func (s *Store) fail(err error, group []*op) {
-	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed during the commit, so whether it holds is not known; repeat it with the same key once the service runs again (%v)", err)
+	s.db.keepWAL()
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed, so whether the request holds is not known; repeat it with the same key once the service runs again (%v)", err)
 	os.WriteFile(filepath.Join(s.dir, doubtName), nil, 0o600) // if it cannot be written the next start finds out by itself
 	s.mu.Lock()
 	s.err = unknown
@@ -218,10 +83,20 @@ func (s *Store) fail(err error, group []*op) {
 	}
 }
 
+// failed stops the store for good because of what a read met.
+func (s *Store) failed(err error) {
+	<-s.turn
+	defer func() { s.turn <- struct{}{} }()
+	defer s.endPanicking()
+	if !s.ended {
+		s.fail(err, nil)
+	}
+}
+
 // commit carries out a group in one transaction and answers each operation; those that
 // are left for the next one are the rest. An error means that the database is broken.
 func (s *Store) commit(group []*op) (rest []*op, err error) {
-	wal, err := s.sameFiles()
+	wal, err := s.checkFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -302,6 +177,9 @@ func (s *Store) try(group []*op) (n int, grant *granted, culprit *op, err error)
 			return n, nil, nil, err
 		}
 		failpoint.Hit("commit")
+		if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil { // else the next commit says so
+			s.seen = sizesOf(files)
+		}
 	}
 	t.publish(grant)
 	return n, grant, nil, nil
