@@ -5,7 +5,6 @@ package output
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 )
@@ -37,43 +36,46 @@ type Chunk struct {
 type Cursor [2]int64
 
 // Log is the log of one attempt. Of each stream it keeps the first and the last
-// half of the limit, in the order of arrival. Its methods may be called at once.
+// half of the limit, in the order of arrival; the order gets coarser where the streams
+// take turns so often that noting it would take more than the output. Its methods may be
+// called at once.
 type Log struct {
-	limit int64
-	spill func() (*os.File, error)
+	most int // pieces of the first halves, and of the last ones
 
 	mu      sync.Mutex
 	streams [2]stream
-	index   []entry
-	mem     []byte   // the kept bytes, until they are more than InMemory
-	file    *os.File // the kept bytes, from then on
-	end     int64    // of the bytes in mem or file
-	dead    int64    // of these, no longer kept
+	arrived int64 // pieces so far: the next one's number
+	store   store
 	closed  bool
 	gone    bool          // it was discarded
-	changed chan struct{} // made when somebody waits
+	changed chan struct{} // made when a reader waits
 }
 
+// stream is what is kept of one stream, and where.
 type stream struct {
-	total int64 // bytes written
-	head  int64 // bytes kept of the first half
-	tail  int64 // bytes kept of the last half
+	total      int64 // bytes written
+	head, tail half
 }
 
-// entry is a run of kept bytes.
-type entry struct {
-	stream Stream
-	tail   bool
-	at     int64
-	pos    int64 // in its stream
-	off    int64 // in mem or file
-	n      int64 // 0 when dropped
+// half keeps one half of a stream: the bytes of some positions, each at a place of its own
+// in a region of the store. Those of the last half take turns in it.
+type half struct {
+	first  int64 // position of its first byte
+	kept   int64 // bytes
+	pieces pieces
+	region region
 }
 
 // New makes a log that keeps at most limit bytes of each stream. spill makes
 // the file for a log that grows past InMemory; the log deletes it in the end.
 func New(limit int64, spill func() (*os.File, error)) *Log {
-	return &Log{limit: limit, spill: spill}
+	l := &Log{most: int(min(max(limit/bytesPerPiece, leastPieces), mostPieces)), store: store{spill: spill}}
+	for s := range l.streams {
+		st := &l.streams[s]
+		st.head.region.room = (limit + 1) / 2
+		st.tail.first, st.tail.region.room = (limit+1)/2, limit/2
+	}
+	return l
 }
 
 // Append adds bytes that were read at an instant. It copies them. What cannot be
@@ -81,23 +83,21 @@ func New(limit int64, spill func() (*os.File, error)) *Log {
 func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(p) == 0 || l.closed {
+	if len(p) == 0 || l.closed || l.gone {
 		return
 	}
 	st := &l.streams[s]
-	if room := (l.limit+1)/2 - st.head; room > 0 && st.total == st.head {
-		n := min(room, int64(len(p)))
-		l.add(s, false, at, p[:n])
+	if n := min(st.head.region.room-st.total, int64(len(p))); n > 0 {
+		l.add(s, &st.head, at, p[:n])
 		p = p[n:]
 	}
-	if half := l.limit / 2; int64(len(p)) > half {
-		skip := int64(len(p)) - half
-		st.total += skip
-		p = p[skip:]
+	if over := int64(len(p)) - st.tail.region.room; over > 0 { // the rest will take the place of these
+		st.total += over
+		p = p[over:]
 	}
 	if len(p) > 0 {
-		l.add(s, true, at, p)
-		l.trim(s)
+		st.tail.trim(st.total + int64(len(p)) - st.tail.region.room)
+		l.add(s, &st.tail, at, p)
 	}
 	if l.changed != nil {
 		close(l.changed)
@@ -105,155 +105,116 @@ func (l *Log) Append(s Stream, at int64, p []byte) {
 	}
 }
 
-// add stores bytes as the newest entry, or at the end of it.
-func (l *Log) add(s Stream, tail bool, at int64, p []byte) {
+// add stores bytes as the newest piece of a half, or at the end of its last one. Bytes that
+// cannot be stored are counted as written and are a gap.
+func (l *Log) add(s Stream, h *half, at int64, p []byte) {
 	st := &l.streams[s]
-	pos := st.total
-	st.total += int64(len(p))
-	off, err := l.put(p)
-	if err != nil {
-		return // counted as written, never kept: a gap
+	pos, n := st.total, int64(len(p))
+	st.total += n
+	noted := l.streams[0].head.pieces.len() + l.streams[1].head.pieces.len()
+	if h == &st.tail {
+		noted = l.streams[0].tail.pieces.len() + l.streams[1].tail.pieces.len()
 	}
-	if tail {
-		st.tail += int64(len(p))
-	} else {
-		st.head += int64(len(p))
+	last := h.pieces.last()
+	follows := last != nil && last.pos+last.n == pos
+	if last != nil && !follows && noted >= l.most {
+		return
 	}
-	if k := len(l.index) - 1; k >= 0 {
-		e := &l.index[k]
-		if e.stream == s && e.tail == tail && e.n > 0 && e.n < InMemory && at-e.at < 10 && e.off+e.n == off && e.pos+e.n == pos {
-			e.n += int64(len(p))
+	if l.store.write(&h.region, pos-h.first, p) != nil {
+		return
+	}
+	h.kept += n
+	if follows && l.joins(last, at, noted) {
+		last.n += n
+		return
+	}
+	h.pieces.push(piece{number: l.arrived, pos: pos, n: n, at: at})
+	l.arrived++
+}
+
+// A piece is joined with what follows it in its stream, if that came within joinWithin and
+// nothing else came between them. From half of its pieces on a log joins what came within a
+// time that grows, whatever came between, and at the last of them all that follows.
+const (
+	joinWithin    = 10 // ms
+	mostDoublings = 8  // of joinWithin
+	bytesPerPiece = 64 // of the limit
+	leastPieces   = 64
+	mostPieces    = 8192
+)
+
+// joins reports whether bytes read at an instant are noted as part of the piece before them,
+// where so many pieces are noted.
+func (l *Log) joins(last *piece, at int64, noted int) bool {
+	over := noted - l.most/2
+	switch {
+	case noted >= l.most:
+		return true
+	case last.n >= InMemory:
+		return false
+	case over > 0:
+		return at-last.at < joinWithin<<(over*mostDoublings/(l.most/2))
+	}
+	return last.number == l.arrived-1 && at-last.at < joinWithin
+}
+
+// trim forgets the bytes before a position.
+func (h *half) trim(before int64) {
+	for {
+		p := h.pieces.first()
+		if p == nil || p.pos >= before {
 			return
 		}
-	}
-	l.index = append(l.index, entry{s, tail, at, pos, off, int64(len(p))})
-}
-
-// put stores bytes and says where. It moves the log to a file, or its live
-// bytes together, when that is due.
-func (l *Log) put(p []byte) (int64, error) {
-	if l.dead > 1<<20 && l.dead > l.end/2 || l.file == nil && l.end+int64(len(p)) > InMemory {
-		if err := l.repack(int64(len(p))); err != nil {
-			return 0, err
-		}
-	}
-	off := l.end
-	if l.file == nil {
-		l.mem = append(l.mem, p...)
-	} else if _, err := l.file.WriteAt(p, off); err != nil {
-		return 0, err
-	}
-	l.end += int64(len(p))
-	return off, nil
-}
-
-// repack copies the live bytes to where there is room for more of them.
-func (l *Log) repack(more int64) error {
-	var mem []byte
-	var file *os.File
-	if l.end-l.dead+more > InMemory || l.file != nil {
-		var err error
-		if file, err = l.spill(); err != nil {
-			return err
-		}
-	}
-	index := make([]entry, 0, len(l.index))
-	var end int64
-	for _, e := range l.index {
-		if e.n == 0 {
-			continue
-		}
-		p := make([]byte, e.n)
-		if err := l.load(p, e.off); err != nil {
-			discard(file)
-			return err
-		}
-		if file == nil {
-			mem = append(mem, p...)
-		} else if _, err := file.WriteAt(p, end); err != nil {
-			discard(file)
-			return err
-		}
-		e.off = end
-		end += e.n
-		index = append(index, e)
-	}
-	discard(l.file)
-	l.index, l.mem, l.file, l.end, l.dead = index, mem, file, end, 0
-	return nil
-}
-
-func discard(f *os.File) {
-	if f != nil {
-		f.Close() // it is deleted unread
-		os.Remove(f.Name())
-	}
-}
-
-func (l *Log) load(p []byte, off int64) error {
-	if l.file == nil {
-		copy(p, l.mem[off:])
-		return nil
-	}
-	_, err := l.file.ReadAt(p, off)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return err
-}
-
-// trim drops the oldest bytes of a stream's last half that are too many.
-func (l *Log) trim(s Stream) {
-	st := &l.streams[s]
-	for k := range l.index {
-		over := st.tail - l.limit/2
-		if over <= 0 {
+		n := min(before-p.pos, p.n)
+		p.pos, p.n, h.kept = p.pos+n, p.n-n, h.kept-n
+		if p.n > 0 {
 			return
 		}
-		e := &l.index[k]
-		if e.stream != s || !e.tail || e.n == 0 {
-			continue
-		}
-		n := min(over, e.n)
-		e.off, e.pos, e.n = e.off+n, e.pos+n, e.n-n
-		st.tail -= n
-		l.dead += n
+		h.pieces.drop()
 	}
 }
 
 // ErrDiscarded means that a log holds nothing any more.
 var ErrDiscarded = errors.New("the output was given back")
 
-// Read returns what follows a cursor: chunks of at most about max bytes in all
+// Read returns what follows a cursor: chunks of at most about most bytes in all
 // and where the next Read goes on. done means that nothing will follow.
-func (l *Log) Read(c Cursor, max int) (chunks []Chunk, next Cursor, done bool, err error) {
+func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	next = c
 	if l.gone {
 		return nil, next, false, ErrDiscarded
 	}
-	for _, e := range l.index {
-		if e.n == 0 || e.pos+e.n <= next[e.stream] {
-			continue
+	var rest [2][2][]piece // of each stream, of its first and its last half
+	for s := range l.streams {
+		st := &l.streams[s]
+		rest[s] = [2][]piece{st.head.pieces.after(c[s]), st.tail.pieces.after(c[s])}
+	}
+	room := make([]byte, min(l.left(c), int64(max(most, 0))))
+	for {
+		s, p, h := l.oldest(&rest)
+		if p == nil {
+			break
 		}
-		if max <= 0 {
+		if most <= 0 {
 			return chunks, next, false, nil
 		}
-		if gap := e.pos - next[e.stream]; gap > 0 {
-			chunks = append(chunks, Chunk{Stream: e.stream, At: e.at, Dropped: gap})
-			next[e.stream] = e.pos
+		if gap := p.pos - next[s]; gap > 0 {
+			chunks = append(chunks, Chunk{Stream: s, At: p.at, Dropped: gap})
+			next[s] = p.pos
 		}
-		skip := next[e.stream] - e.pos
-		n := min(e.n-skip, int64(max))
-		p := make([]byte, n)
-		if err := l.load(p, e.off+skip); err != nil {
+		skip := next[s] - p.pos
+		n := min(p.n-skip, int64(most))
+		data := room[:n:n]
+		room = room[n:]
+		if err := l.store.read(&h.region, next[s]-h.first, data); err != nil {
 			return chunks, next, false, fmt.Errorf("read output: %w", err)
 		}
-		chunks = append(chunks, Chunk{Stream: e.stream, At: e.at, Data: p})
-		next[e.stream] += n
-		max -= int(n)
-		if n < e.n-skip {
+		chunks = append(chunks, Chunk{Stream: s, At: p.at, Data: data})
+		next[s] += n
+		most -= int(n)
+		if n < p.n-skip {
 			return chunks, next, false, nil
 		}
 	}
@@ -264,6 +225,33 @@ func (l *Log) Read(c Cursor, max int) (chunks []Chunk, next Cursor, done bool, e
 		}
 	}
 	return chunks, next, l.closed, nil
+}
+
+// left bounds the bytes that follow a cursor. The caller holds mu.
+func (l *Log) left(c Cursor) (n int64) {
+	for s := range l.streams {
+		st := &l.streams[s]
+		n += max(0, min(st.total-c[s], st.head.kept+st.tail.kept))
+	}
+	return n
+}
+
+// oldest takes the piece that came first of the rest of both streams, nil if there is none.
+func (l *Log) oldest(rest *[2][2][]piece) (s Stream, p *piece, h *half) {
+	var from *[]piece
+	for i := range rest {
+		list, of := &rest[i][0], &l.streams[i].head
+		if len(*list) == 0 {
+			list, of = &rest[i][1], &l.streams[i].tail
+		}
+		if len(*list) > 0 && (p == nil || (*list)[0].number < p.number) {
+			s, p, h, from = Stream(i), &(*list)[0], of, list
+		}
+	}
+	if p != nil {
+		*from = (*from)[1:]
+	}
+	return s, p, h
 }
 
 // Changed is closed at the next Append or Close; at once after Close.
@@ -296,8 +284,13 @@ func (l *Log) Close() {
 func (l *Log) Discard() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	discard(l.file)
-	l.file, l.mem, l.index, l.gone = nil, nil, nil, true
+	l.store.discard()
+	for s := range l.streams {
+		for _, h := range []*half{&l.streams[s].head, &l.streams[s].tail} {
+			h.pieces, h.region = pieces{}, region{room: h.region.room}
+		}
+	}
+	l.gone = true
 }
 
 // Dropped is how many bytes were written but are not kept.
@@ -305,8 +298,8 @@ func (l *Log) Dropped() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var n int64
-	for _, st := range l.streams {
-		n += st.total - st.head - st.tail
+	for s := range l.streams {
+		n += l.streams[s].total - l.streams[s].kept()
 	}
 	return n
 }
@@ -315,9 +308,7 @@ func (l *Log) Dropped() int64 {
 func (l *Log) Kept() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var n int64
-	for _, st := range l.streams {
-		n += st.head + st.tail
-	}
-	return n
+	return l.streams[0].kept() + l.streams[1].kept()
 }
+
+func (st *stream) kept() int64 { return st.head.kept + st.tail.kept }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -208,7 +209,7 @@ func TestFollowingNeitherLosesNorRepeats(t *testing.T) {
 	})
 }
 
-func (m *model) check(t *rapid.T, chunks []output.Chunk) {
+func (m *model) check(t interface{ Fatalf(string, ...any) }, chunks []output.Chunk) {
 	var pos [2]int
 	for _, c := range chunks {
 		s := int(c.Stream)
@@ -257,16 +258,18 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 		l.Close()
 		var c output.Cursor
 		want := readAll(t, l, &c, output.InMemory)
-		raw, err := l.Encode()
+		inline, err := l.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []output.Chunk
-		if err := output.Decode(bytes.NewReader(raw), func(c output.Chunk) error { got = append(got, c); return nil }); err != nil {
-			t.Fatal(err)
-		}
-		if texts(got) != texts(want) || len(got) == 0 || got[len(got)-1].At != want[len(want)-1].At {
-			t.Errorf("limit %d: got %q, want %q", limit, texts(got), texts(want))
+		for _, raw := range [][]byte{inline, file(t, l)} {
+			got, err := decode(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if texts(got) != texts(want) || len(got) == 0 || got[len(got)-1].At != want[len(want)-1].At {
+				t.Errorf("limit %d: got %q, want %q", limit, texts(got), texts(want))
+			}
 		}
 		l.Discard()
 	}
@@ -351,4 +354,34 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%x became %x: %v", raw, again, failed)
 		}
 	})
+}
+
+// A log's memory is bounded, however small what is printed is and however often the
+// streams take turns; every byte that it should keep is there all the same.
+func TestSingleBytesInTurnsTakeLittleMemory(t *testing.T) {
+	const n = 2_000_000
+	l := output.New(1<<20, spill(t.TempDir()))
+	defer l.Discard()
+	before := heap()
+	for i := range n {
+		l.Append(output.Stream(i%2), int64(i/100), []byte{byte(i / 2)})
+	}
+	if grown := heap() - before; grown > 2<<20 {
+		t.Errorf("the log takes %d bytes, want 2 MiB at most", grown)
+	}
+	l.Close()
+	m := model{limit: 1 << 20}
+	for i := range n {
+		m.written[i%2] = append(m.written[i%2], byte(i/2))
+	}
+	var c output.Cursor
+	m.check(t, readAll(t, l, &c, 1<<20))
+}
+
+// heap is how many bytes of the heap are in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

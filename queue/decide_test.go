@@ -72,6 +72,8 @@ func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 		{"the 100th deferral", four(3, deferring(99)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
 		{"the 101st", four(0, deferring(100)), exited(75), row{State: queue.Failed, Error: "exit code 75", Counts: true, Started: true, Delay: 2 * time.Second}},
 		{"out of memory", four(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "ended by the kernel, for want of memory", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"a start that hung", four(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"the last start hung", four(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", Counts: true, Started: true}},
 		{"silence", four(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }), queue.Outcome{End: queue.Silent}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out: it printed nothing for 5s", Counts: true, Started: true}},
 		{"cancelled", four(0), queue.Outcome{End: queue.Killed}, row{State: queue.Cancelled, Reason: queue.ReasonCancelled, Counts: true, Started: true}},
 		{"our shortage after all refunds", four(1, refunded(queue.MaxRefunds)), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{

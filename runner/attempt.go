@@ -139,7 +139,7 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
 		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
 		Forked: func(pid int, at time.Time) {
-			s.table.forked(a.slot, pid)
+			s.table.forked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			a.pid, a.at = pid, at.UnixMilli()
@@ -210,14 +210,11 @@ func known(a *attempt) wire.Attempt {
 func (s *server) settle(a *attempt, r *process.Result) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
-		EndedAt: r.EndedAt.UnixMilli(), Cause: int64(r.Cause), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0,
+		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS,
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
 	}
 	s.keepOutput(a, f)
-	if r.OutOfMemory && f.Cause == 0 {
-		f.Cause = causeMemory // an older service takes it for any other signal
-	}
 	f.Attempt = known(a) // which only this worker changes
 	result := wire.Append(nil, f)
 	segment, err := s.journal.append(result)
@@ -250,6 +247,27 @@ func (s *server) settle(a *attempt, r *process.Result) {
 	}
 	s.sendRaw(a.result, a.watched || len(s.waiting) == 0)
 	s.endIfDone()
+}
+
+// Causes that the runner itself has seen. They are queue.Lost and queue.HungStart.
+const (
+	causeLost      = 8
+	causeHungStart = 13
+)
+
+// cause is why an attempt ended: because it was killed, or by what the runner has seen.
+func cause(r *process.Result) int64 {
+	switch {
+	case r.Cause != 0:
+		return int64(r.Cause)
+	case r.Lost:
+		return causeLost
+	case r.HungStart:
+		return causeHungStart
+	case r.OutOfMemory:
+		return causeMemory
+	}
+	return 0
 }
 
 func (s *server) noteSpared(pgid int) {

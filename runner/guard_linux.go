@@ -19,11 +19,13 @@ import (
 // that does not answer, and with it the runner of everybody. So a second process looks
 // for such children and ends them.
 
-// The guard looks every guardLook, and ends what has become nothing within startWithin.
-const (
-	guardLook   = 50 * time.Millisecond
-	startWithin = 10 * time.Second
-)
+// The guard looks every guardLook. It sees a start for the first time at most two looks after
+// its beginning, and ends what is no program process.StartWithin later.
+const guardLook = 50 * time.Millisecond
+
+// guardStep is the most that the time between two looks counts: what the machine stands still
+// is nobody's.
+const guardStep = 2 * guardLook
 
 // guardAgain is the pause before a guard is started again.
 const guardAgain = time.Second
@@ -139,7 +141,7 @@ func Guard(dir string) error {
 				}
 			}
 			if unborn = now; slow {
-				starting.EndHung(startWithin)
+				starting.EndHung(process.StartWithin, guardStep)
 			}
 		}
 		if _, err := os.Stdin.Read(make([]byte, 64)); err != nil {

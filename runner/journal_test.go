@@ -159,14 +159,14 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
 	table.begin(1, wire.Lease{Seq: 5, Fence: 6}, 7)
-	table.forked(1, 8)
+	table.forked(1, 8, 8)
 	table.begin(3, wire.Lease{Seq: 9, Fence: 10}, 11)
 	table.begin(maxSlots, wire.Lease{Seq: 12, Fence: 13}, 14)
-	table.forked(maxSlots, 15)
+	table.forked(maxSlots, 15, 16)
 	table.end(maxSlots)
 	got, err := readTable(dir)
 	pid, ticks, running := got.pid, got.ticks, got.running
-	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAt: 7}, {Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11}}
+	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAt: 8}, {Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11}}
 	if err != nil || pid != 4711 || ticks != 99 || !slices.Equal(running, want) {
 		t.Errorf("got %d, %d, %+v, %v, want 4711, 99, %+v", pid, ticks, running, err, want)
 	}

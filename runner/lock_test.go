@@ -41,7 +41,7 @@ func halfRunner(dir string) error {
 		return err
 	}
 	table.begin(2, wire.Lease{Seq: 5, Fence: 6}, 7)
-	table.forked(2, 8)
+	table.forked(2, 8, 7)
 	return nil
 }
 

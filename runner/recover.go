@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
@@ -158,8 +159,11 @@ func endTrees(dir string, leased []wire.Attempt) (e ended, err error) {
 	if t.pid == 0 {
 		return e, nil
 	}
-	left := process.EndTrees(t.pid, t.ticks, slices.Collect(maps.Keys(cookies)), func(pgid int) bool { return spared[pgid] }, patience())
-	for _, p := range left {
+	d := process.Dead{Leader: t.pid, Ticks: t.ticks, Cookies: slices.Collect(maps.Keys(cookies)), Spared: func(pgid int) bool { return spared[pgid] }}
+	for _, a := range t.running {
+		d.Trees = append(d.Trees, process.Tree{PID: int(a.PID), StartedAt: time.UnixMilli(a.StartedAt)})
+	}
+	for _, p := range process.EndTrees(d, patience()) {
 		e.left = append(e.left, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
 	}
 	return e, nil

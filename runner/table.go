@@ -81,7 +81,8 @@ func (t *table) begin(slot int64, l wire.Lease, at int64) {
 	t.write(slot, l.Seq)
 }
 
-func (t *table) forked(slot int64, pid int) {
+func (t *table) forked(slot int64, pid int, at int64) {
+	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+24:], uint64(at))
 	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+16:], uint64(pid))
 }
 

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // What root's runners keep can be read by the service and changed by nobody but root;
@@ -237,6 +239,62 @@ func TestStoppedStartsHoldNobodyUp(t *testing.T) {
 	}
 	if left := q.runnerPids(); len(left) != 0 {
 		t.Errorf("runners %v are left", left)
+	}
+}
+
+// A user who leases the program, or the input, of his jobs and never gives way holds nobody
+// else up, also while orphans of his live; his jobs fail by their own fault, each after a
+// second at most.
+func TestLeasedFilesHoldNobodyUp(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q.must("worker", "scale", "6")
+	leased := filepath.Join(filepath.Dir(q.bin), "leased")
+	if out, err := exec.Command("install", "-m", "755", "/bin/true", leased).CombinedOutput(); err != nil {
+		t.Fatalf("install: %v\n%s", err, out)
+	}
+	f, err := os.Open(leased)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	orphan := q.must("enqueue", "--user", "backup", "--cwd", "/", "--allow-background", "setsid sleep 300 >/dev/null 2>&1 & echo $!")
+	q.must("wait", orphan)
+	pid, err := strconv.Atoi(strings.TrimSpace(q.must("logs", orphan)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	input := q.must("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--stdin-file", leased, "cat")
+	q.cli("wait", input)
+	if j := q.show(input); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.HasPrefix(j.Error, "stdin_file: ") {
+		t.Errorf("a job with a leased input: %+v", j)
+	}
+	program := func() string {
+		return q.must("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--", leased)
+	}
+	bad := []string{program()}
+	var took []time.Duration
+	for len(bad) < 5 {
+		begun := time.Now()
+		if got := q.outputOf(someone, "--cwd", "/", "(sleep 0.01 &); id -un"); got != "daemon" {
+			t.Errorf("another user's job: %q", got)
+		}
+		took = append(took, time.Since(begun))
+		if q.show(bad[len(bad)-1]).State == "dead" { // always one of six workers is held
+			bad = append(bad, program())
+		}
+	}
+	if longest := slices.Max(took); longest > time.Second {
+		t.Errorf("another user's job took %v, of %v", longest, took)
+	}
+	for _, id := range bad {
+		q.cli("wait", id)
+		if j := q.show(id); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "start "+leased+": it took longer than 1s to begin") {
+			t.Errorf("a job with a leased program: %+v", j)
+		}
 	}
 }
 

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/queuectl/queuectl/output"
 )
 
 // A command's limits stand in its group's files, are taken back for the next one, and where
@@ -104,24 +102,12 @@ func cgroupsFor(t *testing.T) *Cgroups {
 	return nil
 }
 
-// run runs a command line and gives what it printed.
+// runLine runs a command line and gives what it printed.
 func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
 	t.Helper()
-	log := output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "log") })
-	r := w.Run(&Command{
-		Argv: []string{"/bin/sh", "-c", line}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Umask: 0o022,
-		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, Patience: 10 * time.Second, Timeout: 20 * time.Second,
-		Cookie: "cookie", Log: log, Started: func(int, time.Time) {}, Forked: func(int, time.Time) {},
-	})
-	var text strings.Builder
-	chunks, _, _, err := log.Read(output.Cursor{}, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range chunks {
-		text.Write(c.Data)
-	}
-	return r, text.String()
+	c := command(t, "/bin/sh", "-c", line)
+	r := w.Run(c)
+	return r, c.said(t)
 }
 
 // What a command leaves behind is ended with its control group, whatever it did to its
@@ -156,17 +142,17 @@ func TestGroupThatIsTakenAwayIsReplaced(t *testing.T) {
 	groups := cgroupsFor(t)
 	w := NewWorker(groups)
 	defer w.Close()
-	leave := fmt.Sprintf(`echo $$ >%s/cgroup.procs; own=$(ls -d %[1]s/job-*); `, groups.path)
-	for what, line := range map[string]string{
-		"removed": "for i in 1 2 3 4 5; do rmdir $own && exit 0; sleep 0.1; done; cat $own/cgroup.procs; exit 1",
-		"divided": "mkdir $own/below; echo threaded >$own/below/cgroup.type; echo fine",
+	leave := fmt.Sprintf(`own=%s/$(basename "$(sed -n s/^0:://p /proc/self/cgroup)"); echo $$ >%[1]s/cgroup.procs; `, groups.path)
+	for _, c := range []struct{ what, line string }{
+		{"removed", "for i in 1 2 3 4 5; do rmdir $own && exit 0; sleep 0.1; done; cat $own/cgroup.procs; exit 1"},
+		{"divided", "mkdir $own/below; echo threaded >$own/below/cgroup.type; echo fine"},
 	} {
-		if r, said := w.runLine(t, leave+line); r.ExitCode != 0 {
-			t.Fatalf("%s: %+v, %q", what, r, said)
+		if r, said := w.runLine(t, leave+c.line); r.ExitCode != 0 {
+			t.Fatalf("%s: %+v, %q", c.what, r, said)
 		}
 		for range 2 {
 			if r, said := w.runLine(t, "echo fine"); r.ExitCode != 0 || said != "fine\n" {
-				t.Errorf("after a group was %s: %+v, %q", what, r, said)
+				t.Errorf("after a group was %s: %+v, %q", c.what, r, said)
 			}
 		}
 	}

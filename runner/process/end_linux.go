@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,20 +21,10 @@ func (r *run) end() {
 	} else {
 		r.leave(forced)
 	}
-	var status unix.WaitStatus
-	var usage unix.Rusage
-	for {
-		_, err := unix.Wait4(r.pid, &status, 0, &usage)
-		if err != unix.EINTR {
-			break
-		}
-	}
-	own(r.pid, false)
-	switch {
-	case status.Exited():
-		r.r.ExitCode = int64(status.ExitStatus())
-	case status.Signaled():
-		r.r.Signal = int(status.Signal())
+	usage, ok := r.reap()
+	if !ok {
+		r.w.dropBox()
+		return
 	}
 	if b := r.w.box; b != nil {
 		r.r.OutOfMemory = b.ranOut() && r.r.Signal == int(unix.SIGKILL)
@@ -43,6 +34,58 @@ func (r *run) end() {
 	}
 	r.r.CPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	r.r.PeakRSS = usage.Maxrss << 10
+}
+
+// reap takes the end of the main process, which has ended. It is not ok if a tracer keeps
+// that from this process for too long.
+func (r *run) reap() (usage unix.Rusage, ok bool) {
+	unbegun := neverBegan(r.pid)
+	began := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		status, usage, ok, err := orphans.reap(r.pid)
+		switch {
+		case err != nil:
+			r.r.Lost, r.r.Error = true, fmt.Sprintf("its end is not known: wait: %v", err)
+		case ok && unbegun:
+			r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.unbegun(status.Signal())
+		case ok && status.Exited():
+			r.r.ExitCode = int64(status.ExitStatus())
+		case ok && status.Signaled():
+			r.r.Signal = int(status.Signal())
+		case time.Since(began) > r.c.Patience:
+			r.giveUpMain(nil)
+			return usage, false
+		default:
+			time.Sleep(pause)
+			continue
+		}
+		return usage, true
+	}
+}
+
+// neverBegan reports whether a child that has ended, and is not reaped, was ended by a signal
+// before it executed its program.
+func neverBegan(pid int) bool {
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
+		return false
+	}
+	if info.Signo == 0 || info.Code == cldExited {
+		return false
+	}
+	p, ok := stat(pid)
+	return ok && p.flags&forkNoExec != 0
+}
+
+// cldExited is the code of a child that has ended by itself (CLD_EXITED).
+const cldExited = 1
+
+// unbegun says why a program never began.
+func (r *run) unbegun(by unix.Signal) string {
+	if took := r.r.EndedAt.Sub(r.begun); took >= StartWithin {
+		return fmt.Sprintf("start %s: it took longer than %v to begin; its file or folder, or one that it needs, does not answer", r.c.Argv[0], StartWithin)
+	}
+	return fmt.Sprintf("start %s: it was stopped, or ended by signal %d, before it began", r.c.Argv[0], int(by))
 }
 
 // alone reports whether nothing is left of the tree but its main process, which has
@@ -62,7 +105,7 @@ func (r *run) alone() bool {
 func (r *run) left() []proc { return r.w.tree(r.pid, r.c.Cookie) }
 
 // unsure reports whether some process cannot be told to be of another tree.
-func (r *run) unsure() bool { return r.w.box == nil && unsure() }
+func (r *run) unsure() bool { return r.w.box == nil && len(nameless(r.c.uid())) > 0 }
 
 // kill ends what is left of the tree, and all that it may just be starting where there
 // is a control group.
@@ -89,8 +132,8 @@ func (r *run) rest() {
 func (r *run) leave(forced bool) {
 	r.letGo()
 	open := r.drain(0)
-	if open && !forced { // a fork under way beside us may have a copy until its exec
-		open = r.drain(max(0, time.Until(r.graceEnd)))
+	if open && !forced { // a fork under way beside us has a copy until its exec
+		open = r.drain(min(execTime, r.c.OutputGrace))
 	}
 	if open || forced || r.w.box == nil && len(reapOrphans()) > 0 || r.w.box != nil && !r.w.box.empty() {
 		r.endLeftovers(forced)
@@ -140,16 +183,17 @@ func (r *run) drain(wait time.Duration) bool {
 // endLeftovers ends what the main process has left behind, unless it may live
 // on. What has been asked to end already is given no more time.
 func (r *run) endLeftovers(forced bool) {
-	switch {
-	case forced:
-		r.waitTree(min(time.Until(r.killAt), r.c.OutputGrace))
-	case !r.c.Background:
-		r.waitTree(time.Until(r.graceEnd))
-	}
 	if r.c.Background && !forced {
-		r.r.Spared = spare(r.left())
-		return
+		r.waitTree(time.Until(r.graceEnd), r.closed)
+		if r.spare() {
+			return
+		}
 	}
+	limit := time.Until(r.graceEnd)
+	if forced {
+		limit = min(time.Until(r.killAt), r.c.OutputGrace)
+	}
+	r.waitTree(limit, func() bool { return false })
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		left := r.left()
@@ -159,7 +203,7 @@ func (r *run) endLeftovers(forced bool) {
 		}
 		if len(left) == 0 {
 			if r.w.box == nil {
-				setAside()
+				orphans.setAside(nameless(r.c.uid()))
 			}
 			break
 		}
@@ -175,14 +219,40 @@ func (r *run) endLeftovers(forced bool) {
 	r.drain(0)
 }
 
-// waitTree gives what is left of the tree a moment to end by itself.
-func (r *run) waitTree(limit time.Duration) {
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+// spare has what is left of the tree live on, unless too many trees of its account do.
+func (r *run) spare() bool {
+	left := r.left()
+	if len(left) == 0 {
+		return true
+	}
+	s := &spared{cookie: r.c.Cookie}
+	if b := r.w.box; b != nil {
+		s.group = b.path
+	} else {
+		s.procs = left[:min(len(left), maxNoted)]
+	}
+	if !background.add(r.c.uid(), s) {
+		r.r.Error = fmt.Sprintf("allow_background: what this job left behind was ended, for processes of %d earlier jobs of its account still run in the background", maxBackground)
+		return false
+	}
+	orphans.keep(left)
+	r.r.Spared = true
+	return true
+}
+
+// closed reports whether both pipes are at their end.
+func (r *run) closed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
+
+// waitTree gives what is left of the tree a moment to end by itself, or to do enough.
+func (r *run) waitTree(limit time.Duration, enough func() bool) {
+	deadline := time.Now().Add(limit)
+	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
 		r.drain(0)
 		reapOrphans()
-		if len(r.left()) == 0 && !r.unsure() {
+		if enough() || len(r.left()) == 0 && !r.unsure() {
 			return
 		}
+		time.Sleep(min(pause, time.Until(deadline)))
 	}
 }
 

@@ -184,10 +184,10 @@ func Reap() {}
 
 // EndTrees ends what a dead runner's commands have left alive, by their cookies, and
 // lists what outlives that. The kernel has done so when the runner ended, unless
-// somebody else holds one of its job objects.
-func EndTrees(_ int, _ int64, cookies []string, _ func(pgid int) bool, patience time.Duration) (stuck []Left) {
+// somebody else holds one of its job objects, which the cookie alone names.
+func EndTrees(d Dead, patience time.Duration) (stuck []Left) {
 	deadline := time.Now().Add(patience)
-	for _, cookie := range cookies {
+	for _, cookie := range d.Cookies {
 		t, err := openTree(cookie)
 		if err != nil {
 			continue // it is not there, so nothing of it is

@@ -14,14 +14,16 @@ import (
 // Starting looks at what another process is starting: its children that are no program
 // of their own yet. They have its memory still, and so its words. For one goroutine.
 type Starting struct {
-	pid   int
-	words []byte
-	seen  map[int]fledgling // at the last look, by pid
+	pid    int
+	words  []byte
+	looked time.Time
+	seen   map[int]child // at the last look, by pid
 }
 
-type fledgling struct {
-	ticks int64
-	since time.Time
+// child is a process between fork and exec.
+type child struct {
+	ticks int64         // when it was forked, in clock ticks since boot
+	age   time.Duration // since it was first seen
 }
 
 // StartingOf looks at what a process is starting from now on.
@@ -34,39 +36,46 @@ func StartingOf(pid int) (*Starting, error) {
 }
 
 // EndHung ends, with SIGKILL, a child that is stopped by a signal, or traced, and one that
-// has been seen becoming nothing for so long: at each call since.
-func (s *Starting) EndHung(within time.Duration) {
-	now := map[int]fledgling{}
+// the calls have seen for so long without a program. Between two calls at most step counts:
+// a machine that stood still makes no child hang.
+func (s *Starting) EndHung(within, step time.Duration) {
+	now := time.Now()
+	step = min(step, now.Sub(s.looked))
+	s.looked = now
+	children := map[int]child{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is right
 	for _, thread := range threads {
 		raw, _ := os.ReadFile(thread) // one that has ended has none
 		for word := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(word)); err == nil {
-				s.look(pid, within, now)
+				s.look(pid, within, step, children)
 			}
 		}
 	}
-	s.seen = now
+	s.seen = children
 }
 
 // look ends a child if it hangs, and else notes it if it is no program.
-func (s *Starting) look(pid int, within time.Duration, now map[int]fledgling) {
+func (s *Starting) look(pid int, within, step time.Duration, children map[int]child) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return
 	}
 	defer unix.Close(fd)
 	p, ok := stat(pid)
-	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if !ok || err != nil || !bytes.Equal(words, s.words) {
+	if !ok || p.flags&forkNoExec == 0 {
 		return
 	}
-	c, known := s.seen[pid]
-	if !known || c.ticks != p.ticks {
-		c = fledgling{p.ticks, time.Now()}
+	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // an orphan of a job's has others
+	if err != nil || !bytes.Equal(words, s.words) {
+		return
 	}
-	now[pid] = c
-	if p.state == 'T' || p.state == 't' || time.Since(c.since) > within {
+	c := child{ticks: p.ticks}
+	if before, known := s.seen[pid]; known && before.ticks == p.ticks {
+		c.age = before.age + step
+	}
+	children[pid] = c
+	if p.state == 'T' || p.state == 't' || c.age >= within {
 		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }

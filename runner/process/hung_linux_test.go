@@ -3,72 +3,79 @@ package process
 import (
 	"os"
 	"os/exec"
-	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Of what is being started only that is ended which hangs itself: what is stopped, or
-// has become nothing for too long, by its own time.
+// is no program for too long, by its own time.
 func TestOnlyWhatHangsIsEnded(t *testing.T) {
-	if os.Getenv("TEST_FLEDGLING") != "" {
-		os.Stdin.Read(make([]byte, 1)) // until its parent ends
-		return
-	}
-	child := func() (*exec.Cmd, chan error) {
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Args, cmd.Env = os.Args, append(os.Environ(), "TEST_FLEDGLING=1") // the words of this process
-		if _, err := cmd.StdinPipe(); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		t.Cleanup(func() { cmd.Process.Kill() })
-		return cmd, ended
-	}
-	s, err := StartingOf(os.Getpid())
-	if err != nil {
+	program := leased(t, "/bin/true")
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = os.Args // the words of this process, which all that it starts has too
+	cmd.Env = append(os.Environ(), rolesVariable+"=start "+program+" "+program+" "+program)
+	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	const within = 10 * time.Second
-	old, oldEnded := child()
-	young, youngEnded := child()
-	reused, reusedEnded := child()
-	s.EndHung(within)
-	for pid, c := range s.seen {
-		switch pid {
-		case old.Process.Pid:
-			c.since = c.since.Add(-within)
-		case reused.Process.Pid: // what had this number is long gone
-			c.since, c.ticks = c.since.Add(-within), c.ticks-1
-		}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	var s *Starting
+	until(t, "the process has its words", func() bool { // Start returns in the middle of its exec
+		var err error
+		s, err = StartingOf(cmd.Process.Pid)
+		return err == nil && len(s.words) > 0
+	})
+	const within = time.Hour
+	until(t, "three programs do not begin and one does", func() bool {
+		s.EndHung(within, 0)
+		return len(s.seen) == 3 && len(children(cmd.Process.Pid)) == 4
+	})
+	var pids []int
+	for pid := range s.seen {
+		pids = append(pids, pid)
+	}
+	old, young, reused := pids[0], pids[1], pids[2]
+	set := func(pid int, c child) {
+		c.ticks += s.seen[pid].ticks
 		s.seen[pid] = c
 	}
-	if len(s.seen) != 3 {
-		t.Fatalf("seen %v, want three", s.seen)
+	ends := func(pid int) bool { p, ok := stat(pid); return !ok || !p.alive() }
+
+	set(old, child{age: within - 1})
+	set(young, child{age: within - 2})
+	set(reused, child{age: within, ticks: -1}) // what had this number is long gone
+	s.EndHung(within, 1)
+	until(t, "what hangs ends", func() bool { return ends(old) })
+	if ends(young) || ends(reused) {
+		t.Error("what has just been started has ended")
 	}
-	s.EndHung(within)
-	<-oldEnded
-	select {
-	case err := <-youngEnded:
-		t.Errorf("what was just started has ended: %v", err)
-	case err := <-reusedEnded:
-		t.Errorf("what has the number of another has ended: %v", err)
-	default:
+	unix.Kill(young, unix.SIGSTOP)
+	until(t, "what is stopped ends", func() bool {
+		s.EndHung(within, 0)
+		return ends(young)
+	})
+	for range 3 {
+		s.EndHung(within, 0)
 	}
-	young.Process.Signal(syscall.SIGSTOP)
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		s.EndHung(within)
-		select {
-		case <-youngEnded:
-			return
-		default:
-			if time.Now().After(deadline) {
-				t.Fatal("what is stopped lives")
-			}
+	if list := children(cmd.Process.Pid); ends(reused) || len(list) != 4 {
+		t.Errorf("children %v, of which %d has ended: %v", list, reused, ends(reused))
+	}
+	for _, p := range children(cmd.Process.Pid) {
+		unix.Kill(p, unix.SIGKILL)
+	}
+}
+
+// children lists the children of a process that are not reaped.
+func children(pid int) (list []int) {
+	for _, p := range all() {
+		if p.ppid == pid {
+			list = append(list, p.pid)
 		}
 	}
+	return list
 }

@@ -33,7 +33,7 @@ type Command struct {
 	Log         *output.Log
 	// Started is called once if the command still runs a moment after its start.
 	Started func(pid int, at time.Time)
-	// Forked is called right after the start.
+	// Forked is called right after the start, with the moment right before it.
 	Forked func(pid int, at time.Time)
 }
 
@@ -61,6 +61,8 @@ type Result struct {
 	TimedOut  bool
 	Silent    bool // timed out because it printed nothing
 	Shortage  bool // could not be started for want of processes, memory or descriptors
+	HungStart bool // a signal ended it before it was a program, most likely a guard's; ExitCode is 126
+	Lost      bool // the system does not tell how it ended
 	Error     string
 	PID       int
 	StuckPID  int // the first process that outlives SIGKILL, for which Linger waits; 0 is none
@@ -74,8 +76,31 @@ type Result struct {
 	OutOfMemory bool
 }
 
+// StartWithin is how long a program may take to begin where another process looks
+// (Starting).
+const StartWithin = time.Second
+
 // StartedAfter is how long a command runs before Started is called.
 const StartedAfter = 5 * time.Millisecond
+
+// Dead is what is known of a dead runner's processes.
+type Dead struct {
+	Leader  int   // the runner's own pid, whose session is ended; 0 is unknown
+	Ticks   int64 // when it started, as SelfTicks said
+	Cookies []string
+	Trees   []Tree
+	// Spared says which process groups may live on; nil is none.
+	Spared func(pgid int) bool
+}
+
+// Tree is what is known of an attempt's processes, if need be by its numbers alone.
+type Tree struct {
+	PID       int       // of the main process; 0 is unknown
+	StartedAt time.Time // of the main process, as Forked said; zero is unknown
+	// Seq and Fence name the attempt: a cookie of the tree ends in .SEQ.FENCE. A Fence of 0
+	// finds nothing; others must be such that no attempt of another service has them.
+	Seq, Fence int64
+}
 
 // Left is a process of a dead runner that outlives SIGKILL.
 type Left struct {

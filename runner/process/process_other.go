@@ -46,7 +46,7 @@ func Prepare() error { return ErrUnsupported }
 func Reap() {}
 
 // EndTrees ends every process of a dead runner.
-func EndTrees(int, int64, []string, func(int) bool, time.Duration) []Left { return nil }
+func EndTrees(Dead, time.Duration) []Left { return nil }
 
 // SelfTicks is when this process started.
 func SelfTicks() int64 { return 0 }

@@ -2,6 +2,8 @@ package process
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,11 +21,13 @@ type Worker struct {
 
 	mu      sync.Mutex
 	running bool
-	pid     int  // of the main process
-	killed  kill // asked for by Kill
+	pid     int    // of the main process
+	uid     uint32 // it runs as
+	killed  kill   // asked for by Kill
 
 	stuck []proc // what Run has given up; of its goroutine
 
+	session bool     // each command gets a session of its own
 	cgroups *Cgroups // nil if there are none
 	box     *box     // nil before the first command; written with mu by Run's goroutine
 }
@@ -36,7 +40,16 @@ type kill struct {
 
 // NewWorker makes a worker, whose commands get a control group if there are any. It
 // holds nothing until its first command.
-func NewWorker(c *Cgroups) *Worker { return &Worker{null: -1, wake: -1, cgroups: c} }
+func NewWorker(c *Cgroups) *Worker {
+	return &Worker{null: -1, wake: -1, session: !autogroups(), cgroups: c}
+}
+
+// autogroups reports whether the kernel makes a group of its own for each session's share of
+// the processors (sched(7)): a session for each command would then cost 4 % of a drain.
+var autogroups = sync.OnceValue(func() bool {
+	raw, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
+	return err == nil && strings.TrimSpace(string(raw)) != "0"
+})
 
 // open takes what the worker holds from its first command on.
 func (w *Worker) open() (err error) {
@@ -78,12 +91,12 @@ func (w *Worker) dropBox() {
 // tree lists the living processes of the running command's tree, the main one excepted.
 func (w *Worker) tree(main int, cookie string) []proc {
 	w.mu.Lock()
-	b := w.box
+	b, uid := w.box, w.uid
 	w.mu.Unlock()
 	if b != nil {
 		return b.procs(main)
 	}
-	return treeOf(main, cookie)
+	return treeOf(main, cookie, uid)
 }
 
 // Close gives back what the worker holds.
@@ -113,21 +126,50 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	return true
 }
 
-// Signal sends a signal to the running command's whole tree, if pid is still the
-// command's main process.
+// signalPasses is how often a tree is looked at for processes that have not had a signal yet:
+// it may fork meanwhile.
+const signalPasses = 8
+
+// Signal sends a signal, once, to each process of the running command's tree that the
+// command's account may signal, if pid is still the command's main process. A tree that
+// forks without end may have processes that do not get it.
 func (w *Worker) Signal(pid int, cookie string, number int) {
-	others := w.tree(pid, cookie)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.running || w.pid != pid {
-		return
-	}
-	unix.Kill(-pid, unix.Signal(number)) // the main process is not reaped, so the group is ours
-	for _, p := range others {
-		if p.pgid != pid {
-			signal(p, unix.Signal(number))
+	had := map[proc]bool{}
+	for range signalPasses {
+		w.mu.Lock()
+		current, uid := w.running && w.pid == pid, w.uid
+		w.mu.Unlock()
+		main, ok := stat(pid)
+		if !current || !ok {
+			return
+		}
+		news := false
+		for _, p := range append([]proc{main}, w.tree(pid, cookie)...) {
+			key := proc{pid: p.pid, ticks: p.ticks}
+			if had[key] {
+				continue
+			}
+			had[key], news = true, true
+			send(p, unix.Signal(number), func() bool { return maySignal(uid, p.pid) })
+		}
+		if !news {
+			return
 		}
 	}
+}
+
+// maySignal reports whether an account may signal a process, as kill(2) decides.
+func maySignal(uid uint32, pid int) bool {
+	real, saved, ok := uidsOf(pid)
+	return ok && (uid == 0 || real == uid || saved == uid)
+}
+
+// uid is whom the command runs as.
+func (c *Command) uid() uint32 {
+	if c.As != nil {
+		return c.As.UID
+	}
+	return uint32(os.Getuid())
 }
 
 // run is one command under way.
@@ -140,6 +182,7 @@ type run struct {
 	pipes    [2]int // read ends; -1 once at their end
 	ends     [2]int // write ends: while they are open, only output and the exit wake the poll
 	begun    time.Time
+	forked   time.Time // right before the main process was made
 	heard    time.Time // when it last printed
 	told     bool
 	exited   bool
@@ -162,7 +205,7 @@ func (w *Worker) Run(c *Command) (result Result) {
 		return result
 	}
 	w.mu.Lock()
-	w.running, w.pid, w.killed = true, 0, kill{}
+	w.running, w.pid, w.uid, w.killed = true, 0, c.uid(), kill{}
 	w.mu.Unlock()
 	if !r.start() {
 		w.mu.Lock()
@@ -172,6 +215,7 @@ func (w *Worker) Run(c *Command) (result Result) {
 	}
 	r.watch()
 	r.end()
+	collect()
 	return result
 }
 

@@ -44,7 +44,7 @@ func (r *run) start() bool {
 		Dir:   r.c.Dir,
 		Env:   append(r.c.Env, CookieName+"="+r.c.Cookie),
 		Files: []uintptr{uintptr(stdin), uintptr(r.ends[0]), uintptr(r.ends[1])},
-		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &r.pidfd},
+		Sys:   &syscall.SysProcAttr{Setsid: r.w.session, Setpgid: !r.w.session, PidFD: &r.pidfd},
 	}
 	if id := r.c.As; id != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
@@ -64,7 +64,7 @@ func (r *run) start() bool {
 	r.w.mu.Lock()
 	r.w.pid = r.pid
 	r.w.mu.Unlock()
-	r.c.Forked(r.pid, r.begun)
+	r.c.Forked(r.pid, r.forked)
 	return true
 }
 
@@ -86,9 +86,10 @@ func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 			b.ranOut() // what was before is not this command's
 		}
 	}
-	orphans.fork.RLock()
-	defer orphans.fork.RUnlock()
+	number := orphans.begin()
+	r.forked = time.Now()
 	r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask)
+	orphans.end(number, r.pid)
 	if err != nil {
 		if r.pidfd == notCloned {
 			err = &shortageError{err}
@@ -96,7 +97,6 @@ func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 		r.pidfd = -1
 		return err
 	}
-	own(r.pid, true)
 	r.without(missing)
 	return nil
 }

@@ -1,10 +1,12 @@
 package process
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +16,9 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
+// cookies counts commands, of which each has a cookie of its own.
+var cookies atomic.Int64
+
 // command is a command with what tests do not care about.
 func command(t *testing.T, argv ...string) *Command {
 	t.Helper()
@@ -21,7 +26,7 @@ func command(t *testing.T, argv ...string) *Command {
 	return &Command{
 		Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Umask: 0o022,
 		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, Patience: 10 * time.Second, Timeout: 20 * time.Second,
-		Cookie: "cookie", Log: output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),
+		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), cookies.Add(1)), Log: output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),
 		Started: func(int, time.Time) {}, Forked: func(int, time.Time) {},
 	}
 }

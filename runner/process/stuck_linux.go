@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // giveUp notes what outlives SIGKILL: a process that waits in the kernel, for a disk
@@ -54,7 +52,6 @@ func gone(p proc) bool {
 	if now.alive() {
 		return false
 	}
-	own(p.pid, false)
-	unix.Wait4(p.pid, nil, unix.WNOHANG, nil) // one that is another's child is not ours to reap
-	return true
+	_, _, ok, _ = orphans.reap(p.pid) // another's child is not ours to reap
+	return ok
 }

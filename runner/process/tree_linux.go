@@ -1,14 +1,12 @@
 package process
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -46,6 +44,7 @@ func Prepare() error {
 		return fmt.Errorf("become a subreaper: %w", err)
 	}
 	unix.Umask(inheritedUmask)
+	paceCollections()
 	if err := hearNoChild(); err != nil {
 		return err
 	}
@@ -107,75 +106,12 @@ func hearNoChild() error {
 	return nil
 }
 
-// proc is a process as /proc tells.
-type proc struct {
-	pid, ppid, pgid, sid int
-	state                byte
-	ticks                int64 // when it started, in clock ticks since boot
-}
-
-// stat reads one process; ok is false when it is gone.
-func stat(pid int) (p proc, ok bool) {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return p, false
-	}
-	end := bytes.LastIndexByte(raw, ')') // the name may hold anything
-	if end < 0 {
-		return p, false
-	}
-	f := strings.Fields(string(raw[end+1:]))
-	if len(f) < 20 {
-		return p, false
-	}
-	p.pid, p.state = pid, f[0][0]
-	p.ppid, _ = strconv.Atoi(f[1])
-	p.pgid, _ = strconv.Atoi(f[2])
-	p.sid, _ = strconv.Atoi(f[3])
-	p.ticks, _ = strconv.ParseInt(f[19], 10, 64)
-	return p, true
-}
-
-func (p proc) alive() bool { return p.state != 'Z' && p.state != 'X' }
-
-// all lists every process.
-func all() []proc {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	procs := make([]proc, 0, len(names))
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
-			if p, ok := stat(pid); ok {
-				procs = append(procs, p)
-			}
-		}
-	}
-	return procs
-}
-
-// cookieOf is the cookie in a process's environment, "" if it has none.
-func cookieOf(pid int) string {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return ""
-	}
-	for entry := range bytes.SplitSeq(raw, []byte{0}) {
-		if v, ok := bytes.CutPrefix(entry, []byte(CookieName+"=")); ok {
-			return string(v)
-		}
-	}
-	return ""
-}
-
-// treeOf lists the living processes of a tree, the main one excepted: those of
-// its group, those that carry its cookie, and their descendants.
-func treeOf(main int, cookie string) []proc {
+// treeOf lists the living processes of a tree, the main one excepted: those of its session
+// or group, those of its account that carry its cookie, and their descendants. A cookie of
+// another account's process is forged.
+func treeOf(main int, cookie string, uid uint32) []proc {
 	return members(func(p proc) bool {
-		return p.pgid == main || p.ppid == main || cookieOf(p.pid) == cookie
+		return p.sid == main || p.pgid == main || p.ppid == main || owned(p.pid, uid) && cookieOf(p.pid) == cookie
 	}, main)
 }
 
@@ -206,171 +142,68 @@ func members(belongs func(proc) bool, except int) []proc {
 	return list
 }
 
-// endAll sends SIGKILL to processes, never to a stranger that got one's number
-// since: the signal goes to the process that was looked at or to none.
+// endAll sends SIGKILL to processes.
 func endAll(procs []proc) {
 	for _, p := range procs {
-		signal(p, unix.SIGKILL)
+		send(p, unix.SIGKILL, nil)
 	}
 }
 
-func signal(p proc, number unix.Signal) {
+// send sends a signal to a process that was looked at, if may, which may be nil, says so:
+// never to a stranger that got its number since.
+func send(p proc, number unix.Signal, may func() bool) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
 		return // it is gone
 	}
-	if now, ok := stat(p.pid); ok && now.ticks == p.ticks {
+	if now, ok := stat(p.pid); ok && now.ticks == p.ticks && (may == nil || may()) {
 		unix.PidfdSendSignal(fd, number, nil, 0)
 	}
 	unix.Close(fd)
 }
 
-// orphans tells which processes were reparented to this one. They are children
-// of its main thread, which the kernel lists in one small file; the trees' main
-// processes may be there too.
-var orphans = orphanage{main: map[int]bool{}, kept: map[int]bool{}, aside: map[int]bool{}}
-
-type orphanage struct {
-	once sync.Once
-	fd   int
-	fork sync.RWMutex // held for reading by a fork, until its pid is in main
-	mu   sync.Mutex
-	main map[int]bool // main processes that are not reaped; guarded by mu
-	kept map[int]bool // orphans that may live on; guarded by mu
-
-	aside map[int]bool // orphans that show no cookie; guarded by mu
-}
-
-// own notes, or forgets, a main process that somebody else waits for.
-func own(pid int, yes bool) {
-	orphans.mu.Lock()
-	defer orphans.mu.Unlock()
-	if yes {
-		orphans.main[pid] = true
-	} else {
-		delete(orphans.main, pid)
-	}
-}
-
-// orphanList reads the list; ok is false where the system keeps none.
-func orphanList(buf []byte) (list []byte, ok bool) {
-	orphans.once.Do(func() {
-		pid := os.Getpid()
-		orphans.fd, _ = unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	})
-	n, err := unix.Pread(orphans.fd, buf, 0)
-	if err != nil || n < 0 {
-		return nil, false
-	}
-	return buf[:n], true
-}
-
-// noOrphans reports whether no process at all was reparented to this one. It
-// costs one system call.
-func noOrphans() bool {
-	var buf [16]byte
-	list, ok := orphanList(buf[:])
-	return ok && len(list) == 0
-}
-
-// reapOrphans reaps the orphans that have ended and lists those that have not
-// and may not live on. Trees' main processes are left to those who wait for
-// them.
-func reapOrphans() (living []int) {
-	buf := make([]byte, 64<<10)
-	orphans.fork.Lock() // no main process may be in the list and not in main
-	defer orphans.fork.Unlock()
-	list, _ := orphanList(buf)
-	orphans.mu.Lock()
-	defer orphans.mu.Unlock()
-	for field := range bytes.FieldsSeq(list) {
-		pid, err := strconv.Atoi(string(field))
-		if err != nil || orphans.main[pid] {
-			continue
-		}
-		if got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err == nil && got == 0 {
-			if orphans.aside[pid] && cookieOf(pid) != "" {
-				delete(orphans.aside, pid) // it was in the middle of an exec
-			}
-			if !orphans.kept[pid] && !orphans.aside[pid] {
-				living = append(living, pid)
-			}
-			continue
-		}
-		delete(orphans.kept, pid)
-		delete(orphans.aside, pid)
-	}
-	return living
-}
-
-// execTime is how long a process is waited for that shows no environment: in the
-// middle of an exec it has none for a moment.
-const execTime = 20 * time.Millisecond
-
-// nameless lists the living orphans that show no cookie and are of no tree's group:
-// of a tree in the middle of an exec, or of none that can be told.
-func nameless() (list []proc) {
-	for _, pid := range reapOrphans() {
-		p, ok := stat(pid)
-		if !ok || !p.alive() || cookieOf(pid) != "" {
-			continue
-		}
-		orphans.mu.Lock()
-		told := orphans.main[p.pgid]
-		orphans.mu.Unlock()
-		if !told {
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// unsure reports whether some orphan cannot be told to be of another tree.
-func unsure() bool { return len(nameless()) > 0 }
-
-// setAside has orphans that belong to no tree that can be told looked for no more
-// until they show a cookie, and reaps what has ended.
-func setAside() {
-	for _, p := range nameless() {
-		orphans.mu.Lock()
-		orphans.aside[p.pid] = true
-		orphans.mu.Unlock()
-	}
-}
-
-// Reap reaps orphans that have ended; call it now and then.
-func Reap() { reapOrphans() }
-
-// spare notes what is left of a tree that may live on, and whether anything is.
-func spare(left []proc) bool {
-	orphans.mu.Lock()
-	defer orphans.mu.Unlock()
-	for _, p := range left {
-		orphans.kept[p.pid] = true
-	}
-	return len(left) > 0
-}
-
-// EndTrees ends, with SIGKILL, every process of a session whose leader was the
-// process leader with those start ticks, and every process that has one of the cookies.
-// Process groups in spared are left alone. It returns when none is left, or, after
-// patience, those that are. The caller is no member.
-func EndTrees(leader int, ticks int64, cookies []string, spared func(pgid int) bool, patience time.Duration) (stuck []Left) {
-	known := map[string]bool{}
-	for _, c := range cookies {
+// EndTrees ends, with SIGKILL, every process that is known to be a dead runner's: those of
+// its session, those with one of the cookies, and those of the trees. A tree's main process
+// is known by its cookie or, if it shows none, by when it started; its session and group are
+// the tree's as long as a process with its cookie, or the main process itself, is in them. It
+// returns when none is left, or, after patience, those that are. The caller is no member.
+func EndTrees(d Dead, patience time.Duration) (stuck []Left) {
+	known, numbers := map[string]bool{}, map[string]bool{}
+	for _, c := range d.Cookies {
 		known[c] = true
 	}
+	mains := map[int]Tree{}
+	for _, t := range d.Trees {
+		if t.Fence != 0 {
+			numbers[fmt.Sprintf(".%d.%d", t.Seq, t.Fence)] = true
+		}
+		if t.PID != 0 {
+			mains[t.PID] = t
+		}
+	}
+	ours := func(cookie string) bool { return known[cookie] || numbers[lastNumbers(cookie)] }
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		session := leader
-		if p, ok := stat(leader); ok && p.ticks != ticks {
+		session := d.Leader
+		if p, ok := stat(d.Leader); session == 0 || ok && p.ticks != d.Ticks {
 			session = -1 // the number is somebody else's now, so nobody of the old session lives
 		}
+		sure := map[int]bool{} // sessions and groups of the trees
+		for _, p := range all() {
+			if t, ok := mains[p.pid]; ok && t.began(p) {
+				sure[p.pid] = true
+			}
+			for _, id := range []int{p.sid, p.pgid} {
+				if _, ok := mains[id]; ok && !sure[id] && ours(cookieOf(p.pid)) {
+					sure[id] = true
+				}
+			}
+		}
 		left := members(func(p proc) bool {
-			if spared(p.pgid) {
+			if d.Spared != nil && d.Spared(p.pgid) {
 				return false
 			}
-			return p.sid == session || known[cookieOf(p.pid)]
+			return p.sid == session || sure[p.sid] || sure[p.pgid] || ours(cookieOf(p.pid))
 		}, 0)
 		if len(left) == 0 {
 			return nil
@@ -385,6 +218,38 @@ func EndTrees(leader int, ticks int64, cookies []string, spared func(pgid int) b
 		time.Sleep(pause)
 	}
 }
+
+// lastNumbers are the last two parts of a cookie, with the point before each.
+func lastNumbers(cookie string) string {
+	i := strings.LastIndexByte(cookie, '.')
+	if i < 0 {
+		return ""
+	}
+	i = strings.LastIndexByte(cookie[:i], '.')
+	return cookie[max(i, 0):]
+}
+
+// The kernel tells when a process started by a tick that has begun, and the process is made
+// right after the moment that Forked says. What differs by more is another process.
+const (
+	startBefore = 15 * time.Millisecond
+	startAfter  = 30 * time.Millisecond
+)
+
+// began reports whether a process with the main process's number started when that did.
+func (t Tree) began(p proc) bool {
+	var up unix.Timespec
+	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
+		return false
+	}
+	age := time.Duration(up.Nano()) - time.Duration(p.ticks)*(time.Second/ticksPerSecond)
+	late := time.Since(t.StartedAt) - age
+	return -startBefore <= late && late <= startAfter
+}
+
+// ticksPerSecond is the unit of times in /proc (USER_HZ), the same on every machine that Go
+// runs on.
+const ticksPerSecond = 100
 
 // SelfTicks is when this process started, in clock ticks since boot.
 func SelfTicks() int64 {

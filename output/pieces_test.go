@@ -1,0 +1,171 @@
+package output
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+)
+
+func inFile(dir string) func() (*os.File, error) {
+	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
+}
+
+// all are the pieces of a log, of the first halves and of the last ones.
+func (l *Log) all() (lists [4]*pieces) {
+	for s := range l.streams {
+		lists[s], lists[2+s] = &l.streams[s].head.pieces, &l.streams[s].tail.pieces
+	}
+	return lists
+}
+
+// However many bytes come, one costs about one step: of the pieces that were ever made each
+// is moved at most once on average, and dropped once.
+func TestPiecesCostNoMoreTheMoreThereAre(t *testing.T) {
+	const n = 300_000
+	l := New(64<<10, inFile(t.TempDir()))
+	defer l.Discard()
+	var moved, dropped, before int
+	for i := range n {
+		var gone [4]int
+		for k, q := range l.all() {
+			gone[k] = q.gone
+		}
+		l.Append(Stream(i%2), int64(i), []byte("x"))
+		noted := 0
+		for k, q := range l.all() {
+			noted += q.len()
+			if q.gone < gone[k] { // what was there has been moved to the beginning
+				moved += q.len()
+			}
+		}
+		dropped += max(0, before-noted)
+		before = noted
+		if noted > 2*l.most {
+			t.Fatalf("after %d bytes %d pieces are noted, want %d at most", i+1, noted, 2*l.most)
+		}
+	}
+	if made := int(l.arrived); moved > made || dropped > made || made > n {
+		t.Errorf("of %d pieces %d were moved and %d dropped", made, moved, dropped)
+	}
+	for k, q := range l.all() {
+		if cap(q.list) > 4*l.most {
+			t.Errorf("list %d has room for %d pieces", k, cap(q.list))
+		}
+	}
+}
+
+// Pieces are noted one by one up to half of those that a limit allows, joined within a time
+// that grows from there on, and from the last one on in any case.
+func TestPiecesAreJoinedAsTheyGetScarce(t *testing.T) {
+	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192, 8193 * 64: 8192, 1 << 30: 8192} {
+		if l := New(limit, nil); l.most != most {
+			t.Errorf("limit %d: %d pieces, want %d", limit, l.most, most)
+		}
+	}
+	type step struct {
+		at    int64
+		s     Stream
+		joins bool
+	}
+	for _, c := range []struct {
+		noted int // beside one of each stream
+		steps []step
+	}{
+		{0, []step{{9, 0, true}, {9, 0, true}, {10, 0, false}, {19, 0, true}, {19, 1, false}, {19, 0, false}}},
+		{30, []step{{9, 0, true}, {9, 1, false}, {9, 0, true}}},
+		{31, []step{{9, 1, true}, {9, 0, true}, {10, 0, false}}},
+		{34, []step{{19, 1, true}, {19, 0, true}, {20, 0, false}}},
+		{60, []step{{int64(joinWithin<<7) - 1, 0, true}, {joinWithin << 7, 0, false}}},
+		{62, []step{{1 << 40, 0, true}, {1 << 50, 1, true}, {1 << 60, 0, true}}},
+	} {
+		l := New(1<<30, inFile(t.TempDir()))
+		l.most = 64
+		for i := range c.noted {
+			l.streams[0].head.pieces.push(piece{number: int64(i), pos: -2, n: 1})
+		}
+		l.arrived = int64(c.noted)
+		l.Append(Stderr, 0, []byte("e"))
+		l.Append(Stdout, 0, []byte("o"))
+		for i, s := range c.steps {
+			before := l.arrived
+			l.Append(s.s, s.at, []byte("x"))
+			if joined := l.arrived == before; joined != s.joins {
+				t.Errorf("%d pieces, step %d: joined %v, want %v", c.noted, i, joined, s.joins)
+			}
+		}
+		l.Discard()
+	}
+}
+
+// Gaps cost a piece each, and no more pieces than there may be: bytes after one gap too many
+// are one gap with it until older pieces go.
+func TestGapsTakeNoMorePiecesThanThereMayBe(t *testing.T) {
+	var full bool
+	l := New(1<<20, func() (*os.File, error) {
+		if full {
+			return nil, errors.New("no space")
+		}
+		return os.CreateTemp(t.TempDir(), "out")
+	})
+	defer l.Discard()
+	full, l.most = true, 64
+	written := 0
+	for range 3 * l.most {
+		l.Append(Stdout, int64(written), []byte("kept"))
+		l.Append(Stdout, int64(written), slices.Repeat([]byte("x"), InMemory+1))
+		written += 4 + InMemory + 1
+	}
+	for _, q := range l.all() {
+		if q.len() > l.most {
+			t.Errorf("%d pieces, want %d at most", q.len(), l.most)
+		}
+	}
+	if got := len(l.store.mem); got > mostMem {
+		t.Errorf("%d blocks in memory, want %d at most", got, mostMem)
+	}
+	if l.Kept()+l.Dropped() != int64(written) {
+		t.Errorf("%d bytes kept and %d dropped, of %d", l.Kept(), l.Dropped(), written)
+	}
+}
+
+// Whatever is written to a region is read back, at the end of blocks and of the region too,
+// in memory and in a file.
+func TestRegionsAreReadBack(t *testing.T) {
+	for _, room := range []int64{1, 100, memBytes, memBytes + 1, 3*fileBytes - 7} {
+		for _, inFileFrom := range []int64{0, 2 * memBytes, 1 << 40} {
+			t.Run(fmt.Sprint(room, " ", inFileFrom), func(t *testing.T) {
+				s := store{spill: inFile(t.TempDir())}
+				defer s.discard()
+				r, other := &region{room: room}, &region{room: 1 << 20}
+				want := make([]byte, room)
+				next := byte(0)
+				for at := int64(0); at < 3*room+10; {
+					p := make([]byte, min(room, 1+at%memBytes, 5000))
+					for i := range p {
+						next++
+						p[i] = next
+						want[(at+int64(i))%room] = next
+					}
+					if at >= inFileFrom && s.file == nil {
+						if err := s.toFile(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := errors.Join(s.write(r, at, p), s.write(other, at%1000, p[:1])); err != nil {
+						t.Fatal(err)
+					}
+					at += int64(len(p))
+				}
+				got := make([]byte, room)
+				if err := s.read(r, 0, got); err != nil || !slices.Equal(got, want) {
+					t.Errorf("what is read back is not what was written: %v", err)
+				}
+				if info := s.used; s.file == nil && info > InMemory {
+					t.Errorf("%d bytes in memory", info)
+				}
+			})
+		}
+	}
+}

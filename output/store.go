@@ -1,0 +1,164 @@
+package output
+
+import "os"
+
+// store keeps the bytes of regions: in memory until they are more than InMemory, then in one
+// file. Either way in blocks that it makes as they are needed, so that it takes what was
+// written and no more, wherever in a region that is. The log's mu guards it.
+type store struct {
+	spill  func() (*os.File, error)
+	mem    []memBlock // until there is a file
+	used   int64      // bytes of mem
+	file   *os.File
+	blocks int64 // of the file
+}
+
+// region is a row of bytes that begins again at its end.
+type region struct {
+	room   int64
+	blocks []int64 // where its blocks are in the file; noBlock for one that was not written
+}
+
+// memBlock is a block of a region in memory, as far as it was written.
+type memBlock struct {
+	of     *region
+	number int64
+	bytes  []byte
+}
+
+const (
+	memBytes  = 4 << 10  // of a block in memory
+	fileBytes = 64 << 10 // of a block of the file
+	mostMem   = 64       // blocks in memory: those of InMemory bytes, and of some with gaps
+	noBlock   = -1
+)
+
+// write writes bytes, at most as many as the region has room for, so far from its beginning.
+// Where it fails, what was there before is lost.
+func (s *store) write(r *region, at int64, p []byte) error {
+	if s.file == nil && !s.fits(r, at, p) {
+		if err := s.toFile(); err != nil {
+			return err
+		}
+	}
+	if s.file != nil {
+		return writeBlocks(s.file, &s.blocks, r, at, p)
+	}
+	r.each(at, p, memBytes, func(number, from int64, p []byte) error {
+		b := s.block(r, number)
+		if b == nil {
+			s.mem = append(s.mem, memBlock{of: r, number: number})
+			b = &s.mem[len(s.mem)-1]
+		}
+		had := len(b.bytes)
+		if int64(had) < from {
+			b.bytes = append(b.bytes, make([]byte, from-int64(had))...)
+		}
+		over := copy(b.bytes[from:], p)
+		b.bytes = append(b.bytes, p[over:]...)
+		s.used += int64(len(b.bytes) - had)
+		return nil
+	})
+	return nil
+}
+
+// fits reports whether bytes can be written to memory.
+func (s *store) fits(r *region, at int64, p []byte) bool {
+	used, blocks := s.used, len(s.mem)
+	r.each(at, p, memBytes, func(number, from int64, p []byte) error {
+		had := int64(0)
+		if b := s.block(r, number); b != nil {
+			had = int64(len(b.bytes))
+		} else {
+			blocks++
+		}
+		used += max(0, from+int64(len(p))-had)
+		return nil
+	})
+	return used <= InMemory && blocks <= mostMem
+}
+
+// block finds a block in memory: mostly it is the newest.
+func (s *store) block(r *region, number int64) *memBlock {
+	for i := len(s.mem) - 1; i >= 0; i-- {
+		if b := &s.mem[i]; b.of == r && b.number == number {
+			return b
+		}
+	}
+	return nil
+}
+
+// toFile moves what is in memory to a file.
+func (s *store) toFile() error {
+	f, err := s.spill()
+	if err != nil {
+		return err
+	}
+	var blocks int64
+	for _, b := range s.mem {
+		if err := writeBlocks(f, &blocks, b.of, b.number*memBytes, b.bytes); err != nil {
+			for _, b := range s.mem {
+				b.of.blocks = nil
+			}
+			discard(f)
+			return err
+		}
+	}
+	s.mem, s.used, s.file, s.blocks = nil, 0, f, blocks
+	return nil
+}
+
+// writeBlocks writes bytes to a region's blocks of a file that has so many.
+func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
+	return r.each(at, p, fileBytes, func(number, from int64, p []byte) error {
+		for int64(len(r.blocks)) <= number {
+			r.blocks = append(r.blocks, noBlock)
+		}
+		if r.blocks[number] == noBlock {
+			r.blocks[number] = *blocks
+			*blocks++
+		}
+		_, err := f.WriteAt(p, r.blocks[number]*fileBytes+from)
+		return err
+	})
+}
+
+// read reads bytes that were written.
+func (s *store) read(r *region, at int64, p []byte) error {
+	if s.file == nil {
+		return r.each(at, p, memBytes, func(number, from int64, p []byte) error {
+			copy(p, s.block(r, number).bytes[from:])
+			return nil
+		})
+	}
+	return r.each(at, p, fileBytes, func(number, from int64, p []byte) error {
+		_, err := s.file.ReadAt(p, r.blocks[number]*fileBytes+from)
+		return err
+	})
+}
+
+// discard gives all back.
+func (s *store) discard() {
+	if s.file != nil {
+		discard(s.file)
+	}
+	*s = store{}
+}
+
+func discard(f *os.File) {
+	f.Close() // it is deleted unread
+	os.Remove(f.Name())
+}
+
+// each divides bytes, so far from a region's beginning, into those of its blocks: their
+// number, and how far from the block's beginning they are.
+func (r *region) each(at int64, p []byte, size int64, do func(number, from int64, p []byte) error) error {
+	for at %= r.room; len(p) > 0; at %= r.room {
+		n := min(int64(len(p)), size-at%size, r.room-at)
+		if err := do(at/size, at%size, p[:n]); err != nil {
+			return err
+		}
+		p, at = p[n:], at+n
+	}
+	return nil
+}

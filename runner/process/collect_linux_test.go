@@ -1,0 +1,70 @@
+package process
+
+import (
+	"runtime/debug"
+	"testing"
+	"time"
+)
+
+// Garbage is collected between commands while no fork is under way, and not while one takes
+// long: the collection would wait for it, and all else for the collection.
+func TestNoCollectionWaitsForALongFork(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	collector.on = true
+	defer func() { collector.on = false }()
+	collections := func() int64 {
+		for n := 0; n < 2*leastHeap; n += 1 << 20 {
+			garbage = make([]byte, 1<<20)
+		}
+		var s debug.GCStats
+		debug.ReadGCStats(&s)
+		before := s.NumGC
+		for range collectEvery {
+			collect()
+		}
+		debug.ReadGCStats(&s)
+		return s.NumGC - before
+	}
+	if n := collections(); n != 1 {
+		t.Errorf("without a fork: %d collections, want 1", n)
+	}
+	fork := orphans.begin()
+	orphans.mu.Lock()
+	orphans.forks[fork] = time.Now().Add(-2 * longFork)
+	orphans.mu.Unlock()
+	if n := collections(); n != 0 {
+		t.Errorf("while a fork takes long: %d collections", n)
+	}
+	if orphans.paused {
+		t.Error("other forks wait while one takes long")
+	}
+	orphans.mu.Lock()
+	orphans.forks[fork] = time.Now()
+	orphans.mu.Unlock()
+	if n := collections(); n != 0 {
+		t.Errorf("while a fork that was just begun goes on: %d collections", n)
+	}
+	orphans.end(fork, 0)
+	if n := collections(); n != 1 {
+		t.Errorf("after the fork: %d collections, want 1", n)
+	}
+	if !orphans.pause() {
+		t.Fatal("a collection does not begin though no fork is under way")
+	}
+	if orphans.pause() {
+		t.Error("two collections at once")
+	}
+	began := make(chan int)
+	go func() { began <- orphans.begin() }()
+	select {
+	case <-began:
+		t.Error("a fork has begun in the middle of a collection")
+	case <-time.After(10 * time.Millisecond):
+	}
+	orphans.goOn()
+	orphans.end(<-began, 0)
+}
+
+// garbage keeps the compiler from leaving out what the test allocates.
+var garbage []byte

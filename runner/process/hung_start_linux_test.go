@@ -1,0 +1,240 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// adopt has orphans come to this process until the test ends, as they come to a runner.
+func adopt(t *testing.T) {
+	t.Helper()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) })
+}
+
+// bear has this process go on while programs do not begin, until the test ends: a garbage
+// collection would wait for them, and so would all that runs where one is started.
+func bear(t *testing.T) {
+	percent, places := debug.SetGCPercent(-1), runtime.GOMAXPROCS(8)
+	t.Cleanup(func() {
+		runtime.GOMAXPROCS(places)
+		debug.SetGCPercent(percent)
+	})
+}
+
+// begin runs a command on a worker of its own and gives its result to the channel.
+func begin(t *testing.T, c *Command) <-chan Result {
+	t.Helper()
+	result := make(chan Result, 1)
+	go func() {
+		w := NewWorker(nil)
+		defer w.Close()
+		result <- w.Run(c)
+	}()
+	return result
+}
+
+// until waits until something is so.
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20s: %s", what)
+		}
+	}
+}
+
+// starting lists the children of this process that are no programs of their own yet.
+func starting(t *testing.T) (pids []int) {
+	t.Helper()
+	s, err := StartingOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.EndHung(time.Hour, 0)
+	for pid := range s.seen {
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// While a program cannot be started, because its user holds a lease on it, other commands
+// start and end as ever: also those that leave an orphan, or end beside one.
+func TestHungStartHoldsNobodyUp(t *testing.T) {
+	bear(t)
+	adopt(t)
+	left := command(t, "/bin/sh", "-c", "sleep 4322 >/dev/null 2>&1 & echo $!")
+	left.Background = true
+	w := NewWorker(nil)
+	defer w.Close()
+	if r := w.Run(left); !r.Spared {
+		t.Fatalf("got %+v, want an orphan that lives on", r)
+	}
+	defer endByWords(t, "sleep\x004322\x00")
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := command(t, "/bin/cat", gate)
+	before.OutputGrace = time.Minute
+	runs := make(chan int, 1)
+	before.Forked = func(pid int, _ time.Time) { runs <- pid }
+	early := begin(t, before)
+	<-runs
+	hung := command(t, leased(t, "/bin/true"))
+	result := begin(t, hung)
+	until(t, "the program is being started", func() bool { return len(starting(t)) == 1 })
+	if err := os.WriteFile(gate, []byte("said"), 0); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case r := <-early:
+		if r.ExitCode != 0 || r.Leftovers != 0 || before.said(t) != "said" {
+			t.Errorf("a command whose output what is being started has open: %+v, %q", r, before.said(t))
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("a command does not end whose output what is being started has open")
+	}
+	for range 20 {
+		others := begin(t, command(t, "/bin/sh", "-c", "(sleep 4323 &)"))
+		select {
+		case r := <-others:
+			if r.ExitCode != 0 || r.Leftovers != 1 {
+				t.Errorf("another command: %+v", r)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("another command does not end while a program cannot be started")
+		}
+	}
+	select {
+	case r := <-result:
+		t.Errorf("the leased program has run: %+v", r)
+	default:
+	}
+	endStarting(t)
+	<-result
+}
+
+func endStarting(t *testing.T) {
+	for _, pid := range starting(t) {
+		unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+// A program that takes too long to begin is ended by a guard, and one whose user ends it
+// before that; either is the command's own fault, and no end by a signal.
+func TestStartThatHangsIsAbandoned(t *testing.T) {
+	bear(t)
+	path := leased(t, "/bin/true")
+	s, err := StartingOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := begin(t, command(t, path))
+	var r Result
+	until(t, "the start is abandoned", func() bool {
+		s.EndHung(StartWithin, 100*time.Millisecond)
+		select {
+		case r = <-result:
+			return true
+		default:
+			return false
+		}
+	})
+	if want := "start " + path + ": it took longer than 1s to begin"; !r.HungStart || r.ExitCode != 126 || r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < StartWithin {
+		t.Errorf("got %+v, want a hung start, and %q", r, want)
+	}
+	result = begin(t, command(t, path))
+	until(t, "the program is being started", func() bool { return len(starting(t)) == 1 })
+	endStarting(t)
+	r = <-result
+	if want := "start " + path + ": it was stopped, or ended by signal 9, before it began"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
+		t.Errorf("got %+v, want a hung start, and %q", r, want)
+	}
+	if r := <-begin(t, command(t, "/bin/sh", "-c", "kill -KILL $$")); r.HungStart || r.Signal != 9 || r.ExitCode != -1 {
+		t.Errorf("a program that ends itself: %+v", r)
+	}
+}
+
+// A person's kill of a command that does not begin is why it ended.
+func TestKillOfAHungStartIsItsCause(t *testing.T) {
+	bear(t)
+	w := NewWorker(nil)
+	defer w.Close()
+	c, result := command(t, leased(t, "/bin/true")), make(chan Result, 1)
+	go func() { result <- w.Run(c) }()
+	until(t, "the program is being started", func() bool { return len(starting(t)) == 1 })
+	if !w.Kill(4, time.Second) {
+		t.Error("the kill came too late")
+	}
+	endStarting(t)
+	if r := <-result; r.Cause != 4 || r.ExitCode != 126 {
+		t.Errorf("got %+v, want cause 4", r)
+	}
+}
+
+// What has ended is reaped as an orphan only once no fork is under way of which it could be
+// the child: a main process's end is its worker's.
+func TestForksUnderWayKeepTheirChildren(t *testing.T) {
+	adopt(t)
+	w := NewWorker(nil)
+	defer w.Close()
+	before := children(os.Getpid())
+	orphan := func() (pid int) {
+		c := command(t, "/bin/sh", "-c", "sleep 4324 >/dev/null 2>&1 &")
+		c.Background = true
+		if r := w.Run(c); !r.Spared {
+			t.Fatalf("got %+v", r)
+		}
+		for _, p := range children(os.Getpid()) {
+			if !slices.Contains(before, p) {
+				pid = p
+			}
+		}
+		unix.Kill(pid, unix.SIGKILL)
+		until(t, "the orphan has ended", func() bool { return hasEnded(pid) })
+		return pid
+	}
+	first, old := orphans.begin(), orphan()
+	look := func(pid int, there bool, when string) {
+		t.Helper()
+		Reap()
+		if _, is := stat(pid); is != there {
+			t.Errorf("%s: the orphan is there: %v, want %v", when, is, there)
+		}
+	}
+	look(old, true, "while a fork is under way")
+	second := orphans.begin()
+	look(old, true, "while two forks are under way")
+	orphans.end(first, 0)
+	look(old, false, "while a fork is under way that began after it was seen")
+	young := orphan()
+	look(young, true, "while a fork is under way that began before it was seen")
+	orphans.end(second, young)
+	look(young, true, "as a main process")
+	if _, _, ok, err := orphans.reap(young); !ok || err != nil {
+		t.Errorf("its worker's wait: %v, %v", ok, err)
+	}
+}
+
+// endByWords ends the processes with these words.
+func endByWords(t *testing.T, words string) {
+	t.Helper()
+	for _, p := range all() {
+		if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); string(raw) == words {
+			unix.Kill(p.pid, unix.SIGKILL)
+			unix.Wait4(p.pid, nil, 0, nil)
+		}
+	}
+}

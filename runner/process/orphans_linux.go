@@ -1,0 +1,251 @@
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphans tells which processes were reparented to this one. They are children
+// of its main thread, which the kernel lists in one small file; the trees' main
+// processes may be there too.
+var orphans = newOrphanage()
+
+func newOrphanage() *orphanage {
+	o := &orphanage{main: map[int]bool{}, kept: map[int]int64{}, aside: map[int]bool{}, forks: map[int]time.Time{}}
+	o.changed.L = &o.mu
+	return o
+}
+
+// orphanage never waits for a fork: one may hang for as long as a user's file system or
+// lease has it hang.
+type orphanage struct {
+	once sync.Once
+	fd   int
+
+	mu      sync.Mutex        // guards all below
+	main    map[int]bool      // main processes that are not reaped
+	kept    map[int]int64     // by pid, when what may live on started, in clock ticks since boot
+	aside   map[int]bool      // orphans that show no cookie
+	next    int               // number of the next fork
+	forks   map[int]time.Time // by number, when the forks under way began
+	paused  bool              // new forks wait
+	changed sync.Cond         // paused, or no fork is under way any more
+	ended   map[int]zombie    // by pid, what has ended and may be the child of a fork under way
+}
+
+// zombie is a process that has ended and is not known to be an orphan.
+type zombie struct {
+	ticks int64 // when it started
+	next  int   // number of the next fork when it was first seen: it is of no later one
+}
+
+// begin numbers a fork that is about to be made.
+func (o *orphanage) begin() (fork int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.paused {
+		o.changed.Wait()
+	}
+	o.next++
+	o.forks[o.next-1] = time.Now()
+	return o.next - 1
+}
+
+// end ends a fork. Its child, if pid is not 0, is a main process, which its worker reaps.
+func (o *orphanage) end(fork, pid int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.forks, fork)
+	if o.paused && len(o.forks) == 0 {
+		o.changed.Broadcast()
+	}
+	if pid != 0 {
+		o.main[pid] = true
+		delete(o.aside, pid)
+	}
+}
+
+// oldest is the number of the oldest fork under way, of the next one if there is none. The
+// caller holds mu.
+func (o *orphanage) oldest() int {
+	oldest := o.next
+	for fork := range o.forks {
+		oldest = min(oldest, fork)
+	}
+	return oldest
+}
+
+// reap takes the end of a main process; ok is false as long as there is none to take. Number
+// and end are given up at once, so that the number is not the next process's meanwhile.
+func (o *orphanage) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	got, err := unix.Wait4(pid, &status, unix.WNOHANG, &usage)
+	if ok = err != nil || got == pid; ok {
+		delete(o.main, pid)
+	}
+	return status, usage, ok, err
+}
+
+// list reads the list; ok is false where the system keeps none.
+func (o *orphanage) list(buf []byte) (list []byte, ok bool) {
+	o.once.Do(func() {
+		pid := os.Getpid()
+		o.fd, _ = unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	})
+	n, err := unix.Pread(o.fd, buf, 0)
+	if err != nil || n < 0 {
+		return nil, false
+	}
+	return buf[:n], true
+}
+
+// look reaps the orphans that have ended and lists those that have not and may not live on,
+// and those that showed no cookie when they were last looked at. What may be the child of a
+// fork under way, which its forker reaps, stays until that fork has ended.
+func (o *orphanage) look() (living, aside []int) {
+	buf := make([]byte, maxListed)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list, _ := o.list(buf)
+	oldest, before := o.oldest(), o.ended
+	o.ended = map[int]zombie{}
+	for field := range bytes.FieldsSeq(list) {
+		pid, err := strconv.Atoi(string(field))
+		if err != nil || o.main[pid] {
+			continue
+		}
+		_, kept := o.kept[pid]
+		switch {
+		case hasEnded(pid):
+			if oldest == o.next || o.older(pid, oldest, before) {
+				unix.Wait4(pid, nil, unix.WNOHANG, nil)
+				delete(o.kept, pid)
+				delete(o.aside, pid)
+			}
+		case o.aside[pid]:
+			aside = append(aside, pid)
+		case !kept:
+			living = append(living, pid)
+		}
+	}
+	return living, aside
+}
+
+// maxListed is how many bytes of the list are looked at: some 9,000 orphans.
+const maxListed = 64 << 10
+
+// older reports whether a process that has ended was there before the oldest fork under way,
+// and notes it if not. The caller holds mu.
+func (o *orphanage) older(pid, oldest int, before map[int]zombie) bool {
+	p, ok := stat(pid)
+	z, known := before[pid]
+	if !ok || !known || z.ticks != p.ticks {
+		z = zombie{p.ticks, o.next}
+	}
+	if z.next <= oldest {
+		return true
+	}
+	o.ended[pid] = z
+	return false
+}
+
+// keep notes what may live on after its command.
+func (o *orphanage) keep(left []proc) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range left {
+		o.kept[p.pid] = p.ticks
+	}
+}
+
+// forget forgets what was kept and has ended, of which others have reaped their children.
+func (o *orphanage) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for pid, ticks := range o.kept {
+		if p, ok := stat(pid); !ok || p.ticks != ticks {
+			delete(o.kept, pid)
+		}
+	}
+}
+
+// isMain reports whether a process is a main one that is not reaped.
+func (o *orphanage) isMain(pid int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.main[pid]
+}
+
+// setAside has orphans looked for no more, until recall.
+func (o *orphanage) setAside(list []proc) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range list {
+		o.aside[p.pid] = true
+	}
+}
+
+func (o *orphanage) recall(pid int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.aside, pid)
+}
+
+// hasEnded reports whether a child has ended, and leaves it as it is.
+func hasEnded(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && info.Signo != 0
+}
+
+// noOrphans reports whether no process at all was reparented to this one. It
+// costs one system call.
+func noOrphans() bool {
+	var buf [16]byte
+	list, ok := orphans.list(buf[:])
+	return ok && len(list) == 0
+}
+
+// reapOrphans reaps the orphans that have ended and lists those that have not
+// and may not live on.
+func reapOrphans() (living []int) {
+	living, aside := orphans.look()
+	for _, pid := range aside {
+		if cookieOf(pid) != "" { // it was in the middle of an exec
+			orphans.recall(pid)
+			living = append(living, pid)
+		}
+	}
+	return living
+}
+
+// execTime is how long a process is waited for that shows no environment: in the
+// middle of an exec it has none for a moment.
+const execTime = 20 * time.Millisecond
+
+// nameless lists an account's living orphans that show no cookie and are of no tree's
+// session or group: of a tree in the middle of an exec, or of none that can be told.
+func nameless(uid uint32) (list []proc) {
+	for _, pid := range reapOrphans() {
+		p, ok := stat(pid)
+		if ok && p.alive() && !orphans.isMain(p.pgid) && !orphans.isMain(p.sid) && owned(pid, uid) && cookieOf(pid) == "" {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Reap reaps orphans that have ended, and forgets what ended of trees that might live on;
+// call it now and then.
+func Reap() {
+	reapOrphans()
+	orphans.forget()
+	background.forget()
+}

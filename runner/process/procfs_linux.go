@@ -1,0 +1,181 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// proc is a process as /proc tells.
+type proc struct {
+	pid, ppid, pgid, sid int
+	state                byte
+	flags                uint64
+	ticks                int64 // when it started, in clock ticks since boot
+}
+
+// forkNoExec is the flag of a process that has not executed a program since its fork
+// (PF_FORKNOEXEC). It shows that still when it has ended, until it is reaped.
+const forkNoExec = 0x40
+
+// stat reads one process; ok is false when it is gone.
+func stat(pid int) (p proc, ok bool) {
+	b := procBuffers.Get().(*procBuffer)
+	defer procBuffers.Put(b)
+	raw := b.read(pid, "stat")
+	end := bytes.LastIndexByte(raw, ')') // the name may hold anything
+	if end < 0 {
+		return p, false
+	}
+	p.pid = pid
+	n := 0
+	for f := range bytes.FieldsSeq(raw[end+1:]) {
+		switch n++; n {
+		case 1:
+			p.state = f[0]
+		case 2:
+			p.ppid, _ = strconv.Atoi(string(f))
+		case 3:
+			p.pgid, _ = strconv.Atoi(string(f))
+		case 4:
+			p.sid, _ = strconv.Atoi(string(f))
+		case 7:
+			p.flags, _ = strconv.ParseUint(string(f), 10, 64)
+		case 20:
+			p.ticks, _ = strconv.ParseInt(string(f), 10, 64)
+			return p, true
+		}
+	}
+	return p, false
+}
+
+func (p proc) alive() bool { return p.state != 'Z' && p.state != 'X' }
+
+// uidsOf are the real and the saved user id of a process; ok is false when it is gone.
+func uidsOf(pid int) (real, saved uint32, ok bool) {
+	b := procBuffers.Get().(*procBuffer)
+	defer procBuffers.Put(b)
+	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\nUid:"))
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	n := 0
+	for f := range bytes.FieldsSeq(line) {
+		id, err := strconv.ParseUint(string(f), 10, 32)
+		if err != nil {
+			return 0, 0, false
+		}
+		switch n++; n {
+		case 1:
+			real = uint32(id)
+		case 3:
+			saved = uint32(id)
+		}
+	}
+	return real, saved, n == 4
+}
+
+// owned reports whether a process is an account's: its real user id is.
+func owned(pid int, uid uint32) bool {
+	real, _, ok := uidsOf(pid)
+	return ok && real == uid
+}
+
+// cookieOf is the cookie in a process's environment, "" if it has none.
+func cookieOf(pid int) string {
+	b := procBuffers.Get().(*procBuffer)
+	defer procBuffers.Put(b)
+	fd, ok := b.open(pid, "environ")
+	if !ok {
+		return ""
+	}
+	defer unix.Close(fd)
+	var begun []byte // of a variable that the last piece ended in: as much as a cookie's can have
+	for whole := true; ; {
+		raw := b.next(fd)
+		if len(raw) == 0 {
+			return ""
+		}
+		for len(raw) > 0 {
+			entry, rest, ends := bytes.Cut(raw, []byte{0})
+			if !whole {
+				entry = append(begun, entry...)
+			}
+			if v, ok := bytes.CutPrefix(entry, cookiePrefix); ok && ends {
+				return string(v)
+			}
+			if whole = ends; !whole {
+				begun = bytes.Clone(entry[:min(len(entry), maxCookie)])
+			}
+			raw = rest
+		}
+	}
+}
+
+var cookiePrefix = []byte(CookieName + "=")
+
+// maxCookie bounds the variable with the cookie, in bytes.
+const maxCookie = 1024
+
+// procBuffer is what a file of /proc is read with. There may be hundreds to read at the end
+// of one command, so that they are not to be garbage.
+type procBuffer struct {
+	path [64]byte
+	text [16 << 10]byte
+}
+
+var procBuffers = sync.Pool{New: func() any { return new(procBuffer) }}
+
+// open opens a file of a process's; it is not ok if the process is gone, or does not let this
+// one read it.
+func (b *procBuffer) open(pid int, name string) (fd int, ok bool) {
+	path := append(strconv.AppendInt(append(b.path[:0], "/proc/"...), int64(pid), 10), '/')
+	path = append(append(path, name...), 0)
+	at := unix.AT_FDCWD
+	n, _, failed := unix.Syscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&path[0])), unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
+	return int(n), failed == 0
+}
+
+// next reads on in a file; nothing is its end.
+func (b *procBuffer) next(fd int) []byte {
+	for {
+		n, err := unix.Read(fd, b.text[:])
+		if err != unix.EINTR {
+			return b.text[:max(n, 0)]
+		}
+	}
+}
+
+// read reads a short file of a process's.
+func (b *procBuffer) read(pid int, name string) []byte {
+	fd, ok := b.open(pid, name)
+	if !ok {
+		return nil
+	}
+	defer unix.Close(fd)
+	return b.next(fd)
+}
+
+// all lists every process.
+func all() []proc {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	procs := make([]proc, 0, len(names))
+	for _, name := range names {
+		if name[0] < '1' || name[0] > '9' {
+			continue
+		}
+		if pid, err := strconv.Atoi(name); err == nil {
+			if p, ok := stat(pid); ok {
+				procs = append(procs, p)
+			}
+		}
+	}
+	return procs
+}

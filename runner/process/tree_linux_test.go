@@ -1,0 +1,256 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stranger starts a process that no command is, and ends it with the test.
+func stranger(t *testing.T, set func(c *exec.Cmd)) (pid int) {
+	t.Helper()
+	c := exec.Command("/bin/sleep", "4330")
+	c.SysProcAttr = &syscall.SysProcAttr{}
+	set(c)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Process.Kill()
+		c.Wait()
+	})
+	return c.Process.Pid
+}
+
+func lives(pid int) bool {
+	p, ok := stat(pid)
+	return ok && p.alive()
+}
+
+// as2 has a process be one of an account that the tests' commands do not run as.
+func as2(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: 2, Gid: 2} }
+
+// needsRoot skips a test that only root can do.
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who can be others")
+	}
+}
+
+// A cookie is a tree's only in its own account's processes: nobody holds another's command
+// up by showing its cookie.
+func TestForgedCookieHoldsNobodyUp(t *testing.T) {
+	needsRoot(t)
+	adopt(t)
+	w := NewWorker(nil)
+	defer w.Close()
+	c := command(t, "/bin/sh", "-c", "sleep 4331 & exec kill -TERM $$")
+	forged := stranger(t, func(s *exec.Cmd) {
+		as2(s)
+		s.Env = []string{CookieName + "=" + c.Cookie}
+	})
+	if r := w.Run(c); r.Leftovers != 1 || r.Signal != 15 {
+		t.Errorf("got %+v, want one process left behind", r)
+	}
+	if !lives(forged) {
+		t.Error("another account's process was ended")
+	}
+}
+
+// A signal to a command goes to the processes that its account may signal, once to each, and
+// to no others.
+func TestSignalsAreSentAsTheAccount(t *testing.T) {
+	needsRoot(t)
+	w := NewWorker(nil)
+	defer w.Close()
+	w.session = false // so that another's process can be in the command's group
+	c := command(t, "/bin/sh", "-c", `trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & echo up; while :; do sleep 0.01; done`)
+	c.As = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
+	pid := make(chan int, 1)
+	c.Forked = func(p int, _ time.Time) { pid <- p }
+	result := make(chan Result, 1)
+	go func() { result <- w.Run(c) }()
+	main := <-pid
+	until(t, "both are up", func() bool { return strings.Count(c.said(t), "up\n") == 2 })
+	roots := stranger(t, func(s *exec.Cmd) { s.SysProcAttr.Setpgid, s.SysProcAttr.Pgid = true, main })
+	w.Signal(main, c.Cookie, int(unix.SIGUSR1))
+	until(t, "both heard it", func() bool {
+		return strings.Contains(c.said(t), "main\n") && strings.Contains(c.said(t), "child\n")
+	})
+	if !lives(roots) {
+		t.Error("root's process in the group had the signal of an account that may not signal it")
+	}
+	w.Signal(main+1, c.Cookie, int(unix.SIGKILL))
+	w.Kill(4, 0)
+	if r := <-result; r.Cause != 4 || strings.Count(c.said(t), "main\n") != 1 {
+		t.Errorf("got %+v, %q", r, c.said(t))
+	}
+	if lives(roots) {
+		t.Error("the end of the tree left a process of its group")
+	}
+}
+
+// With a session of its own a command's processes are found by it, whatever group and
+// environment they have; without one a command is still the leader of its group.
+func TestSessions(t *testing.T) {
+	for _, session := range []bool{false, true} {
+		w := NewWorker(nil)
+		w.session = session
+		c := command(t, "/bin/sh", "-c", `read -r _ _ _ _ group session _ </proc/$$/stat; echo $((group - $$)) $((session - $$ == 0))`)
+		if r, want := w.Run(c), fmt.Sprintf("0 %d\n", map[bool]int{true: 1}[session]); r.ExitCode != 0 || c.said(t) != want {
+			t.Errorf("session %v: %+v, %q, want %q", session, r, c.said(t), want)
+		}
+		w.Close()
+	}
+	w := NewWorker(nil)
+	defer w.Close()
+	w.session = true
+	adopt(t)
+	if r := w.Run(command(t, "/bin/sh", "-c", "env -i timeout 4332 sleep 4332 >/dev/null 2>&1 & exit 0")); r.Leftovers != 2 { // it makes a group
+		t.Errorf("got %+v, want two processes left behind", r)
+	}
+}
+
+// Each account has so many trees in the background; what one more leaves behind is ended, and
+// its result says why. A tree that has ended makes room.
+func TestBackgroundTreesAreBounded(t *testing.T) {
+	t.Run("by cookie", func(t *testing.T) { backgroundTrees(t, nil) })
+	t.Run("by control group", func(t *testing.T) { backgroundTrees(t, cgroupsFor(t)) })
+}
+
+func backgroundTrees(t *testing.T, groups *Cgroups) {
+	adopt(t)
+	w := NewWorker(groups)
+	defer w.Close()
+	word := strconv.FormatInt(time.Now().UnixNano(), 10)
+	trees := func() (list []int) {
+		for _, p := range all() {
+			if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)); string(raw) == "sleep\x00433."+word+"\x00" {
+				list = append(list, p.pid)
+			}
+		}
+		return list
+	}
+	defer func() {
+		for _, pid := range trees() {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+		until(t, "all have ended", func() bool { return len(trees()) == 0 })
+		Reap()
+	}()
+	run := func(set func(c *Command)) Result {
+		c := command(t, "/bin/sh", "-c", "sleep 433."+word+" >/dev/null 2>&1 & :")
+		c.Background = true
+		set(c)
+		return w.Run(c)
+	}
+	plain := func(*Command) {}
+	for i := range maxBackground {
+		if r := run(plain); !r.Spared || r.Leftovers != 0 || r.Error != "" {
+			t.Fatalf("tree %d: %+v, want it spared", i+1, r)
+		}
+	}
+	if r := run(plain); r.Spared || r.Leftovers != 1 || r.ExitCode != 0 || !strings.Contains(r.Error, "64 earlier jobs") {
+		t.Errorf("one tree more: %+v, want it ended", r)
+	}
+	if os.Geteuid() == 0 {
+		if r := run(func(c *Command) { c.As = &Identity{UID: 2, GID: 2, Groups: []uint32{2}} }); !r.Spared {
+			t.Errorf("another account's: %+v, want it spared", r)
+		}
+	}
+	unix.Kill(trees()[0], unix.SIGKILL)
+	until(t, "one has ended", func() bool {
+		Reap()
+		return len(trees()) < maxBackground+1 || os.Geteuid() != 0
+	})
+	if r := run(plain); !r.Spared {
+		t.Errorf("after one has ended: %+v, want it spared", r)
+	}
+}
+
+// A command whose end the system does not tell has not succeeded.
+func TestEndThatIsNotToldIsLost(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	c := command(t, "/bin/true")
+	c.Forked = func(pid int, _ time.Time) { unix.Wait4(pid, nil, 0, nil) } // it is reaped before the worker can
+	if r := w.Run(c); !r.Lost || r.ExitCode != -1 || !strings.Contains(r.Error, "no child processes") {
+		t.Errorf("got %+v, want it lost", r)
+	}
+}
+
+// Of a dead runner that ends which is known to be its: by cookie, by the numbers of an attempt, or
+// as an attempt's main process that started when it should have. Nothing else does, and that
+// nothing is known of the runner itself ends no session.
+func TestEndTreesEndsWhatIsKnown(t *testing.T) {
+	cookie := func(text string) func(c *exec.Cmd) {
+		return func(c *exec.Cmd) { c.Env = []string{CookieName + "=" + text} }
+	}
+	plain := func(c *exec.Cmd) { c.Env = []string{"A=b"} }
+	own := func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid = true }
+	const unknown = time.Hour
+	type row struct {
+		name string
+		set  func(c *exec.Cmd)
+		late time.Duration // how long after its attempt it started, or unknown
+		tree Tree          // of its pid if that is -1
+		ends bool
+	}
+	rows := []row{
+		{"one of the cookies", cookie("dead.runner.1.2"), unknown, Tree{}, true},
+		{"the numbers of an attempt", cookie("other.name.7.99"), unknown, Tree{Seq: 7, Fence: 99}, true},
+		{"the end of a number", cookie("other.name.17.99"), unknown, Tree{}, false},
+		{"the beginning of a number", cookie("other.name.7.990"), unknown, Tree{}, false},
+		{"no name before the numbers", cookie("7.99"), unknown, Tree{}, false},
+		{"no fence", cookie("other.name.9.0"), unknown, Tree{Seq: 9}, false},
+		{"a main process", own, startAfter - 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 1}, true},
+		{"a main process by a clock with ticks", own, 5*time.Millisecond - startBefore, Tree{PID: -1}, true},
+		{"a process that started before", own, -startBefore - 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 2}, false},
+		{"a process that started after", own, startAfter + 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 3}, false},
+		{"a process of which nothing is known", own, unknown, Tree{PID: -1, Seq: 8, Fence: 4}, false},
+		{"a main process with its cookie", cookie("other.name.8.5"), unknown, Tree{PID: -1, Seq: 8, Fence: 5}, true},
+		{"a stranger", plain, unknown, Tree{}, false},
+	}
+	d := Dead{Cookies: []string{"dead.runner.1.2"}}
+	var pids []int
+	for _, r := range rows {
+		pid := stranger(t, r.set)
+		pids = append(pids, pid)
+		if r.tree.PID == -1 {
+			r.tree.PID = pid
+		}
+		if r.late != unknown {
+			p, _ := stat(pid)
+			var up unix.Timespec
+			if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+				t.Fatal(err)
+			}
+			age := time.Duration(up.Nano()) - time.Duration(p.ticks)*10*time.Millisecond
+			r.tree.StartedAt = time.Now().Add(-age - r.late)
+		}
+		d.Trees = append(d.Trees, r.tree)
+	}
+	member := stranger(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[6] })
+	other := stranger(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8] })
+	spared := stranger(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
+	d.Spared = func(pgid int) bool { return pgid == spared }
+	if stuck := EndTrees(d, 20*time.Second); stuck != nil {
+		t.Errorf("stuck: %v", stuck)
+	}
+	for i, r := range rows {
+		if lives(pids[i]) == r.ends {
+			t.Errorf("%s: it has ended: %v", r.name, r.ends)
+		}
+	}
+	if lives(member) || !lives(other) || !lives(spared) {
+		t.Errorf("member of a main process's group lives: %v; of another group: %v; spared: %v", lives(member), lives(other), lives(spared))
+	}
+}
