@@ -45,7 +45,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 			if !ended {
 				grown = min(max(size, 2*cap(line)), MaxLine+1)
 			}
-			if err := c.room.room(ctx, int64(grown-cap(line))); err != nil {
+			if err := c.room.room(ctx, int64(grown-cap(line)), ended); err != nil {
 				return nil, err
 			}
 			line = append(make([]byte, 0, grown), line...)
@@ -53,7 +53,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 		line = append(line, part...)
 		switch {
 		case ended:
-			c.room.whole()
+			c.room.lineEnded()
 			return line[:size-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
 			if !first && size > connBytes {
@@ -61,7 +61,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 			}
 			continue
 		case errors.Is(err, io.EOF) && size > 0:
-			c.room.whole()
+			c.room.lineEnded()
 			return line, nil
 		}
 		return line, err
@@ -135,7 +135,8 @@ func (c *serverConn) outside() bool { return !c.peer.Right.Covers(Read) }
 type task struct {
 	request
 	conn     *serverConn
-	params   any           // decoded; nil if they could not be
+	about    []string      // the jobs that its parameters name, for the log
+	key      string        // the setting that they name
 	bytes    int64         // of its line
 	patience time.Duration // of whoever reads its answer
 	line     []byte        // the answer, once it is made
@@ -190,8 +191,14 @@ func (t *task) hold(ctx context.Context, s *Shares, size int) error {
 	return nil
 }
 
-// decoded gives back a place that was for the reading alone.
-func (t *task) decoded() {
+// decoded lets go of the line and, if that was for the reading alone, of the place.
+func (t *task) decoded(params any) {
+	t.raw = nil
+	if p, ok := params.(interface {
+		subject() (ids []string, key string)
+	}); ok {
+		t.about, t.key = p.subject()
+	}
 	if t.leave != nil && t.class == decoding {
 		t.leave()
 	}
@@ -199,8 +206,8 @@ func (t *task) decoded() {
 
 // answered keeps the answer until it is sent.
 func (t *task) answered(line []byte) {
+	t.conn.room.charge(len(line) - len(t.line))
 	t.line = line
-	t.conn.room.charge(len(line))
 }
 
 // tell sends a piece of a stream, or keeps it until the step that it is of has ended.

@@ -39,20 +39,15 @@ func (s *Server) logRequest(ctx context.Context, t *task, err error, took time.D
 	}
 	peer := &t.conn.peer
 	attrs := []slog.Attr{slog.String("method", queue.Clip(t.method)), slog.Int("uid", peer.UID), slog.Int("pid", peer.PID), slog.Float64("took_ms", float64(took.Microseconds())/1000)}
-	if about, ok := t.params.(interface {
-		subject() (ids []string, key string)
-	}); ok && m.Right.Covers(Submit) { // what could not be decoded names nothing
-		ids, key := about.subject()
-		if len(ids) > 0 {
-			var first []string
-			for _, id := range ids[:min(len(ids), logged)] {
-				first = append(first, queue.Clip(id)) // what was refused may be of any length
-			}
-			attrs = append(attrs, slog.Any("jobs", first), slog.Int("of", len(ids)))
+	if len(t.about) > 0 && m.Right.Covers(Submit) {
+		var first []string
+		for _, id := range t.about[:min(len(t.about), logged)] {
+			first = append(first, queue.Clip(id)) // what was refused may be of any length
 		}
-		if key != "" {
-			attrs = append(attrs, slog.String("key", queue.Clip(key)))
-		}
+		attrs = append(attrs, slog.Any("jobs", first), slog.Int("of", len(t.about)))
+	}
+	if t.key != "" && m.Right.Covers(Submit) {
+		attrs = append(attrs, slog.String("key", queue.Clip(t.key)))
 	}
 	text := "request"
 	switch {

@@ -27,7 +27,7 @@ const (
 	forAdmins   = 8                // connections kept for root and admins
 	forOutside  = 8                // connections at once of people who have no right
 	outsideLine = 64 << 10         // bytes of a line of theirs
-	hangUpLook  = 5 * time.Second  // between looks whether a half-closed client is gone
+	hangUpLook  = time.Second      // between looks whether a half-closed client is gone
 	stopLimit   = time.Second      // for requests under way when the service stops
 )
 
@@ -281,13 +281,13 @@ func (s *Server) finish(c *serverConn, calls *sync.WaitGroup, cancel func()) {
 		close(done)
 	}()
 	for {
-		if hungUp(c.net) {
-			cancel()
-		}
 		select {
 		case <-done:
 			return
 		case <-time.After(hangUpLook):
+			if hungUp(c.net) {
+				cancel()
+			}
 		}
 	}
 }
@@ -351,17 +351,18 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 			}
 		}()
 	}
-	if t.params, err = m.does.decode(t.raw); err != nil {
+	params, err := m.does.decode(t.raw)
+	if err != nil {
 		return nil, err
 	}
-	if t.decoded(); manyJobs(t.params) {
+	if t.decoded(params); manyJobs(params) {
 		end, err := c.room.list(ctx)
 		if err != nil {
 			return nil, err
 		}
 		t.onEnd(end)
 	}
-	return m.does.call(ctx, s.api, t.params, t.tell)
+	return m.does.call(ctx, s.api, params, t.tell)
 }
 
 // admit takes a connection in. At a limit the one that has been idle longest

@@ -23,14 +23,14 @@ const (
 // roomWait is how long a request waits for room in its user's share.
 const roomWait = 5 * time.Second
 
-// Shares divides what the service can do at once among its users: it bounds what each of
-// them has under way, and gives places to do heavy work to users in turn. The zero Shares
-// is ready. Its methods may be called at once.
+// Shares divides the service among its users: it bounds what each user has under way, and
+// gives users in turn the places for heavy work. The zero Shares is ready. Its methods may
+// be called at once.
 type Shares struct {
 	mu      sync.Mutex
-	users   map[int]*share // by uid, of those who have something here; guarded by mu, as is all below
+	users   map[int]*share // by uid; guarded by mu, as is all below
 	places  places
-	unbound bool // bytes are not counted: there is one user, who may take any time to read
+	unbound bool // bytes have no limit: there is one user, who may take any time to read
 }
 
 // share is what one user has under way. Shares.mu guards it.
@@ -42,8 +42,8 @@ type share struct {
 	lists    int
 	helpers  int
 	bytes    int64         // of all connections, without what each has free
-	growing  *connShare    // the one whose line grows beyond what it has free, nil if there is none
-	changed  chan struct{} // closed once something is given back; nil if nobody waits for that
+	growing  *connShare    // whose line grows beyond what is free; nil if none does
+	changed  chan struct{} // closed once something is given back; nil if no request waits for that
 
 	waiting [classes][2][]*waiter // for a place; the second ones take bytes
 	taken   [classes]int          // places
@@ -104,7 +104,7 @@ func (c *connShare) close() {
 	c.s.forget(c.user)
 }
 
-// add counts bytes of the connection; what it has free does not count for its user. The
+// add counts n bytes of the connection. Its first connBytes do not count for the user. The
 // caller holds mu.
 func (c *connShare) add(n int64) {
 	before := max(0, c.bytes-connBytes)
@@ -116,7 +116,7 @@ func (c *connShare) add(n int64) {
 	}
 }
 
-// freed has those look again who wait for room in a share. The caller holds mu.
+// freed wakes the requests that wait for room in a share. The caller holds mu.
 func (s *Shares) freed(u *share) {
 	if u.changed != nil {
 		close(u.changed)
@@ -124,8 +124,8 @@ func (s *Shares) freed(u *share) {
 	}
 }
 
-// await waits until take has taken what is asked for, for roomWait at most; take is called
-// with mu held.
+// await calls take, with mu held, until it reports that it has taken what it needs. It gives
+// up after roomWait.
 func (c *connShare) await(ctx context.Context, take func() bool) bool {
 	var late <-chan time.Time
 	for {
@@ -154,17 +154,18 @@ func (c *connShare) await(ctx context.Context, take func() bool) bool {
 	}
 }
 
-// room takes bytes for a line that grows. Of one user one line at a time grows beyond what
-// its connection has free, until whole: two that each had a half would both wait for ever.
-func (c *connShare) room(ctx context.Context, n int64) error {
+// room takes n bytes for a line, which may not be whole yet. Only one line of a user at a
+// time grows beyond what its connection has free: two that each had a half of the room
+// would wait for each other.
+func (c *connShare) room(ctx context.Context, n int64, whole bool) error {
 	u := c.user
 	if c.await(ctx, func() bool {
 		more := max(0, c.bytes+n-connBytes) - max(0, c.bytes-connBytes)
 		switch {
 		case more == 0:
-		case u.growing != nil && u.growing != c, u.bytes+more > userBytes && !c.s.unbound:
+		case !c.s.unbound && u.bytes+more > userBytes, !whole && u.growing != nil && u.growing != c:
 			return false
-		default:
+		case !whole:
 			u.growing = c
 		}
 		c.add(n)
@@ -175,8 +176,8 @@ func (c *connShare) room(ctx context.Context, n int64) error {
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers that are under way take %d bytes, which is as much as one user may have; read the answers, and send less at once", userBytes)
 }
 
-// whole says that the connection's line grows no more.
-func (c *connShare) whole() {
+// lineEnded says that the connection's line grows no more.
+func (c *connShare) lineEnded() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.stopGrowing()
@@ -190,8 +191,7 @@ func (c *connShare) stopGrowing() {
 	}
 }
 
-// charge counts bytes that are there whether there is room or not; a negative number
-// gives them back.
+// charge counts n bytes whether there is room for them or not; a negative n gives them back.
 func (c *connShare) charge(n int) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -257,12 +257,12 @@ func (c *connShare) list(ctx context.Context) (end func(), err error) {
 	}, nil
 }
 
-// userHelpers is how many goroutines may carry verbs on many jobs out for one user beside
-// those of the requests themselves.
+// userHelpers is how many goroutines may carry out one user's verbs beside those of the
+// requests themselves.
 const userHelpers = 128
 
-// Helper takes one of the goroutines by which who asks may do things side by side, without
-// waiting; end gives it back.
+// Helper reserves a goroutine of those that a user may have beside the requests'
+// own, without waiting. end gives it back.
 func (s *Shares) Helper(ctx context.Context) (end func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +279,7 @@ func (s *Shares) Helper(ctx context.Context) (end func(), ok bool) {
 	}, true
 }
 
-// Charge counts memory that a request needs until it ends in the share of its user.
+// Charge counts n bytes that a request needs until it ends in its user's share.
 func Charge(ctx context.Context, n int) {
 	if t := taskOf(ctx); t != nil {
 		t.bytes += int64(n)

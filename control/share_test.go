@@ -123,7 +123,7 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
-		room := func(c *connShare, n int64) func() error { return func() error { return c.room(t.Context(), n) } }
+		room := func(c *connShare, n int64) func() error { return func() error { return c.room(t.Context(), n, false) } }
 		var conns []*connShare
 		for range 256 {
 			c := s.connect(1)
@@ -134,25 +134,27 @@ func TestBytesAreBounded(t *testing.T) {
 		gets(t, "the first line that grows", room(first, 1))
 		waits(t, "a second one", room(second, 1), "8388608 bytes")
 		gets(t, "another user's", room(other, MaxLine))
+		gets(t, "a whole line beside it", func() error { return second.room(t.Context(), 1, true) })
+		second.charge(-1)
 		gets(t, "the first one, as long as lines may be", room(first, MaxLine-1))
 		if got := s.users[1].bytes; got != MaxLine {
 			t.Errorf("%d bytes are counted, want %d", got, MaxLine)
 		}
 		waits(t, "the first one, longer", room(first, 1), "8388608 bytes")
-		first.whole()
+		first.lineEnded()
 		waits(t, "a second one, while the first is carried out", room(second, 1), "8388608 bytes")
 		first.charge(-MaxLine)
 		gets(t, "once that is answered", room(second, MaxLine))
 		second.charge(MaxLine) // an answer, which there must be
-		second.whole()
+		second.lineEnded()
 		waits(t, "a line beside too much", room(first, 1), "8388608 bytes")
-		gets(t, "what another connection has free", func() error { c := s.connect(1); defer c.close(); return c.room(t.Context(), connBytes) })
+		gets(t, "what another connection has free", func() error { c := s.connect(1); defer c.close(); return c.room(t.Context(), connBytes, false) })
 		second.close()
 		gets(t, "once that connection has ended", room(first, MaxLine))
 		third := conns[2]
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if err := third.room(t.Context(), 1); err != nil {
+			if err := third.room(t.Context(), 1, false); err != nil {
 				t.Errorf("one that waits for a line whose connection ends: %v", err)
 			}
 		})

@@ -5,7 +5,9 @@ package control
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ type slow struct {
 	fake
 	begun chan struct{}
 	let   chan struct{}
+	ended chan struct{} // closed once the caller has ended it
 }
 
 func (s *slow) Show(ctx context.Context, _ Show) (JobDetail, error) {
@@ -27,6 +30,7 @@ func (s *slow) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	case <-s.let:
 		return JobDetail{Job: Job{ID: "late"}}, nil
 	case <-ctx.Done():
+		close(s.ended)
 		return JobDetail{}, ctx.Err()
 	}
 }
@@ -34,7 +38,7 @@ func (s *slow) Show(ctx context.Context, _ Show) (JobDetail, error) {
 // stopping is a server that is told to stop while it carries a show out, whose answer
 // comes by the returned channel.
 func stopping(t *testing.T) (api *slow, answer chan error, ended chan struct{}) {
-	api = &slow{begun: make(chan struct{}), let: make(chan struct{})}
+	api = &slow{begun: make(chan struct{}), let: make(chan struct{}), ended: make(chan struct{})}
 	socket := tempSocket(t)
 	l, err := Listen(socket, ownerOnly())
 	if err != nil {
@@ -94,5 +98,40 @@ func TestAStopCutsWhatTakesLong(t *testing.T) {
 	<-ended
 	if took := time.Since(began); took < stopLimit {
 		t.Errorf("it was cut after %v", took)
+	}
+}
+
+// What a client waits for ends soon after the client has gone; one that only says no more
+// is answered.
+func TestRequestsEndWithTheirClient(t *testing.T) {
+	for _, gone := range []bool{true, false} {
+		api := &slow{begun: make(chan struct{}), let: make(chan struct{}), ended: make(chan struct{})}
+		c := dial(t, serve(t, api))
+		defer c.Close()
+		if _, err := c.Write([]byte(`{"id":1,"method":"show","params":{"id":"a"}}` + "\n")); err != nil {
+			t.Fatal(err)
+		}
+		<-api.begun
+		if gone {
+			c.Close()
+			select {
+			case <-api.ended:
+			case <-time.After(hangUpLook + 2*time.Second):
+				t.Error("it goes on without its client")
+			}
+			continue
+		}
+		if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-api.ended:
+			t.Error("it ended although its client waits")
+		case <-time.After(hangUpLook + hangUpLook/2):
+		}
+		close(api.let)
+		if raw, err := io.ReadAll(c); err != nil || !strings.Contains(string(raw), `"late"`) {
+			t.Errorf("the answer: %s, %v", raw, err)
+		}
 	}
 }

@@ -33,19 +33,19 @@ const placeWait = 10 * time.Second
 
 // places are those that are taken, and who waits for one. Shares.mu guards them.
 type places struct {
-	waiting  []*share // users that wait, in turn
+	waiting  []*share // users with waiters, the next one first
 	next     int64    // the number of the next waiter
 	taken    [classes]int
 	ordinary [classes]int // of taken, those of users who are no admins
 }
 
-// waiter is one that waits for a place, or has one.
+// waiter waits for a place, or holds one.
 type waiter struct {
 	user    *share
 	class   Class
 	admin   bool
-	answers bool  // what it does takes bytes of the user's share
-	own     int64 // bytes that its request takes itself
+	answers bool  // it makes an answer or a piece of one, which needs room in the user's share
+	own     int64 // bytes of its own request
 	number  int64
 	granted chan struct{} // closed once it has its place
 }
@@ -92,15 +92,15 @@ func (s *Shares) leave(w *waiter) {
 	s.forget(w.user)
 }
 
-// dispatch gives the places that are free to those who wait: to a user one, and then to
-// the next user. The caller holds mu.
+// dispatch grants free places: one to each waiting user, then to the first one again. The
+// caller holds mu.
 func (s *Shares) dispatch() {
 	p := &s.places
 	for i := 0; i < len(p.waiting); {
 		u := p.waiting[i]
 		w := s.first(u)
 		if w == nil {
-			i++ // what others get makes no place for this user
+			i++ // grants to others free no place for this user
 			continue
 		}
 		s.grant(w)
@@ -111,8 +111,8 @@ func (s *Shares) dispatch() {
 	}
 }
 
-// first is the waiter of a user that came first of those there is a place for, nil if
-// there is none. The caller holds mu.
+// first is the user's oldest waiter that there is a place for, nil if there is none. The
+// caller holds mu.
 func (s *Shares) first(u *share) (first *waiter) {
 	for c := range classes {
 		for _, q := range u.waiting[c] {
@@ -133,7 +133,8 @@ func (u *share) waits() bool {
 	return false
 }
 
-// queue is where a waiter stands. Those whose answers find no room hold up no others.
+// queue is the queue of a waiter. Waiters that need room have queues of their own, so that
+// they hold up no others.
 func (w *waiter) queue() *[]*waiter {
 	if w.answers {
 		return &w.user.waiting[w.class][1]
@@ -141,7 +142,7 @@ func (w *waiter) queue() *[]*waiter {
 	return &w.user.waiting[w.class][0]
 }
 
-// drop has a waiter wait no more. The caller holds mu.
+// drop removes a waiter from its queue. The caller holds mu.
 func (s *Shares) drop(w *waiter) {
 	q := w.queue()
 	if i := slices.Index(*q, w); i >= 0 {
@@ -181,8 +182,7 @@ func (s *Shares) enter(ctx context.Context, w *waiter) error {
 	return s.giveUp(w, err)
 }
 
-// giveUp has a waiter leave that has waited for too long, or whose err says why it waits no
-// more.
+// giveUp ends a wait for a place. err is why, nil if it took too long.
 func (s *Shares) giveUp(w *waiter, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,11 +204,12 @@ func (s *Shares) giveUp(w *waiter, err error) error {
 	case full:
 		return queue.Errorf(queue.CodeUnavailable, "your requests and answers that are under way take %d bytes, which is as much as one user may have; read the answers first", userBytes)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the service is busy with what others ask, for %v now; try again later", placeWait)
+	return queue.Errorf(queue.CodeUnavailable, "the service has been busy with other users' reads for %v; try again later", placeWait)
 }
 
-// Do does heavy work of who asks under a place of a class. f may last for a moment: a read,
-// or up to 256 KiB of an output. It must wait for nothing but the disk, nor call Do.
+// Do calls f while it holds a place of a class for the caller's user. f is short: one read
+// of the store, or at most 256 KiB of output. It waits for nothing but the disk, and does
+// not call Do.
 func (s *Shares) Do(ctx context.Context, c Class, f func() error) error {
 	w := &waiter{class: c}
 	if err := s.enter(ctx, w); err != nil {
@@ -218,8 +219,8 @@ func (s *Shares) Do(ctx context.Context, c Class, f func() error) error {
 	return f()
 }
 
-// Step is Do for a piece of a stream: what f tells is sent once the place is given back.
-// It begins when there is room in the user's share.
+// Step is Do for a step of a stream. What f tells is sent after the place is given back. A
+// step begins once there is room in the user's share.
 func (s *Shares) Step(ctx context.Context, c Class, f func() error) error {
 	t := taskOf(ctx)
 	w := &waiter{class: c, answers: true}
@@ -246,8 +247,8 @@ func (s *Shares) Step(ctx context.Context, c Class, f func() error) error {
 	return err
 }
 
-// Answer is Do for the answer of a request: what f returns is written as JSON under the
-// same place. It begins when there is room in the user's share.
+// Answer is Do for the answer of a request: f's result is also marshalled under the place.
+// It begins once there is room in the user's share.
 func Answer[R any](ctx context.Context, s *Shares, c Class, f func() (R, error)) (r R, err error) {
 	err = s.Step(ctx, c, func() error {
 		var err error

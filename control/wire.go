@@ -2,6 +2,7 @@ package control
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -91,11 +92,11 @@ const (
 	maxRequestID = 256 // bytes of its id: each line of a stream carries it
 )
 
-// request is one line of a client's, which it keeps.
+// request is one line of a client's.
 type request struct {
 	id     json.RawMessage // nil if there is none
 	method string
-	raw    json.RawMessage // the parameters, nil if there are none
+	raw    json.RawMessage // the parameters, part of the line; nil if there are none
 }
 
 // parseRequest reads a line; unknown members of the envelope are ignored.
@@ -115,7 +116,7 @@ func parseRequest(line []byte) (r request, err error) {
 				return queue.Invalid("id", "is longer than %d bytes", maxRequestID)
 			}
 			if value[0] == '"' || value[0] == '-' || value[0] >= '0' && value[0] <= '9' {
-				r.id = value
+				r.id = bytes.Clone(value) // it outlives the line
 			}
 		case "method":
 			if json.Unmarshal(value, &r.method) != nil {
@@ -276,6 +277,8 @@ func kindOf(t reflect.Type) string {
 		return "true or false"
 	case reflect.Int, reflect.Int64:
 		return "an integer"
+	case reflect.Float64:
+		return "a number"
 	case reflect.Map, reflect.Struct:
 		return "an object"
 	case reflect.Slice:

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -131,6 +133,49 @@ func TestClip(t *testing.T) {
 		raw, err := json.Marshal(strings.TrimSuffix(got, "…"))
 		if got != want || err != nil || len(raw) > 82 {
 			t.Errorf("%.20q: got %q (%d bytes in JSON), want %q", text, got, len(raw), want)
+		}
+	}
+}
+
+// An edit does not write and read again what may be large and stays as it is.
+func TestEditLeavesTheRestAlone(t *testing.T) {
+	large := &queue.Spec{Command: p("true"), Stdin: p(strings.Repeat("\x01", queue.MaxStdin)), Env: map[string]string{}}
+	for i := range 3 {
+		large.Env[fmt.Sprint("V", i)] = strings.Repeat("\x01", 128_000)
+	}
+	j, err := queue.Resolve(large, defaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	was := j
+	if err := j.Edit(json.RawMessage(`{"priority":9}`), defaults); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+		t.Errorf("it took %d bytes", n)
+	}
+	if was.Priority = 9; !reflect.DeepEqual(j.Terms, was.Terms) || j.Priority != 9 {
+		t.Errorf("the job has changed: %.200v", j)
+	}
+	argv := queue.Job{MaxAttempts: 1, Terms: queue.Terms{Argv: []string{"a", "b"}, OnLost: queue.OnLostRetry, Env: []string{"A=1"}, Stdin: "x"}}
+	for set, want := range map[string]queue.Terms{
+		`{"command":"c"}`:                {Command: "c", Env: []string{"A=1"}, Stdin: "x"},
+		`{"argv":["c"]}`:                 {Argv: []string{"c"}, Env: []string{"A=1"}, Stdin: "x"},
+		`{"env":{"B":"2"}}`:              {Argv: []string{"a", "b"}, Env: []string{"A=1", "B=2"}, Stdin: "x"},
+		`{"env":null,"stdin":null}`:      {Argv: []string{"a", "b"}, Env: []string{}},
+		`{"stdin_file":"/f"}`:            {Argv: []string{"a", "b"}, Env: []string{"A=1"}, StdinFile: "/f"},
+		`{"priority":1,"env":{"A":"3"}}`: {Argv: []string{"a", "b"}, Env: []string{"A=3"}, Stdin: "x"},
+	} {
+		j := argv
+		if err := j.Edit(json.RawMessage(set), defaults); err != nil {
+			t.Errorf("%s: %v", set, err)
+		}
+		got := queue.Terms{Command: j.Command, Argv: j.Argv, Env: j.Env, Stdin: j.Stdin, StdinFile: j.StdinFile}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", set, got, want)
 		}
 	}
 }

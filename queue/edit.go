@@ -64,6 +64,33 @@ func put(fields, values map[string]any) {
 	}
 }
 
+// unchanged takes what may be large of the fields, where the patch leaves it alone, so that
+// it need not be written and read again; the result puts it into a spec.
+func unchanged(fields, patch map[string]any) func(*Spec) {
+	take := func(name string) any {
+		value := fields[name]
+		if _, patched := patch[name]; patched {
+			return nil
+		}
+		delete(fields, name)
+		return value
+	}
+	argv, _ := take("argv").([]string)
+	env, _ := take("env").(map[string]string)
+	stdin, hasStdin := take("stdin").(string)
+	return func(s *Spec) {
+		if argv != nil {
+			s.Argv = argv
+		}
+		if env != nil {
+			s.Env = env
+		}
+		if hasStdin {
+			s.Stdin = &stdin
+		}
+	}
+}
+
 // mergeMap is the map that was there with the entries of value; a null entry is
 // removed.
 func mergeMap(name string, was any, value json.RawMessage) (map[string]string, error) {
@@ -147,6 +174,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return Invalid("set", "changes nothing; give fields of a job")
 	}
 	put(fields, patch)
+	heavy := unchanged(fields, patch)
 	if _, timeout := patch["timeout_ms"]; timeout && patch["timeout_ms"] == nil {
 		delete(fields, "timeout")
 	}
@@ -158,6 +186,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if err := s.UnmarshalJSON(raw); err != nil {
 		return err
 	}
+	heavy(&s)
 	edited, err := Resolve(&s, d)
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 
 // set is a service with these settings, which runs nothing. It has root's runners where
 // its run_as needs them.
-func set(t *testing.T, pairs ...string) *Service {
+func set(t testing.TB, pairs ...string) *Service {
 	t.Helper()
 	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}}}
 	values := map[string]string{}

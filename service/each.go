@@ -20,15 +20,7 @@ const (
 	// maxRefusal bounds the text of a refusal, in bytes of JSON: an answer may have as
 	// many as there can be names.
 	maxRefusal = 512
-	// largeEdit is how long an edit's patch is, in bytes, that is carried out on one job
-	// at a time.
-	largeEdit = 64 << 10
 )
-
-type aloneKey struct{}
-
-// alone has each carry out on one job at a time what is asked with this context.
-func alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
 
 // eachNamed is each for jobs by their ids. It ends when its caller goes away.
 func (s *Service) eachNamed(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
@@ -82,16 +74,12 @@ type batch struct {
 	do     func(context.Context, *queue.Job) error
 	ids    []string
 	errs   []error
-	slots  chan struct{} // nil if there is nothing side by side
+	slots  chan struct{}
 	calls  sync.WaitGroup
 }
 
 func (s *Service) batch(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) *batch {
-	b := &batch{s: s, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids, errs: make([]error, len(ids))}
-	if ctx.Value(aloneKey{}) == nil {
-		b.slots = make(chan struct{}, min(atOnce, len(ids)))
-	}
-	return b
+	return &batch{s: s, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids, errs: make([]error, len(ids)), slots: make(chan struct{}, atOnce)}
 }
 
 // on carries the verb out on a job, the i-th, whose look-up may have failed: beside
@@ -107,23 +95,24 @@ func (b *batch) on(i int, r store.Ref, err error) {
 	if b.errs[i] = err; err != nil {
 		return
 	}
-	if b.slots != nil {
-		select {
-		case b.slots <- struct{}{}:
-		case <-b.ctx.Done():
-			return
-		}
-		if end, ok := b.s.shares.Helper(b.ctx); ok {
-			b.calls.Go(func() {
-				defer end()
-				b.errs[i] = b.do(b.ctx, j)
-				<-b.slots
-			})
-			return
-		}
-		defer func() { <-b.slots }()
+	select {
+	case b.slots <- struct{}{}:
+	case <-b.ctx.Done():
+		return
 	}
-	b.errs[i] = b.do(b.ctx, j)
+	do := func() {
+		defer func() { <-b.slots }()
+		b.errs[i] = b.do(b.ctx, j)
+	}
+	end, ok := b.s.shares.Helper(b.ctx)
+	if !ok {
+		do()
+		return
+	}
+	b.calls.Go(func() {
+		defer end()
+		do()
+	})
 }
 
 // verdict says on which jobs the verb was carried out, once that has ended; err is why it

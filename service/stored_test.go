@@ -21,7 +21,7 @@ import (
 const owner = 61300
 
 // stored is a service with a queue of its own, which runs nothing.
-func stored(t *testing.T) *Service {
+func stored(t testing.TB) *Service {
 	t.Helper()
 	s := set(t)
 	s.log = slog.New(slog.DiscardHandler)
@@ -37,7 +37,7 @@ func stored(t *testing.T) *Service {
 }
 
 // by is a context of what somebody asks.
-func by(t *testing.T, uid int, right control.Right) context.Context {
+func by(t testing.TB, uid int, right control.Right) context.Context {
 	return control.WithPeer(t.Context(), *peer(uid, right))
 }
 
@@ -47,7 +47,7 @@ func jobNamed(id string) queue.Job {
 }
 
 // store stores jobs of owner's.
-func (s *Service) stores(t *testing.T, jobs ...queue.Job) {
+func (s *Service) stores(t testing.TB, jobs ...queue.Job) {
 	t.Helper()
 	for len(jobs) > 0 {
 		n := min(len(jobs), 1000)
@@ -59,7 +59,7 @@ func (s *Service) stores(t *testing.T, jobs ...queue.Job) {
 }
 
 // claims has jobs leased, the first ones that wait.
-func (s *Service) claims(t *testing.T, n int) []queue.Job {
+func (s *Service) claims(t testing.TB, n int) []queue.Job {
 	t.Helper()
 	turned, err := s.store.Turn(t.Context(), store.Turn{Want: n})
 	if err != nil || len(turned.Jobs) != n {
@@ -69,7 +69,7 @@ func (s *Service) claims(t *testing.T, n int) []queue.Job {
 }
 
 // ends has leased jobs end in a state, each after an attempt that printed out.
-func (s *Service) ends(t *testing.T, jobs []queue.Job, state queue.State, out queue.Attempt) {
+func (s *Service) ends(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
 	t.Helper()
 	var turn store.Turn
 	for i := range jobs {
@@ -92,7 +92,7 @@ func many(word string, n int) []queue.Job {
 }
 
 // outputFile makes the file of an output that consists of chunks.
-func (s *Service) outputFile(t *testing.T, ref string, chunks func(write func(output.Chunk))) {
+func (s *Service) outputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
 	t.Helper()
 	path := runner.OutputPath(s.home.Dir, ref)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

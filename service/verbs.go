@@ -102,10 +102,16 @@ func (s *Service) Retry(ctx context.Context, p control.Selection) (control.Verdi
 	})
 }
 
+// maxEdit is how long a patch of many jobs may be, in bytes: each of them is written anew.
+const maxEdit = 64 << 10
+
 // Edit implements control.API.
 func (s *Service) Edit(ctx context.Context, p control.Edit) (control.Verdict, error) {
 	if p.Set == nil {
 		return control.Verdict{}, queue.Invalid("set", "is missing; give an object of the fields to change")
+	}
+	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
+		return control.Verdict{}, queue.Invalid("set", "is %d bytes long; one of more than %d is for one job at a time", len(p.Set), maxEdit)
 	}
 	d := s.config.Load().Defaults()
 	if err := (&queue.Job{MaxAttempts: 1, Terms: queue.Terms{Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry}}).Edit(p.Set, d); err != nil {
@@ -125,9 +131,6 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.Verdict, er
 			asks.apply(j)
 		}
 		return err
-	}
-	if len(p.Set) > largeEdit {
-		ctx = alone(ctx)
 	}
 	return s.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})

@@ -102,6 +102,10 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Right, others, streams)
 	}
+	b.WriteString("\n## Limits of the protocol\n\nWhat happens beyond them, [the protocol](protocol.md#limits) says.\n\n| of what | limit |\n|---|---|\n")
+	for _, l := range control.Bounds() {
+		fmt.Fprintf(&b, "| %s | %s |\n", l.What, l.Limit)
+	}
 	b.WriteString("\n## Failures\n\n| `data.code` | number | exit code | retry |\n|---|---|---|---|\n")
 	for _, r := range control.Failures {
 		fmt.Fprintf(&b, "| `%s` | %d | %d | %s |\n", r.Code, r.Number, r.Exit, r.Retry)

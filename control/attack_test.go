@@ -1,0 +1,395 @@
+//go:build linux || windows
+
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// town is a server whose clients are the users that each test says. Its API reads as the
+// service does, under places: users whose numbers can be divided by three for a moment,
+// the others until the test lets a read end.
+type town struct {
+	API    // for what follows does not answer
+	t      *testing.T
+	shares *Shares
+	socket string
+	uids   chan int // of those who connect, in turn
+
+	ends chan struct{} // has a value for each read that may end; closed to let all
+
+	mu      sync.Mutex
+	reading map[string]int // reads under a place, by user and class; guarded by mu, as is:
+	most    map[string]int
+}
+
+func newTown(t *testing.T) *town {
+	v := &town{t: t, shares: new(Shares), socket: tempSocket(t), uids: make(chan int, 1), ends: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
+	l, err := Listen(v.socket, ownerOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := func() int { return 1000 }
+	server := NewServer(v, Limits{many, many}, v, v.shares, slog.New(slog.DiscardHandler))
+	server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: <-v.uids}, nil }
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := server.Run(ctx, l); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	return v
+}
+
+// Right implements Gate: the user 0 may do everything, those from 100 on nothing.
+func (v *town) Right(p *Peer) Right {
+	switch {
+	case p.UID == 0:
+		return Admin
+	case p.UID >= 100:
+		return None
+	}
+	return Operate
+}
+
+func (v *town) Refuse(p *Peer, what string, needs Right) error { return queue.ErrDenied }
+
+// dial connects as a user.
+func (v *town) dial(uid int) net.Conn {
+	v.t.Helper()
+	v.uids <- uid
+	c := dial(v.t, v.socket)
+	v.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// read is a read of the service's.
+func (v *town) read(ctx context.Context, class Class) error {
+	return v.shares.Do(ctx, class, func() error {
+		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
+		v.mu.Lock()
+		v.reading[who]++
+		v.most[who] = max(v.most[who], v.reading[who])
+		v.mu.Unlock()
+		defer func() {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			v.reading[who]--
+		}()
+		if PeerFrom(ctx).UID%3 == 0 {
+			return nil // a victim's
+		}
+		select {
+		case <-v.ends:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+func (v *town) List(ctx context.Context, _ List) (JobPage, error) {
+	return JobPage{}, v.read(ctx, Many)
+}
+func (v *town) Show(ctx context.Context, _ Show) (JobDetail, error) {
+	return JobDetail{}, v.read(ctx, One)
+}
+func (v *town) Cancel(ctx context.Context, _ Selection) (Verdict, error) {
+	return Verdict{}, v.read(ctx, One)
+}
+func (v *town) Enqueue(context.Context, Enqueue) (Enqueued, error) { return Enqueued{}, nil }
+func (v *town) Hello(context.Context, HelloParams) (Hello, error)  { return Hello{Version: "town"}, nil }
+
+// until waits until something holds.
+func (v *town) until(what string, holds func() bool) {
+	v.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			v.t.Fatalf("%s: not after 20s", what)
+		}
+	}
+}
+
+// waits is how many reads of a user wait for a place.
+func (v *town) waits(uid int) (n int) {
+	v.shares.mu.Lock()
+	defer v.shares.mu.Unlock()
+	if u := v.shares.users[uid]; u != nil {
+		for _, class := range u.waiting {
+			n += len(class[0]) + len(class[1])
+		}
+	}
+	return n
+}
+
+func (v *town) bytes(uid int) int64 {
+	v.shares.mu.Lock()
+	defer v.shares.mu.Unlock()
+	if u := v.shares.users[uid]; u != nil {
+		return u.bytes
+	}
+	return 0
+}
+
+// ask writes a request and returns a channel with its answer.
+func (v *town) ask(c net.Conn, method, params string) <-chan string {
+	v.t.Helper()
+	if _, err := fmt.Fprintf(c, `{"id":1,"method":%q,"params":%s}`+"\n", method, params); err != nil {
+		v.t.Fatal(err)
+	}
+	answer := make(chan string, 1)
+	go func() { // ends with the connection
+		text, _ := bufio.NewReader(c).ReadString('\n')
+		answer <- text
+	}()
+	return answer
+}
+
+// Users who pipeline reads on a hundred connections each have 4 lists under way and one
+// place for them, and leave places for what others do: these wait for one of their reads
+// to end, at most.
+func TestPipelinesHoldUpNobody(t *testing.T) {
+	for _, attack := range []struct {
+		method    string
+		attackers []int
+	}{{"list", []int{1}}, {"list", []int{1, 2}}, {"show", []int{1, 2}}, {"cancel", []int{1}}} {
+		v := newTown(t)
+		const conns, each = 100, 64
+		line := fmt.Sprintf(`{"id":1,"method":%q,"params":{"limit":1}}`+"\n", attack.method)
+		if attack.method != "list" {
+			line = strings.Replace(line, `"limit":1`, `"id":"a"`, 1)
+		}
+		var sending sync.WaitGroup
+		for _, uid := range attack.attackers {
+			for range conns {
+				c := v.dial(uid)
+				sending.Go(func() { io.WriteString(c, strings.Repeat(line, each)) })
+				go io.Copy(io.Discard, c) // ends with the connection
+			}
+		}
+		full := v.settled(attack.attackers)
+		for _, uid := range []int{3, 0} {
+			for _, c := range [][2]string{{"show", `{"id":"a"}`}, {"cancel", `{"id":"a"}`}, {"enqueue", `{"command":"x"}`}, {"list", `{}`}} {
+				answer := v.ask(v.dial(uid), c[0], c[1])
+				text, ended := "", 0
+				for text == "" {
+					v.until("it is answered, or waits", func() bool { return len(answer) > 0 || v.waits(uid) > 0 })
+					if len(answer) > 0 {
+						text = <-answer
+						continue
+					}
+					v.ends <- struct{}{}
+					ended++
+					v.until("another read has begun", func() bool { return len(answer) > 0 || v.reads(attack.attackers...) == full })
+				}
+				if ended > readPlaces || !strings.Contains(text, `"result"`) {
+					t.Errorf("%s of %d against %s of %v: %d reads ended before it, want at most %d: %s", c[0], uid, attack.method, attack.attackers, ended, readPlaces, text)
+				}
+			}
+		}
+		v.mu.Lock()
+		for who, n := range v.most {
+			if strings.HasSuffix(who, fmt.Sprint("class ", Many)) && n > 1 || n > readPlaces-1 {
+				t.Errorf("%s: %d reads at once", who, n)
+			}
+		}
+		v.mu.Unlock()
+		close(v.ends)
+		sending.Wait()
+	}
+}
+
+// reads is how many reads of users are under a place.
+func (v *town) reads(uids ...int) (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for who, now := range v.reading {
+		for _, uid := range uids {
+			if strings.HasPrefix(who, fmt.Sprint("user ", uid, " ")) {
+				n += now
+			}
+		}
+	}
+	return n
+}
+
+// settled waits until users have as many requests under way as they may, and is how many of
+// these read.
+func (v *town) settled(uids []int) int {
+	v.until("the requests are under way", func() bool {
+		v.shares.mu.Lock()
+		defer v.shares.mu.Unlock()
+		for _, uid := range uids {
+			if u := v.shares.users[uid]; u == nil || u.requests < userRequests {
+				return false
+			}
+		}
+		return true
+	})
+	before := -1
+	v.until("as many read as may", func() bool {
+		now := v.reads(uids...)
+		same := now == before && now > 0
+		before = now
+		return same
+	})
+	return before
+}
+
+// Connections that each send nearly a whole line and not its end cost their user what one
+// line costs; another user's line is read meanwhile. Where it stops they are told why.
+func TestHalfLinesCostOne(t *testing.T) {
+	v := newTown(t)
+	const conns = 200
+	half := []byte(`{"id":1,"method":"enqueue","params":{"command":"` + strings.Repeat("x", MaxLine-100_000))
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	before := stats.HeapAlloc
+	answers := make(chan string, conns)
+	var talking sync.WaitGroup
+	var clients []net.Conn
+	for range conns {
+		c := v.dial(1)
+		clients = append(clients, c)
+		talking.Go(func() { c.Write(half) })
+		talking.Go(func() { text, _ := bufio.NewReader(c).ReadString('\n'); answers <- text })
+	}
+	v.until("one line has all the room", func() bool { return v.bytes(1) > int64(len(half))-connBytes })
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	const most = MaxLine*3/2 + conns*(connBytes+48<<10) // a buffer that grows is there twice; readers and goroutines
+	if grown := stats.HeapAlloc - before; grown > most {
+		t.Errorf("the heap grew by %d MiB, want at most %d", grown>>20, most>>20)
+	}
+	other := v.dial(2)
+	if text := <-v.ask(other, "enqueue", `{"command":"`+strings.Repeat("x", MaxLine-1000)+`"}`); !strings.Contains(text, `"result"`) {
+		t.Errorf("another user's line: %.300s", text)
+	}
+	if text := <-v.ask(v.dial(1), "hello", `{}`); !strings.Contains(text, `"town"`) {
+		t.Errorf("a short request of the same user: %.300s", text)
+	}
+	for range conns - 1 {
+		if text := <-answers; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "8388608 bytes") {
+			t.Errorf("one that had no room: %.300q", text)
+			break
+		}
+	}
+	for _, c := range clients {
+		c.Close()
+	}
+	talking.Wait()
+}
+
+// Of large requests two are carried out at once, one of each user, in turn; whoever takes
+// long lets others begin after a second.
+func TestLargeRequestsTakeTurns(t *testing.T) {
+	v := newTown(t)
+	line := `{"id":1,"method":"cancel","params":{"id":"a"},"pad":"` + strings.Repeat("x", largeRequest) + `"}` + "\n"
+	asked := time.Now()
+	for _, uid := range []int{1, 1, 1, 2, 4, 5} {
+		c := v.dial(uid)
+		if _, err := io.WriteString(c, line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.until("two of two users are carried out", func() bool { return v.reads(1, 2, 4, 5) == 2 })
+	if v.reads(1) > 1 || v.reads(2) > 1 {
+		t.Error("one user has both places")
+	}
+	v.until("the next ones are carried out, though the first wait", func() bool { return v.reads(1, 2, 4, 5) > 2 })
+	if took := time.Since(asked); took < largeHold {
+		t.Errorf("they began after %v", took)
+	}
+	close(v.ends)
+}
+
+// A user has 64 streams over all connections, and is told so at the next one; what streams
+// tell under a place is sent without one.
+func TestStreamsHoldNoPlaces(t *testing.T) {
+	v := newTown(t)
+	b := &babbler{town: v, piece: strings.Repeat("x", 64<<10)}
+	v.API = b
+	c := v.dial(1)
+	for range MaxStreams {
+		if _, err := io.WriteString(c, `{"id":1,"method":"events"}`+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.until("all streams are stuck", func() bool { return v.bytes(1) >= (MaxStreams-1)*int64(len(b.piece)) })
+	answer := v.ask(v.dial(1), "events", "{}")
+	if text := <-answer; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "64 streams") {
+		t.Errorf("one stream more: %.300s", text)
+	}
+	for _, class := range []Class{One, Many} {
+		if err := v.shares.Do(WithPeer(t.Context(), Peer{UID: 2}), class, func() error { return nil }); err != nil {
+			t.Errorf("another user's read: %v", err)
+		}
+	}
+	if n := v.bytes(1); n > userBytes+1<<20 {
+		t.Errorf("the streams' pieces take %d bytes", n)
+	}
+}
+
+// babbler tells events for ever.
+type babbler struct {
+	API
+	town  *town
+	piece string
+}
+
+func (b *babbler) Events(ctx context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
+	for {
+		if err := b.town.shares.Step(ctx, Many, func() error { return each(Event{Value: b.piece}) }); err != nil {
+			return EventsEnd{}, err
+		}
+	}
+}
+
+// Events is the API's that the town was given.
+func (v *town) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
+	return v.API.Events(ctx, p, each)
+}
+
+// Whoever has no right may send 64 KiB and not a byte more, also once they have lost it.
+func TestOutsidersLinesAreShort(t *testing.T) {
+	v := newTown(t)
+	line := func(n int) string {
+		head, end := `{"id":1,"method":"show","pad":"`, `"}`
+		return head + strings.Repeat("x", n-len(head)-len(end)) + end
+	}
+	for n, want := range map[int]string{outsideLine: "denied", outsideLine + 1: "too_large", 1 << 20: "too_large"} {
+		c := v.dial(100)
+		go io.WriteString(c, line(n)+"\n") // what is refused early is not read to its end
+		var answer struct {
+			Error struct{ Data struct{ Code string } }
+		}
+		text, err := bufio.NewReader(c).ReadString('\n')
+		if json.Unmarshal([]byte(text), &answer) != nil || answer.Error.Data.Code != want {
+			t.Errorf("%d bytes: got %.200s, %v, want %s", n, text, err, want)
+		}
+		c.Close()
+	}
+	if _, err := readLine(bufio.NewReader(strings.NewReader(line(1 << 20)))); errors.Is(err, queue.ErrTooLarge) {
+		t.Error(err)
+	}
+}

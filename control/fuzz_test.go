@@ -1,0 +1,146 @@
+//go:build linux || windows
+
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// script is a connection whose client has written all it ever will.
+type script struct {
+	net.Conn
+	in io.Reader
+
+	mu  sync.Mutex
+	out bytes.Buffer // guarded by mu
+}
+
+func (s *script) Read(p []byte) (int, error) { return s.in.Read(p) }
+
+func (s *script) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out.Write(p)
+}
+
+func (s *script) Close() error                     { return nil }
+func (s *script) SetReadDeadline(time.Time) error  { return nil }
+func (s *script) SetWriteDeadline(time.Time) error { return nil }
+
+// yes is an API that does nothing, well.
+type yes struct{ API }
+
+func (yes) Hello(context.Context, HelloParams) (h Hello, err error)                 { return h, nil }
+func (yes) Whoami(context.Context, Nothing) (w Whoami, err error)                   { return w, nil }
+func (yes) Enqueue(context.Context, Enqueue) (e Enqueued, err error)                { return e, nil }
+func (yes) EnqueueBatch(context.Context, EnqueueBatch) (e EnqueuedBatch, err error) { return e, nil }
+func (yes) Show(context.Context, Show) (d JobDetail, err error)                     { return d, nil }
+func (yes) List(context.Context, List) (p JobPage, err error)                       { return p, nil }
+func (yes) Status(context.Context, Nothing) (s Status, err error)                   { return s, nil }
+func (yes) Wait(_ context.Context, p Wait, each func(Ended) error) (w Waited, err error) {
+	return w, each(Ended{Job{ID: string(p.ID)}})
+}
+func (yes) Logs(_ context.Context, p Logs, each func(Piece) error) (l LogsEnd, err error) {
+	return l, each(Piece{ID: string(p.ID)})
+}
+func (yes) Cancel(context.Context, Selection) (v Verdict, err error)          { return v, nil }
+func (yes) Retry(context.Context, Selection) (v Verdict, err error)           { return v, nil }
+func (yes) Hold(context.Context, Selection) (v Verdict, err error)            { return v, nil }
+func (yes) Release(context.Context, Selection) (v Verdict, err error)         { return v, nil }
+func (yes) Requeue(context.Context, Selection) (v Verdict, err error)         { return v, nil }
+func (yes) Kill(context.Context, Kill) (v Verdict, err error)                 { return v, nil }
+func (yes) Edit(context.Context, Edit) (v Verdict, err error)                 { return v, nil }
+func (yes) Remove(context.Context, Remove) (v Verdict, err error)             { return v, nil }
+func (yes) Clear(context.Context, Sure) (r Removed, err error)                { return r, nil }
+func (yes) DLQList(context.Context, List) (p JobPage, err error)              { return p, nil }
+func (yes) DLQRetry(context.Context, DLQRetry) (v Verdict, err error)         { return v, nil }
+func (yes) DLQClear(context.Context, Sure) (r Removed, err error)             { return r, nil }
+func (yes) WorkerStart(context.Context, Count) (w WorkerCount, err error)     { return w, nil }
+func (yes) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) { return w, nil }
+func (yes) WorkerScale(context.Context, Count) (w WorkerCount, err error)     { return w, nil }
+func (yes) WorkerList(context.Context, Nothing) (w WorkerList, err error)     { return w, nil }
+func (yes) ConfigList(context.Context, Nothing) (c ConfigList, err error)     { return c, nil }
+func (yes) ConfigGet(context.Context, ConfigKey) (c ConfigValue, err error)   { return c, nil }
+func (yes) ConfigSet(context.Context, ConfigSet) (c ConfigValue, err error)   { return c, nil }
+func (yes) ConfigUnset(context.Context, ConfigKey) (c ConfigValue, err error) { return c, nil }
+func (yes) Drain(context.Context, Drain) (d Draining, err error)              { return d, nil }
+func (yes) Reload(context.Context, Nothing) (r Reloaded, err error)           { return r, nil }
+func (yes) ServiceStop(context.Context, ServiceStop) (s Stopping, err error)  { return s, nil }
+func (yes) Events(_ context.Context, p Events, each func(Event) error) (e EventsEnd, err error) {
+	for _, id := range p.ID {
+		err = each(Event{ID: id})
+	}
+	return e, err
+}
+func (yes) Cleanup(context.Context, Cleanup, func(Removed) error) (r Removed, err error) {
+	return r, nil
+}
+func (yes) Backup(context.Context, Nothing, func(BackupPiece) error) (b BackupEnd, err error) {
+	return b, nil
+}
+func (yes) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosis, err error) {
+	return d, nil
+}
+
+// Whatever lines come, of whom ever, each answer is a line of JSON that is no fault of
+// ours, there is at most one for each line, and nothing is left of what they took.
+func FuzzLines(f *testing.F) {
+	for _, m := range Methods {
+		f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+m.Name+`","params":{}}`+"\n"), uint8(4))
+	}
+	for _, seed := range []string{
+		`{"id":1,"method":"enqueue","params":{"command":"x","env":{"A":"b"},"key":"k"}}`, `{"id":"a","method":"list","params":{"state":["dead"],"label":{"a":"b"},"since":"2026-01-01T00:00:00Z"}}`,
+		`{"id":1,"method":"enqueue.batch","params":{"jobs":[{"command":"x"},{}],"commit":true,"batch":"b"}}`, `{"id":1,"method":"edit","params":{"ids":[1,"b"],"set":{"priority":1}}}`,
+		`{"id":1,"method":"wait","params":{"ids":["a"],"timeout":"1s"}}`, `{"id":1,"method":"logs","params":{"id":"a","n":3}}` + "\n" + `{"id":2,"method":"hello"}`,
+		`{"id":1,"method":"config.set","params":{"key":"a","value":true}}`, "\n\n[]\n{}\n{", "{\"id\":1e5}\r\n", `{"id":1,"id":2}`,
+	} {
+		f.Add([]byte(seed+"\n"), uint8(2))
+	}
+	f.Fuzz(func(t *testing.T, lines []byte, right uint8) {
+		shares := new(Shares)
+		many := func() int { return 10 }
+		gate := &door{right: rights[int(right)%len(rights)]}
+		server := NewServer(yes{}, Limits{many, many}, gate, shares, slog.New(slog.DiscardHandler))
+		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
+		server.stopping = t.Context().Done()
+		c := &script{in: bytes.NewReader(lines)}
+		server.serve(t.Context(), c)
+		nothingLeft(t, shares)
+		asked, answered := 0, 0
+		for line := range bytes.Lines(lines) {
+			if len(bytes.TrimRight(line, "\n")) > 0 {
+				asked++
+			}
+		}
+		for line := range strings.Lines(c.out.String()) {
+			var a struct {
+				JSONRPC string           `json:"jsonrpc"`
+				ID      json.RawMessage  `json:"id"`
+				Result  *json.RawMessage `json:"result"`
+				Method  string           `json:"method"`
+				Error   *failure         `json:"error"`
+			}
+			if err := json.Unmarshal([]byte(line), &a); err != nil || a.JSONRPC != "2.0" || !strings.HasSuffix(line, "\n") || len(line) > MaxLine {
+				t.Fatalf("%q: answered %.300q, %v", lines, line, err)
+			}
+			if a.Error != nil && (a.Error.Data.Code == "internal" || len(a.Error.Message) > 2048) {
+				t.Fatalf("%q: answered %.300q", lines, line)
+			}
+			if a.Method == "" {
+				answered++
+			}
+		}
+		if answered > asked {
+			t.Fatalf("%q: %d answers to %d lines:\n%s", lines, answered, asked, c.out.String())
+		}
+	})
+}

@@ -1,0 +1,102 @@
+package queue_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// piece is one element of a pattern as the oracle reads it: what it takes, or any text.
+type piece struct {
+	any   bool
+	takes func(rune) bool
+}
+
+// piecesOf reads a pattern in plain words; ok is false where it is none.
+func piecesOf(pattern string) (list []piece, ok bool) {
+	rest := pattern
+	for rest != "" {
+		r, size := utf8.DecodeRuneInString(rest)
+		switch r {
+		case '*':
+			list = append(list, piece{any: true})
+		case '?':
+			list = append(list, piece{takes: func(rune) bool { return true }})
+		case '[':
+			class, _, closed := strings.Cut(rest[1:], "]")
+			size = len(class) + 2
+			class, not := strings.CutPrefix(class, "!")
+			if !closed || class == "" {
+				return nil, false
+			}
+			set := []rune(class)
+			var spans [][2]rune
+			for len(set) > 0 {
+				if len(set) >= 3 && set[1] == '-' {
+					if set[0] > set[2] {
+						return nil, false
+					}
+					spans, set = append(spans, [2]rune{set[0], set[2]}), set[3:]
+				} else {
+					spans, set = append(spans, [2]rune{set[0], set[0]}), set[1:]
+				}
+			}
+			list = append(list, piece{takes: func(c rune) bool {
+				in := false
+				for _, s := range spans {
+					in = in || s[0] <= c && c <= s[1]
+				}
+				return in != not
+			}})
+		default:
+			list = append(list, piece{takes: func(c rune) bool { return c == r }})
+		}
+		rest = rest[size:]
+	}
+	return list, true
+}
+
+// matches says by trying everything whether pieces make all of a text.
+func matches(list []piece, text []rune) bool {
+	reach := make([]bool, len(text)+1) // where the pieces so far may end
+	reach[0] = true
+	for _, p := range list {
+		next := make([]bool, len(text)+1)
+		for at, here := range reach {
+			switch {
+			case !here:
+			case p.any:
+				for to := at; to <= len(text); to++ {
+					next[to] = true
+				}
+			case at < len(text) && p.takes(text[at]):
+				next[at+1] = true
+			}
+		}
+		reach = next
+	}
+	return reach[len(text)]
+}
+
+// A pattern matches what it says, no more and no less, and is refused where it is none.
+func FuzzGlob(f *testing.F) {
+	for _, seed := range [][2]string{{"a*", "ab"}, {"*a*b*", "xaxbx"}, {"?[a-c]", "xb"}, {"[!a]*", "bb"}, {"[]", ""}, {"[a-]", "-"}, {"**", ""}, {"é?", "éx"}, {"[z-a]", "b"}, {"*aab", "aaab"}} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, pattern, text string) {
+		if len(text) > 1000 {
+			return
+		}
+		match, err := queue.Glob(pattern)
+		list, ok := piecesOf(pattern)
+		if ok = ok && len(pattern) <= queue.MaxGlob; ok != (err == nil) || err != nil && (!errors.Is(err, queue.ErrInvalid) || len(err.Error()) > 1024) {
+			t.Fatalf("%q: got %v, want a pattern: %t", pattern, err, ok)
+		}
+		if ok && match(text) != matches(list, []rune(text)) {
+			t.Fatalf("%q matches %q: %t", pattern, text, match(text))
+		}
+	})
+}

@@ -1,0 +1,269 @@
+//go:build unix && !race
+
+package service
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// shapeSize is how long the inputs are: nearly as long as a line may be.
+const shapeSize = control.MaxLine - 4096
+
+// repeated is as many units as fit, between two ends.
+func repeated(open, unit, end string) string {
+	return open + strings.TrimSuffix(strings.Repeat(unit+",", shapeSize/(len(unit)+1)), ",") + end
+}
+
+// members is an object of so many members whose names differ, or as many as fit.
+func members(n int, value string) string {
+	var b strings.Builder
+	b.WriteString(`{"a":` + value)
+	for i := 0; i < n && b.Len() < shapeSize-64-len(value); i++ {
+		fmt.Fprintf(&b, `,"%x":%s`, i, value)
+	}
+	return b.String() + "}"
+}
+
+// shapes are values that are costly to read, each in its own way.
+var shapes = map[string]func() string{
+	"nested":             func() string { return repeated("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
+	"nested objects":     func() string { return repeated("[", strings.Repeat(`{"a":`, 28)+"1"+strings.Repeat("}", 28), "]") },
+	"members":            func() string { return members(1<<30, "1") },
+	"members of text":    func() string { return members(16_000, `"`+strings.Repeat("x", 400)+`"`) },
+	"a member repeated":  func() string { return repeated("{", `"a":1`, "}") },
+	"ids":                func() string { return repeated("[", `"a"`, "]") },
+	"numbers":            func() string { return repeated("[", `1`, "]") },
+	"empty texts":        func() string { return repeated("[", `""`, "]") },
+	"long texts":         func() string { return repeated("[", `"`+strings.Repeat("x", 800)+`"`, "]") },
+	"text":               func() string { return `"` + strings.Repeat("x", shapeSize) + `"` },
+	"text of escapes":    func() string { return `"` + strings.Repeat(`\u0001`, shapeSize/6) + `"` },
+	"text of surrogates": func() string { return `"` + strings.Repeat(`\ud83d\ude00`, shapeSize/12) + `"` },
+	"text of quotes":     func() string { return `"` + strings.Repeat(`\"`, shapeSize/2) + `"` },
+	"digits":             func() string { return strings.Repeat("7", shapeSize) },
+	"a fraction":         func() string { return "0." + strings.Repeat("7", shapeSize) },
+	"a text of digits":   func() string { return `"` + strings.Repeat("7", shapeSize) + `s"` },
+	"spaces":             func() string { return strings.Repeat(" ", shapeSize) + "1" },
+}
+
+// envelope is a request's line.
+func envelope(method, params string) string {
+	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
+}
+
+// batchOf is a request to enqueue n jobs, or as many as fit, without a commit.
+func batchOf(n int, job func(i int) string) string {
+	var b strings.Builder
+	b.WriteString(`{"batch":"b","jobs":[`)
+	for i := range n {
+		j := job(i)
+		if b.Len()+len(j) > shapeSize {
+			break
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(j)
+	}
+	return envelope("enqueue.batch", b.String()+"]}")
+}
+
+// lines are whole requests of special shapes.
+var lines = map[string]func() string{
+	"an envelope of members": func() string { return `{"id":1,"method":"hello",` + members(1<<30, "1")[1:] },
+	"an envelope repeated":   func() string { return `{"id":1,` + repeated("", `"params":1`, "}") },
+	"a long method":          func() string { return envelope(strings.Repeat("x", shapeSize), "{}") },
+	"a long id":              func() string { return `{"id":"` + strings.Repeat("x", shapeSize) + `","method":"hello"}` },
+	"padding":                func() string { return strings.Repeat(" ", shapeSize) + envelope("list", "{}") },
+	"no JSON at the end":     func() string { return strings.TrimSuffix(envelope("list", repeated("[", "1", "]")), "}") },
+	"a text without end":     func() string { return `{"id":"` + strings.Repeat(`\u0001`, shapeSize/6) },
+	"too deep":               func() string { return strings.Repeat("[", shapeSize) },
+	"not UTF-8 at the end":   func() string { return `{"id":"` + strings.Repeat("é", shapeSize/2) + "\xff\"}" },
+	"jobs of nothing":        func() string { return batchOf(1<<30, func(int) string { return "{}" }) },
+	"jobs, all there may be": func() string { return batchOf(queue.MaxBatch, func(int) string { return `{"command":"true"}` }) },
+	"jobs with much to be set": func() string {
+		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", shapeSize/queue.MaxBatch-50) + `"}}`
+		return batchOf(queue.MaxBatch, func(int) string { return env })
+	},
+	"jobs with many variables": func() string {
+		env := `{"command":"true","env":` + members(shapeSize/queue.MaxBatch/13, `"1"`) + `}`
+		return batchOf(queue.MaxBatch, func(int) string { return env })
+	},
+	"jobs with labels": func() string {
+		job := `{"command":"true","labels":` + members(queue.MaxLabels-1, `"`+strings.Repeat(`\u0001`, 30)+`"`) + `}`
+		return batchOf(queue.MaxBatch, func(int) string { return job })
+	},
+	"jobs with long arguments": func() string {
+		job := `{"argv":["` + strings.Repeat(`x","`, 1900) + `"]}`
+		return batchOf(queue.MaxBatch, func(int) string { return job })
+	},
+	"the largest jobs": func() string {
+		job := `{"argv":["` + strings.Repeat("x", 131_000) + `"],"env":{"A":"` + strings.Repeat("y", 131_000) + `","B":"` + strings.Repeat("z", 131_000) + `"},"stdin":"` + strings.Repeat("z", 256<<10) + `"}`
+		return batchOf(queue.MaxBatch, func(int) string { return job })
+	},
+	"the largest jobs of escapes": func() string {
+		e := func(n int) string { return strings.Repeat(`\u0001`, n) }
+		job := `{"argv":["` + e(131_000) + `"],"env":{"A":"` + e(131_000) + `","B":"` + e(131_000) + `"},"stdin":"` + e(256<<10) + `"}`
+		return batchOf(queue.MaxBatch, func(int) string { return job })
+	},
+	"jobs with faults, the last of them": func() string {
+		return batchOf(queue.MaxBatch, func(i int) string {
+			if i == queue.MaxBatch-1 {
+				return members(10_000, "1")
+			}
+			return `{"command":"` + strings.Repeat("x", 7000) + `"}`
+		})
+	},
+	"jobs with the same id": func() string {
+		return batchOf(queue.MaxBatch, func(int) string { return `{"command":"true","id":"same"}` })
+	},
+	"names that are not there": func() string {
+		var b strings.Builder
+		for i := range control.MaxNames {
+			fmt.Fprintf(&b, `,"%0128d"`, i)
+		}
+		return envelope("cancel", `{"ids":[`+b.String()[1:]+`]}`)
+	},
+	"names that are none": func() string {
+		return envelope("cancel", `{"ids":`+repeated("[", `"`+strings.Repeat(`\u0001`, shapeSize/control.MaxNames/6-1)+`"`, "]")+`}`)
+	},
+}
+
+// common are the shapes that each kind of value is tried with; the others go to those that
+// are read in ways of their own.
+var common = []string{"nested", "text of escapes", "a text of digits", "digits"}
+
+// inputs are all of them: shapes as each kind of parameter, as an unknown one, and as each
+// kind of a job's field.
+func inputs() map[string]func() string {
+	all := map[string]func() string{}
+	for name, line := range lines {
+		all[name] = line
+	}
+	kinds := map[string]bool{}
+	add := func(kind, method, open, end string, names ...string) {
+		for _, name := range names {
+			if !kinds[kind+name] {
+				kinds[kind+name] = true
+				all[method+" "+open+": "+name] = func() string { return envelope(method, open+shapes[name]()+end) }
+			}
+		}
+	}
+	every := slices.Sorted(maps.Keys(shapes))
+	for _, m := range control.Schemas() {
+		if m.Method == "enqueue" || m.Method == "enqueue.batch" {
+			continue // whose parameters come below
+		}
+		properties, _ := m.Params["properties"].(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(properties)) {
+			raw, _ := json.Marshal(properties[name])
+			add(string(raw), m.Method, `{"`+name+`":`, "}", common...)
+		}
+	}
+	for _, f := range queue.Fields() {
+		add(fmt.Sprint("field ", f.Kind, f.Name == "id", f.Name == "umask", f.Name == "labels"), "enqueue", `{"`+f.Name+`":`, "}", common...)
+	}
+	add("unknown", "list", `{"nosuch":`, "}", every...)
+	add("ids", "cancel", `{"ids":`, "}", every...)
+	add("argv", "enqueue", `{"argv":`, "}", common...)
+	add("env", "enqueue", `{"command":"true","env":`, "}", every...)
+	add("jobs", "enqueue.batch", `{"jobs":`, "}", every...)
+	add("set", "edit", `{"id":"a","set":{"env":`, "}}", common...)
+	add("params", "show", "", "", common...)
+	return all
+}
+
+// cpu is the processor's time that this process has taken.
+func cpu(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// No input of 8 MiB, whatever its shape, takes more than half a second of the processor or
+// 64 MiB of memory, from the socket to the store and back. The time is that of this whole
+// process, the client's writing and reading of the line with it. The memory is by how much
+// what the collector leaves on the heap grows: at most by all that is allocated, and where
+// that is more, it is looked at every few milliseconds while the input is sent once more.
+// On two cores the slowest takes 0.3 s (a deep list for an instant), and the largest 53 MiB
+// (the largest jobs).
+func TestShapesAreCheap(t *testing.T) {
+	const most, mostHeap = 500 * time.Millisecond, 64 << 20
+	ask := asker(t)
+	for name, input := range inputs() {
+		line := []byte(input() + "\n")
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		began := cpu(t)
+		answer := ask(line)
+		took := cpu(t) - began
+		runtime.ReadMemStats(&after)
+		grown := after.TotalAlloc - before.TotalAlloc
+		if grown > mostHeap {
+			grown = heapPeak(func() { ask(line) })
+		}
+		if answer == "" || strings.Contains(answer, `"internal"`) {
+			t.Errorf("%s: answered %.300q", name, answer)
+		}
+		if took > most || grown > mostHeap {
+			t.Errorf("%s: %v and %d MiB, want at most %v and %d MiB: %.200s", name, took, grown>>20, most, mostHeap>>20, answer)
+		}
+	}
+}
+
+// asker is how a client asks a service of its own, and reads until the answer.
+func asker(t *testing.T) func(line []byte) (answer string) {
+	s := stored(t)
+	s.opt.Places = config.Places{State: t.TempDir()}
+	s.stores(t, jobNamed("a"))
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := control.Listen(socket, control.Entry{Mode: 0o600, GID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serving.Go(func() { control.NewServer(s, s.limits(), s, &s.shares, s.log).Run(ctx, l) })
+	t.Cleanup(func() {
+		stop()
+		serving.Wait()
+	})
+	return func(line []byte) string {
+		c, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Minute))
+		var writing sync.WaitGroup
+		defer writing.Wait()
+		writing.Go(func() { c.Write(line) }) // what is refused early is not read to its end
+		in := bufio.NewReaderSize(c, 64<<10)
+		for {
+			text, err := in.ReadString('\n')
+			if err != nil || !strings.Contains(text, `"method":`) { // what a stream tells has one
+				return text
+			}
+		}
+	}
+}
