@@ -71,6 +71,8 @@ func (v *town) Right(p *Peer) Right {
 	return Operate
 }
 
+func (v *town) Admit(context.Context, *Peer) error { return nil }
+
 func (v *town) Refuse(p *Peer, what string, needs Right) error { return queue.ErrDenied }
 
 // dial connects as a user.

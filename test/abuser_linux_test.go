@@ -50,7 +50,11 @@ type abuser struct {
 }
 
 // tally counts what an attack has sent and was answered.
-type tally struct{ sent, answered, refused, bytes atomic.Int64 }
+type tally struct {
+	sent, answered, refused, bytes atomic.Int64
+
+	why atomic.Pointer[asked] // the first refusal
+}
 
 // attack is one of them. It goes on until its context ends.
 type attack struct {
@@ -126,7 +130,11 @@ func abuse() (code int) {
 	fmt.Printf("%-15s %9s %9s %9s %9s\n", "attack", "sent", "answered", "refused", "MB")
 	for _, at := range list {
 		n := a.tallyOf(at.name)
-		fmt.Printf("%-15s %9d %9d %9d %9d\n", at.name, n.sent.Load(), n.answered.Load(), n.refused.Load(), n.bytes.Load()>>20)
+		why := ""
+		if e := n.why.Load(); e != nil {
+			why = e.Error()
+		}
+		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", at.name, n.sent.Load(), n.answered.Load(), n.refused.Load(), n.bytes.Load()>>20, why)
 	}
 	fmt.Printf("%.0f%% of a processor\n", 100*cpuOf(&used).Seconds()/time.Since(a.began).Seconds())
 	return 0
@@ -241,6 +249,7 @@ func (a *abuser) asks(c *caller, n *tally, method, params string) (result json.R
 		return result, true
 	case errors.As(err, &refused):
 		n.refused.Add(1)
+		n.why.CompareAndSwap(nil, refused)
 	}
 	return nil, false
 }
@@ -397,13 +406,13 @@ func (a *abuser) events(ctx context.Context, n *tally) {
 	both.Wait()
 }
 
-// large is a job with an environment of 760 KB.
+// large is a job of 760 KB.
 func large(more string) string {
 	var env []string
-	for i := range 19 {
+	for i := range 12 {
 		env = append(env, fmt.Sprintf(`"V%d":"%s"`, i, strings.Repeat("x", 40_000)))
 	}
-	return fmt.Sprintf(`{"argv":["true"],"env":{%s},%s}`, strings.Join(env, ","), more)
+	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","), strings.Repeat("x", 280_000), more)
 }
 
 // largeJobs stores 300 of them once, and then has some retried again and again.
