@@ -6,10 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -115,5 +117,54 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 	watcher.Wait()
 	if seen == 0 {
 		t.Error("the socket was never seen")
+	}
+}
+
+// What was left of a socket that was being made when its process was killed is removed by
+// the next one, once it is old; anything else of such a name stays.
+func TestListenTidiesUp(t *testing.T) {
+	path := tempSocket(t)
+	dir := filepath.Dir(path)
+	old := time.Now().Add(-2 * leftAfter)
+	folder := func(name string, at time.Time, file string) {
+		t.Helper()
+		err := os.Mkdir(filepath.Join(dir, name), 0o700)
+		if file == "s" {
+			l, failed := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name, file), Net: "unix"})
+			if failed != nil {
+				t.Fatal(failed)
+			}
+			l.SetUnlinkOnClose(false)
+			l.Close()
+		} else if file != "" {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, name, file), nil, 0o600))
+		}
+		if err = errors.Join(err, os.Chtimes(filepath.Join(dir, name), at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	folder(".s1", old, "")
+	folder(".s22", old, "s")
+	folder(".s3", time.Now(), "")
+	folder(".s4", old, "other")
+	folder(".sx5", old, "")
+	if err := os.WriteFile(filepath.Join(dir, ".s6"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(path, ownerOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range left {
+		names = append(names, e.Name())
+	}
+	if want := []string{".s3", ".s4", ".s6", ".sx5", filepath.Base(path)}; !slices.Equal(names, want) {
+		t.Errorf("left are %q, want %q", names, want)
 	}
 }

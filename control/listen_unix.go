@@ -11,7 +11,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/folder"
@@ -93,7 +96,8 @@ func bind(path string, to Entry) (*net.UnixListener, os.FileInfo, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
 		return nil, nil, fmt.Errorf("listen on %s: a file that is no socket is there; move it away", path)
 	}
-	temp, err := os.MkdirTemp(filepath.Dir(path), ".s")
+	tidy(filepath.Dir(path))
+	temp, err := os.MkdirTemp(filepath.Dir(path), hiddenPrefix)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
@@ -121,6 +125,33 @@ func bind(path string, to Entry) (*net.UnixListener, os.FileInfo, error) {
 		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	return l, file, nil
+}
+
+// A socket is made in a folder of this name and digits, beside its place. One that is
+// there for leftAfter is of a process that was killed meanwhile.
+const (
+	hiddenPrefix = ".s"
+	leftAfter    = time.Minute
+)
+
+// tidy removes what was left of sockets that were being made.
+func tidy(dir string) {
+	list, _ := os.ReadDir(dir) // what cannot be read is not tidied
+	for _, e := range list {
+		digits, hidden := strings.CutPrefix(e.Name(), hiddenPrefix)
+		if _, err := strconv.ParseUint(digits, 10, 64); !hidden || err != nil || !e.IsDir() {
+			continue
+		}
+		temp := filepath.Join(dir, e.Name())
+		info, err := os.Lstat(temp)
+		if err != nil || time.Since(info.ModTime()) < leftAfter || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+			continue
+		}
+		if s, err := os.Lstat(filepath.Join(temp, "s")); err == nil && s.Mode()&os.ModeSocket != 0 {
+			os.Remove(filepath.Join(temp, "s"))
+		}
+		os.Remove(temp) // what has anything else in it is not ours
+	}
 }
 
 // apply gives a socket, which nobody can reach yet, its group and mode.

@@ -125,10 +125,10 @@ func TestSilentProgramDoesNotHoldUpTheEnd(t *testing.T) {
 	began := time.Now()
 	l := listen(t, socket)
 	ctx, stop := context.WithCancel(t.Context())
-	many := func() int { return 100 }
+	many := func() (all, user int) { return 100, 100 }
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		NewServer(&fake{}, Limits{many, many}, open{}, new(Shares), slog.New(slog.DiscardHandler)).Run(ctx, l)
+		NewServer(&fake{}, Limits{many}, open{}, new(Shares), slog.New(slog.DiscardHandler)).Run(ctx, l)
 	})
 	plain, err := os.OpenFile(socket, os.O_RDWR, 0)
 	if err != nil {

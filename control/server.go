@@ -41,8 +41,8 @@ const (
 
 // Limits are the settings of a server; they are asked at each connection.
 type Limits struct {
-	Connections        func() int
-	ConnectionsPerUser func() int
+	// Connections is how many there may be at once, and of one user.
+	Connections func() (all, user int)
 }
 
 // Gate says who may do what.
@@ -371,7 +371,7 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 func (s *Server) admit(c *serverConn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	limit, share := s.limits.Connections(), s.limits.ConnectionsPerUser()
+	limit, share := s.limits.Connections()
 	if !c.peer.Right.Covers(Admin) {
 		limit -= forAdmins
 	}

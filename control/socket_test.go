@@ -67,12 +67,12 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := func() int { return 100 }
+	many := func() (all, user int) { return 100, 100 }
 	gate := Gate(open{})
 	if g, ok := api.(Gate); ok {
 		gate = g
 	}
-	server = NewServer(api, Limits{many, many}, gate, new(Shares), slog.New(slog.DiscardHandler))
+	server = NewServer(api, Limits{many}, gate, new(Shares), slog.New(slog.DiscardHandler))
 	if f, ok := api.(*fake); ok && f.crowded != nil {
 		server.Crowded = f.crowded
 	}

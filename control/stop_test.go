@@ -44,8 +44,8 @@ func stopping(t *testing.T) (api *slow, answer chan error, ended chan struct{}) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := func() int { return 100 }
-	server := NewServer(api, Limits{many, many}, open{}, new(Shares), slog.New(slog.DiscardHandler))
+	many := func() (all, user int) { return 100, 100 }
+	server := NewServer(api, Limits{many}, open{}, new(Shares), slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(t.Context())
 	ended = make(chan struct{})
 	var runs sync.WaitGroup

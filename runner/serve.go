@@ -92,6 +92,7 @@ type server struct {
 // ctx ends, a service says Bye, or nobody has needed it for idleExit; then it
 // ends what runs and keeps the results in its journal.
 func Serve(ctx context.Context, o Options) error {
+	OutliveFileLimit()
 	pid := os.Getpid()
 	s := &server{
 		Options:  o,

@@ -295,6 +295,11 @@ func (s *Service) problems() (list []string, failing bool) {
 	if err := s.pool.NoRunner(); err != nil {
 		list = append(list, fmt.Sprintf("no job is started, for no runner could be (it is tried again): %v", err))
 	}
+	for _, f := range examineLimits(s.config.Load()) {
+		if f.Level != store.Fine {
+			list = append(list, f.Message+"; "+f.Next)
+		}
+	}
 	if pause := s.pool.Paused(); pause != "" {
 		list = append(list, pause)
 	}

@@ -8,27 +8,74 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
 
 // enforcement says what holds a job within its bounds here.
 const enforcement = "timeouts and output by the runner; trees are ended by process group, session and cookie, without cgroups"
 
-// A connection takes a descriptor of the service, a running job three of the runner.
+// What a service needs of its process's limits (setrlimit(2)).
 const (
-	ownDescriptors = 64
-	jobDescriptors = 3
+	ownDescriptors   = 64 // of the service, beside those of connections
+	jobDescriptors   = 3  // of the runner, for a job that runs
+	leastConnections = 32 // with those that are kept for admins
+	// leastMemory is the address space of a service and of a runner: the Go runtime
+	// reserves more than a GiB of it, and ends the process where it gets no more.
+	leastMemory = 4 << 30
 )
 
-// examineLimits looks whether descriptors suffice for what the settings allow.
-func examineLimits(c *config.Config) []store.Finding {
+// limitOf is a soft limit of this process; ok is false where there is none.
+func limitOf(resource int) (n uint64, ok bool) {
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return []store.Finding{{Check: "limits", Level: store.Warning, Message: fmt.Sprintf("how many descriptors there may be: %v", err)}}
+	if err := unix.Getrlimit(resource, &limit); err != nil || limit.Cur == unix.RLIM_INFINITY {
+		return 0, false
 	}
-	need := uint64(ownDescriptors + max(c.MaxConnections, c.WorkerCount()*jobDescriptors))
-	if uint64(limit.Max) < need {
-		return []store.Finding{{Check: "limits", Level: store.Warning, Message: fmt.Sprintf("%d descriptors are allowed, but %d workers and %d connections may need %d", limit.Max, c.WorkerCount(), c.MaxConnections, need), Next: "raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower max_connections"}}
+	return uint64(limit.Cur), true
+}
+
+// heedLimits refuses limits of this process with which a service would fail in the midst
+// of its work.
+func heedLimits() error {
+	if n, ok := limitOf(unix.RLIMIT_NOFILE); ok && n < ownDescriptors+leastConnections {
+		return fmt.Errorf("%d files may be open at once, but at least %d are needed; raise that limit (LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+leastConnections)
 	}
-	return []store.Finding{{Check: "limits", Level: store.Fine, Message: fmt.Sprintf("%d descriptors, enough for %d workers and %d connections", limit.Max, c.WorkerCount(), c.MaxConnections)}}
+	if n, ok := limitOf(unix.RLIMIT_AS); ok && n < leastMemory {
+		return fmt.Errorf("%s of address space are allowed, but at least %s are needed, and jobs have it too; raise that limit (LimitAS=, ulimit -v) or bound memory instead (MemoryMax=)", queue.FormatSize(int64(n)), queue.FormatSize(leastMemory))
+	}
+	return nil
+}
+
+// connections are how many connections there may be at once, and how many of one user:
+// what the settings say, or where descriptors do not suffice for that, as many fewer in
+// the same proportion.
+func connections(c *config.Config) (all, user int) {
+	all, user = c.MaxConnections, c.MaxConnectionsUser
+	n, ok := limitOf(unix.RLIMIT_NOFILE)
+	if room := max(int64(n)-ownDescriptors, leastConnections); ok && room < int64(all) {
+		user = max(1, int(int64(user)*room/int64(all)))
+		all = int(room)
+	}
+	return all, user
+}
+
+// examineLimits looks whether the process's limits suffice for what the settings allow.
+func examineLimits(c *config.Config) (list []store.Finding) {
+	warn := func(next, format string, args ...any) {
+		list = append(list, store.Finding{Check: "limits", Level: store.Warning, Message: fmt.Sprintf(format, args...), Next: next})
+	}
+	n, ok := limitOf(unix.RLIMIT_NOFILE)
+	if need := uint64(ownDescriptors + c.WorkerCount()*jobDescriptors); ok && n < need {
+		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower workers", "%d descriptors are allowed, but %d workers may need %d: jobs wait for some", n, c.WorkerCount(), need)
+	}
+	if all, user := connections(c); all < c.MaxConnections {
+		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower max_connections", "%d descriptors are allowed: %d connections are served at once, %d of one user, not max_connections, %d", n, all, user, c.MaxConnections)
+	}
+	if n, ok := limitOf(unix.RLIMIT_FSIZE); ok {
+		warn("lift the limit of files (LimitFSIZE=, ulimit -f)", "a file may have %s at most: no new job is taken once the database has nearly as much", queue.FormatSize(int64(n)))
+	}
+	if len(list) == 0 {
+		list = append(list, store.Finding{Check: "limits", Level: store.Fine, Message: fmt.Sprintf("descriptors suffice for %d workers and %d connections", c.WorkerCount(), c.MaxConnections)})
+	}
+	return list
 }

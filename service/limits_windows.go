@@ -8,6 +8,12 @@ import (
 // enforcement says what holds a job within its bounds here.
 const enforcement = "timeouts and output by the runner; trees, memory, processors and processes by job objects, which nothing leaves"
 
+// heedLimits refuses limits under which a service would fail; Windows has none.
+func heedLimits() error { return nil }
+
+// connections are how many connections there may be at once, and how many of one user.
+func connections(c *config.Config) (all, user int) { return c.MaxConnections, c.MaxConnectionsUser }
+
 // examineLimits looks whether descriptors suffice for what the settings allow; Windows
 // bounds them by memory alone.
 func examineLimits(*config.Config) []store.Finding { return nil }

@@ -130,6 +130,10 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	} else {
 		s.makeLog(o.Log)
 	}
+	runner.OutliveFileLimit()
+	if err := heedLimits(); err != nil {
+		return &ExitError{ExitConfig, err}
+	}
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
@@ -426,8 +430,7 @@ func (s *Service) poolConfig() worker.Config {
 
 func (s *Service) limits() control.Limits {
 	return control.Limits{
-		Connections:        func() int { return s.config.Load().MaxConnections },
-		ConnectionsPerUser: func() int { return s.config.Load().MaxConnectionsUser },
+		Connections: func() (all, user int) { return connections(s.config.Load()) },
 	}
 }
 

@@ -11,22 +11,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A service that runs out of descriptors refuses connections, does not spin, and
 // works again once there are some; what it had acknowledged runs.
 func TestOutOfDescriptors(t *testing.T) {
-	q := newQueue(t, "")
-	limited := filepath.Join(q.dir, "limited")
-	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = serve ]; then ulimit -n 64; fi\nexec %s \"$@\"\n", q.bin)
-	if err := os.WriteFile(limited, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	plain := q.bin
-	q.bin = limited
-	q.start("--workers", "2")
-	q.bin = plain
+	q := serving(t, "--workers", "2")
 	id := q.must("enqueue", "sleep 1; touch "+q.path("ended"))
+	lift := limit(t, q.cmd.Process.Pid, unix.RLIMIT_NOFILE, freeDescriptor(q.cmd.Process.Pid)+20)
+	defer lift()
 	var conns []net.Conn
 	for range 100 {
 		c, err := net.DialTimeout("unix", filepath.Join(q.dir, "queuectl.sock"), 100*time.Millisecond)
@@ -47,6 +42,115 @@ func TestOutOfDescriptors(t *testing.T) {
 		c.Close()
 	}
 	q.until("it answers again", 20*time.Second, func() bool { return q.cli("wait", id, "--timeout", "5").code == 0 })
+}
+
+// under starts the service under limits that a shell sets.
+func (q *queue) under(limits string) error {
+	q.Helper()
+	plain := q.bin
+	defer func() { q.bin = plain }()
+	q.bin = q.path("limited")
+	script := fmt.Sprintf("#!/bin/bash\nif [ \"$1\" = serve ]; then %s; fi\nexec %s \"$@\"\n", limits, plain)
+	if err := os.WriteFile(q.bin, []byte(script), 0o755); err != nil {
+		q.Fatal(err)
+	}
+	return q.tryStart("--workers", "2")
+}
+
+// Limits under which a service would fail in the midst of its work keep it from starting,
+// and its words name the limit; fewer descriptors than the settings want leave fewer
+// connections, in all and of each user, and status says so.
+func TestLimitsAreRefusedOrTold(t *testing.T) {
+	for limits, says := range map[string]string{
+		"ulimit -n 90":      "90 files may be open at once, but at least 96 are needed",
+		"ulimit -v 2000000": "of address space are allowed",
+		"ulimit -f 1024":    "a file may have 1MiB at most",
+	} {
+		q := newQueue(t, "")
+		err := q.under(limits)
+		if err == nil || q.cmd.ProcessState.ExitCode() != 78 || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want exit 78 and %q", limits, err, says)
+		}
+		q.cmd = nil
+	}
+	q := newQueue(t, "")
+	if err := q.under("ulimit -n 200"); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.must("status"); !strings.Contains(got, "200 descriptors are allowed: 136 connections are served at once, 34 of one user") {
+		t.Errorf("status says nothing of the connections:\n%s", got)
+	}
+	id := q.must("enqueue", "-q", "--delay", "1h", "true")
+	told := ""
+	for range 60 {
+		c, err := net.Dial("unix", q.path("queuectl.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintln(c, `{"id":1,"method":"hello"}`)
+		fmt.Fprintf(c, `{"id":2,"method":"wait","params":{"ids":[%q]}}`+"\n", strings.TrimSpace(id)) // busy, so that it is not closed for another
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if told, err = bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(told, "result") {
+			break
+		}
+	}
+	if !strings.Contains(told, "you have 34 connections, all in use") {
+		t.Errorf("the last one was told %q", told)
+	}
+}
+
+// Where a file may only have so many bytes, new jobs are refused in time, what runs ends
+// and is recorded, and nothing is ended by the system: neither the service nor the runner,
+// though commands are, which have the same limit.
+func TestLimitOfFiles(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	before := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; head -c 3000000 /dev/zero", "output_limit": 4 << 20})
+	w.runs(before)
+	size := func() (n int64) {
+		for _, name := range []string{"queuectl.db", "queuectl.db-wal"} {
+			info, err := os.Stat(q.path(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += info.Size()
+		}
+		return n
+	}
+	runner := q.runnerPid()
+	lifts := []func(){
+		limit(t, q.cmd.Process.Pid, unix.RLIMIT_FSIZE, uint64(size())+13<<20),
+		limit(t, runner, unix.RLIMIT_FSIZE, 1<<20),
+	}
+	refused := ""
+	q.until("a new job is refused", 60*time.Second, func() bool {
+		a := w.call("enqueue.batch", fields{"jobs": copies(20, fields{"command": ": " + strings.Repeat("x", 50_000), "delay": "1h"}), "commit": true})
+		if a.Error != nil {
+			refused = fmt.Sprint(*a.Error)
+		}
+		return a.Error != nil
+	})
+	if !strings.Contains(refused, "no_space") || !strings.Contains(refused, "that a file may have") {
+		t.Errorf("it is refused with %s", refused)
+	}
+	if got := q.must("status"); !strings.Contains(got, "that a file may have") {
+		t.Errorf("status says nothing of it:\n%s", got)
+	}
+	q.write("go", "")
+	if j := w.end(before); j.State != "completed" || j.History[0].Dropped == 0 {
+		t.Errorf("got %+v, want it completed, and output dropped", j)
+	}
+	lifts[0]()
+	q.until("a new job is taken", 20*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
+	writes := w.enqueue(fields{"command": "exec head -c 3000000 /dev/zero >" + q.path("large"), "max_retries": 0})
+	if j := w.end(writes); j.Signal == nil || *j.Signal != int(unix.SIGXFSZ) {
+		t.Errorf("got %+v, want it ended by SIGXFSZ", j)
+	}
+	lifts[1]()
+	if now := q.runnerPid(); now != runner || q.cli("status").code != 0 {
+		t.Errorf("runner %d, once %d", now, runner)
+	}
 }
 
 // cpuTicks is the CPU time of a process so far, in clock ticks.

@@ -4,6 +4,7 @@ package sqlstore
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"syscall"
 
@@ -17,6 +18,16 @@ func freeBytes(dir string) (int64, error) {
 		return 0, err
 	}
 	return int64(s.Bavail) * int64(s.Bsize), nil
+}
+
+// fileLimit is how many bytes a file of this process may have; ok is false where nothing
+// limits that.
+func fileLimit() (n int64, ok bool) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil || limit.Cur > math.MaxInt64 {
+		return 0, false
+	}
+	return int64(limit.Cur), true
 }
 
 // checkPrivate refuses a file or folder that another user could read or write.

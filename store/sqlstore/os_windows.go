@@ -30,5 +30,8 @@ func findsReaders(path string) string {
 // syncDir makes the names in a folder durable; Windows does so by itself.
 func syncDir(string) error { return nil }
 
+// fileLimit is how many bytes a file of this process may have; nothing limits that here.
+func fileLimit() (n int64, ok bool) { return 0, false }
+
 // fileID tells a file from its copies; here nothing does without opening it.
 func fileID(string) string { return "" }

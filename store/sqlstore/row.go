@@ -52,31 +52,56 @@ var errDamaged = errors.New("damaged")
 // texts are what a job runs by, as its row and its input have it.
 type texts struct{ labels, terms, input string }
 
-// input is what a job is given, apart from its terms.
-type input struct {
-	Env   []string `json:"env,omitempty"`
-	Stdin string   `json:"stdin,omitempty"`
-}
-
 // textsOf writes what a job runs by.
 func textsOf(terms queue.Terms) (t texts, err error) {
-	write := func(v any) string {
-		raw, failed := json.Marshal(v)
-		err = errors.Join(err, failed)
-		return string(raw)
-	}
+	var labels []byte
 	if len(terms.Labels) > 0 {
-		t.labels = write(terms.Labels)
+		labels, err = json.Marshal(terms.Labels)
 	}
-	if len(terms.Env) > 0 || terms.Stdin != "" {
-		t.input = write(&input{terms.Env, terms.Stdin})
-	}
+	t.labels, t.input = string(labels), inputOf(&terms)
 	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
-	t.terms = write(&terms)
-	if err != nil {
+	raw, err2 := json.Marshal(&terms)
+	if err = errors.Join(err, err2); err != nil {
 		return texts{}, fmt.Errorf("write the terms of a job: %w", err)
 	}
+	t.terms = string(raw)
 	return t, nil
+}
+
+// inputOf writes env and stdin as a JSON object, "" if there are none.
+func inputOf(terms *queue.Terms) string {
+	if len(terms.Env) == 0 && terms.Stdin == "" {
+		return ""
+	}
+	b := []byte{'{'}
+	for i, text := range terms.Env {
+		if i == 0 {
+			b = append(b, `"env":[`...)
+		}
+		b = append(appendText(b, text), ',')
+	}
+	if len(terms.Env) > 0 {
+		b = append(b[:len(b)-1], `],`...)
+	}
+	if terms.Stdin != "" {
+		b = append(appendText(append(b, `"stdin":`...), terms.Stdin), ',')
+	}
+	b[len(b)-1] = '}'
+	return string(b)
+}
+
+// appendText appends a text as JSON. Most need no escape, and so no encoder.
+func appendText(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			raw, err := json.Marshal(text)
+			if err != nil {
+				panic("sqlstore: a text that is no JSON: " + err.Error())
+			}
+			return append(b, raw...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
 }
 
 // inline is the input as the job's row has it: nil, if it is too long for that.

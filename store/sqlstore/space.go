@@ -27,8 +27,8 @@ const (
 // spaceCheck is the writer's memory of the last look at the disk.
 type spaceCheck struct {
 	at       time.Time
-	low      bool
-	released bool // the reserve is given up
+	full     error // there is no room for new jobs
+	released bool  // the reserve is given up
 }
 
 // roomToEnqueue refuses new jobs while the disk is nearly full.
@@ -37,26 +37,49 @@ func (s *Store) roomToEnqueue() error {
 		if s.space.released {
 			s.keepReserve() // new jobs need not wait for the next look
 		}
-		free, err := s.free()
-		s.space.at, s.space.low = time.Now(), err == nil && free < roomBytes
+		s.space.at, s.space.full = time.Now(), s.Room()
 	}
-	if s.space.low || s.space.released {
+	if s.space.full == nil && s.space.released {
 		return s.noRoom()
 	}
-	return nil
+	return s.space.full
 }
 
-// Room is an error while the disk is too full for new jobs. It may be asked at any
-// time.
+// Room is an error while the disk is too full for new jobs, or the database as large as
+// a file of this process may nearly be. It may be asked at any time.
 func (s *Store) Room() error {
 	if free, err := s.free(); err == nil && free < roomBytes {
 		return s.noRoom()
+	}
+	most, limited := fileLimit()
+	if files, err := statFiles(filepath.Join(s.dir, fileName)); limited && err == nil && files[0].Size()+files[1].Size() > most-reserveBytes-roomBytes {
+		return queue.Errorf(queue.CodeNoSpace, "the database in %s has nearly the %s that a file may have (LimitFSIZE=, ulimit -f); running jobs go on, new ones are taken again once that limit is lifted", s.dir, queue.FormatSize(most))
 	}
 	return nil
 }
 
 func (s *Store) noRoom() error {
 	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s; running jobs go on, new ones are taken again once there is space", queue.FormatSize(roomBytes), s.dir)
+}
+
+// What a file must be allowed to have: a queue that has just begun has half of leastFile,
+// and one that is there must be able to grow.
+const (
+	leastFile = 64 << 20
+	growFile  = 1 << 20
+)
+
+// checkFileLimit refuses a process whose files may not be large enough for the database,
+// where it has one.
+func checkFileLimit(path string) error {
+	need := int64(leastFile)
+	if info, err := os.Stat(path); err == nil {
+		need = max(need, info.Size()+growFile)
+	}
+	if most, limited := fileLimit(); limited && most < need {
+		return queue.Errorf(queue.CodeInvalid, "a file may have %s at most, but the database needs %s; lift that limit (LimitFSIZE=, ulimit -f)", queue.FormatSize(most), queue.FormatSize(need))
+	}
+	return nil
 }
 
 // releaseReserve gives the reserve up; it reports whether there was one.

@@ -142,6 +142,9 @@ func Open(o Options) (*Store, error) {
 	if err == nil {
 		err = checkFolder(o.Dir, path)
 	}
+	if err == nil {
+		err = checkFileLimit(path)
+	}
 	if err != nil {
 		return nil, err
 	}
