@@ -105,6 +105,30 @@ func TestShortageIsRefunded(t *testing.T) {
 	}
 }
 
+// A runner that may write no larger files keeps what it can of an output, as on a full disk,
+// and lives; jobs have the signal for that as every program has it.
+func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	w.end(w.enqueue(fields{"argv": []string{"true"}}))
+	runner := q.runnerPid()
+	lift := limit(t, runner, unix.RLIMIT_FSIZE, 100_000)
+	j := w.end(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x; echo end", "max_retries": 0}))
+	if j.State != "completed" || len(j.History) != 1 || j.History[0].Dropped == 0 || !strings.HasPrefix(j.Output, "xxx") {
+		t.Errorf("a job that prints more: %s, %+v, output of %d bytes", j.State, j.History, len(j.Output))
+	}
+	if j := w.end(w.enqueue(fields{"command": "kill -XFSZ $$; echo lives", "max_retries": 0})); deref(j.Signal) != int(unix.SIGXFSZ) {
+		t.Errorf("a job that gets the signal: %+v", j)
+	}
+	lift()
+	if got := q.runnerPid(); got != runner {
+		t.Errorf("runner %d has died, %d is another", runner, got)
+	}
+	if j := w.end(w.enqueue(fields{"command": "head -c 300000 /dev/zero | tr '\\0' x"})); j.State != "completed" || j.History[0].Dropped != 0 {
+		t.Errorf("without the limit: %+v", j.History)
+	}
+}
+
 // copies is a spec, n times.
 func copies(n int, spec fields) (specs []fields) {
 	for range n {

@@ -185,6 +185,9 @@ func runnerVerb(a *app) *cobra.Command {
 				o.Ready = asked.Tell
 			}
 			self, err := os.Executable()
+			if err == nil {
+				err = process.CheckLimits()
+			}
 			if err != nil {
 				refuse(err)
 				return err

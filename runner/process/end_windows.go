@@ -179,6 +179,10 @@ func concerns(event, session uint32) bool {
 	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
 }
 
+// CheckLimits refuses limits of this process under which it would end; on Windows none is
+// inherited.
+func CheckLimits() error { return nil }
+
 // Reap reaps orphans that have ended; on Windows the kernel does.
 func Reap() {}
 

@@ -42,6 +42,9 @@ func (w *Worker) Linger(<-chan struct{}) {}
 // Prepare makes this process fit to run commands.
 func Prepare() error { return ErrUnsupported }
 
+// CheckLimits refuses limits of this process under which it would end.
+func CheckLimits() error { return nil }
+
 // Reap reaps orphans that have ended.
 func Reap() {}
 

@@ -160,10 +160,7 @@ func ofAccount(err error) error {
 func (r *run) stdin() (fd int, err error) {
 	switch {
 	case r.c.StdinFile != "":
-		err = as(r.c.As, func() (err error) {
-			fd, err = openStdin(r.c.StdinFile)
-			return err
-		})
+		fd, err = lookUp(r.c.As, func() (int, error) { return openStdin(r.c.StdinFile) }, func(fd int) { unix.Close(fd) })
 		switch {
 		case err == nil:
 			return fd, nil
@@ -198,6 +195,9 @@ func (r *run) stdin() (fd int, err error) {
 
 // stdinError is a command's own fault: its input cannot be read.
 type stdinError struct{ error }
+
+// Unwrap is why.
+func (e *stdinError) Unwrap() error { return e.error }
 
 // descriptorsOut reports whether an error of opening a command's file is this process's want
 // of descriptors. The user's own file system can return these numbers too, so it looks
@@ -286,13 +286,15 @@ func (r *run) startFailed(err error) {
 		r.r.Error = fmt.Sprintf("start: %v", err)
 		return
 	}
-	r.r.ExitCode = 126
+	r.r.ExitCode, r.r.HungStart = 126, errors.Is(err, errHung)
 	var stdin *stdinError
 	if errors.As(err, &stdin) {
 		r.r.Error = fmt.Sprintf("stdin_file: %v", stdin.error)
 		return
 	}
-	if dirErr := as(r.c.As, func() error { return enterable(r.c.Dir) }); dirErr != nil && !errors.As(dirErr, new(*shortageError)) {
+	_, dirErr := lookUp(r.c.As, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)
+	if dirErr != nil && !r.r.HungStart && !errors.As(dirErr, new(*shortageError)) {
+		r.r.HungStart = errors.Is(dirErr, errHung)
 		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}
@@ -322,11 +324,7 @@ func (r *run) program() (path string, err error) {
 	if strings.Contains(c.Argv[0], "/") {
 		return c.Argv[0], nil // execve says what is wrong with it
 	}
-	err = as(c.As, func() (err error) {
-		path, err = lookPath(c.Argv[0], c.Env, c.Dir)
-		return err
-	})
-	return path, err
+	return lookUp(c.As, func() (string, error) { return lookPath(c.Argv[0], c.Env, c.Dir) }, nil)
 }
 
 // lookPath finds a program as execvp does, with the command's own PATH.
