@@ -29,6 +29,7 @@ func Bounds() []Bound {
 		{"`id` of a request", size(maxRequestID)},
 		{"ids of jobs in a request", count(MaxNames)},
 		{"ids of jobs in `wait` and `events`", count(MaxWaits)},
+		{"arguments and variables of all jobs of an `enqueue.batch`", count(MaxEntries)},
 		{"states, or kinds of events, in a request", count(MaxTexts)},
 		{"labels in a request", count(queue.MaxLabels)},
 		{"`id_glob`", size(queue.MaxGlob)},

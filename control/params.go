@@ -10,13 +10,14 @@ import (
 
 // Limits of what parameters hold. They are refused while they are read, by their names.
 const (
-	MaxNames  = 10_000  // ids of jobs
-	MaxWaits  = 1000    // ids of jobs to wait for, or to be told events of
-	MaxTexts  = 64      // states, or kinds of events
-	MaxScalar = 4 << 10 // bytes of a setting
-	MaxLines  = 100_000 // of output, from its end
-	maxUser   = 256     // bytes of the name of a user
-	maxCursor = 20      // digits
+	MaxNames   = 10_000           // ids of jobs
+	MaxWaits   = 1000             // ids of jobs to wait for, or to be told events of
+	MaxTexts   = 64               // states, or kinds of events
+	MaxEntries = queue.MaxArgsEnv // arguments and variables of all jobs of a batch's request
+	MaxScalar  = 4 << 10          // bytes of a setting
+	MaxLines   = 100_000          // of output, from its end
+	maxUser    = 256              // bytes of the name of a user
+	maxCursor  = 20               // digits
 )
 
 // manyNames is how many ids make a request one about many jobs.

@@ -351,7 +351,11 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 	})
 }
 
+// Entries is how many arguments and variables a job has.
+func Entries(s *queue.Spec) int { return len(s.Argv) + len(s.Env) }
+
 func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
+	entries := 0
 	err := queue.Elements(raw, func(value json.RawMessage) error {
 		if len(p.Jobs) == queue.MaxBatch {
 			return queue.Invalid("jobs", "has more than %d entries; send them in several requests of one batch", queue.MaxBatch)
@@ -363,6 +367,9 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 				return e.At(len(p.Jobs) + 1)
 			}
 			return err
+		}
+		if entries += Entries(&s); entries > MaxEntries {
+			return queue.Invalid("jobs", "have more than %d arguments and variables together; send fewer jobs at once", MaxEntries)
 		}
 		p.Jobs = append(p.Jobs, s)
 		return nil

@@ -113,11 +113,18 @@ func setSize(to **int64, v json.RawMessage) error {
 }
 
 func setList(to *[]string, v json.RawMessage) error {
-	list := []string{}
-	err := Elements(v, func(e json.RawMessage) error {
-		if len(list) == MaxArgsEnv { // each takes a byte at least
+	n := 0
+	err := Elements(v, func(json.RawMessage) error {
+		if n++; n > MaxArgsEnv { // each takes a byte at least
 			return fmt.Errorf("has more than %d entries", MaxArgsEnv)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	list := make([]string, 0, n)
+	err = Elements(v, func(e json.RawMessage) error {
 		t, err := readText(e)
 		list = append(list, t)
 		if err != nil {

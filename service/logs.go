@@ -230,8 +230,22 @@ func (s *Service) readAttempt(ctx context.Context, j *queue.Job, n int, each fun
 // readTail reads at least the last bytes of each stream of an attempt's output as there is
 // now.
 func (s *Service) readTail(ctx context.Context, j *queue.Job, n, bytes int, each func(output.Chunk) error) error {
-	return s.readAttempt(ctx, j, n, each)
+	if n > j.Runs && s.pool.Running(j.Seq) == n {
+		return s.readNow(ctx, j, new(output.Cursor), each)
+	}
+	out, err := s.openAttempt(ctx, j.Seq, n)
+	if errors.Is(err, queue.ErrNotFound) {
+		return nil // as in readAttempt
+	}
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	return s.eachChunk(ctx, tailOf(out, bytes), each)
 }
+
+// tailOf are the chunks of an encoded output, with at least the last bytes of each stream.
+func tailOf(r io.Reader, _ int) iter.Seq2[output.Chunk, error] { return decoded(r) }
 
 // readNow reads what there is now of a running attempt's output after the cursor. A job may
 // print faster than it is read: it ends after as much as is ever kept.
@@ -267,18 +281,12 @@ func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, fol
 
 // readStored reads an ended attempt's output after a cursor.
 func (s *Service) readStored(ctx context.Context, seq int64, n int, c output.Cursor, each func(output.Chunk) error) error {
-	var a queue.Attempt
-	err := s.shares.Do(ctx, control.Many, func() (err error) {
-		a, err = s.store.Attempt(ctx, seq, n)
-		return err
-	})
+	out, err := s.openAttempt(ctx, seq, n)
 	if err != nil {
 		return err
 	}
-	if a.OutputBytes == queue.OutputForgotten {
-		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (retention_output)", a.N)
-	}
-	after := func(chunk output.Chunk) error {
+	defer out.Close()
+	return s.eachChunk(ctx, decoded(out), func(chunk output.Chunk) error {
 		length := max(int64(len(chunk.Data)), chunk.Dropped)
 		skip := min(c[chunk.Stream], length)
 		c[chunk.Stream] -= skip
@@ -291,19 +299,29 @@ func (s *Service) readStored(ctx context.Context, seq int64, n int, c output.Cur
 			chunk.Data = chunk.Data[skip:]
 		}
 		return each(chunk)
-	}
-	if a.OutputRef == "" {
-		return s.eachChunk(ctx, decoded(bytes.NewReader(a.Output)), after)
+	})
+}
+
+// openAttempt opens the encoded output of an ended attempt.
+func (s *Service) openAttempt(ctx context.Context, seq int64, n int) (io.ReadCloser, error) {
+	var a queue.Attempt
+	err := s.shares.Do(ctx, control.Many, func() (err error) {
+		a, err = s.store.Attempt(ctx, seq, n)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case a.OutputBytes == queue.OutputForgotten:
+		return nil, queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (retention_output)", a.N)
+	case a.OutputRef == "":
+		return io.NopCloser(bytes.NewReader(a.Output)), nil
 	}
 	f, err := s.openOutput(a.OutputRef)
 	if errors.Is(err, os.ErrNotExist) {
-		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is gone", a.N)
+		return nil, queue.Errorf(queue.CodeNotFound, "the output of attempt %d is gone", a.N)
 	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return s.eachChunk(ctx, decoded(f), after)
+	return f, err
 }
 
 // decoded are the chunks of an encoded output.

@@ -113,6 +113,10 @@ var lines = map[string]func() string{
 		job := `{"argv":["` + strings.Repeat(`x","`, 1900) + `"]}`
 		return batchOf(queue.MaxBatch, func(int) string { return job })
 	},
+	"jobs with all arguments there may be": func() string {
+		job := `{"argv":["` + strings.Repeat(`x","`, control.MaxEntries/queue.MaxBatch-2) + `"]}`
+		return batchOf(queue.MaxBatch, func(int) string { return job })
+	},
 	"the largest jobs": func() string {
 		job := `{"argv":["` + strings.Repeat("x", 131_000) + `"],"env":{"A":"` + strings.Repeat("y", 131_000) + `","B":"` + strings.Repeat("z", 131_000) + `"},"stdin":"` + strings.Repeat("z", 256<<10) + `"}`
 		return batchOf(queue.MaxBatch, func(int) string { return job })

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,12 +91,16 @@ func (w *wire) enqueue(spec fields) string {
 	return got.ID
 }
 
-// batch puts jobs in the queue and returns their ids.
-func (w *wire) batch(specs []fields) []string {
+// batch puts jobs in the queue, as many at once as a request may have, and returns their
+// ids.
+func (w *wire) batch(specs []fields) (ids []string) {
 	w.Helper()
-	var got struct{ IDs []string }
-	w.good("enqueue.batch", fields{"jobs": specs, "commit": true}, &got)
-	return got.IDs
+	for part := range slices.Chunk(specs, 1000) {
+		var got struct{ IDs []string }
+		w.good("enqueue.batch", fields{"jobs": part, "commit": true}, &got)
+		ids = append(ids, got.IDs...)
+	}
+	return ids
 }
 
 func (w *wire) show(id string) (j job) {

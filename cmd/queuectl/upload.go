@@ -158,16 +158,17 @@ type upload struct {
 	of    int64        // bytes of the file, 0 if it cannot be known
 	read  atomic.Int64 // of them so far
 
-	c     *control.Client
-	batch string
-	jobs  int               // in all
-	part  []json.RawMessage // not sent yet
-	bytes int
-	lines []int       // of part
-	usual *queue.Spec // what complete adds to a job that names none of it
-	head  []byte      // its JSON, up to where the job's own begins
-	sent  chan error  // of the request under way, nil if there is none
-	ids   []string
+	c       *control.Client
+	batch   string
+	jobs    int               // in all
+	part    []json.RawMessage // not sent yet
+	bytes   int
+	entries int         // arguments and variables of part
+	lines   []int       // of part
+	usual   *queue.Spec // what complete adds to a job that names none of it
+	head    []byte      // its JSON, up to where the job's own begins
+	sent    chan error  // of the request under way, nil if there is none
+	ids     []string
 
 	asking  sync.Mutex // held while a request is begun
 	commits bool       // it is the last one; guarded by asking
@@ -198,7 +199,7 @@ func (c *counted) Read(p []byte) (int, error) {
 
 // add takes one job.
 func (u *upload) add(raw []byte, line int) error {
-	job, err := u.encode(raw)
+	job, entries, err := u.encode(raw)
 	if err != nil {
 		return atLine(err, line)
 	}
@@ -206,27 +207,28 @@ func (u *upload) add(raw []byte, line int) error {
 	if u.key != "" { // it makes one request repeatable, so there must be one
 		most, room = queue.MaxBatch, control.MaxLine-64<<10
 	}
-	if len(u.part) > 0 && (len(u.part) == most || u.bytes+len(job) > room) {
+	if len(u.part) > 0 && (len(u.part) == most || u.bytes+len(job) > room || u.entries+entries > control.MaxEntries) {
 		if u.key != "" {
-			return usage("--key goes with one request, which has at most %d jobs and %d bytes; split the file, or leave the key out", most, room)
+			return usage("--key goes with one request, which has at most %d jobs, %d bytes, and %d arguments and variables; split the file, or leave the key out", most, room, control.MaxEntries)
 		}
 		if err := u.send(false); err != nil {
 			return err
 		}
 	}
-	u.part, u.lines, u.bytes = append(u.part, job), append(u.lines, line), u.bytes+len(job)+1
+	u.part, u.lines, u.bytes, u.entries = append(u.part, job), append(u.lines, line), u.bytes+len(job)+1, u.entries+entries
 	u.jobs++
 	return nil
 }
 
-// encode checks a job and completes it by what comes from the caller.
-func (u *upload) encode(raw []byte) (json.RawMessage, error) {
+// encode checks a job and completes it by what comes from the caller. It also counts the
+// job's arguments and variables.
+func (u *upload) encode(raw []byte) (job json.RawMessage, entries int, err error) {
 	if err := queue.CheckJSON(raw); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var s queue.Spec
 	if err := s.Decode(raw, nil); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	plain := len(bytes.TrimSpace(raw)) > 2
 	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `\u`} { // also as null, or written otherwise
@@ -234,21 +236,22 @@ func (u *upload) encode(raw []byte) (json.RawMessage, error) {
 	}
 	if !plain {
 		if err := complete(&s, u.noCwd); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if err := wouldDo(&s); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		return json.Marshal(&s)
+		job, err = json.Marshal(&s)
+		return job, control.Entries(&s), err
 	}
 	if u.usual == nil {
 		if err := u.findUsual(); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	s.Cwd, s.Umask, s.Env = u.usual.Cwd, u.usual.Umask, u.usual.Env
 	if err := wouldDo(&s); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
 	if bytes.ContainsAny(raw, "\r\n") { // of an array; none can be within a text
@@ -259,7 +262,7 @@ func (u *upload) encode(raw []byte) (json.RawMessage, error) {
 			return c
 		}, raw)
 	}
-	return append(u.head[:len(u.head):len(u.head)], raw...), nil
+	return append(u.head[:len(u.head):len(u.head)], raw...), control.Entries(&s), nil
 }
 
 // wouldDo reports what the service would refuse.
@@ -329,7 +332,7 @@ func (u *upload) send(commit bool) error {
 		}
 		sent <- err
 	})
-	u.part, u.lines, u.bytes = nil, nil, 0
+	u.part, u.lines, u.bytes, u.entries = nil, nil, 0, 0
 	switch {
 	case commit:
 	case u.of > 0:

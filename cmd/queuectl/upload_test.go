@@ -26,7 +26,7 @@ func TestJobsOfAFileAreCompleted(t *testing.T) {
 		`{"command":"e","cwd":null}`:                             {cwd, "/p", "e"},
 		`{"command":"\u0063","cwd":"/y"}`:                        {"/y", "/p", "c"},
 	} {
-		line, err := u.encode([]byte(raw))
+		line, _, err := u.encode([]byte(raw))
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
@@ -41,7 +41,7 @@ func TestJobsOfAFileAreCompleted(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{`{}`, `{ }`, `{"comand":"x"}`, `{"command":"x"`, `[]`, `{"command":""}`} {
-		if line, err := u.encode([]byte(raw)); err == nil {
+		if line, _, err := u.encode([]byte(raw)); err == nil {
 			t.Errorf("%s became %s", raw, line)
 		}
 	}
