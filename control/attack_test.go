@@ -43,8 +43,8 @@ func newTown(t *testing.T) *town {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := func() int { return 1000 }
-	server := NewServer(v, Limits{many, many}, v, v.shares, slog.New(slog.DiscardHandler))
+	many := func() (int, int) { return 1000, 1000 }
+	server := NewServer(v, Limits{many}, v, v.shares, slog.New(slog.DiscardHandler))
 	server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: <-v.uids}, nil }
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

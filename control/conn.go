@@ -19,6 +19,8 @@ type serverConn struct {
 	peer Peer // with the right that it had at first
 	room *connShare
 
+	hangUp context.CancelFunc // ends what is under way
+
 	write sync.Mutex // one line at a time
 
 	asking atomic.Int64 // requests whose answer is not made

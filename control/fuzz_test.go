@@ -107,13 +107,13 @@ func FuzzLines(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, lines []byte, right uint8) {
 		shares := new(Shares)
-		many := func() int { return 10 }
+		many := func() (int, int) { return 10, 10 }
 		gate := &door{right: rights[int(right)%len(rights)]}
-		server := NewServer(yes{}, Limits{many, many}, gate, shares, slog.New(slog.DiscardHandler))
+		server := NewServer(yes{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
 		server.stopping = t.Context().Done()
 		c := &script{in: bytes.NewReader(lines)}
-		server.serve(t.Context(), c)
+		server.serve(t.Context(), c, func() {})
 		nothingLeft(t, shares)
 		asked, answered := 0, 0
 		for line := range bytes.Lines(lines) {

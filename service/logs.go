@@ -245,7 +245,19 @@ func (s *Service) readTail(ctx context.Context, j *queue.Job, n, bytes int, each
 }
 
 // tailOf are the chunks of an encoded output, with at least the last bytes of each stream.
-func tailOf(r io.Reader, _ int) iter.Seq2[output.Chunk, error] { return decoded(r) }
+func tailOf(r io.Reader, bytes int) iter.Seq2[output.Chunk, error] {
+	f, ok := r.(*os.File)
+	if !ok { // a small one, in memory
+		return decoded(r)
+	}
+	return chunks(func(each func(output.Chunk) error) error {
+		info, err := f.Stat()
+		if err == nil {
+			err = output.DecodeTail(f, info.Size(), bytes, each)
+		}
+		return err
+	})
+}
 
 // readNow reads what there is now of a running attempt's output after the cursor. A job may
 // print faster than it is read: it ends after as much as is ever kept.
@@ -326,9 +338,14 @@ func (s *Service) openAttempt(ctx context.Context, seq int64, n int) (io.ReadClo
 
 // decoded are the chunks of an encoded output.
 func decoded(r io.Reader) iter.Seq2[output.Chunk, error] {
+	return chunks(func(each func(output.Chunk) error) error { return output.Decode(r, each) })
+}
+
+// chunks are those that decode calls its argument with.
+func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
 	return func(yield func(output.Chunk, error) bool) {
 		enough := errors.New("enough")
-		err := output.Decode(r, func(c output.Chunk) error {
+		err := decode(func(c output.Chunk) error {
 			if !yield(c, nil) {
 				return enough
 			}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -142,7 +143,10 @@ func (s *Service) tails(ctx context.Context, j *queue.Job) (tails [2][]byte, err
 	}
 	err = s.readTail(ctx, j, n, showTail, func(c output.Chunk) error {
 		tail := append(tails[c.Stream], c.Data...)
-		tails[c.Stream] = tail[max(0, len(tail)-showTail):]
+		if more := len(tail) - showTail; more > 0 {
+			tail = bytes.Clone(tail[more:]) // the rest of a large chunk goes
+		}
+		tails[c.Stream] = tail
 		return nil
 	})
 	return tails, err

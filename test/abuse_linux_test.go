@@ -254,7 +254,7 @@ func (m *measured) askAll(c *caller) error {
 	}
 	id := fmt.Sprintf(`{"id":%q}`, j.ID)
 	for _, ask := range [][2]string{
-		{"status", `{}`}, {"whoami", `{}`}, {"list", `{"limit":50}`}, {"list", `{"user":"lp","limit":10}`}, {"worker.list", `{}`}, {"hold", id}, {"release", id},
+		{"status", `{}`}, {"whoami", `{}`}, {"list", `{"limit":50}`}, {"list", `{"user":"uucp","limit":10}`}, {"worker.list", `{}`}, {"hold", id}, {"release", id},
 		{"edit", fmt.Sprintf(`{"id":%q,"set":{"priority":6}}`, j.ID)}, {"cancel", id}, {"retry", id}, {"cancel", `{"label":{"none":"such"}}`}, {"rm", id},
 	} {
 		began := time.Now()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,6 +31,10 @@ const (
 	stopIsAnEvent       = false // it is a signal
 	lastWordsLast       = true  // what was said on a connection can be read when it was closed
 )
+
+// The main thread is the main goroutine's alone: others become another user's (see
+// connectAs), and the process would be that user's to stop.
+func init() { runtime.LockOSThread() }
 
 // runAgain runs a command, which here starts at the first time or not at all.
 func runAgain(cmd *exec.Cmd) error { return cmd.Run() }

@@ -22,6 +22,10 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
+// enoughHeap is what a service's heap and stacks grow to before garbage is collected more
+// often than at ease, in bytes. What all users may have under way at once needs less.
+const enoughHeap = 80 << 20
+
 func serveVerb(a *app) *cobra.Command {
 	var workers, file string
 	var keep, background, managed bool
@@ -41,6 +45,7 @@ func serveVerb(a *app) *cobra.Command {
 				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
 				o.Crowded = fewPlaces().crowded
 				debug.SetGCPercent(200) // its heap is a few MB, which short jobs fill anew each second
+				debug.SetMemoryLimit(enoughHeap)
 				return a.serve(ctx, o, m)
 			}
 			if managed {
