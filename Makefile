@@ -4,7 +4,7 @@ BIN     := queuectl
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop peers power-cuts clean
+.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop campaign peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o $(BIN) ./cmd/queuectl
@@ -62,6 +62,11 @@ bench:
 # 200 kills of the service; tests run a short form.
 kill-loop:
 	QUEUECTL_KILLS=200 $(GO) test ./test -run TestServiceKilled -count=1 -v -timeout 20m
+
+# Half an hour of faults, as root for a small disk that fills up; tests run ten seconds, CI two
+# minutes.
+campaign:
+	QUEUECTL_CAMPAIGN=30m $(GO) test ./test -run '^TestCampaign$$' -count=1 -v -timeout 2h
 
 # 2,000 power cuts, as root; tests run 60.
 power-cuts:

@@ -31,8 +31,8 @@ type Chunk struct {
 	Dropped int64
 }
 
-// Cursor is how far a reader has come in each stream, in bytes written, kept or
-// not.
+// Cursor is how far a reader has come in each stream, in bytes written, kept or not. One
+// below 0 is so far from what was written last.
 type Cursor [2]int64
 
 // Log is the log of one attempt. Of each stream it keeps the first and the last
@@ -182,6 +182,11 @@ var ErrDiscarded = errors.New("the output was given back")
 func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for s := range c {
+		if c[s] < 0 {
+			c[s] = max(0, l.streams[s].total+c[s])
+		}
+	}
 	next = c
 	if l.gone {
 		return nil, next, false, ErrDiscarded

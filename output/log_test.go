@@ -385,3 +385,21 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// A cursor below 0 is so far from what was written last, of each stream, and no farther back
+// than its beginning.
+func TestReadFromTheEnd(t *testing.T) {
+	l := output.New(1<<20, nil)
+	l.Append(output.Stdout, 1, []byte("0123456789"))
+	l.Append(output.Stderr, 2, []byte("ab"))
+	for c, want := range map[output.Cursor]string{{-3, -1}: "789 b", {-10, -2}: "0123456789 ab", {-11, -50}: "0123456789 ab", {-1, 2}: "9 ", {4, -1}: "456789 b"} {
+		var got [2]string
+		chunks, next, _, err := l.Read(c, 100)
+		for _, chunk := range chunks {
+			got[chunk.Stream] += string(chunk.Data)
+		}
+		if err != nil || got[0]+" "+got[1] != want || next != (output.Cursor{10, 2}) {
+			t.Errorf("from %v: got %q, next %v, %v, want %q", c, got, next, err, want)
+		}
+	}
+}

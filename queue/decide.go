@@ -109,6 +109,9 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		d.Suspect = j.Suspect
 	}
 	switch o.End {
+	case HungStart:
+		o.ExitCode = 126
+		return d.exited(j, o, p)
 	case Exited:
 		return d.exited(j, o, p)
 	case Signalled:
@@ -145,9 +148,6 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		d.State, d.Started = Pending, false
 	case Disowned:
 		d.State, d.Reason, d.Started = Held, ReasonDisowned, false
-	case HungStart:
-		d.Reason = ReasonNotRunnable
-		return d.failed(j, p)
 	case Lost, Interrupted:
 		return d.lost(j, o)
 	case PerhapsLost, PerhapsInterrupted:

@@ -187,7 +187,12 @@ func (s *server) dress(c *process.Command, uid int64) error {
 
 // cookie marks every process of an attempt.
 func (s *server) cookie(a *attempt) string {
-	return s.name + "." + strconv.FormatInt(a.start.Seq, 10) + "." + strconv.FormatInt(a.start.Fence, 10)
+	return cookieOf(s.name, lease(a))
+}
+
+// cookieOf is what the processes of an attempt carry that a runner of this name has begun.
+func cookieOf(name string, l wire.Lease) string {
+	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
 }
 
 // WorkerID names a worker by its slot.
@@ -249,9 +254,12 @@ func (s *server) settle(a *attempt, r *process.Result) {
 	s.endIfDone()
 }
 
-// Causes that the runner itself has seen. They are queue.Lost and queue.HungStart.
+// Causes that the runner itself has, or has seen: as queue.Stopped, which the service sends
+// as well, queue.Lost, queue.OutOfMemory and queue.HungStart.
 const (
+	causeStopped   = 5
 	causeLost      = 8
+	causeMemory    = 12
 	causeHungStart = 13
 )
 

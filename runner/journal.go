@@ -29,20 +29,38 @@ const (
 // called at once.
 type journal struct {
 	dir  string
-	mode os.FileMode // of its files
+	mode os.FileMode   // of its files
+	note func(written) // is told how much is in it, before less is and after more is
 
 	mu       sync.Mutex // held over writes: half a record must be taken back before the next
 	file     *os.File
 	n        int // of the current segment
 	size     int64
-	unacked  map[int]int  // results by segment
-	unsynced map[int]bool // segments that a power cut may lose
+	unacked  map[int]int   // results by segment
+	older    map[int]int64 // bytes of segments that are written no more
+	unsynced map[int]bool  // segments that a power cut may lose
 	buf      []byte
 }
 
-func openJournal(dir string, mode os.FileMode) (*journal, error) {
-	j := &journal{dir: dir, mode: mode, unacked: map[int]int{}, unsynced: map[int]bool{}}
+// written is how much of a journal there must be, in bytes: of the segment that is written,
+// and of older ones.
+type written struct {
+	segment      int
+	bytes, older int64
+}
+
+func openJournal(dir string, mode os.FileMode, note func(written)) (*journal, error) {
+	j := &journal{dir: dir, mode: mode, note: note, unacked: map[int]int{}, older: map[int]int64{}, unsynced: map[int]bool{}}
 	return j, j.next()
+}
+
+// noted tells how much is in the journal. The caller holds mu.
+func (j *journal) noted() {
+	w := written{segment: j.n, bytes: j.size}
+	for _, size := range j.older {
+		w.older += size
+	}
+	j.note(w)
 }
 
 func (j *journal) next() error {
@@ -52,9 +70,13 @@ func (j *journal) next() error {
 	}
 	if j.file != nil {
 		j.file.Close() // its records are written
+		if j.unacked[j.n] > 0 {
+			j.older[j.n] = j.size
+		}
 	}
 	j.file, j.size = f, 0
 	j.n++
+	j.noted()
 	return nil
 }
 
@@ -82,6 +104,7 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	j.size += int64(len(j.buf))
 	j.unacked[j.n]++
 	j.unsynced[j.n] = true
+	j.noted()
 	return j.n, nil
 }
 
@@ -102,10 +125,18 @@ func (j *journal) forget(segment int) bool {
 	delete(j.unacked, segment)
 	if segment != j.n {
 		delete(j.unsynced, segment)
+		delete(j.older, segment)
+		j.noted()
 		return segment != 0
 	}
-	if j.size > resetBytes && j.file.Truncate(0) == nil {
+	if j.size > resetBytes {
+		size := j.size
 		j.size = 0
+		j.noted()
+		if j.file.Truncate(0) != nil {
+			j.size = size
+			j.noted()
+		}
 	}
 	return false
 }
@@ -157,33 +188,40 @@ func (j *journal) close() error {
 const maxJournal = 1 << 30
 
 // readJournal reads the results of a dead runner's journal that are wanted. A record that
-// is torn or damaged ends its segment.
-func readJournal(dir string, wanted func(wire.Lease) bool) ([]*wire.Result, error) {
+// is torn or damaged ends its segment. whole says that all is there which the runner noted.
+func readJournal(dir string, least written, wanted func(wire.Lease) bool) (results []*wire.Result, whole bool, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, journalName+".*"))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	slices.SortFunc(names, func(a, b string) int { return segmentOf(a) - segmentOf(b) })
-	var results []*wire.Result
-	read := 0
+	there, read := written{segment: least.segment}, 0
+	newest := least.segment == 0 // it died before it had a journal
 	for _, name := range names {
 		raw, err := readPlain(name, segmentBytes+2*wire.MaxFrame)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the journal: %w", err)
+			return nil, false, fmt.Errorf("read the journal: %w", err)
 		}
 		if read += len(raw); read > maxJournal {
-			return nil, fmt.Errorf("the journal of %s is larger than %d bytes", dir, maxJournal)
+			return nil, false, fmt.Errorf("the journal of %s is larger than %d bytes", dir, maxJournal)
 		}
-		for _, r := range parseJournal(raw) {
+		list, good := parseJournal(raw)
+		for _, r := range list {
 			if wanted(r.Lease) {
 				results = append(results, r)
 			}
 		}
+		switch n := segmentOf(name); {
+		case n == least.segment:
+			there.bytes, newest = int64(good), true
+		case n < least.segment:
+			there.older += int64(good)
+		}
 	}
-	return results, nil
+	return results, newest && there.bytes >= least.bytes && there.older >= least.older, nil
 }
 
 func segmentOf(name string) int {
@@ -191,19 +229,21 @@ func segmentOf(name string) int {
 	return n
 }
 
-func parseJournal(raw []byte) (results []*wire.Result) {
-	for len(raw) > 4 {
-		sum := binary.LittleEndian.Uint32(raw)
-		frame, n, err := wire.Parse(raw[4:])
-		if err != nil || crc32.ChecksumIEEE(raw[4:4+n]) != sum {
-			return results
+// parseJournal reads the records of a segment up to the first that is torn or damaged, and
+// says how many bytes they have.
+func parseJournal(raw []byte) (results []*wire.Result, good int) {
+	for len(raw)-good > 4 {
+		record := raw[good:]
+		frame, n, err := wire.Parse(record[4:])
+		if err != nil || crc32.ChecksumIEEE(record[4:4+n]) != binary.LittleEndian.Uint32(record) {
+			break
 		}
 		if r, ok := frame.(*wire.Result); ok {
 			results = append(results, r)
 		}
-		raw = raw[4+n:]
+		good += 4 + n
 	}
-	return results
+	return results, good
 }
 
 // maxSpared bounds what is read of them, in bytes.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -19,7 +20,7 @@ func result(seq int64) []byte {
 
 func newJournal(t *testing.T) *journal {
 	t.Helper()
-	j, err := openJournal(t.TempDir(), 0o600)
+	j, err := openJournal(t.TempDir(), 0o600, func(written) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func put(t *testing.T, j *journal, seqs ...int64) (segments []int) {
 // holds checks which jobs' results a dead runner's journal tells.
 func holds(t *testing.T, dir, when string, want ...int64) {
 	t.Helper()
-	results, err := readJournal(dir, func(wire.Lease) bool { return true })
+	results, _, err := readJournal(dir, written{}, func(wire.Lease) bool { return true })
 	if err != nil {
 		t.Fatalf("%s: %v", when, err)
 	}
@@ -93,7 +94,7 @@ func TestDamagedRecordIsNotTold(t *testing.T) {
 	for i := range size * 8 {
 		damaged := slices.Clone(raw)
 		damaged[size+i/8] ^= 1 << (i % 8)
-		if got := parseJournal(damaged); len(got) != 1 || got[0].Seq != 1 {
+		if got, _ := parseJournal(damaged); len(got) != 1 || got[0].Seq != 1 {
 			t.Fatalf("bit %d: got %d results, want the first alone", i, len(got))
 		}
 	}
@@ -173,6 +174,27 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	table.begin(1, wire.Lease{Seq: 20, Fence: 21}, 22)
 	if got, _ := readTable(dir); len(got.running) == 0 || got.running[0].PID != 0 || got.running[0].Seq != 20 {
 		t.Errorf("got %+v, want the new attempt without the old one's pid", running)
+	}
+}
+
+// A boot that was noted and cut short is as good as none: nobody takes it for an earlier
+// one, whose processes have ended.
+func TestCutBootIsUnknown(t *testing.T) {
+	boot, err := process.BootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for noted, c := range map[string]struct{ same, damaged bool }{
+		boot: {true, false}, "": {true, true}, boot[:1]: {true, true}, boot[:len(boot)-1]: {true, true}, "x" + boot[1:]: {false, true},
+	} {
+		dir := t.TempDir()
+		newTable(t, dir)
+		if err := os.WriteFile(filepath.Join(dir, bootName), []byte(noted), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := Read(dir, nil); r.SameBoot != c.same || r.Damaged != c.damaged || err != nil {
+			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", noted, r.SameBoot, r.Damaged, err, c.same, c.damaged)
+		}
 	}
 }
 
@@ -274,9 +296,9 @@ func FuzzJournal(f *testing.F) {
 	f.Add(append(slices.Clone(record), record[:9]...))
 	f.Add([]byte{1, 2, 3, 4, 1, 0, 0, 0, 10})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		alone := len(parseJournal(raw))
-		if both := parseJournal(append(slices.Clone(record), raw...)); len(both) != alone+1 || both[0].Seq != 1 {
-			t.Fatalf("%x: got %d results alone and %d behind a good one", raw, alone, len(both))
+		alone, _ := parseJournal(raw)
+		if both, _ := parseJournal(append(slices.Clone(record), raw...)); len(both) != len(alone)+1 || both[0].Seq != 1 {
+			t.Fatalf("%x: got %d results alone and %d behind a good one", raw, len(alone), len(both))
 		}
 	})
 }

@@ -29,7 +29,7 @@ func halfRunner(dir string) error {
 	if _, ok, err := lockFile(filepath.Join(dir, lockName), 0o600); !ok || err != nil {
 		return fmt.Errorf("the lock: %t, %w", ok, err)
 	}
-	j, err := openJournal(dir, 0o600)
+	j, err := openJournal(dir, 0o600, func(written) {})
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/runner/process"
@@ -35,20 +35,20 @@ type Remains struct {
 }
 
 // Recover ends what the attempts of a dead runner have left alive, but for what outlives
-// SIGKILL, and says what is known of them. leased are the attempts that the service has
-// not settled and that may have been this runner's: their processes are found even if the
-// folder is damaged, or, with dir "", gone. by is a living runner that has the rights to
-// do so; nil is this process.
-func Recover(ctx context.Context, dir string, leased []wire.Attempt, by *Client) (Remains, error) {
+// SIGKILL, and says what is known of them. leased are the attempts that the service has not
+// settled and that may have been this runner's; sent are those that no other runner can
+// have: their processes are found even if the folder is damaged, or, with dir "", gone. by
+// is a living runner that has the rights to do so; nil is this process.
+func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, by *Client) (Remains, error) {
 	r, cookies, err := read(dir, leased)
 	if err != nil {
 		return r, err
 	}
 	var ended ended
 	if by == nil {
-		ended, err = endTrees(dir, leased)
+		ended, err = endTrees(dir, sent)
 	} else {
-		ended, err = by.endTrees(ctx, dir, leased) // a sandbox may show this process another boot
+		ended, err = by.endTrees(ctx, dir, sent) // a sandbox may show this process another boot
 	}
 	if err != nil {
 		return r, err
@@ -85,19 +85,23 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 	if err != nil {
 		return r, nil, err
 	}
+	if len(noted) != len(boot) {
+		noted = "" // it was cut short
+	}
 	r.SameBoot = noted == "" || noted == boot
 	wanted := map[wire.Lease]bool{}
 	for _, a := range leased {
 		wanted[a.Lease] = true
 	}
-	if r.Results, err = readJournal(dir, func(l wire.Lease) bool { return wanted[l] }); err != nil {
-		return r, nil, err
-	}
 	t, err := readTable(dir)
 	if err != nil {
 		return r, nil, err
 	}
-	r.Damaged = noted == "" || !t.whole || !r.SameBoot
+	whole := false
+	if r.Results, whole, err = readJournal(dir, t.journal, func(l wire.Lease) bool { return wanted[l] }); err != nil {
+		return r, nil, err
+	}
+	r.Damaged = noted == "" || !t.whole || !whole || !r.SameBoot
 	ended := map[wire.Lease]bool{}
 	for _, result := range r.Results {
 		ended[result.Lease] = true
@@ -106,7 +110,7 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 	for _, a := range t.running {
 		if !ended[a.Lease] {
 			r.Running = append(r.Running, a)
-			cookies[fmt.Sprintf("%s.%d.%d", filepath.Base(dir), a.Seq, a.Fence)] = a.Lease
+			cookies[cookieOf(filepath.Base(dir), a.Lease)] = a.Lease
 		}
 	}
 	return r, cookies, nil
@@ -139,43 +143,65 @@ type ended struct {
 }
 
 // endTrees ends what a dead runner's attempts have left alive, and those of leased, unless
-// it is of an earlier boot.
+// it is of an earlier boot, or its folder is a copy: then what it names is of the folder
+// that was copied, and may live there.
 func endTrees(dir string, leased []wire.Attempt) (e ended, err error) {
-	var t runningTable
-	cookies, spared := map[string]wire.Lease{}, map[int]bool{}
+	d := process.Dead{}
+	running := leased
 	if dir != "" {
-		var r Remains
-		if r, cookies, err = read(dir, nil); err == nil && r.SameBoot {
-			t, err = readTable(dir)
-		}
+		r, _, err := read(dir, nil)
 		if err != nil || !r.SameBoot {
 			return ended{sameBoot: r.SameBoot}, err
 		}
-		if spared, err = readSpared(dir); err != nil {
+		t, err := readTable(dir)
+		if err != nil {
 			return ended{sameBoot: true}, err
 		}
+		if t.whole && t.pid == 0 {
+			return ended{sameBoot: true}, nil
+		}
+		spared, err := readSpared(dir)
+		if err != nil {
+			return ended{sameBoot: true}, err
+		}
+		d.Leader, d.Ticks, d.Spared = t.pid, t.ticks, func(pgid int) bool { return spared[pgid] }
+		running = slices.Concat(r.Running, leased)
 	}
+	for _, a := range running {
+		if dir != "" {
+			d.Cookies = append(d.Cookies, cookieOf(filepath.Base(dir), a.Lease))
+		}
+		tree := process.Tree{PID: int(a.PID), Seq: a.Seq, Fence: a.Fence}
+		if a.StartedAt != 0 {
+			tree.StartedAt = time.UnixMilli(a.StartedAt)
+		}
+		d.Trees = append(d.Trees, tree)
+	}
+	met, left := process.EndTrees(d, patience())
 	e.sameBoot = true
-	if t.pid == 0 {
-		return e, nil
+	for _, a := range leased {
+		if slices.ContainsFunc(met, func(p process.Left) bool { return isOf(p, a) }) {
+			e.alive = append(e.alive, a.Lease)
+		}
 	}
-	d := process.Dead{Leader: t.pid, Ticks: t.ticks, Cookies: slices.Collect(maps.Keys(cookies)), Spared: func(pgid int) bool { return spared[pgid] }}
-	for _, a := range t.running {
-		d.Trees = append(d.Trees, process.Tree{PID: int(a.PID), StartedAt: time.UnixMilli(a.StartedAt)})
-	}
-	for _, p := range process.EndTrees(d, patience()) {
+	for _, p := range left {
 		e.left = append(e.left, wire.Left{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
 	}
 	return e, nil
 }
 
+// isOf reports whether a process is an attempt's, by its cookie or its process group.
+func isOf(p process.Left, a wire.Attempt) bool {
+	return strings.HasSuffix(p.Cookie, cookieOf("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
+}
+
 // endTrees has the runner do it.
-func (c *Client) endTrees(ctx context.Context, dir string, leased []wire.Attempt) (ended, error) {
+func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (ended, error) {
 	name := ""
 	if dir != "" {
 		name = filepath.Base(dir)
 	}
-	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: leased} })
+	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: sent} })
 	if err != nil {
 		return ended{}, err
 	}

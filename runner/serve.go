@@ -89,10 +89,9 @@ type server struct {
 }
 
 // Serve is the runner process. It makes its folder below the root and serves until
-// ctx ends, a service says Bye, or nobody has needed it for idleExit; then it
-// ends what runs and keeps the results in its journal.
+// ctx ends, a service says Bye, its folder is removed, or nobody has needed it for
+// idleExit; then it ends what runs and keeps the results in its journal.
 func Serve(ctx context.Context, o Options) error {
-	OutliveFileLimit()
 	pid := os.Getpid()
 	s := &server{
 		Options:  o,
@@ -138,7 +137,12 @@ func Serve(ctx context.Context, o Options) error {
 	loops.Go(s.house)
 	loops.Go(func() { s.chores.run(s.ended) })
 	guarding, unguard := context.WithCancel(context.Background())
-	loops.Go(func() { s.socket.guard(guarding, s.Log) })
+	vanished := make(chan struct{})
+	loops.Go(func() {
+		if s.socket.guard(guarding, s.Log) {
+			close(vanished)
+		}
+	})
 	stop := make(chan struct{}, 1)
 	if o.Unwanted != nil {
 		loops.Go(func() { s.attend(stop) })
@@ -151,6 +155,10 @@ func Serve(ctx context.Context, o Options) error {
 		s.stopAll()
 		<-s.ended
 	case <-stop:
+		s.stopAll()
+		<-s.ended
+	case <-vanished:
+		s.Log.Error("the runner's folder is gone, so no service could find it: it ends, with what it runs", "folder", s.dir)
 		s.stopAll()
 		<-s.ended
 	case <-s.ended:
@@ -188,10 +196,10 @@ func (s *server) setUp(pid int) (*os.File, error) {
 	if err := os.WriteFile(filepath.Join(s.dir, bootName), []byte(boot), s.mode(0o600)); err != nil {
 		return nil, fmt.Errorf("note the boot: %w", err)
 	}
-	if s.journal, err = openJournal(s.dir, s.mode(0o600)); err != nil {
+	if s.table, err = makeTable(s.dir, s.mode(0o600), pid, process.SelfTicks()); err != nil {
 		return nil, err
 	}
-	if s.table, err = makeTable(s.dir, s.mode(0o600), pid, process.SelfTicks()); err != nil {
+	if s.journal, err = openJournal(s.dir, s.mode(0o600), s.table.keeps); err != nil {
 		return nil, err
 	}
 	if s.socket, err = listenAt(filepath.Join(s.dir, sockName), s.socketMode()); err != nil {
@@ -406,14 +414,6 @@ func (s *server) stopAll() {
 		}
 	}
 }
-
-// causeStopped is the cause of a runner that is told to end by the system, and
-// causeMemory that of the kernel. They are queue.Stopped, which the service sends as
-// well, and queue.OutOfMemory.
-const (
-	causeStopped = 5
-	causeMemory  = 12
-)
 
 // sync makes the journal survive a power cut.
 func (s *server) sync() {

@@ -4,6 +4,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -59,20 +60,33 @@ func writeNow(c net.Conn, b []byte) (n int) {
 	return max(n, 0)
 }
 
+// renewAfter is how long a socket that was removed is gone before it is made anew: it may be
+// the first of a folder's files that goes.
+const renewAfter = 50 * time.Millisecond
+
 // guardPause is the least time between two looks at a socket that somebody removes.
 const guardPause = time.Second
 
-// guard makes the socket anew when its file was removed, until ctx ends. Where the
-// folder cannot be watched, or is gone, it is of no more use.
-func (s *socket) guard(ctx context.Context, log *slog.Logger) {
+// guard makes the socket anew when its file was removed, until ctx ends or the folder cannot
+// be watched. It reports whether the folder is gone.
+func (s *socket) guard(ctx context.Context, log *slog.Logger) (gone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	there := func() bool {
 		_, err := os.Lstat(s.path)
 		return err == nil
 	}
 	for ctx.Err() == nil {
-		if err := folder.Changed(ctx, dir, []string{name}, there); err != nil {
-			return
+		err := folder.Changed(ctx, dir, []string{name}, there)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(renewAfter):
+		}
+		if _, lost := os.Lstat(dir); errors.Is(lost, os.ErrNotExist) {
+			return true
+		}
+		if err != nil {
+			return false
 		}
 		if !there() {
 			if err := s.renew(); err != nil {
@@ -86,4 +100,5 @@ func (s *socket) guard(ctx context.Context, log *slog.Logger) {
 		case <-time.After(guardPause):
 		}
 	}
+	return false
 }

@@ -61,5 +61,6 @@ func ours(c net.Conn) error {
 // what it would take.
 func writeNow(net.Conn, []byte) int { return 0 }
 
-// guard has nothing to do: nobody can remove the name of a pipe.
-func (s *socket) guard(context.Context, *slog.Logger) {}
+// guard has nothing to do: nobody can remove the name of a pipe, nor a folder with files that
+// are open.
+func (s *socket) guard(context.Context, *slog.Logger) (gone bool) { return false }

@@ -75,6 +75,23 @@ func (t *table) write(slot int64, fields ...int64) {
 	}
 }
 
+// keeps notes how much is in the journal: a service sees whether it is all there. Of what
+// is noted while the journal goes on in a new segment no moment claims more than there is.
+func (t *table) keeps(w written) {
+	header := t.mem[:slotBytes]
+	put := func(field int, n int64) { binary.LittleEndian.PutUint64(header[8*field:], uint64(n)) }
+	if int64(w.segment) != slots(header).field(0, journalField) {
+		put(journalField+1, 0)
+	}
+	put(journalField, int64(w.segment))
+	put(journalField+1, w.bytes)
+	put(journalField+2, w.older)
+}
+
+// journalField is the first of the header's fields about the journal; those before it are
+// the runner's pid and start, and the device and number of the table's file.
+const journalField = 4
+
 // begin notes an attempt before its fork, and forked what came of it.
 func (t *table) begin(slot int64, l wire.Lease, at int64) {
 	t.write(slot, 0, l.Fence, 0, at)
@@ -105,6 +122,7 @@ type runningTable struct {
 	pid     int
 	ticks   int64
 	running []wire.Attempt
+	journal written
 	whole   bool // as a runner makes it
 }
 
@@ -127,6 +145,7 @@ func readTable(dir string) (t runningTable, err error) {
 		return t, nil
 	}
 	field := slots(raw).field
+	t.journal = written{segment: int(field(0, journalField)), bytes: field(0, journalField+1), older: field(0, journalField+2)}
 	t.whole = len(raw) == (maxSlots+1)*slotBytes && field(0, 0) != 0
 	for slot := 1; slot < len(raw)/slotBytes; slot++ {
 		if seq := field(slot, 0); seq != 0 {

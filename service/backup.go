@@ -30,7 +30,7 @@ func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(contr
 		return control.BackupEnd{}, err
 	}
 	var told time.Time
-	made, err := s.store.Backup(ctx, s.openOutput, func(done, of int64) error {
+	made, err := s.store.Backup(ctx, func(ref string) (io.ReadCloser, error) { return s.openOutput(ref) }, func(done, of int64) error {
 		if time.Since(told) < tellEvery {
 			return nil
 		}
@@ -71,7 +71,7 @@ func restoringOf(p config.Places) string { return filepath.Join(p.State, "restor
 
 // openOutput opens an attempt's output file: one that was restored is among the
 // service's own.
-func (s *Service) openOutput(ref string) (io.ReadCloser, error) {
+func (s *Service) openOutput(ref string) (*os.File, error) {
 	f, err := s.home.Output(ref)
 	if errors.Is(err, os.ErrNotExist) && s.home.Socket != "" {
 		f, err = runner.Home{Dir: runnersOf(s.opt.Places)}.Output(ref)

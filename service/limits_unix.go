@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -20,9 +21,6 @@ const (
 	ownDescriptors   = 64 // of the service, beside those of connections
 	jobDescriptors   = 3  // of the runner, for a job that runs
 	leastConnections = 32 // with those that are kept for admins
-	// leastMemory is the address space of a service and of a runner: the Go runtime
-	// reserves more than a GiB of it, and ends the process where it gets no more.
-	leastMemory = 4 << 30
 )
 
 // limitOf is a soft limit of this process; ok is false where there is none.
@@ -40,10 +38,7 @@ func heedLimits() error {
 	if n, ok := limitOf(unix.RLIMIT_NOFILE); ok && n < ownDescriptors+leastConnections {
 		return fmt.Errorf("%d files may be open at once, but at least %d are needed; raise that limit (LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+leastConnections)
 	}
-	if n, ok := limitOf(unix.RLIMIT_AS); ok && n < leastMemory {
-		return fmt.Errorf("%s of address space are allowed, but at least %s are needed, and jobs have it too; raise that limit (LimitAS=, ulimit -v) or bound memory instead (MemoryMax=)", queue.FormatSize(int64(n)), queue.FormatSize(leastMemory))
-	}
-	return nil
+	return process.CheckLimits()
 }
 
 // connections are how many connections there may be at once, and how many of one user:

@@ -52,7 +52,8 @@ type follower struct {
 	p      control.Logs
 	each   func(control.Piece) error
 	n      int           // the attempt
-	cursor output.Cursor // in it
+	tail   int           // of it only so many of each stream's last bytes are read; 0 is all
+	cursor output.Cursor // in what is read of it
 }
 
 // run tells what is left of the attempt and, when following, of those after it.
@@ -71,10 +72,10 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 		end := control.LogsEnd{State: j.State.String()}
 		switch {
 		case j.Runs >= f.n:
-			if err := f.s.readStored(ctx, j.Seq, f.n, f.cursor, f.tell); err != nil {
+			if err := f.s.readStored(ctx, j.Seq, f.n, f.tail, f.cursor, f.tell); err != nil {
 				return end, err
 			}
-			f.n, f.cursor = f.n+1, output.Cursor{}
+			f.n, f.tail, f.cursor = f.n+1, 0, output.Cursor{}
 			if !f.p.Follow || f.p.Attempt != 0 {
 				return end, nil
 			}
@@ -101,78 +102,16 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 	}
 }
 
-// toTail moves to where the last lines begin of what there is of the attempt now. It keeps
-// only where lines begin, of as many as are asked for.
-func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
-	begins := &ring{ctx: ctx, most: lines + 1} // the last one may be that of no line
-	var at output.Cursor
-	last := at // where the last wanted byte ends
-	begins.add(at)
-	err := f.s.readAttempt(ctx, j, f.n, func(c output.Chunk) error {
-		wanted, from := f.wanted(c), at[c.Stream]
-		at[c.Stream] += max(int64(len(c.Data)), c.Dropped)
-		if !wanted {
-			return nil
-		}
-		for k, b := range c.Data {
-			if b == '\n' {
-				line := at
-				line[c.Stream] = from + int64(k) + 1
-				begins.add(line)
-			}
-		}
-		last = at
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	switch f.cursor = at; {
-	case lines == 0:
-	case begins.last() == last:
-		f.cursor = begins.back(lines + 1)
-	default:
-		f.cursor = begins.back(lines)
-	}
-	return nil
-}
-
-// ring keeps the last ones of many cursors.
-type ring struct {
-	ctx  context.Context // of the request that its memory is counted for
-	most int
-	list []output.Cursor
-	next int // where the next one goes, once it is full
-}
-
-// cursorBytes is the size of a cursor.
-const cursorBytes = 16
-
-func (r *ring) add(c output.Cursor) {
-	if len(r.list) == r.most {
-		r.list[r.next] = c
-		r.next = (r.next + 1) % r.most
-		return
-	}
-	room := cap(r.list)
-	r.list = append(r.list, c)
-	control.Charge(r.ctx, (cap(r.list)-room)*cursorBytes)
-}
-
-func (r *ring) last() output.Cursor { return r.back(1) }
-
-// back is the n-th of the cursors from the last, or the first that is kept.
-func (r *ring) back(n int) output.Cursor {
-	n = min(n, len(r.list))
-	return r.list[(r.next+len(r.list)-n)%len(r.list)]
-}
-
 func (f *follower) wanted(c output.Chunk) bool {
 	if c.At < int64(f.p.Since) {
 		return false
 	}
+	return f.wants(c.Stream)
+}
+
+func (f *follower) wants(s output.Stream) bool {
 	only := f.p.Stdout != f.p.Stderr // both or neither is all
-	return !only || f.p.Stdout == (c.Stream == output.Stdout)
+	return !only || f.p.Stdout == (s == output.Stdout)
 }
 
 // maxPiece is how many bytes of output one notification carries: JSON may write each as
@@ -215,49 +154,21 @@ func wholeRunes(data []byte, most int) int {
 	return most
 }
 
-// readAttempt reads what there is of an attempt's output now.
-func (s *Service) readAttempt(ctx context.Context, j *queue.Job, n int, each func(output.Chunk) error) error {
-	if n > j.Runs && s.pool.Running(j.Seq) == n {
-		return s.readNow(ctx, j, new(output.Cursor), each)
+// readTail reads at least so many bytes of the end of each stream of an attempt's output as
+// there is now.
+func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
+	if s.runs(j, n) {
+		return s.readNow(ctx, j, &output.Cursor{-int64(tail), -int64(tail)}, each)
 	}
-	err := s.readStored(ctx, j.Seq, n, output.Cursor{}, each)
+	err := s.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil // it has ended, and is about to be recorded
 	}
 	return err
 }
 
-// readTail reads at least the last bytes of each stream of an attempt's output as there is
-// now.
-func (s *Service) readTail(ctx context.Context, j *queue.Job, n, bytes int, each func(output.Chunk) error) error {
-	if n > j.Runs && s.pool.Running(j.Seq) == n {
-		return s.readNow(ctx, j, new(output.Cursor), each)
-	}
-	out, err := s.openAttempt(ctx, j.Seq, n)
-	if errors.Is(err, queue.ErrNotFound) {
-		return nil // as in readAttempt
-	}
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	return s.eachChunk(ctx, tailOf(out, bytes), each)
-}
-
-// tailOf are the chunks of an encoded output, with at least the last bytes of each stream.
-func tailOf(r io.Reader, bytes int) iter.Seq2[output.Chunk, error] {
-	f, ok := r.(*os.File)
-	if !ok { // a small one, in memory
-		return decoded(r)
-	}
-	return chunks(func(each func(output.Chunk) error) error {
-		info, err := f.Stat()
-		if err == nil {
-			err = output.DecodeTail(f, info.Size(), bytes, each)
-		}
-		return err
-	})
-}
+// runs reports whether an attempt of a job runs.
+func (s *Service) runs(j *queue.Job, n int) bool { return n > j.Runs && s.pool.Running(j.Seq) == n }
 
 // readNow reads what there is now of a running attempt's output after the cursor. A job may
 // print faster than it is read: it ends after as much as is ever kept.
@@ -283,7 +194,7 @@ func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, fol
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := s.eachChunk(ctx, decoded(bytes.NewReader(chunk.Data)), each); err != nil {
+	if err := s.eachChunk(ctx, decoded(bytes.NewReader(chunk.Data), 0), each); err != nil {
 		return false, err
 	}
 	before := *c
@@ -291,14 +202,21 @@ func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, fol
 	return !chunk.Done && (follow || before != *c), nil
 }
 
-// readStored reads an ended attempt's output after a cursor.
-func (s *Service) readStored(ctx context.Context, seq int64, n int, c output.Cursor, each func(output.Chunk) error) error {
-	out, err := s.openAttempt(ctx, seq, n)
+// readStored reads an ended attempt's output, or of each stream at least so many bytes of its
+// end, after a cursor. What was cut of a file that has become shorter is told as dropped.
+func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor, each func(output.Chunk) error) error {
+	var a queue.Attempt
+	err := s.shares.Do(ctx, control.Many, func() (err error) {
+		a, err = s.store.Attempt(ctx, seq, n)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer out.Close()
-	return s.eachChunk(ctx, decoded(out), func(chunk output.Chunk) error {
+	if a.OutputBytes == queue.OutputForgotten {
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (retention_output)", a.N)
+	}
+	after := func(chunk output.Chunk) error {
 		length := max(int64(len(chunk.Data)), chunk.Dropped)
 		skip := min(c[chunk.Stream], length)
 		c[chunk.Stream] -= skip
@@ -311,37 +229,47 @@ func (s *Service) readStored(ctx context.Context, seq int64, n int, c output.Cur
 			chunk.Data = chunk.Data[skip:]
 		}
 		return each(chunk)
-	})
-}
-
-// openAttempt opens the encoded output of an ended attempt.
-func (s *Service) openAttempt(ctx context.Context, seq int64, n int) (io.ReadCloser, error) {
-	var a queue.Attempt
-	err := s.shares.Do(ctx, control.Many, func() (err error) {
-		a, err = s.store.Attempt(ctx, seq, n)
-		return err
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case a.OutputBytes == queue.OutputForgotten:
-		return nil, queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (retention_output)", a.N)
-	case a.OutputRef == "":
-		return io.NopCloser(bytes.NewReader(a.Output)), nil
+	}
+	if a.OutputRef == "" {
+		return s.eachChunk(ctx, decoded(bytes.NewReader(a.Output), 0), after)
 	}
 	f, err := s.openOutput(a.OutputRef)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, queue.Errorf(queue.CodeNotFound, "the output of attempt %d is gone", a.N)
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is gone", a.N)
 	}
-	return f, err
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if tail > 0 && info.Size() > 0 {
+		err = s.eachChunk(ctx, decodedTail(f, info.Size(), tail), after)
+		if !errors.Is(err, output.ErrTruncated) {
+			return err
+		}
+	}
+	return s.eachChunk(ctx, decoded(f, a.OutputBytes-info.Size()), after)
 }
 
-// decoded are the chunks of an encoded output.
-func decoded(r io.Reader) iter.Seq2[output.Chunk, error] {
-	return chunks(func(each func(output.Chunk) error) error { return output.Decode(r, each) })
+// decoded are the chunks of an encoded output, of which so many bytes are missing.
+func decoded(r io.Reader, missing int64) iter.Seq2[output.Chunk, error] {
+	return chunks(func(each func(output.Chunk) error) error {
+		err := output.Decode(r, each)
+		if errors.Is(err, output.ErrTruncated) || err == nil && missing > 0 {
+			err = each(output.Chunk{Dropped: max(missing, 1)})
+		}
+		return err
+	})
 }
 
-// chunks are those that decode calls its argument with.
+// decodedTail are the last chunks of an encoded output.
+func decodedTail(r io.ReaderAt, size int64, tail int) iter.Seq2[output.Chunk, error] {
+	return chunks(func(each func(output.Chunk) error) error { return output.DecodeTail(r, size, tail, each) })
+}
+
 func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
 	return func(yield func(output.Chunk, error) bool) {
 		enough := errors.New("enough")

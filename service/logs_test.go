@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
 )
 
 // told is what logs tells of a job.
@@ -57,8 +59,10 @@ func TestLogsTellsTheLastLines(t *testing.T) {
 		s := stored(t)
 		r := rand.New(rand.NewPCG(seed, 1))
 		var chunks []output.Chunk
+		at := int64(100)
 		for range r.IntN(30) {
-			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), At: int64(100 + r.IntN(20)), Data: []byte(words[r.IntN(len(words))])})
+			at += r.Int64N(3)
+			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), At: at, Data: []byte(words[r.IntN(len(words))])})
 		}
 		out := queue.Attempt{}
 		if out.Output, _ = output.AppendChunks(nil, 0, chunks); len(out.Output) > 4096 {
@@ -68,6 +72,13 @@ func TestLogsTellsTheLastLines(t *testing.T) {
 					write(c)
 				}
 			})
+			chunks = chunks[:0] // which may be joined
+			if err := output.Decode(bytes.NewReader(s.outputBytes(t, "1-1")), func(c output.Chunk) error {
+				chunks = append(chunks, c)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		s.stores(t, jobNamed("a"))
 		s.ends(t, s.claims(t, 1), queue.Completed, out)
@@ -183,5 +194,72 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	}
 	if _, err := s.Logs(by(t, owner, control.Submit), control.Logs{ID: "a", N: new(-1)}, nil); err == nil {
 		t.Error(fmt.Errorf("a negative number of lines is taken"))
+	}
+}
+
+// The end of an output is read without the rest of it: here the rest is damaged.
+func TestEndOfAnOutputIsReadAlone(t *testing.T) {
+	s := stored(t)
+	line := strings.Repeat("x", 63) + "\n"
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+		write(output.Chunk{Stream: output.Stderr, At: 1, Data: []byte("early\n")})
+		for range 100 {
+			write(output.Chunk{At: 1, Data: []byte(strings.Repeat(line, 1<<10))})
+		}
+		write(output.Chunk{Stream: output.Stderr, At: 2, Data: []byte("late\n")})
+	})
+	raw := s.outputBytes(t, "1-1")
+	for i := range raw[1<<20 : len(raw)-1<<20] {
+		raw[1<<20+i] = 0xff
+	}
+	if err := os.WriteFile(runner.OutputPath(s.home.Dir, "1-1"), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.stores(t, jobNamed("a"))
+	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
+	n := 3
+	if got, want := told(t, s, control.Logs{N: &n}), line+line+"late\n"; got != want {
+		t.Errorf("logs -n 3: got %q, want %q", got, want)
+	}
+	d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: "a"})
+	if err != nil || len(d.Output) != showTail || d.Stderr != "early\nlate\n" {
+		t.Errorf("show: got %d bytes and %q, %v", len(d.Output), d.Stderr, err)
+	}
+	if _, err := s.Logs(by(t, owner, control.Submit), control.Logs{ID: "a"}, func(control.Piece) error { return nil }); err == nil {
+		t.Error("the damage in its midst is not noticed by who reads all of it")
+	}
+}
+
+// What an output file lacks that was cut short is told as dropped, after what there is.
+func TestCutOutputIsToldAsDropped(t *testing.T) {
+	const size = 300_000
+	s := stored(t)
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+		for at := range int64(size / 1000) {
+			write(output.Chunk{At: at, Data: []byte(strings.Repeat("y", 999) + "\n")})
+		}
+	})
+	raw := s.outputBytes(t, "1-1")
+	s.stores(t, jobNamed("a"))
+	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
+	for _, left := range []int{len(raw) - 1, len(raw) / 2, 1, 0} {
+		if err := os.Truncate(runner.OutputPath(s.home.Dir, "1-1"), int64(left)); err != nil {
+			t.Fatal(err)
+		}
+		for name, p := range map[string]control.Logs{"all": {ID: "a"}, "the last lines": {ID: "a", N: new(2)}} {
+			dropped, last := int64(0), int64(0)
+			if _, err := s.Logs(by(t, owner, control.Submit), p, func(piece control.Piece) error {
+				dropped, last = dropped+piece.Dropped, piece.Dropped
+				return nil
+			}); err != nil {
+				t.Errorf("%d bytes left, %s: %v", left, name, err)
+			}
+			if want := int64(len(raw) - left); dropped != want || last != want {
+				t.Errorf("%d bytes left, %s: told of %d dropped bytes, %d at the end, want %d", left, name, dropped, last, want)
+			}
+		}
+		if d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || left > 4000 && len(d.Output) != showTail {
+			t.Errorf("%d bytes left: shown are %d, %v", left, len(d.Output), err)
+		}
 	}
 }

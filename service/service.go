@@ -130,7 +130,6 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	} else {
 		s.makeLog(o.Log)
 	}
-	runner.OutliveFileLimit()
 	if err := heedLimits(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
@@ -150,8 +149,8 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 		return err
 	}
 	defer lock.Close()
-	if err := s.open(); err != nil {
-		return err
+	if err := s.whenRoom(ctx, s.open); err != nil {
+		return endOf(ctx, err)
 	}
 	err = s.serve(ctx, hup)
 	if closed := s.store.Close(); err == nil {
@@ -159,6 +158,36 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	}
 	if broken := s.store.Err(); broken != nil {
 		return &ExitError{ExitDatabase, broken}
+	}
+	return err
+}
+
+// whenRoom does what a service needs to start, and tries again for as long as the disk is too
+// full for it, or until ctx ends.
+func (s *Service) whenRoom(ctx context.Context, do func() error) error {
+	for told := false; ; told = true {
+		err := do()
+		if !errors.Is(err, queue.ErrNoSpace) && !diskFull(err) {
+			return err
+		}
+		if !told {
+			s.log.Error("the service starts once there is space on the disk", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(roomAgain):
+		}
+	}
+}
+
+// roomAgain is the wait between two tries of what a full disk has no room for.
+const roomAgain = 200 * time.Millisecond
+
+// endOf is nil if ctx has ended: then that is why there was an error.
+func endOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
 	}
 	return err
 }
@@ -248,8 +277,12 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
 		return nil
 	}
-	if s.socket, err = s.listen(to); err != nil {
+	err = s.whenRoom(ctx, func() (err error) {
+		s.socket, err = s.listen(to)
 		return err
+	})
+	if err != nil {
+		return endOf(ctx, err)
 	}
 	if unknown := s.unknownNames(); unknown != "" {
 		s.log.Warn(unknown)

@@ -103,12 +103,21 @@ func (s *Service) outputFile(t testing.TB, ref string, chunks func(write func(ou
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var at int64
-	chunks(func(c output.Chunk) {
-		var b []byte
-		b, at = output.AppendChunks(nil, at, []output.Chunk{c})
-		if _, err := f.Write(b); err != nil {
-			t.Fatal(err)
-		}
-	})
+	l := output.New(1<<30, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "spill") })
+	defer l.Discard()
+	chunks(func(c output.Chunk) { l.Append(c.Stream, c.At, c.Data) })
+	l.Close()
+	if err := l.EncodeTo(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outputBytes is what an output's file holds.
+func (s *Service) outputBytes(t *testing.T, ref string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(runner.OutputPath(s.home.Dir, ref))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }

@@ -343,6 +343,54 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
+// A service that is started while the disk is full, after a crash or without its database's
+// shared memory, waits for space and is ready once there is some.
+func TestStartWaitsForSpace(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount a disk")
+	}
+	needs(t, "mkfs.ext4")
+	t.Parallel()
+	for _, missing := range []string{"reserve", "queuectl.db-shm"} {
+		t.Run("without "+missing, func(t *testing.T) {
+			q := newQueue(t, "")
+			disk := q.mount("24M")
+			q.start("--workers", "1")
+			q.must("enqueue", "--id", "before", "true")
+			q.kill()
+			q.killRunners()
+			os.Remove(q.path("reserve"))
+			os.Remove(q.path(missing))
+			filler := filled(t, disk)
+			cmd, errs := q.command("serve", "--workers", "1"), &lockedBuffer{}
+			cmd.Stderr = errs
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			defer func() {
+				cmd.Process.Kill()
+				<-ended
+			}()
+			select {
+			case err := <-ended:
+				ended <- err
+				t.Fatalf("it ended: %v, %s", err, errs)
+			case <-time.After(2 * time.Second): // in which it tries again and again
+			}
+			if text := errs.String(); strings.Contains(text, "ready on") || strings.Count(text, "no space") == 0 {
+				t.Errorf("on a full disk it said %s", text)
+			}
+			if err := filler.Truncate(0); err != nil {
+				t.Fatal(err)
+			}
+			q.until("it is ready", 10*time.Second, func() bool { return strings.Contains(errs.String(), "ready on") })
+			q.must("wait", "before")
+		})
+	}
+}
+
 // watchdog hears what the service tells a system whose watchdog waits for 0.4 s; the
 // function waits for so many signs of life.
 func (q *queue) watchdog() (beats func(n int)) {

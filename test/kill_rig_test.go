@@ -4,6 +4,7 @@ package test
 
 import (
 	"bufio"
+	"cmp"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -157,9 +158,10 @@ func (q *queue) reserved() int {
 
 // asker asks over a connection that is made anew when it breaks.
 type asker struct {
-	q    *queue
-	conn net.Conn
-	in   *bufio.Reader
+	q      *queue
+	conn   net.Conn
+	in     *bufio.Reader
+	within time.Duration // for an answer, with all that it tells; 0 is 30 s
 }
 
 // ask sends one request and reads its answer; an error means that the connection
@@ -185,7 +187,7 @@ func (a *asker) try(method string, params any, tell func(json.RawMessage)) (got 
 	if err != nil {
 		return got, err
 	}
-	a.conn.SetDeadline(time.Now().Add(30 * time.Second))
+	a.conn.SetDeadline(time.Now().Add(cmp.Or(a.within, 30*time.Second)))
 	if _, err := a.conn.Write(append(line, '\n')); err != nil {
 		return got, err
 	}

@@ -63,7 +63,7 @@ func (q *queue) under(limits string) error {
 func TestLimitsAreRefusedOrTold(t *testing.T) {
 	for limits, says := range map[string]string{
 		"ulimit -n 90":      "90 files may be open at once, but at least 96 are needed",
-		"ulimit -v 2000000": "of address space are allowed",
+		"ulimit -v 1000000": "the limit of address space",
 		"ulimit -f 1024":    "a file may have 1MiB at most",
 	} {
 		q := newQueue(t, "")

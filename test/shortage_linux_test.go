@@ -137,15 +137,16 @@ func copies(n int, spec fields) (specs []fields) {
 	return specs
 }
 
-// While there is a shortage the pool does not try job after job: it pauses, each
-// time for longer, and no waiting job pays for it.
+// While there is a shortage the pool does not try job after job: one job that cannot be
+// started is put off alone, a second one has the pool pause, each time for longer, and no
+// waiting job pays for it.
 func TestShortageSlowsThePool(t *testing.T) {
 	needs(t, "strace")
 	q := serving(t, "--workers", "1")
 	w := q.dial()
 	stop := q.starve("pipe2", "EMFILE", "trace")
 	ids := w.batch(copies(8, fields{"argv": []string{"true"}, "max_retries": 0}))
-	q.until("two starts have failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 2 })
+	q.until("three starts have failed", 10*time.Second, func() bool { return len(q.failures("trace")) >= 3 })
 	stop()
 	failed := q.failures("trace")
 	begun := time.Now().Add(time.Hour)
@@ -158,8 +159,8 @@ func TestShortageSlowsThePool(t *testing.T) {
 			begun = at
 		}
 	}
-	if len(failed) != 2 || !near(failed[1].Sub(failed[0]), time.Second, 5*time.Second) || !near(begun.Sub(failed[1]), 2*time.Second, 5*time.Second) {
-		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s", failed, begun)
+	if len(failed) != 3 || failed[1].Sub(failed[0]) > time.Second || !near(failed[2].Sub(failed[1]), time.Second, 5*time.Second) || !near(begun.Sub(failed[2]), 2*time.Second, 5*time.Second) {
+		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s after the second and the third", failed, begun)
 	}
 }
 

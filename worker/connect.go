@@ -187,7 +187,7 @@ func (p *Pool) look(ctx context.Context, c *contact) (*finding, error) {
 func (p *Pool) recover(ctx context.Context, c *contact) (*finding, error) {
 	p.mu.Lock()
 	c.dead = true
-	leased := p.leasedIn(c.dir)
+	leased, sent := p.leasedIn(c.dir)
 	p.mu.Unlock()
 	p.ring()
 	by, err := p.cleaner(c.dir)
@@ -199,7 +199,7 @@ func (p *Pool) recover(ctx context.Context, c *contact) (*finding, error) {
 	if f.stays = by == nil && p.cfg.Runners.Foreign(); f.stays {
 		remains, err = runner.Read(c.dir, leased)
 	} else {
-		remains, err = runner.Recover(ctx, c.dir, leased, by)
+		remains, err = runner.Recover(ctx, c.dir, leased, sent, by)
 	}
 	if err != nil {
 		return nil, err
@@ -208,14 +208,20 @@ func (p *Pool) recover(ctx context.Context, c *contact) (*finding, error) {
 	return f, nil
 }
 
-// leasedIn lists the leases that may be a dead runner's. The caller holds mu.
-func (p *Pool) leasedIn(dir string) (list []wire.Attempt) {
+// leasedIn lists the leases that may be a dead runner's, and those of them that are known to
+// have been sent to it: of others a living runner may run the trees. The caller holds mu.
+func (p *Pool) leasedIn(dir string) (list, sent []wire.Attempt) {
 	for lease, h := range p.held {
-		if h.link == nil && !h.over && (h.dir == dir || h.dir == "" && !h.waiting) {
-			list = append(list, wire.Attempt{Lease: wire.Lease(lease), PID: int64(h.pid), StartedAt: int64(h.at)})
+		if h.link != nil || h.over || h.waiting && h.dir == "" || h.dir != "" && h.dir != dir {
+			continue
+		}
+		a := wire.Attempt{Lease: wire.Lease(lease), PID: int64(h.pid), StartedAt: int64(h.at)}
+		list = append(list, a)
+		if h.dir == dir {
+			sent = append(sent, a)
 		}
 	}
-	return list
+	return list, sent
 }
 
 // cleaner is a living runner that may deal with what a dead one has left, if this

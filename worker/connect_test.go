@@ -161,6 +161,48 @@ func TestAFolderThatSomebodyReadsStays(t *testing.T) {
 	s.becomes(2, queue.Completed)
 }
 
+// What was sent to a runner whose folder is gone is run again once that runner, which may
+// live, can begin it no more: else both would.
+func TestLeasesOfAVanishedRunnerWait(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(0)
+	s.leaseAll()
+	if err := s.NoteRunners(context.Background(), []string{filepath.Join(root, "vanished")}); err != nil {
+		t.Fatal(err)
+	}
+	f := newRunner(t, root, "first")
+	began := time.Now()
+	run(t, s, root, 1)
+	start, at := hears[*wire.Start](t, f, 1)
+	check(t, "started", start.Lease, wire.Lease{Seq: 1, Fence: 2})
+	if waited := at.Sub(began); waited < 5*time.Second {
+		t.Errorf("started after %v; the vanished runner may begin it within 5s", waited)
+	}
+	f.say(ran(start.Lease, long))
+	s.becomes(1, queue.Completed)
+}
+
+// Where it is not known yet which runner has a lease, for the service has just started, no
+// tree of it is ended with a dead runner's: it may run in another one, which is not met yet.
+func TestTreesOfOthersOutliveADeadRunner(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(0, 0)
+	s.leaseAll(1)
+	first, old := newRunner(t, root, "first"), newRunner(t, root, "old")
+	old.die()
+	asked := make(chan []wire.Attempt, 1)
+	first.onRecover = func(f *wire.Recover) {
+		if f.Name == filepath.Base(old.dir) {
+			asked <- f.Attempts
+		}
+		first.say(&wire.Recovered{ID: f.ID, SameBoot: true})
+	}
+	runWith(t, s, runner.Home{Dir: root, Socket: "nobody listens"}, 2)
+	check(t, "to be ended with the dead runner", from(t, "it is recovered", asked), []wire.Attempt(nil))
+}
+
 // While a runner of root's ends what a dead one has left, which may take long, it goes on
 // telling of what it runs: however much that is, the pool hears the end of it.
 func TestACleanerMayHaveMuchToTell(t *testing.T) {

@@ -104,25 +104,36 @@ func (p *Pool) unknown(h *held, unsure, sameBoot bool) {
 // knows have left alive: their runner's folder may be gone, and they live on.
 func (p *Pool) seekStrays(ctx context.Context, loops *sync.WaitGroup) {
 	p.mu.Lock()
-	leased := p.leasedIn("")
+	leased, _ := p.leasedIn("")
 	p.seeking = len(leased) > 0
 	p.mu.Unlock()
 	if len(leased) == 0 {
 		return
 	}
 	if !p.store.Moved() { // else they are of the queue that this one is a copy of
-		loops.Go(func() { p.seek(ctx, leased) })
+		after := time.Duration(0)
+		if p.missing {
+			after = startBy + startSpare
+		}
+		loops.Go(func() { p.seek(ctx, leased, after) })
 		return
 	}
 	p.settleStrays(finding{})
 }
 
-func (p *Pool) seek(ctx context.Context, leased []wire.Attempt) {
+// seek looks for them once a while has passed: a runner whose folder is gone may live, and
+// begin what it was sent by an earlier service for as long as it has to.
+func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Duration) {
+	select {
+	case <-time.After(after):
+	case <-ctx.Done():
+		return
+	}
 	for wait := contactFirst; ; wait = min(2*wait, contactLast) {
 		by, err := p.cleaner(p.cfg.Runners.Root() + "/.")
 		var r runner.Remains
 		if err == nil {
-			r, err = runner.Recover(ctx, "", leased, by)
+			r, err = runner.Recover(ctx, "", nil, leased, by)
 		}
 		if err == nil {
 			f := finding{}

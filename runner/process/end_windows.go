@@ -187,19 +187,22 @@ func CheckLimits() error { return nil }
 func Reap() {}
 
 // EndTrees ends what a dead runner's commands have left alive, by their cookies, and
-// lists what outlives that. The kernel has done so when the runner ended, unless
+// lists what it met, and what outlives that. The kernel has done so when the runner ended, unless
 // somebody else holds one of its job objects, which the cookie alone names.
-func EndTrees(d Dead, patience time.Duration) (stuck []Left) {
+func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
 	deadline := time.Now().Add(patience)
 	for _, cookie := range d.Cookies {
 		t, err := openTree(cookie)
 		if err != nil {
 			continue // it is not there, so nothing of it is
 		}
-		for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		for pause, again := time.Millisecond, false; ; pause, again = min(2*pause, 50*time.Millisecond), true {
 			count, first := t.left()
 			if count == 0 {
 				break
+			}
+			if !again {
+				met = append(met, Left{int(first), int(first), cookie})
 			}
 			if time.Now().After(deadline) {
 				stuck = append(stuck, Left{int(first), int(first), cookie})
@@ -210,7 +213,7 @@ func EndTrees(d Dead, patience time.Duration) (stuck []Left) {
 		}
 		t.close()
 	}
-	return stuck
+	return met, stuck
 }
 
 // openTree opens the tree of a cookie, if anybody holds it.

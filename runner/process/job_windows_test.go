@@ -35,7 +35,7 @@ func TestTreesEndWithTheRunner(t *testing.T) {
 	if n := living(processes, 5*time.Second); n != 0 {
 		t.Errorf("%d processes outlive the runner", n)
 	}
-	if left := EndTrees(Dead{Cookies: []string{cookie}}, time.Second); left != nil {
+	if _, left := EndTrees(Dead{Cookies: []string{cookie}}, time.Second); left != nil {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -48,7 +48,7 @@ func TestEndTrees(t *testing.T) {
 	defer w.Close()
 	c.Started = func(int, time.Time) {
 		processes := watchTree(t, dir, 3)
-		if left := EndTrees(Dead{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
+		if _, left := EndTrees(Dead{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
 			t.Errorf("left: %v", left)
 		}
 		if n := living(processes, time.Second); n != 0 {

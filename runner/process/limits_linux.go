@@ -37,5 +37,5 @@ func checkSpace(limit, size uint64) error {
 	if limit >= need {
 		return nil
 	}
-	return fmt.Errorf("the limit of address space (RLIMIT_AS; ulimit -v, LimitAS=) is %d MiB and a runner needs %d MiB, or it ends with its jobs as soon as it can make no thread; raise the limit, or remove it: jobs have one of their own (memory)", limit>>20, need>>20+1)
+	return fmt.Errorf("the limit of address space (RLIMIT_AS; ulimit -v, LimitAS=) is %d MiB, but %d MiB are needed: with less this process would end, and a runner with its jobs, as soon as it can make no thread; raise the limit, or remove it: jobs have one of their own (memory)", limit>>20, need>>20+1)
 }

@@ -102,7 +102,7 @@ type Tree struct {
 	Seq, Fence int64
 }
 
-// Left is a process of a dead runner that outlives SIGKILL.
+// Left is a process that a dead runner has left alive.
 type Left struct {
 	PID, PGID int
 	Cookie    string // "" if it shows none any more

@@ -49,7 +49,7 @@ func CheckLimits() error { return nil }
 func Reap() {}
 
 // EndTrees ends every process of a dead runner.
-func EndTrees(Dead, time.Duration) []Left { return nil }
+func EndTrees(Dead, time.Duration) (met, stuck []Left) { return nil, nil }
 
 // SelfTicks is when this process started.
 func SelfTicks() int64 { return 0 }

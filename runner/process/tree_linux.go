@@ -166,8 +166,8 @@ func send(p proc, number unix.Signal, may func() bool) {
 // its session, those with one of the cookies, and those of the trees. A tree's main process
 // is known by its cookie or, if it shows none, by when it started; its session and group are
 // the tree's as long as a process with its cookie, or the main process itself, is in them. It
-// returns when none is left, or, after patience, those that are. The caller is no member.
-func EndTrees(d Dead, patience time.Duration) (stuck []Left) {
+// returns those it met, and, after patience, those that are left. The caller is no member.
+func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
 	known, numbers := map[string]bool{}, map[string]bool{}
 	for _, c := range d.Cookies {
 		known[c] = true
@@ -183,7 +183,7 @@ func EndTrees(d Dead, patience time.Duration) (stuck []Left) {
 	}
 	ours := func(cookie string) bool { return known[cookie] || numbers[lastNumbers(cookie)] }
 	began := time.Now()
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
 		session := d.Leader
 		if p, ok := stat(d.Leader); session == 0 || ok && p.ticks != d.Ticks {
 			session = -1 // the number is somebody else's now, so nobody of the old session lives
@@ -205,18 +205,25 @@ func EndTrees(d Dead, patience time.Duration) (stuck []Left) {
 			}
 			return p.sid == session || sure[p.sid] || sure[p.pgid] || ours(cookieOf(p.pid))
 		}, 0)
+		if first {
+			met = lefts(left)
+		}
 		if len(left) == 0 {
-			return nil
+			return met, nil
 		}
 		if time.Since(began) > patience {
-			for _, p := range left {
-				stuck = append(stuck, Left{p.pid, p.pgid, cookieOf(p.pid)})
-			}
-			return stuck
+			return met, lefts(left)
 		}
 		endAll(left)
 		time.Sleep(pause)
 	}
+}
+
+func lefts(procs []proc) (list []Left) {
+	for _, p := range procs {
+		list = append(list, Left{p.pid, p.pgid, cookieOf(p.pid)})
+	}
+	return list
 }
 
 // lastNumbers are the last two parts of a cookie, with the point before each.

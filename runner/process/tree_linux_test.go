@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -242,12 +243,16 @@ func TestEndTreesEndsWhatIsKnown(t *testing.T) {
 	other := stranger(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8] })
 	spared := stranger(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
 	d.Spared = func(pgid int) bool { return pgid == spared }
-	if stuck := EndTrees(d, 20*time.Second); stuck != nil {
+	met, stuck := EndTrees(d, 20*time.Second)
+	if stuck != nil {
 		t.Errorf("stuck: %v", stuck)
 	}
 	for i, r := range rows {
 		if lives(pids[i]) == r.ends {
 			t.Errorf("%s: it has ended: %v", r.name, r.ends)
+		}
+		if slices.ContainsFunc(met, func(p Left) bool { return p.PID == pids[i] }) != r.ends {
+			t.Errorf("%s: it was met: %v", r.name, !r.ends)
 		}
 	}
 	if lives(member) || !lives(other) || !lives(spared) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -193,6 +194,41 @@ func TestManyShareCommits(t *testing.T) {
 	}
 	if n := commits.Load(); n > 64*8/4 {
 		t.Errorf("%d requests took %d commits, want a quarter at most", 64*8, n)
+	}
+}
+
+// A claim for which the disk has no room claims nothing, whatever it had chosen by then:
+// what was started would run twice.
+func TestFullDiskClaimsNothing(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 3)
+	<-s.turn // nobody commits
+	type claim struct {
+		jobs []queue.Job
+		err  error
+	}
+	claimed, other := make(chan claim, 1), make(chan error, 1)
+	go func() { // ends with the commit
+		jobs, err := s.Await(t.Context(), 2)
+		claimed <- claim{jobs, err}
+	}()
+	for s.idle() {
+		runtime.Gosched() // until it waits
+	}
+	go func() { // the same
+		other <- s.do(t.Context(), urgent, func(*tx) error { return &sqliteError{code: sqlite3.SQLITE_FULL} })
+	}()
+	for n := 0; n < 2; runtime.Gosched() {
+		s.mu.Lock()
+		n = len(s.waiting[urgent])
+		s.mu.Unlock()
+	}
+	s.turn <- struct{}{}
+	if err := <-other; !errors.Is(err, queue.ErrNoSpace) {
+		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
+	}
+	if c := <-claimed; len(c.jobs) > 0 || !errors.Is(c.err, queue.ErrNoSpace) {
+		t.Errorf("got %d jobs and %v, want none and %v", len(c.jobs), c.err, queue.ErrNoSpace)
 	}
 }
 

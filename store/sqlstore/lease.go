@@ -404,8 +404,11 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 			})
 			return nil
 		})
-		if err != nil || len(jobs) > 0 {
-			return jobs, err
+		switch {
+		case err != nil:
+			return nil, err // what was claimed was undone
+		case len(jobs) > 0:
+			return jobs, nil
 		}
 	}
 	var gone error

@@ -284,17 +284,28 @@ func explain(path string, err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
+	if free, failed := freeBytes(filepath.Dir(path)); failed == nil && free < sharedBytes && (e.code == sqlite3.SQLITE_IOERR_SHMSIZE || e.code&0xff == sqlite3.SQLITE_CANTOPEN) {
+		return noSpaceFor(path, err) // SQLite does not keep the system's word for it
+	}
 	switch e.code & 0xff {
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
 		return fmt.Errorf("the database %s is damaged (%w): it was left as it is; keep a copy, then put a backup in its place", path, err)
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
 		return fmt.Errorf("the database %s cannot be written (%w): check that its folder is writable by this user", path, err)
 	case sqlite3.SQLITE_FULL:
-		return fmt.Errorf("no space for the database %s: free some and start again (%w)", path, err)
+		return noSpaceFor(path, err)
 	case sqlite3.SQLITE_BUSY:
 		return fmt.Errorf("the database %s is locked by another program: end that program and start again (%w)", path, err)
 	}
 	return fmt.Errorf("open %s: %w", path, err)
+}
+
+// sharedBytes is the least that SQLite's files beside the database take.
+const sharedBytes = 64 << 10
+
+// noSpaceFor is the error of a database that cannot be opened until there is space.
+func noSpaceFor(path string, err error) error {
+	return queue.Errorf(queue.CodeNoSpace, "no space on the disk for the database %s: free some (%v)", path, err)
 }
 
 // checkDoubt runs SQLite's quick check if the last service met an I/O error.

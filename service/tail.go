@@ -1,0 +1,133 @@
+package service
+
+import (
+	"context"
+	"errors"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// firstTail is how many bytes of each stream's end are looked at first for the last lines;
+// each next look is at tailGrowth times as many.
+const (
+	firstTail  = 64 << 10
+	tailGrowth = 8
+)
+
+// toTail moves to where the last lines begin of what there is of the attempt now.
+func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
+	if f.s.runs(j, f.n) {
+		_, err := f.seek(ctx, lines, [2]bool{}, func(each func(output.Chunk) error) error {
+			return f.s.readNow(ctx, j, new(output.Cursor), each)
+		})
+		return err
+	}
+	for f.tail = firstTail; ; f.tail *= tailGrowth {
+		read := func(each func(output.Chunk) error) error {
+			return f.s.readStored(ctx, j.Seq, f.n, f.tail, output.Cursor{}, each)
+		}
+		var bytes [2]int
+		err := read(func(c output.Chunk) error {
+			bytes[c.Stream] += len(c.Data)
+			return nil
+		})
+		found := false
+		if err == nil {
+			var cut [2]bool
+			for s := range cut {
+				cut[s] = bytes[s] >= f.tail && f.wants(output.Stream(s))
+			}
+			found, err = f.seek(ctx, lines, cut, read)
+		}
+		if errors.Is(err, queue.ErrNotFound) && f.n > j.Runs {
+			return nil // it has ended, and is about to be recorded
+		}
+		if err != nil || found {
+			return err
+		}
+	}
+}
+
+// seek moves to where the last lines begin of what is read, of which streams are cut: there
+// may be more before their first chunk, so that nothing is known of lines that began
+// earlier. It reports whether so many lines were found, or all there are. It keeps only where
+// lines begin, of as many as are asked for.
+func (f *follower) seek(ctx context.Context, lines int, cut [2]bool, read func(each func(output.Chunk) error) error) (found bool, err error) {
+	begins := &ring{ctx: ctx, most: lines + 1} // the last one may be that of no line
+	var at output.Cursor
+	last := at // where the last wanted byte ends
+	if cut == [2]bool{} {
+		begins.add(at)
+	}
+	unseen := cut
+	err = read(func(c output.Chunk) error {
+		if unseen[c.Stream] {
+			unseen[c.Stream] = false
+			begins.forget()
+		}
+		wanted, from := f.wanted(c), at[c.Stream]
+		at[c.Stream] += max(int64(len(c.Data)), c.Dropped)
+		if !wanted {
+			return nil
+		}
+		for k, b := range c.Data {
+			if b == '\n' {
+				line := at
+				line[c.Stream] = from + int64(k) + 1
+				begins.add(line)
+			}
+		}
+		last = at
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	n := lines
+	if len(begins.list) > 0 && begins.last() == last {
+		n++
+	}
+	switch f.cursor = at; {
+	case lines == 0:
+	case len(begins.list) < n && cut != [2]bool{}:
+		return false, nil
+	default:
+		f.cursor = begins.back(n)
+	}
+	return true, nil
+}
+
+// ring keeps the last ones of many cursors.
+type ring struct {
+	ctx  context.Context // of the request that its memory is counted for
+	most int
+	list []output.Cursor
+	next int // where the next one goes, once it is full
+}
+
+// cursorBytes is the size of a cursor.
+const cursorBytes = 16
+
+func (r *ring) add(c output.Cursor) {
+	if len(r.list) == r.most {
+		r.list[r.next] = c
+		r.next = (r.next + 1) % r.most
+		return
+	}
+	room := cap(r.list)
+	r.list = append(r.list, c)
+	control.Charge(r.ctx, (cap(r.list)-room)*cursorBytes)
+}
+
+// forget leaves nothing of what was added.
+func (r *ring) forget() { r.list, r.next = r.list[:0], 0 }
+
+func (r *ring) last() output.Cursor { return r.back(1) }
+
+// back is the n-th of the cursors from the last, or the first that is kept.
+func (r *ring) back(n int) output.Cursor {
+	n = min(n, len(r.list))
+	return r.list[(r.next+len(r.list)-n)%len(r.list)]
+}

@@ -1,0 +1,379 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// check holds all that the queue says against the ledger, the events and what clients were
+// told, while nothing runs; then it stops the service and has the folder looked at.
+func (c *campaign) check() {
+	c.Helper()
+	var st struct {
+		Jobs      map[string]int
+		LastEvent int64 `json:"last_event"`
+	}
+	if err := c.get("status", fields{}, &st); err != nil {
+		c.violation("unreachable", "%v", err)
+		return
+	}
+	c.events.finish(st.LastEvent)
+	jobs, err := c.list("")
+	if err != nil {
+		c.violation("unreachable", "%v", err)
+		return
+	}
+	counted := map[string]int{}
+	for _, j := range jobs {
+		counted[j.State]++
+	}
+	for state, n := range st.Jobs {
+		if counted[state] != n {
+			c.violation("counts", "%d jobs are counted as %s, %d are listed", n, state, counted[state])
+		}
+	}
+	c.mu.Lock()
+	entries := make(map[string]*campaignEntry, len(c.jobs))
+	for tag, e := range c.jobs {
+		k := *e
+		k.asks = c.asked(e)
+		entries[tag] = &k
+	}
+	c.mu.Unlock()
+	c.checkJobs(entries, jobs)
+	c.checkStories(jobs)
+	c.checkLeft()
+}
+
+// checkJobs looks at every job that a client asked for, and that the queue or the ledger
+// knows.
+func (c *campaign) checkJobs(entries map[string]*campaignEntry, jobs []campaignView) {
+	byTag := map[string]*campaignView{}
+	for i := range jobs {
+		tag := jobs[i].Labels["tag"]
+		switch {
+		case entries[tag] == nil:
+			c.violation("invented", "job %s has the tag %q", jobs[i].ID, tag)
+		case byTag[tag] != nil:
+			c.violation("doubled", "%s is stored as %s and as %s", tag, byTag[tag].ID, jobs[i].ID)
+		}
+		byTag[tag] = &jobs[i]
+	}
+	deeds := map[string][]deed{}
+	for _, d := range c.deeds(c.ledgerAt) {
+		if entries[d.tag] == nil {
+			c.violation("invented", "the ledger has %+v, which is not of this round", d)
+			continue
+		}
+		deeds[d.tag] = append(deeds[d.tag], d)
+		c.count("ledger " + string(d.kind))
+	}
+	for tag, e := range entries {
+		c.count("jobs asked")
+		j := byTag[tag]
+		switch {
+		case e.never && (j != nil || len(deeds[tag]) > 0):
+			c.violation("uncommitted", "%s was never committed: %+v, %+v", tag, j, deeds[tag])
+		case j == nil && e.id != "" && !e.remove:
+			c.violation("lost", "%s (%s), %+v", tag, e.id, deeds[tag])
+		case j != nil && e.removed && !e.revive:
+			c.violation("not removed", "%s (%s) is %s", tag, e.id, j.State)
+		}
+		c.checkDeeds(e, deeds[tag])
+		if j != nil {
+			c.checkJob(e, j, deeds[tag])
+		}
+	}
+	for name, tags := range c.batches {
+		stored, missing := 0, 0
+		for _, tag := range tags {
+			switch {
+			case byTag[tag] != nil || len(deeds[tag]) > 0:
+				stored++
+			case !entries[tag].remove:
+				missing++
+			}
+		}
+		if stored > 0 && missing > 0 {
+			c.violation("batch", "of the %d jobs of %s %d are stored, %d are not", len(tags), name, stored, missing)
+		}
+	}
+}
+
+// checkDeeds looks at what the ledger alone says of a job.
+func (c *campaign) checkDeeds(e *campaignEntry, deeds []deed) {
+	began := map[int]int{}
+	for _, d := range deeds {
+		if d.kind == 'X' {
+			c.violation("two trees", "%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid, deeds)
+		}
+		if d.kind != 'S' {
+			continue
+		}
+		if began[d.attempt] != 0 {
+			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt, began[d.attempt], d.pid, deeds)
+		}
+		began[d.attempt] = d.pid
+		const tick = 0.05 // seconds; the ledger's clock has hundredths
+		if e.quiet > 0 && !e.revive && d.up > e.quiet+tick {
+			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.quiet, deeds)
+		}
+		if e.held > 0 && !e.revive && !e.release && d.up > e.held+tick {
+			c.violation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.held, deeds)
+		}
+	}
+}
+
+// checkJob looks at one job that is stored.
+func (c *campaign) checkJob(e *campaignEntry, listed *campaignView, deeds []deed) {
+	var j campaignView
+	if err := c.get("show", fields{"id": listed.ID}, &j); err != nil {
+		c.violation("show", "%s (%s): %v", e.tag, listed.ID, err)
+		return
+	}
+	c.count("jobs " + j.State)
+	if fault := c.faultOf(e, &j, deeds); fault != "" {
+		raw, _ := json.Marshal(j.History)
+		c.violation("history", "%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State, j.Attempts, j.Error, deeds, raw)
+	}
+	if j.State == "completed" {
+		c.checkOutput(e, &j)
+	}
+}
+
+// faultOf says what is wrong with the history of a job, beside its ledger.
+func (c *campaign) faultOf(e *campaignEntry, j *campaignView, deeds []deed) string {
+	counted := 0
+	for i, a := range j.History {
+		c.count("attempts " + j.how(i))
+		if a.Attempt != i+1 {
+			return fmt.Sprintf("has attempt %d in place %d", a.Attempt, i+1)
+		}
+		if a.Counted {
+			counted++
+		}
+		if fault := c.attemptFault(e, j, i, deeds); fault != "" {
+			return fmt.Sprintf("attempt %d %s", a.Attempt, fault)
+		}
+	}
+	for _, d := range deeds {
+		if d.kind != 'S' {
+			continue
+		}
+		if d.attempt > len(j.History) {
+			return fmt.Sprintf("began attempt %d as %d without a trace", d.attempt, d.pid)
+		}
+		if a := j.History[d.attempt-1]; a.PID != d.pid && (a.PID != 0 || a.Reason != "lost" && a.Reason != "interrupted") {
+			return fmt.Sprintf("began attempt %d as %d, and %d is stored", d.attempt, d.pid, a.PID)
+		}
+	}
+	if n := len(j.History); n > 0 && j.State == "completed" != (j.how(n-1) == "exit-0") && !e.revive {
+		return "does not end as its last attempt"
+	}
+	if !e.revive && !e.release && j.Attempts != counted {
+		return fmt.Sprintf("has %d attempts that count, %d are counted", counted, j.Attempts)
+	}
+	if !e.revive && !e.release && !e.edit && j.Attempts > j.MaxRetries+1 {
+		return "has more attempts than it may"
+	}
+	return ""
+}
+
+// how says in a word how an attempt ended.
+func (j *campaignView) how(i int) string {
+	a := j.History[i]
+	switch {
+	case a.Reason != "":
+		return a.Reason
+	case a.ExitCode != nil:
+		return fmt.Sprint("exit-", *a.ExitCode)
+	}
+	return "none"
+}
+
+// attemptFault says what is wrong with an attempt.
+func (c *campaign) attemptFault(e *campaignEntry, j *campaignView, i int, deeds []deed) string {
+	a := &j.History[i]
+	did := func(kind byte) *deed {
+		for k := range deeds {
+			if deeds[k].kind == kind && deeds[k].attempt == a.Attempt && deeds[k].pid == a.PID {
+				return &deeds[k]
+			}
+		}
+		return nil
+	}
+	if a.ExitCode != nil {
+		if end := did('E'); end == nil || end.code != *a.ExitCode {
+			return fmt.Sprintf("is stored with exit code %d, %q; the ledger has %+v", *a.ExitCode, a.Error, end)
+		}
+	}
+	k := e.asks
+	switch a.Reason {
+	case "", "not_runnable", "lost", "deferred", "poison":
+	case "signal":
+		if !k.kill {
+			return "was ended by a signal that nobody sent: " + a.Error
+		}
+	case "timed_out":
+		if !e.timeout && !k.edit {
+			return "timed out"
+		}
+	case "cancelled", "stopped":
+	default:
+		return "ended with the reason " + a.Reason
+	}
+	if a.Reason == "lost" && e.onLost != "retry" && i+1 < len(j.History) && !k.revive && !k.release && j.History[i+1].PID != 0 {
+		return "was lost, and the job ran again with on_lost=" + e.onLost
+	}
+	if a.Dropped > 0 && !c.cutsOutput.Load() {
+		return fmt.Sprintf("has lost %d bytes of its output", a.Dropped)
+	}
+	return ""
+}
+
+// checkOutput holds the output of a completed job against what it prints.
+func (c *campaign) checkOutput(e *campaignEntry, j *campaignView) {
+	var out []byte
+	var dropped int64
+	a := &asker{q: c.queue, within: answerBound}
+	got, err := a.ask("logs", fields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
+		var p struct {
+			Value struct {
+				Text    string
+				Base64  []byte
+				Dropped int64
+			}
+		}
+		if json.Unmarshal(raw, &p) != nil {
+			dropped++
+		}
+		out = append(append(out, p.Value.Text...), p.Value.Base64...)
+		dropped += p.Value.Dropped
+	})
+	if a.conn != nil {
+		a.conn.Close()
+	}
+	want := c.prints(&e.campaignJob)
+	last := j.History[len(j.History)-1]
+	switch {
+	case err != nil:
+		c.violation("output", "%s (%s): %v", e.tag, j.ID, err)
+	case got.Error != nil && strings.Contains(got.Error.Message, "to make room"):
+		c.count("outputs forgotten")
+	case got.Error != nil && c.damaged(j.Seq):
+		c.count("outputs damaged")
+	case got.Error != nil:
+		c.violation("output", "%s (%s): %s", e.tag, j.ID, got.Error.Message)
+	case dropped > 0 || last.Dropped > 0:
+		c.count("outputs dropped")
+	case string(out) != want:
+		c.violation("output", "%s (%s): %d bytes are not the %d that it prints", e.tag, j.ID, len(out), len(want))
+	default:
+		c.count("outputs whole")
+	}
+}
+
+// checkStories holds what the events have told against the jobs that are stored.
+func (c *campaign) checkStories(jobs []campaignView) {
+	e := c.events
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.mu.Lock()
+	c.counts["events told"] += len(e.told)
+	c.mu.Unlock()
+	seen := map[int64]bool{}
+	for i := range jobs {
+		j := &jobs[i]
+		seen[j.Seq] = true
+		s := e.jobs[j.Seq]
+		if s == nil || s.state != j.State || s.removed {
+			c.violation("events", "job %s is %s, its events say %+v", j.ID, j.State, s)
+		}
+	}
+	for seq, s := range e.jobs {
+		if !s.removed && !seen[seq] {
+			c.violation("events", "job %s is gone, its events say that it is %s", s.id, s.state)
+		}
+	}
+}
+
+// checkLeft stops the service and looks at what is left: files, processes, and what doctor
+// finds in a folder that nobody uses.
+func (c *campaign) checkLeft() {
+	c.Helper()
+	if logs, _ := filepath.Glob(c.path("runner/*/log-*")); len(logs) > 0 {
+		c.violation("spill left", "%v", logs)
+	}
+	if left := c.left(c.home, false); len(left) > 0 {
+		c.violation("process left", "of jobs: %v", left)
+	}
+	c.mu.Lock()
+	tags := slices.Collect(maps.Keys(c.jobs))
+	c.mu.Unlock()
+	for _, tag := range tags {
+		if c.lockHeld(tag) {
+			c.violation("process left", "of %s: its lock is held", tag)
+		}
+	}
+	c.stopService(false)
+	if left := c.left(c.dir, true); len(left) > 0 {
+		c.violation("process left", "of the queue: %v", left)
+	}
+	if folders := c.runnerFolders(); len(folders) > 0 {
+		c.violation("folder left", "%v", folders)
+	}
+	a := &campaignClient{c: c, name: "check"}
+	var d struct {
+		Findings []struct{ Check, Level, Message string }
+	}
+	r := a.cli("doctor", "--verify", "--json")
+	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
+		c.violation("doctor", "%v: %s%s", err, r.out, r.err)
+	}
+	for _, f := range d.Findings {
+		if f.Level == "failure" && f.Check != "disk" { // which is small
+			c.violation("doctor", "%s: %s", f.Check, f.Message)
+		}
+	}
+}
+
+// left lists the processes that speak of a folder, ours only if the program itself is to be
+// gone as well, once all have had a moment to end; and ends them.
+func (c *campaign) left(folder string, program bool) (left []string) {
+	var pids []int
+	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		left, pids = nil, nil
+		for pid, words := range related(folder) {
+			if program || !strings.HasPrefix(words, c.bin) {
+				left, pids = append(left, fmt.Sprintf("%d %q", pid, words)), append(pids, pid)
+			}
+		}
+		if len(left) == 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	for _, pid := range pids {
+		kill(pid)
+	}
+	return left
+}
+
+// lockHeld reports whether a process holds the lock of a tag, without taking it.
+func (c *campaign) lockHeld(tag string) bool {
+	var st syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(c.home, "locks", tag), &st); err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	locks, _ := os.ReadFile("/proc/locks")
+	return slices.ContainsFunc(strings.Split(string(locks), "\n"), func(line string) bool {
+		return strings.Contains(line, "FLOCK") && !strings.Contains(line, "->") && strings.Contains(line, fmt.Sprintf(":%d ", st.Ino))
+	})
+}

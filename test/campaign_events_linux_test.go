@@ -1,0 +1,203 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// campaignEvent is an event as the wire tells it.
+type campaignEvent struct {
+	Seq      int64  `json:"seq"`
+	Event    string `json:"event"`
+	ID       string `json:"id"`
+	JobSeq   int64  `json:"job_seq"`
+	State    string `json:"state"`
+	Attempt  int    `json:"attempt"`
+	ExitCode *int   `json:"exit_code"`
+	Reason   string `json:"reason"`
+}
+
+// campaignEvents follows the events from the beginning of a round on, over every
+// connection that breaks, and keeps what they say of each job.
+type campaignEvents struct {
+	c    *campaign
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu    sync.Mutex
+	first int64                    // the number of the first one; guarded by mu, as are:
+	last  int64                    // of the newest one that was told
+	jobs  map[int64]*campaignStory // by seq
+	told  []int64                  // their numbers
+}
+
+// campaignStory is a job as its events tell it.
+type campaignStory struct {
+	id      string
+	state   string // "" once it is removed
+	removed bool
+	ends    []campaignEvent // of attempts
+	revived bool            // by a person, since its last end
+	events  []campaignEvent
+}
+
+// follow begins to follow the events from now on.
+func (c *campaign) follow() *campaignEvents {
+	c.Helper()
+	e := &campaignEvents{c: c, stop: make(chan struct{}), jobs: map[int64]*campaignStory{}}
+	var st struct {
+		LastEvent int64 `json:"last_event"`
+	}
+	if err := json.Unmarshal(c.ask("status", fields{}).Result, &st); err != nil {
+		c.Fatal(err)
+	}
+	e.first, e.last = st.LastEvent+1, st.LastEvent
+	e.done.Go(e.run)
+	return e
+}
+
+// run reads until stop.
+func (e *campaignEvents) run() {
+	a := &asker{q: e.c.queue, within: time.Second} // then it asks anew, from where it is
+	for {
+		select {
+		case <-e.stop:
+			if a.conn != nil {
+				a.conn.Close()
+			}
+			return
+		default:
+		}
+		e.mu.Lock()
+		since := e.last
+		e.mu.Unlock()
+		got, err := a.ask("events", fields{"since": since, "follow": true}, e.tell)
+		switch {
+		case isDial(err):
+			time.Sleep(5 * time.Millisecond) // between two services
+		case err == nil && got.Error != nil && got.Error.Data.Code != "unavailable":
+			e.c.violation("events", "since %d: %+v", since, *got.Error)
+			time.Sleep(100 * time.Millisecond) // it may be told again
+		}
+	}
+}
+
+// tell takes one event.
+func (e *campaignEvents) tell(raw json.RawMessage) {
+	var p struct{ Value campaignEvent }
+	if err := json.Unmarshal(raw, &p); err != nil {
+		e.c.violation("events", "%s: %v", raw, err)
+		return
+	}
+	v := p.Value
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if v.Seq <= e.last {
+		e.c.violation("events", "number %d came after %d", v.Seq, e.last)
+	}
+	e.last = v.Seq
+	e.told = append(e.told, v.Seq)
+	if v.JobSeq == 0 {
+		return
+	}
+	s := e.jobs[v.JobSeq]
+	if s == nil {
+		s = &campaignStory{id: v.ID}
+		e.jobs[v.JobSeq] = s
+		if v.Event != "enqueued" {
+			e.c.violation("events", "job %s begins with %+v", v.ID, v)
+		}
+	}
+	s.events = append(s.events, v)
+	if fault := s.take(v); fault != "" {
+		e.c.violation("events", "job %s: %s: %+v", s.id, fault, s.events)
+	}
+}
+
+// from are the states in which each event may meet a job, and to those that it may leave.
+var campaignMoves = map[string]struct{ from, to []string }{
+	"enqueued":  {[]string{""}, []string{"pending", "held", "blocked"}},
+	"started":   {[]string{"pending", "failed"}, []string{"processing"}},
+	"ended":     {[]string{"pending", "failed", "processing"}, []string{"completed", "failed", "dead", "cancelled", "pending", "held"}},
+	"expired":   {[]string{"pending", "failed", "held"}, []string{"cancelled"}},
+	"cancelled": {[]string{"pending", "failed", "held"}, []string{"cancelled"}},
+	"retried":   {[]string{"failed", "completed", "dead", "cancelled"}, []string{"pending"}},
+	"removed":   {[]string{"pending", "failed", "held", "completed", "dead", "cancelled"}, []string{""}},
+	"held":      {[]string{"pending", "failed"}, []string{"held"}},
+	"released":  {[]string{"held"}, []string{"pending"}},
+	"edited":    {[]string{"pending", "failed", "held"}, []string{"pending", "failed", "held"}},
+}
+
+// take carries an event out on the story and says what is wrong with it, or "".
+func (s *campaignStory) take(v campaignEvent) string {
+	move, known := campaignMoves[v.Event]
+	if !known {
+		return "unknown event"
+	}
+	was := s.state
+	s.state = v.State
+	if v.Event == "removed" {
+		s.removed, s.state = true, ""
+	}
+	if !slices.Contains(move.from, was) || !slices.Contains(move.to, s.state) {
+		return fmt.Sprintf("%s from %q to %q", v.Event, was, s.state)
+	}
+	switch v.Event {
+	case "retried", "released":
+		s.revived = true
+	case "ended":
+		if want := len(s.ends) + 1; v.Attempt != want {
+			return fmt.Sprintf("attempt %d ended, want %d", v.Attempt, want)
+		}
+		s.ends = append(s.ends, v)
+	}
+	return ""
+}
+
+// finish waits until all events up to a number were told, ends the following, and holds the
+// numbers against those that are stored: with those that only audits are for, there is each.
+func (e *campaignEvents) finish(number int64) {
+	plain, audited := e.c.eventNumbers(e.first, false), e.c.eventNumbers(e.first, true)
+	for n := e.first; n <= number; n++ {
+		_, told := slices.BinarySearch(plain, n)
+		if _, there := slices.BinarySearch(audited, n); !there && !told {
+			e.c.violation("events", "there is no number %d, of %d to %d", n, e.first, number)
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); len(plain) > 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		e.mu.Lock()
+		last := e.last
+		e.mu.Unlock()
+		if last >= plain[len(plain)-1] {
+			break
+		}
+	}
+	close(e.stop)
+	e.done.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if got := e.told[:min(len(e.told), len(plain))]; !slices.Equal(got, plain) {
+		e.c.violation("events", "%d were told, %d are stored since %d", len(e.told), len(plain), e.first)
+	}
+}
+
+// eventNumbers lists the numbers of the stored events from one on, or of those that an audit
+// tells.
+func (c *campaign) eventNumbers(first int64, audit bool) (list []int64) {
+	a := &asker{q: c.queue, within: answerBound}
+	got, err := a.ask("events", fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
+		var p struct{ Value campaignEvent }
+		json.Unmarshal(raw, &p) // without a number it is missed
+		list = append(list, p.Value.Seq)
+	})
+	if a.conn != nil {
+		a.conn.Close()
+	}
+	if err != nil || got.Error != nil {
+		c.violation("events", "since %d: %v, %+v", first-1, err, got.Error)
+	}
+	return list
+}

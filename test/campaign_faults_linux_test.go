@@ -1,0 +1,450 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// campaignService is one process of the service.
+type campaignService struct {
+	cmd   *exec.Cmd
+	log   string
+	asked atomic.Bool // its end was asked for
+	ended chan struct{}
+}
+
+// startService starts the service, unless it runs, and waits until it is ready.
+func (c *campaign) startService(flags ...string) {
+	c.Helper()
+	if s := c.service; s != nil {
+		select {
+		case <-s.ended:
+		default:
+			return
+		}
+	}
+	log, err := os.CreateTemp(c.home, "service-*")
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer log.Close()
+	s := &campaignService{cmd: c.serve(append([]string{"serve", "--dir", c.dir}, flags...)), log: log.Name(), ended: make(chan struct{})}
+	s.cmd.Env, s.cmd.Stderr = append(environment(c.home), "GOTRACEBACK=all"), log
+	full, stalls := c.full.Load(), stalled()
+	began := time.Now()
+	if err := s.cmd.Start(); err != nil {
+		c.Fatal(err)
+	}
+	c.service = s
+	go func() { // ends with the process
+		s.cmd.Wait()
+		close(s.ended)
+		if !s.asked.Load() {
+			c.violation("exit", "the service ended by itself: %v\n%s", s.cmd.ProcessState, s.tail())
+		}
+	}()
+	ready := func() bool {
+		text, _ := os.ReadFile(s.log)
+		return strings.Contains(string(text), "queuectl: ready on")
+	}
+	for !ready() {
+		full = full || c.full.Load()
+		select {
+		case <-s.ended:
+			return
+		case <-time.After(2 * time.Millisecond):
+		}
+		if took := time.Since(began); !full && took > answerBound || took > 2*answerBound {
+			s.asked.Store(true)
+			s.cmd.Process.Signal(syscall.SIGABRT)
+			<-s.ended
+			c.violation("start", "not ready after %v\n%s", took, s.tail())
+			began = time.Now()
+			return
+		}
+	}
+	took, stalls := time.Since(began), stalled()-stalls
+	if full || c.full.Load() {
+		c.count("starts on-a-full-disk")
+		return
+	}
+	c.mu.Lock()
+	c.starts = append(c.starts, took)
+	c.mu.Unlock()
+	if took-stalls > readyWithin {
+		c.violation("start", "ready after %v, of which the machine was busy with other things for %v\n%s", took, stalls, s.tail())
+	}
+}
+
+// stalled is how long, since the machine began, some process has waited for a processor or a
+// disk; 0 where the kernel does not tell.
+func stalled() (d time.Duration) {
+	for _, what := range []string{"cpu", "io"} {
+		raw, _ := os.ReadFile("/proc/pressure/" + what)
+		_, total, _ := strings.Cut(string(raw), "total=")
+		var micros int64
+		fmt.Sscan(total, &micros)
+		d += time.Duration(micros) * time.Microsecond
+	}
+	return d
+}
+
+// tail is the end of what the service has said.
+func (s *campaignService) tail() string {
+	raw, _ := os.ReadFile(s.log)
+	return string(raw[max(0, len(raw)-4000):])
+}
+
+// killService ends the service as a crash does.
+func (c *campaign) killService() {
+	if s := c.service; s != nil {
+		s.asked.Store(true)
+		s.cmd.Process.Kill()
+		<-s.ended
+	}
+}
+
+// stopBound is how long a stop may take: what runs may finish for 2 s, what hangs is ended
+// after its grace.
+const stopBound = 45 * time.Second
+
+// stopService has the service end as it does when it is told to.
+func (c *campaign) stopService(keep bool) {
+	c.Helper()
+	s := c.service
+	select {
+	case <-s.ended:
+		return
+	default:
+	}
+	s.asked.Store(true)
+	began := time.Now()
+	bound := stopBound
+	if keep {
+		bound = 5 * time.Second
+		out, err := c.program("service", "stop", "--keep-jobs").CombinedOutput()
+		if err != nil && !c.full.Load() {
+			c.violation("stop", "service stop --keep-jobs: %v, %s", err, out)
+		}
+	}
+	s.cmd.Process.Signal(syscall.SIGCONT)
+	if !keep {
+		s.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	if c.full.Load() {
+		bound += stopBound
+	}
+	select {
+	case <-s.ended:
+	case <-time.After(bound):
+		s.cmd.Process.Signal(syscall.SIGABRT)
+		<-s.ended
+		c.violation("stop", "not stopped after %v\n%s", time.Since(began), s.tail())
+		return
+	}
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		c.violation("stop", "%v\n%s", s.cmd.ProcessState, s.tail())
+	}
+}
+
+// program is a command of the queue's.
+func (c *campaign) program(args ...string) *exec.Cmd {
+	cmd := exec.Command(c.bin, append([]string{"--dir", c.dir}, args...)...)
+	cmd.Env, cmd.Dir = append(environment(c.home), "QUEUECTL_NO_START=1"), c.home
+	return cmd
+}
+
+// endAll ends whatever the campaign has left running.
+func (c *campaign) endAll() {
+	c.killService()
+	for _, folder := range []string{c.dir, c.home} {
+		for pid := range related(folder) {
+			kill(pid)
+		}
+	}
+}
+
+// runnerFolders lists the folders of runners, living and dead.
+func (c *campaign) runnerFolders() []string {
+	list, _ := filepath.Glob(c.path("runner/[0-9]*"))
+	return list
+}
+
+// faulty makes faults, one after the other; some last while others are made.
+type faulty struct {
+	*campaign
+	ctx     context.Context
+	dice    *rand.Rand
+	lasting sync.WaitGroup
+}
+
+// campaignFault is a fault, with how often it is made.
+type campaignFault struct {
+	weight int
+	name   string
+	does   func(*faulty)
+}
+
+var campaignFaults = []campaignFault{
+	{12, "kill-service", (*faulty).killTheService},
+	{8, "kill-runner", (*faulty).killRunner},
+	{8, "kill-both", (*faulty).killBoth},
+	{5, "hang-service", (*faulty).hangService},
+	{8, "hang-runner", (*faulty).hangRunner},
+	{5, "hang-runner-kill-service", func(f *faulty) { f.hangRunner(); f.killTheService() }},
+	{6, "fill-disk", (*faulty).fillDisk},
+	{8, "damage-living", (*faulty).damageLiving},
+	{6, "damage-dead", (*faulty).damageDead},
+	{3, "cut-output", (*faulty).cutOutput},
+	{5, "stop-keep", func(f *faulty) { f.stopService(true); f.pause(500); f.startService() }},
+	{4, "stop", func(f *faulty) { f.stopService(false); f.pause(300); f.startService() }},
+}
+
+// faults makes faults until ctx ends, and then ends those that last.
+func (c *campaign) faults(ctx context.Context) {
+	c.cutsOutput.Store(false)
+	f := &faulty{campaign: c, ctx: ctx, dice: c.dice(campaignUsers)}
+	all := 0
+	faults := slices.Clone(campaignFaults)
+	if only := os.Getenv("QUEUECTL_CAMPAIGN_FAULTS"); only != "" {
+		faults = slices.DeleteFunc(faults, func(f campaignFault) bool { return !slices.Contains(strings.Split(only, ","), f.name) })
+	}
+	for _, fault := range faults {
+		all += fault.weight
+	}
+	for f.pause(2500); ctx.Err() == nil; f.pause(2500) {
+		select {
+		case <-c.service.ended: // by itself, which was told
+			c.startService()
+		default:
+		}
+		at := f.dice.IntN(all)
+		for _, fault := range faults {
+			if at -= fault.weight; at >= 0 {
+				continue
+			}
+			c.phase(fault.name)
+			c.count("faults " + fault.name)
+			fault.does(f)
+			break
+		}
+	}
+	c.drained.Store(true)
+	f.lasting.Wait()
+	c.startService()
+}
+
+// pause waits for up to so many milliseconds.
+func (f *faulty) pause(most int) {
+	f.wait(time.Duration(1+f.dice.IntN(most)) * time.Millisecond)
+}
+
+// wait waits, or until the faults are over.
+func (f *faulty) wait(d time.Duration) {
+	select {
+	case <-f.ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func (f *faulty) killTheService() {
+	f.killService()
+	f.pause([]int{5, 300, 1500}[f.dice.IntN(3)])
+	f.startService()
+}
+
+// aRunner is the pid of some runner, 0 if there is none.
+func (f *faulty) aRunner() int {
+	pids := f.runnerPids()
+	if len(pids) == 0 {
+		return 0
+	}
+	return pids[f.dice.IntN(len(pids))]
+}
+
+func (f *faulty) killRunner() {
+	for _, pid := range f.runnerPids() {
+		if f.dice.IntN(3) > 0 {
+			kill(pid)
+		}
+	}
+}
+
+// killBoth kills service and runners, in either order, and starts the next service.
+func (f *faulty) killBoth() {
+	pids := f.runnerPids()
+	kills := []func(){f.killService, func() {
+		for _, pid := range pids {
+			kill(pid)
+		}
+	}}
+	if f.dice.IntN(2) == 0 {
+		kills[0], kills[1] = kills[1], kills[0]
+	}
+	kills[0]()
+	f.pause(40)
+	kills[1]()
+	f.pause([]int{5, 1000}[f.dice.IntN(2)])
+	f.startService()
+}
+
+// hang stops a process for 1 to 20 s, mostly for few.
+func (f *faulty) hang(pid int) {
+	seconds := 1 + f.dice.IntN(5)
+	if f.dice.IntN(5) == 0 {
+		seconds = 6 + f.dice.IntN(15)
+	}
+	syscall.Kill(pid, syscall.SIGSTOP)
+	f.lasting.Go(func() {
+		f.wait(time.Duration(seconds) * time.Second)
+		syscall.Kill(pid, syscall.SIGCONT)
+	})
+}
+
+func (f *faulty) hangService() { f.hang(f.service.cmd.Process.Pid) }
+
+func (f *faulty) hangRunner() {
+	if pid := f.aRunner(); pid != 0 {
+		f.hang(pid)
+	}
+}
+
+// fillDisk fills the disk to its last block for a while, with what the service gives up
+// meanwhile.
+func (f *faulty) fillDisk() {
+	if f.disk == "" || !f.full.CompareAndSwap(false, true) {
+		return
+	}
+	f.cutsOutput.Store(true)
+	f.lasting.Go(func() {
+		name := filepath.Join(f.disk, "filler")
+		file, err := os.Create(name)
+		if err == nil {
+			f.fill(file, time.Duration(500+f.dice.IntN(6000))*time.Millisecond)
+			file.Close()
+		}
+		os.Remove(name)
+		f.wait(3 * time.Second)
+		f.full.Store(false)
+	})
+}
+
+func (f *faulty) fill(file *os.File, d time.Duration) {
+	end := time.Now().Add(d)
+	for time.Now().Before(end) && f.ctx.Err() == nil {
+		for size := 256 << 10; size > 0; size /= 2 {
+			for err := error(nil); err == nil && time.Now().Before(end); {
+				_, err = file.Write(make([]byte, size))
+			}
+		}
+		f.wait(20 * time.Millisecond)
+	}
+}
+
+// damage removes or cuts a part of a runner's folder, or removes all of it, and says what.
+func (f *faulty) damage(folder string) string {
+	parts := []string{"boot-id", "running", "journal", "run.sock", "lock", "all"}
+	part := parts[f.dice.IntN(len(parts))]
+	path := filepath.Join(folder, part)
+	cut := f.dice.IntN(2) == 0
+	switch part {
+	case "all":
+		f.cutsOutput.Store(true)
+		os.RemoveAll(folder)
+		f.count("damage folder-removed")
+		return part
+	case "journal":
+		names, _ := filepath.Glob(filepath.Join(folder, "journal.*"))
+		if len(names) == 0 {
+			return ""
+		}
+		path = names[len(names)-1]
+	case "run.sock":
+		cut = false
+	}
+	if !cut {
+		os.Remove(path)
+		f.count("damage " + part + "-removed")
+		return part
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	os.Truncate(path, int64(f.dice.IntN(int(info.Size())+1)))
+	f.count("damage " + part + "-cut")
+	return part
+}
+
+// damageLiving damages the folder of a living runner, and may kill it, or the service, or
+// both afterwards.
+func (f *faulty) damageLiving() {
+	folders := f.runnerFolders()
+	if len(folders) == 0 {
+		return
+	}
+	folder := folders[f.dice.IntN(len(folders))]
+	var pid int
+	fmt.Sscan(filepath.Base(folder), &pid)
+	what := f.damage(folder)
+	after := f.dice.IntN(4)
+	f.phase(fmt.Sprintf("%s of %s, %d", what, filepath.Base(folder), after))
+	if after&1 != 0 {
+		f.killService()
+	}
+	if after&2 != 0 && isRunner(pid, f.runners()) {
+		kill(pid)
+	}
+	if after&1 != 0 {
+		f.pause(300)
+		f.startService()
+	}
+}
+
+// damageDead damages the folders of dead runners before the next service finds them.
+func (f *faulty) damageDead() {
+	f.killService()
+	for _, pid := range f.runnerPids() {
+		kill(pid)
+	}
+	for _, folder := range f.runnerFolders() {
+		what := f.damage(folder)
+		f.phase(fmt.Sprintf("%s of %s", what, filepath.Base(folder)))
+	}
+	f.startService()
+}
+
+// cutOutput truncates an output file.
+func (f *faulty) cutOutput() {
+	names, _ := filepath.Glob(f.path("runner/output/*"))
+	if len(names) == 0 {
+		return
+	}
+	name := names[f.dice.IntN(len(names))]
+	info, err := os.Stat(name)
+	if err != nil {
+		return
+	}
+	seq, _, _ := strings.Cut(filepath.Base(name), "-")
+	f.mu.Lock()
+	f.cut[seq] = true
+	f.mu.Unlock()
+	os.Truncate(name, int64(f.dice.IntN(int(info.Size())+1)))
+}
+
+// damaged reports whether an output of a job was truncated.
+func (c *campaign) damaged(seq int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cut[fmt.Sprint(seq)]
+}

@@ -1,0 +1,185 @@
+package test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// campaignScript is the job of the campaign. It takes the lock of its tag (X if another
+// process holds it), notes its start (S), grows the shape of its tree, prints half of its
+// output, sleeps, prints the other half, notes its end (E) with its exit code, and exits. A
+// note is one O_APPEND write. All processes of the tree hold the lock, except those that
+// may live on. Words: tag, bytes of output, their offset in the numbers, seconds of sleep,
+// how many attempts fail, their exit code, shape.
+var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
+note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' "$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
+` + holding("$RIG/locks/$tag") + ` || note X 0
+note S 0
+case $shape in
+forks) (sleep 600 >/dev/null 2>&1 &) ;;
+setsid) (setsid sleep 600 >/dev/null 2>&1 &) ;;
+pipe) (sleep 600 &) ;;
+stubborn) trap '' TERM ;;
+background) (exec 9>&-; sleep 2 >/dev/null 2>&1 &) ;;
+stdin) cat ;;
+esac
+bytes() { [ "$2" = 0 ] || dd if="$RIG/numbers" iflag=skip_bytes,count_bytes,fullblock skip="$1" count="$2" bs=65536 status=none; }
+bytes "$offset" $((size / 2))
+case $shape-$seconds in
+*-0) ;;
+bare-*) env -i sleep "$seconds" ;;
+*) sleep "$seconds" ;;
+esac
+bytes $((offset + size / 2)) $((size - size / 2))
+[ "$QUEUECTL_ATTEMPT" -le "$fails" ] || code=0
+note E "$code"
+exit "$code"
+`
+
+// campaignNumbers is how many bytes of numbers there are to print.
+const campaignNumbers = 4 << 20
+
+// campaignJob is what the campaign wants of a job.
+type campaignJob struct {
+	tag     string
+	size    int
+	offset  int
+	seconds float64
+	fails   int // so many attempts end with code
+	code    int
+	shape   string
+	stdin   string
+	onLost  string
+	group   string
+	timeout bool
+	more    fields // of the request
+}
+
+// randomJob rolls a job. Most are short, print little and succeed.
+func randomJob(dice *rand.Rand, tag string) campaignJob {
+	j := campaignJob{tag: tag, size: dice.IntN(2000), shape: "plain", onLost: "retry", group: "g" + strconv.Itoa(dice.IntN(12)), more: fields{}}
+	one := func(n int) bool { return dice.IntN(n) == 0 }
+	switch {
+	case one(25):
+		j.size = 200<<10 + dice.IntN(1800<<10)
+	case one(8):
+		j.size = 60<<10 + dice.IntN(140<<10)
+	}
+	j.offset = 10 * dice.IntN((campaignNumbers-j.size)/10)
+	switch p := dice.IntN(100); {
+	case p < 35:
+		j.seconds = 0.05 + float64(dice.IntN(95))/100
+	case p < 47:
+		j.seconds = 1 + float64(dice.IntN(300))/100
+	case p < 50:
+		j.seconds = 4 + float64(dice.IntN(5))
+	}
+	switch p := dice.IntN(100); {
+	case p < 15:
+		j.fails, j.code = 1+dice.IntN(2), 3
+	case p < 20:
+		j.fails, j.code = 999, 4
+	case p < 24:
+		j.fails, j.code, j.more["defer_codes"] = 2, 75, []int{75}
+	case p < 27:
+		j.fails, j.code, j.more["no_retry_codes"] = 999, 5, []int{5}
+	}
+	shapes := []string{"forks", "setsid", "pipe", "stubborn", "background", "stdin", "bare"}
+	if one(3) {
+		j.shape = shapes[dice.IntN(len(shapes))]
+	}
+	switch j.shape {
+	case "background":
+		j.more["allow_background"] = true
+	case "stdin":
+		j.stdin = strings.Repeat(tag+"\n", 1+dice.IntN(400))
+	}
+	j.onLost = []string{"retry", "retry", "retry", "dead", "hold"}[dice.IntN(5)]
+	if one(4) {
+		j.more["id"] = "n-" + tag
+	}
+	soon := func() time.Duration { return time.Duration(500+dice.IntN(3500)) * time.Millisecond }
+	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+	switch dice.IntN(24) {
+	case 0, 1:
+		j.more["delay"] = soon().String()
+	case 2:
+		j.more["run_at"] = at(soon())
+	case 3:
+		j.more["expires_at"] = at(soon())
+	}
+	if j.timeout = one(10); j.timeout {
+		j.more["timeout"] = 0.3 + float64(dice.IntN(200))/100
+	}
+	j.more["priority"], j.more["max_retries"] = dice.IntN(20)-5, dice.IntN(4)
+	j.more["kill_after"] = fmt.Sprintf("%dms", 100+dice.IntN(900))
+	return j
+}
+
+// params are those of an enqueue.
+func (c *campaign) params(j *campaignJob) fields {
+	words := []string{"sh", filepath.Join(c.home, "job.sh"), j.tag, strconv.Itoa(j.size), strconv.Itoa(j.offset),
+		strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.fails), strconv.Itoa(j.code), j.shape}
+	p := fields{"argv": words, "env": map[string]string{"RIG": c.home}, "cwd": c.home, "on_lost": j.onLost, "output_limit": 8 << 20,
+		"labels": map[string]string{"tag": j.tag, "group": j.group}, "backoff_strategy": "linear", "backoff_base": 0.2}
+	if j.stdin != "" {
+		p["stdin"] = j.stdin
+	}
+	for k, v := range j.more {
+		p[k] = v
+	}
+	return p
+}
+
+// prints is what an attempt of a job prints if it comes to its end.
+func (c *campaign) prints(j *campaignJob) string {
+	return j.stdin + c.numbers[j.offset:j.offset+j.size]
+}
+
+// String is the line without its tag.
+func (d deed) String() string {
+	if d.kind == 'E' {
+		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.up, d.attempt, d.pid, d.code)
+	}
+	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.up, d.attempt, d.pid, d.cookie, d.kind)
+}
+
+// deed is one line of the ledger.
+type deed struct {
+	kind         byte // S, E or X
+	tag          string
+	attempt, pid int
+	up           float64 // seconds since boot
+	code         int     // with E
+	cookie       string
+}
+
+// deeds reads the ledger from an offset on.
+func (c *campaign) deeds(from int64) (list []deed) {
+	raw, err := os.ReadFile(filepath.Join(c.home, "ledger"))
+	if err != nil {
+		c.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw[from:])) {
+		var d deed
+		var kind string
+		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.up, &d.code, &d.cookie); err != nil {
+			c.Fatalf("ledger line %q: %v", line, err)
+		}
+		d.kind = kind[0]
+		list = append(list, d)
+	}
+	return list
+}
+
+// uptime is the ledger's clock.
+func uptime() (seconds float64) {
+	raw, _ := os.ReadFile("/proc/uptime")
+	fmt.Sscan(string(raw), &seconds)
+	return seconds
+}

@@ -1,0 +1,334 @@
+package test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// What the campaign holds the queue to.
+const (
+	roundFaults   = 40 * time.Second // of faults, after which everything comes to rest and is checked
+	campaignUsers = 5                // clients at once
+	diskSize      = "48M"
+	readyWithin   = 3 * time.Second  // from the start of a service, whatever hangs
+	answerBound   = 35 * time.Second // of every verb, beside the time that it was told to wait
+	restWithin    = 90 * time.Second // all jobs have ended, once there are no more faults
+)
+
+// TestCampaign has several clients use all verbs at random while a person's worst day
+// happens to the service: kills of the service and of runners, processes that hang, a disk
+// that fills up, runners' folders that are damaged. The jobs keep a ledger of their own on
+// another disk. After each round all comes to rest and is held against it.
+//
+// QUEUECTL_CAMPAIGN is how long there are faults, QUEUECTL_CAMPAIGN_SEED repeats the order
+// of an earlier campaign's operations, QUEUECTL_CAMPAIGN_FAULTS names the faults to make, and
+// with QUEUECTL_CAMPAIGN_TRACE each is told of.
+func TestCampaign(t *testing.T) {
+	length := 10 * time.Second
+	if d, err := time.ParseDuration(os.Getenv("QUEUECTL_CAMPAIGN")); err == nil {
+		length = d
+	}
+	c := newCampaign(t, length)
+	for left := length; left > 0; left -= roundFaults {
+		c.round(min(left, roundFaults))
+	}
+	c.report()
+}
+
+// campaign is a queue on a small disk, its clients and its faults, and what is known of
+// both from outside.
+type campaign struct {
+	*queue
+	home    string // of the ledger, the locks and the logs: on another disk
+	disk    string // where the small disk is mounted, "" if there is none
+	seed    uint64
+	numbers string
+	service *campaignService // Run's
+	events  *campaignEvents
+
+	full       atomic.Bool // the disk is, or has been a moment ago
+	cutsOutput atomic.Bool // something of this round may have kept output from being stored
+	drained    atomic.Bool // clients begin nothing more
+
+	mu      sync.Mutex
+	jobs    map[string]*campaignEntry // of this round, by tag; guarded by mu
+	groups  map[string]*asks          // what was asked of whole groups; guarded by mu
+	recent  []*campaignEntry          // acknowledged, the newest last; guarded by mu
+	batches map[string][]string       // tags of batches whose commit was sent; guarded by mu
+	cut     map[string]bool           // seqs of jobs with a truncated output; guarded by mu
+	counts  map[string]int            // guarded by mu
+	slowest map[string]time.Duration  // answers, by verb; guarded by mu
+	took    []time.Duration           // of all answers; guarded by mu
+	starts  []time.Duration           // of services, until they were ready; guarded by mu
+	wrong   map[string]int            // violations by kind; guarded by mu
+
+	ledgerAt int64 // where this round's notes begin
+	rounds   int
+}
+
+// asks are what clients have asked for that a job's history must be read by. Each is noted
+// before it is sent.
+type asks struct {
+	remove, revive, release, kill, edit bool
+}
+
+// campaignEntry is a job that a client has asked for.
+type campaignEntry struct {
+	campaignJob
+	asks
+	id      string  // once it is acknowledged
+	never   bool    // it was never committed: it must not exist
+	removed bool    // a removal was acknowledged
+	quiet   float64 // uptime when an end was acknowledged after which it does not start by itself, 0 if none was
+	held    float64 // the same of a hold
+}
+
+func newCampaign(t *testing.T, length time.Duration) *campaign {
+	t.Helper()
+	c := &campaign{
+		queue: newQueue(t, ""), seed: uint64(time.Now().UnixNano()),
+		jobs: map[string]*campaignEntry{}, groups: map[string]*asks{}, batches: map[string][]string{}, cut: map[string]bool{},
+		counts: map[string]int{}, slowest: map[string]time.Duration{}, wrong: map[string]int{},
+	}
+	if n, err := strconv.ParseUint(os.Getenv("QUEUECTL_CAMPAIGN_SEED"), 10, 64); err == nil {
+		c.seed = n
+	}
+	home, err := os.MkdirTemp(os.Getenv("QUEUECTL_CAMPAIGN_DIR"), "qc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.home = home
+	var numbers strings.Builder
+	for i := range campaignNumbers / 10 {
+		fmt.Fprintf(&numbers, "%09d\n", i)
+	}
+	c.numbers = numbers.String()
+	for name, text := range map[string]string{"numbers": c.numbers, "job.sh": campaignScript, "ledger": ""} {
+		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(home, "locks"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() == 0 {
+		if _, err := exec.LookPath("mkfs.ext4"); err == nil {
+			c.disk = c.mount(diskSize)
+			c.dir = filepath.Join(c.disk, "q")
+		}
+	}
+	if c.disk == "" {
+		c.dir = c.path("q")
+	}
+	t.Cleanup(func() { // before the disk is unmounted
+		c.endAll()
+		if t.Failed() {
+			t.Logf("the ledger and the logs are in %s", home)
+			return
+		}
+		os.RemoveAll(home)
+	})
+	if err := os.Mkdir(c.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	settings := "retention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = \"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"
+	if err := os.WriteFile(c.path("queuectl.toml"), []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("campaign of %v with the seed %d, below %s", length, c.seed, home)
+	c.startService()
+	c.ask("worker.scale", fields{"count": 6})
+	return c
+}
+
+// round has faults and clients for a while, then lets all come to rest and checks it.
+func (c *campaign) round(length time.Duration) {
+	c.rounds++
+	c.drained.Store(false)
+	c.events = c.follow()
+	ctx, cancel := context.WithTimeout(context.Background(), length)
+	defer cancel()
+	var clients sync.WaitGroup
+	for i := range campaignUsers {
+		client := &campaignClient{c: c, name: fmt.Sprintf("r%dc%d", c.rounds, i), dice: c.dice(i), ask: asker{q: c.queue, within: answerBound + 5*time.Second}}
+		clients.Go(func() { client.run(ctx) })
+	}
+	c.faults(ctx)
+	clients.Wait()
+	c.phase("faults over")
+	c.rest()
+	c.phase("at rest")
+	c.check()
+	c.phase("checked")
+	c.clear()
+}
+
+// dice are those of one client, or of the faults, in this round.
+func (c *campaign) dice(i int) *rand.Rand {
+	return rand.New(rand.NewPCG(c.seed, uint64(c.rounds)<<16|uint64(i)))
+}
+
+// rest ends what hinders jobs, and waits until all have ended.
+func (c *campaign) rest() {
+	c.Helper()
+	if c.service == nil {
+		c.startService()
+	}
+	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging", "worker_heartbeat_interval"} {
+		c.ask("config.unset", fields{"key": key})
+	}
+	c.ask("drain", fields{"off": true})
+	c.ask("worker.scale", fields{"count": 8})
+	var open string
+	for deadline := time.Now().Add(restWithin); ; time.Sleep(20 * time.Millisecond) {
+		open = c.open()
+		if open == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.violation("unrest", "%v after the last fault: %s\n%s", restWithin, open, c.standing())
+			return
+		}
+	}
+}
+
+// open says what has not ended: jobs that wait or run, and workers that are busy.
+func (c *campaign) open() string {
+	var st struct {
+		Jobs    map[string]int
+		Workers struct{ Busy int }
+		Health  string
+	}
+	if err := c.get("status", fields{}, &st); err != nil {
+		return err.Error()
+	}
+	if n := st.Jobs["pending"] + st.Jobs["failed"] + st.Jobs["processing"] + st.Jobs["blocked"]; n > 0 || st.Workers.Busy > 0 {
+		return fmt.Sprintf("%v, %d busy, %s", st.Jobs, st.Workers.Busy, st.Health)
+	}
+	return ""
+}
+
+// standing is what is worth knowing of a queue that does not come to rest.
+func (c *campaign) standing() string {
+	var text strings.Builder
+	for _, state := range []string{"processing", "pending", "failed"} {
+		jobs, err := c.list(state)
+		fmt.Fprintf(&text, "%s: %d, %v\n", state, len(jobs), err)
+		for i, j := range jobs {
+			if i == 5 {
+				break
+			}
+			fmt.Fprintf(&text, "  %s %s %s, attempts %d, pid %d, %s\n", j.ID, j.Reason, j.Error, j.Attempts, j.PID, j.Labels["tag"])
+		}
+	}
+	for _, line := range processes(c.dir) {
+		fmt.Fprintln(&text, line)
+	}
+	return text.String()
+}
+
+// clear removes all jobs of a round, which have been checked.
+func (c *campaign) clear() {
+	c.Helper()
+	c.startService()
+	if a := c.ask("clear", fields{"yes": true}); a.Error != nil {
+		c.violation("clear", "%+v", *a.Error)
+	}
+	info, err := os.Stat(filepath.Join(c.home, "ledger"))
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.ledgerAt = info.Size()
+	os.RemoveAll(filepath.Join(c.home, "locks"))
+	if err := os.Mkdir(filepath.Join(c.home, "locks"), 0o700); err != nil {
+		c.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.jobs)
+	clear(c.groups)
+	clear(c.batches)
+	c.recent = nil
+}
+
+// traced reports whether each step is to be told of.
+var traced = os.Getenv("QUEUECTL_CAMPAIGN_TRACE") != ""
+
+func (c *campaign) phase(what string) {
+	if traced {
+		c.Logf("uptime %.2f: %s", uptime(), what)
+	}
+}
+
+// count counts something for the report.
+func (c *campaign) count(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[what]++
+}
+
+// mostOfAKind is how many violations of one kind are told in full.
+const mostOfAKind = 8
+
+// violation notes that the queue has not kept a promise.
+func (c *campaign) violation(kind, format string, args ...any) {
+	c.mu.Lock()
+	c.wrong[kind]++
+	n := c.wrong[kind]
+	c.mu.Unlock()
+	if n <= mostOfAKind {
+		c.Errorf("round %d, uptime %.2f: %s: %s", c.rounds, uptime(), kind, fmt.Sprintf(format, args...))
+	}
+}
+
+// report prints what was done and found.
+func (c *campaign) report() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var text strings.Builder
+	group := ""
+	for _, what := range slices.Sorted(maps.Keys(c.counts)) {
+		if kind, _, _ := strings.Cut(what, " "); kind != group {
+			group = kind
+			fmt.Fprintf(&text, "\n  %s:", kind)
+		}
+		_, name, _ := strings.Cut(what, " ")
+		fmt.Fprintf(&text, " %s %d,", name, c.counts[what])
+	}
+	slices.Sort(c.took)
+	slices.Sort(c.starts)
+	slow := 0
+	for _, d := range c.took {
+		if d > 5*time.Second {
+			slow++
+		}
+	}
+	at := func(list []time.Duration, share float64) time.Duration {
+		if len(list) == 0 {
+			return 0
+		}
+		return list[min(int(share*float64(len(list))), len(list)-1)].Round(time.Millisecond)
+	}
+	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.took), at(c.took, 0.5), at(c.took, 0.99), at(c.took, 1), slow)
+	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.starts), at(c.starts, 0.5), at(c.starts, 1))
+	verbs := slices.SortedFunc(maps.Keys(c.slowest), func(a, b string) int { return cmp.Compare(c.slowest[b], c.slowest[a]) })
+	fmt.Fprint(&text, "\n  slowest answers:")
+	for _, verb := range verbs[:min(8, len(verbs))] {
+		fmt.Fprintf(&text, " %s %v,", verb, c.slowest[verb].Round(time.Millisecond))
+	}
+	fmt.Fprintf(&text, "\n  violations: %v", c.wrong)
+	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.rounds, text.String())
+}

@@ -1,0 +1,283 @@
+package test
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// isDial reports whether a request was never sent: nobody listens.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// ask asks over a connection of its own, for as long as nobody can be reached.
+func (c *campaign) ask(method string, params any) (got answer) {
+	c.Helper()
+	a := &asker{q: c.queue, within: answerBound}
+	err := errors.New("not asked")
+	for deadline := time.Now().Add(answerBound); err != nil && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		got, err = a.ask(method, params, func(json.RawMessage) {})
+	}
+	if a.conn != nil {
+		a.conn.Close()
+	}
+	if err != nil {
+		c.violation("unreachable", "%s: %v", method, err)
+	}
+	return got
+}
+
+// get asks once and reads the result.
+func (c *campaign) get(method string, params any, into any) error {
+	a := &asker{q: c.queue, within: answerBound}
+	got, err := a.ask(method, params, func(json.RawMessage) {})
+	if a.conn != nil {
+		a.conn.Close()
+	}
+	switch {
+	case err != nil:
+		return err
+	case got.Error != nil:
+		return fmt.Errorf("%s: %s: %s", method, got.Error.Data.Code, got.Error.Message)
+	}
+	return json.Unmarshal(got.Result, into)
+}
+
+// campaignView is a job as list and show tell it.
+type campaignView struct {
+	job
+	Seq        int64             `json:"seq"`
+	Labels     map[string]string `json:"labels"`
+	OnLost     string            `json:"on_lost"`
+	MaxRetries int               `json:"max_retries"`
+	History    []struct {
+		Attempt  int    `json:"attempt"`
+		PID      int    `json:"pid"`
+		ExitCode *int   `json:"exit_code"`
+		Signal   *int   `json:"signal"`
+		Reason   string `json:"reason"`
+		Error    string `json:"error"`
+		Counted  bool   `json:"counted"`
+		Dropped  int64  `json:"output_dropped"`
+	} `json:"history"`
+}
+
+// list lists all jobs of a state, or all.
+func (c *campaign) list(state string) (jobs []campaignView, err error) {
+	params := fields{"limit": 500}
+	if state != "" {
+		params["state"] = state
+	}
+	for {
+		var page struct {
+			Jobs []campaignView
+			Next *string
+		}
+		if err := c.get("list", params, &page); err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, page.Jobs...)
+		if page.Next == nil {
+			return jobs, nil
+		}
+		params["cursor"] = *page.Next
+	}
+}
+
+func (a *campaignClient) read(method string, params fields) { a.call(method, params, 0) }
+
+// wait waits for some jobs, for a while.
+func (a *campaignClient) wait() {
+	list := a.pick()
+	if len(list) == 0 {
+		return
+	}
+	var ids []string
+	for _, e := range list {
+		ids = append(ids, e.id)
+	}
+	wait := time.Duration(a.dice.IntN(3000)) * time.Millisecond
+	a.call("wait", fields{"ids": ids, "timeout": wait.String(), "any": a.dice.IntN(2) == 0}, wait)
+}
+
+// logs reads the output of a job, and may follow it for a while. What it tells of a whole
+// attempt is what that has printed.
+func (a *campaignClient) logs() {
+	list := a.pick()
+	if len(list) == 0 {
+		return
+	}
+	params := fields{"id": list[0].id}
+	if a.dice.IntN(3) == 0 {
+		params["follow"] = true
+		a.ask.within = time.Duration(500+a.dice.IntN(3000)) * time.Millisecond
+		_, err := a.ask.ask("logs", params, func(json.RawMessage) {})
+		if !isDial(err) {
+			a.c.count("ops logs -f")
+		}
+		return
+	}
+	if a.dice.IntN(3) == 0 {
+		params["n"] = a.dice.IntN(50)
+	}
+	a.call("logs", params, 0)
+}
+
+// show looks at a job. One that has ended, and that nobody revives, has no tree.
+func (a *campaignClient) show() {
+	list := a.pick()
+	if len(list) == 0 {
+		return
+	}
+	e := list[0]
+	look := func() (v campaignView, ok bool) {
+		got, _, answered := a.call("show", fields{"id": e.id}, 0)
+		if !answered {
+			return v, false
+		}
+		if got.Error != nil {
+			if got.Error.Data.Code == "not_found" {
+				a.c.notFound(e, "show: "+got.Error.Message)
+			}
+			return v, false
+		}
+		if err := json.Unmarshal(got.Result, &v); err != nil || v.Labels["tag"] != e.tag {
+			a.c.violation("answer", "show %s (%s): %v, %s", e.id, e.tag, err, brief(got.Result))
+			return v, false
+		}
+		return v, true
+	}
+	before, ok := look()
+	if !ok || !ended(before.State) {
+		return
+	}
+	held := a.c.lockHeld(e.tag)
+	if after, ok := look(); held && ok && after.State == before.State && len(after.History) == len(before.History) {
+		a.c.violation("tree of an ended job", "%s (%s) is %s, and its lock is held", e.id, e.tag, after.State)
+	}
+}
+
+func ended(state string) bool { return state == "completed" || state == "dead" || state == "cancelled" }
+
+// setting changes a setting that changes how jobs run, not whether they do.
+func (a *campaignClient) setting() {
+	keys := []struct {
+		key    string
+		values []string
+	}{
+		{"settle_delay", []string{"0", "5ms", "20ms"}}, {"scheduling", []string{"aging", "priority", "fifo"}}, {"aging", []string{"time", "enqueue"}},
+		{"aging_interval", []string{"10s", "60s"}}, {"priority", []string{"3", "5"}}, {"max_running_per_user", []string{"0", "3", "5"}},
+		{"worker_heartbeat_interval", []string{"1s", "5s"}}, {"log_level", []string{"info", "debug"}},
+	}
+	k := keys[a.dice.IntN(len(keys))]
+	if a.dice.IntN(3) == 0 {
+		a.call("config.unset", fields{"key": k.key}, 0)
+		return
+	}
+	a.call("config.set", fields{"key": k.key, "value": k.values[a.dice.IntN(len(k.values))]}, 0)
+}
+
+// workers changes how many there are; none stay none for a moment only.
+func (a *campaignClient) workers() {
+	switch a.dice.IntN(3) {
+	case 0:
+		a.call("worker.scale", fields{"count": 1 + a.dice.IntN(8)}, 0)
+	case 1:
+		a.call("worker.start", fields{"count": 1}, 0)
+	default:
+		wait := time.Duration(a.dice.IntN(2000)) * time.Millisecond
+		a.call("worker.stop", fields{"timeout": wait.String()}, wait)
+		for range repeats {
+			if got, _, answered := a.call("worker.scale", fields{"count": 6}, 0); answered && got.Error == nil || a.c.drained.Load() {
+				return
+			}
+			time.Sleep(100 * time.Millisecond) // between two services
+		}
+	}
+}
+
+func (a *campaignClient) drain() {
+	a.call("drain", fields{}, 0)
+	time.Sleep(time.Duration(a.dice.IntN(1000)) * time.Millisecond) // a drain's length
+	for range repeats {
+		if got, _, answered := a.call("drain", fields{"off": true}, 0); answered && got.Error == nil || a.c.drained.Load() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // between two services
+	}
+}
+
+// doctor has every row looked at while the queue works.
+func (a *campaignClient) doctor() {
+	got, _, answered := a.call("doctor", fields{"verify": true}, 0)
+	if !answered || got.Error != nil {
+		return
+	}
+	var d struct {
+		Findings []struct{ Check, Level, Message string }
+	}
+	if err := json.Unmarshal(got.Result, &d); err != nil {
+		a.c.violation("answer", "doctor: %v", err)
+	}
+	for _, f := range d.Findings {
+		if f.Level == "failure" && (f.Check == "counters" || f.Check == "rows" || f.Check == "integrity" || f.Check == "indexes") {
+			a.c.violation("doctor", "%s: %s", f.Check, f.Message)
+		}
+	}
+}
+
+// backup makes a backup, which SQLite finds whole.
+func (a *campaignClient) backup() {
+	file := a.backupFile()
+	defer os.Remove(file)
+	os.Remove(file)
+	if r := a.cli("backup", file); r.code != 0 {
+		return
+	}
+	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
+	if err != nil {
+		a.c.violation("test", "%v", err)
+		return
+	}
+	defer db.Close()
+	var said string
+	if err := db.QueryRow("PRAGMA integrity_check").Scan(&said); err != nil || said != "ok" {
+		a.c.violation("backup", "%s, %v", said, err)
+	}
+}
+
+// byCLI asks for something by the command line.
+func (a *campaignClient) byCLI() {
+	list := a.pick()
+	if len(list) == 0 {
+		return
+	}
+	e := list[0]
+	verbs := []string{"status", "list", "show", "logs", "cancel", "retry", "requeue", "hold", "release", "worker list", "events", "rm"}
+	verb := verbs[a.dice.IntN(len(verbs))]
+	args := strings.Fields(verb)
+	switch verb {
+	case "status", "list", "worker list":
+	case "events":
+		args = append(args, "--since", "0", "--json")
+	default:
+		a.c.mu.Lock()
+		e.mark(verb)
+		a.c.mu.Unlock()
+		args = append(args, e.id)
+	}
+	r := a.cli(args...)
+	switch {
+	case r.code == 0:
+		a.c.done(e, verb, uptime())
+	case r.code == 4 && len(args) == 2 && verb != "logs":
+		a.c.notFound(e, "queuectl "+verb+": "+r.err)
+	}
+}

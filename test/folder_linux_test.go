@@ -1,0 +1,50 @@
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A runner whose folder is removed ends, with what it runs, for no service could find it:
+// where there is a service its jobs are given back, else they are lost. Either is recorded,
+// and no tree lives on beside its repetition.
+func TestRunnerWithoutFolderEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		served bool
+		reason string
+	}{"with a service": {true, "stopped"}, "without one": {false, "lost"}} {
+		t.Run(name, func(t *testing.T) {
+			q := serving(t, "--workers", "1")
+			w := q.dial()
+			id := w.enqueue(fields{"command": holding(q.path("tree")) + ` || echo two >&2; echo up; if [ "$QUEUECTL_ATTEMPT" = 1 ]; then (sleep 600 >/dev/null 2>&1 &); ` + q.waitFor("never") + "; fi", "max_retries": 1})
+			w.runs(id)
+			runners := q.runnerPids()
+			folders, err := filepath.Glob(q.path("runner/[0-9]*"))
+			if err != nil || len(folders) != 1 || len(runners) != 1 {
+				t.Fatal(folders, runners, err)
+			}
+			if !c.served {
+				q.kill()
+			}
+			if err := os.RemoveAll(folders[0]); err != nil {
+				t.Fatal(err)
+			}
+			q.until("the runner has ended", 20*time.Second, func() bool { return !lives(runners[0]) })
+			if !c.served {
+				q.start("--workers", "1")
+				w = q.dial()
+			}
+			j := w.end(id)
+			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.History[0].Reason != c.reason {
+				t.Errorf("got %+v, want the first attempt %s, and another one", j, c.reason)
+			}
+			for _, a := range j.History[1 : len(j.History)-1] { // that the runner was sent, and never began
+				if a.Reason != "lost" || a.PID != 0 {
+					t.Errorf("got %+v, want none between the first and the last that ran", j.History)
+				}
+			}
+		})
+	}
+}
