@@ -43,7 +43,7 @@ func newTown(t *testing.T) *town {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := func() (int, int) { return 1000, 1000 }
+	many := func() (all, user int) { return 1000, 1000 }
 	server := NewServer(v, Limits{many}, v, v.shares, slog.New(slog.DiscardHandler))
 	server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: <-v.uids}, nil }
 	ctx, stop := context.WithCancel(t.Context())

@@ -144,10 +144,13 @@ type task struct {
 	line     []byte        // the answer, once it is made
 	told     []byte        // under a place, and not sent yet
 	stepping bool          // under a place
-	ends     []func()
 
-	class Class  // of the place that it has for being read, if leave is not nil
-	leave func() // gives that place back
+	// What end gives back, if it was taken.
+	begun bool        // a request of the share
+	list  func()      // a list of the share
+	class Class       // of the place for being read
+	leave func()      // that place
+	late  *time.Timer // which gives it back before, nil if none does
 }
 
 type taskKey struct{}
@@ -158,18 +161,19 @@ func taskOf(ctx context.Context) *task {
 	return t
 }
 
-// onEnd has f called when the request is answered.
-func (t *task) onEnd(f func()) { t.ends = append(t.ends, f) }
-
 // end gives back what the request has taken.
 func (t *task) end() {
 	if t.leave != nil {
 		t.leave()
 	}
-	for _, f := range t.ends {
-		f()
+	if t.late != nil {
+		t.late.Stop()
 	}
-	t.conn.room.charge(-int(t.bytes) - len(t.line) - len(t.told))
+	if t.list != nil {
+		t.list()
+	}
+	t.conn.finished()
+	t.conn.room.end(t.begun, int(t.bytes)+len(t.line)+len(t.told))
 }
 
 // hold takes the place for reading a request of so many bytes, if it needs one.
@@ -187,8 +191,7 @@ func (t *task) hold(ctx context.Context, s *Shares, size int) error {
 	}
 	t.leave = sync.OnceFunc(func() { s.leave(w) })
 	if t.class == large {
-		late := time.AfterFunc(largeHold, t.leave)
-		t.onEnd(func() { late.Stop() })
+		t.late = time.AfterFunc(largeHold, t.leave)
 	}
 	return nil
 }

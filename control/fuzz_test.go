@@ -107,7 +107,7 @@ func FuzzLines(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, lines []byte, right uint8) {
 		shares := new(Shares)
-		many := func() (int, int) { return 10, 10 }
+		many := func() (all, user int) { return 10, 10 }
 		gate := &door{right: rights[int(right)%len(rights)]}
 		server := NewServer(yes{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }

@@ -202,16 +202,18 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 	s.readWithin(c, firstLine)
 	for first := true; ; {
 		line, err := s.readLine(ctx, c, in, first)
-		var refused *queue.Error
-		switch {
-		case errors.As(err, &refused):
-			return err
-		case err != nil && len(line) == 0 && c.mayWait(err) && !s.isStopping():
-			s.readWithin(c, idleLimit)
-			continue
-		case err != nil:
+		if err != nil {
+			var refused *queue.Error
+			switch {
+			case errors.As(err, &refused):
+				return err
+			case len(line) == 0 && c.mayWait(err) && !s.isStopping():
+				s.readWithin(c, idleLimit)
+				continue
+			}
 			return nil
-		case len(line) == 0:
+		}
+		if len(line) == 0 {
 			c.room.charge(-cap(line))
 			continue
 		}
@@ -237,11 +239,8 @@ func (s *Server) readWithin(c *serverConn, d time.Duration) {
 func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
 	t := &task{conn: c, bytes: int64(cap(line)), patience: answerLimit}
 	c.begin() // a connection whose request waits for room is not idle
-	t.onEnd(c.finished)
 	full := c.room.begin(ctx)
-	if full == nil {
-		t.onEnd(c.room.end)
-	}
+	t.begun = full == nil
 	err := t.hold(ctx, s.shares, len(line))
 	if err == nil {
 		t.request, err = parseRequest(line)
@@ -365,11 +364,9 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 		return nil, err
 	}
 	if t.decoded(params); manyJobs(params) {
-		end, err := c.room.list(ctx)
-		if err != nil {
+		if t.list, err = c.room.list(ctx); err != nil {
 			return nil, err
 		}
-		t.onEnd(end)
 	}
 	return m.does.call(ctx, s.api, params, t.tell)
 }

@@ -112,7 +112,9 @@ func (c *connShare) add(n int64) {
 	c.user.bytes += max(0, c.bytes-connBytes) - before
 	if n < 0 {
 		c.s.freed(c.user)
-		c.s.dispatch()
+		if before > 0 { // a waiter may have room now
+			c.s.dispatch()
+		}
 	}
 }
 
@@ -214,11 +216,15 @@ func (c *connShare) begin(ctx context.Context) error {
 	return queue.Errorf(queue.CodeUnavailable, "%d requests of a connection may be under way, and %d of a user; wait for an answer before you ask more", connRequests, userRequests)
 }
 
-func (c *connShare) end() {
+// end gives back the bytes of a request and, if it had begun, its room.
+func (c *connShare) end(begun bool, bytes int) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	c.requests--
-	c.user.requests--
+	if begun {
+		c.requests--
+		c.user.requests--
+	}
+	c.add(int64(-bytes))
 	c.s.freed(c.user)
 }
 

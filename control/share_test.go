@@ -59,7 +59,7 @@ func TestRequestsAreBounded(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Second)
-		conns[0].end()
+		conns[0].end(true, 0)
 		waiting.Wait()
 		ctx, gone := context.WithTimeout(t.Context(), time.Second)
 		defer gone()

@@ -1,0 +1,93 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// list is a JSON list of n equal elements.
+func list(n int, element string) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
+}
+
+// labels is a JSON object of n labels whose names and values have size bytes together.
+func labels(n, size int) string {
+	var all []string
+	for i := range n {
+		name := fmt.Sprintf("%04d", i)
+		all = append(all, fmt.Sprintf("%q:%q", name, strings.Repeat("v", size-len(name))))
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
+
+// A parameter holds what its limit says; what is one more is refused by its name.
+func TestParametersAreBounded(t *testing.T) {
+	text := func(n int) string { return `"` + strings.Repeat("x", n) + `"` }
+	for _, c := range []struct {
+		params    func() any
+		name      string
+		at, above string
+	}{
+		{func() any { return &Selection{} }, "ids", list(MaxNames, "1"), list(MaxNames+1, "1")},
+		{func() any { return &DLQRetry{} }, "ids", list(MaxNames, `"a"`), list(MaxNames+1, `"a"`)},
+		{func() any { return &Wait{} }, "ids", list(MaxWaits, "1"), list(MaxWaits+1, "1")},
+		{func() any { return &Events{} }, "id", list(MaxWaits, "1"), list(MaxWaits+1, "1")},
+		{func() any { return &Events{} }, "event", list(MaxTexts, `"ended"`), list(MaxTexts+1, `"ended"`)},
+		{func() any { return &List{} }, "state", list(MaxTexts, `"dead"`), list(MaxTexts+1, `"dead"`)},
+		{func() any { return &List{} }, "label", labels(queue.MaxLabels, queue.MaxLabel), labels(queue.MaxLabels+1, 8)},
+		{func() any { return &Selection{} }, "label", labels(1, queue.MaxLabel), labels(1, queue.MaxLabel+1)},
+		{func() any { return &List{} }, "user", text(maxUser), text(maxUser + 1)},
+		{func() any { return &Kill{} }, "user", text(maxUser), text(maxUser + 1)},
+		{func() any { return &List{} }, "cursor", text(maxCursor), text(maxCursor + 1)},
+		{func() any { return &Remove{} }, "cursor", text(maxCursor), text(maxCursor + 1)},
+		{func() any { return &Edit{} }, "id_glob", text(queue.MaxGlob), text(queue.MaxGlob + 1)},
+		{func() any { return &Logs{} }, "n", fmt.Sprint(MaxLines), fmt.Sprint(MaxLines + 1)},
+		{func() any { return &ConfigSet{} }, "value", text(MaxScalar), text(MaxScalar + 1)},
+	} {
+		if err := decodeParams(json.RawMessage(`{"`+c.name+`":`+c.at+`}`), c.params()); err != nil {
+			t.Errorf("%T: %s at its limit: %v", c.params(), c.name, err)
+		}
+		var e *queue.Error
+		if err := decodeParams(json.RawMessage(`{"`+c.name+`":`+c.above+`}`), c.params()); !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != c.name || len(e.Message) > 200 {
+			t.Errorf("%T: %s above its limit: got %.300v", c.params(), c.name, err)
+		}
+	}
+	envelope := func(members int, id string) string {
+		line := `{"id":` + id
+		for i := range members - 1 {
+			line += fmt.Sprintf(`,"m%d":1`, i)
+		}
+		return line + "}"
+	}
+	for line, good := range map[string]bool{
+		envelope(maxMembers, "1"): true, envelope(maxMembers+1, "1"): false,
+		envelope(1, text(maxRequestID-2)): true, envelope(1, text(maxRequestID-1)): false,
+	} {
+		if _, err := parseRequest([]byte(line)); good != (err == nil) || err != nil && !errors.Is(err, queue.ErrInvalid) {
+			t.Errorf("an envelope of %d bytes: got %v, want it good: %t", len(line), err, good)
+		}
+	}
+}
+
+// What can be no id is taken for the name of no job, and little of it is kept.
+func TestNamesThatAreNoIDsAreClipped(t *testing.T) {
+	long := strings.Repeat("x", 128)
+	for raw, want := range map[string]string{
+		`"` + long + `"`: long, `"` + long + `x"`: strings.Repeat("x", 80) + "…", `"a b"`: "a b", `""`: "", `-5`: "-5",
+		`"` + strings.Repeat(`\u0001`, 100) + `"`: strings.Repeat("\x01", 13) + "…", strings.Repeat("7", 128): strings.Repeat("7", 128), strings.Repeat("7", 129): strings.Repeat("7", 80) + "…",
+	} {
+		var p struct {
+			ID  Name  `json:"id"`
+			IDs Names `json:"ids"`
+		}
+		err := decodeParams(json.RawMessage(`{"id":`+raw+`,"ids":[`+raw+`]}`), &p)
+		if err != nil || string(p.ID) != want || p.IDs[0] != want {
+			t.Errorf("%.50s: got %q and %q, %v, want %q", raw, p.ID, p.IDs, err, want)
+		}
+	}
+}
