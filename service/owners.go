@@ -208,18 +208,23 @@ func (s *Service) renamed(uid int, was string) error {
 	if was == "" || was == strconv.Itoa(uid) || !owned(uid) {
 		return nil
 	}
-	if is := s.nameSoon(uid); is != "" && is != was {
-		return fmt.Errorf("uid %d was %s when the job was enqueued and is %s now; an admin can name another user: queuectl edit --user NAME", uid, was, is)
+	is := s.nameSoon(uid, false)
+	if is != was {
+		is = s.nameSoon(uid, true) // it may have changed since it was looked up
+	}
+	if is != "" && is != was {
+		return fmt.Errorf("uid %d was %s when the job was enqueued and is %s now", uid, was, is)
 	}
 	return nil
 }
 
-// nameSoon is the name of a uid as of a moment ago, "" if that cannot be told in time.
-func (s *Service) nameSoon(uid int) string {
+// nameSoon is the name of a uid as of a moment ago or, if fresh, as of now; "" if that cannot
+// be told in time.
+func (s *Service) nameSoon(uid int, fresh bool) string {
 	o := &s.owners
 	o.mu.Lock()
 	n := o.now[uid]
-	if n == nil || n.old() {
+	if n == nil || n.old(fresh) {
 		if len(o.now) >= maxNames || o.now == nil {
 			o.now = map[int]*naming{}
 		}
@@ -247,10 +252,10 @@ func (s *Service) nameSoon(uid int) string {
 }
 
 // old reports whether a name is to be looked up again.
-func (n *naming) old() bool {
+func (n *naming) old(fresh bool) bool {
 	select {
 	case <-n.done:
-		return time.Since(n.at) >= nameFor
+		return fresh || time.Since(n.at) >= nameFor
 	default:
 		return false
 	}
@@ -274,7 +279,7 @@ func (s *Service) examineOwners(ctx context.Context) []store.Finding {
 	return []store.Finding{{
 		Check: "owners", Level: store.Warning,
 		Message: "the uids of these accounts belong to others now, and their jobs are kept for admins: " + strings.Join(slices.Compact(names), ", "),
-		Next:    "queuectl list --user NAME shows them; queuectl edit --user ANOTHER and queuectl release have one run for somebody else, queuectl rm removes it",
+		Next:    "queuectl list --user NAME shows them; queuectl edit ID '{\"user\":\"ANOTHER\"}' and queuectl release ID have one run for somebody else, queuectl rm ID removes it",
 	}}
 }
 

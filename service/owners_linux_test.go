@@ -208,6 +208,10 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
 	}
+	s.owners.now[stays] = &naming{done: closed(), name: "who was bob a moment ago", at: time.Now()}
+	if err := s.disowned(&queue.Job{UID: stays, Terms: queue.Terms{User: "bob"}}); err != nil {
+		t.Errorf("by a name that has changed a moment ago: %v", err)
+	}
 	let := make(chan struct{})
 	s.directory.Ask = func(string, string) (string, error) { <-let; return "", nil }
 	began := time.Now()
@@ -220,4 +224,10 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 	if took := time.Since(began); took > 20*nameWithin {
 		t.Errorf("100 jobs waited %v for a directory that hangs", took)
 	}
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
 }

@@ -197,7 +197,7 @@ func disownedRuns(r *rig) {
 	for verb, j := range map[queue.Verb]queue.Job{queue.VerbRelease: waits, queue.VerbRetry: dead, queue.VerbRetryDead: dead} {
 		r.unchanged(func() {
 			e := r.refused(string(verb), r.change(j, verb), queue.CodeWrongState, "")
-			if want := fmt.Sprintf("queuectl edit --user NAME %s", j.ID); e.Message[len(e.Message)-len(want):] != want {
+			if want := fmt.Sprintf(`queuectl edit %s '{"user":"NAME"}'`, j.ID); e.Message[len(e.Message)-len(want):] != want {
 				r.Errorf("%s: got %q, want it to say %q", verb, e.Message, want)
 			}
 		})
