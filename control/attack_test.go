@@ -189,6 +189,15 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	if text := <-v.ask(v.dial(3), "show", `{"id":"a"}`); !strings.Contains(text, "result") {
 		t.Errorf("another user is told %q", text)
 	}
+	began := time.Now()
+	v.until("nothing of them is left", func() bool {
+		v.shares.mu.Lock()
+		defer v.shares.mu.Unlock()
+		return v.shares.users[1] == nil
+	})
+	if took := time.Since(began); took > roomWait {
+		t.Errorf("what nobody waits for went on for %v", took)
+	}
 }
 
 // Users who pipeline reads on a hundred connections each have 4 lists under way and one

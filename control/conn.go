@@ -129,6 +129,15 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	return c.since, c.active == 0 && !c.evicted
 }
 
+// isGone reports whether the client has hung up, and ends what it has under way.
+func (c *serverConn) isGone() bool {
+	gone := hungUp(c.net)
+	if gone {
+		c.hangUp()
+	}
+	return gone
+}
+
 // outside reports whether the peer had no right when it came. Such a connection is for
 // one request.
 func (c *serverConn) outside() bool { return !c.peer.Right.Covers(Read) }

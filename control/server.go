@@ -181,7 +181,7 @@ func (s *Server) serve(ctx context.Context, nc net.Conn, arrived func()) {
 	}
 	arrived()
 	defer s.leave(c)
-	c.room = s.shares.connect(c.peer.UID)
+	c.room = s.shares.connect(c.peer.UID, c.isGone)
 	defer c.room.close()
 	ctx = WithPeer(ctx, c.peer)
 	var calls sync.WaitGroup
