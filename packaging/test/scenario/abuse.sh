@@ -52,7 +52,7 @@ for my $n (1 .. 12) {
 	my $d = "$ARGV[0]/" . (70000 + $n) . ".abc$n"; mkdir $d or die "$d: $!\n";
 	open my $b, ">", "$d/boot-id"; open my $i, "<", "/proc/sys/kernel/random/boot_id"; my $id = <$i>; chomp $id; print $b $id;
 	open my $l, ">", "$d/lock"; flock $l, LOCK_EX;
-	socket(my $s, PF_UNIX, SOCK_STREAM, 0); bind($s, pack_sockaddr_un("$d/run.sock")) or die "bind: $!\n"; listen $s, 5;
+	socket(my $s, PF_UNIX, SOCK_STREAM, 0); bind($s, pack_sockaddr_un("$d/run.sock")) or die "bind: $!\n"; listen $s, 5; chmod 0777, "$d/run.sock";
 	push @keep, $l, $s, $b;
 }
 print "there\n"; sleep 600;
