@@ -4,7 +4,7 @@ BIN     := queuectl
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop campaign peers power-cuts clean
+.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop campaign abuse fuzz peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o $(BIN) ./cmd/queuectl
@@ -67,6 +67,20 @@ kill-loop:
 # minutes.
 campaign:
 	QUEUECTL_CAMPAIGN=30m $(GO) test ./test -run '^TestCampaign$$' -count=1 -v -timeout 2h
+
+# Five minutes of two users who attack a service while a third one measures, as root; tests run
+# ten seconds, CI one minute.
+abuse:
+	QUEUECTL_ABUSE=5m $(GO) test ./test -run '^TestAbuse$$' -count=1 -v -timeout 20m
+
+# Fuzzing, for FUZZTIME each; tests run what was found before.
+FUZZTIME ?= 5m
+fuzz:
+	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \
+		for name in $$(sed -nE 's/^func (Fuzz[A-Za-z]*)\(.*/\1/p' "$$file"); do \
+			$(GO) test "$$(dirname "$$file")" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) || exit 1; \
+		done; \
+	done
 
 # 2,000 power cuts, as root; tests run 60.
 power-cuts:

@@ -30,6 +30,7 @@ type town struct {
 	socket string
 	uids   chan int // of those who connect, in turn
 
+	user int           // connections of one user at once; not changed once there are some
 	ends chan struct{} // has a value for each read that may end; closed to let all
 
 	mu      sync.Mutex
@@ -43,7 +44,8 @@ func newTown(t *testing.T) *town {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := func() (all, user int) { return 1000, 1000 }
+	v.user = 1000
+	many := func() (all, user int) { return 1000, v.user }
 	server := NewServer(v, Limits{many}, v, v.shares, slog.New(slog.DiscardHandler))
 	server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: <-v.uids}, nil }
 	ctx, stop := context.WithCancel(t.Context())
@@ -70,6 +72,8 @@ func (v *town) Right(p *Peer) Right {
 	}
 	return Operate
 }
+
+func (v *town) Admit(context.Context, *Peer) error { return nil }
 
 func (v *town) Refuse(p *Peer, what string, needs Right) error { return queue.ErrDenied }
 
@@ -162,6 +166,38 @@ func (v *town) ask(c net.Conn, method, params string) <-chan string {
 		answer <- text
 	}()
 	return answer
+}
+
+// A user who asks much on connection after connection and goes away each time has no more
+// under way than the connections that a user may have: those that wait for room are not
+// idle, so that none of them makes room for another, and waits on.
+func TestAbandonedConnectionsAreBounded(t *testing.T) {
+	v := newTown(t)
+	v.user = 20
+	before := runtime.NumGoroutine()
+	requests := strings.Repeat(`{"id":1,"method":"list","params":{}}`+"\n", 64)
+	for range 2000 {
+		v.uids <- 1
+		c := dial(t, v.socket)
+		io.WriteString(c, requests) // which may be refused by then
+		c.Close()
+	}
+	v.until("all have arrived", func() bool { return len(v.uids) == 0 })
+	if n := runtime.NumGoroutine() - before; n > 20*(1+connRequests)+maxArriving {
+		t.Errorf("%d goroutines are busy with 2000 connections of which 20 may be there", n)
+	}
+	if text := <-v.ask(v.dial(3), "show", `{"id":"a"}`); !strings.Contains(text, "result") {
+		t.Errorf("another user is told %q", text)
+	}
+	began := time.Now()
+	v.until("nothing of them is left", func() bool {
+		v.shares.mu.Lock()
+		defer v.shares.mu.Unlock()
+		return v.shares.users[1] == nil
+	})
+	if took := time.Since(began); took > roomWait {
+		t.Errorf("what nobody waits for went on for %v", took)
+	}
 }
 
 // Users who pipeline reads on a hundred connections each have 4 lists under way and one

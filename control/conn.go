@@ -19,6 +19,8 @@ type serverConn struct {
 	peer Peer // with the right that it had at first
 	room *connShare
 
+	hangUp context.CancelFunc // ends what is under way
+
 	write sync.Mutex // one line at a time
 
 	asking atomic.Int64 // requests whose answer is not made
@@ -130,6 +132,15 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	return c.since, c.active == 0 && !c.evicted
 }
 
+// isGone reports whether the client has hung up, and ends what it has under way.
+func (c *serverConn) isGone() bool {
+	gone := hungUp(c.net)
+	if gone {
+		c.hangUp()
+	}
+	return gone
+}
+
 // outside reports whether the peer had no right when it came. Such a connection is for
 // one request.
 func (c *serverConn) outside() bool { return !c.peer.Right.Covers(Read) }
@@ -148,7 +159,6 @@ type task struct {
 
 	// What end gives back, if it was taken.
 	begun bool        // a request of the share
-	asked bool        // a request of the connection
 	list  func()      // a list of the share
 	class Class       // of the place for being read
 	leave func()      // that place
@@ -174,9 +184,7 @@ func (t *task) end() {
 	if t.list != nil {
 		t.list()
 	}
-	if t.asked {
-		t.conn.finished()
-	}
+	t.conn.finished()
 	t.conn.room.end(t.begun, int(t.bytes)+len(t.line)+len(t.told))
 }
 

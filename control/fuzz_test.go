@@ -113,7 +113,7 @@ func FuzzLines(f *testing.F) {
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
 		server.stopping = t.Context().Done()
 		c := &script{in: bytes.NewReader(lines)}
-		server.serve(t.Context(), c)
+		server.serve(t.Context(), c, func() {})
 		nothingLeft(t, shares)
 		asked, answered := 0, 0
 		for line := range bytes.Lines(lines) {

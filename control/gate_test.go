@@ -20,6 +20,8 @@ import (
 // door is an API whose gate gives everybody the right that it is told to.
 type door struct {
 	fake
+	closed error // to whoever connects
+
 	mu    sync.Mutex
 	right Right  // guarded by mu
 	asked []Peer // who came through to a show; guarded by mu
@@ -36,6 +38,8 @@ func (d *door) Right(*Peer) Right {
 	defer d.mu.Unlock()
 	return d.right
 }
+
+func (d *door) Admit(context.Context, *Peer) error { return d.closed }
 
 func (d *door) Refuse(p *Peer, what string, needs Right) error {
 	return queue.Errorf(queue.CodeDenied, "%q needs %s, not %s", what, needs, p.Right)
@@ -74,6 +78,18 @@ func TestServerRefusesByRight(t *testing.T) {
 			t.Errorf("the service was asked by %+v, %v, want %s", d.asked, err, right)
 		}
 		c.Close()
+	}
+}
+
+// Who is not admitted is told why, and nothing that it asks is looked at.
+func TestWhoIsNotAdmittedIsToldWhy(t *testing.T) {
+	d := &door{right: Admin, closed: queue.Errorf(queue.CodeUnavailable, "come back later")}
+	c := client(t, serve(t, d))
+	if _, err := c.Show(t.Context(), Show{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "come back later") {
+		t.Errorf("got %v, want why", err)
+	}
+	if len(d.asked) != 0 {
+		t.Errorf("the service was asked by %+v", d.asked)
 	}
 }
 

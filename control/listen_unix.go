@@ -22,6 +22,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// waitsForPeer says whether a client has to say something before it is known who it is.
+const waitsForPeer = false
+
 // MaxSocketPath is the longest path of a socket, in bytes: the kernel's limit.
 const MaxSocketPath = sockpath.Max
 

@@ -11,6 +11,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// waitsForPeer says whether a client has to say something before it is known who it is.
+const waitsForPeer = true
+
 // MaxSocketPath is the longest name of a pipe, in characters: Windows' limit.
 const MaxSocketPath = 256
 

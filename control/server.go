@@ -24,6 +24,7 @@ const (
 	answerLimit = 5 * time.Second  // for an answer to be taken
 	tellLimit   = time.Minute      // for a piece of a stream to be taken
 	stallLimit  = 10 * time.Second // for more of a line that is longer than connBytes
+	maxArriving = 64               // connections that are neither admitted nor refused yet
 	forAdmins   = 8                // connections kept for root and admins
 	forOutside  = 8                // connections at once of people who have no right
 	outsideLine = 64 << 10         // bytes of a line of theirs
@@ -45,10 +46,13 @@ type Limits struct {
 	Connections func() (all, user int)
 }
 
-// Gate says who may do what. It is asked at each request.
+// Gate says who may do what.
 type Gate interface {
-	// Right is what a peer may do now.
+	// Right is what a peer may do now; it is asked at each request.
 	Right(p *Peer) Right
+	// Admit is asked once a connection, before its first request is answered; an error
+	// ends it.
+	Admit(ctx context.Context, p *Peer) error
 	// Refuse is why a peer may not do what needs a right, and who could let it.
 	Refuse(p *Peer, what string, needs Right) error
 }
@@ -102,6 +106,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer stop()
 	context.AfterFunc(calls, s.closeAll)
 	pause := 5 * time.Millisecond
+	arriving := make(chan struct{}, maxArriving)
 	spare := openSpare()
 	defer func() { spare.Close() }()
 	for {
@@ -109,7 +114,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		switch {
 		case err == nil:
 			pause = 5 * time.Millisecond
-			conns.Go(func() { s.serve(calls, c) })
+			arriving <- struct{}{}
+			conns.Go(func() { s.serve(calls, c, sync.OnceFunc(func() { <-arriving })) })
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -151,12 +157,18 @@ func turnAway(l net.Listener) {
 	}
 }
 
-// serve answers one connection.
-func (s *Server) serve(ctx context.Context, nc net.Conn) {
+// serve answers one connection. It calls arrived once that is admitted, or refused.
+func (s *Server) serve(ctx context.Context, nc net.Conn, arrived func()) {
+	defer arrived()
 	defer nc.Close()
-	c := &serverConn{net: nc, since: time.Now()}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := &serverConn{net: nc, since: time.Now(), hangUp: cancel}
 	var err error
-	stop := context.AfterFunc(ctx, func() { nc.Close() }) // Windows may have to wait for who it is
+	if waitsForPeer {
+		arrived() // who says nothing keeps nobody else out
+	}
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	c.peer, err = s.peerOf(nc)
 	if stop(); err == nil {
 		c.peer.Right = s.gate.Right(&c.peer)
@@ -167,13 +179,15 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 		c.send(answerLine(nil, nil, err), answerLimit)
 		return
 	}
+	arrived()
 	defer s.leave(c)
-	c.room = s.shares.connect(c.peer.UID)
+	c.room = s.shares.connect(c.peer.UID, c.isGone)
 	defer c.room.close()
-	ctx, cancel := context.WithCancel(WithPeer(ctx, c.peer))
-	defer cancel()
+	ctx = WithPeer(ctx, c.peer)
 	var calls sync.WaitGroup
-	err = s.read(ctx, c, &calls)
+	if err = s.gate.Admit(ctx, &c.peer); err == nil {
+		err = s.read(ctx, c, &calls)
+	}
 	if err != nil {
 		c.send(answerLine(nil, nil, err), answerLimit)
 		cancel()
@@ -204,7 +218,7 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 			continue
 		}
 		first = false
-		if err := s.begin(ctx, c, line, calls); err != nil || c.outside() {
+		if err := s.begin(ctx, c, line, calls); err != nil || c.outside() || ctx.Err() != nil {
 			return err
 		}
 		s.readWithin(c, idleLimit)
@@ -224,6 +238,7 @@ func (s *Server) readWithin(c *serverConn, d time.Duration) {
 // for the client; the connection is then closed.
 func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
 	t := &task{conn: c, bytes: int64(cap(line)), patience: answerLimit}
+	c.begin() // a connection whose request waits for room is not idle
 	full := c.room.begin(ctx)
 	t.begun = full == nil
 	err := t.hold(ctx, s.shares, len(line))
@@ -245,8 +260,6 @@ func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *s
 		c.send(answerLine(t.id, nil, err), answerLimit)
 		return nil
 	}
-	c.begin()
-	t.asked = true
 	if c.outside() { // it may ask who it is, once
 		s.answer(ctx, t)
 		return nil
@@ -408,6 +421,7 @@ func (s *Server) evict(may func(*serverConn) bool) bool {
 	longest.mu.Lock()
 	longest.evicted = true
 	longest.mu.Unlock()
+	longest.hangUp() // it may wait for room
 	longest.net.Close()
 	delete(s.conns, longest)
 	return true // admit counts anew

@@ -23,6 +23,9 @@ const (
 // roomWait is how long a request waits for room in its user's share.
 const roomWait = 5 * time.Second
 
+// roomLook is the time between looks, while a request waits, whether its client is there.
+const roomLook = 500 * time.Millisecond
+
 // Shares divides the service among its users: it bounds what each user has under way, and
 // gives users in turn the places for heavy work. The zero Shares is ready. Its methods may
 // be called at once.
@@ -54,6 +57,7 @@ type share struct {
 type connShare struct {
 	s    *Shares
 	user *share
+	gone func() bool // asked now and then while something is waited for: the client has hung up
 
 	bytes    int64 // guarded by Shares.mu, as is:
 	requests int
@@ -87,12 +91,12 @@ func (s *Shares) forget(u *share) {
 }
 
 // connect begins a connection of a user.
-func (s *Shares) connect(uid int) *connShare {
+func (s *Shares) connect(uid int, gone func() bool) *connShare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.of(uid)
 	u.conns++
-	return &connShare{s: s, user: u}
+	return &connShare{s: s, user: u, gone: gone}
 }
 
 // close ends a connection, with what it has under way.
@@ -130,7 +134,7 @@ func (s *Shares) freed(u *share) {
 // await calls take, with mu held, until it reports that it has taken what it needs. It gives
 // up after roomWait.
 func (c *connShare) await(ctx context.Context, take func() bool) bool {
-	var late <-chan time.Time
+	var late, look <-chan time.Time
 	for {
 		c.s.mu.Lock()
 		if take() {
@@ -145,10 +149,16 @@ func (c *connShare) await(ctx context.Context, take func() bool) bool {
 		if late == nil {
 			timer := time.NewTimer(roomWait)
 			defer timer.Stop()
-			late = timer.C
+			tick := time.NewTicker(roomLook)
+			defer tick.Stop()
+			late, look = timer.C, tick.C
 		}
 		select {
 		case <-changed:
+		case <-look:
+			if c.gone() {
+				return false
+			}
 		case <-late:
 			return false
 		case <-ctx.Done():

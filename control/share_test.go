@@ -39,7 +39,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		begin := func(c *connShare) func() error { return func() error { return c.begin(t.Context()) } }
 		var conns []*connShare
 		for range userRequests / connRequests {
-			c := s.connect(1)
+			c := s.connect(1, stays)
 			conns = append(conns, c)
 			for range connRequests {
 				gets(t, "a request", begin(c))
@@ -48,7 +48,7 @@ func TestRequestsAreBounded(t *testing.T) {
 				waits(t, "one more of the connection", begin(c), "64 requests of a connection")
 			}
 		}
-		spare, other := s.connect(1), s.connect(2)
+		spare, other := s.connect(1, stays), s.connect(2, stays)
 		waits(t, "one more of the user", begin(spare), "256 of a user")
 		gets(t, "another user's", begin(other))
 		var waiting sync.WaitGroup
@@ -79,7 +79,7 @@ func TestRequestsAreBounded(t *testing.T) {
 func TestStreamsAndListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
-		a, b, other := s.connect(1), s.connect(1), s.connect(2)
+		a, b, other := s.connect(1, stays), s.connect(1, stays), s.connect(2, stays)
 		var ends []func()
 		for i := range MaxStreams {
 			end, err := []*connShare{a, b}[i%2].stream()
@@ -126,11 +126,11 @@ func TestBytesAreBounded(t *testing.T) {
 		room := func(c *connShare, n int64) func() error { return func() error { return c.room(t.Context(), n, false) } }
 		var conns []*connShare
 		for range 256 {
-			c := s.connect(1)
+			c := s.connect(1, stays)
 			conns = append(conns, c)
 			gets(t, "what is free", room(c, connBytes))
 		}
-		first, second, other := conns[0], conns[1], s.connect(2)
+		first, second, other := conns[0], conns[1], s.connect(2, stays)
 		gets(t, "the first line that grows", room(first, 1))
 		waits(t, "a second one", room(second, 1), "8388608 bytes")
 		gets(t, "another user's", room(other, MaxLine))
@@ -148,7 +148,7 @@ func TestBytesAreBounded(t *testing.T) {
 		second.charge(MaxLine) // an answer, which there must be
 		second.lineEnded()
 		waits(t, "a line beside too much", room(first, 1), "8388608 bytes")
-		gets(t, "what another connection has free", func() error { c := s.connect(1); defer c.close(); return c.room(t.Context(), connBytes, false) })
+		gets(t, "what another connection has free", func() error { c := s.connect(1, stays); defer c.close(); return c.room(t.Context(), connBytes, false) })
 		second.close()
 		gets(t, "once that connection has ended", room(first, MaxLine))
 		third := conns[2]
@@ -168,3 +168,6 @@ func TestBytesAreBounded(t *testing.T) {
 		nothingLeft(t, s)
 	})
 }
+
+// stays is asked of clients that have not hung up.
+func stays() bool { return false }

@@ -49,8 +49,9 @@ func (f *fake) Enqueue(context.Context, Enqueue) (Enqueued, error) { panic("as a
 // open is a gate that lets everybody do everything.
 type open struct{}
 
-func (open) Right(*Peer) Right                 { return Admin }
-func (open) Refuse(*Peer, string, Right) error { return queue.ErrDenied }
+func (open) Right(*Peer) Right                  { return Admin }
+func (open) Admit(context.Context, *Peer) error { return nil }
+func (open) Refuse(*Peer, string, Right) error  { return queue.ErrDenied }
 
 // serve runs a server of an API on a socket of its own.
 func serve(t *testing.T, api API) (socket string) {

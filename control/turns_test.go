@@ -214,7 +214,7 @@ func TestPlacesAreGivenBack(t *testing.T) {
 func TestAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
-		c := s.connect(1)
+		c := s.connect(1, stays)
 		c.charge(connBytes + userBytes)
 		var order []string
 		var all sync.WaitGroup

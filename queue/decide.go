@@ -29,6 +29,7 @@ const (
 	HungStart                         // its start hung, and was abandoned
 	PerhapsLost                       // its runner died, and whether it was started is not known
 	PerhapsInterrupted                // its machine went down, and whether it was started is not known
+	Disowned                          // not started, because a uid of the job belongs to another account now
 )
 
 // Outcome is what was seen of an attempt.
@@ -104,7 +105,7 @@ const PoisonCrashes = 3
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
 	switch o.End { // what says nothing of the job leaves it a suspect
-	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted:
+	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, Disowned:
 		d.Suspect = j.Suspect
 	}
 	switch o.End {
@@ -145,6 +146,8 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		return d.short(j, p)
 	case Unstarted:
 		d.State, d.Started = Pending, false
+	case Disowned:
+		d.State, d.Reason, d.Started = Held, ReasonDisowned, false
 	case Lost, Interrupted:
 		return d.lost(j, o)
 	case PerhapsLost, PerhapsInterrupted:

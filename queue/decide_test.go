@@ -83,6 +83,7 @@ func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 		{"our shortage", four(3), queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, Refunds: true}},
 		{"stopped by the service", four(3), queue.Outcome{End: queue.Stopped}, row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
 		{"never started", four(3), queue.Outcome{End: queue.Unstarted}, row{State: queue.Pending}},
+		{"another account's uid", four(3, crashed(1)), queue.Outcome{End: queue.Disowned, Error: "why"}, row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", Suspect: true}},
 		{"lost, retry", four(0), queue.Outcome{End: queue.Lost}, row{State: queue.Failed, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true, Suspect: true}},
 		{"lost, retry, last attempt", four(3), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true, Suspect: true}},
 		{"lost, dead", four(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.Lost}, row{State: queue.Dead, Reason: queue.ReasonLost, Error: "the outcome is not known: lost", Counts: true, Started: true, Suspect: true}},

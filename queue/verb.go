@@ -47,7 +47,7 @@ func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
 	r := rules[v]
 	switch {
 	case r.runs && j.Disowned():
-		return 0, "", false, Errorf(CodeWrongState, "job %s belongs to an account that is no more; an admin can name another one: queuectl edit --user NAME %s", j.ID, j.ID)
+		return 0, "", false, Errorf(CodeWrongState, "job %s belongs to an account that is no more; an admin can name another one: queuectl edit %s '{\"user\":\"NAME\"}'", j.ID, j.ID)
 	case slices.Contains(r.holds, j.State):
 		return j.State, "", false, nil
 	case slices.Contains(r.from, j.State):

@@ -85,6 +85,7 @@ type server struct {
 	ended     chan struct{}
 	workers   sync.WaitGroup
 	unlimited sync.Once // tells that limits are not enforced
+	unbounded sync.Once // tells that its memory is not bounded
 	threads   int       // that the Go runtime has been asked to make
 }
 

@@ -102,3 +102,19 @@ func (s *socket) guard(ctx context.Context, log *slog.Logger) (gone bool) {
 	}
 	return false
 }
+
+// renew makes the socket anew.
+func (s *socket) renew() error {
+	on, err := listen(s.path, s.mode)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return on.Close()
+	}
+	old := s.on
+	s.on = on
+	return old.Close() // accept goes on with the new one
+}

@@ -163,6 +163,7 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 			s.workers.Go(func() { haveThreads(threads) })
 		}
 		s.setUpWorkers()
+		s.boundMemory(s.target)
 	case *wire.Start:
 		s.startAttempt(f)
 	case *wire.Forget:

@@ -106,15 +106,33 @@ func (s *Service) wayTo(needs control.Right, name string) string {
 // mayAct refuses a method on a job of somebody else to who may use it on their own
 // alone.
 func (s *Service) mayAct(p *control.Peer, method string, j *queue.Job) error {
-	own := j.UID == p.UID
+	own := s.owns(p, j)
 	needs := control.Needs(method, own)
-	if p.Right.Covers(needs) {
+	switch {
+	case j.UID < 0 && !p.Right.Covers(control.Admin):
+		return s.Refuse(p, fmt.Sprintf("%s of a former account's job (%s)", method, j.ID), control.Admin)
+	case p.Right.Covers(needs):
 		return nil
 	}
 	if own {
 		return s.Refuse(p, method, needs)
 	}
 	return s.Refuse(p, fmt.Sprintf("%s of another user's job (%s)", method, j.ID), needs)
+}
+
+// sees is how much a peer may see of a job. Those of former accounts are the admins'
+// alone.
+func (s *Service) sees(p *control.Peer, j *queue.Job) control.Sight {
+	if j.UID < 0 && !p.Right.Covers(control.Admin) {
+		return control.Outline
+	}
+	return control.Sees(p.Right, s.owns(p, j))
+}
+
+// owns reports whether a job is a peer's own. One that runs keeps its uid also when that
+// was given to another account meanwhile.
+func (s *Service) owns(p *control.Peer, j *queue.Job) bool {
+	return j.UID == p.UID && (j.AsUID != nil || s.renamed(j.UID, j.User) == nil)
 }
 
 // ownOnly is the uid whose jobs alone a method on many reaches, nil if it reaches all.

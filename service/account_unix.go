@@ -29,6 +29,15 @@ func (s *Service) accountOf(uid int) worker.Account {
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: uid}
 }
 
+// accountName is the name that the system has for a uid, "" if it says nothing.
+func (s *Service) accountName(uid int) string {
+	a, err := s.directory.User(uint32(uid))
+	if err != nil {
+		return ""
+	}
+	return a.Name
+}
+
 // accountNamed is what the system says of a user.
 func (s *Service) accountNamed(name string) (worker.Account, error) {
 	u, err := s.directory.Named(name)
@@ -56,11 +65,8 @@ func checkFolder(dir string) error {
 	switch {
 	case !info.IsDir():
 		return fmt.Errorf("the state folder %s is no folder", dir)
-	case ok && int(st.Uid) != os.Geteuid() && os.Geteuid() == 0:
-		owner := new(accounts.Directory).UserName(int(st.Uid))
-		return fmt.Errorf("the state folder %s belongs to %s; as that user, run: runuser -u %[2]s -- queuectl …", dir, owner)
-	case ok && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("the state folder %s belongs to uid %d; run: chown %d %s", dir, st.Uid, os.Geteuid(), dir)
+	case ok && int(st.Uid) != os.Geteuid(): // who may have planted it
+		return fmt.Errorf("the state folder %s belongs to %s, who may change all in it; name another one with --dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("the state folder %s can be changed by others (mode %03o); run: chmod go-w %s", dir, info.Mode().Perm(), dir)
 	}

@@ -28,6 +28,9 @@ func (s *Service) accountOf(uid int) worker.Account {
 	return a
 }
 
+// accountName is nothing here: Windows gives no number, and no SID, to a second account.
+func (s *Service) accountName(int) string { return "" }
+
 // accountNamed is what the system says of a user.
 func (s *Service) accountNamed(name string) (worker.Account, error) {
 	u, err := user.Lookup(name)

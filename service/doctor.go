@@ -30,6 +30,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	}
 	list = append(list, examinePlaces(s.opt.Places, mode)...)
 	list = append(list, s.examineAccess()...)
+	list = append(list, s.examineOwners(ctx)...)
 	list = append(list, s.examineProgram()...)
 	list = append(list, s.examineRunners()...)
 	list = append(list, examineLimits(s.config.Load())...)

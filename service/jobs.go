@@ -49,6 +49,9 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 		return control.EnqueuedBatch{}, err
 	}
 	receipt, err := s.store.Stage(ctx, r)
+	if err == nil {
+		s.owners.note(r.UID, r.Owner)
+	}
 	return control.EnqueuedBatch{IDs: receipt.IDs}, err
 }
 
@@ -60,6 +63,9 @@ func (s *Service) enqueue(ctx context.Context, specs []queue.Spec, batch, key st
 		return store.Receipt{}, err
 	}
 	receipt, err := s.store.Enqueue(ctx, r)
+	if err == nil {
+		s.owners.note(r.UID, r.Owner)
+	}
 	for more := receipt.Staged; err == nil && more; {
 		more, err = s.store.Finish(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
@@ -145,6 +151,9 @@ func (s *Service) userName(uid int) string {
 	if name, ok := s.users.Load(uid); ok {
 		return name.(string)
 	}
+	if uid < 0 {
+		return s.owners.of(uid)
+	}
 	name := s.directory.UserName(uid)
 	if name != strconv.Itoa(uid) { // else it may have one soon
 		s.users.Store(uid, name)
@@ -175,7 +184,7 @@ func (s *Service) names(j *queue.Job) (user, owner string) {
 // viewTo is a job as a peer may see it.
 func (s *Service) viewTo(p *control.Peer, j *queue.Job) control.Job {
 	v := s.view(j)
-	v.Hide(control.Sees(p.Right, j.UID == p.UID))
+	v.Hide(s.sees(p, j))
 	return v
 }
 
@@ -216,6 +225,9 @@ func (s *Service) filter(p control.List) (store.Filter, error) {
 	}
 	if p.User != "" {
 		uid, ok := s.directory.UserID(p.User)
+		if !ok {
+			uid, ok = s.owners.formerUID(p.User)
+		}
 		if !ok {
 			return f, queue.Invalid("user", "there is no user %q here", queue.Clip(p.User))
 		}

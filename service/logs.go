@@ -194,7 +194,7 @@ func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, fol
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := s.eachChunk(ctx, decoded(bytes.NewReader(chunk.Data), 0), each); err != nil {
+	if err := s.eachChunk(ctx, control.Many, decoded(bytes.NewReader(chunk.Data), 0), each); err != nil {
 		return false, err
 	}
 	before := *c
@@ -206,7 +206,7 @@ func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, fol
 // end, after a cursor. What was cut of a file that has become shorter is told as dropped.
 func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor, each func(output.Chunk) error) error {
 	var a queue.Attempt
-	err := s.shares.Do(ctx, control.Many, func() (err error) {
+	err := s.shares.Do(ctx, control.One, func() (err error) {
 		a, err = s.store.Attempt(ctx, seq, n)
 		return err
 	})
@@ -231,7 +231,7 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		return each(chunk)
 	}
 	if a.OutputRef == "" {
-		return s.eachChunk(ctx, decoded(bytes.NewReader(a.Output), 0), after)
+		return s.eachChunk(ctx, control.One, decoded(bytes.NewReader(a.Output), 0), after) // a small one
 	}
 	f, err := s.openOutput(a.OutputRef)
 	if errors.Is(err, os.ErrNotExist) {
@@ -246,12 +246,16 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		return err
 	}
 	if tail > 0 && info.Size() > 0 {
-		err = s.eachChunk(ctx, decodedTail(f, info.Size(), tail), after)
+		place := control.Many
+		if tail <= showTail {
+			place = control.One
+		}
+		err = s.eachChunk(ctx, place, decodedTail(f, info.Size(), tail), after)
 		if !errors.Is(err, output.ErrTruncated) {
 			return err
 		}
 	}
-	return s.eachChunk(ctx, decoded(f, a.OutputBytes-info.Size()), after)
+	return s.eachChunk(ctx, control.Many, decoded(f, a.OutputBytes-info.Size()), after)
 }
 
 // decoded are the chunks of an encoded output, of which so many bytes are missing.
@@ -289,11 +293,11 @@ func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.C
 const chunkCost = 64
 
 // eachChunk calls each with all chunks, a bounded number of them under one place.
-func (s *Service) eachChunk(ctx context.Context, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
+func (s *Service) eachChunk(ctx context.Context, place control.Class, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {
-		err := s.shares.Step(ctx, control.Many, func() error {
+		err := s.shares.Step(ctx, place, func() error {
 			for cost := 0; cost < pieceBytes; {
 				c, err, ok := next()
 				if more = ok; !ok || err != nil {

@@ -99,6 +99,7 @@ type Service struct {
 	shares control.Shares
 
 	directory accounts.Directory // the system's users and groups
+	owners    owners
 
 	socket   *control.Socket // set before it is served, as is:
 	inherits bool            // the socket, whose mode is not of the settings
@@ -120,7 +121,7 @@ var _ control.API = (*Service)(nil)
 // Run runs a service until ctx ends or it is told to stop. hup asks it to read
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
-	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), setting: make(chan struct{}, 1)}
+	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
 	if err := s.readSettings(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
@@ -219,7 +220,8 @@ func (s *Service) open() error {
 	case err != nil:
 		return &ExitError{ExitDatabase, err}
 	}
-	if err := s.boundUsers(context.Background()); err != nil { // before anything is claimed
+	err = errors.Join(s.boundUsers(context.Background()), s.owners.load(context.Background(), s.store)) // before anything is claimed
+	if err != nil {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
 	}
 	os.RemoveAll(restoringOf(s.opt.Places)) // of a restoring that was killed; what stays does no harm
@@ -296,6 +298,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	parts.Go(func() { s.socket.Guard(run, s.log) })
 	parts.Go(func() { s.store.Guard(run) })
 	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.log) })
+	parts.Go(func() { s.settleOwners(run) })
 	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, s.log) })
 	parts.Go(func() { s.tellSystem(run) })
 	if every := systemd.Watchdog() / 8; every > 0 {
@@ -451,6 +454,7 @@ func (s *Service) poolConfig() worker.Config {
 		StopTimeout: func() time.Duration { return now().StopTimeout },
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
+		Disowned:    s.disowned,
 		EndHung:     func(pid int64) string { return fmt.Sprintf(endHung, pid) },
 		HeardEvery:  func() time.Duration { return now().HeartbeatInterval },
 		StaleAfter:  func() time.Duration { return now().WorkerTimeout },

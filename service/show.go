@@ -91,8 +91,8 @@ func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
 		w.read = false
 	}
 	w.job = outline(&j)
-	own := j.UID == w.peer.UID
-	sees := min(w.most, control.Sees(w.peer.Right, own))
+	own := w.s.owns(&w.peer, &j)
+	sees := min(w.most, w.s.sees(&w.peer, &j))
 	if sees == control.Whole && !own && len(j.Env) > 0 && !w.recorded {
 		return control.JobDetail{}, errUnrecorded
 	}
@@ -132,7 +132,10 @@ func (w *showing) tail(ctx context.Context) error {
 func keepTail(tails *[2][]byte) func(output.Chunk) error {
 	return func(c output.Chunk) error {
 		tail := append(tails[c.Stream], c.Data...)
-		tails[c.Stream] = tail[max(0, len(tail)-showTail):]
+		if more := len(tail) - showTail; more > 0 {
+			tail = bytes.Clone(tail[more:]) // the rest of a large chunk goes
+		}
+		tails[c.Stream] = tail
 		return nil
 	}
 }

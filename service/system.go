@@ -57,6 +57,7 @@ func (s *Service) tellSystem(ctx context.Context) {
 func (s *Service) reloading(ctx context.Context) error {
 	systemd.Notify("RELOADING=1", systemd.Monotonic(monotonic()))
 	err := s.reload(ctx)
+	s.owners.again()
 	systemd.Notify("READY=1", "STATUS="+s.standing())
 	return err
 }

@@ -356,14 +356,14 @@ type Keeper interface {
 	// Owners lists the name that each uid had when it enqueued first, and those of
 	// former owners by uids below 0.
 	Owners(ctx context.Context) (map[int]string, error)
-	// Disown takes a uid from the owner that Owners has for it, if there is one: it
+	// Disown takes a uid from the owner of this name, if Owners has it for the uid: that
 	// belongs to another account now. Jobs of that owner that wait are held, as
 	// ReasonDisowned, and all get a uid below 0, which no peer has, and under which
 	// Owners lists the name; leased ones do when they are given back or have ended.
 	// Keys, and batches that are not committed, are forgotten. Each call takes a step,
 	// and says whether there is more; what is not finished by calls, Promote finishes.
 	// What the uid enqueues from the first call on is its new owner's.
-	Disown(ctx context.Context, uid int) (more bool, err error)
+	Disown(ctx context.Context, uid int, owner string) (more bool, err error)
 	// Unowned tells which output files, of these names, belong to no attempt, lease or
 	// garbage. They are garbage from then on.
 	Unowned(ctx context.Context, refs []string) ([]string, error)

@@ -70,7 +70,6 @@ func (c *campaign) startService(flags ...string) {
 			s.cmd.Process.Signal(syscall.SIGABRT)
 			<-s.ended
 			c.violation("start", "not ready after %v\n%s", took, s.tail())
-			began = time.Now()
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,6 +32,10 @@ const (
 	lastWordsLast       = true  // what was said on a connection can be read when it was closed
 )
 
+// The main thread is the main goroutine's alone: others become another user's (see
+// connectAs), and the process would be that user's to stop.
+func init() { runtime.LockOSThread() }
+
 // runAgain runs a command, which here starts at the first time or not at all.
 func runAgain(cmd *exec.Cmd) error { return cmd.Run() }
 
@@ -42,6 +47,9 @@ func role() (code int, played bool) {
 			return 1, true
 		}
 		return 0, true
+	}
+	if os.Getenv(abuserRole) != "" {
+		return abuse(), true
 	}
 	if os.Getenv("QUEUECTL_TEST_NC") != "" {
 		return netcat(), true

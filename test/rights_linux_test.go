@@ -421,12 +421,20 @@ func TestGroupsHoldForTheConnection(t *testing.T) {
 	}
 }
 
-// dialAs connects as a person: the connection stays theirs, though this process goes on
-// with it.
+// dialAs connects as a person.
 func (q *queue) dialAs(p person) *wire {
 	q.Helper()
-	var c net.Conn
-	var err error
+	c, err := connectAs(q.dir, p)
+	if err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { c.Close() })
+	return &wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
+}
+
+// connectAs connects to the service of a folder as a person: the connection stays theirs,
+// though this process goes on with it.
+func connectAs(dir string, p person) (c net.Conn, err error) {
 	var thread sync.WaitGroup
 	thread.Go(func() {
 		runtime.LockOSThread()                                          // never unlocked: the thread ends with the goroutine
@@ -440,14 +448,10 @@ func (q *queue) dialAs(p person) *wire {
 			}
 		}
 		runtime.KeepAlive(groups)
-		c, err = dial(q.dir)
+		c, err = dial(dir)
 	})
 	thread.Wait()
-	if err != nil {
-		q.Fatal(err)
-	}
-	q.Cleanup(func() { c.Close() })
-	return &wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
+	return c, err
 }
 
 // The socket has the mode and group of the settings from the start on. Whom it does not

@@ -21,6 +21,7 @@ var (
 	keeper  = person{name: "games", uid: 5, gid: 60} // runs the service
 	someone = person{name: "daemon", uid: 1, gid: 1}
 	other   = person{name: "news", uid: 9, gid: 9}
+	third   = person{name: "uucp", uid: 10, gid: 10}
 )
 
 // rooted is a service of an ordinary account whose runners are root's, by this policy.
@@ -46,7 +47,7 @@ func rooted(t *testing.T, settings, policy string) *queue {
 	}
 	q.roots = filepath.Join(base, "runners")
 	q.owner = &syscall.Credential{Uid: uint32(keeper.uid), Gid: uint32(keeper.gid)}
-	q.write("queuectl.toml", settings+"[access]\nsubmit = [\"daemon\", \"news\"]\n")
+	q.write("queuectl.toml", settings+"[access]\nsubmit = [\"daemon\", \"news\", \"uucp\"]\n")
 	for path, mode := range map[string]os.FileMode{base: 0o755, q.dir: 0o711, q.path("queuectl.toml"): 0o644} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)

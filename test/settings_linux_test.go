@@ -1,6 +1,8 @@
 package test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -34,7 +36,7 @@ func TestReload(t *testing.T) {
 }
 
 // A folder or database that others could change is refused, with the command that
-// mends it; as root also one that belongs to somebody else.
+// mends it. One that belongs to somebody else, who may have planted it, is left alone.
 func TestForeignFilesAreRefused(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.stop()
@@ -52,15 +54,15 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		"chmod 600 " + db:     func() error { return os.Chmod(db, 0o640) },
 	}
 	if os.Getuid() == 0 {
-		cases["runuser -u nobody -- queuectl"] = func() error { return os.Chown(q.dir, 65534, 65534) }
-		cases["chown 0 "+db] = func() error { return os.Chown(db, 65534, 65534) }
+		cases["--dir"] = func() error { return os.Chown(q.dir, 65534, 65534) }
+		cases["queuectl restore"] = func() error { return os.Chown(db, 65534, 65534) }
 	}
 	for mends, spoil := range cases {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		if r := q.refused("--dir", q.dir); r.code == 0 || !strings.Contains(r.err, "run: "+mends) {
-			t.Errorf("%+v, want %q", r, mends)
+		if r := q.refused("--dir", q.dir); r.code == 0 || !strings.Contains(r.err, mends) || strings.Contains(r.err, "chown") {
+			t.Errorf("%+v, want %q and no chown", r, mends)
 		}
 		restore()
 	}
@@ -83,5 +85,30 @@ func TestLongPaths(t *testing.T) {
 	}
 	if r := q.refused("--dir", long); r.code != 78 || !strings.Contains(r.err, "107") {
 		t.Errorf("%+v, want 78 and the limit", r)
+	}
+}
+
+// A state folder that another user has planted is not advised to be taken over, neither to
+// root nor to an ordinary user: its files, and links, would come with it.
+func TestPlantedFolderIsLeftAlone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to act for several users")
+	}
+	q := newQueue(t, "")
+	q.bin = q.install(q.bin, "queuectl")
+	if err := os.Chmod(q.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	planted := q.path("planted")
+	if err := errors.Join(os.Mkdir(planted, 0o755), os.Chown(planted, alice.uid, alice.uid)); err != nil {
+		t.Fatal(err)
+	}
+	for _, who := range []person{{name: "root"}, bob} {
+		for _, verb := range []string{"serve", "doctor"} {
+			r := ran(q, as(q.command("--dir", planted, verb), who))
+			if r.code == 0 || !strings.Contains(r.err, fmt.Sprint(alice.uid)) || !strings.Contains(r.err, "--dir") || strings.Contains(r.err, "chown") || strings.Contains(r.err, "runuser") {
+				t.Errorf("%s %s: %+v, want the owner, another folder and no chown", who.name, verb, r)
+			}
+		}
 	}
 }

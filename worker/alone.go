@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 // startAll hands claimed jobs over: suspects to runners of their own, those of users whose
 // starts have hung to their users' runners, all others to the current one.
 func (p *Pool) startAll(ctx context.Context, jobs []queue.Job, stored bool, loops *sync.WaitGroup) {
+	jobs = p.holdDisowned(jobs)
 	var suspects []queue.Job
 	owned := map[*owner][]queue.Job{}
 	apart := func(j *queue.Job) bool {
@@ -50,6 +52,34 @@ func (p *Pool) startAll(ctx context.Context, jobs []queue.Job, stored bool, loop
 	for o, list := range owned {
 		p.startOwned(ctx, o, list, loops)
 	}
+}
+
+// holdDisowned has those jobs held that may not start, and returns the others.
+func (p *Pool) holdDisowned(jobs []queue.Job) []queue.Job {
+	why := map[int]error{}
+	for i := range jobs {
+		if err := p.cfg.Disowned(&jobs[i]); err != nil {
+			why[i] = err
+		}
+	}
+	if len(why) == 0 {
+		return jobs
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var rest []queue.Job
+	for i := range jobs {
+		j := &jobs[i]
+		if why[i] == nil {
+			rest = append(rest, *j)
+			continue
+		}
+		d := queue.Decide(j, queue.Outcome{End: queue.Disowned, Error: why[i].Error()}, p.cfg.Policy())
+		p.pending.Ended = append(p.pending.Ended, store.Settlement{Lease: j.Lease(), Decision: d})
+		p.unheld = append(p.unheld, remark{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", why[i])}})
+	}
+	p.ring()
+	return rest
 }
 
 // Limits of suspects.

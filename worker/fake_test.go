@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"log/slog"
@@ -438,6 +439,7 @@ func runWith(t *testing.T, s store.Leaser, home runner.Home, workers int) (*work
 		Runners:     home,
 		Account:     worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
 		Log:         slog.New(slog.DiscardHandler),
+		Disowned:    disowned,
 		Policy:      func() queue.Policy { return queue.Policy{Base: 2, Max: time.Hour} },
 		StopTimeout: func() time.Duration { return 0 },
 		OutputGrace: func() time.Duration { return time.Second },
@@ -461,6 +463,16 @@ func runWith(t *testing.T, s store.Leaser, home runner.Home, workers int) (*work
 		t.Fatal("the pool is not ready")
 	}
 	return p, ended
+}
+
+// strangers are the uids whose jobs may not start, in all tests.
+const strangers = 60_000
+
+func disowned(j *queue.Job) error {
+	if j.UID >= strangers {
+		return errors.New("another account's")
+	}
+	return nil
 }
 
 // check compares two values.

@@ -49,6 +49,28 @@ func TestJobsAreStartedInOrderAsWorkersBecomeFree(t *testing.T) {
 	check(t, "most at once", f.mostOpen(), 2)
 }
 
+// A job that may not start, for a uid of it belongs to another account now, is held; the
+// others that were claimed with it run, also suspects.
+func TestDisownedJobsAreHeld(t *testing.T) {
+	s, f, _ := begin(t, 4)
+	drafts := make([]queue.Job, 4)
+	for i := range drafts {
+		drafts[i] = queue.Job{MaxAttempts: 1, ExitCode: -1, Terms: queue.Terms{Argv: []string{"true"}}}
+	}
+	drafts[1].UID, drafts[2].UID, drafts[2].Suspect = strangers, strangers, true
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+		t.Fatal(err)
+	}
+	hears[*wire.Start](t, f, 2)
+	for _, seq := range []int64{2, 3} {
+		s.becomes(seq, queue.Held)
+		s.is(seq, queue.Held, queue.ReasonDisowned)
+	}
+	f.settled()
+	check(t, "started", f.started(), []int64{1, 4})
+	check(t, "leased", s.leased(), []int64{1, 4})
+}
+
 // Once it is known how long jobs run, so many are claimed ahead as run in 20 ms,
 // 64 at most; jobs so long that not each worker would get one are not claimed
 // ahead at all.

@@ -73,11 +73,12 @@ func (a *app) events(ctx context.Context, p control.Events) error {
 func eventLine(e *control.Event) string {
 	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, local(e.At), e.Event)
 	add := func(format string, args ...any) { line += fmt.Sprintf(format, args...) }
+	said := func(text string) { add("  %s", oneLine(text)) }
 	if e.ID != "" && e.Event != string(queue.EventAudit) { // its target says so
-		add("  %s", e.ID)
+		said(e.ID)
 	}
 	if e.State != "" {
-		add("  %s", e.State)
+		said(e.State)
 	}
 	if e.Attempt != 0 {
 		add("  attempt %d", e.Attempt)
@@ -89,22 +90,22 @@ func eventLine(e *control.Event) string {
 		add("  signal %d", e.Signal)
 	}
 	if e.Reason != "" {
-		add("  %s", e.Reason)
+		said(e.Reason)
 	}
 	if e.Key != "" {
-		add("  %s = %q", e.Key, e.Value)
+		said(e.Key + " = " + strconv.Quote(e.Value))
 	}
 	if e.Event == string(queue.EventAudit) {
-		add("  %s", strings.TrimSpace(e.Verb+" "+e.Target))
+		said(e.Verb + " " + e.Target)
 	}
 	if e.User != "" {
-		add("  by %s", e.User)
+		said("by " + e.User)
 	}
 	if e.UID != nil {
 		add(" (uid %d)", *e.UID)
 	}
 	if e.Event != string(queue.EventAudit) && e.Verb != "" {
-		add("  %s", e.Verb)
+		said(e.Verb)
 	}
 	return line
 }

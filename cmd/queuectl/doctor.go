@@ -50,18 +50,23 @@ func (a *app) doctor(ctx context.Context, verify bool) error {
 		if a.quiet && f.Level == "ok" {
 			continue
 		}
-		line := fmt.Sprintf("%-7s  %-11s  %s", strings.ToUpper(f.Level), f.Check, f.Message)
-		if f.Level == "ok" {
-			line = fmt.Sprintf("%-7s  %-11s  %s", f.Level, f.Check, f.Message)
-		}
-		if f.Next != "" {
-			line += fmt.Sprintf("\n%22s%s", "", f.Next)
-		}
-		if err := a.println(a.clean(a.out, line)); err != nil {
+		if err := a.printFinding(&f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (a *app) printFinding(f *control.Finding) error {
+	level := f.Level
+	if level != "ok" {
+		level = strings.ToUpper(level)
+	}
+	text := f.Message
+	if f.Next != "" {
+		text += "\n" + f.Next
+	}
+	return a.println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check, below(a.clean(a.out, text), 22)))
 }
 
 // diagnosis asks the service or, where none runs, looks at its folder.

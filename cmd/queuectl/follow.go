@@ -213,7 +213,7 @@ func (f *following) summary(ctx context.Context, ended int64) error {
 		if j.Error != nil {
 			reason = *j.Error
 		}
-		fmt.Fprintf(f.a.err, "queuectl: %s is dead: %s: %s\n", j.ID, reason, f.a.clean(f.a.err, cut(title(&j), 60)))
+		fmt.Fprintf(f.a.err, "queuectl: %s is dead: %s\n", j.ID, oneLine(f.a.clean(f.a.err, reason))+": "+cut(oneLine(f.a.clean(f.a.err, title(&j))), 60))
 	}
 	fmt.Fprintf(f.a.err, "queuectl: try the dead ones again with the same command and --retry-dead; look at all with: queuectl serve --dir %s --workers 0\n", f.a.dir)
 	return nil

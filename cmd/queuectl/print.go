@@ -107,6 +107,26 @@ func (a *app) clean(to *os.File, s string) string {
 	return s
 }
 
+// row prints a name and its value, if there is one.
+func (a *app) row(width int, name, value string) error {
+	if value == "" {
+		return nil
+	}
+	return a.println(fmt.Sprintf("%-*s %s", width, name+":", below(a.clean(a.out, value), width+1)))
+}
+
+// breaks turns all that may begin a new line into one character.
+var breaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
+
+// below indents all lines of a text but the first, so that none looks like one of ours.
+func below(text string, indent int) string {
+	text = strings.TrimRight(breaks.Replace(text), "\n")
+	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
+}
+
+// oneLine is a text in one line, without the double spaces that separate our columns.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
 // uncolour is the sequence that ends all colours.
 const uncolour = "\x1b[0m"
 

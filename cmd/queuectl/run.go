@@ -195,10 +195,11 @@ func (a *app) tellEnd(j *control.Job) {
 	if j.Error != nil {
 		text += ": " + *j.Error
 	}
+	text = oneLine(a.clean(a.err, text))
 	switch {
 	case a.exit == 0:
 	case j.Reason != nil:
-		fmt.Fprintf(a.err, "queuectl: %s\n", a.clean(a.err, text))
+		fmt.Fprintf(a.err, "queuectl: %s\n", text)
 	default:
 		a.say("%s", text)
 	}

@@ -75,10 +75,7 @@ func (a *app) showJob(j *control.JobDetail) error {
 		{"Hidden", strings.Join(j.Hidden, ", ")},
 	}
 	for _, r := range rows {
-		if r[1] == "" {
-			continue
-		}
-		if err := a.println(fmt.Sprintf("%-11s %s", r[0]+":", a.clean(a.out, r[1]))); err != nil {
+		if err := a.row(11, r[0], r[1]); err != nil {
 			return err
 		}
 	}
@@ -91,7 +88,7 @@ func (a *app) showJob(j *control.JobDetail) error {
 		if out.text == "" {
 			continue
 		}
-		if err := a.println("\n" + out.name + ":\n" + a.clean(a.out, lastLines(out.text, shownLines))); err != nil {
+		if err := a.println("\n" + out.name + ":\n  " + below(lastLines(a.clean(a.out, strings.TrimRight(out.text, "\n")), shownLines), 2)); err != nil {
 			return err
 		}
 	}
@@ -160,7 +157,7 @@ func labels(m map[string]string) string {
 }
 
 func lastLines(s string, n int) string {
-	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	lines := strings.Split(breaks.Replace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
@@ -222,7 +219,7 @@ func (a *app) status(ctx context.Context, check bool) error {
 		lines = append(lines, [2]string{"Order", "it was changed; the waiting jobs are being ranked anew"})
 	}
 	for _, r := range lines {
-		if err := a.println(fmt.Sprintf("%-9s %s", r[0]+":", a.clean(a.out, r[1]))); err != nil {
+		if err := a.row(9, r[0], r[1]); err != nil {
 			return err
 		}
 	}

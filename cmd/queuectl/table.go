@@ -22,7 +22,7 @@ func (a *app) table(head []string, rows [][]string) error {
 	rows = append([][]string{head}, rows...)
 	for _, row := range rows {
 		for i := range row {
-			row[i] = strings.Join(strings.Fields(a.clean(a.out, row[i])), " ")
+			row[i] = oneLine(a.clean(a.out, row[i]))
 			widths[i] = max(widths[i], room(row[i]))
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,6 +143,61 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", prefix, got, want)
 		}
 	}
+}
+
+// What a job was given, prints or fails with never begins a line where show, lists, events
+// and doctor begin theirs, whatever breaks lines in it.
+func TestTextsFakeNoLines(t *testing.T) {
+	const fake = "FAKE"
+	breaks := []string{"\n", "\r", "\r\n", "\v", "\f", "\u0085", "\u2028", "\u2029", "\n\n", "\n\t"}
+	evil := "text"
+	for _, b := range breaks {
+		evil += b + fake
+	}
+	evil += "\n"
+	reason, worker, code := evil, evil, int64(1)
+	j := control.Job{ID: "1", State: "dead", Command: evil, Error: &evil, Reason: &reason, WorkerID: &worker, User: evil, Submitter: evil, Cwd: evil, ExitCode: &code, Labels: map[string]string{evil: evil}}
+	detail := control.JobDetail{Job: j, Output: evil, Stderr: fake + evil, History: []control.Attempt{{Attempt: 1, Worker: evil, Error: &evil}}}
+	event := control.Event{Event: "audit", Verb: evil, Target: evil, User: evil, Reason: evil, Value: evil, Key: evil, ID: evil}
+	for name, print := range map[string]func(*app) error{
+		"show": func(a *app) error { return a.showJob(&detail) },
+		"list": func(a *app) error {
+			return a.table([]string{"ID", "COMMAND"}, [][]string{{j.ID, title(&j)}, {evil, evil}})
+		},
+		"events": func(a *app) error { return a.println(eventLine(&event)) },
+		"whoami": func(a *app) error { return a.printWhoami(&control.Whoami{User: evil, Next: evil}) },
+		"doctor": func(a *app) error {
+			return a.printFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil, Next: evil})
+		},
+		"end": func(a *app) error { a.exit, a.err = 1, a.out; a.tellEnd(&j); return nil },
+	} {
+		got := printed(t, print)
+		for _, b := range breaks {
+			if strings.Contains(got, b+fake) {
+				t.Errorf("%s: got %q, which has a line that it did not begin", name, got)
+				break
+			}
+		}
+		if !strings.Contains(got, fake) {
+			t.Errorf("%s: got %q, want the text in it", name, got)
+		}
+	}
+}
+
+// printed is what is printed on an output that is no terminal.
+func printed(t *testing.T, print func(*app) error) string {
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(print(&app{out: out}), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
 }
 
 // A cell that is too wide is cut by what its characters take on a terminal, with a

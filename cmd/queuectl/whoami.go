@@ -60,10 +60,7 @@ func (a *app) printWhoami(w *control.Whoami) error {
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
 		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Of your jobs", strings.Join(quotas, ", ")}, {"Next", w.Next},
 	} {
-		if r[1] == "" {
-			continue
-		}
-		if err := a.println(fmt.Sprintf("%-13s %s", r[0]+":", a.clean(a.out, r[1]))); err != nil {
+		if err := a.row(13, r[0], r[1]); err != nil {
 			return err
 		}
 	}

@@ -110,7 +110,20 @@ func (c *Cgroups) GiveTo(uid, gid int) error {
 		err = errors.Join(err, os.Chown(filepath.Join(c.path, name), uid, gid))
 	}
 	own := filepath.Join(c.path, supervisorName)
+	if bound := os.Chown(filepath.Join(own, "memory.max"), uid, gid); !errors.Is(bound, fs.ErrNotExist) {
+		err = errors.Join(err, bound)
+	}
 	return errors.Join(err, os.Chown(own, uid, gid), os.Chown(filepath.Join(own, "cgroup.procs"), uid, gid))
+}
+
+// BoundSelf bounds the memory of this process, in bytes; commands, which are in groups of
+// their own, do not count. An error says that nothing bounds it.
+func (c *Cgroups) BoundSelf(bytes int64) error {
+	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
+	if err != nil {
+		return fmt.Errorf("bound the memory of the runner's control group: %w", err)
+	}
+	return nil
 }
 
 // box is the group of one worker.

@@ -67,6 +67,31 @@ func TestBoxHasLimits(t *testing.T) {
 	}
 }
 
+// The memory of the runner itself is bounded in its own group; where that is not counted
+// the error says so.
+func TestBoundSelf(t *testing.T) {
+	c := &Cgroups{path: t.TempDir()}
+	own := filepath.Join(c.path, supervisorName)
+	if err := os.Mkdir(own, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(own, "memory.max"), []byte("max"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.BoundSelf(1 << 28); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(filepath.Join(own, "memory.max")); err != nil || string(raw) != "268435456" {
+		t.Errorf("got %q, %v", raw, err)
+	}
+	if err := os.RemoveAll(own); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.BoundSelf(1 << 28); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the controller: %v", err)
+	}
+}
+
 // cgroupsFor makes a group of version 2 that a test may divide.
 func cgroupsFor(t *testing.T) *Cgroups {
 	t.Helper()

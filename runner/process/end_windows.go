@@ -145,6 +145,9 @@ func Divide() (*Cgroups, error) { return nil, ErrUnsupported }
 // Sweep removes groups that were given up.
 func (c *Cgroups) Sweep() {}
 
+// BoundSelf bounds the memory of this process.
+func (c *Cgroups) BoundSelf(int64) error { return ErrUnsupported }
+
 // Expendable has the kernel end commands before this process.
 func Expendable() error { return ErrUnsupported }
 

@@ -105,6 +105,9 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	}
 	if !d.Started { // there was no attempt: what is known of the last one stays
 		j.Error = cmp.Or(d.Error, j.Error)
+		if j.State == queue.Held {
+			s.tell(j, queue.EventHeld, queue.EventDetail{Reason: d.Reason}, now)
+		}
 		return
 	}
 	j.Runs++

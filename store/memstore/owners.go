@@ -26,11 +26,11 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, err error) {
 	return names, err
 }
 
-// Disown takes a uid from its owner, all at once.
-func (s *Store) Disown(ctx context.Context, uid int) (more bool, err error) {
+// Disown takes a uid from its owner, if that is the one of this name, all at once.
+func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		name, known := s.owners[uid]
-		if !known {
+		if !known || name != owner {
 			return nil
 		}
 		former := -1

@@ -173,6 +173,11 @@ func (t *tx) giveBack(e *store.Settlement, l lease, place int, due int64) error 
 	}
 	t.move(e.Seq, l.uid, l.state, e.Decision.State)
 	t.dropLease(e.Seq)
+	if e.Decision.State == queue.Held {
+		if err := t.event(queue.EventHeld, e.Seq, l.id, queue.Held, disownedDetail); err != nil {
+			return err
+		}
+	}
 	return t.returned(e.Seq, l, e.Decision.State)
 }
 

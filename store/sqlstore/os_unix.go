@@ -36,8 +36,8 @@ func checkPrivate(path string, info os.FileInfo) error {
 	if !ok {
 		return nil
 	}
-	if int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to uid %d; run: chown %d %s", path, st.Uid, os.Geteuid(), path)
+	if int(st.Uid) != os.Geteuid() { // who may have planted it
+		return fmt.Errorf("%s belongs to uid %d, who may have planted it; put a backup of your own in its place (queuectl restore FILE), or name another folder with --dir", path, st.Uid)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		mode := "600"

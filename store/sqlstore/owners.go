@@ -64,15 +64,15 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, err error) {
 	return names, err
 }
 
-// Disown takes a uid from the owner that is known by it.
-func (s *Store) Disown(ctx context.Context, uid int) (more bool, err error) {
+// Disown takes a uid from its owner, if that is the one of this name.
+func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
 	err = s.do(ctx, prompt, func(t *tx) error {
 		m := &t.s.mem
 		more = false
 		m.disowning = slices.Clone(m.disowning)
 		at := slices.IndexFunc(m.disowning, func(d disowning) bool { return d.uid == uid && (d.asked || !d.walked) })
 		if at < 0 {
-			if _, known := m.owners[uid]; !known {
+			if name, known := m.owners[uid]; !known || name != owner {
 				return nil
 			}
 			if err := t.beginDisowning(uid); err != nil {

@@ -43,7 +43,7 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 	most := counted(t, s)
 	most()
 	for range 3 {
-		if more, err := s.Disown(t.Context(), 7); err != nil || !more {
+		if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
 			t.Fatalf("more: %t, %v", more, err)
 		}
 	}
@@ -81,7 +81,7 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 		t.Errorf("job %d is left, want %d", j, bobs)
 	}
 	sound(t, s, "at the end")
-	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7) })
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "bob") })
 	wants("of the next owner", 900, 0, 0)
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE uid = -2`); n != 1 {
 		t.Errorf("%d jobs are the second former owner's", n)
@@ -93,12 +93,12 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 func TestDisowningBesidePromote(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 2*disownJobs)
-	if more, err := s.Disown(t.Context(), 7); err != nil || !more {
+	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
 		t.Fatalf("more: %t, %v", more, err)
 	}
 	ownedBy(t, s, 7, "bob", 1)
 	promoteAll(t, s)
-	if more, err := s.Disown(t.Context(), 7); err != nil || more {
+	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || more {
 		t.Fatalf("more: %t, %v", more, err)
 	}
 	names, err := s.Owners(t.Context())

@@ -262,7 +262,7 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.Stage(ctx, store.Request{UID: 77, Batch: "g", Drafts: []queue.Job{draft()}})
 	must(err)
 	for more := true; more; {
-		more, err = s.Disown(ctx, 77)
+		more, err = s.Disown(ctx, 77, "alice")
 		must(err)
 	}
 	long := put(t, s, 0, 1)[0]

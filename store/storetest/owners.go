@@ -37,8 +37,9 @@ func (r *rig) owners() map[int]string {
 
 func (r *rig) disown(uid int) {
 	r.Helper()
+	name := r.owners()[uid]
 	for range 1000 {
-		more, err := r.s.Disown(r.Context(), uid)
+		more, err := r.s.Disown(r.Context(), uid, name)
 		r.must(err)
 		if !more {
 			return
@@ -95,6 +96,11 @@ func disownTakes(r *rig) {
 	same(r, "jobs of nobody", len(r.all(store.Filter{UID: new(-1)})), len(before))
 	r.counted()
 	r.unchanged(func() { r.disown(7) })
+	r.unchanged(func() {
+		more, err := r.s.Disown(r.Context(), 8, "alice")
+		r.must(err)
+		same(r, "more to do for another owner's uid", more, false)
+	})
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(of(7))}, UID: 7, Owner: "carol", MaxPendingUser: 1})
 	r.must(err)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
@@ -191,7 +197,7 @@ func disownedRuns(r *rig) {
 	for verb, j := range map[queue.Verb]queue.Job{queue.VerbRelease: waits, queue.VerbRetry: dead, queue.VerbRetryDead: dead} {
 		r.unchanged(func() {
 			e := r.refused(string(verb), r.change(j, verb), queue.CodeWrongState, "")
-			if want := fmt.Sprintf("queuectl edit --user NAME %s", j.ID); e.Message[len(e.Message)-len(want):] != want {
+			if want := fmt.Sprintf(`queuectl edit %s '{"user":"NAME"}'`, j.ID); e.Message[len(e.Message)-len(want):] != want {
 				r.Errorf("%s: got %q, want it to say %q", verb, e.Message, want)
 			}
 		})

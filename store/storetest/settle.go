@@ -14,6 +14,7 @@ var settling = []promise{
 	{name: "a started job is processing", keep: startedIsProcessing},
 	{name: "an end is recorded as decided", keep: endsAsDecided},
 	{name: "what never started leaves no trace", keep: neverStarted},
+	{name: "a job whose uid belongs to another account is held in place of being started", keep: disownedAtItsStart},
 	{name: "what cannot be started again and again fails at last", keep: shortagesCounted},
 	{name: "a lease cancelled before its start ends its job, one that runs is stale", keep: cancelledBeforeStart},
 	{name: "a job ends when its attempt did", keep: endedAtOfAttempt},
@@ -191,6 +192,22 @@ func neverStarted(r *rig) {
 		r.pass(time.Second)
 	}
 	r.counted()
+}
+
+// disownedAtItsStart has a job held in place of being started.
+func disownedAtItsStart(r *rig) {
+	j := r.one()
+	r.news()
+	claimed := r.claimOne()
+	r.advance(time.Second)
+	e := r.settlement(claimed, queue.Outcome{End: queue.Disowned, Error: "why"})
+	same(r, "result", r.turn(store.Turn{Ended: []store.Settlement{e}, Want: 1}), store.Turned{})
+	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why", r.s.Now()
+	same(r, "job", r.get(j.ID), j)
+	same(r, "events", r.news(), []queue.Event{r.event(queue.EventHeld, j, queue.EventDetail{Reason: queue.ReasonDisowned})})
+	r.counted()
+	r.must(r.change(j, queue.VerbRelease))
+	same(r, "claimed once it is released", seqs(r.claim(1)), []int64{j.Seq})
 }
 
 // shortagesCounted has shortages of one job follow each other: each is counted, the job

@@ -202,7 +202,7 @@ func (w *walk) outcome(j queue.Job) queue.Outcome {
 		ended(queue.TimedOut), ended(queue.Killed), ended(queue.Stopped), ended(queue.Lost), {End: queue.Lost, Alone: true}, ended(queue.Interrupted), ended(queue.Unkillable),
 	}
 	if j.State != queue.Processing && j.Runs == 0 && j.Reason == "" {
-		all = append(all, ended(queue.Unstarted), ended(queue.Shortage))
+		all = append(all, ended(queue.Unstarted), ended(queue.Shortage), ended(queue.Disowned))
 	}
 	return all[w.dice.IntN(len(all))]
 }

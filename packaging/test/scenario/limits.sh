@@ -22,6 +22,14 @@ scores() { box cat "/proc/$(main_pid)/oom_score_adj" "/proc/$(runner_pids | head
 promise 'jobs less than everything else' says '^(-500 -900|0 0) 200$' scores
 promise 'what a job forks at once, too' same '200 200' "$(q alice run -- sh -c 'cat /proc/self/oom_score_adj & cat /proc/self/oom_score_adj; wait' | xargs)"
 promise 'the runner bounds neither tasks nor descriptors' says '^(infinity|[0-9]{6,}) 65536$' echo "$(unit "$one" TasksMax) $(unit "$one" LimitNOFILE)"
+promise 'the service has a bound on its memory' same 536870912 "$(unit "$service" MemoryMax)"
+# 256 MiB and 512 KiB for each worker, where its own group has the controller; else it warns.
+own_memory() {
+	local bound
+	bound=$(box_sh "find /sys/fs/cgroup -path '*queuectl-runner*/supervisor/memory.max' -exec cat {} +")
+	[ "$bound" = $(((256 << 20) + 6 * (512 << 10))) ] || { [ -z "$bound" ] && journal "$one" | grep 'nothing bounds the memory of this runner'; }
+}
+promise '... and the runner one of its own, which is not its jobs'"'"'' own_memory
 
 # --- memory: the job dies, the runner does not
 enforced=$(box_sh 'grep -qw memory /sys/fs/cgroup/cgroup.controllers 2>/dev/null || test -e /sys/fs/cgroup/memory/memory.limit_in_bytes && echo yes || true')

@@ -1,0 +1,233 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Uids of these tests, as a directory beside /etc/passwd has them. All have enqueued
+// under the name of ownerNames.
+const (
+	reused = 61400 + iota // belongs to mallory now
+	stays
+	unknown // the directory does not answer
+	gone    // it says that there is none
+)
+
+var ownerNames = map[int]string{reused: "alice", stays: "bob", unknown: "carol", gone: "dave"}
+
+func directoryOfOwners(database, key string) (string, error) {
+	switch key {
+	case fmt.Sprint(reused):
+		return fmt.Sprintf("mallory:x:%d:1::/:/bin/sh", reused), nil
+	case fmt.Sprint(stays):
+		return fmt.Sprintf("bob:x:%d:1::/:/bin/sh", stays), nil
+	case fmt.Sprint(unknown):
+		return "", errors.New("no answer")
+	}
+	return "", nil
+}
+
+// withOwners is a service in which all owners have two jobs: NAME-done, which ended, and
+// NAME-waits.
+func withOwners(t *testing.T) *Service {
+	t.Helper()
+	s := stored(t)
+	s.directory.Ask, s.directory.Patient = directoryOfOwners, true // nobody waits for the one that does not answer
+	for _, then := range []string{"-done", "-waits"} {
+		for uid, name := range ownerNames {
+			j := jobNamed(name + then)
+			j.UID, j.User, j.Env = uid, name, []string{"SECRET=canary"}
+			if _, err := s.store.Enqueue(t.Context(), store.Request{UID: uid, Owner: name, Drafts: []queue.Job{j}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if then == "-done" {
+			s.ends(t, s.claims(t, len(ownerNames)), queue.Completed, queue.Attempt{Output: []byte{0, 0, 6, 'c', 'a', 'n', 'a', 'r', 'y'}})
+		}
+	}
+	if err := s.owners.load(t.Context(), s.store); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// has says of whom a job is and how it stands.
+func (s *Service) has(t *testing.T, id string) string {
+	t.Helper()
+	j, err := s.store.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d %s %s", j.UID, j.State, j.Reason)
+}
+
+// What an account leaves in the queue is not inherited by the next one with its uid: before
+// that one is answered the jobs are nobody's but the admins', and those that wait are held.
+// A uid whose name is the same, or is not known, keeps them.
+func TestUIDIsUsedAgain(t *testing.T) {
+	s := withOwners(t)
+	var spec queue.Spec
+	if err := spec.UnmarshalJSON([]byte(`{"command":"true"}`)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time nothing is left to do
+		for uid := range ownerNames {
+			if err := s.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for id, want := range map[string]string{
+			"alice-done": "-1 completed ", "alice-waits": "-1 held disowned", "bob-done": fmt.Sprint(stays, " completed "), "bob-waits": fmt.Sprint(stays, " pending "),
+			"carol-waits": fmt.Sprint(unknown, " pending "), "dave-waits": fmt.Sprint(gone, " pending "),
+		} {
+			if got := s.has(t, id); got != want {
+				t.Errorf("%s: got %q, want %q", id, got, want)
+			}
+		}
+		if _, err := s.Enqueue(by(t, reused, control.Submit), control.Enqueue{Spec: spec}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		uid   int
+		right control.Right
+		all   bool
+	}{{reused, control.Submit, false}, {stays, control.Operate, false}, {stays, control.Admin, true}} {
+		ctx := by(t, c.uid, c.right)
+		for _, id := range []control.Name{"alice-done", "alice-waits"} {
+			d, err := s.Show(ctx, control.Show{ID: id})
+			if shown := fmt.Sprintf("%+v", d); err != nil || strings.Contains(shown, "canary") != c.all || d.User != "alice" {
+				t.Errorf("show %s to %s: %s, %v", id, c.right, shown, err)
+			}
+		}
+		_, err := s.Logs(ctx, control.Logs{ID: "alice-done"}, func(control.Piece) error { return nil })
+		if errors.Is(err, queue.ErrDenied) == c.all {
+			t.Errorf("logs to %s: %v", c.right, err)
+		}
+		v, err := s.Hold(ctx, control.Selection{ID: "alice-waits"})
+		if errors.Is(err, queue.ErrDenied) == c.all && len(v.Refused) != 1 {
+			t.Errorf("hold by %s: %+v, %v", c.right, v, err)
+		}
+		if f, err := s.filter(control.List{User: "alice"}); err != nil || *f.UID != -1 {
+			t.Errorf("list of alice's: %+v, %v", f, err)
+		}
+	}
+	found := s.examineOwners(t.Context())
+	if len(found) != 1 || !strings.Contains(found[0].Message, ": alice") || found[0].Level != store.Warning {
+		t.Errorf("doctor finds %+v", found)
+	}
+	for _, id := range []string{"alice-done", "alice-waits"} {
+		if _, err := s.Remove(by(t, stays, control.Admin), control.Remove{Selection: control.Selection{ID: control.Name(id)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := s.examineOwners(t.Context()); len(found) != 0 {
+		t.Errorf("when nothing is left doctor finds %+v", found)
+	}
+}
+
+// A job that runs keeps its uid until it ends; its next owner sees no more of it meanwhile
+// than anybody.
+func TestRunningJobOfAFormerAccount(t *testing.T) {
+	s := withOwners(t)
+	leased := s.claims(t, 4)
+	if err := s.Admit(t.Context(), peer(reused, control.Submit)); err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Show(by(t, reused, control.Submit), control.Show{ID: "alice-waits"})
+	if shown := fmt.Sprintf("%+v", d); err != nil || d.State == "held" || strings.Contains(shown, "canary") {
+		t.Errorf("show: %s, %v", shown, err)
+	}
+	if d, err := s.Show(by(t, stays, control.Submit), control.Show{ID: "bob-waits"}); err != nil || !strings.Contains(fmt.Sprintf("%+v", d), "canary") {
+		t.Errorf("one's own: %+v, %v", d, err)
+	}
+	s.ends(t, leased, queue.Completed, queue.Attempt{})
+	if got := s.has(t, "alice-waits"); got != "-1 completed " {
+		t.Errorf("once it has ended: %s", got)
+	}
+}
+
+// All uids are looked up at the start and whenever that is asked for, whoever connects.
+func TestAllUIDsAreLookedUp(t *testing.T) {
+	s := withOwners(t)
+	s.owners.look = make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.settleOwners(ctx)
+	}()
+	defer func() { cancel(); <-ended }()
+	until := func(id, want string) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); s.has(t, id) != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %s, want %s", id, s.has(t, id), want)
+			}
+		}
+	}
+	until("alice-waits", "-1 held disowned")
+	if got := s.has(t, "bob-waits"); got != fmt.Sprint(stays, " pending ") {
+		t.Errorf("bob's: %s", got)
+	}
+	j := jobNamed("again")
+	j.UID, j.User = reused, "alicia"
+	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: reused, Owner: "alicia", Drafts: []queue.Job{j}}); err != nil {
+		t.Fatal(err)
+	}
+	s.owners.note(reused, "alicia")
+	s.owners.again()
+	until("again", "-2 held disowned")
+}
+
+// A job may not start whose submitter's uid, or that of the user whom it names, belongs to
+// another account now. What the directory does not tell in time keeps no job from it.
+func TestDisownedJobsDoNotStart(t *testing.T) {
+	s := withOwners(t)
+	for _, c := range []struct {
+		uid  int
+		user string
+		as   *int
+		may  bool
+	}{
+		{reused, "alice", nil, false}, {reused, "mallory", nil, true}, {reused, fmt.Sprint(reused), nil, true}, {reused, "", nil, true},
+		{stays, "bob", nil, true}, {unknown, "carol", nil, true}, {gone, "dave", nil, true}, {0, "toor", nil, true}, {accounts.Self(), "other", nil, true}, {-1, "alice", new(stays), false},
+		{stays, "alice", new(reused), false}, {stays, "mallory", new(reused), true}, {reused, "bob", new(stays), false}, {0, "alice", new(reused), false}, {-1, "bob", new(stays), true},
+	} {
+		if err := s.disowned(&queue.Job{UID: c.uid, Terms: queue.Terms{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
+			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
+		}
+	}
+	s.owners.now[stays] = &naming{done: closed(), name: "who was bob a moment ago", at: time.Now()}
+	if err := s.disowned(&queue.Job{UID: stays, Terms: queue.Terms{User: "bob"}}); err != nil {
+		t.Errorf("by a name that has changed a moment ago: %v", err)
+	}
+	let := make(chan struct{})
+	s.directory.Ask = func(string, string) (string, error) { <-let; return "", nil }
+	began := time.Now()
+	for range 100 {
+		if err := s.disowned(&queue.Job{UID: 61499, Terms: queue.Terms{User: "eve"}}); err != nil {
+			t.Error(err)
+		}
+	}
+	close(let)
+	if took := time.Since(began); took > 20*nameWithin {
+		t.Errorf("100 jobs waited %v for a directory that hangs", took)
+	}
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}

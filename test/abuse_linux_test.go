@@ -1,0 +1,362 @@
+package test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// What holds for everybody else while two users attack a service.
+const (
+	runWithin     = 250 * time.Millisecond // the 99th percentile of enqueue, wait and logs of a job that does nothing
+	showWithin    = 100 * time.Millisecond // that of show
+	serviceMemory = 128 << 20              // bytes resident at most, also at the peak
+	runnerMemory  = 64 << 20
+)
+
+// abuseShort is how long the attack lasts if QUEUECTL_ABUSE does not say. It is too short
+// for percentiles, and other tests run beside it, so only all else is looked at.
+const abuseShort = 10 * time.Second
+
+// sharedMachine are the settings of a service that people share who do not trust each
+// other: no two of them take all workers.
+const sharedMachine = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
+
+// Two users do whatever they may to disturb others, in turns and then all at once; to a
+// third one the service answers as it should: in time, without a refusal, in bounded
+// memory, and neither it nor a runner ends. make abuse does so for five minutes, CI for
+// one, both with nothing beside it.
+//
+// The third one measures on one connection, by hand: what the command line costs is its
+// own. The attackers' processes are bounded, see abuserShare.
+func TestAbuse(t *testing.T) {
+	needs(t, "perl")
+	long, alone := abuseShort, os.Getenv("QUEUECTL_ABUSE") != ""
+	if alone {
+		var err error
+		if long, err = time.ParseDuration(os.Getenv("QUEUECTL_ABUSE")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := rooted(t, sharedMachine, "accounts = *\n")
+	q.must("worker", "scale", "8")
+	program := filepath.Join(filepath.Dir(q.roots), "test")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("install", "-m", "755", self, program).CombinedOutput(); err != nil {
+		t.Fatalf("install: %v\n%s", err, out)
+	}
+	service := q.cmd.Process.Pid
+	quiet, attack, after := measured{q: q, service: service}, measured{q: q, service: service}, measured{q: q, service: service}
+	quiet.run(t, 2*time.Second, nil)
+	t.Logf("before: %s", &quiet)
+	first := quiet.sample()
+	attack.run(t, long, func(ctx context.Context) {
+		var both sync.WaitGroup
+		for _, p := range []person{someone, other} {
+			both.Go(func() { q.abused(ctx, program, p, long) })
+		}
+		both.Wait()
+	})
+	t.Logf("while they attack: %s", &attack)
+	after.run(t, 5*time.Second, nil)
+	t.Logf("after: %s", &after)
+	t.Logf("memory in MB:\n%s", table(first, attack.peak, after.sample()))
+
+	for _, m := range []*measured{&quiet, &attack, &after} {
+		for _, e := range m.refused[:min(10, len(m.refused))] {
+			t.Errorf("refused: %v", e)
+		}
+	}
+	if len(after.runs) == 0 {
+		t.Error("after the attack no job of the third user's ended")
+	}
+	if alone {
+		if got := percentile(attack.runs, 99); got > runWithin {
+			t.Errorf("99%% of the third user's runs took up to %v, want %v", got, runWithin)
+		}
+		if got := percentile(attack.shows, 99); got > showWithin {
+			t.Errorf("99%% of the third user's shows took up to %v, want %v", got, showWithin)
+		}
+	}
+	for pid, bytes := range attack.peak {
+		limit, who := int64(runnerMemory), "a runner"
+		if pid == service {
+			limit, who = serviceMemory, "the service"
+		}
+		if bytes > limit {
+			t.Errorf("%s had %d MB, want %d at most", who, bytes>>20, limit>>20)
+		}
+	}
+	for pid := range first {
+		if !lives(pid) {
+			t.Errorf("process %d, which there was at the beginning, has ended", pid)
+		}
+	}
+}
+
+// abused has a user attack for a while.
+func (q *queue) abused(ctx context.Context, program string, p person, long time.Duration) {
+	dir, err := os.MkdirTemp(filepath.Dir(program), p.name)
+	if err == nil {
+		err = os.Chown(dir, p.uid, p.gid)
+	}
+	if err != nil {
+		q.Error(err)
+		return
+	}
+	cmd := as(exec.CommandContext(ctx, program), p)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRole + "=" + q.path(socketName), abuserFolder + "=" + dir, abuserTime + "=" + long.String(), abuserOnly + "=" + os.Getenv(abuserOnly)}
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	q.Logf("%s:\n%s", p.name, out)
+	if err != nil && ctx.Err() == nil {
+		q.Errorf("%s: %v", p.name, err)
+	}
+}
+
+// measured is what a third user sees of a service.
+type measured struct {
+	q       *queue
+	service int // pid
+
+	mu          sync.Mutex
+	runs, shows []time.Duration          // guarded by mu
+	longest     string                   // where the longest run spent its time; guarded by mu
+	others      map[string]time.Duration // the longest answers to other requests, by method; guarded by mu
+	refused     []error                  // guarded by mu
+	peak        map[int]int64            // resident bytes, by pid; guarded by mu
+}
+
+// run measures for a while, and meanwhile has something done, which is waited for.
+func (m *measured) run(t *testing.T, long time.Duration, meanwhile func(ctx context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	var all sync.WaitGroup
+	if meanwhile != nil {
+		all.Go(func() { meanwhile(t.Context()) })
+	}
+	for _, ask := range []func(*caller) error{m.runTrue, m.runTrue, m.askAll} {
+		all.Go(func() { m.asking(ctx, ask) })
+	}
+	all.Go(func() {
+		for ctx.Err() == nil {
+			m.sample()
+			wait(ctx, 100*time.Millisecond)
+		}
+	})
+	all.Wait()
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// asking asks the third user's requests on one connection, and on a new one after an
+// error.
+func (m *measured) asking(ctx context.Context, ask func(*caller) error) {
+	for ctx.Err() == nil {
+		err := m.askOn(ctx, ask)
+		if err != nil && ctx.Err() == nil {
+			m.mu.Lock()
+			m.refused = append(m.refused, err)
+			m.mu.Unlock()
+			wait(ctx, 100*time.Millisecond)
+		}
+	}
+}
+
+func (m *measured) askOn(ctx context.Context, ask func(*caller) error) error {
+	conn, err := connectAs(m.q.dir, third)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	c := newCaller(conn)
+	for ctx.Err() == nil {
+		if err := ask(c); err != nil {
+			return err
+		}
+		wait(ctx, 10*time.Millisecond)
+	}
+	return nil
+}
+
+// runTrue enqueues a job, waits for it and reads what it printed; then it has it shown.
+func (m *measured) runTrue(c *caller) error {
+	began := time.Now()
+	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/"}`)
+	var j struct {
+		ID, State string
+		Queue     int64 `json:"queue_time_ms"`
+		Run       int64 `json:"run_time_ms"`
+	}
+	if err == nil {
+		err = json.Unmarshal(result, &j)
+	}
+	stored := time.Now()
+	id := fmt.Sprintf(`{"id":%q}`, j.ID)
+	for _, method := range []string{"wait", "logs"} {
+		if err == nil {
+			if _, err = c.call(method, id); err != nil {
+				err = fmt.Errorf("%s: %w", method, err)
+			}
+		}
+	}
+	ended := time.Now()
+	if err == nil {
+		if result, err = c.call("show", id); err != nil {
+			err = fmt.Errorf("show: %w", err)
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(result, &j)
+	}
+	if err == nil && j.State != "completed" {
+		err = fmt.Errorf("job %s: %s", j.ID, result)
+	}
+	if err != nil {
+		return fmt.Errorf("after %v: %w", time.Since(began), err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.runs, m.shows = append(m.runs, ended.Sub(began)), append(m.shows, time.Since(ended))
+	if took := ended.Sub(began); took == percentile(m.runs, 100) {
+		m.longest = fmt.Sprintf("%v to store it, %d ms until it was started, %d ms until it had ended", stored.Sub(began).Round(time.Millisecond), j.Queue, j.Run)
+	}
+	return nil
+}
+
+// askAll asks all else that a user may want.
+func (m *measured) askAll(c *caller) error {
+	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/","delay":"1h"}`)
+	if err != nil {
+		return err
+	}
+	var j struct{ ID string }
+	if err := json.Unmarshal(result, &j); err != nil {
+		return err
+	}
+	id := fmt.Sprintf(`{"id":%q}`, j.ID)
+	for _, ask := range [][2]string{
+		{"status", `{}`}, {"whoami", `{}`}, {"list", `{"limit":50}`}, {"list", `{"user":"uucp","limit":10}`}, {"worker.list", `{}`}, {"hold", id}, {"release", id},
+		{"edit", fmt.Sprintf(`{"id":%q,"set":{"priority":6}}`, j.ID)}, {"cancel", id}, {"retry", id}, {"cancel", `{"label":{"none":"such"}}`}, {"rm", id},
+	} {
+		began := time.Now()
+		if _, err := c.call(ask[0], ask[1]); err != nil {
+			return fmt.Errorf("%s after %v: %w", ask[0], time.Since(began), err)
+		}
+		m.mu.Lock()
+		if m.others == nil {
+			m.others = map[string]time.Duration{}
+		}
+		m.others[ask[0]] = max(m.others[ask[0]], time.Since(began))
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+// sample looks at the memory of service and runners.
+func (m *measured) sample() map[int]int64 {
+	now := map[int]int64{}
+	for _, pid := range append(m.q.runnerPids(), m.service) {
+		if n := resident(pid); n > 0 {
+			now[pid] = n
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.peak == nil {
+		m.peak = map[int]int64{}
+	}
+	for pid, n := range now {
+		m.peak[pid] = max(m.peak[pid], n)
+	}
+	return now
+}
+
+// resident is how much memory a process has, in bytes.
+func resident(pid int) (bytes int64) {
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(raw)) {
+		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &bytes); n == 1 {
+			return bytes << 10
+		}
+	}
+	return 0
+}
+
+// percentile is the duration that so many of 100 stay within.
+func percentile(list []time.Duration, p int) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+}
+
+// String says how fast the service answered.
+func (m *measured) String() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b strings.Builder
+	for _, c := range []struct {
+		name string
+		list []time.Duration
+	}{{"run", m.runs}, {"show", m.shows}} {
+		fmt.Fprintf(&b, "%d × %s p50 %v, p99 %v, longest %v; ", len(c.list), c.name, percentile(c.list, 50).Round(100*time.Microsecond), percentile(c.list, 99).Round(100*time.Microsecond), percentile(c.list, 100).Round(100*time.Microsecond))
+	}
+	fmt.Fprintf(&b, "of the longest run %s; %d refused; longest", m.longest, len(m.refused))
+	names := slices.Collect(func(yield func(string) bool) {
+		for name := range m.others {
+			if !yield(name) {
+				return
+			}
+		}
+	})
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(m.others[b], m.others[a]), cmp.Compare(a, b)) })
+	for _, name := range names {
+		fmt.Fprintf(&b, " %s %v", name, m.others[name].Round(time.Millisecond))
+	}
+	return b.String()
+}
+
+// table shows the memory of each process at several times.
+func table(times ...map[int]int64) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%10s %8s %8s %8s\n", "pid", "before", "peak", "after")
+	pids := map[int]bool{}
+	for _, at := range times {
+		for pid := range at {
+			pids[pid] = true
+		}
+	}
+	var sorted []int
+	for pid := range pids {
+		sorted = append(sorted, pid)
+	}
+	slices.Sort(sorted)
+	for _, pid := range sorted {
+		fmt.Fprintf(&b, "%10d", pid)
+		for _, at := range times {
+			fmt.Fprintf(&b, " %8d", at[pid]>>20)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,140 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// caller asks a service by hand, one request after the other.
+type caller struct {
+	net.Conn
+	in *bufio.Reader
+	id int
+}
+
+func newCaller(c net.Conn) *caller { return &caller{c, bufio.NewReaderSize(c, 16<<10), 0} }
+
+// asked is the error of a request that was refused.
+type asked struct{ code, message string }
+
+func (e *asked) Error() string { return e.code + ": " + e.message }
+
+// call asks and reads the answer; what a stream tells before is left out.
+func (c *caller) call(method, params string) (json.RawMessage, error) {
+	c.id++
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := fmt.Fprintf(c, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", c.id, method, params); err != nil {
+		return nil, err
+	}
+	for {
+		line, err := c.in.ReadBytes('\n')
+		if err != nil {
+			return nil, err
+		}
+		var a answer
+		if err := json.Unmarshal(line, &a); err != nil {
+			return nil, err
+		}
+		switch {
+		case a.Method != "":
+		case a.Error != nil:
+			return nil, &asked{a.Error.Data.Code, a.Error.Message}
+		default:
+			return a.Result, nil
+		}
+	}
+}
+
+// each has some connections at once do something again and again.
+func (a *abuser) each(ctx context.Context, n *tally, conns int, do func(c *caller)) {
+	var all sync.WaitGroup
+	for range conns {
+		all.Go(func() {
+			for a.rest(ctx) {
+				c, err := net.Dial("unix", a.socket)
+				if err != nil {
+					n.refused.Add(1)
+					a.pause(ctx, 50*time.Millisecond)
+					continue
+				}
+				stop := context.AfterFunc(ctx, func() { c.Close() })
+				do(newCaller(c))
+				stop()
+				c.Close()
+			}
+		})
+	}
+	all.Wait()
+}
+
+// asks asks once and counts.
+func (a *abuser) asks(c *caller, n *tally, method, params string) (result json.RawMessage, ok bool) {
+	n.sent.Add(1)
+	n.bytes.Add(int64(len(params)))
+	result, err := c.call(method, params)
+	var refused *asked
+	switch {
+	case err == nil:
+		n.answered.Add(1)
+		return result, true
+	case errors.As(err, &refused):
+		n.refused.Add(1)
+		n.why.CompareAndSwap(nil, refused)
+	}
+	return nil, false
+}
+
+// again asks the same on some connections, again and again.
+func (a *abuser) again(ctx context.Context, n *tally, conns int, method, params string) {
+	a.each(ctx, n, conns, func(c *caller) {
+		for a.rest(ctx) {
+			if _, ok := a.asks(c, n, method, params); !ok {
+				return
+			}
+		}
+	})
+}
+
+// pipelined sends requests without waiting for answers, on some connections, then reads
+// these, and begins again.
+func (a *abuser) pipelined(ctx context.Context, n *tally, conns, requests int, method, params string) {
+	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
+	a.each(ctx, n, conns, func(c *caller) {
+		for a.rest(ctx) {
+			var reader sync.WaitGroup
+			reader.Go(func() { a.readAnswers(ctx, c, n, requests) })
+			for range requests {
+				if _, err := io.WriteString(c, line); err != nil || !a.rest(ctx) {
+					c.Close()
+					break
+				}
+				n.sent.Add(1)
+				n.bytes.Add(int64(len(line)))
+			}
+			reader.Wait()
+		}
+	})
+}
+
+// readAnswers reads so many answers, or to the end of the connection.
+func (a *abuser) readAnswers(ctx context.Context, c *caller, n *tally, answers int) {
+	buf := make([]byte, 64<<10)
+	for got := 0; got < answers && a.rest(ctx); {
+		k, err := c.Read(buf)
+		lines := bytes.Count(buf[:k], []byte("\n"))
+		got += lines
+		n.answered.Add(int64(lines))
+		if err != nil {
+			c.Close()
+			return
+		}
+	}
+}

@@ -1,0 +1,493 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The process of a user who attacks a service: this program in another role, with the
+// rights of that user. Its environment names the socket, a folder of its own and how long
+// it attacks.
+const (
+	abuserRole   = "QUEUECTL_TEST_ABUSER" // the socket
+	abuserFolder = "QUEUECTL_TEST_ABUSER_FOLDER"
+	abuserTime   = "QUEUECTL_TEST_ABUSER_TIME"
+	abuserOnly   = "QUEUECTL_ABUSE_ONLY" // names of attacks, with commas between them; else all
+)
+
+// What an attacker may take of the machine, so that it is the service that is measured:
+// it is nice, runs on one processor at a time, and rests once it has used this share of
+// it. The processor time that its jobs use is theirs to share by the system's rules, so
+// they are nice as well.
+const (
+	abuserNice  = 19
+	abuserShare = 0.2
+)
+
+// abuser is a user who attacks.
+type abuser struct {
+	socket, dir string
+	began       time.Time
+
+	mu  sync.Mutex
+	num map[string]*tally // guarded by mu
+}
+
+// tally counts what an attack has sent and was answered.
+type tally struct {
+	sent, answered, refused, bytes atomic.Int64
+
+	why atomic.Pointer[asked] // the first refusal
+}
+
+// attack is one of them. It goes on until its context ends.
+type attack struct {
+	name string
+	run  func(*abuser, context.Context, *tally)
+}
+
+// attacks are carried out in turn, and then all at once.
+var attacks = []attack{
+	{"leased-input", (*abuser).leasedInput},
+	{"leased-program", (*abuser).leasedProgram},
+	{"stopped-starts", (*abuser).stoppedStarts},
+	{"lists", (*abuser).lists},
+	{"abandoned", (*abuser).abandoned},
+	{"selectors", (*abuser).selectors},
+	{"events", (*abuser).events},
+	{"large-jobs", (*abuser).largeJobs},
+	{"long-globs", (*abuser).longGlobs},
+	{"many-ids", (*abuser).manyIDs},
+	{"padded", (*abuser).padded},
+	{"unfinished", (*abuser).unfinished},
+	{"waits", (*abuser).waits},
+	{"outputs", (*abuser).outputs},
+	{"single-bytes", (*abuser).singleBytes},
+	{"members", (*abuser).members},
+	{"faults", (*abuser).faults},
+	{"numbers", (*abuser).numbers},
+	{"batches", (*abuser).batches},
+	{"trees", (*abuser).trees},
+	{"flood", (*abuser).flood},
+	{"storms", (*abuser).storms},
+}
+
+// abuse attacks in turns for the first half of its time, and in all ways at once for the
+// second.
+func abuse() (code int) {
+	runtime.GOMAXPROCS(1)
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, abuserNice); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	all, err := time.ParseDuration(os.Getenv(abuserTime))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	a := &abuser{socket: os.Getenv(abuserRole), dir: os.Getenv(abuserFolder), began: time.Now(), num: map[string]*tally{}}
+	list := attacks
+	if only := os.Getenv(abuserOnly); only != "" {
+		list = nil
+		for _, at := range attacks {
+			if strings.Contains(","+only+",", ","+at.name+",") {
+				list = append(list, at)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), all)
+	defer cancel()
+	first := os.Getuid() * 7 % len(list) // so that two users do not do the same at the same time
+	for i := range list {
+		at := list[(first+i)%len(list)]
+		turn, over := context.WithTimeout(ctx, all/time.Duration(2*len(list)))
+		at.run(a, turn, a.tallyOf(at.name))
+		over()
+	}
+	var together sync.WaitGroup
+	for _, at := range list {
+		together.Go(func() { at.run(a, ctx, a.tallyOf(at.name)) })
+	}
+	together.Wait()
+	var used syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+	fmt.Printf("%-15s %9s %9s %9s %9s\n", "attack", "sent", "answered", "refused", "MB")
+	for _, at := range list {
+		n := a.tallyOf(at.name)
+		why := ""
+		if e := n.why.Load(); e != nil {
+			why = e.Error()
+		}
+		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", at.name, n.sent.Load(), n.answered.Load(), n.refused.Load(), n.bytes.Load()>>20, why)
+	}
+	fmt.Printf("%.0f%% of a processor\n", 100*cpuOf(&used).Seconds()/time.Since(a.began).Seconds())
+	return 0
+}
+
+func cpuOf(r *syscall.Rusage) time.Duration {
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func (a *abuser) tallyOf(name string) *tally {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.num[name] == nil {
+		a.num[name] = &tally{}
+	}
+	return a.num[name]
+}
+
+// rest waits until the process may use the processor again, and reports whether the attack
+// goes on.
+func (a *abuser) rest(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		var used syscall.Rusage
+		syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+		over := cpuOf(&used) - time.Duration(abuserShare*float64(time.Since(a.began)))
+		if over <= 0 {
+			return true
+		}
+		a.pause(ctx, over)
+	}
+	return false
+}
+
+func (a *abuser) pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(min(d, 100*time.Millisecond)):
+	case <-ctx.Done():
+	}
+}
+
+// abandoned sends requests and closes at once, again and again.
+func (a *abuser) abandoned(ctx context.Context, n *tally) {
+	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
+	a.each(ctx, n, 100, func(c *caller) {
+		if _, err := io.WriteString(c, lines); err == nil {
+			n.sent.Add(64)
+			n.bytes.Add(int64(len(lines)))
+		}
+	})
+}
+
+const (
+	noRetry  = `"max_retries":0,"cwd":"/"`
+	tomorrow = `"delay":"24h","cwd":"/"`
+)
+
+// runs is a job that runs a line of shell, nicely.
+func runs(line, more string) string {
+	text, err := json.Marshal(line)
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetry, more)
+}
+
+// leased makes a file on which this process holds a lease: who opens it otherwise waits,
+// or is told EWOULDBLOCK.
+func (a *abuser) leased(name string, content []byte) (path string, end func(), err error) {
+	path = filepath.Join(a.dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
+	if err := os.WriteFile(path, content, 0o700); err != nil {
+		return "", nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", nil, err
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		f.Close()
+		return "", nil, fmt.Errorf("lease %s: %w", path, err)
+	}
+	return path, func() { f.Close(); os.Remove(path) }, nil
+}
+
+func (a *abuser) leasedInput(ctx context.Context, n *tally) {
+	path, end, err := a.leased("input", []byte("x"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+	a.again(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
+}
+
+// leasedProgram is about programs that do not start, beside orphans, whose ends are looked
+// for as long as there are any.
+func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
+	path, end, err := a.leased("program", []byte("#!/bin/true\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+	a.each(ctx, n, 1, func(c *caller) {
+		for a.rest(ctx) {
+			a.asks(c, n, "enqueue", runs("setsid sleep 3 & exit 0", ""))
+			if _, ok := a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetry)); !ok {
+				return
+			}
+			a.pause(ctx, 100*time.Millisecond)
+		}
+	})
+}
+
+// stoppedStarts has a job of this user's stop what is being started for the user, as long
+// as it is not a program yet.
+func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
+	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
+	a.each(ctx, n, 1, func(c *caller) {
+		for a.rest(ctx) {
+			if _, ok := a.asks(c, n, "enqueue", runs(stop, "")); !ok {
+				return
+			}
+			for range 10 {
+				a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
+			}
+			a.pause(ctx, 100*time.Millisecond)
+		}
+	})
+}
+
+func (a *abuser) lists(ctx context.Context, n *tally) {
+	a.pipelined(ctx, n, 100, 64, "list", `{}`)
+}
+
+func (a *abuser) selectors(ctx context.Context, n *tally) {
+	a.pipelined(ctx, n, 20, 64, "hold", `{"label":{"no":"such"},"dry_run":true}`)
+}
+
+func (a *abuser) events(ctx context.Context, n *tally) {
+	var both sync.WaitGroup
+	both.Go(func() { a.pipelined(ctx, n, 20, 16, "events", `{"since":0}`) })
+	both.Go(func() { a.again(ctx, n, 20, "events", `{"since":0,"follow":true}`) })
+	both.Wait()
+}
+
+// large is a job of 760 KB.
+func large(more string) string {
+	var env []string
+	for i := range 12 {
+		env = append(env, fmt.Sprintf(`"V%d":"%s"`, i, strings.Repeat("x", 40_000)))
+	}
+	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","), strings.Repeat("x", 280_000), more)
+}
+
+// largeJobs stores 300 of them once, and then has some retried again and again.
+func (a *abuser) largeJobs(ctx context.Context, n *tally) {
+	spec := large(tomorrow)
+	var stored atomic.Int64
+	var mu sync.Mutex
+	var ids []string
+	a.each(ctx, n, 4, func(c *caller) {
+		for a.rest(ctx) {
+			if stored.Load() < 300 {
+				result, ok := a.asks(c, n, "enqueue", spec)
+				if !ok {
+					return
+				}
+				stored.Add(1)
+				var got struct{ ID string }
+				json.Unmarshal(result, &got)
+				mu.Lock()
+				ids = append(ids, fmt.Sprintf("%q", got.ID))
+				mu.Unlock()
+				continue
+			}
+			mu.Lock()
+			some := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids[:min(100, len(ids))], ","))
+			mu.Unlock()
+			a.asks(c, n, "cancel", some)
+			if _, ok := a.asks(c, n, "retry", some); !ok {
+				return
+			}
+			a.asks(c, n, "hold", some)
+		}
+	})
+}
+
+func (a *abuser) longGlobs(ctx context.Context, n *tally) {
+	a.again(ctx, n, 8, "cancel", fmt.Sprintf(`{"id_glob":"%s"}`, strings.Repeat("*a?", 350_000)))
+}
+
+func (a *abuser) manyIDs(ctx context.Context, n *tally) {
+	a.again(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
+}
+
+// padded sends requests of nearly 8 MiB, most of it white space, on one connection after the
+// other without waiting for answers.
+func (a *abuser) padded(ctx context.Context, n *tally) {
+	a.pipelined(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
+}
+
+// unfinished sends nearly 8 MiB of a line on many connections, and not its end.
+func (a *abuser) unfinished(ctx context.Context, n *tally) {
+	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
+	a.each(ctx, n, 200, func(c *caller) {
+		for range 100 {
+			if !a.rest(ctx) {
+				return
+			}
+			k, err := c.Write(part)
+			n.bytes.Add(int64(k))
+			if err != nil {
+				return
+			}
+		}
+		n.sent.Add(1)
+		<-ctx.Done()
+	})
+}
+
+// waits waits for as many jobs as a request may name, none of which ends.
+func (a *abuser) waits(ctx context.Context, n *tally) {
+	var jobs []string
+	for range 1000 {
+		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
+	}
+	batch := fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ","))
+	a.each(ctx, n, 1, func(c *caller) {
+		result, ok := a.asks(c, n, "enqueue.batch", batch)
+		var got struct{ IDs json.RawMessage }
+		json.Unmarshal(result, &got)
+		if !ok {
+			return
+		}
+		a.again(ctx, n, 60, "wait", fmt.Sprintf(`{"ids":%s,"timeout":"2s"}`, got.IDs))
+	})
+}
+
+// outputs asks again and again for large outputs.
+func (a *abuser) outputs(ctx context.Context, n *tally) {
+	a.each(ctx, n, 1, func(c *caller) {
+		result, ok := a.asks(c, n, "enqueue", runs("yes | head -c 16000000; yes | head -c 16000000 >&2", `,"output_limit":16777216`))
+		var got struct{ ID string }
+		json.Unmarshal(result, &got)
+		if !ok {
+			return
+		}
+		a.asks(c, n, "wait", fmt.Sprintf(`{"id":%q,"timeout":"10s"}`, got.ID))
+		var both sync.WaitGroup
+		both.Go(func() { a.pipelined(ctx, n, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
+		both.Go(func() { a.pipelined(ctx, n, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
+		both.Wait()
+	})
+}
+
+// singleBytes has jobs print one byte after the other, now here and now there, and others
+// follow what they print.
+func (a *abuser) singleBytes(ctx context.Context, n *tally) {
+	const prints = `exec perl -e '$end = time + 20; while (time < $end) { for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
+	a.each(ctx, n, 1, func(c *caller) {
+		result, ok := a.asks(c, n, "enqueue", runs(prints, ""))
+		var got struct{ ID string }
+		json.Unmarshal(result, &got)
+		if !ok {
+			return
+		}
+		turn, over := context.WithTimeout(ctx, 20*time.Second)
+		defer over()
+		a.again(turn, n, 4, "logs", fmt.Sprintf(`{"id":%q,"follow":true}`, got.ID))
+	})
+}
+
+// memberList is 100,000 members of an object.
+var memberList = sync.OnceValue(func() string {
+	var b strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&b, `"member-%d":%d,`, i, i)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+})
+
+func (a *abuser) members(ctx context.Context, n *tally) {
+	var both sync.WaitGroup
+	both.Go(func() { a.again(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+memberList()+`}}`) })
+	both.Go(func() { a.again(ctx, n, 2, "list", `{`+memberList()+`}`) })
+	both.Wait()
+}
+
+func (a *abuser) faults(ctx context.Context, n *tally) {
+	a.again(ctx, n, 2, "enqueue.batch", `{"commit":true,"jobs":[`+strings.TrimSuffix(strings.Repeat(`{"priority":"x","timeout":-1,"comand":"y","labels":{"":""}},`, 1000), ",")+`,{`+memberList()+`}]}`)
+}
+
+// numbers takes the numbers that the next jobs would have, 100,000 in all.
+func (a *abuser) numbers(ctx context.Context, n *tally) {
+	a.each(ctx, n, 1, func(c *caller) {
+		for range 100 {
+			result, ok := a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
+			var got struct{ Seq int64 }
+			json.Unmarshal(result, &got)
+			if !ok || !a.rest(ctx) {
+				return
+			}
+			var jobs []string
+			for i := range 1000 {
+				jobs = append(jobs, fmt.Sprintf(`{"id":"%d","argv":["true"],%s}`, got.Seq+2000+int64(i), tomorrow))
+			}
+			a.asks(c, n, "enqueue.batch", fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ",")))
+		}
+		<-ctx.Done()
+	})
+}
+
+// batches begins batches whose jobs have names, and leaves them.
+func (a *abuser) batches(ctx context.Context, n *tally) {
+	a.each(ctx, n, 2, func(c *caller) {
+		name := fmt.Sprint("left-", time.Now().UnixNano())
+		var jobs []string
+		for i := range 1000 {
+			jobs = append(jobs, fmt.Sprintf(`{"id":"%s-%d","argv":["true"]}`, name, i))
+		}
+		a.asks(c, n, "enqueue.batch", fmt.Sprintf(`{"batch":%q,"jobs":[%s]}`, name, strings.Join(jobs, ",")))
+		a.pause(ctx, 100*time.Millisecond)
+	})
+}
+
+// trees leaves processes in the background.
+func (a *abuser) trees(ctx context.Context, n *tally) {
+	a.again(ctx, n, 2, "enqueue", runs("sleep 30 & exit 0", `,"allow_background":true`))
+}
+
+// flood has many connections enqueue jobs that do nothing.
+func (a *abuser) flood(ctx context.Context, n *tally) {
+	a.again(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
+}
+
+// storms changes jobs to and fro, by name and by what they have in common.
+func (a *abuser) storms(ctx context.Context, n *tally) {
+	a.each(ctx, n, 8, func(c *caller) {
+		var ids []string
+		for range 100 {
+			result, ok := a.asks(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, tomorrow))
+			var got struct{ ID string }
+			json.Unmarshal(result, &got)
+			if !ok || !a.rest(ctx) {
+				return
+			}
+			ids = append(ids, fmt.Sprintf("%q", got.ID))
+		}
+		named := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids, ","))
+		for a.rest(ctx) {
+			for _, verb := range []string{"hold", "release", "cancel", "retry"} {
+				a.asks(c, n, verb, named)
+			}
+			a.asks(c, n, "hold", `{"label":{"storm":"1"}}`)
+			if _, ok := a.asks(c, n, "release", `{"label":{"storm":"1"}}`); !ok {
+				return
+			}
+		}
+	})
+}
