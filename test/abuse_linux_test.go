@@ -25,7 +25,7 @@ const (
 
 // abuseShort is how long the attack lasts if QUEUECTL_ABUSE does not say. It is too short
 // for percentiles, and other tests run beside it, so only all else is looked at.
-const abuseShort = 10 * time.Second
+const abuseShort = 5 * time.Second
 
 // sharedMachine are the settings of a service that people share who do not trust each
 // other: no two of them take all workers.

@@ -54,6 +54,9 @@ func TestCopyOfTheFolder(t *testing.T) {
 				s.start("--workers", "2")
 			}
 			for range 2 { // the copy's epochs overtake the original's
+				for _, id := range ids {
+					c.dial().runs(id)
+				}
 				c.kill()
 				c.start("--workers", "2")
 			}

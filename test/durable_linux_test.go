@@ -373,7 +373,7 @@ func TestStartWaitsForSpace(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			defer func() {
-				cmd.Process.Kill()
+				cmd.Process.Signal(syscall.SIGTERM)
 				<-ended
 			}()
 			select {

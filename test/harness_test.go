@@ -7,11 +7,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +31,11 @@ var binaries struct {
 func TestMain(m *testing.M) {
 	if code, played := role(); played {
 		os.Exit(code)
+	}
+	flag.Parse()
+	// Most tests wait for other processes most of the time.
+	if most := flag.Lookup("test.parallel"); most.Value.String() == most.DefValue {
+		flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
 	}
 	code := m.Run()
 	if binaries.dir != "" {

@@ -241,7 +241,7 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 	q.env = []string{"QUEUECTL_FAILPOINTS=nojournal"}
 	q.start("--workers", "2")
 	w := q.dial()
-	specs := copies(40, fields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" + q.path("ran"), "on_lost": "dead"})
+	specs := copies(40, fields{"command": "head -c 200000 /dev/zero; sleep 0.05; echo $QUEUECTL_JOB_ID >>" + q.path("ran"), "on_lost": "dead"})
 	hold := w.enqueue(fields{"command": "echo up; " + q.waitFor("go")})
 	w.runs(hold)
 	// The service is stopped while they run, so that no result is stored.

@@ -12,7 +12,7 @@ import (
 )
 
 // A process that got the number of a dead job, or of the dead runner, since, is
-// a stranger, and no signal reaches it.
+// a stranger, and no signal reaches it: it did not begin when the job did.
 func TestNoSignalToAStranger(t *testing.T) {
 	t.Run("numbers given again", func(t *testing.T) {
 		strangers(t, func(r *rig, job, runner int) []*exec.Cmd {
@@ -70,6 +70,10 @@ func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 	id := (&asker{q: r.queue}).batch(params)[0]
 	r.until("the job runs", 5*time.Second, func() bool { return r.show(id).PID != 0 })
 	job, runner := r.show(id).PID, r.runnerPids()[0]
+	r.until("another process is known by its age", 5*time.Second, func() bool {
+		began, err := time.Parse(time.RFC3339, r.show(id).StartedAt)
+		return err == nil && time.Since(began) > 100*time.Millisecond
+	})
 	r.kill()
 	r.killRunners()
 	for _, s := range take(r, job, runner) {

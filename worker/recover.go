@@ -28,7 +28,7 @@ func (p *Pool) settleRemains(f finding) {
 		a := &r.Running[i]
 		if h := p.orphan(a.Lease, dir); h != nil {
 			h.over = true
-			p.pending.Ended = append(p.pending.Ended, p.lost(&h.job, a, howLost(*r, a.Lease), dir))
+			p.pending.Ended = append(p.pending.Ended, p.lost(h, a, howLost(*r, a.Lease), dir))
 			lost++
 		}
 	}
@@ -98,7 +98,7 @@ func (p *Pool) unknown(h *held, unsure, sameBoot bool) {
 		return
 	}
 	h.over = true
-	p.pending.Ended = append(p.pending.Ended, p.lost(&h.job, nil, how, ""))
+	p.pending.Ended = append(p.pending.Ended, p.lost(h, nil, how, ""))
 	p.ring()
 }
 
@@ -176,12 +176,17 @@ func (p *Pool) settleStrays(f finding) {
 }
 
 // lost is the settlement of an attempt whose runner, of a folder, has died; running is
-// nil if it is not known when it began.
-func (p *Pool) lost(j *queue.Job, running *wire.Attempt, how queue.End, dir string) store.Settlement {
-	o, now := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Lone(dir)}, p.now()
-	a := queue.Attempt{Fence: j.Fence, Worker: j.WorkerID, Node: p.cfg.Node, PID: j.PID, StartedAt: j.StartedAt, EndedAt: now, ExitCode: -1}
-	if running != nil {
+// nil if the runner has not noted that it began. Of one of which nobody has, it is not known
+// when it began, if it did: it has lasted no time.
+func (p *Pool) lost(h *held, running *wire.Attempt, how queue.End, dir string) store.Settlement {
+	j, now := &h.job, p.now()
+	o := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Lone(dir)}
+	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
+	switch {
+	case running != nil:
 		a.Worker, a.PID, a.StartedAt = runner.Worker(dir, running.Slot), int(running.PID), queue.Millis(running.StartedAt)
+	case h.running:
+		a.Worker, a.PID, a.StartedAt = h.worker, h.pid, h.at
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
 	left := runner.OutputRef(wire.Lease(j.Lease())) // of a runner that died before it could tell

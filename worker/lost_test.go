@@ -1,0 +1,29 @@
+package worker
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store/memstore"
+)
+
+// An attempt that may have begun is recorded without what is left of the job's last one in
+// its row; of one that began, what is known of it is.
+func TestLostAttemptsAreTheirOwn(t *testing.T) {
+	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.Policy { return queue.Policy{} }}, 1)
+	h := &held{job: queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}}
+	perhaps := p.lost(h, nil, queue.PerhapsLost, "").Attempt
+	if perhaps.StartedAt != perhaps.EndedAt || perhaps.EndedAt < 2000 || perhaps.Worker != "" || perhaps.PID != 0 {
+		t.Errorf("one that may have begun: %+v", perhaps)
+	}
+	h.running, h.worker, h.pid, h.at = true, "new", 88, 3000
+	begun := p.lost(h, nil, queue.Lost, "").Attempt
+	if begun.StartedAt != 3000 || begun.Worker != "new" || begun.PID != 88 {
+		t.Errorf("one that began: %+v", begun)
+	}
+	noted := p.lost(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.Lost, "dir/5").Attempt
+	if noted.StartedAt != 4000 || noted.PID != 99 || noted.Worker == "new" {
+		t.Errorf("one that its runner has noted: %+v", noted)
+	}
+}
