@@ -14,7 +14,7 @@ import (
 
 // oldest is the commit of the oldest program that has to get on with this one: it
 // speaks version 1 of the runner's protocol.
-const oldest = "71d97d4"
+const oldest = "099205b"
 
 // another is the program as another version of it: built from an earlier commit, or
 // from this one under another number.

@@ -7,7 +7,7 @@ old_version=0.9.1
 next_version=0.9.3
 
 # What stands for the version before: the program and packages of this commit.
-old_commit=${OLD_COMMIT:-0e9bc61}
+old_commit=${OLD_COMMIT:-099205b}
 
 # package NAME... sets $NAME_deb, $NAME_rpm or $failpoint_binary, and builds what is
 # not there yet. `run` has them built once for all scenarios.
