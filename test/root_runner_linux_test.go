@@ -213,6 +213,46 @@ func TestFixedAccountsFolderHoldsNothingUp(t *testing.T) {
 	q.mustAs(someone, "cancel", held)
 }
 
+// A job of the account that all run as stops its runner: what that has stays held, since it
+// may live, but neither a start nor other jobs wait for it; once the runner is gone, so is
+// what it ran, and only then the job is lost.
+func TestFixedAccountStopsItsRunner(t *testing.T) {
+	q := rooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	q.must("worker", "scale", "2")
+	bad := q.mustAs(someone, "enqueue", "--cwd", "/", "--on-lost", "dead", "sleep 0.2; kill -STOP $PPID; exec sleep 300")
+	var runner, job int
+	q.until("the runner is stopped", 20*time.Second, func() bool {
+		for _, pid := range q.runnerPids() {
+			if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); strings.Contains(string(raw), "\nState:\tT") {
+				runner = pid
+			}
+		}
+		return runner != 0
+	})
+	other := q.mustAs(someone, "enqueue", "--cwd", "/", "true")
+	q.until("another job runs in another runner", 30*time.Second, func() bool { return q.show(other).State == "completed" })
+	args := q.cmd.Args[6:] // after sh -c LINE PROGRAM serve --dir
+	args = args[slices.Index(args, "--workers"):]
+	q.kill()
+	begun := time.Now()
+	q.start(args...)
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("the next service was ready after %v", took)
+	}
+	if got := q.outputOf(someone, "--cwd", "/", "id -un"); got != "mail" {
+		t.Errorf("a job ran as %q", got)
+	}
+	j := q.show(bad)
+	if job = j.PID; j.State != "processing" || !lives(job) {
+		t.Errorf("the job that stopped its runner: %+v", j)
+	}
+	syscall.Kill(runner, syscall.SIGKILL)
+	q.until("it is lost", 20*time.Second, func() bool { return q.show(bad).State == "dead" })
+	if lives(job) {
+		t.Errorf("process %d of the lost job lives", job)
+	}
+}
+
 // A user who stops what is being started for him, before it is a program, holds nobody
 // else up: others' jobs start and end, his are dealt with, and the runner ends when it is
 // told to. Needs a user of whom nothing else runs here.
@@ -289,6 +329,9 @@ func TestLeasedFilesHoldNobodyUp(t *testing.T) {
 	}
 	if longest := slices.Max(took); longest > time.Second {
 		t.Errorf("another user's job took %v, of %v", longest, took)
+	}
+	if n := len(q.runnerPids()); n != 2 {
+		t.Errorf("%d runners; want one for all, and one of the user whose starts hang", n)
 	}
 	for _, id := range bad {
 		q.cli("wait", id)
