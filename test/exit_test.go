@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// following is a verb that follows a job which runs, and what it has said.
+// following is a verb that follows a job which runs, and what it has said and printed.
 type following struct {
 	*exec.Cmd
-	said lockedBuffer
+	said, printed lockedBuffer
 }
 
 // follow starts a job that runs until it is ended, and a verb that follows it: run,
@@ -24,17 +24,19 @@ func (w *wire) follow(id, verb string, flags ...string) *following {
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
 	if verb == "wait" {
+		quick := w.enqueue(fields{"command": "true"}) // tells that it waits
 		w.must(append([]string{"enqueue"}, args[1:]...)...)
-		args = []string{"wait", id}
+		args = []string{"wait", "--jsonl", id, quick}
 	}
 	f := &following{Cmd: w.command(args...)}
-	f.Stderr = &f.said
+	f.Stderr, f.Stdout = &f.said, &f.printed
 	if err := f.Start(); err != nil {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { f.Process.Kill() })
 	w.until("the job is there", 20*time.Second, func() bool { return w.call("show", fields{"id": id}).Error == nil })
 	w.runs(id)
+	w.until("the verb is at work", 20*time.Second, func() bool { return f.printed.String() != "" })
 	return f
 }
 

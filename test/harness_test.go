@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// Most tests wait for other processes most of the time.
 	if most := flag.Lookup("test.parallel"); most.Value.String() == most.DefValue {
-		flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
+		flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
 	code := m.Run()
 	if binaries.dir != "" {
