@@ -259,13 +259,13 @@ func (l *Log) oldest(rest *[2][2][]piece) (s Stream, p *piece, h *half) {
 	return s, p, h
 }
 
-// Changed is closed at the next Append or Close; at once after Close.
+// Changed is closed at the next Append, Close or Discard; at once after these two.
 func (l *Log) Changed() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.changed == nil {
 		l.changed = make(chan struct{})
-		if l.closed {
+		if l.closed || l.gone {
 			close(l.changed)
 		}
 	}
@@ -276,11 +276,18 @@ func (l *Log) Changed() <-chan struct{} {
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	l.closed = true
+	l.tellLast()
+}
+
+// tellLast wakes who waits, for the last time. The caller holds mu.
+func (l *Log) tellLast() {
+	if l.changed == nil {
 		return
 	}
-	l.closed = true
-	if l.changed != nil {
+	select {
+	case <-l.changed: // they were woken
+	default:
 		close(l.changed)
 	}
 }
@@ -296,6 +303,7 @@ func (l *Log) Discard() {
 		}
 	}
 	l.gone = true
+	l.tellLast()
 }
 
 // Dropped is how many bytes were written but are not kept.

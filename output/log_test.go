@@ -146,6 +146,23 @@ func TestADiscardedLogIsNotRead(t *testing.T) {
 	}
 }
 
+// Who waits for more of a log that is discarded, although nothing more was to come, is told.
+func TestDiscardWakesWhoWaits(t *testing.T) {
+	l := output.New(1<<20, nil)
+	changed := l.Changed()
+	l.Discard()
+	select {
+	case <-changed:
+	default:
+		t.Error("who waits for the log is not told that it is gone")
+	}
+	select {
+	case <-l.Changed():
+	default:
+		t.Error("who comes afterwards waits")
+	}
+}
+
 // What cannot be stored is a gap of its exact size, and what came before stays.
 func TestWhatCannotBeStoredIsAGap(t *testing.T) {
 	l := output.New(1<<20, func() (*os.File, error) { return nil, errors.New("no space") })

@@ -78,7 +78,7 @@ func (s *server) next(w *process.Worker) *attempt {
 		s.table.begin(slot, lease(a), a.at)
 		if a.late() {
 			s.table.end(slot)
-			delete(s.attempts, lease(a))
+			s.forgo(a)
 			s.send(&wire.Dropped{Lease: lease(a), Dropped: true}, true)
 			a = nil
 		}

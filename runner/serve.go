@@ -393,7 +393,7 @@ func (s *server) endIfDone() {
 func (s *server) stopAll() {
 	s.mu.Lock()
 	for _, a := range s.waiting {
-		delete(s.attempts, lease(a))
+		s.forgo(a)
 	}
 	s.waiting = nil
 	s.close()

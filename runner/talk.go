@@ -268,12 +268,19 @@ func (s *server) drop(f *wire.Drop) {
 	for i, a := range s.waiting {
 		if lease(a) == f.Lease {
 			s.waiting = append(s.waiting[:i:i], s.waiting[i+1:]...)
-			delete(s.attempts, f.Lease)
+			s.forgo(a)
 			dropped = true
 			break
 		}
 	}
 	s.send(&wire.Dropped{Lease: f.Lease, Dropped: dropped}, true)
+}
+
+// forgo forgets an attempt that was never begun. Who waits for its output is told. The
+// caller holds mu.
+func (s *server) forgo(a *attempt) {
+	delete(s.attempts, lease(a))
+	a.log.Discard()
 }
 
 func (s *server) kill(f *wire.Kill) {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -115,4 +116,32 @@ func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who waits for the output of an attempt that is given back before it began is told that it
+// is not here.
+func TestReadersOfAnAttemptThatIsGivenBackAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, ours := net.Pipe()
+		c := &conn{outbox: newOutbox(ours), end: make(chan struct{})}
+		go c.run() // ends with close
+		defer c.close()
+		l := wire.Lease{Seq: 1, Fence: 7}
+		a := &attempt{start: &wire.Start{Lease: l}, log: output.New(1<<20, nil)}
+		s := &server{attempts: map[wire.Lease]*attempt{l: a}, waiting: []*attempt{a}}
+		go s.answerRead(c, &wire.Read{Lease: l, ID: 3, Wait: true})
+		synctest.Wait() // it waits
+		s.mu.Lock()
+		s.drop(&wire.Drop{Lease: l})
+		s.mu.Unlock()
+		service.SetReadDeadline(time.Now().Add(time.Second))
+		raw := make([]byte, 1000)
+		n, err := service.Read(raw)
+		if err != nil {
+			t.Fatalf("nobody was told: %v", err)
+		}
+		if f, _, err := wire.Parse(raw[:n]); err != nil || f.(*wire.Chunk).ID != 3 || !f.(*wire.Chunk).Gone {
+			t.Errorf("told %+v, %v", f, err)
+		}
+	})
 }
