@@ -44,6 +44,9 @@ func TestPrivateInterrupted(t *testing.T) {
 	if _, lines := p.effects(); lines != 0 {
 		t.Fatal("a job went on")
 	}
+	if err := os.Remove(filepath.Join(p.work, "started")); err != nil {
+		t.Fatal(err)
+	}
 	cmd, errs = begin()
 	interrupt()
 	if err := os.WriteFile(filepath.Join(p.work, "go"), nil, 0o600); err != nil {
