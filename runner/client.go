@@ -32,6 +32,9 @@ type Client struct {
 // ErrRefused means that a newer service has met the runner.
 var ErrRefused = errors.New("the runner obeys a newer service")
 
+// ErrGone means that the connection to a runner has ended.
+var ErrGone = errors.New("the connection to the runner has ended")
+
 // answerWithin bounds the answer to the first frame.
 const answerWithin = 10 * time.Second
 
@@ -200,7 +203,8 @@ func (c *Client) ask(ctx context.Context, question func(id int64) wire.Frame) (w
 }
 
 // Read reads output of an attempt after a cursor; wait waits for some. A Chunk
-// that is Gone means that the runner does not hold the attempt (any more).
+// that is Gone means that the runner does not hold the attempt (any more). It fails with
+// ErrGone when the connection has ended.
 func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, wait bool) (*wire.Chunk, error) {
 	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: wait} })
 	if err != nil {
@@ -209,7 +213,7 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, wait b
 	if chunk, ok := f.(*wire.Chunk); ok {
 		return chunk, nil
 	}
-	return &wire.Chunk{Cursor: cursor, Gone: true}, nil
+	return nil, ErrGone
 }
 
 // Purge has the runner delete output files, and waits until it has tried.

@@ -16,6 +16,9 @@ const (
 	// seekStep is how many names are looked up at a time, and seekPause the time between
 	// two steps: a million files take less than four minutes, and nobody feels it.
 	seekStep, seekPause = 500, 100 * time.Millisecond
+	// seekMost is how many files of one folder a look finds at most: who may write to it may
+	// have made any number.
+	seekMost = 10_000
 )
 
 // Unowner is what Seek needs of a store.
@@ -65,6 +68,9 @@ func seek(ctx context.Context, s Unowner, folder string) (found int, err error) 
 		found += len(refs)
 		if err != nil {
 			return found, err
+		}
+		if found >= seekMost {
+			return found, nil
 		}
 		if len(names) == seekStep && !paused(ctx, seekPause) {
 			return found, ctx.Err()

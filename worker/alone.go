@@ -230,6 +230,7 @@ func (p *Pool) putOff(jobs []queue.Job, why error) {
 const (
 	hungStarts  = 2           // after so many a user's jobs have a runner of their own
 	maxOwners   = 16          // users who have one at once
+	maxSilent   = 2           // of a user's own that do not answer: no other is started then
 	ownerMemory = time.Hour   // after the last start that hung
 	ownerIdle   = time.Minute // that such a runner stays without a job
 )
@@ -286,9 +287,17 @@ func (p *Pool) startOwned(ctx context.Context, o *owner, jobs []queue.Job, loops
 			have++
 		}
 	}
-	if o.link == nil && !o.spawning && have >= maxOwners {
+	var why error
+	switch silent := p.silentOf(o); {
+	case o.link != nil || o.spawning:
+	case have >= maxOwners:
+		why = fmt.Errorf("%d users whose starts hang have a runner of their own already", have)
+	case silent >= maxSilent:
+		why = fmt.Errorf("%d runners of the user's own do not answer", silent)
+	}
+	if why != nil {
 		p.mu.Unlock()
-		p.putOff(jobs, fmt.Errorf("%d users whose starts hang have a runner of their own already", have))
+		p.putOff(jobs, why)
 		return
 	}
 	spawn := o.link == nil && !o.spawning
@@ -304,6 +313,24 @@ func (p *Pool) startOwned(ctx context.Context, o *owner, jobs []queue.Job, loops
 	p.mu.Unlock()
 	if spawn {
 		p.spawn(ctx, purpose{kind: forOwner, owner: o.uid}, loops)
+	}
+}
+
+// silentOf is how many runners of a user's own do not answer. The caller holds mu.
+func (p *Pool) silentOf(o *owner) (n int) {
+	for _, l := range p.clients {
+		if l.owner == o && l.silent {
+			n++
+		}
+	}
+	return n
+}
+
+// forsake has a user's further jobs go to another runner than this one, if it is the
+// user's own. The caller holds mu.
+func (l *link) forsake() {
+	if l.owner != nil && l.owner.link == l {
+		l.owner.link = nil
 	}
 }
 
@@ -344,7 +371,7 @@ func (p *Pool) dismissIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.clients {
-		if l.current || l.dismissed || l.silent || len(l.stuck) > 0 || len(p.acks[l]) > 0 || l.owner != nil && time.Since(l.owner.used) < ownerIdle {
+		if l.current || l.dismissed || l.silent || p.takenBy(l) > 0 || len(p.acks[l]) > 0 || l.owner != nil && time.Since(l.owner.used) < ownerIdle {
 			continue
 		}
 		busy := false
@@ -352,9 +379,7 @@ func (p *Pool) dismissIdle() {
 			busy = busy || h.link == l
 		}
 		if !busy {
-			if l.owner != nil {
-				l.owner.link = nil
-			}
+			l.forsake()
 			l.dismissed = true
 			l.Send(&wire.Bye{})
 		}

@@ -334,8 +334,8 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	defer cancel()
 	chunk, err = l.Read(within, wire.Lease(h.job.Lease()), cursor, wait)
 	switch {
-	case err != nil && ctx.Err() == nil && wait:
-		return nil, false, nil // the connection is gone; Connected tells of the next
+	case errors.Is(err, runner.ErrGone):
+		return nil, false, nil // Connected tells of the next
 	case err != nil && ctx.Err() == nil:
 		return nil, false, p.silence(l.Known.PID, h)
 	case err != nil || chunk.Gone:
@@ -385,7 +385,7 @@ func (p *Pool) List() []Status {
 		list = append(list, w)
 	}
 	for _, l := range p.clients {
-		for _, a := range l.stuck {
+		for _, a := range l.stuck[:p.takenBy(l)] {
 			id := runner.Worker(l.Dir, a.Slot)
 			busy[id] = true
 			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: l.heard, Stuck: true})

@@ -299,6 +299,9 @@ func TestPurgeIsAnswered(t *testing.T) {
 	}
 	first, other := newRunner(t, root, "1"), newRunner(t, filepath.Join(root, "as-x"), "2")
 	other.known.Attempts = []wire.Attempt{running(lease(1))} // else it is told to end
+	if err := s.NoteRunners(t.Context(), []string{other.dir}); err != nil {
+		t.Fatal(err)
+	}
 	p, _ := runWith(t, s, foreign, 1)
 	refs := []string{"1-1", "2-1"}
 	check(t, "deleted while both answer", p.Purge(t.Context(), refs), true)

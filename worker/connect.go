@@ -41,6 +41,7 @@ type contact struct {
 	dir     string
 	current bool      // new jobs go to it once it is met: they did before
 	initial bool      // it was there when the service started
+	unknown bool      // the store knows nothing of it: if it lives it may be used, and if not nothing of ours was in it
 	since   time.Time // it is tried
 
 	dead bool  // it lives no more; guarded by the pool's mu
@@ -85,6 +86,7 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
+	contacts := p.contactsFor(dirs, noted)
 	p.unsure = slices.DeleteFunc(noted, func(dir string) bool { return slices.Contains(dirs, dir) })
 	p.missing = len(p.unsure) > 0
 	leased, err := p.store.Leased(ctx)
@@ -100,13 +102,34 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 		}
 	}
 	p.mu.Unlock()
-	for _, dir := range dirs {
-		p.approach(ctx, &contact{dir: dir, initial: true, since: time.Now()}, loops)
+	for _, c := range contacts {
+		p.approach(ctx, c, loops)
 	}
-	if len(dirs) == 0 {
+	if len(contacts) == 0 {
 		p.seekStrays(ctx, loops)
 	}
 	return nil
+}
+
+// maxUnknown is how many folders of an account's runners are tried of which the store
+// knows nothing: one that a service did not live to note is idle and ends by itself.
+const maxUnknown = 16
+
+// contactsFor are the contacts of a start. An account may put anything into its folder: of
+// one that jobs do not run as now only the runners that the store knows are tried.
+func (p *Pool) contactsFor(dirs, noted []string) (list []*contact) {
+	unknown := 0
+	for _, dir := range dirs {
+		c := &contact{dir: dir, initial: true, since: time.Now()}
+		if runner.OfAnAccount(dir) && !slices.Contains(noted, dir) {
+			c.unknown = true
+			if unknown++; unknown > maxUnknown || filepath.Dir(dir) != p.cfg.Runners.Root() {
+				continue
+			}
+		}
+		list = append(list, c)
+	}
+	return list
 }
 
 // adopting reports whether what was there at the start is not all found yet.
@@ -176,7 +199,7 @@ func (p *Pool) look(ctx context.Context, c *contact) (*finding, error) {
 	}
 	client, err := runner.Meet(c.dir, epoch, p.cfg.Version)
 	switch {
-	case errors.Is(err, runner.ErrRefused):
+	case errors.Is(err, runner.ErrRefused) && !runner.OfAnAccount(c.dir): // what an account says proves nothing
 		return &finding{contact: c, err: fmt.Errorf("%s: %w", c.dir, err)}, nil
 	case err != nil:
 		return nil, err
@@ -191,22 +214,57 @@ func (p *Pool) recover(ctx context.Context, c *contact) (*finding, error) {
 	leased, sent := p.leasedIn(c.dir)
 	p.mu.Unlock()
 	p.ring()
-	by, err := p.cleaner(c.dir)
+	f := &finding{contact: c, stays: true, remains: &runner.Remains{SameBoot: true}}
+	if c.unknown {
+		return f, nil
+	}
+	by, err := p.cleaner(filepath.Dir(c.dir))
 	if err != nil {
 		return nil, err
 	}
-	f := &finding{contact: c, by: by}
-	var remains runner.Remains
 	if f.stays = by == nil && p.cfg.Runners.Foreign(); f.stays {
-		remains, err = runner.Read(c.dir, leased)
+		*f.remains, err = runner.Read(c.dir, leased)
 	} else {
-		remains, err = runner.Recover(ctx, c.dir, leased, sent, by)
+		*f.remains, f.by, err = p.recoverBy(ctx, by, c.dir, leased, sent)
 	}
 	if err != nil {
 		return nil, err
 	}
-	f.remains = &remains
 	return f, nil
+}
+
+// recoverBy is runner.Recover by a runner, for as long as that answers; by nil is this
+// process.
+func (p *Pool) recoverBy(ctx context.Context, by *link, dir string, leased, sent []wire.Attempt) (runner.Remains, *runner.Client, error) {
+	if by == nil {
+		r, err := runner.Recover(ctx, dir, leased, sent, nil)
+		return r, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	watch.Go(func() {
+		for {
+			select {
+			case <-time.After(aliveEvery):
+			case <-ctx.Done():
+				return
+			}
+			within, done := context.WithTimeout(ctx, aliveWithin)
+			lives := p.reach(within, by)
+			done()
+			if !lives && ctx.Err() == nil {
+				p.mu.Lock()
+				p.fellSilent(by)
+				p.mu.Unlock()
+				cancel()
+			}
+		}
+	})
+	defer cancel()
+	r, err := runner.Recover(ctx, dir, leased, sent, by.Client)
+	return r, by.Client, err
 }
 
 // leasedIn lists the leases that may be a dead runner's, and those of them that are known to
@@ -227,17 +285,16 @@ func (p *Pool) leasedIn(dir string) (list, sent []wire.Attempt) {
 
 // cleaner is a living runner that may deal with what a dead one has left, if this
 // process may not; nil if there is none and none will come: the system has ended what the
-// dead one ran, and its folder stays.
-func (p *Pool) cleaner(dir string) (*runner.Client, error) {
+// dead one ran, and its folder stays. root is the folder of their folders.
+func (p *Pool) cleaner(root string) (*link, error) {
 	if !p.cfg.Runners.Foreign() {
 		return nil, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	root := filepath.Dir(dir)
 	for _, l := range p.clients {
 		if filepath.Dir(l.Dir) == root && !l.silent {
-			return l.Client, nil
+			return l, nil
 		}
 	}
 	for other, c := range p.contacts {
@@ -418,6 +475,7 @@ func (p *Pool) runnerGone(ctx context.Context, l *link, loops *sync.WaitGroup) {
 	p.mu.Lock()
 	p.clients = slices.DeleteFunc(p.clients, func(c *link) bool { return c == l })
 	delete(p.acks, l)
+	l.forsake()
 	needed := false
 	for _, h := range p.held {
 		if h.link == l {

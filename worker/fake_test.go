@@ -73,6 +73,7 @@ type fakeRunner struct {
 	onRecover func(*wire.Recover) // what it does when it is to recover a dead one, nil if nothing
 	quiet     bool                // a START is not answered with STARTED
 	mute      bool                // a HELLO is not answered
+	refuses   bool                // a HELLO is answered by a refusal
 	deaf      bool                // a READ or PURGE is not answered
 	conn      net.Conn            // the newest service's
 	epochs    []int64             // of every HELLO
@@ -189,6 +190,10 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 		}
 		f.conn = conn
 		f.epochs = append(f.epochs, hello.Epoch)
+		if f.refuses {
+			f.write(&wire.Refused{Epoch: hello.Epoch + 1})
+			return
+		}
 		f.write(append([]wire.Frame{&f.known}, f.then...)...)
 		return
 	}
@@ -440,6 +445,7 @@ func runWith(t *testing.T, s store.Leaser, home runner.Home, workers int) (*work
 		Account:     worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
 		Log:         slog.New(slog.DiscardHandler),
 		Disowned:    disowned,
+		EndHung:     func(int64) string { return "end it" },
 		Policy:      func() queue.Policy { return queue.Policy{Base: 2, Max: time.Hour} },
 		StopTimeout: func() time.Duration { return 0 },
 		OutputGrace: func() time.Duration { return time.Second },

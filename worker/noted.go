@@ -19,8 +19,10 @@ func (p *Pool) noteRunners(ctx context.Context) error {
 			dirs = append(dirs, l.Dir)
 		}
 	}
-	for dir := range p.contacts {
-		dirs = append(dirs, dir)
+	for dir, c := range p.contacts {
+		if !c.unknown {
+			dirs = append(dirs, dir)
+		}
 	}
 	p.mu.Unlock()
 	slices.Sort(dirs)

@@ -326,7 +326,7 @@ func (p *Pool) nextTimer() time.Duration {
 	now := time.Now()
 	for _, h := range p.held {
 		switch {
-		case h.running || h.over || h.waiting || h.link == nil:
+		case h.running || h.begun || h.over || h.waiting || h.link == nil:
 		case !h.asked:
 			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
 		default:
@@ -362,7 +362,7 @@ func (p *Pool) dropStale() {
 		case !h.asked && since >= staleAfter:
 			h.asked = true
 			drops[h.link] = append(drops[h.link], &wire.Drop{Lease: wire.Lease(l)})
-		case h.asked && h.link.silent && since >= startBy+startSpare:
+		case h.asked && !h.begun && h.link.silent && since >= startBy+startSpare:
 			p.expire(h)
 		}
 	}
@@ -452,13 +452,13 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 		p.startAll(ctx, turned.Jobs, true, loops)
 		p.acknowledge()
 		p.report(remarks)
-		p.afterwards(then)
+		p.afterwards(then, loops)
 		capacity -= len(turned.Jobs)
 		if turn.Want == 0 || len(turned.Jobs) == turn.Want && len(turned.Jobs) > 0 {
 			return nil
 		}
 	} else {
-		p.afterwards(then)
+		p.afterwards(then, loops)
 	}
 	p.acknowledge() // results that were stored by an earlier service
 	if capacity > 0 && !p.waiting {
@@ -468,14 +468,14 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 	return nil
 }
 
-// afterwards does the first n things that waited for what is recorded now.
-func (p *Pool) afterwards(n int) {
+// afterwards has the first n things done that waited for what is recorded now.
+func (p *Pool) afterwards(n int, loops *sync.WaitGroup) {
 	p.mu.Lock()
 	list := p.stored[:n]
 	p.stored = p.stored[n:]
 	p.mu.Unlock()
 	for _, do := range list {
-		do()
+		loops.Go(do) // it may be large folders that go
 	}
 }
 

@@ -132,10 +132,10 @@ func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Durat
 		return
 	}
 	for wait := contactFirst; ; wait = min(2*wait, contactLast) {
-		by, err := p.cleaner(p.cfg.Runners.Root() + "/.")
+		by, err := p.cleaner(p.cfg.Runners.Root())
 		var r runner.Remains
 		if err == nil {
-			r, err = runner.Recover(ctx, "", nil, leased, by)
+			r, _, err = p.recoverBy(ctx, by, "", nil, leased)
 		}
 		if err == nil {
 			f := finding{}

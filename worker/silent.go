@@ -81,6 +81,7 @@ func (p *Pool) fellSilent(l *link) {
 	l.heard = time.Now() // asked again after a while
 	if !l.silent {
 		l.silent, l.current = true, false
+		l.forsake()
 		p.cfg.Log.Error("the runner does not answer; new jobs go to another one", "runner", l.Known.PID)
 	}
 }
@@ -108,6 +109,8 @@ func (p *Pool) expire(h *held) {
 		h.begun = true
 	case ok:
 		p.giveBack(h)
+	default: // its table cannot be read now
+		h.sent = time.Now().Add(-startBy)
 	}
 }
 
@@ -156,6 +159,11 @@ func (p *Pool) answers(ctx context.Context, h *held) error {
 	defer cancel()
 	if p.reach(within, l) || ctx.Err() != nil {
 		return ctx.Err()
+	}
+	select {
+	case <-l.gone:
+		return nil // it is met again, or recovered
+	default:
 	}
 	p.mu.Lock()
 	p.fellSilent(l)

@@ -101,7 +101,7 @@ func (p *Pool) setUp() {
 	}
 	for _, l := range p.clients {
 		if !l.current {
-			elsewhere += len(l.stuck)
+			elsewhere += p.takenBy(l)
 		}
 	}
 	for _, l := range p.clients {

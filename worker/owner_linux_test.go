@@ -1,0 +1,90 @@
+package worker_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// porter starts runners of root's, as the socket of a machine's service does, and hands them
+// out in the order in which they were asked for.
+func porter(t *testing.T, root string) (socket string, started <-chan *fakeRunner) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "spawn.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(chan *fakeRunner, 16)
+	var loop sync.WaitGroup
+	loop.Go(func() {
+		for n := 1; ; n++ {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			bufio.NewReader(c).ReadString('\n')
+			f := newRunner(t, root, fmt.Sprint("own", n))
+			fmt.Fprintln(c, "queuectl runner "+filepath.Base(f.dir))
+			c.Close()
+			out <- f
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		loop.Wait()
+	})
+	return socket, out
+}
+
+// A user whose starts hang has a runner of their own; when that dies or hangs there is
+// another one, and what it had is dealt with as any other's.
+func TestOwnRunnersAreReplaced(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	socket, started := porter(t, root)
+	f := newRunner(t, root, "first")
+	f.onRecover = func(r *wire.Recover) { f.say(&wire.Recovered{ID: r.ID, SameBoot: true}) }
+	p, ended := runWith(t, s, runner.Home{Dir: root, Socket: socket}, 4)
+	s.put(0, 0)
+	for n := range 2 {
+		start, _ := hears[*wire.Start](t, f, n+1)
+		hung := ran(start.Lease, long)
+		hung.ExitCode, hung.Cause = 126, int64(queue.HungStart)
+		f.say(hung)
+		until(t, "it is recorded", func() bool { return s.job(start.Seq).Runs == 1 })
+	}
+	s.put(0)
+	own := from(t, "a runner of the user's own", started)
+	hears[*wire.Start](t, own, 1)
+	own.die()
+	until(t, "what it ran is settled", func() bool { return s.job(3).Runs == 1 })
+	check(t, "its job", s.job(3).Reason, queue.ReasonLost)
+
+	s.put(0)
+	own = from(t, "another one", started)
+	hears[*wire.Start](t, own, 1)
+	s.becomes(4, queue.Processing)
+	own.keepsDeaf(true)
+	if got := from(t, "an answer", cancels(p, 4)); !errors.Is(got.err, queue.ErrUnavailable) {
+		t.Errorf("a cancel of what a silent runner has: %+v", got)
+	}
+	s.put(0)
+	third := from(t, "one beside the silent one", started)
+	start, _ := hears[*wire.Start](t, third, 1)
+	third.say(ran(start.Lease, long))
+	s.becomes(start.Seq, queue.Completed)
+	select {
+	case err := <-ended:
+		t.Errorf("the pool ended: %v", err)
+	default:
+	}
+}
