@@ -313,7 +313,7 @@ func (s *server) watch(f *wire.Watch) {
 		return
 	}
 	a.watched = true
-	if a.result != nil && s.conn != nil {
+	if (a.result != nil || a.pid != 0) && s.conn != nil { // its end, or its start, may wait for others
 		s.conn.flushNow()
 	}
 }

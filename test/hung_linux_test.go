@@ -107,15 +107,22 @@ func TestHungRunnersJobGoesOn(t *testing.T) {
 	}
 }
 
-// A stop ends a runner that hangs, and all that it runs, once the time for that is over;
-// the next service says that its job was lost.
+// A stop ends a runner that hangs, and all that it runs, once the time for that is over. Its
+// jobs are given back as those of any other, but for one that somebody has cancelled.
 func TestStopEndsAHungRunner(t *testing.T) {
-	q := serving(t, "--workers", "1")
+	q := serving(t, "--workers", "2")
 	w := q.dial()
 	id := w.enqueue(fields{"command": "echo up; sleep 600 & sleep 600", "max_retries": 1})
 	pid := w.runs(id).PID
+	gone := w.enqueue(fields{"command": "echo up; exec sleep 600"})
+	w.runs(gone)
 	q.must("config", "set", "stop_timeout", "1s")
 	runner, _ := q.freeze()
+	for _, verb := range []string{"requeue", "cancel"} { // what was asked last holds
+		if got := q.cli(verb, gone); got.code != 3 || !strings.Contains(got.err, "the job is ended once it does") {
+			t.Errorf("%s: %+v", verb, got)
+		}
+	}
 	began := time.Now()
 	if code := q.stop(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
@@ -127,8 +134,43 @@ func TestStopEndsAHungRunner(t *testing.T) {
 		q.until(fmt.Sprintf("process %d is gone", p), 5*time.Second, func() bool { return syscall.Kill(p, 0) == syscall.ESRCH })
 	}
 	q.start("--workers", "0")
-	if j := q.dial().show(id); len(j.History) != 1 || j.History[0].Reason != "lost" {
-		t.Errorf("got %+v, want one attempt that was lost", j)
+	w = q.dial()
+	if j := w.show(id); j.State != "pending" || j.Attempts != 0 || len(j.History) != 1 || j.History[0].Reason != "stopped" {
+		t.Errorf("got %+v, want one attempt that does not count", j)
+	}
+	if j := w.show(gone); j.State != "cancelled" {
+		t.Errorf("what was cancelled: %+v", j)
+	}
+}
+
+// A service that starts beside a runner that hangs starts jobs at once in another one.
+func TestHungRunnerHoldsUpNoStart(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	w.runs(w.enqueue(fields{"command": "echo up; exec sleep 600"}))
+	q.freeze()
+	q.kill()
+	q.start("--workers", "2")
+	began := time.Now()
+	q.dial().end(q.dial().enqueue(fields{"command": "true"}))
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("a job was done after %v", took)
+	}
+}
+
+// What prints runs, and gets a signal.
+func TestSignalReachesWhatPrints(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w, reader := q.dial(), q.dial()
+	for range 10 {
+		id := w.enqueue(fields{"command": "trap 'exit 7' USR1; echo up; sleep 600 & wait", "max_retries": 0})
+		reader.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":%q,"follow":true}}`, id))
+		reader.read()
+		w.good("kill", fields{"id": id, "signal": "USR1"}, nil)
+		if j := w.end(id); deref(j.ExitCode) != 7 {
+			t.Errorf("got %+v", j)
+		}
+		reader.read() // its answer
 	}
 }
 

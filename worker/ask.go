@@ -247,7 +247,15 @@ func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb 
 	}
 	p.endOne(h, how, &uid, verb)
 	_, err := p.waitFor(ctx, h, nil)
-	return true, err
+	return true, later(err, "the job is ended once it does")
+}
+
+// later adds to the error about a runner that does not answer what becomes of what was asked.
+func later(err error, what string) error {
+	if errors.Is(err, queue.ErrUnavailable) {
+		return queue.Errorf(queue.CodeUnavailable, "%v; %s", err, what)
+	}
+	return err
 }
 
 // endOne has a lease dropped if it has not started, or its tree ended if it has.
@@ -284,6 +292,17 @@ func (p *Pool) drop(h *held) {
 func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
 	p.mu.Lock()
 	h := p.bySeq[seq]
+	if h != nil && !h.running && !h.waiting && h.link != nil {
+		h.link.Send(&wire.Watch{Lease: wire.Lease(h.job.Lease())}) // its start is told at once then
+		p.mu.Unlock()
+		select {
+		case <-h.started:
+		case <-h.done:
+		case <-time.After(startedWithin):
+		case <-ctx.Done():
+		}
+		p.mu.Lock()
+	}
 	if h == nil || !h.running {
 		p.mu.Unlock()
 		return false, nil
@@ -292,8 +311,12 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 		h.link.Send(&wire.Signal{Lease: wire.Lease(h.job.Lease()), Number: int64(number)})
 	}
 	p.mu.Unlock()
-	return true, p.answers(ctx, h)
+	return true, later(p.answers(ctx, h), "the signal is sent once it does")
 }
+
+// startedWithin is how long a signal waits to hear that its job runs: a start is told with
+// the next results, but at once to who asks for it.
+const startedWithin = 100 * time.Millisecond
 
 // Watch has the end of a job told at once, whenever it runs, until stop.
 func (p *Pool) Watch(seq int64) (stop func()) {
@@ -378,9 +401,9 @@ func (p *Pool) List() []Status {
 			continue
 		}
 		busy[h.worker] = true
-		w := Status{ID: h.worker, Job: h.job.ID, PID: h.pid, StartedAt: h.at, Heard: h.sent, Stale: true, Leaving: len(list) >= p.target}
+		w := Status{ID: h.worker, Job: h.job.ID, PID: h.pid, StartedAt: h.at, Heard: h.heard, Stale: true, Leaving: len(list) >= p.target}
 		if h.link != nil {
-			w.Heard, w.Stale = h.link.heard, h.link.silent || time.Since(h.link.heard) > p.cfg.StaleAfter()
+			w.Heard, w.Stale = h.link.lived, h.link.silent || time.Since(h.link.lived) > p.cfg.StaleAfter()
 		}
 		list = append(list, w)
 	}
@@ -388,7 +411,7 @@ func (p *Pool) List() []Status {
 		for _, a := range l.stuck[:p.takenBy(l)] {
 			id := runner.Worker(l.Dir, a.Slot)
 			busy[id] = true
-			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: l.heard, Stuck: true})
+			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: l.lived, Stuck: true})
 		}
 	}
 	for slot := int64(1); len(list) < p.target; slot++ {

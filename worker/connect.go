@@ -29,7 +29,7 @@ const (
 	adoptWithin = time.Second
 	// againWithin is how long the runner of new jobs may be out of reach until another one
 	// takes them.
-	againWithin  = 5 * time.Second
+	againWithin  = 2 * time.Second
 	contactFirst = 10 * time.Millisecond
 	contactLast  = time.Second
 	spawnFirst   = 100 * time.Millisecond
@@ -98,7 +98,8 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 		j := &leased[i]
 		h := p.hold(j)
 		if j.State == queue.Processing {
-			h.running, h.worker, h.pid, h.at = true, j.WorkerID, j.PID, j.StartedAt
+			h.runs()
+			h.worker, h.pid, h.at = j.WorkerID, j.PID, j.StartedAt
 		}
 	}
 	p.mu.Unlock()
@@ -146,7 +147,7 @@ func (p *Pool) adopting() bool {
 
 // hold holds a lease. The caller holds mu.
 func (p *Pool) hold(j *queue.Job) *held {
-	h := &held{job: *j, sent: time.Now(), done: make(chan struct{})}
+	h := &held{job: *j, sent: time.Now(), heard: time.Now(), started: make(chan struct{}), done: make(chan struct{})}
 	p.held[j.Lease()], p.bySeq[j.Seq] = h, h
 	return h
 }
@@ -356,7 +357,8 @@ func (p *Pool) fits(c *runner.Client) bool {
 
 // adopt takes over what a runner has.
 func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, loops *sync.WaitGroup) *link {
-	l := &link{Client: c, current: current, heard: time.Now(), gone: make(chan struct{})}
+	now := time.Now()
+	l := &link{Client: c, current: current, heard: now, lived: now, gone: make(chan struct{})}
 	p.mu.Lock()
 	for _, a := range c.Known.Attempts {
 		h := p.held[queue.Lease(a.Lease)]
@@ -376,7 +378,7 @@ func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, loops 
 	for _, lease := range c.Known.Ended {
 		if h := p.held[queue.Lease(lease)]; h != nil && h.link == nil {
 			p.take(h, l)
-			h.running = true
+			h.runs()
 		}
 	}
 	if l.current {
@@ -430,10 +432,19 @@ func (p *Pool) askAgain(h *held) {
 	}
 }
 
+// runs notes that the attempt has begun. The caller holds mu.
+func (h *held) runs() {
+	if !h.running {
+		h.running = true
+		close(h.started)
+	}
+}
+
 // running notes that an attempt runs and has the store told. The caller holds mu.
 func (p *Pool) running(h *held, a wire.Attempt) {
 	known := h.running
-	h.running, h.pid, h.at, h.worker = true, int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.link.Dir, a.Slot)
+	h.runs()
+	h.pid, h.at, h.worker = int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.link.Dir, a.Slot)
 	if !known {
 		p.pending.Started = append(p.pending.Started, store.Started{Lease: queue.Lease(a.Lease), At: h.at, Worker: h.worker, PID: h.pid})
 	}
@@ -479,7 +490,7 @@ func (p *Pool) runnerGone(ctx context.Context, l *link, loops *sync.WaitGroup) {
 	needed := false
 	for _, h := range p.held {
 		if h.link == l {
-			h.link, needed = nil, needed || !h.over
+			h.link, h.heard, needed = nil, l.lived, needed || !h.over
 		}
 	}
 	over := l.dismissed && !needed // it was told to end, and has
@@ -530,13 +541,21 @@ func (p *Pool) result(from *link, r *wire.Result) {
 		return // told again by another connection
 	}
 	h.over = true
-	s := p.settlement(&h.job, r, from.Dir)
-	if why := s.Decision.Reason; h.by != nil && (why == queue.ReasonCancelled || why == queue.ReasonStopped) {
-		s.By, s.Verb = h.by, h.verb
+	if r.Cause == int64(queue.Stopped) && h.end != nil {
+		r.Cause = int64(*h.end) // somebody has cancelled it since
 	}
+	s := p.settlement(&h.job, r, from.Dir)
+	h.blame(&s)
 	p.pending.Started = slices.DeleteFunc(p.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
 	p.learn(h, r)
 	p.pending.Ended = append(p.pending.Ended, s)
+}
+
+// blame notes who had an attempt end.
+func (h *held) blame(s *store.Settlement) {
+	if why := s.Decision.Reason; h.by != nil && (why == queue.ReasonCancelled || why == queue.ReasonStopped) {
+		s.By, s.Verb = h.by, h.verb
+	}
 }
 
 // dropped gives back what was not started, or ends what was. The caller holds mu.

@@ -134,9 +134,10 @@ type Pool struct {
 type link struct {
 	*runner.Client
 	current   bool
-	heard     time.Time
-	asking    bool // whether it lives
-	silent    bool // it does not answer
+	heard     time.Time // last, or asked in vain: it is asked again after a while
+	lived     time.Time // heard last
+	asking    bool      // whether it lives
+	silent    bool      // it does not answer
 	gone      chan struct{}
 	dismissed bool           // told to end, for it has run what it was for
 	owner     *owner         // whose jobs alone it runs, nil if it is for all
@@ -152,6 +153,7 @@ type held struct {
 	waiting bool      // for a runner of its own, which is being started: it was sent to none
 	sent    time.Time // to the runner
 	asked   bool      // a DROP is under way
+	heard   time.Time // its runner, last, while that is not connected
 	running bool      // STARTED was heard, or the runner said so
 	begun   bool      // a DROP came too late: it runs, or has ended
 	worker  string
@@ -163,6 +165,7 @@ type held struct {
 	verb    string        // and how
 	over    bool          // its end, or return, is in pending
 	asks    []*asked      // what is asked of it, if it has not started; the first goes first
+	started chan struct{} // closed once it is known to run
 	done    chan struct{} // closed once it is settled or given back
 }
 
@@ -331,6 +334,11 @@ func (p *Pool) nextTimer() time.Duration {
 			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
 		default:
 			wait = min(wait, max(h.sent.Add(startBy+startSpare).Sub(now), time.Second))
+		}
+	}
+	for _, c := range p.contacts { // then another runner is needed
+		if left := c.since.Add(againWithin).Sub(now); left > 0 {
+			wait = min(wait, left)
 		}
 	}
 	if at := p.nextAsk(); !at.IsZero() {

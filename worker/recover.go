@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ func (p *Pool) settleRemains(f finding) {
 		a := &r.Running[i]
 		if h := p.orphan(a.Lease, dir); h != nil {
 			h.over = true
-			p.pending.Ended = append(p.pending.Ended, p.lost(h, a, howLost(*r, a.Lease), dir))
+			p.pending.Ended = append(p.pending.Ended, p.lost(h, a, h.asAsked(howLost(*r, a.Lease), slices.Contains(r.Alive, a.Lease)), dir))
 			lost++
 		}
 	}
@@ -98,8 +99,17 @@ func (p *Pool) unknown(h *held, unsure, sameBoot bool) {
 		return
 	}
 	h.over = true
-	p.pending.Ended = append(p.pending.Ended, p.lost(h, nil, how, ""))
+	p.pending.Ended = append(p.pending.Ended, p.lost(h, nil, h.asAsked(how, false), ""))
 	p.ring()
+}
+
+// asAsked is how an attempt ended whose runner is gone: as somebody had asked, if that was
+// to cancel it, or if it lived until it was ended. Else nobody knows how it ended.
+func (h *held) asAsked(how queue.End, lived bool) queue.End {
+	if how != queue.Unkillable && h.end != nil && (*h.end == queue.Killed || lived) {
+		return *h.end
+	}
+	return how
 }
 
 // seekStrays looks, once all folders are found, for what the leases of which no runner
@@ -190,7 +200,9 @@ func (p *Pool) lost(h *held, running *wire.Attempt, how queue.End, dir string) s
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
 	left := runner.OutputRef(wire.Lease(j.Lease())) // of a runner that died before it could tell
-	return store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, Garbage: left}
+	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, Garbage: left}
+	h.blame(&s)
+	return s
 }
 
 // howLost is how an attempt ended whose runner has died.

@@ -89,6 +89,7 @@ func (p *Pool) fellSilent(l *link) {
 // heard notes a sign of life of a runner. The caller holds mu.
 func (p *Pool) heard(l *link) {
 	l.heard = time.Now()
+	l.lived = l.heard
 	if l.silent {
 		l.silent = false
 		if p.current() == nil && !p.spawning && p.fits(l.Client) {
