@@ -65,6 +65,8 @@ func checkFolder(dir string) error {
 	switch {
 	case !info.IsDir():
 		return fmt.Errorf("the state folder %s is no folder", dir)
+	case ok && st.Uid == 0 && os.Geteuid() != 0:
+		return fmt.Errorf("the state folder %s belongs to root, and the service is not root (any more); where it is empty, run: chown %d:%d %[1]s", dir, os.Geteuid(), os.Getegid())
 	case ok && int(st.Uid) != os.Geteuid(): // who may have planted it
 		return fmt.Errorf("the state folder %s belongs to %s, who may change all in it; name another one with --dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
 	case info.Mode().Perm()&0o022 != 0:

@@ -289,7 +289,17 @@ func (s *Service) problems() (list []string, failing bool) {
 			list = append(list, fmt.Sprintf("worker %s has not been heard of for worker_timeout; look at its runner with ps, job %s", w.ID, w.Job))
 		}
 	}
-	for _, pid := range s.pool.Silent() {
+	silent := s.pool.Silent()
+	counts := s.store.Counts()
+	waiting := counts.States[queue.Pending] + counts.States[queue.Failed]
+	switch workers := s.pool.Workers(); {
+	case waiting == 0 || s.pool.Draining():
+	case workers == 0:
+		list = append(list, fmt.Sprintf("jobs that wait: %d, and there is no worker: queuectl worker start", waiting))
+	case len(silent) > 0 && s.pool.Busy() >= workers:
+		list = append(list, fmt.Sprintf("jobs that wait: %d, and jobs of a runner that does not answer have every worker; for more: queuectl worker start", waiting))
+	}
+	for _, pid := range silent {
 		list = append(list, fmt.Sprintf("the runner with pid %d does not answer; %s", pid, fmt.Sprintf(endHung, pid)))
 	}
 	if err := s.pool.NoRunner(); err != nil {
