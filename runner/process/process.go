@@ -91,6 +91,9 @@ type Dead struct {
 	Trees   []Tree
 	// Spared says which process groups may live on; nil is none.
 	Spared func(pgid int) bool
+	// Of, if not nil, is the account whose processes alone are ended: what is known of them
+	// is by its word.
+	Of *uint32
 }
 
 // Tree is what is known of an attempt's processes, if need be by its numbers alone.
