@@ -203,6 +203,15 @@ func peerOf(c net.Conn) (*unix.Ucred, error) {
 	return cred, errors.Join(err, inner)
 }
 
+// peerPID is the process that has made the socket at the other end, 0 if that cannot be told.
+func peerPID(c net.Conn) int64 {
+	cred, err := peerOf(c)
+	if err != nil {
+		return 0
+	}
+	return int64(cred.Pid)
+}
+
 func peerUID(c net.Conn) (int, error) {
 	cred, err := peerOf(c)
 	if err != nil {

@@ -290,7 +290,7 @@ func (s *Service) problems() (list []string, failing bool) {
 		}
 	}
 	for _, pid := range s.pool.Silent() {
-		list = append(list, fmt.Sprintf("the runner with pid %d does not answer; %s", pid, fmt.Sprintf(endHung, pid)))
+		list = append(list, fmt.Sprintf("the runner with pid %d does not answer; %s", pid, howToEnd(pid)))
 	}
 	if err := s.pool.NoRunner(); err != nil {
 		list = append(list, fmt.Sprintf("no job is started, for no runner could be (it is tried again): %v", err))

@@ -455,7 +455,7 @@ func (s *Service) poolConfig() worker.Config {
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
 		Disowned:    s.disowned,
-		EndHung:     func(pid int64) string { return fmt.Sprintf(endHung, pid) },
+		EndHung:     howToEnd,
 		HeardEvery:  func() time.Duration { return now().HeartbeatInterval },
 		StaleAfter:  func() time.Duration { return now().WorkerTimeout },
 	}

@@ -128,7 +128,8 @@ type (
 		Attempts []Attempt
 		Ended    []Lease
 	}
-	// Refused answers a Hello whose epoch is not the newest.
+	// Refused answers a Hello whose epoch is not the newest, which is Epoch, and every
+	// Hello to a runner that is about to end.
 	Refused struct{ Epoch int64 }
 	// Started tells of an attempt that still runs a moment after its start.
 	Started struct{ Attempt }
