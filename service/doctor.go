@@ -92,8 +92,8 @@ func diagnose(list []store.Finding) control.Diagnosis {
 // runners, if there are any.
 func outputsOf(p config.Places) []string {
 	list := runner.Home{Dir: runnersOf(p)}.Outputs()
-	if p == config.System() {
-		list = append(list, runner.Home{Dir: config.RunnerDir}.Outputs()...)
+	if roots := rootsOf(p); roots != "" {
+		list = append(list, runner.Home{Dir: roots}.Outputs()...)
 	}
 	return list
 }
