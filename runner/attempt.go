@@ -152,7 +152,8 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 	if err := s.dress(c, st.UID); err != nil {
 		now := time.Now()
 		a.log.Close()
-		s.settle(a, &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: !settled(err)})
+		unknown := !settled(err) // the directory of users does not answer
+		s.settle(a, &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: unknown, HungStart: unknown})
 		return
 	}
 	r := w.Run(c)
@@ -255,7 +256,8 @@ func (s *server) settle(a *attempt, r *process.Result) {
 }
 
 // Causes that the runner itself has, or has seen: as queue.Stopped, which the service sends
-// as well, queue.Lost, queue.OutOfMemory and queue.HungStart.
+// as well, queue.Lost, queue.OutOfMemory and queue.HungStart. That of a shortage says that it
+// is not the machine's: something that the start needs does not answer.
 const (
 	causeStopped   = 5
 	causeLost      = 8

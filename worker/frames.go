@@ -103,7 +103,8 @@ func (p *Pool) learn(h *held, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		p.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
-		if p.short.met(h.job.Seq, time.Now()) {
+		own := r.Cause == int64(queue.HungStart) // what does not answer is not the machine
+		if !own && p.short.met(h.job.Seq, time.Now()) {
 			p.slowDown()
 		}
 	case r.Cause == int64(queue.HungStart):

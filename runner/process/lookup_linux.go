@@ -33,7 +33,7 @@ func (l *lateLookUps) full(uid uint32) error {
 	case l.of[uid] >= maxLate:
 		return fmt.Errorf("%w, and neither do %d others", errHung, maxLate)
 	case l.all >= maxLateOfAll:
-		return &shortageError{fmt.Errorf("%d disks that commands name do not answer", l.all)}
+		return &shortageError{fmt.Errorf("it is not looked for while %d others hang (of each: %w)", l.all, errHung)}
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func TestLookUpsOfManyAccountsThatHang(t *testing.T) {
 		}
 		asked.Wait()
 		_, err := lookUp(&Identity{UID: maxLateOfAll, GID: 1}, func() (int, error) { return 7, nil }, nil)
-		if !errors.As(err, new(*shortageError)) || errors.Is(err, errHung) {
+		if !errors.As(err, new(*shortageError)) || !errors.Is(err, errHung) {
 			t.Errorf("got %v", err)
 		}
 		close(answer)

@@ -148,7 +148,7 @@ type (
 	Result struct {
 		Attempt
 		EndedAt   int64 // milliseconds since 1970
-		Cause     int64 // of the Kill that ended it, 0 if none
+		Cause     int64 // of the Kill that ended it, or what the runner has seen, 0 if neither
 		TimedOut  bool
 		Silent    bool // timed out because it printed nothing
 		Shortage  bool // could not be started for want of resources
