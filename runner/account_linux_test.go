@@ -123,3 +123,18 @@ func TestAnAccountNamesNoProcessOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// A link in the place of an output has no size: what it leads to is another's.
+func TestALinkIsNoOutput(t *testing.T) {
+	root := t.TempDir()
+	path := OutputPath(root, "1-1")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(os.Args[0], path); err != nil {
+		t.Fatal(err)
+	}
+	if got := OutputSize(root, "1-1", 1<<20); got != 0 {
+		t.Errorf("it has %d bytes", got)
+	}
+}

@@ -91,7 +91,7 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settle
 		a.OutputRef = "" // an output is its own lease's
 	}
 	if a.OutputRef != "" {
-		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef)
+		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)
 	}
 	d := queue.Decide(j, outcome(r), p.cfg.Policy())
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}
