@@ -16,17 +16,19 @@ import (
 
 // attempt is one START. Its fields are guarded by the server's mu.
 type attempt struct {
-	start   *wire.Start
-	log     *output.Log
-	worker  *process.Worker // while it runs
-	slot    int64
-	pid     int
-	at      int64
-	watched bool
-	killed  func() // asked for between the claim of a worker and the fork
-	result  []byte // its frame, once ended
-	segment int    // of the journal
-	unkept  bool   // the result is in no journal: the slot says that the attempt was begun
+	start     *wire.Start
+	log       *output.Log
+	worker    *process.Worker // while it runs
+	slot      int64
+	pid       int
+	at        int64
+	watched   bool
+	killed    func()  // asked for between the claim of a worker and the fork
+	signals   []int64 // to be sent, each once
+	signalled bool    // something sends them
+	result    []byte  // its frame, once ended
+	segment   int     // of the journal
+	unkept    bool    // the result is in no journal: the slot says that the attempt was begun
 }
 
 func lease(a *attempt) wire.Lease { return a.start.Lease }
