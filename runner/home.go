@@ -66,8 +66,8 @@ func isRunner(name string) bool {
 	return name != outputsName && name != programsName && !strings.HasPrefix(name, asPrefix)
 }
 
-// Find lists the folders of runners, living and dead ones. What an account has made
-// unreadable of its own is passed over.
+// Find lists the folders of runners, living and dead ones. An account that has made the
+// folder around its runners unreadable hides them all; a runner's own that it has is listed.
 func (h Home) Find() (dirs []string, err error) {
 	for _, root := range h.folders() {
 		entries, err := os.ReadDir(root)
