@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -94,6 +95,19 @@ func (a *Accounts) refresh() (*policy, error) {
 	}
 	a.stamp, a.read = now, &p
 	return a.read, nil
+}
+
+// accountOf is the account of a runner's folder that is below an account's, which root has
+// made and given to it; nil is none.
+func accountOf(dir string) (*uint32, error) {
+	if !OfAnAccount(dir) {
+		return nil, nil
+	}
+	info, err := os.Lstat(filepath.Dir(dir))
+	if err != nil {
+		return nil, fmt.Errorf("look whose a runner is: %w", err)
+	}
+	return &info.Sys().(*syscall.Stat_t).Uid, nil
 }
 
 // maxPolicy bounds a policy's file, in bytes.

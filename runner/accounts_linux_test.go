@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/wire"
 )
 
 // An account that could not be looked up, or not with all its groups, is neither refused
@@ -76,4 +79,27 @@ func TestPolicyIsRoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("one of another owner", path)
+}
+
+// Whose account cannot be told, for the directory of users does not answer, has that job put
+// off, as after a shortage, and nobody else's.
+func TestAJobOfAnUnknownAccountIsPutOffAlone(t *testing.T) {
+	dir := t.TempDir()
+	j, err := openJournal(dir, 0o600, func(written) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := makeTable(dir, 0o600, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.close()
+	silent := &accounts.Directory{Patient: true, Ask: func(string, string) (string, error) { return "", errors.New("no answer") }}
+	s := &server{dir: dir, table: table, journal: j, idleAt: time.Now(), accounts: &Accounts{Policy: filepath.Join(dir, "policy"), Directory: silent}, running: 1}
+	a := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, UID: 4_000_000}, log: output.New(1<<20, nil), slot: 1}
+	s.execute(nil, a)
+	f, _, err := wire.Parse(a.result)
+	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != causeHungStart {
+		t.Errorf("got %+v, %v", f, err)
+	}
 }

@@ -133,30 +133,14 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 	return a.become(as, policy, int(peer.Gid))
 }
 
-// endBelow ends the runner of a folder below base, by its name. That of an account is
-// ended if its process is the account's: what is in its folder is for the account to say.
+// endBelow ends the runner of a folder below base, by its name.
 func endBelow(base, name string) error {
 	account, own := filepath.Split(filepath.Clean(name))
 	account = strings.TrimSuffix(account, "/")
 	if !filepath.IsLocal(name) || !isRunner(own) || own[0] == '.' || account != "" && (!strings.HasPrefix(account, asPrefix) || strings.Contains(account, "/")) {
 		return fmt.Errorf("%q is no runner's name", name)
 	}
-	dir := filepath.Join(base, account, own)
-	if account == "" {
-		return endRunner(dir)
-	}
-	known, err := new(accounts.Directory).Named(strings.TrimPrefix(account, asPrefix))
-	if err != nil {
-		return err
-	}
-	t, err := readTable(dir)
-	if err != nil {
-		return err
-	}
-	if t.pid == 0 || !process.Owns(known.UID, t.pid) {
-		return fmt.Errorf("the notes in %s name no process of %s", dir, known.Name)
-	}
-	return process.End(t.pid, t.ticks)
+	return endRunner(filepath.Join(base, account, own))
 }
 
 // become makes this process an account, with no way back.
@@ -217,6 +201,15 @@ func peerOf(c net.Conn) (*unix.Ucred, error) {
 	var inner error
 	err = raw.Control(func(fd uintptr) { cred, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	return cred, errors.Join(err, inner)
+}
+
+// peerPID is the process that has made the socket at the other end, 0 if that cannot be told.
+func peerPID(c net.Conn) int64 {
+	cred, err := peerOf(c)
+	if err != nil {
+		return 0
+	}
+	return int64(cred.Pid)
 }
 
 func peerUID(c net.Conn) (int, error) {

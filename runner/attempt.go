@@ -16,17 +16,19 @@ import (
 
 // attempt is one START. Its fields are guarded by the server's mu.
 type attempt struct {
-	start   *wire.Start
-	log     *output.Log
-	worker  *process.Worker // while it runs
-	slot    int64
-	pid     int
-	at      int64
-	watched bool
-	killed  func() // asked for between the claim of a worker and the fork
-	result  []byte // its frame, once ended
-	segment int    // of the journal
-	unkept  bool   // the result is in no journal: the slot says that the attempt was begun
+	start     *wire.Start
+	log       *output.Log
+	worker    *process.Worker // while it runs
+	slot      int64
+	pid       int
+	at        int64
+	watched   bool
+	killed    func()  // asked for between the claim of a worker and the fork
+	signals   []int64 // to be sent, each once
+	signalled bool    // something sends them
+	result    []byte  // its frame, once ended
+	segment   int     // of the journal
+	unkept    bool    // the result is in no journal: the slot says that the attempt was begun
 }
 
 func lease(a *attempt) wire.Lease { return a.start.Lease }
@@ -152,7 +154,8 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 	if err := s.dress(c, st.UID); err != nil {
 		now := time.Now()
 		a.log.Close()
-		s.settle(a, &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: !settled(err)})
+		unknown := !settled(err) // the directory of users does not answer
+		s.settle(a, &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: unknown, HungStart: unknown})
 		return
 	}
 	r := w.Run(c)
@@ -255,7 +258,8 @@ func (s *server) settle(a *attempt, r *process.Result) {
 }
 
 // Causes that the runner itself has, or has seen: as queue.Stopped, which the service sends
-// as well, queue.Lost, queue.OutOfMemory and queue.HungStart.
+// as well, queue.Lost, queue.OutOfMemory and queue.HungStart. That of a shortage says that it
+// is not the machine's: something that the start needs does not answer.
 const (
 	causeStopped   = 5
 	causeLost      = 8

@@ -57,15 +57,18 @@ func Meet(dir string, epoch int64, version string) (*Client, error) {
 		c.net.Close()
 		return nil, fmt.Errorf("meet the runner: %w", err)
 	}
-	if err := c.readKnown(); err != nil {
+	if err := c.readKnown(epoch); err != nil {
 		c.net.Close()
 		return nil, err
+	}
+	if OfAnAccount(dir) { // which may say anything, and people are told to end what hangs
+		c.Known.PID = peerPID(conn)
 	}
 	return c, nil
 }
 
-// readKnown reads the answer to Hello and not a byte more.
-func (c *Client) readKnown() error {
+// readKnown reads the answer to Hello, with this epoch, and not a byte more.
+func (c *Client) readKnown(epoch int64) error {
 	c.net.SetReadDeadline(time.Now().Add(answerWithin))
 	defer c.net.SetReadDeadline(time.Time{})
 	head := make([]byte, 4)
@@ -89,6 +92,9 @@ func (c *Client) readKnown() error {
 		c.Known = *f
 		return nil
 	case *wire.Refused:
+		if f.Epoch < epoch {
+			return errors.New("meet the runner: it is about to end")
+		}
 		return ErrRefused
 	}
 	return fmt.Errorf("meet the runner: it said %T", f)

@@ -66,8 +66,8 @@ func isRunner(name string) bool {
 	return name != outputsName && name != programsName && !strings.HasPrefix(name, asPrefix)
 }
 
-// Find lists the folders of runners, living and dead ones. What an account has made
-// unreadable of its own is passed over.
+// Find lists the folders of runners, living and dead ones. An account that has made the
+// folder around its runners unreadable hides them all; a runner's own that it has is listed.
 func (h Home) Find() (dirs []string, err error) {
 	for _, root := range h.folders() {
 		entries, err := os.ReadDir(root)
@@ -180,14 +180,7 @@ func (h Home) End(dir string) error {
 func (h Home) EndAll(within time.Duration) (ended int, err error) {
 	live, err := h.Living()
 	for _, dir := range live {
-		t, failed := readTable(dir)
-		if failed == nil && t.pid == 0 {
-			failed = errUnnamed(dir)
-		}
-		if failed == nil {
-			failed = process.AskToEnd(t.pid, t.ticks)
-		}
-		err = errors.Join(err, failed)
+		err = errors.Join(err, tellRunner(dir, process.AskToEnd))
 	}
 	deadline := time.Now().Add(within)
 	for _, dir := range live {
@@ -211,7 +204,7 @@ func (h Home) EndAll(within time.Duration) (ended int, err error) {
 }
 
 func errUnnamed(dir string) error {
-	return fmt.Errorf("the runner of %s cannot be ended: its notes do not say which process it is", dir)
+	return fmt.Errorf("the runner of %s cannot be ended: its notes name no process of its account", dir)
 }
 
 // endWord begins what is asked for when a runner is to be ended; its folder below that of
@@ -219,15 +212,18 @@ func errUnnamed(dir string) error {
 const endWord = "end="
 
 // endRunner ends the runner of a folder, unless it has ended.
-func endRunner(dir string) error {
-	t, err := readTable(dir)
+func endRunner(dir string) error { return tellRunner(dir, process.End) }
+
+// tellRunner has the process of a runner told something.
+func tellRunner(dir string, tell func(pid int, ticks int64, of *uint32) error) error {
+	t, of, err := readLiving(dir)
 	if err != nil {
 		return err
 	}
 	if t.pid == 0 {
 		return errUnnamed(dir)
 	}
-	return process.End(t.pid, t.ticks)
+	return tell(t.pid, t.ticks, of)
 }
 
 // readReady reads the line by which a new runner names its folder.

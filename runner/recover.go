@@ -144,12 +144,16 @@ type ended struct {
 
 // endTrees ends what a dead runner's attempts have left alive, and those of leased, unless
 // it is of an earlier boot, or its folder is a copy: then what it names is of the folder
-// that was copied, and may live there.
+// that was copied, and may live there. Of an account's folder no process but its own is
+// ended.
 func endTrees(dir string, leased []wire.Attempt) (e ended, err error) {
 	d := process.Dead{}
 	running := leased
 	if dir != "" {
 		r, _, err := read(dir, nil)
+		if err == nil {
+			d.Of, err = accountOf(dir)
+		}
 		if err != nil || !r.SameBoot {
 			return ended{sameBoot: r.SameBoot}, err
 		}

@@ -29,14 +29,18 @@ const (
 // OutputPath is the file that an OutputRef names.
 func OutputPath(root, ref string) string { return filepath.Join(root, outputsName, ref) }
 
-// OutputSize is how many bytes that file has, 0 if it is gone.
-func OutputSize(root, ref string) int64 {
-	info, err := os.Stat(OutputPath(root, ref))
-	if err != nil {
+// OutputSize is how many bytes that file has, 0 if it is gone, and no more than one may have
+// whose streams have this limit: that of an account is whatever the account makes of it.
+func OutputSize(root, ref string, limit int64) int64 {
+	info, err := os.Lstat(OutputPath(root, ref))
+	if err != nil || !info.Mode().IsRegular() {
 		return 0
 	}
-	return info.Size()
+	return min(info.Size(), 2*limit+limit/2+maxFraming)
 }
+
+// maxFraming bounds what a file of output has beside its bytes and what grows with them.
+const maxFraming = 1 << 20
 
 // loneSuffix ends the name of the folder of a runner that runs one job alone.
 const loneSuffix = ".alone"

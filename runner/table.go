@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -171,8 +172,21 @@ func Begun(dir string, l wire.Lease) (begun, ok bool) {
 	return begun, err == nil && t.whole
 }
 
-// PID is the process of the living runner of a folder, 0 if its table does not tell.
+// PID is the process of the living runner of a folder, 0 if that cannot be told.
 func PID(dir string) int64 {
-	t, _ := readTable(dir)
+	t, _, _ := readLiving(dir)
 	return int64(t.pid)
+}
+
+// readLiving reads a living runner's table, and whose runner it is, nil if it is no
+// account's. An account's table names its process only if that is the account's: what is
+// in the folder is for the account to say.
+func readLiving(dir string) (t runningTable, of *uint32, err error) {
+	if of, err = accountOf(dir); err == nil {
+		t, err = readTable(dir)
+	}
+	if of != nil && !process.Owns(*of, t.pid) {
+		t.pid = 0
+	}
+	return t, of, err
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -300,11 +301,35 @@ func (a *attempt) kill(cause int, grace time.Duration) {
 	}
 }
 
+// signal has the processes of an attempt signalled: by one goroutine, for each may look at
+// every process of the machine. A signal that is to be sent already is sent once.
 func (s *server) signal(f *wire.Signal) {
-	if a := s.attempts[f.Lease]; a != nil && a.worker != nil && a.pid != 0 {
-		w, pid, cookie := a.worker, a.pid, s.cookie(a)
-		s.workers.Go(func() { w.Signal(pid, cookie, int(f.Number)) })
+	a := s.attempts[f.Lease]
+	if a == nil || a.worker == nil || a.pid == 0 || slices.Contains(a.signals, f.Number) {
+		return
 	}
+	a.signals = append(a.signals, f.Number)
+	if !a.signalled {
+		a.signalled = true
+		w, pid, cookie := a.worker, a.pid, s.cookie(a)
+		s.workers.Go(func() {
+			for n, more := s.nextSignal(a); more; n, more = s.nextSignal(a) {
+				w.Signal(pid, cookie, int(n))
+			}
+		})
+	}
+}
+
+// nextSignal takes the next signal to send to an attempt.
+func (s *server) nextSignal(a *attempt) (number int64, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(a.signals) == 0 {
+		a.signalled = false
+		return 0, false
+	}
+	number, a.signals = a.signals[0], a.signals[1:]
+	return number, true
 }
 
 func (s *server) watch(f *wire.Watch) {

@@ -3,12 +3,15 @@ package runner
 import (
 	"io"
 	"net"
+	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -144,4 +147,29 @@ func TestReadersOfAnAttemptThatIsGivenBackAreTold(t *testing.T) {
 			t.Errorf("told %+v, %v", f, err)
 		}
 	})
+}
+
+// However many signals an attempt is to get, one goroutine sends them, and each that is not
+// sent yet once.
+func TestSignalsAreSentOneByOne(t *testing.T) {
+	l := wire.Lease{Seq: 1, Fence: 7}
+	a := &attempt{start: &wire.Start{Lease: l}, worker: new(process.Worker), pid: 1}
+	s := &server{attempts: map[wire.Lease]*attempt{l: a}}
+	s.mu.Lock()
+	before := runtime.NumGoroutine()
+	for range 1000 {
+		s.signal(&wire.Signal{Lease: l, Number: 10})
+		s.signal(&wire.Signal{Lease: l, Number: 12})
+	}
+	if n := runtime.NumGoroutine() - before; n > 1 {
+		t.Errorf("%d goroutines send them", n)
+	}
+	if !slices.Equal(a.signals, []int64{10, 12}) {
+		t.Errorf("to be sent are %d", a.signals)
+	}
+	s.mu.Unlock()
+	s.workers.Wait()
+	if len(a.signals) != 0 || a.signalled {
+		t.Errorf("left are %d", a.signals)
+	}
 }

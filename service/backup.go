@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -66,6 +67,15 @@ func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(contr
 
 func runnersOf(p config.Places) string { return filepath.Join(p.State, "runner") }
 
+// rootsOf is the folder of root's runners of a service that does not run, "" if none are
+// known: those of the packaged service, whose folder may have been named by --dir.
+func rootsOf(p config.Places) string {
+	if p.State == config.System().State {
+		return config.RunnerDir
+	}
+	return ""
+}
+
 // restoringOf is where a backup's outputs are while it is restored.
 func restoringOf(p config.Places) string { return filepath.Join(p.State, "restore.outputs") }
 
@@ -81,16 +91,17 @@ func (s *Service) openOutput(ref string) (*os.File, error) {
 
 // EndRunners ends the runners of a queue that no service uses, as the system does when it
 // is shut down: their jobs get SIGTERM and, after the grace, SIGKILL. What has ended is
-// kept for the next service. It says how many there were.
-func EndRunners(p config.Places) (ended int, err error) {
+// kept for the next service. roots is the folder of root's runners, "" the usual one. It
+// says how many there were.
+func EndRunners(p config.Places, roots string) (ended int, err error) {
 	lock, err := lockFolder(p.State)
 	if err != nil {
 		return 0, err
 	}
 	defer lock.Close()
 	homes := []runner.Home{{Dir: runnersOf(p)}}
-	if p == config.System() {
-		homes = append(homes, runner.Home{Dir: config.RunnerDir})
+	if roots = cmp.Or(roots, rootsOf(p)); roots != "" {
+		homes = append(homes, runner.Home{Dir: roots})
 	}
 	for _, h := range homes {
 		n, failed := h.EndAll(runner.StopGrace() + endSpare)

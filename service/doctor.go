@@ -92,8 +92,8 @@ func diagnose(list []store.Finding) control.Diagnosis {
 // runners, if there are any.
 func outputsOf(p config.Places) []string {
 	list := runner.Home{Dir: runnersOf(p)}.Outputs()
-	if p == config.System() {
-		list = append(list, runner.Home{Dir: config.RunnerDir}.Outputs()...)
+	if roots := rootsOf(p); roots != "" {
+		list = append(list, runner.Home{Dir: roots}.Outputs()...)
 	}
 	return list
 }
@@ -137,12 +137,20 @@ func (s *Service) enforcement() string {
 	return enforcement
 }
 
+// howToEnd is what a person can do about a runner that hangs; pid 0 is unknown.
+func howToEnd(pid int64) string {
+	if pid == 0 {
+		return findHung
+	}
+	return fmt.Sprintf(endHung, pid)
+}
+
 // examineRunners looks whether the runners answer.
 func (s *Service) examineRunners() []store.Finding {
 	live, silent := s.pool.Runners(answerWithin)
 	var list []store.Finding
 	for _, pid := range silent {
-		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: fmt.Sprintf("the runner with pid %d does not answer, so nothing is known of its jobs", pid), Next: fmt.Sprintf(endHung, pid)})
+		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: fmt.Sprintf("the runner with pid %d does not answer, so nothing is known of its jobs", pid), Next: howToEnd(pid)})
 	}
 	if len(list) == 0 {
 		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; jobs that run: %d", len(live), s.pool.Busy())})

@@ -315,7 +315,14 @@ func (s *Service) unadopted(err error) error {
 	if !errors.Is(err, runner.ErrRefused) {
 		return err
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %[1]s is older than what its runner has obeyed (%[2]w): put the newer database back or a backup in its place (queuectl --dir %[1]s restore FILE), or end the runner with all that it runs: queuectl --dir %[1]s service stop --runners", s.opt.Places.State, err)}
+	who, where := "", ""
+	if s.home.Foreign() {
+		who = ", as root"
+		if s.home.Dir != rootsOf(s.opt.Places) {
+			where = " --runner-dir " + s.home.Dir
+		}
+	}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %[1]s is older than what its runner has obeyed (%[2]w): put the newer database back or a backup in its place (queuectl --dir %[1]s restore FILE), or end the runner with all that it runs%[3]s: queuectl --dir %[1]s service stop --runners%[4]s", s.opt.Places.State, err, who, where)}
 }
 
 // untilStopped waits for a reason to end, and lets running jobs finish if that is
@@ -455,7 +462,7 @@ func (s *Service) poolConfig() worker.Config {
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
 		Disowned:    s.disowned,
-		EndHung:     func(pid int64) string { return fmt.Sprintf(endHung, pid) },
+		EndHung:     howToEnd,
 		HeardEvery:  func() time.Duration { return now().HeartbeatInterval },
 		StaleAfter:  func() time.Duration { return now().WorkerTimeout },
 	}

@@ -91,7 +91,7 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settle
 		a.OutputRef = "" // an output is its own lease's
 	}
 	if a.OutputRef != "" {
-		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef)
+		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)
 	}
 	d := queue.Decide(j, outcome(r), p.cfg.Policy())
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}
@@ -103,7 +103,8 @@ func (p *Pool) learn(h *held, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		p.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
-		if p.short.met(h.job.Seq, time.Now()) {
+		own := r.Cause == int64(queue.HungStart) // what does not answer is not the machine
+		if !own && p.short.met(h.job.Seq, time.Now()) {
 			p.slowDown()
 		}
 	case r.Cause == int64(queue.HungStart):

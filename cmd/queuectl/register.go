@@ -18,6 +18,7 @@ import (
 
 func serviceVerb(a *app) *cobra.Command {
 	var own, keep, runners bool
+	var roots string
 	on := func(name, short string, do func(ctx context.Context) error) *cobra.Command {
 		cmd := &cobra.Command{
 			Use: name, Short: short, Args: exactly(0, "no arguments"),
@@ -31,12 +32,15 @@ func serviceVerb(a *app) *cobra.Command {
 		case runners && keep:
 			return usage("--runners ends what --keep-jobs leaves running; give one of them")
 		case runners:
-			return a.stopRunners()
+			return a.stopRunners(roots)
+		case roots != "":
+			return usage("--runner-dir says where --runners looks; give both")
 		}
 		return a.serviceStop(ctx, own, keep)
 	})
 	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running, for the next service to adopt")
 	stop.Flags().BoolVar(&runners, "runners", false, "while no service runs: end the runners that one has left, with the jobs that they run")
+	stop.Flags().Var(filled{&roots}, "runner-dir", "`FOLDER` of root's runners, for --runners, where the service was started with one")
 	verbs := group("service", "The service as the system sees it",
 		on("install", "Register the service with the system, and start it", func(ctx context.Context) error { return a.serviceInstall(ctx, own) }),
 		on("uninstall", "Stop the service and take its registration back", func(context.Context) error { return a.serviceUninstall(own) }),
@@ -224,12 +228,12 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 }
 
 // stopRunners ends the runners of a queue whose service does not run.
-func (a *app) stopRunners() error {
+func (a *app) stopRunners(roots string) error {
 	places, err := a.folder()
 	if err != nil {
 		return err
 	}
-	n, err := service.EndRunners(places)
+	n, err := service.EndRunners(places, roots)
 	if err != nil {
 		return err
 	}

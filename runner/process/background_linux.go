@@ -84,7 +84,7 @@ func living(uid uint32, list []*spared) map[*spared]bool {
 		return lives
 	}
 	for _, p := range all() {
-		if p.alive() && owned(p.pid, uid) {
+		if p.alive() && Owns(uid, p.pid) {
 			if s := byCookie[cookieOf(p.pid)]; s != nil {
 				lives[s] = true
 			}

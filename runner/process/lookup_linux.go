@@ -2,18 +2,51 @@ package process
 
 import (
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
 // errHung says that what a command names does not answer.
 var errHung = fmt.Errorf("it took longer than %v to find: the disk that it is on does not answer", StartWithin)
 
-// maxLate bounds the look-ups that were given up and have not returned: each keeps a thread.
-const maxLate = 64
+// maxLate bounds the look-ups of an account that were given up and have not returned: each
+// keeps a thread. maxLateOfAll bounds those of all accounts.
+const (
+	maxLate      = 32
+	maxLateOfAll = 512
+)
 
-// late counts them.
-var late atomic.Int64
+// lateLookUps counts them.
+type lateLookUps struct {
+	mu  sync.Mutex
+	of  map[uint32]int // by uid; guarded by mu, as is:
+	all int
+}
+
+var lateOnes = lateLookUps{of: map[uint32]int{}}
+
+// full says why an account's look-up is not begun, nil if it is.
+func (l *lateLookUps) full(uid uint32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.of[uid] >= maxLate:
+		return fmt.Errorf("%w, and neither do %d others", errHung, maxLate)
+	case l.all >= maxLateOfAll:
+		return &shortageError{fmt.Errorf("it is not looked for while %d others hang (of each: %w)", l.all, errHung)}
+	}
+	return nil
+}
+
+// add counts n more, or less.
+func (l *lateLookUps) add(uid uint32, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all += n
+	if l.of[uid] += n; l.of[uid] == 0 {
+		delete(l.of, uid)
+	}
+}
 
 // lookUp calls f, which looks at what a command names, with the rights of the command's
 // account, for StartWithin at most: a disk of the account's may never answer. What f finds
@@ -22,8 +55,8 @@ func lookUp[T any](id *Identity, f func() (T, error), giveBack func(T)) (found T
 	if id == nil {
 		return f()
 	}
-	if late.Load() >= maxLate {
-		return found, fmt.Errorf("%w, and neither do %d others", errHung, maxLate)
+	if err := lateOnes.full(id.UID); err != nil {
+		return found, err
 	}
 	type result struct {
 		found T
@@ -39,7 +72,7 @@ func lookUp[T any](id *Identity, f func() (T, error), giveBack func(T)) (found T
 		select {
 		case results <- r:
 		case <-givenUp:
-			late.Add(-1)
+			lateOnes.add(id.UID, -1)
 			if r.err == nil && giveBack != nil {
 				giveBack(r.found)
 			}
@@ -51,7 +84,7 @@ func lookUp[T any](id *Identity, f func() (T, error), giveBack func(T)) (found T
 	case r := <-results:
 		return r.found, r.err
 	case <-timer.C:
-		late.Add(1)
+		lateOnes.add(id.UID, 1)
 		close(givenUp)
 		return found, errHung
 	}

@@ -2,13 +2,14 @@ package process
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
 // What a command names is waited for for a second; what is found later is given back, and
-// so many look-ups that do not return are the most.
+// so many look-ups of an account that do not return are the most. They are nobody else's.
 func TestLookUpsThatHangAreGivenUp(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -24,22 +25,48 @@ func TestLookUpsThatHangAreGivenUp(t *testing.T) {
 		}
 		time.Sleep(StartWithin)
 		synctest.Wait()
-		if n := late.Load(); n != maxLate || time.Since(begun) != StartWithin {
+		if n := lateOnes.all; n != maxLate || time.Since(begun) != StartWithin {
 			t.Errorf("after %v %d are given up", time.Since(begun), n)
 		}
 		if _, err := lookUp(ownIdentity(), ask, func(int) {}); !errors.Is(err, errHung) || time.Since(begun) != StartWithin {
 			t.Errorf("one more: %v, after %v", err, time.Since(begun))
 		}
+		other := &Identity{UID: ownIdentity().UID + 1, GID: 1}
+		if n, err := lookUp(other, func() (int, error) { return 7, nil }, nil); n != 7 || err != nil {
+			t.Errorf("another account's: got %d, %v", n, err)
+		}
 		for i := range maxLate {
 			answer <- i
 		}
 		synctest.Wait()
-		if late.Load() != 0 || len(back) != maxLate {
-			t.Errorf("%d are late, %d were given back", late.Load(), len(back))
+		if lateOnes.all != 0 || len(back) != maxLate {
+			t.Errorf("%d are late, %d were given back", lateOnes.all, len(back))
 		}
 		wrong := errors.New("wrong")
 		if n, err := lookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {
 			t.Errorf("got %d, %v", n, err)
 		}
+	})
+}
+
+// When more look-ups do not return than this process has threads for, the next one is put
+// off: it is not known to hang.
+func TestLookUpsOfManyAccountsThatHang(t *testing.T) {
+	needsRoot(t)
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan int)
+		var asked sync.WaitGroup
+		for i := range maxLateOfAll {
+			asked.Go(func() {
+				lookUp(&Identity{UID: uint32(i / maxLate), GID: 1}, func() (int, error) { return <-answer, nil }, nil)
+			})
+		}
+		asked.Wait()
+		_, err := lookUp(&Identity{UID: maxLateOfAll, GID: 1}, func() (int, error) { return 7, nil }, nil)
+		if !errors.As(err, new(*shortageError)) || !errors.Is(err, errHung) {
+			t.Errorf("got %v", err)
+		}
+		close(answer)
+		synctest.Wait()
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 // End ends the process with this number, if it started at these ticks: a number is given
 // to another process once its own has ended.
-func End(pid int, started int64) error {
+func End(pid int, started int64, _ *uint32) error {
 	h, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 	if err == windows.ERROR_INVALID_PARAMETER {
 		return nil // there is none
@@ -28,4 +28,7 @@ func End(pid int, started int64) error {
 }
 
 // AskToEnd ends the process: a process without a window cannot be asked.
-func AskToEnd(pid int, ticks int64) error { return End(pid, ticks) }
+func AskToEnd(pid int, ticks int64, of *uint32) error { return End(pid, ticks, of) }
+
+// Owns reports whether a process is an account's; here accounts have no such numbers.
+func Owns(uint32, int) bool { return false }

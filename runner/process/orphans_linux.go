@@ -238,7 +238,7 @@ const execTime = 20 * time.Millisecond
 func nameless(uid uint32) (list []proc) {
 	for _, pid := range reapOrphans() {
 		p, ok := stat(pid)
-		if ok && p.alive() && !orphans.isMain(p.pgid) && !orphans.isMain(p.sid) && owned(pid, uid) && cookieOf(pid) == "" {
+		if ok && p.alive() && !orphans.isMain(p.pgid) && !orphans.isMain(p.sid) && Owns(uid, pid) && cookieOf(pid) == "" {
 			list = append(list, p)
 		}
 	}

@@ -61,7 +61,9 @@ type Result struct {
 	TimedOut  bool
 	Silent    bool // timed out because it printed nothing
 	Shortage  bool // could not be started for want of processes, memory or descriptors
-	HungStart bool // a signal ended it before it was a program, most likely a guard's; ExitCode is 126
+	// HungStart says that a signal ended it before it was a program, most likely a guard's, and
+	// ExitCode is 126; with Shortage, that what others have named hangs, or who it is to be.
+	HungStart bool
 	Lost      bool // the system does not tell how it ended
 	Error     string
 	PID       int
@@ -91,6 +93,9 @@ type Dead struct {
 	Trees   []Tree
 	// Spared says which process groups may live on; nil is none.
 	Spared func(pgid int) bool
+	// Of, if not nil, is the account whose processes alone are ended: what is known of them
+	// is by its word.
+	Of *uint32
 }
 
 // Tree is what is known of an attempt's processes, if need be by its numbers alone.

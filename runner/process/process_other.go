@@ -61,7 +61,10 @@ func SelfTicks() int64 { return 0 }
 func BootID() (string, error) { return "", ErrUnsupported }
 
 // End ends a process.
-func End(int, int64) error { return ErrUnsupported }
+func End(int, int64, *uint32) error { return ErrUnsupported }
 
 // AskToEnd asks a process to end.
-func AskToEnd(int, int64) error { return ErrUnsupported }
+func AskToEnd(int, int64, *uint32) error { return ErrUnsupported }
+
+// Owns reports whether a process is an account's.
+func Owns(uint32, int) bool { return false }

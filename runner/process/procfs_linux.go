@@ -77,12 +77,6 @@ func uidsOf(pid int) (real, saved uint32, ok bool) {
 	return real, saved, n == 4
 }
 
-// owned reports whether a process is an account's: its real user id is.
-func owned(pid int, uid uint32) bool {
-	real, _, ok := uidsOf(pid)
-	return ok && real == uid
-}
-
 // cookieOf is the cookie in a process's environment, "" if it has none.
 func cookieOf(pid int) string {
 	b := procBuffers.Get().(*procBuffer)

@@ -282,7 +282,7 @@ func (e *shortageError) Unwrap() error { return e.error }
 func (r *run) startFailed(err error) {
 	r.r.EndedAt = time.Now()
 	if errors.As(err, new(*shortageError)) {
-		r.r.Shortage = true
+		r.r.Shortage, r.r.HungStart = true, errors.Is(err, errHung)
 		r.r.Error = fmt.Sprintf("start: %v", err)
 		return
 	}

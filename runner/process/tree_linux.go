@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -111,7 +112,7 @@ func hearNoChild() error {
 // another account's process is forged.
 func treeOf(main int, cookie string, uid uint32) []proc {
 	return members(func(p proc) bool {
-		return p.sid == main || p.pgid == main || p.ppid == main || owned(p.pid, uid) && cookieOf(p.pid) == cookie
+		return p.sid == main || p.pgid == main || p.ppid == main || Owns(uid, p.pid) && cookieOf(p.pid) == cookie
 	}, main)
 }
 
@@ -205,6 +206,9 @@ func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
 			}
 			return p.sid == session || sure[p.sid] || sure[p.pgid] || ours(cookieOf(p.pid))
 		}, 0)
+		if d.Of != nil {
+			left = slices.DeleteFunc(left, func(p proc) bool { return !Owns(*d.Of, p.pid) })
+		}
 		if first {
 			met = lefts(left)
 		}

@@ -128,7 +128,8 @@ type (
 		Attempts []Attempt
 		Ended    []Lease
 	}
-	// Refused answers a Hello whose epoch is not the newest.
+	// Refused answers a Hello whose epoch is not the newest, which is Epoch, and every
+	// Hello to a runner that is about to end.
 	Refused struct{ Epoch int64 }
 	// Started tells of an attempt that still runs a moment after its start.
 	Started struct{ Attempt }
@@ -147,7 +148,7 @@ type (
 	Result struct {
 		Attempt
 		EndedAt   int64 // milliseconds since 1970
-		Cause     int64 // of the Kill that ended it, 0 if none
+		Cause     int64 // of the Kill that ended it, or what the runner has seen, 0 if neither
 		TimedOut  bool
 		Silent    bool // timed out because it printed nothing
 		Shortage  bool // could not be started for want of resources

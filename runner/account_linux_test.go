@@ -1,0 +1,140 @@
+package runner
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// begun is a process that was started at a moment, which is so many ticks after the boot.
+type begun struct {
+	pid   int
+	at    time.Time
+	ticks int64
+}
+
+// processOf starts a process of an account, in a session of its own.
+func processOf(t *testing.T, uid uint32) begun {
+	t.Helper()
+	cmd := exec.Command("cat")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := begun{at: time.Now()}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.pid = cmd.Process.Pid
+	t.Cleanup(func() {
+		in.Close()
+		cmd.Wait()
+	})
+	if b.ticks, err = strconv.ParseInt(b.stat(t)[19], 10, 64); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// stat is what the kernel says of a process from its state on.
+func (b begun) stat(t *testing.T) []string {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(b.pid) + "/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	return strings.Fields(rest)
+}
+
+// accountsRunner is the folder of a runner of uid 1's, which holds its lock and names a
+// process as itself and others as its jobs.
+func accountsRunner(t *testing.T, base string, self begun, jobs ...begun) (dir string) {
+	t.Helper()
+	dir = filepath.Join(base, asPrefix+"daemon", "1.a")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(filepath.Dir(dir), 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	lock, ok, err := lockFile(filepath.Join(dir, lockName), 0o600)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	t.Cleanup(func() { lock.Close() })
+	table, err := makeTable(dir, 0o600, self.pid, self.ticks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.close()
+	for i, job := range jobs {
+		table.begin(int64(i+1), wire.Lease{Seq: 1, Fence: int64(i + 1)}, 0)
+		table.forked(int64(i+1), job.pid, job.at.UnixMilli())
+	}
+	return dir
+}
+
+// Whoever ends all runners ends no process but an account's own because of what the account
+// has written into its folder.
+func TestAnAccountNamesNoProcessOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who ends everybody's runners")
+	}
+	own, ownJob, foreign, foreignJob := processOf(t, 1), processOf(t, 1), processOf(t, 0), processOf(t, 2)
+
+	base := t.TempDir()
+	dir := accountsRunner(t, base, foreign, foreignJob)
+	if pid := PID(dir); pid != 0 {
+		t.Errorf("its runner is process %d, of another account", pid)
+	}
+	if n, err := (Home{Dir: base}).EndAll(0); n != 0 || err == nil {
+		t.Errorf("a runner that is another's process: ended %d, %v", n, err)
+	}
+
+	if err := process.End(foreign.pid, foreign.ticks, new(uint32(1))); err != nil { // it got the number just now
+		t.Errorf("a process that is another's by now: %v", err)
+	}
+
+	base = t.TempDir()
+	dir = accountsRunner(t, base, own, ownJob, foreignJob)
+	if pid := PID(dir); pid != int64(own.pid) {
+		t.Errorf("its runner is process %d, want %d", pid, own.pid)
+	}
+	if n, err := (Home{Dir: base}).EndAll(0); n != 1 || err != nil {
+		t.Errorf("the account's own: ended %d, %v", n, err)
+	}
+	for what, c := range map[string]struct {
+		process begun
+		ended   bool
+	}{"its runner": {own, true}, "its job": {ownJob, true}, "root's process": {foreign, false}, "another account's process": {foreignJob, false}} {
+		if got := c.process.stat(t)[0] == "Z"; got != c.ended {
+			t.Errorf("%s has ended: %t", what, got)
+		}
+	}
+}
+
+// A link in the place of an output has no size: what it leads to is another's.
+func TestALinkIsNoOutput(t *testing.T) {
+	root := t.TempDir()
+	path := OutputPath(root, "1-1")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(os.Args[0], path); err != nil {
+		t.Fatal(err)
+	}
+	if got := OutputSize(root, "1-1", 1<<20); got != 0 {
+		t.Errorf("it has %d bytes", got)
+	}
+}

@@ -1,0 +1,22 @@
+package runner
+
+import (
+	"os"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// Which process an account's runner is the kernel says: people are told to end what hangs.
+func TestAnAccountsRunnerIsTheKernelsWord(t *testing.T) {
+	for below, want := range map[string]int{"": 1, asPrefix + "daemon": os.Getpid()} {
+		c, err := Meet(answering(t, below, &wire.Known{Protocol: wire.Protocol, PID: 1}), 7, "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.net.Close()
+		if c.Known.PID != int64(want) {
+			t.Errorf("below %q: process %d, want %d", below, c.Known.PID, want)
+		}
+	}
+}

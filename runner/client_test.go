@@ -1,0 +1,49 @@
+package runner
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// answering is a folder below another, where what meets the runner hears an answer.
+func answering(t *testing.T, below string, answer wire.Frame) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), below, "1.a")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := listen(filepath.Join(dir, sockName), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { // ends with the connection
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		c.Write(wire.Append(nil, answer))
+		c.Read(make([]byte, 100))
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return dir
+}
+
+// A runner that just ends refuses every service; only one that has obeyed a newer epoch, or
+// the same, has another service.
+func TestRefusedByARunnerThatEnds(t *testing.T) {
+	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
+		if _, err := Meet(answering(t, "", &wire.Refused{Epoch: epoch}), 7, "1"); err == nil || errors.Is(err, ErrRefused) != newer {
+			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/runner"
+)
+
+// Nobody is told to end process 0, which is a group of his own.
+func TestAnUnknownRunnerIsLookedFor(t *testing.T) {
+	if got := howToEnd(0); strings.ContainsAny(got, "0123456789") || strings.Contains(strings.ToLower(got), "kill") {
+		t.Errorf("of a runner whose process is unknown: %s", got)
+	}
+	if got := howToEnd(4711); !strings.Contains(got, "4711") {
+		t.Errorf("of process 4711: %s", got)
+	}
+}
+
+// Root's runners of the packaged service are found by its folder, however that is named, and
+// others by theirs.
+func TestRunnersToEndAreFound(t *testing.T) {
+	state := config.System().State
+	for _, c := range []struct{ state, roots, command, found string }{
+		{state, config.RunnerDir, "queuectl --dir " + state + " service stop --runners", config.RunnerDir},
+		{"/srv/q", "/srv/r", "queuectl --dir /srv/q service stop --runners --runner-dir /srv/r", ""},
+		{"/srv/q", "", "queuectl --dir /srv/q service stop --runners", ""},
+	} {
+		p := config.In(c.state)
+		if got := rootsOf(p); got != c.found {
+			t.Errorf("root's runners of %s are in %q, want %q", c.state, got, c.found)
+		}
+		s := &Service{opt: Options{Places: p}, home: runner.Home{Dir: runnersOf(p)}}
+		if c.roots != "" {
+			s.home = runner.Home{Dir: c.roots, Socket: "spawn.sock"}
+		}
+		if got := s.unadopted(runner.ErrRefused).Error(); !strings.HasSuffix(got, ": "+c.command) {
+			t.Errorf("%+v: told %s", c, got)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := EndRunners(config.In(t.TempDir()), file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("runners in what is no folder: %v", err)
+	}
+}
