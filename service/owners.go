@@ -23,11 +23,11 @@ import (
 // keeps its owner.
 
 const (
-	nameFor      = time.Second            // the name of a uid holds for jobs that are about to start
-	nameWithin   = 200 * time.Millisecond // they wait for it
-	maxNames     = 10_000                 // bounds what is remembered of them
-	settleAgain  = time.Minute            // after the store has refused to take a uid from its owner
-	examinedGone = 20                     // former owners of whom doctor looks for jobs
+	nameFor     = time.Second            // the name of a uid holds for jobs that are about to start
+	nameWithin  = 200 * time.Millisecond // they wait for it
+	maxNames    = 10_000                 // bounds what is remembered of them
+	settleAgain = time.Minute            // after the store has refused to take a uid from its owner
+	namedGone   = 20                     // former owners whom doctor names at once
 )
 
 // owners are the accounts that have jobs.
@@ -261,24 +261,34 @@ func (n *naming) old(fresh bool) bool {
 	}
 }
 
-// examineOwners tells of jobs whose accounts have lost their uids.
+// examineOwners tells of jobs whose accounts have lost their uids. Where none has it looks at
+// no job.
 func (s *Service) examineOwners(ctx context.Context) []store.Finding {
-	var names []string
-	lost := s.owners.lost()
-	uids := slices.Sorted(maps.Keys(lost))
-	for _, uid := range uids[max(0, len(uids)-examinedGone):] {
-		page, err := s.store.List(ctx, store.Filter{UID: &uid, Limit: 1})
-		if err == nil && len(page.Jobs) > 0 {
-			names = append(names, lost[uid])
+	lost, names := s.owners.lost(), map[string]bool{}
+	f := store.Filter{Limit: store.MaxPage}
+	for more := true; more && len(lost) > 0; more = f.Before != 0 {
+		page, err := s.selected(ctx, f)
+		if err != nil {
+			return []store.Finding{{Check: "owners", Level: store.Warning, Message: "jobs of former accounts were not looked for: " + err.Error(), Next: "queuectl doctor, later"}}
 		}
+		for _, ref := range page.Refs {
+			if name, former := lost[ref.UID]; former {
+				names[name] = true
+				delete(lost, ref.UID)
+			}
+		}
+		f.Before = page.Next
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	slices.Sort(names)
+	list := slices.Sorted(maps.Keys(names))
+	if more := len(list) - namedGone; more > 0 {
+		list = append(list[:namedGone], fmt.Sprintf("and %d more", more))
+	}
 	return []store.Finding{{
 		Check: "owners", Level: store.Warning,
-		Message: "the uids of these accounts belong to others now, and their jobs are kept for admins: " + strings.Join(slices.Compact(names), ", "),
+		Message: "the uids of these accounts belong to others now, and their jobs are kept for admins: " + strings.Join(list, ", "),
 		Next:    "queuectl list --user NAME shows them; queuectl edit ID '{\"user\":\"ANOTHER\"}' and queuectl release ID have one run for somebody else, queuectl rm ID removes it",
 	}}
 }

@@ -136,6 +136,18 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	}
 }
 
+// Jobs of a former account are found however many newer ones others have.
+func TestJobsOfAFormerAccountAreFound(t *testing.T) {
+	s := withOwners(t)
+	if err := s.Admit(t.Context(), peer(reused, control.Submit)); err != nil {
+		t.Fatal(err)
+	}
+	s.stores(t, many("newer", 20_001)...)
+	if found := s.examineOwners(t.Context()); len(found) != 1 || !strings.Contains(found[0].Message, ": alice") {
+		t.Errorf("doctor finds %+v", found)
+	}
+}
+
 // A job that runs keeps its uid until it ends; its next owner sees no more of it meanwhile
 // than anybody.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
