@@ -37,6 +37,7 @@ type owners struct {
 	mu     sync.Mutex
 	names  map[int]string  // of uids, as the store has them; guarded by mu
 	former map[int]string  // those that have lost their uid, by uids below 0; guarded by mu
+	moving map[int]bool    // uids that may not have been taken from those to the end; guarded by mu
 	now    map[int]*naming // names of uids that were looked up for jobs; guarded by mu
 }
 
@@ -51,9 +52,9 @@ type naming struct {
 
 // load reads what the store knows of owners.
 func (o *owners) load(ctx context.Context, s interface {
-	Owners(context.Context) (map[int]string, error)
+	Owners(context.Context) (names map[int]string, moving []int, err error)
 }) error {
-	list, err := s.Owners(ctx)
+	list, moving, err := s.Owners(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,10 @@ func (o *owners) load(ctx context.Context, s interface {
 			delete(names, uid)
 		}
 	}
-	o.names, o.former = names, former
+	o.names, o.former, o.moving = names, former, map[int]bool{}
+	for _, uid := range moving {
+		o.moving[uid] = true
+	}
 	return nil
 }
 
@@ -108,6 +112,20 @@ func (o *owners) lost() map[int]string {
 	return maps.Clone(o.former)
 }
 
+// moves reports whether a uid may not have been taken from its former owner to the end.
+func (o *owners) moves(uid int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.moving[uid]
+}
+
+// moved notes that it has.
+func (o *owners) moved(uid int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.moving, uid)
+}
+
 // again has all uids looked up.
 func (o *owners) again() {
 	select {
@@ -141,7 +159,7 @@ func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 // now, and finishes that if it was not finished when the service ended.
 func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 	was := s.owners.of(uid)
-	if was == name || was == "" && len(s.owners.lost()) == 0 {
+	if was == name || was == "" && !s.owners.moves(uid) {
 		return nil
 	}
 	for more := true; more; {
@@ -151,6 +169,7 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 		}
 	}
 	if was == "" {
+		s.owners.moved(uid)
 		return nil
 	}
 	s.owners.mu.Lock()

@@ -21,6 +21,7 @@ const (
 	stays
 	unknown // the directory does not answer
 	gone    // it says that there is none
+	jobless // has never enqueued
 )
 
 var ownerNames = map[int]string{reused: "alice", stays: "bob", unknown: "carol", gone: "dave"}
@@ -31,6 +32,8 @@ func directoryOfOwners(database, key string) (string, error) {
 		return fmt.Sprintf("mallory:x:%d:1::/:/bin/sh", reused), nil
 	case fmt.Sprint(stays):
 		return fmt.Sprintf("bob:x:%d:1::/:/bin/sh", stays), nil
+	case fmt.Sprint(jobless):
+		return fmt.Sprintf("eve:x:%d:1::/:/bin/sh", jobless), nil
 	case fmt.Sprint(unknown):
 		return "", errors.New("no answer")
 	}
@@ -133,6 +136,39 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	}
 	if found := s.examineOwners(t.Context()); len(found) != 0 {
 		t.Errorf("when nothing is left doctor finds %+v", found)
+	}
+}
+
+// A uid is taken from its owner to the end before the next one is answered, also by a service
+// that was started meanwhile; after that, as for every other uid, nothing is written to admit
+// its peers: here nothing could be.
+func TestDisowningIsFinishedOnce(t *testing.T) {
+	s := withOwners(t)
+	drafts := many("more", 600)
+	for i := range drafts {
+		drafts[i].UID = reused
+	}
+	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: reused, Owner: "alice", Drafts: drafts}); err != nil {
+		t.Fatal(err)
+	}
+	if more, err := s.store.Disown(t.Context(), reused, "alice"); err != nil || !more {
+		t.Fatalf("more: %t, %v", more, err)
+	}
+	s.owners = owners{}
+	if err := s.owners.load(t.Context(), s.store); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Admit(t.Context(), peer(reused, control.Submit)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.has(t, "more599"); got != "-1 held disowned" {
+		t.Errorf("the last job of the former account: %s", got)
+	}
+	s.store.Close()
+	for _, uid := range []int{reused, jobless} {
+		if err := s.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
+			t.Errorf("uid %d: %v", uid, err)
+		}
 	}
 }
 
