@@ -279,3 +279,18 @@ func closed() chan struct{} {
 	close(c)
 	return c
 }
+
+// Names of who has enqueued are known without asking anybody: lists and events tell them
+// while others wait for their place.
+func TestNamesOfOwnersAreKnown(t *testing.T) {
+	s := withOwners(t)
+	s.directory.Ask = func(_, key string) (string, error) {
+		t.Errorf("somebody was asked for %s", key)
+		return "", nil
+	}
+	for uid, want := range ownerNames {
+		if got := s.userName(uid); got != want {
+			t.Errorf("uid %d: got %q, want %q", uid, got, want)
+		}
+	}
+}
