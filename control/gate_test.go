@@ -20,7 +20,8 @@ import (
 // door is an API whose gate gives everybody the right that it is told to.
 type door struct {
 	fake
-	closed error // to whoever connects
+	closed error  // to whoever connects
+	naming func() // the look-up of names for a refusal, nil if that takes no time
 
 	mu    sync.Mutex
 	right Right  // guarded by mu
@@ -42,6 +43,9 @@ func (d *door) Right(*Peer) Right {
 func (d *door) Admit(context.Context, *Peer) error { return d.closed }
 
 func (d *door) Refuse(p *Peer, what string, needs Right) error {
+	if d.naming != nil {
+		d.naming()
+	}
 	return queue.Errorf(queue.CodeDenied, "%q needs %s, not %s", what, needs, p.Right)
 }
 
@@ -169,5 +173,29 @@ func TestOutsidersAreToldWhoTheyAre(t *testing.T) {
 		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, `"version"`) {
 			t.Errorf("who was given a right meanwhile: %q, %v", line, err)
 		}
+	}
+}
+
+// However long it takes to find the names for a refusal, nobody else waits for it.
+func TestRefusalKeepsNobodyOut(t *testing.T) {
+	refused, known := make(chan struct{}, 1), make(chan struct{})
+	d := &door{naming: func() { refused <- struct{}{}; <-known }}
+	socket := serve(t, d)
+	d.set(None)
+	for range forOutside + 1 {
+		c := dial(t, socket)
+		defer c.Close()
+	}
+	defer close(known)
+	select {
+	case <-refused:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody is refused")
+	}
+	d.set(Admin)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := client(t, socket).Hello(ctx, HelloParams{}); err != nil {
+		t.Errorf("while somebody is refused: %v", err)
 	}
 }

@@ -376,8 +376,20 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 
 // admit takes a connection in. At a limit the one that has been idle longest
 // makes room: of the same user, if its share is full. People without any right make
-// nobody leave.
+// nobody leave; why they are refused may take a look-up of names, for which nobody else
+// waits.
 func (s *Server) admit(c *serverConn) error {
+	err := s.makeRoom(c)
+	if errors.Is(err, errOutside) {
+		return s.gate.Refuse(&c.peer, "", Read)
+	}
+	return err
+}
+
+// errOutside refuses a connection whose peer has no right.
+var errOutside = errors.New("no room for people without a right")
+
+func (s *Server) makeRoom(c *serverConn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limit, share := s.limits.Connections()
@@ -395,7 +407,7 @@ func (s *Server) admit(c *serverConn) error {
 	}
 	switch {
 	case c.outside() && (outside >= forOutside || len(s.conns) >= limit):
-		return s.gate.Refuse(&c.peer, "", Read)
+		return errOutside
 	case own >= share && !s.evict(func(o *serverConn) bool { return o.peer.UID == c.peer.UID }):
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections, all in use; close one, or raise max_connections_per_user", own)
 	case len(s.conns) >= limit && !s.evict(func(*serverConn) bool { return true }):

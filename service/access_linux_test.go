@@ -1,8 +1,10 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
@@ -61,4 +63,34 @@ func TestUsersOfADirectory(t *testing.T) {
 // hangs has a directory answer that there is nobody, once it is let.
 func hangs(d *accounts.Directory, let func()) {
 	d.Ask = func(string, string) (string, error) { let(); return "", nil }
+}
+
+// Whoever sets a setting that has a directory asked holds up nobody who sets another one.
+func TestHangingDirectoryHoldsUpNoSetting(t *testing.T) {
+	s := stored(t)
+	s.setting = make(chan struct{}, 1)
+	for len(s.layers) <= layerRunning {
+		s.layers = append(s.layers, config.Layer{Origin: config.FromStored, Values: map[string]string{}})
+	}
+	asked, answer := make(chan struct{}), make(chan struct{})
+	hangs(&s.directory, func() {
+		close(asked)
+		<-answer
+	})
+	admin := by(t, 0, control.Admin)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if v, err := s.ConfigSet(admin, control.ConfigSet{Key: "access.read", Value: "dora"}); err != nil || v.Value != "dora" {
+			t.Errorf("%+v, %v", v, err)
+		}
+	}()
+	<-asked
+	ctx, cancel := context.WithTimeout(admin, 5*time.Second)
+	defer cancel()
+	if _, err := s.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil {
+		t.Error(err)
+	}
+	close(answer)
+	<-done
 }

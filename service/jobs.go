@@ -151,8 +151,8 @@ func (s *Service) userName(uid int) string {
 	if name, ok := s.users.Load(uid); ok {
 		return name.(string)
 	}
-	if uid < 0 {
-		return s.owners.of(uid)
+	if name := s.owners.of(uid); name != "" || uid < 0 {
+		return name
 	}
 	name := s.directory.UserName(uid)
 	if name != strconv.Itoa(uid) { // else it may have one soon

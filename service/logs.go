@@ -54,6 +54,7 @@ type follower struct {
 	n      int           // the attempt
 	tail   int           // of it only so many of each stream's last bytes are read; 0 is all
 	cursor output.Cursor // in what is read of it
+	end    output.Cursor // of what there was when the last lines were looked for, if it ran then
 }
 
 // run tells what is left of the attempt and, when following, of those after it.
@@ -89,7 +90,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 				continue
 			}
 		case f.s.pool.Running(j.Seq) == f.n:
-			return end, f.s.readNow(ctx, &j, &f.cursor, f.tell)
+			return end, f.tellNow(ctx, &j)
 		case !f.p.Follow || j.State.Ended():
 			return end, nil
 		}
@@ -100,6 +101,17 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 			return end, ctx.Err()
 		}
 	}
+}
+
+// tellNow tells what there is now of an attempt that runs, or was when its last lines were
+// looked for.
+func (f *follower) tellNow(ctx context.Context, j *queue.Job) (err error) {
+	if f.end == (output.Cursor{}) {
+		if f.end, err = f.s.liveEnd(ctx, j.Seq); err != nil {
+			return err
+		}
+	}
+	return f.s.readNow(ctx, j.Seq, f.cursor, f.end, f.tell)
 }
 
 func (f *follower) wanted(c output.Chunk) bool {
@@ -158,7 +170,11 @@ func wholeRunes(data []byte, most int) int {
 // there is now.
 func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
 	if s.runs(j, n) {
-		return s.readNow(ctx, j, &output.Cursor{-int64(tail), -int64(tail)}, each)
+		end, err := s.liveEnd(ctx, j.Seq)
+		if err != nil {
+			return err
+		}
+		return s.readNow(ctx, j.Seq, before(end, tail), end, each)
 	}
 	err := s.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
 	if errors.Is(err, queue.ErrNotFound) {
@@ -170,17 +186,41 @@ func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each 
 // runs reports whether an attempt of a job runs.
 func (s *Service) runs(j *queue.Job, n int) bool { return n > j.Runs && s.pool.Running(j.Seq) == n }
 
-// readNow reads what there is now of a running attempt's output after the cursor. A job may
-// print faster than it is read: it ends after as much as is ever kept.
-func (s *Service) readNow(ctx context.Context, j *queue.Job, c *output.Cursor, each func(output.Chunk) error) error {
-	left := 2*j.OutputLimit + output.InMemory
-	for more := true; more && left > 0; {
+// liveEnd is how far a running attempt has printed.
+func (s *Service) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
+	chunk, ok, err := s.pool.Read(ctx, seq, output.Cursor{-1, -1}, false)
+	if err != nil || !ok {
+		return end, err
+	}
+	return chunk.Cursor, nil
+}
+
+// before is where the last bytes of each stream begin, so many or all there are.
+func before(end output.Cursor, bytes int) output.Cursor {
+	return output.Cursor{max(0, end[0]-int64(bytes)), max(0, end[1]-int64(bytes))}
+}
+
+// readNow reads what there is of a running attempt's output from a cursor to an end, which
+// the attempt may have left behind: it may print faster than it is read.
+func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, each func(output.Chunk) error) error {
+	at := c
+	within := func(chunk output.Chunk) error {
+		length := max(int64(len(chunk.Data)), chunk.Dropped)
+		n := min(length, end[chunk.Stream]-at[chunk.Stream])
+		at[chunk.Stream] += length
+		switch {
+		case n <= 0:
+			return nil
+		case chunk.Dropped > 0:
+			chunk.Dropped = n
+		default:
+			chunk.Data = chunk.Data[:n]
+		}
+		return each(chunk)
+	}
+	for more := true; more && (c[0] < end[0] || c[1] < end[1]); {
 		var err error
-		more, err = s.readLive(ctx, j.Seq, c, false, func(chunk output.Chunk) error {
-			left -= int64(len(chunk.Data))
-			return each(chunk)
-		})
-		if err != nil {
+		if more, err = s.readLive(ctx, seq, &c, false, within); err != nil {
 			return err
 		}
 	}

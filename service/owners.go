@@ -23,11 +23,11 @@ import (
 // keeps its owner.
 
 const (
-	nameFor      = time.Second            // the name of a uid holds for jobs that are about to start
-	nameWithin   = 200 * time.Millisecond // they wait for it
-	maxNames     = 10_000                 // bounds what is remembered of them
-	settleAgain  = time.Minute            // after the store has refused to take a uid from its owner
-	examinedGone = 20                     // former owners of whom doctor looks for jobs
+	nameFor     = time.Second            // the name of a uid holds for jobs that are about to start
+	nameWithin  = 200 * time.Millisecond // they wait for it
+	maxNames    = 10_000                 // bounds what is remembered of them
+	settleAgain = time.Minute            // after the store has refused to take a uid from its owner
+	namedGone   = 20                     // former owners whom doctor names at once
 )
 
 // owners are the accounts that have jobs.
@@ -37,6 +37,7 @@ type owners struct {
 	mu     sync.Mutex
 	names  map[int]string  // of uids, as the store has them; guarded by mu
 	former map[int]string  // those that have lost their uid, by uids below 0; guarded by mu
+	moving map[int]bool    // uids that may not have been taken from those to the end; guarded by mu
 	now    map[int]*naming // names of uids that were looked up for jobs; guarded by mu
 }
 
@@ -51,9 +52,9 @@ type naming struct {
 
 // load reads what the store knows of owners.
 func (o *owners) load(ctx context.Context, s interface {
-	Owners(context.Context) (map[int]string, error)
+	Owners(context.Context) (names map[int]string, moving []int, err error)
 }) error {
-	list, err := s.Owners(ctx)
+	list, moving, err := s.Owners(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,10 @@ func (o *owners) load(ctx context.Context, s interface {
 			delete(names, uid)
 		}
 	}
-	o.names, o.former = names, former
+	o.names, o.former, o.moving = names, former, map[int]bool{}
+	for _, uid := range moving {
+		o.moving[uid] = true
+	}
 	return nil
 }
 
@@ -108,6 +112,20 @@ func (o *owners) lost() map[int]string {
 	return maps.Clone(o.former)
 }
 
+// moves reports whether a uid may not have been taken from its former owner to the end.
+func (o *owners) moves(uid int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.moving[uid]
+}
+
+// moved notes that it has.
+func (o *owners) moved(uid int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.moving, uid)
+}
+
 // again has all uids looked up.
 func (o *owners) again() {
 	select {
@@ -141,7 +159,7 @@ func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 // now, and finishes that if it was not finished when the service ended.
 func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 	was := s.owners.of(uid)
-	if was == name || was == "" && len(s.owners.lost()) == 0 {
+	if was == name || was == "" && !s.owners.moves(uid) {
 		return nil
 	}
 	for more := true; more; {
@@ -151,6 +169,7 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 		}
 	}
 	if was == "" {
+		s.owners.moved(uid)
 		return nil
 	}
 	s.owners.mu.Lock()
@@ -261,24 +280,34 @@ func (n *naming) old(fresh bool) bool {
 	}
 }
 
-// examineOwners tells of jobs whose accounts have lost their uids.
+// examineOwners tells of jobs whose accounts have lost their uids. Where none has it looks at
+// no job.
 func (s *Service) examineOwners(ctx context.Context) []store.Finding {
-	var names []string
-	lost := s.owners.lost()
-	uids := slices.Sorted(maps.Keys(lost))
-	for _, uid := range uids[max(0, len(uids)-examinedGone):] {
-		page, err := s.store.List(ctx, store.Filter{UID: &uid, Limit: 1})
-		if err == nil && len(page.Jobs) > 0 {
-			names = append(names, lost[uid])
+	lost, names := s.owners.lost(), map[string]bool{}
+	f := store.Filter{Limit: store.MaxPage}
+	for more := true; more && len(lost) > 0; more = f.Before != 0 {
+		page, err := s.selected(ctx, f)
+		if err != nil {
+			return []store.Finding{{Check: "owners", Level: store.Warning, Message: "jobs of former accounts were not looked for: " + err.Error(), Next: "queuectl doctor, later"}}
 		}
+		for _, ref := range page.Refs {
+			if name, former := lost[ref.UID]; former {
+				names[name] = true
+				delete(lost, ref.UID)
+			}
+		}
+		f.Before = page.Next
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	slices.Sort(names)
+	list := slices.Sorted(maps.Keys(names))
+	if more := len(list) - namedGone; more > 0 {
+		list = append(list[:namedGone], fmt.Sprintf("and %d more", more))
+	}
 	return []store.Finding{{
 		Check: "owners", Level: store.Warning,
-		Message: "the uids of these accounts belong to others now, and their jobs are kept for admins: " + strings.Join(slices.Compact(names), ", "),
+		Message: "the uids of these accounts belong to others now, and their jobs are kept for admins: " + strings.Join(list, ", "),
 		Next:    "queuectl list --user NAME shows them; queuectl edit ID '{\"user\":\"ANOTHER\"}' and queuectl release ID have one run for somebody else, queuectl rm ID removes it",
 	}}
 }

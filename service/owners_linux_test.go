@@ -21,6 +21,7 @@ const (
 	stays
 	unknown // the directory does not answer
 	gone    // it says that there is none
+	jobless // has never enqueued
 )
 
 var ownerNames = map[int]string{reused: "alice", stays: "bob", unknown: "carol", gone: "dave"}
@@ -31,6 +32,8 @@ func directoryOfOwners(database, key string) (string, error) {
 		return fmt.Sprintf("mallory:x:%d:1::/:/bin/sh", reused), nil
 	case fmt.Sprint(stays):
 		return fmt.Sprintf("bob:x:%d:1::/:/bin/sh", stays), nil
+	case fmt.Sprint(jobless):
+		return fmt.Sprintf("eve:x:%d:1::/:/bin/sh", jobless), nil
 	case fmt.Sprint(unknown):
 		return "", errors.New("no answer")
 	}
@@ -136,6 +139,51 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	}
 }
 
+// A uid is taken from its owner to the end before the next one is answered, also by a service
+// that was started meanwhile; after that, as for every other uid, nothing is written to admit
+// its peers: here nothing could be.
+func TestDisowningIsFinishedOnce(t *testing.T) {
+	s := withOwners(t)
+	drafts := many("more", 600)
+	for i := range drafts {
+		drafts[i].UID = reused
+	}
+	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: reused, Owner: "alice", Drafts: drafts}); err != nil {
+		t.Fatal(err)
+	}
+	if more, err := s.store.Disown(t.Context(), reused, "alice"); err != nil || !more {
+		t.Fatalf("more: %t, %v", more, err)
+	}
+	s.owners = owners{}
+	if err := s.owners.load(t.Context(), s.store); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Admit(t.Context(), peer(reused, control.Submit)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.has(t, "more599"); got != "-1 held disowned" {
+		t.Errorf("the last job of the former account: %s", got)
+	}
+	s.store.Close()
+	for _, uid := range []int{reused, jobless} {
+		if err := s.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
+			t.Errorf("uid %d: %v", uid, err)
+		}
+	}
+}
+
+// Jobs of a former account are found however many newer ones others have.
+func TestJobsOfAFormerAccountAreFound(t *testing.T) {
+	s := withOwners(t)
+	if err := s.Admit(t.Context(), peer(reused, control.Submit)); err != nil {
+		t.Fatal(err)
+	}
+	s.stores(t, many("newer", 20_001)...)
+	if found := s.examineOwners(t.Context()); len(found) != 1 || !strings.Contains(found[0].Message, ": alice") {
+		t.Errorf("doctor finds %+v", found)
+	}
+}
+
 // A job that runs keeps its uid until it ends; its next owner sees no more of it meanwhile
 // than anybody.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
@@ -230,4 +278,19 @@ func closed() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
+}
+
+// Names of who has enqueued are known without asking anybody: lists and events tell them
+// while others wait for their place.
+func TestNamesOfOwnersAreKnown(t *testing.T) {
+	s := withOwners(t)
+	s.directory.Ask = func(_, key string) (string, error) {
+		t.Errorf("somebody was asked for %s", key)
+		return "", nil
+	}
+	for uid, want := range ownerNames {
+		if got := s.userName(uid); got != want {
+			t.Errorf("uid %d: got %q, want %q", uid, got, want)
+		}
+	}
 }

@@ -139,7 +139,14 @@ func (s *Service) inTurn(ctx context.Context, f func() error) error {
 
 // reload reads the settings file again. If it is wrong the old settings hold.
 func (s *Service) reload(ctx context.Context) error {
-	return s.inTurn(ctx, func() error { return s.readAgain(ctx) })
+	if err := s.inTurn(ctx, func() error { return s.readAgain(ctx) }); err != nil {
+		return err
+	}
+	s.lookUp() // for which nobody waits who changes settings
+	if unknown := s.unknownNames(); unknown != "" {
+		s.log.Warn(unknown)
+	}
+	return nil
 }
 
 func (s *Service) readAgain(ctx context.Context) error {
@@ -160,14 +167,11 @@ func (s *Service) readAgain(ctx context.Context) error {
 		return err
 	}
 	s.mu.Unlock()
-	if err := s.setStored(stored); err != nil {
+	if err := s.mergeStored(stored); err != nil {
 		return err
 	}
 	s.users.Clear()
 	s.apply(ctx)
-	if unknown := s.unknownNames(); unknown != "" {
-		s.log.Warn(unknown)
-	}
 	if hidden := s.config.Load().Hides(config.FromFile); len(hidden) > 0 {
 		s.log.Warn("settings of the file are hidden by stronger ones", "keys", strings.Join(hidden, " "))
 	}
@@ -233,7 +237,22 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 		v, err = s.put(ctx, k, text)
 		return err
 	})
-	return v, err
+	if err != nil {
+		return v, err
+	}
+	access := strings.HasPrefix(k.Name, "access.")
+	if access {
+		s.lookUp() // for which nobody waits who changes settings
+	}
+	switch unknown := s.unknownNames(); {
+	case text != "" && v.Origin != string(config.FromStored):
+		v.Note = "stored, but hidden by the " + v.Origin
+	case k.AtStart():
+		v.Note = "stored; it holds from the next start of the service"
+	case access && unknown != "":
+		v.Note = unknown
+	}
+	return v, nil
 }
 
 // put stores a setting and has it hold. A count of workers that a person set gives way to
@@ -254,18 +273,8 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	s.lookUp()
 	s.apply(ctx)
-	v := s.value(k)
-	switch unknown := s.unknownNames(); {
-	case text != "" && v.Origin != string(config.FromStored):
-		v.Note = "stored, but hidden by the " + v.Origin
-	case k.AtStart():
-		v.Note = "stored; it holds from the next start of the service"
-	case strings.HasPrefix(k.Name, "access.") && unknown != "":
-		v.Note = unknown
-	}
-	return v, nil
+	return s.value(k), nil
 }
 
 // setWorkers makes count, of how many there are, the count of workers, over every origin

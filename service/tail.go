@@ -19,10 +19,7 @@ const (
 // toTail moves to where the last lines begin of what there is of the attempt now.
 func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
 	if f.s.runs(j, f.n) {
-		_, err := f.seek(ctx, lines, [2]bool{}, func(each func(output.Chunk) error) error {
-			return f.s.readNow(ctx, j, new(output.Cursor), each)
-		})
-		return err
+		return f.toLiveTail(ctx, j, lines)
 	}
 	for f.tail = firstTail; ; f.tail *= tailGrowth {
 		read := func(each func(output.Chunk) error) error {
@@ -39,7 +36,7 @@ func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
 			for s := range cut {
 				cut[s] = bytes[s] >= f.tail && f.wants(output.Stream(s))
 			}
-			found, err = f.seek(ctx, lines, cut, read)
+			found, err = f.seek(ctx, lines, output.Cursor{}, cut, read)
 		}
 		if errors.Is(err, queue.ErrNotFound) && f.n > j.Runs {
 			return nil // it has ended, and is about to be recorded
@@ -50,14 +47,36 @@ func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
 	}
 }
 
-// seek moves to where the last lines begin of what is read, of which streams are cut: there
-// may be more before their first chunk, so that nothing is known of lines that began
-// earlier. It reports whether so many lines were found, or all there are. It keeps only where
+// toLiveTail is toTail for an attempt that runs.
+func (f *follower) toLiveTail(ctx context.Context, j *queue.Job, lines int) (err error) {
+	if f.end, err = f.s.liveEnd(ctx, j.Seq); err != nil {
+		return err
+	}
+	for tail := firstTail; ; tail *= tailGrowth {
+		begin := before(f.end, tail)
+		if int64(tail) >= j.OutputLimit { // no more is kept
+			begin = output.Cursor{}
+		}
+		var cut [2]bool
+		for s := range cut {
+			cut[s] = begin[s] > 0 && f.wants(output.Stream(s))
+		}
+		found, err := f.seek(ctx, lines, begin, cut, func(each func(output.Chunk) error) error {
+			return f.s.readNow(ctx, j.Seq, begin, f.end, each)
+		})
+		if err != nil || found {
+			return err
+		}
+	}
+}
+
+// seek moves to where the last lines begin of what is read from a cursor on, of which streams
+// are cut: there may be more before their first chunk, so that nothing is known of lines that
+// began earlier. It reports whether so many lines were found, or all there are. It keeps only where
 // lines begin, of as many as are asked for.
-func (f *follower) seek(ctx context.Context, lines int, cut [2]bool, read func(each func(output.Chunk) error) error) (found bool, err error) {
+func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, cut [2]bool, read func(each func(output.Chunk) error) error) (found bool, err error) {
 	begins := &ring{ctx: ctx, most: lines + 1} // the last one may be that of no line
-	var at output.Cursor
-	last := at // where the last wanted byte ends
+	last := at                                 // where the last wanted byte ends
 	if cut == [2]bool{} {
 		begins.add(at)
 	}

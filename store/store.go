@@ -354,8 +354,9 @@ type Keeper interface {
 	// are more.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
 	// Owners lists the name that each uid had when it enqueued first, and those of
-	// former owners by uids below 0.
-	Owners(ctx context.Context) (map[int]string, error)
+	// former owners by uids below 0; moving are the uids of these whose jobs may not all
+	// have changed hands yet.
+	Owners(ctx context.Context) (names map[int]string, moving []int, err error)
 	// Disown takes a uid from the owner of this name, if Owners has it for the uid: that
 	// belongs to another account now. Jobs of that owner that wait are held, as
 	// ReasonDisowned, and all get a uid below 0, which no peer has, and under which

@@ -222,7 +222,11 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 	}
 	k := e.requests
 	switch a.Reason {
-	case "", "not_runnable", "lost", "deferred", "poison":
+	case "", "not_runnable", "deferred":
+	case "lost", "poison":
+		if !c.hurtRunner.Load() {
+			return "ended with the reason " + a.Reason + ", and no runner was hurt"
+		}
 	case "signal":
 		if !k.kill {
 			return "was ended by a signal that nobody sent: " + a.Error
@@ -231,7 +235,14 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 		if !e.timeout && !k.edit {
 			return "timed out"
 		}
-	case "cancelled", "stopped":
+	case "cancelled":
+		if !k.cancel {
+			return "was cancelled by nobody"
+		}
+	case "stopped":
+		if !k.requeue && !c.stops.Load() {
+			return "was stopped by nobody"
+		}
 	default:
 		return "ended with the reason " + a.Reason
 	}

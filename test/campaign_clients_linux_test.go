@@ -317,8 +317,14 @@ func (a *campaignClient) pick() (list []*trackedJob) {
 // mark notes what is asked for before it is.
 func (k *requests) mark(verb string) {
 	switch verb {
-	case "rm", "rm --force":
+	case "rm":
 		k.remove = true
+	case "rm --force":
+		k.remove, k.cancel = true, true
+	case "cancel":
+		k.cancel = true
+	case "requeue":
+		k.requeue = true
 	case "retry", "dlq.retry":
 		k.revive = true
 	case "release":
@@ -419,6 +425,7 @@ func (c *campaign) asked(e *trackedJob) requests {
 	if g := c.groups[e.group]; g != nil {
 		k.remove, k.revive, k.release = k.remove || g.remove, k.revive || g.revive, k.release || g.release
 		k.kill, k.edit = k.kill || g.kill, k.edit || g.edit
+		k.cancel, k.requeue = k.cancel || g.cancel, k.requeue || g.requeue
 	}
 	return k
 }

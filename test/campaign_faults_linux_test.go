@@ -139,6 +139,7 @@ func (c *campaign) stopService(keep bool) {
 	}
 	s.cmd.Process.Signal(syscall.SIGCONT)
 	if !keep {
+		c.stops.Store(true)
 		s.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	if c.full.Load() {
@@ -278,6 +279,7 @@ func (f *faultInjector) aRunner() int {
 }
 
 func (f *faultInjector) killRunner() {
+	f.hurtRunner.Store(true)
 	for _, pid := range f.runnerPids() {
 		if f.dice.IntN(3) > 0 {
 			kill(pid)
@@ -287,6 +289,7 @@ func (f *faultInjector) killRunner() {
 
 // killBoth kills service and runners, in either order, and starts the next service.
 func (f *faultInjector) killBoth() {
+	f.hurtRunner.Store(true)
 	pids := f.runnerPids()
 	kills := []func(){f.killService, func() {
 		for _, pid := range pids {
@@ -319,6 +322,7 @@ func (f *faultInjector) hang(pid int) {
 func (f *faultInjector) hangService() { f.hang(f.service.cmd.Process.Pid) }
 
 func (f *faultInjector) hangRunner() {
+	f.hurtRunner.Store(true)
 	if pid := f.aRunner(); pid != 0 {
 		f.hang(pid)
 	}
@@ -394,6 +398,7 @@ func (f *faultInjector) damage(folder string) string {
 // damageLiving damages the folder of a living runner, and may kill it, or the service, or
 // both afterwards.
 func (f *faultInjector) damageLiving() {
+	f.hurtRunner.Store(true)
 	folders := f.runnerFolders()
 	if len(folders) == 0 {
 		return
@@ -418,6 +423,7 @@ func (f *faultInjector) damageLiving() {
 
 // damageDead damages the folders of dead runners before the next service finds them.
 func (f *faultInjector) damageDead() {
+	f.hurtRunner.Store(true)
 	f.killService()
 	for _, pid := range f.runnerPids() {
 		kill(pid)

@@ -65,6 +65,8 @@ type campaign struct {
 	full       atomic.Bool // the disk is, or has been a moment ago
 	cutsOutput atomic.Bool // something of this round may have kept output from being stored
 	over       atomic.Bool // clients begin nothing more
+	stops      atomic.Bool // a client or a fault of this round has had running jobs stopped
+	hurtRunner atomic.Bool // a fault of this round was to a runner
 
 	mu      sync.Mutex
 	jobs    map[string]*trackedJob   // of this round, by tag; guarded by mu
@@ -85,7 +87,7 @@ type campaign struct {
 // requests are what clients have asked for that a job's history must be read by. Each is noted
 // before it is sent.
 type requests struct {
-	remove, revive, release, kill, edit bool
+	remove, revive, release, kill, edit, cancel, requeue bool
 }
 
 // trackedJob is a job that a client has asked for.
@@ -160,7 +162,9 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 // round makes faults and requests for a while, then lets all jobs end and checks them.
 func (c *campaign) round(length time.Duration) {
 	c.rounds++
-	c.over.Store(false)
+	for _, flag := range []*atomic.Bool{&c.over, &c.stops, &c.hurtRunner} {
+		flag.Store(false)
+	}
 	c.events = c.follow()
 	ctx, cancel := context.WithTimeout(context.Background(), length)
 	defer cancel()

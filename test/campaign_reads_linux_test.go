@@ -197,6 +197,7 @@ func (a *campaignClient) workers() {
 		a.call("worker.start", fields{"count": 1}, 0)
 	default:
 		wait := time.Duration(a.dice.IntN(2000)) * time.Millisecond
+		a.c.stops.Store(true)
 		a.call("worker.stop", fields{"timeout": wait.String()}, wait)
 		for range repeats {
 			if got, _, answered := a.call("worker.scale", fields{"count": 6}, 0); answered && got.Error == nil || a.c.over.Load() {

@@ -18,12 +18,17 @@ func (s *Store) own(r store.Request) {
 }
 
 // Owners lists the names of uids, and of former owners.
-func (s *Store) Owners(ctx context.Context) (names map[int]string, err error) {
+func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
 	err = s.read(ctx, func() error {
 		names = maps.Clone(s.owners)
+		for _, j := range s.jobs {
+			if j.former != 0 && !slices.Contains(moving, j.UID) {
+				moving = append(moving, j.UID)
+			}
+		}
 		return nil
 	})
-	return names, err
+	return names, moving, err
 }
 
 // Disown takes a uid from its owner, if that is the one of this name, all at once.

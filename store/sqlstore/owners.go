@@ -52,16 +52,19 @@ func (t *tx) own(uid int, name string) error {
 }
 
 // Owners lists the names that uids had when they enqueued first, and under uids below 0
-// those of former owners.
-func (s *Store) Owners(ctx context.Context) (names map[int]string, err error) {
+// those of former owners; moving are the uids that are being taken from these.
+func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
 	err = s.reading(ctx, func(r *reader) error {
-		names = map[int]string{}
+		names, moving = map[int]string{}, nil
 		return r.query(func(r row) (bool, error) {
 			names[int(r.num(0))] = r.text(1)
+			if r.num(3) > 0 {
+				moving = append(moving, int(r.num(2)))
+			}
 			return true, nil
-		}, `SELECT uid, name FROM owners`)
+		}, `SELECT uid, name, was, upto FROM owners`)
 	})
-	return names, err
+	return names, moving, err
 }
 
 // Disown takes a uid from its owner, if that is the one of this name.

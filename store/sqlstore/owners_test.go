@@ -101,9 +101,9 @@ func TestDisowningBesidePromote(t *testing.T) {
 	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || more {
 		t.Fatalf("more: %t, %v", more, err)
 	}
-	names, err := s.Owners(t.Context())
-	if err != nil || len(names) != 2 || names[7] != "bob" || names[-1] != "alice" {
-		t.Errorf("%v, %v", names, err)
+	names, moving, err := s.Owners(t.Context())
+	if err != nil || len(names) != 2 || names[7] != "bob" || names[-1] != "alice" || moving != nil {
+		t.Errorf("%v, moving %v, %v", names, moving, err)
 	}
 	if n := number(t, s, `SELECT count(*) FROM owners WHERE upto > 0`); n != 0 {
 		t.Errorf("%d are under way", n)

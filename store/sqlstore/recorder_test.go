@@ -271,7 +271,7 @@ func everyOperation(t *testing.T, s *Store) {
 		SELECT ?, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, long)
 	must(s.Change(ctx, long, store.Change{Verb: queue.VerbRemove}))
 	promoteAll(t, s)
-	_, err = s.Owners(ctx)
+	_, _, err = s.Owners(ctx)
 	must(err)
 	_, err = s.Unowned(ctx, []string{"9999-1"})
 	must(err)

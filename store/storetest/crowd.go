@@ -51,7 +51,7 @@ func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("SetSetting", func() error { return r.s.SetSetting(ctx, store.Setting{Key: "k", Value: "v"}) })
 	try("SetMaxRunningUser", func() error { return r.s.SetMaxRunningUser(ctx, 3) })
 	try("Promote", func() error { _, err := r.s.Promote(ctx); return err })
-	try("Owners", func() error { _, err := r.s.Owners(ctx); return err })
+	try("Owners", func() error { _, _, err := r.s.Owners(ctx); return err })
 	try("Disown", func() error { _, err := r.s.Disown(ctx, asker, "nobody"); return err })
 	try("Unowned", func() error { _, err := r.s.Unowned(ctx, []string{"9-9"}); return err })
 	try("Garbage", func() error { _, err := r.s.Garbage(ctx, 1); return err })

@@ -30,7 +30,7 @@ func (r *rig) as(uid int, name string, set ...func(*queue.Job)) queue.Job {
 
 func (r *rig) owners() map[int]string {
 	r.Helper()
-	names, err := r.s.Owners(r.Context())
+	names, _, err := r.s.Owners(r.Context())
 	r.must(err)
 	return names
 }
@@ -126,6 +126,9 @@ func disownLeased(r *rig) {
 	r.start(jobs[0])
 	r.start(jobs[1])
 	r.unchanged(func() { r.disown(7) })
+	_, moving, err := r.s.Owners(r.Context())
+	r.must(err)
+	same(r, "uids that change hands", moving, []int{7})
 	mine := r.as(7, "bob")
 	r.advance(time.Second)
 	r.news()
@@ -142,6 +145,9 @@ func disownLeased(r *rig) {
 	same(r, "uid of the next owner's", r.get(mine.ID).UID, 7)
 	r.counted()
 	r.promote()
+	_, moving, err = r.s.Owners(r.Context())
+	r.must(err)
+	same(r, "uids that change hands, later", moving, nil)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 7: "bob"})
 	r.end(done.Jobs[0], exit(1))
 	r.pass(2 * time.Second)

@@ -1,0 +1,53 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// readBytes is how many bytes a process has read so far, of files, pipes and sockets.
+func readBytes(t *testing.T, pid int) (n int64) {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(string(raw), "rchar: %d", &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Whoever wants the end of what a running job prints gets that, and the service reads little
+// more, however much there is and however fast the job goes on.
+func TestEndOfARunningOutputIsReadAlone(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	long := w.enqueue(fields{"command": "echo first >&2; yes | head -c 48M; echo last; sleep 600", "output_limit": "64MiB"})
+	q.until("the long output is there", 20*time.Second, func() bool { return strings.HasSuffix(w.show(long).Output, "last\n") })
+	loud := w.enqueue(fields{"command": "exec yes", "output_limit": "64MiB"})
+	q.until("the loud job prints", 20*time.Second, func() bool { return w.show(loud).Output != "" })
+	const most = 2 << 20
+	for _, c := range []struct {
+		args string
+		want string // "" is anything
+	}{
+		{"show " + long, ""}, {"show " + loud, ""},
+		{"logs -n 2 " + long, "y\nlast\n"}, {"logs -n 3 " + loud, "y\ny\ny\n"}, {"logs -n 0 " + loud, ""},
+		{"logs -n 1 --stderr " + long, "first\n"}, {"logs -n 100000 " + long, strings.Repeat("y\n", 99_999) + "last\n"},
+	} {
+		before := readBytes(t, q.cmd.Process.Pid)
+		got := q.cli(strings.Fields(c.args)...)
+		if read := readBytes(t, q.cmd.Process.Pid) - before; read > most {
+			t.Errorf("%s: the service read %d bytes, want at most %d", c.args, read, most)
+		}
+		told := got.out + got.err
+		if got.code != 0 || c.want != "" && told != c.want {
+			t.Errorf("%s: exit code %d, %d bytes %.100q, want %d %.100q", c.args, got.code, len(told), told, len(c.want), c.want)
+		}
+	}
+	q.must("cancel", long, loud)
+}
