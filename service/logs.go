@@ -51,10 +51,11 @@ type follower struct {
 	s      *Service
 	p      control.Logs
 	each   func(control.Piece) error
-	n      int           // the attempt
-	tail   int           // of it only so many of each stream's last bytes are read; 0 is all
-	cursor output.Cursor // in what is read of it
-	end    output.Cursor // of what there was when the last lines were looked for, if it ran then
+	n      int            // the attempt
+	tail   int            // of it only so many of each stream's last bytes are read; 0 is all
+	cursor output.Cursor  // in what is read of it
+	end    output.Cursor  // of what there was when the last lines were looked for, if it ran then
+	last   []output.Chunk // of that, if they were found in them: they may be gone by now
 }
 
 // run tells what is left of the attempt and, when following, of those after it.
@@ -72,6 +73,8 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 		}
 		end := control.LogsEnd{State: j.State.String()}
 		switch {
+		case f.last != nil:
+			return end, f.tellLast()
 		case j.Runs >= f.n:
 			if err := f.s.readStored(ctx, j.Seq, f.n, f.tail, f.cursor, f.tell); err != nil {
 				return end, err
@@ -112,6 +115,18 @@ func (f *follower) tellNow(ctx context.Context, j *queue.Job) (err error) {
 		}
 	}
 	return f.s.readNow(ctx, j.Seq, f.cursor, f.end, f.tell)
+}
+
+// tellLast tells the last lines that were found in what an attempt had printed.
+func (f *follower) tellLast() error {
+	for _, c := range f.last {
+		if rest, some := after(c, &f.cursor); some {
+			if err := f.tell(rest); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (f *follower) wanted(c output.Chunk) bool {
@@ -167,14 +182,12 @@ func wholeRunes(data []byte, most int) int {
 }
 
 // readTail reads at least so many bytes of the end of each stream of an attempt's output as
-// there is now.
+// there is now. Those of one that runs are read at once, for what is read later may be gone
+// by then: there are at most output.InMemory of both streams.
 func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
 	if s.runs(j, n) {
-		end, err := s.liveEnd(ctx, j.Seq)
-		if err != nil {
-			return err
-		}
-		return s.readNow(ctx, j.Seq, before(end, tail), end, each)
+		_, err := s.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
+		return err
 	}
 	err := s.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
 	if errors.Is(err, queue.ErrNotFound) {
@@ -256,22 +269,14 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 	if a.OutputBytes == queue.OutputForgotten {
 		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (retention_output)", a.N)
 	}
-	after := func(chunk output.Chunk) error {
-		length := max(int64(len(chunk.Data)), chunk.Dropped)
-		skip := min(c[chunk.Stream], length)
-		c[chunk.Stream] -= skip
-		if skip == length {
-			return nil
+	rest := func(chunk output.Chunk) error {
+		if chunk, some := after(chunk, &c); some {
+			return each(chunk)
 		}
-		if chunk.Dropped > 0 {
-			chunk.Dropped -= skip
-		} else {
-			chunk.Data = chunk.Data[skip:]
-		}
-		return each(chunk)
+		return nil
 	}
 	if a.OutputRef == "" {
-		return s.eachChunk(ctx, control.One, decoded(bytes.NewReader(a.Output), 0), after) // a small one
+		return s.eachChunk(ctx, control.One, decoded(bytes.NewReader(a.Output), 0), rest) // a small one
 	}
 	f, err := s.openOutput(a.OutputRef)
 	if errors.Is(err, os.ErrNotExist) {
@@ -290,12 +295,25 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		if tail <= showTail {
 			place = control.One
 		}
-		err = s.eachChunk(ctx, place, decodedTail(f, info.Size(), tail), after)
+		err = s.eachChunk(ctx, place, decodedTail(f, info.Size(), tail), rest)
 		if !errors.Is(err, output.ErrTruncated) {
 			return err
 		}
 	}
-	return s.eachChunk(ctx, control.Many, decoded(f, a.OutputBytes-info.Size()), after)
+	return s.eachChunk(ctx, control.Many, decoded(f, a.OutputBytes-info.Size()), rest)
+}
+
+// after is what of a chunk follows a cursor, if anything does; it counts the cursor down.
+func after(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some bool) {
+	length := max(int64(len(chunk.Data)), chunk.Dropped)
+	skip := min(c[chunk.Stream], length)
+	c[chunk.Stream] -= skip
+	if chunk.Dropped > 0 {
+		chunk.Dropped -= skip
+	} else {
+		chunk.Data = chunk.Data[skip:]
+	}
+	return chunk, skip < length
 }
 
 // decoded are the chunks of an encoded output, of which so many bytes are missing.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
 
@@ -14,6 +15,7 @@ import (
 const (
 	firstTail  = 64 << 10
 	tailGrowth = 8
+	liveTail   = output.InMemory / 2 // of a running attempt is looked at first, all at once
 )
 
 // toTail moves to where the last lines begin of what there is of the attempt now.
@@ -47,8 +49,44 @@ func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
 	}
 }
 
-// toLiveTail is toTail for an attempt that runs.
-func (f *follower) toLiveTail(ctx context.Context, j *queue.Job, lines int) (err error) {
+// toLiveTail is toTail for an attempt that runs. What is looked at first is read at once: an
+// attempt that prints fast may have replaced it by the next read.
+func (f *follower) toLiveTail(ctx context.Context, j *queue.Job, lines int) error {
+	end := output.Cursor{-liveTail, -liveTail}
+	var last []output.Chunk
+	var length output.Cursor
+	if _, err := f.s.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
+		c.Data = bytes.Clone(c.Data) // which the next one may take
+		last = append(last, c)
+		length[c.Stream] += max(int64(len(c.Data)), c.Dropped)
+		return nil
+	}); err != nil {
+		return err
+	}
+	var begin output.Cursor
+	var cut [2]bool
+	for s := range cut {
+		begin[s] = max(0, end[s]-length[s])
+		cut[s] = begin[s] > 0 && f.wants(output.Stream(s))
+	}
+	found, err := f.seek(ctx, lines, output.Cursor{}, cut, func(each func(output.Chunk) error) error {
+		for _, c := range last {
+			if err := each(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil || !found:
+	case f.p.Follow:
+		f.cursor = output.Cursor{f.cursor[0] + begin[0], f.cursor[1] + begin[1]}
+	default:
+		f.last = last
+	}
+	if err != nil || found {
+		return err
+	}
 	if f.end, err = f.s.liveEnd(ctx, j.Seq); err != nil {
 		return err
 	}
@@ -72,8 +110,8 @@ func (f *follower) toLiveTail(ctx context.Context, j *queue.Job, lines int) (err
 
 // seek moves to where the last lines begin of what is read from a cursor on, of which streams
 // are cut: there may be more before their first chunk, so that nothing is known of lines that
-// began earlier. It reports whether so many lines were found, or all there are. It keeps only where
-// lines begin, of as many as are asked for.
+// began earlier. It reports whether so many lines were found, or all there are. It keeps only
+// where lines begin, of as many as are asked for.
 func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, cut [2]bool, read func(each func(output.Chunk) error) error) (found bool, err error) {
 	begins := &ring{ctx: ctx, most: lines + 1} // the last one may be that of no line
 	last := at                                 // where the last wanted byte ends
