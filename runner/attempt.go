@@ -218,7 +218,7 @@ func known(a *attempt) wire.Attempt {
 func (s *server) settle(a *attempt, r *process.Result) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
-		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0,
+		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.Traced,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS,
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
 	}

@@ -72,8 +72,8 @@ const guardPause = time.Second
 func (s *socket) guard(ctx context.Context, log *slog.Logger) (gone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	there := func() bool {
-		_, err := os.Lstat(s.path)
-		return err == nil
+		info, err := os.Lstat(s.path)
+		return err == nil && info.Mode()&os.ModeSocket != 0
 	}
 	for ctx.Err() == nil {
 		err := folder.Changed(ctx, dir, []string{name}, there)
@@ -105,6 +105,7 @@ func (s *socket) guard(ctx context.Context, log *slog.Logger) (gone bool) {
 
 // renew makes the socket anew.
 func (s *socket) renew() error {
+	os.Remove(s.path) // something else may stand there
 	on, err := listen(s.path, s.mode)
 	if err != nil {
 		return err

@@ -290,17 +290,18 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 	if err != nil {
 		return err
 	}
-	if tail > 0 && info.Size() > 0 {
+	size := min(info.Size(), a.OutputBytes) // an account may have made its own longer
+	if tail > 0 && size > 0 {
 		place := control.Many
 		if tail <= showTail {
 			place = control.One
 		}
-		err = s.eachChunk(ctx, place, decodedTail(f, info.Size(), tail), rest)
+		err = s.eachChunk(ctx, place, decodedTail(f, size, tail), rest)
 		if !errors.Is(err, output.ErrTruncated) {
 			return err
 		}
 	}
-	return s.eachChunk(ctx, control.Many, decoded(f, a.OutputBytes-info.Size()), rest)
+	return s.eachChunk(ctx, control.Many, decoded(io.LimitReader(f, size), a.OutputBytes-size), rest)
 }
 
 // after is what of a chunk follows a cursor, if anything does; it counts the cursor down.
@@ -355,6 +356,9 @@ func (s *Service) eachChunk(ctx context.Context, place control.Class, chunks ite
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {
+		if err := ctx.Err(); err != nil { // who asked may be gone, and told nothing
+			return err
+		}
 		err := s.shares.Step(ctx, place, func() error {
 			for cost := 0; cost < pieceBytes; {
 				c, err, ok := next()

@@ -265,3 +265,23 @@ func TestCutOutputIsToldAsDropped(t *testing.T) {
 		}
 	}
 }
+
+// A file that an account has made longer than its output was is read as far as that went.
+func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
+	s := stored(t)
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{At: 1, Data: []byte("all of it")}) })
+	size := int64(len(s.outputBytes(t, "1-1")))
+	s.stores(t, jobNamed("a"))
+	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
+	if err := os.Truncate(runner.OutputPath(s.home.Dir, "1-1"), 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	_, err := s.Logs(by(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
+		got.Write(p.Bytes())
+		return nil
+	})
+	if err != nil || got.String() != "all of it" {
+		t.Errorf("got %q, %v", got.String(), err)
+	}
+}

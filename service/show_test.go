@@ -67,11 +67,12 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 	s.stores(t, many("j", n)...)
 	jobs := s.claims(t, n)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Data: []byte("end")}) })
+	size := int64(len(s.outputBytes(t, "1-1")))
 	for i := range jobs {
 		ended := make(chan struct{})
 		go func() { // ends with the job
 			defer close(ended)
-			s.ends(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: 3})
+			s.ends(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
 		}()
 		for {
 			d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: control.Name(jobs[i].ID)})

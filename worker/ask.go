@@ -265,7 +265,7 @@ func (p *Pool) endOne(h *held, how queue.End, by *int, verb string) {
 	if h.end == nil || how == queue.Killed {
 		h.end, h.grace, h.by, h.verb = &how, h.job.KillAfter, by, verb
 	}
-	if p.stopping {
+	if p.stopping || by == nil || *by != h.job.UID || verb == "worker.stop" { // only its user waits for as long as the job asks
 		h.grace = min(h.grace, runner.StopGrace())
 	}
 	switch {

@@ -316,3 +316,20 @@ func TestPurgeIsAnswered(t *testing.T) {
 	}
 	check(t, "deleted once both answer", p.Purge(t.Context(), refs), true)
 }
+
+// Whoever ends another's job waits no longer than a stop does, whatever time the job asks for.
+func TestOthersWaitNoLongerThanAStop(t *testing.T) {
+	s, f, p := begin(t, 1)
+	drafts := []queue.Job{{MaxAttempts: 1, ExitCode: -1, Terms: queue.Terms{Argv: []string{"true"}, KillAfter: 1000 * time.Hour}}}
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+		t.Fatal(err)
+	}
+	s.becomes(1, queue.Processing)
+	answer := cancels(p, 1)
+	kill, _ := hears[*wire.Kill](t, f, 1)
+	check(t, "grace", kill.Grace, runner.StopGrace())
+	end := ran(lease(1), long)
+	end.Cause, end.Signal, end.ExitCode = kill.Cause, 9, -1
+	f.say(end)
+	check(t, "answer", from(t, "an answer", answer), verdict{true, nil})
+}

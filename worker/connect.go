@@ -364,6 +364,7 @@ func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, loops 
 		h := p.held[queue.Lease(a.Lease)]
 		switch {
 		case h == nil: // it was given up: nobody waits for it
+			p.cfg.Log.Warn("a runner has a job that this queue has not handed out, or has given up; it is ended", "runner", c.Known.PID, "seq", a.Seq, "pid", a.PID)
 			l.Send(&wire.Drop{Lease: a.Lease}, &wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
 		case h.link != nil:

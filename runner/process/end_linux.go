@@ -53,8 +53,7 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 		case ok && status.Signaled():
 			r.r.Signal = int(status.Signal())
 		case time.Since(began) > r.c.Patience:
-			r.giveUpMain(nil)
-			r.r.Error = fmt.Sprintf("pid %d has ended, but another process traces it and keeps its end (ptrace)", r.pid)
+			r.letTracer()
 			return usage, false
 		default:
 			time.Sleep(pause)

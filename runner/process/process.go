@@ -67,7 +67,8 @@ type Result struct {
 	Lost      bool // the system does not tell how it ended
 	Error     string
 	PID       int
-	StuckPID  int // the first process that outlives SIGKILL, for which Linger waits; 0 is none
+	Traced    bool // it has ended, but another process traces it, so that nobody knows how
+	StuckPID  int  // the first process that outlives SIGKILL, for which Linger waits; 0 is none
 	CPU       time.Duration
 	PeakRSS   int64 // bytes
 	Leftovers int   // processes left behind by the main one, and ended

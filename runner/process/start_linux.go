@@ -324,11 +324,12 @@ func (r *run) program() (path string, err error) {
 	if strings.Contains(c.Argv[0], "/") {
 		return c.Argv[0], nil // execve says what is wrong with it
 	}
-	return lookUp(c.As, func() (string, error) { return lookPath(c.Argv[0], c.Env, c.Dir) }, nil)
+	return lookUp(c.As, func() (string, error) { return lookPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(StartWithin)) }, nil)
 }
 
-// lookPath finds a program as execvp does, with the command's own PATH.
-func lookPath(name string, env []string, dir string) (string, error) {
+// lookPath finds a program as execvp does, with the command's own PATH. It ends once it is too
+// late: a PATH may have a hundred thousand folders.
+func lookPath(name string, env []string, dir string, until time.Time) (string, error) {
 	path := "/usr/local/bin:/usr/bin:/bin"
 	for _, e := range env {
 		if v, ok := strings.CutPrefix(e, "PATH="); ok {
@@ -337,6 +338,9 @@ func lookPath(name string, env []string, dir string) (string, error) {
 	}
 	var denied error
 	for _, folder := range filepath.SplitList(path) {
+		if time.Now().After(until) {
+			return "", errHung
+		}
 		if !filepath.IsAbs(folder) {
 			folder = filepath.Join(dir, folder)
 		}

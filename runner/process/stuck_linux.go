@@ -27,6 +27,21 @@ func (r *run) giveUpMain(left []proc) {
 	r.w.running = false
 }
 
+// letTracer gives up a main process that has ended and whose end a tracer keeps. It takes
+// nothing but its number, so no worker waits for it.
+func (r *run) letTracer() {
+	r.r.Traced, r.exited = true, true
+	r.r.Error = fmt.Sprintf("pid %d has ended, but another process traces it and keeps its end (ptrace)", r.pid)
+	r.w.mu.Lock()
+	r.w.running = false
+	r.w.mu.Unlock()
+	go func() { // ends with the tracer, or this process
+		for ok := false; !ok; _, _, ok, _ = orphans.reap(r.pid) {
+			time.Sleep(time.Second)
+		}
+	}()
+}
+
 // Linger waits until what the last Run has given up is gone, or stop is closed. It
 // is for the goroutine that called Run.
 func (w *Worker) Linger(stop <-chan struct{}) {

@@ -221,15 +221,15 @@ func TestTracedEndIsGivenUp(t *testing.T) {
 		}
 	}
 	r := w.Run(c)
-	if r.StuckPID != r.PID || r.ExitCode != -1 || !strings.Contains(r.Error, "traces it") {
-		t.Errorf("got %+v, want its main process stuck", r)
+	if !r.Traced || r.StuckPID != 0 || r.ExitCode != -1 || !strings.Contains(r.Error, "traces it") {
+		t.Errorf("got %+v, want it given up, and no worker taken", r)
 	}
 	tracer.Process.Kill()
 	tracer.Wait()
-	w.Linger(nil)
-	if _, there := stat(r.PID); there {
-		t.Error("what was stuck is not reaped")
-	}
+	until(t, "it is reaped", func() bool {
+		_, there := stat(r.PID)
+		return !there
+	})
 	if r := w.Run(command(t, "/bin/true")); r.ExitCode != 0 || r.StuckPID != 0 {
 		t.Errorf("afterwards: %+v", r)
 	}

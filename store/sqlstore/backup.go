@@ -211,7 +211,7 @@ func (s *Store) addOutputs(ctx context.Context, c *conn, outputs Outputs) error 
 			return err
 		}
 	}
-	err := eachRef(c, func(ref string) error {
+	err := eachRef(c, func(ref string, size int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -223,9 +223,9 @@ func (s *Store) addOutputs(ctx context.Context, c *conn, outputs Outputs) error 
 			return fmt.Errorf("read an output: %w", err)
 		}
 		defer f.Close()
-		piece := make([]byte, outputPiece)
+		piece, whole := make([]byte, outputPiece), io.LimitReader(f, size) // it may have been made longer
 		for n := int64(0); ; n++ {
-			got, err := io.ReadFull(f, piece)
+			got, err := io.ReadFull(whole, piece)
 			if failed := errors.Join(ctx.Err(), s.leavesRoom()); failed != nil {
 				return failed
 			}
@@ -252,21 +252,23 @@ func (s *Store) addOutputs(ctx context.Context, c *conn, outputs Outputs) error 
 // refStep is how many names of outputs are read at once.
 const refStep = 1000
 
-// eachRef calls each with the name of every output file that a copy refers to.
-func eachRef(c *conn, each func(ref string) error) error {
+// eachRef calls each with the name of every output file that a copy refers to, and its size
+// in bytes.
+func eachRef(c *conn, each func(ref string, size int64) error) error {
 	seq, n := int64(0), int64(0)
 	for {
 		var refs []string
+		var sizes []int64
 		err := c.query(func(r row) (bool, error) {
 			seq, n = r.num(0), r.num(1)
-			refs = append(refs, r.text(2))
+			refs, sizes = append(refs, r.text(2)), append(sizes, r.num(3))
 			return len(refs) < refStep, nil
-		}, `SELECT seq, n, output_ref FROM attempts WHERE (seq, n) > (?, ?) AND output_ref IS NOT NULL ORDER BY seq, n`, seq, n)
+		}, `SELECT seq, n, output_ref, output_bytes FROM attempts WHERE (seq, n) > (?, ?) AND output_ref IS NOT NULL ORDER BY seq, n`, seq, n)
 		if err != nil || len(refs) == 0 {
 			return err
 		}
-		for _, ref := range refs {
-			if err := each(ref); err != nil {
+		for i, ref := range refs {
+			if err := each(ref, sizes[i]); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// plainFile has no link followed, and no pipe waited for, where a file is to be.
+const plainFile = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
 // freeBytes is how much a process of ours may still write below dir.
 func freeBytes(dir string) (int64, error) {
 	var s unix.Statfs_t

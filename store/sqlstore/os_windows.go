@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// plainFile is nothing special here.
+const plainFile = 0
+
 // freeBytes is how much a process of ours may still write below dir.
 func freeBytes(dir string) (int64, error) {
 	name, err := windows.UTF16PtrFromString(dir)

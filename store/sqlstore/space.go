@@ -103,7 +103,7 @@ func (s *Store) keepReserve() {
 }
 
 func writeReserve(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|plainFile, 0o600)
 	if err != nil {
 		return err
 	}

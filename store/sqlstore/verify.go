@@ -407,7 +407,7 @@ func outputFaults(c *conn, files map[string]bool, folders []string) (faults []st
 	for name := range files {
 		orphans[name] = true
 	}
-	err = eachRef(c, func(ref string) error {
+	err = eachRef(c, func(ref string, _ int64) error {
 		delete(orphans, ref)
 		if files[ref] {
 			return nil
