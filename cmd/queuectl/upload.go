@@ -393,13 +393,17 @@ func (u *upload) finish(err error) error {
 			err = u.answered()
 		}
 	}
-	if err != nil {
-		if u.batch != "" {
-			u.answered() // its failure follows from the first one
-			if _, failed := u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true}); failed != nil {
-				err = fmt.Errorf("%w; nothing was stored, but the ids stay taken for ten minutes (%v)", err, failed)
-			}
-		}
+	if err == nil || u.batch == "" {
+		return err
+	}
+	u.answered() // its failure follows from the first one
+	_, failed := u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
+	switch {
+	case u.commits:
+	case errors.Is(err, queue.ErrUnavailable):
+		return queue.Errorf(queue.CodeUnavailable, "the service went away while the jobs were being sent: nothing was stored; run the same command again")
+	case failed != nil:
+		return fmt.Errorf("%w; nothing was stored, but the ids stay taken for ten minutes (%v)", err, failed)
 	}
 	return err
 }
