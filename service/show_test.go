@@ -33,7 +33,7 @@ func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
 	}
 	l := turned.Jobs[0].Lease()
 	if _, err := s.store.Turn(t.Context(), store.Turn{Ended: []store.Settlement{{
-		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1"}, Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true},
+		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1", OutputBytes: 17}, Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true},
 	}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -71,6 +71,9 @@ func (s *Service) claims(t testing.TB, n int) []queue.Job {
 // ends has leased jobs end in a state, each after an attempt that printed out.
 func (s *Service) ends(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
 	t.Helper()
+	if out.OutputRef != "" && out.OutputBytes == 0 {
+		out.OutputBytes = runner.OutputSize(s.home.Dir, out.OutputRef, 1<<40)
+	}
 	var turn store.Turn
 	for i := range jobs {
 		a := out
