@@ -69,7 +69,7 @@ campaign:
 	QUEUECTL_CAMPAIGN=30m $(GO) test ./test -run '^TestCampaign$$' -count=1 -v -timeout 2h
 
 # Five minutes of two users who attack a service while a third one measures, as root; tests run
-# five seconds, CI one minute.
+# five seconds, in which all but the percentiles is looked at.
 abuse:
 	QUEUECTL_ABUSE=5m $(GO) test ./test -run '^TestAbuse$$' -count=1 -v -timeout 20m
 

@@ -33,8 +33,8 @@ const sharedMachine = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user
 
 // Two users do whatever they may to disturb others, in turns and then all at once; to a
 // third one the service answers as it should: in time, without a refusal, in bounded
-// memory, and neither it nor a runner ends. make abuse does so for five minutes, CI for
-// one, both with nothing beside it.
+// memory, and neither it nor a runner ends. make abuse does so for five minutes, with nothing
+// beside it.
 //
 // The third one measures on one connection, by hand: what the command line costs is its
 // own. The attackers' processes are bounded, see abuserShare.
