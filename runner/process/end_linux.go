@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -147,9 +148,15 @@ func (r *run) leave(forced bool) {
 	if open && !forced { // a fork under way beside us has a copy until its exec
 		open = r.drain(min(execTime, r.c.OutputGrace))
 	}
-	if open || forced || r.w.box == nil && len(reapOrphans()) > 0 || r.w.box != nil && !r.w.box.empty() {
+	if open || forced || r.w.box == nil && r.mayHaveLeft(reapOrphans()) || r.w.box != nil && !r.w.box.empty() {
 		r.endLeftovers(forced)
 	}
+}
+
+// mayHaveLeft reports whether one of the orphans may be of this tree: those of other accounts
+// are of their jobs, which may have any number.
+func (r *run) mayHaveLeft(orphans []int) bool {
+	return slices.ContainsFunc(orphans, func(pid int) bool { return Owns(r.c.uid(), pid) })
 }
 
 func (r *run) pollFds() [2]unix.PollFd {

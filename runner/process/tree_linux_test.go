@@ -306,3 +306,22 @@ func TestEndTreesEndsWhatIsKnown(t *testing.T) {
 		t.Errorf("member of a main process's group lives: %v; of another group: %v; spared: %v", lives(member), lives(other), lives(spared))
 	}
 }
+
+// What orphans another account's jobs have holds no end up.
+func TestOrphansOfOthersAreNotLookedInto(t *testing.T) {
+	needsRoot(t)
+	cmd := exec.Command("/bin/sleep", "433")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait() // it was killed
+	defer cmd.Process.Kill()
+	of := func(uid uint32) bool {
+		r := &run{c: &Command{As: &Identity{UID: uid}}}
+		return r.mayHaveLeft([]int{cmd.Process.Pid})
+	}
+	if of(1) || !of(2) {
+		t.Errorf("may be left by another account's: %t, by its own: %t; want false and true", of(1), of(2))
+	}
+}
