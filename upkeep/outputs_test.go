@@ -53,15 +53,18 @@ func TestOutputsOfNothingAreSought(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go Seek(ctx, o, func() []string { return []string{some, none, some, last} }, slog.New(slog.DiscardHandler))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(o.found) != (2*seekStep+9+1)/9 || slices.Max(o.steps) > seekStep || len(o.steps) != 3 {
 			t.Errorf("%d were found in steps of %v", len(o.found), o.steps)
 		}
 		file("7-new")
 		time.Sleep(seekEvery - 2*time.Minute)
+		synctest.Wait()
 		if slices.Contains(o.found, "7-new") {
 			t.Error("there was another look before its time")
 		}
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		if !slices.Contains(o.found, "7-new") {
 			t.Error("there was no other look")
 		}
