@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,16 @@ import (
 
 // owners is a store that owns the files whose names it does not find.
 type owners struct {
+	mu sync.Mutex // guards all below
+
 	asked, failing int
 	found          []string
 	steps          []int
 }
 
 func (o *owners) Unowned(_ context.Context, refs []string) (unowned []string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.asked++; o.asked <= o.failing {
 		return nil, queue.ErrNoSpace
 	}
@@ -33,6 +38,13 @@ func (o *owners) Unowned(_ context.Context, refs []string) (unowned []string, er
 	}
 	o.found = append(o.found, unowned...)
 	return unowned, nil
+}
+
+// told is what was found, in steps of how many.
+func (o *owners) told() (found []string, steps []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.found), slices.Clone(o.steps)
 }
 
 // All folders are looked through in steps, at once and every six hours; one that is not
@@ -54,18 +66,18 @@ func TestOutputsOfNothingAreSought(t *testing.T) {
 		go Seek(ctx, o, func() []string { return []string{some, none, some, last} }, slog.New(slog.DiscardHandler))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(o.found) != (2*seekStep+9+1)/9 || slices.Max(o.steps) > seekStep || len(o.steps) != 3 {
-			t.Errorf("%d were found in steps of %v", len(o.found), o.steps)
+		if found, steps := o.told(); len(found) != (2*seekStep+9+1)/9 || slices.Max(steps) > seekStep || len(steps) != 3 {
+			t.Errorf("%d were found in steps of %v", len(found), steps)
 		}
 		file("7-new")
 		time.Sleep(seekEvery - 2*time.Minute)
 		synctest.Wait()
-		if slices.Contains(o.found, "7-new") {
+		if found, _ := o.told(); slices.Contains(found, "7-new") {
 			t.Error("there was another look before its time")
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if !slices.Contains(o.found, "7-new") {
+		if found, _ := o.told(); !slices.Contains(found, "7-new") {
 			t.Error("there was no other look")
 		}
 		cancel()
