@@ -3,6 +3,7 @@ package service
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -45,7 +46,7 @@ func TestRunnersToEndAreFound(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := EndRunners(config.In(t.TempDir()), file); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := EndRunners(config.In(t.TempDir()), file); runtime.GOOS != "windows" && (err == nil || !strings.Contains(err.Error(), file)) {
 		t.Errorf("runners in what is no folder: %v", err)
 	}
 }
