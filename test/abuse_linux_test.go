@@ -133,11 +133,15 @@ type measured struct {
 
 	mu          sync.Mutex
 	runs, shows []time.Duration          // guarded by mu
-	longest     string                   // where the longest run spent its time; guarded by mu
+	parts       [4][]time.Duration       // of the runs, see partNames; guarded by mu
 	others      map[string]time.Duration // the longest answers to other requests, by method; guarded by mu
 	refused     []error                  // guarded by mu
 	peak        map[int]int64            // resident bytes, by pid; guarded by mu
 }
+
+// partNames are those of a run: until it is acknowledged, until it is started, until it has
+// ended, and until that and its output are told.
+var partNames = [4]string{"stored", "queued", "ran", "told"}
 
 // run measures for a while, and meanwhile has something done, which is waited for.
 func (m *measured) run(t *testing.T, long time.Duration, meanwhile func(ctx context.Context)) {
@@ -236,8 +240,9 @@ func (m *measured) runTrue(c *caller) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.runs, m.shows = append(m.runs, ended.Sub(began)), append(m.shows, time.Since(ended))
-	if took := ended.Sub(began); took == percentile(m.runs, 100) {
-		m.longest = fmt.Sprintf("%v to store it, %d ms until it was started, %d ms until it had ended", stored.Sub(began).Round(time.Millisecond), j.Queue, j.Run)
+	queued, ran := time.Duration(j.Queue)*time.Millisecond, time.Duration(j.Run)*time.Millisecond
+	for i, took := range [4]time.Duration{stored.Sub(began), queued, ran, max(0, ended.Sub(stored)-queued-ran)} {
+		m.parts[i] = append(m.parts[i], took)
 	}
 	return nil
 }
@@ -315,13 +320,15 @@ func (m *measured) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var b strings.Builder
-	for _, c := range []struct {
-		name string
-		list []time.Duration
-	}{{"run", m.runs}, {"show", m.shows}} {
-		fmt.Fprintf(&b, "%d × %s p50 %v, p99 %v, longest %v; ", len(c.list), c.name, percentile(c.list, 50).Round(100*time.Microsecond), percentile(c.list, 99).Round(100*time.Microsecond), percentile(c.list, 100).Round(100*time.Microsecond))
+	line := func(name string, list []time.Duration) {
+		fmt.Fprintf(&b, "\n%6d × %-7s p50 %-8v p99 %-8v longest %v", len(list), name, percentile(list, 50).Round(100*time.Microsecond), percentile(list, 99).Round(100*time.Microsecond), percentile(list, 100).Round(100*time.Microsecond))
 	}
-	fmt.Fprintf(&b, "of the longest run %s; %d refused; longest", m.longest, len(m.refused))
+	line("run", m.runs)
+	for i, list := range m.parts {
+		line(" "+partNames[i], list)
+	}
+	line("show", m.shows)
+	fmt.Fprintf(&b, "\n%d refused; longest", len(m.refused))
 	names := slices.Collect(func(yield func(string) bool) {
 		for name := range m.others {
 			if !yield(name) {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -147,13 +148,16 @@ func (p *Pool) endAll(ctx context.Context, list []*held, by *int) (err error) {
 	return err
 }
 
-// heldByAge lists all leases, the oldest first. The caller holds mu.
+// heldByAge lists all leases, the oldest first; a clock may be too coarse to tell those of one
+// claim apart. The caller holds mu.
 func (p *Pool) heldByAge() []*held {
 	list := make([]*held, 0, len(p.held))
 	for _, h := range p.held {
 		list = append(list, h)
 	}
-	slices.SortFunc(list, func(a, b *held) int { return a.sent.Compare(b.sent) })
+	slices.SortFunc(list, func(a, b *held) int {
+		return cmp.Or(a.sent.Compare(b.sent), cmp.Compare(a.job.Seq, b.job.Seq))
+	})
 	return list
 }
 
