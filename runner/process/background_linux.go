@@ -74,7 +74,7 @@ func living(uid uint32, list []*spared) map[*spared]bool {
 		case s.group != "":
 			raw, err := os.ReadFile(s.group + "/cgroup.events")
 			lives[s] = err == nil && !bytes.Contains(raw, []byte("populated 0"))
-		case slices.ContainsFunc(s.procs, func(p proc) bool { now, ok := stat(p.pid); return ok && now.ticks == p.ticks && now.alive() }):
+		case slices.ContainsFunc(s.procs, proc.lives):
 			lives[s] = true
 		default:
 			byCookie[s.cookie] = s
@@ -83,9 +83,10 @@ func living(uid uint32, list []*spared) map[*spared]bool {
 	if len(byCookie) == 0 {
 		return lives
 	}
-	for _, p := range all() {
-		if p.alive() && Owns(uid, p.pid) {
-			if s := byCookie[cookieOf(p.pid)]; s != nil {
+	l := processes.now()
+	for _, p := range l.procs {
+		if p.alive() && l.owns(uid, p.pid) {
+			if s := byCookie[l.cookie(p.pid)]; s != nil {
 				lives[s] = true
 			}
 		}

@@ -262,14 +262,24 @@ func (r *run) spare() bool {
 // closed reports whether both pipes are at their end.
 func (r *run) closed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
-// waitTree gives what is left of the tree a moment to end by itself, or to do enough.
+// waitTree gives what is left of the tree a moment to end by itself, or to do enough. The
+// whole tree is looked for only when what is known of it has ended.
 func (r *run) waitTree(limit time.Duration, enough func() bool) {
+	var known []proc
 	deadline := time.Now().Add(limit)
 	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
 		r.drain(0)
 		reapOrphans()
-		if enough() || len(r.left()) == 0 && !r.unsure() {
+		if enough() {
 			return
+		}
+		for len(known) > 0 && !known[0].lives() {
+			known = known[1:]
+		}
+		if len(known) == 0 {
+			if known = r.left(); len(known) == 0 && !r.unsure() {
+				return
+			}
 		}
 		time.Sleep(min(pause, time.Until(deadline)))
 	}

@@ -22,6 +22,9 @@ type proc struct {
 // (PF_FORKNOEXEC). It shows that still when it has ended, until it is reaped.
 const forkNoExec = 0x40
 
+// kernelThread is the flag of what is no program (PF_KTHREAD).
+const kernelThread = 0x200000
+
 // stat reads one process; ok is false when it is gone.
 func stat(pid int) (p proc, ok bool) {
 	b := procBuffers.Get().(*procBuffer)
@@ -54,6 +57,12 @@ func stat(pid int) (p proc, ok bool) {
 }
 
 func (p proc) alive() bool { return p.state != 'Z' && p.state != 'X' }
+
+// lives reports whether it has not ended since.
+func (p proc) lives() bool {
+	now, ok := stat(p.pid)
+	return ok && now.ticks == p.ticks && now.alive()
+}
 
 // uidsOf are the real and the saved user id of a process; ok is false when it is gone.
 func uidsOf(pid int) (real, saved uint32, ok bool) {
@@ -152,7 +161,7 @@ func (b *procBuffer) read(pid int, name string) []byte {
 	return b.next(fd)
 }
 
-// all lists every process.
+// all lists every process but the kernel's own.
 func all() []proc {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -166,7 +175,7 @@ func all() []proc {
 			continue
 		}
 		if pid, err := strconv.Atoi(name); err == nil {
-			if p, ok := stat(pid); ok {
+			if p, ok := stat(pid); ok && p.flags&kernelThread == 0 {
 				procs = append(procs, p)
 			}
 		}

@@ -111,14 +111,14 @@ func hearNoChild() error {
 // or group, those of its account that carry its cookie, and their descendants. A cookie of
 // another account's process is forged.
 func treeOf(main int, cookie string, uid uint32) []proc {
-	return members(func(p proc) bool {
-		return p.sid == main || p.pgid == main || p.ppid == main || Owns(uid, p.pid) && cookieOf(p.pid) == cookie
+	l := processes.now()
+	return members(l.procs, func(p proc) bool {
+		return p.sid == main || p.pgid == main || p.ppid == main || l.owns(uid, p.pid) && l.cookie(p.pid) == cookie
 	}, main)
 }
 
-// members lists the living processes that belong, and their descendants.
-func members(belongs func(proc) bool, except int) []proc {
-	procs := all()
+// members lists those living of these processes that belong, and their descendants.
+func members(procs []proc, belongs func(proc) bool, except int) []proc {
 	self := os.Getpid()
 	in := map[int]bool{}
 	for _, p := range procs {
@@ -200,7 +200,7 @@ func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
 				}
 			}
 		}
-		left := members(func(p proc) bool {
+		left := members(all(), func(p proc) bool {
 			if d.Spared != nil && d.Spared(p.pgid) {
 				return false
 			}

@@ -1,0 +1,34 @@
+package process
+
+import (
+	"os"
+	"sync"
+	"testing"
+)
+
+// Who looks at all processes while others do shares the next look with them: it began after
+// each of them had asked, and there are few.
+func TestLooksAreShared(t *testing.T) {
+	var o lookout
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			for range 4 {
+				o.mu.Lock()
+				before := o.begun
+				o.mu.Unlock()
+				l := o.now()
+				if l.number <= before {
+					t.Errorf("a look was told that had begun before")
+				}
+				if !l.owns(uint32(os.Getuid()), os.Getpid()) {
+					t.Errorf("this process was not seen")
+				}
+			}
+		})
+	}
+	all.Wait()
+	if o.begun > 20 {
+		t.Errorf("%d looks for 200 who asked, 50 at once", o.begun)
+	}
+}
