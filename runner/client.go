@@ -67,6 +67,21 @@ func Meet(dir string, epoch int64, version string) (*Client, error) {
 	return c, nil
 }
 
+// Newest is the highest number of a job that the runner knew when it was met, 0 if it knew
+// none.
+func (c *Client) Newest() (seq int64) {
+	for _, a := range c.Known.Attempts {
+		seq = max(seq, a.Seq)
+	}
+	for _, l := range c.Known.Ended {
+		seq = max(seq, l.Seq)
+	}
+	return seq
+}
+
+// Close ends a connection that Run is not called of.
+func (c *Client) Close() { c.net.Close() }
+
 // readKnown reads the answer to Hello, with this epoch, and not a byte more.
 func (c *Client) readKnown(epoch int64) error {
 	c.net.SetReadDeadline(time.Now().Add(answerWithin))

@@ -177,6 +177,9 @@ type Leaser interface {
 	Leased(ctx context.Context) ([]queue.Job, error)
 	// NextEpoch raises and returns the service's epoch.
 	NextEpoch(ctx context.Context) (int64, error)
+	// LastSeq is the highest number that a job has had, of any that the store has known, 0
+	// before the first: no lease of this store is of a higher one.
+	LastSeq(ctx context.Context) (int64, error)
 	// NoteRunners keeps the folders of the runners that may have leases, in any order;
 	// Runners lists them, for a service that starts.
 	NoteRunners(ctx context.Context, dirs []string) error

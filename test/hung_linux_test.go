@@ -405,6 +405,38 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	}
 }
 
+// A database that has lost its end is older than a living runner with a job of which it does
+// not know: the service says so, and does not end what was acknowledged.
+func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	w.end(w.enqueue(fields{"command": "true"})) // a runner has been met
+	wal := q.path("queuectl.db-wal")
+	kept, err := os.Stat(wal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := w.runs(w.enqueue(fields{"command": "echo up; sleep 600", "max_retries": 0})).PID
+	q.kill()
+	if err := os.Truncate(wal, kept.Size()); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.tryStart("--workers", "1"); err == nil {
+		t.Error("a service started on a database that has lost its end")
+	}
+	said := q.log.String()
+	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(said, "it has job 2, and the last one here is 1") || !strings.Contains(said, "service stop --runners") {
+		t.Errorf("exit code %d, said %q; want 78 and what to do", code, said)
+	}
+	if !lives(pid) {
+		t.Error("the job was ended")
+	}
+	if got := q.cli("service", "stop", "--runners"); got.code != 0 {
+		t.Fatalf("service stop --runners: %+v", got)
+	}
+	q.start("--workers", "1")
+}
+
 // A file of jobs that is being sent when the service is killed is stored as a whole or not
 // at all, and the client says which.
 func TestServiceKilledUnderAnUpload(t *testing.T) {

@@ -198,12 +198,20 @@ func (p *Pool) look(ctx context.Context, c *contact) (*finding, error) {
 	if err != nil {
 		return nil, err
 	}
+	last, err := p.store.LastSeq(ctx)
+	if err != nil {
+		return nil, err
+	}
 	client, err := runner.Meet(c.dir, epoch, p.cfg.Version)
 	switch {
 	case errors.Is(err, runner.ErrRefused) && !runner.OfAnAccount(c.dir): // what an account says proves nothing
 		return &finding{contact: c, err: fmt.Errorf("%s: %w", c.dir, err)}, nil
 	case err != nil:
 		return nil, err
+	}
+	if newest := client.Newest(); newest > last && !runner.OfAnAccount(c.dir) {
+		client.Close()
+		return &finding{contact: c, err: fmt.Errorf("%s: %w: it has job %d, and the last one here is %d", c.dir, runner.ErrRefused, newest, last)}, nil
 	}
 	return &finding{contact: c, client: client}, nil
 }

@@ -267,6 +267,15 @@ func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
 	return jobs, err
 }
 
+// LastSeq is the highest number that a job has had.
+func (s *Store) LastSeq(ctx context.Context) (seq int64, err error) {
+	err = s.read(ctx, func() error {
+		seq = s.seq
+		return nil
+	})
+	return seq, err
+}
+
 // NextEpoch raises and returns the service's epoch.
 func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	err = s.update(ctx, func(queue.Millis) error {

@@ -27,6 +27,7 @@ var settling = []promise{
 	{name: "a turn claims what it gives back", keep: turnClaimsBack},
 	{name: "leased jobs are listed", keep: leasedListed},
 	{name: "epochs rise", keep: epochsRise},
+	{name: "the last number outlives its job", keep: lastSeqStays},
 	{name: "the runners that were noted last are listed", keep: runnersNoted},
 }
 
@@ -480,6 +481,20 @@ func epochsRise(r *rig) {
 		}
 		last = epoch
 	}
+}
+
+func lastSeqStays(r *rig) {
+	last := func() int64 {
+		seq, err := r.s.LastSeq(r.Context())
+		r.must(err)
+		return seq
+	}
+	same(r, "before the first job", last(), 0)
+	jobs := r.store(draft(), draft())
+	same(r, "with jobs", last(), jobs[1].Seq)
+	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbCancel}))
+	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRemove}))
+	same(r, "without the last one", last(), jobs[1].Seq)
 }
 
 func runnersNoted(r *rig) {
