@@ -306,7 +306,11 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 		f.Output = nil
 	}
 	ref := OutputRef(lease(a))
-	if err := writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log); err != nil {
+	err := writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log)
+	if errors.Is(err, os.ErrNotExist) && s.makeOutputs() == nil { // somebody has removed the folder
+		err = writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log)
+	}
+	if err != nil {
 		s.Log.Error("output cut short", "job", a.start.Seq, "error", err)
 		var kept int64
 		f.Output, kept = a.log.EncodeHead(output.InMemory)
@@ -314,6 +318,11 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 		return
 	}
 	f.OutputRef = ref
+}
+
+// makeOutputs makes the folder of outputs, unless it is there.
+func (s *server) makeOutputs() error {
+	return os.MkdirAll(filepath.Join(s.Root, outputsName), s.mode(0o700))
 }
 
 func joinText(a, b string) string {

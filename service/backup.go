@@ -89,6 +89,9 @@ func (s *Service) openOutput(ref string) (*os.File, error) {
 	return f, err
 }
 
+// EndRunnersWithin is how long EndRunners gives the runners of a folder to end by themselves.
+func EndRunnersWithin() time.Duration { return runner.StopGrace() + endSpare }
+
 // EndRunners ends the runners of a queue that no service uses, as the system does when it
 // is shut down: their jobs get SIGTERM and, after the grace, SIGKILL. What has ended is
 // kept for the next service. roots is the folder of root's runners, "" the usual one. It
@@ -104,7 +107,7 @@ func EndRunners(p config.Places, roots string) (ended int, err error) {
 		homes = append(homes, runner.Home{Dir: roots})
 	}
 	for _, h := range homes {
-		n, failed := h.EndAll(runner.StopGrace() + endSpare)
+		n, failed := h.EndAll(EndRunnersWithin())
 		ended, err = ended+n, errors.Join(err, failed)
 	}
 	return ended, err

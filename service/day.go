@@ -13,6 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/upkeep"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // Events are read so many at once, and told until their texts have so many bytes.
@@ -300,7 +301,7 @@ func (s *Service) problems() (list []string, failing bool) {
 		list = append(list, fmt.Sprintf("jobs that wait: %d, and jobs of a runner that does not answer have every worker; for more: queuectl worker start", waiting))
 	}
 	for _, pid := range silent {
-		list = append(list, fmt.Sprintf("the runner with pid %d does not answer; %s", pid, howToEnd(pid)))
+		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), howToEnd(pid)))
 	}
 	if err := s.pool.NoRunner(); err != nil {
 		list = append(list, fmt.Sprintf("no job is started, for no runner could be (it is tried again): %v", err))

@@ -16,6 +16,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/sqlstore"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // answerWithin is how long a runner may take to give a sign of life.
@@ -150,7 +151,7 @@ func (s *Service) examineRunners() []store.Finding {
 	live, silent := s.pool.Runners(answerWithin)
 	var list []store.Finding
 	for _, pid := range silent {
-		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: fmt.Sprintf("the runner with pid %d does not answer, so nothing is known of its jobs", pid), Next: howToEnd(pid)})
+		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: worker.NameRunner(pid) + " does not answer, so nothing is known of its jobs", Next: howToEnd(pid)})
 	}
 	if len(list) == 0 {
 		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; jobs that run: %d", len(live), s.pool.Busy())})

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -185,5 +186,19 @@ func TestLogsPick(t *testing.T) {
 		if r := q.cli(append([]string{"logs"}, strings.Fields(c.args)...)...); r.code != c.code {
 			t.Errorf("logs %s: code %d, want %d", c.args, r.code, c.code)
 		}
+	}
+}
+
+// A folder of outputs that somebody has removed is made anew.
+func TestAFolderOfOutputsIsMadeAnew(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	w.end(w.enqueue(fields{"command": "true"}))
+	if err := os.RemoveAll(q.path("runner/output")); err != nil {
+		t.Fatal(err)
+	}
+	j := w.end(w.enqueue(fields{"command": "yes | head -c 200000; echo last"}))
+	if got := q.cli("logs", j.ID); len(got.out) != 200_005 || !strings.HasSuffix(got.out, "last\n") {
+		t.Errorf("%d bytes were kept, and %q was told", len(got.out), got.err)
 	}
 }

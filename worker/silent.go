@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -175,7 +176,15 @@ func (p *Pool) answers(ctx context.Context, h *held) error {
 
 // silence is the error about a lease whose runner does not answer.
 func (p *Pool) silence(pid int64, h *held) error {
-	return queue.Errorf(queue.CodeUnavailable, "the runner with pid %d does not answer, and job %s is with it; %s", pid, h.job.ID, p.cfg.EndHung(pid))
+	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, and job %s is with it; %s", NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
+}
+
+// NameRunner names a runner in a sentence about it; pid 0 is one that was never met.
+func NameRunner(pid int64) string {
+	if pid == 0 {
+		return "a runner that has not said its pid yet"
+	}
+	return fmt.Sprintf("the runner with pid %d", pid)
 }
 
 // Silent lists the pids of the runners that do not answer, as far as has been noticed.

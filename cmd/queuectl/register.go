@@ -233,7 +233,11 @@ func (a *app) stopRunners(roots string) error {
 	if err != nil {
 		return err
 	}
+	slow := time.AfterFunc(2*time.Second, func() {
+		a.say("the runners are given %v to end, with what they run; then they are ended", service.EndRunnersWithin())
+	})
 	n, err := service.EndRunners(places, roots)
+	slow.Stop()
 	if err != nil {
 		return err
 	}
