@@ -11,12 +11,12 @@ import (
 // A garbage collection stops the whole Go runtime for a moment, and to do so waits for every
 // fork under way until its child is a program. A user whose program does not begin would so
 // stop everybody's jobs. So workers collect garbage between jobs, while no fork is under way,
-// at the heap sizes at which the runtime would; the runtime's own turn comes later.
+// at heap sizes like those at which the runtime would; the runtime's own turn comes later.
 const (
-	leastHeap     = 4 << 20  // bytes of objects; below it nothing is collected
-	runtimesTurn  = 400      // percent of what lives, where the runtime collects by itself
+	leastHeap     = 8 << 20  // bytes of objects; below it nothing is collected
+	runtimesTurn  = 1000     // percent of what lives, and of 4 MB, where the runtime collects by itself
 	plentyOfHeap  = 48 << 20 // bytes; the runtime collects before it has more than that, and twice what lives
-	collectEvery  = 8        // commands, between looks at the heap
+	collectEvery  = 16       // commands, between looks at the heap; their outputs fit into it
 	longFork      = 5 * time.Millisecond
 	heapObjects   = "/memory/classes/heap/objects:bytes"
 	heapThatLives = "/gc/heap/live:bytes"
@@ -66,8 +66,8 @@ func (o *orphanage) pause() bool {
 		return false
 	}
 	begun := time.Now()
-	for _, since := range o.forks {
-		if begun.Sub(since) > longFork {
+	for _, f := range o.forks {
+		if begun.Sub(f.began) > longFork {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -17,7 +18,7 @@ import (
 var orphans = newOrphanage()
 
 func newOrphanage() *orphanage {
-	o := &orphanage{main: map[int]bool{}, kept: map[int]int64{}, aside: map[int]bool{}, forks: map[int]time.Time{}}
+	o := &orphanage{main: map[int]int{}, kept: map[int]int64{}, aside: map[int]bool{}}
 	o.changed.L = &o.mu
 	return o
 }
@@ -28,16 +29,22 @@ type orphanage struct {
 	once sync.Once
 	fd   int
 
-	mu      sync.Mutex        // guards all below
-	main    map[int]bool      // main processes that are not reaped
-	kept    map[int]int64     // by pid, when what may live on started, in clock ticks since boot
-	aside   map[int]bool      // orphans that show no cookie
-	next    int               // number of the next fork
-	forks   map[int]time.Time // by number, when the forks under way began
-	paused  bool              // new forks wait
-	changed sync.Cond         // paused, or no fork is under way any more
-	ended   map[int]zombie    // by pid, what has ended and may be the child of a fork under way
-	buffer  []byte            // of look, nil before the first
+	mu      sync.Mutex     // guards all below
+	main    map[int]int    // by pid, the forks that made the main processes that are not reaped
+	kept    map[int]int64  // by pid, when what may live on started, in clock ticks since boot
+	aside   map[int]bool   // orphans that show no cookie
+	next    int            // number of the next fork
+	forks   []forking      // under way, in any order
+	paused  bool           // new forks wait
+	changed sync.Cond      // paused, or no fork is under way any more
+	ended   map[int]zombie // by pid, what has ended and may be the child of a fork under way
+	buffer  []byte         // of look, nil before the first
+}
+
+// forking is a fork under way.
+type forking struct {
+	number int
+	began  time.Time
 }
 
 // zombie is a process that has ended and is not known to be an orphan.
@@ -54,7 +61,7 @@ func (o *orphanage) begin() (fork int) {
 		o.changed.Wait()
 	}
 	o.next++
-	o.forks[o.next-1] = time.Now()
+	o.forks = append(o.forks, forking{o.next - 1, time.Now()})
 	return o.next - 1
 }
 
@@ -62,12 +69,12 @@ func (o *orphanage) begin() (fork int) {
 func (o *orphanage) end(fork, pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.forks, fork)
+	o.forks = slices.DeleteFunc(o.forks, func(f forking) bool { return f.number == fork })
 	if o.paused && len(o.forks) == 0 {
 		o.changed.Broadcast()
 	}
 	if pid != 0 {
-		o.main[pid] = true
+		o.main[pid] = fork
 		delete(o.aside, pid)
 	}
 }
@@ -76,19 +83,26 @@ func (o *orphanage) end(fork, pid int) {
 // caller holds mu.
 func (o *orphanage) oldest() int {
 	oldest := o.next
-	for fork := range o.forks {
-		oldest = min(oldest, fork)
+	for _, f := range o.forks {
+		oldest = min(oldest, f.number)
 	}
 	return oldest
 }
 
-// reap takes the end of a main process; ok is false as long as there is none to take. Number
-// and end are given up at once, so that the number is not the next process's meanwhile.
+// reap takes the end of a main process; ok is false as long as there is none to take. The
+// next fork may be given the number before it is given up here, so it is only as this one's.
 func (o *orphanage) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	fork, known := o.main[pid]
+	o.mu.Unlock()
 	got, err := unix.Wait4(pid, &status, unix.WNOHANG, &usage)
-	if ok = err != nil || got == pid; ok {
+	ok = err != nil || got == pid
+	if !ok || !known {
+		return status, usage, ok, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.main[pid] == fork {
 		delete(o.main, pid)
 	}
 	return status, usage, ok, err
@@ -121,7 +135,7 @@ func (o *orphanage) look() (living, aside []int) {
 	o.ended = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
 		pid, err := strconv.Atoi(string(field))
-		if err != nil || o.main[pid] {
+		if _, main := o.main[pid]; main || err != nil {
 			continue
 		}
 		_, kept := o.kept[pid]
@@ -183,7 +197,8 @@ func (o *orphanage) forget() {
 func (o *orphanage) isMain(pid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.main[pid]
+	_, main := o.main[pid]
+	return main
 }
 
 // setAside has orphans looked for no more, until recall.

@@ -169,8 +169,11 @@ func (c *Command) uid() uint32 {
 	if c.As != nil {
 		return c.As.UID
 	}
-	return uint32(os.Getuid())
+	return ownUID()
 }
+
+// ownUID is whom this process runs as, which does not change once it runs commands.
+var ownUID = sync.OnceValue(func() uint32 { return uint32(os.Getuid()) })
 
 // run is one command under way.
 type run struct {

@@ -80,8 +80,9 @@ type stagedJob struct {
 // the batch is known to be taken without.
 func (f *stagedJob) named() bool { return f.id != strconv.FormatInt(f.seq, 10) }
 
-// castagnoli is what processors have an instruction for.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is what processors have an instruction for. Its tables are made with the first
+// use, not at the start of every program.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 func (f *stagedJob) append(b []byte) []byte {
 	j := &f.draft
@@ -93,7 +94,7 @@ func (f *stagedJob) append(b []byte) []byte {
 		body = append(binary.AppendUvarint(body, uint64(len(text))), text...)
 	}
 	b = binary.AppendUvarint(b, uint64(len(body)))
-	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, castagnoli))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, castagnoli()))
 	return append(b, body...)
 }
 
@@ -109,7 +110,7 @@ func readFrame(b []byte) (jobs []stagedJob, whole bool) {
 		sum, body := binary.LittleEndian.Uint32(b[size:]), b[size+4:][:n]
 		b = b[size+4+int(n):]
 		f, ok := readStaged(body)
-		if !ok || crc32.Checksum(body, castagnoli) != sum {
+		if !ok || crc32.Checksum(body, castagnoli()) != sum {
 			whole = false
 			continue
 		}
