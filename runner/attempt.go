@@ -307,7 +307,7 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 	}
 	ref := OutputRef(lease(a))
 	err := writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log)
-	if errors.Is(err, os.ErrNotExist) && s.makeOutputs() == nil { // somebody has removed the folder
+	if folder := filepath.Join(s.Root, outputsName); errors.Is(err, os.ErrNotExist) && os.Mkdir(folder, s.mode(0o700)) == nil { // somebody had removed it
 		err = writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log)
 	}
 	if err != nil {
@@ -318,11 +318,6 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 		return
 	}
 	f.OutputRef = ref
-}
-
-// makeOutputs makes the folder of outputs, unless it is there.
-func (s *server) makeOutputs() error {
-	return os.MkdirAll(filepath.Join(s.Root, outputsName), s.mode(0o700))
 }
 
 func joinText(a, b string) string {

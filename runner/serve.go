@@ -116,7 +116,7 @@ func Serve(ctx context.Context, o Options) error {
 		return fmt.Errorf("look at the runners' folder: %w", err)
 	}
 	s.shared = info.Mode()&os.ModeSetgid != 0
-	if err := s.makeOutputs(); err != nil {
+	if err := os.MkdirAll(filepath.Join(o.Root, outputsName), s.mode(0o700)); err != nil {
 		return fmt.Errorf("make the outputs' folder: %w", err)
 	}
 	lock, err := s.setUp(pid)

@@ -143,7 +143,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 		return done, err
 	}
 	if len(live) > 0 {
-		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %s still run (their runner is %s); start the service and stop it without --keep-jobs first", p.State, filepath.Base(live[0]))
+		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %[1]s still run (their runner is %[2]s); end them first: queuectl --dir %[1]s service stop --runners", p.State, filepath.Base(live[0]))
 	}
 	fresh := restoringOf(p)
 	defer os.RemoveAll(fresh)

@@ -312,7 +312,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 // a runner that has obeyed a newer state of this queue than the database has is met by
 // no service of this one.
 func (s *Service) unadopted(err error) error {
-	if !errors.Is(err, runner.ErrRefused) {
+	if !errors.Is(err, runner.ErrRefused) && !errors.Is(err, worker.ErrOlder) {
 		return err
 	}
 	who, where := "", ""
@@ -322,7 +322,7 @@ func (s *Service) unadopted(err error) error {
 			where = " --runner-dir " + s.home.Dir
 		}
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %[1]s is older than what its runner has obeyed (%[2]w): put the newer database back or a backup in its place (queuectl --dir %[1]s restore FILE), or end the runner with all that it runs%[3]s: queuectl --dir %[1]s service stop --runners%[4]s", s.opt.Places.State, err, who, where)}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %[1]s is older than its runner (%[2]w): put the newer database back, and start it again if it is refused at first, or a backup in its place (queuectl --dir %[1]s restore FILE), or end the runner with all that it runs%[3]s: queuectl --dir %[1]s service stop --runners%[4]s", s.opt.Places.State, err, who, where)}
 }
 
 // untilStopped waits for a reason to end, and lets running jobs finish if that is

@@ -80,10 +80,10 @@ func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 		t.Errorf("a job of the next service: %+v", j)
 	}
 	thaw()
-	q.write("go", "")
 	if j := w.show(id); j.State != "cancelled" && j.State != "processing" {
 		t.Errorf("the job of the runner that hung: %+v", j)
 	}
+	q.write("go", "")
 	if j := w.end(id); len(j.History) != 1 {
 		t.Errorf("the job of the runner that hung: %+v", j)
 	}
@@ -425,7 +425,7 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 		t.Error("a service started on a database that has lost its end")
 	}
 	said := q.log.String()
-	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(said, "it has job 2, and the last one here is 1") || !strings.Contains(said, "service stop --runners") {
+	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(said, "it has job 2, and the last one here was 1") || !strings.Contains(said, "service stop --runners") {
 		t.Errorf("exit code %d, said %q; want 78 and what to do", code, said)
 	}
 	if !lives(pid) {

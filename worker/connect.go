@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -75,6 +76,10 @@ type finding struct {
 	err     error
 }
 
+// ErrOlder means that a runner has a job with a number that the store has never given out: the
+// store is older than what the runner was sent.
+var ErrOlder = errors.New("the runner has jobs that were never enqueued here")
+
 // takeOver begins to connect the runners that live and to recover dead ones. Every lease
 // of an earlier service is held from now on, until its runner is found.
 func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
@@ -85,6 +90,12 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 	noted, err := p.store.Runners(ctx)
 	if err != nil {
 		return err
+	}
+	if p.lastSeq, err = p.store.LastSeq(ctx); err != nil {
+		return err
+	}
+	if p.store.Moved() { // it was put in the place of a newer one on purpose
+		p.lastSeq = math.MaxInt64
 	}
 	contacts := p.contactsFor(dirs, noted)
 	p.unsure = slices.DeleteFunc(noted, func(dir string) bool { return slices.Contains(dirs, dir) })
@@ -198,10 +209,6 @@ func (p *Pool) look(ctx context.Context, c *contact) (*finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	last, err := p.store.LastSeq(ctx)
-	if err != nil {
-		return nil, err
-	}
 	client, err := runner.Meet(c.dir, epoch, p.cfg.Version)
 	switch {
 	case errors.Is(err, runner.ErrRefused) && !runner.OfAnAccount(c.dir): // what an account says proves nothing
@@ -209,9 +216,9 @@ func (p *Pool) look(ctx context.Context, c *contact) (*finding, error) {
 	case err != nil:
 		return nil, err
 	}
-	if newest := client.Newest(); newest > last && !runner.OfAnAccount(c.dir) {
+	if newest := client.Newest(); c.initial && newest > p.lastSeq && !runner.OfAnAccount(c.dir) {
 		client.Close()
-		return &finding{contact: c, err: fmt.Errorf("%s: %w: it has job %d, and the last one here is %d", c.dir, runner.ErrRefused, newest, last)}, nil
+		return &finding{contact: c, err: fmt.Errorf("%s: %w: it has job %d, and the last one here was %d", c.dir, ErrOlder, newest, p.lastSeq)}, nil
 	}
 	return &finding{contact: c, client: client}, nil
 }

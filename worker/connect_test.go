@@ -2,9 +2,11 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // leaseAll claims all jobs of a store, as a service did that is gone now, and
@@ -233,4 +236,49 @@ func TestACleanerMayHaveMuchToTell(t *testing.T) {
 	forget, _ := hears[*wire.Forget](t, first, 1)
 	check(t, "forgotten", forget.Name, filepath.Base(old.dir))
 	first.settled()
+}
+
+// A runner that an earlier service has sent jobs of which this store has never known says that
+// the store is older, whether it is met at once or only when others have got those numbers.
+// What it runs goes on.
+func TestARunnerTellsAnOlderStore(t *testing.T) {
+	for name, late := range map[string]bool{"at once": false, "late": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, root := newStore(t), t.TempDir()
+			s.put(0)
+			f := newRunner(t, root, "first")
+			f.known.Attempts = []wire.Attempt{running(lease(3))}
+			if late {
+				f.listener.Close()
+				f.loops.Wait()
+			}
+			p := worker.New(s, config(runner.Home{Dir: root}), 1)
+			ended := make(chan error, 1)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			go func() { // ends with the pool
+				ended <- p.Run(ctx, func() {
+					if !late {
+						return
+					}
+					s.put(0, 0, 0)
+					var err error
+					if f.listener, err = listen(f.dir); err != nil {
+						t.Error(err)
+					}
+					f.loops.Go(f.accept)
+				})
+			}()
+			select {
+			case err := <-ended:
+				if !errors.Is(err, worker.ErrOlder) || !strings.Contains(err.Error(), "job 3") {
+					t.Errorf("the pool ended: %v", err)
+				}
+			case <-time.After(patience):
+				t.Fatal("the pool has not ended")
+			}
+			check(t, "ended jobs", heard[*wire.Kill](f), []*wire.Kill(nil))
+		})
+	}
 }

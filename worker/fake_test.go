@@ -436,10 +436,9 @@ func lines(path string) int {
 	return bytes.Count(text, []byte("\n"))
 }
 
-// runWith is runUnsure with these runners.
-func runWith(t *testing.T, s store.Leaser, home runner.Home, workers int) (*worker.Pool, <-chan error) {
-	t.Helper()
-	p := worker.New(s, worker.Config{
+// config is that of a pool whose runners are at home there.
+func config(home runner.Home) worker.Config {
+	return worker.Config{
 		Version: version, Node: "here",
 		Runners:     home,
 		Account:     worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
@@ -452,7 +451,13 @@ func runWith(t *testing.T, s store.Leaser, home runner.Home, workers int) (*work
 		SettleDelay: func() time.Duration { return 0 },
 		HeardEvery:  func() time.Duration { return time.Hour },
 		StaleAfter:  func() time.Duration { return time.Hour },
-	}, workers)
+	}
+}
+
+// runWith is runUnsure with these runners.
+func runWith(t *testing.T, s store.Leaser, home runner.Home, workers int) (*worker.Pool, <-chan error) {
+	t.Helper()
+	p := worker.New(s, config(home), workers)
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	var loop sync.WaitGroup

@@ -55,8 +55,9 @@ func (b *backgrounds) forget() {
 		all[uid] = slices.Clone(list)
 	}
 	b.mu.Unlock()
+	seen := sync.OnceValue(processes.now)
 	for uid, list := range all {
-		lives := living(uid, list)
+		lives := living(uid, list, seen)
 		b.mu.Lock()
 		b.of[uid] = slices.DeleteFunc(b.of[uid], func(s *spared) bool { return !lives[s] && slices.Contains(list, s) })
 		if len(b.of[uid]) == 0 {
@@ -66,8 +67,8 @@ func (b *backgrounds) forget() {
 	}
 }
 
-// living tells which of an account's trees have a process.
-func living(uid uint32, list []*spared) map[*spared]bool {
+// living tells which of an account's trees have a process; seen is a look that begins later.
+func living(uid uint32, list []*spared, seen func() *look) map[*spared]bool {
 	lives, byCookie := map[*spared]bool{}, map[string]*spared{}
 	for _, s := range list {
 		switch {
@@ -83,7 +84,7 @@ func living(uid uint32, list []*spared) map[*spared]bool {
 	if len(byCookie) == 0 {
 		return lives
 	}
-	l := processes.now()
+	l := seen()
 	for _, p := range l.procs {
 		if p.alive() && l.owns(uid, p.pid) {
 			if s := byCookie[l.cookie(p.pid)]; s != nil {

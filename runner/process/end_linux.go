@@ -213,10 +213,13 @@ func (r *run) endLeftovers(forced bool) {
 		limit = min(time.Until(r.killAt), r.c.OutputGrace)
 	}
 	r.waitTree(limit, func() bool { return false })
-	began := time.Now()
+	began, looked := time.Now(), time.Time{}
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		left := r.left()
-		if len(left) == 0 && time.Since(began) < execTime && r.unsure() {
+		if looked.IsZero() {
+			looked = time.Now()
+		}
+		if len(left) == 0 && time.Since(looked) < execTime && r.unsure() {
 			time.Sleep(pause)
 			continue
 		}

@@ -8,9 +8,11 @@ import (
 // Limits of looks at all processes, of which each costs some 10 µs a process.
 const (
 	// lookShare is how many times as long as a look took none follows: whatever many commands
-	// leave behind, to look for it takes a fifth of one processor at most.
+	// leave behind, to look for it takes a fifth of one processor, or more where lookRest is
+	// less than that.
 	lookShare = 4
-	// lookRest is the longest time that none follows: on a busy machine a look takes long.
+	// lookRest is the longest time that none follows: with thousands of processes, or on a busy
+	// machine, a look takes long, and ends of commands are not to wait for much longer.
 	lookRest = 100 * time.Millisecond
 )
 
