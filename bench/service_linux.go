@@ -26,14 +26,14 @@ const patience = 5 * time.Minute
 // service is one running service in a folder of its own.
 type service struct {
 	*control.Client
-	dir    string
-	roots  string // the folder of root's runners, "" if it has its own
-	user   string // whom jobs run as, "" is the service's rule
-	porter *porter
-	cmd    *exec.Cmd
-	ended  chan error
-	ctx    context.Context
-	cancel context.CancelFunc
+	dir      string
+	roots    string // the folder of root's runners, "" if it has its own
+	user     string // whom jobs run as, "" is the service's rule
+	launcher *launcher
+	cmd      *exec.Cmd
+	ended    chan error
+	ctx      context.Context
+	cancel   context.CancelFunc
 }
 
 // serve starts the shipped program with default settings in a fresh folder; it
@@ -103,7 +103,7 @@ func (s *service) pid() int       { return s.cmd.Process.Pid }
 // stop ends the service as the system does, with its runner.
 func (s *service) stop() error {
 	defer s.cancel()
-	defer s.porter.end()
+	defer s.launcher.end()
 	s.Close()
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	select {

@@ -26,20 +26,20 @@ type API interface {
 	Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error)
 	// Logs tells an attempt's output, piece by piece.
 	Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error)
-	Cancel(ctx context.Context, p Selection) (Verdict, error)
-	Retry(ctx context.Context, p Selection) (Verdict, error)
+	Cancel(ctx context.Context, p Selection) (BulkResult, error)
+	Retry(ctx context.Context, p Selection) (BulkResult, error)
 	// Hold keeps jobs that wait from being run; Release lets them.
-	Hold(ctx context.Context, p Selection) (Verdict, error)
-	Release(ctx context.Context, p Selection) (Verdict, error)
+	Hold(ctx context.Context, p Selection) (BulkResult, error)
+	Release(ctx context.Context, p Selection) (BulkResult, error)
 	// Requeue ends what runs, without counting it, and has it wait again.
-	Requeue(ctx context.Context, p Selection) (Verdict, error)
-	Kill(ctx context.Context, p Kill) (Verdict, error)
-	Edit(ctx context.Context, p Edit) (Verdict, error)
-	Remove(ctx context.Context, p Remove) (Verdict, error)
+	Requeue(ctx context.Context, p Selection) (BulkResult, error)
+	Kill(ctx context.Context, p Kill) (BulkResult, error)
+	Edit(ctx context.Context, p Edit) (BulkResult, error)
+	Remove(ctx context.Context, p Remove) (BulkResult, error)
 	// Clear removes every job that does not run.
 	Clear(ctx context.Context, p Sure) (Removed, error)
 	DLQList(ctx context.Context, p List) (JobPage, error)
-	DLQRetry(ctx context.Context, p DLQRetry) (Verdict, error)
+	DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error)
 	DLQClear(ctx context.Context, p Sure) (Removed, error)
 	WorkerStart(ctx context.Context, p Count) (WorkerCount, error)
 	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
@@ -333,8 +333,8 @@ func (s Selection) Names() []string {
 	return append([]string{string(s.ID)}, s.IDs...)
 }
 
-// Verdict says which jobs a verb was carried out on, and why not on others.
-type Verdict struct {
+// BulkResult says which jobs a verb was carried out on, and why not on others.
+type BulkResult struct {
 	Done    []string  `json:"done"`
 	Refused []Refusal `json:"refused"`
 	Matched *int      `json:"matched,omitempty"` // of a dry run: how many it would be

@@ -62,7 +62,7 @@ func newTown(t *testing.T) *town {
 	return v
 }
 
-// Right implements Gate: the user 0 may do everything, those from 100 on nothing.
+// Right implements Authorizer: the user 0 may do everything, those from 100 on nothing.
 func (v *town) Right(p *Peer) Right {
 	switch {
 	case p.UID == 0:
@@ -117,8 +117,8 @@ func (v *town) List(ctx context.Context, _ List) (JobPage, error) {
 func (v *town) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	return JobDetail{}, v.read(ctx, One)
 }
-func (v *town) Cancel(ctx context.Context, _ Selection) (Verdict, error) {
-	return Verdict{}, v.read(ctx, One)
+func (v *town) Cancel(ctx context.Context, _ Selection) (BulkResult, error) {
+	return BulkResult{}, v.read(ctx, One)
 }
 func (v *town) Enqueue(context.Context, Enqueue) (Enqueued, error) { return Enqueued{}, nil }
 func (v *town) Hello(context.Context, HelloParams) (Hello, error)  { return Hello{Version: "town"}, nil }

@@ -6,14 +6,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Bound is one limit of the protocol.
-type Bound struct {
+// ProtocolLimit is one limit of the protocol.
+type ProtocolLimit struct {
 	What  string
 	Limit string
 }
 
-// Bounds lists the limits of the protocol, for its documentation.
-func Bounds() []Bound {
+// ProtocolLimits lists the limits of the protocol, for its documentation.
+func ProtocolLimits() []ProtocolLimit {
 	size := func(n int64) string {
 		if n < 1<<10 {
 			return fmt.Sprint(n, " bytes")
@@ -21,7 +21,7 @@ func Bounds() []Bound {
 		return queue.FormatSize(n)
 	}
 	count := func(n int) string { return fmt.Sprint(n) }
-	return []Bound{
+	return []ProtocolLimit{
 		{"a line, each way", size(MaxLine)},
 		{"a line of a caller without any right", size(outsideLine)},
 		{"members of the envelope", count(maxMembers)},

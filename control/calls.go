@@ -76,43 +76,43 @@ func (c *Client) Logs(ctx context.Context, p Logs, each func(Piece) error) (Logs
 }
 
 // Cancel implements API.
-func (c *Client) Cancel(ctx context.Context, p Selection) (Verdict, error) {
-	return ask[Verdict](ctx, c, "cancel", p, true)
+func (c *Client) Cancel(ctx context.Context, p Selection) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "cancel", p, true)
 }
 
 // Retry implements API.
-func (c *Client) Retry(ctx context.Context, p Selection) (Verdict, error) {
-	return ask[Verdict](ctx, c, "retry", p, false)
+func (c *Client) Retry(ctx context.Context, p Selection) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "retry", p, false)
 }
 
 // Hold implements API.
-func (c *Client) Hold(ctx context.Context, p Selection) (Verdict, error) {
-	return ask[Verdict](ctx, c, "hold", p, true)
+func (c *Client) Hold(ctx context.Context, p Selection) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "hold", p, true)
 }
 
 // Release implements API.
-func (c *Client) Release(ctx context.Context, p Selection) (Verdict, error) {
-	return ask[Verdict](ctx, c, "release", p, true)
+func (c *Client) Release(ctx context.Context, p Selection) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "release", p, true)
 }
 
 // Requeue implements API.
-func (c *Client) Requeue(ctx context.Context, p Selection) (Verdict, error) {
-	return ask[Verdict](ctx, c, "requeue", p, false)
+func (c *Client) Requeue(ctx context.Context, p Selection) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "requeue", p, false)
 }
 
 // Kill implements API.
-func (c *Client) Kill(ctx context.Context, p Kill) (Verdict, error) {
-	return ask[Verdict](ctx, c, "kill", p, false)
+func (c *Client) Kill(ctx context.Context, p Kill) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "kill", p, false)
 }
 
 // Edit implements API.
-func (c *Client) Edit(ctx context.Context, p Edit) (Verdict, error) {
-	return ask[Verdict](ctx, c, "edit", p, true)
+func (c *Client) Edit(ctx context.Context, p Edit) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "edit", p, true)
 }
 
 // Remove implements API.
-func (c *Client) Remove(ctx context.Context, p Remove) (Verdict, error) {
-	return ask[Verdict](ctx, c, "rm", p, true)
+func (c *Client) Remove(ctx context.Context, p Remove) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "rm", p, true)
 }
 
 // Clear implements API.
@@ -126,8 +126,8 @@ func (c *Client) DLQList(ctx context.Context, p List) (JobPage, error) {
 }
 
 // DLQRetry implements API.
-func (c *Client) DLQRetry(ctx context.Context, p DLQRetry) (Verdict, error) {
-	return ask[Verdict](ctx, c, "dlq.retry", p, false)
+func (c *Client) DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "dlq.retry", p, false)
 }
 
 // DLQClear implements API.

@@ -52,17 +52,17 @@ func (yes) Wait(_ context.Context, p Wait, each func(Ended) error) (w Waited, er
 func (yes) Logs(_ context.Context, p Logs, each func(Piece) error) (l LogsEnd, err error) {
 	return l, each(Piece{ID: string(p.ID)})
 }
-func (yes) Cancel(context.Context, Selection) (v Verdict, err error)          { return v, nil }
-func (yes) Retry(context.Context, Selection) (v Verdict, err error)           { return v, nil }
-func (yes) Hold(context.Context, Selection) (v Verdict, err error)            { return v, nil }
-func (yes) Release(context.Context, Selection) (v Verdict, err error)         { return v, nil }
-func (yes) Requeue(context.Context, Selection) (v Verdict, err error)         { return v, nil }
-func (yes) Kill(context.Context, Kill) (v Verdict, err error)                 { return v, nil }
-func (yes) Edit(context.Context, Edit) (v Verdict, err error)                 { return v, nil }
-func (yes) Remove(context.Context, Remove) (v Verdict, err error)             { return v, nil }
+func (yes) Cancel(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
+func (yes) Retry(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
+func (yes) Hold(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
+func (yes) Release(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
+func (yes) Requeue(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
+func (yes) Kill(context.Context, Kill) (v BulkResult, err error)              { return v, nil }
+func (yes) Edit(context.Context, Edit) (v BulkResult, err error)              { return v, nil }
+func (yes) Remove(context.Context, Remove) (v BulkResult, err error)          { return v, nil }
 func (yes) Clear(context.Context, Sure) (r Removed, err error)                { return r, nil }
 func (yes) DLQList(context.Context, List) (p JobPage, err error)              { return p, nil }
-func (yes) DLQRetry(context.Context, DLQRetry) (v Verdict, err error)         { return v, nil }
+func (yes) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)      { return v, nil }
 func (yes) DLQClear(context.Context, Sure) (r Removed, err error)             { return r, nil }
 func (yes) WorkerStart(context.Context, Count) (w WorkerCount, err error)     { return w, nil }
 func (yes) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) { return w, nil }

@@ -20,7 +20,7 @@ import (
 func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 
 // ownerOnly lets the socket's owner in, and root.
-func ownerOnly() Entry { return Entry{Mode: 0o600, GID: -1} }
+func ownerOnly() SocketPerms { return SocketPerms{Mode: 0o600, GID: -1} }
 
 // A socket left over from a crash is replaced, a live one and another file are
 // refused and left, and so is a path that no socket can have.

@@ -43,7 +43,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 }
 
 // Bind makes a control socket whose file nobody guards.
-func Bind(path string, to Entry) (*net.UnixListener, error) {
+func Bind(path string, to SocketPerms) (*net.UnixListener, error) {
 	if err := CheckSocketPath(path); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().Stri
 // once.
 type Socket struct {
 	path string
-	to   Entry
+	to   SocketPerms
 
 	mu     sync.Mutex
 	on     *net.UnixListener // guarded by mu
@@ -68,9 +68,9 @@ type Socket struct {
 	closed bool              // guarded by mu
 }
 
-// Entry is who may connect to a socket: its mode, and its group, -1 for the process's
+// SocketPerms is who may connect to a socket: its mode, and its group, -1 for the process's
 // own.
-type Entry struct {
+type SocketPerms struct {
 	Mode fs.FileMode
 	GID  int
 }
@@ -79,7 +79,7 @@ type Entry struct {
 // is left over from a crash and is replaced; one that answers means that a
 // service already runs there. At no moment can others connect: the socket gets
 // its group and mode under another name first.
-func Listen(path string, to Entry) (*Socket, error) {
+func Listen(path string, to SocketPerms) (*Socket, error) {
 	s := &Socket{path: path, to: to}
 	err := CheckSocketPath(path)
 	if err == nil {
@@ -91,7 +91,7 @@ func Listen(path string, to Entry) (*Socket, error) {
 	return s, nil
 }
 
-func bind(path string, to Entry) (*net.UnixListener, os.FileInfo, error) {
+func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		c.Close()
 		return nil, nil, fmt.Errorf("listen on %s: a service answers there already", path)
@@ -158,7 +158,7 @@ func tidy(dir string) {
 }
 
 // apply gives a socket, which nobody can reach yet, its group and mode.
-func (e Entry) apply(path string) error {
+func (e SocketPerms) apply(path string) error {
 	if e.GID >= 0 {
 		if err := os.Lchown(path, -1, e.GID); err != nil {
 			return fmt.Errorf("give it to group %d (only a member of a group can, or root): %w", e.GID, err)

@@ -47,12 +47,12 @@ func Dial(ctx context.Context, path string) (net.Conn, error) { return pipe.Dial
 // methods may be called at once.
 type Socket struct{ on *pipe.Listener }
 
-// Entry is who may connect to a pipe: its security descriptor.
-type Entry struct{ SDDL string }
+// SocketPerms is who may connect to a pipe: its security descriptor.
+type SocketPerms struct{ SDDL string }
 
 // Listen makes the control pipe, for those who may enter. A name that is served
 // already is refused.
-func Listen(path string, to Entry) (*Socket, error) {
+func Listen(path string, to SocketPerms) (*Socket, error) {
 	if err := CheckSocketPath(path); err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func Listen(path string, to Entry) (*Socket, error) {
 }
 
 // Admit changes who may enter, from the next connection on.
-func (s *Socket) Admit(to Entry) error { return s.on.Admit(to.SDDL) }
+func (s *Socket) Admit(to SocketPerms) error { return s.on.Admit(to.SDDL) }
 
 // Accept waits for the next connection.
 func (s *Socket) Accept() (net.Conn, error) { return s.on.Accept() }

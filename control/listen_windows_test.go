@@ -26,7 +26,7 @@ func tempSocket(t *testing.T) string {
 }
 
 // ownerOnly lets the pipe's owner in, and the system and administrators.
-func ownerOnly() Entry { return Entry{SDDL: pipe.OwnerOnly()} }
+func ownerOnly() SocketPerms { return SocketPerms{SDDL: pipe.OwnerOnly()} }
 
 // A name that no pipe on this machine can have is refused.
 func TestNamesOfPipes(t *testing.T) {

@@ -71,19 +71,19 @@ func Needs(method string, own bool) Right {
 	return m.Others
 }
 
-// Sight is how much of a job somebody sees.
-type Sight int
+// Visibility is how much of a job somebody sees.
+type Visibility int
 
 // The sights: all but environment, command and output; all but the values of the
 // environment; everything.
 const (
-	Outline Sight = iota
+	Outline Visibility = iota
 	Inside
 	Whole
 )
 
 // Sees is how much a right shows of one's own jobs, or of another's.
-func Sees(have Right, own bool) Sight {
+func Sees(have Right, own bool) Visibility {
 	switch {
 	case have.Covers(Admin), own && have.Covers(Submit):
 		return Whole
@@ -100,7 +100,7 @@ const hiddenValue = "***"
 var inside = []string{"command", "argv", "shell", "stdin", "stdin_file", "env"}
 
 // Hide leaves out what a sight does not show.
-func (j *Job) Hide(s Sight) {
+func (j *Job) Hide(s Visibility) {
 	if s != Outline {
 		return
 	}
@@ -111,7 +111,7 @@ func (j *Job) Hide(s Sight) {
 }
 
 // Hide leaves out what a sight does not show.
-func (d *JobDetail) Hide(s Sight) {
+func (d *JobDetail) Hide(s Visibility) {
 	d.Job.Hide(s)
 	switch s {
 	case Outline:

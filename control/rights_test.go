@@ -84,9 +84,9 @@ service.stop admin admin
 func TestWhatIsSeen(t *testing.T) {
 	for _, c := range []struct {
 		have        Right
-		own, others Sight
+		own, others Visibility
 	}{{None, Outline, Outline}, {Read, Outline, Outline}, {Submit, Whole, Outline}, {Operate, Whole, Inside}, {Admin, Whole, Whole}} {
-		if got := [2]Sight{Sees(c.have, true), Sees(c.have, false)}; got != [2]Sight{c.own, c.others} {
+		if got := [2]Visibility{Sees(c.have, true), Sees(c.have, false)}; got != [2]Visibility{c.own, c.others} {
 			t.Errorf("%s: got %v, want %v %v", c.have, got, c.own, c.others)
 		}
 	}
@@ -95,7 +95,7 @@ func TestWhatIsSeen(t *testing.T) {
 // What is not to be seen of a job is in none of its fields.
 func TestHidden(t *testing.T) {
 	canary := "c4n4ry"
-	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound, Error: "start " + canary, MaxAttempts: 1, Terms: queue.Terms{
+	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound, Error: "start " + canary, MaxAttempts: 1, Execution: queue.Execution{
 		Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary, Labels: map[string]string{"k": "v"}}}
 	detail := func(j queue.Job) JobDetail {
 		return JobDetail{Job: ViewJob(&j, View{User: "me"}), Output: canary, Stderr: canary,

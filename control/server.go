@@ -46,8 +46,8 @@ type Limits struct {
 	Connections func() (all, user int)
 }
 
-// Gate says who may do what.
-type Gate interface {
+// Authorizer says who may do what.
+type Authorizer interface {
 	// Right is what a peer may do now; it is asked at each request.
 	Right(p *Peer) Right
 	// Admit is asked once a connection, before its first request is answered; an error
@@ -69,7 +69,7 @@ type Server struct {
 
 	api    API
 	limits Limits
-	gate   Gate
+	gate   Authorizer
 	shares *Shares
 	log    *slog.Logger
 	peerOf func(net.Conn) (Peer, error)
@@ -85,7 +85,7 @@ type Server struct {
 
 // NewServer makes a server, whose users have shares of what it does. The API takes its
 // places from the same shares.
-func NewServer(api API, limits Limits, gate Gate, shares *Shares, log *slog.Logger) *Server {
+func NewServer(api API, limits Limits, gate Authorizer, shares *Shares, log *slog.Logger) *Server {
 	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, shares: shares, log: log, peerOf: PeerOf, conns: map[*serverConn]bool{}}
 }
 

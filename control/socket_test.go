@@ -68,8 +68,8 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 		t.Fatal(err)
 	}
 	many := func() (all, user int) { return 100, 100 }
-	gate := Gate(open{})
-	if g, ok := api.(Gate); ok {
+	gate := Authorizer(open{})
+	if g, ok := api.(Authorizer); ok {
 		gate = g
 	}
 	server = NewServer(api, Limits{many}, gate, new(Shares), slog.New(slog.DiscardHandler))

@@ -157,11 +157,11 @@ func TestEditLeavesTheRestAlone(t *testing.T) {
 	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
 		t.Errorf("it took %d bytes", n)
 	}
-	if was.Priority = 9; !reflect.DeepEqual(j.Terms, was.Terms) || j.Priority != 9 {
+	if was.Priority = 9; !reflect.DeepEqual(j.Execution, was.Execution) || j.Priority != 9 {
 		t.Errorf("the job has changed: %.200v", j)
 	}
-	argv := queue.Job{MaxAttempts: 1, Terms: queue.Terms{Argv: []string{"a", "b"}, OnLost: queue.OnLostRetry, Env: []string{"A=1"}, Stdin: "x"}}
-	for set, want := range map[string]queue.Terms{
+	argv := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Argv: []string{"a", "b"}, OnLost: queue.OnLostRetry, Env: []string{"A=1"}, Stdin: "x"}}
+	for set, want := range map[string]queue.Execution{
 		`{"command":"c"}`:                {Command: "c", Env: []string{"A=1"}, Stdin: "x"},
 		`{"argv":["c"]}`:                 {Argv: []string{"c"}, Env: []string{"A=1"}, Stdin: "x"},
 		`{"env":{"B":"2"}}`:              {Argv: []string{"a", "b"}, Env: []string{"A=1", "B=2"}, Stdin: "x"},
@@ -173,7 +173,7 @@ func TestEditLeavesTheRestAlone(t *testing.T) {
 		if err := j.Edit(json.RawMessage(set), defaults); err != nil {
 			t.Errorf("%s: %v", set, err)
 		}
-		got := queue.Terms{Command: j.Command, Argv: j.Argv, Env: j.Env, Stdin: j.Stdin, StdinFile: j.StdinFile}
+		got := queue.Execution{Command: j.Command, Argv: j.Argv, Env: j.Env, Stdin: j.Stdin, StdinFile: j.StdinFile}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, want %+v", set, got, want)
 		}

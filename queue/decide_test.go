@@ -15,7 +15,7 @@ var policy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, 
 
 // four is a job with four attempts, of which n have counted.
 func four(n int, set ...func(*queue.Job)) *queue.Job {
-	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: n, State: queue.Processing, Terms: queue.Terms{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
+	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: n, State: queue.Processing, Execution: queue.Execution{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
 	for _, f := range set {
 		f(j)
 	}
@@ -157,7 +157,7 @@ func TestDecideKnowsNoOtherEnd(t *testing.T) {
 // waits is how long a job waits after each of its first failures.
 func waits(p queue.Policy, own queue.Backoff, n int) (list []time.Duration) {
 	for i := range n {
-		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Terms: queue.Terms{Backoff: own}}
+		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Execution: queue.Execution{Backoff: own}}
 		list = append(list, queue.Decide(j, exited(1), p).Delay)
 	}
 	return list

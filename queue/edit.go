@@ -195,7 +195,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return Invalid("max_retries", "is below what the job has used: %d attempts; give more, or cancel it", j.Attempts)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
-	j.Priority, j.MaxAttempts, j.Terms, j.ExpiresAt = edited.Priority, edited.MaxAttempts, edited.Terms, edited.ExpiresAt
+	j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
 	}

@@ -37,9 +37,9 @@ const (
 	OnLostHold  OnLost = "hold"
 )
 
-// Terms are what a job runs by: fixed when it is enqueued, and kept as JSON.
+// Execution is what a job runs by: fixed when it is enqueued, and kept as JSON.
 // Exactly one of Command and Argv is set.
-type Terms struct {
+type Execution struct {
 	Command         string            `json:"command,omitempty"`
 	Argv            []string          `json:"argv,omitempty"`
 	Env             []string          `json:"env,omitempty"` // NAME=value, sorted by name
@@ -79,7 +79,7 @@ type Job struct {
 	Priority int64
 	// MaxAttempts is how many attempts may count before the job is dead.
 	MaxAttempts int
-	Terms
+	Execution
 
 	State    State
 	Reason   Reason

@@ -33,7 +33,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 		Priority: or(s.Priority, d.Priority),
 		Delay:    or(s.Delay, 0),
 		RunAt:    or(s.RunAt, 0),
-		Terms: Terms{
+		Execution: Execution{
 			Command:         or(s.Command, ""),
 			Argv:            s.Argv,
 			User:            or(s.User, ""),
@@ -199,7 +199,7 @@ func or[T any](p *T, otherwise T) T {
 
 // Title is what the job runs, for people: its command, or its argv joined by
 // spaces.
-func (t *Terms) Title() string {
+func (t *Execution) Title() string {
 	if t.Command != "" {
 		return t.Command
 	}

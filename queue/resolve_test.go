@@ -23,7 +23,7 @@ func TestResolveCompletesWithTheDefaults(t *testing.T) {
 	got := fmt.Sprintf("%+v", j)
 	want := fmt.Sprintf("%+v", queue.Job{
 		Queue: "default", State: queue.Pending, ExitCode: -1, Priority: 5, MaxAttempts: 4,
-		Terms: queue.Terms{Command: "true", Env: []string{}, Umask: 0o022, Shell: "/bin/sh -c", KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
+		Execution: queue.Execution{Command: "true", Env: []string{}, Umask: 0o022, Shell: "/bin/sh -c", KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
 	})
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

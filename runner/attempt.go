@@ -88,7 +88,7 @@ func (s *server) next(w *process.Worker) *attempt {
 	a.worker = w
 	s.slots[a.slot]++
 	if s.running++; s.running == 1 {
-		s.guard.look()
+		s.watchdog.look()
 	}
 	return a
 }

@@ -18,8 +18,8 @@ import (
 // called from any goroutine; Run reads.
 type Client struct {
 	Dir string // the runner's folder
-	// Known is what the runner said when it was met.
-	Known wire.Known
+	// Reply is what the runner said when it was met.
+	Reply wire.HelloReply
 
 	net    net.Conn
 	outbox *outbox
@@ -43,10 +43,10 @@ func Lives(dir string) (bool, error) {
 	return lockHeld(filepath.Join(dir, lockName))
 }
 
-// Meet connects to the living runner of a folder and makes the epoch its newest:
+// Connect connects to the living runner of a folder and makes the epoch its newest:
 // frames of earlier services are refused from then on. It takes no longer than
 // answerWithin.
-func Meet(dir string, epoch int64, version string) (*Client, error) {
+func Connect(dir string, epoch int64, version string) (*Client, error) {
 	conn, err := dial(filepath.Join(dir, sockName))
 	if err != nil {
 		return nil, fmt.Errorf("meet the runner: %w", err)
@@ -57,12 +57,12 @@ func Meet(dir string, epoch int64, version string) (*Client, error) {
 		c.net.Close()
 		return nil, fmt.Errorf("meet the runner: %w", err)
 	}
-	if err := c.readKnown(epoch); err != nil {
+	if err := c.readReply(epoch); err != nil {
 		c.net.Close()
 		return nil, err
 	}
 	if OfAnAccount(dir) { // which may say anything, and people are told to end what hangs
-		c.Known.PID = peerPID(conn)
+		c.Reply.PID = peerPID(conn)
 	}
 	return c, nil
 }
@@ -70,10 +70,10 @@ func Meet(dir string, epoch int64, version string) (*Client, error) {
 // Newest is the highest number of a job that the runner knew when it was met, 0 if it knew
 // none.
 func (c *Client) Newest() (seq int64) {
-	for _, a := range c.Known.Attempts {
+	for _, a := range c.Reply.Attempts {
 		seq = max(seq, a.Seq)
 	}
-	for _, l := range c.Known.Ended {
+	for _, l := range c.Reply.Ended {
 		seq = max(seq, l.Seq)
 	}
 	return seq
@@ -82,8 +82,8 @@ func (c *Client) Newest() (seq int64) {
 // Close ends a connection that Run is not called of.
 func (c *Client) Close() { c.net.Close() }
 
-// readKnown reads the answer to Hello, with this epoch, and not a byte more.
-func (c *Client) readKnown(epoch int64) error {
+// readReply reads the answer to Hello, with this epoch, and not a byte more.
+func (c *Client) readReply(epoch int64) error {
 	c.net.SetReadDeadline(time.Now().Add(answerWithin))
 	defer c.net.SetReadDeadline(time.Time{})
 	head := make([]byte, 4)
@@ -103,8 +103,8 @@ func (c *Client) readKnown(epoch int64) error {
 		return fmt.Errorf("meet the runner: %w", err)
 	}
 	switch f := f.(type) {
-	case *wire.Known:
-		c.Known = *f
+	case *wire.HelloReply:
+		c.Reply = *f
 		return nil
 	case *wire.Refused:
 		if f.Epoch < epoch {

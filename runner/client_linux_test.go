@@ -10,13 +10,13 @@ import (
 // Which process an account's runner is the kernel says: people are told to end what hangs.
 func TestAnAccountsRunnerIsTheKernelsWord(t *testing.T) {
 	for below, want := range map[string]int{"": 1, asPrefix + "daemon": os.Getpid()} {
-		c, err := Meet(answering(t, below, &wire.Known{Protocol: wire.Protocol, PID: 1}), 7, "1")
+		c, err := Connect(answering(t, below, &wire.HelloReply{Protocol: wire.Protocol, PID: 1}), 7, "1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.net.Close()
-		if c.Known.PID != int64(want) {
-			t.Errorf("below %q: process %d, want %d", below, c.Known.PID, want)
+		if c.Reply.PID != int64(want) {
+			t.Errorf("below %q: process %d, want %d", below, c.Reply.PID, want)
 		}
 	}
 }

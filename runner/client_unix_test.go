@@ -44,7 +44,7 @@ func answering(t *testing.T, below string, answer wire.Frame) (dir string) {
 // the same, has another service.
 func TestRefusedByARunnerThatEnds(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
-		if _, err := Meet(answering(t, "", &wire.Refused{Epoch: epoch}), 7, "1"); err == nil || errors.Is(err, ErrRefused) != newer {
+		if _, err := Connect(answering(t, "", &wire.Refused{Epoch: epoch}), 7, "1"); err == nil || errors.Is(err, ErrRefused) != newer {
 			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
 		}
 	}

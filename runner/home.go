@@ -240,7 +240,7 @@ func readReady(from io.Reader) (name string, err error) {
 	return name, nil
 }
 
-// lockAgain is how long a lock is waited for that a service or porter has which just ends.
+// lockAgain is how long a lock is waited for that a service or launcher has which just ends.
 const lockAgain = 2 * time.Second
 
 // lockSoon tries until it has a lock, or nil after lockAgain.

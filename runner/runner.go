@@ -42,15 +42,15 @@ func OutputSize(root, ref string, limit int64) int64 {
 // maxFraming bounds what a file of output has beside its bytes and what grows with them.
 const maxFraming = 1 << 20
 
-// loneSuffix ends the name of the folder of a runner that runs one job alone.
-const loneSuffix = ".alone"
+// isolatedSuffix ends the name of the folder of a runner that runs one job alone.
+const isolatedSuffix = ".alone"
 
-// Lone reports whether the runner of a folder runs one job alone.
-func Lone(dir string) bool { return strings.HasSuffix(dir, loneSuffix) }
+// Isolated reports whether the runner of a folder runs one job alone.
+func Isolated(dir string) bool { return strings.HasSuffix(dir, isolatedSuffix) }
 
 // Worker names a worker of a runner, by its slot.
 func Worker(dir string, slot int64) string {
-	if Lone(dir) {
+	if Isolated(dir) {
 		pid, _, _ := strings.Cut(filepath.Base(dir), ".")
 		return "lone-" + pid
 	}

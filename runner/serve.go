@@ -33,8 +33,8 @@ type Options struct {
 	// Policy, if not "", is the file that says whose jobs it may run: it is root's
 	// runner, and each job is run by the account that START names.
 	Policy string
-	// Guard is the command that makes this program a guard, with Policy.
-	Guard []string
+	// Watchdog is the command that makes this program an exec watchdog, with Policy.
+	Watchdog []string
 	// Unwanted, if not nil, says whether the system has stopped the service for good.
 	// It is asked while the service is away.
 	Unwanted func() bool
@@ -54,9 +54,9 @@ type server struct {
 	dir      string // its own, below Root
 	shared   bool   // the group of Root may read what is in it
 	table    *table
-	name     string    // of this incarnation, in cookies
-	accounts *Accounts // nil unless it is root's
-	guard    *guard    // the same
+	name     string        // of this incarnation, in cookies
+	accounts *Accounts     // nil unless it is root's
+	watchdog *execWatchdog // the same
 	socket   *socket
 
 	mu        sync.Mutex
@@ -90,7 +90,7 @@ type server struct {
 }
 
 // Serve is the runner process. It makes its folder below the root and serves until
-// ctx ends, a service says Bye, its folder is removed, or nobody has needed it for
+// ctx ends, a service says Shutdown, its folder is removed, or nobody has needed it for
 // idleExit; then it ends what runs and keeps the results in its journal.
 func Serve(ctx context.Context, o Options) error {
 	pid := os.Getpid()
@@ -104,7 +104,7 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	close(s.gone)
 	if o.Alone {
-		s.name += loneSuffix
+		s.name += isolatedSuffix
 	}
 	if o.Policy != "" {
 		s.accounts = &Accounts{Policy: o.Policy, Service: o.Service, Directory: &accounts.Directory{Patient: true}}
@@ -126,16 +126,16 @@ func Serve(ctx context.Context, o Options) error {
 	defer lock.Close()
 	s.chores.bell = make(chan struct{}, 1)
 	if s.accounts != nil {
-		if s.guard, err = startGuard(o.Guard, s.dir, s.Log); err != nil {
+		if s.watchdog, err = startExecWatchdog(o.Watchdog, s.dir, s.Log); err != nil {
 			return err
 		}
-		defer s.guard.end()
+		defer s.watchdog.end()
 	}
 	o.Ready(s.dir)
 
 	var loops sync.WaitGroup
 	loops.Go(s.accept)
-	loops.Go(s.house)
+	loops.Go(s.housekeep)
 	loops.Go(func() { s.chores.run(s.ended) })
 	guarding, unguard := context.WithCancel(context.Background())
 	vanished := make(chan struct{})
@@ -146,7 +146,7 @@ func Serve(ctx context.Context, o Options) error {
 	})
 	stop := make(chan struct{}, 1)
 	if o.Unwanted != nil {
-		loops.Go(func() { s.attend(stop) })
+		loops.Go(func() { s.watchUnit(stop) })
 	}
 	select {
 	case <-ctx.Done():
@@ -253,9 +253,9 @@ func remove(dir string, lock *os.File) error {
 // Two in a row must say so.
 const unwantedLook = 2 * time.Second
 
-// attend has the runner end once the system has stopped the service without telling
+// watchUnit has the runner end once the system has stopped the service without telling
 // it: while the service was dead.
-func (s *server) attend(stop chan<- struct{}) {
+func (s *server) watchUnit(stop chan<- struct{}) {
 	tick := time.NewTicker(unwantedLook)
 	defer tick.Stop()
 	for seen := 0; ; {
@@ -326,9 +326,9 @@ func (s *server) sayEnding() {
 	}
 }
 
-// house does what is due now and then: it reaps orphans, and ends a runner that
+// housekeep does what is due now and then: it reaps orphans, and ends a runner that
 // nobody needs.
-func (s *server) house() {
+func (s *server) housekeep() {
 	tick := time.NewTicker(houseTime)
 	defer tick.Stop()
 	for {

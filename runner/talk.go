@@ -184,7 +184,7 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 			Purge(s.Root, f.Refs)
 			c.send(wire.Append(nil, &wire.Purged{ID: f.ID}))
 		})
-	case *wire.Bye:
+	case *wire.Shutdown:
 		s.dismissed = true
 		s.close()
 	default:
@@ -223,7 +223,7 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 	}
 	s.epoch, c.epoch, s.conn = h.Epoch, h.Epoch, c
 	s.notice()
-	k := &wire.Known{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid())}
+	k := &wire.HelloReply{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid())}
 	if s.closing { // it lets what runs finish, and takes nothing new: as one of another version
 		k.Version += endingSuffix
 	}

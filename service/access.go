@@ -62,7 +62,7 @@ func (s *Service) unknownNames() string {
 	return ""
 }
 
-// Right implements control.Gate. Root and the service's own user may do everything.
+// Right implements control.Authorizer. Root and the service's own user may do everything.
 func (s *Service) Right(p *control.Peer) control.Right {
 	if p.Root() || p.UID == accounts.Self() {
 		return control.Admin
@@ -70,7 +70,7 @@ func (s *Service) Right(p *control.Peer) control.Right {
 	return s.who.Load().Of(p)
 }
 
-// Refuse implements control.Gate.
+// Refuse implements control.Authorizer.
 func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := s.directory.UserName(p.UID)
 	if !p.Right.Covers(control.Read) {
@@ -122,7 +122,7 @@ func (s *Service) mayAct(p *control.Peer, method string, j *queue.Job) error {
 
 // sees is how much a peer may see of a job. Those of former accounts are the admins'
 // alone.
-func (s *Service) sees(p *control.Peer, j *queue.Job) control.Sight {
+func (s *Service) sees(p *control.Peer, j *queue.Job) control.Visibility {
 	if j.UID < 0 && !p.Right.Covers(control.Admin) {
 		return control.Outline
 	}

@@ -86,7 +86,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 // all run as one: it is shown as what it will run as then. What has run keeps it.
 func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 	self := accounts.Self()
-	job := queue.Job{UID: 61300, State: queue.Pending, Terms: queue.Terms{AsUID: new(61301), User: "bob"}}
+	job := queue.Job{UID: 61300, State: queue.Pending, Execution: queue.Execution{AsUID: new(61301), User: "bob"}}
 	ended := job
 	ended.State = queue.Completed
 	for _, c := range []struct {
@@ -113,7 +113,7 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 // Who edits another's job cannot have that user run something else, nor write what
 // stands for a value that is hidden.
 func TestEditsOfOthersJobs(t *testing.T) {
-	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Terms: queue.Terms{AsUID: new(61301)}}
+	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Execution: queue.Execution{AsUID: new(61301)}}
 	for _, c := range []struct {
 		runAs string
 		right control.Right

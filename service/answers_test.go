@@ -25,7 +25,7 @@ func largest(id string) queue.Job {
 		codes[i] = 1<<32 - 1
 	}
 	j.Error, j.Reason = worst(queue.MaxErrorBytes), queue.ReasonNotRunnable
-	j.Terms = queue.Terms{
+	j.Execution = queue.Execution{
 		Argv:  []string{worst(queue.MaxCommand), worst(queue.MaxCommand), worst(queue.MaxCommand), worst(queue.MaxCommand)},
 		Stdin: worst(queue.MaxStdin), Cwd: worst(4096), User: worst(256), Shell: worst(4096), OutputLimit: queue.MaxOutput, AsUID: new(61377),
 		OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes, OnLost: queue.OnLostRetry, Labels: map[string]string{},
@@ -73,7 +73,7 @@ func TestAnswersFit(t *testing.T) {
 	for i := range refused {
 		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Message: queue.ClipJSON(worst(queue.MaxErrorBytes), maxRefusal)}
 	}
-	verdict := func() []any { return []any{control.Verdict{Done: names}, control.Verdict{Refused: refused}} }
+	verdict := func() []any { return []any{control.BulkResult{Done: names}, control.BulkResult{Refused: refused}} }
 	removed := func() []any { return []any{control.Removed{Removed: 1 << 62, Of: 1 << 62}} }
 	count := func() []any { return []any{control.WorkerCount{Workers: worker.MaxWorkers}} }
 	value := control.ConfigValue{Key: worst(64), Value: worst(control.MaxScalar), Origin: "environment", Note: worst(queue.MaxErrorBytes)}

@@ -19,7 +19,7 @@ import (
 const serviceGroup = "queuectl-service"
 
 // beRoot does what root must do where no systemd does it: it opens the control socket,
-// starts a porter, which starts root's runners, and makes this process the service's
+// starts a launcher, which starts root's runners, and makes this process the service's
 // account for good.
 func (s *Service) beRoot() error {
 	uid, gid, err := serviceIDs()
@@ -39,7 +39,7 @@ func (s *Service) beRoot() error {
 			return err
 		}
 	}
-	if r.Socket, err = runner.StartPorter(s.opt.Runner, r.Dir, r.Policy, uid, gid, s.opt.Log); err != nil {
+	if r.Socket, err = runner.StartLauncher(s.opt.Runner, r.Dir, r.Policy, uid, gid, s.opt.Log); err != nil {
 		return err
 	}
 	return become(uid, gid)
@@ -67,7 +67,7 @@ func bindForGroup(path string) (*control.Socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the socket's folder: %w", err)
 	}
-	l, err := control.Bind(path, control.Entry{Mode: 0o660, GID: gid})
+	l, err := control.Bind(path, control.SocketPerms{Mode: 0o660, GID: gid})
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ const (
 )
 
 // eachNamed is each for jobs by their ids. It ends when its caller goes away.
-func (s *Service) eachNamed(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+func (s *Service) eachNamed(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
 	b := s.batch(ctx, method, ids, do)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
 		refs, errs, err := s.look(ctx, ids[done:min(done+lookStep, len(ids))])
@@ -40,7 +40,7 @@ func (s *Service) eachNamed(ctx context.Context, method string, ids []string, do
 
 // each carries a verb out on jobs and says on which, in the order asked. It ends when its
 // caller goes away.
-func (s *Service) each(ctx context.Context, method string, refs []store.Ref, do func(context.Context, *queue.Job) error) (control.Verdict, error) {
+func (s *Service) each(ctx context.Context, method string, refs []store.Ref, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID
@@ -117,9 +117,9 @@ func (b *batch) on(i int, r store.Ref, err error) {
 
 // verdict says on which jobs the verb was carried out, once that has ended; err is why it
 // was not on all, nil if it was.
-func (b *batch) verdict(err error) (control.Verdict, error) {
+func (b *batch) verdict(err error) (control.BulkResult, error) {
 	b.calls.Wait()
-	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
+	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	if err != nil {
 		return v, err
 	}

@@ -23,9 +23,9 @@ func systemsSocket() (*control.Socket, error) {
 }
 
 // entryBy is whom settings let in to the control socket.
-func (s *Service) entryBy(set *config.Settings) (control.Entry, error) {
+func (s *Service) entryBy(set *config.Settings) (control.SocketPerms, error) {
 	mode, group := set.Socket()
-	to := control.Entry{Mode: mode, GID: -1}
+	to := control.SocketPerms{Mode: mode, GID: -1}
 	if group == "" {
 		return to, nil
 	}

@@ -18,7 +18,7 @@ func systemsSocket() (*control.Socket, error) { return nil, nil }
 
 // entryBy is whom settings let in to the control pipe: whoever has a right by [access].
 // Its numbers were looked up before.
-func (s *Service) entryBy(*config.Settings) (control.Entry, error) {
+func (s *Service) entryBy(*config.Settings) (control.SocketPerms, error) {
 	who := s.who.Load()
 	var clients []*windows.SID
 	for _, ids := range []map[int]control.Right{who.Users, who.Groups} {
@@ -31,7 +31,7 @@ func (s *Service) entryBy(*config.Settings) (control.Entry, error) {
 			clients = append(clients, sid)
 		}
 	}
-	return control.Entry{SDDL: pipe.Descriptor(clients...)}, nil
+	return control.SocketPerms{SDDL: pipe.Descriptor(clients...)}, nil
 }
 
 // checkEntry refuses settings of the pipe with which the service would not start.

@@ -33,7 +33,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	case p.Abort && (p.Commit || len(p.Jobs) > 0 || p.Batch == ""):
 		return control.EnqueuedBatch{}, queue.Invalid("abort", "goes with batch alone")
 	case p.Abort:
-		return control.EnqueuedBatch{IDs: []string{}}, s.store.Unstage(ctx, uid, p.Batch)
+		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
 		receipt, err := s.enqueue(ctx, p.Jobs, p.Batch, p.Key)
 		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate}, err
@@ -48,7 +48,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	if err != nil {
 		return control.EnqueuedBatch{}, err
 	}
-	receipt, err := s.store.Stage(ctx, r)
+	receipt, err := s.store.StageBatch(ctx, r)
 	if err == nil {
 		s.owners.note(r.UID, r.Owner)
 	}
@@ -67,7 +67,7 @@ func (s *Service) enqueue(ctx context.Context, specs []queue.Spec, batch, key st
 		s.owners.note(r.UID, r.Owner)
 	}
 	for more := receipt.Staged; err == nil && more; {
-		more, err = s.store.Finish(ctx, receipt.Batch)
+		more, err = s.store.ApplyBatch(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
 			select { // it is committed, so it goes on
 			case <-time.After(finishAgain):

@@ -138,7 +138,7 @@ func (o *owners) again() {
 // root and of the service's own account are not.
 func owned(uid int) bool { return uid > 0 && uid != accounts.Self() }
 
-// Admit implements control.Gate: what a former account of the peer's uid has is taken
+// Admit implements control.Authorizer: what a former account of the peer's uid has is taken
 // from the uid before the peer is answered.
 func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 	if p.Right == control.None || !owned(p.UID) {

@@ -252,19 +252,19 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 		{stays, "bob", nil, true}, {unknown, "carol", nil, true}, {gone, "dave", nil, true}, {0, "toor", nil, true}, {accounts.Self(), "other", nil, true}, {-1, "alice", new(stays), false},
 		{stays, "alice", new(reused), false}, {stays, "mallory", new(reused), true}, {reused, "bob", new(stays), false}, {0, "alice", new(reused), false}, {-1, "bob", new(stays), true},
 	} {
-		if err := s.disowned(&queue.Job{UID: c.uid, Terms: queue.Terms{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
+		if err := s.disowned(&queue.Job{UID: c.uid, Execution: queue.Execution{User: c.user, AsUID: c.as}}); (err == nil) != c.may {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
 	}
 	s.owners.now[stays] = &naming{done: closed(), name: "who was bob a moment ago", at: time.Now()}
-	if err := s.disowned(&queue.Job{UID: stays, Terms: queue.Terms{User: "bob"}}); err != nil {
+	if err := s.disowned(&queue.Job{UID: stays, Execution: queue.Execution{User: "bob"}}); err != nil {
 		t.Errorf("by a name that has changed a moment ago: %v", err)
 	}
 	let := make(chan struct{})
 	s.directory.Ask = func(string, string) (string, error) { <-let; return "", nil }
 	began := time.Now()
 	for range 100 {
-		if err := s.disowned(&queue.Job{UID: 61499, Terms: queue.Terms{User: "eve"}}); err != nil {
+		if err := s.disowned(&queue.Job{UID: 61499, Execution: queue.Execution{User: "eve"}}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -434,7 +434,7 @@ func (s *Service) purge(ctx context.Context, refs []string) bool {
 }
 
 // listen takes the control socket of the system, or makes its own.
-func (s *Service) listen(to control.Entry) (*control.Socket, error) {
+func (s *Service) listen(to control.SocketPerms) (*control.Socket, error) {
 	given, err := systemsSocket()
 	if err != nil {
 		return nil, fmt.Errorf("take the system's socket: %w", err)

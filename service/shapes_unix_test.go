@@ -241,7 +241,7 @@ func asker(t *testing.T) func(line []byte) (answer string) {
 	s.opt.Places = config.Places{State: t.TempDir()}
 	s.stores(t, jobNamed("a"))
 	socket := filepath.Join(t.TempDir(), "s")
-	l, err := control.Listen(socket, control.Entry{Mode: 0o600, GID: -1})
+	l, err := control.Listen(socket, control.SocketPerms{Mode: 0o600, GID: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

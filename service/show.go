@@ -67,7 +67,7 @@ type showing struct {
 	peer   control.Peer
 	id     string
 	before int
-	most   control.Sight
+	most   control.Visibility
 
 	job      queue.Job // as it was read last, without what may be large
 	tails    [2][]byte
@@ -141,7 +141,7 @@ func keepTail(tails *[2][]byte) func(output.Chunk) error {
 }
 
 // record records that another's environment is shown, and says how much may be shown then.
-func (s *Service) record(ctx context.Context, j *queue.Job) control.Sight {
+func (s *Service) record(ctx context.Context, j *queue.Job) control.Visibility {
 	if err := s.audit(ctx, "show", "environment", j); err != nil {
 		s.log.Warn("an environment was not shown, for that could not be recorded", "job", j.ID, "error", err)
 		return control.Inside

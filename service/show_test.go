@@ -24,15 +24,15 @@ func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.store.Close() })
-	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{{ID: "a", UID: owner, MaxAttempts: 1, Terms: queue.Terms{Command: "true"}}}}); err != nil {
+	if _, err := s.store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{{ID: "a", UID: owner, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}}); err != nil {
 		t.Fatal(err)
 	}
-	turned, err := s.store.Turn(t.Context(), store.Turn{Want: 1})
+	turned, err := s.store.Exchange(t.Context(), store.Report{Want: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := turned.Jobs[0].Lease()
-	if _, err := s.store.Turn(t.Context(), store.Turn{Ended: []store.Settlement{{
+	if _, err := s.store.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{
 		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1", OutputBytes: 17}, Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true},
 	}}}); err != nil {
 		t.Fatal(err)

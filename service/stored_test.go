@@ -43,7 +43,7 @@ func by(t testing.TB, uid int, right control.Right) context.Context {
 
 // jobNamed is a draft of owner's.
 func jobNamed(id string) queue.Job {
-	return queue.Job{ID: id, UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000, Terms: queue.Terms{Command: "true", OutputLimit: 1 << 30}}
+	return queue.Job{ID: id, UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000, Execution: queue.Execution{Command: "true", OutputLimit: 1 << 30}}
 }
 
 // store stores jobs of owner's.
@@ -61,7 +61,7 @@ func (s *Service) stores(t testing.TB, jobs ...queue.Job) {
 // claims has jobs leased, the first ones that wait.
 func (s *Service) claims(t testing.TB, n int) []queue.Job {
 	t.Helper()
-	turned, err := s.store.Turn(t.Context(), store.Turn{Want: n})
+	turned, err := s.store.Exchange(t.Context(), store.Report{Want: n})
 	if err != nil || len(turned.Jobs) != n {
 		t.Fatalf("%d jobs were claimed, %v, want %d", len(turned.Jobs), err, n)
 	}
@@ -74,13 +74,13 @@ func (s *Service) ends(t testing.TB, jobs []queue.Job, state queue.State, out qu
 	if out.OutputRef != "" && out.OutputBytes == 0 {
 		out.OutputBytes = runner.OutputSize(s.home.Dir, out.OutputRef, 1<<40)
 	}
-	var turn store.Turn
+	var turn store.Report
 	for i := range jobs {
 		a := out
 		a.Fence, a.StartedAt, a.EndedAt = jobs[i].Lease().Fence, s.store.Now(), s.store.Now()
 		turn.Ended = append(turn.Ended, store.Settlement{Lease: jobs[i].Lease(), Attempt: a, Decision: queue.Decision{State: state, Counts: true, Started: true}})
 	}
-	if turned, err := s.store.Turn(t.Context(), turn); err != nil || len(turned.Stale) > 0 {
+	if turned, err := s.store.Exchange(t.Context(), turn); err != nil || len(turned.Stale) > 0 {
 		t.Fatalf("%+v, %v", turned, err)
 	}
 }

@@ -31,7 +31,7 @@ const statusEvery = time.Second
 func (s *Service) tellSystem(ctx context.Context) {
 	told := ""
 	for first := true; ; first = false {
-		_, changed := s.store.News()
+		_, changed := s.store.LastEvent()
 		if now := s.standing(); now != told {
 			told = now
 			lines := []string{"STATUS=" + now}

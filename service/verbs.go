@@ -18,7 +18,7 @@ import (
 )
 
 // Cancel implements control.API.
-func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Verdict, error) {
+func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	takes := append(queue.VerbCancel.Takes(), queue.Processing)
 	return s.onJobs(ctx, "cancel", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		uid := control.PeerFrom(ctx).UID
@@ -75,7 +75,7 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 }
 
 // changes is a verb of the table, on many jobs.
-func (s *Service) changes(ctx context.Context, p control.Selection, c store.Change) (control.Verdict, error) {
+func (s *Service) changes(ctx context.Context, p control.Selection, c store.Change) (control.BulkResult, error) {
 	return s.onJobs(ctx, string(c.Verb), p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c
 		c.Only = only
@@ -84,18 +84,18 @@ func (s *Service) changes(ctx context.Context, p control.Selection, c store.Chan
 }
 
 // Hold implements control.API.
-func (s *Service) Hold(ctx context.Context, p control.Selection) (control.Verdict, error) {
+func (s *Service) Hold(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return s.changes(ctx, p, store.Change{Verb: queue.VerbHold})
 }
 
 // Release implements control.API.
-func (s *Service) Release(ctx context.Context, p control.Selection) (control.Verdict, error) {
+func (s *Service) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return s.changes(ctx, p, store.Change{Verb: queue.VerbRelease})
 }
 
 // Retry implements control.API. Of selected jobs completed ones are left alone
 // unless their state is asked for.
-func (s *Service) Retry(ctx context.Context, p control.Selection) (control.Verdict, error) {
+func (s *Service) Retry(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	takes := []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
 	return s.onJobs(ctx, "retry", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only})
@@ -106,21 +106,21 @@ func (s *Service) Retry(ctx context.Context, p control.Selection) (control.Verdi
 const maxEdit = 64 << 10
 
 // Edit implements control.API.
-func (s *Service) Edit(ctx context.Context, p control.Edit) (control.Verdict, error) {
+func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
 	if p.Set == nil {
-		return control.Verdict{}, queue.Invalid("set", "is missing; give an object of the fields to change")
+		return control.BulkResult{}, queue.Invalid("set", "is missing; give an object of the fields to change")
 	}
 	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
-		return control.Verdict{}, queue.Invalid("set", "is %d bytes long; one of more than %d is for one job at a time", len(p.Set), maxEdit)
+		return control.BulkResult{}, queue.Invalid("set", "is %d bytes long; one of more than %d is for one job at a time", len(p.Set), maxEdit)
 	}
 	d := s.config.Load().Defaults()
-	if err := (&queue.Job{MaxAttempts: 1, Terms: queue.Terms{Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry}}).Edit(p.Set, d); err != nil {
-		return control.Verdict{}, err // it would be refused of any job
+	if err := (&queue.Job{MaxAttempts: 1, Execution: queue.Execution{Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry}}).Edit(p.Set, d); err != nil {
+		return control.BulkResult{}, err // it would be refused of any job
 	}
 	peer := control.PeerFrom(ctx)
 	asks, err := s.editing(&peer, p.Set)
 	if err != nil {
-		return control.Verdict{}, err
+		return control.BulkResult{}, err
 	}
 	edit := func(j *queue.Job) error {
 		err := s.mayEdit(&peer, &asks, j) // as it is now: whom it runs as may have changed
@@ -138,7 +138,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.Verdict, er
 }
 
 // Remove implements control.API.
-func (s *Service) Remove(ctx context.Context, p control.Remove) (control.Verdict, error) {
+func (s *Service) Remove(ctx context.Context, p control.Remove) (control.BulkResult, error) {
 	takes := queue.VerbRemove.Takes()
 	if p.Force {
 		takes = append(takes, queue.Processing)
@@ -185,7 +185,7 @@ func (s *Service) removeAll(ctx context.Context, method string, states []queue.S
 }
 
 // Requeue implements control.API.
-func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Verdict, error) {
+func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return s.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		held, err := s.pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 		if err == nil && held {
@@ -202,10 +202,10 @@ func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Ver
 }
 
 // Kill implements control.API.
-func (s *Service) Kill(ctx context.Context, p control.Kill) (control.Verdict, error) {
+func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult, error) {
 	number, err := signalNumber(p.Signal)
 	if err != nil {
-		return control.Verdict{}, err
+		return control.BulkResult{}, err
 	}
 	return s.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		if s.pool.Running(j.Seq) > 0 {
@@ -249,10 +249,10 @@ func signalNumber(text string) (int, error) {
 
 // DLQRetry implements control.API. Of all dead jobs a step begins with the newest ones, and
 // of these with the oldest.
-func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Verdict, error) {
+func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	if p.All == (len(ids) > 0) {
-		return control.Verdict{}, queue.Invalid("ids", "name dead jobs, or all; give one of them")
+		return control.BulkResult{}, queue.Invalid("ids", "name dead jobs, or all; give one of them")
 	}
 	change := func(ctx context.Context, j *queue.Job) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
@@ -262,13 +262,13 @@ func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Ver
 	}
 	f, err := s.filter(control.List{State: control.Texts{queue.Dead.String()}, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
-		return control.Verdict{}, err
+		return control.BulkResult{}, err
 	}
 	peer := control.PeerFrom(ctx)
 	f.UID = ownOnly(&peer, "dlq.retry")
 	page, err := s.selected(ctx, f)
 	if err != nil {
-		return control.Verdict{}, err
+		return control.BulkResult{}, err
 	}
 	slices.Reverse(page.Refs)
 	v, err := s.each(ctx, "dlq.retry", page.Refs, change)
@@ -289,11 +289,11 @@ type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
 
 // onJobs carries a verb out on what is selected: by name, or one step of all that
 // match, in the states that were asked for or else those that the verb takes.
-func (s *Service) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.Verdict, error) {
+func (s *Service) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
 	names, chosen := p.Names(), p.Chosen()
 	switch {
 	case chosen == (len(names) > 0):
-		return control.Verdict{}, queue.Invalid("ids", "name jobs, or say which by state, label, user, older_than or id_glob; give one of them")
+		return control.BulkResult{}, queue.Invalid("ids", "name jobs, or say which by state, label, user, older_than or id_glob; give one of them")
 	case p.DryRun && !chosen:
 		do = func(context.Context, *queue.Job, []queue.State) error { return nil }
 	case chosen:
@@ -308,8 +308,8 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 
 // onSelected carries a verb out on one step of the jobs that match: for who may use it on
 // their own alone, of theirs.
-func (s *Service) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.Verdict, error) {
-	v := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
+func (s *Service) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
+	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	f, err := s.filter(control.List{State: p.State, Label: p.Label, User: p.User, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
 		return v, err

@@ -112,7 +112,7 @@ func (s *Service) Hello(context.Context, control.HelloParams) (control.Hello, er
 
 // Status implements control.API.
 func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
-	last, _ := s.store.News() // before the counts: what comes meanwhile is told by later events
+	last, _ := s.store.LastEvent() // before the counts: what comes meanwhile is told by later events
 	counts := s.store.Counts()
 	var oldest queue.Millis
 	err := s.shares.Do(ctx, control.One, func() (err error) {

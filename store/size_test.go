@@ -31,11 +31,11 @@ func TestTextOfAJob(t *testing.T) {
 		job  queue.Job
 		want int
 	}{
-		"command": {queue.Job{Terms: queue.Terms{Command: "1234567"}}, 7},
-		"argv":    {queue.Job{Terms: queue.Terms{Argv: []string{"", "1234"}}}, 10},
-		"labels":  {queue.Job{Terms: queue.Terms{Labels: map[string]string{"a": "b<"}}}, 14},
+		"command": {queue.Job{Execution: queue.Execution{Command: "1234567"}}, 7},
+		"argv":    {queue.Job{Execution: queue.Execution{Argv: []string{"", "1234"}}}, 10},
+		"labels":  {queue.Job{Execution: queue.Execution{Labels: map[string]string{"a": "b<"}}}, 14},
 		"error":   {queue.Job{Error: "\x01"}, 6},
-		"env":     {queue.Job{Terms: queue.Terms{Env: []string{"A=1"}, Stdin: "text"}}, 0},
+		"env":     {queue.Job{Execution: queue.Execution{Env: []string{"A=1"}, Stdin: "text"}}, 0},
 	} {
 		if got := TextSize(&c.job) - empty; got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)

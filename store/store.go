@@ -17,10 +17,10 @@ import (
 // All methods may be called at once from many goroutines. Ids that name no job
 // are ErrNotFound.
 type Store interface {
-	Inbox
-	Leaser
+	Queue
+	Session
 	Reader
-	Keeper
+	Upkeep
 
 	// Now is the store's clock, which is the only one that instants come from.
 	Now() queue.Millis
@@ -29,25 +29,25 @@ type Store interface {
 	Close() error
 }
 
-// Inbox takes new jobs and what people ask of stored ones.
-type Inbox interface {
+// Queue takes new jobs and what people ask of stored ones.
+type Queue interface {
 	// Enqueue stores all drafts of a request or none. See Receipt.
 	Enqueue(ctx context.Context, r Request) (Receipt, error)
-	// Stage keeps one frame of a batch, which Request.Batch names: no claim, list
+	// StageBatch keeps one frame of a batch, which Request.Batch names: no claim, list
 	// or count sees its jobs, but their ids are taken. Enqueue with that Batch
 	// commits all frames, with its own drafts as the last ones; it may have none
 	// then. Before the commit the jobs count toward MaxPendingUser only. A commit
 	// whose jobs do not fit in MaxPending is refused; the batch stays staged, so the
 	// client can repeat it. A batch whose next frame does not come within StageMemory,
 	// and one that is not committed when the store is closed, are forgotten; frames
-	// that still come for it are ErrForgotten. Unstage forgets one that its client
+	// that still come for it are ErrForgotten. AbortBatch forgets one that its client
 	// gives up.
-	Stage(ctx context.Context, r Request) (Receipt, error)
-	Unstage(ctx context.Context, uid int, batch string) error
-	// Finish moves the next frame of a committed batch, by Receipt.Batch, into the
+	StageBatch(ctx context.Context, r Request) (Receipt, error)
+	AbortBatch(ctx context.Context, uid int, batch string) error
+	// ApplyBatch moves the next frame of a committed batch, by Receipt.Batch, into the
 	// queue, and says whether there may be more. What is not finished by calls is
 	// finished by Promote, or when the store is opened.
-	Finish(ctx context.Context, batch int64) (more bool, err error)
+	ApplyBatch(ctx context.Context, batch int64) (more bool, err error)
 	// Change carries out a verb on a job, as queue.Verb.Act says. A leased job is
 	// ErrLeased. A job that becomes pending anew has no attempts used, its error
 	// cleared and its expires_at dropped if it was retried; it keeps them if it
@@ -125,8 +125,8 @@ type Receipt struct {
 	IDs       []string
 	Seqs      []int64
 	Duplicate bool
-	Staged    bool  // they are durable, and in the queue once Finish has moved them
-	Batch     int64 // which Finish is to move, if they are staged
+	Staged    bool  // they are durable, and in the queue once ApplyBatch has moved them
+	Batch     int64 // which ApplyBatch is to move, if they are staged
 }
 
 // Act is what the change makes of a job; see queue.Verb.Act.
@@ -159,15 +159,15 @@ var ErrMoved = errors.New("the job is in another state by now")
 // give it back or end it first.
 var ErrLeased = errors.New("the job is leased")
 
-// Leaser is what a pool of workers needs.
-type Leaser interface {
-	// Turn records what happened to leases and claims up to t.Want jobs, in one
+// Session is what a pool of workers needs.
+type Session interface {
+	// Exchange records what happened to leases and claims up to t.Want jobs, in one
 	// commit. Entries whose fence is stale change nothing and are named in the
 	// result. The claimed jobs are the head of the queue, in order; they stay
 	// pending (or failed) in every count until reported as started or ended. There may
 	// be fewer than could be claimed, or none, where many had to be passed over whose
 	// users have no room: Await goes on.
-	Turn(ctx context.Context, t Turn) (Turned, error)
+	Exchange(ctx context.Context, t Report) (Grant, error)
 	// Await claims at least one and up to want jobs, waiting for the first one
 	// to become runnable: the transaction that makes it so also claims it. When
 	// ctx ends first it claims none. At most one Await may be under way.
@@ -189,8 +189,8 @@ type Leaser interface {
 	Moved() bool
 }
 
-// Turn is one exchange of a pool with the store, which keeps none of the slices.
-type Turn struct {
+// Report is what a pool tells the store in one exchange, which keeps none of the slices.
+type Report struct {
 	Started  []Started
 	Ended    []Settlement
 	Released []queue.Lease // never started: runnable again at their old place
@@ -223,13 +223,13 @@ type Settlement struct {
 	// By is who had the attempt ended, nil if nobody did, and Verb how.
 	By   *int
 	Verb string
-	// Garbage names the output file that may be left of it and that nobody needs, "" for
-	// none. It is Garbage's from then on, unless the lease is stale.
-	Garbage string
+	// DeletableOutput names the output file that may be left of it and that nobody needs, "" for
+	// none. It is among DeletableOutputs from then on, unless the lease is stale.
+	DeletableOutput string
 }
 
-// Turned is the result of a Turn.
-type Turned struct {
+// Grant is what it gets.
+type Grant struct {
 	Jobs    []queue.Job
 	Stale   []queue.Lease
 	Refused map[queue.Lease]error // changes that Change would have refused
@@ -260,9 +260,9 @@ type Reader interface {
 	Oldest(ctx context.Context) (queue.Millis, error)
 	// Events lists up to limit events after a sequence number.
 	Events(ctx context.Context, after int64, limit int) ([]queue.Event, error)
-	// News is the number of the newest event, 0 if there was none, and a channel
+	// LastEvent is the number of the newest event, 0 if there was none, and a channel
 	// that is closed once there is a newer one.
-	News() (last int64, newer <-chan struct{})
+	LastEvent() (last int64, newer <-chan struct{})
 	// Watch hints at changes of some jobs, until the watch is stopped.
 	Watch(seqs []int64) *Watching
 }
@@ -322,8 +322,8 @@ func (c Counts) Waiting() int64 {
 	return c.States[queue.Blocked] + c.States[queue.Held] + c.States[queue.Pending] + c.States[queue.Failed]
 }
 
-// Keeper keeps settings and does the periodic duties.
-type Keeper interface {
+// Upkeep keeps settings and does the periodic duties.
+type Upkeep interface {
 	// Settings lists the stored settings.
 	Settings(ctx context.Context) ([]Setting, error)
 	// SetSetting stores one setting; an empty value removes it.
@@ -343,11 +343,11 @@ type Keeper interface {
 	// keys, a bounded number of each, and says how long until the next is due:
 	// 0 if more are due now, at most an hour.
 	Promote(ctx context.Context) (next time.Duration, err error)
-	// Expel removes, with their history, jobs that have ended in these states before
+	// Purge removes, with their history, jobs that have ended in these states before
 	// an instant: those that ended first, up to limit, and says how many. uid is who
 	// asks, nil if nobody does.
-	Expel(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (int, error)
-	// CountEnded is how many jobs Expel could remove.
+	Purge(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (int, error)
+	// CountEnded is how many jobs Purge could remove.
 	CountEnded(ctx context.Context, states []queue.State, before queue.Millis) (int64, error)
 	// TrimEvents forgets a bounded number of events: the oldest, while they are from
 	// before an instant or more than keep are there. It says whether there are more.
@@ -371,12 +371,12 @@ type Keeper interface {
 	// Unowned tells which output files, of these names, belong to no attempt, lease or
 	// garbage. They are garbage from then on.
 	Unowned(ctx context.Context, refs []string) ([]string, error)
-	// Alarm hints that something is due earlier than the last Promote said.
-	Alarm() <-chan struct{}
-	// Garbage lists up to limit output files whose attempts are gone, and
-	// Swept forgets them once they are deleted.
-	Garbage(ctx context.Context, limit int) ([]string, error)
-	Swept(ctx context.Context, refs []string) error
+	// DueSooner hints that something is due earlier than the last Promote said.
+	DueSooner() <-chan struct{}
+	// DeletableOutputs lists up to limit output files whose attempts are gone, and
+	// OutputsDeleted forgets them once they are deleted.
+	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
+	OutputsDeleted(ctx context.Context, refs []string) error
 }
 
 // Setting is one stored setting: who set it, and when.

@@ -73,21 +73,21 @@ func rooted(t *testing.T, settings, policy string) *queue {
 	if err := os.WriteFile(rules, []byte(policy), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.porter(rules)
+	q.launcher(rules)
 	q.start("--workers", "2", "--runner-dir", q.roots, "--runner-socket", filepath.Join(q.roots, "spawn.sock"), "--runner-policy", rules)
 	return q
 }
 
-// porter starts the process that starts root's runners, as root's service does before it
+// launcher starts the process that starts root's runners, as root's service does before it
 // becomes its account.
-func (q *queue) porter(policy string) {
+func (q *queue) launcher(policy string) {
 	q.Helper()
 	ready, out, err := os.Pipe()
 	if err != nil {
 		q.Fatal(err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", policy, "--porter", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
+	cmd := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", policy, "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
 	life, err := cmd.StdinPipe()
 	if err != nil {
 		q.Fatal(err)
@@ -100,11 +100,11 @@ func (q *queue) porter(policy string) {
 	q.Cleanup(func() {
 		life.Close()
 		if err := cmd.Wait(); err != nil {
-			q.Errorf("the porter: %v", err)
+			q.Errorf("the launcher: %v", err)
 		}
 	})
 	if line, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
-		q.Fatalf("the porter says %q: %v", line, err)
+		q.Fatalf("the launcher says %q: %v", line, err)
 	}
 }
 

@@ -155,9 +155,9 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), "another service has the runners") {
 		t.Errorf("a second service: %v\n%s", err, out)
 	}
-	porter := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", "/nowhere", "--porter", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
-	if out, err := porter.CombinedOutput(); err == nil || !strings.Contains(string(out), "another service starts runners") {
-		t.Errorf("a second porter: %v\n%s", err, out)
+	launcher := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", "/nowhere", "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
+	if out, err := launcher.CombinedOutput(); err == nil || !strings.Contains(string(out), "another service starts runners") {
+		t.Errorf("a second launcher: %v\n%s", err, out)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -341,18 +341,18 @@ func TestLeasedFilesHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// What guards a root's runner comes back when it is killed, and is no child of the
+// What watches a root's runner comes back when it is killed, and is no child of the
 // runner's main thread: those are orphans of jobs, and while there is one every job's end
 // is looked at closely, which costs more than the job.
 func TestRootsRunnerIsGuarded(t *testing.T) {
 	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.runnerPid()
-	guard := func() int {
+	watchdog := func() int {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", runner))
 		for _, thread := range threads {
 			raw, _ := os.ReadFile(thread)
 			for pid := range strings.FieldsSeq(string(raw)) {
-				if words, _ := os.ReadFile("/proc/" + pid + "/cmdline"); bytes.Contains(words, []byte("\x00--guard\x00")) {
+				if words, _ := os.ReadFile("/proc/" + pid + "/cmdline"); bytes.Contains(words, []byte("\x00--exec-watchdog\x00")) {
 					n, _ := strconv.Atoi(pid)
 					return n
 				}
@@ -360,12 +360,12 @@ func TestRootsRunnerIsGuarded(t *testing.T) {
 		}
 		return 0
 	}
-	first := guard()
+	first := watchdog()
 	if first == 0 {
-		t.Fatal("nobody guards the runner")
+		t.Fatal("nobody watches the runner")
 	}
 	syscall.Kill(first, syscall.SIGKILL)
-	q.until("another guard is there", 20*time.Second, func() bool { g := guard(); return g != 0 && g != first })
+	q.until("another watchdog is there", 20*time.Second, func() bool { g := watchdog(); return g != 0 && g != first })
 	if orphans, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", runner)); err != nil || len(orphans) > 0 {
 		t.Errorf("children of the main thread: %q, %v", orphans, err)
 	}
@@ -374,10 +374,10 @@ func TestRootsRunnerIsGuarded(t *testing.T) {
 	}
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", "sleep 60")
 	q.until("a job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
-	last := guard()
+	last := watchdog()
 	q.kill() // a service would end what the runner leaves
 	q.killRunners()
-	q.until("the guard has ended with its runner", 20*time.Second, func() bool {
+	q.until("the watchdog has ended with its runner", 20*time.Second, func() bool {
 		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", last)) // of one that has ended and is not reaped it is empty
 		return len(words) == 0
 	})

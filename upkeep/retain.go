@@ -32,7 +32,7 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 		if age == 0 {
 			continue
 		}
-		n, err := s.Expel(ctx, []queue.State{state}, now.Add(-age), retainStep, nil)
+		n, err := s.Purge(ctx, []queue.State{state}, now.Add(-age), retainStep, nil)
 		if err != nil {
 			return false, err
 		}
@@ -43,7 +43,7 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 		kept += states[counted[i]]
 	}
 	if over := kept - r.MaxJobs; r.MaxJobs > 0 && over > 0 {
-		n, err := s.Expel(ctx, counted, now+1, int(min(over, retainStep)), nil)
+		n, err := s.Purge(ctx, counted, now+1, int(min(over, retainStep)), nil)
 		if err != nil {
 			return false, err
 		}

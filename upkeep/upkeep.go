@@ -20,7 +20,7 @@ const sweepStep = 100
 
 // Store is what upkeep needs of one.
 type Store interface {
-	store.Keeper
+	store.Upkeep
 	Counts() store.Counts
 	Now() queue.Millis
 }
@@ -64,7 +64,7 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.Alarm():
+		case <-s.DueSooner():
 		case <-wake:
 		case <-timer.C:
 		}
@@ -78,9 +78,9 @@ type Purge func(ctx context.Context, refs []string) bool
 // sweep deletes some of what nobody needs and forgets it, and says whether there may be
 // more; what could not be deleted now is kept for the next look.
 func sweep(ctx context.Context, s Store, purge Purge) (more bool, err error) {
-	refs, err := s.Garbage(ctx, sweepStep)
+	refs, err := s.DeletableOutputs(ctx, sweepStep)
 	if err != nil || len(refs) == 0 || !purge(ctx, refs) {
 		return false, err
 	}
-	return len(refs) == sweepStep, s.Swept(ctx, refs)
+	return len(refs) == sweepStep, s.OutputsDeleted(ctx, refs)
 }

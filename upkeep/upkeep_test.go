@@ -16,7 +16,7 @@ import (
 
 // keeper is a store that notes when it is asked.
 type keeper struct {
-	store.Keeper
+	store.Upkeep
 	next  time.Duration // what Promote answers
 	err   error
 	asked []time.Duration // since the beginning
@@ -32,7 +32,7 @@ type keeper struct {
 
 func (k *keeper) Now() queue.Millis    { return queue.MillisOf(time.Now()) }
 func (k *keeper) Counts() store.Counts { return store.Counts{States: k.ended} }
-func (k *keeper) Expel(_ context.Context, states []queue.State, before queue.Millis, limit int, _ *int) (int, error) {
+func (k *keeper) Purge(_ context.Context, states []queue.State, before queue.Millis, limit int, _ *int) (int, error) {
 	n := 0
 	for _, s := range states {
 		take := min(int64(limit-n), k.ended[s])
@@ -56,11 +56,11 @@ func (k *keeper) TrimOutputs(_ context.Context, keep int64) (bool, error) {
 	return false, nil
 }
 func (k *keeper) Rerank(context.Context) (bool, error) { return false, nil }
-func (k *keeper) Alarm() <-chan struct{}               { return k.alarm }
-func (k *keeper) Garbage(_ context.Context, limit int) ([]string, error) {
+func (k *keeper) DueSooner() <-chan struct{}           { return k.alarm }
+func (k *keeper) DeletableOutputs(_ context.Context, limit int) ([]string, error) {
 	return k.refs[:min(limit, len(k.refs))], nil
 }
-func (k *keeper) Swept(_ context.Context, refs []string) error {
+func (k *keeper) OutputsDeleted(_ context.Context, refs []string) error {
 	k.refs = k.refs[len(refs):]
 	return nil
 }

@@ -59,7 +59,7 @@ func TestFoldersThatAnAccountMakesAreLeftAlone(t *testing.T) {
 	accounts(t, s, root)
 	planted := newRunner(t, filepath.Join(root, "as-x"), "planted")
 	s.put(0)
-	if _, err := s.Turn(t.Context(), store.Turn{Want: 1}); err != nil {
+	if _, err := s.Exchange(t.Context(), store.Report{Want: 1}); err != nil {
 		t.Fatal(err)
 	}
 	planted.known.Attempts = []wire.Attempt{running(lease(1))}

@@ -47,7 +47,7 @@ func TestWhatIsToBeRecordedOutlivesTheConnection(t *testing.T) {
 	answer := cancels(p, 1)
 	hears[*wire.Drop](t, f, 2)
 	refused := make(chan struct{}, 100)
-	s.refuses(func(store.Turn) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	s.refuses(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
 	f.say(&wire.Dropped{Lease: lease(1), Dropped: true})
 	<-refused
 	f.breaks()
@@ -64,7 +64,7 @@ func TestAClaimAcknowledgesNothing(t *testing.T) {
 	s.becomes(1, queue.Processing)
 	until(t, "waited", func() bool { return s.awaited() == 1 })
 	refused := make(chan struct{}, 100)
-	s.refuses(func(turn store.Turn) error {
+	s.refuses(func(turn store.Report) error {
 		if len(turn.Ended) == 0 {
 			return nil
 		}
@@ -95,7 +95,7 @@ func TestADeadRunnerWaitsForSpace(t *testing.T) {
 	frame := wire.Append(nil, ran(lease(1), long))
 	os.WriteFile(filepath.Join(first.dir, "journal.1"), append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...), 0o600)
 	refused := make(chan struct{}, 100)
-	s.refuses(func(store.Turn) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	s.refuses(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
 	first.die()
 	<-refused
 	<-refused

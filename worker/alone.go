@@ -84,7 +84,7 @@ func (p *Pool) holdDisowned(jobs []queue.Job) []queue.Job {
 
 // Limits of suspects.
 const (
-	// maxAlone is how many run at once. Each has a process of 11 MB beside it, and a guard
+	// maxAlone is how many run at once. Each has a process of 11 MB beside it, and a watchdog
 	// where that is root's. A runner with thousands of workers leaves thousands of suspects.
 	maxAlone = 16
 	// aloneEvery is the time between two that come back after they were put off: no more
@@ -135,11 +135,11 @@ func (p *Pool) crowdedAlone() error {
 	defer p.mu.Unlock()
 	n := 0
 	for _, l := range p.clients {
-		if runner.Lone(l.Dir) && !l.dismissed {
+		if runner.Isolated(l.Dir) && !l.dismissed {
 			n++
 		}
 	}
-	for _, h := range p.held {
+	for _, h := range p.leases {
 		if h.waiting && h.job.Suspect {
 			n++
 		}
@@ -153,18 +153,18 @@ func (p *Pool) crowdedAlone() error {
 // spawnedAlone hands a suspect to the runner that was started for it. If none could be
 // started all suspects that wait for one are put off.
 func (p *Pool) spawnedAlone(ctx context.Context, f finding, loops *sync.WaitGroup) {
-	var l *link
+	var l *runnerConn
 	if f.err == nil {
 		p.alonePause = pauseFirst
 		l = p.adopt(ctx, f.client, false, loops)
 	}
 	p.mu.Lock()
 	p.spawningAlone = false
-	if h := p.held[f.spawned.lease]; l != nil && h != nil && !h.over && h.waiting {
+	if h := p.leases[f.spawned.lease]; l != nil && h != nil && !h.over && h.waiting {
 		p.handOver(h, l)
 	}
 	var back []queue.Job
-	for _, h := range p.held {
+	for _, h := range p.leases {
 		if f.err != nil && h.waiting && !h.over && h.job.Suspect {
 			h.over = true
 			back = append(back, h.job)
@@ -180,7 +180,7 @@ func (p *Pool) spawnedAlone(ctx context.Context, f finding, loops *sync.WaitGrou
 
 // handOver sends a job to a runner that was started for it, unless nothing is to be
 // started any more. The caller holds mu.
-func (p *Pool) handOver(h *held, l *link) {
+func (p *Pool) handOver(h *leaseState, l *runnerConn) {
 	if p.stopping || p.draining || len(h.asks) > 0 || h.end != nil {
 		p.giveBack(h)
 		return
@@ -238,11 +238,11 @@ const (
 // owner is a user whose starts have hung. Its fields are guarded by the pool's mu.
 type owner struct {
 	uid      int
-	hung     int       // starts
-	at       time.Time // of the last one
-	link     *link     // the user's own runner, nil if there is none
+	hung     int         // starts
+	at       time.Time   // of the last one
+	conn     *runnerConn // the user's own runner, nil if there is none
 	spawning bool
-	used     time.Time // the link, the last time
+	used     time.Time // conn, the last time
 }
 
 // startHung notes that a start of a job has hung, and held up those of others. The caller
@@ -268,7 +268,7 @@ func (p *Pool) isolated(j *queue.Job) *owner {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for uid, o := range p.owners {
-		if o.link == nil && !o.spawning && time.Since(o.at) > ownerMemory {
+		if o.conn == nil && !o.spawning && time.Since(o.at) > ownerMemory {
 			delete(p.owners, uid)
 		}
 	}
@@ -283,13 +283,13 @@ func (p *Pool) startOwned(ctx context.Context, o *owner, jobs []queue.Job, loops
 	p.mu.Lock()
 	have := 0
 	for _, other := range p.owners {
-		if other != o && (other.link != nil || other.spawning) {
+		if other != o && (other.conn != nil || other.spawning) {
 			have++
 		}
 	}
 	var why error
 	switch silent := p.silentOf(o); {
-	case o.link != nil || o.spawning:
+	case o.conn != nil || o.spawning:
 	case have >= maxOwners:
 		why = fmt.Errorf("%d users whose starts hang have a runner of their own already", have)
 	case silent >= maxSilent:
@@ -300,13 +300,13 @@ func (p *Pool) startOwned(ctx context.Context, o *owner, jobs []queue.Job, loops
 		p.putOff(jobs, why)
 		return
 	}
-	spawn := o.link == nil && !o.spawning
+	spawn := o.conn == nil && !o.spawning
 	o.spawning = o.spawning || spawn
 	for i := range jobs {
 		h := p.hold(&jobs[i])
 		h.waiting = true
-		if o.link != nil {
-			p.handOver(h, o.link)
+		if o.conn != nil {
+			p.handOver(h, o.conn)
 		}
 	}
 	o.used = time.Now()
@@ -328,15 +328,15 @@ func (p *Pool) silentOf(o *owner) (n int) {
 
 // forsake has a user's further jobs go to another runner than this one, if it is the
 // user's own. The caller holds mu.
-func (l *link) forsake() {
-	if l.owner != nil && l.owner.link == l {
-		l.owner.link = nil
+func (l *runnerConn) forsake() {
+	if l.owner != nil && l.owner.conn == l {
+		l.owner.conn = nil
 	}
 }
 
 // spawnedFor hands the jobs that wait for their user's own runner to it.
 func (p *Pool) spawnedFor(ctx context.Context, f finding, loops *sync.WaitGroup) {
-	var l *link
+	var l *runnerConn
 	if f.err == nil {
 		l = p.adopt(ctx, f.client, false, loops)
 	}
@@ -344,10 +344,10 @@ func (p *Pool) spawnedFor(ctx context.Context, f finding, loops *sync.WaitGroup)
 	o := p.owners[f.spawned.owner]
 	o.spawning, o.used = false, time.Now()
 	if l != nil {
-		o.link, l.owner = l, o
+		o.conn, l.owner = l, o
 	}
 	var back []queue.Job
-	for _, h := range p.held {
+	for _, h := range p.leases {
 		switch {
 		case !h.waiting || h.over || h.job.Suspect || p.cfg.Account.RunsAs(&h.job) != o.uid:
 		case l != nil:
@@ -375,13 +375,13 @@ func (p *Pool) dismissIdle() {
 			continue
 		}
 		busy := false
-		for _, h := range p.held {
-			busy = busy || h.link == l
+		for _, h := range p.leases {
+			busy = busy || h.conn == l
 		}
 		if !busy {
 			l.forsake()
 			l.dismissed = true
-			l.Send(&wire.Bye{})
+			l.Send(&wire.Shutdown{})
 		}
 	}
 }

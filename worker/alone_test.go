@@ -47,7 +47,7 @@ func (s *hub) suspects(n int) {
 	s.t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = queue.Job{Priority: 9, MaxAttempts: 1, ExitCode: -1, Suspect: true, Terms: queue.Terms{Argv: []string{"true"}}}
+		drafts[i] = queue.Job{Priority: 9, MaxAttempts: 1, ExitCode: -1, Suspect: true, Execution: queue.Execution{Argv: []string{"true"}}}
 	}
 	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
 		s.t.Fatal(err)
@@ -123,7 +123,7 @@ func TestADrainGivesSuspectsBack(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	hears[*wire.Bye](t, alone, 1)
+	hears[*wire.Shutdown](t, alone, 1)
 	check(t, "leased", s.leased(), []int64(nil))
 	check(t, "started", alone.started(), []int64(nil))
 	s.is(1, queue.Pending, "")

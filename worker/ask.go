@@ -38,8 +38,8 @@ func (p *Pool) Scale(n int) {
 
 // takeBack asks for all that waits in the current runner. The caller holds mu.
 func (p *Pool) takeBack() {
-	for _, h := range p.held {
-		if !h.running && !h.asked && (h.waiting || h.link != nil && h.link.current) {
+	for _, h := range p.leases {
+		if !h.running && !h.asked && (h.waiting || h.conn != nil && h.conn.current) {
 			p.drop(h)
 		}
 	}
@@ -69,7 +69,7 @@ func (p *Pool) Draining() bool {
 func (p *Pool) Quiet(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		n, ended := len(p.held), p.ended
+		n, ended := len(p.leases), p.ended
 		over := n == 0 || !p.draining
 		p.mu.Unlock()
 		if over {
@@ -129,14 +129,14 @@ func (p *Pool) Settle(ctx context.Context, within time.Duration, n int, by *int)
 }
 
 // endAll ends leases, gives them back, and waits for those whose runners answer.
-func (p *Pool) endAll(ctx context.Context, list []*held, by *int) (err error) {
+func (p *Pool) endAll(ctx context.Context, list []*leaseState, by *int) (err error) {
 	for _, h := range list {
 		p.endOne(h, queue.Stopped, by, "worker.stop")
 	}
-	silent := map[*link]bool{} // each is waited for once
+	silent := map[*runnerConn]bool{} // each is waited for once
 	for _, h := range list {
 		p.mu.Lock()
-		l := h.link
+		l := h.conn
 		p.mu.Unlock()
 		if silent[l] {
 			continue
@@ -150,12 +150,12 @@ func (p *Pool) endAll(ctx context.Context, list []*held, by *int) (err error) {
 
 // heldByAge lists all leases, the oldest first; a clock may be too coarse to tell those of one
 // claim apart. The caller holds mu.
-func (p *Pool) heldByAge() []*held {
-	list := make([]*held, 0, len(p.held))
-	for _, h := range p.held {
+func (p *Pool) heldByAge() []*leaseState {
+	list := make([]*leaseState, 0, len(p.leases))
+	for _, h := range p.leases {
 		list = append(list, h)
 	}
-	slices.SortFunc(list, func(a, b *held) int {
+	slices.SortFunc(list, func(a, b *leaseState) int {
 		return cmp.Or(a.sent.Compare(b.sent), cmp.Compare(a.job.Seq, b.job.Seq))
 	})
 	return list
@@ -180,7 +180,7 @@ func (p *Pool) Stop(ctx context.Context, within time.Duration) {
 	}
 	p.mu.Unlock()
 	for _, l := range clients {
-		l.Send(&wire.Bye{})
+		l.Send(&wire.Shutdown{})
 	}
 	limit := time.After(2 * time.Second)
 	for _, l := range clients {
@@ -226,7 +226,7 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return true, ErrRuns
 	}
-	a := &asked{c, make(chan error, 1)}
+	a := &pendingChange{c, make(chan error, 1)}
 	h.asks = append(h.asks, a)
 	if len(h.asks) == 1 { // else it is being asked for
 		p.drop(h)
@@ -236,7 +236,7 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 	if !answered && err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		h.asks = slices.DeleteFunc(h.asks, func(o *asked) bool { return o == a })
+		h.asks = slices.DeleteFunc(h.asks, func(o *pendingChange) bool { return o == a })
 	}
 	return answered || err != nil, err
 }
@@ -263,7 +263,7 @@ func later(err error, what string) error {
 }
 
 // endOne has a lease dropped if it has not started, or its tree ended if it has.
-func (p *Pool) endOne(h *held, how queue.End, by *int, verb string) {
+func (p *Pool) endOne(h *leaseState, how queue.End, by *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.end == nil || how == queue.Killed {
@@ -273,22 +273,22 @@ func (p *Pool) endOne(h *held, how queue.End, by *int, verb string) {
 		h.grace = min(h.grace, runner.StopGrace())
 	}
 	switch {
-	case h.link == nil && !h.waiting: // it is told once its runner is connected
+	case h.conn == nil && !h.waiting: // it is told once its runner is connected
 	case h.running || h.begun:
-		h.link.Send(&wire.Kill{Lease: wire.Lease(h.job.Lease()), Cause: int64(how), Grace: h.grace})
+		h.conn.Send(&wire.Kill{Lease: wire.Lease(h.job.Lease()), Cause: int64(how), Grace: h.grace})
 	default:
 		p.drop(h)
 	}
 }
 
 // drop asks for what has not started back. The caller holds mu.
-func (p *Pool) drop(h *held) {
+func (p *Pool) drop(h *leaseState) {
 	h.asked = true
-	if h.link == nil {
+	if h.conn == nil {
 		p.ring() // Run gives back what waits for a runner
 		return
 	}
-	h.link.Send(&wire.Drop{Lease: wire.Lease(h.job.Lease())})
+	h.conn.Send(&wire.Drop{Lease: wire.Lease(h.job.Lease())})
 }
 
 // Signal sends a signal to a running job's whole tree. It reports whether the job
@@ -296,8 +296,8 @@ func (p *Pool) drop(h *held) {
 func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
 	p.mu.Lock()
 	h := p.bySeq[seq]
-	if h != nil && !h.running && !h.waiting && h.link != nil {
-		h.link.Send(&wire.Watch{Lease: wire.Lease(h.job.Lease())}) // its start is told at once then
+	if h != nil && !h.running && !h.waiting && h.conn != nil {
+		h.conn.Send(&wire.Watch{Lease: wire.Lease(h.job.Lease())}) // its start is told at once then
 		p.mu.Unlock()
 		select {
 		case <-h.started:
@@ -311,8 +311,8 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 		p.mu.Unlock()
 		return false, nil
 	}
-	if h.link != nil {
-		h.link.Send(&wire.Signal{Lease: wire.Lease(h.job.Lease()), Number: int64(number)})
+	if h.conn != nil {
+		h.conn.Send(&wire.Signal{Lease: wire.Lease(h.job.Lease()), Number: int64(number)})
 	}
 	p.mu.Unlock()
 	return true, later(p.answers(ctx, h), "the signal is sent once it does")
@@ -327,8 +327,8 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watched[seq]++
-	if h := p.bySeq[seq]; h != nil && h.link != nil {
-		h.link.Send(&wire.Watch{Lease: wire.Lease(h.job.Lease())})
+	if h := p.bySeq[seq]; h != nil && h.conn != nil {
+		h.conn.Send(&wire.Watch{Lease: wire.Lease(h.job.Lease())})
 	}
 	return func() {
 		p.mu.Lock()
@@ -346,9 +346,9 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (chunk *wire.Chunk, ok bool, err error) {
 	p.mu.Lock()
 	h := p.bySeq[seq]
-	var l *link
+	var l *runnerConn
 	if h != nil {
-		l = h.link
+		l = h.conn
 	}
 	p.mu.Unlock()
 	if l == nil {
@@ -364,7 +364,7 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	case errors.Is(err, runner.ErrGone):
 		return nil, false, nil // Connected tells of the next
 	case err != nil && ctx.Err() == nil:
-		return nil, false, p.silence(l.Known.PID, h)
+		return nil, false, p.silence(l.Reply.PID, h)
 	case err != nil || chunk.Gone:
 		return nil, false, err
 	}
@@ -406,8 +406,8 @@ func (p *Pool) List() []Status {
 		}
 		busy[h.worker] = true
 		w := Status{ID: h.worker, Job: h.job.ID, PID: h.pid, StartedAt: h.at, Heard: h.heard, Stale: true, Leaving: len(list) >= p.target}
-		if h.link != nil {
-			w.Heard, w.Stale = h.link.lived, h.link.silent || time.Since(h.link.lived) > p.cfg.StaleAfter()
+		if h.conn != nil {
+			w.Heard, w.Stale = h.conn.lived, h.conn.silent || time.Since(h.conn.lived) > p.cfg.StaleAfter()
 		}
 		list = append(list, w)
 	}
@@ -432,7 +432,7 @@ func (p *Pool) Busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.taken()
-	for _, h := range p.held {
+	for _, h := range p.leases {
 		if h.running {
 			n++
 		}
@@ -443,7 +443,7 @@ func (p *Pool) Busy() int {
 // hear asks runners that have been silent whether they live, all at once.
 func (p *Pool) hear() {
 	p.mu.Lock()
-	clients := slices.DeleteFunc(slices.Clone(p.clients), func(l *link) bool { return l.silent || time.Since(l.heard) < p.cfg.HeardEvery() })
+	clients := slices.DeleteFunc(slices.Clone(p.clients), func(l *runnerConn) bool { return l.silent || time.Since(l.heard) < p.cfg.HeardEvery() })
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), heardWithin)
 	defer cancel()
@@ -451,7 +451,7 @@ func (p *Pool) hear() {
 }
 
 // reachAll asks runners for a sign of life, and reports which gave one.
-func (p *Pool) reachAll(ctx context.Context, clients []*link) []bool {
+func (p *Pool) reachAll(ctx context.Context, clients []*runnerConn) []bool {
 	lives := make([]bool, len(clients))
 	var asks sync.WaitGroup
 	for i, l := range clients {
@@ -462,7 +462,7 @@ func (p *Pool) reachAll(ctx context.Context, clients []*link) []bool {
 }
 
 // reach asks a runner for a sign of life and reports whether there was one.
-func (p *Pool) reach(ctx context.Context, l *link) bool {
+func (p *Pool) reach(ctx context.Context, l *runnerConn) bool {
 	_, err := l.Read(ctx, wire.Lease{}, [2]int64{}, false)
 	if err == nil {
 		p.mu.Lock()
@@ -482,9 +482,9 @@ func (p *Pool) Runners(within time.Duration) (live, silent []int64) {
 	defer cancel()
 	for i, lives := range p.reachAll(ctx, clients) {
 		if lives {
-			live = append(live, clients[i].Known.PID)
+			live = append(live, clients[i].Reply.PID)
 		} else {
-			silent = append(silent, clients[i].Known.PID)
+			silent = append(silent, clients[i].Reply.PID)
 		}
 	}
 	p.mu.Lock()

@@ -294,7 +294,7 @@ func TestPurgeIsAnswered(t *testing.T) {
 	}
 	s := newStore(t)
 	s.put(0)
-	if _, err := s.Turn(t.Context(), store.Turn{Want: 1}); err != nil {
+	if _, err := s.Exchange(t.Context(), store.Report{Want: 1}); err != nil {
 		t.Fatal(err)
 	}
 	first, other := newRunner(t, root, "1"), newRunner(t, filepath.Join(root, "as-x"), "2")
@@ -320,7 +320,7 @@ func TestPurgeIsAnswered(t *testing.T) {
 // Whoever ends another's job waits no longer than a stop does, whatever time the job asks for.
 func TestOthersWaitNoLongerThanAStop(t *testing.T) {
 	s, f, p := begin(t, 1)
-	drafts := []queue.Job{{MaxAttempts: 1, ExitCode: -1, Terms: queue.Terms{Argv: []string{"true"}, KillAfter: 1000 * time.Hour}}}
+	drafts := []queue.Job{{MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 1000 * time.Hour}}}
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}

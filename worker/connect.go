@@ -157,9 +157,9 @@ func (p *Pool) adopting() bool {
 }
 
 // hold holds a lease. The caller holds mu.
-func (p *Pool) hold(j *queue.Job) *held {
-	h := &held{job: *j, sent: time.Now(), heard: time.Now(), started: make(chan struct{}), done: make(chan struct{})}
-	p.held[j.Lease()], p.bySeq[j.Seq] = h, h
+func (p *Pool) hold(j *queue.Job) *leaseState {
+	h := &leaseState{job: *j, sent: time.Now(), heard: time.Now(), started: make(chan struct{}), done: make(chan struct{})}
+	p.leases[j.Lease()], p.bySeq[j.Seq] = h, h
 	return h
 }
 
@@ -209,7 +209,7 @@ func (p *Pool) look(ctx context.Context, c *contact) (*finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := runner.Meet(c.dir, epoch, p.cfg.Version)
+	client, err := runner.Connect(c.dir, epoch, p.cfg.Version)
 	switch {
 	case errors.Is(err, runner.ErrRefused) && !runner.OfAnAccount(c.dir): // what an account says proves nothing
 		return &finding{contact: c, err: fmt.Errorf("%s: %w", c.dir, err)}, nil
@@ -251,7 +251,7 @@ func (p *Pool) recover(ctx context.Context, c *contact) (*finding, error) {
 
 // recoverBy is runner.Recover by a runner, for as long as that answers; by nil is this
 // process.
-func (p *Pool) recoverBy(ctx context.Context, by *link, dir string, leased, sent []wire.Attempt) (runner.Remains, *runner.Client, error) {
+func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased, sent []wire.Attempt) (runner.Remains, *runner.Client, error) {
 	if by == nil {
 		r, err := runner.Recover(ctx, dir, leased, sent, nil)
 		return r, nil, err
@@ -286,8 +286,8 @@ func (p *Pool) recoverBy(ctx context.Context, by *link, dir string, leased, sent
 // leasedIn lists the leases that may be a dead runner's, and those of them that are known to
 // have been sent to it: of others a living runner may run the trees. The caller holds mu.
 func (p *Pool) leasedIn(dir string) (list, sent []wire.Attempt) {
-	for lease, h := range p.held {
-		if h.link != nil || h.over || h.waiting && h.dir == "" || h.dir != "" && h.dir != dir {
+	for lease, h := range p.leases {
+		if h.conn != nil || h.over || h.waiting && h.dir == "" || h.dir != "" && h.dir != dir {
 			continue
 		}
 		a := wire.Attempt{Lease: wire.Lease(lease), PID: int64(h.pid), StartedAt: int64(h.at)}
@@ -302,7 +302,7 @@ func (p *Pool) leasedIn(dir string) (list, sent []wire.Attempt) {
 // cleaner is a living runner that may deal with what a dead one has left, if this
 // process may not; nil if there is none and none will come: the system has ended what the
 // dead one ran, and its folder stays. root is the folder of their folders.
-func (p *Pool) cleaner(root string) (*link, error) {
+func (p *Pool) cleaner(root string) (*runnerConn, error) {
 	if !p.cfg.Runners.Foreign() {
 		return nil, nil
 	}
@@ -367,22 +367,22 @@ func (p *Pool) initialLeft() bool {
 // all jobs, and of the kind that the settings ask for. One that was just started takes
 // them whatever its version: the program on the disk may be newer than this one.
 func (p *Pool) fits(c *runner.Client) bool {
-	return c.Known.Version == p.cfg.Version && !runner.Lone(c.Dir) && filepath.Dir(c.Dir) == p.cfg.Runners.Root()
+	return c.Reply.Version == p.cfg.Version && !runner.Isolated(c.Dir) && filepath.Dir(c.Dir) == p.cfg.Runners.Root()
 }
 
 // adopt takes over what a runner has.
-func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, loops *sync.WaitGroup) *link {
+func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, loops *sync.WaitGroup) *runnerConn {
 	now := time.Now()
-	l := &link{Client: c, current: current, heard: now, lived: now, gone: make(chan struct{})}
+	l := &runnerConn{Client: c, current: current, heard: now, lived: now, gone: make(chan struct{})}
 	p.mu.Lock()
-	for _, a := range c.Known.Attempts {
-		h := p.held[queue.Lease(a.Lease)]
+	for _, a := range c.Reply.Attempts {
+		h := p.leases[queue.Lease(a.Lease)]
 		switch {
 		case h == nil: // it was given up: nobody waits for it
-			p.cfg.Log.Warn("a runner has a job that this queue has not handed out, or has given up; it is ended", "runner", c.Known.PID, "seq", a.Seq, "pid", a.PID)
+			p.cfg.Log.Warn("a runner has a job that this queue has not handed out, or has given up; it is ended", "runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
 			l.Send(&wire.Drop{Lease: a.Lease}, &wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
-		case h.link != nil:
+		case h.conn != nil:
 			continue // it is another runner's
 		}
 		p.take(h, l)
@@ -391,8 +391,8 @@ func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, loops 
 		}
 		p.askAgain(h)
 	}
-	for _, lease := range c.Known.Ended {
-		if h := p.held[queue.Lease(lease)]; h != nil && h.link == nil {
+	for _, lease := range c.Reply.Ended {
+		if h := p.leases[queue.Lease(lease)]; h != nil && h.conn == nil {
 			p.take(h, l)
 			h.runs()
 		}
@@ -403,13 +403,13 @@ func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, loops 
 		}
 		p.clients = append(p.clients, l)
 	} else {
-		p.clients = append([]*link{l}, p.clients...)
+		p.clients = append([]*runnerConn{l}, p.clients...)
 	}
 	p.announce()
 	p.mu.Unlock()
 	p.listen(ctx, l, loops)
 	p.setUp()
-	p.cfg.Log.Debug("runner met", "pid", c.Known.PID, "running", len(c.Known.Attempts), "ended", len(c.Known.Ended))
+	p.cfg.Log.Debug("runner met", "pid", c.Reply.PID, "running", len(c.Reply.Attempts), "ended", len(c.Reply.Ended))
 	return l
 }
 
@@ -429,27 +429,27 @@ func (p *Pool) Connected() <-chan struct{} {
 
 // take holds a lease by a connection; what is asked of it stays asked. The caller holds
 // mu.
-func (p *Pool) take(h *held, l *link) {
-	h.link, h.dir, h.sent, h.asked, h.waiting = l, l.Dir, time.Now(), false, false
+func (p *Pool) take(h *leaseState, l *runnerConn) {
+	h.conn, h.dir, h.sent, h.asked, h.waiting = l, l.Dir, time.Now(), false, false
 }
 
 // askAgain repeats what may have been lost with another connection. The caller
 // holds mu.
-func (p *Pool) askAgain(h *held) {
+func (p *Pool) askAgain(h *leaseState) {
 	lease := wire.Lease(h.job.Lease())
 	if p.watched[h.job.Seq] > 0 {
-		h.link.Send(&wire.Watch{Lease: lease})
+		h.conn.Send(&wire.Watch{Lease: lease})
 	}
 	switch {
 	case h.end != nil && h.running:
-		h.link.Send(&wire.Kill{Lease: lease, Cause: int64(*h.end), Grace: h.grace})
+		h.conn.Send(&wire.Kill{Lease: lease, Cause: int64(*h.end), Grace: h.grace})
 	case h.end != nil, len(h.asks) > 0:
 		p.drop(h)
 	}
 }
 
 // runs notes that the attempt has begun. The caller holds mu.
-func (h *held) runs() {
+func (h *leaseState) runs() {
 	if !h.running {
 		h.running = true
 		close(h.started)
@@ -457,17 +457,17 @@ func (h *held) runs() {
 }
 
 // running notes that an attempt runs and has the store told. The caller holds mu.
-func (p *Pool) running(h *held, a wire.Attempt) {
+func (p *Pool) running(h *leaseState, a wire.Attempt) {
 	known := h.running
 	h.runs()
-	h.pid, h.at, h.worker = int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.link.Dir, a.Slot)
+	h.pid, h.at, h.worker = int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.conn.Dir, a.Slot)
 	if !known {
 		p.pending.Started = append(p.pending.Started, store.Started{Lease: queue.Lease(a.Lease), At: h.at, Worker: h.worker, PID: h.pid})
 	}
 }
 
 // listen has what a runner sends delivered to Run.
-func (p *Pool) listen(ctx context.Context, l *link, loops *sync.WaitGroup) {
+func (p *Pool) listen(ctx context.Context, l *runnerConn, loops *sync.WaitGroup) {
 	deliver := func(d delivery) {
 		select {
 		case p.inbox <- d:
@@ -481,7 +481,7 @@ func (p *Pool) listen(ctx context.Context, l *link, loops *sync.WaitGroup) {
 		expected := p.stopping || l.dismissed
 		p.mu.Unlock()
 		if ctx.Err() == nil && !expected {
-			p.cfg.Log.Warn("connection to the runner ended", "runner", l.Known.PID, "error", err)
+			p.cfg.Log.Warn("connection to the runner ended", "runner", l.Reply.PID, "error", err)
 		}
 		deliver(delivery{from: l})
 	})
@@ -498,15 +498,15 @@ func (p *Pool) epoch(ctx context.Context) (epoch int64, err error) {
 
 // runnerGone has a runner whose connection ended connected again, or recovered if it has
 // died.
-func (p *Pool) runnerGone(ctx context.Context, l *link, loops *sync.WaitGroup) {
+func (p *Pool) runnerGone(ctx context.Context, l *runnerConn, loops *sync.WaitGroup) {
 	p.mu.Lock()
-	p.clients = slices.DeleteFunc(p.clients, func(c *link) bool { return c == l })
+	p.clients = slices.DeleteFunc(p.clients, func(c *runnerConn) bool { return c == l })
 	delete(p.acks, l)
 	l.forsake()
 	needed := false
-	for _, h := range p.held {
-		if h.link == l {
-			h.link, h.heard, needed = nil, l.lived, needed || !h.over
+	for _, h := range p.leases {
+		if h.conn == l {
+			h.conn, h.heard, needed = nil, l.lived, needed || !h.over
 		}
 	}
 	over := l.dismissed && !needed // it was told to end, and has
@@ -528,7 +528,7 @@ func (p *Pool) deliver(ctx context.Context, d delivery, loops *sync.WaitGroup) {
 	for _, f := range d.frames {
 		switch f := f.(type) {
 		case *wire.Started:
-			if h := p.held[queue.Lease(f.Lease)]; h != nil && h.link == d.from {
+			if h := p.leases[queue.Lease(f.Lease)]; h != nil && h.conn == d.from {
 				p.running(h, f.Attempt)
 			}
 		case *wire.Result:
@@ -543,9 +543,9 @@ func (p *Pool) deliver(ctx context.Context, d delivery, loops *sync.WaitGroup) {
 
 // result settles an attempt. It counts from the runner alone that holds the lease. The
 // caller holds mu.
-func (p *Pool) result(from *link, r *wire.Result) {
-	h := p.held[queue.Lease(r.Lease)]
-	if h != nil && h.link != from {
+func (p *Pool) result(from *runnerConn, r *wire.Result) {
+	h := p.leases[queue.Lease(r.Lease)]
+	if h != nil && h.conn != from {
 		return
 	}
 	p.acks[from] = append(p.acks[from], r.Lease)
@@ -568,16 +568,16 @@ func (p *Pool) result(from *link, r *wire.Result) {
 }
 
 // blame notes who had an attempt end.
-func (h *held) blame(s *store.Settlement) {
+func (h *leaseState) blame(s *store.Settlement) {
 	if why := s.Decision.Reason; h.by != nil && (why == queue.ReasonCancelled || why == queue.ReasonStopped) {
 		s.By, s.Verb = h.by, h.verb
 	}
 }
 
 // dropped gives back what was not started, or ends what was. The caller holds mu.
-func (p *Pool) dropped(from *link, f *wire.Dropped) {
-	h := p.held[queue.Lease(f.Lease)]
-	if h == nil || h.over || h.link != from {
+func (p *Pool) dropped(from *runnerConn, f *wire.Dropped) {
+	h := p.leases[queue.Lease(f.Lease)]
+	if h == nil || h.over || h.conn != from {
 		return
 	}
 	h.asked, h.sent = false, time.Now()
@@ -587,7 +587,7 @@ func (p *Pool) dropped(from *link, f *wire.Dropped) {
 	}
 	h.begun = true // it is running, and will say so
 	if h.end != nil {
-		h.link.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
+		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
 	}
 	for _, a := range h.asks {
 		a.told(ErrRuns)
@@ -597,7 +597,7 @@ func (p *Pool) dropped(from *link, f *wire.Dropped) {
 
 // giveBack returns a lease that was never started, changed as the first that asked has
 // it. The caller holds mu.
-func (p *Pool) giveBack(h *held) {
+func (p *Pool) giveBack(h *leaseState) {
 	h.over = true
 	if len(h.asks) > 0 {
 		p.pending.Changed = append(p.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.asks[0].Change})

@@ -22,14 +22,14 @@ import (
 func (s *hub) leaseAll(started ...int64) {
 	s.t.Helper()
 	ctx := context.Background()
-	if _, err := s.Store.Turn(ctx, store.Turn{Want: 100}); err != nil {
+	if _, err := s.Store.Exchange(ctx, store.Report{Want: 100}); err != nil {
 		s.t.Fatal(err)
 	}
-	var turn store.Turn
+	var turn store.Report
 	for _, seq := range started {
 		turn.Started = append(turn.Started, store.Started{Lease: queue.Lease(lease(seq)), At: 1, Worker: "w1", PID: int(pid(seq))})
 	}
-	if _, err := s.Store.Turn(ctx, turn); err != nil {
+	if _, err := s.Store.Exchange(ctx, turn); err != nil {
 		s.t.Fatal(err)
 	}
 }

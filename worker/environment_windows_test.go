@@ -16,7 +16,7 @@ func TestEnvironmentOnWindows(t *testing.T) {
 	t.Setenv("TEMP", `C:\elsewhere`)
 	t.Setenv("Path", `C:\elsewhere`)
 	p := &Pool{cfg: Config{Account: Account{User: `NT SERVICE\queuectl`, Home: `C:\Windows\ServiceProfiles\queuectl`}, Socket: `\\.\pipe\queuectl`}}
-	env := p.environment(&queue.Job{ID: "a", Queue: "default", Terms: queue.Terms{Env: []string{"pathext=.EXE", "x=y"}}})
+	env := p.environment(&queue.Job{ID: "a", Queue: "default", Execution: queue.Execution{Env: []string{"pathext=.EXE", "x=y"}}})
 	for _, want := range []string{
 		"SystemRoot=" + os.Getenv("SystemRoot"), "ComSpec=" + os.Getenv("ComSpec"), "USERNAME=queuectl", "USERDOMAIN=NT SERVICE",
 		`USERPROFILE=C:\Windows\ServiceProfiles\queuectl`, "HOMEDRIVE=C:", `HOMEPATH=\Windows\ServiceProfiles\queuectl`,

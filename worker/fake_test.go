@@ -68,7 +68,7 @@ type fakeRunner struct {
 	loops    sync.WaitGroup
 
 	mu        sync.Mutex
-	known     wire.Known          // the answer to HELLO
+	known     wire.HelloReply     // the answer to HELLO
 	then      []wire.Frame        // what follows it
 	onRecover func(*wire.Recover) // what it does when it is to recover a dead one, nil if nothing
 	quiet     bool                // a START is not answered with STARTED
@@ -95,7 +95,7 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 	t.Helper()
 	f := &fakeRunner{
 		t: t, dir: filepath.Join(root, named(root, name)), open: map[wire.Lease]bool{},
-		known: wire.Known{Protocol: wire.Protocol, Version: version, PID: 1},
+		known: wire.HelloReply{Protocol: wire.Protocol, Version: version, PID: 1},
 	}
 	if err := os.Mkdir(f.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 		if f.onRecover != nil {
 			f.loops.Go(func() { f.onRecover(frame) })
 		}
-	case *wire.Bye:
+	case *wire.Shutdown:
 		f.lock.Close() // it ends, since nothing runs
 		f.listener.Close()
 		conn.Close()
@@ -356,7 +356,7 @@ func ran(l wire.Lease, took time.Duration) *wire.Result {
 const long = time.Minute
 
 // run runs a pool until the test ends, and returns it once it is ready.
-func run(t *testing.T, s store.Leaser, root string, workers int) *worker.Pool {
+func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
 	t.Helper()
 	var ended <-chan error
 	t.Cleanup(func() { // after the one that ends the pool
@@ -373,7 +373,7 @@ func run(t *testing.T, s store.Leaser, root string, workers int) *worker.Pool {
 }
 
 // runUnsure is run for a pool that may end with an error, which it tells.
-func runUnsure(t *testing.T, s store.Leaser, root string, workers int) (*worker.Pool, <-chan error) {
+func runUnsure(t *testing.T, s store.Session, root string, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -455,7 +455,7 @@ func config(home runner.Home) worker.Config {
 }
 
 // runWith is runUnsure with these runners.
-func runWith(t *testing.T, s store.Leaser, home runner.Home, workers int) (*worker.Pool, <-chan error) {
+func runWith(t *testing.T, s store.Session, home runner.Home, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	p := worker.New(s, config(home), workers)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -99,7 +99,7 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settle
 
 // learn draws from a result what holds for claims: whether the machine has resources,
 // how long jobs run, and whose starts hang. The caller holds mu.
-func (p *Pool) learn(h *held, r *wire.Result) {
+func (p *Pool) learn(h *leaseState, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		p.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)

@@ -12,7 +12,7 @@ import (
 // its row; of one that began, what is known of it is.
 func TestLostAttemptsAreTheirOwn(t *testing.T) {
 	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.Policy { return queue.Policy{} }}, 1)
-	h := &held{job: queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}}
+	h := &leaseState{job: queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}}
 	perhaps := p.lost(h, nil, queue.PerhapsLost, "").Attempt
 	if perhaps.StartedAt != perhaps.EndedAt || perhaps.EndedAt < 2000 || perhaps.Worker != "" || perhaps.PID != 0 {
 		t.Errorf("one that may have begun: %+v", perhaps)

@@ -40,8 +40,8 @@ func (p *Pool) noteRunners(ctx context.Context) error {
 // unsettled reports whether some lease may be of a runner whose folder is gone or damaged.
 // The caller holds mu.
 func (p *Pool) unsettled() bool {
-	for _, h := range p.held {
-		if len(p.unsure) > 0 && h.link == nil && !h.waiting && (h.dir == "" || slices.Contains(p.unsure, h.dir)) {
+	for _, h := range p.leases {
+		if len(p.unsure) > 0 && h.conn == nil && !h.waiting && (h.dir == "" || slices.Contains(p.unsure, h.dir)) {
 			return true
 		}
 	}

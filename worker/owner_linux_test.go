@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// porter starts runners of root's, as the socket of a machine's service does, and hands them
+// launcher starts runners of root's, as the socket of a machine's service does, and hands them
 // out in the order in which they were asked for.
-func porter(t *testing.T, root string) (socket string, started <-chan *fakeRunner) {
+func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRunner) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "spawn.sock")
 	l, err := net.Listen("unix", socket)
@@ -50,7 +50,7 @@ func porter(t *testing.T, root string) (socket string, started <-chan *fakeRunne
 func TestOwnRunnersAreReplaced(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	socket, started := porter(t, root)
+	socket, started := launcher(t, root)
 	f := newRunner(t, root, "first")
 	f.onRecover = func(r *wire.Recover) { f.say(&wire.Recovered{ID: r.ID, SameBoot: true}) }
 	p, ended := runWith(t, s, runner.Home{Dir: root, Socket: socket}, 4)

@@ -81,7 +81,7 @@ func (a *Account) RunsAs(j *queue.Job) int {
 // Pool runs jobs on a number of workers. Make it with New, run it with Run; all
 // other methods may be called from any goroutine while Run runs.
 type Pool struct {
-	store store.Leaser
+	store store.Session
 	cfg   Config
 
 	inbox  chan delivery
@@ -89,31 +89,31 @@ type Pool struct {
 	grants chan grant
 	kick   chan struct{} // something below changed
 
-	mu            sync.Mutex             // guards all that follows, but for what is Run's alone
-	target        int                    // workers wanted
-	stopping      bool                   // claim nothing more
-	draining      bool                   // claim nothing until that is over
-	clients       []*link                // the last one takes new jobs
-	contacts      map[string]*contact    // runners that are not connected, by folder
-	spawning      bool                   // a runner for new jobs is being started
-	spawnErr      error                  // why none could be, the last time
-	spawningAlone bool                   // a runner for a suspect is being started
-	connected     chan struct{}          // closed, and made anew, when a runner is connected
-	held          map[queue.Lease]*held  // every lease of this service
-	bySeq         map[int64]*held        // the same
-	watched       map[int64]int          // seqs whose end somebody waits for
-	ended         chan struct{}          // closed, and made anew, when a lease comes to its end
-	rate          rate                   // of ends
-	owners        map[int]*owner         // users whose starts have hung, by uid
-	seeking       bool                   // leases of which no runner knows are looked for
-	rebooted      bool                   // a dead runner was of an earlier boot
-	unsure        []string               // folders that are gone or damaged, of runners that may have leases
-	paused        time.Time              // claim nothing until then
-	short         shortage               // of the machine's resources
-	unheld        []remark               // about jobs that no runner knew
-	pending       store.Turn             // to be recorded
-	stored        []func()               // to be done once what is pending is recorded
-	acks          map[*link][]wire.Lease // to be sent once recorded
+	mu            sync.Mutex                   // guards all that follows, but for what is Run's alone
+	target        int                          // workers wanted
+	stopping      bool                         // claim nothing more
+	draining      bool                         // claim nothing until that is over
+	clients       []*runnerConn                // the last one takes new jobs
+	contacts      map[string]*contact          // runners that are not connected, by folder
+	spawning      bool                         // a runner for new jobs is being started
+	spawnErr      error                        // why none could be, the last time
+	spawningAlone bool                         // a runner for a suspect is being started
+	connected     chan struct{}                // closed, and made anew, when a runner is connected
+	leases        map[queue.Lease]*leaseState  // every lease of this service
+	bySeq         map[int64]*leaseState        // the same
+	watched       map[int64]int                // seqs whose end somebody waits for
+	ended         chan struct{}                // closed, and made anew, when a lease comes to its end
+	rate          rate                         // of ends
+	owners        map[int]*owner               // users whose starts have hung, by uid
+	seeking       bool                         // leases of which no runner knows are looked for
+	rebooted      bool                         // a dead runner was of an earlier boot
+	unsure        []string                     // folders that are gone or damaged, of runners that may have leases
+	paused        time.Time                    // claim nothing until then
+	short         shortage                     // of the machine's resources
+	unheld        []remark                     // about jobs that no runner knew
+	pending       store.Report                 // to be recorded
+	stored        []func()                     // to be done once what is pending is recorded
+	acks          map[*runnerConn][]wire.Lease // to be sent once recorded
 
 	waiting bool               // an Await is under way; Run's
 	awaited int                // the workers there were when it began; Run's
@@ -130,9 +130,9 @@ type Pool struct {
 	putOffTo   time.Time     // when the suspect that was put off last comes back; Run's
 }
 
-// link is a runner that is connected. Its fields are guarded by the pool's mu, but for
+// runnerConn is a runner that is connected. Its fields are guarded by the pool's mu, but for
 // gone.
-type link struct {
+type runnerConn struct {
 	*runner.Client
 	current   bool
 	heard     time.Time // last, or asked in vain: it is asked again after a while
@@ -146,41 +146,41 @@ type link struct {
 	set       wire.Setup     // what it was told last
 }
 
-// held is a lease of this service. Its fields are guarded by the pool's mu.
-type held struct {
+// leaseState is a lease of this service. Its fields are guarded by the pool's mu.
+type leaseState struct {
 	job     queue.Job
-	link    *link     // nil while its runner is not connected, or not known
-	dir     string    // the runner's folder, "" if not known
-	waiting bool      // for a runner of its own, which is being started: it was sent to none
-	sent    time.Time // to the runner
-	asked   bool      // a DROP is under way
-	heard   time.Time // its runner, last, while that is not connected
-	running bool      // STARTED was heard, or the runner said so
-	begun   bool      // a DROP came too late: it runs, or has ended
+	conn    *runnerConn // nil while its runner is not connected, or not known
+	dir     string      // the runner's folder, "" if not known
+	waiting bool        // for a runner of its own, which is being started: it was sent to none
+	sent    time.Time   // to the runner
+	asked   bool        // a DROP is under way
+	heard   time.Time   // its runner, last, while that is not connected
+	running bool        // STARTED was heard, or the runner said so
+	begun   bool        // a DROP came too late: it runs, or has ended
 	worker  string
 	pid     int
 	at      queue.Millis
 	end     *queue.End // why we end it, if we do
 	grace   time.Duration
-	by      *int          // who had us end it, nil if nobody did
-	verb    string        // and how
-	over    bool          // its end, or return, is in pending
-	asks    []*asked      // what is asked of it, if it has not started; the first goes first
-	started chan struct{} // closed once it is known to run
-	done    chan struct{} // closed once it is settled or given back
+	by      *int             // who had us end it, nil if nobody did
+	verb    string           // and how
+	over    bool             // its end, or return, is in pending
+	asks    []*pendingChange // what is asked of it, if it has not started; the first goes first
+	started chan struct{}    // closed once it is known to run
+	done    chan struct{}    // closed once it is settled or given back
 }
 
-// asked is a change that somebody waits for.
-type asked struct {
+// pendingChange is a change that somebody waits for.
+type pendingChange struct {
 	store.Change
 	answer chan error // has room for one
 }
 
 // told answers, once.
-func (a *asked) told(err error) { a.answer <- err }
+func (a *pendingChange) told(err error) { a.answer <- err }
 
 type delivery struct {
-	from   *link
+	from   *runnerConn
 	frames []wire.Frame // nil: the connection has ended
 }
 
@@ -190,7 +190,7 @@ type grant struct {
 }
 
 // New makes a pool of workers.
-func New(s store.Leaser, cfg Config, workers int) *Pool {
+func New(s store.Session, cfg Config, workers int) *Pool {
 	return &Pool{
 		store: s, cfg: cfg, target: workers,
 		inbox:     make(chan delivery, 64),
@@ -199,12 +199,12 @@ func New(s store.Leaser, cfg Config, workers int) *Pool {
 		kick:      make(chan struct{}, 1),
 		contacts:  map[string]*contact{},
 		connected: make(chan struct{}),
-		held:      map[queue.Lease]*held{},
-		bySeq:     map[int64]*held{},
+		leases:    map[queue.Lease]*leaseState{},
+		bySeq:     map[int64]*leaseState{},
 		watched:   map[int64]int{},
 		owners:    map[int]*owner{},
 		ended:     make(chan struct{}),
-		acks:      map[*link][]wire.Lease{},
+		acks:      map[*runnerConn][]wire.Lease{},
 		retry:     retryFirst,
 		short:     shortage{pause: pauseFirst},
 
@@ -328,9 +328,9 @@ func (p *Pool) nextTimer() time.Duration {
 	defer p.mu.Unlock()
 	wait := time.Hour
 	now := time.Now()
-	for _, h := range p.held {
+	for _, h := range p.leases {
 		switch {
-		case h.running || h.begun || h.over || h.waiting || h.link == nil:
+		case h.running || h.begun || h.over || h.waiting || h.conn == nil:
 		case !h.asked:
 			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
 		default:
@@ -361,17 +361,17 @@ func (p *Pool) nextTimer() time.Duration {
 func (p *Pool) dropStale() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	drops := map[*link][]wire.Frame{}
-	for l, h := range p.held {
+	drops := map[*runnerConn][]wire.Frame{}
+	for l, h := range p.leases {
 		switch since := time.Since(h.sent); {
 		case h.over || h.running:
 		case h.waiting && (h.asked || len(h.asks) > 0):
 			p.giveBack(h)
-		case h.waiting || h.link == nil:
+		case h.waiting || h.conn == nil:
 		case !h.asked && since >= staleAfter:
 			h.asked = true
-			drops[h.link] = append(drops[h.link], &wire.Drop{Lease: wire.Lease(l)})
-		case h.asked && !h.begun && h.link.silent && since >= startBy+startSpare:
+			drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: wire.Lease(l)})
+		case h.asked && !h.begun && h.conn.silent && since >= startBy+startSpare:
 			p.expire(h)
 		}
 	}
@@ -400,14 +400,14 @@ func (p *Pool) capacity() int {
 	if failpoint.On("ahead") {
 		block = maxBlock
 	}
-	return max(0, workers+block-len(p.held)+p.leaving())
+	return max(0, workers+block-len(p.leases)+p.leaving())
 }
 
 // leaving is how many held leases the next turn brings to their end: their room
 // is claimed in the same commit. The caller holds mu.
 func (p *Pool) leaving() (n int) {
 	count := func(l queue.Lease) {
-		if p.held[l] != nil {
+		if p.leases[l] != nil {
 			n++
 		}
 	}
@@ -423,7 +423,7 @@ func (p *Pool) leaving() (n int) {
 	return n
 }
 
-func (p *Pool) current() *link {
+func (p *Pool) current() *runnerConn {
 	if n := len(p.clients); n > 0 && p.clients[n-1].current {
 		return p.clients[n-1]
 	}
@@ -450,7 +450,7 @@ func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
 		p.cancel() // else it would claim what there is no room for
 	}
 	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 { // else waiting claims as well
-		turned, err := p.store.Turn(context.WithoutCancel(ctx), turn) // it happened: a stop must not lose it
+		turned, err := p.store.Exchange(context.WithoutCancel(ctx), turn) // it happened: a stop must not lose it
 		if err != nil {
 			return p.storeFailed(err)
 		}

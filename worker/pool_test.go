@@ -55,7 +55,7 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	s, f, _ := begin(t, 4)
 	drafts := make([]queue.Job, 4)
 	for i := range drafts {
-		drafts[i] = queue.Job{MaxAttempts: 1, ExitCode: -1, Terms: queue.Terms{Argv: []string{"true"}}}
+		drafts[i] = queue.Job{MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}
 	}
 	drafts[1].UID, drafts[2].UID, drafts[2].Suspect = strangers, strangers, true
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
@@ -78,7 +78,7 @@ func TestShortJobsAreClaimedAhead(t *testing.T) {
 	for _, c := range []struct {
 		workers int
 		took    time.Duration
-		held    int
+		leases  int
 	}{
 		{1, time.Millisecond, 1 + 20},
 		{1, 20 * time.Millisecond, 1 + 1},
@@ -96,7 +96,7 @@ func TestShortJobsAreClaimedAhead(t *testing.T) {
 			check(t, "held while no run time is known", len(f.started()), c.workers)
 			f.say(ran(lease(1), c.took))
 			f.settled()
-			check(t, "held after the first end", len(f.started())-1, c.held)
+			check(t, "held after the first end", len(f.started())-1, c.leases)
 			if !slices.IsSorted(f.started()) {
 				t.Errorf("started out of order: %v", f.started())
 			}
@@ -322,7 +322,7 @@ func TestAStoreThatFailsForAWhileLosesNothing(t *testing.T) {
 			s.becomes(1, queue.Processing)
 			s.becomes(2, queue.Processing)
 			refused := make(chan struct{}, 1000)
-			s.refuses(func(store.Turn) error {
+			s.refuses(func(store.Report) error {
 				refused <- struct{}{}
 				return fmt.Errorf("record: %w", reason)
 			})
@@ -356,7 +356,7 @@ func TestAStoreThatIsBrokenEndsRun(t *testing.T) {
 	_, ended := runUnsure(t, s, root, 1)
 	s.becomes(1, queue.Processing)
 	broken := errors.New("the disk is on fire")
-	s.refuses(func(store.Turn) error { return broken })
+	s.refuses(func(store.Report) error { return broken })
 	f.say(ran(lease(1), long))
 	if err := from(t, "the end of the pool", ended); !errors.Is(err, broken) {
 		t.Errorf("got error %v, want %v", err, broken)
@@ -390,7 +390,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 	s.is(2, queue.Pending, "")
 	check(t, "started", f.started(), []int64{1})
 	check(t, "killed", len(heard[*wire.Kill](f)), 0)
-	check(t, "BYEs", len(heard[*wire.Bye](f)), 1)
+	check(t, "BYEs", len(heard[*wire.Shutdown](f)), 1)
 }
 
 // At the deadline of a stop what runs is ended and given back, and what has not

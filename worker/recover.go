@@ -58,8 +58,8 @@ func (p *Pool) settleRemains(f finding) {
 
 // orphan is a lease without a connection that may be of a runner's folder, nil if there is
 // none. The caller holds mu.
-func (p *Pool) orphan(l wire.Lease, dir string) *held {
-	if h := p.held[queue.Lease(l)]; h != nil && h.link == nil && !h.over && (h.dir == dir || h.dir == "" && !h.waiting) {
+func (p *Pool) orphan(l wire.Lease, dir string) *leaseState {
+	if h := p.leases[queue.Lease(l)]; h != nil && h.conn == nil && !h.over && (h.dir == dir || h.dir == "" && !h.waiting) {
 		return h
 	}
 	return nil
@@ -70,8 +70,8 @@ func (p *Pool) orphan(l wire.Lease, dir string) *held {
 func (p *Pool) abandon(f finding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, h := range p.held {
-		if h.link == nil && !h.over && h.dir == f.contact.dir {
+	for _, h := range p.leases {
+		if h.conn == nil && !h.over && h.dir == f.contact.dir {
 			p.unknown(h, f.remains != nil && f.remains.Damaged, f.remains == nil || f.remains.SameBoot)
 		}
 	}
@@ -80,7 +80,7 @@ func (p *Pool) abandon(f finding) {
 // unknown gives back a lease of which no runner knows, or settles it as lost if it had
 // been started. unsure says that it may have been, for notes are damaged. The caller
 // holds mu.
-func (p *Pool) unknown(h *held, unsure, sameBoot bool) {
+func (p *Pool) unknown(h *leaseState, unsure, sameBoot bool) {
 	how := queue.End(0)
 	switch {
 	case h.running || h.begun:
@@ -105,7 +105,7 @@ func (p *Pool) unknown(h *held, unsure, sameBoot bool) {
 
 // asAsked is how an attempt ended whose runner is gone: as somebody had asked, if that was
 // to cancel it, or if it lived until it was ended. Else nobody knows how it ended.
-func (h *held) asAsked(how queue.End, lived bool) queue.End {
+func (h *leaseState) asAsked(how queue.End, lived bool) queue.End {
 	if how != queue.Unkillable && h.end != nil && (*h.end == queue.Killed || lived) {
 		return *h.end
 	}
@@ -173,12 +173,12 @@ func (p *Pool) settleStrays(f finding) {
 	defer p.mu.Unlock()
 	p.seeking = false
 	for _, l := range f.strays {
-		if h := p.held[l]; h != nil && h.link == nil {
+		if h := p.leases[l]; h != nil && h.conn == nil {
 			h.begun = true
 		}
 	}
-	for _, h := range p.held {
-		if h.link == nil && !h.over && h.dir == "" && !h.waiting {
+	for _, h := range p.leases {
+		if h.conn == nil && !h.over && h.dir == "" && !h.waiting {
 			p.unknown(h, len(p.unsure) > 0, !p.rebooted)
 		}
 	}
@@ -188,9 +188,9 @@ func (p *Pool) settleStrays(f finding) {
 // lost is the settlement of an attempt whose runner, of a folder, has died; running is
 // nil if the runner has not noted that it began. Of one of which nobody has, it is not known
 // when it began, if it did: it has lasted no time.
-func (p *Pool) lost(h *held, running *wire.Attempt, how queue.End, dir string) store.Settlement {
+func (p *Pool) lost(h *leaseState, running *wire.Attempt, how queue.End, dir string) store.Settlement {
 	j, now := &h.job, p.now()
-	o := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Lone(dir)}
+	o := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Isolated(dir)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {
 	case running != nil:
@@ -200,7 +200,7 @@ func (p *Pool) lost(h *held, running *wire.Attempt, how queue.End, dir string) s
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
 	left := runner.OutputRef(wire.Lease(j.Lease())) // of a runner that died before it could tell
-	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, Garbage: left}
+	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutput: left}
 	h.blame(&s)
 	return s
 }

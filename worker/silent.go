@@ -38,9 +38,9 @@ func (p *Pool) nextAsk() (at time.Time) {
 }
 
 // busy reports whether a runner has any lease. The caller holds mu.
-func (p *Pool) busy(l *link) bool {
-	for _, h := range p.held {
-		if h.link == l {
+func (p *Pool) busy(l *runnerConn) bool {
+	for _, h := range p.leases {
+		if h.conn == l {
 			return true
 		}
 	}
@@ -73,7 +73,7 @@ func (p *Pool) askSilent(ctx context.Context, loops *sync.WaitGroup) {
 
 // fellSilent notes that a runner does not answer: new jobs go to another one. The caller
 // holds mu.
-func (p *Pool) fellSilent(l *link) {
+func (p *Pool) fellSilent(l *runnerConn) {
 	select {
 	case <-l.gone:
 		return
@@ -83,29 +83,29 @@ func (p *Pool) fellSilent(l *link) {
 	if !l.silent {
 		l.silent, l.current = true, false
 		l.forsake()
-		p.cfg.Log.Error("the runner does not answer; new jobs go to another one", "runner", l.Known.PID)
+		p.cfg.Log.Error("the runner does not answer; new jobs go to another one", "runner", l.Reply.PID)
 	}
 }
 
 // heard notes a sign of life of a runner. The caller holds mu.
-func (p *Pool) heard(l *link) {
+func (p *Pool) heard(l *runnerConn) {
 	l.heard = time.Now()
 	l.lived = l.heard
 	if l.silent {
 		l.silent = false
 		if p.current() == nil && !p.spawning && p.fits(l.Client) {
 			l.current = true
-			p.clients = append(slices.DeleteFunc(p.clients, func(c *link) bool { return c == l }), l)
+			p.clients = append(slices.DeleteFunc(p.clients, func(c *runnerConn) bool { return c == l }), l)
 		}
-		p.cfg.Log.Info("the runner answers again", "runner", l.Known.PID)
+		p.cfg.Log.Info("the runner answers again", "runner", l.Reply.PID)
 		p.ring()
 	}
 }
 
 // expire gives back a lease that its runner, which hangs, did not begin in time: it will
 // see that it is too late. The caller holds mu.
-func (p *Pool) expire(h *held) {
-	begun, ok := runner.Begun(h.link.Dir, wire.Lease(h.job.Lease()))
+func (p *Pool) expire(h *leaseState) {
+	begun, ok := runner.Begun(h.conn.Dir, wire.Lease(h.job.Lease()))
 	switch {
 	case begun:
 		h.begun = true
@@ -118,7 +118,7 @@ func (p *Pool) expire(h *held) {
 
 // waitFor waits for what a runner is asked to do to a lease: for an answer, or the
 // lease's end. A runner that does not answer meanwhile is an error that names it.
-func (p *Pool) waitFor(ctx context.Context, h *held, answer <-chan error) (answered bool, err error) {
+func (p *Pool) waitFor(ctx context.Context, h *leaseState, answer <-chan error) (answered bool, err error) {
 	for {
 		select {
 		case err := <-answer:
@@ -141,9 +141,9 @@ func (p *Pool) waitFor(ctx context.Context, h *held, answer <-chan error) (answe
 }
 
 // answers is an error unless the runner of a lease gives a sign of life.
-func (p *Pool) answers(ctx context.Context, h *held) error {
+func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 	p.mu.Lock()
-	l, dir := h.link, h.dir
+	l, dir := h.conn, h.dir
 	out := time.Duration(0) // that its runner has been out of reach
 	for _, c := range p.contacts {
 		if l == nil && (c.dir == dir || dir == "" && c.initial) {
@@ -171,11 +171,11 @@ func (p *Pool) answers(ctx context.Context, h *held) error {
 	p.fellSilent(l)
 	p.mu.Unlock()
 	p.ring()
-	return p.silence(l.Known.PID, h)
+	return p.silence(l.Reply.PID, h)
 }
 
 // silence is the error about a lease whose runner does not answer.
-func (p *Pool) silence(pid int64, h *held) error {
+func (p *Pool) silence(pid int64, h *leaseState) error {
 	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, and job %s is with it; %s", NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
 }
 
@@ -193,7 +193,7 @@ func (p *Pool) Silent() (pids []int64) {
 	defer p.mu.Unlock()
 	for _, l := range p.clients {
 		if l.silent {
-			pids = append(pids, l.Known.PID)
+			pids = append(pids, l.Reply.PID)
 		}
 	}
 	for dir, c := range p.contacts {

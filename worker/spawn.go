@@ -67,7 +67,7 @@ func (p *Pool) trySpawn(ctx context.Context, why purpose, loops *sync.WaitGroup)
 		f.err = err
 		return f
 	}
-	if f.client, f.err = runner.Meet(dir, epoch, p.cfg.Version); f.err != nil {
+	if f.client, f.err = runner.Connect(dir, epoch, p.cfg.Version); f.err != nil {
 		p.approach(ctx, &contact{dir: dir, since: time.Now()}, loops) // it has died, or hangs
 	}
 	return f
@@ -94,8 +94,8 @@ func (p *Pool) setUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	elsewhere := 0
-	for _, h := range p.held {
-		if (h.link == nil || !h.link.current) && (h.running || h.link != nil) {
+	for _, h := range p.leases {
+		if (h.conn == nil || !h.conn.current) && (h.running || h.conn != nil) {
 			elsewhere++
 		}
 	}
@@ -107,7 +107,7 @@ func (p *Pool) setUp() {
 	for _, l := range p.clients {
 		n := elsewhere
 		switch {
-		case runner.Lone(l.Dir):
+		case runner.Isolated(l.Dir):
 			n = 1
 		case l.current:
 			n = max(0, p.target-elsewhere)

@@ -19,9 +19,9 @@ type hub struct {
 	t *testing.T
 
 	mu     sync.Mutex
-	turns  []store.Turn // that were taken
-	await  int          // what the Await under way wants; 0 if there is none
-	refuse func(store.Turn) error
+	turns  []store.Report // that were taken
+	await  int            // what the Await under way wants; 0 if there is none
+	refuse func(store.Report) error
 	gate   chan struct{} // a turn that brings an end waits until it is closed
 	inside bool          // one waits
 }
@@ -32,8 +32,8 @@ func newStore(t *testing.T) *hub {
 	return s
 }
 
-// Turn implements store.Leaser.
-func (s *hub) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
+// Exchange implements store.Session.
+func (s *hub) Exchange(ctx context.Context, turn store.Report) (store.Grant, error) {
 	s.mu.Lock()
 	gate, refuse := s.gate, s.refuse
 	if gate != nil && len(turn.Ended) > 0 {
@@ -45,10 +45,10 @@ func (s *hub) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
 	s.mu.Unlock()
 	if refuse != nil {
 		if err := refuse(turn); err != nil {
-			return store.Turned{}, err
+			return store.Grant{}, err
 		}
 	}
-	done, err := s.Store.Turn(ctx, turn)
+	done, err := s.Store.Exchange(ctx, turn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	turn.Ended = slices.Clone(turn.Ended) // the pool uses it again
@@ -56,7 +56,7 @@ func (s *hub) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
 	return done, err
 }
 
-// Await implements store.Leaser.
+// Await implements store.Session.
 func (s *hub) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	s.mu.Lock()
 	s.await = want
@@ -76,7 +76,7 @@ func (s *hub) awaited() int {
 }
 
 // refuses has turns answered with an error if there is one for them.
-func (s *hub) refuses(refuse func(store.Turn) error) {
+func (s *hub) refuses(refuse func(store.Report) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = refuse
@@ -136,7 +136,7 @@ func (s *hub) put(priorities ...int64) {
 	for _, p := range priorities {
 		drafts = append(drafts, queue.Job{
 			Priority: p, MaxAttempts: 1, ExitCode: -1,
-			Terms: queue.Terms{Argv: []string{"true"}, KillAfter: 3 * time.Second},
+			Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 3 * time.Second},
 		})
 	}
 	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {

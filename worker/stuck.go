@@ -9,7 +9,7 @@ import (
 
 // stuckNow notes what takes workers of a runner though its attempts have ended. The
 // caller holds mu.
-func (p *Pool) stuckNow(l *link, attempts []wire.Attempt) {
+func (p *Pool) stuckNow(l *runnerConn, attempts []wire.Attempt) {
 	if len(attempts) < len(l.stuck) {
 		p.cfg.Log.Info("what outlived SIGKILL is gone; its worker is free", "left", len(attempts))
 	}
@@ -27,7 +27,7 @@ func (p *Pool) taken() (n int) {
 // takenBy is how many of them a runner has. An account may have its runner say anything: of
 // one that new jobs do not go to none counts, and of the others one worker at least is left.
 // The caller holds mu.
-func (p *Pool) takenBy(l *link) int {
+func (p *Pool) takenBy(l *runnerConn) int {
 	switch {
 	case !runner.OfAnAccount(l.Dir):
 		return len(l.stuck)

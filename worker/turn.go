@@ -36,10 +36,10 @@ func (p *Pool) granted(ctx context.Context, g grant, loops *sync.WaitGroup) erro
 
 // recorded forgets what the store has taken, says what it has refused, and hands back
 // what the log is to be told.
-func (p *Pool) recorded(turn store.Turn, refused map[queue.Lease]error) []remark {
+func (p *Pool) recorded(turn store.Report, refused map[queue.Lease]error) []remark {
 	p.mu.Lock()
 	remarks := append(p.unheld, p.remarks(turn.Ended, func(l queue.Lease) *queue.Job {
-		if h := p.held[l]; h != nil {
+		if h := p.leases[l]; h != nil {
 			return &h.job
 		}
 		return nil
@@ -58,14 +58,14 @@ func (p *Pool) recorded(turn store.Turn, refused map[queue.Lease]error) []remark
 	}
 	for i := range turn.Changed {
 		l := turn.Changed[i].Lease
-		if h := p.held[l]; h != nil && len(h.asks) > 0 {
+		if h := p.leases[l]; h != nil && len(h.asks) > 0 {
 			h.asks[0].told(refused[l]) // the others find the job in the store
 		}
 		p.forget(l)
 	}
 	p.mu.Unlock()
 	clear(turn.Ended)
-	p.pending = store.Turn{Ended: turn.Ended[:0]}
+	p.pending = store.Report{Ended: turn.Ended[:0]}
 	return remarks
 }
 
@@ -79,11 +79,11 @@ func (p *Pool) acknowledge() {
 
 // forget drops a lease that has come to its end. The caller holds mu.
 func (p *Pool) forget(l queue.Lease) {
-	h := p.held[l]
+	h := p.leases[l]
 	if h == nil {
 		return
 	}
-	delete(p.held, l)
+	delete(p.leases, l)
 	if p.bySeq[l.Seq] == h {
 		delete(p.bySeq, l.Seq)
 	}
@@ -115,7 +115,7 @@ func (p *Pool) start(jobs []queue.Job, stored bool) {
 			continue
 		}
 		h := p.hold(j)
-		h.link, h.dir = l, l.Dir
+		h.conn, h.dir = l, l.Dir
 		frames = p.startFrames(frames, j)
 		if p.watched[j.Seq] > 0 {
 			frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})

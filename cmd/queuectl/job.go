@@ -304,7 +304,7 @@ func dlqVerb(a *app) *cobra.Command {
 				}
 				p.Timeout = (*control.Span)(&d)
 			}
-			return a.onJobs("pending again", ids, func(c *control.Client, ids []string, cursor string) (control.Verdict, error) {
+			return a.onJobs("pending again", ids, func(c *control.Client, ids []string, cursor string) (control.BulkResult, error) {
 				p.IDs, p.Cursor = ids, cursor
 				return c.DLQRetry(cmd.Context(), p)
 			})

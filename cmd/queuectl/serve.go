@@ -144,8 +144,8 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 
 // runnerVerb is the second process. People do not start it.
 func runnerVerb(a *app) *cobra.Command {
-	var alone, accepted, stop, guard bool
-	var policy, unit, porter string
+	var alone, accepted, stop, watchdog bool
+	var policy, unit, launcher string
 	cmd := &cobra.Command{
 		Use: "runner", Short: "Run attempts for the service", Hidden: true, Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -155,11 +155,11 @@ func runnerVerb(a *app) *cobra.Command {
 				return stopRunners(unit)
 			case a.dir == "":
 				return usage("runner is started by the service; people use serve")
-			case porter != "":
-				return a.porter(cmd.Context(), porter, policy, log)
-			case guard:
+			case launcher != "":
+				return a.launcher(cmd.Context(), launcher, policy, log)
+			case watchdog:
 				signal.Notify(make(chan os.Signal, 1), append(stopSignals, reloadSignals...)...) // it ends with its runner
-				return runner.Guard(a.dir)
+				return runner.RunExecWatchdog(a.dir)
 			}
 			if err := process.Prepare(); err != nil {
 				return err
@@ -192,7 +192,7 @@ func runnerVerb(a *app) *cobra.Command {
 				refuse(err)
 				return err
 			}
-			o.Version, o.Log, o.Guard = version, log, []string{self, "runner", "--guard"}
+			o.Version, o.Log, o.Watchdog = version, log, []string{self, "runner", "--exec-watchdog"}
 			if unit != "" {
 				o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
 			}
@@ -208,8 +208,8 @@ func runnerVerb(a *app) *cobra.Command {
 	f.BoolVar(&accepted, "accepted", false, "standard input is the connection of the service that wants a runner of root's")
 	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run; none: those of this account")
 	f.StringVar(&unit, "unit", "", "end once systemd has stopped this `UNIT`")
-	f.StringVar(&porter, "porter", "", "start a runner for each connection that `UID:GID` makes")
-	f.BoolVar(&guard, "guard", false, "end what the runner of this folder starts and what hangs before it is a program of its own")
+	f.StringVar(&launcher, "launcher", "", "start a runner for each connection that `UID:GID` makes")
+	f.BoolVar(&watchdog, "exec-watchdog", false, "end what the runner of this folder starts and what hangs before it is a program of its own")
 	f.BoolVar(&stop, "stop", false, "end all runners if systemd stops the unit")
 	return cmd
 }
@@ -233,18 +233,18 @@ func stopRunners(unit string) error {
 	return nil
 }
 
-// porter starts root's runners where no systemd does.
-func (a *app) porter(ctx context.Context, service, policy string, log *slog.Logger) error {
+// launcher starts root's runners where no systemd does.
+func (a *app) launcher(ctx context.Context, service, policy string, log *slog.Logger) error {
 	uid, gid, _ := strings.Cut(service, ":")
 	u, err1 := strconv.Atoi(uid)
 	g, err2 := strconv.Atoi(gid)
 	if err1 != nil || err2 != nil {
-		return usage("--porter is UID:GID, not %q", service)
+		return usage("--launcher is UID:GID, not %q", service)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	signal.Notify(make(chan os.Signal, 1), append(stopSignals, reloadSignals...)...) // it ends with its service
-	return runner.Porter(ctx, []string{self, "runner"}, a.dir, policy, u, g, log)
+	return runner.Launch(ctx, []string{self, "runner"}, a.dir, policy, u, g, log)
 }

@@ -49,7 +49,7 @@ func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, err
 }
 
 // jobsVerb is a verb on jobs, by id or selected. become says what they are then.
-func jobsVerb(a *app, name, short, become string, do func(*control.Client, context.Context, control.Selection) (control.Verdict, error)) *cobra.Command {
+func jobsVerb(a *app, name, short, become string, do func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)) *cobra.Command {
 	var s selection
 	cmd := &cobra.Command{
 		Use: name + " ID… | --state STATE …", Short: short,
@@ -58,7 +58,7 @@ func jobsVerb(a *app, name, short, become string, do func(*control.Client, conte
 			if err != nil {
 				return err
 			}
-			return a.onJobs(become, ids, func(c *control.Client, ids []string, cursor string) (control.Verdict, error) {
+			return a.onJobs(become, ids, func(c *control.Client, ids []string, cursor string) (control.BulkResult, error) {
 				p.IDs, p.Cursor = ids, cursor
 				return do(c, cmd.Context(), p)
 			})
@@ -101,7 +101,7 @@ func requeueVerb(a *app) *cobra.Command {
 
 func killVerb(a *app) *cobra.Command {
 	var signal string
-	cmd := jobsVerb(a, "kill", "Send a signal to all processes of running jobs", "got the signal", func(c *control.Client, ctx context.Context, s control.Selection) (control.Verdict, error) {
+	cmd := jobsVerb(a, "kill", "Send a signal to all processes of running jobs", "got the signal", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Kill(ctx, control.Kill{Selection: s, Signal: signal})
 	})
 	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "`NAME` or number of the signal")
@@ -110,7 +110,7 @@ func killVerb(a *app) *cobra.Command {
 
 func rmVerb(a *app) *cobra.Command {
 	var force bool
-	cmd := jobsVerb(a, "rm", "Remove jobs with their history", "is removed", func(c *control.Client, ctx context.Context, s control.Selection) (control.Verdict, error) {
+	cmd := jobsVerb(a, "rm", "Remove jobs with their history", "is removed", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Remove(ctx, control.Remove{Selection: s, Force: force})
 	})
 	cmd.Flags().BoolVar(&force, "force", false, "also what runs, after it was ended")
@@ -207,13 +207,13 @@ func jobs(n int) string {
 
 // onJobs carries a verb out, as many ids or selected jobs at a time as one request may be
 // about, and tells on which jobs it was, and on which not.
-func (a *app) onJobs(become string, ids []string, do func(c *control.Client, ids []string, cursor string) (control.Verdict, error)) error {
+func (a *app) onJobs(become string, ids []string, do func(c *control.Client, ids []string, cursor string) (control.BulkResult, error)) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	all := control.Verdict{Done: []string{}, Refused: []control.Refusal{}}
+	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	seen := 0
 	for cursor, more := "", true; more; {
 		step := ids[:min(len(ids), control.MaxNames)]
@@ -245,7 +245,7 @@ func (a *app) onJobs(become string, ids []string, do func(c *control.Client, ids
 
 // tellVerdict tells of one step: a line of JSON, or ids and what was refused; one
 // JSON object of all steps is gathered.
-func (a *app) tellVerdict(v, all *control.Verdict, become string) error {
+func (a *app) tellVerdict(v, all *control.BulkResult, become string) error {
 	if v.Matched != nil {
 		if all.Matched == nil {
 			all.Matched = new(int)
@@ -309,7 +309,7 @@ func editVerb(a *app) *cobra.Command {
 					return err
 				}
 			}
-			return a.onJobs("is changed", ids, func(c *control.Client, ids []string, cursor string) (control.Verdict, error) {
+			return a.onJobs("is changed", ids, func(c *control.Client, ids []string, cursor string) (control.BulkResult, error) {
 				p.IDs, p.Cursor = ids, cursor
 				return c.Edit(cmd.Context(), control.Edit{Selection: p, Set: set})
 			})

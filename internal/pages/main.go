@@ -103,7 +103,7 @@ func reference() string {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Right, others, streams)
 	}
 	b.WriteString("\n## Limits of the protocol\n\nWhat happens beyond them, [the protocol](protocol.md#limits) says.\n\n| of what | limit |\n|---|---|\n")
-	for _, l := range control.Bounds() {
+	for _, l := range control.ProtocolLimits() {
 		fmt.Fprintf(&b, "| %s | %s |\n", l.What, l.Limit)
 	}
 	b.WriteString("\n## Failures\n\n| `data.code` | number | exit code | retry |\n|---|---|---|---|\n")

@@ -126,8 +126,8 @@ func (c *Cgroups) BoundSelf(bytes int64) error {
 	return nil
 }
 
-// box is the group of one worker.
-type box struct {
+// cgroup is the group of one worker.
+type cgroup struct {
 	path    string
 	dir     int // a descriptor of its folder
 	events  int // of cgroup.events
@@ -141,13 +141,13 @@ type box struct {
 	spent bool
 }
 
-// box makes a group. Without one the worker goes by process group, session and cookie.
-func (c *Cgroups) box() (*box, error) {
+// cgroup makes a group. Without one the worker goes by process group, session and cookie.
+func (c *Cgroups) cgroup() (*cgroup, error) {
 	path, err := c.makeFolder()
 	if err != nil {
 		return nil, err
 	}
-	b := &box{path: path, dir: -1, events: -1, memory: -1}
+	b := &cgroup{path: path, dir: -1, events: -1, memory: -1}
 	if b.dir, err = unix.Open(path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
 		b.events, err = unix.Open(path+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
@@ -174,7 +174,7 @@ const cpuPeriod = 100_000
 
 // limit gives the group's next command its limits, and names those that no controller
 // here enforces.
-func (b *box) limit(l Limits) (missing []string, err error) {
+func (b *cgroup) limit(l Limits) (missing []string, err error) {
 	if l.Tasks == 0 {
 		l.Tasks = maxTasks
 	}
@@ -230,7 +230,7 @@ func (c *Cgroups) makeFolder() (path string, err error) {
 const maxTaken = 100_000
 
 // drop gives a group up, which may have processes still: then it is removed later.
-func (c *Cgroups) drop(b *box) {
+func (c *Cgroups) drop(b *cgroup) {
 	b.close()
 	if os.Remove(b.path) == nil {
 		return
@@ -257,7 +257,7 @@ func (c *Cgroups) Sweep() {
 	c.left = append(c.left, stay...)
 }
 
-func (b *box) close() {
+func (b *cgroup) close() {
 	for _, fd := range []int{b.dir, b.events, b.memory} {
 		if fd >= 0 {
 			unix.Close(fd)
@@ -266,14 +266,14 @@ func (b *box) close() {
 }
 
 // empty reports whether no process is in the group, nor below it.
-func (b *box) empty() bool {
+func (b *cgroup) empty() bool {
 	var buf [64]byte
 	n, err := unix.Pread(b.events, buf[:], 0)
 	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
 }
 
 // procs lists the living processes in the group and below it, one excepted.
-func (b *box) procs(except int) (list []proc) {
+func (b *cgroup) procs(except int) (list []proc) {
 	if b.empty() {
 		return nil
 	}
@@ -296,14 +296,14 @@ func (b *box) procs(except int) (list []proc) {
 
 // kill ends all that is in the group and below it; it reports whether that could be
 // asked (Linux 5.14).
-func (b *box) kill() bool {
+func (b *cgroup) kill() bool {
 	b.spent = true
 	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
 }
 
 // ranOut reports whether the kernel has ended a process for want of memory since it was
 // last asked: one of the group, or, where version 1 counts, one of any of the runner's.
-func (b *box) ranOut() bool {
+func (b *cgroup) ranOut() bool {
 	if b.memory < 0 {
 		return false
 	}

@@ -16,7 +16,7 @@ import (
 // A command's limits stand in its group's files, are taken back for the next one, and where
 // no controller has the file they are named, once for all that ask for the same.
 func TestBoxHasLimits(t *testing.T) {
-	b := &box{path: t.TempDir()}
+	b := &cgroup{path: t.TempDir()}
 	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
 		if err := os.WriteFile(filepath.Join(b.path, name), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestBoxHasLimits(t *testing.T) {
 			t.Errorf("the next command has the limits of one that did not start: %s is %q", name, raw)
 		}
 	}
-	none := &box{path: filepath.Join(t.TempDir(), "gone")}
+	none := &cgroup{path: filepath.Join(t.TempDir(), "gone")}
 	for range 2 {
 		if missing, err := none.limit(Limits{Memory: 1 << 20}); err != nil || strings.Join(missing, " ") != "memory tasks" {
 			t.Errorf("without controllers: got %v, %v", missing, err)

@@ -12,7 +12,7 @@ import (
 // pipes, ends what is left behind, and reaps.
 func (r *run) end() {
 	if r.r.StuckPID != 0 {
-		r.w.dropBox()
+		r.w.dropCgroup()
 		return
 	}
 	r.graceEnd = time.Now().Add(r.c.OutputGrace)
@@ -24,13 +24,13 @@ func (r *run) end() {
 	}
 	usage, ok := r.reap()
 	if !ok {
-		r.w.dropBox()
+		r.w.dropCgroup()
 		return
 	}
-	if b := r.w.box; b != nil {
+	if b := r.w.cgroup; b != nil {
 		r.outOfMemory(b.ranOut())
 		if r.r.Spared || b.spent {
-			r.w.dropBox()
+			r.w.dropCgroup()
 		}
 	}
 	r.r.CPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
@@ -105,25 +105,25 @@ func (r *run) unbegun(by unix.Signal) string {
 // ended. What has ended of it is reaped.
 func (r *run) alone() bool {
 	none := noOrphans()
-	if r.w.box == nil {
+	if r.w.cgroup == nil {
 		return none
 	}
 	if !none {
 		reapOrphans()
 	}
-	return r.w.box.empty()
+	return r.w.cgroup.empty()
 }
 
 // left lists what is left of the tree.
 func (r *run) left() []proc { return r.w.tree(r.pid, r.c.Cookie) }
 
 // unsure reports whether some process cannot be told to be of another tree.
-func (r *run) unsure() bool { return r.w.box == nil && len(nameless(r.c.uid())) > 0 }
+func (r *run) unsure() bool { return r.w.cgroup == nil && len(nameless(r.c.uid())) > 0 }
 
 // kill ends what is left of the tree, and all that it may just be starting where there
 // is a control group.
 func (r *run) kill(left []proc) {
-	if b := r.w.box; b == nil || !b.kill() {
+	if b := r.w.cgroup; b == nil || !b.kill() {
 		endAll(left)
 	}
 }
@@ -148,7 +148,7 @@ func (r *run) leave(forced bool) {
 	if open && !forced { // a fork under way beside us has a copy until its exec
 		open = r.drain(min(execTime, r.c.OutputGrace))
 	}
-	if open || forced || r.w.box == nil && r.mayHaveLeft(reapOrphans()) || r.w.box != nil && !r.w.box.empty() {
+	if open || forced || r.w.cgroup == nil && r.mayHaveLeft(reapOrphans()) || r.w.cgroup != nil && !r.w.cgroup.empty() {
 		r.endLeftovers(forced)
 	}
 }
@@ -224,7 +224,7 @@ func (r *run) endLeftovers(forced bool) {
 			continue
 		}
 		if len(left) == 0 {
-			if r.w.box == nil {
+			if r.w.cgroup == nil {
 				orphans.setAside(nameless(r.c.uid()))
 			}
 			break
@@ -248,7 +248,7 @@ func (r *run) spare() bool {
 		return true
 	}
 	s := &spared{cookie: r.c.Cookie}
-	if b := r.w.box; b != nil {
+	if b := r.w.cgroup; b != nil {
 		s.group = b.path
 	} else {
 		s.procs = left[:min(len(left), maxNoted)]

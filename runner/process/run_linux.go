@@ -29,7 +29,7 @@ type Worker struct {
 
 	session bool     // each command gets a session of its own
 	cgroups *Cgroups // nil if there are none
-	box     *box     // nil before the first command; written with mu by Run's goroutine
+	cgroup  *cgroup  // nil before the first command; written with mu by Run's goroutine
 }
 
 type kill struct {
@@ -64,8 +64,8 @@ func (w *Worker) open() (err error) {
 		}
 		w.buffer = make([]byte, 64<<10)
 	}
-	if w.cgroups != nil && w.box == nil {
-		b, err := w.cgroups.box()
+	if w.cgroups != nil && w.cgroup == nil {
+		b, err := w.cgroups.cgroup()
 		if err != nil {
 			return &shortageError{fmt.Errorf("make a control group: %w", err)}
 		}
@@ -74,15 +74,15 @@ func (w *Worker) open() (err error) {
 	return nil
 }
 
-func (w *Worker) setBox(b *box) {
+func (w *Worker) setBox(b *cgroup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.box = b
+	w.cgroup = b
 }
 
-// dropBox gives the control group up, because processes stay in it.
-func (w *Worker) dropBox() {
-	if b := w.box; b != nil {
+// dropCgroup gives the control group up, because processes stay in it.
+func (w *Worker) dropCgroup() {
+	if b := w.cgroup; b != nil {
 		w.setBox(nil)
 		w.cgroups.drop(b)
 	}
@@ -91,7 +91,7 @@ func (w *Worker) dropBox() {
 // tree lists the living processes of the running command's tree, the main one excepted.
 func (w *Worker) tree(main int, cookie string) []proc {
 	w.mu.Lock()
-	b, uid := w.box, w.uid
+	b, uid := w.cgroup, w.uid
 	w.mu.Unlock()
 	if b != nil {
 		return b.procs(main)
@@ -106,7 +106,7 @@ func (w *Worker) Close() {
 			unix.Close(fd)
 		}
 	}
-	w.dropBox()
+	w.dropCgroup()
 }
 
 // Kill ends the running command's tree: SIGTERM now, SIGKILL after the grace.

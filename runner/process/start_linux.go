@@ -50,8 +50,8 @@ func (r *run) start() bool {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
 	err = r.fork(path, attr)
-	if r.w.box != nil && errors.As(err, new(*shortageError)) { // an earlier command may have removed or changed the group
-		r.w.dropBox()
+	if r.w.cgroup != nil && errors.As(err, new(*shortageError)) { // an earlier command may have removed or changed the group
+		r.w.dropCgroup()
 		if err = r.w.open(); err == nil {
 			err = r.fork(path, attr)
 		}
@@ -80,7 +80,7 @@ func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 		return &shortageError{err}
 	}
 	r.pidfd = notCloned
-	if b := r.w.box; b != nil {
+	if b := r.w.cgroup; b != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
 		if b.shared {
 			b.ranOut() // what was before is not this command's
@@ -105,7 +105,7 @@ func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 // enforce.
 func (r *run) limit() (missing []string, err error) {
 	l := r.c.Limits
-	if b := r.w.box; b != nil {
+	if b := r.w.cgroup; b != nil {
 		missing, err = b.limit(l)
 	} else if l != (Limits{}) {
 		missing = []string{"memory", "cpus", "tasks"}

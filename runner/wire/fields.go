@@ -211,8 +211,8 @@ func (f *Purge) take(d *decoder) { f.ID, f.Refs = d.num(), d.texts() }
 func (f *Purged) put(e *encoder)  { e.num(f.ID) }
 func (f *Purged) take(d *decoder) { f.ID = d.num() }
 
-func (f *Bye) put(*encoder)  {}
-func (f *Bye) take(*decoder) {}
+func (f *Shutdown) put(*encoder)  {}
+func (f *Shutdown) take(*decoder) {}
 
 func (f *Recover) put(e *encoder)  { e.num(f.ID); e.text(f.Name); e.attempts(f.Attempts) }
 func (f *Recover) take(d *decoder) { f.ID, f.Name, f.Attempts = d.num(), d.text(), d.attempts() }
@@ -220,14 +220,14 @@ func (f *Recover) take(d *decoder) { f.ID, f.Name, f.Attempts = d.num(), d.text(
 func (f *Forget) put(e *encoder)  { e.text(f.Name) }
 func (f *Forget) take(d *decoder) { f.Name = d.text() }
 
-func (f *Known) put(e *encoder) {
+func (f *HelloReply) put(e *encoder) {
 	e.num(f.Protocol)
 	e.text(f.Version)
 	e.num(f.PID)
 	e.attempts(f.Attempts)
 	e.leases(f.Ended)
 }
-func (f *Known) take(d *decoder) {
+func (f *HelloReply) take(d *decoder) {
 	f.Protocol, f.Version, f.PID = d.num(), d.text(), d.num()
 	f.Attempts = d.attempts()
 	f.Ended = d.leases()

@@ -102,8 +102,8 @@ type (
 		Lease
 		Number int64
 	}
-	// Bye ends the runner once it runs and holds nothing.
-	Bye struct{}
+	// Shutdown ends the runner once it runs and holds nothing.
+	Shutdown struct{}
 	// Recover ends what attempts of dead runners have left alive: those of the folder
 	// with this name, unless it is "", and these, which the service knows of;
 	// Recovered answers.
@@ -118,10 +118,10 @@ type (
 
 // Frames that the runner sends.
 type (
-	// Known answers Hello: who the runner is, all its attempts that have not
+	// HelloReply answers Hello: who the runner is, all its attempts that have not
 	// ended, and those that have, whose results are not yet acknowledged and
 	// follow.
-	Known struct {
+	HelloReply struct {
 		Protocol int64
 		Version  string
 		PID      int64
@@ -141,9 +141,9 @@ type (
 	}
 	// Stuck tells of all attempts that have ended and outlive SIGKILL: each takes a
 	// worker. Their PIDs are those of what is left. It comes with every change, and
-	// after Known if there are any.
+	// after HelloReply if there are any.
 	Stuck struct{ Attempts []Attempt }
-	// Result is how an attempt ended. It is repeated in every Known until
+	// Result is how an attempt ended. It is repeated in every HelloReply until
 	// acknowledged.
 	Result struct {
 		Attempt
@@ -210,11 +210,11 @@ var kinds = [...]func() Frame{
 	7:  func() Frame { return new(Ack) },
 	8:  func() Frame { return new(Read) },
 	9:  func() Frame { return new(Purge) },
-	10: func() Frame { return new(Bye) },
+	10: func() Frame { return new(Shutdown) },
 	11: func() Frame { return new(Signal) },
 	12: func() Frame { return new(Recover) },
 	13: func() Frame { return new(Forget) },
-	14: func() Frame { return new(Known) },
+	14: func() Frame { return new(HelloReply) },
 	15: func() Frame { return new(Refused) },
 	16: func() Frame { return new(Started) },
 	17: func() Frame { return new(Dropped) },
@@ -225,28 +225,28 @@ var kinds = [...]func() Frame{
 	22: func() Frame { return new(Purged) },
 }
 
-func (*Hello) kind() byte     { return 1 }
-func (*Setup) kind() byte     { return 2 }
-func (*Start) kind() byte     { return 3 }
-func (*Drop) kind() byte      { return 4 }
-func (*Kill) kind() byte      { return 5 }
-func (*Watch) kind() byte     { return 6 }
-func (*Ack) kind() byte       { return 7 }
-func (*Read) kind() byte      { return 8 }
-func (*Purge) kind() byte     { return 9 }
-func (*Bye) kind() byte       { return 10 }
-func (*Signal) kind() byte    { return 11 }
-func (*Recover) kind() byte   { return 12 }
-func (*Forget) kind() byte    { return 13 }
-func (*Known) kind() byte     { return 14 }
-func (*Refused) kind() byte   { return 15 }
-func (*Started) kind() byte   { return 16 }
-func (*Dropped) kind() byte   { return 17 }
-func (*Stuck) kind() byte     { return 18 }
-func (*Result) kind() byte    { return 19 }
-func (*Chunk) kind() byte     { return 20 }
-func (*Recovered) kind() byte { return 21 }
-func (*Purged) kind() byte    { return 22 }
+func (*Hello) kind() byte      { return 1 }
+func (*Setup) kind() byte      { return 2 }
+func (*Start) kind() byte      { return 3 }
+func (*Drop) kind() byte       { return 4 }
+func (*Kill) kind() byte       { return 5 }
+func (*Watch) kind() byte      { return 6 }
+func (*Ack) kind() byte        { return 7 }
+func (*Read) kind() byte       { return 8 }
+func (*Purge) kind() byte      { return 9 }
+func (*Shutdown) kind() byte   { return 10 }
+func (*Signal) kind() byte     { return 11 }
+func (*Recover) kind() byte    { return 12 }
+func (*Forget) kind() byte     { return 13 }
+func (*HelloReply) kind() byte { return 14 }
+func (*Refused) kind() byte    { return 15 }
+func (*Started) kind() byte    { return 16 }
+func (*Dropped) kind() byte    { return 17 }
+func (*Stuck) kind() byte      { return 18 }
+func (*Result) kind() byte     { return 19 }
+func (*Chunk) kind() byte      { return 20 }
+func (*Recovered) kind() byte  { return 21 }
+func (*Purged) kind() byte     { return 22 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

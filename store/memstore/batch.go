@@ -79,8 +79,8 @@ func (s *Store) admitUser(uid int, n, most int64) error {
 	return nil
 }
 
-// Stage keeps one frame of a batch.
-func (s *Store) Stage(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
+// StageBatch keeps one frame of a batch.
+func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		receipt, err = s.stage(r, now)
 		return err
@@ -169,8 +169,8 @@ func (s *Store) audit(b *batch, what string, now queue.Millis) {
 	s.tell(&job{}, queue.EventAudit, queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: store.BatchTarget(b.name, what, b.jobs())}, now)
 }
 
-// Unstage forgets a batch that was not committed.
-func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
+// AbortBatch forgets a batch that was not committed.
+func (s *Store) AbortBatch(ctx context.Context, uid int, name string) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		if b := s.staged(uid, name); b != nil {
 			s.audit(b, "aborted", now)
@@ -184,8 +184,8 @@ func (s *Store) drop(gone *batch) {
 	s.batches = slices.DeleteFunc(s.batches, func(b *batch) bool { return b == gone })
 }
 
-// Finish moves the next frame of a committed batch into the queue.
-func (s *Store) Finish(ctx context.Context, n int64) (more bool, err error) {
+// ApplyBatch moves the next frame of a committed batch into the queue.
+func (s *Store) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		more = s.finish(func(b *batch) bool { return b.n == n }, now)
 		return nil

@@ -196,8 +196,8 @@ func (s *Store) Events(ctx context.Context, after int64, limit int) (events []qu
 	return events, err
 }
 
-// News is the number of the newest event.
-func (s *Store) News() (last int64, newer <-chan struct{}) {
+// LastEvent is the number of the newest event.
+func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.newer == nil {

@@ -154,7 +154,7 @@ func (s *Store) copyPages(ctx context.Context, to *conn, each func(done, of int6
 		return err
 	}
 	defer libc.Xfree(to.tls, main)
-	err = s.aside(ctx, func() error {
+	err = s.betweenTx(ctx, func() error {
 		if s.backup = sqlite3.Xsqlite3_backup_init(s.db.tls, to.db, main, s.db.db, main); s.backup == 0 {
 			return to.failed(sqlite3.Xsqlite3_errcode(s.db.tls, to.db))
 		}
@@ -165,7 +165,7 @@ func (s *Store) copyPages(ctx context.Context, to *conn, each func(done, of int6
 	}
 	for more := true; more && err == nil; {
 		var left, of int64
-		err = s.aside(ctx, func() error {
+		err = s.betweenTx(ctx, func() error {
 			if s.backup == 0 {
 				return errClosed
 			}

@@ -26,8 +26,8 @@ type batch struct {
 // staging reports whether a batch takes frames.
 func (b *batch) staging() bool { return !b.committed && !b.dropped }
 
-// Stage keeps one frame of a batch.
-func (s *Store) Stage(ctx context.Context, r store.Request) (store.Receipt, error) {
+// StageBatch keeps one frame of a batch.
+func (s *Store) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
 	list, err := allTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
@@ -185,7 +185,7 @@ func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
 }
 
 // commitBatch makes the frames of a batch, and these drafts, jobs of the queue from
-// now on: Finish moves them there.
+// now on: ApplyBatch moves them there.
 func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, _ := m.staged(r.UID, r.Batch)
@@ -209,8 +209,8 @@ func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, 
 	return receipt, nil
 }
 
-// Unstage forgets a batch that was not committed.
-func (s *Store) Unstage(ctx context.Context, uid int, name string) error {
+// AbortBatch forgets a batch that was not committed.
+func (s *Store) AbortBatch(ctx context.Context, uid int, name string) error {
 	var n int64
 	err := s.do(ctx, prompt, func(t *tx) error {
 		b, going := t.s.mem.staged(uid, name)
@@ -285,8 +285,8 @@ func (t *tx) dropEmpty(n int64) error {
 	return err
 }
 
-// Finish moves the next frame of a committed batch into the queue.
-func (s *Store) Finish(ctx context.Context, n int64) (more bool, err error) {
+// ApplyBatch moves the next frame of a committed batch into the queue.
+func (s *Store) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
 	err = s.do(ctx, normal, func(t *tx) (err error) {
 		b := s.mem.batches[n]
 		if more = b.committed; !more {

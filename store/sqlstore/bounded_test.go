@@ -53,7 +53,7 @@ func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 				drafts[i].ID = fmt.Sprintf("%s-%d", batch, from+i)
 			}
 		}
-		if _, err := s.Stage(t.Context(), store.Request{Batch: batch, Drafts: drafts}); err != nil {
+		if _, err := s.StageBatch(t.Context(), store.Request{Batch: batch, Drafts: drafts}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +63,7 @@ func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 func dropsDamaged(t *testing.T, s *Store) {
 	t.Helper()
 	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
-	_, err := s.Stage(t.Context(), store.Request{Batch: "e", Drafts: jobs})
+	_, err := s.StageBatch(t.Context(), store.Request{Batch: "e", Drafts: jobs})
 	if err == nil {
 		err = s.do(t.Context(), urgent, func(t *tx) error {
 			b, _ := t.s.mem.staged(0, "e")
@@ -72,16 +72,16 @@ func dropsDamaged(t *testing.T, s *Store) {
 		})
 	}
 	if err == nil {
-		err = s.Unstage(t.Context(), 0, "e")
+		err = s.AbortBatch(t.Context(), 0, "e")
 	}
 	if err == nil { // while there is a batch, its ids are looked at
-		_, err = s.Stage(t.Context(), store.Request{Batch: "f", Drafts: []queue.Job{draft()}})
+		_, err = s.StageBatch(t.Context(), store.Request{Batch: "f", Drafts: []queue.Job{draft()}})
 	}
 	if err == nil {
 		_, err = s.Enqueue(t.Context(), store.Request{Drafts: jobs})
 	}
 	if err == nil {
-		err = s.Unstage(t.Context(), 0, "f")
+		err = s.AbortBatch(t.Context(), 0, "f")
 	}
 	if err != nil {
 		t.Error(err)
@@ -116,7 +116,7 @@ func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) 
 // finish moves a committed batch into the queue.
 func finish(t *testing.T, s *Store, committed store.Receipt) {
 	t.Helper()
-	untilDone(t, func(ctx context.Context) (bool, error) { return s.Finish(ctx, committed.Batch) })
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, committed.Batch) })
 }
 
 // However much is due, too old, or of one batch, no transaction changes more than a
@@ -149,7 +149,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		{"jobs that expire in the same millisecond", func() { now = expiry }, promote, 2 * promoteStep, many / promoteStep},
 		{"jobs that are too old", func() { now = now.Add(time.Hour) }, func() {
 			untilDone(t, func(ctx context.Context) (bool, error) {
-				n, err := s.Expel(ctx, []queue.State{queue.Cancelled}, now, 200, nil)
+				n, err := s.Purge(ctx, []queue.State{queue.Cancelled}, now, 200, nil)
 				return n == 200, err
 			})
 			if left := s.Counts().States[queue.Cancelled]; left != 0 {
@@ -181,7 +181,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 			}
 		}, func() { finish(t, s, committed) }, 3 * 1000, many / 1000},
 		{"a batch, given up", func() { stage(t, s, "b", many, true) }, func() {
-			if err := s.Unstage(t.Context(), 0, "b"); err != nil {
+			if err := s.AbortBatch(t.Context(), 0, "b"); err != nil {
 				t.Fatal(err)
 			}
 		}, 1000, many / 1000},
@@ -301,7 +301,7 @@ func TestRemovalsTogetherAreBounded(t *testing.T) {
 		SELECT 1 + i / 150, 1 + i % 150, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, int64(jobs*each-1))
 	most := counted(t, s)
 	most()
-	if n, err := s.Expel(t.Context(), []queue.State{queue.Cancelled}, now+1, jobs, nil); err != nil || n != jobs {
+	if n, err := s.Purge(t.Context(), []queue.State{queue.Cancelled}, now+1, jobs, nil); err != nil || n != jobs {
 		t.Fatal(n, err)
 	}
 	if rows, _ := most(); rows > removeMost+4*jobs+10 {

@@ -292,7 +292,7 @@ func holdsDamaged(t *testing.T, s *Store) (id string, seq int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	turned, err := s.Turn(t.Context(), store.Turn{Want: 100})
+	turned, err := s.Exchange(t.Context(), store.Report{Want: 100})
 	claimed := map[int64]bool{}
 	for i := range turned.Jobs {
 		claimed[turned.Jobs[i].Seq] = true

@@ -163,7 +163,7 @@ func TestNamesInBatchesAreBounded(t *testing.T) {
 		return nil
 	})
 	add := func(uid int, batch, id string) error {
-		_, err := s.Stage(t.Context(), store.Request{UID: uid, Batch: batch, Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}})
+		_, err := s.StageBatch(t.Context(), store.Request{UID: uid, Batch: batch, Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}})
 		return err
 	}
 	for _, c := range []struct {
@@ -175,7 +175,7 @@ func TestNamesInBatchesAreBounded(t *testing.T) {
 			t.Errorf("%+v: got %v", c, err)
 		}
 	}
-	if err := s.Unstage(t.Context(), 0, "a"); err != nil {
+	if err := s.AbortBatch(t.Context(), 0, "a"); err != nil {
 		t.Fatal(err)
 	}
 	if err := add(0, "b", "x3"); err != nil {

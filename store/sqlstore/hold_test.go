@@ -142,12 +142,12 @@ func TestClockStepsOfAYear(t *testing.T) {
 		now.Store(1_800_000_000_000)
 		s.now = func() queue.Millis { return queue.Millis(now.Load()) }
 		enqueue(t, s, 3)
-		turned, err := s.Turn(t.Context(), store.Turn{Want: 1})
+		turned, err := s.Exchange(t.Context(), store.Report{Want: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		retry := queue.Decision{State: queue.Failed, Counts: true, Started: true, Delay: 2 * time.Second}
-		if _, err := s.Turn(t.Context(), store.Turn{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(), Decision: retry}}}); err != nil {
+		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(), Decision: retry}}}); err != nil {
 			t.Fatal(err)
 		}
 		now.Add(step.Milliseconds())
@@ -159,7 +159,7 @@ func TestClockStepsOfAYear(t *testing.T) {
 		if c[queue.Cancelled] != 0 || c[queue.Pending] != 2 || c[queue.Failed] != 1 {
 			t.Errorf("step %v: got states %v, want 2 pending and 1 failed", step, c)
 		}
-		turned, err = s.Turn(t.Context(), store.Turn{Want: 9})
+		turned, err = s.Exchange(t.Context(), store.Report{Want: 9})
 		want := 2
 		if step > 0 {
 			want = 3 // the retry is due
@@ -250,12 +250,12 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	if err := add(); !errors.Is(err, queue.ErrNoSpace) {
 		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
 	}
-	turned, err := s.Turn(t.Context(), store.Turn{Want: 1})
+	turned, err := s.Exchange(t.Context(), store.Report{Want: 1})
 	if err != nil || len(turned.Jobs) != 1 {
 		t.Fatalf("claimed %v, %v, want the old job", turned.Jobs, err)
 	}
 	done := queue.Decision{State: queue.Completed, Counts: true, Started: true}
-	if _, err := s.Turn(t.Context(), store.Turn{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(), Decision: done}}}); err != nil {
+	if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(), Decision: done}}}); err != nil {
 		t.Fatal(err)
 	}
 	if c := s.Counts().States; c[queue.Completed] != 1 {

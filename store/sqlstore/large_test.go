@@ -120,7 +120,7 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 func TestALargeInputIsWrittenOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := put(t, s, 1, 1, given)[0]
-	_, jobs := claimed(t, s, store.Turn{Want: 1})
+	_, jobs := claimed(t, s, store.Report{Want: 1})
 	if len(jobs) != 1 || len(jobs[0].Stdin) != queue.MaxStdin || len(jobs[0].Env) != 4 {
 		t.Fatalf("claimed %d jobs, without what they are given", len(jobs))
 	}
@@ -132,7 +132,7 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 		do   func() error
 	}{
 		{"end", func() error {
-			_, err := s.Turn(t.Context(), store.Turn{Ended: []store.Settlement{done(&jobs[0])}})
+			_, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{done(&jobs[0])}})
 			return err
 		}},
 		{"retry", change(queue.VerbRetry)},

@@ -27,11 +27,11 @@ type granted struct {
 	err  error
 }
 
-// Turn records what happened to leases and claims more, in one commit.
-func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error) {
-	var turned store.Turned
+// Exchange records what happened to leases and claims more, in one commit.
+func (s *Store) Exchange(ctx context.Context, turn store.Report) (store.Grant, error) {
+	var turned store.Grant
 	err := s.do(ctx, urgent, func(t *tx) (err error) {
-		turned = store.Turned{}
+		turned = store.Grant{}
 		stale := func(l queue.Lease) { turned.Stale = append(turned.Stale, l) }
 		for i := range turn.Started {
 			if err := t.started(&turn.Started[i], stale); err != nil {
@@ -73,7 +73,7 @@ func (s *Store) Turn(ctx context.Context, turn store.Turn) (store.Turned, error)
 		return err
 	})
 	if err != nil {
-		return store.Turned{}, err
+		return store.Grant{}, err
 	}
 	return turned, nil
 }
@@ -112,8 +112,8 @@ func (t *tx) ended(e *store.Settlement, stale func(queue.Lease)) error {
 		stale(e.Lease)
 		return nil
 	}
-	if e.Garbage != "" {
-		if _, err := t.exec(`INSERT OR IGNORE INTO garbage (ref) VALUES (?)`, e.Garbage); err != nil {
+	if e.DeletableOutput != "" {
+		if _, err := t.exec(`INSERT OR IGNORE INTO garbage (ref) VALUES (?)`, e.DeletableOutput); err != nil {
 			return err
 		}
 	}
@@ -380,7 +380,7 @@ func (t *tx) holdDamaged(j *queue.Job) error {
 		return err
 	}
 	t.moved++
-	t.doubt(j.UID)
+	t.invalidate(j.UID)
 	t.move(j.Seq, j.UID, j.State, queue.Held)
 	return t.event(queue.EventHeld, j.Seq, j.ID, queue.Held, []byte(`{}`))
 }

@@ -237,7 +237,7 @@ func (t *tx) disown(d *disowning, seq int64, id string, from queue.State) error 
 		int64(d.former), string(queue.ReasonDisowned), int64(t.now), seq); err != nil {
 		return err
 	}
-	t.doubt(d.uid)
+	t.invalidate(d.uid)
 	if from.Waiting() {
 		t.waits(d.uid, -1)
 		t.waits(d.former, 1)

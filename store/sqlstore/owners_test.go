@@ -39,7 +39,7 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 	ownedBy(t, s, 7, "alice", 600)
 	enqueueMany(t, s, 7000, of(8))
 	ownedBy(t, s, 7, "alice", 300)
-	claimed(t, s, store.Turn{Want: 2})
+	claimed(t, s, store.Report{Want: 2})
 	most := counted(t, s)
 	most()
 	for range 3 {
@@ -71,7 +71,7 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 	if err != nil || len(leased) != 2 {
 		t.Fatal(len(leased), err)
 	}
-	seqs, jobs := claimed(t, s, store.Turn{Ended: []store.Settlement{done(&leased[0])}, Released: []queue.Lease{leased[1].Lease()}, Want: 1})
+	seqs, jobs := claimed(t, s, store.Report{Ended: []store.Settlement{done(&leased[0])}, Released: []queue.Lease{leased[1].Lease()}, Want: 1})
 	if len(seqs) != 1 || jobs[0].UID != 8 {
 		t.Errorf("claimed %v, want another's", seqs)
 	}

@@ -77,9 +77,9 @@ func (t *tx) leases(uid, n int) {
 	t.setUser(uid, u)
 }
 
-// doubt forgets what is known of a user's place in the ready index: a job has left it, or
+// invalidate forgets what is known of a user's place in the ready index: a job has left it, or
 // stands elsewhere in it.
-func (t *tx) doubt(uid int) {
+func (t *tx) invalidate(uid int) {
 	if u := t.s.mem.users[uid]; u.fed > 0 {
 		u.fed, u.bar = 0, place{}
 		t.setUser(uid, u)
@@ -89,7 +89,7 @@ func (t *tx) doubt(uid int) {
 // doubtAll doubts of all users: ranks change.
 func (t *tx) doubtAll() {
 	for uid := range t.s.mem.users {
-		t.doubt(uid)
+		t.invalidate(uid)
 	}
 }
 

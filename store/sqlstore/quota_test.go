@@ -36,9 +36,9 @@ func bound(t *testing.T, s *Store, n int) {
 }
 
 // claimed is what a turn claims.
-func claimed(t *testing.T, s *Store, turn store.Turn) (seqs []int64, jobs []queue.Job) {
+func claimed(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []queue.Job) {
 	t.Helper()
-	turned, err := s.Turn(t.Context(), turn)
+	turned, err := s.Exchange(t.Context(), turn)
 	if err != nil || len(turned.Stale) > 0 {
 		t.Fatalf("stale %v, error %v", turned.Stale, err)
 	}
@@ -102,18 +102,18 @@ func TestKeptBackOutliveTheStore(t *testing.T) {
 		bound(t, s, 1)
 		put(t, s, 1, 10)
 		put(t, s, 2, 2)
-		first, jobs := claimed(t, s, store.Turn{Want: 9})
+		first, jobs := claimed(t, s, store.Report{Want: 9})
 		if !slices.Equal(first, []int64{1, 11}) || number(t, s, keptBackNow) != 10 {
 			t.Fatalf("claimed %v, %d are kept back", first, number(t, s, keptBackNow))
 		}
-		claimed(t, s, store.Turn{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}}) // the other one is reserved
+		claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}}) // the other one is reserved
 		s.Close()
 		s = openStore(t, dir)
 		bound(t, s, c.bound)
-		if got, _ := claimed(t, s, store.Turn{Want: 20}); !slices.Equal(got, c.want) {
+		if got, _ := claimed(t, s, store.Report{Want: 20}); !slices.Equal(got, c.want) {
 			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
 		}
-		got, _ := claimed(t, s, store.Turn{Ended: []store.Settlement{done(&jobs[0])}, Want: 20})
+		got, _ := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: 20})
 		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
 			t.Errorf("after an end: claimed %v, want the next one", got)
 		}
@@ -154,7 +154,7 @@ func TestAClaimIsBounded(t *testing.T) {
 	}
 	next := int64(worker)
 	for range 20 { // and from now on nothing hangs on how many they are
-		got, more := claimed(t, s, store.Turn{Ended: []store.Settlement{done(&jobs[0])}, Want: worker})
+		got, more := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
 			t.Fatalf("claimed %v, want %d", got, next)
 		}
@@ -189,12 +189,12 @@ func TestAFloodStandsNobodyInTheWay(t *testing.T) {
 	}
 	other := put(t, s, 2, 1)
 	want := []int64{1, 2, 3, other[0]}
-	got, jobs := claimed(t, s, store.Turn{Want: 9})
+	got, jobs := claimed(t, s, store.Report{Want: 9})
 	if !slices.Equal(got, want) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
 	better := put(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
-	if got, _ := claimed(t, s, store.Turn{Ended: []store.Settlement{done(&jobs[0]), done(&jobs[1]), done(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
+	if got, _ := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0]), done(&jobs[1]), done(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
 		t.Errorf("claimed %v, want the better ones and the next", got)
 	}
 }
@@ -204,7 +204,7 @@ func TestACutClaimGoesOn(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	put(t, s, 1, 1)
 	bound(t, s, 1)
-	claimed(t, s, store.Turn{Want: 1})
+	claimed(t, s, store.Report{Want: 1})
 	later := func(j *queue.Job) { j.Delay = time.Hour }
 	put(t, s, 1, 4*parkStep-1, later)
 	other := put(t, s, 2, 1, later)
@@ -310,7 +310,7 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)
 	put(t, s, 7, 3)
-	claimed(t, s, store.Turn{Want: 9})
+	claimed(t, s, store.Report{Want: 9})
 	gone := put(t, s, 7, 1)
 	if err := s.Change(t.Context(), gone[0], store.Change{Verb: queue.VerbCancel}); err != nil {
 		t.Fatal(err)

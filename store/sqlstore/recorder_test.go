@@ -21,7 +21,7 @@ var usual = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Inter
 
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
-		Terms: queue.Terms{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
+		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
 	for _, f := range set {
 		f(&j)
 	}
@@ -159,14 +159,14 @@ func everyOperation(t *testing.T, s *Store) {
 	past := func(j *queue.Job) { j.ExpiresAt = 1 }
 	first, err := s.Enqueue(ctx, store.Request{Key: "k", Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
 	must(err)
-	_, err = s.Stage(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
+	_, err = s.StageBatch(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
 	must(err)
 	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}}) // a number that a batch might have
 	must(err)
-	_, err = s.Stage(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
+	_, err = s.StageBatch(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
 	must(err)
-	must(s.Unstage(ctx, 0, "c"))
-	_, err = s.Stage(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
+	must(s.AbortBatch(ctx, 0, "c"))
+	_, err = s.StageBatch(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.do(ctx, urgent, func(t *tx) error {
 		b, _ := t.s.mem.staged(0, "d")
@@ -175,10 +175,10 @@ func everyOperation(t *testing.T, s *Store) {
 	batch, err := s.Enqueue(ctx, store.Request{Batch: "b"})
 	must(err)
 	for more := true; more; {
-		more, err = s.Finish(ctx, batch.Batch)
+		more, err = s.ApplyBatch(ctx, batch.Batch)
 		must(err)
 	}
-	turned, err := s.Turn(ctx, store.Turn{Want: 4})
+	turned, err := s.Exchange(ctx, store.Report{Want: 4})
 	must(err)
 	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", maxInline+1) }
 	apart, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(large, func(j *queue.Job) { j.Delay = time.Hour })}})
@@ -191,9 +191,9 @@ func everyOperation(t *testing.T, s *Store) {
 	}
 	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
 	dead := queue.Decision{State: queue.Dead, Counts: true, Started: true}
-	_, err = s.Turn(ctx, store.Turn{
+	_, err = s.Exchange(ctx, store.Report{
 		Started: []store.Started{{Lease: l(0), At: 1}}, Released: []queue.Lease{l(2)}, Changed: []store.Changed{{Lease: l(3), Change: store.Change{Verb: queue.VerbCancel}}},
-		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9}, Decision: dead, Garbage: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
+		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9}, Decision: dead, DeletableOutput: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
 	})
 	must(err)
 	seq := l(0).Seq
@@ -206,7 +206,7 @@ func everyOperation(t *testing.T, s *Store) {
 	s.History(ctx, first.Seqs[0], 0, 1) // a job without attempts
 	_, err = s.CountEnded(ctx, []queue.State{queue.Dead}, 1)
 	must(err)
-	_, err = s.Expel(ctx, []queue.State{queue.Completed}, 1, 1, nil)
+	_, err = s.Purge(ctx, []queue.State{queue.Completed}, 1, 1, nil)
 	must(err)
 	_, err = s.TrimOutputs(ctx, 0)
 	must(err)
@@ -251,15 +251,15 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.SetMaxRunningUser(ctx, 0))
 	enqueue(t, s, 3)
 	must(s.SetMaxRunningUser(ctx, 1))
-	_, err = s.Turn(ctx, store.Turn{Want: 9}) // keeps some back
+	_, err = s.Exchange(ctx, store.Report{Want: 9}) // keeps some back
 	must(err)
 	must(s.SetMaxRunningUser(ctx, 0))
-	_, err = s.Turn(ctx, store.Turn{Want: 9})
+	_, err = s.Exchange(ctx, store.Report{Want: 9})
 	must(err)
 	_, err = s.Enqueue(ctx, store.Request{UID: 77, Owner: "alice", Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID = 77 }), draft(func(j *queue.Job) { j.UID = 77 })}})
 	must(err)
 	must(s.Change(ctx, s.mem.nextSeq-1, store.Change{Verb: queue.VerbHold}))
-	_, err = s.Stage(ctx, store.Request{UID: 77, Batch: "g", Drafts: []queue.Job{draft()}})
+	_, err = s.StageBatch(ctx, store.Request{UID: 77, Batch: "g", Drafts: []queue.Job{draft()}})
 	must(err)
 	for more := true; more; {
 		more, err = s.Disown(ctx, 77, "alice")
@@ -275,9 +275,9 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.Unowned(ctx, []string{"9999-1"})
 	must(err)
-	refs, err := s.Garbage(ctx, 9)
+	refs, err := s.DeletableOutputs(ctx, 9)
 	must(err)
-	must(s.Swept(ctx, refs))
+	must(s.OutputsDeleted(ctx, refs))
 	_, err = s.Get(ctx, "named")
 	must(err)
 	_, err = s.Whole(ctx, "named")

@@ -19,17 +19,17 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 4)
-	turn := func(do store.Turn) []queue.Job {
+	turn := func(do store.Report) []queue.Job {
 		t.Helper()
-		turned, err := s.Turn(t.Context(), do)
+		turned, err := s.Exchange(t.Context(), do)
 		if err != nil || len(turned.Stale) > 0 {
 			t.Fatalf("stale %v, error %v", turned.Stale, err)
 		}
 		return turned.Jobs
 	}
-	jobs := turn(store.Turn{Want: 3})
-	turn(store.Turn{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}, Released: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
-	reserved := turn(store.Turn{Want: 1})[0] // job 2 again
+	jobs := turn(store.Report{Want: 3})
+	turn(store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}, Released: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
+	reserved := turn(store.Report{Want: 1})[0] // job 2 again
 	reopened := func(want ...queue.Lease) {
 		t.Helper()
 		s.Close()
@@ -47,12 +47,12 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 		}
 	}
 	reopened(jobs[0].Lease(), reserved.Lease())
-	turn(store.Turn{Released: []queue.Lease{reserved.Lease()}})
+	turn(store.Report{Released: []queue.Lease{reserved.Lease()}})
 	done := queue.Decision{State: queue.Completed, Counts: true, Started: true}
-	turn(store.Turn{Ended: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
+	turn(store.Report{Ended: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
 	reopened()
 	before := []int64{reserved.Fence, jobs[2].Fence, 0}
-	claimed := turn(store.Turn{Want: 9})
+	claimed := turn(store.Report{Want: 9})
 	for i, j := range claimed {
 		if j.Seq != int64(i+2) || j.Fence <= before[i] {
 			t.Errorf("claimed %v, want job %d with a fence above %d", j.Lease(), i+2, before[i])
@@ -107,7 +107,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	if before[queue.Pending]++; s.Counts().States != before {
 		t.Errorf("got states %v, want %v", s.Counts().States, before)
 	}
-	turned, err := s.Turn(t.Context(), store.Turn{Want: 9})
+	turned, err := s.Exchange(t.Context(), store.Report{Want: 9})
 	if err != nil || len(turned.Jobs) != 3 {
 		t.Errorf("claimed %v, %v, want three jobs", turned.Jobs, err)
 	}
@@ -139,7 +139,7 @@ func TestADryQueueIsNotAsked(t *testing.T) {
 	claims("the last", 1, true)
 	last := jobs[0].Lease()
 	claims("none is left", 0, false)
-	if _, err := s.Turn(t.Context(), store.Turn{Released: []queue.Lease{last}}); err != nil {
+	if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{last}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := claim(errors.New("undone")); err == nil {
@@ -157,7 +157,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	named := func(id string) []queue.Job { return []queue.Job{draft(func(j *queue.Job) { j.ID = id }), draft()} }
 	for _, b := range []string{"done", "open"} {
 		for _, part := range []string{"1", "2"} {
-			if _, err := s.Stage(t.Context(), store.Request{Batch: b, Drafts: named(b + part)}); err != nil {
+			if _, err := s.StageBatch(t.Context(), store.Request{Batch: b, Drafts: named(b + part)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -166,7 +166,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Finish(t.Context(), committed.Batch); err != nil { // one of three frames
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // one of three frames
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -206,7 +206,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Finish(t.Context(), committed.Batch); err != nil { // one of two frames
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // one of two frames
 		t.Fatal(err)
 	}
 	s.Close()
@@ -235,7 +235,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 			t.Errorf("a job by the number %s of one of the batch: got %v, want %v", id, err, queue.ErrExists)
 		}
 	}
-	if _, err := s.Finish(t.Context(), committed.Batch); err != nil {
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil {
 		t.Fatal(err)
 	}
 	asks("when all are moved", 2000, queue.ErrFull)
@@ -250,7 +250,7 @@ func TestAGivenUpClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 300 {
 		enqueue(t, s, 1)
-		turned, err := s.Turn(t.Context(), store.Turn{Want: 1})
+		turned, err := s.Exchange(t.Context(), store.Report{Want: 1})
 		if err != nil || len(turned.Jobs) != 1 {
 			t.Fatal(turned, err)
 		}
@@ -259,13 +259,13 @@ func TestAGivenUpClaimEnds(t *testing.T) {
 		go func() {
 			jobs, err := s.Await(ctx, 1)
 			for i := range jobs { // it was quicker
-				_, err = s.Turn(context.Background(), store.Turn{Ended: []store.Settlement{{Lease: jobs[i].Lease(), Decision: queue.Decision{State: queue.Completed}}}})
+				_, err = s.Exchange(context.Background(), store.Report{Ended: []store.Settlement{{Lease: jobs[i].Lease(), Decision: queue.Decision{State: queue.Completed}}}})
 			}
 			done <- err
 		}()
 		held := make(chan error, 1)
 		go func() { // the job comes back, and is held at once: there is nothing to claim
-			_, err := s.Turn(context.Background(), store.Turn{Changed: []store.Changed{{Lease: turned.Jobs[0].Lease(), Change: store.Change{Verb: queue.VerbHold}}}})
+			_, err := s.Exchange(context.Background(), store.Report{Changed: []store.Changed{{Lease: turned.Jobs[0].Lease(), Change: store.Change{Verb: queue.VerbHold}}}})
 			held <- err
 		}()
 		cancel()
@@ -349,7 +349,7 @@ func TestFencesCannotBeGuessed(t *testing.T) {
 	enqueue(t, s, 100)
 	last, steps := map[int64]int64{}, map[int64]int{}
 	for range 10 {
-		turned, err := s.Turn(t.Context(), store.Turn{Want: 100})
+		turned, err := s.Exchange(t.Context(), store.Report{Want: 100})
 		if err != nil || len(turned.Jobs) != 100 {
 			t.Fatalf("%d jobs, %v", len(turned.Jobs), err)
 		}
@@ -360,7 +360,7 @@ func TestFencesCannotBeGuessed(t *testing.T) {
 			last[l.Seq] = l.Fence
 			released = append(released, l)
 		}
-		if _, err := s.Turn(t.Context(), store.Turn{Released: released}); err != nil {
+		if _, err := s.Exchange(t.Context(), store.Report{Released: released}); err != nil {
 			t.Fatal(err)
 		}
 	}

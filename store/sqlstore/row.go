@@ -53,7 +53,7 @@ var errDamaged = errors.New("damaged")
 type texts struct{ labels, terms, input string }
 
 // textsOf writes what a job runs by.
-func textsOf(terms queue.Terms) (t texts, err error) {
+func textsOf(terms queue.Execution) (t texts, err error) {
 	var labels []byte
 	if len(terms.Labels) > 0 {
 		labels, err = json.Marshal(terms.Labels)
@@ -69,7 +69,7 @@ func textsOf(terms queue.Terms) (t texts, err error) {
 }
 
 // inputOf writes env and stdin as a JSON object, "" if there are none.
-func inputOf(terms *queue.Terms) string {
+func inputOf(terms *queue.Execution) string {
 	if len(terms.Env) == 0 && terms.Stdin == "" {
 		return ""
 	}
@@ -116,7 +116,7 @@ func (t *texts) inline() any {
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
 // readTexts takes the columns that have what a job runs by.
-func readTexts(r row, whole bool, terms *queue.Terms) error {
+func readTexts(r row, whole bool, terms *queue.Execution) error {
 	buf := scratch.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= keptRoom {
@@ -163,8 +163,8 @@ func readJob(r row, columns string) (queue.Job, error) {
 		return j, nil
 	}
 	j.Error = r.text(headWidth + 1)
-	if err := readTexts(r, columns == wholeColumns, &j.Terms); err != nil {
-		j.Terms = queue.Terms{}
+	if err := readTexts(r, columns == wholeColumns, &j.Execution); err != nil {
+		j.Execution = queue.Execution{}
 		err = fmt.Errorf("the terms of job %s are %w: %w", j.ID, errDamaged, err)
 		j.Error = err.Error()
 		return j, err

@@ -13,7 +13,7 @@ import (
 // there is none.
 func TestInputIsJSON(t *testing.T) {
 	strange := "\x00\x01\x1f \"\\/<>&~\x7fäöü\u2028\U0001f600\n\r\t"
-	for _, terms := range []queue.Terms{
+	for _, terms := range []queue.Execution{
 		{}, {Stdin: "x"}, {Env: []string{"A=1"}}, {Env: []string{"", "A=", "B=x y"}, Stdin: strange},
 		{Env: []string{strange, strange}}, {Stdin: strings.Repeat("x\n", 1000)},
 	} {
@@ -24,7 +24,7 @@ func TestInputIsJSON(t *testing.T) {
 		if text == "" {
 			continue
 		}
-		var got queue.Terms
+		var got queue.Execution
 		if err := json.Unmarshal([]byte(text), &got); err != nil || !reflect.DeepEqual(got, terms) {
 			t.Errorf("got %+v, %v of %s", got, err, text)
 		}

@@ -423,8 +423,8 @@ func (s *Store) Close() error {
 	return errors.Join(s.read.close(), s.db.close())
 }
 
-// Alarm hints that something is due earlier than the last Promote said.
-func (s *Store) Alarm() <-chan struct{} { return s.alarm }
+// DueSooner hints that something is due earlier than the last Promote said.
+func (s *Store) DueSooner() <-chan struct{} { return s.alarm }
 
 // Watch hints at changes of some jobs.
 func (s *Store) Watch(seqs []int64) *store.Watching { return s.watchers.Watch(seqs) }
@@ -445,8 +445,8 @@ func (s *Store) Counts() store.Counts {
 	return c
 }
 
-// News is the number of the newest event.
-func (s *Store) News() (last int64, newer <-chan struct{}) {
+// LastEvent is the number of the newest event.
+func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.newer == nil {

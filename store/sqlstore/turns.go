@@ -70,9 +70,9 @@ func (s *Store) queue(o *op) error {
 	return nil
 }
 
-// aside takes the writer's turn and calls f once, outside of any transaction. It is never
+// betweenTx takes the writer's turn and calls f once, outside of any transaction. It is never
 // refused for load. The error concerns no other caller.
-func (s *Store) aside(ctx context.Context, f func() error) error {
+func (s *Store) betweenTx(ctx context.Context, f func() error) error {
 	select {
 	case <-s.turn:
 	case <-ctx.Done():

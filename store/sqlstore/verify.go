@@ -34,7 +34,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	if err := s.Room(); err != nil {
 		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "free some space"})
 	}
-	err := s.aside(ctx, func() error {
+	err := s.betweenTx(ctx, func() error {
 		list = append(append(list, examineSchema(s.db)...), examineFrames(s.db)...)
 		return nil
 	})

@@ -29,10 +29,10 @@ type walCheck struct {
 	pause       time.Duration
 }
 
-// tendWAL has a WAL of this size, if that is too large, begun anew by the next
+// checkpointWAL has a WAL of this size, if that is too large, begun anew by the next
 // commit: new readers do not disturb that, and old ones are waited for a moment.
 // That it cannot be done is no failure of the database, as with SQLite itself.
-func (s *Store) tendWAL(size int64) {
+func (s *Store) checkpointWAL(size int64) {
 	w := &s.wal
 	if size <= w.keep {
 		w.pause = 0

@@ -100,7 +100,7 @@ func (s *Store) commit(group []*op) (rest []*op, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.tendWAL(wal)
+	s.checkpointWAL(wal)
 	busyTries, fullTries := 0, 0
 	for len(group) > 0 {
 		n, grant, culprit, err := s.try(group)

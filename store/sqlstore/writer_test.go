@@ -141,7 +141,7 @@ func TestAsideIsDoneOnce(t *testing.T) {
 	n := 0
 	for range 5 {
 		all.Go(func() {
-			if err := s.aside(t.Context(), func() error { n++; return nil }); err != nil {
+			if err := s.betweenTx(t.Context(), func() error { n++; return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -153,7 +153,7 @@ func TestAsideIsDoneOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.aside(ctx, func() error { n++; return nil }); !errors.Is(err, context.Canceled) || n != 5 {
+	if err := s.betweenTx(ctx, func() error { n++; return nil }); !errors.Is(err, context.Canceled) || n != 5 {
 		t.Errorf("what was given up was done, %v", err)
 	}
 }
@@ -249,7 +249,7 @@ func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 	put(t, s, 1, 3)
 	var got []int
 	for range 4 {
-		seqs, _ := claimed(t, s, store.Turn{Want: 20})
+		seqs, _ := claimed(t, s, store.Report{Want: 20})
 		got = append(got, len(seqs))
 	}
 	if !slices.Equal(got, []int{2, 2, 4, 0}) {

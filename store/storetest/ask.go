@@ -249,7 +249,7 @@ func onlyInItsState(r *rig) {
 	l := r.claimOne()
 	lease := l.Lease()
 	change.Verb, change.Only = queue.VerbHold, []queue.State{queue.Failed}
-	if err := r.turn(store.Turn{Changed: []store.Changed{{Lease: lease, Change: change}}}).Refused[lease]; !errors.Is(err, store.ErrMoved) {
+	if err := r.turn(store.Report{Changed: []store.Changed{{Lease: lease, Change: change}}}).Refused[lease]; !errors.Is(err, store.ErrMoved) {
 		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrMoved)
 	}
 	same(r, "claimed again", r.claimOne().Seq, j.Seq)
@@ -342,7 +342,7 @@ func changedBeforeStart(r *rig) {
 		r.one()
 		j := r.claimOne()
 		l := j.Lease()
-		turned := r.turn(store.Turn{Changed: []store.Changed{{Lease: l, Change: change}}})
+		turned := r.turn(store.Report{Changed: []store.Changed{{Lease: l, Change: change}}})
 		same(r, string(change.Verb)+": stale", turned.Stale, nil)
 		r.counted()
 		leased, err := r.s.Leased(r.Context())
@@ -406,7 +406,7 @@ func removeLong(r *rig) {
 			e.Attempt.OutputRef, e.Attempt.OutputBytes = fmt.Sprintf("%d-%d", j.Seq, n), 1000
 			refs = append(refs, e.Attempt.OutputRef)
 		}
-		r.turn(store.Turn{Ended: []store.Settlement{e}})
+		r.turn(store.Report{Ended: []store.Settlement{e}})
 	}
 	r.must(r.change(j, queue.VerbHold))
 	other := r.run(exit(0))
@@ -422,7 +422,7 @@ func removeLong(r *rig) {
 	r.one(named(j.ID))
 	r.promote()
 	same(r, "room that outputs take at last", r.s.Counts().Outputs, 0)
-	garbage, err := r.s.Garbage(r.Context(), 100)
+	garbage, err := r.s.DeletableOutputs(r.Context(), 100)
 	r.must(err)
 	slices.Sort(garbage)
 	slices.Sort(refs)
@@ -486,7 +486,7 @@ func audited(r *rig) {
 	e.By, e.Verb = new(9), "cancel"
 	j = r.settled(j, e)
 	r.news()
-	r.turn(store.Turn{Ended: []store.Settlement{e}})
+	r.turn(store.Report{Ended: []store.Settlement{e}})
 	want := r.endEvent(j, e.Attempt)
 	want.Detail.UID, want.Detail.Verb = e.By, e.Verb
 	same(r, "the event of an end that was asked for", r.news(), []queue.Event{want})

@@ -27,7 +27,7 @@ func (r *rig) stage(batch string, n int, set ...func(*queue.Job)) store.Receipt 
 	for i := range drafts {
 		drafts[i] = draft(set...)
 	}
-	receipt, err := r.s.Stage(r.Context(), store.Request{Drafts: drafts, UID: asker, Batch: batch})
+	receipt, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: asker, Batch: batch})
 	r.must(err)
 	return receipt
 }
@@ -37,7 +37,7 @@ func (r *rig) finish(committed store.Receipt) (steps int) {
 	r.Helper()
 	for more := true; more; {
 		var err error
-		more, err = r.s.Finish(r.Context(), committed.Batch)
+		more, err = r.s.ApplyBatch(r.Context(), committed.Batch)
 		r.must(err)
 		if more {
 			steps++
@@ -84,7 +84,7 @@ func stagedIdsAreTaken(r *rig) {
 	for _, id := range []string{"mine", receipt.IDs[1]} {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(named(id))}, UID: asker})
 		r.refused("enqueue of a staged id", err, queue.CodeExists, "id")
-		_, err = r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft(named(id))}, UID: asker, Batch: "other"})
+		_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(named(id))}, UID: asker, Batch: "other"})
 		r.refused("stage of a staged id", err, queue.CodeExists, "id")
 	}
 	next := r.one()
@@ -99,8 +99,8 @@ func stagedIdsAreTaken(r *rig) {
 func abandonedIsForgotten(r *rig) {
 	r.stage("asked", 2, func(j *queue.Job) { j.ID = "" })
 	r.stage("asked", 1, named("a"))
-	r.must(r.s.Unstage(r.Context(), asker, "asked"))
-	r.must(r.s.Unstage(r.Context(), asker, "asked"))
+	r.must(r.s.AbortBatch(r.Context(), asker, "asked"))
+	r.must(r.s.AbortBatch(r.Context(), asker, "asked"))
 	r.one(named("a"))
 	r.stage("silent", 1, named("b"))
 	r.pass(store.StageMemory - time.Minute)
@@ -114,7 +114,7 @@ func abandonedIsForgotten(r *rig) {
 	r.unchanged(func() { // else it would be committed without its first frames
 		_, err = r.s.Enqueue(r.Context(), last)
 		r.refusedCode("commit of a forgotten batch", err, queue.CodeWrongState)
-		_, err = r.s.Stage(r.Context(), last)
+		_, err = r.s.StageBatch(r.Context(), last)
 		r.refusedCode("one more frame of a forgotten batch", err, queue.CodeWrongState)
 	})
 	r.pass(store.ForgottenMemory)
@@ -140,7 +140,7 @@ func commitAgain(r *rig) {
 func batchesApart(r *rig) {
 	r.stage("a", 1)
 	r.stage("b", 2)
-	_, err := r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: asker + 1, Batch: "a"})
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: asker + 1, Batch: "a"})
 	r.must(err)
 	two, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "b"})
 	r.must(err)
@@ -167,7 +167,7 @@ func stagedWaitToo(r *rig) {
 		for i := range drafts {
 			drafts[i] = draft(of(uid))
 		}
-		_, err := r.s.Stage(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPending: 4, MaxPendingUser: 5})
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPending: 4, MaxPendingUser: 5})
 		return err
 	}
 	enqueue := func(uid int, most int64) error {
@@ -199,7 +199,7 @@ func stagedWaitToo(r *rig) {
 
 func batchesAreBounded(r *rig) {
 	begins := func(uid, n int) error {
-		_, err := r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Batch: fmt.Sprint("b", n)})
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Batch: fmt.Sprint("b", n)})
 		return err
 	}
 	for uid := range 6 { // root too; nobody keeps others from what they may
@@ -211,13 +211,13 @@ func batchesAreBounded(r *rig) {
 			same[error](r, "one batch too many of a user", begins(uid, store.MaxStagedUser), store.ErrManyBatches)
 		})
 	}
-	r.must(r.s.Unstage(r.Context(), 0, "b0"))
+	r.must(r.s.AbortBatch(r.Context(), 0, "b0"))
 	r.must(begins(0, store.MaxStagedUser))
 	_, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b0"})
 	r.must(err)
 	r.must(begins(1, store.MaxStagedUser)) // what is committed does not count
 	for _, n := range []int{0, queue.MaxBatch + 1} {
-		_, err := r.s.Stage(r.Context(), store.Request{Drafts: make([]queue.Job, n), UID: 9, Batch: "b"})
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: make([]queue.Job, n), UID: 9, Batch: "b"})
 		r.refused("a frame of no jobs, or too many", err, queue.CodeInvalid, "jobs")
 	}
 }
@@ -232,9 +232,9 @@ func batchesAudited(r *rig) {
 	told(`"a\n" begun with 3 jobs`)
 	r.stage("a\n", 2)
 	same(r, "events of a frame", r.news(), nil)
-	r.must(r.s.Unstage(r.Context(), asker, "a\n"))
+	r.must(r.s.AbortBatch(r.Context(), asker, "a\n"))
 	told(`"a\n" aborted with 5 jobs`)
-	r.must(r.s.Unstage(r.Context(), asker, "a\n"))
+	r.must(r.s.AbortBatch(r.Context(), asker, "a\n"))
 	same(r, "events of nothing", r.news(), nil)
 	r.stage("b", 1)
 	r.news()

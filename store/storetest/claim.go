@@ -194,8 +194,8 @@ func releaseGivesBack(r *rig) {
 	second := r.one()
 	r.news()
 	claimed := r.claimOne()
-	done := r.turn(store.Turn{Released: []queue.Lease{claimed.Lease()}})
-	same(r, "result", done, store.Turned{})
+	done := r.turn(store.Report{Released: []queue.Lease{claimed.Lease()}})
+	same(r, "result", done, store.Grant{})
 	first.Fence = claimed.Fence
 	same(r, "released job", r.get(first.ID), first)
 	same(r, "events", r.news(), nil)
@@ -210,7 +210,7 @@ func releaseGivesBack(r *rig) {
 	failed := r.end(first, exit(1))
 	r.pass(2 * time.Second)
 	again := r.claimOne()
-	r.turn(store.Turn{Released: []queue.Lease{again.Lease()}})
+	r.turn(store.Report{Released: []queue.Lease{again.Lease()}})
 	failed.Fence = again.Fence
 	same(r, "released failed job", r.get(failed.ID), failed)
 	r.counted()
@@ -275,7 +275,7 @@ func leasedNeverExpires(r *rig) {
 	same(r, "running job", r.get(running.ID), running)
 	same(r, "state after success", r.end(running, exit(0)).State, queue.Completed)
 
-	r.turn(store.Turn{Released: []queue.Lease{jobs[1].Lease()}})
+	r.turn(store.Report{Released: []queue.Lease{jobs[1].Lease()}})
 	failed := r.end(jobs[2], exit(1))
 	same(r, "state after failure", failed.State, queue.Failed)
 	r.promote()

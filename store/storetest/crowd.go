@@ -35,7 +35,10 @@ func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("Cancel", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: asker}) })
 	try("Retry", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry, UID: asker}) })
 	try("Remove", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: asker}) })
-	try("Turn", func() error { _, err := r.s.Turn(ctx, store.Turn{Released: []queue.Lease{l}, Want: 1}); return err })
+	try("Exchange", func() error {
+		_, err := r.s.Exchange(ctx, store.Report{Released: []queue.Lease{l}, Want: 1})
+		return err
+	})
 	try("Await", func() error { _, err := r.s.Await(ctx, 1); return err })
 	try("Leased", func() error { _, err := r.s.Leased(ctx); return err })
 	try("NextEpoch", func() error { _, err := r.s.NextEpoch(ctx); return err })
@@ -54,8 +57,8 @@ func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("Owners", func() error { _, _, err := r.s.Owners(ctx); return err })
 	try("Disown", func() error { _, err := r.s.Disown(ctx, asker, "nobody"); return err })
 	try("Unowned", func() error { _, err := r.s.Unowned(ctx, []string{"9-9"}); return err })
-	try("Garbage", func() error { _, err := r.s.Garbage(ctx, 1); return err })
-	try("Swept", func() error { return r.s.Swept(ctx, []string{"x"}) })
+	try("DeletableOutputs", func() error { _, err := r.s.DeletableOutputs(ctx, 1); return err })
+	try("OutputsDeleted", func() error { return r.s.OutputsDeleted(ctx, []string{"x"}) })
 	return failed
 }
 
@@ -185,7 +188,7 @@ func manyClaimers(r *rig) {
 	var claimed [claimers][]queue.Job
 	together(claimers, func(i int) {
 		for {
-			done, err := r.s.Turn(r.Context(), store.Turn{Want: 3})
+			done, err := r.s.Exchange(r.Context(), store.Report{Want: 3})
 			if err != nil {
 				r.Errorf("claimer %d: got error %v, want none", i, err)
 			}
@@ -217,7 +220,7 @@ func manySettlers(r *rig) {
 	e := r.settlement(j, exit(0))
 	var stale atomic.Int32
 	together(8, func(int) {
-		done, err := r.s.Turn(r.Context(), store.Turn{Ended: []store.Settlement{e}})
+		done, err := r.s.Exchange(r.Context(), store.Report{Ended: []store.Settlement{e}})
 		if err != nil {
 			r.Errorf("got error %v, want none", err)
 		}
@@ -235,12 +238,12 @@ func crowdLosesNothing(r *rig) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	settle := func(claimed []queue.Job, want int) []queue.Job {
-		var t store.Turn
+		var t store.Report
 		t.Want = want
 		for _, j := range claimed {
 			t.Ended = append(t.Ended, r.settlement(j, exit(0)))
 		}
-		done, err := r.s.Turn(context.WithoutCancel(ctx), t)
+		done, err := r.s.Exchange(context.WithoutCancel(ctx), t)
 		if err != nil || len(done.Stale) > 0 {
 			r.Errorf("got error %v and %d stale leases, want none", err, len(done.Stale))
 		}

@@ -54,7 +54,7 @@ func termsComeBack(r *rig) {
 	full := draft(named("a.b_c@d/e-f"), func(j *queue.Job) {
 		j.UID, j.Priority, j.MaxAttempts = 4711, -queue.MaxPriority, queue.MaxAttempts
 		j.ExpiresAt = r.s.Now().Add(time.Hour)
-		j.Terms = queue.Terms{
+		j.Execution = queue.Execution{
 			Argv: []string{"prog", "", "ä\n\"\\\x01\u2028<&>"}, Env: []string{"A=1", "B=x=y", "C="}, Cwd: "/tmp/ü", Umask: 0,
 			Stdin: "line\nline\n", StdinFile: "/tmp/in", IdleTimeout: time.Minute, DeferCodes: []int{75}, Timeout: 90*time.Second + 1, KillAfter: time.Nanosecond,
 			Backoff: queue.Backoff{Base: 1.5, Strategy: queue.Linear, Max: time.Minute, Jitter: new(0.0)},
@@ -67,13 +67,13 @@ func termsComeBack(r *rig) {
 	want.Labels = map[string]string{"k": "v", "leer": ""}
 	stored := r.store(full)[0]
 	full.Env[0], full.Labels["k"] = "A=changed", "changed" // the caller's, not the store's
-	same(r, "terms", stored.Terms, want.Terms)
-	same(r, "terms read later", r.get(want.ID).Terms, want.Terms)
+	same(r, "terms", stored.Execution, want.Execution)
+	same(r, "terms read later", r.get(want.ID).Execution, want.Execution)
 	claimed := r.claim(1)
 	same(r, "claimed job", claimed, r.asClaimed(claimed, stored))
 	same(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)}, []int64{4711, -queue.MaxPriority, queue.MaxAttempts})
 	large := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommand) })
-	same(r, "largest command", r.store(large)[0].Terms, large.Terms)
+	same(r, "largest command", r.store(large)[0].Execution, large.Execution)
 }
 
 func dueTimes(r *rig) {

@@ -30,7 +30,7 @@ func expelsOldest(r *rig) {
 	}
 	same(r, "counts", []int64{count(both, before), count(both[:1], before), count(both, before+1), count(nil, before)}, []int64{3, 2, 4, 0})
 	expel := func(states []queue.State, before queue.Millis, limit int) int {
-		n, err := r.s.Expel(r.Context(), states, before, limit, new(7))
+		n, err := r.s.Purge(r.Context(), states, before, limit, new(7))
 		r.must(err)
 		r.counted()
 		return n
@@ -56,11 +56,11 @@ func expelsEnded(r *rig) {
 	r.pass(time.Hour)
 	all := append(queue.States(), queue.Completed)
 	r.unchanged(func() {
-		n, err := r.s.Expel(r.Context(), []queue.State{queue.Failed, queue.Held, queue.Pending, queue.Processing}, r.s.Now()+1, 9, nil)
+		n, err := r.s.Purge(r.Context(), []queue.State{queue.Failed, queue.Held, queue.Pending, queue.Processing}, r.s.Now()+1, 9, nil)
 		r.must(err)
 		same(r, "expelled", n, 0)
 	})
-	n, err := r.s.Expel(r.Context(), all, r.s.Now()+1, 9, nil)
+	n, err := r.s.Purge(r.Context(), all, r.s.Now()+1, 9, nil)
 	r.must(err)
 	same(r, "expelled of all states", n, 1)
 	same(r, "left", len(r.all(store.Filter{})), 3)
@@ -87,7 +87,7 @@ func eventsTrimmed(r *rig) {
 	same(r, "nothing is old", trim(now.Add(-time.Hour), 100), []int64{1, 2, 3, 4, 5})
 	same(r, "by age", trim(second, 100), []int64{2, 3, 4, 5})
 	same(r, "by number", trim(now.Add(-time.Hour), 2), []int64{4, 5})
-	last, _ := r.s.News()
+	last, _ := r.s.LastEvent()
 	same(r, "the newest", last, 5)
 	same(r, "all", trim(now.Add(time.Hour), 100), []int64(nil))
 	r.one()
@@ -104,7 +104,7 @@ func outputsTrimmed(r *rig) {
 		if i == 0 {
 			e.Attempt.Output, e.Attempt.OutputRef, e.Attempt.OutputBytes = nil, "1-1", 1000
 		}
-		r.turn(store.Turn{Ended: []store.Settlement{e}})
+		r.turn(store.Report{Ended: []store.Settlement{e}})
 		jobs = append(jobs, j)
 		r.advance(time.Second)
 	}
@@ -132,7 +132,7 @@ func outputsTrimmed(r *rig) {
 		}
 	}
 	same(r, "those that are left", left, []int{many - 4, many - 3, many - 2, many - 1})
-	refs, err := r.s.Garbage(r.Context(), 9)
+	refs, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
 	same(r, "garbage", refs, []string{"1-1"})
 	r.must(r.s.Change(r.Context(), jobs[many-1].Seq, store.Change{Verb: queue.VerbRemove}))

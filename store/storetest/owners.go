@@ -54,7 +54,7 @@ func ownersNamed(r *rig) {
 	r.as(7, "bob")
 	r.as(8, "")
 	r.as(0, "root")
-	_, err := r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: 9, Owner: "carol", Batch: "b"})
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: 9, Owner: "carol", Batch: "b"})
 	r.must(err)
 	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: 10, Owner: "dave", MaxPending: 1})
 	r.refusedCode("an enqueue too many", err, queue.CodeFull)
@@ -133,13 +133,13 @@ func disownLeased(r *rig) {
 	r.advance(time.Second)
 	r.news()
 	ends := []store.Settlement{r.settlement(jobs[0], exit(0)), r.settlement(jobs[1], exit(1)), r.settlement(jobs[2], ended(queue.Unstarted))}
-	done := r.turn(store.Turn{Ended: ends, Released: []queue.Lease{jobs[3].Lease()}, Want: 9})
+	done := r.turn(store.Report{Ended: ends, Released: []queue.Lease{jobs[3].Lease()}, Want: 9})
 	same(r, "claimed in the same turn", seqs(done.Jobs), []int64{mine.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
 		got := r.get(receipt.IDs[i])
 		same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
 	}
-	r.turn(store.Turn{Changed: []store.Changed{{Lease: jobs[4].Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
+	r.turn(store.Report{Changed: []store.Changed{{Lease: jobs[4].Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
 	got := r.get(receipt.IDs[4])
 	same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
 	same(r, "uid of the next owner's", r.get(mine.ID).UID, 7)
@@ -156,7 +156,7 @@ func disownLeased(r *rig) {
 
 func disownForgets(r *rig) {
 	stage := func(batch string, set ...func(*queue.Job)) store.Receipt {
-		receipt, err := r.s.Stage(r.Context(), store.Request{Drafts: []queue.Job{draft(append(set, of(7))...)}, UID: 7, Owner: "alice", Batch: batch})
+		receipt, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(append(set, of(7))...)}, UID: 7, Owner: "alice", Batch: batch})
 		r.must(err)
 		return receipt
 	}
@@ -226,7 +226,7 @@ func unownedFound(r *rig) {
 		e.Attempt.OutputRef, e.Attempt.OutputBytes = name(j), 1<<20
 		return e
 	}
-	r.turn(store.Turn{Ended: []store.Settlement{large(kept), r.settlement(inline, exit(0)), large(removed)}})
+	r.turn(store.Report{Ended: []store.Settlement{large(kept), r.settlement(inline, exit(0)), large(removed)}})
 	r.must(r.change(removed, queue.VerbRemove))
 	unknown, stale := "99-1", fmt.Sprintf("%d-%d", leased.Seq, leased.Fence+1)
 	ask := []string{name(kept), unknown, name(inline), name(removed), name(leased), stale, unknown, "", "x", "1-", "-1", "1-2-3", "../../etc/passwd", "01-1"}
@@ -239,13 +239,13 @@ func unownedFound(r *rig) {
 	unowned(nil)
 	unowned(ask, unknown, name(inline), stale)
 	unowned(ask) // they are garbage now
-	garbage, err := r.s.Garbage(r.Context(), 9)
+	garbage, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
 	slices.Sort(garbage)
 	want := []string{unknown, name(inline), stale, name(removed)}
 	slices.Sort(want)
 	same(r, "garbage", garbage, want)
-	r.must(r.s.Swept(r.Context(), garbage))
+	r.must(r.s.OutputsDeleted(r.Context(), garbage))
 	unowned([]string{stale}, stale)
 	many := make([]string, 1200)
 	for i := range many {

@@ -110,7 +110,7 @@ func userStagedWaitToo(r *rig) {
 		for i := range drafts {
 			drafts[i] = draft(of(uid))
 		}
-		_, err := r.s.Stage(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingUser: 4})
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingUser: 4})
 		return err
 	}
 	r.must(stage(1, "a", 3))
@@ -128,7 +128,7 @@ func userStagedWaitToo(r *rig) {
 	r.must(enqueue(1, "a"))
 	r.finish(receipt)
 	r.refusedCode("one more when it is finished", enqueue(1, "", draft(of(1))), queue.CodeFull)
-	r.must(r.s.Unstage(r.Context(), 2, "a"))
+	r.must(r.s.AbortBatch(r.Context(), 2, "a"))
 	r.must(enqueue(2, "", draft(of(2)), draft(of(2)), draft(of(2)), draft(of(2))))
 }
 
@@ -150,7 +150,7 @@ func userHasNoRoom(r *rig) {
 	same(r, "claimed while one runs", r.claim(9), nil)
 	r.end(claimed[0], exit(0))
 	same(r, "claimed after it ended", seqs(r.claim(9)), []int64{mine[2].Seq})
-	r.turn(store.Turn{Released: []queue.Lease{claimed[1].Lease()}})
+	r.turn(store.Report{Released: []queue.Lease{claimed[1].Lease()}})
 	same(r, "claimed after one was given back: itself", seqs(r.claim(9)), []int64{mine[1].Seq})
 	r.end(claimed[2], exit(0)) // another's, which makes no room
 	same(r, "claimed after another's ended", r.claim(9), nil)
@@ -199,7 +199,7 @@ func keptBackAmongOthers(r *rig) {
 	b := r.store(draft(of(2), priority(8)), draft(of(2), priority(6)), draft(of(2), priority(5)))
 	same(r, "the best of each", seqs(r.claim(9)), []int64{a[0].Seq, b[0].Seq})
 	end := func(jobs ...queue.Job) {
-		var t store.Turn
+		var t store.Report
 		for _, j := range jobs {
 			t.Ended = append(t.Ended, r.settlement(r.get(j.ID), exit(0)))
 		}
@@ -222,9 +222,9 @@ func awaitRoom(r *rig) {
 	}{
 		{"an end", func(j queue.Job) { r.end(j, exit(0)) }, 1},
 		{"a failure", func(j queue.Job) { r.end(j, exit(1)) }, 1},
-		{"a release", func(j queue.Job) { r.turn(store.Turn{Released: []queue.Lease{j.Lease()}}) }, 0},
+		{"a release", func(j queue.Job) { r.turn(store.Report{Released: []queue.Lease{j.Lease()}}) }, 0},
 		{"a hold", func(j queue.Job) {
-			r.turn(store.Turn{Changed: []store.Changed{{Lease: j.Lease(), Change: store.Change{Verb: queue.VerbHold, UID: asker}}}})
+			r.turn(store.Report{Changed: []store.Changed{{Lease: j.Lease(), Change: store.Change{Verb: queue.VerbHold, UID: asker}}}})
 		}, 1},
 	} {
 		r.bound(1)
@@ -439,7 +439,7 @@ func walkOfUsers(r *rig, steps int) {
 			}
 		case 8:
 			if j, ok := some(); ok {
-				r.turn(store.Turn{Released: []queue.Lease{j.Lease()}})
+				r.turn(store.Report{Released: []queue.Lease{j.Lease()}})
 				delete(held, j.Seq)
 			}
 		case 9:

@@ -156,15 +156,15 @@ func inputIsApart(r *rig) {
 		r.must(r.change(want, queue.VerbHold))
 		r.must(r.change(want, queue.VerbRelease))
 		claimed := r.claimOne()
-		same(r, "claimed with", claimed.Terms, want.Terms)
+		same(r, "claimed with", claimed.Execution, want.Execution)
 		held, err := r.s.Leased(r.Context())
 		r.must(err)
-		same(r, "leased with", held[0].Terms, want.Terms)
+		same(r, "leased with", held[0].Execution, want.Execution)
 		r.end(claimed, exit(1))
 		for _, edit := range []func(*queue.Job){large, small} {
 			r.must(r.edit(want, func(j *queue.Job) error { edit(j); return nil }))
 			edit(&want)
-			same(r, "edited", r.get(want.ID).Terms, want.Terms)
+			same(r, "edited", r.get(want.ID).Execution, want.Execution)
 		}
 		r.must(r.change(want, queue.VerbRemove))
 	}
@@ -212,7 +212,7 @@ func historyPages(r *rig) {
 			e.Decision.Error = strings.Repeat("\"", store.MaxHistoryBytes/4-100)
 			e.Attempt.Error = e.Decision.Error
 		}
-		r.turn(store.Turn{Ended: []store.Settlement{e}})
+		r.turn(store.Report{Ended: []store.Settlement{e}})
 	}
 	page := func(before, limit int) (numbers []int) {
 		r.Helper()
@@ -372,8 +372,8 @@ func watchesApart(r *rig) {
 
 func newsComes(r *rig) {
 	r.one()
-	last, first := r.s.News()
-	again, second := r.s.News()
+	last, first := r.s.LastEvent()
+	again, second := r.s.LastEvent()
 	same(r, "number of the newest event", []int64{last, again}, []int64{1, 1})
 	r.unchanged(func() {
 		select {
@@ -390,6 +390,6 @@ func newsComes(r *rig) {
 			r.Error("an event was stored and no news came")
 		}
 	}
-	last, _ = r.s.News()
+	last, _ = r.s.LastEvent()
 	same(r, "number of the newest event", last, 2)
 }

@@ -37,8 +37,8 @@ func startedIsProcessing(r *rig) {
 	r.advance(time.Second)
 	r.news()
 	at := r.s.Now() - 400
-	done := r.turn(store.Turn{Started: []store.Started{{Lease: j.Lease(), At: at, Worker: "w7", PID: 99}}})
-	same(r, "result", done, store.Turned{})
+	done := r.turn(store.Report{Started: []store.Started{{Lease: j.Lease(), At: at, Worker: "w7", PID: 99}}})
+	same(r, "result", done, store.Grant{})
 	want := j
 	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.s.Now()
 	same(r, "job", r.get(j.ID), want)
@@ -124,8 +124,8 @@ func endsAsDecided(r *rig) {
 			r.news()
 			e := r.settlement(j, c.outcome)
 			r.advance(100 * time.Millisecond)
-			done := r.turn(store.Turn{Ended: []store.Settlement{e}})
-			same(r, name+": result", done, store.Turned{})
+			done := r.turn(store.Report{Ended: []store.Settlement{e}})
+			same(r, name+": result", done, store.Grant{})
 			want := r.settled(j, e)
 			same(r, name+": state", want.State, c.state)
 			same(r, name+": job", r.get(j.ID), want)
@@ -149,14 +149,14 @@ func cancelledBeforeStart(r *rig) {
 	claimed := r.claimOne()
 	r.news()
 	asked := store.Changed{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: asker}}
-	same(r, "result", r.turn(store.Turn{Changed: []store.Changed{asked}}), store.Turned{})
+	same(r, "result", r.turn(store.Report{Changed: []store.Changed{asked}}), store.Grant{})
 	got := r.get(j.ID)
 	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
-	same(r, "result of the second time", r.turn(store.Turn{Changed: []store.Changed{asked}}), store.Turned{Stale: []queue.Lease{claimed.Lease()}})
+	same(r, "result of the second time", r.turn(store.Report{Changed: []store.Changed{asked}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	running := r.one()
 	claimed = r.claimOne()
-	r.turn(store.Turn{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
-	same(r, "result for one that runs", r.turn(store.Turn{Changed: []store.Changed{{Lease: claimed.Lease(), Change: asked.Change}}}), store.Turned{Stale: []queue.Lease{claimed.Lease()}})
+	r.turn(store.Report{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
+	same(r, "result for one that runs", r.turn(store.Report{Changed: []store.Changed{{Lease: claimed.Lease(), Change: asked.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	same(r, "state of one that runs", r.get(running.ID).State, queue.Processing)
 	r.counted()
 }
@@ -166,13 +166,13 @@ func neverStarted(r *rig) {
 	r.news()
 	claimed := r.claimOne()
 	e := r.settlement(claimed, ended(queue.Unstarted))
-	same(r, "result", r.turn(store.Turn{Ended: []store.Settlement{e}}), store.Turned{})
+	same(r, "result", r.turn(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
 	first.Fence = claimed.Fence
 	same(r, "job that was not started", r.get(first.ID), first)
 
 	claimed = r.claimOne()
 	e = r.settlement(claimed, ended(queue.Shortage))
-	same(r, "result", r.turn(store.Turn{Ended: []store.Settlement{e}}), store.Turned{})
+	same(r, "result", r.turn(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
 	first.Fence, first.Reason, first.DueAt, first.Refunds = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000, 1
 	same(r, "job that could not be started", r.get(first.ID), first)
 	same(r, "claimed before the pause is over", r.claim(1), nil)
@@ -202,7 +202,7 @@ func disownedAtItsStart(r *rig) {
 	claimed := r.claimOne()
 	r.advance(time.Second)
 	e := r.settlement(claimed, queue.Outcome{End: queue.Disowned, Error: "why"})
-	same(r, "result", r.turn(store.Turn{Ended: []store.Settlement{e}, Want: 1}), store.Turned{})
+	same(r, "result", r.turn(store.Report{Ended: []store.Settlement{e}, Want: 1}), store.Grant{})
 	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why", r.s.Now()
 	same(r, "job", r.get(j.ID), j)
 	same(r, "events", r.news(), []queue.Event{r.event(queue.EventHeld, j, queue.EventDetail{Reason: queue.ReasonDisowned})})
@@ -250,7 +250,7 @@ func endedAtOfAttempt(r *rig) {
 	known, unknown := r.settlement(jobs[0], exit(0)), r.settlement(jobs[1], ended(queue.Unkillable))
 	r.advance(time.Second)
 	known.Attempt.EndedAt, unknown.Attempt.EndedAt = r.s.Now()-300, 0
-	r.turn(store.Turn{Ended: []store.Settlement{known, unknown}})
+	r.turn(store.Report{Ended: []store.Settlement{known, unknown}})
 	same(r, "end of the job whose attempt has one", r.get(jobs[0].ID).EndedAt, r.s.Now()-300)
 	same(r, "end of the job whose attempt has none", r.get(jobs[1].ID).EndedAt, r.s.Now())
 }
@@ -285,7 +285,7 @@ func attemptWhole(r *rig) {
 	large := r.settlement(jobs[1], exit(0))
 	large.Attempt.OutputRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
 	silent := r.settlement(jobs[2], exit(0))
-	r.turn(store.Turn{Ended: []store.Settlement{e, large, silent}})
+	r.turn(store.Report{Ended: []store.Settlement{e, large, silent}})
 	e.Attempt.Output[0] = 'x' // the caller's, not the store's
 
 	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
@@ -319,7 +319,7 @@ func attemptsNumbered(r *rig) {
 		claimed := r.claimOne()
 		e := r.settlement(claimed, o)
 		e.Attempt.Output = fmt.Appendf(nil, "output %d", len(want)+1)
-		r.turn(store.Turn{Ended: []store.Settlement{e}})
+		r.turn(store.Report{Ended: []store.Settlement{e}})
 		e.Attempt.N, e.Attempt.OutputBytes = len(want)+1, int64(len(e.Attempt.Output))
 		want = append(want, e.Attempt)
 		r.pass(time.Minute)
@@ -352,7 +352,7 @@ func attemptsNumbered(r *rig) {
 func staleChangesNothing(r *rig) {
 	reserved, _, running := r.one(), r.one(), r.one()
 	jobs := r.claim(3)
-	r.turn(store.Turn{Released: []queue.Lease{jobs[1].Lease()}})
+	r.turn(store.Report{Released: []queue.Lease{jobs[1].Lease()}})
 	r.start(jobs[2])
 	over := func() queue.Job {
 		r.one(priority(1000))
@@ -372,19 +372,19 @@ func staleChangesNothing(r *rig) {
 	} {
 		r.unchanged(func() {
 			fake := queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}
-			for how, t := range map[string]store.Turn{
+			for how, t := range map[string]store.Report{
 				"started":  {Started: []store.Started{{Lease: l, At: r.s.Now(), Worker: "w", PID: 1}}},
 				"ended":    {Ended: []store.Settlement{r.settlement(fake, exit(0))}},
 				"refunded": {Ended: []store.Settlement{r.settlement(fake, ended(queue.Unstarted))}},
 				"released": {Released: []queue.Lease{l}},
 			} {
-				same(r, name+" "+how, r.turn(t), store.Turned{Stale: []queue.Lease{l}})
+				same(r, name+" "+how, r.turn(t), store.Grant{Stale: []queue.Lease{l}})
 			}
 		})
 	}
 	r.unchanged(func() {
-		done := r.turn(store.Turn{Released: []queue.Lease{jobs[2].Lease()}})
-		same(r, "release of a running job", done, store.Turned{Stale: []queue.Lease{jobs[2].Lease()}})
+		done := r.turn(store.Report{Released: []queue.Lease{jobs[2].Lease()}})
+		same(r, "release of a running job", done, store.Grant{Stale: []queue.Lease{jobs[2].Lease()}})
 	})
 	held, err := r.s.Leased(r.Context())
 	r.must(err)
@@ -394,11 +394,11 @@ func staleChangesNothing(r *rig) {
 func lateReport(r *rig) {
 	r.one()
 	first := r.claimOne()
-	r.turn(store.Turn{Released: []queue.Lease{first.Lease()}})
+	r.turn(store.Report{Released: []queue.Lease{first.Lease()}})
 	second := r.claimOne()
 	same(r, "the second fence is higher", second.Fence > first.Fence, true)
 	r.unchanged(func() {
-		done := r.turn(store.Turn{
+		done := r.turn(store.Report{
 			Started:  []store.Started{{Lease: first.Lease(), At: r.s.Now(), Worker: "w", PID: 1}},
 			Ended:    []store.Settlement{r.settlement(first, exit(0))},
 			Released: []queue.Lease{first.Lease()},
@@ -406,9 +406,9 @@ func lateReport(r *rig) {
 		same(r, "stale leases", done.Stale, []queue.Lease{first.Lease(), first.Lease(), first.Lease()})
 	})
 	e := r.settlement(second, exit(1))
-	r.turn(store.Turn{Ended: []store.Settlement{e}})
+	r.turn(store.Report{Ended: []store.Settlement{e}})
 	r.unchanged(func() {
-		same(r, "the same end twice", r.turn(store.Turn{Ended: []store.Settlement{e}}).Stale, []queue.Lease{second.Lease()})
+		same(r, "the same end twice", r.turn(store.Report{Ended: []store.Settlement{e}}).Stale, []queue.Lease{second.Lease()})
 	})
 }
 
@@ -419,7 +419,7 @@ func turnDoesAll(r *rig) {
 	r.news()
 	stale := queue.Lease{Seq: jobs[0].Seq, Fence: jobs[0].Fence + 9}
 	ends := []store.Settlement{r.settlement(jobs[1], exit(0)), r.settlement(jobs[2], exit(1))}
-	done := r.turn(store.Turn{
+	done := r.turn(store.Report{
 		Started: []store.Started{
 			{Lease: stale, At: r.s.Now(), Worker: "w", PID: 1},
 			{Lease: jobs[0].Lease(), At: r.s.Now(), Worker: "w1", PID: 4242},
@@ -429,7 +429,7 @@ func turnDoesAll(r *rig) {
 		Released: []queue.Lease{jobs[3].Lease()},
 		Want:     10,
 	})
-	same(r, "result", done, store.Turned{Jobs: r.asClaimed(done.Jobs, jobs[3], waiting), Stale: []queue.Lease{stale}})
+	same(r, "result", done, store.Grant{Jobs: r.asClaimed(done.Jobs, jobs[3], waiting), Stale: []queue.Lease{stale}})
 	jobs[3], waiting = done.Jobs[0], done.Jobs[1]
 	running := jobs[0]
 	running.State, running.StartedAt, running.WorkerID, running.PID = queue.Processing, r.s.Now(), "w1", 4242
@@ -450,13 +450,13 @@ func turnDoesAll(r *rig) {
 func turnClaimsBack(r *rig) {
 	r.one()
 	j := r.claimOne()
-	done := r.turn(store.Turn{Released: []queue.Lease{j.Lease()}, Want: 1})
-	same(r, "released and claimed in one turn", done, store.Turned{Jobs: r.asClaimed(done.Jobs, j)})
+	done := r.turn(store.Report{Released: []queue.Lease{j.Lease()}, Want: 1})
+	same(r, "released and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
 	j = done.Jobs[0]
 	e := r.settlement(j, ended(queue.Lost)) // due at once
 	want := r.settled(j, e)
-	done = r.turn(store.Turn{Ended: []store.Settlement{e}, Want: 1})
-	same(r, "failed and claimed in one turn", done, store.Turned{Jobs: r.asClaimed(done.Jobs, want)})
+	done = r.turn(store.Report{Ended: []store.Settlement{e}, Want: 1})
+	same(r, "failed and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})
 	same(r, "job", r.get(j.ID), done.Jobs[0])
 	r.counted()
 }

@@ -69,7 +69,7 @@ type rig struct {
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{
 		Queue: queue.DefaultQueue, UID: asker, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
-		Terms: queue.Terms{Command: "true", Shell: "/bin/sh -c", Umask: 0o022, KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
+		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", Umask: 0o022, KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
 	}
 	for _, f := range set {
 		f(&j)
@@ -159,16 +159,16 @@ func (r *rig) get(id string) queue.Job {
 	return j
 }
 
-func (r *rig) turn(t store.Turn) store.Turned {
+func (r *rig) turn(t store.Report) store.Grant {
 	r.Helper()
-	done, err := r.s.Turn(r.Context(), t)
+	done, err := r.s.Exchange(r.Context(), t)
 	r.must(err)
 	return done
 }
 
 func (r *rig) claim(want int) []queue.Job {
 	r.Helper()
-	return r.turn(store.Turn{Want: want}).Jobs
+	return r.turn(store.Report{Want: want}).Jobs
 }
 
 // claimOne claims the job at the head, which must be there.
@@ -198,7 +198,7 @@ func (r *rig) asClaimed(claimed []queue.Job, was ...queue.Job) []queue.Job {
 // start reports a claimed job as started now, and reads it back.
 func (r *rig) start(j queue.Job) queue.Job {
 	r.Helper()
-	done := r.turn(store.Turn{Started: []store.Started{{Lease: j.Lease(), At: r.s.Now(), Worker: "w1", PID: 4242}}})
+	done := r.turn(store.Report{Started: []store.Started{{Lease: j.Lease(), At: r.s.Now(), Worker: "w1", PID: 4242}}})
 	same(r, "stale leases", done.Stale, nil)
 	return r.get(j.ID)
 }
@@ -224,7 +224,7 @@ func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 // end settles a leased job, and reads it back.
 func (r *rig) end(j queue.Job, o queue.Outcome) queue.Job {
 	r.Helper()
-	done := r.turn(store.Turn{Ended: []store.Settlement{r.settlement(j, o)}})
+	done := r.turn(store.Report{Ended: []store.Settlement{r.settlement(j, o)}})
 	same(r, "stale leases", done.Stale, nil)
 	return r.get(j.ID)
 }

@@ -209,7 +209,7 @@ func (w *walk) outcome(j queue.Job) queue.Outcome {
 
 // work is a turn about some of the leased jobs, and some that are not.
 func (w *walk) work() {
-	var t store.Turn
+	var t store.Report
 	now := w.s.Now()
 	want := map[int64]queue.Job{}
 	for _, seq := range slices.Sorted(maps.Keys(w.held)) {
@@ -292,7 +292,7 @@ func (w *walk) report(old []queue.Lease) {
 	}
 	l := old[w.dice.IntN(len(old))]
 	e := w.settlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exit(0))
-	done := w.turn(store.Turn{Ended: []store.Settlement{e}, Released: []queue.Lease{l}})
+	done := w.turn(store.Report{Ended: []store.Settlement{e}, Released: []queue.Lease{l}})
 	same(w.rig, "stale leases", done.Stale, []queue.Lease{l, l})
 	if j, known := w.known[l.Seq]; known {
 		w.saw(j)

@@ -74,7 +74,7 @@ no_members() {
 	return 1
 }
 
-# runner_pids lists the runners without their guards, oldest first; runner_units the units that are active.
+# runner_pids lists the runners without their watchdogs, oldest first; runner_units the units that are active.
 runner_pids() { box pgrep -f '^/usr/bin/queuectl runner --dir ' || true; }
 runner_units() { box systemctl list-units --no-legend --plain 'queuectl-runner@*' | awk '$3 == "active" {print $1}'; }
 runner_count() { runner_units | wc -l; }

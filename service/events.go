@@ -24,7 +24,7 @@ const (
 
 // Events implements control.API.
 func (s *Service) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd, error) {
-	after, _ := s.store.News()
+	after, _ := s.store.LastEvent()
 	switch {
 	case p.Since != nil && *p.Since < 0:
 		return control.EventsEnd{}, queue.Invalid("since", "must not be negative; it is the number of the last event that you have seen")
@@ -48,7 +48,7 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 		t.ids[id] = true
 	}
 	for {
-		last, changed := s.store.News()
+		last, changed := s.store.LastEvent()
 		more := false
 		err := s.shares.Step(ctx, control.Many, func() (err error) {
 			more, err = t.step(ctx, last)
@@ -243,7 +243,7 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 	}
 	uid := control.PeerFrom(ctx).UID
 	for told := time.Now(); left > 0; {
-		n, err := s.store.Expel(ctx, states, before, int(min(left, cleanupStep)), &uid)
+		n, err := s.store.Purge(ctx, states, before, int(min(left, cleanupStep)), &uid)
 		if err != nil {
 			return out, err
 		}

@@ -19,36 +19,36 @@ import (
 // that does not answer, and with it the runner of everybody. So a second process looks
 // for such children and ends them.
 
-// The guard looks every guardLook. It sees a start for the first time at most two looks after
+// The watchdog looks every watchdogLook. It sees a start for the first time at most two looks after
 // its beginning, and ends what is no program process.StartWithin later.
-const guardLook = 50 * time.Millisecond
+const watchdogLook = 50 * time.Millisecond
 
-// guardStep is the most that the time between two looks counts: a machine that stood still
+// watchdogStep is the most that the time between two looks counts: a machine that stood still
 // makes no start hang.
-const guardStep = 2 * guardLook
+const watchdogStep = 2 * watchdogLook
 
-// guardAgain is the pause before a guard is started again.
-const guardAgain = time.Second
+// watchdogAgain is the pause before a watchdog is started again.
+const watchdogAgain = time.Second
 
-// guard is the runner's end of it.
-type guard struct {
+// execWatchdog is the runner's end of it.
+type execWatchdog struct {
 	argv  []string
 	log   *slog.Logger
-	in    *os.File      // the guard's end of wake
-	wake  *os.File      // a byte: something is about to be started; its end ends the guard
+	in    *os.File      // the watchdog's end of wake
+	wake  *os.File      // a byte: something is about to be started; its end ends the watchdog
 	fd    int           // its descriptor, which does not block
 	over  chan struct{} // closed by end
-	ended chan struct{} // closed after the last guard's end
+	ended chan struct{} // closed after the last watchdog's end
 }
 
-// startGuard starts the guard of a runner's folder; argv makes this program one. One that
+// startExecWatchdog starts the watchdog of a runner's folder; argv makes this program one. One that
 // ends before its time is started again.
-func startGuard(argv []string, dir string, log *slog.Logger) (*guard, error) {
+func startExecWatchdog(argv []string, dir string, log *slog.Logger) (*execWatchdog, error) {
 	in, wake, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("start the guard: %w", err)
+		return nil, fmt.Errorf("start the watchdog: %w", err)
 	}
-	g := &guard{
+	g := &execWatchdog{
 		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), log: log,
 		in: in, wake: wake, over: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -62,13 +62,13 @@ func startGuard(argv []string, dir string, log *slog.Logger) (*guard, error) {
 	if err != nil {
 		in.Close()
 		wake.Close()
-		return nil, fmt.Errorf("start the guard: %w", err)
+		return nil, fmt.Errorf("start the watchdog: %w", err)
 	}
 	return g, nil
 }
 
-// keep has a guard run until end, and tells whether the first one was started.
-func (g *guard) keep(program string, started chan<- error) {
+// keep has a watchdog run until end, and tells whether the first one was started.
+func (g *execWatchdog) keep(program string, started chan<- error) {
 	defer close(g.ended)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
@@ -87,20 +87,20 @@ func (g *guard) keep(program string, started chan<- error) {
 		select {
 		case <-g.over:
 			return
-		case <-time.After(guardAgain):
-			g.log.Error("the guard of what is being started has ended; it is started again", "error", err)
+		case <-time.After(watchdogAgain):
+			g.log.Error("the watchdog of what is being started has ended; it is started again", "error", err)
 		}
 	}
 }
 
-// look has the guard look until nothing runs. It does not wait.
-func (g *guard) look() {
+// look has the watchdog look until nothing runs. It does not wait.
+func (g *execWatchdog) look() {
 	if g != nil {
 		unix.Write(g.fd, []byte{0}) // one that is full has woken it
 	}
 }
 
-func (g *guard) end() {
+func (g *execWatchdog) end() {
 	if g != nil {
 		close(g.over)
 		g.wake.Close()
@@ -109,9 +109,9 @@ func (g *guard) end() {
 	}
 }
 
-// Guard guards the runner of a folder until its standard input ends: while the runner
+// RunExecWatchdog watches the runner of a folder until its standard input ends: while the runner
 // has something to run it looks whether a child of its hangs that was just started.
-func Guard(dir string) error {
+func RunExecWatchdog(dir string) error {
 	f, err := os.Open(filepath.Join(dir, tableName))
 	if err != nil {
 		return fmt.Errorf("open the running table: %w", err)
@@ -127,9 +127,9 @@ func Guard(dir string) error {
 	if err != nil {
 		return err
 	}
-	for { // it looks at once: the guard before it may have been told of something
+	for { // it looks at once: the watchdog before it may have been told of something
 		unborn := map[int][2]int64{} // by slot, what had no process yet at the last look
-		for busy := true; busy && os.Getppid() == runner; time.Sleep(guardLook) {
+		for busy := true; busy && os.Getppid() == runner; time.Sleep(watchdogLook) {
 			busy = false
 			now, slow := map[int][2]int64{}, false
 			for slot := 1; slot <= maxSlots; slot++ {
@@ -141,7 +141,7 @@ func Guard(dir string) error {
 				}
 			}
 			if unborn = now; slow {
-				starting.EndHung(process.StartWithin, guardStep)
+				starting.EndHung(process.StartWithin, watchdogStep)
 			}
 		}
 		if _, err := os.Stdin.Read(make([]byte, 64)); err != nil {

@@ -18,8 +18,8 @@ type waiter struct {
 	wake   chan struct{}    // when to look for the next due time anew
 }
 
-// Turn records what happened to leases and claims up to t.Want jobs.
-func (s *Store) Turn(ctx context.Context, t store.Turn) (done store.Turned, err error) {
+// Exchange records what happened to leases and claims up to t.Want jobs.
+func (s *Store) Exchange(ctx context.Context, t store.Report) (done store.Grant, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		for _, e := range t.Started {
 			if j := s.lease(e.Lease); j == nil {
@@ -78,8 +78,8 @@ func (s *Store) start(j *job, e store.Started, now queue.Millis) {
 
 func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	defer s.giveBack(j, now)
-	if e.Garbage != "" && !slices.Contains(s.garbage, e.Garbage) {
-		s.garbage = append(s.garbage, e.Garbage)
+	if e.DeletableOutput != "" && !slices.Contains(s.garbage, e.DeletableOutput) {
+		s.garbage = append(s.garbage, e.DeletableOutput)
 	}
 	d, a := e.Decision, e.Attempt
 	if j.State != queue.Processing {

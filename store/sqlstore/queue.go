@@ -30,7 +30,7 @@ func (s *Store) Enqueue(ctx context.Context, r store.Request) (store.Receipt, er
 func allTexts(drafts []queue.Job) (list []texts, err error) {
 	list = make([]texts, len(drafts))
 	for i := range drafts {
-		if list[i], err = textsOf(drafts[i].Terms); err != nil {
+		if list[i], err = textsOf(drafts[i].Execution); err != nil {
 			return nil, err
 		}
 	}
@@ -231,10 +231,10 @@ func (t *tx) change(seq int64, c store.Change) error {
 	case queue.VerbCancel:
 		return t.cancel(&j, "", event, uidDetail(c.UID))
 	case queue.VerbRemove:
-		t.doubt(j.UID)
+		t.invalidate(j.UID)
 		err = t.remove(seq)
 	case queue.VerbHold:
-		t.doubt(j.UID)
+		t.invalidate(j.UID)
 		_, err = t.exec(`UPDATE jobs SET state = 2, place = 0, reason = '', updated_at = ? WHERE seq = ?`, int64(t.now), seq)
 	case queue.VerbRelease:
 		err = t.wait(&j, max(t.now, j.DueAt))
@@ -287,7 +287,7 @@ func (t *tx) edit(j *queue.Job, edit func(*queue.Job) error) error {
 // writeTexts writes what a job runs by, with what it is given as env and stdin if that
 // was read.
 func (t *tx) writeTexts(j *queue.Job, whole bool) error {
-	text, err := textsOf(j.Terms)
+	text, err := textsOf(j.Execution)
 	if err != nil {
 		return err
 	}
@@ -310,7 +310,7 @@ func (t *tx) writeTexts(j *queue.Job, whole bool) error {
 // texts.
 func (t *tx) rewrite(j *queue.Job, to queue.State) error {
 	rank := t.s.mem.order.Rank(j.Priority, j.Since, j.Arrival)
-	t.doubt(j.UID)
+	t.invalidate(j.UID)
 	stands := int64(placeNone)
 	if to.Runnable() {
 		stands = t.stands(j.UID, j.DueAt, place{rank, j.Seq})
@@ -329,7 +329,7 @@ func (t *tx) cancel(j *queue.Job, why queue.Reason, kind queue.EventKind, detail
 	if err != nil {
 		return err
 	}
-	t.doubt(j.UID)
+	t.invalidate(j.UID)
 	t.move(j.Seq, j.UID, j.State, queue.Cancelled)
 	return t.event(kind, j.Seq, j.ID, queue.Cancelled, detail)
 }

@@ -16,39 +16,39 @@ import (
 	"time"
 )
 
-// porterSocket is the name of the socket, in the runners' folder, that starts a runner
+// launcherSocket is the name of the socket, in the runners' folder, that starts a runner
 // where no systemd has one.
-const porterSocket = "spawn.sock"
+const launcherSocket = "spawn.sock"
 
-// porterLock is the name of the file that the one process has locked which listens there.
-const porterLock = "porter.lock"
+// launcherLock is the name of the file that the one process has locked which listens there.
+const launcherLock = "launcher.lock"
 
-// StartPorter starts, as root, the process that starts root's runners where no systemd
+// StartLauncher starts, as root, the process that starts root's runners where no systemd
 // does: whenever the service's account connects to its socket. It ends with this
 // process. argv is the program and the words that make it a runner.
-func StartPorter(argv []string, dir, policy string, uid, gid int, log *os.File) (socket string, err error) {
+func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (socket string, err error) {
 	end, life, err := os.Pipe() // which nobody writes to
 	if err != nil {
-		return "", fmt.Errorf("start the porter: %w", err)
+		return "", fmt.Errorf("start the launcher: %w", err)
 	}
 	defer end.Close()
-	cmd := command(argv, "--dir", dir, "--policy", policy, "--porter", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
+	cmd := command(argv, "--dir", dir, "--policy", policy, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
 	cmd.Stdin, cmd.Stderr = end, log
 	if _, err := launch(cmd, func() { life.Close() }); err != nil {
 		life.Close() // and so ends it
-		return "", fmt.Errorf("start the porter: %w", err)
+		return "", fmt.Errorf("start the launcher: %w", err)
 	}
-	return filepath.Join(dir, porterSocket), nil
+	return filepath.Join(dir, launcherSocket), nil
 }
 
-// Porter starts runners until its standard input ends, each with a connection to its
+// Launch starts runners until its standard input ends, each with a connection to its
 // socket as standard input. Only uid may connect; its group gid may read what the
 // runners keep in dir.
-func Porter(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
+func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
 	if err := shareFolder(dir, 0, gid, homeMode); err != nil {
 		return err
 	}
-	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(filepath.Join(dir, porterLock), 0o600) })
+	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(filepath.Join(dir, launcherLock), 0o600) })
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func Porter(ctx context.Context, argv []string, dir, policy string, uid, gid int
 		return fmt.Errorf("another service starts runners in %s; give this one a folder of its own with --runner-dir", dir)
 	}
 	defer lock.Close()
-	path := filepath.Join(dir, porterSocket)
+	path := filepath.Join(dir, launcherSocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the old socket: %w", err)
 	}

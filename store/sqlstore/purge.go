@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Expel removes jobs that have ended before an instant.
-func (s *Store) Expel(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (removed int, err error) {
+// Purge removes jobs that have ended before an instant.
+func (s *Store) Purge(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (removed int, err error) {
 	detail := []byte(`{}`)
 	if uid != nil {
 		detail = uidDetail(*uid)

@@ -20,8 +20,8 @@ func (s *Store) ended(states []queue.State, before queue.Millis) (list []*job) {
 	return list
 }
 
-// Expel removes jobs that have ended before an instant.
-func (s *Store) Expel(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (removed int, err error) {
+// Purge removes jobs that have ended before an instant.
+func (s *Store) Purge(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (removed int, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.ended(states, before)
 		for _, j := range list[:min(limit, len(list))] {

@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 )
 
-// porter is the process that starts root's runners for a service.
-type porter struct {
+// launcher is the process that starts root's runners for a service.
+type launcher struct {
 	cmd  *exec.Cmd
 	life io.Closer // its standard input, with which it ends
 }
 
-// openDoor starts a porter beside the service's folder and says with what arguments the
+// openDoor starts a launcher beside the service's folder and says with what arguments the
 // service finds it.
 func (s *service) openDoor(b *bench) ([]string, error) {
 	s.roots = s.dir + "-roots"
@@ -30,7 +30,7 @@ func (s *service) openDoor(b *bench) ([]string, error) {
 		return nil, err
 	}
 	defer ready.Close()
-	p := &porter{cmd: exec.Command(b.bin, "runner", "--dir", s.roots, "--policy", policy, "--porter", "0:0")}
+	p := &launcher{cmd: exec.Command(b.bin, "runner", "--dir", s.roots, "--policy", policy, "--launcher", "0:0")}
 	if p.life, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -40,16 +40,16 @@ func (s *service) openDoor(b *bench) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.porter = p
+	s.launcher = p
 	if line, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
 		p.end()
-		return nil, fmt.Errorf("the porter said %q: %w", line, err)
+		return nil, fmt.Errorf("the launcher said %q: %w", line, err)
 	}
 	return []string{"--runner-dir", s.roots, "--runner-socket", filepath.Join(s.roots, "spawn.sock"), "--runner-policy", policy}, nil
 }
 
-// end ends a porter; nil is none.
-func (p *porter) end() {
+// end ends a launcher; nil is none.
+func (p *launcher) end() {
 	if p != nil {
 		p.life.Close()
 		p.cmd.Wait()

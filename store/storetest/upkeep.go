@@ -93,13 +93,13 @@ func alarmRings(r *rig) {
 	quiet := func() {
 		r.promote()
 		select {
-		case <-r.s.Alarm():
+		case <-r.s.DueSooner():
 		default:
 		}
 	}
 	rings := func(what string) {
 		r.Helper()
-		within(r, "alarm of "+what, r.s.Alarm())
+		within(r, "alarm of "+what, r.s.DueSooner())
 		quiet()
 	}
 	quiet()
@@ -122,7 +122,7 @@ func alarmRings(r *rig) {
 func garbageSwept(r *rig) {
 	garbage := func(limit int) []string {
 		r.Helper()
-		refs, err := r.s.Garbage(r.Context(), limit)
+		refs, err := r.s.DeletableOutputs(r.Context(), limit)
 		r.must(err)
 		slices.Sort(refs)
 		return refs
@@ -133,7 +133,7 @@ func garbageSwept(r *rig) {
 		for _, ref := range refs {
 			e := r.settlement(r.claimOne(), ended(queue.Stopped))
 			e.Attempt.OutputRef = ref
-			r.turn(store.Turn{Ended: []store.Settlement{e}})
+			r.turn(store.Report{Ended: []store.Settlement{e}})
 		}
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
 		jobs = append(jobs, j)
@@ -145,10 +145,10 @@ func garbageSwept(r *rig) {
 	same(r, "garbage", garbage(10), []string{"a", "b", "c"})
 	same(r, "garbage is still there", garbage(3), []string{"a", "b", "c"})
 	same(r, "size of a limited list", len(garbage(2)), 2)
-	r.must(r.s.Swept(r.Context(), []string{"b", "unknown"}))
+	r.must(r.s.OutputsDeleted(r.Context(), []string{"b", "unknown"}))
 	same(r, "garbage after a sweep", garbage(10), []string{"a", "c"})
-	r.must(r.s.Swept(r.Context(), nil))
-	r.must(r.s.Swept(r.Context(), []string{"a", "c"}))
+	r.must(r.s.OutputsDeleted(r.Context(), nil))
+	r.must(r.s.OutputsDeleted(r.Context(), []string{"a", "c"}))
 	same(r, "garbage after all", garbage(10), nil)
 }
 
@@ -156,15 +156,15 @@ func leftIsGarbage(r *rig) {
 	r.store(draft(), draft())
 	jobs := r.claim(2)
 	lost := r.settlement(jobs[0], ended(queue.Lost))
-	lost.Garbage = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
+	lost.DeletableOutput = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
 	stale := r.settlement(jobs[1], ended(queue.Lost))
-	stale.Fence, stale.Garbage = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
-	turned, err := r.s.Turn(r.Context(), store.Turn{Ended: []store.Settlement{lost, stale}})
+	stale.Fence, stale.DeletableOutput = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
+	turned, err := r.s.Exchange(r.Context(), store.Report{Ended: []store.Settlement{lost, stale}})
 	r.must(err)
 	same(r, "stale", turned.Stale, []queue.Lease{stale.Lease})
-	garbage, err := r.s.Garbage(r.Context(), 9)
+	garbage, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
-	same(r, "garbage", garbage, []string{lost.Garbage})
+	same(r, "garbage", garbage, []string{lost.DeletableOutput})
 }
 
 // orderChanged has jobs of all kinds wait while the order is changed: whatever was
@@ -174,7 +174,7 @@ func orderChanged(r *rig) {
 	many := 600 // more than one step
 	r.one(named("runs"), priority(1))
 	runs := r.claim(1)[0]
-	r.turn(store.Turn{Started: []store.Started{{Lease: runs.Lease(), At: r.s.Now()}}})
+	r.turn(store.Report{Started: []store.Started{{Lease: runs.Lease(), At: r.s.Now()}}})
 	r.one(named("reserved"), priority(3))
 	reserved := r.claim(1)[0]
 	for i := range many {
@@ -187,7 +187,7 @@ func orderChanged(r *rig) {
 	r.one(named("first"), priority(9))
 	r.must(r.s.SetOrder(r.Context(), byPriority))
 	r.one(named("new"), priority(7))
-	r.turn(store.Turn{Released: []queue.Lease{reserved.Lease()}})
+	r.turn(store.Report{Released: []queue.Lease{reserved.Lease()}})
 	for more := true; more; {
 		var err error
 		more, err = r.s.Rerank(r.Context())
@@ -197,7 +197,7 @@ func orderChanged(r *rig) {
 		r.Error("it says that it is still ranking")
 	}
 	decision := queue.Decide(&runs, exit(1), policy)
-	r.turn(store.Turn{Ended: []store.Settlement{{Lease: runs.Lease(), Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
+	r.turn(store.Report{Ended: []store.Settlement{{Lease: runs.Lease(), Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
 	r.advance(2 * time.Hour)
 	r.promote()
 	var ids []string

@@ -148,9 +148,9 @@ func (t *tx) nextDue() (time.Duration, error) {
 	return min(time.Hour, max(time.Millisecond, time.Duration(due-int64(t.now))*time.Millisecond)), nil
 }
 
-// Garbage lists output files whose attempts are gone: none while a copy is made,
+// DeletableOutputs lists output files whose attempts are gone: none while a copy is made,
 // which may refer to them.
-func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err error) {
+func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
 	err = s.do(ctx, prompt, func(t *tx) error {
 		if refs = nil; s.copying.Load() { // a copy begins in a turn of its own, so before this one or after it
 			return nil
@@ -163,8 +163,8 @@ func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err erro
 	return refs, err
 }
 
-// Swept forgets garbage that has been deleted.
-func (s *Store) Swept(ctx context.Context, refs []string) error {
+// OutputsDeleted forgets outputs that have been deleted.
+func (s *Store) OutputsDeleted(ctx context.Context, refs []string) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		for _, ref := range refs {
 			if _, err := t.exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {

@@ -144,11 +144,11 @@ func (s *Store) due(now queue.Millis) (next queue.Millis, found bool) {
 	return next, found
 }
 
-// Alarm hints that something is due earlier than the last Promote said.
-func (s *Store) Alarm() <-chan struct{} { return s.alarm }
+// DueSooner hints that something is due earlier than the last Promote said.
+func (s *Store) DueSooner() <-chan struct{} { return s.alarm }
 
-// Garbage lists up to limit output files whose attempts are gone.
-func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err error) {
+// DeletableOutputs lists up to limit output files whose attempts are gone.
+func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
 	err = s.read(ctx, func() error {
 		refs = slices.Clone(s.garbage[:min(limit, len(s.garbage))])
 		return nil
@@ -156,8 +156,8 @@ func (s *Store) Garbage(ctx context.Context, limit int) (refs []string, err erro
 	return refs, err
 }
 
-// Swept forgets output files that are deleted.
-func (s *Store) Swept(ctx context.Context, refs []string) error {
+// OutputsDeleted forgets output files that are deleted.
+func (s *Store) OutputsDeleted(ctx context.Context, refs []string) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.garbage = slices.DeleteFunc(s.garbage, func(ref string) bool { return slices.Contains(refs, ref) })
 		return nil
