@@ -281,28 +281,25 @@ func TestResultsWithoutAJournalAreLostNotForgotten(t *testing.T) {
 	q := newQueue(t, "failpoint")
 	t.Parallel()
 	q.env = []string{"QUEUECTL_FAILPOINTS=nojournal"}
-	q.start("--workers", "2")
+	q.start("--workers", "4")
 	w := q.dial()
-	specs := copies(40, fields{"command": "head -c 200000 /dev/zero; sleep 0.05; echo $QUEUECTL_JOB_ID >>" + q.path("ran"), "on_lost": "dead"})
-	hold := w.enqueue(fields{"command": "echo up; " + q.waitFor("go")})
+	specs := copies(40, fields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" + q.path("ran") + "; " + q.waitFor("go"), "on_lost": "dead"})
+	hold := w.enqueue(fields{"command": "echo up; " + q.waitFor("never")})
 	w.runs(hold)
-	// The service is stopped while they run, so that no result is stored.
 	ids := w.batch(specs)
-	q.until("some have run", 20*time.Second, func() bool { return strings.Count(q.text("ran"), "\n") > 0 })
+	q.until("three run", 20*time.Second, func() bool { return strings.Count(q.text("ran"), "\n") == 3 })
+	// The service is stopped while they run, so that no result is stored.
 	syscall.Kill(q.cmd.Process.Pid, syscall.SIGSTOP)
 	runner := q.runnerPid()
-	q.until("no more run", 20*time.Second, func() bool {
-		before := q.text("ran")
-		time.Sleep(100 * time.Millisecond)
-		return q.text("ran") == before
-	})
-	syscall.Kill(runner, syscall.SIGKILL)
-	q.kill()
-	q.env = nil
 	files := func() []string {
 		found, _ := filepath.Glob(q.path("runner/output/*"))
 		return found
 	}
+	q.write("go", "")
+	q.until("their outputs are written", 20*time.Second, func() bool { return len(files()) >= 3 })
+	syscall.Kill(runner, syscall.SIGKILL)
+	q.kill()
+	q.env = nil
 	q.write("runner/output/4000-7", "of an attempt that nobody knows")
 	owned := func() int { return q.peek(`SELECT count(*) FROM attempts WHERE output_ref <> ''`) }
 	if len(files()) < owned()+2 {
