@@ -177,6 +177,33 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	}
 }
 
+// What a runner has begun is told while it hangs: what runs by its table, and what has ended,
+// whose result nobody has heard, by its journal.
+func TestWhatHungIsKnownToHaveBegun(t *testing.T) {
+	dir := t.TempDir()
+	table := newTable(t, dir)
+	j, err := openJournal(dir, 0o600, table.keeps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.file.Close() })
+	of := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
+	table.begin(1, of(1), 7)
+	table.begin(2, of(2), 7)
+	put(t, j, 2)
+	table.end(2)
+	begun, ok := Begun(dir, []wire.Lease{of(1), of(2), of(3)})
+	if !ok || !begun[of(1)] || !begun[of(2)] || begun[of(3)] {
+		t.Errorf("got %v, %t; want the first two", begun, ok)
+	}
+	if err := os.Remove(j.path(1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := Begun(dir, []wire.Lease{of(2)}); ok {
+		t.Error("a runner without its journal can tell")
+	}
+}
+
 // A boot that was noted and cut short is as good as none: nobody takes it for an earlier
 // one, whose processes have ended.
 func TestCutBootIsUnknown(t *testing.T) {

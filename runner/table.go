@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
@@ -162,14 +163,20 @@ func readTable(dir string) (t runningTable, err error) {
 	return t, nil
 }
 
-// Begun reports whether the living runner of a folder has begun an attempt that has not
-// ended, by its table; it need not answer for that. ok is false if the table cannot tell.
-func Begun(dir string, l wire.Lease) (begun, ok bool) {
-	t, err := readTable(dir)
+// Begun tells which of these attempts the living runner of a folder has begun, by its table
+// and, if they have ended, by its journal; it need not answer for that. ok is false if these
+// cannot tell.
+func Begun(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool) {
+	begun = map[wire.Lease]bool{}
+	t, err := readTable(dir) // first: an attempt leaves it when its result stands in the journal
 	for _, a := range t.running {
-		begun = begun || a.Lease == l
+		begun[a.Lease] = true
 	}
-	return begun, err == nil && t.whole
+	results, whole, err2 := readJournal(dir, t.journal, func(l wire.Lease) bool { return slices.Contains(leases, l) })
+	for _, r := range results {
+		begun[r.Lease] = true
+	}
+	return begun, err == nil && err2 == nil && t.whole && whole
 }
 
 // PID is the process of the living runner of a folder, 0 if that cannot be told.

@@ -359,9 +359,16 @@ func (p *Pool) nextTimer() time.Duration {
 // a runner whose workers are all busy would hold it for long. What its runner does not
 // give back, for it hangs, comes back once it is too late to be begun.
 func (p *Pool) dropStale() {
+	for l, list := range p.askBack() {
+		p.expire(l, list)
+	}
+}
+
+// askBack does so but for what hung runners have not begun in time, which it lists.
+func (p *Pool) askBack() map[*runnerConn][]*leaseState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	drops := map[*runnerConn][]wire.Frame{}
+	drops, late := map[*runnerConn][]wire.Frame{}, map[*runnerConn][]*leaseState{}
 	for l, h := range p.leases {
 		switch since := time.Since(h.sent); {
 		case h.over || h.running:
@@ -372,12 +379,13 @@ func (p *Pool) dropStale() {
 			h.asked = true
 			drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: wire.Lease(l)})
 		case h.asked && !h.begun && h.conn.silent && since >= startBy+startSpare:
-			p.expire(h)
+			late[h.conn] = append(late[h.conn], h)
 		}
 	}
 	for link, frames := range drops {
 		link.Send(frames...)
 	}
+	return late
 }
 
 // capacity is how many jobs may be claimed now. The caller holds mu.

@@ -102,17 +102,26 @@ func (p *Pool) heard(l *runnerConn) {
 	}
 }
 
-// expire gives back a lease that its runner, which hangs, did not begin in time: it will
-// see that it is too late. The caller holds mu.
-func (p *Pool) expire(h *leaseState) {
-	begun, ok := runner.Begun(h.conn.Dir, wire.Lease(h.job.Lease()))
-	switch {
-	case begun:
-		h.begun = true
-	case ok:
-		p.giveBack(h)
-	default: // its table cannot be read now
-		h.sent = time.Now().Add(-startBy)
+// expire gives back leases that their runner, which hangs, did not begin in time: it will
+// see that it is too late. Of those that it has begun the result may be on its way.
+func (p *Pool) expire(l *runnerConn, list []*leaseState) {
+	leases := make([]wire.Lease, len(list))
+	for i, h := range list {
+		leases[i] = wire.Lease(h.job.Lease())
+	}
+	begun, ok := runner.Begun(l.Dir, leases)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, h := range list {
+		switch {
+		case h.over || h.running || h.conn != l: // meanwhile something was heard of it
+		case begun[leases[i]]:
+			h.begun = true
+		case ok:
+			p.giveBack(h)
+		default: // its notes cannot be read now
+			h.sent = time.Now().Add(-startBy)
+		}
 	}
 }
 

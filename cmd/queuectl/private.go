@@ -286,10 +286,13 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 	if err := f.start(storing); err != nil {
 		return err
 	}
-	if _, err := p.c.WorkerScale(storing, control.Count{Count: &count}); err != nil {
+	if err := storing.Err(); err != nil {
 		return err
 	}
-	close(p.follows)
+	close(p.follows) // jobs run from the next request on, whether its answer is waited for or not
+	if _, err := p.c.WorkerScale(ctx, control.Count{Count: &count}); err != nil {
+		return err
+	}
 	return f.run(ctx)
 }
 
