@@ -196,6 +196,7 @@ func TestWhatHungIsKnownToHaveBegun(t *testing.T) {
 	if !ok || !begun[of(1)] || !begun[of(2)] || begun[of(3)] {
 		t.Errorf("got %v, %t; want the first two", begun, ok)
 	}
+	j.file.Close() // else Windows keeps it
 	if err := os.Remove(j.path(1)); err != nil {
 		t.Fatal(err)
 	}
