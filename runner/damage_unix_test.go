@@ -13,13 +13,7 @@ import (
 // A journal that was cut short or removed, in whatever place, is not taken for all that its
 // runner had noted: what it does not tell may have run.
 func TestCutJournalIsNoticed(t *testing.T) {
-	dir := t.TempDir()
-	table := newTable(t, dir)
-	j, err := openJournal(dir, 0o600, table.keeps)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { j.file.Close() })
+	dir, _, j := newNotes(t)
 	whole := func(when string, want bool) {
 		t.Helper()
 		read, err := readTable(dir)

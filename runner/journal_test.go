@@ -155,6 +155,19 @@ func newTable(t *testing.T, dir string) *table {
 	return table
 }
 
+// newNotes are the table and the journal of that runner, in its folder.
+func newNotes(t *testing.T) (dir string, table *table, j *journal) {
+	t.Helper()
+	dir = t.TempDir()
+	table = newTable(t, dir)
+	j, err := openJournal(dir, 0o600, table.keeps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.file.Close() })
+	return dir, table, j
+}
+
 // The running table tells, after a death, who the runner was and what ran.
 func TestRunningTableIsReadBack(t *testing.T) {
 	dir := t.TempDir()
@@ -180,13 +193,7 @@ func TestRunningTableIsReadBack(t *testing.T) {
 // What a runner has begun is told while it hangs: what runs by its table, and what has ended,
 // whose result nobody has heard, by its journal.
 func TestWhatHungIsKnownToHaveBegun(t *testing.T) {
-	dir := t.TempDir()
-	table := newTable(t, dir)
-	j, err := openJournal(dir, 0o600, table.keeps)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { j.file.Close() })
+	dir, table, j := newNotes(t)
 	of := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
 	table.begin(1, of(1), 7)
 	table.begin(2, of(2), 7)

@@ -3,6 +3,7 @@ package worker
 import (
 	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,7 +52,7 @@ func (p *Pool) environment(j *queue.Job) []string {
 	env = append(env, j.Env...)
 	return append(env,
 		"QUEUECTL_JOB_ID="+j.ID,
-		"QUEUECTL_ATTEMPT="+itoa(j.Runs+1),
+		"QUEUECTL_ATTEMPT="+strconv.Itoa(j.Runs+1),
 		"QUEUECTL_QUEUE="+j.Queue,
 		"QUEUECTL_SOCKET="+p.cfg.Socket)
 }
