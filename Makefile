@@ -1,13 +1,12 @@
 # Everything here needs Go alone, but for race (cgo and a C compiler) and packages.
 GO      ?= go
-BIN     := queuectl
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop campaign abuse fuzz peers power-cuts clean
+.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop walks campaign abuse fuzz peers power-cuts clean
 
 build:
-	$(GO) build -trimpath -o $(BIN) ./cmd/queuectl
+	$(GO) build -trimpath -o ./ ./cmd/...
 
 # A real batch of jobs, end to end.
 demo:
@@ -28,7 +27,7 @@ check:
 	@for t in $(TARGETS); do \
 		echo "vet and build for $$t"; \
 		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) vet -trimpath ./... || exit 1; \
-		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -trimpath -o /dev/null ./cmd/queuectl || exit 1; \
+		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -trimpath -o /dev/null ./cmd/... || exit 1; \
 	done
 	$(GO) vet -tags failpoint ./...
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
@@ -63,6 +62,10 @@ bench:
 kill-loop:
 	QUEUECTL_KILLS=200 $(GO) test ./test -run TestServiceKilled -count=1 -v -timeout 20m
 
+# 1,000 random walks through the engine beside the model; tests take 8, CI 50.
+walks:
+	QUEUECTL_WALKS=1000 $(GO) test ./store/sqlite -run '^TestWalks$$' -count=1 -timeout 2h
+
 # Half an hour of faults, as root for a small disk that fills up; tests run ten seconds, CI two
 # minutes.
 campaign:
@@ -92,4 +95,4 @@ peers:
 	QUEUECTL_PEERS=2000 $(GO) test ./test -run TestPrivateBesidePeers -count=1 -v
 
 clean:
-	rm -rf $(BIN) dist
+	rm -rf queuectl queuectld dist

@@ -1,3 +1,3 @@
-// Package queuectl holds the import law of the program; the program itself is
-// cmd/queuectl.
+// Package queuectl holds the import law of the program; the programs are
+// cmd/queuectl and cmd/queuectld.
 package queuectl

@@ -18,7 +18,7 @@ import (
 const module = "github.com/queuectl/queuectl/"
 
 // law says which of our packages each may import. Tests may also import
-// store/storetest and store/memstore, and what testLaw says.
+// store/storetest, store/memstore and store/faultstore, and what testLaw says.
 var law = map[string][]string{
 	"internal/accounts":   {},
 	"internal/failpoint":  {},
@@ -26,6 +26,7 @@ var law = map[string][]string{
 	"internal/lockfile":   {},
 	"internal/pipe":       {},
 	"internal/sockpath":   {},
+	"internal/registered": {},
 	"internal/systemd":    {},
 	"internal/timerslack": {},
 	"packaging":           {},
@@ -34,17 +35,24 @@ var law = map[string][]string{
 	"runner/wire":         {},
 	"runner/process":      {"output", "internal/timerslack"},
 	"config":              {"queue"},
+	"config/tomlfile":     {"queue", "config"},
 	"store":               {"queue"},
 	"control":             {"queue", "internal/accounts", "internal/failpoint", "internal/folder", "internal/pipe", "internal/sockpath"},
-	"store/sqlstore":      {"store", "queue", "internal/failpoint", "internal/folder"},
+	"store/rules":         {"store", "queue"},
+	"store/sqlite":        {"store", "store/rules", "queue", "internal/failpoint", "internal/folder"},
 	"store/memstore":      {"store", "queue"},
+	"store/faultstore":    {"store", "queue"},
 	"store/storetest":     {"store", "queue"},
 	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/failpoint", "internal/folder", "internal/lockfile", "internal/pipe", "internal/sockpath"},
 	"upkeep":              {"queue", "store"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
-	"service":             {"queue", "output", "config", "store", "control", "store/sqlstore", "runner", "runner/process", "upkeep", "worker", "internal/accounts", "internal/lockfile", "internal/pipe", "internal/systemd"},
-	"internal/register":   {"config", "queue", "packaging", "internal/accounts"},
-	"cmd/queuectl":        {"queue", "control", "config", "service", "runner", "runner/process", "internal/register", "internal/systemd", "internal/timerslack"},
+	"service":             {"queue", "output", "config", "store", "control", "store/sqlite", "runner", "runner/process", "upkeep", "worker", "config/tomlfile", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe", "internal/statedir", "internal/systemd"},
+	"internal/register":   {"config", "queue", "packaging", "internal/accounts", "internal/registered"},
+	"internal/statedir":   {"queue", "internal/accounts"},
+	"internal/logs":       {"internal/statedir", "internal/systemd"},
+	"internal/cli":        {"queue", "control", "config", "internal/logs", "internal/registered", "internal/timerslack"},
+	"cmd/queuectl":        {"config", "runner", "runner/process", "internal/cli", "internal/logs", "internal/systemd"},
+	"cmd/queuectld":       {"queue", "control", "config", "config/tomlfile", "service", "internal/cli", "internal/logs", "internal/register", "internal/registered", "internal/systemd", "internal/timerslack"},
 	"bench":               {"control", "queue"},
 	"test":                {},
 	"test/demo":           {},
@@ -74,7 +82,7 @@ func TestImportLaw(t *testing.T) {
 				continue
 			}
 			test := strings.HasSuffix(file, "_test.go")
-			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == room || slices.Contains(testLaw[room], ours)) {
+			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == "store/faultstore" || ours == room || slices.Contains(testLaw[room], ours)) {
 				continue
 			}
 			t.Errorf("%s imports %s, which the law forbids", file, ours)
@@ -85,9 +93,9 @@ func TestImportLaw(t *testing.T) {
 // Only the store speaks to SQLite, and only the process package starts jobs.
 func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
-		"modernc.org/sqlite": {"store/sqlstore", "bench"},
-		"database/sql":       {"store/sqlstore", "bench"},
-		"os/exec":            {"runner", "internal/accounts", "internal/systemd", "internal/register", "cmd/queuectl", "bench", "test", "test/demo", "test/posix", "internal/pages"},
+		"modernc.org/sqlite": {"store/sqlite", "bench"},
+		"database/sql":       {"store/sqlite", "bench"},
+		"os/exec":            {"runner", "internal/accounts", "internal/systemd", "internal/register", "internal/cli", "bench", "test", "test/demo", "test/posix", "internal/pages"},
 	}
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))
@@ -99,18 +107,66 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	}
 }
 
+// One line opens the engine: all else knows the contract, whichever engine keeps the jobs.
+// And one statement writes a job that is stored, so that nobody has to remember what goes
+// with it.
+func TestOnePlaceForEach(t *testing.T) {
+	for file, imports := range sources(t) {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		if slices.Contains(imports, module+"store/sqlite") && file != "service/engine.go" {
+			t.Errorf("%s names an engine", file)
+		}
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(raw), "UPDATE jobs") && file != "store/sqlite/tx.go" {
+			t.Errorf("%s writes jobs that are stored", file)
+		}
+	}
+}
+
+// The way of one job has at most 60 hops, each a function that is there.
+func TestHops(t *testing.T) {
+	raw, err := os.ReadFile("docs/inside.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hops := regexp.MustCompile("(?m)^\\| \\d+ \\| `([^`]+)` \\| `(\\w+)` \\|").FindAllStringSubmatch(string(raw), -1)
+	if len(hops) == 0 || len(hops) > 60 {
+		t.Errorf("the page lists %d hops", len(hops))
+	}
+	code := map[string]string{} // by room
+	for file := range sources(t) {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(file, "_test.go") {
+			code[filepath.ToSlash(filepath.Dir(file))] += string(raw)
+		}
+	}
+	for _, hop := range hops {
+		if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + hop[2] + `\(`).MatchString(code[hop[1]]) {
+			t.Errorf("there is no %s in %s", hop[2], hop[1])
+		}
+	}
+}
+
 // The database is opened by SQLite alone: closing another descriptor of a file
 // would drop the locks that this process has on it. No string of ours goes to a
 // shell, but the one that runs the editor a person named; what writes Windows' command
 // lines knows how shells are told to read one.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what it opens
-		"store/sqlstore/space.go":      "the reserve",
-		"store/sqlstore/backup.go":     "a copy",
-		"store/sqlstore/restore.go":    "a copy",
-		"store/sqlstore/os_unix.go":    "a folder",
-		"store/sqlstore/fs_windows.go": "a folder",
-		"store/sqlstore/sqlstore.go":   "a database that does not exist yet",
+		"store/sqlite/space.go":      "the reserve",
+		"store/sqlite/backup.go":     "a copy",
+		"store/sqlite/restore.go":    "a copy",
+		"store/sqlite/os_unix.go":    "a folder",
+		"store/sqlite/fs_windows.go": "a folder",
+		"store/sqlite/sqlite.go":     "a database that does not exist yet",
 	}
 	for file := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") || strings.HasPrefix(file, "test/") {
@@ -123,7 +179,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		if strings.HasPrefix(file, "store/") && strings.Contains(string(raw), "os.Open") && opens[file] == "" {
 			t.Errorf("%s opens a file", file)
 		}
-		if strings.Contains(string(raw), `"-c"`) && file != "cmd/queuectl/console_unix.go" && file != "runner/process/quote.go" {
+		if strings.Contains(string(raw), `"-c"`) && file != "internal/cli/console_unix.go" && file != "runner/process/quote.go" {
 			t.Errorf("%s has a shell read something", file)
 		}
 	}

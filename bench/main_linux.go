@@ -133,7 +133,7 @@ func (b *bench) prepare(dir string) (err error) {
 	const hello = "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(\"hello\\n\") }\n"
 	err = os.WriteFile(source, []byte(hello), 0o600)
 	if err == nil {
-		err = errors.Join(build(b.bin, "github.com/queuectl/queuectl/cmd/queuectl"), build(b.hello, source))
+		err = errors.Join(build(b.dir+"/", "github.com/queuectl/queuectl/cmd/..."), build(b.hello, source))
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(b.dir))

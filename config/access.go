@@ -27,8 +27,8 @@ const (
 	maxName  = 256
 )
 
-// tables are the tables of the settings file: keys that begin so stand in them.
-var tables = []string{"access"}
+// Tables are the tables of the settings file: keys that begin so stand in them.
+var Tables = []string{"access"}
 
 // atStart are the settings that hold from the next start of the service.
 var atStart = []string{"run_as", "socket_mode", "socket_group"}

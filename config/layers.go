@@ -4,11 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
-
-	"github.com/BurntSushi/toml"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -38,9 +35,13 @@ type Config struct {
 	layers []Layer // the weakest first
 }
 
-// Merge checks layers, the weakest first, and lays them over the defaults.
+// Merge checks layers, the weakest first, and lays them over the defaults. It keeps copies:
+// the result may be read while the layers are changed.
 func Merge(layers ...Layer) (Config, error) {
-	c := Config{layers: layers}
+	c := Config{layers: slices.Clone(layers)}
+	for i := range c.layers {
+		c.layers[i].Values = maps.Clone(layers[i].Values)
+	}
 	var faults []error
 	for i := range Keys {
 		k := &Keys[i]
@@ -86,62 +87,9 @@ func (c *Config) Hides(weaker Origin) (names []string) {
 	return names
 }
 
-// ReadFile reads a TOML file. A missing one is empty unless it is required. Every
-// fault is named with its line.
-func ReadFile(path string, required bool) (Layer, error) {
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) && !required {
-		return Layer{Origin: FromFile, Values: map[string]string{}}, nil
-	}
-	if err != nil {
-		return Layer{}, fmt.Errorf("read the settings: %w", err)
-	}
-	l, err := ParseFile(path, raw)
-	if err != nil {
-		return Layer{}, err
-	}
-	return l, nil
-}
-
-// maxFile bounds a settings file, in bytes.
-const maxFile = 1 << 20
-
-// ParseFile reads the text of a TOML file; path is for messages.
-func ParseFile(path string, raw []byte) (Layer, error) {
-	l := Layer{Origin: FromFile, Values: map[string]string{}}
-	if len(raw) > maxFile {
-		return l, queue.Errorf(queue.CodeInvalid, "%s: larger than %s", path, queue.FormatSize(maxFile))
-	}
-	var file map[string]any
-	if err := toml.Unmarshal(raw, &file); err != nil {
-		var at toml.ParseError
-		if errors.As(err, &at) {
-			return l, queue.Errorf(queue.CodeInvalid, "%s:%d: %s", path, at.Position.Line, at.Message)
-		}
-		return l, queue.Errorf(queue.CodeInvalid, "%s: %v", path, err)
-	}
-	var faults []error
-	for _, name := range slices.Sorted(maps.Keys(file)) {
-		table, is := file[name].(map[string]any)
-		if !is || !slices.Contains(tables, name) {
-			if err := l.take(name, file[name]); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))
-			}
-			continue
-		}
-		for _, key := range slices.Sorted(maps.Keys(table)) {
-			if err := l.take(name+"."+key, table[key]); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name, key), err))
-			}
-		}
-	}
-	if len(faults) > 0 {
-		return l, &queue.Error{Code: queue.CodeInvalid, Message: errors.Join(faults...).Error()}
-	}
-	return l, nil
-}
-
-func (l *Layer) take(name string, value any) error {
+// Take sets a setting to a value of a settings file: text, a number, true or false or, of
+// those in a table, a list of names. It is refused by its name.
+func (l *Layer) Take(name string, value any) error {
 	switch v := value.(type) {
 	case string, int64, float64, bool:
 	default:
@@ -172,7 +120,7 @@ func (l *Layer) take(name string, value any) error {
 // inTable reports whether a setting stands in a table of the file, where lists do.
 func inTable(name string) bool {
 	table, _, dotted := strings.Cut(name, ".")
-	return dotted && slices.Contains(tables, table)
+	return dotted && slices.Contains(Tables, table)
 }
 
 // listText is a list of names as the setting's text has it.
@@ -194,35 +142,6 @@ func listText(list []any) (string, error) {
 		words = append(words, word)
 	}
 	return strings.Join(words, " "), nil
-}
-
-// lineOf is the line on which a key, of a table unless that is "", or a table stands;
-// 1 if it is not found.
-func lineOf(raw []byte, table, name string) int {
-	n, in := 0, ""
-	for line := range strings.Lines(string(raw)) {
-		n++
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[") && table != "" {
-			in, _, _ = strings.Cut(strings.TrimLeft(line, "[ \t\"'"), "]")
-			in = strings.Trim(in, " \t\"'")
-			continue
-		}
-		word := strings.Trim(line, `["'`)
-		if table != "" && in != table {
-			rest, ok := strings.CutPrefix(word, table) // table.key = …, or table = {key = …}
-			if !ok || strings.IndexAny(rest, " \t=.\"'") != 0 {
-				continue
-			}
-			if word = strings.TrimLeft(rest, ". \t\"'"); strings.HasPrefix(word, "=") {
-				return n
-			}
-		}
-		if rest, ok := strings.CutPrefix(word, name); ok && strings.IndexAny(rest, " \t=.]\"'\r") <= 0 {
-			return n
-		}
-	}
-	return 1
 }
 
 // ReadEnv takes the settings of an environment: QUEUECTL_ and a name in capitals.

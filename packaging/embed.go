@@ -7,7 +7,7 @@ import "embed"
 // Files are the units, the accounts, the folders and the first settings; below user
 // the units of one user's own service, below windows the first settings there; and what
 // launchd wants instead. What differs between machines stands in them as @NAME@, the
-// program as /usr/bin/queuectl.
+// programs as /usr/bin/queuectl and /usr/libexec/queuectl/queuectld.
 //
 //go:embed queuectl.service queuectl.socket queuectl-runner.socket queuectl-runner@.service
 //go:embed queuectl.sysusers queuectl.tmpfiles queuectl.toml runner.conf

@@ -45,7 +45,7 @@ var moves = [...][]State{
 	Failed:     {Processing, Pending, Held, Cancelled},
 	Completed:  {Pending},
 	Dead:       {Pending},
-	Cancelled:  {Pending},
+	Cancelled:  {Pending, Blocked},
 }
 
 // States lists every state in its fixed order.
@@ -114,5 +114,6 @@ const (
 	ReasonUnkillable  Reason = "unkillable"   // it outlived SIGKILL
 	ReasonPoison      Reason = "poison"       // runners died of it
 	ReasonCancelled   Reason = "cancelled"    // a person cancelled it while it ran
+	ReasonDependency  Reason = "dependency"   // a job that it waits for ended otherwise, or was removed
 	ReasonDisowned    Reason = "disowned"     // the uid of its owner belongs to another account now
 )

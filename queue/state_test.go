@@ -19,7 +19,7 @@ var moves = map[string]string{
 	"failed":     "processing pending held cancelled",
 	"completed":  "pending",
 	"dead":       "pending",
-	"cancelled":  "pending",
+	"cancelled":  "pending blocked",
 }
 
 // The state table is the contract's: every move of it is allowed, no other is.

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -53,26 +52,6 @@ func rootless(set *config.Settings, _ *worker.Account) error {
 		return nil
 	}
 	return queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", set.RunAs)
-}
-
-// checkFolder refuses a state folder that others could change.
-func checkFolder(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("look at the state folder: %w", err)
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir():
-		return fmt.Errorf("the state folder %s is no folder", dir)
-	case ok && st.Uid == 0 && os.Geteuid() != 0:
-		return fmt.Errorf("the state folder %s belongs to root, and the service is not root (any more); where it is empty, run: chown %d:%d %[1]s", dir, os.Geteuid(), os.Getegid())
-	case ok && int(st.Uid) != os.Geteuid(): // who may have planted it
-		return fmt.Errorf("the state folder %s belongs to %s, who may change all in it; name another one with --dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("the state folder %s can be changed by others (mode %03o); run: chmod go-w %s", dir, info.Mode().Perm(), dir)
-	}
-	return nil
 }
 
 const lockName = "service.lock"

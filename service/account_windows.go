@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/lockfile"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/worker"
@@ -55,42 +54,6 @@ func rootless(set *config.Settings, own *worker.Account) error {
 
 // beRoot starts root's runners: there are none, and rootless says what follows.
 func (s *Service) beRoot() error { return nil }
-
-// checkFolder refuses a state folder that others could change.
-func checkFolder(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("look at the state folder: %w", err)
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("the state folder %s is no folder", dir)
-	}
-	sd, err := accounts.AccessTo(dir)
-	if err == nil {
-		err = checkAccess(dir, sd)
-	}
-	return err
-}
-
-// checkAccess refuses a state folder by whose it is, for its owner may change who else
-// may use it, and by who may change it.
-func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
-	owner, trusted, err := accounts.Owner(sd)
-	if err != nil {
-		return err
-	}
-	if !trusted {
-		return fmt.Errorf(`the state folder %s belongs to %s; name another one with --dir, or in an elevated prompt run: icacls "%[1]s" /setowner Administrators`, dir, accounts.Called(owner))
-	}
-	others, err := accounts.OthersBy(sd, accounts.Changes)
-	if err != nil {
-		return err
-	}
-	if len(others) > 0 {
-		return fmt.Errorf(`the state folder %s can be changed by others (%s); run: icacls "%[1]s" /inheritance:r /grant:r "%%USERNAME%%":(OI)(CI)F SYSTEM:(OI)(CI)F Administrators:(OI)(CI)F`, dir, strings.Join(others, ", "))
-	}
-	return nil
-}
 
 const lockName = "service.lock"
 

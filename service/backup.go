@@ -14,13 +14,16 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/statedir"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/store/sqlstore"
 )
 
 // backupPiece is how many bytes of a backup a message carries.
 const backupPiece = 256 << 10
+
+// errNoFiles refuses what only a store can do that keeps its jobs in files.
+var errNoFiles = queue.Errorf(queue.CodeUnsupported, "the store of this queue has no files of its own to be copied or looked at; use the tools of what keeps it")
 
 // tellEvery is how often it is told how far something long has come.
 const tellEvery = 100 * time.Millisecond
@@ -30,8 +33,11 @@ func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(contr
 	if err := s.audit(ctx, "backup", "", nil); err != nil {
 		return control.BackupEnd{}, err
 	}
+	if s.files == nil {
+		return control.BackupEnd{}, errNoFiles
+	}
 	var told time.Time
-	made, err := s.store.Backup(ctx, func(ref string) (io.ReadCloser, error) { return s.openOutput(ref) }, func(done, of int64) error {
+	made, err := s.files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return s.openOutput(ref) }, func(done, of int64) error {
 		if time.Since(told) < tellEvery {
 			return nil
 		}
@@ -42,17 +48,13 @@ func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(contr
 		return control.BackupEnd{}, err
 	}
 	defer made.Close()
-	info, err := made.Stat()
-	if err != nil {
-		return control.BackupEnd{}, err
-	}
 	sum, sent, piece := sha256.New(), int64(0), make([]byte, backupPiece)
 	for {
 		n, err := io.ReadFull(made, piece)
 		if n > 0 {
 			sum.Write(piece[:n])
 			sent += int64(n)
-			if failed := each(control.BackupPiece{Base64: piece[:n], Done: sent, Of: info.Size()}); failed != nil {
+			if failed := each(control.BackupPiece{Base64: piece[:n], Done: sent, Of: made.Size()}); failed != nil {
 				return control.BackupEnd{}, failed
 			}
 		}
@@ -130,7 +132,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
 	}
-	if err := makeFolder(p.State); err != nil {
+	if err := statedir.Make(p.State); err != nil {
 		return done, err
 	}
 	lock, err := lockFolder(p.State)
@@ -150,7 +152,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	if err := errors.Join(os.RemoveAll(fresh), os.MkdirAll(filepath.Dir(runner.OutputPath(fresh, "1")), 0o700)); err != nil {
 		return done, err
 	}
-	got, replace, err := sqlstore.Restore(p.State, file, func(ref string) (io.WriteCloser, error) {
+	got, replace, err := restoreEngine(p.State, file, func(ref string) (io.WriteCloser, error) {
 		if !runner.ValidRef(ref) {
 			return nil, queue.Invalid("backup", "names an output %q, which no attempt has", ref)
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/sqlstore"
 	"github.com/queuectl/queuectl/worker"
 )
 
@@ -24,7 +23,10 @@ const answerWithin = 2 * time.Second
 
 // Doctor implements control.API.
 func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
-	list := s.store.Examine(ctx)
+	var list []store.Finding
+	if s.files != nil {
+		list = s.files.Examine(ctx)
+	}
 	mode, _ := s.config.Load().Socket()
 	if s.inherits {
 		mode = 0o777 // its unit says who may use it
@@ -38,9 +40,12 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	if problems, _ := s.problems(); len(problems) > 0 {
 		list = append(list, store.Finding{Check: "work", Level: store.Warning, Message: strings.Join(problems, "; "), Next: "see queuectl status"})
 	}
+	if p.Verify && s.files == nil {
+		return control.Diagnosis{}, errNoFiles
+	}
 	if p.Verify {
 		var told time.Time
-		found, err := s.store.Verify(ctx, s.outputs(), func(done, of int64) error {
+		found, err := s.files.Verify(ctx, s.outputs(), func(done, of int64) error {
 			if time.Since(told) < tellEvery {
 				return nil
 			}
@@ -71,7 +76,7 @@ func Examine(p config.Places, start string, verify bool) (control.Diagnosis, err
 	}
 	defer lock.Close()
 	list := []store.Finding{{Check: "service", Level: store.Warning, Message: "the service is not running; this is what its folder says", Next: "start it with: " + start}}
-	list = append(list, sqlstore.ExamineStopped(p.State, outputsOf(p), verify)...)
+	list = append(list, examineEngine(p.State, outputsOf(p), verify)...)
 	return diagnose(append(list, examinePlaces(p, 0o777)...)), nil
 }
 

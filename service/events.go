@@ -276,11 +276,13 @@ func (s *Service) Reload(ctx context.Context, _ control.Nothing) (control.Reload
 // problems lists what keeps the queue from its work, and whether it fails
 // altogether. It asks the runners.
 func (s *Service) problems() (list []string, failing bool) {
-	if err := s.store.Room(); err != nil {
-		list, failing = append(list, err.Error()), true
-	}
-	if err := s.store.Starved(); err != nil {
-		list = append(list, err.Error())
+	if s.files != nil {
+		if err := s.files.Room(); err != nil {
+			list, failing = append(list, err.Error()), true
+		}
+		if err := s.files.Starved(); err != nil {
+			list = append(list, err.Error())
+		}
 	}
 	for _, w := range s.pool.List() {
 		if w.Stuck {

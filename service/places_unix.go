@@ -28,6 +28,3 @@ func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	}
 	return list
 }
-
-// mkdirPrivate makes a folder, and those above it, that nobody else enters.
-func mkdirPrivate(dir string) error { return os.MkdirAll(dir, 0o700) }

@@ -1,13 +1,9 @@
 package service
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/windows"
 
@@ -37,29 +33,3 @@ func examinePlaces(p config.Places, _ fs.FileMode) []store.Finding {
 
 // anything is all the rights there are.
 const anything = ^windows.ACCESS_MASK(0)
-
-// mkdirPrivate makes a folder, and those above it, that nobody else enters: whatever the
-// one above lets in, it lets in its user, the system and administrators.
-func mkdirPrivate(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return err
-	}
-	me, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
-		return err
-	}
-	sd, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + me.User.Sid.String() + ")")
-	if err != nil {
-		return err
-	}
-	name, err := windows.UTF16PtrFromString(dir)
-	if err != nil {
-		return err
-	}
-	attributes := windows.SecurityAttributes{SecurityDescriptor: sd}
-	attributes.Length = uint32(unsafe.Sizeof(attributes))
-	if err := windows.CreateDirectory(name, &attributes); err != nil && !errors.Is(err, windows.ERROR_ALREADY_EXISTS) {
-		return &fs.PathError{Op: "mkdir", Path: dir, Err: err}
-	}
-	return nil
-}

@@ -3,11 +3,8 @@ package service
 import (
 	"errors"
 	"os/user"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/windows"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/queue"
@@ -44,40 +41,6 @@ func TestRunAsOnWindows(t *testing.T) {
 			if why == "" && (err != nil || a.User != me.Username) || why != "" && (!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), why)) {
 				t.Errorf("%s: %+v, %v", runAs, a, err)
 			}
-		}
-	}
-}
-
-// A state folder that is made lets nobody else in, whatever the one above does.
-func TestStateFolderIsPrivate(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	for range 2 {
-		if err := mkdirPrivate(dir); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := checkFolder(dir); err != nil {
-		t.Error(err)
-	}
-	if list := examinePlaces(config.In(dir), 0); len(list) > 0 {
-		t.Errorf("%+v", list)
-	}
-}
-
-// A state folder is refused that belongs to somebody else, who could change it at any time,
-// or that others may change: to look into it may be let.
-func TestStateFolderOfOthers(t *testing.T) {
-	for sddl, why := range map[string]string{
-		"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)": "", "O:SYD:P(A;;FA;;;S-1-5-80-1-2-3-4-5)(A;OICIIO;FA;;;CO)(A;;FR;;;BU)": "",
-		"O:BUD:P(A;;FA;;;BA)": "belongs to", "O:S-1-5-80-0D:P(A;;FA;;;BA)": "belongs to", "D:P(A;;FA;;;BA)": "no owner",
-		"O:BAD:P(A;;FW;;;BU)": "by others", "O:BAD:P(A;OICIIO;FA;;;S-1-5-80-0)": "by others",
-	} {
-		sd, err := windows.SecurityDescriptorFromString(sddl)
-		if err != nil {
-			t.Fatal(sddl, err)
-		}
-		if err := checkAccess(`C:\q`, sd); (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
-			t.Errorf("%s: %v, want %q", sddl, err, why)
 		}
 	}
 }

@@ -16,11 +16,12 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/internal/statedir"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/sqlstore"
 	"github.com/queuectl/queuectl/upkeep"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -44,6 +45,9 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 // Unwrap is the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
+// ExitsWith is the exit code.
+func (e *ExitError) ExitsWith() int { return e.Code }
+
 // Options are how a service is started.
 type Options struct {
 	Places     config.Places
@@ -61,6 +65,8 @@ type Options struct {
 	Terminal   bool     // Log is one
 	Ready      func()   // called when the socket takes requests
 	Crowded    func()   // called at each request that is not the only one, unless nil
+
+	open opener // of the store; nil is the engine's
 }
 
 // Manager is a service manager that is told by calls, as Windows' is: systemd has a
@@ -79,7 +85,8 @@ type Runners struct {
 // Service is a running queue. It implements control.API.
 type Service struct {
 	opt      Options
-	store    *sqlstore.Store
+	store    store.Store
+	files    store.Maintainer // nil if the store has none
 	pool     *worker.Pool
 	log      *slog.Logger
 	level    slog.LevelVar
@@ -122,11 +129,14 @@ var _ control.API = (*Service)(nil)
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
+	if s.opt.open == nil {
+		s.opt.open = openEngine
+	}
 	if err := s.readSettings(); err != nil {
 		return &ExitError{ExitConfig, err}
 	}
 	if o.Background || o.Manager != nil {
-		s.makeLog(boundedLog{o.Log})
+		s.makeLog(logs.Bounded{File: o.Log})
 	} else {
 		s.makeLog(o.Log)
 	}
@@ -141,7 +151,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 			return &ExitError{ExitConfig, err}
 		}
 	}
-	if err := makeFolder(o.Places.State); err != nil {
+	if err := statedir.Make(o.Places.State); err != nil {
 		return err
 	}
 	lock, err := lockFolder(o.Places.State)
@@ -192,34 +202,22 @@ func endOf(ctx context.Context, err error) error {
 	return err
 }
 
-// makeFolder makes the state folder where it is not there, and refuses one that is not
-// this account's alone.
-func makeFolder(dir string) error {
-	err := mkdirPrivate(dir)
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		return queue.Errorf(queue.CodeDenied, "make the state folder %s: permission denied; name a folder of yours with --dir", dir)
-	case err != nil:
-		return fmt.Errorf("make the state folder: %w; name another one with --dir", err)
-	}
-	return checkFolder(dir)
-}
-
 // open opens the store with the order that the settings ask for.
 func (s *Service) open() error {
 	var err error
-	s.store, err = sqlstore.Open(sqlstore.Options{Dir: s.opt.Places.State, Log: s.log, OrderOf: func(stored []store.Setting) (queue.Order, error) {
+	s.store, err = s.opt.open(s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
 		if err := s.setStored(stored); err != nil {
 			return queue.Order{}, err
 		}
 		return s.config.Load().Order(), nil
-	}})
+	})
 	switch {
-	case errors.Is(err, sqlstore.ErrNewerSchema), errors.Is(err, queue.ErrInvalid):
+	case errors.Is(err, store.ErrNewerSchema), errors.Is(err, queue.ErrInvalid):
 		return &ExitError{ExitConfig, err}
 	case err != nil:
 		return &ExitError{ExitDatabase, err}
 	}
+	s.files, _ = s.store.(store.Maintainer)
 	err = errors.Join(s.boundUsers(context.Background()), s.owners.load(context.Background(), s.store)) // before anything is claimed
 	if err != nil {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
@@ -296,7 +294,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	}
 	part(func() error { return server.Run(run, s.socket) })
 	parts.Go(func() { s.socket.Guard(run, s.log) })
-	parts.Go(func() { s.store.Guard(run) })
+	if s.files != nil {
+		parts.Go(func() { s.files.Guard(run) })
+	}
 	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.log) })
 	parts.Go(func() { s.settleOwners(run) })
 	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, s.log) })
@@ -481,8 +481,8 @@ func (s *Service) makeLog(w io.Writer) {
 	switch {
 	case s.opt.Terminal || s.opt.Background || s.opt.Manager != nil:
 		auto = text
-	case toJournal(s.opt.Log):
-		auto = newJournal(w, options)
+	case logs.ToJournal(s.opt.Log):
+		auto = logs.NewJournal(w, options)
 	}
 	var log slog.Handler = &formats{text: text, json: json, auto: auto, format: func() string { return s.config.Load().LogFormat }}
 	if s.opt.Manager != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
@@ -26,7 +27,7 @@ const (
 
 // readSettings reads what there is before the store is open.
 func (s *Service) readSettings() error {
-	file, err := config.ReadFile(s.opt.Places.File, s.opt.NeedFile)
+	file, err := tomlfile.Read(s.opt.Places.File, s.opt.NeedFile)
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (s *Service) reload(ctx context.Context) error {
 }
 
 func (s *Service) readAgain(ctx context.Context) error {
-	file, err := config.ReadFile(s.opt.Places.File, s.opt.NeedFile)
+	file, err := tomlfile.Read(s.opt.Places.File, s.opt.NeedFile)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/sqlstore"
+	"github.com/queuectl/queuectl/store/sqlite"
 )
 
 // Of an output nothing is read for who may not see it: here it cannot be read, which only
@@ -20,7 +20,7 @@ func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
 	s := set(t)
 	s.home = runner.Home{Dir: t.TempDir()}
 	var err error
-	if s.store, err = sqlstore.Open(sqlstore.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}}); err != nil {
+	if s.store, err = sqlite.Open(sqlite.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.store.Close() })

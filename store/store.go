@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -24,9 +25,49 @@ type Store interface {
 
 	// Now is the store's clock, which is the only one that instants come from.
 	Now() queue.Millis
+	// Order is how ranks are made, as of the last commit.
+	Order() queue.Order
+	// Broken is closed when the store has failed for good; Err says why, nil before. Whoever
+	// runs the store then ends the process: what was acknowledged is kept.
+	Broken() <-chan struct{}
+	Err() error
 	// Close ends the store after what has begun. Methods called later fail with
 	// ErrUnavailable.
 	Close() error
+}
+
+// ErrNewerSchema refuses a store that a newer queuectl has written and that this one cannot
+// use. It is left as it is.
+var ErrNewerSchema = &queue.Error{Code: queue.CodeUnsupported, Message: "newer schema"}
+
+// Maintainer is what a store can do beside that keeps its jobs in files of this machine.
+// All methods may be called at any time, from many goroutines.
+type Maintainer interface {
+	// Room is an error while there is no room for new jobs.
+	Room() error
+	// Starved is an error while what was committed cannot be put in its place, for somebody
+	// reads and does not end.
+	Starved() error
+	// Guard fails the store as soon as its files are removed or replaced, until ctx ends.
+	Guard(ctx context.Context)
+	// Examine looks quickly at the files, as doctor does.
+	Examine(ctx context.Context) []Finding
+	// Verify holds all that is stored against each other, and against the output files in
+	// folders, on a copy; each hears how many bytes of how many were copied so far.
+	Verify(ctx context.Context, outputs []string, each func(done, of int64) error) ([]Finding, error)
+	// Backup makes a checked copy that holds every change which was answered before, and
+	// later ones up to some instant, with its output files. each hears as in Verify. One
+	// copy is made at a time.
+	Backup(ctx context.Context, outputs Outputs, each func(done, of int64) error) (Copy, error)
+}
+
+// Outputs opens the output file of a name; one that is gone is os.ErrNotExist.
+type Outputs func(ref string) (io.ReadCloser, error)
+
+// Copy is a backup that has been made, to be read from its beginning. Close deletes it.
+type Copy interface {
+	io.ReadCloser
+	Size() int64 // in bytes
 }
 
 // Queue takes new jobs and what people ask of stored ones.
@@ -165,28 +206,34 @@ type Session interface {
 	// commit. Entries whose fence is stale change nothing and are named in the
 	// result. The claimed jobs are the head of the queue, in order; they stay
 	// pending (or failed) in every count until reported as started or ended. There may
-	// be fewer than could be claimed, or none, where many had to be passed over whose
-	// users have no room: Await goes on.
+	// be fewer than could be claimed, or none, where many were looked at in vain, like
+	// those that are too late: Await goes on.
 	Exchange(ctx context.Context, t Report) (Grant, error)
 	// Await claims at least one and up to want jobs, waiting for the first one
 	// to become runnable: the transaction that makes it so also claims it. When
 	// ctx ends first it claims none. At most one Await may be under way.
 	Await(ctx context.Context, want int) ([]queue.Job, error)
-	// Leased lists every leased job, for a service that starts. A job that was
-	// reported as started is Processing.
-	Leased(ctx context.Context) ([]queue.Job, error)
+	// Left is what an earlier service has left, for one that starts.
+	Left(ctx context.Context) (Left, error)
 	// NextEpoch raises and returns the service's epoch.
 	NextEpoch(ctx context.Context) (int64, error)
+	// NoteRunners keeps the folders of the runners that may have leases, in any order, for
+	// the next service. It makes a copy an original; see Left.
+	NoteRunners(ctx context.Context, dirs []string) error
+}
+
+// Left is what an earlier service has left.
+type Left struct {
+	// Leased are all leased jobs, by seq. One that was reported as started is Processing.
+	Leased []queue.Job
+	// Runners are the folders that were noted last.
+	Runners []string
 	// LastSeq is the highest number that a job has had, of any that the store has known, 0
 	// before the first: no lease of this store is of a higher one.
-	LastSeq(ctx context.Context) (int64, error)
-	// NoteRunners keeps the folders of the runners that may have leases, in any order;
-	// Runners lists them, for a service that starts.
-	NoteRunners(ctx context.Context, dirs []string) error
-	Runners(ctx context.Context) ([]string, error)
-	// Moved reports whether the store is a copy, or was restored: its leases may be
-	// those of the store that it was copied from. NoteRunners makes it the original.
-	Moved() bool
+	LastSeq int64
+	// Moved says that the store is a copy, or was restored, and has noted no runners since:
+	// its leases may be those of the store that it was copied from.
+	Moved bool
 }
 
 // Report is what a pool tells the store in one exchange, which keeps none of the slices.
@@ -339,6 +386,12 @@ type Upkeep interface {
 	// leased beyond that may end. A job that is kept back by it waits as all others do,
 	// and is claimed in its turn once its user has room.
 	SetMaxRunningUser(ctx context.Context, n int) error
+	// SetQueue has a queue go by a rule from now on, which holds until the store is closed; one
+	// that was not given any goes by QueueRule{Weight: 1}. Shares by weight begin anew.
+	SetQueue(ctx context.Context, name string, rule QueueRule) error
+	// SetResources has so many units of each resource be there, from now on until the store is
+	// closed; of one that is not named there are none. Jobs have what they hold until they end.
+	SetResources(ctx context.Context, units map[string]int) error
 	// Promote makes due jobs runnable, cancels expired ones and forgets old
 	// keys, a bounded number of each, and says how long until the next is due:
 	// 0 if more are due now, at most an hour.
@@ -377,6 +430,15 @@ type Upkeep interface {
 	// OutputsDeleted forgets them once they are deleted.
 	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
 	OutputsDeleted(ctx context.Context, refs []string) error
+}
+
+// QueueRule is how the jobs of one queue start beside those of others. While no weight but 1 is
+// set they go by rank over all queues. Else queues that have a job which could start share the
+// starts by weight, and a queue that had none earns nothing by that.
+type QueueRule struct {
+	Weight      int  // at least 1
+	Concurrency int  // jobs of it that may be leased at once, 0 is any number
+	Paused      bool // none of it is claimed
 }
 
 // Setting is one stored setting: who set it, and when.

@@ -16,7 +16,7 @@ import (
 func TestServiceThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	q.bin = q.install(q.bin, "queuectl")
+	q.bin = install(q, q.bin, q.dir)
 	home := func(name string) (state string) {
 		state = q.path(name + "/.local/state/queuectl")
 		if err := os.MkdirAll(state, 0o700); err != nil {

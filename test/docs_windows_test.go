@@ -19,16 +19,10 @@ func TestExamplesOfTheWindowsPage(t *testing.T) {
 	}
 	home := t.TempDir()
 	bin := filepath.Join(home, "bin")
-	program, err := os.ReadFile(binary(t, ""))
-	if err == nil {
-		err = os.Mkdir(bin, 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(bin, "queuectl.exe"), program, 0o700)
-	}
-	if err != nil {
+	if err := os.Mkdir(bin, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	install(t, binary(t, ""), bin)
 	env := []string{"USERPROFILE=" + home, "LOCALAPPDATA=" + home, "PATH=" + bin + ";" + os.Getenv("PATH"), "TEMP=" + home, "TMP=" + home}
 	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT"} {
 		env = append(env, name+"="+os.Getenv(name))

@@ -81,28 +81,13 @@ func (q *queue) mend() {
 func TestDoctorFindsANewerProgram(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	raw, err := os.ReadFile(q.bin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	install := func() {
-		path := q.path("bin/queuectl" + extension)
-		if err := os.WriteFile(path+".new", raw, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		os.Rename(path, path+".old") // where a program that runs cannot be replaced
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
-		q.bin = path
-	}
 	if err := os.Mkdir(q.path("bin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	install()
+	q.bin = install(t, binary(t, ""), q.path("bin"))
 	q.start("--workers", "1")
 	q.healthy("just started")
-	install()
+	q.bin = install(t, binary(t, ""), q.path("bin"))
 	q.diagnosed("a newer program", "program", "is newer than the running service")
 	q.must("service", "stop", "--keep-jobs")
 	<-q.ended

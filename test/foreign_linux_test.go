@@ -101,7 +101,7 @@ func openQueue(t *testing.T) *queue {
 	t.Helper()
 	t.Parallel()
 	q := newQueue(t, "")
-	q.bin = q.install(q.bin, "queuectl")
+	q.bin = install(q, q.bin, q.dir)
 	if err := os.Chmod(q.dir, 0o777); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 // oldest is the commit of the oldest program that has to get on with this one: it
 // speaks version 1 of the runner's protocol.
-const oldest = "099205b"
+const oldest = "5bd7109"
 
 // another is the program as another version of it: built from an earlier commit, or
 // from this one under another number.
@@ -48,7 +48,7 @@ func another(t *testing.T, commit, version string) string {
 		source = dir
 	}
 	bin := filepath.Join(dir, "bin", "queuectl")
-	build := exec.Command("go", "build", "-ldflags", "-X main.version="+version, "-o", bin, "./cmd/queuectl")
+	build := exec.Command("go", "build", "-ldflags", "-X github.com/queuectl/queuectl/internal/cli.Version="+version, "-o", filepath.Dir(bin)+"/", "./cmd/...")
 	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", version, err, out)
@@ -137,12 +137,12 @@ func TestRunnerOfAReplacedProgram(t *testing.T) {
 	t.Parallel()
 	other := another(t, "", "9.9.9")
 	q := newQueue(t, "")
-	q.bin = q.install(binary(t, ""), "queuectl")
+	q.bin = install(q, binary(t, ""), q.dir)
 	q.start("--workers", "1")
 	if err := os.Remove(q.bin); err != nil { // as a package does: the old file lives on in whoever runs it
 		t.Fatal(err)
 	}
-	q.install(other, "queuectl")
+	install(q, other, q.dir)
 	q.killRunners()
 	q.must("run", "--", "true")
 	q.must("run", "--", "true")

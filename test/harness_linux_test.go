@@ -263,8 +263,14 @@ func needs(t testing.TB, tool string) {
 // it, for a program cannot be started while a fork of ours may have it open.
 func (q *queue) install(from, name string) string {
 	q.Helper()
-	if out, err := exec.Command("install", "-m", "755", from, q.path(name)).CombinedOutput(); err != nil {
-		q.Fatalf("install %s: %v\n%s", name, err, out)
-	}
+	copyProgram(q, from, q.path(name))
 	return q.path(name)
+}
+
+// copyProgram copies a program to a path, in the place of what is there.
+func copyProgram(t testing.TB, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("install", "-m", "755", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("install %s: %v\n%s", to, err, out)
+	}
 }

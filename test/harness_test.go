@@ -53,7 +53,7 @@ func binary(t testing.TB, tag string) string {
 		return p
 	}
 	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" { // built by somebody who has Go
-		return filepath.Join(dir, "plain"+tag, "queuectl"+extension)
+		return filepath.Join(dir, "plain"+tag, programs[0])
 	}
 	if binaries.path == nil {
 		dir, err := os.MkdirTemp("", "queuectl-test")
@@ -62,14 +62,27 @@ func binary(t testing.TB, tag string) string {
 		}
 		binaries.dir, binaries.path = dir, map[string]string{}
 	}
-	p := filepath.Join(binaries.dir, "plain"+tag, "queuectl"+extension)
-	build := exec.Command("go", "build", "-tags", tag, "-o", p, "../cmd/queuectl")
+	p := filepath.Join(binaries.dir, "plain"+tag, programs[0])
+	build := exec.Command("go", "build", "-tags", tag, "-o", filepath.Dir(p)+string(filepath.Separator), "../cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	binaries.path[tag] = p
 	return p
+}
+
+// programs are the names of both.
+var programs = []string{"queuectl" + extension, "queuectld" + extension}
+
+// install copies both programs, of which from is queuectl, into a folder, as a package does:
+// what runs of the old ones lives on. It returns queuectl's path.
+func install(t testing.TB, from, dir string) string {
+	t.Helper()
+	for _, name := range programs {
+		copyProgram(t, filepath.Join(filepath.Dir(from), name), filepath.Join(dir, name))
+	}
+	return filepath.Join(dir, programs[0])
 }
 
 // queue is one folder with a service that may be killed and started again.

@@ -393,7 +393,10 @@ func (s *shell) settle(bin string) error {
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(err, os.Link(bin, filepath.Join(s.home, "bin", "queuectl"+extension)))
+	for _, name := range programs {
+		err = errors.Join(err, os.Link(filepath.Join(filepath.Dir(bin), name), filepath.Join(s.home, "bin", name)))
+	}
+	return err
 }
 
 // settingsHere is where a user's settings are, settingsThere where scripts have them.
@@ -503,3 +506,20 @@ func onScreen(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
 // ownersAlone reports whether a file is its owner's alone: the access list of the folder
 // says so here, which is tested with the service's.
 func ownersAlone(os.FileInfo) bool { return true }
+
+// copyProgram copies a program to a path, in the place of what is there: if that runs, it
+// is put aside.
+func copyProgram(t testing.TB, from, to string) {
+	t.Helper()
+	raw, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to+".new", raw, 0o700)
+	}
+	if err == nil {
+		os.Rename(to, to+".old") // there may be none
+		err = os.Rename(to+".new", to)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

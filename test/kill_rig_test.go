@@ -352,7 +352,7 @@ func (a *asker) warm(workers int) {
 // their environment; the service and the runners are none.
 func (q *queue) strays() (list []string) {
 	for pid, words := range related(q.dir) {
-		if !strings.HasPrefix(words, q.bin) && !strings.Contains(words, " runner ") && !strings.Contains(words, ofRunner) {
+		if !strings.HasPrefix(words, q.bin) && !strings.HasPrefix(words, filepath.Join(filepath.Dir(q.bin), programs[1])) && !strings.Contains(words, " runner ") && !strings.Contains(words, ofRunner) {
 			list = append(list, fmt.Sprintf("%d %q", pid, words))
 		}
 	}

@@ -13,7 +13,7 @@ import (
 func TestPathsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
-	q.bin = q.install(q.bin, "queuectl")
+	q.bin = install(q, q.bin, q.dir)
 	q.write("plain", "x y\n")
 	err := errors.Join(os.Mkdir(q.path("folder"), 0o755), os.Mkdir(q.path("closed"), 0o555), os.WriteFile(q.path("secret"), nil, 0), os.Chmod(q.path("plain"), 0o644), os.Chmod(q.dir, 0o755))
 	if err != nil {

@@ -61,7 +61,7 @@ func sharedQueue(t *testing.T, settings string, args ...string) *queue {
 	}
 	t.Parallel()
 	q := newQueue(t, "")
-	q.bin = q.install(q.bin, "queuectl")
+	q.bin = install(q, q.bin, q.dir)
 	if err := os.Chmod(q.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -508,7 +508,7 @@ func binaryForAll(t *testing.T) string {
 	if err := os.Chmod(q.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return q.install(q.bin, "queuectl")
+	return install(q, q.bin, q.dir)
 }
 
 // A service in a user namespace does not know who comes from outside of it: they are

@@ -41,10 +41,7 @@ func rooted(t *testing.T, settings, policy string) *queue {
 		q.clean()
 		os.RemoveAll(base)
 	})
-	q.bin = filepath.Join(base, "queuectl")
-	if out, err := exec.Command("install", "-m", "755", binary(t, ""), q.bin).CombinedOutput(); err != nil {
-		t.Fatalf("install: %v\n%s", err, out)
-	}
+	q.bin = install(t, binary(t, ""), base)
 	q.roots = filepath.Join(base, "runners")
 	q.owner = &syscall.Credential{Uid: uint32(keeper.uid), Gid: uint32(keeper.gid)}
 	q.write("queuectl.toml", settings+"[access]\nsubmit = [\"daemon\", \"news\", \"uucp\"]\n")

@@ -95,7 +95,7 @@ func TestPlantedFolderIsLeftAlone(t *testing.T) {
 		t.Skip("needs root to act for several users")
 	}
 	q := newQueue(t, "")
-	q.bin = q.install(q.bin, "queuectl")
+	q.bin = install(q, q.bin, q.dir)
 	if err := os.Chmod(q.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -123,6 +123,10 @@ func TestServeRefusals(t *testing.T) {
 		q.write(name+"/queuectl.toml", file)
 		return dir
 	}
+	var st struct{ PID int }
+	if err := json.Unmarshal([]byte(q.must("status", "--json")), &st); err != nil { // on Windows queuectl serve is another process
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name string
 		args []string
@@ -135,7 +139,7 @@ func TestServeRefusals(t *testing.T) {
 		{"given twice", []string{"--dir", sub("d", "workers = 1\nmax_concurrent_jobs = 2\n")}, 78, "twice"},
 		{"file missing", []string{"--dir", sub("e", ""), "--config", "/none.toml"}, 78, "/none.toml"},
 		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
-		{"second service", []string{"--dir", q.dir}, 5, fmt.Sprint(q.cmd.Process.Pid)},
+		{"second service", []string{"--dir", q.dir}, 5, fmt.Sprint("pid ", st.PID, " ")},
 	} {
 		if r := q.refused(c.args...); r.code != c.code || !strings.Contains(filepath.ToSlash(r.err), c.err) {
 			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.code, r.err, c.code, c.err)

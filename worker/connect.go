@@ -84,26 +84,20 @@ func (p *Pool) takeOver(ctx context.Context, loops *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	noted, err := p.store.Runners(ctx)
+	left, err := p.store.Left(ctx)
 	if err != nil {
 		return err
 	}
-	if p.lastSeq, err = p.store.LastSeq(ctx); err != nil {
-		return err
-	}
-	if p.store.Moved() { // it was put in the place of a newer one on purpose
+	p.lastSeq, p.moved = left.LastSeq, left.Moved
+	if p.moved { // it was put in the place of a newer one on purpose
 		p.lastSeq = math.MaxInt64
 	}
-	contacts := p.contactsFor(dirs, noted)
-	p.unsure = slices.DeleteFunc(noted, func(dir string) bool { return slices.Contains(dirs, dir) })
+	contacts := p.contactsFor(dirs, left.Runners)
+	p.unsure = slices.DeleteFunc(left.Runners, func(dir string) bool { return slices.Contains(dirs, dir) })
 	p.missing = len(p.unsure) > 0
-	leased, err := p.store.Leased(ctx)
-	if err != nil {
-		return err
-	}
 	p.mu.Lock()
-	for i := range leased {
-		j := &leased[i]
+	for i := range left.Leased {
+		j := &left.Leased[i]
 		h := p.hold(j)
 		if j.State == queue.Processing {
 			h.runs()

@@ -179,8 +179,8 @@ func TestLeasesOfAVanishedRunnerWait(t *testing.T) {
 	began := time.Now()
 	run(t, s, root, 1)
 	misses := func() bool {
-		noted, err := s.Runners(context.Background())
-		return err != nil || slices.Contains(noted, filepath.Join(root, "vanished"))
+		left, err := s.Left(context.Background())
+		return err != nil || slices.Contains(left.Runners, filepath.Join(root, "vanished"))
 	}
 	if !misses() {
 		t.Error("the next service would not know that a folder is gone")

@@ -123,6 +123,7 @@ type Pool struct {
 	due     time.Time          // of the next retry; Run's
 	noted   []string           // the runners that the store knows of; Run's
 	lastSeq int64              // of the jobs that were there at the start; Run's, before it contacts anybody
+	moved   bool               // the store is a copy; Run's
 	missing bool               // the folder of one that it knew of was not there; Run's
 
 	alonePause time.Duration // after a suspect could not be started; Run's

@@ -122,7 +122,7 @@ func (p *Pool) seekStrays(ctx context.Context, loops *sync.WaitGroup) {
 	if len(leased) == 0 {
 		return
 	}
-	if !p.store.Moved() { // else they are of the queue that this one is a copy of
+	if !p.moved { // else they are of the queue that this one is a copy of
 		after := time.Duration(0)
 		if p.missing {
 			after = startBy + startSpare

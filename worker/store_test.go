@@ -10,12 +10,13 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/faultstore"
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
 // hub is a store whose turns are noted, and can be held up and refused.
 type hub struct {
-	*memstore.Store
+	*faultstore.Store
 	t *testing.T
 
 	mu     sync.Mutex
@@ -27,13 +28,35 @@ type hub struct {
 }
 
 func newStore(t *testing.T) *hub {
-	s := &hub{Store: memstore.New(queue.Order{Scheduling: queue.ByPriority}), t: t}
+	s := &hub{Store: faultstore.New(memstore.New(queue.Order{Scheduling: queue.ByPriority})), t: t}
+	s.On(s.meets)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
 
-// Exchange implements store.Session.
-func (s *hub) Exchange(ctx context.Context, turn store.Report) (store.Grant, error) {
+// meets holds turns up, refuses them, and notes what was taken.
+func (s *hub) meets(_ context.Context, c faultstore.Call) error {
+	switch arg := c.Arg.(type) {
+	case store.Report:
+		if c.After {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			arg.Ended = slices.Clone(arg.Ended) // the pool uses it again
+			s.turns = append(s.turns, arg)
+			return nil
+		}
+		return s.meetsTurn(arg)
+	case int:
+		if c.Method == "Await" {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.await = arg
+		}
+	}
+	return nil
+}
+
+func (s *hub) meetsTurn(turn store.Report) error {
 	s.mu.Lock()
 	gate, refuse := s.gate, s.refuse
 	if gate != nil && len(turn.Ended) > 0 {
@@ -44,28 +67,19 @@ func (s *hub) Exchange(ctx context.Context, turn store.Report) (store.Grant, err
 	}
 	s.mu.Unlock()
 	if refuse != nil {
-		if err := refuse(turn); err != nil {
-			return store.Grant{}, err
-		}
+		return refuse(turn)
 	}
-	done, err := s.Store.Exchange(ctx, turn)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	turn.Ended = slices.Clone(turn.Ended) // the pool uses it again
-	s.turns = append(s.turns, turn)
-	return done, err
+	return nil
 }
 
 // Await implements store.Session.
 func (s *hub) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	s.mu.Lock()
-	s.await = want
-	s.mu.Unlock()
-	jobs, err := s.Store.Await(ctx, want)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.await = 0
-	return jobs, err
+	defer func() { // however it ends
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.await = 0
+	}()
+	return s.Store.Await(ctx, want)
 }
 
 // awaited is what the Await under way wants; 0 if there is none.
@@ -185,11 +199,11 @@ func (s *hub) endedBy(seq int64, uid int, verb string) {
 // leased is which jobs are leased, by seq.
 func (s *hub) leased() (seqs []int64) {
 	s.t.Helper()
-	jobs, err := s.Leased(context.Background())
+	left, err := s.Left(context.Background())
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, j := range jobs {
+	for _, j := range left.Leased {
 		seqs = append(seqs, j.Seq)
 	}
 	return seqs

@@ -4,104 +4,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
-
-	"golang.org/x/sys/unix"
-)
-
-// startDetached starts a process that outlives this one and its terminal.
-func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, error) {
-	cmd := exec.Command(program, words...)
-	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &syscall.SysProcAttr{Setsid: true}
-	return cmd, cmd.Start()
-}
-
-// ownUmask is the umask of this process.
-func ownUmask() (int, bool) {
-	mask := syscall.Umask(0)
-	syscall.Umask(mask)
-	return mask, true
-}
-
-// stopSignals end a service decently, reloadSignals have it read its settings
-// again.
-var (
-	stopSignals   = []os.Signal{syscall.SIGTERM, syscall.SIGINT}
-	reloadSignals = []os.Signal{syscall.SIGHUP}
 )
 
 // untilTold ends when a runner is told to end: a terminal's signals are not its own.
 func untilTold(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGTERM)
 }
-
-// readerGone waits until nobody can read a pipe any more, and is then the error that
-// a write would meet; nil if this cannot be known.
-func readerGone(f *os.File) error {
-	info, err := f.Stat()
-	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
-		return nil
-	}
-	for {
-		ends := []unix.PollFd{{Fd: int32(f.Fd())}}
-		switch _, err := unix.Poll(ends, -1); {
-		case errors.Is(err, syscall.EINTR):
-		case err != nil || ends[0].Revents&unix.POLLNVAL != 0:
-			return nil
-		default:
-			return syscall.EPIPE
-		}
-	}
-}
-
-// alias is an output by another number: at 1 and 2 the Go runtime ends the program when
-// the reader has gone, where we want the error of the write. A handler of SIGPIPE would
-// do, for 4 % of the time that an enqueue takes.
-func alias(f *os.File) *os.File {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, aliases)
-	if err != nil {
-		return f
-	}
-	return os.NewFile(uintptr(fd), f.Name())
-}
-
-// aliases are numbers that nobody hands us descriptors with.
-const aliases = 10
-
-// closedPipe reports whether a write met a reader that has gone.
-func closedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
-
-// syncFolder makes the names in a folder durable.
-func syncFolder(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
-}
-
-// isSocket refuses a path with something else than a socket. It may not be there yet.
-func isSocket(what, path string) error {
-	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
-		return usage("%s: %s is no socket; name that of a service", what, path)
-	}
-	return nil
-}
-
-// newSocket is the whole path of a socket that is to be made.
-func newSocket(what, path string) (string, error) {
-	whole, err := filepath.Abs(path)
-	if err != nil {
-		return "", err
-	}
-	return whole, isFolder(what, filepath.Dir(whole))
-}
-
-// socketExists reports whether there may be a socket.
-func socketExists(path string) bool { return exists(path) }

@@ -45,7 +45,7 @@ func main() {
 
 // printed is what the program prints.
 func printed(args ...string) string {
-	cmd := exec.Command("go", append([]string{"run", "./cmd/queuectl"}, args...)...)
+	cmd := exec.Command("go", append([]string{"run", "./cmd/queuectld"}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/windows/registry"
+
+	"github.com/queuectl/queuectl/internal/registered"
 )
 
 // logon is the command that Windows runs when this user logs on, "" if there is none.
@@ -14,22 +16,11 @@ type logon struct {
 	remove func() error
 }
 
-// runKey holds commands of one user, by name.
-const runKey = `Software\Microsoft\Windows\CurrentVersion\Run`
-
 // registryRun keeps the command in the registry.
 var registryRun = logon{
-	get: func() (string, error) {
-		k, err := registry.OpenKey(registry.CURRENT_USER, runKey, registry.QUERY_VALUE)
-		if err != nil {
-			return "", err
-		}
-		defer k.Close()
-		line, _, err := k.GetStringValue(Name)
-		return line, err
-	},
+	get: registered.Command,
 	set: func(line string) error {
-		k, _, err := registry.CreateKey(registry.CURRENT_USER, runKey, registry.SET_VALUE)
+		k, _, err := registry.CreateKey(registry.CURRENT_USER, registered.RunKey, registry.SET_VALUE)
 		if err != nil {
 			return err
 		}
@@ -37,7 +28,7 @@ var registryRun = logon{
 		return k.SetStringValue(Name, line)
 	},
 	remove: func() error {
-		k, err := registry.OpenKey(registry.CURRENT_USER, runKey, registry.SET_VALUE)
+		k, err := registry.OpenKey(registry.CURRENT_USER, registered.RunKey, registry.SET_VALUE)
 		if err != nil {
 			return err
 		}

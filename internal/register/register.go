@@ -4,16 +4,18 @@ package register
 
 import (
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/registered"
 	"github.com/queuectl/queuectl/queue"
 )
 
 // Name is what the service is called.
-const Name = "queuectl"
+const Name = registered.Name
 
 // Options say which service is meant.
 type Options struct {
 	User    bool          // the user's own, else the system's
-	Program string        // its path
+	Program string        // the path of queuectld
+	Client  string        // that of queuectl, which runs jobs
 	Places  config.Places // of that service
 	Talk    Talk
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	kardianos "github.com/kardianos/service"
+
+	"github.com/queuectl/queuectl/internal/registered"
 )
 
 // Service is queuectl as a service of launchd.
@@ -30,25 +32,10 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, unit: unit}, nil
 }
 
-// ownPath is launchd's file of this user's service.
-func ownPath() string {
-	return filepath.Join(os.Getenv("HOME"), "Library/LaunchAgents", Name+".plist")
-}
-
-// Own reports whether a service of this user is registered, and the command that starts it.
-func Own() (start string, registered bool) {
-	_, err := os.Stat(ownPath())
-	return "launchctl load " + ownPath(), err == nil
-}
-
-// EndsAtLogout reports whether a registered service of this user ends when the user has
-// logged out, and could do otherwise.
-func EndsAtLogout() bool { return false }
-
 // path is launchd's file of the service.
 func (s *Service) path() string {
 	if s.User {
-		return ownPath()
+		return registered.File()
 	}
 	return filepath.Join("/Library/LaunchDaemons", Name+".plist")
 }

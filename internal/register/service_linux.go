@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 
 	kardianos "github.com/kardianos/service"
 
+	"github.com/queuectl/queuectl/internal/registered"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -81,7 +81,7 @@ func (o Options) noSystemd() error {
 		return queue.Errorf(queue.CodeUnsupported, "systemd does not run here; have your init start: queuectl serve")
 	}
 	return queue.Errorf(queue.CodeUnsupported, "systemd does not run here; have your init start, as root: %s %s; a service of your own is started by: queuectl serve",
-		o.Program, strings.Join(o.serve(), " "))
+		o.Client, strings.Join(o.serve(), " "))
 }
 
 // session finds the user's systemd also where su or sudo have dropped the way to it.
@@ -116,25 +116,9 @@ func (s *Service) systemctl(args ...string) error {
 // folder is where the units are.
 func (s *Service) folder() string {
 	if s.User {
-		return userFolder()
+		return registered.Folder()
 	}
 	return filepath.Join(s.root, "/etc/systemd/system")
-}
-
-// userFolder is where kardianos puts the unit of a user.
-func userFolder() string { return filepath.Join(os.Getenv("HOME"), ".config/systemd/user") }
-
-// Own reports whether a service of this user is registered, and the command that starts it.
-func Own() (start string, registered bool) {
-	return "systemctl --user start " + Name, exists(filepath.Join(userFolder(), mainUnit))
-}
-
-// EndsAtLogout reports whether a registered service of this user ends when the user has
-// logged out, and does not begin with the machine.
-func EndsAtLogout() bool {
-	_, registered := Own()
-	who, err := user.Current()
-	return registered && err == nil && !exists(filepath.Join("/var/lib/systemd/linger", who.Username))
 }
 
 // owned is the path of a unit that a package has installed, "" if there is none.
@@ -183,8 +167,10 @@ func (s *Service) Install() error {
 		return err
 	}
 	if !s.User {
-		if err := trusted(s.Program); err != nil {
-			return err
+		for _, program := range []string{s.Program, s.Client} {
+			if err := trusted(program); err != nil {
+				return err
+			}
 		}
 	}
 	changed, err := s.writeFiles()
@@ -379,7 +365,7 @@ func (s *Service) Runs() bool {
 // HowToStart is the command that does.
 func (s *Service) HowToStart() string {
 	if s.User {
-		start, _ := Own()
+		start, _ := registered.Own()
 		return start
 	}
 	return "systemctl start " + Name
@@ -392,7 +378,7 @@ var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
 func trusted(program string) error {
 	for _, dir := range hidden {
 		if strings.HasPrefix(program, dir) {
-			return queue.Errorf(queue.CodeWrongState, "the service does not see what is in %s; "+copyFirst, dir, program)
+			return queue.Errorf(queue.CodeWrongState, "the service does not see what is in %s; %s", dir, fmt.Sprintf(copyFirst, filepath.Dir(program)))
 		}
 	}
 	for path := program; ; path = filepath.Dir(path) {
@@ -409,7 +395,7 @@ func trusted(program string) error {
 	}
 }
 
-const copyFirst = "copy it first: install %s /usr/local/bin/ && /usr/local/bin/queuectl service install"
+const copyFirst = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && /usr/local/bin/queuectl service install"
 
 // remedy is what helps where path, which leads to the program, is not root's alone.
 func remedy(program, path string, owner uint32, mode os.FileMode) string {
@@ -419,5 +405,5 @@ func remedy(program, path string, owner uint32, mode os.FileMode) string {
 	case filepath.Dir(program) == "/usr/local/bin":
 		return fmt.Sprintf("change that: chown root: %[1]s && chmod go-w %[1]s", path)
 	}
-	return fmt.Sprintf(copyFirst, program)
+	return fmt.Sprintf(copyFirst, filepath.Dir(program))
 }

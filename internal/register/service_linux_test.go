@@ -11,6 +11,7 @@ import (
 
 	kardianos "github.com/kardianos/service"
 
+	"github.com/queuectl/queuectl/internal/registered"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -24,7 +25,7 @@ type machine struct {
 func newMachine(t *testing.T, o Options) *machine {
 	m := &machine{root: t.TempDir()}
 	t.Setenv("HOME", filepath.Join(m.root, "home"))
-	o.Program = "/bin/true" // of root's, and anybody sees it
+	o.Program, o.Client = "/bin/true", "/bin/true" // of root's, and anybody sees it
 	m.s = &Service{Options: o, root: m.root, run: func(name string, args ...string) error {
 		m.asked = append(m.asked, name+" "+strings.Join(args, " "))
 		return nil
@@ -121,7 +122,7 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 	folder := "/home/.config/systemd/user/"
 	expect(t, "files", m.files(t), []string{folder + "queuectl-runner.socket", folder + "queuectl-runner@.service", folder + "queuectl.service", folder + "queuectl.socket"})
 	expect(t, "asked", m.took(), []string{"install", "systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
-	if start, registered := Own(); !registered || start != "systemctl --user start queuectl" {
+	if start, registered := registered.Own(); !registered || start != "systemctl --user start queuectl" {
 		t.Errorf("got %q, %v", start, registered)
 	}
 	if was, err := m.s.Uninstall(); err != nil || !was {
@@ -283,7 +284,7 @@ func TestPrograms(t *testing.T) {
 // What others can write to is made root's alone if it is root's, or where to copy is no
 // way out.
 func TestRemedies(t *testing.T) {
-	const bin, there = "/usr/local/bin/queuectl", "/opt/queuectl"
+	const bin, there = "/usr/local/bin/queuectld", "/opt/queuectld"
 	for _, c := range []struct {
 		program, path string
 		owner         uint32
@@ -295,8 +296,8 @@ func TestRemedies(t *testing.T) {
 		{bin, bin, 0, 0o775, "change that: chmod g-w " + bin},
 		{bin, bin, 1000, 0o755, "change that: chown root: " + bin + " && chmod go-w " + bin},
 		{bin, "/usr/local/bin", 0, 0o777, "change that: chown root: /usr/local/bin && chmod go-w /usr/local/bin"},
-		{there, there, 1000, 0o755, "copy it first: install /opt/queuectl /usr/local/bin/ && /usr/local/bin/queuectl service install"},
-		{there, "/opt", 0, 0o777, "copy it first: install /opt/queuectl /usr/local/bin/ && /usr/local/bin/queuectl service install"},
+		{there, there, 1000, 0o755, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && /usr/local/bin/queuectl service install"},
+		{there, "/opt", 0, 0o777, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && /usr/local/bin/queuectl service install"},
 	} {
 		if got := remedy(c.program, c.path, c.owner, c.mode); got != c.want {
 			t.Errorf("%s, %s of %d with %v: got %q, want %q", c.program, c.path, c.owner, c.mode, got, c.want)

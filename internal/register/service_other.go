@@ -12,13 +12,6 @@ func New(Options) (*Service, error) {
 	return nil, queue.Errorf(queue.CodeUnsupported, "queuectl cannot be registered as a service of this system; start it with: queuectl serve")
 }
 
-// Own reports whether a service of this user is registered, and the command that starts it.
-func Own() (start string, registered bool) { return "", false }
-
-// EndsAtLogout reports whether a registered service of this user ends when the user has
-// logged out, and could do otherwise.
-func EndsAtLogout() bool { return false }
-
 // Registered reports whether the system knows the service.
 func (s *Service) Registered() bool { return false }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/registered"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -91,19 +92,6 @@ func (o Options) arguments() []string {
 	return append([]string{words[0], "--service"}, words[1:]...)
 }
 
-// Own reports whether a service of this user is registered, and the command that starts it.
-func Own() (start string, registered bool) {
-	line, err := registryRun.get()
-	return "queuectl service start --user", err == nil && line != ""
-}
-
-// EndsAtLogout reports whether a registered service of this user ends when the user has
-// logged out, which it does.
-func EndsAtLogout() bool {
-	_, registered := Own()
-	return registered
-}
-
 // Registered reports whether the system knows the service.
 func (s *Service) Registered() bool {
 	if s.User {
@@ -126,8 +114,10 @@ func (s *Service) Install() error {
 	if err := s.allowed("install", s.elevated); err != nil {
 		return err
 	}
-	if err := s.trusted(s.Program); err != nil {
-		return err
+	for _, program := range []string{s.Program, s.Client} {
+		if err := s.trusted(program); err != nil {
+			return err
+		}
 	}
 	changed := false
 	if s.Registered() {
@@ -152,7 +142,7 @@ func (s *Service) Install() error {
 // trusted refuses a program in somebody's own folders, where the service's account cannot
 // read, and one that others could replace.
 func trusted(program string) error {
-	const move = `; copy the program first, for instance to C:\Program Files\queuectl, and run that one: queuectl service install`
+	const move = `; copy both programs first, queuectl.exe and queuectld.exe, for instance to C:\Program Files\queuectl, and run it there: queuectl service install`
 	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
 	if err != nil {
 		return err
@@ -442,7 +432,7 @@ func (s *Service) Runs() bool {
 // HowToStart is the command that does.
 func (s *Service) HowToStart() string {
 	if s.User {
-		start, _ := Own()
+		start, _ := registered.Own()
 		return start
 	}
 	return "sc start " + Name

@@ -20,6 +20,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/registered"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -46,7 +47,7 @@ type manager struct {
 
 func newManager(own bool) *manager {
 	m := &manager{state: svc.Stopped}
-	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectl.exe`, Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`, File: `C:\ProgramData\queuectl\queuectl.toml`}}
+	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectld.exe`, Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`, File: `C:\ProgramData\queuectl\queuectl.toml`}}
 	o.Talk = Talk{
 		Begin: func() error { m.ask("begin"); m.state = svc.Running; return nil },
 		End: func(keep bool) error {
@@ -167,7 +168,7 @@ func TestInstall(t *testing.T) {
 			t.Fatal(m.state, err)
 		}
 		expect(t, "first", m.took(), "folder", "install", "folder", "source", "start")
-		if want := `"C:\Program Files\queuectl\queuectl.exe" serve --service --dir C:\ProgramData\queuectl --socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.line != want {
+		if want := `"C:\Program Files\queuectl\queuectld.exe" serve --service --dir C:\ProgramData\queuectl --socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.line != want {
 			t.Errorf("got %s\nwant %s", m.line, want)
 		}
 		if err := m.s.Install(); err != nil {
@@ -286,7 +287,7 @@ func TestOwnService(t *testing.T) {
 	if err := m.s.Install(); err != nil || !m.s.Registered() || !m.s.Runs() {
 		t.Errorf("installed: %v", err)
 	}
-	if want := `"C:\Program Files\queuectl\queuectl.exe" serve --background`; m.run != want {
+	if want := `"C:\Program Files\queuectl\queuectld.exe" serve --background`; m.run != want {
 		t.Errorf("at logon: got %s, want %s", m.run, want)
 	}
 	expect(t, "installed", m.took(), "begin")
@@ -423,7 +424,7 @@ func letsIn(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 // itself, and has by then all that Prepare gives it.
 func TestServiceManager(t *testing.T) {
 	base := filepath.Join(config.System().State, "..", "queuectl-register-test")
-	o := Options{Program: filepath.Join(base, "queuectl.exe"), Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`, File: filepath.Join(base, "state", "queuectl.toml")}}
+	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"), Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`, File: filepath.Join(base, "state", "queuectl.toml")}}
 	o.Talk.End = func(bool) error { return queue.ErrUnavailable } // what runs is no queuectl
 	s, err := New(o)
 	if err != nil {
@@ -503,17 +504,17 @@ func asPrepared(t *testing.T) {
 
 // The command at logon is kept in the user's registry.
 func TestRunKey(t *testing.T) {
-	if _, registered := Own(); registered {
+	if _, there := registered.Own(); there {
 		t.Skip("this user has a service of their own")
 	}
 	if err := registryRun.set("queuectl-test"); err != nil {
 		t.Fatal(err)
 	}
-	start, registered := Own()
-	if err := registryRun.remove(); !registered || start == "" || !EndsAtLogout() && err != nil {
-		t.Errorf("registered: %v %q, %v", registered, start, err)
+	start, there := registered.Own()
+	if err := registryRun.remove(); !there || start == "" || !registered.EndsAtLogout() && err != nil {
+		t.Errorf("registered: %v %q, %v", there, start, err)
 	}
-	if _, registered := Own(); registered {
+	if _, there := registered.Own(); there {
 		t.Error("it is still there")
 	}
 }

@@ -14,8 +14,11 @@ import (
 // rootsAlone says who may do something to the system's service.
 const rootsAlone = "the system's service is root's to %s: sudo queuectl service %[1]s; --user means a service of your own"
 
-// packaged is the program's path in the files of the packages.
-const packaged = "/usr/bin/queuectl"
+// packaged and packagedClient are the paths of the programs in the files of the packages.
+const (
+	packaged       = "/usr/libexec/queuectl/queuectld"
+	packagedClient = "/usr/bin/queuectl"
+)
 
 // text is a file of the packages as it has to be here.
 func (o Options) text(name string) string {
@@ -25,6 +28,7 @@ func (o Options) text(name string) string {
 	}
 	return strings.NewReplacer(
 		packaged, o.Program,
+		packagedClient, o.Client,
 		"@STATE@", o.Places.State,
 		"@STATE_HOME@", filepath.Dir(o.Places.State),
 		"@CONFIG_HOME@", filepath.Dir(filepath.Dir(o.Places.File)),
@@ -50,7 +54,7 @@ func (o Options) arguments() string {
 
 // plain reports that paths hold nothing that means something in a unit or in XML.
 func (o Options) plain() error {
-	for _, path := range []string{o.Program, o.Places.State, o.Places.Socket, o.Places.File} {
+	for _, path := range []string{o.Program, o.Client, o.Places.State, o.Places.Socket, o.Places.File} {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, special) {
 			return queue.Errorf(queue.CodeInvalid, "the path %q cannot stand in the file that registers a service: it has to be absolute, of letters, digits and /._+-", path)
 		}

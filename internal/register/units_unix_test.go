@@ -15,19 +15,19 @@ import (
 )
 
 var (
-	system = Options{Program: "/usr/local/bin/queuectl", Places: config.Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock", File: "/etc/queuectl/queuectl.toml"}}
-	own    = Options{User: true, Program: "/home/eve/queuectl", Places: config.Places{State: "/home/eve/state/queuectl", Socket: "/home/eve/state/queuectl/queuectl.sock", File: "/home/eve/conf/queuectl/queuectl.toml"}}
+	system = Options{Program: "/usr/local/bin/queuectld", Client: "/usr/local/bin/queuectl", Places: config.Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock", File: "/etc/queuectl/queuectl.toml"}}
+	own    = Options{User: true, Program: "/home/eve/queuectld", Client: "/home/eve/queuectl", Places: config.Places{State: "/home/eve/state/queuectl", Socket: "/home/eve/state/queuectl/queuectl.sock", File: "/home/eve/conf/queuectl/queuectl.toml"}}
 )
 
-// A unit differs from the packaged one by the program's path alone.
+// A unit differs from the packaged one by the programs' paths alone.
 func TestUnitsAreThePackagesUnits(t *testing.T) {
 	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket", "queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {
-		packages := Options{Program: packaged, Places: system.Places}.text(name)
+		packages := Options{Program: packaged, Client: packagedClient, Places: system.Places}.text(name)
 		here := system.text(name)
-		if got := strings.ReplaceAll(here, system.Program, packaged); got != packages {
+		if got := strings.NewReplacer(system.Program, packaged, system.Client, packagedClient).Replace(here); got != packages {
 			t.Errorf("%s: got %s, want %s", name, got, packages)
 		}
-		if strings.Contains(packages, packaged) && here == packages {
+		if strings.Contains(packages, packagedClient) && here == packages {
 			t.Errorf("%s names the packaged program", name)
 		}
 	}
@@ -38,7 +38,7 @@ func TestFilesAreFilledIn(t *testing.T) {
 	for _, o := range []Options{system, own} {
 		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket", "user/queuectl-runner.socket", "launchd.plist"} {
 			text := o.text(name)
-			if strings.Contains(text, packaged) || strings.Contains(text, "@STATE") || strings.Contains(text, "@CONFIG") || strings.Contains(text, "@PROGRAM") || strings.Contains(text, "@ARG") {
+			if strings.Contains(text, packaged) || strings.Contains(text, packagedClient) || strings.Contains(text, "@STATE") || strings.Contains(text, "@CONFIG") || strings.Contains(text, "@PROGRAM") || strings.Contains(text, "@ARG") {
 				t.Errorf("%s: %s", name, text)
 			}
 		}
@@ -46,7 +46,7 @@ func TestFilesAreFilledIn(t *testing.T) {
 	unit := own.text("user/queuectl.service")
 	for _, line := range []string{
 		"Environment=XDG_STATE_HOME=/home/eve/state XDG_CONFIG_HOME=/home/eve/conf\n",
-		"ExecStart=/home/eve/queuectl serve --keep-jobs ",
+		"ExecStart=/home/eve/queuectld serve --keep-jobs ",
 		"ExecReload=/home/eve/queuectl --socket /home/eve/state/queuectl/queuectl.sock reload\n",
 	} {
 		if !strings.Contains(unit, line) {
@@ -61,8 +61,8 @@ func TestLaunchdFile(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		{system, []string{"queuectl", "/usr/local/bin/queuectl", "serve", "--dir", "/var/lib/queuectl", "--socket", "/run/queuectl/queuectl.sock", "--config", "/etc/queuectl/queuectl.toml"}},
-		{own, []string{"queuectl", "/home/eve/queuectl", "serve"}},
+		{system, []string{"queuectl", "/usr/local/bin/queuectld", "serve", "--dir", "/var/lib/queuectl", "--socket", "/run/queuectl/queuectl.sock", "--config", "/etc/queuectl/queuectl.toml"}},
+		{own, []string{"queuectl", "/home/eve/queuectld", "serve"}},
 	} {
 		d := xml.NewDecoder(strings.NewReader(c.o.text("launchd.plist")))
 		var got []string

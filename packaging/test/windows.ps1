@@ -124,7 +124,7 @@ Promise 'it runs as an account of its own' {
     $p = Get-CimInstance Win32_Process -Filter "ProcessId=$((Service).ProcessId)"
     Same queuectl (Invoke-CimMethod $p GetOwner).User
 }
-Promise 'the path of the program is quoted' { Says '^"[^"]*\\queuectl\.exe" serve --service ' (Service).PathName }
+Promise 'the path of the program is quoted' { Says '^"[^"]*\\queuectld\.exe" serve --service ' (Service).PathName }
 Promise 'a service that fails is started again' { Says 'RESTART' (& sc.exe qfailure queuectl | Out-String) }
 Promise '... also if it ends by itself with an error' { Says 'TRUE' (& sc.exe qfailureflag queuectl | Out-String) }
 Promise 'it has time for its jobs when the machine goes down' { Says '180000' (& sc.exe qpreshutdown queuectl | Out-String) }
@@ -242,13 +242,13 @@ Promise '... and are recorded' { Whole mended 15 }
 Promise 'a job that ends soon begins' { Long three 13 }
 Start-Process -WindowStyle Hidden cmd.exe -ArgumentList '/c', "ping -n 4 127.0.0.1 >nul & echo x> $Jobs\end-three"
 Promise 'a stop waits for it' { Stop-Service queuectl -ErrorAction Stop; Same Stopped (Service).State }
-Promise 'no process of the queue is left' { Within 5 { NoProcess 'queuectl\.exe|queuectl-[0-9a-f]+\.exe|long\.cmd' } }
+Promise 'no process of the queue is left' { Within 5 { NoProcess 'queuectld?\.exe|queuectl-[0-9a-f]+\.exe|long\.cmd' } }
 Promise 'it starts again' { Start-Service queuectl -ErrorAction Stop; Up }
 Promise 'the job had ended as itself' { Whole three 13 }
 Promise 'a job that does not end begins' { Ask config set stop_timeout 2s; Long four 14 }
 Promise 'a stop ends it, with all of its processes' {
     Stop-Service queuectl -ErrorAction Stop
-    Within 5 { NoProcess 'queuectl\.exe|queuectl-[0-9a-f]+\.exe|long\.cmd' }
+    Within 5 { NoProcess 'queuectld?\.exe|queuectl-[0-9a-f]+\.exe|long\.cmd' }
 }
 Promise 'it starts again' { Start-Service queuectl -ErrorAction Stop; Up }
 Promise 'the job was given back, and runs anew' {
@@ -259,7 +259,7 @@ Promise 'the job was given back, and runs anew' {
 # --- removed
 
 Promise 'it is removed while the job runs' { Same 0 (Installer /x $New) }
-Promise 'no process is left' { Within 5 { NoProcess 'queuectl\.exe|queuectl-[0-9a-f]+\.exe|long\.cmd' } }
+Promise 'no process is left' { Within 5 { NoProcess 'queuectld?\.exe|queuectl-[0-9a-f]+\.exe|long\.cmd' } }
 Promise 'the service manager does not know it' { Holds 'there is no service' (-not (Service)) }
 Promise 'the event log does not' { Holds 'there is no source' (-not (Test-Path $EventSource)) }
 Promise 'PATH does not name it' { Same 0 (@(MachinePath).Count) }

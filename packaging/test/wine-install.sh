@@ -8,7 +8,7 @@ new=0.9.2
 program='C:\Program Files\queuectl\queuectl.exe'
 jobs='C:\users\Public\jobs'
 state=$c/ProgramData/queuectl
-service_is='queuectl\.exe"? serve --service'
+service_is='queuectld\.exe"? serve --service'
 environment='HKLM\System\CurrentControlSet\Control\Session Manager\Environment'
 event_source='HKLM\System\CurrentControlSet\Services\EventLog\Application\queuectl'
 ping='127\.0\.0\.77' # marks the processes of a job that only waits
@@ -155,7 +155,7 @@ promise 'a job that ends soon begins' long three 13
 (sleep 2 && end_job three) &
 promise 'a stop waits for it' windows net stop queuectl
 promise 'the service is stopped' within 10 manager_says STOPPED
-promise 'no process of the queue is left' within 5 no_process 'queuectl\.exe|long\.cmd'
+promise 'no process of the queue is left' within 5 no_process 'queuectld?\.exe|long\.cmd'
 promise 'it starts again' windows net start queuectl
 promise 'it answers' up
 promise 'the job had ended as itself' whole three 13
@@ -163,7 +163,7 @@ promise 'the job had ended as itself' whole three 13
 stop_timeout() { q config set stop_timeout 2s && long four 14; }
 promise 'a job that does not end begins' stop_timeout
 promise 'a stop ends it' windows net stop queuectl
-promise '... with all of its processes' within 5 no_process 'queuectl\.exe|long\.cmd'
+promise '... with all of its processes' within 5 no_process 'queuectld?\.exe|long\.cmd'
 promise 'it starts again' windows net start queuectl
 promise 'it answers' up
 given_back() { within 20 in_state four processing && same 2 "$(began four)" && job_is four .attempts 0; }
@@ -172,7 +172,7 @@ promise 'the job was given back, and runs anew' given_back
 # --- removed
 
 promise 'it is removed while the job runs' windows msiexec /x 'C:\new.msi' /qn
-promise 'no process is left' within 5 no_process 'queuectl\.exe|long\.cmd'
+promise 'no process is left' within 5 no_process 'queuectld?\.exe|long\.cmd'
 promise 'the service manager does not know it' refuses manager_says ''
 promise 'the event log does not' refuses windows reg query "$event_source"
 promise 'PATH does not name it' refuses says 'queuectl' value "$environment" PATH

@@ -18,7 +18,7 @@ long() { q enqueue --id "$1" 'ping -n 90 127.0.0.78 >nul' && within 15 in_state 
 unharmed() { same "processing $(cat "$work/before")" "$(job "$1" '"\(.state) \(.pid)"')"; }
 
 mkdir "$c/Tools and more"
-GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o "$c/Tools and more/queuectl.exe" ./cmd/queuectl
+GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o "$c/Tools and more/" ./cmd/...
 hold
 
 # --- the system's
@@ -49,7 +49,7 @@ promise 'it is started' q service start
 promise 'it has adopted the job' within 10 unharmed one
 q config set stop_timeout 1s >/dev/null
 promise 'it is uninstalled, and gives the job back' q service uninstall
-promise 'no process is left' within 5 no_process 'queuectl\.exe|127\.0\.0\.78'
+promise 'no process is left' within 5 no_process 'queuectld?\.exe|127\.0\.0\.78'
 promise 'the service manager does not know it' refuses manager_says ''
 promise 'the event log does not' refuses windows reg query 'HKLM\System\CurrentControlSet\Services\EventLog\Application\queuectl'
 promise 'to uninstall it again is no error' q service uninstall
@@ -60,7 +60,7 @@ promise 'its log says what it did' grep -q 'ready on' "$state/service.log"
 
 promise "a user's own is installed" q service install --user
 q config set stop_timeout 1s >/dev/null
-promise '... to be started at logon' says '"C:.Tools and more.queuectl.exe" serve --background' windows reg query "$run_key" /v queuectl
+promise '... to be started at logon' says '"C:.Tools and more.queuectld.exe" serve --background' windows reg query "$run_key" /v queuectl
 promise 'it runs, and says so' says '^running, pid' q service status --user
 promise 'doctor says that it ends at logoff' says 'log off' q doctor
 promise 'a job prints' says hello q run -- cmd /c echo hello
@@ -68,7 +68,7 @@ promise 'a long job begins' long two
 promise 'it is restarted' q service restart --user
 promise 'the job has not noticed' within 10 unharmed two
 promise 'it is stopped, with its jobs' q service stop --user
-promise 'no process is left' within 5 no_process 'queuectl\.exe|127\.0\.0\.78'
+promise 'no process is left' within 5 no_process 'queuectld?\.exe|127\.0\.0\.78'
 promise 'it is not started by the way' ends 3 'service start --user' q enqueue true
 promise 'it is uninstalled' q service uninstall --user
 promise '... and started no more' refuses windows reg query "$run_key" /v queuectl

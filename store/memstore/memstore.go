@@ -21,6 +21,14 @@ type Store struct {
 	maxUser int // jobs of one user may be leased, 0 is any number; guarded by mu
 	now     func() queue.Millis
 	alarm   chan struct{}
+	decided []end // that those who wait for them have yet to hear of; guarded by mu
+
+	queues    map[string]store.QueueRule // guarded by mu, as are the next ones
+	passes    map[string]int64           // of queues: when it is their turn, while weights differ
+	turn      int64                      // of the queue that was served last
+	resources map[string]int             // units
+	rules     map[gate]queue.Demand      // the newest word on each lock and rate
+	starts    map[gate][]queue.Millis    // of each rate
 
 	mu       sync.Mutex
 	closed   bool                     // these and all below are guarded by mu
@@ -49,11 +57,13 @@ var _ store.Store = (*Store)(nil)
 // job is a stored job with what the contract does not show of it.
 type job struct {
 	queue.Job
-	rank     int64
-	leased   bool
-	former   int  // whose it is once it is given back, if not 0
-	asleep   bool // not due yet for the first time
-	attempts []queue.Attempt
+	rank      int64
+	leased    bool
+	former    int                // whose it is once it is given back, if not 0
+	asleep    bool               // not due yet for the first time
+	after     []queue.Dependency // that are not decided
+	otherwise queue.Otherwise
+	attempts  []queue.Attempt
 }
 
 // key names a request, and memory is what is remembered of it.
@@ -70,21 +80,43 @@ type memory struct {
 
 // New makes an empty store that ranks its jobs by order.
 func New(order queue.Order) *Store {
+	return NewAt(order, func() queue.Millis { return queue.MillisOf(time.Now()) })
+}
+
+// NewAt is New with a clock, which may stand still.
+func NewAt(order queue.Order, now func() queue.Millis) *Store {
 	return &Store{
 		order:    order,
-		now:      func() queue.Millis { return queue.MillisOf(time.Now()) },
+		now:      now,
 		alarm:    make(chan struct{}, 1),
 		jobs:     map[int64]*job{},
 		keys:     map[key]memory{},
 		forgot:   map[key]queue.Millis{},
 		settings: map[string]store.Setting{},
 		owners:   map[int]string{},
+		queues:   map[string]store.QueueRule{},
+		passes:   map[string]int64{},
+		rules:    map[gate]queue.Demand{},
+		starts:   map[gate][]queue.Millis{},
 		promised: math.MaxInt64,
 	}
 }
 
 // Now is the store's clock.
 func (s *Store) Now() queue.Millis { return s.now() }
+
+// Order is how ranks are made.
+func (s *Store) Order() queue.Order {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.order
+}
+
+// Broken is never closed: memory does not fail.
+func (s *Store) Broken() <-chan struct{} { return nil }
+
+// Err is always nil.
+func (s *Store) Err() error { return nil }
 
 // Close ends the store. An Await under way fails with ErrUnavailable, as do all
 // methods called later.
@@ -122,6 +154,7 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 		if err := change(now); err != nil {
 			return err
 		}
+		s.decide(now)
 		s.serve(now)
 		if next, found := s.due(now); found && next < s.promised {
 			hint(s.alarm)
@@ -147,6 +180,7 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	if to != j.State && !j.State.May(to) {
 		panic("memstore: " + j.State.String() + " may not become " + to.String())
 	}
+	ends := to.Ended() && !j.State.Ended()
 	j.State = to
 	j.UpdatedAt = now
 	j.EndedAt = 0
@@ -154,6 +188,53 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 		j.EndedAt = now
 	}
 	s.watchers.Tell(j.Seq)
+	if ends {
+		s.decided = append(s.decided, end{j.Seq, to})
+	}
+}
+
+// end is a job that has ended so, or is gone if the state is 0.
+type end struct {
+	seq   int64
+	state queue.State
+}
+
+// decide decides what waits for jobs that have ended since, and for those that end by that.
+func (s *Store) decide(now queue.Millis) {
+	for ; len(s.decided) > 0; s.decided = s.decided[1:] {
+		e := s.decided[0]
+		for _, j := range s.all() {
+			for _, d := range slices.Clone(j.after) {
+				if d.Job == e.seq {
+					j.after = slices.DeleteFunc(j.after, func(other queue.Dependency) bool { return other == d })
+					s.decideOne(j, d.How.Met(e.state) || j.otherwise == queue.OtherwiseRun, now)
+				}
+			}
+		}
+	}
+}
+
+// decideOne has a job go on after one that it waited for, if that was the last one and ended as
+// asked; if not, what was asked for becomes of it.
+func (s *Store) decideOne(j *job, met bool, now queue.Millis) {
+	detail := queue.EventDetail{Reason: queue.ReasonDependency}
+	switch {
+	case j.State != queue.Blocked && j.State != queue.Held:
+	case met && (j.State == queue.Held || len(j.after) > 0):
+	case met:
+		s.wait(j, max(now, j.RunAt))
+		s.move(j, queue.Pending, now)
+		j.Reason = ""
+		s.tell(j, queue.EventReleased, detail, now)
+	case j.otherwise == queue.OtherwiseCancel:
+		s.move(j, queue.Cancelled, now)
+		j.Reason = queue.ReasonDependency
+		s.tell(j, queue.EventCancelled, detail, now)
+	case j.State != queue.Held:
+		s.move(j, queue.Held, now)
+		j.Reason = queue.ReasonDependency
+		s.tell(j, queue.EventHeld, detail, now)
+	}
 }
 
 // tell adds an event of a job as it is now.
@@ -196,6 +277,8 @@ func (s *Store) all() []*job {
 
 // copyJob is a job that shares nothing with j.
 func copyJob(j queue.Job) queue.Job {
+	j.Demands = slices.Clone(j.Demands)
+	j.After = slices.Clone(j.After)
 	j.Argv = slices.Clone(j.Argv)
 	j.Env = slices.Clone(j.Env)
 	j.OkCodes = slices.Clone(j.OkCodes)

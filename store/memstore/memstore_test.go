@@ -64,9 +64,9 @@ func TestAwait(t *testing.T) {
 		}
 		synctest.Wait()
 		put(0)
-		held, err := s.Leased(context.Background())
-		if err != nil || len(held) != 3 {
-			t.Errorf("got %d leased jobs and error %v, want all 3", len(held), err)
+		left, err := s.Left(context.Background())
+		if err != nil || len(left.Leased) != 3 {
+			t.Errorf("got %d leased jobs and error %v, want all 3", len(left.Leased), err)
 		}
 		<-served
 	})

@@ -59,12 +59,21 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if err := s.admitUser(r.UID, int64(n), r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
+	if err := s.checkDependencies(r.Drafts); err != nil {
+		return store.Receipt{}, err
+	}
 	receipt, err := s.name(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
 	for i, draft := range r.Drafts {
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
+		draft.After = slices.Clone(draft.After)
+		for k := range draft.After {
+			if d := &draft.After[k]; d.Draft != 0 {
+				d.Job, d.Draft = receipt.Seqs[d.Draft-1], 0
+			}
+		}
 		s.add(draft, r.UID, now)
 	}
 	return receipt, nil
@@ -125,6 +134,7 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 		}
 	}()
 	j.State = 0
+	s.word(j)
 	j.CreatedAt = now
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)
@@ -133,11 +143,58 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	j.Delay = 0
 	s.place(j, max(now, j.RunAt), s.enqueued)
 	j.asleep = j.RunAt > now
-	s.move(j, queue.Pending, now)
+	j.otherwise, j.After, j.OtherwiseDo = draft.OtherwiseDo, nil, 0
+	failed := false
+	for _, d := range draft.After {
+		switch parent := s.jobs[d.Job]; {
+		case parent == nil && d.Job > j.Seq, parent != nil && !parent.State.Ended(): // it may be a later draft
+			j.after = append(j.after, d)
+		case parent == nil || !d.How.Met(parent.State):
+			failed = failed || j.otherwise != queue.OtherwiseRun
+		}
+	}
+	first := queue.Pending
+	if len(j.after) > 0 || failed {
+		first = queue.Blocked
+	}
+	s.move(j, first, now)
 	s.tell(j, queue.EventEnqueued, queue.EventDetail{UID: &uid}, now)
 	s.jobs[j.Seq] = j
 	s.seq = max(s.seq, j.Seq)
 	s.enqueued++
+	if failed {
+		s.decideOne(j, false, now)
+	}
+}
+
+// checkDependencies refuses drafts that wait for jobs that are not there, or for themselves, or
+// demand what no gate could meet.
+func (s *Store) checkDependencies(drafts []queue.Job) error {
+	var reaches func(from, to, depth int) bool
+	reaches = func(from, to, depth int) bool {
+		for _, d := range drafts[from].After {
+			if d.Draft != 0 && depth > 0 && (d.Draft-1 == to || reaches(d.Draft-1, to, depth-1)) {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range drafts {
+		if err := queue.CheckDemands(drafts[i].Demands); err != nil {
+			return err
+		}
+		for _, d := range drafts[i].After {
+			if d.Draft < 0 || d.Draft > len(drafts) || d.Draft == 0 && s.jobs[d.Job] == nil {
+				return queue.Invalid("depends_on", "names a job that is not there")
+			}
+		}
+	}
+	for i := range drafts {
+		if len(drafts[i].After) > queue.MaxDependencies || reaches(i, i, len(drafts)) {
+			return queue.Invalid("depends_on", "has jobs wait for each other, or for too many")
+		}
+	}
+	return nil
 }
 
 // Change carries out a verb on a job.
@@ -175,6 +232,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	case queue.VerbRemove:
 		s.remove(j)
 	case queue.VerbRetry, queue.VerbRetryDead:
+		s.word(j)
 		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0
 		if c.Timeout != nil {
 			j.Timeout = *c.Timeout
@@ -186,7 +244,13 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	if c.Verb != queue.VerbEdit {
 		j.Reason = "" // whatever it was, it was of a failure before
 	}
+	if to == queue.Pending && len(j.after) > 0 {
+		to = queue.Blocked
+	}
 	if to == 0 {
+		if !j.State.Ended() {
+			s.decided = append(s.decided, end{j.Seq, 0})
+		}
 		j.State = 0
 	} else {
 		s.move(j, to, now)
@@ -209,11 +273,15 @@ func (s *Store) edit(j *job, edit func(*queue.Job) error, now queue.Millis) erro
 	if err := edit(&edited); err != nil {
 		return err
 	}
+	if err := queue.CheckDemands(edited.Demands); err != nil {
+		return err
+	}
 	if edited.Delay != 0 {
 		edited.RunAt, edited.Delay = now.Add(edited.Delay), 0
 	}
 	runAt := j.RunAt
 	j.Job = edited
+	s.word(j)
 	if j.RunAt != runAt {
 		j.DueAt, j.asleep = j.RunAt, j.RunAt > now
 		s.place(j, max(now, j.RunAt), s.enqueued)

@@ -71,6 +71,7 @@ func (s *Store) lease(l queue.Lease) *job {
 }
 
 func (s *Store) start(j *job, e store.Started, now queue.Millis) {
+	s.stamp(j, e.At, now)
 	s.move(j, queue.Processing, now)
 	j.StartedAt, j.WorkerID, j.PID = e.At, e.Worker, e.PID
 	s.tell(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.At}, now)
@@ -81,7 +82,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if e.DeletableOutput != "" && !slices.Contains(s.garbage, e.DeletableOutput) {
 		s.garbage = append(s.garbage, e.DeletableOutput)
 	}
-	d, a := e.Decision, e.Attempt
+	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	if j.State != queue.Processing {
 		s.move(j, queue.Processing, now)
 	}
@@ -110,6 +111,9 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		}
 		return
 	}
+	if !ran {
+		s.stamp(j, a.StartedAt, now)
+	}
 	j.Runs++
 	j.Refunds = 0
 	j.Suspect = d.Suspect
@@ -129,51 +133,6 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	}
 	s.tell(j, queue.EventEnded, detail, now)
 }
-
-// claim leases the head of the queue but for jobs whose users have as many leased as they
-// may, and cancels what it meets there too late.
-func (s *Store) claim(now queue.Millis, want int) []queue.Job {
-	var ready []*job
-	leased := s.leasedOf()
-	for _, j := range s.jobs {
-		if j.State.Runnable() && !j.leased && j.DueAt <= now {
-			ready = append(ready, j)
-		}
-	}
-	slices.SortFunc(ready, func(a, b *job) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Seq, b.Seq))
-	})
-	var claimed []queue.Job
-	for _, j := range ready {
-		switch {
-		case len(claimed) >= want:
-			return claimed
-		case j.expired(now):
-			s.expire(j, now)
-		case s.full(leased[j.UID]):
-		default:
-			j.Fence++
-			j.leased = true
-			leased[j.UID]++
-			claimed = append(claimed, copyJob(j.Job))
-		}
-	}
-	return claimed
-}
-
-// leasedOf is how many jobs each user has leased.
-func (s *Store) leasedOf() map[int]int {
-	of := map[int]int{}
-	for _, j := range s.jobs {
-		if j.leased {
-			of[j.UID]++
-		}
-	}
-	return of
-}
-
-// full reports whether a user has as many jobs leased as it may.
-func (s *Store) full(leased int) bool { return s.maxUser > 0 && leased >= s.maxUser }
 
 // Await claims at least one and up to want jobs, waiting for the first one.
 func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
@@ -239,41 +198,35 @@ func (s *Store) serve(now queue.Millis) {
 	}
 }
 
-// untilRunnable is the time until a parked job is due, at most an hour.
+// untilRunnable is the time until a job is due, at most an hour.
 func (s *Store) untilRunnable() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	next := now.Add(maxWait)
-	leased := s.leasedOf()
 	for _, j := range s.jobs {
-		if j.State.Runnable() && !j.leased && !s.full(leased[j.UID]) { // else an end is waited for
+		if j.State.Runnable() && !j.leased && j.DueAt > now { // of the others an end, or a rule, is waited for
 			next = min(next, j.DueAt)
 		}
+	}
+	if at := s.opens(now); at != 0 {
+		next = min(next, at)
 	}
 	return time.Duration(next-now) * time.Millisecond
 }
 
-// Leased lists every leased job, in order of seq.
-func (s *Store) Leased(ctx context.Context) (jobs []queue.Job, err error) {
+// Left is what an earlier service has left. Memory has no copies.
+func (s *Store) Left(ctx context.Context) (left store.Left, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.all() {
 			if j.leased {
-				jobs = append(jobs, copyJob(j.Job))
+				left.Leased = append(left.Leased, copyJob(j.Job))
 			}
 		}
+		left.Runners, left.LastSeq = slices.Clone(s.runners), s.seq
 		return nil
 	})
-	return jobs, err
-}
-
-// LastSeq is the highest number that a job has had.
-func (s *Store) LastSeq(ctx context.Context) (seq int64, err error) {
-	err = s.read(ctx, func() error {
-		seq = s.seq
-		return nil
-	})
-	return seq, err
+	return left, err
 }
 
 // NextEpoch raises and returns the service's epoch.
@@ -293,13 +246,3 @@ func (s *Store) NoteRunners(_ context.Context, dirs []string) error {
 	s.runners = slices.Clone(dirs)
 	return nil
 }
-
-// Runners lists the folders that were noted last.
-func (s *Store) Runners(context.Context) ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.runners), nil
-}
-
-// Moved reports whether the store is a copy; there are none of memory.
-func (s *Store) Moved() bool { return false }

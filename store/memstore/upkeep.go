@@ -74,6 +74,23 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 	})
 }
 
+// SetQueue has a queue go by a rule.
+func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
+	return s.update(ctx, func(queue.Millis) error {
+		s.queues[name] = rule
+		s.passes, s.turn = map[string]int64{}, 0
+		return nil
+	})
+}
+
+// SetResources has so many units of each resource be there.
+func (s *Store) SetResources(ctx context.Context, units map[string]int) error {
+	return s.update(ctx, func(queue.Millis) error {
+		s.resources = maps.Clone(units)
+		return nil
+	})
+}
+
 // Promote cancels expired jobs and forgets old keys. A due job needs nothing
 // here: a claim sees by itself that it is due.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
@@ -140,6 +157,9 @@ func (s *Store) due(now queue.Millis) (next queue.Millis, found bool) {
 		if j.State.Waiting() && j.ExpiresAt != 0 {
 			consider(max(now, j.ExpiresAt))
 		}
+	}
+	if at := s.opens(now); at != 0 {
+		consider(at)
 	}
 	return next, found
 }

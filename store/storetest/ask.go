@@ -345,7 +345,7 @@ func changedBeforeStart(r *rig) {
 		turned := r.turn(store.Report{Changed: []store.Changed{{Lease: l, Change: change}}})
 		same(r, string(change.Verb)+": stale", turned.Stale, nil)
 		r.counted()
-		leased, err := r.s.Leased(r.Context())
+		leased, err := r.heldJobs()
 		r.must(err)
 		same(r, "leased", leased, nil)
 		return j, turned.Refused[l]

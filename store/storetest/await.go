@@ -150,7 +150,7 @@ func awaitLosesNothing(r *rig) {
 		j := r.one()
 		all.Wait()
 		got := within(r, "await", result)
-		held, err := r.s.Leased(r.Context())
+		held, err := r.heldJobs()
 		r.must(err)
 		same(r, "leased jobs, beside what the await returned", leases(held), leases(got.jobs))
 		if (got.err == nil) == (len(got.jobs) == 0) || got.err != nil && !errors.Is(got.err, context.Canceled) {

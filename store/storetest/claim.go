@@ -43,7 +43,7 @@ func claimReserves(r *rig) {
 	same(r, "counts", r.s.Counts().States, counts.States)
 	same(r, "events of a claim", r.news(), nil)
 	same(r, "claimed again", r.claim(1), nil)
-	held, err := r.s.Leased(r.Context())
+	held, err := r.heldJobs()
 	r.must(err)
 	same(r, "leased jobs", held, []queue.Job{want})
 	r.pass(time.Hour)
@@ -199,7 +199,7 @@ func releaseGivesBack(r *rig) {
 	first.Fence = claimed.Fence
 	same(r, "released job", r.get(first.ID), first)
 	same(r, "events", r.news(), nil)
-	held, err := r.s.Leased(r.Context())
+	held, err := r.heldJobs()
 	r.must(err)
 	same(r, "leased jobs", held, nil)
 	both := r.claim(2)

@@ -40,7 +40,7 @@ func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]
 		return err
 	})
 	try("Await", func() error { _, err := r.s.Await(ctx, 1); return err })
-	try("Leased", func() error { _, err := r.s.Leased(ctx); return err })
+	try("Left", func() error { _, err := r.s.Left(ctx); return err })
 	try("NextEpoch", func() error { _, err := r.s.NextEpoch(ctx); return err })
 	try("Get", func() error { _, err := r.s.Get(ctx, "x"); return err })
 	try("Whole", func() error { _, err := r.s.Whole(ctx, "x"); return err })
@@ -74,7 +74,7 @@ func cancelledBefore(r *rig) {
 			}
 		}
 	})
-	held, err := r.s.Leased(r.Context())
+	held, err := r.heldJobs()
 	r.must(err)
 	same(r, "leased jobs", held, []queue.Job{j})
 }
@@ -209,7 +209,7 @@ func manyClaimers(r *rig) {
 			}
 		}
 	}
-	held, err := r.s.Leased(r.Context())
+	held, err := r.heldJobs()
 	r.must(err)
 	same(r, "leases", sortedLeases(leases(held)), sortedLeases(leases(all)))
 }

@@ -157,7 +157,7 @@ func userHasNoRoom(r *rig) {
 	r.counted()
 }
 
-// keptBackInOrder has jobs kept back at the moment they come, at the claim, and both.
+// keptBackInOrder has jobs without room claimed in order of rank, whenever they came.
 func keptBackInOrder(r *rig) {
 	r.bound(1)
 	first := r.one(of(1), priority(9))
@@ -271,7 +271,7 @@ func lowerBound(r *rig) {
 		r.end(r.get(claimed[i].ID), exit(0))
 		same(r, "claimed while more run than may", r.claim(9), nil)
 	}
-	held, err := r.s.Leased(r.Context())
+	held, err := r.heldJobs()
 	r.must(err)
 	same(r, "leased", seqs(held), []int64{jobs[2].Seq})
 	r.end(claimed[2], exit(0))

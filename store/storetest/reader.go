@@ -157,7 +157,7 @@ func inputIsApart(r *rig) {
 		r.must(r.change(want, queue.VerbRelease))
 		claimed := r.claimOne()
 		same(r, "claimed with", claimed.Execution, want.Execution)
-		held, err := r.s.Leased(r.Context())
+		held, err := r.heldJobs()
 		r.must(err)
 		same(r, "leased with", held[0].Execution, want.Execution)
 		r.end(claimed, exit(1))

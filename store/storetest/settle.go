@@ -136,7 +136,7 @@ func endsAsDecided(r *rig) {
 			history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
 			r.must(err)
 			same(r, name+": history", history, []queue.Attempt{row})
-			held, err := r.s.Leased(r.Context())
+			held, err := r.heldJobs()
 			r.must(err)
 			same(r, name+": leased jobs", held, nil)
 			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
@@ -386,7 +386,7 @@ func staleChangesNothing(r *rig) {
 		done := r.turn(store.Report{Released: []queue.Lease{jobs[2].Lease()}})
 		same(r, "release of a running job", done, store.Grant{Stale: []queue.Lease{jobs[2].Lease()}})
 	})
-	held, err := r.s.Leased(r.Context())
+	held, err := r.heldJobs()
 	r.must(err)
 	same(r, "leased jobs", sortedLeases(leases(held)), []queue.Lease{jobs[0].Lease(), jobs[2].Lease()})
 }
@@ -465,7 +465,7 @@ func leasedListed(r *rig) {
 	r.store(draft(), draft(), draft(), draft())
 	jobs := r.claim(3)
 	jobs[1] = r.start(jobs[1])
-	held, err := r.s.Leased(r.Context())
+	held, err := r.heldJobs()
 	r.must(err)
 	slices.SortFunc(held, func(a, b queue.Job) int { return int(a.Seq - b.Seq) })
 	same(r, "leased jobs", held, jobs)
@@ -485,9 +485,9 @@ func epochsRise(r *rig) {
 
 func lastSeqStays(r *rig) {
 	last := func() int64 {
-		seq, err := r.s.LastSeq(r.Context())
+		left, err := r.s.Left(r.Context())
 		r.must(err)
-		return seq
+		return left.LastSeq
 	}
 	same(r, "before the first job", last(), 0)
 	jobs := r.store(draft(), draft())
@@ -502,10 +502,10 @@ func runnersNoted(r *rig) {
 		if want != nil {
 			r.must(r.s.NoteRunners(r.Context(), want))
 		}
-		got, err := r.s.Runners(r.Context())
+		left, err := r.s.Left(r.Context())
 		r.must(err)
-		if !slices.Equal(got, want) {
-			r.Errorf("got runners %q, want %q", got, want)
+		if !slices.Equal(left.Runners, want) {
+			r.Errorf("got runners %q, want %q", left.Runners, want)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type Fixture struct {
 
 // Run tests that the stores which open makes keep every promise of the contract.
 func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
-	for _, p := range slices.Concat(enqueuing, asking, batching, expelling, claiming, settling, awaiting, reading, keeping, owning, crowding, sharing, walking) {
+	for _, p := range slices.Concat(enqueuing, asking, batching, expelling, claiming, settling, awaiting, reading, keeping, owning, crowding, sharing, gating, depending, walking) {
 		t.Run(p.name, func(t *testing.T) {
 			order := p.order
 			if order == (queue.Order{}) {
@@ -379,4 +379,10 @@ func difference(got, want []string) string {
 		b.WriteString("  got " + strings.Join(got, "") + "\n want " + strings.Join(want, ""))
 	}
 	return b.String()
+}
+
+// heldJobs are the leased jobs.
+func (r *rig) heldJobs() ([]queue.Job, error) {
+	left, err := r.s.Left(r.Context())
+	return left.Leased, err
 }

@@ -425,7 +425,7 @@ func (w *walk) recount() {
 	same(w.rig, "all jobs", w.all(store.Filter{Limit: 50}), want)
 	w.counted()
 	same(w.rig, "jobs ever enqueued", w.s.Counts().Enqueued, w.enqueued)
-	held, err := w.s.Leased(w.Context())
+	held, err := w.heldJobs()
 	w.must(err)
 	same(w.rig, "leased jobs", sortedLeases(leases(held)), w.leases())
 }

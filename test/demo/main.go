@@ -88,7 +88,7 @@ func run(bin string) error {
 	}
 	if bin == "" {
 		d.bin = filepath.Join(dir, "queuectl"+suffix)
-		build := exec.Command("go", "build", "-trimpath", "-o", d.bin, "./cmd/queuectl")
+		build := exec.Command("go", "build", "-trimpath", "-o", dir+string(filepath.Separator), "./cmd/...")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build: %w\n%s", err, out)

@@ -7,7 +7,7 @@ old_version=0.9.1
 next_version=0.9.3
 
 # What stands for the version before: the program and packages of this commit.
-old_commit=${OLD_COMMIT:-099205b}
+old_commit=${OLD_COMMIT:-5bd7109}
 
 # package NAME... sets $NAME_deb, $NAME_rpm or $failpoint_binary, and builds what is
 # not there yet. `run` has them built once for all scenarios.
@@ -64,11 +64,11 @@ package_next() {
 	next_deb=$(ls "$dist"/*.deb)
 }
 
-# package_failpoint is the program of this tree that can be broken on purpose.
+# package_failpoint is the service of this tree that can be broken on purpose.
 package_failpoint() {
 	failpoint_binary=$built/failpoint
 	[ -n "${PACKAGES_ARE_BUILT:-}" ] && [ -e "$failpoint_binary" ] ||
-		(cd "$project" && CGO_ENABLED=0 go build -tags failpoint -ldflags "-X main.version=$new_version" -o "$failpoint_binary" ./cmd/queuectl)
+		(cd "$project" && CGO_ENABLED=0 go build -tags failpoint -ldflags "-X github.com/queuectl/queuectl/internal/cli.Version=$new_version" -o "$failpoint_binary" ./cmd/queuectld)
 }
 
 # make_packages TREE VERSION FOLDER

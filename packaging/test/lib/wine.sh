@@ -47,7 +47,7 @@ programs() {
 	local tag
 	GOOS=windows CGO_ENABLED=0 go build -o "$work/bin/posix/sh.exe" ./test/posix || return 1
 	for tag in '' failpoint; do
-		GOOS=windows CGO_ENABLED=0 go build -tags "$tag" -o "$work/bin/plain$tag/queuectl.exe" ./cmd/queuectl || return 1
+		GOOS=windows CGO_ENABLED=0 go build -tags "$tag" -o "$work/bin/plain$tag/" ./cmd/... || return 1
 	done
 	export QUEUECTL_TEST_BIN=Z:${work//\//\\}\\bin
 }

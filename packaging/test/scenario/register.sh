@@ -3,29 +3,31 @@
 # same files, and takes that back.
 . "$(dirname "$0")/../lib/all.sh"
 
-program=$cache/registered-$$
-(cd "$project" && CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=1.0.0' -o "$program" ./cmd/queuectl)
+programs=$cache/registered-$$
+(cd "$project" && CGO_ENABLED=0 go build -trimpath -ldflags '-X github.com/queuectl/queuectl/internal/cli.Version=1.0.0' -o "$programs/" ./cmd/...)
 box_up
 box useradd --create-home --shell /bin/sh alice
-box_put "$program" /home/alice/queuectl 755
-box_put "$program" /usr/local/bin/queuectl 755
-rm -f "$program"
+for name in queuectl queuectld; do
+	box_put "$programs/$name" /home/alice/$name 755
+	box_put "$programs/$name" /usr/local/bin/$name 755
+done
+rm -r "$programs"
 known() { box find /etc ! -path '/etc/queuectl*' -name '*queuectl*'; }
 
 promise 'nothing is registered: service start says what to do' ends 4 'queuectl service install' q root service start
 promise '... service status asks the socket' ends 3 'not running' q root --socket /run/queuectl/queuectl.sock service status
 promise 'an ordinary user is told what root would type' ends 5 'sudo queuectl service install' q alice service install
-promise 'a program in a home folder is refused, with what to do' ends 5 'install /home/alice/queuectl /usr/local/bin' box /home/alice/queuectl service install
+promise 'a program in a home folder is refused, with what to do' ends 5 'install /home/alice/queuectl /home/alice/queuectld /usr/local/bin' box /home/alice/queuectl service install
 promise '... and nothing was written' same '' "$(known)"
 promise 'service install' q root service install
 promise 'the service runs' unit_is "$service" ActiveState active
 promise 'it is enabled, and its sockets are' same 'enabled enabled enabled' \
 	"$(box systemctl is-enabled queuectl.service queuectl.socket queuectl-runner.socket | xargs)"
-# The file of a unit is the packaged one, with the other path of the program.
+# The file of a unit is the packaged one, with the other paths of the programs.
 files_are_the_packages() {
 	local name
 	for name in queuectl.service queuectl.socket queuectl-runner.socket queuectl-runner@.service; do
-		sed 's#/usr/bin/queuectl#/usr/local/bin/queuectl#' "$project/packaging/$name" | diff - "$box_dir/root/etc/systemd/system/$name" || return 1
+		sed 's#/usr/libexec/queuectl/queuectld#/usr/local/bin/queuectld#; s#/usr/bin/queuectl#/usr/local/bin/queuectl#' "$project/packaging/$name" | diff - "$box_dir/root/etc/systemd/system/$name" || return 1
 	done
 	diff "$project/packaging/runner.conf" "$box_dir/root/etc/queuectl/runner.conf"
 }
@@ -84,10 +86,10 @@ within 5 over_runs >/dev/null
 job_pid=$(q alice show over --json | jq .pid)
 promise 'a package that comes later installs' install_deb "$new_deb"
 runs_from() { answers && same "$1" "$(box readlink "/proc/$(main_pid)/exe")"; }
-promise '... and what was registered runs on' within 5 runs_from /usr/local/bin/queuectl
+promise '... and what was registered runs on' within 5 runs_from /usr/local/bin/queuectld
 promise 'service install says what to do' ends 5 'queuectl service uninstall' q root service install
 promise 'service uninstall gives way to it' q root service uninstall
-promise '... its service runs' within 5 runs_from /usr/bin/queuectl
+promise '... its service runs' within 5 runs_from /usr/libexec/queuectl/queuectld
 promise '... enabled, and its sockets' same 'enabled enabled enabled' \
 	"$(box systemctl is-enabled queuectl.service queuectl.socket queuectl-runner.socket | xargs)"
 promise '... by links to its units alone' same '/usr/lib/systemd/system/queuectl.service' \

@@ -28,7 +28,7 @@ promise 'remove, while a job runs' box dpkg -r queuectl
 promise '... nothing runs any more' box_sh '! pgrep -af "[q]ueuectl|[s]leep 4321" | grep .'
 promise '... no unit is left' same '' "$(box_sh 'systemctl list-units --all --plain --no-legend "queuectl*" | grep -vE "not-found|masked|\.slice" || true')"
 promise '... no cgroup is left' same '' "$(box_sh 'find /sys/fs/cgroup -name "queuectl*.service" -o -name "queuectl*.socket"')"
-promise '... no program, no unit file' box_sh '! ls /usr/bin/queuectl /usr/lib/systemd/system/queuectl* 2>/dev/null | grep .'
+promise '... no program, no unit file' box_sh '! ls /usr/bin/queuectl /usr/libexec/queuectl /usr/lib/systemd/system/queuectl* 2>/dev/null | grep .'
 promise '... the queue and the settings are kept' box test -f /var/lib/queuectl/queuectl.db -a -f /etc/queuectl/queuectl.toml -a -f /etc/queuectl/runner.conf
 promise 'installed again' install_deb "$new_deb"
 promise '... it runs' within 5 answers

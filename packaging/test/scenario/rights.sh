@@ -175,7 +175,7 @@ promise 'an admin is shown that, too' says "$canary" box_sh "queuectl show hush 
 promise 'nothing of it stands in the journal' box_sh "journalctl --sync; ! journalctl --no-pager -o json -u 'queuectl*' | grep -F $canary"
 q bob enqueue --id hush2 --env "TOKEN=$canary" --command 'sleep 3' >/dev/null
 within 5 in_state processing hush2 >/dev/null
-promise 'nor in the command lines of service and runners' box_sh "! for p in \$(pgrep -f '^/usr/bin/queuectl'); do tr '\\0' ' ' < /proc/\$p/cmdline; tr '\\0' ' ' < /proc/\$p/environ; done | grep -F $canary"
+promise 'nor in the command lines of service and runners' box_sh "! for p in \$(pgrep -f '^/usr/(bin|libexec/queuectl)/queuectl'); do tr '\\0' ' ' < /proc/\$p/cmdline; tr '\\0' ' ' < /proc/\$p/environ; done | grep -F $canary"
 promise 'nor anywhere that an ordinary user can read' refuses as alice sh -c "grep -rIlsF $canary /var/lib/queuectl /var/lib/queuectl-runner /run /etc /var/log"
 
 # --- audit

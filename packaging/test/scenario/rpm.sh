@@ -42,7 +42,7 @@ promise 'downgrade' box rpm -U --oldpackage --nodeps /root/old.rpm
 promise '... the service is the old one' within 5 replaced "$before"
 promise 'erase' box rpm -e queuectl
 promise '... nothing runs' box_sh '! pgrep -af "[q]ueuectl" | grep .'
-promise '... no program, no unit file' box_sh '! ls /usr/bin/queuectl /usr/lib/systemd/system/queuectl* 2>/dev/null | grep .'
+promise '... no program, no unit file' box_sh '! ls /usr/bin/queuectl /usr/libexec/queuectl /usr/lib/systemd/system/queuectl* 2>/dev/null | grep .'
 promise '... changed settings are saved' box test -f /etc/queuectl/queuectl.toml.rpmsave
 promise '... the queue is kept' box test -f /var/lib/queuectl/queuectl.db
 promise '... no unit is enabled or failed' same '' "$(box_sh 'systemctl list-units --failed --no-legend; find /etc/systemd/system -name "queuectl*"')"

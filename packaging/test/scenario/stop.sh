@@ -108,7 +108,7 @@ what='stop of a service that hangs'
 fresh
 box_put "$failpoint_binary" /usr/lib/queuectl-failpoint 755
 box touch /run/queuectl/go
-drop_in "$service" '[Service]' TimeoutStopSec=10 BindReadOnlyPaths=/usr/lib/queuectl-failpoint:/usr/bin/queuectl \
+drop_in "$service" '[Service]' TimeoutStopSec=10 BindReadOnlyPaths=/usr/lib/queuectl-failpoint:/usr/libexec/queuectl/queuectld \
 	Environment=QUEUECTL_FAILPOINTS=commit=wait:/run/queuectl/go
 box systemctl restart queuectl
 within 5 answers >/dev/null

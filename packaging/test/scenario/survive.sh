@@ -133,7 +133,7 @@ promise 'upgrade: new jobs have gone to a runner of the new version' same 2 "$(r
 
 # A writer that hangs: the watchdog's question is not answered.
 box_sh 'touch /run/queuectl/go'
-drop_in "$service" '[Service]' WatchdogSec=2 BindReadOnlyPaths=/usr/lib/queuectl-failpoint:/usr/bin/queuectl \
+drop_in "$service" '[Service]' WatchdogSec=2 BindReadOnlyPaths=/usr/lib/queuectl-failpoint:/usr/libexec/queuectl/queuectld \
 	Environment=QUEUECTL_FAILPOINTS=commit=wait:/run/queuectl/go
 box systemctl restart queuectl
 after 'restart with a watchdog of 2 s'

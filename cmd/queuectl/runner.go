@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/internal/systemd"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// runnerVerb is the second process. People do not start it.
+func runnerVerb(a *cli.App) *cobra.Command {
+	var alone, accepted, stop, watchdog bool
+	var policy, unit, launcher string
+	cmd := &cobra.Command{
+		Use: "runner", Short: "Run attempts for the service", Hidden: true, Args: cli.Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := logs.OfRunner(a.Err)
+			switch {
+			case stop:
+				return stopRunners(unit)
+			case a.Dir == "":
+				return cli.Usage("runner is started by the service; people use serve")
+			case launcher != "":
+				return launch(cmd.Context(), a.Dir, launcher, policy, log)
+			case watchdog:
+				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...) // it ends with its runner
+				return runner.RunExecWatchdog(a.Dir)
+			}
+			if err := process.Prepare(); err != nil {
+				return err
+			}
+			signal.Notify(make(chan os.Signal, 1), append(cli.ReloadSignals, os.Interrupt)...) // a terminal's signals are not ours
+			ctx, end := untilTold(cmd.Context())
+			defer end()
+			o := runner.Options{Root: a.Dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
+			refuse := func(error) {}
+			if accepted {
+				asked, err := runner.Accept(a.Dir, policy, unit != "")
+				if err != nil {
+					return err
+				}
+				if asked.Ended {
+					return nil
+				}
+				refuse = asked.Refuse
+				if asked.Undivided != nil {
+					log.Warn("jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie", "error", asked.Undivided)
+				}
+				o = asked.Options
+				o.Ready = asked.Tell
+			}
+			self, err := os.Executable()
+			if err == nil {
+				err = process.CheckLimits()
+			}
+			if err != nil {
+				refuse(err)
+				return err
+			}
+			o.Version, o.Log, o.Watchdog = cli.Version, log, []string{self, "runner", "--exec-watchdog"}
+			if unit != "" {
+				o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
+			}
+			err = runner.Serve(ctx, o)
+			if err != nil {
+				refuse(err)
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&alone, "alone", false, "run one job only")
+	f.BoolVar(&accepted, "accepted", false, "standard input is the connection of the service that wants a runner of root's")
+	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run; none: those of this account")
+	f.StringVar(&unit, "unit", "", "end once systemd has stopped this `UNIT`")
+	f.StringVar(&launcher, "launcher", "", "start a runner for each connection that `UID:GID` makes")
+	f.BoolVar(&watchdog, "exec-watchdog", false, "end what the runner of this folder starts and what hangs before it is a program of its own")
+	f.BoolVar(&stop, "stop", false, "end all runners if systemd stops the unit")
+	return cmd
+}
+
+// askStopFor bounds the question whether the unit is being stopped, of a process that has
+// nothing else to do.
+const askStopFor = 10 * time.Second
+
+// runnersStopFor bounds the wait for runners that end.
+const runnersStopFor = 80 * time.Second
+
+// stopRunners ends root's runners if systemd is stopping the service's unit for good: it
+// is called whenever the service has ended, also by a crash.
+func stopRunners(unit string) error {
+	if unit == "" {
+		return cli.Usage("runner --stop needs the --unit of the service")
+	}
+	if systemd.Unit(unit).Stopping(askStopFor) {
+		systemd.StopAll("queuectl-runner@*.service", runnersStopFor)
+	}
+	return nil
+}
+
+// launch starts root's runners where no systemd does.
+func launch(ctx context.Context, dir, service, policy string, log *slog.Logger) error {
+	uid, gid, _ := strings.Cut(service, ":")
+	u, err1 := strconv.Atoi(uid)
+	g, err2 := strconv.Atoi(gid)
+	if err1 != nil || err2 != nil {
+		return cli.Usage("--launcher is UID:GID, not %q", service)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...) // it ends with its service
+	return runner.Launch(ctx, []string{self, "runner"}, dir, policy, u, g, log)
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service"
+)
+
+func doctorVerb(a *app) *cobra.Command {
+	var verify bool
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners", Args: cli.Exactly(0, "no arguments"),
+		Long: `Look for what is wrong with the queue, its disk, its service and its runners, and say
+what to do about it. Exit code 1 means that something is to be mended. Where the
+service does not run, what its folder says is looked at.
+
+With --verify all rows are held against each other and against the files of outputs, on
+a copy of the database.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), verify) },
+	}
+	cmd.Flags().BoolVar(&verify, "verify", false, "look at every row and every output too")
+	return cmd
+}
+
+func (a *app) doctor(ctx context.Context, verify bool) error {
+	found, err := a.diagnosis(ctx, verify)
+	a.Progress("")
+	if err != nil {
+		return err
+	}
+	if found.Level == "failure" {
+		a.Exit = 1
+	}
+	switch {
+	case a.JSONL:
+		return cli.PrintList(a.App, found.Findings)
+	case a.JSON:
+		return a.PrintJSON(found)
+	}
+	for _, f := range found.Findings {
+		if a.Quiet && f.Level == "ok" {
+			continue
+		}
+		if err := a.PrintFinding(&f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// diagnosis asks the service or, where none runs, looks at its folder.
+func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, error) {
+	c, err := a.Client()
+	if errors.Is(err, queue.ErrUnavailable) {
+		p, failed := a.Folder()
+		if failed != nil {
+			return control.Diagnosis{}, err
+		}
+		t, failed := a.Choose()
+		if failed != nil {
+			return control.Diagnosis{}, failed
+		}
+		return service.Examine(p, t.Start, verify)
+	}
+	if err != nil {
+		return control.Diagnosis{}, err
+	}
+	defer c.Close()
+	began := time.Now()
+	found, err := c.Doctor(ctx, control.Doctor{Verify: verify}, func(p control.Progress) error {
+		a.Draw(cli.Bar{Done: p.Done, Of: p.Of, Since: began, Note: "copying", Bytes: true})
+		return nil
+	})
+	if err != nil {
+		return found, err
+	}
+	return a.examineClient(ctx, c, found)
+}
+
+// examineClient adds whether this program is the one that serves, and whether a user's
+// own service outlives the session.
+func (a *app) examineClient(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis, error) {
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return found, err
+	}
+	if st.Version != cli.Version {
+		found.Level = "failure"
+		found.Findings = append(found.Findings, control.Finding{Check: "program", Level: "failure", Message: fmt.Sprintf("this program has version %s, the running service %s", cli.Version, st.Version), Next: "restart the service with the newer one; jobs go on meanwhile: queuectl service stop --keep-jobs, then start it"})
+	}
+	if client := a.ClientVersion(); client != cli.Version {
+		found.Level = "failure"
+		found.Findings = append(found.Findings, control.Finding{Check: "program", Level: "failure", Message: fmt.Sprintf("queuectl has version %s, and queuectld %s", client, cli.Version), Next: "install both programs of one version, then restart the service: queuectl, which runs the jobs, is to be queuectld's own"})
+	}
+	if t, err := a.Choose(); err == nil && t.Own && registered.EndsAtLogout() {
+		if found.Level == "ok" {
+			found.Level = "warning"
+		}
+		found.Findings = append(found.Findings, control.Finding{Check: "session", Level: "warning", Message: cli.EndsAtLogout, Next: cli.Staying})
+	}
+	return found, nil
+}

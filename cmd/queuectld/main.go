@@ -1,0 +1,29 @@
+// Command queuectld is the service, and all verbs of queuectl that are heavy. People call
+// queuectl, which becomes this program where it must.
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config/tomlfile"
+	"github.com/queuectl/queuectl/internal/cli"
+)
+
+// app is the command line with what this program has of its own.
+type app struct{ *cli.App }
+
+// verbs are those that this program alone has.
+var verbs = []cli.Verb{
+	{Name: "restore", Build: of(restoreVerb)},
+	{Name: "doctor", Build: of(doctorVerb)},
+	{Name: "serve", Build: of(serveVerb)},
+	{Name: "service", Build: of(serviceVerb)},
+	{Name: "man", Build: of(manVerb)},
+}
+
+// of builds a verb on app.
+func of(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
+	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
+}
+
+func main() { cli.Main(cli.Program{Verbs: verbs, Private: private, Settings: tomlfile.Read}) }

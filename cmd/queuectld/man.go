@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/internal/cli"
+)
+
+func manVerb(a *app) *cobra.Command {
+	markdown := false
+	cmd := &cobra.Command{
+		Use: "man DIR", Short: "Write the manual pages into a folder",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root := a.Root(nil) // all verbs
+			root.InitDefaultHelpFlag()
+			if markdown {
+				return a.Println(strings.TrimSpace(chapter(root)))
+			}
+			if err := cli.Exactly(1, "a folder that exists")(cmd, args); err != nil {
+				return err
+			}
+			return cli.Unwritable("man", args[0], writePages(root, args[0]))
+		},
+	}
+	cmd.Flags().BoolVar(&markdown, "markdown", false, "print all of it as one page of Markdown instead")
+	return cmd
+}
+
+// chapter is a verb, and those below it, in Markdown.
+func chapter(cmd *cobra.Command) string {
+	var b strings.Builder
+	if cmd.HasParent() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n    %s\n", cmd.CommandPath(), cmd.Short, cmd.UseLine())
+		if _, rest, _ := strings.Cut(cmd.Long, "\n\n"); rest != "" {
+			for line := range strings.Lines("\n" + rest + "\n") {
+				b.WriteString(strings.TrimRight("    "+line, " \n") + "\n")
+			}
+		}
+	}
+	flags := cmd.NonInheritedFlags()
+	if !cmd.HasParent() {
+		flags = cmd.PersistentFlags()
+		b.WriteString("Flags of all verbs:\n")
+	}
+	first := true
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		if first {
+			b.WriteString("\n| flag | meaning |\n|---|---|\n")
+			first = false
+		}
+		text, doc := flagText(f)
+		fmt.Fprintf(&b, "| `%s` | %s |\n", text, strings.ReplaceAll(doc, "|", "\\|"))
+	})
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			b.WriteString(chapter(sub))
+		}
+	}
+	return b.String()
+}
+
+// flagText is a flag as it is typed, and what it means.
+func flagText(f *pflag.Flag) (text, doc string) {
+	text = "--" + f.Name
+	if f.Shorthand != "" {
+		text = "-" + f.Shorthand + ", " + text
+	}
+	kind, doc := pflag.UnquoteUsage(f)
+	if kind != "" {
+		text += " " + kind
+	}
+	return text, doc
+}
+
+// writePages writes a page for a verb and those below it. cobra's own writer of pages
+// would make each start of the program a tenth slower, by what it is made of.
+func writePages(cmd *cobra.Command, dir string) error {
+	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
+	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(page(cmd, name)), 0o644); err != nil {
+		return err
+	}
+	for _, sub := range cmd.Commands() {
+		if !sub.IsAvailableCommand() {
+			continue
+		}
+		if err := writePages(sub, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// page is the manual page of a verb, as man(7) wants it.
+func page(cmd *cobra.Command, name string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, ".TH %s 1 \"\" \"queuectl %s\" \"queuectl\"\n", strings.ToUpper(name), cli.Version)
+	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short))
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(cmd.UseLine()))
+	if cmd.Long != "" {
+		intro, rest, _ := strings.Cut(cmd.Long, "\n\n")
+		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n.PP\n.nf\n%s\n.fi\n", roff(intro), roff(rest))
+	}
+	options := func(title string, flags *pflag.FlagSet) {
+		first := true
+		flags.VisitAll(func(f *pflag.Flag) {
+			if f.Hidden {
+				return
+			}
+			if first {
+				fmt.Fprintf(&b, ".SH %s\n", title)
+				first = false
+			}
+			text, doc := flagText(f)
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(text), roff(doc))
+		})
+	}
+	options("OPTIONS", cmd.NonInheritedFlags())
+	options("OPTIONS OF ALL VERBS", cmd.InheritedFlags())
+	if len(cmd.Commands()) > 0 {
+		b.WriteString(".SH VERBS\n")
+	}
+	var others []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(sub.Name()), roff(sub.Short))
+			others = append(others, name+"-"+sub.Name())
+		}
+	}
+	if !cmd.HasParent() {
+		b.WriteString(surroundings)
+		others = append(others, "systemctl", "journalctl")
+	}
+	if cmd.HasParent() {
+		others = append([]string{strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-")}, others...)
+	}
+	for i, other := range others {
+		others[i] = ".BR " + roff(other) + " (1)"
+	}
+	fmt.Fprintf(&b, ".SH SEE ALSO\n%s\n", strings.Join(others, " ,\n"))
+	return b.String()
+}
+
+// surroundings is what the first page says of files and groups.
+const surroundings = `.SH GROUPS
+.TP
+.B queuectl
+may reach the socket of the system's service, and so hand in jobs
+.TP
+.B queuectl\-admin
+administers it, and is to be in the other group too
+.SH FILES
+.TP
+.I /etc/queuectl/queuectl.toml
+settings of the system's service; all there are stand in
+.I /usr/share/doc/queuectl/queuectl.toml.example
+.TP
+.I /etc/queuectl/runner.conf
+whose jobs the runner, which is root, starts at all
+.TP
+.I /var/lib/queuectl
+the queue
+.TP
+.I /var/lib/queuectl\-runner
+what runners keep: output and results
+.TP
+.I /run/queuectl/queuectl.sock
+the socket
+.TP
+.IR ~/.config/queuectl/queuectl.toml ", " ~/.local/state/queuectl
+settings, queue and socket of a service of your own
+.TP
+.I /usr/share/doc/queuectl
+a tutorial, a guide by task, and pages on users, hardening and operations
+`
+
+// roff is text that means itself in a page.
+func roff(text string) string {
+	lines := strings.Split(strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text), "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			lines[i] = `\&` + line
+		}
+	}
+	return strings.Join(lines, "\n")
+}

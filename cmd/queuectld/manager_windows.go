@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc"
+
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/register"
+	"github.com/queuectl/queuectl/service"
+)
+
+// managedFlag is the flag by which the service manager starts serve.
+func managedFlag(f *pflag.FlagSet, managed *bool) {
+	f.BoolVar(managed, "service", false, "started by the service manager")
+	f.Lookup("service").Hidden = true
+}
+
+// byManager runs the service for the service manager.
+func byManager(ctx context.Context, serve func(context.Context, *manager) error) error {
+	err := svc.Run(register.Name, &managed{ctx: ctx, serve: serve, events: openEvents()})
+	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
+		return cli.Usage("serve --service is started by the service manager: %s; for the foreground: queuectl serve", cli.StartSystem)
+	}
+	return err
+}
+
+// managed answers the service manager while the service runs.
+type managed struct {
+	ctx    context.Context
+	serve  func(context.Context, *manager) error
+	events *events
+}
+
+// A service that starts or stops gives a sign of progress every signEvery while it starts,
+// and as often as it says that its stop goes on; the manager is to wait for the next one
+// as long as signWithin.
+const (
+	signEvery  = 3 * time.Second
+	signWithin = 40 * time.Second
+)
+
+// ends are the requests that a service takes until it stops, accepted those that it takes
+// once it runs.
+const (
+	ends     = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown
+	accepted = ends | svc.AcceptParamChange
+)
+
+// Execute runs the service until the manager has it stop, or it ends by itself, and says
+// all the way how it stands.
+func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (specific bool, code uint32) {
+	ctx, stop := context.WithCancel(m.ctx)
+	defer stop()
+	ready, longer := make(chan struct{}, 1), make(chan struct{}, 1)
+	reload := make(chan os.Signal, 1)
+	ended := make(chan error, 1)
+	go func() { // ends before Execute
+		ended <- m.serve(ctx, &manager{
+			Manager: service.Manager{Longer: func() { poke(longer) }, Log: m.events},
+			ready:   func() { poke(ready) },
+			reload:  reload,
+		})
+	}()
+	now := svc.Status{}
+	become := func(state svc.State) {
+		next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(signWithin.Milliseconds())}
+		switch state {
+		case svc.StartPending:
+			next.Accepts = ends
+		case svc.Running:
+			next = svc.Status{State: state, Accepts: accepted}
+		}
+		if state == now.State {
+			next.CheckPoint = now.CheckPoint + 1
+		}
+		now = next
+		tell <- now
+	}
+	become(svc.StartPending)
+	starts := time.NewTicker(signEvery)
+	defer starts.Stop()
+	for {
+		select {
+		case <-starts.C:
+			if now.State == svc.StartPending { // adopting jobs takes its time, and so does a full disk
+				become(svc.StartPending)
+			}
+		case <-ready:
+			starts.Stop()
+			if now.State == svc.StartPending { // else it was told to stop meanwhile
+				become(svc.Running)
+				m.events.started()
+			}
+		case <-longer:
+			become(svc.StopPending)
+		case c := <-asked:
+			switch c.Cmd {
+			case svc.Interrogate:
+				tell <- now
+			case svc.Stop, svc.Shutdown, svc.PreShutdown:
+				become(svc.StopPending)
+				stop()
+			case svc.ParamChange:
+				select {
+				case reload <- os.Interrupt: // as SIGHUP is elsewhere
+				default: // one is under way, and will see this change too
+				}
+			}
+		case err := <-ended:
+			m.events.ended(err)
+			if err != nil {
+				return true, uint32(cli.ExitCode(err))
+			}
+			return false, 0
+		}
+	}
+}
+
+// poke says something again that was not heard yet.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// installersVerbs are those that an installer uses, below service.
+func (a *app) installersVerbs() []*cobra.Command {
+	undo := false
+	cmd := &cobra.Command{
+		Use: "prepare", Short: "Give a service that an installer has registered what it needs beside", Hidden: true, Args: cli.Exactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			r, err := a.registration(false)
+			switch {
+			case err != nil:
+				return err
+			case undo:
+				return r.Undo()
+			}
+			return r.Prepare()
+		},
+	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "take back what is not the service's own")
+	return []*cobra.Command{cmd}
+}

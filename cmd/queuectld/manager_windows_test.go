@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/service"
+)
+
+// scm is a service manager in a bubble of its own time: what it asks, and what it was
+// told.
+type scm struct {
+	asked    chan svc.ChangeRequest
+	told     []svc.Status
+	events   []string
+	specific bool
+	code     uint32
+}
+
+// manage has a service be managed, until it ends.
+func manage(t *testing.T, serve func(context.Context, *manager) error, do func(*scm)) *scm {
+	s := &scm{asked: make(chan svc.ChangeRequest)}
+	synctest.Test(t, func(t *testing.T) {
+		asked, tell, done := make(chan svc.ChangeRequest), make(chan svc.Status), make(chan bool)
+		s.asked = asked
+		m := &managed{ctx: t.Context(), serve: serve, events: newEvents(func(_ uint16, text string) error {
+			s.events = append(s.events, text)
+			return nil
+		})}
+		go func() {
+			s.specific, s.code = m.Execute(nil, asked, tell)
+			close(tell)
+		}()
+		go func() {
+			for now := range tell {
+				s.told = append(s.told, now)
+			}
+			close(done)
+		}()
+		synctest.Wait()
+		do(s)
+		<-done
+	})
+	return s
+}
+
+func (s *scm) ask(c svc.Cmd) {
+	s.asked <- svc.ChangeRequest{Cmd: c}
+	synctest.Wait()
+}
+
+func (s *scm) last() svc.Status { return s.told[len(s.told)-1] }
+
+// A service that starts shows progress until it is ready, takes requests then, and shows
+// progress again until it has stopped; asked how it stands it says so.
+func TestManagedService(t *testing.T) {
+	for _, stop := range []svc.Cmd{svc.Stop, svc.Shutdown, svc.PreShutdown} {
+		var reloads int
+		s := manage(t, func(ctx context.Context, m *manager) error {
+			time.Sleep(10 * time.Second) // jobs are adopted
+			m.ready()
+			for {
+				select {
+				case <-m.reload:
+					reloads++
+					continue
+				case <-ctx.Done():
+				}
+				break
+			}
+			for range 12 { // they drain
+				time.Sleep(5 * time.Second)
+				m.Longer()
+			}
+			return nil
+		}, func(s *scm) {
+			for i := range 4 {
+				if now := s.last(); now.State != svc.StartPending || now.CheckPoint != uint32(i+1) || now.WaitHint < 30_000 || now.Accepts != svc.AcceptStop|svc.AcceptShutdown|svc.AcceptPreShutdown {
+					t.Errorf("while it starts: %+v", now)
+				}
+				time.Sleep(signEvery)
+				synctest.Wait()
+			}
+			want := svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown | svc.AcceptParamChange}
+			if now := s.last(); now != want {
+				t.Errorf("ready: %+v, want %+v", now, want)
+			}
+			time.Sleep(time.Hour)
+			n := len(s.told)
+			s.ask(svc.ParamChange)
+			if s.ask(svc.Interrogate); len(s.told) != n+1 || s.last() != want || reloads != 1 {
+				t.Errorf("after an hour: %d signs, %+v, %d reloads", len(s.told)-n, s.last(), reloads)
+			}
+			s.ask(stop)
+			before := uint32(0)
+			for range 11 {
+				now := s.last()
+				if now.State != svc.StopPending || now.CheckPoint <= before || now.WaitHint < 30_000 || now.Accepts != 0 {
+					t.Errorf("while it stops: %+v after check point %d", now, before)
+				}
+				before = now.CheckPoint
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+			}
+			s.ask(svc.Interrogate)
+			if now := s.last(); now.State != svc.StopPending {
+				t.Errorf("asked while it stops: %+v", now)
+			}
+		})
+		if s.specific || s.code != 0 {
+			t.Errorf("ended with %v %d", s.specific, s.code)
+		}
+		if want := []string{"queuectl " + cli.Version + " has started", "queuectl has stopped"}; !slices.Equal(s.events, want) {
+			t.Errorf("events %q, want %q", s.events, want)
+		}
+	}
+}
+
+// A service that is told to stop while it starts does, and is not said to have started by
+// then.
+func TestManagedServiceStopsWhileItStarts(t *testing.T) {
+	s := manage(t, func(ctx context.Context, m *manager) error {
+		<-ctx.Done()
+		m.ready() // it was about to be
+		time.Sleep(time.Second)
+		return nil
+	}, func(s *scm) {
+		time.Sleep(10 * time.Second)
+		s.ask(svc.Stop)
+	})
+	if now := s.last(); now.State != svc.StopPending || s.specific || s.code != 0 {
+		t.Errorf("at last %+v, %v %d", now, s.specific, s.code)
+	}
+	if want := []string{"queuectl has stopped"}; !slices.Equal(s.events, want) {
+		t.Errorf("events %q, want %q", s.events, want)
+	}
+}
+
+// A service that ends by itself says with what, and one that was told to by its pipe that
+// it stops.
+func TestManagedServiceEnds(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code uint32
+	}{{&service.ExitError{Code: 74, Err: errors.New("disk")}, 74}, {&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {cli.Usage("no"), 2}, {errors.New("any"), 1}} {
+		s := manage(t, func(context.Context, *manager) error { return c.err }, func(*scm) {})
+		if !s.specific || s.code != c.code {
+			t.Errorf("%v: %v %d, want %d", c.err, s.specific, s.code, c.code)
+		}
+		if len(s.events) != 1 || !strings.Contains(s.events[0], c.err.Error()) || !strings.Contains(s.events[0], fmt.Sprint(c.code)) {
+			t.Errorf("%v: events %q", c.err, s.events)
+		}
+	}
+	s := manage(t, func(_ context.Context, m *manager) error {
+		m.ready()
+		time.Sleep(time.Minute)
+		m.Longer()
+		time.Sleep(time.Minute)
+		return nil
+	}, func(*scm) {})
+	if now := s.last(); now.State != svc.StopPending || s.specific || s.code != 0 {
+		t.Errorf("stopped by its pipe: %+v, %v %d", now, s.specific, s.code)
+	}
+}
+
+// deadly is a context that is never asked twice.
+type deadly struct{ context.Context }
+
+func (deadly) Done() <-chan struct{} { panic("on purpose") }
+
+// A service of the manager that crashes tells its log why: it has no other output.
+func TestCrashIsInTheLog(t *testing.T) {
+	const where = "QUEUECTL_TEST_CRASH"
+	if dir := os.Getenv(where); dir != "" {
+		(&app{new(cli.App)}).serve(deadly{t.Context()}, service.Options{Places: config.In(dir), Runner: []string{filepath.Join(dir, "none.exe")}}, &manager{Manager: service.Manager{Log: slog.DiscardHandler}})
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "state")
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), where+"="+dir)
+	if err := cmd.Run(); err == nil {
+		t.Error("it has not crashed")
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, config.ServiceLogName))
+	if err != nil || !strings.Contains(string(raw), "panic: on purpose") || !strings.Contains(string(raw), "goroutine ") {
+		t.Errorf("the log: %s, %v", raw, err)
+	}
+}
+
+// serve --service outside of the service manager says what to type instead.
+func TestServiceByHand(t *testing.T) {
+	err := byManager(t.Context(), func(context.Context, *manager) error {
+		t.Error("it runs")
+		return nil
+	})
+	if err == nil || cli.ExitCode(err) != 2 || !strings.Contains(err.Error(), "sc start queuectl") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The event log has warnings and errors, of any a minute at most so many, and then how
+// many were left out.
+func TestEventsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		e := newEvents(func(kind uint16, text string) error {
+			got = append(got, fmt.Sprintf("%d %s", kind, text))
+			return nil
+		})
+		log := slog.New(e).With("job", "a").WithGroup("g")
+		log.Info("nothing")
+		log.Warn("slow", "n", 1)
+		log.Error("bad\x00", "n", strings.Repeat("é", maxEvent))
+		if len(got) != 2 || got[0] != fmt.Sprintf("%d msg=slow job=a g.n=1", windows.EVENTLOG_WARNING_TYPE) || !strings.HasPrefix(got[1], fmt.Sprintf("%d msg=", windows.EVENTLOG_ERROR_TYPE)) || len(got[1]) > maxEvent+10 || strings.Contains(got[1], "\x00") {
+			t.Errorf("%.200q", got)
+		}
+		for range 10 * maxEvents {
+			log.Warn("flood")
+		}
+		if len(got) != maxEvents {
+			t.Errorf("%d events in a minute", len(got))
+		}
+		time.Sleep(eventSpan + time.Second)
+		synctest.Wait()
+		if len(got) != maxEvents+1 || !strings.Contains(got[maxEvents], fmt.Sprint(9*maxEvents+2)) {
+			t.Errorf("%d events, the last: %q", len(got), got[len(got)-1])
+		}
+		log.Warn("again")
+		if last := got[len(got)-1]; len(got) != maxEvents+2 || !strings.Contains(last, "again") {
+			t.Errorf("%d events, the last: %q", len(got), last)
+		}
+	})
+}

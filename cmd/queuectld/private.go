@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/service"
+)
+
+// private runs the service of run --private, which is asked by this process alone.
+func private(ctx context.Context, c *cli.App, ready func()) error {
+	o, err := (&app{c}).serveOptions("0", "")
+	if err != nil {
+		return err
+	}
+	// What is forgotten would run again.
+	for _, key := range []string{"retention_completed", "retention_cancelled", "retention_dead"} {
+		o.Flags[key] = "never"
+	}
+	o.Flags["retention_max_jobs"] = "0"
+	log, err := logs.Open(filepath.Join(o.Places.State, config.LogName))
+	if err != nil {
+		return err
+	}
+	o.Log, o.Terminal, o.Background = log, false, true
+	o.Patient = true // whoever reads what the jobs print may pause
+	o.Crowded = fewPlaces().crowded
+	tuneGC()
+	o.Ready = ready
+	return service.Run(ctx, o, nil)
+}

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/register"
+	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service"
+)
+
+func serviceVerb(a *app) *cobra.Command {
+	var own, keep, runners bool
+	var roots string
+	on := func(name, short string, do func(ctx context.Context) error) *cobra.Command {
+		cmd := &cobra.Command{
+			Use: name, Short: short, Args: cli.Exactly(0, "no arguments"),
+			RunE: func(cmd *cobra.Command, _ []string) error { return do(cmd.Context()) },
+		}
+		cmd.Flags().BoolVar(&own, "user", false, "your own service, not the system's")
+		return cmd
+	}
+	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error {
+		switch {
+		case runners && keep:
+			return cli.Usage("--runners ends what --keep-jobs leaves running; give one of them")
+		case runners:
+			return a.stopRunners(roots)
+		case roots != "":
+			return cli.Usage("--runner-dir says where --runners looks; give both")
+		}
+		return a.serviceStop(ctx, own, keep)
+	})
+	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running, for the next service to adopt")
+	stop.Flags().BoolVar(&runners, "runners", false, "while no service runs: end the runners that one has left, with the jobs that they run")
+	stop.Flags().Var(cli.NonEmpty(&roots), "runner-dir", "`FOLDER` of root's runners, for --runners, where the service was started with one")
+	verbs := cli.Group("service", "The service as the system sees it",
+		on("install", "Register the service with the system, and start it", func(ctx context.Context) error { return a.serviceInstall(ctx, own) }),
+		on("uninstall", "Stop the service and take its registration back", func(context.Context) error { return a.serviceUninstall(own) }),
+		on("start", "Start the service that is registered", func(context.Context) error {
+			return a.serviceAct(own, "started", (*register.Service).Start)
+		}),
+		stop,
+		on("restart", "Restart the service that is registered; jobs run on", func(context.Context) error {
+			return a.serviceAct(own, "restarted", (*register.Service).Restart)
+		}),
+		on("status", "Say whether the service runs", func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
+	)
+	verbs.AddCommand(a.installersVerbs()...)
+	return verbs
+}
+
+// registration is the service that the system may have registered: the user's own, or
+// the system's.
+func (a *app) registration(own bool) (*register.Service, error) {
+	o := register.Options{User: own, Places: config.System()}
+	var err error
+	if own {
+		if o.Places, err = config.User(); err != nil {
+			return nil, err
+		}
+	}
+	if a.Dir != "" || a.Socket != "" {
+		return nil, cli.Usage("a registered service has its own places: leave out --dir and --socket")
+	}
+	if o.Program, err = cli.DaemonPath(); err != nil {
+		return nil, err
+	}
+	if o.Client, err = cli.ClientPath(); err != nil {
+		return nil, err
+	}
+	o.Talk = a.talk(o.Places)
+	return register.New(o)
+}
+
+// talk is how a service of these places is spoken to without its manager.
+func (a *app) talk(p config.Places) register.Talk {
+	ctx := context.Background()
+	return register.Talk{
+		Begin: func() error {
+			c := control.NewClient(p.Socket)
+			defer c.Close()
+			if c.Connect(ctx) == nil {
+				return nil // it runs already
+			}
+			return a.StartAndReach(ctx, c)
+		},
+		End: func(keepJobs bool) error {
+			c := control.NewClient(p.Socket)
+			defer c.Close()
+			if err := c.Connect(ctx); err != nil {
+				return err
+			}
+			_, err := a.stopAndWait(ctx, c, keepJobs)
+			return err
+		},
+		Answers: func() bool {
+			c := control.NewClient(p.Socket)
+			defer c.Close()
+			return c.Connect(ctx) == nil
+		},
+	}
+}
+
+// managed is the registered service that a verb means which could as well speak to a
+// socket: the one that the client would choose, nil if that is not registered. With
+// --user one that is not is an error.
+func (a *app) managed(own bool) (*register.Service, error) {
+	if own {
+		r, err := a.registration(true)
+		if err == nil && !r.Registered() {
+			err = r.NotRegistered()
+		}
+		return r, err
+	}
+	t, err := a.Choose()
+	if err != nil || !t.Own && t.Socket != config.System().Socket {
+		return nil, err
+	}
+	r, err := a.registration(t.Own)
+	if err != nil || !r.Registered() {
+		return nil, nil // nothing is, where nothing can be
+	}
+	return r, nil
+}
+
+// serviceInstall registers the service. A user's own one that runs in the background
+// goes first, and its jobs stay for the one that follows.
+func (a *app) serviceInstall(ctx context.Context, own bool) error {
+	r, err := a.registration(own)
+	if err != nil {
+		return err
+	}
+	if own && !r.Registered() {
+		if err := a.giveWay(ctx, r.Places); err != nil {
+			return err
+		}
+	}
+	if err := r.Install(); err != nil {
+		return err
+	}
+	if a.Structured() {
+		return a.PrintJSON(map[string]any{"registered": true, "socket": r.Places.Socket})
+	}
+	a.Say("the service is registered and runs; its socket is %s", r.Places.Socket)
+	if own && registered.EndsAtLogout() {
+		a.Say("it ends when you have logged out; %s", cli.Staying)
+	}
+	return nil
+}
+
+// giveWay ends a service that runs without being registered.
+func (a *app) giveWay(ctx context.Context, p config.Places) error {
+	c := control.NewClient(p.Socket)
+	if c.Connect(ctx) != nil {
+		return nil // nobody is there
+	}
+	defer c.Close()
+	_, err := a.stopAndWait(ctx, c, true)
+	return err
+}
+
+func (a *app) serviceUninstall(own bool) error {
+	r, err := a.registration(own)
+	if err != nil {
+		return err
+	}
+	was, err := r.Uninstall()
+	switch {
+	case err != nil:
+		return err
+	case a.Structured():
+		return a.PrintJSON(map[string]any{"registered": r.Registered(), "was": was})
+	case r.Registered():
+		a.Say("the service is the package's from now on; the programs that were registered are still there")
+	case was:
+		a.Say("the service is not registered any more; the queue is kept in %s", r.Places.State)
+	default:
+		a.Say("no service was registered")
+	}
+	return nil
+}
+
+// serviceAct starts or restarts what is registered: if that is not what the client would
+// choose, the system's.
+func (a *app) serviceAct(own bool, done string, do func(*register.Service) error) error {
+	r, err := a.managed(own)
+	if r == nil && err == nil {
+		r, err = a.registration(false)
+	}
+	if err != nil {
+		return err
+	}
+	if err := do(r); err != nil {
+		return err
+	}
+	if a.Structured() {
+		return a.PrintJSON(map[string]any{done: true})
+	}
+	a.Say("service %s", done)
+	return nil
+}
+
+func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
+	r, err := a.managed(own)
+	switch {
+	case err != nil:
+		return err
+	case r == nil:
+		return a.stopService(ctx, keep)
+	}
+	running := r.Runs()
+	if err := r.Stop(keep); err != nil {
+		return err
+	}
+	if a.Structured() {
+		return a.PrintJSON(map[string]any{"stopped": running})
+	}
+	a.Say("service stopped")
+	return nil
+}
+
+// stopRunners ends the runners of a queue whose service does not run.
+func (a *app) stopRunners(roots string) error {
+	places, err := a.Folder()
+	if err != nil {
+		return err
+	}
+	slow := time.AfterFunc(2*time.Second, func() {
+		a.Say("the runners are given %v to end, with what they run; then they are ended", service.EndRunnersWithin())
+	})
+	n, err := service.EndRunners(places, roots)
+	slow.Stop()
+	if err != nil {
+		return err
+	}
+	if a.Structured() {
+		return a.PrintJSON(map[string]any{"ended": n})
+	}
+	a.Say("runners ended: %d", n)
+	return nil
+}
+
+// serviceStatus asks the system first where the service is registered: to be asked would
+// start it.
+func (a *app) serviceStatus(ctx context.Context, own bool) error {
+	r, err := a.managed(own)
+	var c *control.Client
+	switch {
+	case err != nil:
+	case r == nil:
+		c, err = a.Client()
+	case !r.Runs():
+		err = queue.Errorf(queue.CodeUnavailable, "the service is registered and does not run; start it with: %s", r.HowToStart())
+	default:
+		c = control.NewClient(r.Places.Socket)
+		err = a.Reached(c.Connect(ctx), cli.Target{Socket: r.Places.Socket, Start: r.HowToStart()})
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
+	if a.Structured() {
+		return a.PrintJSON(map[string]any{"running": true, "registered": r != nil, "pid": st.PID, "version": st.Version, "started_at": st.Started, "socket": st.Socket})
+	}
+	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version)
+}
+
+// stopService asks the service to stop, over its socket.
+func (a *app) stopService(ctx context.Context, keep bool) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	got, err := a.stopAndWait(ctx, c, keep)
+	if err != nil {
+		return err
+	}
+	if a.Structured() {
+		return a.PrintJSON(got)
+	}
+	a.Say("service with pid %d stopped", got.PID)
+	return nil
+}
+
+// stopAndWait has a service stop and waits until it has let go of its folder, so that
+// another may start.
+func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.Stopping, error) {
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return control.Stopping{}, err
+	}
+	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
+	if err != nil {
+		return got, err
+	}
+	for service.InUse(st.Database) {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return got, queue.Errorf(queue.CodeUnavailable, "interrupted while the service stops")
+		}
+	}
+	return got, nil
+}

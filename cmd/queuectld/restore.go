@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/service"
+)
+
+func restoreVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "restore FILE", Short: "Put a backup in the place of the queue, while its service is stopped", Args: cli.Exactly(1, "the file of a backup"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			places, err := a.Folder()
+			if err != nil {
+				return err
+			}
+			file, err := cli.OpenFile("restore", args[0])
+			if err != nil {
+				return err
+			}
+			file.Close() // it can be read
+			began := time.Now()
+			done, err := service.Restore(places, args[0], func(done, of int64) {
+				a.Draw(cli.Bar{Done: done, Of: of, Since: began, Note: "copying", Bytes: true})
+			})
+			a.Progress("")
+			if err != nil {
+				return err
+			}
+			if a.Structured() {
+				return a.PrintJSON(done)
+			}
+			a.Say("%s restored to %s", cli.Jobs(int(done.Jobs)), places.State)
+			if done.Aside != "" {
+				fmt.Fprintf(a.Err, "queuectl: what was there before is in %s\n", done.Aside)
+			}
+			return nil
+		},
+	}
+}

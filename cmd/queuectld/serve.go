@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/internal/systemd"
+	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/service"
+)
+
+func serveVerb(a *app) *cobra.Command {
+	var workers, file string
+	var keep, background, managed bool
+	var unit string
+	var root service.Runners
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run the service in the foreground", Args: cli.Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := timerslack.Restart(); err != nil {
+				return err
+			}
+			serve := func(ctx context.Context, m *manager) error {
+				o, err := a.serveOptions(workers, file)
+				if err != nil {
+					return &service.ExitError{Code: service.ExitConfig, Err: err}
+				}
+				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
+				o.Crowded = fewPlaces().crowded
+				tuneGC()
+				return a.serve(ctx, o, m)
+			}
+			if managed {
+				return byManager(cmd.Context(), serve)
+			}
+			return serve(cmd.Context(), nil)
+		},
+	}
+	f := cmd.Flags()
+	f.Var(cli.NonEmpty(&workers), "workers", "jobs that run at once: `N`, or auto")
+	f.Var(cli.NonEmpty(&file), "config", "`FILE` of settings")
+	f.BoolVar(&keep, "keep-jobs", false, "SIGTERM leaves jobs running, for the next service to adopt")
+	f.Var(cli.NonEmpty(&unit), "unit", "with --keep-jobs: end the jobs all the same when systemd stops this `UNIT`")
+	f.Var(cli.NonEmpty(&root.Socket), "runner-socket", "`PATH` of the socket that starts root's runners")
+	f.BoolVar(&root.Own, "runner-own", false, "what that socket starts are not root's runners, but this account's own")
+	root.Dir, root.Policy = config.RunnerDir, config.RunnerPolicy
+	f.Var(cli.NonEmpty(&root.Dir), "runner-dir", "`FOLDER` of root's runners")
+	f.Var(cli.NonEmpty(&root.Policy), "runner-policy", "`FILE` that says whose jobs root's runners run")
+	f.BoolVar(&background, "background", false, "started by a client")
+	f.Lookup("background").Hidden = true
+	managedFlag(f, &managed)
+	return cmd
+}
+
+// serveOptions puts everything below --dir, or into the user's own places.
+func (a *app) serveOptions(workers, file string) (service.Options, error) {
+	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Err, Terminal: cli.IsTerminal(a.Err)}
+	var err error
+	if a.Dir != "" {
+		dir, err := a.OwnFolder()
+		if err != nil {
+			return o, err
+		}
+		o.Places = config.In(dir)
+	} else if o.Places, err = config.User(); err != nil {
+		return o, err
+	}
+	if a.Socket != "" {
+		if o.Places.Socket, err = cli.NewSocket("--socket", a.Socket); err != nil {
+			return o, err
+		}
+	}
+	if file != "" {
+		if err := cli.IsFile("--config", file); err != nil {
+			return o, err
+		}
+		o.Places.File, o.NeedFile = file, true
+	}
+	if workers != "" {
+		o.Flags["workers"] = workers
+	}
+	client, err := cli.ClientPath()
+	o.Runner = []string{client, "runner"}
+	return o, err
+}
+
+// manager is a service manager that has started this process and is told by calls: it
+// stops the service by ending its context.
+type manager struct {
+	service.Manager
+	ready  func()
+	reload <-chan os.Signal
+}
+
+// serve runs the service until it is told to stop: by m, or by signals where m is nil.
+func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
+	name := config.LogName
+	if m != nil {
+		name = config.ServiceLogName
+	}
+	if o.Background || m != nil {
+		log, err := logs.Open(filepath.Join(o.Places.State, name))
+		if err != nil {
+			return err
+		}
+		o.Log, a.Err = log, log
+		if m != nil { // what this process dies of would be told to nobody
+			debug.SetCrashOutput(log, debug.CrashOptions{}) // without it the service is no worse
+		}
+		leaveConsole()
+	}
+	o.Ready = func() { fmt.Fprintf(a.Err, "queuectl: ready on %s\n", o.Places.Socket) }
+	if m != nil {
+		o.Manager = &m.Manager
+		said := o.Ready
+		o.Ready = func() { said(); m.ready() }
+		err := service.Run(ctx, o, m.reload)
+		if err != nil {
+			fmt.Fprintf(a.Err, "queuectl: %s\n", cli.Message(err))
+		}
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, cli.StopSignals...)
+	defer stop()
+	hup := make(chan os.Signal, 1)
+	if len(cli.ReloadSignals) > 0 {
+		signal.Notify(hup, cli.ReloadSignals...)
+	}
+	return service.Run(ctx, o, hup)
+}

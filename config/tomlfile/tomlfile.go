@@ -1,0 +1,101 @@
+// Package tomlfile reads settings from a TOML file. It is apart from package config, so that
+// programs which read no file start without the library that does.
+package tomlfile
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Read reads a TOML file. A missing one is empty unless it is required. Every
+// fault is named with its line.
+func Read(path string, required bool) (config.Layer, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) && !required {
+		return config.Layer{Origin: config.FromFile, Values: map[string]string{}}, nil
+	}
+	if err != nil {
+		return config.Layer{}, fmt.Errorf("read the settings: %w", err)
+	}
+	l, err := Parse(path, raw)
+	if err != nil {
+		return config.Layer{}, err
+	}
+	return l, nil
+}
+
+// maxFile bounds a settings file, in bytes.
+const maxFile = 1 << 20
+
+// Parse reads the text of a TOML file; path is for messages.
+func Parse(path string, raw []byte) (config.Layer, error) {
+	l := config.Layer{Origin: config.FromFile, Values: map[string]string{}}
+	if len(raw) > maxFile {
+		return l, queue.Errorf(queue.CodeInvalid, "%s: larger than %s", path, queue.FormatSize(maxFile))
+	}
+	var file map[string]any
+	if err := toml.Unmarshal(raw, &file); err != nil {
+		var at toml.ParseError
+		if errors.As(err, &at) {
+			return l, queue.Errorf(queue.CodeInvalid, "%s:%d: %s", path, at.Position.Line, at.Message)
+		}
+		return l, queue.Errorf(queue.CodeInvalid, "%s: %v", path, err)
+	}
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(file)) {
+		table, is := file[name].(map[string]any)
+		if !is || !slices.Contains(config.Tables, name) {
+			if err := l.Take(name, file[name]); err != nil {
+				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))
+			}
+			continue
+		}
+		for _, key := range slices.Sorted(maps.Keys(table)) {
+			if err := l.Take(name+"."+key, table[key]); err != nil {
+				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name, key), err))
+			}
+		}
+	}
+	if len(faults) > 0 {
+		return l, &queue.Error{Code: queue.CodeInvalid, Message: errors.Join(faults...).Error()}
+	}
+	return l, nil
+}
+
+// lineOf is the line on which a key, of a table unless that is "", or a table stands;
+// 1 if it is not found.
+func lineOf(raw []byte, table, name string) int {
+	n, in := 0, ""
+	for line := range strings.Lines(string(raw)) {
+		n++
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") && table != "" {
+			in, _, _ = strings.Cut(strings.TrimLeft(line, "[ \t\"'"), "]")
+			in = strings.Trim(in, " \t\"'")
+			continue
+		}
+		word := strings.Trim(line, `["'`)
+		if table != "" && in != table {
+			rest, ok := strings.CutPrefix(word, table) // table.key = …, or table = {key = …}
+			if !ok || strings.IndexAny(rest, " \t=.\"'") != 0 {
+				continue
+			}
+			if word = strings.TrimLeft(rest, ". \t\"'"); strings.HasPrefix(word, "=") {
+				return n
+			}
+		}
+		if rest, ok := strings.CutPrefix(word, name); ok && strings.IndexAny(rest, " \t=.]\"'\r") <= 0 {
+			return n
+		}
+	}
+	return 1
+}

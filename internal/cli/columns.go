@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// column is one row of the table of what a list can show and be sorted by.
+type column struct {
+	name    string
+	head    string
+	show    func(*control.Job) string
+	compare func(a, b *control.Job) int
+}
+
+func number[N cmp.Ordered](name string, get func(*control.Job) N) column {
+	return column{name, strings.ToUpper(name), func(j *control.Job) string { return fmt.Sprint(get(j)) }, by(get)}
+}
+
+// instant is a column of times; none is "-" and comes first.
+func instant(name string, get func(*control.Job) control.Time) column {
+	return column{name, zoned(strings.ToUpper(name)), func(j *control.Job) string { return local(get(j)) }, by(get)}
+}
+
+func by[N cmp.Ordered](get func(*control.Job) N) func(a, b *control.Job) int {
+	return func(a, b *control.Job) int { return cmp.Compare(get(a), get(b)) }
+}
+
+// or is what a pointer points to, or a value below all others.
+func or[N any](p *N, none N) N {
+	if p == nil {
+		return none
+	}
+	return *p
+}
+
+// columns is the table. Its order is that of the help.
+func columns() []column {
+	list := []column{
+		number("id", func(j *control.Job) string { return j.ID }),
+		number("seq", func(j *control.Job) int64 { return j.Seq }),
+		number("state", func(j *control.Job) string { return j.State }),
+		{"reason", "REASON", func(j *control.Job) string { return orDash(j.Reason) }, by(func(j *control.Job) string { return or(j.Reason, "") })},
+		{"priority", "PRIORITY", rank, by(func(j *control.Job) int64 { return j.EffectivePriority })},
+		{"attempts", "ATTEMPTS", func(j *control.Job) string { return fmt.Sprintf("%d/%d", j.Attempts, j.MaxAttempts) }, by(func(j *control.Job) int { return j.Attempts })},
+		instant("created", func(j *control.Job) control.Time { return j.CreatedAt }),
+		instant("updated", func(j *control.Job) control.Time { return j.UpdatedAt }),
+		instant("run_at", func(j *control.Job) control.Time { return j.RunAt }),
+		instant("retry", func(j *control.Job) control.Time { return j.NextRetryAt }),
+		instant("started", func(j *control.Job) control.Time { return j.StartedAt }),
+		instant("finished", func(j *control.Job) control.Time { return j.FinishedAt }),
+		{"waited", "WAITED", func(j *control.Job) string { return span(j.QueueTimeMS) }, by(func(j *control.Job) int64 { return j.QueueTimeMS })},
+		{"ran", "RAN", func(j *control.Job) string { return cmp.Or(ranFor(j.RunTimeMS), "-") }, by(func(j *control.Job) int64 { return or(j.RunTimeMS, -1) })},
+		{"exit_code", "EXIT", func(j *control.Job) string { return orDash(j.ExitCode) }, by(func(j *control.Job) int64 { return or(j.ExitCode, -1) })},
+		{"signal", "SIGNAL", func(j *control.Job) string { return orDash(j.Signal) }, by(func(j *control.Job) int { return or(j.Signal, -1) })},
+		{"worker", "WORKER", func(j *control.Job) string { return orDash(j.WorkerID) }, by(func(j *control.Job) string { return or(j.WorkerID, "") })},
+		{"pid", "PID", func(j *control.Job) string { return orDash(j.PID) }, by(func(j *control.Job) int { return or(j.PID, -1) })},
+		number("user", func(j *control.Job) string { return j.User }),
+		{"labels", "LABELS", func(j *control.Job) string { return cmp.Or(labels(j.Labels), "-") }, by(func(j *control.Job) string { return labels(j.Labels) })},
+		{"error", "ERROR", func(j *control.Job) string { return orDash(j.Error) }, by(func(j *control.Job) string { return or(j.Error, "") })},
+		{"command", "COMMAND", title, by(title)},
+	}
+	return list
+}
+
+// columnNames lists them.
+func columnNames() (names []string) {
+	for _, c := range columns() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// findColumn finds one by the name that a flag gives.
+func findColumn(flag, name string) (column, error) {
+	for _, c := range columns() {
+		if c.name == strings.ReplaceAll(name, "-", "_") {
+			return c, nil
+		}
+	}
+	return column{}, Usage("--%s: there is no column %q%s", flag, name, near(name, columnNames(), "there are "+strings.Join(columnNames(), ", ")))
+}
+
+// chosen are the heads of the columns that were asked for, and what makes a row.
+func chosen(names []string) (head []string, row func(*control.Job) []string, err error) {
+	list := make([]column, len(names))
+	for i, name := range names {
+		if list[i], err = findColumn("columns", name); err != nil {
+			return nil, nil, err
+		}
+		head = append(head, list[i].head)
+	}
+	return head, func(j *control.Job) []string {
+		cells := make([]string, len(list))
+		for i, c := range list {
+			cells[i] = c.show(j)
+		}
+		return cells
+	}, nil
+}
+
+// sorter keeps the first jobs of an order, of however many there are.
+type sorter struct {
+	compare func(a, b *control.Job) int
+	limit   int
+	jobs    []control.Job
+}
+
+// newSorter reads --sort: a column, with - before it the largest first.
+func newSorter(text string, limit int) (*sorter, error) {
+	name, down := strings.CutPrefix(text, "-")
+	c, err := findColumn("sort", name)
+	if err != nil {
+		return nil, err
+	}
+	return &sorter{limit: limit, compare: func(a, b *control.Job) int {
+		order := c.compare(a, b)
+		if down {
+			order = -order
+		}
+		return cmp.Or(order, cmp.Compare(b.Seq, a.Seq))
+	}}, nil
+}
+
+func (s *sorter) add(jobs []control.Job) {
+	s.jobs = append(s.jobs, jobs...)
+	if len(s.jobs) > 2*s.limit+1000 {
+		s.keep()
+	}
+}
+
+// keep sorts what there is and drops what does not fit.
+func (s *sorter) keep() []control.Job {
+	slices.SortFunc(s.jobs, func(a, b control.Job) int { return s.compare(&a, &b) })
+	if len(s.jobs) > s.limit {
+		s.jobs = slices.Delete(s.jobs, s.limit, len(s.jobs))
+	}
+	return s.jobs
+}
+
+// watchEvery is the shortest time between two prints of a list that is watched.
+const watchEvery = 500 * time.Millisecond
+
+// watch prints a list again whenever something has happened, until Ctrl-C or the
+// service's end: in place on a terminal, else one after another, as long as somebody
+// reads it.
+func (a *App) watch(ctx context.Context, list func() error) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
+	changed := make(chan struct{}, 1)
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with the connection, or cancel
+		_, err := c.Events(ctx, control.Events{Since: &st.LastEvent, Follow: true}, func(control.Event) error { // what comes before the first print is told too
+			select {
+			case changed <- struct{}{}:
+			default: // it will be printed anyway
+			}
+			return nil
+		})
+		ended <- err
+	}()
+	for {
+		if IsTerminal(a.Out) {
+			if err := a.Println("\x1b[H\x1b[2J" + time.Now().Format("15:04:05")); err != nil {
+				return err
+			}
+		}
+		if err := list(); err != nil {
+			return err
+		}
+		pause := time.After(watchEvery)
+		select {
+		case <-changed:
+		case err := <-ended:
+			return err
+		}
+		<-pause
+		if !IsTerminal(a.Out) {
+			if err := a.Println(""); err != nil {
+				return err
+			}
+		}
+	}
+}

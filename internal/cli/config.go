@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+)
+
+func configVerb(a *App) *cobra.Command {
+	get := &cobra.Command{
+		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print a setting, or all", Args: atMostOne("a key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.configList(cmd)
+			}
+			return a.setting(cmd, false, func(c *control.Client) (control.ConfigValue, error) {
+				v, err := c.ConfigGet(cmd.Context(), control.ConfigKey{Key: args[0]})
+				if !a.Structured() { // which has the setting's own name
+					v.Value = config.Spelled(args[0], v.Value)
+				}
+				return v, err
+			})
+		},
+	}
+	set := &cobra.Command{
+		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Store a setting", Args: Exactly(2, "a key and a value"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.setting(cmd, true, func(c *control.Client) (control.ConfigValue, error) {
+				return c.ConfigSet(cmd.Context(), control.ConfigSet{Key: args[0], Value: control.Scalar(args[1])})
+			})
+		},
+	}
+	unset := &cobra.Command{
+		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Remove a stored setting", Args: Exactly(1, "a key"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.setting(cmd, true, func(c *control.Client) (control.ConfigValue, error) {
+				return c.ConfigUnset(cmd.Context(), control.ConfigKey{Key: args[0]})
+			})
+		},
+	}
+	list := &cobra.Command{
+		Use: "list", Short: "List all settings and where each comes from", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.configList(cmd) },
+	}
+	validate := &cobra.Command{
+		Use: "validate [FILE]", Short: "Check a settings file", Args: atMostOne("a file"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd, args) },
+	}
+	return Group("config", "The settings of the service", get, set, unset, list, validate)
+}
+
+// setting prints one setting; noted tells a person what the change means.
+func (a *App) setting(_ *cobra.Command, noted bool, ask func(*control.Client) (control.ConfigValue, error)) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	v, err := ask(c)
+	if err != nil {
+		return err
+	}
+	if a.Structured() {
+		return a.PrintJSON(v)
+	}
+	if v.Note != "" {
+		fmt.Fprintf(a.Err, "queuectl: %s: %s\n", v.Key, v.Note)
+	}
+	if noted {
+		a.Say("%s is %s (%s)", v.Key, v.Value, v.Origin)
+		return nil
+	}
+	return a.Println(v.Value)
+}
+
+func (a *App) configList(cmd *cobra.Command) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	got, err := c.ConfigList(cmd.Context(), control.Nothing{})
+	if err != nil {
+		return err
+	}
+	if a.Structured() {
+		return PrintList(a, got.Settings)
+	}
+	var rows [][]string
+	for _, v := range got.Settings {
+		rows = append(rows, []string{v.Key, v.Origin, v.Value})
+	}
+	return a.table([]string{"KEY", "ORIGIN", "VALUE"}, rows)
+}
+
+// validate checks a file without a service; if one runs, it also names the keys
+// that stored settings hide.
+func (a *App) validate(cmd *cobra.Command, args []string) error {
+	if a.settings == nil {
+		return a.become()
+	}
+	path, err := a.settingsFile(args)
+	if err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		if err := IsFile("config validate", path); err != nil {
+			return err
+		}
+	}
+	file, err := a.settings(path, true)
+	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintf(a.Err, "queuectl: there is no %s; the defaults hold\n", path)
+		return nil
+	}
+	if err != nil {
+		return unreadable("config validate", path, err)
+	}
+	if _, err := config.Merge(file); err != nil {
+		return err
+	}
+	if c, err := a.Client(); err == nil {
+		defer c.Close()
+		got, err := c.ConfigList(cmd.Context(), control.Nothing{})
+		if err != nil {
+			return err
+		}
+		for _, v := range got.Settings {
+			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
+				fmt.Fprintf(a.Err, "queuectl: %s: hidden by the %s value %s\n", v.Key, v.Origin, v.Value)
+			}
+		}
+	}
+	a.Say("%s is right", path)
+	return nil
+}
+
+func (a *App) settingsFile(args []string) (string, error) {
+	if len(args) == 1 {
+		return args[0], nil
+	}
+	if a.Dir != "" {
+		_, err := a.OwnFolder()
+		return config.In(a.Dir).File, err
+	}
+	p, err := config.User()
+	return p.File, err
+}

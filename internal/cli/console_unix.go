@@ -1,0 +1,37 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"os"
+	"os/exec"
+
+	"golang.org/x/term"
+)
+
+// What people are told to type, and what becomes of their own service.
+const (
+	StartSystem  = "systemctl start queuectl"
+	makeFolder   = "mkdir -p"
+	EndsAtLogout = "without lingering your service and its jobs end when you have logged out, and it does not start with the machine"
+	Staying      = "have it stay: loginctl enable-linger"
+)
+
+// IsTerminal reports whether a stream is a person's terminal.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// defaultEditor is the one that every system has.
+const defaultEditor = "vi"
+
+// editorOn is the command that opens a file in the editor that a person named, which may
+// have arguments.
+func editorOn(ctx context.Context, editor, file string) *exec.Cmd {
+	return exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, editor, file)
+}
+
+// sameVariable reports whether two names are of the same variable of the environment.
+func sameVariable(a, b string) bool { return a == b }
+
+// usual are the variables that a job gets from its caller, LC_* beside.
+var usual = []string{"PATH", "LANG", "TZ"}

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/windows"
+)
+
+// What people are told to type, and what becomes of their own service.
+const (
+	StartSystem  = "sc start queuectl"
+	makeFolder   = "mkdir"
+	EndsAtLogout = "your service and its jobs end when you log off, and it does not start with the machine"
+	Staying      = "have one that stays, the system's: in an elevated prompt (right-click, Run as administrator): queuectl service install"
+)
+
+// IsTerminal reports whether a stream is a person's terminal: a console that shows
+// colours, where it is written to.
+func IsTerminal(f *os.File) bool {
+	var mode uint32
+	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil && mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
+}
+
+// defaultEditor is the one that every system has.
+const defaultEditor = "notepad"
+
+// editorOn is the command that opens a file in the editor that a person named, which may
+// have arguments.
+func editorOn(ctx context.Context, editor, file string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "cmd.exe")
+	cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /D /S /C "` + editor + ` "` + file + `""`}
+	return cmd
+}
+
+// sameVariable reports whether two names are of the same variable of the environment.
+func sameVariable(a, b string) bool { return strings.EqualFold(a, b) }
+
+// usual are the variables that a job gets from its caller, LC_* beside; the names are
+// those that it gets them by.
+var usual = []string{"PATH", "PATHEXT", "LANG", "TZ"}

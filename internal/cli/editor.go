@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// editText lets a person change a job's fields in $VISUAL or $EDITOR, and returns
+// what they changed as a merge patch; nil if nothing.
+func (a *App) editText(ctx context.Context, id string) (json.RawMessage, error) {
+	c, err := a.Client()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+	if err != nil {
+		return nil, err
+	}
+	before, err := asMap(job.Spec)
+	if err != nil {
+		return nil, err
+	}
+	delete(before, "id")
+	text, err := json.MarshalIndent(before, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	file, edited, err := a.throughEditor(ctx, append(text, '\n'))
+	if err != nil {
+		return nil, err
+	}
+	after := map[string]any{}
+	if err := queue.CheckJSON(edited); err != nil {
+		return nil, fmt.Errorf("%w; your text is kept in %s", err, file)
+	}
+	if err := json.Unmarshal(edited, &after); err != nil {
+		return nil, Usage("the text must be one JSON object; it is kept in %s", file)
+	}
+	os.Remove(file)
+	patch := changes(before, after)
+	if len(patch) == 0 {
+		a.Say("nothing was changed")
+		return nil, nil
+	}
+	return json.Marshal(patch)
+}
+
+// throughEditor has a text edited in a file, which the caller removes.
+func (a *App) throughEditor(ctx context.Context, text []byte) (file string, edited []byte, err error) {
+	f, err := os.CreateTemp("", "queuectl-*.json") // 0600: it may hold secrets
+	if err != nil {
+		return "", nil, Unwritable("edit: TMPDIR", os.TempDir(), err)
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", nil, Unwritable("edit: TMPDIR", os.TempDir(), err)
+	}
+	editor := defaultEditor
+	for _, name := range []string{"EDITOR", "VISUAL"} {
+		if v := os.Getenv(name); v != "" {
+			editor = v
+		}
+	}
+	cmd := editorOn(ctx, editor, f.Name())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.Out, a.Err
+	if err := cmd.Run(); err != nil {
+		os.Remove(f.Name())
+		return "", nil, fmt.Errorf("the editor %s: %w; nothing was changed", editor, err)
+	}
+	edited, err = os.ReadFile(f.Name())
+	return f.Name(), edited, err
+}
+
+func asMap(v any) (m map[string]any, err error) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	return m, d.Decode(&m)
+}
+
+// changes is the merge patch that leads from one object to another.
+func changes(before, after map[string]any) map[string]any {
+	patch := map[string]any{}
+	for name, was := range before {
+		is, kept := after[name]
+		wasMap, isMap := asObject(was), asObject(is)
+		switch {
+		case !kept:
+			patch[name] = nil
+		case wasMap != nil && isMap != nil:
+			if inner := changes(wasMap, isMap); len(inner) > 0 {
+				patch[name] = inner
+			}
+		case !reflect.DeepEqual(was, is):
+			patch[name] = is
+		}
+	}
+	for name, is := range after {
+		if _, had := before[name]; !had {
+			patch[name] = is
+		}
+	}
+	return patch
+}
+
+func asObject(v any) map[string]any {
+	m, _ := v.(map[string]any)
+	return m
+}

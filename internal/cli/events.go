@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func eventsVerb(a *App) *cobra.Command {
+	var p control.Events
+	var since int64
+	cmd := &cobra.Command{
+		Use: "events [ID…]", Short: "Print what has happened, and with -f what happens",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			p.ID = ids
+			if cmd.Flags().Changed("since") {
+				p.Since = &since
+			}
+			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.events(ctx, p) })
+		},
+	}
+	cmd.ValidArgsFunction = a.completeIDs()
+	cmd.Flags().BoolVar(&p.Audit, "audit", false, "what people did: who, by which verb, and to what (for admins)")
+	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on with those to come; without --since only these")
+	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "of this `KIND` only, like ended")
+	cmd.Flags().Int64Var(&since, "since", 0, "`NUMBER` of the last event that you have seen")
+	return cmd
+}
+
+// events prints events as they come: a line of text or JSON each, or one array of
+// those that there are.
+func (a *App) events(ctx context.Context, p control.Events) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	array := a.JSON && !a.JSONL && !p.Follow
+	n := 0
+	_, err = c.Events(ctx, p, func(e control.Event) error {
+		n++
+		switch {
+		case array && n == 1:
+			return writeJSON(a.Out, "[", &e, false)
+		case array:
+			return writeJSON(a.Out, ",\n", &e, false)
+		case a.Structured():
+			return a.PrintJSON(e)
+		case a.Quiet:
+			return a.Println(strconv.FormatInt(e.Seq, 10))
+		}
+		return a.Println(a.Clean(a.Out, eventLine(&e)))
+	})
+	if err != nil || !array {
+		return err
+	}
+	if n == 0 {
+		return a.Println("[]")
+	}
+	return a.Println("]")
+}
+
+// eventLine is an event for people.
+func eventLine(e *control.Event) string {
+	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, local(e.At), e.Event)
+	add := func(format string, args ...any) { line += fmt.Sprintf(format, args...) }
+	said := func(text string) { add("  %s", oneLine(text)) }
+	if e.ID != "" && e.Event != string(queue.EventAudit) { // its target says so
+		said(e.ID)
+	}
+	if e.State != "" {
+		said(e.State)
+	}
+	if e.Attempt != 0 {
+		add("  attempt %d", e.Attempt)
+	}
+	if e.ExitCode != nil {
+		add("  exit code %d", *e.ExitCode)
+	}
+	if e.Signal != 0 {
+		add("  signal %d", e.Signal)
+	}
+	if e.Reason != "" {
+		said(e.Reason)
+	}
+	if e.Key != "" {
+		said(e.Key + " = " + strconv.Quote(e.Value))
+	}
+	if e.Event == string(queue.EventAudit) {
+		said(e.Verb + " " + e.Target)
+	}
+	if e.User != "" {
+		said("by " + e.User)
+	}
+	if e.UID != nil {
+		add(" (uid %d)", *e.UID)
+	}
+	if e.Event != string(queue.EventAudit) && e.Verb != "" {
+		said(e.Verb)
+	}
+	return line
+}
+
+func drainVerb(a *App) *cobra.Command {
+	var p control.Drain
+	cmd := &cobra.Command{
+		Use: "drain [--wait] | --off", Short: "Start no more jobs until --off, also after a restart", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			got, err := c.Drain(cmd.Context(), p)
+			if err != nil {
+				return err
+			}
+			switch {
+			case a.Structured():
+				return a.PrintJSON(got)
+			case !got.Draining:
+				a.Say("jobs are started again")
+			case got.Running == 0:
+				a.Say("no job is started until queuectl drain --off; none runs")
+			default:
+				a.Say("no job is started until queuectl drain --off; %s still running", Jobs(got.Running))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&p.Wait, "wait", false, "return once nothing runs")
+	cmd.Flags().BoolVar(&p.Off, "off", false, "start jobs again")
+	return cmd
+}
+
+func reloadVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "reload", Short: "Have the service read its settings file again", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			got, err := c.Reload(cmd.Context(), control.Nothing{})
+			if err != nil {
+				return err
+			}
+			if a.Structured() {
+				return a.PrintJSON(got)
+			}
+			if len(got.Hidden) > 0 {
+				fmt.Fprintf(a.Err, "queuectl: of the settings file these are hidden by stronger settings: %s; queuectl config list says by which\n", strings.Join(got.Hidden, ", "))
+			}
+			a.Say("settings read again")
+			return nil
+		},
+	}
+}
+
+// holdWorkers adds workers until Ctrl-C, and then takes them away again; what they
+// run may finish.
+func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, os.Interrupt, syscall.SIGTERM) // before they are asked for: Ctrl-C may come with the answer
+	defer signal.Stop(told)
+	got, err := c.WorkerStart(ctx, control.Count{Count: &n})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Err, "queuectl: %s; Ctrl-C takes %d away once their jobs have ended\n", workers(got.Workers), n)
+	gone := make(chan error, 1)
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with the connection, or cancel: the workers may not outlive the service unseen
+		_, err := c.Events(waiting, control.Events{Follow: true, Event: control.Texts{string(queue.EventSetting)}}, func(control.Event) error { return nil })
+		gone <- err
+	}()
+	select {
+	case <-told:
+	case err := <-gone:
+		return err
+	}
+	signal.Stop(told) // a second one ends this process at once
+	return a.counted(c.WorkerStop(ctx, control.WorkerStop{Count: &n}))
+}

@@ -1,0 +1,254 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// following follows all jobs of a queue until none of them is left to run.
+type following struct {
+	a     *App
+	c     *control.Client
+	began time.Time
+	shown time.Time       // when the progress was
+	quiet <-chan struct{} // closed once what is left is not to be run now
+
+	state  control.Status
+	before int64 // jobs that had ended when it began
+	open   int64 // jobs that are to end before it is worth to look again
+	seen   int64 // the last event that was told
+	over   bool  // quiet is closed
+	ill    bool  // it was told that the service is not well
+}
+
+// start notes from where on it follows.
+func (f *following) start(ctx context.Context) (err error) {
+	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
+		return err
+	}
+	f.seen = f.state.LastEvent
+	_, f.before = f.left()
+	return nil
+}
+
+// left is how many jobs are still to run, and how many have ended.
+func (f *following) left() (open, ended int64) {
+	for _, s := range queue.States() {
+		switch n := f.state.Jobs[s.String()]; {
+		case s == queue.Held: // somebody has to release it
+		case s.Ended():
+			ended += n
+		default:
+			open += n
+		}
+	}
+	return open, ended
+}
+
+// showEvery is how often progress is shown, and the queue asked how it stands.
+const showEvery = 100 * time.Millisecond
+
+// run follows the jobs. Events say when to look, and whose output to print; how the
+// queue stands says when it is done.
+func (f *following) run(ctx context.Context) error {
+	err := f.events(ctx)
+	if !closedPipe(err) {
+		return err
+	}
+	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
+		return err
+	}
+	if open, _ := f.left(); open > 0 {
+		f.a.Exit = exitDetached
+		fmt.Fprintf(f.a.Err, "queuectl: nobody reads what the jobs print, so %s are left; the same command goes on later\n", Jobs(int(open)))
+	}
+	return nil
+}
+
+func (f *following) events(ctx context.Context) error {
+	stream := control.NewClient(f.c.Path()) // a stream that is ended takes its connection with it
+	defer stream.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := make(chan control.Event)
+	streamed := make(chan error, 1)
+	go func() { // ends with the connection, or cancel
+		_, err := stream.Events(ctx, control.Events{Since: &f.seen, Follow: true}, func(e control.Event) error {
+			select {
+			case events <- e:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		streamed <- err
+	}()
+	quiet := f.quiet
+	tick := time.NewTicker(showEvery)
+	defer tick.Stop()
+	for changed := true; ; {
+		if changed {
+			if done, err := f.look(ctx); done || err != nil {
+				return err
+			}
+			changed = false
+		}
+		for waiting := true; waiting; {
+			select {
+			case e := <-events:
+				f.seen, changed = e.Seq, true
+				if err := f.event(ctx, &e); err != nil {
+					return err
+				}
+				waiting = f.open > 0
+			case <-tick.C:
+				waiting = !changed
+			case <-quiet:
+				quiet, f.over, changed = nil, true, true
+				waiting = false
+			case err := <-streamed:
+				return err
+			}
+		}
+	}
+}
+
+// look asks how the queue stands and shows it; done says that nothing is left to do.
+func (f *following) look(ctx context.Context) (done bool, err error) {
+	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
+		return false, err
+	}
+	if ill := f.state.Health != "ok"; ill != f.ill {
+		if f.ill = ill; ill {
+			f.a.Progress("")
+			fmt.Fprintf(f.a.Err, "queuectl: %s\n", f.state.Health)
+		}
+	}
+	open, ended := f.left()
+	f.open = open
+	switch {
+	case f.seen < f.state.LastEvent || open > 0 && !f.over:
+		note := fmt.Sprintf("%d running", f.state.Workers.Busy)
+		if dead := f.state.Jobs[queue.Dead.String()]; dead > 0 {
+			note += fmt.Sprintf(", %d dead", dead)
+		}
+		f.a.Draw(Bar{Done: ended, Of: open + ended + f.state.Jobs[queue.Held.String()], Since: f.began, from: f.before, Note: note})
+		return false, nil
+	case open > 0:
+		return true, nil
+	}
+	f.a.Progress("")
+	return true, f.summary(ctx, ended)
+}
+
+// event prints what a job printed that has ended for good.
+func (f *following) event(ctx context.Context, e *control.Event) error {
+	if e.Event != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
+		return nil
+	}
+	f.open--
+	err := f.print(ctx, e)
+	var gone *queue.Error
+	if errors.As(err, &gone) && gone.Code == queue.CodeNotFound {
+		return nil // somebody has removed it
+	}
+	return err
+}
+
+// print prints the job that an event is of, or what it printed.
+func (f *following) print(ctx context.Context, e *control.Event) error {
+	switch {
+	case f.a.JSONL:
+		job, err := f.c.Show(ctx, control.Show{ID: control.Name(e.ID)})
+		if err != nil {
+			return err
+		}
+		return f.a.PrintJSON(job)
+	case f.a.JSON || f.a.Quiet || !e.Output:
+		return nil
+	}
+	f.a.Progress("")
+	return f.a.printOutput(ctx, f.c, control.Logs{ID: control.Name(e.ID), Attempt: e.Attempt})
+}
+
+// summary says how all of it ended.
+func (f *following) summary(ctx context.Context, ended int64) error {
+	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
+	dead, held := count(queue.Dead), count(queue.Held)
+	if dead > 0 || held > 0 {
+		f.a.Exit = 1
+	}
+	took := time.Since(f.began)
+	if f.a.JSON {
+		return f.a.PrintJSON(map[string]any{"jobs": f.state.Jobs, "ended_now": ended - f.before, "elapsed_ms": took.Milliseconds()})
+	}
+	if f.a.Structured() || f.a.Quiet {
+		return nil
+	}
+	text := fmt.Sprintf("%s: %d completed", Jobs(int(ended+held)), count(queue.Completed))
+	for _, s := range []queue.State{queue.Dead, queue.Cancelled, queue.Held} {
+		if n := count(s); n > 0 {
+			text += fmt.Sprintf(", %d %s", n, s)
+		}
+	}
+	if f.before > 0 {
+		text += fmt.Sprintf(" (%d of them before)", f.before)
+	}
+	fmt.Fprintf(f.a.Err, "queuectl: %s, in %s\n", text, span(took.Milliseconds()))
+	if dead == 0 {
+		return nil
+	}
+	page, err := f.c.List(ctx, control.List{State: control.Texts{queue.Dead.String()}, Limit: maxNamed})
+	if err != nil {
+		return err
+	}
+	for _, j := range page.Jobs {
+		reason := ""
+		if j.Error != nil {
+			reason = *j.Error
+		}
+		fmt.Fprintf(f.a.Err, "queuectl: %s is dead: %s\n", j.ID, oneLine(f.a.Clean(f.a.Err, reason))+": "+cut(oneLine(f.a.Clean(f.a.Err, title(&j))), 60))
+	}
+	fmt.Fprintf(f.a.Err, "queuectl: try the dead ones again with the same command and --retry-dead; look at all with: queuectl serve --dir %s --workers 0\n", f.a.Dir)
+	return nil
+}
+
+// bar is how far something long has come.
+type Bar struct {
+	Done, Of int64
+	from     int64 // what was done before it began
+	Since    time.Time
+	Note     string
+	Bytes    bool
+}
+
+// Draw shows it on a terminal, in place of what was shown before.
+func (a *App) Draw(b Bar) {
+	if !IsTerminal(a.Err) || a.Quiet {
+		return
+	}
+	of := max(b.Of, b.Done, 1)
+	text := fmt.Sprintf("%3d%% %d/%d", b.Done*100/of, b.Done, of)
+	if b.Bytes {
+		text = fmt.Sprintf("%3d%% %s/%s", b.Done*100/of, size(b.Done), size(of))
+	}
+	if b.Note != "" {
+		text += ", " + b.Note
+	}
+	if took := time.Since(b.Since); b.Done > b.from && b.Done < of && took > time.Second {
+		left := time.Duration(float64(took) * float64(of-b.Done) / float64(b.Done-b.from))
+		text += ", " + queue.FormatDuration(left.Round(time.Second)) + " left"
+	}
+	width := a.width(a.Err) - 1 // a full line would wrap
+	if room := min(width-len(text)-3, 40); room >= 10 {
+		full := int(int64(room) * b.Done / of)
+		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
+	}
+	a.Progress("%s", cut(text, width))
+}

@@ -1,0 +1,329 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// tableLimit is how many jobs a table shows when nobody says.
+const tableLimit = 50
+
+type listFlags struct {
+	columns []string
+	sort    string
+	watch   bool
+
+	states []string
+	labels map[string]string
+	user   string
+	since  string
+	limit  int
+}
+
+func (l *listFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	labelsVar(f, &l.labels, "that carry the label `NAME=VALUE`")
+	f.Var(NonEmpty(&l.user), "user", "that this `USER` enqueued")
+	f.Var(NonEmpty(&l.since), "since", "enqueued since: a `TIME`, or a duration ago")
+	f.IntVar(&l.limit, "limit", 0, "at most `N` of them (tables: 50)")
+	f.StringSliceVar(&l.columns, "columns", nil, "`COLUMNS` of the table (default: a few, as far as they fit a terminal): "+strings.Join(columnNames(), ", "))
+	f.Var(NonEmpty(&l.sort), "sort", "by this `COLUMN`, with - before it the largest first (default: newest first)")
+	f.BoolVar(&l.watch, "watch", false, "print it again whenever something happens")
+	for _, flag := range []string{"columns", "sort"} {
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+	}
+}
+
+func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
+	p := control.List{State: l.states, Label: l.labels, User: l.user}
+	if cmd.Flags().Changed("limit") && l.limit < 1 {
+		return p, Usage("--limit must be at least 1; without it all are printed, or 50 as a table")
+	}
+	var err error
+	p.Since, err = sinceWhen(l.since)
+	return p, err
+}
+
+// sinceWhen reads --since: a time, or a duration ago; "" is the beginning.
+func sinceWhen(text string) (control.Time, error) {
+	if text == "" {
+		return 0, nil
+	}
+	if d, err := queue.ParseDuration(text); err == nil {
+		return control.Time(queue.MillisOf(time.Now().Add(-d))), nil
+	}
+	now := time.Now()
+	t, err := parseWhen(text, now)
+	if err != nil {
+		return 0, Usage("--since: %v", err)
+	}
+	if colon := strings.IndexByte(text, ':'); colon > 0 && colon < 3 && t.After(now) {
+		t = t.AddDate(0, 0, -1) // a time of day is the last one, not the next
+	}
+	return control.Time(queue.MillisOf(t)), nil
+}
+
+func listVerb(a *App) *cobra.Command {
+	var l listFlags
+	cmd := &cobra.Command{
+		Use: "list", Short: "List jobs, newest first", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.list(cmd, &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "PRIORITY", "ATTEMPTS", zoned("CREATED"), "COMMAND"})
+		},
+	}
+	l.add(cmd)
+	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "in this `STATE`; waiting and done too")
+	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
+	return cmd
+}
+
+func jobRow(j *control.Job) []string {
+	return []string{j.ID, j.State, rank(j), fmt.Sprintf("%d/%d", j.Attempts, j.MaxAttempts), local(j.CreatedAt), title(j)}
+}
+
+// rank is a job's priority with what waiting has added.
+func rank(j *control.Job) string {
+	if j.WaitingTime == 0 {
+		return strconv.FormatInt(j.Priority, 10)
+	}
+	return fmt.Sprintf("%d+%d=%d", j.Priority, j.WaitingTime, j.EffectivePriority)
+}
+
+// points is a number of points in words.
+func points(n int64) string {
+	if n == 1 {
+		return "1 point"
+	}
+	return fmt.Sprintf("%d points", n)
+}
+
+func title(j *control.Job) string {
+	if slices.Contains(j.Hidden, "command") {
+		return "(hidden)"
+	}
+	if j.Command != "" {
+		return j.Command
+	}
+	return strings.Join(j.Argv, " ")
+}
+
+type pager func(*control.Client, context.Context, control.List) (control.JobPage, error)
+
+// list prints jobs: all as JSON or ids, the first 50 as a table.
+func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
+	p, err := l.params(cmd)
+	if err != nil {
+		return err
+	}
+	table := !a.Structured() && !a.Quiet
+	limit := l.limit
+	if limit == 0 && table {
+		limit = tableLimit
+	}
+	if len(l.columns) > 0 {
+		if !table {
+			return Usage("--columns is of tables; JSON has every field")
+		}
+		if head, row, err = chosen(l.columns); err != nil {
+			return err
+		}
+		a.chosen = true
+	}
+	var order *sorter
+	if l.sort != "" {
+		if limit == 0 {
+			return Usage("--sort needs --limit, unless it is a table: so many are kept, of however many there are")
+		}
+		if order, err = newSorter(l.sort, limit); err != nil {
+			return err
+		}
+	}
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	once := func() error { return a.listOnce(cmd.Context(), c, p, read, limit, order, row, head) }
+	if l.watch {
+		return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
+	}
+	return once()
+}
+
+// listOnce prints up to limit jobs, 0 for all: the newest, or the first of an order.
+func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, read pager, limit int, order *sorter, row func(*control.Job) []string, head []string) error {
+	var rows [][]string
+	printed, seen, more := 0, 0, true
+	array := a.JSON && !a.JSONL && !a.Quiet
+	out := bufio.NewWriter(a.Out)
+	print := func(jobs []control.Job) error {
+		for i := range jobs {
+			if err := a.printJob(out, &jobs[i], array, printed, row, &rows); err != nil {
+				return err
+			}
+			printed++
+		}
+		return nil
+	}
+	for more && (limit == 0 || order != nil || printed < limit) {
+		p.Limit = control.SelectStep
+		if limit > 0 && order == nil {
+			p.Limit = min(control.SelectStep, limit-printed)
+		}
+		page, err := read(c, ctx, p)
+		if err != nil {
+			return err
+		}
+		if more = page.Next != nil; more {
+			p.Cursor = *page.Next
+		}
+		seen += len(page.Jobs)
+		if order != nil {
+			order.add(page.Jobs)
+		} else if err := print(page.Jobs); err != nil {
+			return err
+		}
+	}
+	if order != nil {
+		if err := print(order.keep()); err != nil {
+			return err
+		}
+		order.jobs, more = nil, seen > printed
+	}
+	switch {
+	case array && printed == 0:
+		fmt.Fprintln(out, "[]")
+	case array:
+		fmt.Fprintln(out, "]")
+	}
+	if err := out.Flush(); err != nil || a.Structured() || a.Quiet {
+		return err
+	}
+	return a.endTable(ctx, c, rows, head, p, more)
+}
+
+func (a *App) printJob(out *bufio.Writer, j *control.Job, array bool, n int, row func(*control.Job) []string, rows *[][]string) error {
+	switch {
+	case a.Quiet:
+		_, err := fmt.Fprintln(out, j.ID)
+		return err
+	case a.Structured():
+		open := ""
+		if array {
+			open = ",\n"
+			if n == 0 {
+				open = "["
+			}
+		}
+		return writeJSON(out, open, j, !array)
+	}
+	*rows = append(*rows, row(j))
+	return nil
+}
+
+// endTable prints the table, and how many more jobs there are.
+func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List, more bool) error {
+	if len(rows) == 0 {
+		a.Say("no jobs")
+		return nil
+	}
+	if err := a.table(head, rows); err != nil {
+		return err
+	}
+	if !more {
+		return nil
+	}
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
+	if len(p.Label) > 0 || p.User != "" || p.Since != 0 {
+		return a.Println("… and more; --limit shows them")
+	}
+	var total int64
+	for _, name := range stateNames(p.State) {
+		total += st.Jobs[name]
+	}
+	return a.Println(fmt.Sprintf("… and %d more; --limit shows them", max(1, total-int64(len(rows)))))
+}
+
+func stateNames(asked []string) (names []string) {
+	if len(asked) == 0 {
+		for _, s := range queue.States() {
+			names = append(names, s.String())
+		}
+		return names
+	}
+	for _, name := range asked {
+		if states, err := queue.ParseStates(name); err == nil {
+			for _, s := range states {
+				names = append(names, s.String())
+			}
+		}
+	}
+	return names
+}
+
+func dlqVerb(a *App) *cobra.Command {
+	var l listFlags
+	list := &cobra.Command{
+		Use: "list", Short: "List dead jobs, newest first", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l.states = []string{queue.Dead.String()} // which the method says by itself
+			read := func(c *control.Client, ctx context.Context, p control.List) (control.JobPage, error) {
+				p.State = nil
+				return c.DLQList(ctx, p)
+			}
+			return a.list(cmd, &l, read, deadRow, []string{"ID", "ATTEMPTS", zoned("WHEN"), "ERROR", "COMMAND"})
+		},
+	}
+	l.add(list)
+	var all bool
+	var timeout string
+	retry := &cobra.Command{
+		Use: "retry ID… | --all", Short: "Put dead jobs back in the queue",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			p := control.DLQRetry{All: all}
+			if all == (len(ids) > 0) {
+				return Usage("name dead jobs, or --all; give one of them")
+			}
+			if timeout != "" {
+				d, err := queue.ParseDuration(timeout)
+				if err != nil {
+					return Usage("--timeout: %v", err)
+				}
+				p.Timeout = (*control.Span)(&d)
+			}
+			return a.onJobs("pending again", ids, func(c *control.Client, ids []string, cursor string) (control.BulkResult, error) {
+				p.IDs, p.Cursor = ids, cursor
+				return c.DLQRetry(cmd.Context(), p)
+			})
+		},
+	}
+	retry.ValidArgsFunction = a.completeIDs(queue.Dead.String())
+	retry.Flags().BoolVar(&all, "all", false, "all dead jobs")
+	retry.Flags().Var(NonEmpty(&timeout), "timeout", "give them a timeout of this `DURATION`")
+	var yes bool
+	clear := &cobra.Command{
+		Use: "clear --yes", Short: "Remove all dead jobs and their history", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.clear(cmd.Context(), yes, "dead jobs", (*control.Client).DLQClear)
+		},
+	}
+	clear.Flags().BoolVar(&yes, "yes", false, "really")
+	return Group("dlq", "The dead-letter queue: jobs that failed for good", list, retry, clear)
+}
+
+func deadRow(j *control.Job) []string {
+	return []string{j.ID, fmt.Sprintf("%d (max %d)", j.Attempts, j.MaxAttempts), local(j.FinishedAt), orDash(j.Error), title(j)}
+}

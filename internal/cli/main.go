@@ -1,0 +1,344 @@
+// Package cli is the command line: words to requests, and replies to words. Both programs
+// have it. queuectl has it alone, with the runner, and is small; what is heavy it leaves to
+// queuectld, which it becomes where a verb needs that.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Version is of both programs; it is set when a release is built.
+var Version = "0.1.0-dev"
+
+// Verb is one row of the table of verbs. Only the one that is asked for is built, for
+// building all of them costs more than enqueueing a job.
+type Verb struct {
+	Name  string
+	Build func(a *App) *cobra.Command // nil if the other program has it
+	Short string                      // what it does, of those
+}
+
+// Program is what one of the two programs has beside what both have.
+type Program struct {
+	// Verbs stand in for the rows of the same name, or are added to them.
+	Verbs []Verb
+	// Private runs a service in this process, in the folder App.Dir, until ctx ends;
+	// ready is called once it can be asked. Where this or another function is nil,
+	// queuectld does what needs it.
+	Private func(ctx context.Context, a *App, ready func()) error
+	// Settings reads a file of them; a missing one is empty unless it is required.
+	Settings func(path string, required bool) (config.Layer, error)
+}
+
+var verbs []Verb
+
+func init() { // one of them asks for all
+	verbs = []Verb{
+		{Name: "enqueue", Build: enqueueVerb},
+		{Name: "run", Build: runVerb},
+		{Name: "list", Build: listVerb},
+		{Name: "show", Build: showVerb},
+		{Name: "logs", Build: logsVerb},
+		{Name: "status", Build: statusVerb},
+		{Name: "events", Build: eventsVerb},
+		{Name: "wait", Build: waitVerb},
+		{Name: "whoami", Build: whoamiVerb},
+		{Name: "cancel", Build: cancelVerb},
+		{Name: "retry", Build: retryVerb},
+		{Name: "hold", Build: holdVerb},
+		{Name: "release", Build: releaseVerb},
+		{Name: "requeue", Build: requeueVerb},
+		{Name: "kill", Build: killVerb},
+		{Name: "edit", Build: editVerb},
+		{Name: "rm", Build: rmVerb},
+		{Name: "dequeue", Build: dequeueVerb},
+		{Name: "clear", Build: clearVerb},
+		{Name: "cleanup", Build: cleanupVerb},
+		{Name: "dlq", Build: dlqVerb},
+		{Name: "worker", Build: workerVerb},
+		{Name: "config", Build: configVerb},
+		{Name: "backup", Build: backupVerb},
+		{Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},
+		{Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
+		{Name: "drain", Build: drainVerb},
+		{Name: "reload", Build: reloadVerb},
+		{Name: "serve", Short: "Run the service in the foreground"},
+		{Name: "service", Short: "The service as the system sees it"},
+		{Name: "completion", Build: completionVerb},
+		{Name: "man", Short: "Write the manual pages into a folder"},
+		{Name: "schema", Build: schemaVerb},
+		{Name: "init", Build: initVerb},
+		{Name: "version", Build: versionVerb},
+	}
+}
+
+// App is what every verb has: the flags that all share, and where to speak.
+type App struct {
+	Socket, Dir string
+	JSON, JSONL bool
+	Quiet       bool
+	raw         bool
+	progresses  atomic.Bool // progress is shown
+	chosen      bool        // the columns of the table are those that a person asked for
+	in          *os.File
+	Out, Err    *os.File
+	ownFailure  int             // exit code of queuectl's own failures, 0 for the table's
+	Exit        int             // exit code when nothing failed
+	asked       *control.Client // the last one, nil before
+	client      string          // the version of the queuectl that became this process, "" if none did
+	verbs       []Verb          // of this program
+	private     func(ctx context.Context, a *App, ready func()) error
+	settings    func(path string, required bool) (config.Layer, error)
+}
+
+// Main carries out what the words of the process ask for, and ends it.
+func Main(p Program) {
+	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, settings: p.Settings}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	os.Exit(a.main(ctx, os.Args[1:]))
+}
+
+// with are the verbs of both programs and those that one of them has of its own.
+func with(own []Verb) []Verb {
+	list := slices.Clone(verbs)
+	for _, v := range own {
+		if i := slices.IndexFunc(list, func(w Verb) bool { return w.Name == v.Name }); i >= 0 {
+			list[i].Build = v.Build
+		} else {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+func (a *App) main(ctx context.Context, args []string) int {
+	var err error
+	if v := a.askedVerb(args); v != nil && v.Build == nil {
+		err = a.become()
+	} else {
+		root := a.Root(args)
+		root.SetArgs(apart(args))
+		err = root.ExecuteContext(ctx)
+	}
+	if err == nil {
+		return a.Exit
+	}
+	if closedPipe(err) {
+		return a.Exit
+	}
+	code := ExitCode(err)
+	if a.ownFailure != 0 && code >= 1 && code <= 5 {
+		code = a.ownFailure
+	}
+	for line := range strings.Lines(a.Clean(a.Err, Message(err)+a.skew(err))) { // one an error, if several are told
+		fmt.Fprintf(a.Err, "queuectl: %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	return code
+}
+
+// Root is the command with the one verb that is asked for, or all of them.
+func (a *App) Root(args []string) *cobra.Command {
+	var asksVersion bool
+	root := &cobra.Command{
+		Use:           "queuectl",
+		Short:         "A durable queue of shell commands",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+
+		PersistentPreRunE: notEmpty,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return Usage("there is no verb %q%s", args[0], near(args[0], a.verbNames(), "queuectl --help lists them"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asksVersion {
+				return versionVerb(a).RunE(cmd, nil)
+			}
+			return a.status(cmd.Context(), false)
+		},
+	}
+	root.Flags().BoolVar(&asksVersion, "version", false, "print the version")
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(helpVerb())
+	root.SetFlagErrorFunc(flagError)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	f := root.PersistentFlags()
+	f.Var(NonEmpty(&a.Socket), "socket", "`PATH` of the service's socket")
+	f.Var(NonEmpty(&a.Dir), "dir", "`FOLDER` of the service")
+	f.BoolVar(&a.JSON, "json", false, "print JSON")
+	f.BoolVar(&a.JSONL, "jsonl", false, "print JSON lines")
+	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print ids only")
+	f.BoolVar(&a.raw, "raw", false, "print control characters as they are")
+	asked := a.askedVerb(args)
+	for i := range a.verbs {
+		switch v := &a.verbs[i]; {
+		case asked != nil && asked != v:
+		case v.Build == nil: // to be listed
+			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, Run: func(*cobra.Command, []string) {}})
+		default:
+			root.AddCommand(v.Build(a))
+		}
+	}
+	return root
+}
+
+// apart puts -- before a negative number that is a value, not a flag.
+func apart(args []string) []string {
+	if len(args) < 3 {
+		return args
+	}
+	last := args[len(args)-1]
+	digits := len(last) > 1 && last[0] == '-' && (last[1] == '.' || last[1] >= '0' && last[1] <= '9')
+	for i := range args[:len(args)-2] {
+		if digits && (args[i] == "config" && args[i+1] == "set" || args[i] == "worker" && args[i+1] == "scale") {
+			return append(args[:len(args)-1:len(args)-1], "--", last)
+		}
+	}
+	return args
+}
+
+// askedVerb is the verb that the arguments ask for, ask help about or are to be completed
+// for; nil if all are needed.
+func (a *App) askedVerb(args []string) *Verb {
+	if len(args) > 0 && slices.Contains([]string{"help", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, args[0]) {
+		if len(args) < 3 && args[0] != "help" {
+			return nil // the verb is what is completed
+		}
+		args = args[1:]
+	}
+	for i := 0; i < len(args); i++ {
+		switch arg := args[i]; {
+		case arg == "--socket" || arg == "--dir":
+			i++
+		case strings.HasPrefix(arg, "-"):
+		default:
+			if i := slices.IndexFunc(a.verbs, func(v Verb) bool { return v.Name == arg }); i >= 0 {
+				return &a.verbs[i]
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+func (a *App) verbNames() []string {
+	var names []string
+	for _, v := range a.verbs {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+// UsageError is a mistake in the words themselves.
+type UsageError struct{ text string }
+
+// Error is the text.
+func (e *UsageError) Error() string { return e.text }
+
+// Usage is such a mistake, told to a person.
+func Usage(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
+
+// ExitCode is what an error makes the process end with.
+func ExitCode(err error) int {
+	var wrong *UsageError
+	var chosen interface {
+		error
+		ExitsWith() int
+	}
+	var e *queue.Error
+	switch {
+	case errors.As(err, &chosen): // also of wrong words of serve
+		return chosen.ExitsWith()
+	case errors.As(err, &wrong):
+		return 2
+	case errors.As(err, &e):
+		return control.RowOf(err).Exit
+	}
+	return 1
+}
+
+// Message is what an error tells a person: one line.
+func Message(err error) string {
+	text := err.Error()
+	var e *queue.Error
+	if errors.As(err, &e) && e.Code == queue.CodeDenied && !strings.Contains(text, ":") {
+		text = "denied: " + text
+	}
+	return strings.TrimSpace(text)
+}
+
+// Exactly wants n arguments and says what they are.
+func Exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return Usage("%s takes %s; %d given", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+}
+
+// atLeastOne wants one argument or more.
+func atLeastOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return Usage("%s takes %s; none given", cmd.CommandPath(), what)
+		}
+		return nil
+	}
+}
+
+// atMostOne wants one argument or none.
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return Usage("%s takes %s or nothing; %d given", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+}
+
+// Group is a verb that only holds others; a word that is none of them is refused.
+func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short}
+	var names []string
+	for _, v := range verbs {
+		cmd.AddCommand(v)
+		names = append(names, v.Name())
+	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return Usage("queuectl %s needs one of: %s", use, strings.Join(names, ", "))
+		}
+		return Usage("queuectl %s has no %q%s", use, args[0], near(args[0], names, "it has: "+strings.Join(names, ", ")))
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	return cmd
+}
+
+func versionVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: Exactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			if a.JSON || a.JSONL {
+				return a.PrintJSON(map[string]any{"version": Version, "protocol": control.Protocol})
+			}
+			return a.Println("queuectl " + Version)
+		},
+	}
+}

@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"os"
+	"testing"
+)
+
+// An output that is not there takes all, a pipe that nobody reads says so, and a console
+// is what a person has.
+func TestOutputs(t *testing.T) {
+	for _, f := range []*os.File{nil, os.NewFile(0, "none")} {
+		if _, err := alias(f).WriteString("x"); err != nil {
+			t.Errorf("no output: %v", err)
+		}
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if alias(w) != w || IsTerminal(w) || pipeState(w) != pipeOpen {
+		t.Errorf("a pipe: terminal %v, state %d", IsTerminal(w), pipeState(w))
+	}
+	gone := make(chan error, 1)
+	go func() { gone <- readerGone(w) }()
+	r.Close()
+	if err := <-gone; !closedPipe(err) {
+		t.Errorf("its reader has gone: %v", err)
+	}
+	if _, err := w.WriteString("x"); !closedPipe(err) {
+		t.Errorf("a write: %v", err)
+	}
+	file, err := os.Create(t.TempDir() + "/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := readerGone(file); err != nil {
+		t.Errorf("a file: %v", err)
+	}
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// OpenFile opens a file to be read. What named it, a flag or a verb, stands in its
+// error.
+func OpenFile(what, path string) (*os.File, error) {
+	if err := IsFile(what, path); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	return f, unreadable(what, path, err)
+}
+
+// IsFile refuses a path with no file to be read.
+func IsFile(what, path string) error {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return Usage("%s: %s is a folder; name a file", what, path)
+	}
+	return unreadable(what, path, err)
+}
+
+// unreadable is an error of reading a file, told to a person.
+func unreadable(what, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var cause *fs.PathError
+	switch file := noFolder(filepath.Dir(path)); {
+	case file != "":
+		return Usage("%s: %s is not a folder", what, file)
+	case errors.Is(err, fs.ErrNotExist):
+		return queue.Errorf(queue.CodeNotFound, "%s: there is no %s; name a file that is there", what, path)
+	case errors.Is(err, fs.ErrPermission):
+		return queue.Errorf(queue.CodeDenied, "%s: you may not read %s; its owner can let you, or name another file", what, path)
+	case errors.As(err, &cause):
+		return fmt.Errorf("%s: read %s: %w", what, path, cause.Err)
+	}
+	return err
+}
+
+// Unwritable is an error of making a file in a folder, told to a person: the name of the
+// file is ours and says nothing.
+func Unwritable(what, dir string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if missing := isFolder(what, dir); missing != nil {
+		return missing
+	}
+	var cause *fs.PathError
+	var renamed *os.LinkError
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return queue.Errorf(queue.CodeDenied, "%s: you may not write in %s; name another folder", what, dir)
+	case errors.As(err, &cause):
+		return fmt.Errorf("%s: write in %s: %w", what, dir, cause.Err)
+	case errors.As(err, &renamed):
+		return fmt.Errorf("%s: write %s: %w", what, renamed.New, renamed.Err)
+	}
+	return err
+}
+
+// isFolder refuses a path with no folder.
+func isFolder(what, dir string) error {
+	if file := noFolder(dir); file != "" {
+		return Usage("%s: %s is not a folder", what, file)
+	}
+	if !exists(dir) {
+		return Usage("%s: there is no folder %s; make it: "+makeFolder+" %[2]s", what, dir)
+	}
+	return nil
+}
+
+// noFolder is what is not a folder of a path that should be one, or become one; "" if
+// nothing stands in its way.
+func noFolder(path string) string {
+	for {
+		info, err := os.Stat(path)
+		switch up := filepath.Dir(path); {
+		case err == nil && !info.IsDir():
+			return path
+		case err == nil || up == path || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+			return ""
+		default:
+			path = up
+		}
+	}
+}
+
+// OwnFolder is the whole path of --dir. It may not be there yet.
+func (a *App) OwnFolder() (string, error) {
+	dir, err := filepath.Abs(a.Dir)
+	if err != nil {
+		return "", err
+	}
+	if file := noFolder(dir); file != "" {
+		return "", Usage("--dir: %s is not a folder; name a folder of the service", file)
+	}
+	return dir, nil
+}

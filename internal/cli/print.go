@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func (a *App) Println(line string) error {
+	_, err := fmt.Fprintln(a.Out, line)
+	return err
+}
+
+// PrintJSON prints one value on a line.
+func (a *App) PrintJSON(v any) error {
+	e := json.NewEncoder(a.Out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// PrintList prints a list as one array, or a value a line.
+func PrintList[T any](a *App, list []T) error {
+	if !a.JSONL {
+		if list == nil {
+			list = []T{}
+		}
+		return a.PrintJSON(list)
+	}
+	for _, v := range list {
+		if err := a.PrintJSON(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Structured reports whether JSON is to be printed.
+func (a *App) Structured() bool { return a.JSON || a.JSONL }
+
+// Say tells a person at a terminal a sentence.
+func (a *App) Say(format string, args ...any) {
+	if IsTerminal(a.Err) && !a.Quiet {
+		fmt.Fprintln(a.Err, a.Clean(a.Err, fmt.Sprintf(format, args...)))
+	}
+}
+
+// Progress shows on a terminal how far something long has come, in place of what was
+// shown before; "" takes it away.
+func (a *App) Progress(format string, args ...any) {
+	if IsTerminal(a.Err) && !a.Quiet && (a.progresses.Swap(format != "") || format != "") {
+		fmt.Fprint(a.Err, "\r\x1b[K"+cut(fmt.Sprintf(format, args...), a.width(a.Err)-1))
+	}
+}
+
+// whileRead does what prints now and then, until nobody reads it any more: with
+// nothing to write it would not notice.
+func (a *App) whileRead(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { // ends with the reader, or this process
+		if err := readerGone(a.Out); err != nil {
+			cancel(err)
+		}
+	}()
+	err := do(ctx)
+	if gone := context.Cause(ctx); gone != nil {
+		return gone
+	}
+	return err
+}
+
+// width is how many columns a line may fill: the terminal's, else 0, no limit.
+func (a *App) width(to *os.File) int {
+	if !IsTerminal(to) {
+		return 0
+	}
+	if w, _, err := term.GetSize(int(to.Fd())); err == nil && w > 0 {
+		return max(w, leastWidth)
+	}
+	return 80
+}
+
+// leastWidth is what any terminal is taken to have.
+const leastWidth = 20
+
+// Clean makes text from a job safe to show on a stream, if that is a terminal;
+// colours end with the text.
+func (a *App) Clean(to *os.File, s string) string {
+	if a.raw || !IsTerminal(to) {
+		return s
+	}
+	s = sanitize(s)
+	if last := strings.LastIndex(s, "\x1b["); last >= 0 && !strings.HasPrefix(s[last:], uncolour) {
+		s += uncolour
+	}
+	return s
+}
+
+// row prints a name and its value, if there is one.
+func (a *App) row(width int, name, value string) error {
+	if value == "" {
+		return nil
+	}
+	return a.Println(fmt.Sprintf("%-*s %s", width, name+":", below(a.Clean(a.Out, value), width+1)))
+}
+
+// breaks turns all that may begin a new line into one character.
+var breaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
+
+// below indents all lines of a text but the first, so that none looks like one of ours.
+func below(text string, indent int) string {
+	text = strings.TrimRight(breaks.Replace(text), "\n")
+	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
+}
+
+// oneLine is a text in one line, without the double spaces that separate our columns.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// uncolour is the sequence that ends all colours.
+const uncolour = "\x1b[0m"
+
+// sanitize shows control characters other than tab, newline and colours as
+// escapes, and so characters that turn the direction of writing.
+func sanitize(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		if n := colour(s[i:]); n > 0 {
+			b.WriteString(s[i : i+n])
+			i += n
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == '\n' || r == '\t':
+			b.WriteRune(r)
+		case unicode.IsControl(r) && r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case unicode.Is(unicode.Bidi_Control, r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// unfinished is how many bytes at the end of a text may be the beginning of a
+// character or colour.
+func unfinished(s string) int {
+	if at := strings.LastIndexByte(s, 0x1b); at >= 0 && len(s)-at < 32 {
+		if rest := s[at+1:]; rest == "" || rest[0] == '[' && strings.Trim(rest[1:], "0123456789;") == "" {
+			return len(s) - at
+		}
+	}
+	for n := 1; n < utf8.UTFMax && n <= len(s); n++ {
+		if b := s[len(s)-n]; utf8.RuneStart(b) {
+			if !utf8.FullRuneInString(s[len(s)-n:]) {
+				return n
+			}
+			break
+		}
+	}
+	return 0
+}
+
+// colour is the length of the colour sequence that s begins with, 0 if none.
+// One that blinks or hides is none.
+func colour(s string) int {
+	if !strings.HasPrefix(s, "\x1b[") {
+		return 0
+	}
+	end := strings.IndexByte(s[:min(len(s), 32)], 'm')
+	if end < 0 {
+		return 0
+	}
+	skip := 0 // parameters that belong to 38 or 48: a colour by number
+	params := strings.Split(s[2:end], ";")
+	for i, p := range params {
+		if strings.Trim(p, "0123456789") != "" {
+			return 0
+		}
+		switch n, _ := strconv.Atoi(p); {
+		case skip > 0:
+			skip--
+		case (n == 38 || n == 48) && i+1 < len(params):
+			skip = map[string]int{"5": 2, "2": 4}[params[i+1]]
+		case n == 5 || n == 6 || n == 8:
+			return 0
+		}
+	}
+	return end + 1
+}
+
+// zoned is the head of a column of times, with the zone they are in.
+func zoned(head string) string {
+	zone, _ := time.Now().Zone()
+	return head + " (" + zone + ")"
+}
+
+// local is an instant in the caller's zone, "-" for none.
+func local(t control.Time) string {
+	if t == 0 {
+		return "-"
+	}
+	return queue.Millis(t).Time().Local().Format("2006-01-02 15:04:05")
+}
+
+func orDash[T any](p *T) string {
+	if p == nil {
+		return "-"
+	}
+	return fmt.Sprint(*p)
+}
+
+// span is a number of milliseconds as a person reads it.
+func span(ms int64) string {
+	if ms < 1000 {
+		return fmt.Sprintf("%dms", ms)
+	}
+	return queue.FormatDuration((time.Duration(ms) * time.Millisecond).Round(10 * time.Millisecond))
+}
+
+// PrintFinding prints what doctor found.
+func (a *App) PrintFinding(f *control.Finding) error {
+	level := f.Level
+	if level != "ok" {
+		level = strings.ToUpper(level)
+	}
+	text := f.Message
+	if f.Next != "" {
+		text += "\n" + f.Next
+	}
+	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check, below(a.Clean(a.Out, text), 22)))
+}

@@ -1,0 +1,416 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/timerslack"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// privateFlags are the flags of run that go with --private.
+type privateFlags struct {
+	private   bool
+	workers   string
+	file      string
+	lines     bool
+	argFile   string
+	retryDead bool
+}
+
+func (p *privateFlags) add(f *pflag.FlagSet) {
+	f.BoolVar(&p.private, "private", false, "run a whole file of jobs with a service of its own below --dir (.queuectl); the same command goes on after a crash")
+	f.StringVar(&p.workers, "workers", "auto", "with --private: `N` jobs that run at once")
+	f.StringVar(&p.file, "file", "", "with --private: `FILE` of jobs, a JSON array or JSON lines; - is stdin")
+	f.BoolVar(&p.lines, "lines", false, "with --private: --file, or stdin, has a command for the shell on each line")
+	f.StringVar(&p.argFile, "arg-file", "", "with --private: run the program after -- for each line of this `FILE`, in place of {} or at the end; - is stdin")
+	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: give the dead jobs of an earlier run another try")
+}
+
+// source is the file that the jobs come from, "" if none is named, and the flag that does.
+func (p *privateFlags) source() (flag, name string) {
+	if p.argFile != "" {
+		return "--arg-file", p.argFile
+	}
+	return "--file", p.file
+}
+
+// check says whether the flags and words go together; count is the number of workers.
+func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count int, err error) {
+	count = runtime.NumCPU()
+	if p.workers != "auto" {
+		if count, err = strconv.Atoi(p.workers); err != nil || count < 1 {
+			return 0, Usage("--workers: %q is not a number of jobs, at least 1, nor auto", p.workers)
+		}
+	}
+	for _, name := range []string{"detach", "cancel-on-exit", "command", "id", "stdin", "socket"} {
+		if f.Changed(name) {
+			return 0, Usage("--%s does not go with --private", name)
+		}
+	}
+	switch {
+	case p.argFile != "" && (p.file != "" || p.lines):
+		return 0, Usage("--arg-file names the file by itself; leave --file and --lines out")
+	case p.argFile != "" && (dash != 0 || len(args) == 0):
+		return 0, Usage("--arg-file needs a program after --, with {} for the line: queuectl run --private --arg-file %s -- gzip -k {}", p.argFile)
+	case p.argFile == "" && len(args) > 0:
+		return 0, Usage("--private takes its jobs from a file: --file F, --lines, or --arg-file F -- program {}")
+	case p.argFile == "" && p.file == "" && !p.lines:
+		return 0, Usage("--private needs a file of jobs: --file F (- is stdin), --lines for commands on stdin, or --arg-file F -- program {}")
+	}
+	if flag, name := p.source(); name != "" && name != "-" {
+		return count, IsFile(flag, name)
+	}
+	return count, nil
+}
+
+// private is one run of a file of jobs in a queue of its own.
+type private struct {
+	privateFlags
+	a      *App
+	c      *control.Client
+	common queue.Spec // what the flags say of every job
+	args   []string   // of --arg-file
+	salt   []byte     // of the lines' hashes: all that makes a job of a line
+	known  map[int]string
+	last   int // the number of the last line
+	up     upload
+	wrong  []string // lines that are not what they were
+
+	follows chan struct{} // closed once all is stored: jobs run, and are followed
+	quiet   chan struct{} // closed once no more of them run
+}
+
+// runPrivate runs a file of jobs to their end. What was stored by an earlier run of
+// the same file goes on from where it stands.
+func (a *App) runPrivate(ctx context.Context, f privateFlags, common *queue.Spec, args []string, noCwd bool, count int) error {
+	if err := timerslack.Restart(); err != nil {
+		return err
+	}
+	if a.Dir == "" {
+		a.Dir = ".queuectl"
+	}
+	p := &private{privateFlags: f, a: a, common: *common, args: args, known: map[int]string{}, follows: make(chan struct{}), quiet: make(chan struct{})}
+	var err error
+	if p.salt, err = json.Marshal([]any{&p.common, f.lines, args}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	storing, leave := context.WithCancel(ctx)
+	defer leave()
+	told := make(chan os.Signal, 2)
+	signal.Notify(told, append(StopSignals, syscall.SIGHUP)...)
+	stop, ended, err := a.servePrivate(ctx, told)
+	if stop == nil || err != nil {
+		return err
+	}
+	p.c = control.NewClient(a.privateSocket())
+	defer p.c.Close()
+	p.up = upload{a: a, ctx: storing, noCwd: noCwd, c: p.c}
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx, storing, count) }() // ends with the jobs, with ctx, with the service, or with the program if it waits for somebody
+	select {
+	case err = <-done:
+	case err = <-ended:
+		return fmt.Errorf("its service ended: %w", err)
+	case sig := <-told:
+		a.Exit = exitDetached
+		leave()
+		p.finish(sig, told)
+		if err = p.toldAll(done, told); errors.Is(err, context.Canceled) {
+			err = nil
+		}
+	}
+	stop()
+	return errors.Join(err, p.end(ended, told))
+}
+
+// end waits for the service to stop. A signal ends what still runs; another one does not
+// wait for anything, like a disk that is full: the runner keeps what has ended.
+func (p *private) end(ended <-chan error, told <-chan os.Signal) error {
+	for signals := 0; ; signals++ {
+		select {
+		case err := <-ended:
+			return err
+		case <-told:
+		}
+		if p.a.Exit = exitDetached; signals > 0 {
+			fmt.Fprintln(p.a.Err, "queuectl: left at once; the same command goes on later")
+			return nil
+		}
+		go p.endJobs() // ends with the jobs, or with the program
+	}
+}
+
+func (a *App) privateSocket() string {
+	dir, err := filepath.Abs(a.Dir)
+	if err != nil {
+		dir = a.Dir
+	}
+	return config.In(dir).Socket
+}
+
+// servePrivate starts the service in this process, with nobody to run jobs yet. It
+// tells when it ended, which stop makes. If it is told to end before the service is ready,
+// stop is nil.
+func (a *App) servePrivate(ctx context.Context, told <-chan os.Signal) (stop func(), ended <-chan error, err error) {
+	ready := make(chan struct{})
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- a.private(run, a, func() { close(ready) }) }() // ends with cancel
+	select {
+	case <-ready:
+		return cancel, done, nil
+	case err := <-done:
+		cancel()
+		return nil, nil, err
+	case <-told:
+		cancel()
+		a.Exit = exitDetached
+		return nil, nil, <-done
+	}
+}
+
+// finish has what runs come to its end, for which a person may wait any time and a
+// system that stops not; a second signal gives it back instead.
+func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
+	p.a.Progress("")
+	var how control.WorkerStop
+	if sig == os.Interrupt {
+		how.Timeout = new(control.Span(anyTime))
+	}
+	c := control.NewClient(p.a.privateSocket()) // the other one may be busy with a request
+	defer c.Close()
+	soon, cancel := context.WithTimeout(context.Background(), leaveWithin)
+	c.WorkerScale(soon, control.Count{Count: new(0)}) // so that what is said next is true; stopping asks for it again
+	cancel()
+	fmt.Fprintln(p.a.Err, "queuectl: starting no more jobs; those that run may finish (Ctrl-C again ends them); the same command goes on later")
+	stopped := make(chan struct{})
+	go func() { // ends with the jobs, or with finish
+		c.WorkerStop(context.Background(), how) // what it cannot do, stopping the service does
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-told:
+		p.endJobs()
+	}
+	close(p.quiet)
+}
+
+// anyTime is longer than anybody waits.
+const anyTime = 10_000 * time.Hour
+
+// endJobs gives back what runs. What it cannot do, stopping the service does.
+func (p *private) endJobs() {
+	c := control.NewClient(p.a.privateSocket())
+	defer c.Close()
+	c.WorkerStop(context.Background(), control.WorkerStop{Force: true})
+}
+
+// leaveWithin bounds how long it takes to give up what is not stored yet: who reads a
+// file may wait for somebody to write it, for ever.
+const leaveWithin = 500 * time.Millisecond
+
+// toldAll waits until what has ended is printed, or for a signal if nobody reads that.
+func (p *private) toldAll(done <-chan error, told <-chan os.Signal) error {
+	var late <-chan time.Time
+	select {
+	case <-p.follows:
+	default:
+		late = time.After(leaveWithin)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-told:
+	case <-late:
+	}
+	return nil
+}
+
+// run stores the jobs that are not there yet, which ends with storing too, has all of
+// them run and follows them.
+func (p *private) run(ctx, storing context.Context, count int) error {
+	if err := p.recall(storing); err != nil {
+		return err
+	}
+	if err := p.store(); err != nil {
+		return err
+	}
+	if p.retryDead {
+		if err := p.reviveDead(storing); err != nil {
+			return err
+		}
+	}
+	f := &following{a: p.a, c: p.c, shown: time.Now(), began: time.Now(), quiet: p.quiet}
+	if err := f.start(storing); err != nil {
+		return err
+	}
+	if err := storing.Err(); err != nil {
+		return err
+	}
+	close(p.follows) // jobs run from the next request on, whether its answer is waited for or not
+	if _, err := p.c.WorkerScale(ctx, control.Count{Count: &count}); err != nil {
+		return err
+	}
+	return f.run(ctx)
+}
+
+// reviveDead has all dead jobs run again.
+func (p *private) reviveDead(ctx context.Context) error {
+	for cursor := ""; ; {
+		v, err := p.c.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: cursor})
+		if err != nil || v.Next == nil {
+			return err
+		}
+		cursor = *v.Next
+	}
+}
+
+// recall reads which lines earlier runs have stored.
+func (p *private) recall(ctx context.Context) error {
+	for cursor := ""; ; {
+		page, err := p.c.List(ctx, control.List{Cursor: cursor})
+		if err != nil {
+			return err
+		}
+		for _, j := range page.Jobs {
+			number, _, ours := strings.Cut(j.ID, "-")
+			n, err := strconv.Atoi(number)
+			if err != nil || !ours {
+				return queue.Errorf(queue.CodeWrongState, "the queue in %s has other jobs, like %s; name another folder with --dir", p.a.Dir, j.ID)
+			}
+			p.known[n] = j.ID
+		}
+		if page.Next == nil {
+			return nil
+		}
+		cursor = *page.Next
+	}
+}
+
+// store stores the jobs of all lines that are new, unless a line has changed.
+func (p *private) store() error {
+	in := p.a.in
+	if flag, name := p.source(); name != "" && name != "-" {
+		f, err := OpenFile(flag, name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	before := len(p.known)
+	err := p.read(p.up.from(in))
+	if err == nil && p.up.jobs == 0 && before == 0 {
+		err = queue.Errorf(queue.CodeInvalid, "there are no jobs in it")
+	}
+	for _, n := range slices.Sorted(maps.Keys(p.known)) { // not seen in the file
+		if n > p.last && len(p.wrong) < maxNamed {
+			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone (job %s)", n, p.known[n]))
+		}
+	}
+	if err == nil && len(p.wrong) > 0 {
+		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another file, or of other flags: %s; put it back as it was, or begin anew with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
+	}
+	if err != nil || p.up.jobs > 0 {
+		return p.up.finish(err)
+	}
+	return nil
+}
+
+// maxNamed is how many changed lines are named.
+const maxNamed = 5
+
+func (p *private) read(in io.Reader) error {
+	if !p.lines && p.argFile == "" {
+		return eachJob(in, p.line)
+	}
+	return eachText(in, p.line)
+}
+
+// line stores the job of one line, if it is not there.
+func (p *private) line(raw []byte, line int) error {
+	p.last = max(line, p.last+1) // several elements of an array may stand on one line
+	spec, err := p.spec(raw)
+	if err != nil {
+		return atLine(err, line)
+	}
+	sum := sha256.Sum256(append(p.salt[:len(p.salt):len(p.salt)], raw...))
+	id := strconv.Itoa(p.last) + "-" + hex.EncodeToString(sum[:5])
+	if spec.ID != nil {
+		id += "-" + *spec.ID
+	}
+	was, stored := p.known[p.last]
+	delete(p.known, p.last)
+	switch {
+	case stored && was != id && len(p.wrong) < maxNamed:
+		p.wrong = append(p.wrong, fmt.Sprintf("line %d was changed", line))
+		return nil
+	case stored || len(p.wrong) > 0:
+		return nil
+	}
+	spec.ID = &id
+	encoded, err := json.Marshal(spec)
+	if err != nil {
+		return atLine(err, line)
+	}
+	return p.up.add(encoded, line)
+}
+
+// spec is the job of a line.
+func (p *private) spec(raw []byte) (*queue.Spec, error) {
+	var s queue.Spec
+	s.Over(&p.common)
+	switch {
+	case p.argFile != "":
+		text := string(raw)
+		s.Argv = make([]string, len(p.args), len(p.args)+1)
+		found := false
+		for i, word := range p.args {
+			s.Argv[i] = strings.ReplaceAll(word, "{}", text)
+			found = found || strings.Contains(word, "{}")
+		}
+		if !found {
+			s.Argv = append(s.Argv, text)
+		}
+	case p.lines:
+		text := strings.TrimSpace(string(raw))
+		s.Command = &text
+	default:
+		if err := queue.CheckJSON(raw); err != nil {
+			return nil, err
+		}
+		var own queue.Spec
+		if err := own.Decode(raw, nil); err != nil {
+			return nil, err
+		}
+		if len(p.common.Given()) == 0 {
+			s = own
+		} else {
+			s.Over(&own)
+		}
+	}
+	return &s, s.CheckText()
+}

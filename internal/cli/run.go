@@ -1,0 +1,343 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Exit codes of run and wait beside the job's own.
+const (
+	exitTimeout  = 124
+	exitOwn      = 125 // a failure of queuectl's own
+	exitDetached = 130
+)
+
+// detachAfter is how long a second Ctrl-C may follow the first to cancel.
+const detachAfter = time.Second
+
+func runVerb(a *App) *cobra.Command {
+	var spec queue.Spec
+	var noCwd, detach, cancelOnExit bool
+	var private privateFlags
+	cmd := &cobra.Command{
+		Use:   "run ['shell line' | -- program args…]",
+		Short: "Put a job in the queue, follow it and exit as it does",
+		Long: `Put a job in the queue, follow both of its streams and exit with its code.
+
+  queuectl run 'make all'                               a line for the shell
+  queuectl run -- ./backup.sh --full                    a program, without a shell
+
+With --private it runs a whole file of jobs in the foreground, in a durable queue of
+its own below --dir (.queuectl), and exits with 1 if any is dead. After a crash the
+same command goes on where it stood; a line that was changed meanwhile is refused.
+
+  queuectl run --private --workers 4 --file jobs.jsonl  jobs as JSON
+  queuectl run --private --lines <commands.txt          a command for the shell a line
+  find . -name '*.log' | queuectl run --private --arg-file - -- gzip -k {}`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.ownFailure = exitOwn
+			if private.private {
+				if a.private == nil {
+					return a.become()
+				}
+				count, err := private.check(cmd.Flags(), args, cmd.ArgsLenAtDash())
+				if err != nil {
+					return err
+				}
+				return a.runPrivate(cmd.Context(), private, &spec, args, noCwd, count)
+			}
+			for _, name := range []string{"workers", "file", "lines", "arg-file", "retry-dead"} {
+				if cmd.Flags().Changed(name) {
+					return Usage("--%s goes with --private", name)
+				}
+			}
+			batch, err := a.readWords("run", &spec, args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			if batch != nil {
+				return Usage("run takes one job; use enqueue for several")
+			}
+			if detach {
+				return a.enqueueOne(cmd.Context(), &spec, noCwd, "")
+			}
+			return a.run(cmd.Context(), &spec, noCwd, cancelOnExit)
+		},
+	}
+	specFlags(cmd, &spec)
+	private.add(cmd.Flags())
+	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not follow it: print its id")
+	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
+	a.exitAsOwn(cmd)
+	return cmd
+}
+
+// exitAsOwn makes mistakes in the words of a command a failure of our own.
+func (a *App) exitAsOwn(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		a.ownFailure = exitOwn
+		return flagError(cmd, err)
+	})
+}
+
+// run enqueues a job and follows it.
+func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
+	if err := complete(s, noCwd); err != nil {
+		return err
+	}
+	if _, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry}); err != nil {
+		return err
+	}
+	c, err := a.clientStarting(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	interrupts := make(chan os.Signal, 4)
+	signal.Notify(interrupts, os.Interrupt)
+	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s})
+	if err != nil {
+		return err
+	}
+	follow, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- a.follow(follow, c, got.ID) }() // ends with the job, or stop
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-interrupts:
+			if cancelOnExit || a.detachOrCancel(got.ID, interrupts, done) {
+				return a.cancelAndExit(c, got.ID)
+			}
+			a.Exit = exitDetached
+			return nil
+		}
+	}
+}
+
+// detachOrCancel says how to come back and waits a moment for a second Ctrl-C,
+// which cancels.
+func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
+	fmt.Fprintf(a.Err, "\nqueuectl: job %s goes on; see it with: queuectl logs -f %s; press Ctrl-C again to cancel it\n", id, id)
+	select {
+	case <-interrupts:
+		return true
+	case <-done:
+		return false
+	case <-time.After(detachAfter):
+		return false
+	}
+}
+
+func (a *App) cancelAndExit(c *control.Client, id string) error {
+	a.Exit = exitDetached
+	verdict, err := c.Cancel(context.Background(), control.Selection{IDs: []string{id}})
+	if err != nil {
+		return err
+	}
+	if len(verdict.Refused) > 0 {
+		fmt.Fprintf(a.Err, "queuectl: %s\n", verdict.Refused[0].Message)
+		return nil
+	}
+	fmt.Fprintf(a.Err, "queuectl: job %s cancelled\n", id)
+	return nil
+}
+
+// printOutput prints both streams of a job's output, each to its own.
+func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs) error {
+	out, errs := &screen{a: a, to: a.Out}, &screen{a: a, to: a.Err}
+	_, err := c.Logs(ctx, p, func(p control.Piece) error {
+		to := out
+		if p.Stream == "stderr" {
+			to = errs
+		}
+		if p.Dropped > 0 {
+			_, err := fmt.Fprintf(a.Err, "[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
+			return err
+		}
+		_, err := to.to.WriteString(to.safe(string(p.Bytes())))
+		return err
+	})
+	for _, s := range []*screen{out, errs} {
+		_, failed := s.to.WriteString(s.rest())
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// follow prints a job's output as it comes and takes its exit code.
+func (a *App) follow(ctx context.Context, c *control.Client, id string) error {
+	if err := a.printOutput(ctx, c, control.Logs{ID: control.Name(id), Follow: true}); err != nil {
+		return a.lost(id, err)
+	}
+	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+	if err != nil {
+		return a.lost(id, err)
+	}
+	a.Exit = jobExit(&job.Job)
+	a.tellEnd(&job.Job)
+	return nil
+}
+
+// tellEnd says how a job ended that did not complete: to a person, or to everybody if
+// its exit code and its own words do not.
+func (a *App) tellEnd(j *control.Job) {
+	text := fmt.Sprintf("job %s is %s", j.ID, standing(j))
+	if j.Error != nil {
+		text += ": " + *j.Error
+	}
+	text = oneLine(a.Clean(a.Err, text))
+	switch {
+	case a.Exit == 0:
+	case j.Reason != nil:
+		fmt.Fprintf(a.Err, "queuectl: %s\n", text)
+	default:
+		a.Say("%s", text)
+	}
+}
+
+// lost adds to a failure while a job was followed that the job is in the queue, and
+// the way back to it.
+func (a *App) lost(id string, err error) error {
+	var e *queue.Error
+	if errors.As(err, &e) && e.Code == queue.CodeNotFound {
+		return fmt.Errorf("job %s was removed: %w", id, err)
+	}
+	return fmt.Errorf("job %s is in the queue and goes on, but cannot be followed (%w); come back with: queuectl logs -f %s, or queuectl wait %s", id, err, id, id)
+}
+
+// screen shows one stream of a job's output on a file: as it is or, if that is a
+// terminal, made safe. A character or colour that comes in two pieces is kept until
+// it is whole.
+type screen struct {
+	a    *App
+	to   *os.File
+	part string
+}
+
+// safe is what can be shown of the stream with its next piece.
+func (s *screen) safe(text string) string {
+	if s.a.raw || !IsTerminal(s.to) {
+		return text
+	}
+	text = s.part + text
+	whole := len(text) - unfinished(text)
+	s.part = text[whole:]
+	return sanitize(text[:whole])
+}
+
+// rest is what was kept when nothing more comes.
+func (s *screen) rest() string {
+	part := s.part
+	s.part = ""
+	return sanitize(part)
+}
+
+// jobExit is the exit code that stands for how a job ended.
+func jobExit(j *control.Job) int {
+	reason := ""
+	if j.Reason != nil {
+		reason = *j.Reason
+	}
+	switch {
+	case j.State == queue.Completed.String():
+		return 0
+	case reason == string(queue.ReasonTimedOut):
+		return exitTimeout
+	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted), reason == string(queue.ReasonUnkillable), reason == string(queue.ReasonPoison):
+		return exitOwn
+	case j.State == queue.Cancelled.String():
+		return exitDetached
+	case j.Signal != nil:
+		return 128 + *j.Signal
+	case j.ExitCode != nil && *j.ExitCode != 0:
+		return int(*j.ExitCode)
+	}
+	return exitOwn
+}
+
+func waitVerb(a *App) *cobra.Command {
+	var any bool
+	var timeout string
+	cmd := &cobra.Command{
+		Use: "wait ID…", Short: "Wait until jobs have ended, and exit as they did", Args: func(cmd *cobra.Command, args []string) error {
+			a.ownFailure = exitOwn
+			return atLeastOne("ids of jobs")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, ids []string) error { return a.wait(cmd.Context(), ids, any, timeout) },
+	}
+	cmd.ValidArgsFunction = a.completeIDs("waiting", "processing")
+	cmd.Flags().BoolVar(&any, "any", false, "until one of them has ended")
+	cmd.Flags().Var(NonEmpty(&timeout), "timeout", "give up after this `DURATION`, with exit code 124")
+	a.exitAsOwn(cmd)
+	return cmd
+}
+
+func (a *App) wait(ctx context.Context, ids []string, any bool, timeout string) error {
+	p := control.Wait{IDs: ids, Any: any}
+	if timeout != "" {
+		d, err := queue.ParseDuration(timeout)
+		if err != nil {
+			return Usage("--timeout: %v", err)
+		}
+		if d == 0 {
+			d = time.Nanosecond
+		}
+		p.Timeout = control.Span(d)
+	}
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	ended := map[string]*control.Job{}
+	waited, err := c.Wait(ctx, p, func(e control.Ended) error {
+		ended[e.Job.ID] = &e.Job
+		if a.JSONL {
+			return a.PrintJSON(e.Job)
+		}
+		return nil
+	})
+	if ctx.Err() != nil {
+		a.Exit = exitDetached
+		a.Say("not waited for any more; the jobs go on")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var list []control.Job
+	for _, id := range ids {
+		if j := ended[id]; j != nil {
+			list = append(list, *j)
+			if a.Exit == 0 {
+				a.Exit = jobExit(j)
+			}
+			if !a.Structured() {
+				a.Say("job %s is %s", id, standing(j))
+			}
+		}
+	}
+	if waited.TimedOut {
+		a.Exit = exitTimeout
+		a.Say("not all have ended after %s", queue.FormatDuration(time.Duration(p.Timeout)))
+	}
+	if a.JSON {
+		return errors.Join(PrintList(a, list))
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+func schemaVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol's methods, or of one", Args: atMostOne("a method of the protocol"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			list := control.Schemas()
+			if len(args) == 0 {
+				return a.indented(list)
+			}
+			for _, s := range list {
+				if s.Method == args[0] {
+					return a.indented(s)
+				}
+			}
+			return Usage("there is no method %q%s", args[0], near(args[0], control.MethodNames(), "there are: "+strings.Join(control.MethodNames(), ", ")))
+		},
+	}
+}
+
+// indented prints JSON to be read.
+func (a *App) indented(v any) error {
+	if a.Structured() {
+		return a.PrintJSON(v)
+	}
+	e := json.NewEncoder(a.Out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func initVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "init", Short: "There is nothing to do before the first job; this says so", Args: Exactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			if a.Structured() {
+				return a.PrintJSON(map[string]bool{"done": true})
+			}
+			return a.Println("nothing to do: the first job makes the queue; try: queuectl enqueue 'echo hello'")
+		},
+	}
+}

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// specFlags makes a flag of every field of a spec but these: the field's words
+// with "-", lists and maps in the singular.
+func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
+	f := cmd.Flags()
+	for _, field := range queue.Fields() {
+		if slices.Contains(but, field.Name) {
+			continue
+		}
+		if field.Name == "argv" {
+			continue // these are the words after --
+		}
+		for i, name := range flagNames(field) {
+			short := ""
+			if name == "command" {
+				short = "c"
+			}
+			flag := f.VarPF(&fieldFlag{spec: s, field: field}, name, short, field.Usage)
+			if field.Kind == queue.KindBool {
+				flag.NoOptDefVal = "true"
+			}
+			flag.Hidden = i > 0
+			if values := oneOf[field.Name]; values != nil {
+				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+			}
+		}
+	}
+}
+
+// oneOf are the values of the fields that take one of a few, for completion.
+var oneOf = map[string][]string{
+	"on_lost":          {string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)},
+	"backoff_strategy": {string(queue.Exponential), string(queue.Linear), string(queue.Fixed)},
+}
+
+// flagNames are a field's flags; the first is the one that is documented.
+func flagNames(f queue.Field) []string {
+	name := strings.ReplaceAll(f.Name, "_", "-")
+	names := []string{name}
+	if singular := strings.TrimSuffix(name, "s"); (f.Kind == queue.KindMap || f.Kind == queue.KindCodes) && singular != name {
+		names = []string{singular, name}
+	}
+	if f.Alias != "" {
+		names = append(names, strings.ReplaceAll(f.Alias, "_", "-"))
+	}
+	return names
+}
+
+// fieldFlag sets one field of a spec.
+type fieldFlag struct {
+	spec  *queue.Spec
+	field queue.Field
+}
+
+// String is the empty default.
+func (f *fieldFlag) String() string { return "" }
+
+// Type is how help names the value.
+func (f *fieldFlag) Type() string {
+	return map[queue.Kind]string{queue.KindInteger: "N", queue.KindNumber: "N", queue.KindDuration: "DURATION", queue.KindInstant: "TIME",
+		queue.KindSize: "SIZE", queue.KindMap: "NAME=VALUE", queue.KindCodes: "CODES", queue.KindBool: "bool", queue.KindText: "TEXT", queue.KindList: "TEXT"}[f.field.Kind]
+}
+
+// Set reads the value; times are read in the caller's zone.
+func (f *fieldFlag) Set(text string) error {
+	if f.field.Kind == queue.KindInstant {
+		t, err := parseWhen(text, time.Now())
+		if err != nil {
+			return err
+		}
+		text = queue.MillisOf(t).String()
+	}
+	return f.spec.SetText(f.field.Name, text)
+}
+
+// complete adds to a spec what comes from the caller: the folder and umask, the
+// variables that decide how programs speak, and those that are to be passed.
+func complete(s *queue.Spec, noCwd bool) error {
+	if s.Cwd == nil && !noCwd {
+		cwd, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		s.Cwd = &cwd
+	}
+	if s.StdinFile != nil && !filepath.IsAbs(*s.StdinFile) { // as the caller sees it, also with another cwd
+		path, err := filepath.Abs(*s.StdinFile)
+		if err != nil {
+			return err
+		}
+		s.StdinFile = &path
+	}
+	if s.Umask == nil {
+		if mask, ok := ownUmask(); ok {
+			s.Umask = &mask
+		}
+	}
+	if s.Env == nil {
+		s.Env = map[string]string{}
+	}
+	all := slices.Contains(s.EnvPass, "*")
+	in := func(names []string, name string) int {
+		return slices.IndexFunc(names, func(n string) bool { return sameVariable(n, name) })
+	}
+	given := slices.Collect(maps.Keys(s.Env))
+	for _, e := range os.Environ() {
+		name, value, _ := strings.Cut(e, "=")
+		if in(given, name) >= 0 || strings.HasPrefix(name, "QUEUECTL_") || name == "" {
+			continue
+		}
+		if i := in(usual, name); i >= 0 {
+			s.Env[usual[i]] = value
+		} else if all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
+			s.Env[name] = value
+		}
+	}
+	s.EnvPass = nil
+	return s.CheckText()
+}

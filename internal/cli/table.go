@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	runewidth "golang.org/x/text/width"
+)
+
+const (
+	columnGap   = 2  // spaces between columns
+	wholeColumn = 19 // a column no wider than a time is shown whole, if it is shown
+	leastColumn = 10 // what others are cut to, before a column is left out
+	leastChosen = 3  // what all are cut to, if a person chose them
+)
+
+// table prints rows under a head. On a terminal it fits: long cells are cut and, where
+// that is not enough, columns left out, unless a person chose them.
+func (a *App) table(head []string, rows [][]string) error {
+	widths := make([]int, len(head))
+	rows = append([][]string{head}, rows...)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = oneLine(a.Clean(a.Out, row[i]))
+			widths[i] = max(widths[i], room(row[i]))
+		}
+	}
+	if limit := a.width(a.Out); limit > 0 {
+		widths = fit(widths, limit, a.chosen)
+	}
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			if widths[i] == 0 {
+				continue
+			}
+			cell = cut(cell, widths[i])
+			b.WriteString(cell)
+			b.WriteString(strings.Repeat(" ", widths[i]-room(cell)+columnGap))
+		}
+		if err := a.Println(strings.TrimRight(b.String(), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fit makes the columns of a table fit into so many of a terminal's. One that is left
+// out gets 0. The first and the last one stay: what a row is about, and what it says.
+func fit(widths []int, limit int, chosen bool) []int {
+	got := make([]int, len(widths))
+	used, shown := -columnGap, len(widths)
+	for i, w := range widths {
+		got[i] = w
+		if chosen {
+			got[i] = min(w, leastChosen)
+		} else if w > wholeColumn {
+			got[i] = leastColumn
+		}
+		used += got[i] + columnGap
+	}
+	for ; used > limit && shown > 2; shown-- {
+		out, time := 0, false // the last one, of times if there are any
+		for i := 1; i < len(got)-1; i++ {
+			if wide := got[i] > leastColumn; got[i] > 0 && (wide || !time) {
+				out, time = i, wide
+			}
+		}
+		used -= got[out] + columnGap
+		got[out] = 0
+	}
+	for ; used > limit; used-- { // two are left: the wider one is cut on
+		first, last := &got[0], &got[len(got)-1]
+		if *first > *last {
+			last = first
+		}
+		*last--
+	}
+	for ; used < limit; used++ { // what is free goes to the narrowest that is cut
+		next := -1
+		for i := range got {
+			if got[i] > 0 && got[i] < widths[i] && (next < 0 || got[i] < got[next]) {
+				next = i
+			}
+		}
+		if next < 0 {
+			break
+		}
+		got[next]++
+	}
+	return got
+}
+
+// room is how many columns a text takes on a terminal: colours take none.
+func room(s string) (n int) {
+	for len(s) > 0 {
+		_, k, columns := next(s)
+		s = s[k:]
+		n += columns
+	}
+	return n
+}
+
+// cut shortens a text to n columns. No colour is cut in two, or left on, and no sign
+// parted from the letter that it stands on.
+func cut(s string, n int) string {
+	if room(s) <= n {
+		return s
+	}
+	var b strings.Builder
+	last := ""
+	for seen := 0; seen < n-1; {
+		painted, k, columns := next(s)
+		if seen += columns; seen > n-1 {
+			break
+		}
+		if painted {
+			last = uncolour
+		}
+		b.WriteString(s[:k])
+		s = s[k:]
+	}
+	return b.String() + "…" + last
+}
+
+// next is what a text begins with: a colour, or a character with the signs that
+// stand on it, its length in bytes and the columns that it takes.
+func next(s string) (painted bool, length, columns int) {
+	if k := colour(s); k > 0 {
+		return true, k, 0
+	}
+	r, length := utf8.DecodeRuneInString(s)
+	columns = columnsOf(r)
+	for length < len(s) {
+		r, k := utf8.DecodeRuneInString(s[length:])
+		if r < 0x300 || columnsOf(r) > 0 {
+			break
+		}
+		if r == emojiSign {
+			columns = 2
+		}
+		length += k
+	}
+	return false, length, columns
+}
+
+// emojiSign makes a character an emoji, which is wide.
+const emojiSign = 0xfe0f
+
+// columnsOf is how many columns a character takes on a terminal: none if it stands on
+// the one before or is not seen, two if it is as wide as a Chinese one.
+func columnsOf(r rune) int {
+	switch {
+	case r < 0x300: // the usual case
+		return 1
+	case r >= 0x1160 && r <= 0x11ff || r >= 0xd7b0 && r <= 0xd7ff: // the rest of a Korean syllable
+		return 0
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r):
+		return 0
+	}
+	if k := runewidth.LookupRune(r).Kind(); k == runewidth.EastAsianWide || k == runewidth.EastAsianFullwidth {
+		return 2
+	}
+	return 1
+}

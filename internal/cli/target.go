@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/registered"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Target is the service that was chosen.
+type Target struct {
+	Socket string
+	Start  string // the command that starts it
+	Own    bool   // it is the user's own, so it may be started by the way
+}
+
+// Choose finds the service: by flag, by environment, else the user's own if its
+// folder exists, else the system's if that does. Whether it answers does not
+// matter.
+func (a *App) Choose() (Target, error) {
+	if a.Socket != "" {
+		return Target{Socket: a.Socket, Start: "queuectl serve --socket " + a.Socket}, isSocket("--socket", a.Socket)
+	}
+	if a.Dir != "" {
+		dir, err := a.OwnFolder()
+		return Target{Socket: config.In(dir).Socket, Start: "queuectl serve --dir " + a.Dir}, err
+	}
+	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
+		return Target{Socket: s, Start: "queuectl serve --socket " + s}, isSocket("QUEUECTL_SOCKET", s)
+	}
+	user, err := config.User()
+	own := Target{Socket: user.Socket, Start: "queuectl serve", Own: true}
+	if err == nil && exists(user.State) {
+		return own, nil
+	}
+	system := config.System()
+	if exists(system.State) || socketExists(system.Socket) {
+		return Target{Socket: system.Socket, Start: StartSystem}, nil
+	}
+	return own, err
+}
+
+// Folder is the places of the chosen service, as far as they are known.
+func (a *App) Folder() (config.Places, error) {
+	t, err := a.Choose()
+	if err != nil {
+		return config.Places{}, err
+	}
+	if a.Socket == "" && a.Dir != "" {
+		dir, err := a.OwnFolder()
+		return config.In(dir), err
+	}
+	user, err := config.User()
+	switch system := config.System(); {
+	case t.Socket == system.Socket:
+		return system, nil
+	case err == nil && t.Socket == user.Socket:
+		return user, nil
+	}
+	if around, ok := config.Around(t.Socket); ok {
+		return around, nil
+	}
+	return config.Places{}, Usage("where the queue of %s is cannot be told; name its folder with --dir", t.Socket)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+// Client speaks to the chosen service.
+func (a *App) Client() (*control.Client, error) {
+	t, err := a.Choose()
+	if err != nil {
+		return nil, err
+	}
+	c := control.NewClient(t.Socket)
+	a.asked = c
+	return c, a.Reached(c.Connect(context.Background()), t)
+}
+
+// skewAfter bounds the question for the version of a service that refused.
+const skewAfter = time.Second
+
+// skew is what to add to an error of a service that does not know what it was asked,
+// if it is of another version: "" if it is not, or does not say.
+func (a *App) skew(err error) string {
+	if a.asked == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), skewAfter)
+	defer cancel()
+	defer a.asked.Close()
+	h, err := a.asked.Hello(ctx, control.HelloParams{})
+	if err != nil || h.Version == Version {
+		return ""
+	}
+	return fmt.Sprintf("; the service is queuectl %s and this program %s: if it is the older one, restart it", h.Version, Version)
+}
+
+// Reached adds to an error of connecting what to do next.
+func (a *App) Reached(err error, t Target) error {
+	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
+		if start, registered := registered.Own(); t.Own && registered {
+			t.Start = start
+		}
+		return queue.Errorf(queue.CodeUnavailable, "the service is not running (%s); start it with: %s", t.Socket, t.Start)
+	}
+	return err
+}

@@ -1,0 +1,322 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// Times are read as a person writes them, in the caller's zone.
+func TestTimesAreReadInTheCallersZone(t *testing.T) {
+	berlin := time.FixedZone("CET", 3600)
+	india := time.FixedZone("IST", 5*3600+1800)
+	for _, c := range []struct {
+		text string
+		zone *time.Location
+		want string
+	}{
+		{"2026-03-01T15:04:05Z", berlin, "2026-03-01T15:04:05Z"}, {"2026-03-01T15:04:05.5+02:00", berlin, "2026-03-01T13:04:05.5Z"},
+		{"2026-03-01 15:04", berlin, "2026-03-01T14:04:00Z"}, {"2026-03-01T15:04:05", india, "2026-03-01T09:34:05Z"}, {"2026-03-01", berlin, "2026-02-28T23:00:00Z"},
+		{"13:00", berlin, "2026-03-10T12:00:00Z"}, {"12:00", berlin, "2026-03-11T11:00:00Z"}, {"11:59:59", berlin, "2026-03-11T10:59:59Z"},
+		{"today 11:00", berlin, "2026-03-10T10:00:00Z"}, {"tomorrow 03:00", berlin, "2026-03-11T02:00:00Z"}, {"tomorrow", india, "2026-03-10T18:30:00Z"}, {"today", berlin, "2026-03-09T23:00:00Z"},
+		{"+2h", india, "2026-03-10T13:00:00Z"}, {"+0", berlin, "2026-03-10T11:00:00Z"}, {"+1d", berlin, "2026-03-11T11:00:00Z"},
+	} {
+		now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.UTC).In(c.zone)
+		got, err := parseWhen(c.text, now)
+		if err != nil || got.UTC().Format(time.RFC3339Nano) != c.want {
+			t.Errorf("%q in %s: got %v, %v, want %s", c.text, c.zone, got.UTC(), err, c.want)
+		}
+	}
+	for _, bad := range []string{"", "25:00", "12:60", "yesterday", "tomorrow 25:00", "+", "+-1h", "+x", "2026-02-30", "12", "today12"} {
+		if got, err := parseWhen(bad, time.Now()); err == nil {
+			t.Errorf("%q: got %v, want refused", bad, got)
+		}
+	}
+}
+
+// What a job prints cannot steer a terminal: control characters, sequences
+// other than colours, and what turns the direction of writing are shown.
+func TestTerminalsAreNotSteered(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain äß 漢 🙂\n\tx":                     "plain äß 漢 🙂\n\tx",
+		"\x1b[31mred\x1b[0m":                    "\x1b[31mred\x1b[0m",
+		"\x1b[1;38;5;9mx":                       "\x1b[1;38;5;9mx",
+		"\x1b[2J":                               `\x1b[2J`,
+		"\x1b[31":                               `\x1b[31`,
+		"\x1b]0;title\x07":                      `\x1b]0;title\x07`,
+		"\x1b]52;c;ZXZpbA==\x1b\\":              `\x1b]52;c;ZXZpbA==\x1b\`,
+		"\x1b[?1049h\x1bc\x1bP":                 `\x1b[?1049h\x1bc\x1bP`,
+		"a\rb\bc\x00d\x7f":                      `a\x0db\x08c\x00d\x7f`,
+		"\u009b31m\u0085":                       `\x9b31m\x85`,
+		"\x9b31m\xff":                           `\x9b31m\xff`,
+		"\u202egpj.exe\u2066":                   `\u202egpj.exe\u2066`,
+		"\u200f\u061c":                          `\u200f\u061c`,
+		"\x1b[" + strings.Repeat("1", 40) + "m": `\x1b[` + strings.Repeat("1", 40) + "m",
+	} {
+		if got := sanitize(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Whatever a job prints, what is shown is UTF-8 and steers nothing.
+func FuzzSanitize(f *testing.F) {
+	for _, seed := range []string{"x", "\x1b[31m", "\x1b]0;x\x07", "\u202e", "\xff\x9b", "\x1b[\x1b[0m"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		got := sanitize(in)
+		if !utf8.ValidString(got) {
+			t.Fatalf("%q: got %q, which is not UTF-8", in, got)
+		}
+		for i, r := range got {
+			if r == 0x1b && colour(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+				t.Fatalf("%q: got %q, which holds %U", in, got, r)
+			}
+		}
+	})
+}
+
+// A job's ending is passed through as the contract says.
+func TestJobExitIsTheContracts(t *testing.T) {
+	for _, c := range []struct {
+		state, reason string
+		code          int64
+		signal, want  int
+	}{
+		{"completed", "", 0, 0, 0}, {"completed", "", 3, 0, 0}, {"dead", "", 7, 0, 7}, {"failed", "", 7, 0, 7}, {"dead", "timed_out", -1, 15, 124},
+		{"dead", "signal", -1, 11, 139}, {"dead", "not_found", 127, 0, 127}, {"dead", "not_runnable", 126, 0, 126}, {"cancelled", "cancelled", -1, 15, 130}, {"cancelled", "", -1, 0, 130},
+		{"cancelled", "expired", -1, 0, 125}, {"dead", "lost", -1, 0, 125}, {"held", "interrupted", -1, 0, 125}, {"dead", "unkillable", -1, 9, 125}, {"dead", "", 0, 0, 125}, {"dead", "", -1, 0, 125},
+	} {
+		j := &control.Job{State: c.state}
+		if c.reason != "" {
+			j.Reason = &c.reason
+		}
+		if c.code >= 0 {
+			j.ExitCode = &c.code
+		}
+		if c.signal != 0 {
+			j.Signal = &c.signal
+		}
+		if got := jobExit(j); got != c.want {
+			t.Errorf("%s %s code %d signal %d: got %d, want %d", c.state, c.reason, c.code, c.signal, got, c.want)
+		}
+	}
+}
+
+// Each line gets its time and its job once, however it came in pieces; with a job
+// before it, it is printed whole.
+func TestEachLineIsMarkedOnce(t *testing.T) {
+	at := control.Time(1_700_000_000_000)
+	for prefix, want := range map[string]string{"": "T ab\nT c\nT \nT d", "j | ": "j | T ab\nj | T c\nj | T \nj | d\n"} {
+		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newLogPrinter(&App{Out: out}, true)
+		p.prefix = prefix
+		for _, text := range []string{"a", "b\nc", "", "\n", "\n", "d"} {
+			if err := p.piece(&control.Piece{Text: text, At: at}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.end(); err != nil {
+			t.Fatal(err)
+		}
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(out.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.ReplaceAll(string(got), local2(at), "T"); got != want {
+			t.Errorf("%q: got %q, want %q", prefix, got, want)
+		}
+	}
+}
+
+// What a job was given, prints or fails with never begins a line where show, lists, events
+// and doctor begin theirs, whatever breaks lines in it.
+func TestTextsFakeNoLines(t *testing.T) {
+	const fake = "FAKE"
+	breaks := []string{"\n", "\r", "\r\n", "\v", "\f", "\u0085", "\u2028", "\u2029", "\n\n", "\n\t"}
+	evil := "text"
+	for _, b := range breaks {
+		evil += b + fake
+	}
+	evil += "\n"
+	reason, worker, code := evil, evil, int64(1)
+	j := control.Job{ID: "1", State: "dead", Command: evil, Error: &evil, Reason: &reason, WorkerID: &worker, User: evil, Submitter: evil, Cwd: evil, ExitCode: &code, Labels: map[string]string{evil: evil}}
+	detail := control.JobDetail{Job: j, Output: evil, Stderr: fake + evil, History: []control.Attempt{{Attempt: 1, Worker: evil, Error: &evil}}}
+	event := control.Event{Event: "audit", Verb: evil, Target: evil, User: evil, Reason: evil, Value: evil, Key: evil, ID: evil}
+	for name, print := range map[string]func(*App) error{
+		"show": func(a *App) error { return a.showJob(&detail) },
+		"list": func(a *App) error {
+			return a.table([]string{"ID", "COMMAND"}, [][]string{{j.ID, title(&j)}, {evil, evil}})
+		},
+		"events": func(a *App) error { return a.Println(eventLine(&event)) },
+		"whoami": func(a *App) error { return a.printWhoami(&control.Whoami{User: evil, Next: evil}) },
+		"doctor": func(a *App) error {
+			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil, Next: evil})
+		},
+		"end": func(a *App) error { a.Exit, a.Err = 1, a.Out; a.tellEnd(&j); return nil },
+	} {
+		got := printed(t, print)
+		for _, b := range breaks {
+			if strings.Contains(got, b+fake) {
+				t.Errorf("%s: got %q, which has a line that it did not begin", name, got)
+				break
+			}
+		}
+		if !strings.Contains(got, fake) {
+			t.Errorf("%s: got %q, want the text in it", name, got)
+		}
+	}
+}
+
+// printed is what is printed on an output that is no terminal.
+func printed(t *testing.T, print func(*App) error) string {
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(print(&App{Out: out}), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
+
+// A cell that is too wide is cut by what its characters take on a terminal, with a
+// mark, to the width or, before a wide one, to one less. A sign stays with its letter.
+func TestCut(t *testing.T) {
+	for _, c := range [][2]string{
+		{"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefg…"}, {"äöüäöüäöü", "äöüäöüä…"}, {"", ""},
+		{"漢字漢字", "漢字漢字"}, {"漢字漢字漢", "漢字漢…"}, {"a漢字漢字", "a漢字漢…"}, {"😀😀😀😀😀", "😀😀😀…"},
+		{"e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301", "e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301…"},
+		{"❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f", "❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f"}, {"❤\ufe0f❤\ufe0f❤\ufe0f❤\ufe0f❤", "❤\ufe0f❤\ufe0f❤\ufe0f…"},
+		{"\x1b[31m漢字漢字\x1b[0m", "\x1b[31m漢字漢字\x1b[0m"}, {"\x1b[31m漢字漢字漢\x1b[0m", "\x1b[31m漢字漢…\x1b[0m"},
+	} {
+		if got := cut(c[0], 8); got != c[1] {
+			t.Errorf("%q: got %q, want %q", c[0], got, c[1])
+		}
+	}
+}
+
+// A character takes what terminals give it.
+func TestColumnsOfCharacters(t *testing.T) {
+	for text, want := range map[string]int{
+		"": 0, "a": 1, "ä": 1, "漢": 2, "ｱ": 1, "Ａ": 2, "한": 2, "\u1112\u1161\u11ab": 2, "e\u0301": 1, "\u200d": 0, "…": 1, "─": 1, "😀": 2, "👍🏽": 4, "🇩🇪": 2, "❤": 1, "❤\ufe0f": 2, "\u0600": 1,
+	} {
+		if got := room(text); got != want {
+			t.Errorf("%q (%U): got %d, want %d", text, []rune(text), got, want)
+		}
+	}
+}
+
+// Whatever the columns, a table fits the terminal, wastes nothing, and shows what a
+// row is about and what it says.
+func TestTablesFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		widths := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 30).Draw(t, "widths")
+		limit := rapid.IntRange(leastWidth, 300).Draw(t, "limit")
+		chosen := rapid.Bool().Draw(t, "chosen")
+		got := fit(widths, limit, chosen)
+		used, whole := -columnGap, -columnGap
+		for i, n := range got {
+			whole += widths[i] + columnGap
+			if n > 0 {
+				used += n + columnGap
+			}
+			if n > widths[i] || n < 0 {
+				t.Fatalf("column %d is %d wide of %d: %v", i, n, widths[i], got)
+			}
+		}
+		if used > limit || got[0] == 0 || got[len(got)-1] == 0 {
+			t.Fatalf("%v takes %d of %d: %v", widths, used, limit, got)
+		}
+		if whole <= limit && !slices.Equal(got, widths) {
+			t.Fatalf("%v would fit %d: %v", widths, limit, got)
+		}
+	})
+	for _, c := range []struct {
+		widths []int
+		limit  int
+		chosen bool
+		want   []int
+	}{
+		{[]int{2, 10, 8, 8, 19, 100}, 80, false, []int{2, 10, 8, 8, 19, 23}}, // a list
+		{[]int{2, 10, 8, 8, 19, 100}, 40, false, []int{2, 10, 8, 0, 0, 14}},
+		{[]int{2, 9, 19, 100, 100}, 80, false, []int{2, 9, 19, 21, 21}}, // dead letters
+		{[]int{2, 9, 19, 100, 100}, 40, false, []int{2, 9, 0, 12, 11}},
+		{[]int{2, 9, 19, 100, 100}, 40, true, []int{2, 8, 8, 7, 7}},
+		{[]int{100, 5}, 20, false, []int{13, 5}},
+	} {
+		if got := fit(c.widths, c.limit, c.chosen); !slices.Equal(got, c.want) {
+			t.Errorf("%v in %d: got %v, want %v", c.widths, c.limit, got, c.want)
+		}
+	}
+}
+
+// A colour sequence is one that only colours: nothing else reaches a terminal.
+func TestOnlyColoursAreColours(t *testing.T) {
+	for s, want := range map[string]int{
+		"\x1b[31mred": 5, "\x1b[m": 3, "\x1b[1;4;38;5;8mx": 13, "\x1b[38;2;5;6;8mx": 13, "\x1b[0m": 4,
+		"\x1b[8mhidden": 0, "\x1b[1;5mx": 0, "\x1b[2J": 0, "\x1b[31": 0, "\x1b[?25lm": 0, "red": 0, "": 0,
+		"\x1b[38;5;1;8mx": 0, "\x1b[;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;m": 0,
+	} {
+		if got := colour(s); got != want {
+			t.Errorf("%q: got %d, want %d", s, got, want)
+		}
+	}
+}
+
+// Characters and colours are shown whole, however they come in pieces; what never
+// becomes whole is shown as what it is.
+func TestPiecesAreShownWhole(t *testing.T) {
+	const text = "a漢字\x1b[1;31mröd\x1b[0m\xe6\xbc"
+	for size := 1; size < len(text); size++ {
+		shown, kept := "", ""
+		for rest := text; rest != ""; {
+			n := min(size, len(rest))
+			kept += rest[:n]
+			rest = rest[n:]
+			whole := len(kept) - unfinished(kept)
+			shown, kept = shown+sanitize(kept[:whole]), kept[whole:]
+		}
+		if got, want := shown+sanitize(kept), sanitize(text); got != want {
+			t.Errorf("in pieces of %d: %q, want %q", size, got, want)
+		}
+	}
+	for text, want := range map[string]int{"": 0, "a": 0, "ä": 0, "\xc3": 1, "\xff": 0, "\xf0\x9f\x98": 3, "\x1b": 1, "\x1b[1;3": 5, "\x1b[2J": 0, "\x1b]0": 0, "x\x80": 0} {
+		if got := unfinished(text); got != want {
+			t.Errorf("%q: %d are unfinished, want %d", text, got, want)
+		}
+	}
+}
+
+// Negative numbers are values where a value is meant.
+func TestNegativeNumbersAreValues(t *testing.T) {
+	for in, want := range map[string]string{
+		"config set priority -5": "config set priority -- -5", "--json config set jitter -.5": "--json config set jitter -- -.5",
+		"worker scale -1": "worker scale -- -1", "config set log_level -x": "config set log_level -x", "enqueue --priority -5": "enqueue --priority -5",
+		"logs x -n -5": "logs x -n -5", "-5": "-5",
+	} {
+		if got := strings.Join(apart(strings.Fields(in)), " "); got != want {
+			t.Errorf("%s: got %q, want %q", in, got, want)
+		}
+	}
+}

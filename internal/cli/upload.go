@@ -1,0 +1,409 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unicode"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// eachJob calls each with every job of a file, a JSON array or JSON lines, and the
+// line on which it begins. Memory is bounded by the longest job.
+func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	line := 1
+	for {
+		c, _, err := in.ReadRune()
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		case c == '\n':
+			line++
+		case unicode.IsSpace(c):
+		case c == '[':
+			return eachElement(in, line, each)
+		default:
+			in.UnreadRune()
+			return eachLine(in, line, func(raw []byte, line int) error { return each(bytes.TrimSpace(raw), line) })
+		}
+	}
+}
+
+// eachText calls each with every line of a file that is not empty, as it stands.
+func eachText(r io.Reader, each func(raw []byte, line int) error) error {
+	return eachLine(bufio.NewReaderSize(r, 64<<10), 1, each)
+}
+
+func eachLine(in *bufio.Reader, line int, each func([]byte, int) error) error {
+	for ; ; line++ {
+		var raw []byte
+		for more := true; more; {
+			part, err := in.ReadSlice('\n')
+			if raw = append(raw, part...); len(raw) > control.MaxLine {
+				return atLine(queue.Errorf(queue.CodeTooLarge, "is longer than %d bytes", control.MaxLine), line)
+			}
+			more = err == bufio.ErrBufferFull
+			if err != nil && !more {
+				if err == io.EOF && len(bytes.TrimSpace(raw)) > 0 {
+					err = each(raw, line)
+				} else if err == io.EOF {
+					err = nil
+				}
+				return err
+			}
+		}
+		if len(bytes.TrimSpace(raw)) == 0 {
+			continue
+		}
+		if err := each(raw[:len(raw)-1], line); err != nil {
+			return err
+		}
+	}
+}
+
+// eachElement reads an array whose [ has been read.
+func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
+	lines := &lineCounter{r: in, at: []int64{0}, first: line}
+	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	wrong := func(err error) error {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+			err = queue.Errorf(queue.CodeParse, "not JSON: %v", err)
+			return atLine(err, lines.of(d.InputOffset()-1))
+		}
+		return err
+	}
+	for d.More() {
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return wrong(err)
+		}
+		if len(v) > control.MaxLine {
+			return atLine(queue.Errorf(queue.CodeTooLarge, "is longer than %d bytes", control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
+		}
+		if err := each(v, lines.of(d.InputOffset()-1-int64(len(v)))); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return wrong(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return Usage("line %d: something follows the end of the array", lines.of(d.InputOffset()-1))
+	}
+	return nil
+}
+
+// lineCounter notes where lines begin in what is read of r.
+type lineCounter struct {
+	r     io.Reader
+	read  int64
+	at    []int64 // where the lines begin that may still be asked for
+	first int     // the number of the first of them
+}
+
+// Read implements io.Reader.
+func (l *lineCounter) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	for i, c := range p[:n] {
+		if c == '\n' {
+			l.at = append(l.at, l.read+int64(i)+1)
+		}
+	}
+	l.read += int64(n)
+	return n, err
+}
+
+// of is the line of a byte; lines before it are not asked for again.
+func (l *lineCounter) of(offset int64) int {
+	for len(l.at) > 1 && l.at[1] <= offset {
+		l.at, l.first = l.at[1:], l.first+1
+	}
+	return l.first
+}
+
+// Bounds of one request of a batch; a smaller batch is one request.
+const (
+	partJobs  = control.BatchStep
+	partBytes = control.MaxLine / 2
+)
+
+// upload puts the jobs of a file in the queue: in one request if they fit, else in
+// several of one batch, each sent while the next one is read.
+type upload struct {
+	a     *App
+	ctx   context.Context
+	key   string
+	noCwd bool
+
+	began time.Time
+	of    int64        // bytes of the file, 0 if it cannot be known
+	read  atomic.Int64 // of them so far
+
+	c       *control.Client
+	batch   string
+	jobs    int               // in all
+	part    []json.RawMessage // not sent yet
+	bytes   int
+	entries int         // arguments and variables of part
+	lines   []int       // of part
+	usual   *queue.Spec // what complete adds to a job that names none of it
+	head    []byte      // its JSON, up to where the job's own begins
+	sent    chan error  // of the request under way, nil if there is none
+	ids     []string
+
+	asking  sync.Mutex // held while a request is begun
+	commits bool       // it is the last one; guarded by asking
+	flight  sync.WaitGroup
+}
+
+// from notes how far the file has been read that the jobs come from.
+func (u *upload) from(f *os.File) io.Reader {
+	u.began = time.Now()
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		u.of = info.Size()
+	}
+	return &counted{f, &u.read}
+}
+
+// counted counts what is read of a file.
+type counted struct {
+	r io.Reader
+	n *atomic.Int64
+}
+
+// Read implements io.Reader.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// add takes one job.
+func (u *upload) add(raw []byte, line int) error {
+	job, entries, err := u.encode(raw)
+	if err != nil {
+		return atLine(err, line)
+	}
+	most, room := partJobs, partBytes
+	if u.key != "" { // it makes one request repeatable, so there must be one
+		most, room = queue.MaxBatch, control.MaxLine-64<<10
+	}
+	if len(u.part) > 0 && (len(u.part) == most || u.bytes+len(job) > room || u.entries+entries > control.MaxEntries) {
+		if u.key != "" {
+			return Usage("--key goes with one request, which has at most %d jobs, %d bytes, and %d arguments and variables; split the file, or leave the key out", most, room, control.MaxEntries)
+		}
+		if err := u.send(false); err != nil {
+			return err
+		}
+	}
+	u.part, u.lines, u.bytes, u.entries = append(u.part, job), append(u.lines, line), u.bytes+len(job)+1, u.entries+entries
+	u.jobs++
+	return nil
+}
+
+// encode checks a job and completes it by what comes from the caller. It also counts the
+// job's arguments and variables.
+func (u *upload) encode(raw []byte) (job json.RawMessage, entries int, err error) {
+	if err := queue.CheckJSON(raw); err != nil {
+		return nil, 0, err
+	}
+	var s queue.Spec
+	if err := s.Decode(raw, nil); err != nil {
+		return nil, 0, err
+	}
+	plain := len(bytes.TrimSpace(raw)) > 2
+	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `\u`} { // also as null, or written otherwise
+		plain = plain && !bytes.Contains(raw, []byte(name))
+	}
+	if !plain {
+		if err := complete(&s, u.noCwd); err != nil {
+			return nil, 0, err
+		}
+		if err := wouldDo(&s); err != nil {
+			return nil, 0, err
+		}
+		job, err = json.Marshal(&s)
+		return job, control.Entries(&s), err
+	}
+	if u.usual == nil {
+		if err := u.findUsual(); err != nil {
+			return nil, 0, err
+		}
+	}
+	s.Cwd, s.Umask, s.Env = u.usual.Cwd, u.usual.Umask, u.usual.Env
+	if err := wouldDo(&s); err != nil {
+		return nil, 0, err
+	}
+	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
+	if bytes.ContainsAny(raw, "\r\n") { // of an array; none can be within a text
+		raw = bytes.Map(func(c rune) rune {
+			if c == '\r' || c == '\n' {
+				return ' '
+			}
+			return c
+		}, raw)
+	}
+	return append(u.head[:len(u.head):len(u.head)], raw...), control.Entries(&s), nil
+}
+
+// wouldDo reports what the service would refuse.
+func wouldDo(s *queue.Spec) error {
+	_, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
+	return err
+}
+
+// findUsual asks the caller's folder, umask and variables once for all jobs.
+func (u *upload) findUsual() error {
+	u.usual = &queue.Spec{}
+	if err := complete(u.usual, u.noCwd); err != nil {
+		return err
+	}
+	head, err := json.Marshal(u.usual)
+	if err != nil {
+		return err
+	}
+	u.head = append(head[:len(head)-1], ',')
+	if len(head) == 2 { // nothing at all
+		u.head = []byte{'{'}
+	}
+	return nil
+}
+
+// send sends what was gathered, once the request before it is answered.
+func (u *upload) send(commit bool) error {
+	if err := u.answered(); err != nil {
+		return err
+	}
+	u.asking.Lock() // for good, once it was interrupted
+	defer u.asking.Unlock()
+	if u.c == nil {
+		c, err := u.a.clientStarting(u.ctx)
+		if err != nil {
+			return err
+		}
+		u.c = c
+		interrupts := make(chan os.Signal, 1)
+		signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+		go func() { // ends with the program
+			<-interrupts
+			u.interrupted()
+		}()
+	}
+	u.commits = commit
+	if !commit && u.batch == "" {
+		u.batch = control.NewKey()
+	}
+	p := control.EnqueueBatch{Batch: u.batch, Encoded: u.part, Commit: commit}
+	if commit {
+		p.Key = u.key
+	}
+	lines := u.lines
+	u.sent = make(chan error, 1)
+	sent := u.sent
+	u.flight.Go(func() {
+		got, err := u.c.EnqueueBatch(u.ctx, p)
+		u.ids = append(u.ids, got.IDs...) // read after the answer alone
+		var e *queue.Error
+		switch {
+		case err == nil || !errors.As(err, &e):
+		case e.Index > 0 && e.Index <= len(lines):
+			err = atLine(err, lines[e.Index-1])
+		case e.Field != "" && len(lines) == 1:
+			err = atLine(err, lines[0])
+		}
+		sent <- err
+	})
+	u.part, u.lines, u.bytes, u.entries = nil, nil, 0, 0
+	switch {
+	case commit:
+	case u.of > 0:
+		u.a.Draw(Bar{Done: u.read.Load(), Of: u.of, Since: u.began, Note: Jobs(u.jobs) + " sent", Bytes: true})
+	default:
+		u.a.Progress("%s sent", Jobs(u.jobs))
+	}
+	return nil
+}
+
+// interrupted gives the batch up and ends the program: nothing may be sent after it.
+func (u *upload) interrupted() {
+	u.asking.Lock()
+	u.a.Progress("")
+	if u.commits {
+		fmt.Fprintln(u.a.Err, "queuectl: interrupted while the jobs were being stored: all of them are, or none; queuectl list shows which")
+		os.Exit(exitDetached)
+	}
+	// A part that came after the end would begin the batch anew.
+	u.flight.Wait()
+	// If this fails, the batch is forgotten in ten minutes.
+	u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
+	fmt.Fprintln(u.a.Err, "queuectl: interrupted; nothing was stored")
+	os.Exit(exitDetached)
+}
+
+// answered waits for the request under way.
+func (u *upload) answered() error {
+	if u.sent == nil {
+		return nil
+	}
+	err := <-u.sent
+	u.sent = nil
+	return err
+}
+
+// end finishes the batch and prints the ids of its jobs.
+func (u *upload) end(err error) error {
+	err = u.finish(err)
+	if u.c != nil {
+		u.c.Close()
+	}
+	if err != nil {
+		return err
+	}
+	if err := u.a.printIDs(u.ids); err != nil {
+		return err
+	}
+	u.a.Say("%s enqueued", Jobs(len(u.ids)))
+	return nil
+}
+
+// finish commits what was read or, if that failed, gives it up.
+func (u *upload) finish(err error) error {
+	defer u.a.Progress("")
+	if err == nil {
+		if err = u.send(true); err == nil {
+			err = u.answered()
+		}
+	}
+	if err == nil || u.batch == "" {
+		return err
+	}
+	u.answered() // its failure follows from the first one
+	_, failed := u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
+	switch {
+	case u.commits:
+	case errors.Is(err, queue.ErrUnavailable):
+		return queue.Errorf(queue.CodeUnavailable, "the service went away while the jobs were being sent: nothing was stored; run the same command again")
+	case failed != nil:
+		return fmt.Errorf("%w; nothing was stored, but the ids stay taken for ten minutes (%v)", err, failed)
+	}
+	return err
+}

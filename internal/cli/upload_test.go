@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A job of a file becomes one line that asks for the same, completed by what comes
+// from the caller, whichever way it is written.
+func TestJobsOfAFileAreCompleted(t *testing.T) {
+	t.Setenv("PATH", "/p")
+	cwd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &upload{a: &App{}}
+	for raw, want := range map[string]struct{ cwd, path, command string }{
+		`{"command":"a"}`: {cwd, "/p", "a"},
+		" { \"command\" :\r\n\t\"b\\n\" ,\n\"labels\": {\n}\n} ": {cwd, "/p", "b\n"},
+		`{"command":"c","cwd":"/x"}`:                             {"/x", "/p", "c"},
+		`{"command":"d","env":{"PATH":"/q"}}`:                    {cwd, "/q", "d"},
+		`{"command":"e","cwd":null}`:                             {cwd, "/p", "e"},
+		`{"command":"\u0063","cwd":"/y"}`:                        {"/y", "/p", "c"},
+	} {
+		line, _, err := u.encode([]byte(raw))
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		var s queue.Spec
+		if err := json.Unmarshal(line, &s); err != nil || bytes.ContainsAny(line, "\r\n") {
+			t.Errorf("%s became %s, %v", raw, line, err)
+			continue
+		}
+		if *s.Cwd != want.cwd || s.Env["PATH"] != want.path || *s.Command != want.command {
+			t.Errorf("%s became %s", raw, line)
+		}
+	}
+	for _, raw := range []string{`{}`, `{ }`, `{"comand":"x"}`, `{"command":"x"`, `[]`, `{"command":""}`} {
+		if line, _, err := u.encode([]byte(raw)); err == nil {
+			t.Errorf("%s became %s", raw, line)
+		}
+	}
+}

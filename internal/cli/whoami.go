@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+func whoamiVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "whoami", Short: "Say who the service takes you for, and what you may do", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			w, err := c.Whoami(cmd.Context(), control.Nothing{})
+			if err != nil {
+				return err
+			}
+			if a.Structured() {
+				return a.PrintJSON(w)
+			}
+			return a.printWhoami(&w)
+		},
+	}
+}
+
+func (a *App) printWhoami(w *control.Whoami) error {
+	group := ""
+	if w.GID >= 0 { // Windows has none
+		group = fmt.Sprintf("%s (%d)", w.Group, w.GID)
+	}
+	var groups, rights []string
+	for _, g := range w.Groups {
+		groups = append(groups, fmt.Sprintf("%s (%d)", g.Name, g.GID))
+	}
+	for _, r := range w.Rights {
+		rights = append(rights, string(r))
+	}
+	if len(rights) == 0 {
+		rights = []string{string(control.None)}
+	}
+	runs := w.JobsRunAs
+	if runs != "" {
+		runs += fmt.Sprintf(" (run_as = %q)", w.RunAs)
+	}
+	var quotas []string
+	if w.MaxPending > 0 {
+		quotas = append(quotas, fmt.Sprintf("%d may wait", w.MaxPending))
+	}
+	if w.MaxRunning > 0 {
+		quotas = append(quotas, fmt.Sprintf("%d may run at once", w.MaxRunning))
+	}
+	for _, r := range [][2]string{
+		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
+		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Of your jobs", strings.Join(quotas, ", ")}, {"Next", w.Next},
+	} {
+		if err := a.row(13, r[0], r[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// near is a hint at the known word that was meant or, if none is near, another
+// hint.
+func near(word string, known []string, otherwise string) string {
+	return cmp.Or(queue.Nearest(word, known), "; "+otherwise)
+}
+
+// flagError is a wrong flag, told without the words of the library that read it.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var bare *pflag.ValueRequiredError
+	var wrong *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		name := "-" + unknown.GetSpecifiedName()
+		if unknown.GetSpecifiedShortnames() == "" {
+			name = "-" + name
+		}
+		return Usage("there is no flag %s%s", name, near(name, flagsOf(cmd), cmd.CommandPath()+" --help lists them"))
+	case errors.As(err, &bare):
+		return Usage("--%s needs a value", bare.GetFlag().Name)
+	case errors.As(err, &wrong):
+		return Usage("--%s: %s", wrong.GetFlag().Name, wrongValue(wrong))
+	}
+	return &UsageError{err.Error()}
+}
+
+// wrongValue says what a flag's value is not.
+func wrongValue(e *pflag.InvalidValueError) string {
+	if what := map[string]string{"int": "a whole number", "int64": "a whole number", "float64": "a number", "bool": "true or false", "stringToString": "NAME=VALUE"}[e.GetFlag().Value.Type()]; what != "" {
+		return fmt.Sprintf("%q is not %s", e.GetValue(), what)
+	}
+	var fault *queue.Error
+	if errors.As(e, &fault) {
+		return fault.Message // the field has the flag's name
+	}
+	return errors.Unwrap(e).Error()
+}
+
+// flagsOf are the flags that help shows.
+func flagsOf(cmd *cobra.Command) (names []string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	return names
+}
+
+// filled is the text of a flag that may not be empty: where a script's variable is
+// not set, the flag would count for nothing.
+type filled struct{ text *string }
+
+// NonEmpty is the value of a flag whose text may not be empty.
+func NonEmpty(text *string) pflag.Value { return filled{text} }
+
+// String is the text.
+func (f filled) String() string {
+	if f.text == nil {
+		return ""
+	}
+	return *f.text
+}
+
+// Type is how help names the value.
+func (f filled) Type() string { return "TEXT" }
+
+// Set takes a text.
+func (f filled) Set(text string) error {
+	if text == "" {
+		return errors.New("is empty")
+	}
+	*f.text = text
+	return nil
+}
+
+// notEmpty refuses flags that hold a list, were given and hold nothing, for the same
+// reason.
+func notEmpty(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.String() == "[]" {
+			err = Usage("--%s: is empty", f.Name)
+		}
+	})
+	return err
+}
+
+// labelsVar is the flag --label.
+func labelsVar(f *pflag.FlagSet, m *map[string]string, doc string) {
+	f.StringToStringVar(m, "label", nil, doc)
+	f.Lookup("label").DefValue = "" // which help does not show
+}
+
+// helpVerb is `help VERB`.
+func helpVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [VERB]", Short: "Help about a verb",
+		RunE: func(cmd *cobra.Command, words []string) error {
+			asked, rest, err := cmd.Root().Find(words)
+			if err != nil || len(rest) > 0 {
+				var known []string
+				for _, verb := range asked.Commands() {
+					known = append(known, verb.Name())
+				}
+				last := words[len(words)-max(1, len(rest))]
+				return Usage("%s has no verb %q%s", asked.CommandPath(), last, near(last, known, asked.CommandPath()+" --help lists them"))
+			}
+			asked.InitDefaultHelpFlag()
+			return asked.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, words []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+			if asked, _, err := cmd.Root().Find(words); err == nil {
+				for _, verb := range asked.Commands() {
+					if verb.IsAvailableCommand() && strings.HasPrefix(verb.Name(), prefix) {
+						names = append(names, cobra.CompletionWithDesc(verb.Name(), verb.Short))
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}

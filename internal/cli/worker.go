@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func workerVerb(a *App) *cobra.Command {
+	var startCount int
+	var foreground bool
+	start := &cobra.Command{
+		Use: "start", Short: "Add workers", Args: Exactly(0, "no arguments (use -c N)"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if startCount < 1 {
+				return Usage("--count must be at least 1")
+			}
+			c, err := a.clientStarting(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if foreground {
+				return a.holdWorkers(cmd.Context(), c, startCount)
+			}
+			var p control.Count
+			if cmd.Flags().Changed("count") {
+				p.Count = &startCount
+			}
+			return a.counted(c.WorkerStart(cmd.Context(), p))
+		},
+	}
+	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` of them")
+	start.Flags().BoolVar(&foreground, "foreground", false, "hold them until Ctrl-C, which takes them away again")
+	return Group("worker", "The workers that run jobs", start, workerStopVerb(a), workerScaleVerb(a), workerListVerb(a))
+}
+
+func workerStopVerb(a *App) *cobra.Command {
+	var p control.WorkerStop
+	var count int
+	var timeout string
+	cmd := &cobra.Command{
+		Use: "stop", Short: "Take workers away; what they run may finish", Args: Exactly(0, "no arguments (use -c N or --all)"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("count") {
+				p.Count = &count
+				if count < 1 {
+					return Usage("--count must be at least 1")
+				}
+			}
+			if timeout != "" {
+				d, err := queue.ParseDuration(timeout)
+				if err != nil {
+					return Usage("--timeout: %v", err)
+				}
+				p.Timeout = (*control.Span)(&d)
+			}
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.counted(c.WorkerStop(cmd.Context(), p))
+		},
+	}
+	cmd.Flags().IntVarP(&count, "count", "c", 0, "take `N` of them (default: all)")
+	cmd.Flags().BoolVar(&p.All, "all", false, "all of them")
+	cmd.Flags().Var(NonEmpty(&timeout), "timeout", "end what still runs after this `DURATION`, and give it back (default 30s)")
+	cmd.Flags().BoolVar(&p.Force, "force", false, "the same as --timeout 0")
+	return cmd
+}
+
+func workerScaleVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "scale N", Short: "Set the number of workers", Args: Exactly(1, "a number of workers"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[0])
+			if err != nil || n < 0 {
+				return Usage("%q is not a number of workers", args[0])
+			}
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.counted(c.WorkerScale(cmd.Context(), control.Count{Count: &n}))
+		},
+	}
+}
+
+func (a *App) counted(got control.WorkerCount, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.Structured() {
+		return a.PrintJSON(got)
+	}
+	return a.Println(workers(got.Workers))
+}
+
+// workers is a number of workers in words.
+func workers(n int) string {
+	if n == 1 {
+		return "1 worker"
+	}
+	return fmt.Sprintf("%d workers", n)
+}
+
+func workerListVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the workers", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			got, err := c.WorkerList(cmd.Context(), control.Nothing{})
+			if err != nil {
+				return err
+			}
+			if a.Structured() {
+				return PrintList(a, got.Workers)
+			}
+			var rows [][]string
+			for _, w := range got.Workers {
+				if a.Quiet {
+					rows = append(rows, []string{w.ID})
+					continue
+				}
+				rows = append(rows, []string{w.ID, w.Node, w.State, orDash(w.PID), local(w.StartedAt), local(w.LastHeartbeat), orDash(w.Job)})
+			}
+			if len(rows) == 0 {
+				a.Say("no workers; add some with: queuectl worker start -c N")
+				return nil
+			}
+			if a.Quiet {
+				for _, r := range rows {
+					if err := a.Println(r[0]); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			return a.table([]string{"ID", "NODE", "STATE", "PID", zoned("STARTED"), "HEARTBEAT", "JOB"}, rows)
+		},
+	}
+}

@@ -1,0 +1,19 @@
+//go:build unix
+
+package logs
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// ToJournal reports whether a file is the stream to systemd's journal that the
+// process was given (systemd.exec(5), $JOURNAL_STREAM).
+func ToJournal(f *os.File) bool {
+	var st syscall.Stat_t
+	if syscall.Fstat(int(f.Fd()), &st) != nil {
+		return false
+	}
+	return os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
+}

@@ -1,0 +1,46 @@
+package logs
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// However much a background service says, its log and the old one stay at 1 MiB
+// each, and what a runner says through its own descriptor still arrives.
+func TestBackgroundLogIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	file, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	runner, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runner.Close()
+	line := append(bytes.Repeat([]byte("x"), 1023), '\n')
+	for range 3 * maxLog / len(line) {
+		if _, err := (Bounded{file}).Write(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := runner.WriteString("from the runner\n"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{path, path + ".1"} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size := info.Size(); size == 0 || size > maxLog+int64(len(line)) {
+			t.Errorf("%s has %d bytes, want at most about %d", filepath.Base(name), size, maxLog)
+		}
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil || !bytes.HasSuffix(raw, []byte("\nfrom the runner\n")) {
+		t.Errorf("the log ends with %q, %v", raw[max(0, len(raw)-40):], err)
+	}
+}

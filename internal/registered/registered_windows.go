@@ -1,0 +1,30 @@
+package registered
+
+import "golang.org/x/sys/windows/registry"
+
+// RunKey holds the commands that Windows runs when this user logs on, by name.
+const RunKey = `Software\Microsoft\Windows\CurrentVersion\Run`
+
+// Command is the one of the user's own service.
+func Command() (line string, err error) {
+	k, err := registry.OpenKey(registry.CURRENT_USER, RunKey, registry.QUERY_VALUE)
+	if err != nil {
+		return "", err
+	}
+	defer k.Close()
+	line, _, err = k.GetStringValue(Name)
+	return line, err
+}
+
+// Own reports whether a service of this user is registered, and the command that starts it.
+func Own() (start string, registered bool) {
+	line, err := Command()
+	return "queuectl service start --user", err == nil && line != ""
+}
+
+// EndsAtLogout reports whether a registered service of this user ends when the user has
+// logged out, which it does.
+func EndsAtLogout() bool {
+	_, registered := Own()
+	return registered
+}

@@ -1,0 +1,24 @@
+// Package statedir makes the folder in which a service keeps its queue, and sees to it
+// that nobody else may change what is in it.
+package statedir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Make makes the state folder where it is not there, and refuses one that is not
+// this account's alone.
+func Make(dir string) error {
+	err := makePrivate(dir)
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return queue.Errorf(queue.CodeDenied, "make the state folder %s: permission denied; name a folder of yours with --dir", dir)
+	case err != nil:
+		return fmt.Errorf("make the state folder: %w; name another one with --dir", err)
+	}
+	return check(dir)
+}

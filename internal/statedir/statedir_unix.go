@@ -1,0 +1,34 @@
+//go:build unix
+
+package statedir
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+)
+
+// makePrivate makes a folder, and those above it, that nobody else enters.
+func makePrivate(dir string) error { return os.MkdirAll(dir, 0o700) }
+
+// check refuses a state folder that others could change.
+func check(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the state folder: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("the state folder %s is no folder", dir)
+	case ok && st.Uid == 0 && os.Geteuid() != 0:
+		return fmt.Errorf("the state folder %s belongs to root, and the service is not root (any more); where it is empty, run: chown %d:%d %[1]s", dir, os.Geteuid(), os.Getegid())
+	case ok && int(st.Uid) != os.Geteuid(): // who may have planted it
+		return fmt.Errorf("the state folder %s belongs to %s, who may change all in it; name another one with --dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("the state folder %s can be changed by others (mode %03o); run: chmod go-w %s", dir, info.Mode().Perm(), dir)
+	}
+	return nil
+}

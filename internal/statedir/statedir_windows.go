@@ -1,0 +1,77 @@
+package statedir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+)
+
+// makePrivate makes a folder, and those above it, that nobody else enters: whatever the
+// one above lets in, it lets in its user, the system and administrators.
+func makePrivate(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	me, err := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil {
+		return err
+	}
+	sd, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + me.User.Sid.String() + ")")
+	if err != nil {
+		return err
+	}
+	name, err := windows.UTF16PtrFromString(dir)
+	if err != nil {
+		return err
+	}
+	attributes := windows.SecurityAttributes{SecurityDescriptor: sd}
+	attributes.Length = uint32(unsafe.Sizeof(attributes))
+	if err := windows.CreateDirectory(name, &attributes); err != nil && !errors.Is(err, windows.ERROR_ALREADY_EXISTS) {
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// check refuses a state folder that others could change.
+func check(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the state folder: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("the state folder %s is no folder", dir)
+	}
+	sd, err := accounts.AccessTo(dir)
+	if err == nil {
+		err = checkAccess(dir, sd)
+	}
+	return err
+}
+
+// checkAccess refuses a state folder by whose it is, for its owner may change who else
+// may use it, and by who may change it.
+func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
+	owner, trusted, err := accounts.Owner(sd)
+	if err != nil {
+		return err
+	}
+	if !trusted {
+		return fmt.Errorf(`the state folder %s belongs to %s; name another one with --dir, or in an elevated prompt run: icacls "%[1]s" /setowner Administrators`, dir, accounts.Called(owner))
+	}
+	others, err := accounts.OthersBy(sd, accounts.Changes)
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		return fmt.Errorf(`the state folder %s can be changed by others (%s); run: icacls "%[1]s" /inheritance:r /grant:r "%%USERNAME%%":(OI)(CI)F SYSTEM:(OI)(CI)F Administrators:(OI)(CI)F`, dir, strings.Join(others, ", "))
+	}
+	return nil
+}

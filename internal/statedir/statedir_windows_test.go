@@ -1,0 +1,49 @@
+package statedir
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+)
+
+// A state folder that is made lets nobody else in, whatever the one above does.
+func TestStateFolderIsPrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	for range 2 {
+		if err := makePrivate(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := check(dir); err != nil {
+		t.Error(err)
+	}
+	sd, err := accounts.AccessTo(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if others, err := accounts.OthersBy(sd, ^windows.ACCESS_MASK(0)); err != nil || len(others) > 0 {
+		t.Errorf("open to %v, %v", others, err)
+	}
+}
+
+// A state folder is refused that belongs to somebody else, who could change it at any time,
+// or that others may change: to look into it may be let.
+func TestStateFolderOfOthers(t *testing.T) {
+	for sddl, why := range map[string]string{
+		"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)": "", "O:SYD:P(A;;FA;;;S-1-5-80-1-2-3-4-5)(A;OICIIO;FA;;;CO)(A;;FR;;;BU)": "",
+		"O:BUD:P(A;;FA;;;BA)": "belongs to", "O:S-1-5-80-0D:P(A;;FA;;;BA)": "belongs to", "D:P(A;;FA;;;BA)": "no owner",
+		"O:BAD:P(A;;FW;;;BU)": "by others", "O:BAD:P(A;OICIIO;FA;;;S-1-5-80-0)": "by others",
+	} {
+		sd, err := windows.SecurityDescriptorFromString(sddl)
+		if err != nil {
+			t.Fatal(sddl, err)
+		}
+		if err := checkAccess(`C:\q`, sd); (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v, want %q", sddl, err, why)
+		}
+	}
+}

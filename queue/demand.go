@@ -1,0 +1,93 @@
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// GateKind is what a gate bounds.
+type GateKind uint8
+
+// The kinds of gates, in the order in which they are looked at.
+const (
+	GateUser     GateKind = iota + 1 // how many jobs of one user run
+	GateLock                         // how many jobs that name a key run
+	GateRate                         // how many jobs that name a key start in a period
+	GateResource                     // how many units of a resource are in use
+)
+
+// Everybody is the owner of what belongs to no user alone.
+const Everybody = -1 << 31
+
+// Demand is a gate that a job needs room at to start, beside its user's quota.
+type Demand struct {
+	Kind GateKind      `json:"kind"` // lock, rate or resource
+	Key  string        `json:"key"`
+	N    int           `json:"n"`             // of a lock: jobs at once; of a rate: starts in a period; of a resource: units that the job takes
+	Per  time.Duration `json:"per,omitempty"` // the period of a rate
+}
+
+// Owner is whose gate it is, of a job of this user: a key that begins with @, and a resource,
+// are everybody's.
+func (d Demand) Owner(uid int) int {
+	if d.Kind == GateResource || strings.HasPrefix(d.Key, "@") {
+		return Everybody
+	}
+	return uid
+}
+
+// Units is how much of the gate's room one job takes.
+func (d Demand) Units() int {
+	if d.Kind == GateResource {
+		return d.N
+	}
+	return 1
+}
+
+// SortDemands puts demands in the order in which their gates are looked at: by kind, resources last,
+// since a job holds its place at a resource only if nothing else holds it back.
+func SortDemands(list []Demand) {
+	slices.SortFunc(list, func(a, b Demand) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
+	})
+}
+
+// MaxDemand is how many jobs, starts or units a demand may name, and MaxDemands how many demands
+// a job may make.
+const (
+	MaxDemand  = 10_000
+	MaxDemands = 16
+)
+
+// CheckDemands refuses demands that no gate could meet, or that SortDemands would order otherwise.
+func CheckDemands(list []Demand) error {
+	if len(list) > MaxDemands {
+		return Invalid("demands", "has %d entries; a job may make %d", len(list), MaxDemands)
+	}
+	for i, d := range list {
+		switch {
+		case d.Kind < GateLock || d.Kind > GateResource || d.Key == "":
+			return Invalid("demands", "names no gate")
+		case d.N < 1 || d.N > MaxDemand:
+			return Invalid("demands", "of %q is for %d; 1 to %d are taken", Clip(d.Key), d.N, MaxDemand)
+		case (d.Kind == GateRate) != (d.Per >= time.Millisecond):
+			return Invalid("demands", "of %q has the period %v; a rate has one of 1ms at least, nothing else has", Clip(d.Key), d.Per)
+		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
+			return Invalid("demands", "are not in order, or name %q twice", Clip(d.Key))
+		}
+	}
+	return nil
+}
+
+// DemandsText names the gates of demands, and how much of each is taken: jobs with the same text
+// are alike to all of them.
+func DemandsText(list []Demand) string {
+	var b strings.Builder
+	for _, d := range list {
+		fmt.Fprintf(&b, "%d %d %s\n", d.Kind, d.Units(), d.Key)
+	}
+	return b.String()
+}

@@ -1,0 +1,26 @@
+package service
+
+import (
+	"log/slog"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlite"
+)
+
+// The engine that keeps the queue. Nothing else of the service names it.
+var (
+	restoreEngine = sqlite.Restore
+	examineEngine = sqlite.ExamineStopped
+)
+
+// opener opens the store of a folder; orderOf says by its settings how its jobs are ranked.
+type opener func(dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
+
+func openEngine(dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+	s, err := sqlite.Open(sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}

@@ -1,0 +1,522 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/faultstore"
+	"github.com/queuectl/queuectl/store/memstore"
+)
+
+// runnerWord makes this test's binary a runner.
+const runnerWord = "runner-of-a-test"
+
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == runnerWord {
+		if err := serveRunner(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// serveRunner is the process that runs jobs, as cmd/queuectl has it.
+func serveRunner(words []string) error {
+	dir, alone, watchdog := "", false, false
+	for i, word := range words {
+		switch word {
+		case "--dir":
+			dir = words[i+1]
+		case "--alone":
+			alone = true
+		case "--exec-watchdog":
+			watchdog = true
+		}
+	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, os.Interrupt)
+	if watchdog {
+		return runner.RunExecWatchdog(dir)
+	}
+	if err := process.Prepare(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return runner.Serve(ctx, runner.Options{
+		Root: dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready, Version: "test",
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Watchdog: []string{os.Args[0], runnerWord, "--exec-watchdog"},
+	})
+}
+
+// whole is a service that runs, with its socket, runner and jobs.
+type whole struct {
+	testing.TB
+	*control.Client
+	places config.Places
+	open   opener
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+// start starts the service, and returns once it answers.
+func (w *whole) start() {
+	w.Helper()
+	w.startWithin(500)
+}
+
+func (w *whole) startWithin(tries int) {
+	w.Helper()
+	log, err := os.Create(filepath.Join(w.TempDir(), "log"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop, w.ended = stop, make(chan error, 1)
+	ready := make(chan struct{})
+	o := Options{
+		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: true, Version: "test",
+		Runner: []string{os.Args[0], runnerWord}, Log: log, Ready: func() { close(ready) }, open: w.open,
+	}
+	go func() { w.ended <- Run(ctx, o, nil) }() // ends with stop
+	select {
+	case <-ready:
+	case err := <-w.ended:
+		if errors.Is(err, queue.ErrWrongState) && tries > 0 { // see endRunners
+			time.Sleep(20 * time.Millisecond)
+			w.startWithin(tries - 1)
+			return
+		}
+		w.ended <- nil // for end
+		said, _ := os.ReadFile(log.Name())
+		w.Fatalf("it ended: %v\n%s", err, said)
+	case <-time.After(20 * time.Second):
+		w.Fatal("it does not start")
+	}
+	w.Client = control.NewClient(w.places.Socket)
+}
+
+// end ends it; what runs goes on.
+func (w *whole) end() {
+	w.Helper()
+	w.Client.Close()
+	w.stop()
+	if err := <-w.ended; err != nil {
+		w.Error(err)
+	}
+}
+
+// endRunners ends what the service has left. What other tests start has the lock of its folder
+// until it is a program of its own.
+func (w *whole) endRunners() {
+	w.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		_, err := EndRunners(w.places, "")
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, queue.ErrWrongState) || time.Now().After(end) {
+			w.Error(err)
+			return
+		}
+	}
+}
+
+// kept is a store of which nothing is forgotten when it is closed.
+type kept struct{ store.Store }
+
+// Close leaves it open.
+func (kept) Close() error { return nil }
+
+// wholes runs a test against a whole service: with its engine, and with the model, which
+// shows that the service knows nothing of the store but the contract.
+func wholes(t *testing.T, test func(w *whole)) {
+	for name, open := range map[string]opener{
+		"engine": openEngine,
+		"model": func() opener {
+			model := memstore.New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
+			return func(_ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+				settings, err := model.Settings(context.Background())
+				if err != nil {
+					return nil, err
+				}
+				order, err := orderOf(settings)
+				if err != nil {
+					return nil, err
+				}
+				return kept{model}, model.SetOrder(context.Background(), order)
+			}
+		}(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, err := os.MkdirTemp("", "qw")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &whole{TB: t, places: config.In(dir), open: open}
+			w.start()
+			t.Cleanup(func() {
+				w.end()
+				w.endRunners()
+				os.RemoveAll(dir)
+			})
+			test(w)
+		})
+	}
+}
+
+// command is a job.
+func command(id, line string) queue.Spec {
+	none := int64(0)
+	return queue.Spec{ID: &id, Command: &line, MaxRetries: &none}
+}
+
+// enqueue stores a job.
+func (w *whole) enqueue(s queue.Spec) {
+	w.Helper()
+	if _, err := w.Enqueue(w.Context(), control.Enqueue{Spec: s}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// done waits for jobs to end, and says how each did.
+func (w *whole) done(ids ...string) map[string]string {
+	w.Helper()
+	how := map[string]string{}
+	got, err := w.Wait(w.Context(), control.Wait{IDs: ids, Timeout: control.Span(20 * time.Second)}, func(e control.Ended) error {
+		how[e.Job.ID] = e.Job.State
+		return nil
+	})
+	if err != nil || got.TimedOut {
+		w.Fatalf("%v: %+v, %v", ids, got, err)
+	}
+	return how
+}
+
+// becomes waits until a job is in a state.
+func (w *whole) becomes(id, state string) control.JobDetail {
+	w.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		j, err := w.Show(w.Context(), control.Show{ID: control.Name(id)})
+		if err == nil && j.State == state {
+			return j
+		}
+		if err != nil || time.Now().After(end) {
+			w.Fatalf("job %s is %s, want %s: %v", id, j.State, state, err)
+		}
+	}
+}
+
+// verb carries out a verb on a job.
+func (w *whole) verb(do func(context.Context, control.Selection) (control.BulkResult, error), id string) {
+	w.Helper()
+	got, err := do(w.Context(), control.Selection{IDs: control.Names{id}})
+	if err != nil || len(got.Done) != 1 {
+		w.Fatalf("%s: %+v, %v", id, got, err)
+	}
+}
+
+// Jobs run, print, fail, are retried, die and are put back, over any store.
+func TestWholeServiceRunsJobs(t *testing.T) {
+	wholes(t, func(w *whole) {
+		ctx := w.Context()
+		w.enqueue(command("good", "echo one; echo two >&2"))
+		bad := command("bad", "echo tried; exit 3")
+		one, wait := int64(1), 0.01
+		bad.MaxRetries, bad.BackoffBase = &one, &wait
+		w.enqueue(bad)
+		if got := w.done("good", "bad"); got["good"] != "completed" || got["bad"] != "dead" {
+			w.Fatalf("got %v", got)
+		}
+		said := map[string]string{}
+		if _, err := w.Logs(ctx, control.Logs{ID: "good"}, func(p control.Piece) error { said[p.Stream] += string(p.Bytes()); return nil }); err != nil || said["stdout"] != "one\n" || said["stderr"] != "two\n" {
+			w.Errorf("it said %q, %v", said, err)
+		}
+		j := w.becomes("bad", "dead")
+		if len(j.History) != 2 || j.Attempts != 2 || *j.ExitCode != 3 {
+			w.Errorf("its history: %+v", j)
+		}
+		if page, err := w.DLQList(ctx, control.List{}); err != nil || len(page.Jobs) != 1 {
+			w.Errorf("dead jobs: %+v, %v", page, err)
+		}
+		if got, err := w.DLQRetry(ctx, control.DLQRetry{All: true}); err != nil || len(got.Done) != 1 {
+			w.Errorf("retried: %+v, %v", got, err)
+		}
+		w.done("bad")
+		if j := w.becomes("bad", "dead"); len(j.History) != 4 {
+			w.Errorf("%d attempts, want 4", len(j.History))
+		}
+		var kinds []string
+		zero := int64(0)
+		if _, err := w.Events(ctx, control.Events{Since: &zero, ID: control.Names{"good"}}, func(e control.Event) error { kinds = append(kinds, e.Event); return nil }); err != nil {
+			w.Fatal(err)
+		}
+		kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == "started" }) // of what runs for some milliseconds
+		if !slices.Equal(kinds, []string{"enqueued", "ended"}) {
+			w.Errorf("events: %v", kinds)
+		}
+		st, err := w.Status(ctx, control.Nothing{})
+		if err != nil || st.Jobs["completed"] != 1 || st.Jobs["dead"] != 1 || st.Enqueued != 2 || st.Workers.Total != 4 {
+			w.Errorf("status: %+v, %v", st, err)
+		}
+	})
+}
+
+// What waits can be held, released, changed, cancelled and removed, what runs cancelled,
+// put back and signalled, over any store.
+func TestWholeServiceCarriesOutVerbs(t *testing.T) {
+	wholes(t, func(w *whole) {
+		ctx := w.Context()
+		later := time.Hour
+		for _, id := range []string{"held", "cancelled", "removed"} {
+			s := command(id, "echo "+id)
+			s.Delay = &later
+			w.enqueue(s)
+		}
+		w.verb(w.Hold, "held")
+		w.becomes("held", "held")
+		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return w.Edit(ctx, control.Edit{Selection: s, Set: []byte(`{"delay": 0, "command": "echo changed"}`)})
+		}, "held")
+		w.verb(w.Release, "held")
+		w.done("held")
+		if j := w.becomes("held", "completed"); j.Output != "changed\n" {
+			w.Errorf("it said %q", j.Output)
+		}
+		w.verb(w.Cancel, "cancelled")
+		w.becomes("cancelled", "cancelled")
+		w.verb(w.Retry, "cancelled")
+		w.done("cancelled")
+		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return w.Remove(ctx, control.Remove{Selection: s})
+		}, "removed")
+		if _, err := w.Show(ctx, control.Show{ID: "removed"}); !errors.Is(err, queue.ErrNotFound) {
+			w.Errorf("shown: %v", err)
+		}
+
+		for _, id := range []string{"ended", "again", "signalled"} {
+			w.enqueue(command(id, "echo begun; sleep 60"))
+			w.becomes(id, "processing")
+		}
+		w.verb(w.Cancel, "ended")
+		w.becomes("ended", "cancelled")
+		w.verb(w.Requeue, "again")
+		if j := w.becomes("again", "processing"); j.Attempts != 0 {
+			w.Errorf("%d attempts count", j.Attempts)
+		}
+		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return w.Kill(ctx, control.Kill{Selection: s, Signal: "KILL"})
+		}, "signalled")
+		if j := w.becomes("signalled", "dead"); j.Signal == nil || *j.Signal != 9 {
+			w.Errorf("its signal: %+v", j.Signal)
+		}
+		w.verb(w.Cancel, "again")
+		w.becomes("again", "cancelled")
+		if got, err := w.Clear(ctx, control.Sure{Yes: true}); err != nil || got.Removed != 5 {
+			w.Errorf("cleared: %+v, %v", got, err)
+		}
+	})
+}
+
+// A batch of several requests is there at once or not at all, lists have pages, and old jobs
+// are cleaned up, over any store.
+func TestWholeServiceTakesBatches(t *testing.T) {
+	wholes(t, func(w *whole) {
+		ctx := w.Context()
+		if _, err := w.WorkerScale(ctx, control.Count{Count: new(0)}); err != nil {
+			w.Fatal(err)
+		}
+		part := func(from, n int) (list []queue.Spec) {
+			for i := range n {
+				s := command(fmt.Sprintf("j%d", from+i), "true")
+				s.Labels = map[string]string{"part": fmt.Sprint(from)}
+				list = append(list, s)
+			}
+			return list
+		}
+		for i, p := range []control.EnqueueBatch{{Batch: "b", Jobs: part(0, 900)}, {Batch: "b", Jobs: part(900, 300), Commit: true, Key: "k"}, {Jobs: part(5000, 1), Commit: true, Key: "other"}} {
+			if i == 1 {
+				if page, err := w.List(ctx, control.List{}); err != nil || len(page.Jobs) != 0 {
+					w.Fatalf("before the last part: %d jobs, %v", len(page.Jobs), err)
+				}
+			}
+			if _, err := w.EnqueueBatch(ctx, p); err != nil {
+				w.Fatal(err)
+			}
+		}
+		seen, cursor := map[string]bool{}, ""
+		for more := true; more; {
+			page, err := w.List(ctx, control.List{Cursor: cursor, Limit: 500})
+			if err != nil {
+				w.Fatal(err)
+			}
+			for _, j := range page.Jobs {
+				seen[j.ID] = true
+			}
+			if more = page.Next != nil; more {
+				cursor = *page.Next
+			}
+		}
+		if len(seen) != 1201 {
+			w.Errorf("%d jobs are listed, want 1201", len(seen))
+		}
+		if page, err := w.List(ctx, control.List{Label: control.Labels{"part": "900"}}); err != nil || len(page.Jobs) != 300 {
+			w.Errorf("by label: %d jobs, %v", len(page.Jobs), err)
+		}
+		if again, err := w.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: part(5000, 1), Commit: true, Key: "other"}); err != nil || !again.Duplicate {
+			w.Errorf("the same request again: %+v, %v", again, err)
+		}
+		if _, err := w.WorkerScale(ctx, control.Count{Count: new(4)}); err != nil {
+			w.Fatal(err)
+		}
+		ids := slices.Sorted(maps.Keys(seen))
+		for step := range slices.Chunk(ids, control.MaxWaits) {
+			w.done(step...)
+		}
+		none := 0.0
+		got, err := w.Client.Cleanup(ctx, control.Cleanup{Days: &none}, func(control.Removed) error { return nil })
+		if err != nil || got.Removed < 1200 { // one may have ended in this very millisecond
+			w.Errorf("cleaned up: %+v, %v", got, err)
+		}
+	})
+}
+
+// What runs goes on while the service is away, and the next one hears of its end; settings
+// and what was set for good stay, over any store.
+func TestWholeServiceIsReplaced(t *testing.T) {
+	wholes(t, func(w *whole) {
+		ctx := w.Context()
+		gate := filepath.Join(w.TempDir(), "gate")
+		w.enqueue(command("long", "echo begun; until [ -e "+gate+" ]; do sleep 0.02; done; exit 7"))
+		before := w.becomes("long", "processing")
+		if v, err := w.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil || v.Origin != "stored" {
+			w.Fatalf("set: %+v, %v", v, err)
+		}
+		w.end()
+		w.start()
+		if v, err := w.ConfigGet(ctx, control.ConfigKey{Key: "priority"}); err != nil || v.Value != "7" {
+			w.Errorf("the setting: %+v, %v", v, err)
+		}
+		if after := w.becomes("long", "processing"); *after.PID != *before.PID {
+			w.Errorf("its pid was %d, is %d", *before.PID, *after.PID)
+		}
+		if err := os.WriteFile(gate, nil, 0o600); err != nil {
+			w.Fatal(err)
+		}
+		w.done("long")
+		if j := w.becomes("long", "dead"); *j.ExitCode != 7 || j.Attempts != 1 || j.Output != "begun\n" {
+			w.Errorf("it ended so: %+v", j)
+		}
+	})
+}
+
+// A store that refuses every fifth call for a while, and is slow, loses no job and has none
+// run twice: what ran is recorded later, and whoever asks is told to try again.
+func TestWholeServiceOutlivesFaults(t *testing.T) {
+	t.Parallel()
+	var dice atomic.Uint64
+	faulty := func(_ context.Context, c faultstore.Call) error {
+		n := dice.Add(1) * 0x9e3779b97f4a7c15 >> 40
+		if time.Sleep(time.Duration(n%4) * time.Millisecond); c.After || n%5 != 0 {
+			return nil
+		}
+		return queue.Errorf(queue.CodeUnavailable, "refused on purpose; try again later")
+	}
+	var calls *faultstore.Store
+	dir, err := os.MkdirTemp("", "qw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &whole{TB: t, places: config.In(dir), open: func(dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+		s, err := openEngine(dir, log, orderOf)
+		calls = faultstore.New(s)
+		return calls, err
+	}}
+	w.start()
+	t.Cleanup(func() {
+		calls.On(nil)
+		w.end()
+		w.endRunners()
+		os.RemoveAll(dir)
+	})
+	calls.On(faulty)
+	ran := filepath.Join(t.TempDir(), "ran")
+	again := func(what string, do func() error) {
+		t.Helper()
+		for range 100 {
+			err := do()
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, queue.ErrUnavailable) {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		t.Fatalf("%s is always refused", what)
+	}
+	var ids []string
+	for i := range 40 {
+		id := fmt.Sprint("j", i)
+		ids = append(ids, id)
+		again("enqueue", func() error {
+			_, err := w.Enqueue(t.Context(), control.Enqueue{Spec: command(id, "echo "+id+" >>"+ran), Key: id})
+			return err
+		})
+	}
+	for _, id := range ids {
+		again("wait", func() error {
+			_, err := w.Wait(t.Context(), control.Wait{IDs: control.Names{id}, Timeout: control.Span(20 * time.Second)}, func(e control.Ended) error {
+				if e.Job.State != "completed" || e.Job.Attempts != 1 {
+					t.Errorf("job %s is %s after %d attempts", id, e.Job.State, e.Job.Attempts)
+				}
+				return nil
+			})
+			return err
+		})
+	}
+	raw, err := os.ReadFile(ran)
+	lines := strings.Fields(string(raw))
+	slices.Sort(lines)
+	slices.Sort(ids)
+	if err != nil || !slices.Equal(lines, ids) {
+		t.Errorf("what ran: %v, %v", lines, err)
+	}
+}
+
+// What only a store with files can do is refused of another, and is done of the engine's.
+func TestWholeServiceKnowsWhatItsStoreCan(t *testing.T) {
+	wholes(t, func(w *whole) {
+		ctx := w.Context()
+		files := strings.HasSuffix(w.Name(), "engine")
+		bytes := int64(0)
+		end, err := w.Backup(ctx, control.Nothing{}, func(p control.BackupPiece) error { bytes += int64(len(p.Base64)); return nil })
+		if files && (err != nil || end.Bytes != bytes || bytes == 0) || !files && !errors.Is(err, queue.ErrUnsupported) {
+			w.Errorf("backup: %d bytes, %+v, %v", bytes, end, err)
+		}
+		for _, verify := range []bool{false, true} {
+			found, err := w.Doctor(ctx, control.Doctor{Verify: verify}, func(control.Progress) error { return nil })
+			if refused := verify && !files; refused != errors.Is(err, queue.ErrUnsupported) || !refused && (err != nil || found.Level == "failure") {
+				w.Errorf("doctor, verify %v: %+v, %v", verify, found, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,250 @@
+// Package faultstore is a store whose calls fail, or take their time, on purpose: a
+// decorator of any other, for tests.
+package faultstore
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Call is a call of a method of the contract that can fail.
+type Call struct {
+	Method string
+	// Arg is what it was given: its first argument after the context, nil if there is none.
+	Arg any
+	// After says that it was carried out, and that its answer would be given now.
+	After bool
+}
+
+// Hook is told of each call twice, before it is carried out and after; it may wait. Its error
+// is the call's: before, nothing has happened; after, it has, and nobody is told.
+type Hook func(ctx context.Context, c Call) error
+
+// Store is a store.Store with a hook.
+type Store struct {
+	store.Store
+	hook atomic.Pointer[Hook]
+}
+
+// New is a store that does as another one does, until On.
+func New(s store.Store) *Store { return &Store{Store: s} }
+
+// On has a hook told of all calls that begin, or end, from now on; nil is none.
+func (s *Store) On(hook Hook) { s.hook.Store(&hook) }
+
+func (s *Store) told(ctx context.Context, c Call) error {
+	if hook := s.hook.Load(); hook != nil && *hook != nil {
+		return (*hook)(ctx, c)
+	}
+	return nil
+}
+
+// ask carries out a call that answers something.
+func ask[T any](ctx context.Context, s *Store, method string, arg any, do func() (T, error)) (T, error) {
+	var none T
+	if err := s.told(ctx, Call{method, arg, false}); err != nil {
+		return none, err
+	}
+	v, err := do()
+	if err != nil {
+		return v, err
+	}
+	if err := s.told(ctx, Call{method, arg, true}); err != nil {
+		return none, err
+	}
+	return v, nil
+}
+
+// act carries out a call that answers nothing.
+func act(ctx context.Context, s *Store, method string, arg any, do func() error) error {
+	_, err := ask(ctx, s, method, arg, func() (struct{}, error) { return struct{}{}, do() })
+	return err
+}
+
+// Enqueue implements store.Store.
+func (s *Store) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
+	return ask(ctx, s, "Enqueue", r, func() (store.Receipt, error) { return s.Store.Enqueue(ctx, r) })
+}
+
+// StageBatch implements store.Store.
+func (s *Store) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
+	return ask(ctx, s, "StageBatch", r, func() (store.Receipt, error) { return s.Store.StageBatch(ctx, r) })
+}
+
+// AbortBatch implements store.Store.
+func (s *Store) AbortBatch(ctx context.Context, uid int, batch string) error {
+	return act(ctx, s, "AbortBatch", uid, func() error { return s.Store.AbortBatch(ctx, uid, batch) })
+}
+
+// ApplyBatch implements store.Store.
+func (s *Store) ApplyBatch(ctx context.Context, batch int64) (bool, error) {
+	return ask(ctx, s, "ApplyBatch", batch, func() (bool, error) { return s.Store.ApplyBatch(ctx, batch) })
+}
+
+// Change implements store.Store.
+func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
+	return act(ctx, s, "Change", seq, func() error { return s.Store.Change(ctx, seq, c) })
+}
+
+// Audit implements store.Store.
+func (s *Store) Audit(ctx context.Context, a store.Audit) error {
+	return act(ctx, s, "Audit", a, func() error { return s.Store.Audit(ctx, a) })
+}
+
+// Exchange implements store.Store.
+func (s *Store) Exchange(ctx context.Context, t store.Report) (store.Grant, error) {
+	return ask(ctx, s, "Exchange", t, func() (store.Grant, error) { return s.Store.Exchange(ctx, t) })
+}
+
+// Await implements store.Store.
+func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
+	return ask(ctx, s, "Await", want, func() ([]queue.Job, error) { return s.Store.Await(ctx, want) })
+}
+
+// Left implements store.Store.
+func (s *Store) Left(ctx context.Context) (store.Left, error) {
+	return ask(ctx, s, "Left", nil, func() (store.Left, error) { return s.Store.Left(ctx) })
+}
+
+// NextEpoch implements store.Store.
+func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
+	return ask(ctx, s, "NextEpoch", nil, func() (int64, error) { return s.Store.NextEpoch(ctx) })
+}
+
+// NoteRunners implements store.Store.
+func (s *Store) NoteRunners(ctx context.Context, dirs []string) error {
+	return act(ctx, s, "NoteRunners", dirs, func() error { return s.Store.NoteRunners(ctx, dirs) })
+}
+
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
+	return ask(ctx, s, "Get", id, func() (queue.Job, error) { return s.Store.Get(ctx, id) })
+}
+
+// Whole implements store.Store.
+func (s *Store) Whole(ctx context.Context, id string) (queue.Job, error) {
+	return ask(ctx, s, "Whole", id, func() (queue.Job, error) { return s.Store.Whole(ctx, id) })
+}
+
+// History implements store.Store.
+func (s *Store) History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error) {
+	return ask(ctx, s, "History", seq, func() ([]queue.Attempt, error) { return s.Store.History(ctx, seq, before, limit) })
+}
+
+// Attempt implements store.Store.
+func (s *Store) Attempt(ctx context.Context, seq int64, n int) (queue.Attempt, error) {
+	return ask(ctx, s, "Attempt", seq, func() (queue.Attempt, error) { return s.Store.Attempt(ctx, seq, n) })
+}
+
+// List implements store.Store.
+func (s *Store) List(ctx context.Context, f store.Filter) (store.Page, error) {
+	return ask(ctx, s, "List", f, func() (store.Page, error) { return s.Store.List(ctx, f) })
+}
+
+// Select implements store.Store.
+func (s *Store) Select(ctx context.Context, f store.Filter) (store.Selected, error) {
+	return ask(ctx, s, "Select", f, func() (store.Selected, error) { return s.Store.Select(ctx, f) })
+}
+
+// Oldest implements store.Store.
+func (s *Store) Oldest(ctx context.Context) (queue.Millis, error) {
+	return ask(ctx, s, "Oldest", nil, func() (queue.Millis, error) { return s.Store.Oldest(ctx) })
+}
+
+// Events implements store.Store.
+func (s *Store) Events(ctx context.Context, after int64, limit int) ([]queue.Event, error) {
+	return ask(ctx, s, "Events", after, func() ([]queue.Event, error) { return s.Store.Events(ctx, after, limit) })
+}
+
+// Settings implements store.Store.
+func (s *Store) Settings(ctx context.Context) ([]store.Setting, error) {
+	return ask(ctx, s, "Settings", nil, func() ([]store.Setting, error) { return s.Store.Settings(ctx) })
+}
+
+// SetSetting implements store.Store.
+func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
+	return act(ctx, s, "SetSetting", set, func() error { return s.Store.SetSetting(ctx, set) })
+}
+
+// SetOrder implements store.Store.
+func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
+	return act(ctx, s, "SetOrder", o, func() error { return s.Store.SetOrder(ctx, o) })
+}
+
+// Rerank implements store.Store.
+func (s *Store) Rerank(ctx context.Context) (bool, error) {
+	return ask(ctx, s, "Rerank", nil, func() (bool, error) { return s.Store.Rerank(ctx) })
+}
+
+// SetQueue implements store.Store.
+func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
+	return act(ctx, s, "SetQueue", name, func() error { return s.Store.SetQueue(ctx, name, rule) })
+}
+
+// SetResources implements store.Store.
+func (s *Store) SetResources(ctx context.Context, units map[string]int) error {
+	return act(ctx, s, "SetResources", units, func() error { return s.Store.SetResources(ctx, units) })
+}
+
+// SetMaxRunningUser implements store.Store.
+func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
+	return act(ctx, s, "SetMaxRunningUser", n, func() error { return s.Store.SetMaxRunningUser(ctx, n) })
+}
+
+// Promote implements store.Store.
+func (s *Store) Promote(ctx context.Context) (time.Duration, error) {
+	return ask(ctx, s, "Promote", nil, func() (time.Duration, error) { return s.Store.Promote(ctx) })
+}
+
+// Purge implements store.Store.
+func (s *Store) Purge(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (int, error) {
+	return ask(ctx, s, "Purge", states, func() (int, error) { return s.Store.Purge(ctx, states, before, limit, uid) })
+}
+
+// CountEnded implements store.Store.
+func (s *Store) CountEnded(ctx context.Context, states []queue.State, before queue.Millis) (int64, error) {
+	return ask(ctx, s, "CountEnded", states, func() (int64, error) { return s.Store.CountEnded(ctx, states, before) })
+}
+
+// TrimEvents implements store.Store.
+func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (bool, error) {
+	return ask(ctx, s, "TrimEvents", before, func() (bool, error) { return s.Store.TrimEvents(ctx, before, keep) })
+}
+
+// TrimOutputs implements store.Store.
+func (s *Store) TrimOutputs(ctx context.Context, keep int64) (bool, error) {
+	return ask(ctx, s, "TrimOutputs", keep, func() (bool, error) { return s.Store.TrimOutputs(ctx, keep) })
+}
+
+// Disown implements store.Store.
+func (s *Store) Disown(ctx context.Context, uid int, owner string) (bool, error) {
+	return ask(ctx, s, "Disown", uid, func() (bool, error) { return s.Store.Disown(ctx, uid, owner) })
+}
+
+// Unowned implements store.Store.
+func (s *Store) Unowned(ctx context.Context, refs []string) ([]string, error) {
+	return ask(ctx, s, "Unowned", refs, func() ([]string, error) { return s.Store.Unowned(ctx, refs) })
+}
+
+// DeletableOutputs implements store.Store.
+func (s *Store) DeletableOutputs(ctx context.Context, limit int) ([]string, error) {
+	return ask(ctx, s, "DeletableOutputs", limit, func() ([]string, error) { return s.Store.DeletableOutputs(ctx, limit) })
+}
+
+// OutputsDeleted implements store.Store.
+func (s *Store) OutputsDeleted(ctx context.Context, refs []string) error {
+	return act(ctx, s, "OutputsDeleted", refs, func() error { return s.Store.OutputsDeleted(ctx, refs) })
+}
+
+// Owners implements store.Store.
+func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
+	err = act(ctx, s, "Owners", nil, func() (err error) {
+		names, moving, err = s.Store.Owners(ctx)
+		return err
+	})
+	return names, moving, err
+}

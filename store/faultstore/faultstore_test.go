@@ -1,0 +1,103 @@
+package faultstore
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/memstore"
+)
+
+var byPriority = queue.Order{Scheduling: queue.ByPriority}
+
+// Every call of the contract that can fail can be made to, before it is carried out: none
+// was forgotten, and nothing has happened.
+func TestEveryCallCanFail(t *testing.T) {
+	s := New(memstore.New(byPriority))
+	broken := errors.New("on purpose")
+	contract, takesContext := reflect.TypeFor[store.Store](), reflect.TypeFor[context.Context]()
+	n := 0
+	for i := range contract.NumMethod() {
+		m := contract.Method(i)
+		if m.Type.NumIn() == 0 || m.Type.In(0) != takesContext {
+			continue
+		}
+		n++
+		args := []reflect.Value{reflect.ValueOf(t.Context())}
+		for j := 1; j < m.Type.NumIn(); j++ {
+			args = append(args, reflect.Zero(m.Type.In(j)))
+		}
+		told := 0
+		s.On(func(_ context.Context, c Call) error {
+			if told++; c.Method != m.Name || c.After || (c.Arg == nil) != (len(args) == 1) {
+				t.Errorf("%s tells of %+v", m.Name, c)
+			}
+			return broken
+		})
+		out := reflect.ValueOf(s).MethodByName(m.Name).Call(args)
+		if err, _ := out[len(out)-1].Interface().(error); err != broken || told != 1 {
+			t.Errorf("%s: got %v, told %d times", m.Name, err, told)
+		}
+	}
+	if n < 30 {
+		t.Errorf("only %d methods can fail", n)
+	}
+}
+
+// What was carried out holds although nobody is told.
+func TestAnswersAreLost(t *testing.T) {
+	s := New(memstore.New(byPriority))
+	var calls []Call
+	s.On(func(_ context.Context, c Call) error {
+		if calls = append(calls, c); c.After {
+			return queue.ErrOutcomeUnknown
+		}
+		return nil
+	})
+	request := store.Request{UID: 7, Drafts: []queue.Job{{ID: "a", MaxAttempts: 1}}}
+	if _, err := s.Enqueue(t.Context(), request); !errors.Is(err, queue.ErrOutcomeUnknown) {
+		t.Errorf("got %v", err)
+	}
+	s.On(nil)
+	if j, err := s.Get(t.Context(), "a"); err != nil || j.ID != "a" {
+		t.Errorf("got %+v, %v", j, err)
+	}
+	if len(calls) != 2 || calls[1].Arg.(store.Request).UID != 7 {
+		t.Errorf("told of %+v", calls)
+	}
+}
+
+// A hook that waits holds up its call alone.
+func TestCallsAreHeldUpApart(t *testing.T) {
+	s := New(memstore.New(byPriority))
+	gate, inside := make(chan struct{}), make(chan struct{})
+	s.On(func(_ context.Context, c Call) error {
+		if c.Method == "Settings" && !c.After {
+			close(inside)
+			<-gate
+		}
+		return nil
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Settings(t.Context())
+		done <- err
+	}()
+	<-inside
+	if _, err := s.NextEpoch(t.Context()); err != nil {
+		t.Error(err)
+	}
+	close(gate)
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it is held up still")
+	}
+}

@@ -1,0 +1,176 @@
+package memstore
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// gate names what a demand is made of.
+type gate struct {
+	owner int
+	kind  queue.GateKind
+	key   string
+}
+
+func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
+
+// word has the locks and rates that a job names go by what it says of them.
+func (s *Store) word(j *job) {
+	for _, d := range j.Demands {
+		s.rules[gateOf(j, d)] = d
+	}
+}
+
+// stamp notes that a job has started, at its rates.
+func (s *Store) stamp(j *job, at, now queue.Millis) {
+	for _, d := range j.Demands {
+		if g := gateOf(j, d); d.Kind == queue.GateRate {
+			d = s.rules[g]
+			over := func(at queue.Millis) bool { return at.Add(d.Per) < now }
+			s.starts[g] = append(slices.DeleteFunc(s.starts[g], over), min(at, now))
+		}
+	}
+}
+
+// used is how much of a gate is taken: by leased jobs; of a rate by starts in its period and by
+// leased jobs that are not known to have started.
+func (s *Store) used(g gate, now queue.Millis, leased []*job) (n int) {
+	for _, j := range leased {
+		for _, d := range j.Demands {
+			if gateOf(j, d) == g && (g.kind != queue.GateRate || j.State != queue.Processing) {
+				n += d.Units()
+			}
+		}
+	}
+	for _, at := range s.starts[g] {
+		if at.Add(s.rules[g].Per) >= now { // a millisecond more, for what was rounded
+			n++
+		}
+	}
+	return n
+}
+
+// most is how much of a gate there is.
+func (s *Store) most(g gate) int {
+	if g.kind == queue.GateResource {
+		return s.resources[g.key]
+	}
+	return s.rules[g].N
+}
+
+// opens is when a start leaves the period of a rate that is full, 0 if none is.
+func (s *Store) opens(now queue.Millis) (next queue.Millis) {
+	var leased []*job
+	for _, j := range s.jobs {
+		if j.leased {
+			leased = append(leased, j)
+		}
+	}
+	for g, starts := range s.starts {
+		if s.used(g, now, leased) < s.most(g) {
+			continue
+		}
+		for _, at := range starts {
+			if at = at.Add(s.rules[g].Per) + 1; at > now && (next == 0 || at < next) {
+				next = at
+			}
+		}
+	}
+	return next
+}
+
+// rule is what a queue goes by.
+func (s *Store) rule(name string) store.QueueRule {
+	if r, found := s.queues[name]; found {
+		return r
+	}
+	return store.QueueRule{Weight: 1}
+}
+
+// claim leases the jobs that may start, one after another, and cancels what it meets that is too
+// late.
+func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
+	var ready, leased []*job
+	for _, j := range s.jobs {
+		if j.leased {
+			leased = append(leased, j)
+		} else if j.State.Runnable() && j.DueAt <= now {
+			ready = append(ready, j)
+		}
+	}
+	slices.SortFunc(ready, func(a, b *job) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Seq, b.Seq))
+	})
+	for len(claimed) < want {
+		j := s.next(now, ready, leased)
+		if j == nil {
+			return claimed
+		}
+		j.Fence++
+		j.leased = true
+		leased = append(leased, j)
+		if s.weighted() {
+			s.turn = max(s.passes[j.Queue], s.turn)
+			s.passes[j.Queue] = s.turn + (1<<30)/int64(s.rule(j.Queue).Weight)
+		}
+		claimed = append(claimed, copyJob(j.Job))
+	}
+	return claimed
+}
+
+func (s *Store) weighted() bool {
+	for _, r := range s.queues {
+		if r.Weight != 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// next is the job whose turn it is, of those that are ready, in order: of all that may start the first one or, while weights differ,
+// the first one of the queue whose turn it is.
+func (s *Store) next(now queue.Millis, ready, leased []*job) (next *job) {
+	of, running := map[int]int{}, map[string]int{} // leased ones, by user and by queue
+	for _, j := range leased {
+		of[j.UID]++
+		running[j.Queue]++
+	}
+	type place struct{ queue, resource string }
+	barred := map[place]bool{} // those behind wait too
+	for _, j := range ready {
+		if j.leased || !j.State.Runnable() || next != nil && next.Queue == j.Queue {
+			continue
+		}
+		r := s.rule(j.Queue)
+		if r.Paused || r.Concurrency > 0 && running[j.Queue] >= r.Concurrency {
+			continue
+		}
+		if j.expired(now) {
+			s.expire(j, now)
+			continue
+		}
+		if s.maxUser > 0 && of[j.UID] >= s.maxUser || slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
+			g := gateOf(j, d)
+			fits := s.used(g, now, leased)+d.Units() <= s.most(g)
+			if d.Kind == queue.GateResource {
+				at := place{j.Queue, d.Key}
+				barred[at] = barred[at] || !fits
+				return barred[at]
+			}
+			return !fits
+		}) {
+			continue
+		}
+		if !s.weighted() {
+			return j
+		}
+		turn := func(j *job) int64 { return max(s.passes[j.Queue], s.turn) }
+		if next == nil || turn(j) < turn(next) || turn(j) == turn(next) && j.Queue < next.Queue {
+			next = j
+		}
+	}
+	return next
+}

@@ -1,0 +1,169 @@
+package rules
+
+import (
+	"math"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Claim leases the best jobs that all their gates have room for, in order, up to want or
+// MaxClaimBytes. If it gets none and says that there is more, another transaction is to go on.
+func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
+	bytes := 0
+	for len(jobs) < want && bytes < MaxClaimBytes {
+		if err := r.Reopen(); err != nil {
+			return nil, false, err
+		}
+		q, look, err := r.choose()
+		if err != nil {
+			return nil, false, err
+		}
+		if q == nil {
+			more = r.mem.Left() > 0 // what is shut may fit
+			break
+		}
+		l := &look.Lane
+		if more = r.Steps >= StepsMost; more {
+			break
+		}
+		r.Steps++
+		n, full, err := r.room(l)
+		if err != nil {
+			return nil, false, err
+		}
+		if n == 0 {
+			if err := r.set(l, l.Head, full); err != nil {
+				return nil, false, err
+			}
+			continue
+		}
+		look.Want, look.Steps, look.Bytes = min(n, look.Want, want-len(jobs), q.Room), StepsMost-r.Steps, bytes
+		if err := r.limit(&look); err != nil {
+			return nil, false, err
+		}
+		if err := r.tx.Find(&look); err != nil {
+			return nil, false, err
+		}
+		bytes = look.Bytes
+		for i := range look.Damaged {
+			r.Steps++
+			if err := r.HoldDamaged(&look.Damaged[i]); err != nil {
+				return nil, false, err
+			}
+		}
+		shut := Open
+		if look.End {
+			shut = Empty
+		}
+		if err := r.set(l, look.Next, shut); err != nil {
+			return nil, false, err
+		}
+		if jobs == nil && len(look.Jobs) > 0 {
+			jobs = make([]queue.Job, 0, len(look.Jobs))
+		}
+		for i := range look.Jobs {
+			j := &look.Jobs[i]
+			if r.late(j) {
+				r.Steps++
+				if err := r.Expire(j); err != nil {
+					return nil, false, err
+				}
+				continue
+			}
+			r.take(j, l)
+			r.serve(q)
+			jobs = append(jobs, j.Job)
+		}
+		r.recheckResources()
+	}
+	r.Bytes += bytes
+	return jobs, more && len(jobs) == 0, nil
+}
+
+// choose is the queue whose turn it is, its best open lane, and how far that one goes first:
+// by rank over all queues, or while weights differ by these, job by job.
+func (r *Rules) choose() (q *Queue, look Look, err error) {
+	weighted := r.tx.Weighted()
+	next := End
+	err = r.tx.Queues(func(other *Queue) bool {
+		switch {
+		case q == nil:
+			q = other
+		case !weighted:
+			next = other.Head
+			return false
+		case r.turn(other) < r.turn(q), r.turn(other) == r.turn(q) && other.Name < q.Name:
+			q = other
+		}
+		return true
+	})
+	if err != nil || q == nil {
+		return nil, look, err
+	}
+	look.Lane, look.Upto, err = r.tx.Best(q)
+	look.Want = math.MaxInt
+	if weighted {
+		look.Want = 1
+	} else if look.Upto.After(next) {
+		look.Upto = next
+	}
+	return q, look, err
+}
+
+// turn is when it is a queue's turn. One that had nothing to run earns nothing by that.
+func (r *Rules) turn(q *Queue) int64 { return max(q.Pass, r.tx.Turn()) }
+
+// stride is how far one start moves the turn of a queue of weight 1. Every weight from 1 to 1000
+// divides it nearly.
+const stride = 1 << 30
+
+// serve counts a start of a queue (Waldspurger and Weihl, Stride Scheduling, 1995).
+func (r *Rules) serve(q *Queue) {
+	if r.tx.Weighted() {
+		turn := r.turn(q)
+		r.tx.Serve(q, turn, turn+stride/int64(max(1, q.Weight)))
+	}
+}
+
+// limit ends a look where a lane stands that is shut on a gate of this one: once this one's head
+// has gone past it, it may be its turn.
+func (r *Rules) limit(look *Look) error {
+	l := &look.Lane
+	before := func(other Lane) {
+		if look.Upto.After(other.Head) && !l.Head.After(other.Head) {
+			look.Upto = other.Head
+		}
+	}
+	at := func(gate int64, alone bool) error {
+		if alone {
+			other, found, err := r.tx.FirstShut(gate, l.Queue)
+			if found {
+				before(other)
+			}
+			return err
+		}
+		return r.tx.Shut(gate, "", func(other Lane) (bool, error) {
+			if other.Queue == l.Queue || r.tx.Queue(other.Queue).Room > 0 {
+				before(other)
+			}
+			return true, nil
+		})
+	}
+	weighted := r.tx.Weighted()
+	err := at(UserGate(l.UID), weighted)
+	for i := 0; i < len(l.Needs) && err == nil; i++ {
+		err = at(l.Needs[i].Gate, weighted || l.Needs[i].Kind == queue.GateResource)
+	}
+	return err
+}
+
+// take leases a job.
+func (r *Rules) take(j *Job, l *Lane) {
+	j.Fence += r.tx.RaiseFence()
+	if _, changing := r.tx.Order(); changing {
+		j.Rank = r.rankOf(&j.Job)
+	}
+	lease := &Lease{Job: *j, Needs: l.Needs}
+	lease.Job.Execution = queue.Execution{}
+	r.tx.Hold(lease)
+}

@@ -1,0 +1,190 @@
+package rules
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Exchange records what happened to leases and claims more.
+func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
+	stale := func(l queue.Lease) { g.Stale = append(g.Stale, l) }
+	for i := range t.Started {
+		if err := r.started(&t.Started[i], stale); err != nil {
+			return g, err
+		}
+	}
+	for i := range t.Ended {
+		if err := r.ended(&t.Ended[i], stale); err != nil {
+			return g, err
+		}
+	}
+	for _, l := range t.Released {
+		if err := r.release(l, stale); err != nil {
+			return g, err
+		}
+	}
+	for _, c := range t.Changed {
+		l := r.lease(c.Lease)
+		if err := r.release(c.Lease, stale); err != nil {
+			return g, err
+		}
+		if l == nil || l.Running {
+			continue
+		}
+		var refused *queue.Error
+		switch err := r.Change(c.Seq, c.Change); {
+		case errors.As(err, &refused), errors.Is(err, store.ErrMoved):
+			if g.Refused == nil {
+				g.Refused = map[queue.Lease]error{}
+			}
+			g.Refused[c.Lease] = err
+		case err != nil:
+			return g, err
+		}
+	}
+	if t.Want > 0 {
+		g.Jobs, _, err = r.Claim(t.Want)
+	}
+	return g, err
+}
+
+// lease is what is known of a lease, nil if it does not hold any more.
+func (r *Rules) lease(l queue.Lease) *Lease {
+	if known := r.tx.Lease(l.Seq); known != nil && known.Job.Fence == l.Fence {
+		return known
+	}
+	return nil
+}
+
+func (r *Rules) started(st *store.Started, stale func(queue.Lease)) error {
+	l := r.lease(st.Lease)
+	if l == nil {
+		stale(st.Lease)
+	}
+	if l == nil || l.Running {
+		return nil
+	}
+	r.job = l.Job
+	j := &r.job
+	j.StartedAt, j.WorkerID, j.PID = st.At, st.Worker, st.PID
+	if err := r.stamp(l, st.At); err != nil {
+		return err
+	}
+	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(j.Runs+1), 10)
+	detail = strconv.AppendInt(append(detail, `,"started_at":`...), int64(st.At), 10)
+	return r.Move(j, queue.Processing, queue.EventStarted, append(detail, '}'))
+}
+
+func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
+	l := r.lease(e.Lease)
+	if l == nil {
+		stale(e.Lease)
+		return nil
+	}
+	if e.DeletableOutput != "" {
+		if err := r.tx.AddGarbage(e.DeletableOutput); err != nil {
+			return err
+		}
+	}
+	r.job = l.Job
+	j, d, a := &r.job, &e.Decision, &e.Attempt
+	j.Reason, j.WorkerID, j.PID = d.Reason, "", 0
+	if d.State.Runnable() {
+		j.DueAt = r.tx.Now().Add(max(0, d.Delay))
+	}
+	if !d.Started { // what is known of the last attempt stays
+		j.Refunds += bit(d.Refunds)
+		if d.Error != "" {
+			j.NewError = &d.Error
+		}
+		kind, detail := queue.EventKind(""), []byte(nil)
+		if d.State == queue.Held {
+			kind, detail = queue.EventHeld, disownedDetail
+		}
+		if err := r.Move(j, d.State, kind, detail); err != nil {
+			return err
+		}
+		return r.returned(j)
+	}
+	if !l.Running {
+		if err := r.stamp(l, a.StartedAt); err != nil {
+			return err
+		}
+	}
+	j.EndedAt = a.EndedAt
+	j.Runs++
+	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.Counts), j.Deferred+bit(d.Defers), j.Crashes+bit(d.Crashed)
+	j.Refunds, j.Suspect, j.StartedAt, j.ExitCode, j.Signal, j.NewError = 0, d.Suspect, a.StartedAt, a.ExitCode, a.Signal, &d.Error
+	if err := r.tx.AddAttempt(j, e); err != nil {
+		return err
+	}
+	if err := r.Move(j, d.State, queue.EventEnded, endedDetail(j.Runs, a, e)); err != nil {
+		return err
+	}
+	return r.returned(j)
+}
+
+// stamp notes a start at the rates among a lease's gates.
+func (r *Rules) stamp(l *Lease, at queue.Millis) error {
+	for _, n := range l.Needs {
+		if n.Kind != queue.GateRate {
+			continue
+		}
+		if err := r.tx.RecordStart(n.Gate, min(at, r.tx.Now())); err != nil {
+			return err
+		}
+		r.Recheck(n.Gate)
+	}
+	return nil
+}
+
+// release gives back a lease that was never started. Its fence is kept, so that
+// no later claim has it again.
+func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
+	l := r.lease(lr)
+	if l == nil || l.Running {
+		stale(lr)
+		return nil
+	}
+	r.job = l.Job
+	j := &r.job
+	r.endLease(l)
+	if err := r.joinLane(j); err != nil {
+		return err
+	}
+	if err := r.tx.Put(j); err != nil {
+		return err
+	}
+	r.tx.Touched(j.Seq)
+	return r.returned(j)
+}
+
+func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
+	b := strconv.AppendInt([]byte(`{"attempt":`), int64(n), 10)
+	b = strconv.AppendInt(append(b, `,"started_at":`...), int64(a.StartedAt), 10)
+	if a.ExitCode >= 0 {
+		b = strconv.AppendInt(append(b, `,"exit_code":`...), a.ExitCode, 10)
+	}
+	if a.Signal != 0 {
+		b = strconv.AppendInt(append(b, `,"signal":`...), int64(a.Signal), 10)
+	}
+	if e.Decision.Reason != "" {
+		b = strconv.AppendQuote(append(b, `,"reason":`...), string(e.Decision.Reason))
+	}
+	if e.By != nil {
+		b = strconv.AppendInt(append(b, `,"uid":`...), int64(*e.By), 10)
+		b = strconv.AppendQuote(append(b, `,"verb":`...), e.Verb)
+	}
+	if len(a.Output) > 0 || a.OutputRef != "" {
+		b = append(b, `,"output":true`...)
+	}
+	return append(b, '}')
+}
+
+// ByUID is the detail of an event that a person caused.
+func ByUID(uid int) []byte {
+	return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}')
+}

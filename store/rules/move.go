@@ -1,0 +1,192 @@
+package rules
+
+import (
+	"fmt"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Move is the one place where a job's state changes: it sees to it that it may, has the job
+// stand where it belongs, writes it, counts it and tells the event, unless kind is "". What
+// else has changed of the job is written too. A lease that moves to another state than
+// processing is over.
+func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) error {
+	from, was := j.State, j.Standing
+	l := r.tx.Lease(j.Seq)
+	if !legal(from, to, l != nil) {
+		return fmt.Errorf("job %s is %v and may not become %v", j.ID, from, to)
+	}
+	j.State, j.UpdatedAt = to, r.tx.Now()
+	switch {
+	case !to.Ended():
+		j.EndedAt = 0
+	case j.EndedAt <= 0:
+		j.EndedAt = r.tx.Now()
+	}
+	if was == Ready && l == nil {
+		if err := r.leaveLane(j); err != nil {
+			return err
+		}
+	}
+	if l != nil && to != queue.Processing {
+		r.endLease(l)
+	}
+	if err := r.stand(j); err != nil {
+		return err
+	}
+	if to == queue.Processing {
+		r.tx.Hold(&Lease{Job: *j, Running: true, Needs: l.Needs})
+	}
+	if err := r.tx.Put(j); err != nil {
+		return err
+	}
+	r.tx.Moved(j.Seq, j.UID, from, to)
+	if to.Ended() && !from.Ended() {
+		if err := r.noteEnded(j.Seq, to); err != nil {
+			return err
+		}
+	}
+	if kind == "" {
+		return nil
+	}
+	return r.tx.AddEvent(kind, j.Seq, j.ID, to, detail)
+}
+
+// legal reports whether a job may move. One that is leased may have run, whether that was
+// recorded or not.
+func legal(from, to queue.State, leased bool) bool {
+	return from == to || from.May(to) || leased && from.May(queue.Processing) && queue.Processing.May(to)
+}
+
+// stand has a job stand where its state and its time say.
+func (r *Rules) stand(j *Job) error {
+	switch {
+	case j.State == queue.Processing:
+		j.Standing = Running
+	case !j.State.Runnable():
+		j.Standing = Nowhere
+	case j.DueAt > r.tx.Now():
+		j.Standing = Timed
+		r.tx.WakeAt(j.DueAt)
+	default:
+		j.Standing = Ready
+		return r.joinLane(j)
+	}
+	return nil
+}
+
+// Due has a job whose time has come stand in its lane. One that comes to wait only now arrives
+// now.
+func (r *Rules) Due(j *Job) error {
+	if j.State == queue.Pending && j.DueAt == j.Since {
+		j.Arrival = r.tx.Counts().Enqueued
+		j.Rank = r.rankOf(&j.Job)
+	}
+	if err := r.stand(j); err != nil {
+		return err
+	}
+	return r.tx.Put(j)
+}
+
+// Expire cancels a job that was not started in time.
+func (r *Rules) Expire(j *Job) error {
+	j.Reason = queue.ReasonExpired
+	return r.Move(j, queue.Cancelled, queue.EventExpired, expiredDetail)
+}
+
+var (
+	expiredDetail  = []byte(`{"reason":"expired"}`)
+	disownedDetail = []byte(`{"reason":"disowned"}`)
+)
+
+// rankOf is the rank that the order gives a job.
+func (r *Rules) rankOf(j *queue.Job) int64 {
+	order, _ := r.tx.Order()
+	return order.Rank(j.Priority, j.Since, j.Arrival)
+}
+
+// Rerank gives a job the rank that the order asks for.
+func (r *Rules) Rerank(j *Job) error {
+	l := r.tx.Lease(j.Seq)
+	if l != nil {
+		*j = l.Job
+	} else if j.Standing == Ready {
+		if err := r.leaveLane(j); err != nil {
+			return err
+		}
+	}
+	j.Rank = r.rankOf(&j.Job)
+	if l != nil {
+		r.tx.Hold(&Lease{Job: *j, Running: l.Running, Needs: l.Needs})
+	}
+	if j.Standing == Ready {
+		if err := r.joinLane(j); err != nil { // it may stand before the head now
+			return err
+		}
+	}
+	return r.tx.Put(j)
+}
+
+// Disown makes a job that nobody holds a former owner's; one that waits is held.
+func (r *Rules) Disown(j *Job, former int) error {
+	if j.Standing == Ready {
+		if err := r.leaveLane(j); err != nil {
+			return err
+		}
+		j.Standing = Nowhere // it is held below
+	}
+	from := j.State
+	if from.Waiting() {
+		r.tx.Moved(j.Seq, j.UID, from, 0)
+		r.tx.Moved(j.Seq, former, 0, from)
+	}
+	j.UID = former
+	if !from.Waiting() || from == queue.Held {
+		r.tx.Touched(j.Seq)
+		return r.tx.Put(j)
+	}
+	j.Reason = queue.ReasonDisowned
+	return r.Move(j, queue.Held, queue.EventHeld, disownedDetail)
+}
+
+// returned disowns a job that was leased while its uid was disowned, now that the lease is
+// over.
+func (r *Rules) returned(j *Job) error {
+	former := r.tx.Disowned(j.UID, j.Seq)
+	if former == 0 {
+		return nil
+	}
+	r.tx.WakeAt(r.tx.Now()) // this may have been the last one
+	return r.Disown(j, former)
+}
+
+// HoldDamaged holds a job that cannot be read. One whose state does not let it stand in a
+// lane keeps that.
+func (r *Rules) HoldDamaged(j *Job) error {
+	if !j.State.Runnable() {
+		j.Standing = Nowhere
+		return r.tx.Put(j)
+	}
+	told := j.Error
+	j.NewError = &told
+	return r.Move(j, queue.Held, queue.EventHeld, []byte(`{}`))
+}
+
+// Remove deletes a job that nobody holds, with its history.
+func (r *Rules) Remove(j *Job, detail []byte) error {
+	if j.Standing == Ready {
+		if err := r.leaveLane(j); err != nil {
+			return err
+		}
+	}
+	if !j.State.Ended() {
+		if err := r.noteEnded(j.Seq, 0); err != nil {
+			return err
+		}
+	}
+	if err := r.tx.Remove(j.Seq); err != nil {
+		return err
+	}
+	r.tx.Moved(j.Seq, j.UID, j.State, 0)
+	return r.tx.AddEvent(queue.EventRemoved, j.Seq, j.ID, 0, detail)
+}

@@ -1,0 +1,246 @@
+// Package rules is what an engine does with jobs, written once for every engine: how they come,
+// are claimed, end and change, in which order, and what holds them back. An engine stores; it
+// offers a Tx, and never decides.
+package rules
+
+import (
+	"maps"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Standing is where a job stands for the claim.
+type Standing int64
+
+// The standings. A job that is leased and not known to have started keeps its own.
+const (
+	Nowhere Standing = 0 // held, blocked or ended
+	Ready   Standing = 1 // in its lane, in order of rank
+	Timed   Standing = 2 // waits for DueAt
+	Running Standing = 3 // leased and started
+)
+
+// Rewrite is what else of a job has changed than its row.
+type Rewrite uint8
+
+// The parts of a job that are written if they have changed.
+const (
+	RowAlone       Rewrite = iota
+	WithTerms              // and what it runs by, but for env and stdin
+	WithEverything         // and env, stdin and labels
+)
+
+// Part is how much of a job is read.
+type Part uint8
+
+// The parts of a job, each with those before it.
+const (
+	Summary Part = iota // what is short
+	Terms               // what it runs by, but for env and stdin
+	Whole               // env and stdin
+)
+
+// Job is a job as it is moved.
+type Job struct {
+	queue.Job
+	Standing Standing
+	Rank     int64
+	Lane     int64   // that it stands in, if it is Ready
+	NewError *string // its new error; nil leaves the one that it has
+	Rewrite  Rewrite
+	// Damaged says that a part that was asked for cannot be read; Error tells why.
+	Damaged bool
+}
+
+// Position is where the job stands in its lane, or would.
+func (j *Job) Position() Position { return Position{j.Rank, j.Seq} }
+
+// Position is a place in the order of claims.
+type Position struct{ Rank, Seq int64 }
+
+// After reports whether p comes after q.
+func (p Position) After(q Position) bool { return p.Rank > q.Rank || p.Rank == q.Rank && p.Seq > q.Seq }
+
+// Lease is a leased job as its row has it or, of what has not been written yet, will, but for
+// what it runs by. It is replaced, not changed.
+type Lease struct {
+	Job     Job
+	Running bool   // known to have started
+	Needs   []Need // what it holds, but for its user's quota
+}
+
+// User is what is known of one user.
+type User struct {
+	Waiting int64 // jobs
+	Staged  int64 // jobs of batches that are not in the queue yet
+	Leased  int
+}
+
+// Counts is what is known of all jobs.
+type Counts struct {
+	Waiting  int64 // jobs, with those of committed batches
+	Enqueued int64 // ever
+}
+
+// Tx is one transaction of an engine. What it hands out is the caller's own. A write may be
+// kept back until the end of the transaction, as long as what is read has it. An error that is
+// a *queue.Error refuses one operation; any other one ends the transaction, nothing of which
+// holds then.
+type Tx interface {
+	// Now is one instant for all of the transaction.
+	Now() queue.Millis
+	// Order is how ranks are made; changing says that ranks of an earlier order are left.
+	Order() (o queue.Order, changing bool)
+	// RaiseFence is how far a claim raises a fence: at least 1, and not to be foreseen.
+	RaiseFence() int64
+	// Counts and User are as of now, in this transaction.
+	Counts() Counts
+	User(uid int) User
+	// Disowned is the uid below 0 that a job belongs to once nobody holds it, for its own
+	// belongs to another account now; 0 if it does not.
+	Disowned(uid int, seq int64) int
+	// WakeAt has Promote called at an instant, or before.
+	WakeAt(at queue.Millis)
+
+	// Job reads a job. One that is not there is queue.ErrNotFound.
+	Job(seq int64, part Part) (Job, error)
+	// Insert stores a new job: the one of that number, from 0, that the engine was given.
+	Insert(j *Job, draft int) error
+	// Put writes a job that is stored.
+	Put(j *Job) error
+	// Remove deletes a job, with its history, now or later; no reader sees it from then on.
+	Remove(seq int64) error
+	// AddAttempt records an attempt of a job, which has been numbered: Job.Runs.
+	AddAttempt(j *Job, e *store.Settlement) error
+	// AddGarbage names an output file that nobody needs.
+	AddGarbage(ref string) error
+	// AddEvent tells what happened to a job, or to something else if seq is 0.
+	AddEvent(kind queue.EventKind, seq int64, id string, state queue.State, detail []byte) error
+	// Arrived counts a job that was enqueued.
+	Arrived()
+	// Moved counts a move of a user's job from one state to another; 0 is outside.
+	Moved(seq int64, uid int, from, to queue.State)
+	// Touched has whoever watches a job told.
+	Touched(seq int64)
+
+	// HasEdges says that some job waits for another one, or may. AddEdge has a job do so, and
+	// Waits tells whether it does.
+	HasEdges() bool
+	AddEdge(child int64, d queue.Dependency, do queue.Otherwise) error
+	Waits(child int64) (bool, error)
+	// AddEnded notes that the edges which a job has now as a parent are to be decided.
+	// FirstEnded is the first such job that was noted and is there, Edges up to n of its edges,
+	// and DropEnded and DropEdge forget what is done.
+	AddEnded(parent int64, state queue.State) error
+	FirstEnded() (e EndedParent, found bool, err error)
+	Edges(e EndedParent, n int) ([]Edge, error)
+	DropEnded(id int64) error
+	DropEdge(e *Edge) error
+
+	// Lease is the lease of a job, nil if it has none.
+	Lease(seq int64) *Lease
+	// Hold notes a lease, in the place of what is known of it, and Drop that it is over.
+	Hold(l *Lease)
+	Drop(l *Lease)
+
+	// Queues calls each with the queues that have room and an open lane, until it says false,
+	// that with the best head first.
+	Queues(each func(*Queue) bool) error
+	// Queue is what is known of a queue.
+	Queue(name string) *Queue
+	// Weighted says that queues differ in weight. Turn is whose turn it was last, and Serve
+	// notes that of a queue, and its next one.
+	Weighted() bool
+	Turn() int64
+	Serve(q *Queue, turn, next int64)
+	// Lane is the lane of jobs like this one. It is made if there is none, and with it the
+	// gates that the job names.
+	Lane(j *Job) (Lane, error)
+	// Best is the open lane with the best head, of a queue that Queues has told of, and the
+	// head of the next one.
+	Best(q *Queue) (Lane, Position, error)
+	// Shut calls each with the best lane of each queue that is shut on a gate, of the queues after
+	// this one by name, in order, until it says false. FirstShut is that of one queue.
+	FirstShut(gate int64, of string) (l Lane, found bool, err error)
+	Shut(gate int64, after string, each func(Lane) (bool, error)) error
+	// SetLane writes the head of a lane, and what it is shut on.
+	SetLane(l Lane) error
+	// Find looks for the next jobs of a lane.
+	Find(l *Look) error
+	// Gate is a gate and what is held of it.
+	Gate(uid int, need Need) (Gate, error)
+	// Resources are the gates that are resources: few.
+	Resources() []int64
+	// RecordStart notes a start at a gate that is a rate.
+	RecordStart(gate int64, at queue.Millis) error
+	// Rule sets the rule of a lock or a rate of a job, and tells which gate it is, 0 if
+	// nothing has changed.
+	Rule(j *Job, d queue.Demand) (gate int64, err error)
+}
+
+// Look is one look for the next jobs of a lane.
+type Look struct {
+	Lane  Lane
+	Upto  Position // from here on another lane's jobs go first
+	Want  int      // jobs
+	Steps int      // damaged jobs that may be met
+	Bytes int      // that jobs take, with those found before; the one that reaches MaxClaimBytes is the last
+
+	Jobs    []Job    // that may be leased, whole
+	Damaged []Job    // that cannot be read, or do not belong there
+	Next    Position // before it the lane has no others
+	End     bool     // nor after it
+}
+
+// MaxClaimBytes is how much of jobs, in bytes, a claim reads: with the job that reaches
+// it, it has enough.
+const MaxClaimBytes = 1 << 20
+
+// Memory is what an engine keeps of the rules from one transaction to the next. If it is lost, all
+// gates that a lane is shut on are to be looked at: see Recheck.
+type Memory struct {
+	recheck map[int64]string // gates where a lane may be shut that fits, of queues after this one by name
+}
+
+// Left is how many gates Reopen has yet to look at, since it had taken as many steps as it may.
+func (m *Memory) Left() int { return len(m.recheck) }
+
+// Keep remembers which gates are to be looked at, for a transaction that is undone: back has them
+// looked at again.
+func (m *Memory) Keep() (back func()) {
+	if len(m.recheck) == 0 {
+		return func() {}
+	}
+	kept := maps.Clone(m.recheck)
+	return func() { maps.Copy(m.recheck, kept) }
+}
+
+// Rules carries out what is asked for in one transaction.
+type Rules struct {
+	tx  Tx
+	mem *Memory
+	job Job // that is being inserted or settled: one at a time
+	// Readied says that a job became runnable, or that there is room for one.
+	Readied bool
+	// Steps of claims were taken: lanes that were looked at, and jobs that cannot run.
+	Steps int
+	looks int // of Reopen, and at who waits for a resource before others
+	// Bytes of jobs were read by claims.
+	Bytes int
+}
+
+// New begins to work in a transaction.
+func New(tx Tx, mem *Memory) Rules {
+	if mem.recheck == nil {
+		mem.recheck = map[int64]string{}
+	}
+	return Rules{tx: tx, mem: mem}
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

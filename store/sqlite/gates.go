@@ -1,0 +1,231 @@
+package sqlite
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// gate is the number of the gate that a job of a user demands. It is made, with the demand's rule,
+// if it is not there.
+func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
+	owner := int64(d.Owner(uid))
+	id, err = t.number(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
+	if err != nil || id != 0 {
+		return id, err
+	}
+	if _, err := t.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, owner, int64(d.Kind), d.Key, int64(d.N), d.Per.Milliseconds()); err != nil {
+		return 0, err
+	}
+	if id, err = t.number(`SELECT last_insert_rowid()`); err == nil && d.Kind == queue.GateResource {
+		t.keepResources()
+		t.s.mem.lanes.resourceGates = append(t.s.mem.lanes.resourceGates, id)
+	}
+	return id, err
+}
+
+// keepResources has the resources be as they are, should the transaction be undone.
+func (t *tx) keepResources() {
+	ls := t.s.mem.lanes
+	was := ls.resourceGates
+	ls.resourceGates = slices.Clone(was)
+	t.undo = append(t.undo, func() { ls.resourceGates = was })
+}
+
+// Resources implements rules.Tx.
+func (t *tx) Resources() []int64 { return t.s.mem.lanes.resourceGates }
+
+// leaveGate notes that a lane which needed a gate is gone. A gate that no lane needs goes, unless
+// it is in use.
+func (t *tx) leaveGate(id int64) error {
+	if _, err := t.exec(`UPDATE gates SET lanes = lanes - 1 WHERE id = ?`, id); err != nil {
+		return err
+	}
+	if t.s.mem.used[id] > 0 {
+		return nil
+	}
+	gone, err := t.exec(`DELETE FROM gates WHERE id = ? AND lanes = 0 AND NOT EXISTS (SELECT 1 FROM starts WHERE gate = gates.id AND at >= ? - per)`, id, int64(t.now))
+	if err == nil && gone > 0 {
+		t.forgetResource(id)
+		_, err = t.exec(`DELETE FROM starts WHERE gate = ?`, id)
+	}
+	return err
+}
+
+// forgetResource takes a gate that goes from the resources.
+func (t *tx) forgetResource(gate int64) {
+	t.keepResources()
+	ls := t.s.mem.lanes
+	ls.resourceGates = slices.DeleteFunc(ls.resourceGates, func(id int64) bool { return id == gate })
+}
+
+// tidyGates removes a step of the gates that no lane needs and that were in use when the last
+// one went, and of starts that are over. It reports whether there is more to do.
+func (t *tx) tidyGates() (more bool, err error) {
+	if !t.s.mem.lanes.keyed {
+		return false, nil
+	}
+	var idle []int64
+	err = t.query(func(r row) (bool, error) {
+		if t.s.mem.used[r.num(0)] == 0 {
+			idle = append(idle, r.num(0))
+		}
+		return len(idle) < moveStep, nil
+	}, `SELECT id FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND NOT EXISTS (SELECT 1 FROM starts WHERE gate = gates.id AND at >= ? - per)`, int64(t.now))
+	for i := 0; i < len(idle) && err == nil; i++ {
+		t.forgetResource(idle[i])
+		if _, err = t.exec(`DELETE FROM starts WHERE gate = ?`, idle[i]); err == nil {
+			_, err = t.exec(`DELETE FROM gates WHERE id = ?`, idle[i])
+		}
+	}
+	return len(idle) == moveStep, err
+}
+
+// Gate implements rules.Tx.
+func (t *tx) Gate(uid int, need rules.Need) (g rules.Gate, err error) {
+	m := &t.s.mem
+	if need.Kind == queue.GateUser {
+		if g.Room = math.MaxInt; m.maxUser > 0 {
+			g.Room = m.maxUser - m.users[uid].leased
+		}
+		return g, nil
+	}
+	var n, per int64
+	key := ""
+	err = t.query(func(r row) (bool, error) {
+		n, per, key = r.num(0), r.num(1), r.text(2)
+		return false, nil
+	}, `SELECT n, per, key FROM gates WHERE id = ?`, need.Gate)
+	switch {
+	case err != nil:
+	case need.Kind == queue.GateResource:
+		g.Room = m.lanes.resources[key] - m.used[need.Gate]
+	case need.Kind == queue.GateRate:
+		g.Room, err = t.rate(need.Gate, n, per)
+	case need.Kind == queue.GateLock:
+		g.Room = int(n) - m.used[need.Gate]
+	default:
+		err = damagedLane
+	}
+	return g, err
+}
+
+// rate is the room at a rate: what has started in the period before now counts, and what was
+// claimed and is not known to have started. When a start leaves the period it is looked at again.
+func (t *tx) rate(gate, n, per int64) (room int, err error) {
+	now := int64(t.now)
+	if _, err := t.exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gate, now); err != nil { // the clock was set back
+		return 0, err
+	}
+	claimed := int64(t.s.mem.used[gate])
+	var first, starts int64
+	err = t.query(func(r row) (bool, error) {
+		starts++
+		first = r.num(0)
+		return starts+claimed < n, nil
+	}, `SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC`, gate, now-per)
+	if room = int(n - claimed - starts); room > 0 || starts == 0 || err != nil {
+		return room, err
+	}
+	opens := first + per + 1
+	t.wakeAt(queue.Millis(opens))
+	_, err = t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, opens, gate)
+	return room, err
+}
+
+// RecordStart implements rules.Tx.
+func (t *tx) RecordStart(gate int64, at queue.Millis) error {
+	if _, err := t.exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate, int64(t.now), gate); err != nil {
+		return err
+	}
+	_, err := t.exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
+	return err
+}
+
+// Rule implements rules.Tx.
+func (t *tx) Rule(j *rules.Job, d queue.Demand) (int64, error) {
+	if d.Kind == queue.GateResource {
+		return 0, nil
+	}
+	id, err := t.gate(j.UID, d)
+	if err != nil {
+		return 0, err
+	}
+	n, err := t.exec(`UPDATE gates SET n = ?, per = ? WHERE id = ? AND (n <> ? OR per <> ?)`, int64(d.N), d.Per.Milliseconds(), id, int64(d.N), d.Per.Milliseconds())
+	if n == 0 {
+		return 0, err
+	}
+	return id, err
+}
+
+// openRates has the rates looked at that a start has left; it reports whether there are more.
+func (t *tx) openRates() (more bool, err error) {
+	if !t.s.mem.lanes.keyed {
+		return false, nil
+	}
+	var list []int64
+	err = t.query(func(r row) (bool, error) {
+		list = append(list, r.num(0))
+		return len(list) < moveStep, nil
+	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ?`, int64(t.now))
+	for _, id := range list {
+		if err == nil {
+			_, err = t.exec(`UPDATE gates SET opens = 0 WHERE id = ?`, id)
+		}
+		t.rules.Recheck(id)
+	}
+	return len(list) == moveStep, err
+}
+
+// recheckShut has a step of the gates looked at that a lane is shut on, from the first one again:
+// nothing is known of them. Promote goes on with the next ones.
+func (t *tx) recheckShut() error {
+	if !t.s.mem.lanes.keyed {
+		return nil
+	}
+	t.s.mem.rechecked = math.MinInt64 + 1
+	t.wakeAt(t.now)
+	return nil
+}
+
+// recheckMore goes on with that; it reports whether there are more.
+func (t *tx) recheckMore() (more bool, err error) {
+	m := &t.s.mem
+	for n := 0; m.rechecked != 0; n++ {
+		if n == moveStep {
+			return true, nil
+		}
+		gate, err := t.number(`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`, m.rechecked)
+		if err != nil {
+			return false, err
+		}
+		if m.rechecked = gate; gate != 0 {
+			t.rules.Recheck(gate)
+		}
+	}
+	return false, nil
+}
+
+// resumeLanes finds out which gates the leases hold, and has those looked at that lanes are shut
+// on: rules may have changed while the store was closed.
+func (s *Store) resumeLanes(ctx context.Context) error {
+	if !s.mem.lanes.keyed {
+		return nil
+	}
+	return s.do(ctx, urgent, func(t *tx) error {
+		for _, l := range s.mem.leases {
+			if len(l.Job.Demands) == 0 {
+				continue
+			}
+			lane, err := t.Lane(&l.Job)
+			if err != nil {
+				return err
+			}
+			t.Hold(&rules.Lease{Job: l.Job, Running: l.Running, Needs: lane.Needs})
+		}
+		return t.recheckShut()
+	})
+}

@@ -1,0 +1,363 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var usual = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
+
+func draft(set ...func(*queue.Job)) queue.Job {
+	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
+		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
+	for _, f := range set {
+		f(&j)
+	}
+	return j
+}
+
+func openStore(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(Options{Dir: dir, Order: usual})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// enqueue stores n jobs in one request.
+func enqueue(t *testing.T, s *Store, n int) store.Receipt {
+	t.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = draft()
+	}
+	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// No statement of the store reads a whole table of jobs, attempts or events, or
+// sorts; and no statement of its source is left out of this.
+func TestNoStatementScansOrSorts(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, 1)
+	stage(t, s, "a", 1, true)
+	stage(t, s, "z", 1, true)                                   // which the next one forgets
+	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // which the next one finishes
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, dir)
+	everyOperation(t, s)
+	holdsDamaged(t, s)
+	dropsDamaged(t, s)
+	detachesDamaged(t, s)
+	var statements []string
+	var plans []string
+	err = s.do(t.Context(), urgent, func(tx *tx) error {
+		for q := range tx.stmts {
+			statements = append(statements, q)
+		}
+		for _, c := range s.read.idle {
+			for q := range c.stmts {
+				statements = append(statements, q)
+			}
+		}
+		for _, q := range statements {
+			verb, _, _ := strings.Cut(q, " ")
+			migrates := slices.ContainsFunc(migrations, func(m []string) bool { return slices.Contains(m, q) }) // once, while nobody waits
+			if migrates || !strings.Contains("SELECT UPDATE DELETE INSERT", verb) {
+				continue
+			}
+			err := tx.query(func(r row) (bool, error) {
+				plans = append(plans, r.text(3)+" <- "+q)
+				return true, nil
+			}, `EXPLAIN QUERY PLAN `+q, make([]any, strings.Count(q, "?"))...)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, plan := range plans {
+		for _, bad := range []string{"SCAN jobs <-", "SCAN jobs USING INDEX jobs_state", "SCAN jobs USING INDEX jobs_id", "SCAN attempts", "SCAN events", "TEMP B-TREE"} {
+			if strings.Contains(plan, bad) {
+				t.Errorf("%s", plan)
+			}
+		}
+	}
+	if len(plans) < 30 {
+		t.Errorf("got %d plans only", len(plans))
+	}
+	for _, q := range sourceStatements(t) {
+		if !strings.Contains(strings.Join(statements, "\n"), q) {
+			t.Errorf("a statement of the source was not looked at: %s", q)
+		}
+	}
+}
+
+// sourceStatements is what the source holds of SQL, but for the schema.
+func sourceStatements(t *testing.T) (list []string) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		copies := name == "backup.go" || name == "restore.go" || name == "verify.go" // they read a copy, which nobody waits for
+		if strings.HasSuffix(name, "_test.go") || name == "schema.go" || copies {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && strings.HasPrefix(lit.Value, "`") {
+				text, err := strconv.Unquote(lit.Value)
+				for _, verb := range []string{"SELECT ", "UPDATE ", "DELETE ", "INSERT ", " FROM ", "WHERE "} {
+					if err == nil && strings.HasPrefix(text, verb) {
+						list = append(list, text)
+						break
+					}
+				}
+			}
+			return true
+		})
+	}
+	return list
+}
+
+// everyGate has jobs wait at gates of each kind, until these go.
+func everyGate(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := t.Context()
+	now := s.now()
+	clock := s.now
+	s.now = func() queue.Millis { return now }
+	defer func() { s.now = clock }()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.SetQueue(ctx, "q", store.QueueRule{Weight: 2, Concurrency: 5}))
+	must(s.SetResources(ctx, map[string]int{"gpu": 1}))
+	want := func(d ...queue.Demand) queue.Job {
+		return draft(func(j *queue.Job) { j.Demands, j.Queue = d, "q" })
+	}
+	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Per: time.Second}
+	lock := queue.Demand{Kind: queue.GateLock, Key: "l", N: 1}
+	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
+	for _, d := range []queue.Demand{rate, lock, gpu, {Kind: queue.GateLock, Key: "l", N: 2}} {
+		_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{want(d), want(d)}})
+		must(err)
+	}
+	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
+	must(err)
+	turned, err := s.Exchange(ctx, store.Report{Want: 9})
+	must(err)
+	report := store.Report{Want: 9}
+	for i := range turned.Jobs {
+		report.Ended = append(report.Ended, store.Settlement{Lease: turned.Jobs[i].Lease(), Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}})
+	}
+	turned, err = s.Exchange(ctx, report)
+	must(err)
+	must(s.SetMaxRunningUser(ctx, 3))
+	must(s.SetMaxRunningUser(ctx, 0))
+	_, err = s.Promote(ctx)
+	must(err)
+	now += 2000
+	promoteAll(t, s)
+	more, err := s.Exchange(ctx, store.Report{Want: 9})
+	must(err)
+	report = store.Report{}
+	for _, j := range append(turned.Jobs, more.Jobs...) {
+		report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}})
+	}
+	_, err = s.Exchange(ctx, report)
+	must(err)
+	now += 2000
+	promoteAll(t, s)
+	if turned, err = s.Exchange(ctx, store.Report{Want: 9}); err != nil || len(turned.Jobs) > 0 {
+		t.Errorf("claimed %v, %v: nothing is left", turned.Jobs, err)
+	}
+	now += 2000
+	s.mem.empties += lanesKept // as if there were so many
+	promoteAll(t, s)
+	if n := number(t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
+		t.Errorf("%d lanes, gates and starts are left that nobody needs", n)
+	}
+	if s.mem.lanes.queues["once"] != nil {
+		t.Error("a queue is known that has no job and no lane")
+	}
+}
+
+// everyOperation does all that a store can do, once at least.
+func everyOperation(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	past := func(j *queue.Job) { j.ExpiresAt = 1 }
+	first, err := s.Enqueue(ctx, store.Request{Key: "k", Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
+	must(err)
+	_, err = s.StageBatch(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
+	must(err)
+	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}}) // a number that a batch might have
+	must(err)
+	_, err = s.StageBatch(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
+	must(err)
+	must(s.AbortBatch(ctx, 0, "c"))
+	_, err = s.StageBatch(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
+	must(err)
+	must(s.do(ctx, urgent, func(t *tx) error {
+		b, _ := t.s.mem.staged(0, "d")
+		return t.forget(b)
+	}))
+	batch, err := s.Enqueue(ctx, store.Request{Batch: "b"})
+	must(err)
+	for more := true; more; {
+		more, err = s.ApplyBatch(ctx, batch.Batch)
+		must(err)
+	}
+	turned, err := s.Exchange(ctx, store.Report{Want: 4})
+	must(err)
+	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", maxInline+1) }
+	apart, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(large, func(j *queue.Job) { j.Delay = time.Hour })}})
+	must(err)
+	for _, edit := range []func(*queue.Job){func(j *queue.Job) { j.Stdin = "" }, large} {
+		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { edit(j); return nil }}))
+	}
+	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbCancel, queue.VerbRetry, queue.VerbRemove} {
+		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: verb, Timeout: new(time.Second)}))
+	}
+	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
+	dead := queue.Decision{State: queue.Dead, Counts: true, Started: true}
+	_, err = s.Exchange(ctx, store.Report{
+		Started: []store.Started{{Lease: l(0), At: 1}}, Released: []queue.Lease{l(2)}, Changed: []store.Changed{{Lease: l(3), Change: store.Change{Verb: queue.VerbCancel}}},
+		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9}, Decision: dead, DeletableOutput: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
+	})
+	must(err)
+	seq := l(0).Seq
+	_, err = s.History(ctx, seq, 0, 1)
+	must(err)
+	_, err = s.Attempt(ctx, seq, 1)
+	must(err)
+	_, err = s.Attempt(ctx, seq, 0)
+	must(err)
+	s.History(ctx, first.Seqs[0], 0, 1) // a job without attempts
+	_, err = s.CountEnded(ctx, []queue.State{queue.Dead}, 1)
+	must(err)
+	_, err = s.Purge(ctx, []queue.State{queue.Completed}, 1, 1, nil)
+	must(err)
+	_, err = s.TrimOutputs(ctx, 0)
+	must(err)
+	_, err = s.TrimEvents(ctx, s.now()+1, 1)
+	must(err)
+	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry}))
+	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: 0}))
+	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: 0}))
+	_, err = s.Await(ctx, 1)
+	must(err)
+	_, err = s.Left(ctx)
+	must(err)
+	_, err = s.NextEpoch(ctx)
+	must(err)
+	must(s.NoteRunners(ctx, nil))
+	must(s.Audit(ctx, store.Audit{Verb: "backup"}))
+	must(s.SetSetting(ctx, store.Setting{Key: "a", Value: "b"}))
+	must(s.SetSetting(ctx, store.Setting{Key: "a"}))
+	_, err = s.Settings(ctx)
+	must(err)
+	for next := time.Duration(0); next == 0; {
+		next, err = s.Promote(ctx)
+		must(err)
+	}
+	must(s.SetOrder(ctx, queue.Order{Scheduling: queue.ByPriority}))
+	for more := true; more; {
+		more, err = s.Rerank(ctx)
+		must(err)
+	}
+	must(s.SetMaxRunningUser(ctx, 1))
+	for uid := range maxListed + 1 { // so many that they get rows of their own
+		kept := draft(func(j *queue.Job) { j.UID, j.ID = uid, fmt.Sprint("of ", uid) })
+		r, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{kept, draft(func(j *queue.Job) { j.UID = uid })}, MaxPendingUser: 1000})
+		must(err)
+		must(s.Change(ctx, r.Seqs[1], store.Change{Verb: queue.VerbCancel}))
+		if uid > 0 {
+			must(s.Change(ctx, r.Seqs[0], store.Change{Verb: queue.VerbCancel}))
+		}
+	}
+	must(s.SetMaxRunningUser(ctx, 0))
+	enqueue(t, s, 3)
+	must(s.SetMaxRunningUser(ctx, 1))
+	_, err = s.Exchange(ctx, store.Report{Want: 9}) // keeps some back
+	must(err)
+	must(s.SetMaxRunningUser(ctx, 0))
+	_, err = s.Exchange(ctx, store.Report{Want: 9})
+	must(err)
+	_, err = s.Enqueue(ctx, store.Request{UID: 77, Owner: "alice", Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID = 77 }), draft(func(j *queue.Job) { j.UID = 77 })}})
+	must(err)
+	must(s.Change(ctx, s.mem.nextSeq-1, store.Change{Verb: queue.VerbHold}))
+	_, err = s.StageBatch(ctx, store.Request{UID: 77, Batch: "g", Drafts: []queue.Job{draft()}})
+	must(err)
+	for more := true; more; {
+		more, err = s.Disown(ctx, 77, "alice")
+		must(err)
+	}
+	long := put(t, s, 0, 1)[0]
+	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 201)
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
+		SELECT ?, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, long)
+	must(s.Change(ctx, long, store.Change{Verb: queue.VerbRemove}))
+	promoteAll(t, s)
+	everyGate(t, s)
+	parent := put(t, s, 0, 1)[0]
+	waits := func(j *queue.Job) { j.After = []queue.Dependency{{Job: parent, How: queue.ParentEnded}} }
+	must(s.Change(ctx, put(t, s, 0, 2, waits)[1], store.Change{Verb: queue.VerbRemove}))
+	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))
+	_, _, err = s.Owners(ctx)
+	must(err)
+	_, err = s.Unowned(ctx, []string{"9999-1"})
+	must(err)
+	refs, err := s.DeletableOutputs(ctx, 9)
+	must(err)
+	must(s.OutputsDeleted(ctx, refs))
+	_, err = s.Get(ctx, "named")
+	must(err)
+	_, err = s.Whole(ctx, "named")
+	must(err)
+	_, err = s.List(ctx, store.Filter{Limit: 5})
+	must(err)
+	_, err = s.List(ctx, store.Filter{Limit: 5, States: []queue.State{queue.Dead, queue.Pending}, Labels: map[string]string{"a": "b"}, Since: 1})
+	must(err)
+	_, err = s.Oldest(ctx)
+	must(err)
+	_, err = s.Events(ctx, 0, 9)
+	must(err)
+}

@@ -1,0 +1,391 @@
+package storetest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Engine is a store that is walked beside the model, with the same clock.
+type Engine struct {
+	Store store.Store
+	// Reopen closes the store and opens it again.
+	Reopen func() store.Store
+	// Undo claims up to so many jobs in a transaction that is undone.
+	Undo func(want int)
+	// Check holds what only the engine knows against its tables; nil asks nothing.
+	Check func() error
+}
+
+// Environment variables of Walks: how many walks there are instead of the usual number, and
+// the seed of the only one.
+const (
+	runsVariable = "QUEUECTL_WALKS"
+	seedVariable = "QUEUECTL_WALK"
+)
+
+// Walks takes random walks of a number of steps through an engine and the model at once:
+// both are asked the same, and must claim the same jobs in the same order. open makes both
+// with an order, and says how to step their clock. A walk that fails names its seed.
+func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store, advance func(time.Duration))) {
+	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
+		runs = n
+	}
+	first := 0
+	if n, err := strconv.Atoi(os.Getenv(seedVariable)); err == nil {
+		first, runs = n, 1
+	}
+	for seed := first; seed < first+runs; seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			w := &pairWalk{T: t, dice: rand.New(rand.NewPCG(uint64(seed), 17))}
+			w.order = orders[w.dice.IntN(len(orders))]
+			w.gated, w.weighted = seed%4 != 0, seed%3 == 0
+			w.engine, w.model, w.advance = open(t, w.order)
+			w.leases, w.ours = map[int64]queue.Lease{}, map[int64]queue.Lease{}
+			w.rules = map[string]store.QueueRule{}
+			w.resources = map[string]int{"gpu": 4, "disk": 2}
+			w.setRules()
+			for w.step = range steps {
+				w.next()
+				if t.Failed() {
+					t.Fatalf("it went wrong in step %d; walk it again with %s=%d", w.step, seedVariable, seed)
+				}
+			}
+		})
+	}
+}
+
+var orders = []queue.Order{
+	{Scheduling: queue.ByPriority},
+	{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute},
+	{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute},
+}
+
+// pairWalk is a walk through two stores.
+type pairWalk struct {
+	*testing.T
+	engine   Engine
+	model    store.Store
+	advance  func(time.Duration)
+	dice     *rand.Rand
+	order    queue.Order
+	gated    bool // jobs make demands
+	weighted bool // queues differ in weight
+	step     int
+	what     string                // this step does
+	seqs     []int64               // of jobs that are there
+	held     []int64               // of leased jobs
+	leases   map[int64]queue.Lease // of the engine, whose fences are random
+	ours     map[int64]queue.Lease // of the model
+
+	maxUser   int
+	rules     map[string]store.QueueRule
+	resources map[string]int
+}
+
+// both asks both stores, and wants the same answer.
+func both[T any](w *pairWalk, ask func(s store.Store) (T, error)) (engine, model T) {
+	w.Helper()
+	engine, err := ask(w.engine.Store)
+	model, wanted := ask(w.model)
+	if (err == nil) != (wanted == nil) {
+		w.Errorf("step %d, %s: the engine says %v, the model %v", w.step, w.what, err, wanted)
+	}
+	return engine, model
+}
+
+// act asks both to do something.
+func (w *pairWalk) act(do func(s store.Store) error) {
+	w.Helper()
+	both(w, func(s store.Store) (struct{}, error) { return struct{}{}, do(s) })
+}
+
+func (w *pairWalk) next() {
+	switch n := w.dice.IntN(100); {
+	case n < 22:
+		w.what = "enqueue"
+		w.enqueue()
+	case n < 70:
+		w.what = "exchange"
+		w.exchange()
+	case n < 84:
+		w.what = "change"
+		w.change()
+	case n < 92:
+		w.what = "time"
+		w.advance(time.Duration(w.dice.IntN(4000)) * time.Millisecond)
+		w.promote()
+	case n < 96:
+		w.what = "rule"
+		w.rule()
+	case n < 97:
+		w.what = "order"
+		w.order = orders[w.dice.IntN(len(orders))]
+		w.act(func(s store.Store) error {
+			err := s.SetOrder(w.Context(), w.order)
+			for more := true; more && err == nil; {
+				more, err = s.Rerank(w.Context())
+			}
+			return err
+		})
+	case n < 98 && w.dice.IntN(3) > 0:
+		w.what = "undo"
+		w.engine.Undo(1 + w.dice.IntN(9))
+	case n < 98:
+		w.what = "reopen"
+		w.engine.Store = w.engine.Reopen()
+		w.setRules()
+	default:
+		w.what = "purge"
+		w.purge()
+	}
+	if w.Failed() || w.engine.Check == nil {
+		return
+	}
+	if err := w.engine.Check(); err != nil {
+		w.Errorf("step %d, after %s: %v", w.step, w.what, err)
+	}
+	if w.what != "time" { // a job that is too late is cancelled by a claim that meets it, or then
+		return
+	}
+	same(&rig{T: w.T}, fmt.Sprintf("counts after step %d, %s", w.step, w.what), w.engine.Store.Counts().States, w.model.Counts().States)
+}
+
+var queues = []string{"default", "night", "bulk"}
+
+// rule changes one of the rules that hold until the store is closed.
+func (w *pairWalk) rule() {
+	switch w.dice.IntN(4) {
+	case 0:
+		w.maxUser = w.dice.IntN(5)
+		w.act(func(s store.Store) error { return s.SetMaxRunningUser(w.Context(), w.maxUser) })
+	case 1:
+		w.resources = map[string]int{"gpu": w.dice.IntN(6), "disk": w.dice.IntN(4)}
+		w.act(func(s store.Store) error { return s.SetResources(w.Context(), w.resources) })
+	default:
+		name, rule := queues[w.dice.IntN(len(queues))], store.QueueRule{Weight: 1}
+		if w.weighted && w.dice.IntN(2) == 0 {
+			rule.Weight = 1 + w.dice.IntN(3)
+		}
+		if w.dice.IntN(2) == 0 {
+			rule.Concurrency = 1 + w.dice.IntN(6)
+		}
+		rule.Paused = w.dice.IntN(4) == 0
+		w.rules[name] = rule
+		w.act(func(s store.Store) error { return s.SetQueue(w.Context(), name, rule) })
+	}
+}
+
+// setRules has a store that was opened go by the rules again.
+func (w *pairWalk) setRules() {
+	w.act(func(s store.Store) error {
+		err := errors.Join(s.SetMaxRunningUser(w.Context(), w.maxUser), s.SetResources(w.Context(), w.resources))
+		for _, name := range queues {
+			rule, known := w.rules[name]
+			if !known {
+				rule = store.QueueRule{Weight: 1}
+			}
+			err = errors.Join(err, s.SetQueue(w.Context(), name, rule))
+		}
+		for next := time.Duration(0); next == 0 && err == nil; { // until all that is shut was looked at
+			next, err = s.Promote(w.Context())
+		}
+		return err
+	})
+}
+
+// demands are some gates that a job may need: of each kind few, so that jobs meet at them.
+func (w *pairWalk) demands() (list []queue.Demand) {
+	if !w.gated || w.dice.IntN(2) == 0 {
+		return nil
+	}
+	if w.dice.IntN(3) == 0 {
+		list = append(list, queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint([]string{"@", ""}[w.dice.IntN(2)], "k", w.dice.IntN(3)), N: 1 + w.dice.IntN(3)})
+	}
+	if w.dice.IntN(3) == 0 {
+		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.dice.IntN(2)), N: 1 + w.dice.IntN(4), Per: time.Duration(1+w.dice.IntN(3)) * time.Second})
+	}
+	if w.dice.IntN(2) == 0 { // where a job that lacks several holds its place depends on when it was looked at
+		list = append(list, queue.Demand{Kind: queue.GateResource, Key: []string{"disk", "gpu"}[w.dice.IntN(2)], N: 1 + w.dice.IntN(3)})
+	}
+	return list
+}
+
+// after are some jobs that one of so many drafts may wait for: stored ones, gone ones, others of
+// the same request and, seldom, such that wait for each other.
+func (w *pairWalk) after(i, of int) (list []queue.Dependency) {
+	for range 1 + w.dice.IntN(3) {
+		d := queue.Dependency{How: queue.ParentEnd(1 + w.dice.IntN(3))}
+		switch n := w.dice.IntN(12); {
+		case n < 3 && i > 0:
+			d.Draft = 1 + w.dice.IntN(i)
+		case n < 4:
+			d.Draft = 1 + w.dice.IntN(of)
+		case len(w.seqs) > 0:
+			d.Job = w.seqs[w.dice.IntN(len(w.seqs))]
+		default:
+			continue
+		}
+		if !slices.Contains(list, d) {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+func (w *pairWalk) enqueue() {
+	drafts := make([]queue.Job, 1+w.dice.IntN(4))
+	uid := w.dice.IntN(12)
+	for i := range drafts {
+		j := &drafts[i]
+		*j = queue.Job{UID: uid, Priority: int64(w.dice.IntN(3)), MaxAttempts: 1 + w.dice.IntN(3), ExitCode: -1, Queue: queues[w.dice.IntN(len(queues))], Demands: w.demands(), Execution: queue.Execution{Command: "true"}}
+		if w.dice.IntN(4) == 0 {
+			j.Delay = time.Duration(w.dice.IntN(3000)) * time.Millisecond
+		}
+		if w.dice.IntN(4) == 0 {
+			j.After, j.OtherwiseDo = w.after(i, len(drafts)), queue.Otherwise(w.dice.IntN(3))
+		}
+		if w.dice.IntN(8) == 0 {
+			j.ExpiresAt = w.model.Now().Add(time.Duration(w.dice.IntN(5000)) * time.Millisecond)
+		}
+	}
+	got, _ := both(w, func(s store.Store) (store.Receipt, error) {
+		return s.Enqueue(w.Context(), store.Request{UID: uid, Drafts: slices.Clone(drafts)})
+	})
+	w.seqs = append(w.seqs, got.Seqs...)
+}
+
+// exchange reports what happened to leases, and claims more.
+func (w *pairWalk) exchange() {
+	var engine, model store.Report
+	engine.Want = w.dice.IntN(7)
+	model.Want = engine.Want
+	var still []int64
+	for _, seq := range w.held {
+		mine, ours := w.leases[seq], w.ours[seq]
+		switch w.dice.IntN(6) {
+		case 0:
+			engine.Released, model.Released = append(engine.Released, mine), append(model.Released, ours)
+			still = append(still, seq) // unless it has started; the answer says so
+			continue
+		case 1:
+			at := w.model.Now()
+			engine.Started = append(engine.Started, store.Started{Lease: mine, At: at, Worker: "w1", PID: 1})
+			model.Started = append(model.Started, store.Started{Lease: ours, At: at, Worker: "w1", PID: 1})
+		case 2, 3:
+			d := queue.Decision{Started: true, Counts: true, State: queue.Completed}
+			if w.dice.IntN(3) == 0 {
+				d.State, d.Delay = queue.Failed, time.Duration(w.dice.IntN(2))*time.Second
+			}
+			a := queue.Attempt{StartedAt: w.model.Now(), EndedAt: w.model.Now()}
+			engine.Ended = append(engine.Ended, store.Settlement{Lease: mine, Attempt: a, Decision: d})
+			model.Ended = append(model.Ended, store.Settlement{Lease: ours, Attempt: a, Decision: d})
+			continue
+		}
+		still = append(still, seq)
+	}
+	got, want := both(w, func(s store.Store) (store.Grant, error) {
+		if s == w.model {
+			return s.Exchange(w.Context(), model)
+		}
+		return s.Exchange(w.Context(), engine)
+	})
+	stale := map[int64]bool{}
+	for _, l := range got.Stale {
+		stale[l.Seq] = true
+	}
+	for _, l := range engine.Released {
+		if !stale[l.Seq] { // else it had started: it is leased still
+			still = slices.DeleteFunc(still, func(seq int64) bool { return seq == l.Seq })
+		}
+	}
+	w.held = still
+	for range cutMost { // a claim that looked at many in vain goes on in the next one
+		if len(got.Jobs) >= len(want.Jobs) {
+			break
+		}
+		more, err := w.engine.Store.Exchange(w.Context(), store.Report{Want: engine.Want - len(got.Jobs)})
+		if err != nil {
+			w.Error(err)
+		}
+		got.Jobs = append(got.Jobs, more.Jobs...)
+	}
+	w.claimed(got.Jobs, want.Jobs, engine.Want)
+}
+
+// cutMost is how many claims one may take.
+const cutMost = 20
+
+// claimed compares what was claimed.
+func (w *pairWalk) claimed(got, want []queue.Job, most int) {
+	order := func(jobs []queue.Job) (seqs []int64) {
+		for i := range jobs {
+			seqs = append(seqs, jobs[i].Seq)
+		}
+		return seqs
+	}
+	if !slices.Equal(order(got), order(want)) {
+		w.Errorf("step %d: of up to %d the engine claims %v, the model %v", w.step, most, order(got), order(want))
+		for _, seq := range slices.Concat(order(got), order(want), w.held) {
+			j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
+			w.Logf("%d: user %d, queue %s, priority %d, expires %d, %s, demands %v %v", seq, j.UID, j.Queue, j.Priority, j.ExpiresAt, j.State, j.Demands, err)
+		}
+		w.Logf("now %d; of one user %d, resources %v, queues %v", w.model.Now(), w.maxUser, w.resources, w.rules)
+		return
+	}
+	for i := range got {
+		w.leases[got[i].Seq], w.ours[got[i].Seq] = got[i].Lease(), want[i].Lease()
+		w.held = append(w.held, got[i].Seq)
+	}
+}
+
+// promote has both cancel what is too late: one of them may have met it in a claim.
+func (w *pairWalk) promote() {
+	w.Helper()
+	w.act(func(s store.Store) error { _, err := s.Promote(w.Context()); return err })
+}
+
+func (w *pairWalk) change() {
+	w.promote()
+	if len(w.seqs) == 0 {
+		return
+	}
+	seq := w.seqs[w.dice.IntN(len(w.seqs))]
+	verbs := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRelease, queue.VerbRetry, queue.VerbEdit, queue.VerbRemove}
+	c := store.Change{Verb: verbs[w.dice.IntN(len(verbs))]}
+	priority := int64(w.dice.IntN(4))
+	if c.Verb == queue.VerbEdit {
+		c.Edit = func(j *queue.Job) error { j.Priority = priority; return nil }
+	}
+	w.what = fmt.Sprint("change ", c.Verb, " of ", seq)
+	w.act(func(s store.Store) error { return s.Change(w.Context(), seq, c) })
+}
+
+// purge removes what has ended, and forgets what is not there any more.
+func (w *pairWalk) purge() {
+	w.promote()
+	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
+	before, most := w.model.Now()+1, store.MaxPage // all: any of those that ended at once may go first, and one that was too late ended when it was met
+	n, m := both(w, func(s store.Store) (int, error) { return s.Purge(w.Context(), ended, before, most, nil) })
+	if n != m {
+		w.Errorf("step %d: %d were purged, want %d", w.step, n, m)
+	}
+	page, _ := both(w, func(s store.Store) (store.Selected, error) {
+		return s.Select(w.Context(), store.Filter{Limit: store.MaxPage})
+	})
+	w.seqs = w.seqs[:0]
+	for _, r := range page.Refs {
+		w.seqs = append(w.seqs, r.Seq)
+	}
+	slices.SortFunc(w.seqs, cmp.Compare[int64])
+}

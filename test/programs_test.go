@@ -1,0 +1,114 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// runProgram carries out a program with an environment of its own.
+func runProgram(t *testing.T, env []string, program string, words ...string) (out string, code int) {
+	t.Helper()
+	cmd := exec.Command(program, words...)
+	cmd.Env, cmd.Dir = append(os.Environ(), env...), t.TempDir()
+	raw, err := cmd.CombinedOutput()
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(raw), cmd.ProcessState.ExitCode()
+}
+
+// queuectl finds queuectld beside itself, or where packages put it, and never in PATH; each
+// of the two says what is missing without the other.
+func TestProgramsFindEachOther(t *testing.T) {
+	t.Parallel()
+	folder := func(parts ...string) string {
+		dir := filepath.Join(append([]string{t.TempDir()}, parts...)...)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	both := install(t, binary(t, ""), folder("both"))
+	path := []string{"PATH=" + filepath.Dir(both) + string(filepath.ListSeparator) + os.Getenv("PATH")}
+
+	for _, words := range [][]string{{"doctor", "--help"}, {"help", "serve"}, {"service", "--help"}, {"__complete", "serve", "--"}} {
+		if out, code := runProgram(t, nil, both, words...); code != 0 || !strings.Contains(out, "--") {
+			t.Errorf("%q: exit code %d\n%s", words, code, out)
+		}
+	}
+
+	alone := folder("alone")
+	copyProgram(t, both, filepath.Join(alone, programs[0]))
+	client := filepath.Join(alone, programs[0])
+	if out, code := runProgram(t, path, client, "version"); code != 0 {
+		t.Errorf("version: exit code %d\n%s", code, out)
+	}
+	for _, words := range [][]string{{"serve"}, {"--dir", "x", "doctor"}, {"config", "validate"}, {"man", "."}} {
+		if out, code := runProgram(t, path, client, words...); code != 1 || !strings.Contains(out, "queuectl: the program "+programs[1]+" is missing") || !strings.Contains(out, "make build") {
+			t.Errorf("%q without queuectld: exit code %d\n%s", words, code, out)
+		}
+	}
+	if out, code := runProgram(t, path, client, "run", "--private", "--lines"); code != 125 || !strings.Contains(out, "is missing") {
+		t.Errorf("run --private without queuectld: exit code %d\n%s", code, out)
+	}
+
+	twice := folder("twice")
+	for _, name := range programs {
+		copyProgram(t, both, filepath.Join(twice, name))
+	}
+	for _, name := range programs {
+		if out, code := runProgram(t, nil, filepath.Join(twice, name), "--dir", "q", "serve"); code != 1 || !strings.Contains(out, "is queuectl, not queuectld") {
+			t.Errorf("%s where both are queuectl: exit code %d\n%s", name, code, out)
+		}
+	}
+
+	lone := filepath.Join(folder("lone"), programs[1])
+	copyProgram(t, filepath.Join(filepath.Dir(both), programs[1]), lone)
+	if out, code := runProgram(t, path, lone, "--dir", "q", "serve"); code == 0 || !strings.Contains(out, "the program "+programs[0]+" is missing") {
+		t.Errorf("serve without queuectl: exit code %d\n%s", code, out)
+	}
+
+	prefix := folder("usr")
+	for name, dir := range map[string]string{programs[0]: "bin", programs[1]: "libexec/queuectl"} {
+		to := filepath.Join(prefix, dir)
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		copyProgram(t, filepath.Join(filepath.Dir(both), name), filepath.Join(to, name))
+	}
+	q := newQueue(t, "")
+	q.bin = filepath.Join(prefix, "bin", programs[0])
+	q.start("--workers", "1")
+	if got := q.must("run", "--", tool("echo"), "one"); strings.TrimSpace(got) != "one" {
+		t.Errorf("a job says %q", got)
+	}
+}
+
+// Both programs list the same verbs, and say the same of each.
+func TestProgramsSayTheSame(t *testing.T) {
+	t.Parallel()
+	client := binary(t, "")
+	daemon := filepath.Join(filepath.Dir(client), programs[1])
+	said, _ := runProgram(t, nil, client, "--help")
+	if got, _ := runProgram(t, nil, daemon, "--help"); got != said {
+		t.Errorf("queuectld: %s\nqueuectl: %s", got, said)
+	}
+}
+
+// doctor tells of a queuectl that is not of queuectld's version: half an upgrade.
+func TestDoctorFindsHalfAnUpgrade(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "1")
+	q.healthy("both of one version")
+	daemon := filepath.Join(filepath.Dir(q.bin), programs[1])
+	out, code := runProgram(t, []string{"QUEUECTL_CLIENT_VERSION=0.0.1"}, daemon, "--dir", q.dir, "doctor")
+	if code != 1 || !strings.Contains(out, "queuectl has version 0.0.1, and queuectld ") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
