@@ -168,3 +168,52 @@ func TestListenTidiesUp(t *testing.T) {
 		t.Errorf("left are %q, want %q", names, want)
 	}
 }
+
+// Who has connected when the socket is bound again is served all the same, though
+// nobody had accepted the connection yet.
+func TestNobodyIsLostWhenTheSocketIsBoundAgain(t *testing.T) {
+	path := tempSocket(t)
+	s, err := Listen(path, ownerOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 3 {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if bound, err := s.renew(); !bound || err != nil {
+		t.Fatal(bound, err)
+	}
+	last, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
+	accepted := make(chan error)
+	go func() {
+		for range 4 {
+			c, err := s.Accept()
+			if err == nil {
+				c.Close()
+			}
+			accepted <- err
+		}
+	}()
+	for i := range 4 {
+		select {
+		case err := <-accepted:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("only %d of 4 connections were accepted", i)
+		}
+	}
+}

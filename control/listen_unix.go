@@ -4,7 +4,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -66,6 +65,9 @@ type Socket struct {
 	on     *net.UnixListener // guarded by mu
 	file   os.FileInfo       // on's, nil if it is inherited; guarded by mu
 	closed bool              // guarded by mu
+
+	left   *net.UnixListener // the one before on, until nobody waits there; guarded by mu
+	leftAt time.Time         // guarded by mu
 }
 
 // SocketPerms is who may connect to a socket: its mode, and its group, -1 for the process's
@@ -173,15 +175,50 @@ func (s *Socket) current() *net.UnixListener {
 	return s.on
 }
 
-// Accept waits for the next connection, also while the socket is bound again.
+// Accept waits for the next connection, also while the socket is bound again: those
+// who have connected before come first.
 func (s *Socket) Accept() (net.Conn, error) {
 	for {
+		if c := s.acceptLeft(); c != nil {
+			return c, nil
+		}
 		on := s.current()
 		c, err := on.Accept()
-		if err == nil || !errors.Is(err, net.ErrClosed) || s.current() == on {
+		if err == nil || s.current() == on {
 			return c, err
 		}
 	}
+}
+
+// One that nobody has connected to for leftPause is closed, at the latest after
+// leftLimit: its file may have been moved to where others go on to find it.
+const (
+	leftPause = 50 * time.Millisecond
+	leftLimit = time.Second
+)
+
+// acceptLeft takes one of those who had connected before the socket was bound again;
+// nil once there are no more.
+func (s *Socket) acceptLeft() net.Conn {
+	s.mu.Lock()
+	left, since := s.left, s.leftAt
+	s.mu.Unlock()
+	if left == nil {
+		return nil
+	}
+	if time.Since(since) < leftLimit {
+		left.SetDeadline(time.Now().Add(leftPause))
+		if c, err := left.Accept(); err == nil {
+			return c
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left.Close()
+	if s.left == left {
+		s.left = nil
+	}
+	return nil
 }
 
 // Close ends the socket, and what Guard could do. Its file stays, as after a crash.
@@ -189,6 +226,9 @@ func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	if s.left != nil {
+		s.left.Close()
+	}
 	return s.on.Close()
 }
 
@@ -260,7 +300,10 @@ func (s *Socket) renew() (bound bool, err error) {
 	if s.closed {
 		return false, on.Close()
 	}
-	old := s.on
+	if s.left != nil {
+		s.left.Close()
+	}
+	s.left, s.leftAt = s.on, time.Now()
 	s.on, s.file = on, file
-	return true, old.Close() // Accept goes on with the new one
+	return true, s.left.SetDeadline(time.Now()) // Accept notices
 }

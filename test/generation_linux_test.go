@@ -12,22 +12,26 @@ import (
 	"time"
 )
 
-// oldest is the commit of the oldest program that has to get on with this one: it
-// speaks version 1 of the runner's protocol.
-const oldest = "5bd7109"
+// oldest is the commit of the oldest program that can open this one's database: the
+// one that made its schema. It is "" where there is no history.
+func oldest() string {
+	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sqlite/schema.go").Output()
+	return strings.TrimSpace(string(out))
+}
 
 // another is the program as another version of it: built from an earlier commit, or
-// from this one under another number.
-func another(t *testing.T, commit, version string) string {
+// from this tree under another number.
+func another(t *testing.T, earlier func() string, version string) string {
 	t.Helper()
 	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
 		t.Skip("the sources are not here")
 	}
 	dir := t.TempDir()
 	source := ".."
-	if commit != "" {
+	if earlier != nil {
 		needs(t, "git")
-		if err := exec.Command("git", "-C", "..", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
+		commit := earlier()
+		if commit == "" {
 			t.Skip("the earlier commit is not here")
 		}
 		tree := exec.Command("git", "-C", "..", "archive", commit)
@@ -63,12 +67,12 @@ func another(t *testing.T, commit, version string) string {
 func TestGenerations(t *testing.T) {
 	t.Parallel()
 	now := binary(t, "")
-	for name, other := range map[string]string{"protocol": another(t, oldest, "0.0.9"), "number": another(t, "", "9.9.9")} {
+	for name, other := range map[string]string{"schema": another(t, oldest, "0.0.9"), "number": another(t, nil, "9.9.9")} {
 		for way, bins := range map[string][]string{"upgrade": {other, now}, "downgrade": {now, other}} {
 			t.Run(way+" "+name, func(t *testing.T) {
 				t.Parallel()
 				q := newQueue(t, "")
-				if name == "protocol" && way == "downgrade" {
+				if name == "schema" && way == "downgrade" {
 					q.bin = bins[1] // an older program cannot open what a newer one has made
 					q.start("--workers", "1")
 					q.stop()
@@ -135,7 +139,7 @@ func TestGenerations(t *testing.T) {
 // runners that are started from there.
 func TestRunnerOfAReplacedProgram(t *testing.T) {
 	t.Parallel()
-	other := another(t, "", "9.9.9")
+	other := another(t, nil, "9.9.9")
 	q := newQueue(t, "")
 	q.bin = install(q, binary(t, ""), q.dir)
 	q.start("--workers", "1")
