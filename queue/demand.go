@@ -14,6 +14,7 @@ type GateKind uint8
 // The kinds of gates, in the order in which they are looked at.
 const (
 	GateUser     GateKind = iota + 1 // how many jobs of one user run
+	GateNode                         // whether a job may run on the node
 	GateLock                         // how many jobs that name a key run
 	GateRate                         // how many jobs that name a key start in a period
 	GateResource                     // how many units of a resource are in use
@@ -24,20 +25,24 @@ const Everybody = -1 << 31
 
 // Demand is a gate that a job needs room at to start, beside its user's quota.
 type Demand struct {
-	Kind GateKind      `json:"kind"` // lock, rate or resource
-	Key  string        `json:"key"`
-	N    int           `json:"n"`             // of a lock: jobs at once; of a rate: starts in a period; of a resource: units that the job takes
+	Kind GateKind      `json:"kind"`          // node, lock, rate or resource
+	Key  string        `json:"key"`           // of a node: its name, or a label of it and its value, label=value
+	N    int           `json:"n"`             // of a lock: jobs at once; of a rate: starts in a period; of a resource: units that the job takes; of a node 1
 	Per  time.Duration `json:"per,omitempty"` // the period of a rate
 }
 
-// Owner is whose gate it is, of a job of this user: a key that begins with @, and a resource,
-// are everybody's.
+// Owner is whose gate it is, of a job of this user: a key that begins with @, a node and a
+// resource are everybody's.
 func (d Demand) Owner(uid int) int {
-	if d.Kind == GateResource || strings.HasPrefix(d.Key, "@") {
+	if !d.Ruled() || strings.HasPrefix(d.Key, "@") {
 		return Everybody
 	}
 	return uid
 }
+
+// Ruled reports whether the demand says how much room its gate has: the jobs that name a lock or a
+// rate do, and the node does of itself and its resources.
+func (d Demand) Ruled() bool { return d.Kind == GateLock || d.Kind == GateRate }
 
 // Units is how much of the gate's room one job takes.
 func (d Demand) Units() int {
@@ -69,9 +74,9 @@ func CheckDemands(list []Demand) error {
 	}
 	for i, d := range list {
 		switch {
-		case d.Kind < GateLock || d.Kind > GateResource || d.Key == "":
+		case d.Kind < GateNode || d.Kind > GateResource || d.Key == "":
 			return Invalid("demands", "names no gate")
-		case d.N < 1 || d.N > MaxDemand:
+		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
 			return Invalid("demands", "of %q is for %d; 1 to %d are taken", Clip(d.Key), d.N, MaxDemand)
 		case (d.Kind == GateRate) != (d.Per >= time.Millisecond):
 			return Invalid("demands", "of %q has the period %v; a rate has one of 1ms at least, nothing else has", Clip(d.Key), d.Per)

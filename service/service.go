@@ -218,7 +218,7 @@ func (s *Service) open() error {
 		return &ExitError{ExitDatabase, err}
 	}
 	s.files, _ = s.store.(store.Maintainer)
-	err = errors.Join(s.boundUsers(context.Background()), s.owners.load(context.Background(), s.store)) // before anything is claimed
+	err = errors.Join(s.boundUsers(context.Background()), s.bindNode(context.Background()), s.owners.load(context.Background(), s.store)) // before anything is claimed
 	if err != nil {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
 	}

@@ -107,6 +107,11 @@ func (s *Service) boundUsers(ctx context.Context) error {
 	return s.store.SetMaxRunningUser(ctx, s.config.Load().MaxRunningUser)
 }
 
+// bindNode has the store claim what may run here.
+func (s *Service) bindNode(ctx context.Context) error {
+	return s.store.SetNode(ctx, store.Node{Name: s.node})
+}
+
 // apply has changed settings hold where they are used.
 func (s *Service) apply(ctx context.Context) {
 	if err := s.store.SetOrder(context.WithoutCancel(ctx), s.config.Load().Order()); err != nil { // the settings are stored by now

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -389,9 +391,9 @@ type Upkeep interface {
 	// SetQueue has a queue go by a rule from now on, which holds until the store is closed; one
 	// that was not given any goes by QueueRule{Weight: 1}. Shares by weight begin anew.
 	SetQueue(ctx context.Context, name string, rule QueueRule) error
-	// SetResources has so many units of each resource be there, from now on until the store is
-	// closed; of one that is not named there are none. Jobs have what they hold until they end.
-	SetResources(ctx context.Context, units map[string]int) error
+	// SetNode has the store be of this node, from now on until it is closed: jobs that may run
+	// elsewhere only, or need more than it has, wait. Jobs have what they hold until they end.
+	SetNode(ctx context.Context, node Node) error
 	// Promote makes due jobs runnable, cancels expired ones and forgets old
 	// keys, a bounded number of each, and says how long until the next is due:
 	// 0 if more are due now, at most an hour.
@@ -439,6 +441,29 @@ type QueueRule struct {
 	Weight      int  // at least 1
 	Concurrency int  // jobs of it that may be leased at once, 0 is any number
 	Paused      bool // none of it is claimed
+}
+
+// Node is what jobs may ask of a machine that runs them.
+type Node struct {
+	Name      string
+	Labels    map[string]string
+	Resources map[string]int // units of each; of one that is not named there are none
+}
+
+// Is reports whether a job may run on the node that asks for one of this name, or with a label of
+// this value, label=value.
+func (n *Node) Is(on string) bool {
+	label, value, labelled := strings.Cut(on, "=")
+	if !labelled {
+		return on == n.Name
+	}
+	own, found := n.Labels[label]
+	return found && own == value
+}
+
+// Clone is a copy that shares nothing.
+func (n *Node) Clone() Node {
+	return Node{n.Name, maps.Clone(n.Labels), maps.Clone(n.Resources)}
 }
 
 // Setting is one stored setting: who set it, and when.

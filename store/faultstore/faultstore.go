@@ -185,9 +185,9 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 	return act(ctx, s, "SetQueue", name, func() error { return s.Store.SetQueue(ctx, name, rule) })
 }
 
-// SetResources implements store.Store.
-func (s *Store) SetResources(ctx context.Context, units map[string]int) error {
-	return act(ctx, s, "SetResources", units, func() error { return s.Store.SetResources(ctx, units) })
+// SetNode implements store.Store.
+func (s *Store) SetNode(ctx context.Context, node store.Node) error {
+	return act(ctx, s, "SetNode", node, func() error { return s.Store.SetNode(ctx, node) })
 }
 
 // SetMaxRunningUser implements store.Store.

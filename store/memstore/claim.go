@@ -55,8 +55,14 @@ func (s *Store) used(g gate, now queue.Millis, leased []*job) (n int) {
 
 // most is how much of a gate there is.
 func (s *Store) most(g gate) int {
-	if g.kind == queue.GateResource {
-		return s.resources[g.key]
+	switch g.kind {
+	case queue.GateNode:
+		if s.node.Is(g.key) {
+			return len(s.jobs) // as many as there are
+		}
+		return 0
+	case queue.GateResource:
+		return s.node.Resources[g.key]
 	}
 	return s.rules[g].N
 }

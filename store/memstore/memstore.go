@@ -23,12 +23,12 @@ type Store struct {
 	alarm   chan struct{}
 	decided []end // that those who wait for them have yet to hear of; guarded by mu
 
-	queues    map[string]store.QueueRule // guarded by mu, as are the next ones
-	passes    map[string]int64           // of queues: when it is their turn, while weights differ
-	turn      int64                      // of the queue that was served last
-	resources map[string]int             // units
-	rules     map[gate]queue.Demand      // the newest word on each lock and rate
-	starts    map[gate][]queue.Millis    // of each rate
+	queues map[string]store.QueueRule // guarded by mu, as are the next ones
+	passes map[string]int64           // of queues: when it is their turn, while weights differ
+	turn   int64                      // of the queue that was served last
+	node   store.Node
+	rules  map[gate]queue.Demand   // the newest word on each lock and rate
+	starts map[gate][]queue.Millis // of each rate
 
 	mu       sync.Mutex
 	closed   bool                     // these and all below are guarded by mu

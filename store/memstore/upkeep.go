@@ -83,10 +83,10 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 	})
 }
 
-// SetResources has so many units of each resource be there.
-func (s *Store) SetResources(ctx context.Context, units map[string]int) error {
+// SetNode has the store be of this node.
+func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	return s.update(ctx, func(queue.Millis) error {
-		s.resources = maps.Clone(units)
+		s.node = node.Clone()
 		return nil
 	})
 }

@@ -48,7 +48,11 @@ func (r *Rules) Insert(draft *queue.Job, at, uid int, seq int64, id string) erro
 	j.Arrival = r.tx.Counts().Enqueued
 	r.tx.Arrived()
 	j.Rank = r.rankOf(&j.Job)
-	if err := r.rule(j); err != nil {
+	err := r.rule(j)
+	if err == nil {
+		err = r.tx.CountNaming(j, 1)
+	}
+	if err != nil {
 		return err
 	}
 	open, failed, err := r.depend(draft)
@@ -83,6 +87,9 @@ func (r *Rules) Insert(draft *queue.Job, at, uid int, seq int64, id string) erro
 // rule has the gates that a job names go by its word: it is the newest.
 func (r *Rules) rule(j *Job) error {
 	for _, d := range j.Demands {
+		if !d.Ruled() {
+			continue
+		}
 		gate, err := r.tx.Rule(j, d)
 		if err != nil {
 			return err
@@ -93,6 +100,14 @@ func (r *Rules) rule(j *Job) error {
 		}
 	}
 	return nil
+}
+
+// rename has a job that has not ended name the gates that it names now, not those it did.
+func (r *Rules) rename(was, j *Job) error {
+	if err := r.tx.CountNaming(was, -1); err != nil {
+		return err
+	}
+	return r.tx.CountNaming(j, 1)
 }
 
 // needs is how much of a job a verb needs: however large a job is, and whatever of it is
@@ -188,6 +203,9 @@ func (r *Rules) edit(j *Job, edit func(*queue.Job) error) error {
 		j.DueAt, j.Since, j.Arrival = j.RunAt, max(r.tx.Now(), j.RunAt), r.tx.Counts().Enqueued
 	}
 	j.Rewrite = WithEverything
+	if err := r.rename(&was, j); err != nil {
+		return err
+	}
 	if was.Standing == Ready { // it leaves the lane that it has been in
 		if err := r.leaveLane(&was); err != nil {
 			return err

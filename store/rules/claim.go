@@ -27,7 +27,9 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			break
 		}
 		r.Steps++
+		r.claiming = true
 		n, full, err := r.room(l)
+		r.claiming = false
 		if err != nil {
 			return nil, false, err
 		}

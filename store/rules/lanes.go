@@ -106,6 +106,14 @@ func (r *Rules) recheckResources() {
 // that nobody who waits for the disk feels it.
 const StepsMost = 250
 
+// taken is how many steps were taken of those that a look at a lane counts among.
+func (r *Rules) taken() *int {
+	if r.claiming {
+		return &r.Steps
+	}
+	return &r.looks
+}
+
 // Reopen opens the lanes that fit after what has happened, or some of them: then Promote goes
 // on. It is the only one that opens lanes that were shut, and every transaction ends with it.
 func (r *Rules) Reopen() error {
@@ -212,7 +220,7 @@ func (r *Rules) advanceHead(l *Lane, gate int64) (moved bool, err error) {
 		return false, err
 	}
 	for i := range look.Damaged {
-		r.looks++
+		*r.taken()++
 		if err := r.HoldDamaged(&look.Damaged[i]); err != nil {
 			return false, err
 		}
@@ -269,11 +277,11 @@ func (r *Rules) barred(l *Lane, gate int64) (bool, error) {
 		if err != nil || !found || first.ID == l.ID || !l.Head.After(first.Head) {
 			return false, err
 		}
-		if r.looks >= StepsMost {
+		if *r.taken() >= StepsMost {
 			r.Recheck(gate) // it is shut there, and looked at again
 			return true, nil
 		}
-		r.looks++
+		*r.taken()++
 		moved, err := r.advanceHead(&first, gate)
 		if err != nil {
 			return false, err

@@ -41,6 +41,11 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		return err
 	}
 	r.tx.Moved(j.Seq, j.UID, from, to)
+	if to.Ended() != from.Ended() {
+		if err := r.tx.CountNaming(j, bit(from.Ended())-bit(to.Ended())); err != nil {
+			return err
+		}
+	}
 	if to.Ended() && !from.Ended() {
 		if err := r.noteEnded(j.Seq, to); err != nil {
 			return err
@@ -140,7 +145,13 @@ func (r *Rules) Disown(j *Job, former int) error {
 		r.tx.Moved(j.Seq, j.UID, from, 0)
 		r.tx.Moved(j.Seq, former, 0, from)
 	}
+	was := *j
 	j.UID = former
+	if !from.Ended() {
+		if err := r.rename(&was, j); err != nil {
+			return err
+		}
+	}
 	if !from.Waiting() || from == queue.Held {
 		r.tx.Touched(j.Seq)
 		return r.tx.Put(j)
@@ -180,7 +191,11 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 		}
 	}
 	if !j.State.Ended() {
-		if err := r.noteEnded(j.Seq, 0); err != nil {
+		err := r.noteEnded(j.Seq, 0)
+		if err == nil {
+			err = r.tx.CountNaming(j, -1)
+		}
+		if err != nil {
 			return err
 		}
 	}

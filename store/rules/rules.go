@@ -175,8 +175,10 @@ type Tx interface {
 	// RecordStart notes a start at a gate that is a rate.
 	RecordStart(gate int64, at queue.Millis) error
 	// Rule sets the rule of a lock or a rate of a job, and tells which gate it is, 0 if
-	// nothing has changed.
+	// nothing has changed. It is kept as long as some job names it: CountNaming counts one
+	// more, or less, that does and has not ended.
 	Rule(j *Job, d queue.Demand) (gate int64, err error)
+	CountNaming(j *Job, by int) error
 }
 
 // Look is one look for the next jobs of a lane.
@@ -223,9 +225,11 @@ type Rules struct {
 	job Job // that is being inserted or settled: one at a time
 	// Readied says that a job became runnable, or that there is room for one.
 	Readied bool
-	// Steps of claims were taken: lanes that were looked at, and jobs that cannot run.
-	Steps int
-	looks int // of Reopen, and at who waits for a resource before others
+	// Steps of claims were taken: lanes that were looked at, those that wait for a resource before
+	// them, and jobs that cannot run.
+	Steps    int
+	looks    int  // of all else: Reopen, and jobs that come to their lane
+	claiming bool // what room looks at is a step of a claim
 	// Bytes of jobs were read by claims.
 	Bytes int
 }

@@ -63,14 +63,16 @@ func (t *tx) DropEdge(e *rules.Edge) error {
 	return err
 }
 
-// dropEdgesOf forgets what a job that goes has waited for.
-func (t *tx) dropEdgesOf(child int64) error {
-	if !t.HasEdges() {
-		return nil
+// dropEdgesOf forgets up to most of what a job that goes has waited for, and reports whether that
+// was all.
+func (t *tx) dropEdgesOf(child int64, most int) (all bool, err error) {
+	if !t.HasEdges() || most <= 0 {
+		return !t.HasEdges(), nil
 	}
-	n, err := t.exec(`DELETE FROM edges WHERE child = ?`, child)
+	n, err := t.exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child, int64(most))
 	t.s.mem.edges -= n
-	return err
+	t.removed += int(n)
+	return n < int64(most), err
 }
 
 // loadEdges counts what waits.

@@ -57,6 +57,13 @@ func (t *tx) detach(b *batch, f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
 	}
+	ended, err := t.exec(`INSERT INTO ended (parent, state, upto) SELECT parent, 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
+		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, f.n)
+	if err != nil {
+		return err
+	}
+	t.s.mem.ended += ended // as if those that are lost were removed
+	t.wakeAt(t.now)
 	lost := max(1, f.count-int64(len(f.jobs)))
 	if _, err := t.exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.n); err != nil {
 		return err

@@ -38,23 +38,6 @@ func (t *tx) keepResources() {
 // Resources implements rules.Tx.
 func (t *tx) Resources() []int64 { return t.s.mem.lanes.resourceGates }
 
-// leaveGate notes that a lane which needed a gate is gone. A gate that no lane needs goes, unless
-// it is in use.
-func (t *tx) leaveGate(id int64) error {
-	if _, err := t.exec(`UPDATE gates SET lanes = lanes - 1 WHERE id = ?`, id); err != nil {
-		return err
-	}
-	if t.s.mem.used[id] > 0 {
-		return nil
-	}
-	gone, err := t.exec(`DELETE FROM gates WHERE id = ? AND lanes = 0 AND NOT EXISTS (SELECT 1 FROM starts WHERE gate = gates.id AND at >= ? - per)`, id, int64(t.now))
-	if err == nil && gone > 0 {
-		t.forgetResource(id)
-		_, err = t.exec(`DELETE FROM starts WHERE gate = ?`, id)
-	}
-	return err
-}
-
 // forgetResource takes a gate that goes from the resources.
 func (t *tx) forgetResource(gate int64) {
 	t.keepResources()
@@ -62,26 +45,43 @@ func (t *tx) forgetResource(gate int64) {
 	ls.resourceGates = slices.DeleteFunc(ls.resourceGates, func(id int64) bool { return id == gate })
 }
 
-// tidyGates removes a step of the gates that no lane needs and that were in use when the last
-// one went, and of starts that are over. It reports whether there is more to do.
+// tidyGates removes a step of the gates that no lane needs and no job names; a rate goes once no
+// start is in its period. It reports whether there is more to do.
 func (t *tx) tidyGates() (more bool, err error) {
 	if !t.s.mem.lanes.keyed {
 		return false, nil
 	}
-	var idle []int64
+	type gate struct{ id, per int64 }
+	var idle []gate
 	err = t.query(func(r row) (bool, error) {
-		if t.s.mem.used[r.num(0)] == 0 {
-			idle = append(idle, r.num(0))
-		}
+		idle = append(idle, gate{r.num(0), r.num(1)})
 		return len(idle) < moveStep, nil
-	}, `SELECT id FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND NOT EXISTS (SELECT 1 FROM starts WHERE gate = gates.id AND at >= ? - per)`, int64(t.now))
-	for i := 0; i < len(idle) && err == nil; i++ {
-		t.forgetResource(idle[i])
-		if _, err = t.exec(`DELETE FROM starts WHERE gate = ?`, idle[i]); err == nil {
-			_, err = t.exec(`DELETE FROM gates WHERE id = ?`, idle[i])
+	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0`)
+	if err != nil {
+		return false, err
+	}
+	for _, g := range idle {
+		last, err := t.number(`SELECT max(at) FROM starts WHERE gate = ?`, g.id)
+		if opens := last + g.per + 1; err == nil && opens > int64(t.now) && last > 0 {
+			_, err = t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, opens, g.id)
+		} else if err == nil {
+			err = t.removeGate(g.id)
+		}
+		if err != nil {
+			return false, err
 		}
 	}
-	return len(idle) == moveStep, err
+	return len(idle) == moveStep, nil
+}
+
+// removeGate forgets a gate.
+func (t *tx) removeGate(id int64) error {
+	t.forgetResource(id)
+	_, err := t.exec(`DELETE FROM starts WHERE gate = ?`, id)
+	if err == nil {
+		_, err = t.exec(`DELETE FROM gates WHERE id = ?`, id)
+	}
+	return err
 }
 
 // Gate implements rules.Tx.
@@ -101,8 +101,12 @@ func (t *tx) Gate(uid int, need rules.Need) (g rules.Gate, err error) {
 	}, `SELECT n, per, key FROM gates WHERE id = ?`, need.Gate)
 	switch {
 	case err != nil:
+	case need.Kind == queue.GateNode:
+		if m.lanes.node.Is(key) {
+			g.Room = math.MaxInt
+		}
 	case need.Kind == queue.GateResource:
-		g.Room = m.lanes.resources[key] - m.used[need.Gate]
+		g.Room = m.lanes.node.Resources[key] - m.used[need.Gate]
 	case need.Kind == queue.GateRate:
 		g.Room, err = t.rate(need.Gate, n, per)
 	case need.Kind == queue.GateLock:
@@ -147,9 +151,6 @@ func (t *tx) RecordStart(gate int64, at queue.Millis) error {
 
 // Rule implements rules.Tx.
 func (t *tx) Rule(j *rules.Job, d queue.Demand) (int64, error) {
-	if d.Kind == queue.GateResource {
-		return 0, nil
-	}
 	id, err := t.gate(j.UID, d)
 	if err != nil {
 		return 0, err
@@ -159,6 +160,23 @@ func (t *tx) Rule(j *rules.Job, d queue.Demand) (int64, error) {
 		return 0, err
 	}
 	return id, err
+}
+
+// CountNaming implements rules.Tx.
+func (t *tx) CountNaming(j *rules.Job, by int) error {
+	for _, d := range j.Demands {
+		if !d.Ruled() {
+			continue
+		}
+		id, err := t.gate(j.UID, d)
+		if err == nil {
+			_, err = t.exec(`UPDATE gates SET jobs = jobs + ? WHERE id = ?`, int64(by), id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openRates has the rates looked at that a start has left; it reports whether there are more.

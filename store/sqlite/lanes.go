@@ -13,6 +13,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -24,11 +25,11 @@ type lanes struct {
 	queues        map[string]*queueState
 	ready         readyQueues // queues that have room and an open lane, that with the best head first
 	stale         []*queueState
-	keyed         bool           // there are lanes that make demands
-	over          map[int64]int  // of them, those that wait for a quota, by its gate
-	weights       int            // queues whose weight is not 1
-	resources     map[string]int // units, by name
-	resourceGates []int64        // that are resources
+	keyed         bool          // there are gates, or lanes that make demands
+	over          map[int64]int // of them, those that wait for a quota, by its gate
+	weights       int           // queues whose weight is not 1
+	node          store.Node
+	resourceGates []int64 // that are resources
 }
 
 // laneName names a lane without demands.
@@ -297,15 +298,11 @@ func (ls *lanes) remove(l *rules.Lane) {
 	ls.put(q)
 }
 
-// lanesKept is how many lanes without jobs are kept for those that come: to make one costs
-// more than to keep it.
-const lanesKept = 1000
-
 // tidyLanes removes a step of the lanes that have no job, and then of the gates that no lane
 // needs, if there are many. It reports whether there is more to do.
 func (t *tx) tidyLanes() (more bool, err error) {
 	m := &t.s.mem
-	if m.empties <= lanesKept {
+	if m.empties <= t.s.lanesKept {
 		return false, nil
 	}
 	leased := map[int64]bool{}
@@ -344,7 +341,7 @@ func (t *tx) tidyLanes() (more bool, err error) {
 		_, err = t.exec(`DELETE FROM lanes WHERE id = ?`, empty[i].ID)
 		for _, need := range empty[i].Needs {
 			if err == nil {
-				err = t.leaveGate(need.Gate)
+				_, err = t.exec(`UPDATE gates SET lanes = lanes - 1 WHERE id = ?`, need.Gate)
 			}
 		}
 		if err == nil {
@@ -412,7 +409,7 @@ func (s *Store) loadLanes() error {
 	if err != nil {
 		return err
 	}
-	keyed, err := s.db.number(`SELECT 1 FROM lanes WHERE demands <> '' LIMIT 1`)
+	keyed, err := s.db.number(`SELECT 1 FROM gates LIMIT 1`)
 	ls.keyed = keyed != 0
 	return err
 }
@@ -436,16 +433,17 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 	})
 }
 
-// SetResources has so many units of each resource be there.
-func (s *Store) SetResources(ctx context.Context, units map[string]int) error {
+// SetNode has the store be of this node.
+func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	return s.do(ctx, prompt, func(t *tx) error {
 		ls := t.s.mem.lanes
-		was := ls.resources
-		t.undo = append(t.undo, func() { ls.resources = was })
-		ls.resources = maps.Clone(units)
-		return t.query(func(r row) (bool, error) {
-			t.rules.Recheck(r.num(0))
-			return true, nil
-		}, `SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.Everybody), int64(queue.GateResource))
+		was := ls.node
+		t.undo = append(t.undo, func() { ls.node = was })
+		ls.node = node.Clone()
+		if err := t.recheckShut(); err != nil {
+			return err
+		}
+		_, err := t.recheckMore()
+		return err
 	})
 }

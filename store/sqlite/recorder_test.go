@@ -162,7 +162,7 @@ func everyGate(t *testing.T, s *Store) {
 		}
 	}
 	must(s.SetQueue(ctx, "q", store.QueueRule{Weight: 2, Concurrency: 5}))
-	must(s.SetResources(ctx, map[string]int{"gpu": 1}))
+	must(s.SetNode(ctx, store.Node{Resources: map[string]int{"gpu": 1}}))
 	want := func(d ...queue.Demand) queue.Job {
 		return draft(func(j *queue.Job) { j.Demands, j.Queue = d, "q" })
 	}
@@ -203,7 +203,7 @@ func everyGate(t *testing.T, s *Store) {
 		t.Errorf("claimed %v, %v: nothing is left", turned.Jobs, err)
 	}
 	now += 2000
-	s.mem.empties += lanesKept // as if there were so many
+	s.mem.empties += s.lanesKept // as if there were so many
 	promoteAll(t, s)
 	if n := number(t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
 		t.Errorf("%d lanes, gates and starts are left that nobody needs", n)

@@ -1,8 +1,8 @@
 package sqlite
 
-// Limits of one transaction that removes attempts; the rest goes in later transactions.
+// Limits of one transaction that removes attempts and edges; the rest goes in later transactions.
 const (
-	removeNow   = 200     // attempts of one job that go with it
+	removeNow   = 200     // attempts of one job that go with it, and as many of its edges
 	removeMost  = 1000    // of all jobs that one transaction removes
 	removeStep  = 500     // of a job that was removed before
 	removeBytes = 1 << 20 // of output in the database; the attempt that reaches it is the last
@@ -49,23 +49,24 @@ func (t *tx) removeAttempts(seq int64, a attemptRange) error {
 	return nil
 }
 
-// Remove implements rules.Tx. A long history is deleted later, by tidyRemoved; no reader sees it
-// meanwhile.
+// Remove implements rules.Tx. A long history, and many jobs that it has waited for, are deleted
+// later, by tidyRemoved; no reader sees them meanwhile.
 func (t *tx) Remove(seq int64) error {
+	all, err := t.dropEdgesOf(seq, min(removeNow, removeMost-t.removed))
+	if err != nil {
+		return err
+	}
 	a, err := t.firstAttempts(seq, removeNow)
 	if err != nil {
 		return err
 	}
-	if a.all && t.removed+a.n <= removeMost {
+	if all && a.all && t.removed+a.n <= removeMost {
 		err = t.removeAttempts(seq, a)
 	} else {
 		_, err = t.exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
 		t.wakeAt(t.now)
 	}
 	if err != nil {
-		return err
-	}
-	if err := t.dropEdgesOf(seq); err != nil {
 		return err
 	}
 	if _, err := t.exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
@@ -75,7 +76,7 @@ func (t *tx) Remove(seq int64) error {
 	return err
 }
 
-// tidyRemoved deletes a step of the history of a job that was removed. It reports whether
+// tidyRemoved deletes a step of what is left of a job that was removed. It reports whether
 // there is more.
 func (t *tx) tidyRemoved() (more bool, err error) {
 	var seq int64
@@ -85,6 +86,10 @@ func (t *tx) tidyRemoved() (more bool, err error) {
 	}, `SELECT seq FROM removed ORDER BY seq LIMIT 1`)
 	if err != nil || !more {
 		return false, err
+	}
+	all, err := t.dropEdgesOf(seq, removeStep)
+	if err != nil || !all {
+		return true, err
 	}
 	a, err := t.firstAttempts(seq, removeStep)
 	if err == nil {

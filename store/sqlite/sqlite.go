@@ -60,7 +60,10 @@ type Store struct {
 	backup  uintptr     // the writer's: SQLite's part of it, 0 if there is none
 
 	dice *rand.Rand // the writer's
-	mem  memory     // the writer's: what the tables' heads hold
+	// lanesKept is how many lanes without jobs are kept for those that come: to make one costs
+	// more than to keep it.
+	lanesKept int64
+	mem       memory // the writer's: what the tables' heads hold
 	// rechecks are the rules', which an undone transaction leaves as they are; the writer's.
 	rechecks rules.Memory
 
@@ -139,14 +142,16 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		dir:    o.Dir,
-		log:    o.Log,
-		wal:    walCheck{keep: walKeep, alarm: walAlarm},
-		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
-		free:   func() (int64, error) { return freeBytes(o.Dir) },
-		turn:   make(chan struct{}, 1),
-		broken: make(chan struct{}),
-		alarm:  make(chan struct{}, 1),
+		dir:  o.Dir,
+		log:  o.Log,
+		wal:  walCheck{keep: walKeep, alarm: walAlarm},
+		now:  func() queue.Millis { return queue.MillisOf(time.Now()) },
+		free: func() (int64, error) { return freeBytes(o.Dir) },
+
+		lanesKept: 1000,
+		turn:      make(chan struct{}, 1),
+		broken:    make(chan struct{}),
+		alarm:     make(chan struct{}, 1),
 	}
 	var seed [32]byte
 	crand.Read(seed[:]) // it cannot fail

@@ -278,7 +278,81 @@ func counterFaults(c *conn) (faults []string, err error) {
 	if sum != kept {
 		faults = append(faults, fmt.Sprintf("%d bytes of output are counted, but there are %d", kept, sum))
 	}
-	return append(faults, userFaults(c)...), nil
+	gates, err := gateFaults(c)
+	return append(append(faults, userFaults(c)...), gates...), err
+}
+
+// gateFaults holds what gates know of lanes and jobs against these.
+func gateFaults(c *conn) (faults []string, err error) {
+	needed, named, err := gateUse(c)
+	if err != nil {
+		return nil, err
+	}
+	err = c.query(func(r row) (bool, error) {
+		id, of := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
+		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[of] {
+			faults = append(faults, fmt.Sprintf("%d lanes and %d jobs are counted at the gate %q, but there are %d and %d", lanes, jobs, of.key, needed[id], named[of]))
+		}
+		delete(named, of)
+		return true, nil
+	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
+	for of, n := range named {
+		faults = append(faults, fmt.Sprintf("%d jobs name the gate %q, which is not there", n, of.key))
+	}
+	return faults, err
+}
+
+// gateName names a gate.
+type gateName struct {
+	uid, kind int64
+	key       string
+}
+
+// gateUse is how many lanes need each gate, and how many jobs that have not ended name each lock or
+// rate.
+func gateUse(c *conn) (needed map[int64]int64, named map[gateName]int64, err error) {
+	needed, named = map[int64]int64{}, map[gateName]int64{}
+	err = c.query(func(r row) (bool, error) {
+		l, err := readLane(r)
+		for _, n := range l.Needs {
+			needed[n.Gate]++
+		}
+		return true, err
+	}, `SELECT `+laneColumns+` FROM lanes WHERE demands <> ''`)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = c.query(func(r row) (bool, error) {
+		for _, d := range readDemands(r.view(1)) {
+			if d.Ruled() {
+				named[gateName{int64(d.Owner(int(r.num(0)))), int64(d.Kind), d.Key}]++
+			}
+		}
+		return true, nil
+	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
+	return needed, named, err
+}
+
+// recountGates has gates know the lanes and jobs that there are, and all lanes looked at anew.
+func recountGates(c *conn) error {
+	needed, named, err := gateUse(c)
+	if err != nil {
+		return err
+	}
+	if err := carryOutAll(c, []string{`UPDATE gates SET lanes = 0, jobs = 0`, `UPDATE lanes SET shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE demands <> ''`}); err != nil {
+		return err
+	}
+	for id, n := range needed {
+		if _, err := c.exec(`UPDATE gates SET lanes = ? WHERE id = ?`, n, id); err != nil {
+			return err
+		}
+	}
+	for of, n := range named {
+		if _, err := c.exec(`UPDATE gates SET jobs = ? WHERE uid = ? AND kind = ? AND key = ?`, n, of.uid, of.kind, of.key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // userFaults holds the users' counts against the rows.
@@ -330,8 +404,12 @@ func rowFaults(c *conn, now queue.Millis) (faults []string, err error) {
 		{"%d events are dated in the future, like number %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
 		{"%d jobs stand where their state does not let them, like %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
 		{"%d jobs stand in no lane, like %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
+		{"%d jobs stand before the head of their lane, like %s", `SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
+			AND instr(' ' || (SELECT reserved FROM meta), ' ' || seq || '/') = 0`, nil},
+		{"%d lanes wait for a gate that is not there, like number %s", `SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
 		{"%d jobs are blocked, and wait for nothing, like %s", `SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq)`, nil},
-		{"%d dependencies are of no job, like one of seq %s", `SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child)`, nil},
+		{"%d dependencies are of no job, like one of seq %s", `SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
+		{"%d jobs wait for one that is gone, like %s", `SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
 		{"%d attempts are of no job, like one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
 		{"%d jobs have a number that is to be given out yet, like %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have attempts above the number of their runs, like %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
@@ -478,6 +556,9 @@ func recount(c *conn) error {
 		}
 	}
 	if _, err := c.exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
+		return err
+	}
+	if err := recountGates(c); err != nil {
 		return err
 	}
 	return carryOutAll(c, []string{

@@ -29,7 +29,7 @@ func (s *Store) laneFaults() error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(t.jobsOutOfLane(lanes, demands), t.wrongUse(), t.forgottenLanes(lanes), t.wrongQueues(lanes))
+		return errors.Join(t.jobsOutOfLane(lanes, demands), t.wrongUse(), t.miscountedGates(lanes), t.forgottenLanes(lanes), t.wrongQueues(lanes))
 	})
 }
 
@@ -91,6 +91,50 @@ func (t *tx) wrongUse() error {
 		}
 	}
 	return nil
+}
+
+// miscountedGates: a gate knows how many lanes need it and how many jobs name it, and one that
+// nothing needs is about to go.
+func (t *tx) miscountedGates(lanes map[int64]rules.Lane) error {
+	type count struct{ lanes, jobs int64 }
+	want := map[int64]count{}
+	for _, l := range lanes {
+		for _, n := range l.Needs {
+			c := want[n.Gate]
+			c.lanes++
+			want[n.Gate] = c
+		}
+	}
+	var named []rules.Job
+	err := t.query(func(r row) (bool, error) {
+		named = append(named, rules.Job{Job: queue.Job{UID: int(r.num(0)), Demands: readDemands(r.view(1))}})
+		return true, nil
+	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
+	if err != nil {
+		return err
+	}
+	for _, j := range named {
+		for _, d := range j.Demands {
+			if !d.Ruled() {
+				continue
+			}
+			id, err := t.number(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, int64(d.Owner(j.UID)), int64(d.Kind), d.Key)
+			if err != nil || id == 0 {
+				return errors.Join(fmt.Errorf("a job of user %d names %v, which is forgotten", j.UID, d), err)
+			}
+			c := want[id]
+			c.jobs++
+			want[id] = c
+		}
+	}
+	var wrong error
+	err = t.query(func(r row) (bool, error) {
+		if got := (count{r.num(1), r.num(2)}); got != want[r.num(0)] {
+			wrong = fmt.Errorf("gate %d has %+v, and knows of %+v", r.num(0), want[r.num(0)], got)
+		}
+		return true, nil
+	}, `SELECT id, lanes, jobs FROM gates`)
+	return errors.Join(wrong, err)
 }
 
 // forgottenLanes: where a lane that is shut on a gate fits there, an open lane of its queue with
@@ -195,6 +239,7 @@ func TestWalks(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.now = clock
+			s.lanesKept = 20                                                 // so that lanes, gates and queues go, and come again
 			if _, err := s.db.exec(`PRAGMA synchronous = OFF`); err != nil { // nothing is cut off here
 				t.Fatal(err)
 			}

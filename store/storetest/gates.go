@@ -18,6 +18,7 @@ var gating = []promise{
 	{name: "a resource has so many units", keep: resourced},
 	{name: "nobody of a queue overtakes who waits for a resource", keep: notOvertaken},
 	{name: "who cannot start otherwise holds no place", keep: holdsNoPlace},
+	{name: "a job runs on the node that it names", keep: onNode},
 	{name: "a job meets several gates", keep: severalGates},
 	{name: "a demand that is edited holds", keep: editedDemand},
 	{name: "an await is served by room at a gate", keep: awaitGate},
@@ -150,7 +151,7 @@ func ratedUnstarted(r *rig) {
 
 func (r *rig) resources(units map[string]int) {
 	r.Helper()
-	r.must(r.s.SetResources(r.Context(), units))
+	r.must(r.s.SetNode(r.Context(), store.Node{Name: "here", Resources: units}))
 }
 
 func resourced(r *rig) {
@@ -193,6 +194,20 @@ func holdsNoPlace(r *rig) {
 	r.claims("it has its key, and waits for units")
 	r.must(r.change(jobs[2], queue.VerbCancel))
 	r.claims("it is gone", last)
+}
+
+func on(node string) queue.Demand { return queue.Demand{Kind: queue.GateNode, Key: node, N: 1} }
+
+func onNode(r *rig) {
+	jobs := r.store(draft(demands(on("here"))), draft(demands(on("there"))), draft(demands(on("size=large"))), draft(demands(on("size=small"))),
+		draft(demands(on("there"), units("gpu", 1))), draft(demands(units("gpu", 1))))
+	r.must(r.s.SetNode(r.Context(), store.Node{Name: "here", Labels: map[string]string{"size": "large"}, Resources: map[string]int{"gpu": 1}}))
+	got := r.claims("on one node", jobs[0], jobs[2], jobs[5])
+	r.must(r.s.SetNode(r.Context(), store.Node{Name: "there", Labels: map[string]string{"size": "small", "here": ""}, Resources: map[string]int{"gpu": 1}}))
+	r.promote()
+	r.claims("on another one, whose unit is in use", jobs[1], jobs[3])
+	r.end(got[2], exit(0))
+	r.claims("as the unit is free", jobs[4])
 }
 
 func severalGates(r *rig) {
@@ -258,6 +273,7 @@ func wrongDemands(r *rig) {
 		"no period":         {rate("r", 1, 0)},
 		"a lock's period":   {{Kind: queue.GateLock, Key: "k", N: 1, Per: time.Second}},
 		"no kind":           {{Key: "k", N: 1}},
+		"two of a node":     {{Kind: queue.GateNode, Key: "here", N: 2}},
 		"a user's quota":    {{Kind: queue.GateUser, Key: "k", N: 1}},
 		"one key twice":     {lock("k", 1), lock("k", 2)},
 		"out of order":      {units("gpu", 1), lock("k", 1)},

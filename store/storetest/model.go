@@ -53,7 +53,7 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 			w.engine, w.model, w.advance = open(t, w.order)
 			w.leases, w.ours = map[int64]queue.Lease{}, map[int64]queue.Lease{}
 			w.rules = map[string]store.QueueRule{}
-			w.resources = map[string]int{"gpu": 4, "disk": 2}
+			w.node = store.Node{Name: "a", Labels: map[string]string{"zone": "x"}, Resources: map[string]int{"gpu": 4, "disk": 2}}
 			w.setRules()
 			for w.step = range steps {
 				w.next()
@@ -88,9 +88,9 @@ type pairWalk struct {
 	leases   map[int64]queue.Lease // of the engine, whose fences are random
 	ours     map[int64]queue.Lease // of the model
 
-	maxUser   int
-	rules     map[string]store.QueueRule
-	resources map[string]int
+	maxUser int
+	rules   map[string]store.QueueRule
+	node    store.Node
 }
 
 // both asks both stores, and wants the same answer.
@@ -170,8 +170,9 @@ func (w *pairWalk) rule() {
 		w.maxUser = w.dice.IntN(5)
 		w.act(func(s store.Store) error { return s.SetMaxRunningUser(w.Context(), w.maxUser) })
 	case 1:
-		w.resources = map[string]int{"gpu": w.dice.IntN(6), "disk": w.dice.IntN(4)}
-		w.act(func(s store.Store) error { return s.SetResources(w.Context(), w.resources) })
+		w.node = store.Node{Name: []string{"a", "b"}[w.dice.IntN(2)], Labels: map[string]string{"zone": []string{"x", "y"}[w.dice.IntN(2)]},
+			Resources: map[string]int{"gpu": w.dice.IntN(6), "disk": w.dice.IntN(4)}}
+		w.act(func(s store.Store) error { return s.SetNode(w.Context(), w.node) })
 	default:
 		name, rule := queues[w.dice.IntN(len(queues))], store.QueueRule{Weight: 1}
 		if w.weighted && w.dice.IntN(2) == 0 {
@@ -189,7 +190,7 @@ func (w *pairWalk) rule() {
 // setRules has a store that was opened go by the rules again.
 func (w *pairWalk) setRules() {
 	w.act(func(s store.Store) error {
-		err := errors.Join(s.SetMaxRunningUser(w.Context(), w.maxUser), s.SetResources(w.Context(), w.resources))
+		err := errors.Join(s.SetMaxRunningUser(w.Context(), w.maxUser), s.SetNode(w.Context(), w.node))
 		for _, name := range queues {
 			rule, known := w.rules[name]
 			if !known {
@@ -208,6 +209,9 @@ func (w *pairWalk) setRules() {
 func (w *pairWalk) demands() (list []queue.Demand) {
 	if !w.gated || w.dice.IntN(2) == 0 {
 		return nil
+	}
+	if w.dice.IntN(6) == 0 {
+		list = append(list, on([]string{"a", "b", "zone=x", "zone=y"}[w.dice.IntN(4)]))
 	}
 	if w.dice.IntN(3) == 0 {
 		list = append(list, queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint([]string{"@", ""}[w.dice.IntN(2)], "k", w.dice.IntN(3)), N: 1 + w.dice.IntN(3)})
@@ -340,7 +344,7 @@ func (w *pairWalk) claimed(got, want []queue.Job, most int) {
 			j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
 			w.Logf("%d: user %d, queue %s, priority %d, expires %d, %s, demands %v %v", seq, j.UID, j.Queue, j.Priority, j.ExpiresAt, j.State, j.Demands, err)
 		}
-		w.Logf("now %d; of one user %d, resources %v, queues %v", w.model.Now(), w.maxUser, w.resources, w.rules)
+		w.Logf("now %d; of one user %d, node %+v, queues %v", w.model.Now(), w.maxUser, w.node, w.rules)
 		return
 	}
 	for i := range got {
