@@ -3,12 +3,13 @@ package control
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -354,5 +355,7 @@ func (c *clientConn) ask(ctx context.Context, method string, params, result any,
 	return true, nil
 }
 
-// NewKey makes a key for an enqueue.
-func NewKey() string { return rand.Text() }
+// NewKey makes a key for an enqueue: one that nobody else of its user has, but no secret.
+func NewKey() string {
+	return strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
+}

@@ -150,7 +150,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	delete(fields, "id")
 	patch := map[string]any{}
 	err := Members(set, func(name string, value json.RawMessage) error {
-		f := fieldsByName[name]
+		f := fieldsByName()[name]
 		switch {
 		case f == nil:
 			return Invalid(name, "is not a field of a job%s", nearField(name))

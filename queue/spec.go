@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -120,7 +121,8 @@ var fields = []Field{
 	size("output_limit", "bytes kept of each stream", func(s *Spec) **int64 { return &s.OutputLimit }),
 }
 
-var fieldsByName = func() map[string]*Field {
+// fieldsByName is made with the first use: most programs need none of it.
+var fieldsByName = sync.OnceValue(func() map[string]*Field {
 	m := make(map[string]*Field, len(fields)+4)
 	for i := range fields {
 		m[fields[i].Name] = &fields[i]
@@ -129,7 +131,7 @@ var fieldsByName = func() map[string]*Field {
 		}
 	}
 	return m
-}()
+})
 
 // FieldNames lists the fields' names.
 func FieldNames() []string {
@@ -151,7 +153,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 	var wrong faults
 	var given []*Field
 	err := Members(data, func(name string, value json.RawMessage) error {
-		f := fieldsByName[name]
+		f := fieldsByName()[name]
 		if f == nil && other != nil {
 			took, err := other(name, value)
 			if err != nil {
@@ -235,7 +237,7 @@ const notUTF8 = "%q is not UTF-8, which jobs are made of; put such bytes into a 
 // SetText sets a field from text, as a flag gives it; lists, maps and codes
 // grow with each call.
 func (s *Spec) SetText(name, value string) error {
-	f := fieldsByName[name]
+	f := fieldsByName()[name]
 	if f == nil {
 		return Invalid(name, "is not a field of a job%s", nearField(name))
 	}

@@ -106,9 +106,7 @@ type App struct {
 // Main carries out what the words of the process ask for, and ends it.
 func Main(p Program) {
 	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, settings: p.Settings}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	os.Exit(a.main(ctx, os.Args[1:]))
+	os.Exit(a.main(context.Background(), os.Args[1:])) // one that never ends spares a verb a goroutine, and so a thread
 }
 
 // with are the verbs of both programs and those that one of them has of its own.
