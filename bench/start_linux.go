@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -14,7 +15,8 @@ import (
 // Targets of an idle system.
 const (
 	maxStartOver = 1500 * time.Microsecond // over a bare spawn, p50
-	maxCLIRatio  = 3.0                     // of a bare Go process
+	maxCLIRatio  = 2.2                     // of a bare Go process
+	maxPueue     = 1.0                     // of pueue add
 	rest         = 10 * time.Millisecond   // between measurements, so that the system is idle
 )
 
@@ -104,7 +106,7 @@ func untilTold(fifo int, begin func() error) (float64, error) {
 }
 
 // cli measures `queuectl enqueue` as a process, beside a Go program that does
-// nothing.
+// nothing and, where pueue 4 is installed, `pueue add`, which waits for no disk.
 func (b *bench) cli() (err error) {
 	s, err := b.serve()
 	if err != nil {
@@ -118,12 +120,20 @@ func (b *bench) cli() (err error) {
 	if b.quick {
 		n = 60
 	}
-	var ours, bare, syncs []float64
+	pueue, end, err := b.pueue()
+	if err != nil {
+		return err
+	}
+	defer end()
+	var ours, bare, theirs, syncs []float64
 	for range n {
 		for _, w := range []struct {
 			argv []string
 			into *[]float64
-		}{{hello, &bare}, {enqueue, &ours}} {
+		}{{hello, &bare}, {enqueue, &ours}, {pueue, &theirs}} {
+			if w.argv == nil {
+				continue
+			}
 			began := time.Now()
 			if err := runBare(w.argv, env, buf); err != nil {
 				return err
@@ -137,5 +147,46 @@ func (b *bench) cli() (err error) {
 	ratio := median(ours) / median(bare)
 	b.report.judge(row{"`queuectl enqueue` as a process, p50", ms(median(ours)), "Go hello " + ms(median(bare)) + " (an fsync is " + ms(median(syncs)) + ")",
 		times(ratio), "≤ " + times(maxCLIRatio), ""}, ratio <= maxCLIRatio)
+	if pueue != nil {
+		ratio := median(ours) / median(theirs)
+		b.report.judge(row{"the same", ms(median(ours)), "`pueue add` " + ms(median(theirs)), times(ratio), "≤ " + times(maxPueue), ""}, ratio <= maxPueue)
+	}
 	return nil
+}
+
+// pueue starts pueue's daemon with a folder of its own, in which nothing runs, and says how a job is
+// added to it; nil if pueue is not installed.
+func (b *bench) pueue() (add []string, end func(), err error) {
+	bin, notHere := exec.LookPath("pueue")
+	daemon, err := exec.LookPath("pueued")
+	if notHere != nil || err != nil {
+		return nil, func() {}, nil
+	}
+	dir := filepath.Join(b.dir, "pueue")
+	config := filepath.Join(dir, "pueue.yml")
+	text := fmt.Sprintf("shared:\n  pueue_directory: %s\n  runtime_directory: %[1]s\n  use_unix_socket: true\n", dir)
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(config, []byte(text), 0o600)); err != nil {
+		return nil, nil, err
+	}
+	cmd := exec.Command(daemon, "-c", config)
+	cmd.Env = plainEnv(dir)
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	end = func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	for since := time.Now(); ; time.Sleep(rest) {
+		pause := exec.Command(bin, "-c", config, "pause")
+		pause.Env = cmd.Env
+		out, err := pause.CombinedOutput()
+		if err == nil {
+			return []string{bin, "-c", config, "add", "true"}, end, nil
+		}
+		if time.Since(since) > patience {
+			end()
+			return nil, nil, fmt.Errorf("pueue does not answer: %w: %s", err, out)
+		}
+	}
 }

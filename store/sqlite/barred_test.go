@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -138,21 +139,103 @@ func TestBarredJobsCostNothing(t *testing.T) {
 	sound(t, s, "at the end")
 }
 
-// BenchmarkBarred is what a block of 8 jobs costs in an empty queue, and where 990,000 are barred.
+// overQuota fills a store with jobs of a user who may run one, and does.
+func overQuota(t testing.TB, s *Store, n int) {
+	if err := s.SetMaxRunningUser(t.Context(), 8); err != nil {
+		t.Fatal(err)
+	}
+	for left := n; left > 0; left -= 1000 {
+		drafts := make([]queue.Job, 1000)
+		for i := range drafts {
+			drafts[i] = draft(func(j *queue.Job) { j.UID, j.Queue = 3, queue.DefaultQueue })
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g, err := s.Exchange(t.Context(), store.Report{Want: 20}); err != nil || len(g.Jobs) != 8 {
+		t.Fatalf("claimed %d, %v", len(g.Jobs), err)
+	}
+}
+
+// BenchmarkBarred is what a block of 8 jobs costs in an empty queue, where 990,000 are barred, and
+// where a million of another user wait for the quota.
 func BenchmarkBarred(b *testing.B) {
-	for name, scale := range map[string]int{"empty": 0, "barred": 1000} {
+	for _, c := range []struct {
+		name string
+		fill func(*Store)
+	}{{"empty", func(*Store) {}}, {"barred", func(s *Store) { barred(b, s, 1000) }}, {"quota", func(s *Store) { overQuota(b, s, 1_000_000) }}} {
+		b.Run(c.name, func(b *testing.B) {
+			s, err := Open(Options{Dir: b.TempDir(), Order: usual})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			c.fill(s)
+			rounds(b, s, 100)
+			b.ResetTimer()
+			rounds(b, s, b.N)
+		})
+	}
+}
+
+// BenchmarkDependants is how long enqueues of another client take while 100,000 dependants of one
+// job are decided, and while nothing else is done.
+func BenchmarkDependants(b *testing.B) {
+	for name, children := range map[string]int{"alone": 0, "beside 100,000": 100_000} {
 		b.Run(name, func(b *testing.B) {
 			s, err := Open(Options{Dir: b.TempDir(), Order: usual})
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer s.Close()
-			if scale > 0 {
-				barred(b, s, scale)
+			enqueue := func(n int, after ...queue.Dependency) int64 {
+				drafts := make([]queue.Job, n)
+				for i := range drafts {
+					drafts[i] = draft(func(j *queue.Job) { j.Queue, j.After = queue.DefaultQueue, after })
+				}
+				r, err := s.Enqueue(b.Context(), store.Request{Drafts: drafts})
+				if err != nil {
+					b.Fatal(err)
+				}
+				return r.Seqs[0]
 			}
-			rounds(b, s, 100)
+			parent := enqueue(1)
+			for n := 0; n < children; n += 1000 {
+				enqueue(1000, queue.Dependency{Job: parent, How: queue.ParentCompleted})
+			}
+			g, err := s.Exchange(b.Context(), store.Report{Want: 1})
+			if err != nil || len(g.Jobs) != 1 {
+				b.Fatal(len(g.Jobs), err)
+			}
+			if _, err := s.Exchange(b.Context(), store.Report{Ended: []store.Settlement{done(&g.Jobs[0])}}); err != nil {
+				b.Fatal(err)
+			}
+			decided := make(chan struct{})
+			go func() {
+				defer close(decided)
+				for next := time.Duration(0); next == 0; {
+					if next, err = s.Promote(b.Context()); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			}()
+			var took []time.Duration
 			b.ResetTimer()
-			rounds(b, s, b.N)
+			for n, deciding := 0, true; deciding || n < max(b.N, 1000); n++ {
+				begun := time.Now()
+				enqueue(1)
+				took = append(took, time.Since(begun))
+				select {
+				case <-decided:
+					deciding = false
+				default:
+				}
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 		})
 	}
 }
