@@ -134,8 +134,8 @@ func (p *Pool) crowdedAlone() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for _, l := range p.clients {
-		if runner.Isolated(l.Dir) && !l.dismissed {
+	for _, conn := range p.clients {
+		if runner.Isolated(conn.Dir) && !conn.dismissed {
 			n++
 		}
 	}
@@ -153,15 +153,15 @@ func (p *Pool) crowdedAlone() error {
 // spawnedAlone hands a suspect to the runner that was started for it. If none could be
 // started all suspects that wait for one are put off.
 func (p *Pool) spawnedAlone(ctx context.Context, f finding, loops *sync.WaitGroup) {
-	var l *runnerConn
+	var conn *runnerConn
 	if f.err == nil {
 		p.alonePause = pauseFirst
-		l = p.adopt(ctx, f.client, false, loops)
+		conn = p.adopt(ctx, f.client, false, loops)
 	}
 	p.mu.Lock()
 	p.spawningAlone = false
-	if h := p.leases[f.spawned.lease]; l != nil && h != nil && !h.over && h.waiting {
-		p.handOver(h, l)
+	if h := p.leases[f.spawned.lease]; conn != nil && h != nil && !h.over && h.waiting {
+		p.handOver(h, conn)
 	}
 	var back []queue.Job
 	for _, h := range p.leases {
@@ -180,17 +180,17 @@ func (p *Pool) spawnedAlone(ctx context.Context, f finding, loops *sync.WaitGrou
 
 // handOver sends a job to a runner that was started for it, unless nothing is to be
 // started any more. The caller holds mu.
-func (p *Pool) handOver(h *leaseState, l *runnerConn) {
+func (p *Pool) handOver(h *leaseState, conn *runnerConn) {
 	if p.stopping || p.draining || len(h.asks) > 0 || h.end != nil {
 		p.giveBack(h)
 		return
 	}
-	p.take(h, l)
+	p.take(h, conn)
 	frames := p.startFrames(nil, &h.job)
 	if p.watched[h.job.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(h.job.Lease())})
 	}
-	l.Send(frames...)
+	conn.Send(frames...)
 }
 
 // failedAlone has less claimed for a while, as after any shortage, and suspects tried
@@ -318,8 +318,8 @@ func (p *Pool) startOwned(ctx context.Context, o *owner, jobs []queue.Job, loops
 
 // silentOf is how many runners of a user's own do not answer. The caller holds mu.
 func (p *Pool) silentOf(o *owner) (n int) {
-	for _, l := range p.clients {
-		if l.owner == o && l.silent {
+	for _, conn := range p.clients {
+		if conn.owner == o && conn.silent {
 			n++
 		}
 	}
@@ -328,30 +328,30 @@ func (p *Pool) silentOf(o *owner) (n int) {
 
 // forsake has a user's further jobs go to another runner than this one, if it is the
 // user's own. The caller holds mu.
-func (l *runnerConn) forsake() {
-	if l.owner != nil && l.owner.conn == l {
-		l.owner.conn = nil
+func (conn *runnerConn) forsake() {
+	if conn.owner != nil && conn.owner.conn == conn {
+		conn.owner.conn = nil
 	}
 }
 
 // spawnedFor hands the jobs that wait for their user's own runner to it.
 func (p *Pool) spawnedFor(ctx context.Context, f finding, loops *sync.WaitGroup) {
-	var l *runnerConn
+	var conn *runnerConn
 	if f.err == nil {
-		l = p.adopt(ctx, f.client, false, loops)
+		conn = p.adopt(ctx, f.client, false, loops)
 	}
 	p.mu.Lock()
 	o := p.owners[f.spawned.owner]
 	o.spawning, o.used = false, time.Now()
-	if l != nil {
-		o.conn, l.owner = l, o
+	if conn != nil {
+		o.conn, conn.owner = conn, o
 	}
 	var back []queue.Job
 	for _, h := range p.leases {
 		switch {
 		case !h.waiting || h.over || h.job.Suspect || p.cfg.Account.RunsAs(&h.job) != o.uid:
-		case l != nil:
-			p.handOver(h, l)
+		case conn != nil:
+			p.handOver(h, conn)
 		default:
 			h.over = true
 			back = append(back, h.job)
@@ -370,18 +370,18 @@ func (p *Pool) spawnedFor(ctx context.Context, f finding, loops *sync.WaitGroup)
 func (p *Pool) dismissIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.clients {
-		if l.current || l.dismissed || l.silent || p.takenBy(l) > 0 || len(p.acks[l]) > 0 || l.owner != nil && time.Since(l.owner.used) < ownerIdle {
+	for _, conn := range p.clients {
+		if conn.current || conn.dismissed || conn.silent || p.takenBy(conn) > 0 || len(p.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.used) < ownerIdle {
 			continue
 		}
 		busy := false
 		for _, h := range p.leases {
-			busy = busy || h.conn == l
+			busy = busy || h.conn == conn
 		}
 		if !busy {
-			l.forsake()
-			l.dismissed = true
-			l.Send(&wire.Shutdown{})
+			conn.forsake()
+			conn.dismissed = true
+			conn.Send(&wire.Shutdown{})
 		}
 	}
 }

@@ -97,8 +97,8 @@ func (p *Pool) Paused() string {
 // Refresh passes changed settings on to the runners.
 func (p *Pool) Refresh() {
 	p.mu.Lock()
-	for _, l := range p.clients {
-		l.set = wire.Setup{}
+	for _, conn := range p.clients {
+		conn.set = wire.Setup{}
 	}
 	p.mu.Unlock()
 	p.setUp()
@@ -136,13 +136,13 @@ func (p *Pool) endAll(ctx context.Context, list []*leaseState, by *int) (err err
 	silent := map[*runnerConn]bool{} // each is waited for once
 	for _, h := range list {
 		p.mu.Lock()
-		l := h.conn
+		conn := h.conn
 		p.mu.Unlock()
-		if silent[l] {
+		if silent[conn] {
 			continue
 		}
 		if _, failed := p.waitFor(ctx, h, nil); failed != nil {
-			err, silent[l] = failed, true
+			err, silent[conn] = failed, true
 		}
 	}
 	return err
@@ -175,17 +175,17 @@ func (p *Pool) Stop(ctx context.Context, within time.Duration) {
 	}
 	p.mu.Lock()
 	clients := slices.Clone(p.clients)
-	for _, l := range clients {
-		l.dismissed = true
+	for _, conn := range clients {
+		conn.dismissed = true
 	}
 	p.mu.Unlock()
-	for _, l := range clients {
-		l.Send(&wire.Shutdown{})
+	for _, conn := range clients {
+		conn.Send(&wire.Shutdown{})
 	}
 	limit := time.After(2 * time.Second)
-	for _, l := range clients {
+	for _, conn := range clients {
 		select {
-		case <-l.gone:
+		case <-conn.gone:
 		case <-limit: // it ends by itself, once nobody needs it
 			return
 		}
@@ -346,12 +346,12 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (chunk *wire.Chunk, ok bool, err error) {
 	p.mu.Lock()
 	h := p.bySeq[seq]
-	var l *runnerConn
+	var conn *runnerConn
 	if h != nil {
-		l = h.conn
+		conn = h.conn
 	}
 	p.mu.Unlock()
-	if l == nil {
+	if conn == nil {
 		return nil, false, nil
 	}
 	within, cancel := ctx, func() {}
@@ -359,12 +359,12 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 		within, cancel = context.WithTimeout(ctx, aliveWithin)
 	}
 	defer cancel()
-	chunk, err = l.Read(within, wire.Lease(h.job.Lease()), cursor, wait)
+	chunk, err = conn.Read(within, wire.Lease(h.job.Lease()), cursor, wait)
 	switch {
 	case errors.Is(err, runner.ErrGone):
 		return nil, false, nil // Connected tells of the next
 	case err != nil && ctx.Err() == nil:
-		return nil, false, p.silence(l.Reply.PID, h)
+		return nil, false, p.silence(conn.Reply.PID, h)
 	case err != nil || chunk.Gone:
 		return nil, false, err
 	}
@@ -411,11 +411,11 @@ func (p *Pool) List() []Status {
 		}
 		list = append(list, w)
 	}
-	for _, l := range p.clients {
-		for _, a := range l.stuck[:p.takenBy(l)] {
-			id := runner.Worker(l.Dir, a.Slot)
+	for _, conn := range p.clients {
+		for _, a := range conn.stuck[:p.takenBy(conn)] {
+			id := runner.Worker(conn.Dir, a.Slot)
 			busy[id] = true
-			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: l.lived, Stuck: true})
+			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: conn.lived, Stuck: true})
 		}
 	}
 	for slot := int64(1); len(list) < p.target; slot++ {
@@ -443,7 +443,7 @@ func (p *Pool) Busy() int {
 // hear asks runners that have been silent whether they live, all at once.
 func (p *Pool) hear() {
 	p.mu.Lock()
-	clients := slices.DeleteFunc(slices.Clone(p.clients), func(l *runnerConn) bool { return l.silent || time.Since(l.heard) < p.cfg.HeardEvery() })
+	clients := slices.DeleteFunc(slices.Clone(p.clients), func(conn *runnerConn) bool { return conn.silent || time.Since(conn.heard) < p.cfg.HeardEvery() })
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), heardWithin)
 	defer cancel()
@@ -454,19 +454,19 @@ func (p *Pool) hear() {
 func (p *Pool) reachAll(ctx context.Context, clients []*runnerConn) []bool {
 	lives := make([]bool, len(clients))
 	var asks sync.WaitGroup
-	for i, l := range clients {
-		asks.Go(func() { lives[i] = p.reach(ctx, l) })
+	for i, conn := range clients {
+		asks.Go(func() { lives[i] = p.reach(ctx, conn) })
 	}
 	asks.Wait()
 	return lives
 }
 
 // reach asks a runner for a sign of life and reports whether there was one.
-func (p *Pool) reach(ctx context.Context, l *runnerConn) bool {
-	_, err := l.Read(ctx, wire.Lease{}, [2]int64{}, false)
+func (p *Pool) reach(ctx context.Context, conn *runnerConn) bool {
+	_, err := conn.Read(ctx, wire.Lease{}, [2]int64{}, false)
 	if err == nil {
 		p.mu.Lock()
-		p.heard(l)
+		p.heard(conn)
 		p.mu.Unlock()
 	}
 	return err == nil
@@ -507,9 +507,9 @@ func (p *Pool) Purge(ctx context.Context, refs []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, purgedWithin)
 	defer cancel()
 	purged := map[string]bool{} // by the folder that the runners share
-	for _, l := range slices.Backward(clients) {
-		root := filepath.Dir(l.Dir)
-		purged[root] = purged[root] || l.Purge(ctx, refs) == nil
+	for _, conn := range slices.Backward(clients) {
+		root := filepath.Dir(conn.Dir)
+		purged[root] = purged[root] || conn.Purge(ctx, refs) == nil
 	}
 	for _, done := range purged {
 		if !done {

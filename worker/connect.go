@@ -299,9 +299,9 @@ func (p *Pool) cleaner(root string) (*runnerConn, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.clients {
-		if filepath.Dir(l.Dir) == root && !l.silent {
-			return l, nil
+	for _, conn := range p.clients {
+		if filepath.Dir(conn.Dir) == root && !conn.silent {
+			return conn, nil
 		}
 	}
 	for other, c := range p.contacts {
@@ -364,19 +364,19 @@ func (p *Pool) fits(c *runner.Client) bool {
 // adopt takes over what a runner has.
 func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, loops *sync.WaitGroup) *runnerConn {
 	now := time.Now()
-	l := &runnerConn{Client: c, current: current, heard: now, lived: now, gone: make(chan struct{})}
+	conn := &runnerConn{Client: c, current: current, heard: now, lived: now, gone: make(chan struct{})}
 	p.mu.Lock()
 	for _, a := range c.Reply.Attempts {
 		h := p.leases[queue.Lease(a.Lease)]
 		switch {
 		case h == nil: // it was given up: nobody waits for it
 			p.cfg.Log.Warn("a runner has a job that this queue has not handed out, or has given up; it is ended", "runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
-			l.Send(&wire.Drop{Lease: a.Lease}, &wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
+			conn.Send(&wire.Drop{Lease: a.Lease}, &wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
 		case h.conn != nil:
 			continue // it is another runner's
 		}
-		p.take(h, l)
+		p.take(h, conn)
 		if a.PID != 0 {
 			p.running(h, a)
 		}
@@ -384,24 +384,24 @@ func (p *Pool) adopt(ctx context.Context, c *runner.Client, current bool, loops 
 	}
 	for _, lease := range c.Reply.Ended {
 		if h := p.leases[queue.Lease(lease)]; h != nil && h.conn == nil {
-			p.take(h, l)
+			p.take(h, conn)
 			h.runs()
 		}
 	}
-	if l.current {
+	if conn.current {
 		for _, other := range p.clients {
 			other.current = false
 		}
-		p.clients = append(p.clients, l)
+		p.clients = append(p.clients, conn)
 	} else {
-		p.clients = append([]*runnerConn{l}, p.clients...)
+		p.clients = append([]*runnerConn{conn}, p.clients...)
 	}
 	p.announce()
 	p.mu.Unlock()
-	p.listen(ctx, l, loops)
+	p.listen(ctx, conn, loops)
 	p.setUp()
 	p.cfg.Log.Debug("runner met", "pid", c.Reply.PID, "running", len(c.Reply.Attempts), "ended", len(c.Reply.Ended))
-	return l
+	return conn
 }
 
 // announce tells those who wait for a runner that one is connected. The caller holds mu.
@@ -420,8 +420,8 @@ func (p *Pool) Connected() <-chan struct{} {
 
 // take holds a lease by a connection; what is asked of it stays asked. The caller holds
 // mu.
-func (p *Pool) take(h *leaseState, l *runnerConn) {
-	h.conn, h.dir, h.sent, h.asked, h.waiting = l, l.Dir, time.Now(), false, false
+func (p *Pool) take(h *leaseState, conn *runnerConn) {
+	h.conn, h.dir, h.sent, h.asked, h.waiting = conn, conn.Dir, time.Now(), false, false
 }
 
 // askAgain repeats what may have been lost with another connection. The caller
@@ -458,7 +458,7 @@ func (p *Pool) running(h *leaseState, a wire.Attempt) {
 }
 
 // listen has what a runner sends delivered to Run.
-func (p *Pool) listen(ctx context.Context, l *runnerConn, loops *sync.WaitGroup) {
+func (p *Pool) listen(ctx context.Context, conn *runnerConn, loops *sync.WaitGroup) {
 	deliver := func(d delivery) {
 		select {
 		case p.inbox <- d:
@@ -466,15 +466,15 @@ func (p *Pool) listen(ctx context.Context, l *runnerConn, loops *sync.WaitGroup)
 		}
 	}
 	loops.Go(func() {
-		err := l.Run(ctx, func(frames []wire.Frame) { deliver(delivery{l, frames}) })
-		close(l.gone)
+		err := conn.Run(ctx, func(frames []wire.Frame) { deliver(delivery{conn, frames}) })
+		close(conn.gone)
 		p.mu.Lock()
-		expected := p.stopping || l.dismissed
+		expected := p.stopping || conn.dismissed
 		p.mu.Unlock()
 		if ctx.Err() == nil && !expected {
-			p.cfg.Log.Warn("connection to the runner ended", "runner", l.Reply.PID, "error", err)
+			p.cfg.Log.Warn("connection to the runner ended", "runner", conn.Reply.PID, "error", err)
 		}
-		deliver(delivery{from: l})
+		deliver(delivery{from: conn})
 	})
 }
 
@@ -489,20 +489,20 @@ func (p *Pool) epoch(ctx context.Context) (epoch int64, err error) {
 
 // runnerGone has a runner whose connection ended connected again, or recovered if it has
 // died.
-func (p *Pool) runnerGone(ctx context.Context, l *runnerConn, loops *sync.WaitGroup) {
+func (p *Pool) runnerGone(ctx context.Context, conn *runnerConn, loops *sync.WaitGroup) {
 	p.mu.Lock()
-	p.clients = slices.DeleteFunc(p.clients, func(c *runnerConn) bool { return c == l })
-	delete(p.acks, l)
-	l.forsake()
+	p.clients = slices.DeleteFunc(p.clients, func(c *runnerConn) bool { return c == conn })
+	delete(p.acks, conn)
+	conn.forsake()
 	needed := false
 	for _, h := range p.leases {
-		if h.conn == l {
-			h.conn, h.heard, needed = nil, l.lived, needed || !h.over
+		if h.conn == conn {
+			h.conn, h.heard, needed = nil, conn.lived, needed || !h.over
 		}
 	}
-	over := l.dismissed && !needed // it was told to end, and has
+	over := conn.dismissed && !needed // it was told to end, and has
 	p.mu.Unlock()
 	if !over {
-		p.approach(ctx, &contact{dir: l.Dir, current: l.current, since: time.Now()}, loops)
+		p.approach(ctx, &contact{dir: conn.Dir, current: conn.current, since: time.Now()}, loops)
 	}
 }

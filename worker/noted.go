@@ -14,9 +14,9 @@ func (p *Pool) noteRunners(ctx context.Context) error {
 		p.unsure = nil
 	}
 	dirs := slices.Clone(p.unsure)
-	for _, l := range p.clients {
-		if !l.dismissed {
-			dirs = append(dirs, l.Dir)
+	for _, conn := range p.clients {
+		if !conn.dismissed {
+			dirs = append(dirs, conn.Dir)
 		}
 	}
 	for dir, c := range p.contacts {

@@ -360,8 +360,8 @@ func (p *Pool) nextTimer() time.Duration {
 // a runner whose workers are all busy would hold it for long. What its runner does not
 // give back, for it hangs, comes back once it is too late to be begun.
 func (p *Pool) dropStale() {
-	for l, list := range p.askBack() {
-		p.expire(l, list)
+	for conn, list := range p.askBack() {
+		p.expire(conn, list)
 	}
 }
 
@@ -370,7 +370,7 @@ func (p *Pool) askBack() map[*runnerConn][]*leaseState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	drops, late := map[*runnerConn][]wire.Frame{}, map[*runnerConn][]*leaseState{}
-	for l, h := range p.leases {
+	for lease, h := range p.leases {
 		switch since := time.Since(h.sent); {
 		case h.over || h.running:
 		case h.waiting && (h.asked || len(h.asks) > 0):
@@ -378,13 +378,13 @@ func (p *Pool) askBack() map[*runnerConn][]*leaseState {
 		case h.waiting || h.conn == nil:
 		case !h.asked && since >= staleAfter:
 			h.asked = true
-			drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: wire.Lease(l)})
+			drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: wire.Lease(lease)})
 		case h.asked && !h.begun && h.conn.silent && since >= startBy+startSpare:
 			late[h.conn] = append(late[h.conn], h)
 		}
 	}
-	for link, frames := range drops {
-		link.Send(frames...)
+	for conn, frames := range drops {
+		conn.Send(frames...)
 	}
 	return late
 }
@@ -415,16 +415,16 @@ func (p *Pool) capacity() int {
 // leaving is how many held leases the next turn brings to their end: their room
 // is claimed in the same commit. The caller holds mu.
 func (p *Pool) leaving() (n int) {
-	count := func(l queue.Lease) {
-		if p.leases[l] != nil {
+	count := func(lease queue.Lease) {
+		if p.leases[lease] != nil {
 			n++
 		}
 	}
 	for i := range p.pending.Ended {
 		count(p.pending.Ended[i].Lease)
 	}
-	for _, l := range p.pending.Released {
-		count(l)
+	for _, lease := range p.pending.Released {
+		count(lease)
 	}
 	for i := range p.pending.Changed {
 		count(p.pending.Changed[i].Lease)

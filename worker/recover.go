@@ -58,8 +58,8 @@ func (p *Pool) settleRemains(f finding) {
 
 // orphan is a lease without a connection that may be of a runner's folder, nil if there is
 // none. The caller holds mu.
-func (p *Pool) orphan(l wire.Lease, dir string) *leaseState {
-	if h := p.leases[queue.Lease(l)]; h != nil && h.conn == nil && !h.over && (h.dir == dir || h.dir == "" && !h.waiting) {
+func (p *Pool) orphan(lease wire.Lease, dir string) *leaseState {
+	if h := p.leases[queue.Lease(lease)]; h != nil && h.conn == nil && !h.over && (h.dir == dir || h.dir == "" && !h.waiting) {
 		return h
 	}
 	return nil
@@ -149,8 +149,8 @@ func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Durat
 		}
 		if err == nil {
 			f := finding{}
-			for _, l := range r.Alive {
-				f.strays = append(f.strays, queue.Lease(l))
+			for _, lease := range r.Alive {
+				f.strays = append(f.strays, queue.Lease(lease))
 			}
 			select {
 			case p.found <- f:
@@ -172,8 +172,8 @@ func (p *Pool) settleStrays(f finding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seeking = false
-	for _, l := range f.strays {
-		if h := p.leases[l]; h != nil && h.conn == nil {
+	for _, lease := range f.strays {
+		if h := p.leases[lease]; h != nil && h.conn == nil {
 			h.begun = true
 		}
 	}
@@ -206,9 +206,9 @@ func (p *Pool) lost(h *leaseState, running *wire.Attempt, how queue.End, dir str
 }
 
 // howLost is how an attempt ended whose runner has died.
-func howLost(r runner.Remains, l wire.Lease) queue.End {
+func howLost(r runner.Remains, lease wire.Lease) queue.End {
 	switch {
-	case r.Unkilled[l]:
+	case r.Unkilled[lease]:
 		return queue.Unkillable
 	case r.SameBoot:
 		return queue.Lost

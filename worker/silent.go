@@ -26,11 +26,11 @@ const (
 // nextAsk is when a runner is to be asked whether it lives: of those that have something
 // to run, and those that were silent. The caller holds mu.
 func (p *Pool) nextAsk() (at time.Time) {
-	for _, l := range p.clients {
-		if l.asking || !l.silent && !p.busy(l) {
+	for _, conn := range p.clients {
+		if conn.asking || !conn.silent && !p.busy(conn) {
 			continue
 		}
-		if due := l.heard.Add(p.cfg.HeardEvery()); at.IsZero() || due.Before(at) {
+		if due := conn.heard.Add(p.cfg.HeardEvery()); at.IsZero() || due.Before(at) {
 			at = due
 		}
 	}
@@ -38,9 +38,9 @@ func (p *Pool) nextAsk() (at time.Time) {
 }
 
 // busy reports whether a runner has any lease. The caller holds mu.
-func (p *Pool) busy(l *runnerConn) bool {
+func (p *Pool) busy(conn *runnerConn) bool {
 	for _, h := range p.leases {
-		if h.conn == l {
+		if h.conn == conn {
 			return true
 		}
 	}
@@ -51,20 +51,20 @@ func (p *Pool) busy(l *runnerConn) bool {
 func (p *Pool) askSilent(ctx context.Context, loops *sync.WaitGroup) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.clients {
-		if l.asking || !l.silent && !p.busy(l) || time.Since(l.heard) < p.cfg.HeardEvery() {
+	for _, conn := range p.clients {
+		if conn.asking || !conn.silent && !p.busy(conn) || time.Since(conn.heard) < p.cfg.HeardEvery() {
 			continue
 		}
-		l.asking = true
+		conn.asking = true
 		loops.Go(func() {
 			within, cancel := context.WithTimeout(ctx, aliveWithin)
 			defer cancel()
-			lives := p.reach(within, l)
+			lives := p.reach(within, conn)
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			l.asking = false
+			conn.asking = false
 			if !lives && ctx.Err() == nil {
-				p.fellSilent(l)
+				p.fellSilent(conn)
 			}
 			p.ring()
 		})
@@ -73,48 +73,48 @@ func (p *Pool) askSilent(ctx context.Context, loops *sync.WaitGroup) {
 
 // fellSilent notes that a runner does not answer: new jobs go to another one. The caller
 // holds mu.
-func (p *Pool) fellSilent(l *runnerConn) {
+func (p *Pool) fellSilent(conn *runnerConn) {
 	select {
-	case <-l.gone:
+	case <-conn.gone:
 		return
 	default:
 	}
-	l.heard = time.Now() // asked again after a while
-	if !l.silent {
-		l.silent, l.current = true, false
-		l.forsake()
-		p.cfg.Log.Error("the runner does not answer; new jobs go to another one", "runner", l.Reply.PID)
+	conn.heard = time.Now() // asked again after a while
+	if !conn.silent {
+		conn.silent, conn.current = true, false
+		conn.forsake()
+		p.cfg.Log.Error("the runner does not answer; new jobs go to another one", "runner", conn.Reply.PID)
 	}
 }
 
 // heard notes a sign of life of a runner. The caller holds mu.
-func (p *Pool) heard(l *runnerConn) {
-	l.heard = time.Now()
-	l.lived = l.heard
-	if l.silent {
-		l.silent = false
-		if p.current() == nil && !p.spawning && p.fits(l.Client) {
-			l.current = true
-			p.clients = append(slices.DeleteFunc(p.clients, func(c *runnerConn) bool { return c == l }), l)
+func (p *Pool) heard(conn *runnerConn) {
+	conn.heard = time.Now()
+	conn.lived = conn.heard
+	if conn.silent {
+		conn.silent = false
+		if p.current() == nil && !p.spawning && p.fits(conn.Client) {
+			conn.current = true
+			p.clients = append(slices.DeleteFunc(p.clients, func(c *runnerConn) bool { return c == conn }), conn)
 		}
-		p.cfg.Log.Info("the runner answers again", "runner", l.Reply.PID)
+		p.cfg.Log.Info("the runner answers again", "runner", conn.Reply.PID)
 		p.ring()
 	}
 }
 
 // expire gives back leases that their runner, which hangs, did not begin in time: it will
 // see that it is too late. Of those that it has begun the result may be on its way.
-func (p *Pool) expire(l *runnerConn, list []*leaseState) {
+func (p *Pool) expire(conn *runnerConn, list []*leaseState) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
 		leases[i] = wire.Lease(h.job.Lease())
 	}
-	begun, ok := runner.Begun(l.Dir, leases)
+	begun, ok := runner.Begun(conn.Dir, leases)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, h := range list {
 		switch {
-		case h.over || h.running || h.conn != l: // meanwhile something was heard of it
+		case h.over || h.running || h.conn != conn: // meanwhile something was heard of it
 		case begun[leases[i]]:
 			h.begun = true
 		case ok:
@@ -152,15 +152,15 @@ func (p *Pool) waitFor(ctx context.Context, h *leaseState, answer <-chan error) 
 // answers is an error unless the runner of a lease gives a sign of life.
 func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 	p.mu.Lock()
-	l, dir := h.conn, h.dir
+	conn, dir := h.conn, h.dir
 	out := time.Duration(0) // that its runner has been out of reach
 	for _, c := range p.contacts {
-		if l == nil && (c.dir == dir || dir == "" && c.initial) {
+		if conn == nil && (c.dir == dir || dir == "" && c.initial) {
 			out, dir = time.Since(c.since), c.dir
 		}
 	}
 	p.mu.Unlock()
-	if l == nil {
+	if conn == nil {
 		if out < aliveWithin {
 			return nil
 		}
@@ -168,19 +168,19 @@ func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 	}
 	within, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	if p.reach(within, l) || ctx.Err() != nil {
+	if p.reach(within, conn) || ctx.Err() != nil {
 		return ctx.Err()
 	}
 	select {
-	case <-l.gone:
+	case <-conn.gone:
 		return nil // it is met again, or recovered
 	default:
 	}
 	p.mu.Lock()
-	p.fellSilent(l)
+	p.fellSilent(conn)
 	p.mu.Unlock()
 	p.ring()
-	return p.silence(l.Reply.PID, h)
+	return p.silence(conn.Reply.PID, h)
 }
 
 // silence is the error about a lease whose runner does not answer.
@@ -200,9 +200,9 @@ func NameRunner(pid int64) string {
 func (p *Pool) Silent() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.clients {
-		if l.silent {
-			pids = append(pids, l.Reply.PID)
+	for _, conn := range p.clients {
+		if conn.silent {
+			pids = append(pids, conn.Reply.PID)
 		}
 	}
 	for dir, c := range p.contacts {
@@ -229,9 +229,9 @@ func (p *Pool) NoRunner() error {
 func (p *Pool) endSilent() {
 	p.mu.Lock()
 	var dirs []string
-	for _, l := range p.clients {
-		if l.silent {
-			dirs = append(dirs, l.Dir)
+	for _, conn := range p.clients {
+		if conn.silent {
+			dirs = append(dirs, conn.Dir)
 		}
 	}
 	for dir, c := range p.contacts {

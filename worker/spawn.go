@@ -99,24 +99,24 @@ func (p *Pool) setUp() {
 			elsewhere++
 		}
 	}
-	for _, l := range p.clients {
-		if !l.current {
-			elsewhere += p.takenBy(l)
+	for _, conn := range p.clients {
+		if !conn.current {
+			elsewhere += p.takenBy(conn)
 		}
 	}
-	for _, l := range p.clients {
+	for _, conn := range p.clients {
 		n := elsewhere
 		switch {
-		case runner.Isolated(l.Dir):
+		case runner.Isolated(conn.Dir):
 			n = 1
-		case l.current:
+		case conn.current:
 			n = max(0, p.target-elsewhere)
-		case l.owner != nil:
+		case conn.owner != nil:
 			n = p.target
 		}
-		if set := (wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}); set != l.set {
-			l.set = set
-			l.Send(&set)
+		if set := (wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}); set != conn.set {
+			conn.set = set
+			conn.Send(&set)
 		}
 	}
 }

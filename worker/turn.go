@@ -38,8 +38,8 @@ func (p *Pool) granted(ctx context.Context, g grant, loops *sync.WaitGroup) erro
 // what the log is to be told.
 func (p *Pool) recorded(turn store.Report, refused map[queue.Lease]error) []remark {
 	p.mu.Lock()
-	remarks := append(p.unheld, p.remarks(turn.Ended, func(l queue.Lease) *queue.Job {
-		if h := p.leases[l]; h != nil {
+	remarks := append(p.unheld, p.remarks(turn.Ended, func(lease queue.Lease) *queue.Job {
+		if h := p.leases[lease]; h != nil {
 			return &h.job
 		}
 		return nil
@@ -53,15 +53,15 @@ func (p *Pool) recorded(turn store.Report, refused map[queue.Lease]error) []rema
 		p.forget(turn.Ended[i].Lease)
 	}
 	p.rate.add(time.Now(), attempts)
-	for _, l := range turn.Released {
-		p.forget(l)
+	for _, lease := range turn.Released {
+		p.forget(lease)
 	}
 	for i := range turn.Changed {
-		l := turn.Changed[i].Lease
-		if h := p.leases[l]; h != nil && len(h.asks) > 0 {
-			h.asks[0].told(refused[l]) // the others find the job in the store
+		lease := turn.Changed[i].Lease
+		if h := p.leases[lease]; h != nil && len(h.asks) > 0 {
+			h.asks[0].told(refused[lease]) // the others find the job in the store
 		}
-		p.forget(l)
+		p.forget(lease)
 	}
 	p.mu.Unlock()
 	clear(turn.Ended)
@@ -71,21 +71,21 @@ func (p *Pool) recorded(turn store.Report, refused map[queue.Lease]error) []rema
 
 // acknowledge tells the runners what need not be kept any more.
 func (p *Pool) acknowledge() {
-	for l, leases := range p.acks {
-		l.Send(&wire.Ack{Leases: leases})
-		delete(p.acks, l)
+	for conn, leases := range p.acks {
+		conn.Send(&wire.Ack{Leases: leases})
+		delete(p.acks, conn)
 	}
 }
 
 // forget drops a lease that has come to its end. The caller holds mu.
-func (p *Pool) forget(l queue.Lease) {
-	h := p.leases[l]
+func (p *Pool) forget(lease queue.Lease) {
+	h := p.leases[lease]
 	if h == nil {
 		return
 	}
-	delete(p.leases, l)
-	if p.bySeq[l.Seq] == h {
-		delete(p.bySeq, l.Seq)
+	delete(p.leases, lease)
+	if p.bySeq[lease.Seq] == h {
+		delete(p.bySeq, lease.Seq)
 	}
 	close(h.done)
 	close(p.ended)
@@ -101,28 +101,28 @@ func (p *Pool) start(jobs []queue.Job, stored bool) {
 	hitClaimed()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.current()
+	conn := p.current()
 	frames := make([]wire.Frame, 0, len(jobs)+1)
-	if acks := p.acks[l]; stored && len(acks) > 0 {
+	if acks := p.acks[conn]; stored && len(acks) > 0 {
 		frames = append(frames, &wire.Ack{Leases: acks})
-		delete(p.acks, l)
+		delete(p.acks, conn)
 	}
 	for i := range jobs {
 		j := &jobs[i]
-		if l == nil || p.stopping || p.draining { // the runner died, or its end was asked for, while these were claimed
+		if conn == nil || p.stopping || p.draining { // the runner died, or its end was asked for, while these were claimed
 			p.pending.Released = append(p.pending.Released, j.Lease())
 			p.ring()
 			continue
 		}
 		h := p.hold(j)
-		h.conn, h.dir = l, l.Dir
+		h.conn, h.dir = conn, conn.Dir
 		frames = p.startFrames(frames, j)
 		if p.watched[j.Seq] > 0 {
 			frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 		}
 	}
 	if len(frames) > 0 {
-		l.Send(frames...)
+		conn.Send(frames...)
 		hitStartSent()
 	}
 }
