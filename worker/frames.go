@@ -13,7 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startFrames are the order to run a job, appended to others.
+// startFrames are the order to run a job, and to tell its end at once if somebody waits for
+// it, appended to others. The caller holds mu.
 func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	argv := j.Argv
 	if j.Command != "" {
@@ -25,12 +26,16 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	} else if cwd == "" {
 		cwd = p.cfg.Account.Home
 	}
-	return append(frames, &wire.Start{
+	frames = append(frames, &wire.Start{
 		Lease: wire.Lease(j.Lease()), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt), By: (runner.SinceBoot() + startBy).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
 	})
+	if p.leases.watched[j.Seq] > 0 {
+		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
+	}
+	return frames
 }
 
 // environment builds a job's environment; nothing of the service's own is in it.
@@ -100,19 +105,19 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settle
 
 // learn draws from a result what holds for claims: whether the machine has resources,
 // how long jobs run, and whose starts hang. The caller holds mu.
-func (p *Pool) learn(h *leaseState, r *wire.Result) {
+func (l *loop) learn(h *leaseState, r *wire.Result) {
 	switch {
 	case r.Shortage:
-		p.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
+		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
 		own := r.Cause == int64(queue.HungStart) // what does not answer is not the machine
-		if !own && p.short.met(h.job.Seq, time.Now()) {
-			p.slowDown()
+		if !own && l.short.met(h.job.Seq, time.Now()) {
+			l.slowDown()
 		}
 	case r.Cause == int64(queue.HungStart):
-		p.startHung(&h.job)
+		l.startHung(&h.job)
 	default:
-		p.short = shortage{pause: pauseFirst}
-		p.measure(r)
+		l.short = shortage{pause: pauseFirst}
+		l.measure(r)
 	}
 }
 
@@ -137,20 +142,20 @@ func (s *shortage) met(seq int64, now time.Time) bool {
 
 // slowDown has nothing claimed for a while, which grows while shortages go on. The caller
 // holds mu.
-func (p *Pool) slowDown() {
-	if now := time.Now(); now.After(p.paused) { // of many that meet one shortage the first counts
-		p.paused = now.Add(p.short.pause)
-		p.short.pause = min(2*p.short.pause, pauseLast)
+func (l *loop) slowDown() {
+	if now := time.Now(); now.After(l.paused) { // of many that meet one shortage the first counts
+		l.paused = now.Add(l.short.pause)
+		l.short.pause = min(2*l.short.pause, pauseLast)
 	}
 }
 
 // measure follows the mean of recent run times, each new one weighing a quarter.
-func (p *Pool) measure(r *wire.Result) {
+func (l *loop) measure(r *wire.Result) {
 	run := time.Duration(r.EndedAt-r.StartedAt) * time.Millisecond
 	run = max(run, time.Millisecond/2)
-	if p.mean == 0 {
-		p.mean = run
+	if l.mean == 0 {
+		l.mean = run
 		return
 	}
-	p.mean += (run - p.mean) / 4
+	l.mean += (run - l.mean) / 4
 }

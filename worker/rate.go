@@ -30,10 +30,3 @@ func (r *rate) forget(now time.Time) {
 	}
 	r.last = second
 }
-
-// Throughput is how many attempts were recorded as ended in the last minute.
-func (p *Pool) Throughput() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.rate.sum(time.Now())
-}

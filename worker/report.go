@@ -18,18 +18,19 @@ type remark struct {
 // remarks are the lines about attempts that have ended, as far as the log wants them:
 // what a person has to look at is a warning, what will be tried again a remark, all
 // else is for debugging. Of a job they tell the id alone: commands and output may be
-// secret. job knows the job of a lease, or is nil.
-func (p *Pool) remarks(ended []store.Settlement, job func(queue.Lease) *queue.Job) (list []remark) {
+// secret. The caller holds mu.
+func (l *loop) remarks(ended []store.Settlement) (list []remark) {
 	for i := range ended {
 		e := &ended[i]
 		r := remarkOn(&e.Decision)
-		if !p.cfg.Log.Enabled(context.Background(), r.level) {
+		if !l.cfg.Log.Enabled(context.Background(), r.level) {
 			continue
 		}
-		j, a, d := job(e.Lease), &e.Attempt, &e.Decision
-		if j == nil {
+		h := l.leases.all[e.Lease]
+		if h == nil {
 			continue
 		}
+		j, a, d := &h.job, &e.Attempt, &e.Decision
 		r.attrs = append(r.attrs, slog.String("job", j.ID), slog.Int("attempt", j.Runs+1), slog.String("state", d.State.String()))
 		if d.Reason != "" {
 			r.attrs = append(r.attrs, slog.String("reason", string(d.Reason)))
@@ -65,9 +66,9 @@ func remarkOn(d *queue.Decision) remark {
 }
 
 // report writes lines to the log. No lock is held meanwhile.
-func (p *Pool) report(list []remark) {
+func (s *session) report(list []remark) {
 	for _, r := range list {
-		p.cfg.Log.LogAttrs(context.Background(), r.level, r.text, r.attrs...)
+		s.log.LogAttrs(context.Background(), r.level, r.text, r.attrs...)
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -26,8 +24,8 @@ const (
 // nextAsk is when a runner is to be asked whether it lives: of those that have something
 // to run, and those that were silent. The caller holds mu.
 func (p *Pool) nextAsk() (at time.Time) {
-	for _, conn := range p.clients {
-		if conn.asking || !conn.silent && !p.busy(conn) {
+	for _, conn := range p.runners.clients {
+		if conn.asking || !conn.silent && !p.leases.busy(conn) {
 			continue
 		}
 		if due := conn.heard.Add(p.cfg.HeardEvery()); at.IsZero() || due.Before(at) {
@@ -37,88 +35,47 @@ func (p *Pool) nextAsk() (at time.Time) {
 	return at
 }
 
-// busy reports whether a runner has any lease. The caller holds mu.
-func (p *Pool) busy(conn *runnerConn) bool {
-	for _, h := range p.leases {
-		if h.conn == conn {
-			return true
-		}
-	}
-	return false
-}
-
 // askSilent asks the runners that are due whether they live.
-func (p *Pool) askSilent(ctx context.Context, loops *sync.WaitGroup) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, conn := range p.clients {
-		if conn.asking || !conn.silent && !p.busy(conn) || time.Since(conn.heard) < p.cfg.HeardEvery() {
+func (l *loop) askSilent() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, conn := range l.runners.clients {
+		if conn.asking || !conn.silent && !l.leases.busy(conn) || time.Since(conn.heard) < l.cfg.HeardEvery() {
 			continue
 		}
 		conn.asking = true
-		loops.Go(func() {
-			within, cancel := context.WithTimeout(ctx, aliveWithin)
+		l.Go(func() {
+			within, cancel := context.WithTimeout(l.ctx, aliveWithin)
 			defer cancel()
-			lives := p.reach(within, conn)
-			p.mu.Lock()
-			defer p.mu.Unlock()
+			lives := l.reach(within, conn)
+			l.mu.Lock()
+			defer l.mu.Unlock()
 			conn.asking = false
-			if !lives && ctx.Err() == nil {
-				p.fellSilent(conn)
+			if !lives && l.ctx.Err() == nil {
+				l.runners.fellSilent(conn)
 			}
-			p.ring()
+			l.ring()
 		})
-	}
-}
-
-// fellSilent notes that a runner does not answer: new jobs go to another one. The caller
-// holds mu.
-func (p *Pool) fellSilent(conn *runnerConn) {
-	select {
-	case <-conn.gone:
-		return
-	default:
-	}
-	conn.heard = time.Now() // asked again after a while
-	if !conn.silent {
-		conn.silent, conn.current = true, false
-		conn.forsake()
-		p.cfg.Log.Error("the runner does not answer; new jobs go to another one", "runner", conn.Reply.PID)
-	}
-}
-
-// heard notes a sign of life of a runner. The caller holds mu.
-func (p *Pool) heard(conn *runnerConn) {
-	conn.heard = time.Now()
-	conn.lived = conn.heard
-	if conn.silent {
-		conn.silent = false
-		if p.current() == nil && !p.spawning && p.fits(conn.Client) {
-			conn.current = true
-			p.clients = append(slices.DeleteFunc(p.clients, func(c *runnerConn) bool { return c == conn }), conn)
-		}
-		p.cfg.Log.Info("the runner answers again", "runner", conn.Reply.PID)
-		p.ring()
 	}
 }
 
 // expire gives back leases that their runner, which hangs, did not begin in time: it will
 // see that it is too late. Of those that it has begun the result may be on its way.
-func (p *Pool) expire(conn *runnerConn, list []*leaseState) {
+func (l *loop) expire(conn *runnerConn, list []*leaseState) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
-		leases[i] = wire.Lease(h.job.Lease())
+		leases[i] = h.lease()
 	}
 	begun, ok := runner.Begun(conn.Dir, leases)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for i, h := range list {
 		switch {
 		case h.over || h.running || h.conn != conn: // meanwhile something was heard of it
 		case begun[leases[i]]:
 			h.begun = true
 		case ok:
-			p.giveBack(h)
+			l.giveBack(h)
 		default: // its notes cannot be read now
 			h.sent = time.Now().Add(-startBy)
 		}
@@ -154,7 +111,7 @@ func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 	p.mu.Lock()
 	conn, dir := h.conn, h.dir
 	out := time.Duration(0) // that its runner has been out of reach
-	for _, c := range p.contacts {
+	for _, c := range p.runners.contacts {
 		if conn == nil && (c.dir == dir || dir == "" && c.initial) {
 			out, dir = time.Since(c.since), c.dir
 		}
@@ -177,7 +134,7 @@ func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 	default:
 	}
 	p.mu.Lock()
-	p.fellSilent(conn)
+	p.runners.fellSilent(conn)
 	p.mu.Unlock()
 	p.ring()
 	return p.silence(conn.Reply.PID, h)
@@ -200,15 +157,13 @@ func NameRunner(pid int64) string {
 func (p *Pool) Silent() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, conn := range p.clients {
+	for _, conn := range p.runners.clients {
 		if conn.silent {
 			pids = append(pids, conn.Reply.PID)
 		}
 	}
-	for dir, c := range p.contacts {
-		if !c.dead && time.Since(c.since) > aliveWithin {
-			pids = append(pids, runner.PID(dir))
-		}
+	for _, dir := range p.runners.unreached(aliveWithin) {
+		pids = append(pids, runner.PID(dir))
 	}
 	return pids
 }
@@ -218,10 +173,10 @@ func (p *Pool) Silent() (pids []int64) {
 func (p *Pool) NoRunner() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.current() != nil {
+	if p.runners.current() != nil {
 		return nil
 	}
-	return p.spawnErr
+	return p.runners.spawnErr
 }
 
 // endSilent ends the runners that do not answer, with all that they run, and has what they
@@ -229,16 +184,12 @@ func (p *Pool) NoRunner() error {
 func (p *Pool) endSilent() {
 	p.mu.Lock()
 	var dirs []string
-	for _, conn := range p.clients {
+	for _, conn := range p.runners.clients {
 		if conn.silent {
 			dirs = append(dirs, conn.Dir)
 		}
 	}
-	for dir, c := range p.contacts {
-		if !c.dead {
-			dirs = append(dirs, dir)
-		}
-	}
+	dirs = append(dirs, p.runners.unreached(0)...)
 	p.mu.Unlock()
 	for _, dir := range dirs {
 		p.cfg.Log.Error("a runner that does not answer is ended, and what it runs", "folder", dir)

@@ -1,0 +1,291 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// loop is Run's part of a pool: its goroutine alone uses it, but for background, by which
+// others hand it what they have come to.
+type loop struct {
+	*Pool
+	background
+	inbox chan delivery
+
+	session   session
+	recovery  recovery
+	isolation isolation
+	mean      time.Duration // of recent runs
+	short     shortage      // of the machine's resources
+}
+
+// background is what goes on beside Run, until ctx ends.
+type background struct {
+	ctx context.Context
+	sync.WaitGroup
+	found chan func() error // for Run to deal with
+}
+
+// tell has Run deal with what a goroutine has come to, unless Run ends.
+func (b *background) tell(deal func() error) {
+	select {
+	case b.found <- deal:
+	case <-b.ctx.Done():
+	}
+}
+
+// pause waits for a while and reports whether ctx goes on.
+func pause(ctx context.Context, wait time.Duration) bool {
+	select {
+	case <-time.After(wait):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Run adopts what runs, settles what has ended, and then claims and runs jobs
+// until ctx ends; what runs then goes on in the runner. ready is called when
+// what was left has been dealt with, or after adoptWithin: a runner that hangs is
+// adopted whenever it answers. An error means that the store or the runners
+// cannot be used any more.
+func (p *Pool) Run(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	l := &loop{
+		Pool: p, background: background{ctx: ctx, found: make(chan func() error, 64)}, inbox: make(chan delivery, 64),
+		session:   session{store: p.store, log: p.cfg.Log, acks: map[*runnerConn][]wire.Lease{}, retry: retryFirst},
+		isolation: isolation{owners: map[int]*owner{}, pause: pauseFirst},
+		short:     shortage{pause: pauseFirst},
+	}
+	defer l.Wait()
+	defer cancel()
+	if err := l.takeOver(); err != nil {
+		return err
+	}
+	l.needsRunner()
+	err := l.adoptAll()
+	if err == nil {
+		err = l.flush()
+	}
+	if err == nil {
+		l.dismissIdle() // those that were started for a job that never came
+		ready()
+	}
+	for err == nil {
+		err = l.step()
+	}
+	if ctx.Err() != nil {
+		return nil // that is why there was an error
+	}
+	return err
+}
+
+// adoptAll waits for what was there when the service started.
+func (l *loop) adoptAll() error {
+	within := time.After(adoptWithin)
+	for l.adopting() {
+		if over, err := l.next(within); over || err != nil {
+			return err
+		}
+		l.needsRunner()
+	}
+	return nil
+}
+
+// adopting reports whether what was there at the start is not all found yet.
+func (l *loop) adopting() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.runners.adopting() || l.recovery.seeking || l.runners.current() == nil && !l.stopping && l.runners.spawnErr == nil
+}
+
+// next waits for something to happen and deals with it, or until it is over.
+func (l *loop) next(timer <-chan time.Time) (over bool, err error) {
+	select {
+	case <-l.ctx.Done():
+		return false, l.ctx.Err()
+	case d := <-l.inbox:
+		l.deliver(d)
+	case deal := <-l.found:
+		return false, deal()
+	case <-l.kick:
+	case <-timer:
+		return true, nil
+	}
+	return false, nil
+}
+
+// step waits for something to happen and deals with it and all else that has
+// happened by then, in one turn with the store.
+func (l *loop) step() error {
+	_, err := l.next(time.After(l.nextTimer()))
+	for more := true; more && err == nil; {
+		select {
+		case d := <-l.inbox:
+			l.deliver(d)
+		case deal := <-l.found:
+			err = deal()
+		default:
+			more = false
+		}
+	}
+	if err != nil {
+		return err
+	}
+	l.dropStale()
+	l.askSilent()
+	l.needsRunner()
+	err = l.flush()
+	l.dismissIdle()
+	l.setUp()
+	return err
+}
+
+// nextTimer is how long nothing may happen before something is due.
+func (l *loop) nextTimer() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wait := time.Hour
+	now := time.Now()
+	for _, h := range l.leases.all {
+		switch {
+		case h.running || h.begun || h.over || h.waiting || h.conn == nil:
+		case !h.asked:
+			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
+		default:
+			wait = min(wait, max(h.sent.Add(startBy+startSpare).Sub(now), time.Second))
+		}
+	}
+	for _, c := range l.runners.contacts { // then another runner is needed
+		if left := c.since.Add(againWithin).Sub(now); left > 0 {
+			wait = min(wait, left)
+		}
+	}
+	if at := l.nextAsk(); !at.IsZero() {
+		wait = min(wait, at.Sub(now))
+	}
+	at := l.session.due // until which flush does nothing
+	if at.IsZero() {
+		at = l.paused
+	}
+	if !at.IsZero() { // also one that has just passed: flush deals with it
+		wait = min(wait, at.Sub(now))
+	}
+	return max(wait, time.Millisecond)
+}
+
+// dropStale asks back what has not started in time, if others may rank higher:
+// a runner whose workers are all busy would hold it for long. What its runner does not
+// give back, for it hangs, comes back once it is too late to be begun.
+func (l *loop) dropStale() {
+	for conn, list := range l.askBack() {
+		l.expire(conn, list)
+	}
+}
+
+// askBack does so but for what hung runners have not begun in time, which it lists.
+func (l *loop) askBack() map[*runnerConn][]*leaseState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	drops, late := map[*runnerConn][]wire.Frame{}, map[*runnerConn][]*leaseState{}
+	for lease, h := range l.leases.all {
+		switch since := time.Since(h.sent); {
+		case h.over || h.running:
+		case h.waiting && (h.asked || len(h.asks) > 0):
+			l.giveBack(h)
+		case h.waiting || h.conn == nil:
+		case !h.asked && since >= staleAfter:
+			h.asked = true
+			drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: wire.Lease(lease)})
+		case h.asked && !h.begun && h.conn.silent && since >= startBy+startSpare:
+			late[h.conn] = append(late[h.conn], h)
+		}
+	}
+	for conn, frames := range drops {
+		conn.Send(frames...)
+	}
+	return late
+}
+
+// capacity is how many jobs may be claimed now. The caller holds mu.
+func (l *loop) capacity() int {
+	if time.Now().Before(l.paused) {
+		return 0
+	}
+	l.paused = time.Time{}
+	workers := l.fit()
+	if l.stopping || l.draining || workers == 0 || l.runners.current() == nil {
+		return 0
+	}
+	block := 0
+	if l.mean > 0 {
+		block = min(maxBlock, int(blockWork*time.Duration(workers)/max(l.mean, time.Microsecond)))
+		if block < workers {
+			block = 0 // jobs longer than the block is worth: exactly the free workers
+		}
+	}
+	if failpoint.On("ahead") {
+		block = maxBlock
+	}
+	return max(0, workers+block-len(l.leases.all)+l.session.leaving(&l.leases))
+}
+
+// flush records what has happened and claims what there is room for, in one
+// commit, and then tells the runners.
+func (l *loop) flush() error {
+	s := &l.session
+	if time.Now().Before(s.due) {
+		return nil
+	}
+	s.due = time.Time{}
+	if err := s.note(l.ctx, l.folders()); err != nil {
+		return s.failed(err)
+	}
+	l.mu.Lock()
+	capacity, workers := l.capacity(), l.fit()
+	l.mu.Unlock()
+	turn, then := s.pending, len(s.then)
+	if s.cancel == nil {
+		turn.Want = capacity
+	} else if capacity == 0 || workers < s.awaited {
+		s.cancel() // else it would claim what there is no room for
+	}
+	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 { // else waiting claims as well
+		turned, err := s.store.Exchange(context.WithoutCancel(l.ctx), turn) // it happened: a stop must not lose it
+		if err != nil {
+			return s.failed(err)
+		}
+		hitSettled()
+		s.retry = retryFirst
+		remarks := l.recorded(turn, turned.Refused)
+		hitBeforeAck()
+		l.startAll(turned.Jobs, true)
+		s.acknowledge()
+		s.report(remarks)
+		l.afterwards(then)
+		capacity -= len(turned.Jobs)
+		if turn.Want == 0 || len(turned.Jobs) == turn.Want && len(turned.Jobs) > 0 {
+			return nil
+		}
+	} else {
+		l.afterwards(then)
+	}
+	s.acknowledge() // results that were stored by an earlier service
+	if capacity > 0 && s.cancel == nil {
+		l.await(capacity, workers)
+	}
+	return nil
+}
+
+// afterwards has the first n things done that waited for what is recorded now.
+func (l *loop) afterwards(n int) {
+	list := l.session.then[:n]
+	l.session.then = l.session.then[n:]
+	for _, do := range list {
+		l.Go(do) // it may be large folders that go
+	}
+}
