@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -26,29 +25,22 @@ type isolation struct {
 }
 
 // startAll hands claimed jobs over: suspects to runners of their own, those of users whose
-// starts have hung to their users' runners, all others to the current one.
+// starts have hung to their users' runners, all others to the current one. Those that may
+// not start are held.
 func (l *loop) startAll(jobs []queue.Job, stored bool) {
-	jobs = l.holdDisowned(jobs)
+	rest := jobs[:0]
 	var suspects []queue.Job
 	owned := map[*owner][]queue.Job{}
-	apart := func(j *queue.Job) bool {
-		if j.Suspect {
+	for i := range jobs {
+		j := &jobs[i]
+		if err := l.cfg.Disowned(j); err != nil {
+			l.holdDisowned(j, err)
+		} else if j.Suspect {
 			suspects = append(suspects, *j)
-			return true
-		}
-		if o := l.isolated(j); o != nil {
+		} else if o := l.isolated(j); o != nil {
 			owned[o] = append(owned[o], *j)
-			return true
-		}
-		return false
-	}
-	rest := jobs
-	if len(l.isolation.owners) > 0 || slices.ContainsFunc(jobs, func(j queue.Job) bool { return j.Suspect }) {
-		rest = nil
-		for i := range jobs {
-			if !apart(&jobs[i]) {
-				rest = append(rest, jobs[i])
-			}
+		} else {
+			rest = append(rest, *j)
 		}
 	}
 	l.start(rest, stored)
@@ -60,32 +52,12 @@ func (l *loop) startAll(jobs []queue.Job, stored bool) {
 	}
 }
 
-// holdDisowned has those jobs held that may not start, and returns the others.
-func (l *loop) holdDisowned(jobs []queue.Job) []queue.Job {
-	why := map[int]error{}
-	for i := range jobs {
-		if err := l.cfg.Disowned(&jobs[i]); err != nil {
-			why[i] = err
-		}
-	}
-	if len(why) == 0 {
-		return jobs
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var rest []queue.Job
-	for i := range jobs {
-		j := &jobs[i]
-		if why[i] == nil {
-			rest = append(rest, *j)
-			continue
-		}
-		d := queue.Decide(j, queue.Outcome{End: queue.Disowned, Error: why[i].Error()}, l.cfg.Policy())
-		l.session.settle(store.Settlement{Lease: j.Lease(), Decision: d})
-		l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", why[i])}})
-	}
+// holdDisowned has a job held that may not start.
+func (l *loop) holdDisowned(j *queue.Job, why error) {
+	d := queue.Decide(j, queue.Outcome{End: queue.Disowned, Error: why.Error()}, l.cfg.Policy())
+	l.session.settle(store.Settlement{Lease: j.Lease(), Decision: d})
+	l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", why)}})
 	l.ring()
-	return rest
 }
 
 // Limits of suspects.
@@ -103,23 +75,21 @@ const (
 // startAlone starts a runner for each suspect, one after the other, and puts off those for
 // which there is no room.
 func (l *loop) startAlone(suspects []queue.Job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for i := range suspects {
 		if why := l.crowdedAlone(); why != nil {
 			l.putOff(suspects[i:], why)
 			break
 		}
-		l.mu.Lock()
 		l.leases.hold(&suspects[i]).waiting = true
-		l.mu.Unlock()
 	}
 	l.spawnAlone()
 }
 
 // spawnAlone starts a runner for a suspect that waits for one, unless one is being
-// started.
+// started. The caller holds mu.
 func (l *loop) spawnAlone() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.isolation.spawning {
 		return
 	}
@@ -132,13 +102,12 @@ func (l *loop) spawnAlone() {
 	}
 }
 
-// crowdedAlone says why no more suspects are started now, nil if they are.
+// crowdedAlone says why no more suspects are started now, nil if they are. The caller
+// holds mu.
 func (l *loop) crowdedAlone() error {
 	if time.Now().Before(l.isolation.after) {
 		return errors.New("no runner of its own could be started a moment ago")
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	n := 0
 	for _, conn := range l.runners.clients {
 		if runner.Isolated(conn.Dir) && !conn.dismissed {
@@ -157,34 +126,30 @@ func (l *loop) crowdedAlone() error {
 }
 
 // spawnedAlone hands a suspect to the runner that was started for it. If none could be
-// started all suspects that wait for one are put off.
+// started all suspects that wait for one are put off. Then less is claimed for a while, as
+// after any shortage, and suspects are tried again some time after that: else nobody but
+// they would ever be claimed.
 func (l *loop) spawnedAlone(h *leaseState, client *runner.Client, err error) {
+	var conn *runnerConn
+	if err == nil {
+		conn = l.adopt(client, false)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.isolation.spawning = false
 	if err == nil {
 		l.isolation.pause = pauseFirst
-		conn := l.adopt(client, false)
-		l.mu.Lock()
 		if h.waiting && !h.over {
 			l.handOver(h, conn)
 		}
-		l.mu.Unlock()
-	} else if back := l.notServed(func(j *queue.Job) bool { return j.Suspect }); len(back) > 0 {
-		l.failedAlone(&back[0], err)
+	} else if back := l.leases.notServed(func(j *queue.Job) bool { return j.Suspect }); len(back) > 0 {
+		l.slowDown()
+		l.isolation.after = l.paused.Add(l.isolation.pause)
+		l.isolation.pause = min(2*l.isolation.pause, pauseLast)
+		l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "no runner of its own for a suspect; it is tried again", []slog.Attr{slog.String("job", back[0].ID), slog.Any("error", err)}})
 		l.putOff(back, err)
 	}
 	l.spawnAlone()
-}
-
-// notServed ends the leases that wait for a runner that could not be started, and lists
-// their jobs.
-func (l *loop) notServed(of func(*queue.Job) bool) (jobs []queue.Job) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range l.leases.waiting(of) {
-		h.over = true
-		jobs = append(jobs, h.job)
-	}
-	return jobs
 }
 
 // handOver sends a job to a runner that was started for it, unless nothing is to be
@@ -198,37 +163,28 @@ func (l *loop) handOver(h *leaseState, conn *runnerConn) {
 	conn.Send(l.startFrames(nil, &h.job)...)
 }
 
-// failedAlone has less claimed for a while, as after any shortage, and suspects tried
-// again some time after that: else nobody but they would ever be claimed.
-func (l *loop) failedAlone(j *queue.Job, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.slowDown()
-	l.isolation.after = l.paused.Add(l.isolation.pause)
-	l.isolation.pause = min(2*l.isolation.pause, pauseLast)
-	l.session.remarks = append(l.session.remarks, shortOfRunners(j, err))
-}
-
 // putOff gives jobs back for a while. At their old place, the head of the queue, they
 // would be claimed again at once, and nothing else.
 func (l *loop) putOff(jobs []queue.Job, why error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	for i := range jobs {
 		j := &jobs[i]
-		now := time.Now()
 		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: why.Error()}, l.cfg.Policy())
 		d.Reason = queue.ReasonShortage // of which others are the cause: it costs no refund
-		l.isolation.putOffTo = l.isolation.putOffTo.Add(aloneEvery)
-		for _, at := range []time.Time{now.Add(putOffFor), l.isolation.after} {
-			if l.isolation.putOffTo.Before(at) {
-				l.isolation.putOffTo = at
-			}
-		}
-		d.Delay = l.isolation.putOffTo.Sub(now)
+		d.Delay = l.isolation.comeBack(time.Now())
 		l.session.settle(store.Settlement{Lease: j.Lease(), Decision: d})
 	}
 	l.ring()
+}
+
+// comeBack is how long the next job is put off.
+func (i *isolation) comeBack(now time.Time) time.Duration {
+	i.putOffTo = i.putOffTo.Add(aloneEvery)
+	for _, at := range []time.Time{now.Add(putOffFor), i.after} {
+		if i.putOffTo.Before(at) {
+			i.putOffTo = at
+		}
+	}
+	return i.putOffTo.Sub(now)
 }
 
 // Limits of users whose starts hang.
@@ -271,6 +227,9 @@ func (l *loop) startHung(j *queue.Job) {
 
 // isolated is the owner of a job that does not go to everybody's runner, else nil.
 func (l *loop) isolated(j *queue.Job) *owner {
+	if len(l.isolation.owners) == 0 {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid, o := range l.isolation.owners {
@@ -287,6 +246,7 @@ func (l *loop) isolated(j *queue.Job) *owner {
 // startOwned hands jobs to their user's own runner, which is started if there is none.
 func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	have := 0
 	for _, other := range l.isolation.owners {
 		if other != o && (other.conn != nil || other.spawning) {
@@ -302,12 +262,9 @@ func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 		why = fmt.Errorf("%d runners of the user's own do not answer", silent)
 	}
 	if why != nil {
-		l.mu.Unlock()
 		l.putOff(jobs, why)
 		return
 	}
-	spawn := o.conn == nil && !o.spawning
-	o.spawning = o.spawning || spawn
 	for i := range jobs {
 		h := l.leases.hold(&jobs[i])
 		h.waiting = true
@@ -316,28 +273,29 @@ func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 		}
 	}
 	o.used = time.Now()
-	l.mu.Unlock()
-	if spawn {
+	if o.conn == nil && !o.spawning {
+		o.spawning = true
 		l.spawn(false, false, func(client *runner.Client, err error) { l.spawnedFor(o, client, err) })
 	}
 }
 
 // spawnedFor hands the jobs that wait for their user's own runner to it.
 func (l *loop) spawnedFor(o *owner, client *runner.Client, err error) {
-	of := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
-	o.spawning, o.used = false, time.Now()
-	if err != nil {
-		if back := l.notServed(of); len(back) > 0 {
-			l.cfg.Log.Error("no runner of their own for a user's jobs; they are put off", "uid", o.uid, "error", err)
-			l.putOff(back, err)
-		}
-		return
+	var conn *runnerConn
+	if err == nil {
+		conn = l.adopt(client, false)
 	}
-	conn := l.adopt(client, false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o.conn, conn.owner = conn, o
-	for _, h := range l.leases.waiting(of) {
-		l.handOver(h, conn)
+	o.spawning, o.used = false, time.Now()
+	of := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
+	if err == nil {
+		o.conn, conn.owner = conn, o
+		for _, h := range l.leases.waiting(of) {
+			l.handOver(h, conn)
+		}
+	} else if back := l.leases.notServed(of); len(back) > 0 {
+		l.cfg.Log.Error("no runner of their own for a user's jobs; they are put off", "uid", o.uid, "error", err)
+		l.putOff(back, err)
 	}
 }

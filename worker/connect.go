@@ -188,6 +188,7 @@ func (l *loop) foundRunner(c *contact, f finding) error {
 	}
 	l.mu.Lock()
 	delete(l.runners.contacts, c.dir)
+	last := c.initial && !l.runners.adopting()
 	l.mu.Unlock()
 	if f.client != nil {
 		l.adopt(f.client, c.current || l.runners.fits(f.client))
@@ -195,9 +196,6 @@ func (l *loop) foundRunner(c *contact, f finding) error {
 	} else {
 		l.recovered(f.dead)
 	}
-	l.mu.Lock()
-	last := c.initial && !l.runners.adopting()
-	l.mu.Unlock()
 	if last {
 		l.seekStrays()
 	}

@@ -63,7 +63,7 @@ func (l *loop) result(from *runnerConn, r *wire.Result) {
 	h.blame(&s)
 	l.session.pending.Started = slices.DeleteFunc(l.session.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
 	l.learn(h, r)
-	l.session.pending.Ended = append(l.session.pending.Ended, s)
+	l.session.settle(s)
 }
 
 // dropped gives back what was not started, or ends what was. The caller holds mu.
@@ -82,7 +82,7 @@ func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
 		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
 	}
 	for _, a := range h.asks {
-		a.told(ErrRuns)
+		a.answer <- ErrRuns
 	}
 	h.asks = nil
 }

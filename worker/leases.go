@@ -140,6 +140,15 @@ func (s *leases) waiting(of func(*queue.Job) bool) (list []*leaseState) {
 	return list
 }
 
+// notServed ends those of them whose runner could not be started, and lists their jobs.
+func (s *leases) notServed(of func(*queue.Job) bool) (jobs []queue.Job) {
+	for _, h := range s.waiting(of) {
+		h.over = true
+		jobs = append(jobs, h.job)
+	}
+	return jobs
+}
+
 func (h *leaseState) lease() wire.Lease { return wire.Lease(h.job.Lease()) }
 
 // orphan reports whether a lease is open and its runner, of a folder, is not connected; with
@@ -167,6 +176,3 @@ func (h *leaseState) blame(s *store.Settlement) {
 		s.By, s.Verb = h.by, h.verb
 	}
 }
-
-// told answers, once.
-func (a *pendingChange) told(err error) { a.answer <- err }

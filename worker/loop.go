@@ -182,16 +182,8 @@ func (l *loop) nextTimer() time.Duration {
 // a runner whose workers are all busy would hold it for long. What its runner does not
 // give back, for it hangs, comes back once it is too late to be begun.
 func (l *loop) dropStale() {
-	for conn, list := range l.askBack() {
-		l.expire(conn, list)
-	}
-}
-
-// askBack does so but for what hung runners have not begun in time, which it lists.
-func (l *loop) askBack() map[*runnerConn][]*leaseState {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	drops, late := map[*runnerConn][]wire.Frame{}, map[*runnerConn][]*leaseState{}
+	l.mu.Lock()
 	for lease, h := range l.leases.all {
 		switch since := time.Since(h.sent); {
 		case h.over || h.running:
@@ -208,7 +200,10 @@ func (l *loop) askBack() map[*runnerConn][]*leaseState {
 	for conn, frames := range drops {
 		conn.Send(frames...)
 	}
-	return late
+	l.mu.Unlock()
+	for conn, list := range late {
+		l.expire(conn, list)
+	}
 }
 
 // capacity is how many jobs may be claimed now. The caller holds mu.
@@ -254,38 +249,27 @@ func (l *loop) flush() error {
 	} else if capacity == 0 || workers < s.awaited {
 		s.cancel() // else it would claim what there is no room for
 	}
+	var remarks []remark
 	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 { // else waiting claims as well
 		turned, err := s.store.Exchange(context.WithoutCancel(l.ctx), turn) // it happened: a stop must not lose it
 		if err != nil {
 			return s.failed(err)
 		}
-		hitSettled()
+		failpoint.Hit("settled")
 		s.retry = retryFirst
-		remarks := l.recorded(turn, turned.Refused)
-		hitBeforeAck()
+		remarks = l.recorded(turn, turned.Refused)
+		failpoint.Hit("before-ack")
 		l.startAll(turned.Jobs, true)
-		s.acknowledge()
-		s.report(remarks)
-		l.afterwards(then)
 		capacity -= len(turned.Jobs)
-		if turn.Want == 0 || len(turned.Jobs) == turn.Want && len(turned.Jobs) > 0 {
-			return nil
-		}
-	} else {
-		l.afterwards(then)
 	}
-	s.acknowledge() // results that were stored by an earlier service
+	s.acknowledge() // also results that were stored by an earlier service
+	s.report(remarks)
+	for _, do := range s.then[:then] {
+		l.Go(do) // it may be large folders that go
+	}
+	s.then = s.then[then:]
 	if capacity > 0 && s.cancel == nil {
 		l.await(capacity, workers)
 	}
 	return nil
-}
-
-// afterwards has the first n things done that waited for what is recorded now.
-func (l *loop) afterwards(n int) {
-	list := l.session.then[:n]
-	l.session.then = l.session.then[n:]
-	for _, do := range list {
-		l.Go(do) // it may be large folders that go
-	}
 }

@@ -62,7 +62,10 @@ func (p *Pool) recover(ctx context.Context, c *contact) (*deadRunner, error) {
 	if d.stays = by == nil && p.cfg.Runners.Foreign(); d.stays {
 		d.Remains, err = runner.Read(c.dir, leased)
 	} else {
-		d.Remains, d.by, err = p.recoverBy(ctx, by, c.dir, leased, sent)
+		if by != nil {
+			d.by = by.Client
+		}
+		d.Remains, err = p.recoverBy(ctx, by, c.dir, leased, sent)
 	}
 	return d, err
 }
@@ -94,10 +97,9 @@ func (p *Pool) cleaner(root string) (*runnerConn, error) {
 
 // recoverBy is runner.Recover by a runner, for as long as that answers; by nil is this
 // process.
-func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased, sent []wire.Attempt) (runner.Remains, *runner.Client, error) {
+func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased, sent []wire.Attempt) (runner.Remains, error) {
 	if by == nil {
-		r, err := runner.Recover(ctx, dir, leased, sent, nil)
-		return r, nil, err
+		return runner.Recover(ctx, dir, leased, sent, nil)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,8 +119,7 @@ func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased
 		}
 	})
 	defer cancel()
-	r, err := runner.Recover(ctx, dir, leased, sent, by.Client)
-	return r, by.Client, err
+	return runner.Recover(ctx, dir, leased, sent, by.Client)
 }
 
 // endings decides what follows for each lease that was, or may have been, a dead runner's:
@@ -260,7 +261,7 @@ func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Durat
 		by, err := p.cleaner(p.cfg.Runners.Root())
 		var r runner.Remains
 		if err == nil {
-			r, _, err = p.recoverBy(ctx, by, "", nil, leased)
+			r, err = p.recoverBy(ctx, by, "", nil, leased)
 		}
 		if err == nil {
 			return r.Alive, true
