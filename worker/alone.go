@@ -247,14 +247,19 @@ func (l *loop) isolated(j *queue.Job) *owner {
 func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	have := 0
+	have, silent := 0, 0
 	for _, other := range l.isolation.owners {
 		if other != o && (other.conn != nil || other.spawning) {
 			have++
 		}
 	}
+	for _, conn := range l.runners.clients {
+		if conn.owner == o && conn.silent {
+			silent++
+		}
+	}
 	var why error
-	switch silent := l.runners.silentOf(o); {
+	switch {
 	case o.conn != nil || o.spawning:
 	case have >= maxOwners:
 		why = fmt.Errorf("%d users whose starts hang have a runner of their own already", have)

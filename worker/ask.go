@@ -200,5 +200,3 @@ func (p *Pool) Running(seq int64) int {
 	}
 	return 0
 }
-
-func (p *Pool) now() queue.Millis { return queue.MillisOf(time.Now()) }

@@ -23,7 +23,7 @@ func (l *loop) deliver(d delivery) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.runners.lives(d.from)
+	l.runners.answers(d.from)
 	for _, f := range d.frames {
 		switch f := f.(type) {
 		case *wire.Started:

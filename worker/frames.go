@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
@@ -101,61 +100,4 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settle
 	}
 	d := queue.Decide(j, outcome(r), p.cfg.Policy())
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}
-}
-
-// learn draws from a result what holds for claims: whether the machine has resources,
-// how long jobs run, and whose starts hang. The caller holds mu.
-func (l *loop) learn(h *leaseState, r *wire.Result) {
-	switch {
-	case r.Shortage:
-		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
-		own := r.Cause == int64(queue.HungStart) // what does not answer is not the machine
-		if !own && l.short.met(h.job.Seq, time.Now()) {
-			l.slowDown()
-		}
-	case r.Cause == int64(queue.HungStart):
-		l.startHung(&h.job)
-	default:
-		l.short = shortage{pause: pauseFirst}
-		l.measure(r)
-	}
-}
-
-// shortage is what is known of the machine's resources. One job that cannot be started is
-// put off alone; only when several cannot is less claimed.
-type shortage struct {
-	seq   int64     // of the job that met one last
-	at    time.Time // when
-	pause time.Duration
-}
-
-// shortWithin is how near shortages of two jobs are to be one of the machine.
-const shortWithin = 5 * time.Second
-
-// met notes that a job could not be started, and reports whether that is the machine's
-// fault rather than the job's.
-func (s *shortage) met(seq int64, now time.Time) bool {
-	machine := s.seq != 0 && s.seq != seq && now.Sub(s.at) < shortWithin
-	s.seq, s.at = seq, now
-	return machine
-}
-
-// slowDown has nothing claimed for a while, which grows while shortages go on. The caller
-// holds mu.
-func (l *loop) slowDown() {
-	if now := time.Now(); now.After(l.paused) { // of many that meet one shortage the first counts
-		l.paused = now.Add(l.short.pause)
-		l.short.pause = min(2*l.short.pause, pauseLast)
-	}
-}
-
-// measure follows the mean of recent run times, each new one weighing a quarter.
-func (l *loop) measure(r *wire.Result) {
-	run := time.Duration(r.EndedAt-r.StartedAt) * time.Millisecond
-	run = max(run, time.Millisecond/2)
-	if l.mean == 0 {
-		l.mean = run
-		return
-	}
-	l.mean += (run - l.mean) / 4
 }

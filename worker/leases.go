@@ -80,6 +80,16 @@ func (s *leases) wake() {
 	s.ended = make(chan struct{})
 }
 
+// open is how many are left once what is pending is recorded.
+func (s *leases) open() (n int) {
+	for _, h := range s.all {
+		if !h.over {
+			n++
+		}
+	}
+	return n
+}
+
 // byAge lists all leases, the oldest first; a clock may be too coarse to tell those of one
 // claim apart.
 func (s *leases) byAge() []*leaseState {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -123,15 +124,11 @@ func (l *loop) next(timer <-chan time.Time) (over bool, err error) {
 // happened by then, in one turn with the store.
 func (l *loop) step() error {
 	_, err := l.next(time.After(l.nextTimer()))
-	for more := true; more && err == nil; {
-		select {
-		case d := <-l.inbox:
-			l.deliver(d)
-		case deal := <-l.found:
-			err = deal()
-		default:
-			more = false
-		}
+	for err == nil && len(l.inbox) > 0 {
+		l.deliver(<-l.inbox)
+	}
+	for err == nil && len(l.found) > 0 {
+		err = (<-l.found)()
 	}
 	if err != nil {
 		return err
@@ -165,14 +162,13 @@ func (l *loop) nextTimer() time.Duration {
 			wait = min(wait, left)
 		}
 	}
-	if at := l.nextAsk(); !at.IsZero() {
-		wait = min(wait, at.Sub(now))
+	for _, conn := range l.runners.clients {
+		if l.asks(conn) {
+			wait = min(wait, conn.heard.Add(l.cfg.HeardEvery()).Sub(now))
+		}
 	}
-	at := l.session.due // until which flush does nothing
-	if at.IsZero() {
-		at = l.paused
-	}
-	if !at.IsZero() { // also one that has just passed: flush deals with it
+	// Until due flush does nothing. One that has just passed it deals with.
+	if at := cmp.Or(l.session.due, l.paused); !at.IsZero() {
 		wait = min(wait, at.Sub(now))
 	}
 	return max(wait, time.Millisecond)
@@ -204,29 +200,6 @@ func (l *loop) dropStale() {
 	for conn, list := range late {
 		l.expire(conn, list)
 	}
-}
-
-// capacity is how many jobs may be claimed now. The caller holds mu.
-func (l *loop) capacity() int {
-	if time.Now().Before(l.paused) {
-		return 0
-	}
-	l.paused = time.Time{}
-	workers := l.fit()
-	if l.stopping || l.draining || workers == 0 || l.runners.current() == nil {
-		return 0
-	}
-	block := 0
-	if l.mean > 0 {
-		block = min(maxBlock, int(blockWork*time.Duration(workers)/max(l.mean, time.Microsecond)))
-		if block < workers {
-			block = 0 // jobs longer than the block is worth: exactly the free workers
-		}
-	}
-	if failpoint.On("ahead") {
-		block = maxBlock
-	}
-	return max(0, workers+block-len(l.leases.all)+l.session.leaving(&l.leases))
 }
 
 // flush records what has happened and claims what there is room for, in one

@@ -4,7 +4,6 @@ package worker
 import (
 	"context"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -163,8 +162,7 @@ func (p *Pool) Draining() bool {
 func (p *Pool) Quiet(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		n, ended := len(p.leases.all), p.leases.ended
-		over := n == 0 || !p.draining
+		over, ended := len(p.leases.all) == 0 || !p.draining, p.leases.ended
 		p.mu.Unlock()
 		if over {
 			return nil
@@ -193,8 +191,7 @@ func (p *Pool) Paused() string {
 // When ctx ends it waits no longer, and what was not ended yet is not. An error names a
 // runner that does not answer.
 func (p *Pool) Settle(ctx context.Context, within time.Duration, n int, by *int) error {
-	over := time.NewTimer(within)
-	defer over.Stop()
+	over := time.After(within)
 	for {
 		p.mu.Lock()
 		running, ended := p.leases.byAge(), p.leases.ended
@@ -205,7 +202,7 @@ func (p *Pool) Settle(ctx context.Context, within time.Duration, n int, by *int)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-over.C:
+		case <-over:
 			return p.endAll(ctx, running[n:], by)
 		case <-ended:
 		}
@@ -320,41 +317,4 @@ func (p *Pool) Busy() int {
 		}
 	}
 	return n
-}
-
-// taken is how many workers are taken by what outlives SIGKILL. The caller holds mu.
-func (p *Pool) taken() (n int) {
-	for _, conn := range p.runners.clients {
-		n += p.takenBy(conn)
-	}
-	return n
-}
-
-// takenBy is how many of them a runner has. An account may have its runner say anything: of
-// one that new jobs do not go to none counts, and of the others one worker at least is left.
-// The caller holds mu.
-func (p *Pool) takenBy(conn *runnerConn) int {
-	switch {
-	case !runner.OfAnAccount(conn.Dir):
-		return len(conn.stuck)
-	case filepath.Dir(conn.Dir) != p.cfg.Runners.Root():
-		return 0
-	}
-	return min(len(conn.stuck), max(p.target-1, 0))
-}
-
-// fit is how many of the wanted workers can run jobs. The caller holds mu.
-func (p *Pool) fit() int {
-	least := 0
-	if p.cfg.Runners.As != "" {
-		least = min(p.target, 1)
-	}
-	return max(least, p.target-p.taken())
-}
-
-// Throughput is how many attempts were recorded as ended in the last minute.
-func (p *Pool) Throughput() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.rate.sum(time.Now())
 }

@@ -107,13 +107,7 @@ func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased
 	defer watch.Wait()
 	watch.Go(func() {
 		for pause(ctx, aliveEvery) {
-			within, done := context.WithTimeout(ctx, aliveWithin)
-			lives := p.reach(within, by)
-			done()
-			if !lives && ctx.Err() == nil {
-				p.mu.Lock()
-				p.runners.fellSilent(by)
-				p.mu.Unlock()
+			if !p.lives(ctx, by) {
 				cancel()
 			}
 		}
@@ -289,7 +283,7 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 // nil if the runner has not noted that it began. Of one of which nobody has, it is not known
 // when it began, if it did: it has lasted no time.
 func (p *Pool) lost(h *leaseState, running *wire.Attempt, how queue.End, dir string) store.Settlement {
-	j, now := &h.job, p.now()
+	j, now := &h.job, queue.MillisOf(time.Now())
 	o := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Isolated(dir)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {

@@ -133,8 +133,8 @@ func (r *runners) fellSilent(conn *runnerConn) {
 	}
 }
 
-// lives notes a sign of life of a runner, and reports whether it had been silent.
-func (r *runners) lives(conn *runnerConn) bool {
+// answers notes a sign of life of a runner, and reports whether it had been silent.
+func (r *runners) answers(conn *runnerConn) bool {
 	was := conn.silent
 	conn.heard, conn.silent = time.Now(), false
 	conn.lived = conn.heard
@@ -154,16 +154,6 @@ func (r *runners) stuck(conn *runnerConn, attempts []wire.Attempt) {
 		r.cfg.Log.Info("what outlived SIGKILL is gone; its worker is free", "left", len(attempts))
 	}
 	conn.stuck = attempts
-}
-
-// silentOf is how many runners of a user's own do not answer.
-func (r *runners) silentOf(o *owner) (n int) {
-	for _, conn := range r.clients {
-		if conn.owner == o && conn.silent {
-			n++
-		}
-	}
-	return n
 }
 
 // forsake has a user's further jobs go to another runner than this one, if it is the
@@ -272,7 +262,7 @@ func (p *Pool) reach(ctx context.Context, conn *runnerConn) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.runners.lives(conn) {
+	if p.runners.answers(conn) {
 		p.ring()
 	}
 	return true

@@ -73,26 +73,6 @@ func (s *session) acknowledge() {
 	}
 }
 
-// leaving is how many held leases the next turn brings to their end: their room
-// is claimed in the same commit. The caller holds the pool's mu.
-func (s *session) leaving(held *leases) (n int) {
-	count := func(lease queue.Lease) {
-		if held.all[lease] != nil {
-			n++
-		}
-	}
-	for i := range s.pending.Ended {
-		count(s.pending.Ended[i].Lease)
-	}
-	for _, lease := range s.pending.Released {
-		count(lease)
-	}
-	for i := range s.pending.Changed {
-		count(s.pending.Changed[i].Lease)
-	}
-	return n
-}
-
 // await claims in the background, waiting for the first job.
 func (l *loop) await(want, workers int) {
 	ctx, cancel := context.WithCancel(l.ctx)
@@ -110,11 +90,10 @@ func (l *loop) granted(jobs []queue.Job, err error) error {
 	switch {
 	case len(jobs) > 0:
 		l.startAll(jobs, false)
-		return nil
-	case err == nil || errors.Is(err, context.Canceled):
-		return nil
+	case err != nil && !errors.Is(err, context.Canceled):
+		return l.session.failed(err)
 	}
-	return l.session.failed(err)
+	return nil
 }
 
 // recorded forgets what the store has taken, says what it has refused, and hands back

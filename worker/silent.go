@@ -21,18 +21,10 @@ const (
 	startSpare  = time.Second     // between the last moment for a start and the look whether it was begun
 )
 
-// nextAsk is when a runner is to be asked whether it lives: of those that have something
-// to run, and those that were silent. The caller holds mu.
-func (p *Pool) nextAsk() (at time.Time) {
-	for _, conn := range p.runners.clients {
-		if conn.asking || !conn.silent && !p.leases.busy(conn) {
-			continue
-		}
-		if due := conn.heard.Add(p.cfg.HeardEvery()); at.IsZero() || due.Before(at) {
-			at = due
-		}
-	}
-	return at
+// asks reports whether a runner is to be asked whether it lives, once nothing was heard of it
+// for a while: one that has something to run, or that was silent. The caller holds mu.
+func (l *loop) asks(conn *runnerConn) bool {
+	return !conn.asking && (conn.silent || l.leases.busy(conn))
 }
 
 // askSilent asks the runners that are due whether they live.
@@ -40,23 +32,33 @@ func (l *loop) askSilent() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
-		if conn.asking || !conn.silent && !l.leases.busy(conn) || time.Since(conn.heard) < l.cfg.HeardEvery() {
+		if !l.asks(conn) || time.Since(conn.heard) < l.cfg.HeardEvery() {
 			continue
 		}
 		conn.asking = true
 		l.Go(func() {
-			within, cancel := context.WithTimeout(l.ctx, aliveWithin)
-			defer cancel()
-			lives := l.reach(within, conn)
+			l.lives(l.ctx, conn)
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			conn.asking = false
-			if !lives && l.ctx.Err() == nil {
-				l.runners.fellSilent(conn)
-			}
 			l.ring()
 		})
 	}
+}
+
+// lives asks a runner for a sign of life. If there is none in time, and ctx goes on, it is
+// silent from now on.
+func (p *Pool) lives(ctx context.Context, conn *runnerConn) bool {
+	within, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	if p.reach(within, conn) || ctx.Err() != nil {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.runners.fellSilent(conn)
+	p.ring()
+	return false
 }
 
 // expire gives back leases that their runner, which hangs, did not begin in time: it will
@@ -123,9 +125,7 @@ func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 		}
 		return p.silence(runner.PID(dir), h)
 	}
-	within, cancel := context.WithTimeout(ctx, aliveWithin)
-	defer cancel()
-	if p.reach(within, conn) || ctx.Err() != nil {
+	if p.lives(ctx, conn) {
 		return ctx.Err()
 	}
 	select {
@@ -133,10 +133,6 @@ func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 		return nil // it is met again, or recovered
 	default:
 	}
-	p.mu.Lock()
-	p.runners.fellSilent(conn)
-	p.mu.Unlock()
-	p.ring()
 	return p.silence(conn.Reply.PID, h)
 }
 
