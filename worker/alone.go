@@ -96,7 +96,7 @@ func (l *loop) spawnAlone() {
 	for _, h := range l.leases.byAge() {
 		if h.waiting && !h.over && h.job.Suspect {
 			l.isolation.spawning = true
-			l.spawn(true, false, func(client *runner.Client, err error) { l.spawnedAlone(h, client, err) })
+			l.spawn(true, false, func(conn *runnerConn, err error) { l.spawnedAlone(h, conn, err) })
 			return
 		}
 	}
@@ -128,14 +128,8 @@ func (l *loop) crowdedAlone() error {
 // spawnedAlone hands a suspect to the runner that was started for it. If none could be
 // started all suspects that wait for one are put off. Then less is claimed for a while, as
 // after any shortage, and suspects are tried again some time after that: else nobody but
-// they would ever be claimed.
-func (l *loop) spawnedAlone(h *leaseState, client *runner.Client, err error) {
-	var conn *runnerConn
-	if err == nil {
-		conn = l.adopt(client, false)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// they would ever be claimed. The caller holds mu.
+func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
 	l.isolation.spawning = false
 	if err == nil {
 		l.isolation.pause = pauseFirst
@@ -207,8 +201,7 @@ type owner struct {
 	used     time.Time // conn, the last time
 }
 
-// startHung notes that a start of a job has hung, and held up those of others. The caller
-// holds mu.
+// startHung notes that a start of a job has hung, and held up those of others.
 func (l *loop) startHung(j *queue.Job) {
 	if !l.cfg.Runners.Roots() {
 		return // all jobs are one account's
@@ -280,18 +273,12 @@ func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 	o.used = time.Now()
 	if o.conn == nil && !o.spawning {
 		o.spawning = true
-		l.spawn(false, false, func(client *runner.Client, err error) { l.spawnedFor(o, client, err) })
+		l.spawn(false, false, func(conn *runnerConn, err error) { l.spawnedFor(o, conn, err) })
 	}
 }
 
-// spawnedFor hands the jobs that wait for their user's own runner to it.
-func (l *loop) spawnedFor(o *owner, client *runner.Client, err error) {
-	var conn *runnerConn
-	if err == nil {
-		conn = l.adopt(client, false)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// spawnedFor hands the jobs that wait for their user's own runner to it. The caller holds mu.
+func (l *loop) spawnedFor(o *owner, conn *runnerConn, err error) {
 	o.spawning, o.used = false, time.Now()
 	of := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
 	if err == nil {

@@ -310,17 +310,13 @@ func (l *loop) needsRunner() {
 	if !needed {
 		return
 	}
-	l.spawn(false, true, func(client *runner.Client, _ error) {
-		l.mu.Lock()
-		l.runners.spawning, l.runners.spawnErr = false, nil
-		l.mu.Unlock()
-		l.adopt(client, true)
-	})
+	l.spawn(false, true, func(*runnerConn, error) { l.runners.spawning, l.runners.spawnErr = false, nil })
 }
 
-// spawn starts a runner in the background; use gets it, or why there is none. With again it
-// is tried until there is one.
-func (l *loop) spawn(alone, again bool, use func(*runner.Client, error)) {
+// spawn starts a runner in the background, for a suspect alone, or for new jobs: then it is
+// tried until there is one. Run adopts it and calls use, with mu held, with it or with why
+// there is none.
+func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
 	l.Go(func() {
 		for wait := spawnFirst; ; wait = min(2*wait, spawnLast) {
 			client, dir, err := l.trySpawn(l.ctx, alone)
@@ -328,8 +324,8 @@ func (l *loop) spawn(alone, again bool, use func(*runner.Client, error)) {
 				c := &contact{dir: dir, since: time.Now()}
 				l.tell(func() error { l.approach(c); return nil })
 			}
-			if err == nil || !again {
-				l.tell(func() error { use(client, err); return nil })
+			if err == nil || !forNew {
+				l.tell(func() error { l.spawned(client, forNew, use, err); return nil })
 				return
 			}
 			l.mu.Lock()
@@ -346,6 +342,17 @@ func (l *loop) spawn(alone, again bool, use func(*runner.Client, error)) {
 			}
 		}
 	})
+}
+
+// spawned adopts a runner that was started, and has it used.
+func (l *loop) spawned(client *runner.Client, forNew bool, use func(*runnerConn, error), err error) {
+	var conn *runnerConn
+	if err == nil {
+		conn = l.adopt(client, forNew)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	use(conn, err)
 }
 
 // trySpawn starts a runner and connects to it; dir is its folder, "" if there is none.

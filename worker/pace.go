@@ -69,8 +69,7 @@ func (l *loop) learn(h *leaseState, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
-		own := r.Cause == int64(queue.HungStart) // what does not answer is not the machine
-		if !own && l.short.met(h.job.Seq, time.Now()) {
+		if r.Cause != int64(queue.HungStart) && l.short.met(h.job.Seq, time.Now()) { // what does not answer is not the machine
 			l.slowDown()
 		}
 	case r.Cause == int64(queue.HungStart):

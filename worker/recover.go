@@ -252,13 +252,10 @@ func (l *loop) seekStrays() {
 // service for as long as it has to.
 func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Duration) (alive []wire.Lease, found bool) {
 	for wait := contactFirst; pause(ctx, after); wait = min(2*wait, contactLast) {
-		by, err := p.cleaner(p.cfg.Runners.Root())
-		var r runner.Remains
-		if err == nil {
-			r, err = p.recoverBy(ctx, by, "", nil, leased)
-		}
-		if err == nil {
-			return r.Alive, true
+		if by, err := p.cleaner(p.cfg.Runners.Root()); err == nil {
+			if r, err := p.recoverBy(ctx, by, "", nil, leased); err == nil {
+				return r.Alive, true
+			}
 		}
 		after = wait
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -133,8 +134,8 @@ func (r *runners) fellSilent(conn *runnerConn) {
 	}
 }
 
-// answers notes a sign of life of a runner, and reports whether it had been silent.
-func (r *runners) answers(conn *runnerConn) bool {
+// heard notes a sign of life of a runner, and reports whether it had been silent.
+func (r *runners) heard(conn *runnerConn) bool {
 	was := conn.silent
 	conn.heard, conn.silent = time.Now(), false
 	conn.lived = conn.heard
@@ -262,7 +263,7 @@ func (p *Pool) reach(ctx context.Context, conn *runnerConn) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.runners.answers(conn) {
+	if p.runners.heard(conn) {
 		p.ring()
 	}
 	return true
@@ -305,10 +306,5 @@ func (p *Pool) Purge(ctx context.Context, refs []string) bool {
 		root := filepath.Dir(conn.Dir)
 		purged[root] = purged[root] || conn.Purge(ctx, refs) == nil
 	}
-	for _, done := range purged {
-		if !done {
-			return false
-		}
-	}
-	return len(purged) > 0
+	return len(purged) > 0 && !slices.Contains(slices.Collect(maps.Values(purged)), false)
 }
