@@ -189,9 +189,10 @@ func (l *loop) foundRunner(c *contact, f finding) error {
 	l.mu.Lock()
 	delete(l.runners.contacts, c.dir)
 	last := c.initial && !l.runners.adopting()
+	current := c.current || f.client != nil && l.runners.fits(f.client)
 	l.mu.Unlock()
 	if f.client != nil {
-		l.adopt(f.client, c.current || l.runners.fits(f.client))
+		l.adopt(f.client, current)
 		l.settle(&deadRunner{dir: c.dir, Remains: runner.Remains{SameBoot: true}}) // what it was sent and does not know it never got
 	} else {
 		l.recovered(f.dead)

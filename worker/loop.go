@@ -18,8 +18,6 @@ import (
 type loop struct {
 	*Pool
 	background
-	inbox chan delivery
-
 	session   session
 	recovery  recovery
 	isolation isolation
@@ -31,7 +29,8 @@ type loop struct {
 type background struct {
 	ctx context.Context
 	sync.WaitGroup
-	found chan func() error // for Run to deal with
+	inbox chan delivery     // what runners send
+	found chan func() error // what else Run is to deal with
 }
 
 // delivery is what a runner has sent at once.
@@ -66,7 +65,7 @@ func pause(ctx context.Context, wait time.Duration) bool {
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
-		Pool: p, background: background{ctx: ctx, found: make(chan func() error, 64)}, inbox: make(chan delivery, 64),
+		Pool: p, background: background{ctx: ctx, inbox: make(chan delivery, 64), found: make(chan func() error, 64)},
 		session:   session{store: p.store, log: p.cfg.Log, acks: map[*runnerConn][]wire.Lease{}, retry: retryFirst},
 		isolation: isolation{owners: map[int]*owner{}, pause: pauseFirst},
 		short:     shortage{pause: pauseFirst},
@@ -113,7 +112,7 @@ func (l *loop) adopting() bool {
 	return l.runners.adopting() || l.recovery.seeking || l.runners.current() == nil && !l.stopping && l.runners.spawnErr == nil
 }
 
-// next waits for something to happen and deals with it, or until it is over.
+// next waits for something to happen and deals with it, or for the timer: then it is over.
 func (l *loop) next(timer <-chan time.Time) (over bool, err error) {
 	select {
 	case <-l.ctx.Done():

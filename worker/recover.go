@@ -117,8 +117,8 @@ func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased
 }
 
 // endings decides what follows for each lease that was, or may have been, a dead runner's:
-// its journal tells of some, its table of others, and what it was sent and knows nothing of
-// it never got, unless its notes are damaged.
+// of some its journal tells, of others that they ran; what else it was sent it never got,
+// unless its notes are damaged. It changes nothing.
 func (d *deadRunner) endings(held *leases) (list []ending) {
 	seen := map[*leaseState]bool{}
 	add := func(h *leaseState, result *wire.Result, noted *wire.Attempt) {
@@ -163,8 +163,8 @@ func (d *deadRunner) how(h *leaseState, noted *wire.Attempt) queue.End {
 	return queue.PerhapsInterrupted
 }
 
-// settle has recorded what follows for the leases of a dead runner, and counts those that
-// have results and those that were lost while they ran.
+// settle records what follows for the leases of a dead runner, and counts those that have
+// results and those that were lost while they ran.
 func (l *loop) settle(d *deadRunner) (results, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,7 +219,7 @@ func (l *loop) folders() []string {
 	if !l.leases.unsettled(l.recovery.unsure) {
 		l.recovery.unsure = nil
 	}
-	return slices.Concat(l.recovery.unsure, l.runners.folders())
+	return l.runners.folders(slices.Clone(l.recovery.unsure))
 }
 
 // seekStrays looks, once all folders are found, for what the leases of which no runner

@@ -94,8 +94,8 @@ func (r *runners) adopting() bool {
 	return false
 }
 
-// folders are those of the runners that may have leases.
-func (r *runners) folders() (dirs []string) {
+// folders are those of the runners that may have leases, appended to others.
+func (r *runners) folders(dirs []string) []string {
 	for _, conn := range r.clients {
 		if !conn.dismissed {
 			dirs = append(dirs, conn.Dir)
