@@ -1,17 +1,13 @@
 package worker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/runner/wire"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -19,67 +15,49 @@ import (
 // next in a runner of its own, and only what dies there is put down to it. Jobs of a user
 // whose starts have hung, and held up everybody's, have a runner of that user's own.
 
+// isolation is what Run knows of jobs that run in runners of their own.
+type isolation struct {
+	owners   map[int]*owner // users whose starts have hung, by uid
+	spawning bool           // a runner for a suspect is being started
+	pause    time.Duration  // after the next suspect that could not be started
+	after    time.Time      // no suspect is started before
+	putOffTo time.Time      // when the suspect that was put off last comes back
+}
+
 // startAll hands claimed jobs over: suspects to runners of their own, those of users whose
-// starts have hung to their users' runners, all others to the current one.
-func (p *Pool) startAll(ctx context.Context, jobs []queue.Job, stored bool, loops *sync.WaitGroup) {
-	jobs = p.holdDisowned(jobs)
+// starts have hung to their users' runners, all others to the current one. Those that may
+// not start are held.
+func (l *loop) startAll(jobs []queue.Job, stored bool) {
+	rest := jobs[:0]
 	var suspects []queue.Job
 	owned := map[*owner][]queue.Job{}
-	apart := func(j *queue.Job) bool {
-		if j.Suspect {
+	for i := range jobs {
+		j := &jobs[i]
+		if err := l.cfg.Disowned(j); err != nil {
+			l.holdDisowned(j, err)
+		} else if j.Suspect {
 			suspects = append(suspects, *j)
-			return true
-		}
-		if o := p.isolated(j); o != nil {
+		} else if o := l.isolated(j); o != nil {
 			owned[o] = append(owned[o], *j)
-			return true
-		}
-		return false
-	}
-	rest := jobs
-	if len(p.owners) > 0 || slices.ContainsFunc(jobs, func(j queue.Job) bool { return j.Suspect }) {
-		rest = nil
-		for i := range jobs {
-			if !apart(&jobs[i]) {
-				rest = append(rest, jobs[i])
-			}
+		} else {
+			rest = append(rest, *j)
 		}
 	}
-	p.start(rest, stored)
+	l.start(rest, stored)
 	if len(suspects) > 0 {
-		p.startAlone(ctx, suspects, loops)
+		l.startAlone(suspects)
 	}
 	for o, list := range owned {
-		p.startOwned(ctx, o, list, loops)
+		l.startOwned(o, list)
 	}
 }
 
-// holdDisowned has those jobs held that may not start, and returns the others.
-func (p *Pool) holdDisowned(jobs []queue.Job) []queue.Job {
-	why := map[int]error{}
-	for i := range jobs {
-		if err := p.cfg.Disowned(&jobs[i]); err != nil {
-			why[i] = err
-		}
-	}
-	if len(why) == 0 {
-		return jobs
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var rest []queue.Job
-	for i := range jobs {
-		j := &jobs[i]
-		if why[i] == nil {
-			rest = append(rest, *j)
-			continue
-		}
-		d := queue.Decide(j, queue.Outcome{End: queue.Disowned, Error: why[i].Error()}, p.cfg.Policy())
-		p.pending.Ended = append(p.pending.Ended, store.Settlement{Lease: j.Lease(), Decision: d})
-		p.unheld = append(p.unheld, remark{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", why[i])}})
-	}
-	p.ring()
-	return rest
+// holdDisowned has a job held that may not start.
+func (l *loop) holdDisowned(j *queue.Job, why error) {
+	d := queue.Decide(j, queue.Outcome{End: queue.Disowned, Error: why.Error()}, l.cfg.Policy())
+	l.session.settle(store.Settlement{Lease: j.Lease(), Decision: d})
+	l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", why)}})
+	l.ring()
 }
 
 // Limits of suspects.
@@ -96,50 +74,47 @@ const (
 
 // startAlone starts a runner for each suspect, one after the other, and puts off those for
 // which there is no room.
-func (p *Pool) startAlone(ctx context.Context, suspects []queue.Job, loops *sync.WaitGroup) {
+func (l *loop) startAlone(suspects []queue.Job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for i := range suspects {
-		if why := p.crowdedAlone(); why != nil {
-			p.putOff(suspects[i:], why)
+		if why := l.crowdedAlone(); why != nil {
+			l.putOff(suspects[i:], why)
 			break
 		}
-		p.mu.Lock()
-		p.hold(&suspects[i]).waiting = true
-		p.mu.Unlock()
+		l.leases.hold(&suspects[i]).waiting = true
 	}
-	p.spawnAlone(ctx, loops)
+	l.spawnAlone()
 }
 
 // spawnAlone starts a runner for a suspect that waits for one, unless one is being
-// started.
-func (p *Pool) spawnAlone(ctx context.Context, loops *sync.WaitGroup) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.spawningAlone {
+// started. The caller holds mu.
+func (l *loop) spawnAlone() {
+	if l.isolation.spawning {
 		return
 	}
-	for _, h := range p.heldByAge() {
+	for _, h := range l.leases.byAge() {
 		if h.waiting && !h.over && h.job.Suspect {
-			p.spawningAlone = true
-			p.spawn(ctx, purpose{kind: forSuspect, lease: h.job.Lease()}, loops)
+			l.isolation.spawning = true
+			l.spawn(true, false, func(conn *runnerConn, err error) { l.spawnedAlone(h, conn, err) })
 			return
 		}
 	}
 }
 
-// crowdedAlone says why no more suspects are started now, nil if they are.
-func (p *Pool) crowdedAlone() error {
-	if time.Now().Before(p.aloneAfter) {
+// crowdedAlone says why no more suspects are started now, nil if they are. The caller
+// holds mu.
+func (l *loop) crowdedAlone() error {
+	if time.Now().Before(l.isolation.after) {
 		return errors.New("no runner of its own could be started a moment ago")
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	n := 0
-	for _, l := range p.clients {
-		if runner.Isolated(l.Dir) && !l.dismissed {
+	for _, conn := range l.runners.clients {
+		if runner.Isolated(conn.Dir) && !conn.dismissed {
 			n++
 		}
 	}
-	for _, h := range p.leases {
+	for _, h := range l.leases.all {
 		if h.waiting && h.job.Suspect {
 			n++
 		}
@@ -151,79 +126,59 @@ func (p *Pool) crowdedAlone() error {
 }
 
 // spawnedAlone hands a suspect to the runner that was started for it. If none could be
-// started all suspects that wait for one are put off.
-func (p *Pool) spawnedAlone(ctx context.Context, f finding, loops *sync.WaitGroup) {
-	var l *runnerConn
-	if f.err == nil {
-		p.alonePause = pauseFirst
-		l = p.adopt(ctx, f.client, false, loops)
-	}
-	p.mu.Lock()
-	p.spawningAlone = false
-	if h := p.leases[f.spawned.lease]; l != nil && h != nil && !h.over && h.waiting {
-		p.handOver(h, l)
-	}
-	var back []queue.Job
-	for _, h := range p.leases {
-		if f.err != nil && h.waiting && !h.over && h.job.Suspect {
-			h.over = true
-			back = append(back, h.job)
+// started all suspects that wait for one are put off. Then less is claimed for a while, as
+// after any shortage, and suspects are tried again some time after that: else nobody but
+// they would ever be claimed. The caller holds mu.
+func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
+	l.isolation.spawning = false
+	if err == nil {
+		l.isolation.pause = pauseFirst
+		if h.waiting && !h.over {
+			l.handOver(h, conn)
 		}
+	} else if back := l.leases.notServed(func(j *queue.Job) bool { return j.Suspect }); len(back) > 0 {
+		l.slowDown()
+		l.isolation.after = l.paused.Add(l.isolation.pause)
+		l.isolation.pause = min(2*l.isolation.pause, pauseLast)
+		l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "no runner of its own for a suspect; it is tried again", []slog.Attr{slog.String("job", back[0].ID), slog.Any("error", err)}})
+		l.putOff(back, err)
 	}
-	p.mu.Unlock()
-	if len(back) > 0 {
-		p.failedAlone(&back[0], f.err)
-		p.putOff(back, f.err)
-	}
-	p.spawnAlone(ctx, loops)
+	l.spawnAlone()
 }
 
 // handOver sends a job to a runner that was started for it, unless nothing is to be
 // started any more. The caller holds mu.
-func (p *Pool) handOver(h *leaseState, l *runnerConn) {
-	if p.stopping || p.draining || len(h.asks) > 0 || h.end != nil {
-		p.giveBack(h)
+func (l *loop) handOver(h *leaseState, conn *runnerConn) {
+	if l.stopping || l.draining || len(h.asks) > 0 || h.end != nil {
+		l.giveBack(h)
 		return
 	}
-	p.take(h, l)
-	frames := p.startFrames(nil, &h.job)
-	if p.watched[h.job.Seq] > 0 {
-		frames = append(frames, &wire.Watch{Lease: wire.Lease(h.job.Lease())})
-	}
-	l.Send(frames...)
-}
-
-// failedAlone has less claimed for a while, as after any shortage, and suspects tried
-// again some time after that: else nobody but they would ever be claimed.
-func (p *Pool) failedAlone(j *queue.Job, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.slowDown()
-	p.aloneAfter = p.paused.Add(p.alonePause)
-	p.alonePause = min(2*p.alonePause, pauseLast)
-	p.unheld = append(p.unheld, shortOfRunners(j, err))
+	h.sentTo(conn)
+	conn.Send(l.startFrames(nil, &h.job)...)
 }
 
 // putOff gives jobs back for a while. At their old place, the head of the queue, they
 // would be claimed again at once, and nothing else.
-func (p *Pool) putOff(jobs []queue.Job, why error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (l *loop) putOff(jobs []queue.Job, why error) {
 	for i := range jobs {
 		j := &jobs[i]
-		now := time.Now()
-		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: why.Error()}, p.cfg.Policy())
+		d := queue.Decide(j, queue.Outcome{End: queue.Unstarted, Error: why.Error()}, l.cfg.Policy())
 		d.Reason = queue.ReasonShortage // of which others are the cause: it costs no refund
-		p.putOffTo = p.putOffTo.Add(aloneEvery)
-		for _, at := range []time.Time{now.Add(putOffFor), p.aloneAfter} {
-			if p.putOffTo.Before(at) {
-				p.putOffTo = at
-			}
-		}
-		d.Delay = p.putOffTo.Sub(now)
-		p.pending.Ended = append(p.pending.Ended, store.Settlement{Lease: j.Lease(), Decision: d})
+		d.Delay = l.isolation.comeBack(time.Now())
+		l.session.settle(store.Settlement{Lease: j.Lease(), Decision: d})
 	}
-	p.ring()
+	l.ring()
+}
+
+// comeBack is how long the next job is put off.
+func (i *isolation) comeBack(now time.Time) time.Duration {
+	i.putOffTo = i.putOffTo.Add(aloneEvery)
+	for _, at := range []time.Time{now.Add(putOffFor), i.after} {
+		if i.putOffTo.Before(at) {
+			i.putOffTo = at
+		}
+	}
+	return i.putOffTo.Sub(now)
 }
 
 // Limits of users whose starts hang.
@@ -235,7 +190,8 @@ const (
 	ownerIdle   = time.Minute // that such a runner stays without a job
 )
 
-// owner is a user whose starts have hung. Its fields are guarded by the pool's mu.
+// owner is a user whose starts have hung. It is Run's, but for conn, which the pool's mu
+// guards.
 type owner struct {
 	uid      int
 	hung     int         // starts
@@ -245,50 +201,58 @@ type owner struct {
 	used     time.Time // conn, the last time
 }
 
-// startHung notes that a start of a job has hung, and held up those of others. The caller
-// holds mu.
-func (p *Pool) startHung(j *queue.Job) {
-	if !p.cfg.Runners.Roots() {
+// startHung notes that a start of a job has hung, and held up those of others.
+func (l *loop) startHung(j *queue.Job) {
+	if !l.cfg.Runners.Roots() {
 		return // all jobs are one account's
 	}
-	uid := p.cfg.Account.RunsAs(j)
-	o := p.owners[uid]
+	uid := l.cfg.Account.RunsAs(j)
+	o := l.isolation.owners[uid]
 	if o == nil {
 		o = &owner{uid: uid}
-		p.owners[uid] = o
+		l.isolation.owners[uid] = o
 	}
 	if o.hung++; o.hung == hungStarts {
-		p.cfg.Log.Warn("starts of a user's jobs hang; they have a runner of their own for a while", "uid", uid, "job", j.ID)
+		l.cfg.Log.Warn("starts of a user's jobs hang; they have a runner of their own for a while", "uid", uid, "job", j.ID)
 	}
 	o.at = time.Now()
 }
 
 // isolated is the owner of a job that does not go to everybody's runner, else nil.
-func (p *Pool) isolated(j *queue.Job) *owner {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for uid, o := range p.owners {
+func (l *loop) isolated(j *queue.Job) *owner {
+	if len(l.isolation.owners) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid, o := range l.isolation.owners {
 		if o.conn == nil && !o.spawning && time.Since(o.at) > ownerMemory {
-			delete(p.owners, uid)
+			delete(l.isolation.owners, uid)
 		}
 	}
-	if o := p.owners[p.cfg.Account.RunsAs(j)]; o != nil && o.hung >= hungStarts {
+	if o := l.isolation.owners[l.cfg.Account.RunsAs(j)]; o != nil && o.hung >= hungStarts {
 		return o
 	}
 	return nil
 }
 
 // startOwned hands jobs to their user's own runner, which is started if there is none.
-func (p *Pool) startOwned(ctx context.Context, o *owner, jobs []queue.Job, loops *sync.WaitGroup) {
-	p.mu.Lock()
-	have := 0
-	for _, other := range p.owners {
+func (l *loop) startOwned(o *owner, jobs []queue.Job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	have, silent := 0, 0
+	for _, other := range l.isolation.owners {
 		if other != o && (other.conn != nil || other.spawning) {
 			have++
 		}
 	}
+	for _, conn := range l.runners.clients {
+		if conn.owner == o && conn.silent {
+			silent++
+		}
+	}
 	var why error
-	switch silent := p.silentOf(o); {
+	switch {
 	case o.conn != nil || o.spawning:
 	case have >= maxOwners:
 		why = fmt.Errorf("%d users whose starts hang have a runner of their own already", have)
@@ -296,92 +260,34 @@ func (p *Pool) startOwned(ctx context.Context, o *owner, jobs []queue.Job, loops
 		why = fmt.Errorf("%d runners of the user's own do not answer", silent)
 	}
 	if why != nil {
-		p.mu.Unlock()
-		p.putOff(jobs, why)
+		l.putOff(jobs, why)
 		return
 	}
-	spawn := o.conn == nil && !o.spawning
-	o.spawning = o.spawning || spawn
 	for i := range jobs {
-		h := p.hold(&jobs[i])
+		h := l.leases.hold(&jobs[i])
 		h.waiting = true
 		if o.conn != nil {
-			p.handOver(h, o.conn)
+			l.handOver(h, o.conn)
 		}
 	}
 	o.used = time.Now()
-	p.mu.Unlock()
-	if spawn {
-		p.spawn(ctx, purpose{kind: forOwner, owner: o.uid}, loops)
+	if o.conn == nil && !o.spawning {
+		o.spawning = true
+		l.spawn(false, false, func(conn *runnerConn, err error) { l.spawnedFor(o, conn, err) })
 	}
 }
 
-// silentOf is how many runners of a user's own do not answer. The caller holds mu.
-func (p *Pool) silentOf(o *owner) (n int) {
-	for _, l := range p.clients {
-		if l.owner == o && l.silent {
-			n++
-		}
-	}
-	return n
-}
-
-// forsake has a user's further jobs go to another runner than this one, if it is the
-// user's own. The caller holds mu.
-func (l *runnerConn) forsake() {
-	if l.owner != nil && l.owner.conn == l {
-		l.owner.conn = nil
-	}
-}
-
-// spawnedFor hands the jobs that wait for their user's own runner to it.
-func (p *Pool) spawnedFor(ctx context.Context, f finding, loops *sync.WaitGroup) {
-	var l *runnerConn
-	if f.err == nil {
-		l = p.adopt(ctx, f.client, false, loops)
-	}
-	p.mu.Lock()
-	o := p.owners[f.spawned.owner]
+// spawnedFor hands the jobs that wait for their user's own runner to it. The caller holds mu.
+func (l *loop) spawnedFor(o *owner, conn *runnerConn, err error) {
 	o.spawning, o.used = false, time.Now()
-	if l != nil {
-		o.conn, l.owner = l, o
-	}
-	var back []queue.Job
-	for _, h := range p.leases {
-		switch {
-		case !h.waiting || h.over || h.job.Suspect || p.cfg.Account.RunsAs(&h.job) != o.uid:
-		case l != nil:
-			p.handOver(h, l)
-		default:
-			h.over = true
-			back = append(back, h.job)
+	of := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
+	if err == nil {
+		o.conn, conn.owner = conn, o
+		for _, h := range l.leases.waiting(of) {
+			l.handOver(h, conn)
 		}
-	}
-	p.mu.Unlock()
-	if len(back) > 0 {
-		p.cfg.Log.Error("no runner of their own for a user's jobs; they are put off", "uid", o.uid, "error", f.err)
-		p.putOff(back, f.err)
-	}
-}
-
-// dismissIdle ends the runners that take no new jobs once they have run what they had:
-// those of one job, or of one user, and those of another version or kind than new jobs go
-// to.
-func (p *Pool) dismissIdle() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.clients {
-		if l.current || l.dismissed || l.silent || p.takenBy(l) > 0 || len(p.acks[l]) > 0 || l.owner != nil && time.Since(l.owner.used) < ownerIdle {
-			continue
-		}
-		busy := false
-		for _, h := range p.leases {
-			busy = busy || h.conn == l
-		}
-		if !busy {
-			l.forsake()
-			l.dismissed = true
-			l.Send(&wire.Shutdown{})
-		}
+	} else if back := l.leases.notServed(of); len(back) > 0 {
+		l.cfg.Log.Error("no runner of their own for a user's jobs; they are put off", "uid", o.uid, "error", err)
+		l.putOff(back, err)
 	}
 }

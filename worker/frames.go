@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
@@ -13,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startFrames are the order to run a job, appended to others.
+// startFrames are the order to run a job, and to tell its end at once if somebody waits for
+// it, appended to others. The caller holds mu.
 func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	argv := j.Argv
 	if j.Command != "" {
@@ -25,12 +25,16 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	} else if cwd == "" {
 		cwd = p.cfg.Account.Home
 	}
-	return append(frames, &wire.Start{
+	frames = append(frames, &wire.Start{
 		Lease: wire.Lease(j.Lease()), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt), By: (runner.SinceBoot() + startBy).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
 	})
+	if p.leases.watched[j.Seq] > 0 {
+		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
+	}
+	return frames
 }
 
 // environment builds a job's environment; nothing of the service's own is in it.
@@ -96,61 +100,4 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settle
 	}
 	d := queue.Decide(j, outcome(r), p.cfg.Policy())
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}
-}
-
-// learn draws from a result what holds for claims: whether the machine has resources,
-// how long jobs run, and whose starts hang. The caller holds mu.
-func (p *Pool) learn(h *leaseState, r *wire.Result) {
-	switch {
-	case r.Shortage:
-		p.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
-		own := r.Cause == int64(queue.HungStart) // what does not answer is not the machine
-		if !own && p.short.met(h.job.Seq, time.Now()) {
-			p.slowDown()
-		}
-	case r.Cause == int64(queue.HungStart):
-		p.startHung(&h.job)
-	default:
-		p.short = shortage{pause: pauseFirst}
-		p.measure(r)
-	}
-}
-
-// shortage is what is known of the machine's resources. One job that cannot be started is
-// put off alone; only when several cannot is less claimed.
-type shortage struct {
-	seq   int64     // of the job that met one last
-	at    time.Time // when
-	pause time.Duration
-}
-
-// shortWithin is how near shortages of two jobs are to be one of the machine.
-const shortWithin = 5 * time.Second
-
-// met notes that a job could not be started, and reports whether that is the machine's
-// fault rather than the job's.
-func (s *shortage) met(seq int64, now time.Time) bool {
-	machine := s.seq != 0 && s.seq != seq && now.Sub(s.at) < shortWithin
-	s.seq, s.at = seq, now
-	return machine
-}
-
-// slowDown has nothing claimed for a while, which grows while shortages go on. The caller
-// holds mu.
-func (p *Pool) slowDown() {
-	if now := time.Now(); now.After(p.paused) { // of many that meet one shortage the first counts
-		p.paused = now.Add(p.short.pause)
-		p.short.pause = min(2*p.short.pause, pauseLast)
-	}
-}
-
-// measure follows the mean of recent run times, each new one weighing a quarter.
-func (p *Pool) measure(r *wire.Result) {
-	run := time.Duration(r.EndedAt-r.StartedAt) * time.Millisecond
-	run = max(run, time.Millisecond/2)
-	if p.mean == 0 {
-		p.mean = run
-		return
-	}
-	p.mean += (run - p.mean) / 4
 }

@@ -3,13 +3,11 @@ package worker
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
@@ -79,455 +77,28 @@ func (a *Account) RunsAs(j *queue.Job) int {
 }
 
 // Pool runs jobs on a number of workers. Make it with New, run it with Run; all
-// other methods may be called from any goroutine while Run runs.
+// other methods may be called from any goroutine while Run runs. What is here is for
+// all of them; what is for Run's goroutine alone is in loop.
 type Pool struct {
 	store store.Session
 	cfg   Config
+	kick  chan struct{} // something below changed
 
-	inbox  chan delivery
-	found  chan finding
-	grants chan grant
-	kick   chan struct{} // something below changed
-
-	mu            sync.Mutex                   // guards all that follows, but for what is Run's alone
-	target        int                          // workers wanted
-	stopping      bool                         // claim nothing more
-	draining      bool                         // claim nothing until that is over
-	clients       []*runnerConn                // the last one takes new jobs
-	contacts      map[string]*contact          // runners that are not connected, by folder
-	spawning      bool                         // a runner for new jobs is being started
-	spawnErr      error                        // why none could be, the last time
-	spawningAlone bool                         // a runner for a suspect is being started
-	connected     chan struct{}                // closed, and made anew, when a runner is connected
-	leases        map[queue.Lease]*leaseState  // every lease of this service
-	bySeq         map[int64]*leaseState        // the same
-	watched       map[int64]int                // seqs whose end somebody waits for
-	ended         chan struct{}                // closed, and made anew, when a lease comes to its end
-	rate          rate                         // of ends
-	owners        map[int]*owner               // users whose starts have hung, by uid
-	seeking       bool                         // leases of which no runner knows are looked for
-	rebooted      bool                         // a dead runner was of an earlier boot
-	unsure        []string                     // folders that are gone or damaged, of runners that may have leases
-	paused        time.Time                    // claim nothing until then
-	short         shortage                     // of the machine's resources
-	unheld        []remark                     // about jobs that no runner knew
-	pending       store.Report                 // to be recorded
-	stored        []func()                     // to be done once what is pending is recorded
-	acks          map[*runnerConn][]wire.Lease // to be sent once recorded
-
-	waiting bool               // an Await is under way; Run's
-	awaited int                // the workers there were when it began; Run's
-	cancel  context.CancelFunc // of that Await; Run's
-	mean    time.Duration      // of recent runs; Run's
-	retry   time.Duration      // Run's
-	due     time.Time          // of the next retry; Run's
-	noted   []string           // the runners that the store knows of; Run's
-	lastSeq int64              // of the jobs that were there at the start; Run's, before it contacts anybody
-	moved   bool               // the store is a copy; Run's
-	missing bool               // the folder of one that it knew of was not there; Run's
-
-	alonePause time.Duration // after a suspect could not be started; Run's
-	aloneAfter time.Time     // no suspect is started before; Run's
-	putOffTo   time.Time     // when the suspect that was put off last comes back; Run's
-}
-
-// runnerConn is a runner that is connected. Its fields are guarded by the pool's mu, but for
-// gone.
-type runnerConn struct {
-	*runner.Client
-	current   bool
-	heard     time.Time // last, or asked in vain: it is asked again after a while
-	lived     time.Time // heard last
-	asking    bool      // whether it lives
-	silent    bool      // it does not answer
-	gone      chan struct{}
-	dismissed bool           // told to end, for it has run what it was for
-	owner     *owner         // whose jobs alone it runs, nil if it is for all
-	stuck     []wire.Attempt // that take its workers
-	set       wire.Setup     // what it was told last
-}
-
-// leaseState is a lease of this service. Its fields are guarded by the pool's mu.
-type leaseState struct {
-	job     queue.Job
-	conn    *runnerConn // nil while its runner is not connected, or not known
-	dir     string      // the runner's folder, "" if not known
-	waiting bool        // for a runner of its own, which is being started: it was sent to none
-	sent    time.Time   // to the runner
-	asked   bool        // a DROP is under way
-	heard   time.Time   // its runner, last, while that is not connected
-	running bool        // STARTED was heard, or the runner said so
-	begun   bool        // a DROP came too late: it runs, or has ended
-	worker  string
-	pid     int
-	at      queue.Millis
-	end     *queue.End // why we end it, if we do
-	grace   time.Duration
-	by      *int             // who had us end it, nil if nobody did
-	verb    string           // and how
-	over    bool             // its end, or return, is in pending
-	asks    []*pendingChange // what is asked of it, if it has not started; the first goes first
-	started chan struct{}    // closed once it is known to run
-	done    chan struct{}    // closed once it is settled or given back
-}
-
-// pendingChange is a change that somebody waits for.
-type pendingChange struct {
-	store.Change
-	answer chan error // has room for one
-}
-
-// told answers, once.
-func (a *pendingChange) told(err error) { a.answer <- err }
-
-type delivery struct {
-	from   *runnerConn
-	frames []wire.Frame // nil: the connection has ended
-}
-
-type grant struct {
-	jobs []queue.Job
-	err  error
+	mu       sync.Mutex // one for all that follows: a change of a lease is one of its runner as well
+	target   int        // workers wanted
+	stopping bool       // claim nothing more
+	draining bool       // claim nothing until that is over
+	paused   time.Time  // claim nothing until then
+	rate     rate       // of ends
+	leases   leases
+	runners  runners
 }
 
 // New makes a pool of workers.
 func New(s store.Session, cfg Config, workers int) *Pool {
-	return &Pool{
-		store: s, cfg: cfg, target: workers,
-		inbox:     make(chan delivery, 64),
-		found:     make(chan finding, 64),
-		grants:    make(chan grant, 1),
-		kick:      make(chan struct{}, 1),
-		contacts:  map[string]*contact{},
-		connected: make(chan struct{}),
-		leases:    map[queue.Lease]*leaseState{},
-		bySeq:     map[int64]*leaseState{},
-		watched:   map[int64]int{},
-		owners:    map[int]*owner{},
-		ended:     make(chan struct{}),
-		acks:      map[*runnerConn][]wire.Lease{},
-		retry:     retryFirst,
-		short:     shortage{pause: pauseFirst},
-
-		alonePause: pauseFirst,
-	}
-}
-
-// Run adopts what runs, settles what has ended, and then claims and runs jobs
-// until ctx ends; what runs then goes on in the runner. ready is called when
-// what was left has been dealt with, or after adoptWithin: a runner that hangs is
-// adopted whenever it answers. An error means that the store or the runners
-// cannot be used any more.
-func (p *Pool) Run(ctx context.Context, ready func()) error {
-	var loops sync.WaitGroup
-	defer loops.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if err := p.takeOver(ctx, &loops); err != nil {
-		return err
-	}
-	p.needsRunner(ctx, &loops)
-	err := p.adoptAll(ctx, &loops)
-	if err == nil {
-		err = p.flush(ctx, &loops)
-	}
-	if err != nil {
-		return endOf(ctx, err)
-	}
-	p.dismissIdle() // those that were started for a job that never came
-	ready()
-	for {
-		if err := p.step(ctx, &loops); err != nil {
-			return endOf(ctx, err)
-		}
-	}
-}
-
-// endOf is nil if ctx has ended: then that is why there was an error.
-func endOf(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// adoptAll waits for what was there when the service started.
-func (p *Pool) adoptAll(ctx context.Context, loops *sync.WaitGroup) error {
-	within := time.After(adoptWithin)
-	for p.adopting() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case f := <-p.found:
-			if err := p.foundRunner(ctx, f, loops); err != nil {
-				return err
-			}
-		case d := <-p.inbox:
-			p.deliver(ctx, d, loops)
-		case <-p.kick:
-		case <-within:
-			return nil
-		}
-		p.needsRunner(ctx, loops)
-	}
-	return nil
-}
-
-// step waits for something to happen and deals with it and all else that has
-// happened by then, in one turn with the store.
-func (p *Pool) step(ctx context.Context, loops *sync.WaitGroup) error {
-	if err := p.wait(ctx, loops); err != nil {
-		return err
-	}
-	for more := true; more; {
-		select {
-		case d := <-p.inbox:
-			p.deliver(ctx, d, loops)
-		case f := <-p.found:
-			if err := p.foundRunner(ctx, f, loops); err != nil {
-				return err
-			}
-		case g := <-p.grants:
-			if err := p.granted(ctx, g, loops); err != nil {
-				return err
-			}
-		default:
-			more = false
-		}
-	}
-	p.dropStale()
-	p.askSilent(ctx, loops)
-	p.needsRunner(ctx, loops)
-	err := p.flush(ctx, loops)
-	p.dismissIdle()
-	p.setUp()
-	return err
-}
-
-// wait waits for something to happen and deals with it.
-func (p *Pool) wait(ctx context.Context, loops *sync.WaitGroup) error {
-	timer := time.NewTimer(p.nextTimer())
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case d := <-p.inbox:
-		p.deliver(ctx, d, loops)
-	case f := <-p.found:
-		return p.foundRunner(ctx, f, loops)
-	case g := <-p.grants:
-		return p.granted(ctx, g, loops)
-	case <-p.kick:
-	case <-timer.C:
-	}
-	return nil
-}
-
-// nextTimer is how long nothing may happen before something is due.
-func (p *Pool) nextTimer() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	wait := time.Hour
-	now := time.Now()
-	for _, h := range p.leases {
-		switch {
-		case h.running || h.begun || h.over || h.waiting || h.conn == nil:
-		case !h.asked:
-			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
-		default:
-			wait = min(wait, max(h.sent.Add(startBy+startSpare).Sub(now), time.Second))
-		}
-	}
-	for _, c := range p.contacts { // then another runner is needed
-		if left := c.since.Add(againWithin).Sub(now); left > 0 {
-			wait = min(wait, left)
-		}
-	}
-	if at := p.nextAsk(); !at.IsZero() {
-		wait = min(wait, at.Sub(now))
-	}
-	at := p.due // until which flush does nothing
-	if at.IsZero() {
-		at = p.paused
-	}
-	if !at.IsZero() { // also one that has just passed: flush deals with it
-		wait = min(wait, at.Sub(now))
-	}
-	return max(wait, time.Millisecond)
-}
-
-// dropStale asks back what has not started in time, if others may rank higher:
-// a runner whose workers are all busy would hold it for long. What its runner does not
-// give back, for it hangs, comes back once it is too late to be begun.
-func (p *Pool) dropStale() {
-	for l, list := range p.askBack() {
-		p.expire(l, list)
-	}
-}
-
-// askBack does so but for what hung runners have not begun in time, which it lists.
-func (p *Pool) askBack() map[*runnerConn][]*leaseState {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	drops, late := map[*runnerConn][]wire.Frame{}, map[*runnerConn][]*leaseState{}
-	for l, h := range p.leases {
-		switch since := time.Since(h.sent); {
-		case h.over || h.running:
-		case h.waiting && (h.asked || len(h.asks) > 0):
-			p.giveBack(h)
-		case h.waiting || h.conn == nil:
-		case !h.asked && since >= staleAfter:
-			h.asked = true
-			drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: wire.Lease(l)})
-		case h.asked && !h.begun && h.conn.silent && since >= startBy+startSpare:
-			late[h.conn] = append(late[h.conn], h)
-		}
-	}
-	for link, frames := range drops {
-		link.Send(frames...)
-	}
-	return late
-}
-
-// capacity is how many jobs may be claimed now. The caller holds mu.
-func (p *Pool) capacity() int {
-	if time.Now().Before(p.paused) {
-		return 0
-	}
-	p.paused = time.Time{}
-	workers := p.fit()
-	if p.stopping || p.draining || workers == 0 || p.current() == nil {
-		return 0
-	}
-	block := 0
-	if p.mean > 0 {
-		block = min(maxBlock, int(blockWork*time.Duration(workers)/max(p.mean, time.Microsecond)))
-		if block < workers {
-			block = 0 // jobs longer than the block is worth: exactly the free workers
-		}
-	}
-	if failpoint.On("ahead") {
-		block = maxBlock
-	}
-	return max(0, workers+block-len(p.leases)+p.leaving())
-}
-
-// leaving is how many held leases the next turn brings to their end: their room
-// is claimed in the same commit. The caller holds mu.
-func (p *Pool) leaving() (n int) {
-	count := func(l queue.Lease) {
-		if p.leases[l] != nil {
-			n++
-		}
-	}
-	for i := range p.pending.Ended {
-		count(p.pending.Ended[i].Lease)
-	}
-	for _, l := range p.pending.Released {
-		count(l)
-	}
-	for i := range p.pending.Changed {
-		count(p.pending.Changed[i].Lease)
-	}
-	return n
-}
-
-func (p *Pool) current() *runnerConn {
-	if n := len(p.clients); n > 0 && p.clients[n-1].current {
-		return p.clients[n-1]
-	}
-	return nil
-}
-
-// flush records what has happened and claims what there is room for, in one
-// commit, and then tells the runners.
-func (p *Pool) flush(ctx context.Context, loops *sync.WaitGroup) error {
-	if time.Now().Before(p.due) {
-		return nil
-	}
-	p.due = time.Time{}
-	if err := p.noteRunners(ctx); err != nil {
-		return p.storeFailed(err)
-	}
-	p.mu.Lock()
-	capacity, workers := p.capacity(), p.fit()
-	turn, then := p.pending, len(p.stored)
-	p.mu.Unlock()
-	if !p.waiting {
-		turn.Want = capacity
-	} else if capacity == 0 || workers < p.awaited {
-		p.cancel() // else it would claim what there is no room for
-	}
-	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 { // else waiting claims as well
-		turned, err := p.store.Exchange(context.WithoutCancel(ctx), turn) // it happened: a stop must not lose it
-		if err != nil {
-			return p.storeFailed(err)
-		}
-		hitSettled()
-		p.retry = retryFirst
-		remarks := p.recorded(turn, turned.Refused)
-		hitBeforeAck()
-		p.startAll(ctx, turned.Jobs, true, loops)
-		p.acknowledge()
-		p.report(remarks)
-		p.afterwards(then, loops)
-		capacity -= len(turned.Jobs)
-		if turn.Want == 0 || len(turned.Jobs) == turn.Want && len(turned.Jobs) > 0 {
-			return nil
-		}
-	} else {
-		p.afterwards(then, loops)
-	}
-	p.acknowledge() // results that were stored by an earlier service
-	if capacity > 0 && !p.waiting {
-		p.awaited = workers
-		p.await(ctx, capacity, loops)
-	}
-	return nil
-}
-
-// afterwards has the first n things done that waited for what is recorded now.
-func (p *Pool) afterwards(n int, loops *sync.WaitGroup) {
-	p.mu.Lock()
-	list := p.stored[:n]
-	p.stored = p.stored[n:]
-	p.mu.Unlock()
-	for _, do := range list {
-		loops.Go(do) // it may be large folders that go
-	}
-}
-
-// storeFailed keeps what is to be recorded for a later turn, unless the store is
-// broken.
-func (p *Pool) storeFailed(err error) error {
-	if passes(err) {
-		p.cfg.Log.Warn("not recorded yet; it will be tried again", "error", err, "in_ms", p.retry.Milliseconds())
-		p.due = time.Now().Add(p.retry)
-		p.retry = min(2*p.retry, retryLast)
-		return nil
-	}
-	return fmt.Errorf("record what ran: %w", err)
-}
-
-// passes tells errors of the store that are worth another try.
-func passes(err error) bool {
-	return errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable)
-}
-
-// insist repeats what the store refuses for a while, until ctx ends.
-func (p *Pool) insist(ctx context.Context, do func() error) error {
-	for wait := retryFirst; ; wait = min(2*wait, retryLast) {
-		err := do()
-		if !passes(err) {
-			return err
-		}
-		p.cfg.Log.Warn("not recorded yet; it will be tried again", "error", err, "in_ms", wait.Milliseconds())
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	p := &Pool{store: s, cfg: cfg, target: workers, kick: make(chan struct{}, 1), leases: newLeases()}
+	p.runners = runners{cfg: &p.cfg, contacts: map[string]*contact{}, connected: make(chan struct{})}
+	return p
 }
 
 // ring wakes Run.
@@ -536,4 +107,214 @@ func (p *Pool) ring() {
 	case p.kick <- struct{}{}:
 	default: // it is rung already
 	}
+}
+
+// Workers is how many workers are wanted.
+func (p *Pool) Workers() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
+}
+
+// Scale sets how many workers are wanted: more begin at once; fewer finish what
+// they run.
+func (p *Pool) Scale(n int) {
+	p.mu.Lock()
+	fewer := n < p.target
+	p.target = min(max(n, 0), MaxWorkers)
+	if fewer {
+		p.takeBack()
+	}
+	p.mu.Unlock()
+	p.setUp()
+	p.ring()
+}
+
+// takeBack asks for all that waits in the current runner. The caller holds mu.
+func (p *Pool) takeBack() {
+	for _, h := range p.leases.all {
+		if !h.running && !h.asked && (h.waiting || h.conn != nil && h.conn.current) {
+			p.drop(h)
+		}
+	}
+}
+
+// Drain has no more jobs started, or has them started again.
+func (p *Pool) Drain(on bool) {
+	p.mu.Lock()
+	p.draining = on
+	if on {
+		p.takeBack()
+	}
+	p.leases.wake()
+	p.mu.Unlock()
+	p.ring()
+}
+
+// Draining reports whether no jobs are started.
+func (p *Pool) Draining() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.draining
+}
+
+// Quiet waits until nothing runs, the drain is over, or ctx ends.
+func (p *Pool) Quiet(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		over, ended := len(p.leases.all) == 0 || !p.draining, p.leases.ended
+		p.mu.Unlock()
+		if over {
+			return nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Paused says why few jobs are claimed, if jobs could not be started for want of
+// the machine's resources a moment ago.
+func (p *Pool) Paused() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !time.Now().Before(p.paused) {
+		return ""
+	}
+	return "jobs could not be started for want of processes, memory or descriptors, so fewer are claimed for a while; the service's log names them"
+}
+
+// Settle waits until at most n jobs run. After a while the surplus, the youngest first, is
+// ended and given back, on behalf of by unless that is nil, and Settle waits for that.
+// When ctx ends it waits no longer, and what was not ended yet is not. An error names a
+// runner that does not answer.
+func (p *Pool) Settle(ctx context.Context, within time.Duration, n int, by *int) error {
+	over := time.After(within)
+	for {
+		p.mu.Lock()
+		running, ended := p.leases.byAge(), p.leases.ended
+		p.mu.Unlock()
+		if len(running) <= n {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-over:
+			return p.endAll(ctx, running[n:], by)
+		case <-ended:
+		}
+	}
+}
+
+// endAll ends leases, gives them back, and waits for those whose runners answer.
+func (p *Pool) endAll(ctx context.Context, list []*leaseState, by *int) (err error) {
+	for _, h := range list {
+		p.endOne(h, queue.Stopped, by, "worker.stop")
+	}
+	silent := map[*runnerConn]bool{} // each is waited for once
+	for _, h := range list {
+		p.mu.Lock()
+		conn := h.conn
+		p.mu.Unlock()
+		if silent[conn] {
+			continue
+		}
+		if _, failed := p.waitFor(ctx, h, nil); failed != nil {
+			err, silent[conn] = failed, true
+		}
+	}
+	return err
+}
+
+// Stop claims nothing more, lets running jobs finish for a while, then ends
+// them and gives them back, and ends the runners: those that do not answer with all that
+// they run. Run is to be ended after it.
+func (p *Pool) Stop(ctx context.Context, within time.Duration) {
+	p.mu.Lock()
+	p.stopping = true
+	p.mu.Unlock()
+	p.Scale(0)
+	if p.Settle(ctx, within, 0, nil) != nil {
+		p.endSilent()
+		p.Settle(ctx, runner.StopGrace(), 0, nil)
+	}
+	p.mu.Lock()
+	clients := slices.Clone(p.runners.clients)
+	for _, conn := range clients {
+		conn.dismissed = true
+	}
+	p.mu.Unlock()
+	for _, conn := range clients {
+		conn.Send(&wire.Shutdown{})
+	}
+	limit := time.After(2 * time.Second)
+	for _, conn := range clients {
+		select {
+		case <-conn.gone:
+		case <-limit: // it ends by itself, once nobody needs it
+			return
+		}
+	}
+}
+
+// Status is one worker as of now.
+type Status struct {
+	ID        string
+	Job       string // its id; "" when idle
+	PID       int
+	StartedAt queue.Millis // of the job
+	Heard     time.Time    // when the worker's runner was last heard
+	Stale     bool
+	Stuck     bool // taken by a process, PID, that outlives SIGKILL, though its job has ended
+	Leaving   bool // it ends with its job: more run than are wanted
+}
+
+// List lists the workers: those that run a job, and those that could.
+func (p *Pool) List() []Status {
+	p.hear()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []Status
+	busy := map[string]bool{}
+	for _, h := range p.leases.byAge() {
+		if !h.running || h.worker == "" {
+			continue
+		}
+		busy[h.worker] = true
+		w := Status{ID: h.worker, Job: h.job.ID, PID: h.pid, StartedAt: h.at, Heard: h.heard, Stale: true, Leaving: len(list) >= p.target}
+		if h.conn != nil {
+			w.Heard, w.Stale = h.conn.lived, h.conn.silent || time.Since(h.conn.lived) > p.cfg.StaleAfter()
+		}
+		list = append(list, w)
+	}
+	for _, conn := range p.runners.clients {
+		for _, a := range conn.stuck[:p.takenBy(conn)] {
+			id := runner.Worker(conn.Dir, a.Slot)
+			busy[id] = true
+			list = append(list, Status{ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), Heard: conn.lived, Stuck: true})
+		}
+	}
+	for slot := int64(1); len(list) < p.target; slot++ {
+		if id := runner.WorkerID(slot); !busy[id] {
+			list = append(list, Status{ID: id, Heard: time.Now()})
+		}
+	}
+	return list
+}
+
+// Busy is how many workers run a job, or are taken by one that could not be killed,
+// as far as has been told.
+func (p *Pool) Busy() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.taken()
+	for _, h := range p.leases.all {
+		if h.running {
+			n++
+		}
+	}
+	return n
 }

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -12,184 +14,273 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// settleRemains settles what a dead runner ran: by its journal, or as lost. The folder
-// goes once that is stored.
-func (p *Pool) settleRemains(f finding) {
-	r, dir := f.remains, f.contact.dir
+// A dead runner is recovered in one go: all that it has left is ended and read once
+// (recover), what follows is decided (endings), recorded (settle) and then its folder is
+// removed (recovered).
+
+// deadRunner is all that is known of a runner that lives no more. One without a folder
+// stands for all those whose folders are gone.
+type deadRunner struct {
+	runner.Remains
+	dir   string
+	by    *runner.Client // which living runner recovered it, nil if this process did
+	stays bool           // its folder stays: there is no runner that may remove it
+}
+
+// ending is what follows for a lease of a runner that lives no more, or does not know it.
+type ending struct {
+	*leaseState
+	result *wire.Result  // its runner has noted how it ended
+	noted  *wire.Attempt // its runner has noted that it began
+	how    queue.End     // if there is no result; 0 is one that never began
+}
+
+// recovery is what Run knows of leases whose runners are not found.
+type recovery struct {
+	seeking  bool     // leases of which no runner knows are looked for
+	rebooted bool     // a dead runner was of an earlier boot
+	moved    bool     // the store is a copy
+	unsure   []string // folders that are gone or damaged, of runners that may have leases
+	missing  bool     // the folder of a runner that the store knew of was not there
+}
+
+// recover ends what a dead runner has left alive, and reads what it noted.
+func (p *Pool) recover(ctx context.Context, c *contact) (*deadRunner, error) {
 	p.mu.Lock()
-	settled, lost := 0, 0
-	for _, result := range r.Results {
-		if h := p.orphan(result.Lease, dir); h != nil {
-			h.over = true
-			p.pending.Ended = append(p.pending.Ended, p.settlement(&h.job, result, dir))
-			settled++
+	c.dead = true
+	leased, sent := p.leases.orphans(c.dir)
+	p.mu.Unlock()
+	p.ring()
+	d := &deadRunner{dir: c.dir, stays: true, Remains: runner.Remains{SameBoot: true}}
+	if c.unknown {
+		return d, nil
+	}
+	by, err := p.cleaner(filepath.Dir(c.dir))
+	if err != nil {
+		return nil, err
+	}
+	if d.stays = by == nil && p.cfg.Runners.Foreign(); d.stays {
+		d.Remains, err = runner.Read(c.dir, leased)
+	} else {
+		if by != nil {
+			d.by = by.Client
+		}
+		d.Remains, err = p.recoverBy(ctx, by, c.dir, leased, sent)
+	}
+	return d, err
+}
+
+// cleaner is a living runner that may deal with what a dead one has left, if this
+// process may not; nil if there is none and none will come: the system has ended what the
+// dead one ran, and its folder stays. root is the folder of their folders.
+func (p *Pool) cleaner(root string) (*runnerConn, error) {
+	if !p.cfg.Runners.Foreign() {
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range p.runners.clients {
+		if filepath.Dir(conn.Dir) == root && !conn.silent {
+			return conn, nil
 		}
 	}
-	for i := range r.Running {
-		a := &r.Running[i]
-		if h := p.orphan(a.Lease, dir); h != nil {
-			h.over = true
-			p.pending.Ended = append(p.pending.Ended, p.lost(h, a, h.asAsked(howLost(*r, a.Lease), slices.Contains(r.Alive, a.Lease)), dir))
+	for other, c := range p.runners.contacts {
+		if filepath.Dir(other) == root && !c.dead {
+			return nil, errors.New("no runner is connected yet that may deal with what this one has left")
+		}
+	}
+	if root == p.cfg.Runners.Root() && !p.stopping {
+		return nil, errors.New("no runner has started yet that may deal with what this one has left")
+	}
+	return nil, nil
+}
+
+// recoverBy is runner.Recover by a runner, for as long as that answers; by nil is this
+// process.
+func (p *Pool) recoverBy(ctx context.Context, by *runnerConn, dir string, leased, sent []wire.Attempt) (runner.Remains, error) {
+	if by == nil {
+		return runner.Recover(ctx, dir, leased, sent, nil)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	watch.Go(func() {
+		for pause(ctx, aliveEvery) {
+			if !p.lives(ctx, by) {
+				cancel()
+			}
+		}
+	})
+	defer cancel()
+	return runner.Recover(ctx, dir, leased, sent, by.Client)
+}
+
+// endings decides what follows for each lease that was, or may have been, a dead runner's:
+// of some its journal tells, of others that they ran; what else it was sent it never got,
+// unless its notes are damaged. It changes nothing.
+func (d *deadRunner) endings(held *leases) (list []ending) {
+	seen := map[*leaseState]bool{}
+	add := func(h *leaseState, result *wire.Result, noted *wire.Attempt) {
+		if h != nil && !seen[h] && (h.orphan(d.dir) || h.orphan("")) {
+			seen[h] = true
+			list = append(list, ending{h, result, noted, d.how(h, noted)})
+		}
+	}
+	for _, r := range d.Results {
+		add(held.all[queue.Lease(r.Lease)], r, nil)
+	}
+	for i := range d.Running {
+		add(held.all[queue.Lease(d.Running[i].Lease)], nil, &d.Running[i])
+	}
+	for _, h := range held.all {
+		if h.orphan(d.dir) {
+			add(h, nil, nil)
+		}
+	}
+	return list
+}
+
+// how is how an attempt ended of which there is no result: as somebody had asked, if that
+// was to cancel it, or if it lived until it was ended. Else nobody knows. It is 0 if the
+// attempt never began.
+func (d *deadRunner) how(h *leaseState, noted *wire.Attempt) queue.End {
+	begun := noted != nil || h.running || h.begun
+	switch {
+	case !begun && !d.Damaged:
+		return 0
+	case d.Unkilled[h.lease()]:
+		return queue.Unkillable
+	case h.end != nil && (*h.end == queue.Killed || noted != nil && slices.Contains(d.Alive, h.lease())):
+		return *h.end
+	case begun && d.SameBoot:
+		return queue.Lost
+	case begun:
+		return queue.Interrupted
+	case d.SameBoot:
+		return queue.PerhapsLost
+	}
+	return queue.PerhapsInterrupted
+}
+
+// settle records what follows for the leases of a dead runner, and counts those that have
+// results and those that were lost while they ran.
+func (l *loop) settle(d *deadRunner) (results, lost int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range d.endings(&l.leases) {
+		e.over = true
+		switch {
+		case e.result != nil:
+			results++
+			l.session.settle(l.settlement(&e.job, e.result, d.dir))
+		case e.noted != nil:
 			lost++
+			l.session.settle(l.lost(e.leaseState, e.noted, e.how, d.dir))
+		case e.how != 0:
+			l.session.settle(l.lost(e.leaseState, nil, e.how, ""))
+		default:
+			l.giveBack(e.leaseState)
 		}
 	}
-	p.rebooted = p.rebooted || !r.SameBoot
-	if r.Damaged {
-		p.unsure = append(p.unsure, dir)
+	l.ring()
+	return results, lost
+}
+
+// recovered settles what a dead runner ran. The folder goes once that is stored.
+func (l *loop) recovered(d *deadRunner) {
+	results, lost := l.settle(d)
+	l.recovery.rebooted = l.recovery.rebooted || !d.SameBoot
+	if d.Damaged {
+		l.recovery.unsure = append(l.recovery.unsure, d.dir)
 	}
-	if !f.stays {
-		p.stored = append(p.stored, func() {
-			if err := runner.Forget(dir, f.by); err != nil { // on Windows whoever reads a file keeps it there
-				p.cfg.Log.Warn("a dead runner's folder stays, to be removed at the next start", "folder", dir, "error", err)
+	if !d.stays {
+		l.session.then = append(l.session.then, func() {
+			if err := runner.Forget(d.dir, d.by); err != nil { // on Windows whoever reads a file keeps it there
+				l.cfg.Log.Warn("a dead runner's folder stays, to be removed at the next start", "folder", d.dir, "error", err)
 			}
 		})
 	}
-	p.mu.Unlock()
-	p.ring()
-	for _, left := range r.Stuck {
-		p.cfg.Log.Error("a process of a dead runner outlives SIGKILL", "pid", left.PID, "runner", dir)
+	for _, left := range d.Stuck {
+		l.cfg.Log.Error("a process of a dead runner outlives SIGKILL", "pid", left.PID, "runner", d.dir)
 	}
 	if lost > 0 {
-		p.cfg.Log.Warn("a runner has died", "runner", dir, "results", settled, "lost", lost)
+		l.cfg.Log.Warn("a runner has died", "runner", d.dir, "results", results, "lost", lost)
 	} else {
-		p.cfg.Log.Info("a runner had ended", "runner", dir, "results", settled)
+		l.cfg.Log.Info("a runner had ended", "runner", d.dir, "results", results)
 	}
 }
 
-// orphan is a lease without a connection that may be of a runner's folder, nil if there is
-// none. The caller holds mu.
-func (p *Pool) orphan(l wire.Lease, dir string) *leaseState {
-	if h := p.leases[queue.Lease(l)]; h != nil && h.conn == nil && !h.over && (h.dir == dir || h.dir == "" && !h.waiting) {
-		return h
+// folders are those of all runners that may have leases. One that is gone or damaged is
+// among them until what its runner may have had is settled.
+func (l *loop) folders() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leases.unsettled(l.recovery.unsure) {
+		l.recovery.unsure = nil
 	}
-	return nil
-}
-
-// abandon gives up the leases that were sent to a runner, if it does not know them: it
-// never got them, or its notes are damaged.
-func (p *Pool) abandon(f finding) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, h := range p.leases {
-		if h.conn == nil && !h.over && h.dir == f.contact.dir {
-			p.unknown(h, f.remains != nil && f.remains.Damaged, f.remains == nil || f.remains.SameBoot)
-		}
-	}
-}
-
-// unknown gives back a lease of which no runner knows, or settles it as lost if it had
-// been started. unsure says that it may have been, for notes are damaged. The caller
-// holds mu.
-func (p *Pool) unknown(h *leaseState, unsure, sameBoot bool) {
-	how := queue.End(0)
-	switch {
-	case h.running || h.begun:
-		how = queue.Interrupted
-		if sameBoot {
-			how = queue.Lost
-		}
-	case unsure:
-		how = queue.PerhapsInterrupted
-		if sameBoot {
-			how = queue.PerhapsLost
-		}
-	}
-	if how == 0 {
-		p.giveBack(h)
-		return
-	}
-	h.over = true
-	p.pending.Ended = append(p.pending.Ended, p.lost(h, nil, h.asAsked(how, false), ""))
-	p.ring()
-}
-
-// asAsked is how an attempt ended whose runner is gone: as somebody had asked, if that was
-// to cancel it, or if it lived until it was ended. Else nobody knows how it ended.
-func (h *leaseState) asAsked(how queue.End, lived bool) queue.End {
-	if how != queue.Unkillable && h.end != nil && (*h.end == queue.Killed || lived) {
-		return *h.end
-	}
-	return how
+	return l.runners.folders(slices.Clone(l.recovery.unsure))
 }
 
 // seekStrays looks, once all folders are found, for what the leases of which no runner
 // knows have left alive: their runner's folder may be gone, and they live on.
-func (p *Pool) seekStrays(ctx context.Context, loops *sync.WaitGroup) {
-	p.mu.Lock()
-	leased, _ := p.leasedIn("")
-	p.seeking = len(leased) > 0
-	p.mu.Unlock()
+func (l *loop) seekStrays() {
+	l.mu.Lock()
+	leased, _ := l.leases.orphans("")
+	l.mu.Unlock()
 	if len(leased) == 0 {
 		return
 	}
-	if !p.moved { // else they are of the queue that this one is a copy of
-		after := time.Duration(0)
-		if p.missing {
-			after = startBy + startSpare
-		}
-		loops.Go(func() { p.seek(ctx, leased, after) })
+	if l.recovery.moved { // they are of the queue that this one is a copy of
+		l.settleStrays(nil)
 		return
 	}
-	p.settleStrays(finding{})
+	l.recovery.seeking = true
+	after := time.Duration(0)
+	if l.recovery.missing {
+		after = startBy + startSpare
+	}
+	l.Go(func() {
+		if alive, found := l.seek(l.ctx, leased, after); found {
+			l.tell(func() error { l.settleStrays(alive); return nil })
+		}
+	})
 }
 
-// seek looks for them once a while has passed: a runner whose folder is gone may live, and
-// begin what it was sent by an earlier service for as long as it has to.
-func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Duration) {
-	select {
-	case <-time.After(after):
-	case <-ctx.Done():
-		return
-	}
-	for wait := contactFirst; ; wait = min(2*wait, contactLast) {
-		by, err := p.cleaner(p.cfg.Runners.Root())
-		var r runner.Remains
-		if err == nil {
-			r, _, err = p.recoverBy(ctx, by, "", nil, leased)
-		}
-		if err == nil {
-			f := finding{}
-			for _, l := range r.Alive {
-				f.strays = append(f.strays, queue.Lease(l))
+// seek ends what strays have left alive, and lists those that had any, once a while has
+// passed: a runner whose folder is gone may live, and begin what it was sent by an earlier
+// service for as long as it has to.
+func (p *Pool) seek(ctx context.Context, leased []wire.Attempt, after time.Duration) (alive []wire.Lease, found bool) {
+	for wait := contactFirst; pause(ctx, after); wait = min(2*wait, contactLast) {
+		if by, err := p.cleaner(p.cfg.Runners.Root()); err == nil {
+			if r, err := p.recoverBy(ctx, by, "", nil, leased); err == nil {
+				return r.Alive, true
 			}
-			select {
-			case p.found <- f:
-			case <-ctx.Done():
-			}
-			return
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return
-		}
+		after = wait
 	}
+	return nil, false
 }
 
 // settleStrays settles the leases of which no runner knows: what had processes had been
 // started.
-func (p *Pool) settleStrays(f finding) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seeking = false
-	for _, l := range f.strays {
-		if h := p.leases[l]; h != nil && h.conn == nil {
+func (l *loop) settleStrays(alive []wire.Lease) {
+	l.recovery.seeking = false
+	l.mu.Lock()
+	for _, lease := range alive {
+		if h := l.leases.all[queue.Lease(lease)]; h != nil && h.conn == nil {
 			h.begun = true
 		}
 	}
-	for _, h := range p.leases {
-		if h.conn == nil && !h.over && h.dir == "" && !h.waiting {
-			p.unknown(h, len(p.unsure) > 0, !p.rebooted)
-		}
-	}
-	p.ring()
+	l.mu.Unlock()
+	l.settle(&deadRunner{Remains: runner.Remains{SameBoot: !l.recovery.rebooted, Damaged: len(l.recovery.unsure) > 0}})
 }
 
 // lost is the settlement of an attempt whose runner, of a folder, has died; running is
 // nil if the runner has not noted that it began. Of one of which nobody has, it is not known
 // when it began, if it did: it has lasted no time.
 func (p *Pool) lost(h *leaseState, running *wire.Attempt, how queue.End, dir string) store.Settlement {
-	j, now := &h.job, p.now()
+	j, now := &h.job, queue.MillisOf(time.Now())
 	o := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Isolated(dir)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {
@@ -203,15 +294,4 @@ func (p *Pool) lost(h *leaseState, running *wire.Attempt, how queue.End, dir str
 	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutput: left}
 	h.blame(&s)
 	return s
-}
-
-// howLost is how an attempt ended whose runner has died.
-func howLost(r runner.Remains, l wire.Lease) queue.End {
-	switch {
-	case r.Unkilled[l]:
-		return queue.Unkillable
-	case r.SameBoot:
-		return queue.Lost
-	}
-	return queue.Interrupted
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -23,102 +21,63 @@ const (
 	startSpare  = time.Second     // between the last moment for a start and the look whether it was begun
 )
 
-// nextAsk is when a runner is to be asked whether it lives: of those that have something
-// to run, and those that were silent. The caller holds mu.
-func (p *Pool) nextAsk() (at time.Time) {
-	for _, l := range p.clients {
-		if l.asking || !l.silent && !p.busy(l) {
-			continue
-		}
-		if due := l.heard.Add(p.cfg.HeardEvery()); at.IsZero() || due.Before(at) {
-			at = due
-		}
-	}
-	return at
-}
-
-// busy reports whether a runner has any lease. The caller holds mu.
-func (p *Pool) busy(l *runnerConn) bool {
-	for _, h := range p.leases {
-		if h.conn == l {
-			return true
-		}
-	}
-	return false
+// asks reports whether a runner is to be asked whether it lives, once nothing was heard of it
+// for a while: one that has something to run, or that was silent. The caller holds mu.
+func (l *loop) asks(conn *runnerConn) bool {
+	return !conn.asking && (conn.silent || l.leases.busy(conn))
 }
 
 // askSilent asks the runners that are due whether they live.
-func (p *Pool) askSilent(ctx context.Context, loops *sync.WaitGroup) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.clients {
-		if l.asking || !l.silent && !p.busy(l) || time.Since(l.heard) < p.cfg.HeardEvery() {
+func (l *loop) askSilent() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, conn := range l.runners.clients {
+		if !l.asks(conn) || time.Since(conn.heard) < l.cfg.HeardEvery() {
 			continue
 		}
-		l.asking = true
-		loops.Go(func() {
-			within, cancel := context.WithTimeout(ctx, aliveWithin)
-			defer cancel()
-			lives := p.reach(within, l)
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			l.asking = false
-			if !lives && ctx.Err() == nil {
-				p.fellSilent(l)
-			}
-			p.ring()
+		conn.asking = true
+		l.Go(func() {
+			l.lives(l.ctx, conn)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			conn.asking = false
+			l.ring()
 		})
 	}
 }
 
-// fellSilent notes that a runner does not answer: new jobs go to another one. The caller
-// holds mu.
-func (p *Pool) fellSilent(l *runnerConn) {
-	select {
-	case <-l.gone:
-		return
-	default:
+// lives asks a runner for a sign of life. If there is none in time, and ctx goes on, it is
+// silent from now on.
+func (p *Pool) lives(ctx context.Context, conn *runnerConn) bool {
+	within, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	if p.reach(within, conn) || ctx.Err() != nil {
+		return true
 	}
-	l.heard = time.Now() // asked again after a while
-	if !l.silent {
-		l.silent, l.current = true, false
-		l.forsake()
-		p.cfg.Log.Error("the runner does not answer; new jobs go to another one", "runner", l.Reply.PID)
-	}
-}
-
-// heard notes a sign of life of a runner. The caller holds mu.
-func (p *Pool) heard(l *runnerConn) {
-	l.heard = time.Now()
-	l.lived = l.heard
-	if l.silent {
-		l.silent = false
-		if p.current() == nil && !p.spawning && p.fits(l.Client) {
-			l.current = true
-			p.clients = append(slices.DeleteFunc(p.clients, func(c *runnerConn) bool { return c == l }), l)
-		}
-		p.cfg.Log.Info("the runner answers again", "runner", l.Reply.PID)
-		p.ring()
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.runners.fellSilent(conn)
+	p.ring()
+	return false
 }
 
 // expire gives back leases that their runner, which hangs, did not begin in time: it will
 // see that it is too late. Of those that it has begun the result may be on its way.
-func (p *Pool) expire(l *runnerConn, list []*leaseState) {
+func (l *loop) expire(conn *runnerConn, list []*leaseState) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
-		leases[i] = wire.Lease(h.job.Lease())
+		leases[i] = h.lease()
 	}
-	begun, ok := runner.Begun(l.Dir, leases)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	begun, ok := runner.Begun(conn.Dir, leases)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for i, h := range list {
 		switch {
-		case h.over || h.running || h.conn != l: // meanwhile something was heard of it
+		case h.over || h.running || h.conn != conn: // meanwhile something was heard of it
 		case begun[leases[i]]:
 			h.begun = true
 		case ok:
-			p.giveBack(h)
+			l.giveBack(h)
 		default: // its notes cannot be read now
 			h.sent = time.Now().Add(-startBy)
 		}
@@ -152,35 +111,29 @@ func (p *Pool) waitFor(ctx context.Context, h *leaseState, answer <-chan error) 
 // answers is an error unless the runner of a lease gives a sign of life.
 func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 	p.mu.Lock()
-	l, dir := h.conn, h.dir
+	conn, dir := h.conn, h.dir
 	out := time.Duration(0) // that its runner has been out of reach
-	for _, c := range p.contacts {
-		if l == nil && (c.dir == dir || dir == "" && c.initial) {
+	for _, c := range p.runners.contacts {
+		if conn == nil && (c.dir == dir || dir == "" && c.initial) {
 			out, dir = time.Since(c.since), c.dir
 		}
 	}
 	p.mu.Unlock()
-	if l == nil {
+	if conn == nil {
 		if out < aliveWithin {
 			return nil
 		}
 		return p.silence(runner.PID(dir), h)
 	}
-	within, cancel := context.WithTimeout(ctx, aliveWithin)
-	defer cancel()
-	if p.reach(within, l) || ctx.Err() != nil {
+	if p.lives(ctx, conn) {
 		return ctx.Err()
 	}
 	select {
-	case <-l.gone:
+	case <-conn.gone:
 		return nil // it is met again, or recovered
 	default:
 	}
-	p.mu.Lock()
-	p.fellSilent(l)
-	p.mu.Unlock()
-	p.ring()
-	return p.silence(l.Reply.PID, h)
+	return p.silence(conn.Reply.PID, h)
 }
 
 // silence is the error about a lease whose runner does not answer.
@@ -200,15 +153,13 @@ func NameRunner(pid int64) string {
 func (p *Pool) Silent() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.clients {
-		if l.silent {
-			pids = append(pids, l.Reply.PID)
+	for _, conn := range p.runners.clients {
+		if conn.silent {
+			pids = append(pids, conn.Reply.PID)
 		}
 	}
-	for dir, c := range p.contacts {
-		if !c.dead && time.Since(c.since) > aliveWithin {
-			pids = append(pids, runner.PID(dir))
-		}
+	for _, dir := range p.runners.unreached(aliveWithin) {
+		pids = append(pids, runner.PID(dir))
 	}
 	return pids
 }
@@ -218,10 +169,10 @@ func (p *Pool) Silent() (pids []int64) {
 func (p *Pool) NoRunner() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.current() != nil {
+	if p.runners.current() != nil {
 		return nil
 	}
-	return p.spawnErr
+	return p.runners.spawnErr
 }
 
 // endSilent ends the runners that do not answer, with all that they run, and has what they
@@ -229,16 +180,12 @@ func (p *Pool) NoRunner() error {
 func (p *Pool) endSilent() {
 	p.mu.Lock()
 	var dirs []string
-	for _, l := range p.clients {
-		if l.silent {
-			dirs = append(dirs, l.Dir)
+	for _, conn := range p.runners.clients {
+		if conn.silent {
+			dirs = append(dirs, conn.Dir)
 		}
 	}
-	for dir, c := range p.contacts {
-		if !c.dead {
-			dirs = append(dirs, dir)
-		}
-	}
+	dirs = append(dirs, p.runners.unreached(0)...)
 	p.mu.Unlock()
 	for _, dir := range dirs {
 		p.cfg.Log.Error("a runner that does not answer is ended, and what it runs", "folder", dir)
