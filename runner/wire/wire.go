@@ -28,8 +28,7 @@ type Lease struct {
 // Frame is one of the structs below.
 type Frame interface {
 	kind() byte
-	put(e *encoder)
-	take(d *decoder)
+	fields(c *codec)
 }
 
 // Frames that the service sends.
@@ -251,10 +250,10 @@ func (*Purged) kind() byte     { return 22 }
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {
 	start := len(b)
-	e := encoder{append(b, 0, 0, 0, 0, f.kind())}
-	f.put(&e)
-	binary.LittleEndian.PutUint32(e.b[start:], uint32(len(e.b)-start-4))
-	return e.b
+	c := codec{written: append(b, 0, 0, 0, 0, f.kind())}
+	f.fields(&c)
+	binary.LittleEndian.PutUint32(c.written[start:], uint32(len(c.written)-start-4))
+	return c.written
 }
 
 // ErrPartial means that a frame's end has not been read yet.
@@ -279,9 +278,9 @@ func Parse(b []byte) (Frame, int, error) {
 		return nil, 0, fmt.Errorf("no such frame: %d", k)
 	}
 	f := kinds[k]()
-	d := decoder{s: string(b[5 : 4+n])}
-	f.take(&d)
-	if d.bad || d.s != "" {
+	c := codec{reads: true, unread: string(b[5 : 4+n])}
+	f.fields(&c)
+	if c.bad || c.unread != "" {
 		return nil, 0, fmt.Errorf("a damaged frame of type %d", k)
 	}
 	return f, 4 + n, nil
