@@ -18,29 +18,22 @@ func configVerb(a *App) *cobra.Command {
 			if len(args) == 0 {
 				return a.configList(cmd)
 			}
-			return a.setting(cmd, false, func(c *control.Client) (control.ConfigValue, error) {
-				v, err := c.ConfigGet(cmd.Context(), control.ConfigKey{Key: args[0]})
-				if !a.Structured() { // which has the setting's own name
-					v.Value = config.Spelled(args[0], v.Value)
-				}
-				return v, err
+			return answer(cmd.Context(), a, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]}, func(v control.ConfigValue) error {
+				a.note(v)
+				return a.Println(config.Spelled(args[0], v.Value)) // JSON has the setting's own name
 			})
 		},
 	}
 	set := &cobra.Command{
 		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Store a setting", Args: Exactly(2, "a key and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.setting(cmd, true, func(c *control.Client) (control.ConfigValue, error) {
-				return c.ConfigSet(cmd.Context(), control.ConfigSet{Key: args[0], Value: control.Scalar(args[1])})
-			})
+			return answer(cmd.Context(), a, (*control.Client).ConfigSet, control.ConfigSet{Key: args[0], Value: control.Scalar(args[1])}, a.sayChanged)
 		},
 	}
 	unset := &cobra.Command{
 		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Remove a stored setting", Args: Exactly(1, "a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.setting(cmd, true, func(c *control.Client) (control.ConfigValue, error) {
-				return c.ConfigUnset(cmd.Context(), control.ConfigKey{Key: args[0]})
-			})
+			return answer(cmd.Context(), a, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]}, a.sayChanged)
 		},
 	}
 	list := &cobra.Command{
@@ -54,28 +47,18 @@ func configVerb(a *App) *cobra.Command {
 	return Group("config", "The settings of the service", get, set, unset, list, validate)
 }
 
-// setting prints one setting; noted tells a person what the change means.
-func (a *App) setting(_ *cobra.Command, noted bool, ask func(*control.Client) (control.ConfigValue, error)) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	v, err := ask(c)
-	if err != nil {
-		return err
-	}
-	if a.Structured() {
-		return a.PrintJSON(v)
-	}
+// note tells a person what there is to know about a setting.
+func (a *App) note(v control.ConfigValue) {
 	if v.Note != "" {
 		fmt.Fprintf(a.Err, "queuectl: %s: %s\n", v.Key, v.Note)
 	}
-	if noted {
-		a.Say("%s is %s (%s)", v.Key, v.Value, v.Origin)
-		return nil
-	}
-	return a.Println(v.Value)
+}
+
+// sayChanged tells a person what a setting is now.
+func (a *App) sayChanged(v control.ConfigValue) error {
+	a.note(v)
+	a.Say("%s is %s (%s)", v.Key, v.Value, v.Origin)
+	return nil
 }
 
 func (a *App) configList(cmd *cobra.Command) error {

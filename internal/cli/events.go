@@ -115,26 +115,17 @@ func drainVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "drain [--wait] | --off", Short: "Start no more jobs until --off, also after a restart", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			got, err := c.Drain(cmd.Context(), p)
-			if err != nil {
-				return err
-			}
-			switch {
-			case a.Structured():
-				return a.PrintJSON(got)
-			case !got.Draining:
-				a.Say("jobs are started again")
-			case got.Running == 0:
-				a.Say("no job is started until queuectl drain --off; none runs")
-			default:
-				a.Say("no job is started until queuectl drain --off; %s still running", Jobs(got.Running))
-			}
-			return nil
+			return answer(cmd.Context(), a, (*control.Client).Drain, p, func(got control.Draining) error {
+				switch {
+				case !got.Draining:
+					a.Say("jobs are started again")
+				case got.Running == 0:
+					a.Say("no job is started until queuectl drain --off; none runs")
+				default:
+					a.Say("no job is started until queuectl drain --off; %s still running", Jobs(got.Running))
+				}
+				return nil
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&p.Wait, "wait", false, "return once nothing runs")
@@ -146,23 +137,13 @@ func reloadVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "Have the service read its settings file again", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			got, err := c.Reload(cmd.Context(), control.Nothing{})
-			if err != nil {
-				return err
-			}
-			if a.Structured() {
-				return a.PrintJSON(got)
-			}
-			if len(got.Hidden) > 0 {
-				fmt.Fprintf(a.Err, "queuectl: of the settings file these are hidden by stronger settings: %s; queuectl config list says by which\n", strings.Join(got.Hidden, ", "))
-			}
-			a.Say("settings read again")
-			return nil
+			return answer(cmd.Context(), a, (*control.Client).Reload, control.Nothing{}, func(got control.Reloaded) error {
+				if len(got.Hidden) > 0 {
+					fmt.Fprintf(a.Err, "queuectl: of the settings file these are hidden by stronger settings: %s; queuectl config list says by which\n", strings.Join(got.Hidden, ", "))
+				}
+				a.Say("settings read again")
+				return nil
+			})
 		},
 	}
 }
@@ -191,5 +172,5 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 		return err
 	}
 	signal.Stop(told) // a second one ends this process at once
-	return a.counted(c.WorkerStop(ctx, control.WorkerStop{Count: &n}))
+	return answerOf(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printCount)
 }

@@ -16,7 +16,6 @@ type following struct {
 	a     *App
 	c     *control.Client
 	began time.Time
-	shown time.Time       // when the progress was
 	quiet <-chan struct{} // closed once what is left is not to be run now
 
 	state  control.Status

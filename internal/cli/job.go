@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -26,7 +27,7 @@ type listFlags struct {
 	states []string
 	labels map[string]string
 	user   string
-	since  string
+	since  control.Time
 	limit  int
 }
 
@@ -34,7 +35,7 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	labelsVar(f, &l.labels, "that carry the label `NAME=VALUE`")
 	f.Var(NonEmpty(&l.user), "user", "that this `USER` enqueued")
-	f.Var(NonEmpty(&l.since), "since", "enqueued since: a `TIME`, or a duration ago")
+	sinceVar(f, &l.since, "enqueued since: a `TIME`, or a duration ago")
 	f.IntVar(&l.limit, "limit", 0, "at most `N` of them (tables: 50)")
 	f.StringSliceVar(&l.columns, "columns", nil, "`COLUMNS` of the table (default: a few, as far as they fit a terminal): "+strings.Join(columnNames(), ", "))
 	f.Var(NonEmpty(&l.sort), "sort", "by this `COLUMN`, with - before it the largest first (default: newest first)")
@@ -45,19 +46,25 @@ func (l *listFlags) add(cmd *cobra.Command) {
 }
 
 func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
-	p := control.List{State: l.states, Label: l.labels, User: l.user}
+	p := control.List{State: l.states, Label: l.labels, User: l.user, Since: l.since}
 	if cmd.Flags().Changed("limit") && l.limit < 1 {
 		return p, Usage("--limit must be at least 1; without it all are printed, or 50 as a table")
 	}
-	var err error
-	p.Since, err = sinceWhen(l.since)
-	return p, err
+	return p, nil
 }
 
-// sinceWhen reads --since: a time, or a duration ago; "" is the beginning.
+// sinceVar is the flag --since.
+func sinceVar(f *pflag.FlagSet, since *control.Time, doc string) {
+	f.Func("since", doc, func(text string) (err error) {
+		*since, err = sinceWhen(text)
+		return err
+	})
+}
+
+// sinceWhen reads --since: a time, or a duration ago.
 func sinceWhen(text string) (control.Time, error) {
 	if text == "" {
-		return 0, nil
+		return 0, errEmpty
 	}
 	if d, err := queue.ParseDuration(text); err == nil {
 		return control.Time(queue.MillisOf(time.Now().Add(-d))), nil
@@ -65,7 +72,7 @@ func sinceWhen(text string) (control.Time, error) {
 	now := time.Now()
 	t, err := parseWhen(text, now)
 	if err != nil {
-		return 0, Usage("--since: %v", err)
+		return 0, err
 	}
 	if colon := strings.IndexByte(text, ':'); colon > 0 && colon < 3 && t.After(now) {
 		t = t.AddDate(0, 0, -1) // a time of day is the last one, not the next
@@ -288,21 +295,12 @@ func dlqVerb(a *App) *cobra.Command {
 		},
 	}
 	l.add(list)
-	var all bool
-	var timeout string
+	var p control.DLQRetry
 	retry := &cobra.Command{
 		Use: "retry ID… | --all", Short: "Put dead jobs back in the queue",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			p := control.DLQRetry{All: all}
-			if all == (len(ids) > 0) {
+			if p.All == (len(ids) > 0) {
 				return Usage("name dead jobs, or --all; give one of them")
-			}
-			if timeout != "" {
-				d, err := queue.ParseDuration(timeout)
-				if err != nil {
-					return Usage("--timeout: %v", err)
-				}
-				p.Timeout = (*control.Span)(&d)
 			}
 			return a.onJobs("pending again", ids, func(c *control.Client, ids []string, cursor string) (control.BulkResult, error) {
 				p.IDs, p.Cursor = ids, cursor
@@ -311,8 +309,8 @@ func dlqVerb(a *App) *cobra.Command {
 		},
 	}
 	retry.ValidArgsFunction = a.completeIDs(queue.Dead.String())
-	retry.Flags().BoolVar(&all, "all", false, "all dead jobs")
-	retry.Flags().Var(NonEmpty(&timeout), "timeout", "give them a timeout of this `DURATION`")
+	retry.Flags().BoolVar(&p.All, "all", false, "all dead jobs")
+	durationVar(retry.Flags(), "timeout", "give them a timeout of this `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
 	var yes bool
 	clear := &cobra.Command{
 		Use: "clear --yes", Short: "Remove all dead jobs and their history", Args: Exactly(0, "no arguments"),

@@ -17,16 +17,11 @@ func logsVerb(a *App) *cobra.Command {
 	var p control.Logs
 	var lines int
 	var stamps bool
-	var since string
 	cmd := &cobra.Command{
 		Use: "logs ID…", Short: "Print the output of jobs", Args: atLeastOne("ids of jobs"), ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines
-			}
-			var err error
-			if p.Since, err = sinceWhen(since); err != nil {
-				return err
 			}
 			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, ids, stamps) })
 		},
@@ -37,7 +32,7 @@ func logsVerb(a *App) *cobra.Command {
 	f.BoolVar(&p.Stdout, "stdout", false, "standard output only")
 	f.BoolVar(&p.Stderr, "stderr", false, "standard error only")
 	f.IntVarP(&lines, "lines", "n", 0, "the last `N` lines only")
-	f.Var(NonEmpty(&since), "since", "printed since: a `TIME`, or a duration ago")
+	sinceVar(f, &p.Since, "printed since: a `TIME`, or a duration ago")
 	f.BoolVar(&stamps, "timestamps", false, "put the time before each line")
 	return cmd
 }

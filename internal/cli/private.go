@@ -263,7 +263,7 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 			return err
 		}
 	}
-	f := &following{a: p.a, c: p.c, shown: time.Now(), began: time.Now(), quiet: p.quiet}
+	f := &following{a: p.a, c: p.c, began: time.Now(), quiet: p.quiet}
 	if err := f.start(storing); err != nil {
 		return err
 	}

@@ -269,34 +269,25 @@ func jobExit(j *control.Job) int {
 }
 
 func waitVerb(a *App) *cobra.Command {
-	var any bool
-	var timeout string
+	var p control.Wait
 	cmd := &cobra.Command{
 		Use: "wait ID…", Short: "Wait until jobs have ended, and exit as they did", Args: func(cmd *cobra.Command, args []string) error {
 			a.ownFailure = exitOwn
 			return atLeastOne("ids of jobs")(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, ids []string) error { return a.wait(cmd.Context(), ids, any, timeout) },
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			p.IDs = ids
+			return a.wait(cmd.Context(), p)
+		},
 	}
 	cmd.ValidArgsFunction = a.completeIDs("waiting", "processing")
-	cmd.Flags().BoolVar(&any, "any", false, "until one of them has ended")
-	cmd.Flags().Var(NonEmpty(&timeout), "timeout", "give up after this `DURATION`, with exit code 124")
+	cmd.Flags().BoolVar(&p.Any, "any", false, "until one of them has ended")
+	durationVar(cmd.Flags(), "timeout", "give up after this `DURATION`, with exit code 124", func(d time.Duration) { p.Timeout = control.Span(max(d, time.Nanosecond)) })
 	a.exitAsOwn(cmd)
 	return cmd
 }
 
-func (a *App) wait(ctx context.Context, ids []string, any bool, timeout string) error {
-	p := control.Wait{IDs: ids, Any: any}
-	if timeout != "" {
-		d, err := queue.ParseDuration(timeout)
-		if err != nil {
-			return Usage("--timeout: %v", err)
-		}
-		if d == 0 {
-			d = time.Nanosecond
-		}
-		p.Timeout = control.Span(d)
-	}
+func (a *App) wait(ctx context.Context, p control.Wait) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -321,7 +312,7 @@ func (a *App) wait(ctx context.Context, ids []string, any bool, timeout string) 
 		return err
 	}
 	var list []control.Job
-	for _, id := range ids {
+	for _, id := range p.IDs {
 		if j := ended[id]; j != nil {
 			list = append(list, *j)
 			if a.Exit == 0 {
@@ -337,7 +328,7 @@ func (a *App) wait(ctx context.Context, ids []string, any bool, timeout string) 
 		a.Say("not all have ended after %s", queue.FormatDuration(time.Duration(p.Timeout)))
 	}
 	if a.JSON {
-		return errors.Join(PrintList(a, list))
+		return PrintList(a, list)
 	}
 	return nil
 }

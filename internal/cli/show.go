@@ -37,22 +37,12 @@ func showVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "Show a job, its attempts and the end of its output", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			job, err := c.Show(cmd.Context(), control.Show{ID: control.Name(args[0]), HistoryBefore: before})
-			if err != nil {
-				return err
-			}
-			if a.Structured() {
-				return a.PrintJSON(job)
-			}
-			if a.Quiet {
-				return a.Println(job.ID)
-			}
-			return a.showJob(&job)
+			return answer(cmd.Context(), a, (*control.Client).Show, control.Show{ID: control.Name(args[0]), HistoryBefore: before}, func(job control.JobDetail) error {
+				if a.Quiet {
+					return a.Println(job.ID)
+				}
+				return a.showJob(&job)
+			})
 		},
 	}
 	cmd.Flags().IntVar(&before, "history-before", 0, "of its attempts those before the `N`th")

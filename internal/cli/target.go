@@ -85,6 +85,29 @@ func (a *App) Client() (*control.Client, error) {
 	return c, a.Reached(c.Connect(context.Background()), t)
 }
 
+// answer prints what a method of the chosen service answers: as JSON, or as print has it
+// for a person.
+func answer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return answerOf(ctx, a, c, method, p, print)
+}
+
+// answerOf is answer of a service that was reached.
+func answerOf[P, R any](ctx context.Context, a *App, c *control.Client, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
+	got, err := method(c, ctx, p)
+	switch {
+	case err != nil:
+		return err
+	case a.Structured():
+		return a.PrintJSON(got)
+	}
+	return print(got)
+}
+
 // skewAfter bounds the question for the version of a service that refused.
 const skewAfter = time.Second
 

@@ -14,10 +14,7 @@ import (
 )
 
 // selection is what the flags of a verb on many jobs say.
-type selection struct {
-	control.Selection
-	olderThan string
-}
+type selection struct{ control.Selection }
 
 // add adds the flags; short is the one letter of --state, if that is free.
 func (s *selection) add(cmd *cobra.Command, short string) {
@@ -25,7 +22,7 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
 	labelsVar(f, (*map[string]string)(&s.Label), "all jobs that carry the label `NAME=VALUE`")
 	f.Var(NonEmpty(&s.User), "user", "all jobs that this `USER` enqueued")
-	f.Var(NonEmpty(&s.olderThan), "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago")
+	durationVar(f, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(d time.Duration) { s.OlderThan = control.Span(d) })
 	f.Var(NonEmpty(&s.IDGlob), "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 	f.BoolVar(&s.DryRun, "dry-run", false, "only count them")
@@ -35,21 +32,22 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
-	if s.olderThan != "" {
-		d, err := queue.ParseDuration(s.olderThan)
-		if err != nil {
-			return p, Usage("--older-than: %v", err)
-		}
-		p.OlderThan = control.Span(d)
-	}
 	if p.Chosen() == (len(ids) > 0) {
 		return p, Usage("%s takes ids of jobs, or says which: --state, --label, --user, --older-than, --id-glob; give one of them", cmd.CommandPath())
 	}
 	return p, nil
 }
 
-// jobsVerb is a verb on jobs, by id or selected. become says what they are then.
-func jobsVerb(a *App, name, short, become string, do func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)) *cobra.Command {
+// bulk is a method on jobs.
+type bulk func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)
+
+// jobsVerb is a verb on jobs, by id or selected. become says what they are then; ids are
+// completed of jobs in these states.
+func jobsVerb(name, short, become string, do bulk, states ...string) Verb {
+	return Verb{Name: name, Build: func(a *App) *cobra.Command { return a.jobsCommand(name, short, become, do, states...) }}
+}
+
+func (a *App) jobsCommand(name, short, become string, do bulk, states ...string) *cobra.Command {
 	var s selection
 	cmd := &cobra.Command{
 		Use: name + " ID… | --state STATE …", Short: short,
@@ -69,48 +67,22 @@ func jobsVerb(a *App, name, short, become string, do func(*control.Client, conte
 		stateShort = "" // -s is its signal, as everywhere
 	}
 	s.add(cmd, stateShort)
-	cmd.ValidArgsFunction = a.completeIDs(takes[name]...)
+	cmd.ValidArgsFunction = a.completeIDs(states...)
 	return cmd
-}
-
-// takes are the states that a verb is completed for.
-var takes = map[string][]string{
-	"cancel": {"waiting", "processing"}, "retry": {"failed", "dead", "cancelled", "completed"}, "hold": {"pending", "failed", "blocked"}, "release": {"held"},
-	"requeue": {"processing"}, "kill": {"processing"}, "edit": {"waiting"},
-}
-
-func cancelVerb(a *App) *cobra.Command {
-	return jobsVerb(a, "cancel", "Cancel jobs; what runs is ended with its whole tree", "is cancelled", (*control.Client).Cancel)
-}
-
-func retryVerb(a *App) *cobra.Command {
-	return jobsVerb(a, "retry", "Run failed or ended jobs again, with all their attempts", "is pending again", (*control.Client).Retry)
-}
-
-func holdVerb(a *App) *cobra.Command {
-	return jobsVerb(a, "hold", "Keep jobs that wait from being run", "is held", (*control.Client).Hold)
-}
-
-func releaseVerb(a *App) *cobra.Command {
-	return jobsVerb(a, "release", "Let held jobs run", "is released", (*control.Client).Release)
-}
-
-func requeueVerb(a *App) *cobra.Command {
-	return jobsVerb(a, "requeue", "End what runs without counting it, and have it wait again", "is pending again", (*control.Client).Requeue)
 }
 
 func killVerb(a *App) *cobra.Command {
 	var signal string
-	cmd := jobsVerb(a, "kill", "Send a signal to all processes of running jobs", "got the signal", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+	cmd := a.jobsCommand("kill", "Send a signal to all processes of running jobs", "got the signal", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Kill(ctx, control.Kill{Selection: s, Signal: signal})
-	})
+	}, "processing")
 	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "`NAME` or number of the signal")
 	return cmd
 }
 
 func rmVerb(a *App) *cobra.Command {
 	var force bool
-	cmd := jobsVerb(a, "rm", "Remove jobs with their history", "is removed", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+	cmd := a.jobsCommand("rm", "Remove jobs with their history", "is removed", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Remove(ctx, control.Remove{Selection: s, Force: force})
 	})
 	cmd.Flags().BoolVar(&force, "force", false, "also what runs, after it was ended")
@@ -182,19 +154,7 @@ func (a *App) clear(ctx context.Context, yes bool, what string, do func(*control
 	if !yes {
 		return Usage("all %s and their history are removed for good; say so with --yes", what)
 	}
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	got, err := do(c, ctx, control.Sure{Yes: true})
-	if err != nil {
-		return err
-	}
-	if a.Structured() {
-		return a.PrintJSON(got)
-	}
-	return a.Println(Jobs(got.Removed) + " removed")
+	return answer(ctx, a, do, control.Sure{Yes: true}, func(got control.Removed) error { return a.Println(Jobs(got.Removed) + " removed") })
 }
 
 // Jobs is a number of jobs in words.
@@ -317,6 +277,6 @@ func editVerb(a *App) *cobra.Command {
 	}
 	specFlags(cmd, &spec, "id", "env_pass", "labels", "user") // --label and --user select; they are changed by JSON
 	s.add(cmd, "s")
-	cmd.ValidArgsFunction = a.completeIDs(takes["edit"]...)
+	cmd.ValidArgsFunction = a.completeIDs("waiting")
 	return cmd
 }

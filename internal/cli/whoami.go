@@ -13,19 +13,7 @@ func whoamiVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Say who the service takes you for, and what you may do", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			w, err := c.Whoami(cmd.Context(), control.Nothing{})
-			if err != nil {
-				return err
-			}
-			if a.Structured() {
-				return a.PrintJSON(w)
-			}
-			return a.printWhoami(&w)
+			return answer(cmd.Context(), a, (*control.Client).Whoami, control.Nothing{}, func(w control.Whoami) error { return a.printWhoami(&w) })
 		},
 	}
 }

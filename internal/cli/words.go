@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -81,10 +82,24 @@ func (f filled) Type() string { return "TEXT" }
 // Set takes a text.
 func (f filled) Set(text string) error {
 	if text == "" {
-		return errors.New("is empty")
+		return errEmpty
 	}
 	*f.text = text
 	return nil
+}
+
+var errEmpty = errors.New("is empty")
+
+// durationVar is a flag whose duration take gets.
+func durationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
+	f.Func(name, doc, func(text string) error {
+		if text == "" {
+			return errEmpty
+		}
+		d, err := queue.ParseDuration(text)
+		take(d)
+		return err
+	})
 }
 
 // notEmpty refuses flags that hold a list, were given and hold nothing, for the same

@@ -3,11 +3,11 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/queue"
 )
 
 func workerVerb(a *App) *cobra.Command {
@@ -31,7 +31,7 @@ func workerVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("count") {
 				p.Count = &startCount
 			}
-			return a.counted(c.WorkerStart(cmd.Context(), p))
+			return answerOf(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printCount)
 		},
 	}
 	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` of them")
@@ -42,7 +42,6 @@ func workerVerb(a *App) *cobra.Command {
 func workerStopVerb(a *App) *cobra.Command {
 	var p control.WorkerStop
 	var count int
-	var timeout string
 	cmd := &cobra.Command{
 		Use: "stop", Short: "Take workers away; what they run may finish", Args: Exactly(0, "no arguments (use -c N or --all)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,24 +51,12 @@ func workerStopVerb(a *App) *cobra.Command {
 					return Usage("--count must be at least 1")
 				}
 			}
-			if timeout != "" {
-				d, err := queue.ParseDuration(timeout)
-				if err != nil {
-					return Usage("--timeout: %v", err)
-				}
-				p.Timeout = (*control.Span)(&d)
-			}
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return a.counted(c.WorkerStop(cmd.Context(), p))
+			return answer(cmd.Context(), a, (*control.Client).WorkerStop, p, a.printCount)
 		},
 	}
 	cmd.Flags().IntVarP(&count, "count", "c", 0, "take `N` of them (default: all)")
 	cmd.Flags().BoolVar(&p.All, "all", false, "all of them")
-	cmd.Flags().Var(NonEmpty(&timeout), "timeout", "end what still runs after this `DURATION`, and give it back (default 30s)")
+	durationVar(cmd.Flags(), "timeout", "end what still runs after this `DURATION`, and give it back (default 30s)", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
 	cmd.Flags().BoolVar(&p.Force, "force", false, "the same as --timeout 0")
 	return cmd
 }
@@ -82,25 +69,12 @@ func workerScaleVerb(a *App) *cobra.Command {
 			if err != nil || n < 0 {
 				return Usage("%q is not a number of workers", args[0])
 			}
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return a.counted(c.WorkerScale(cmd.Context(), control.Count{Count: &n}))
+			return answer(cmd.Context(), a, (*control.Client).WorkerScale, control.Count{Count: &n}, a.printCount)
 		},
 	}
 }
 
-func (a *App) counted(got control.WorkerCount, err error) error {
-	if err != nil {
-		return err
-	}
-	if a.Structured() {
-		return a.PrintJSON(got)
-	}
-	return a.Println(workers(got.Workers))
-}
+func (a *App) printCount(got control.WorkerCount) error { return a.Println(workers(got.Workers)) }
 
 // workers is a number of workers in words.
 func workers(n int) string {
