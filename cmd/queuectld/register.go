@@ -42,7 +42,7 @@ func serviceVerb(a *app) *cobra.Command {
 	stop.Flags().BoolVar(&runners, "runners", false, "while no service runs: end the runners that one has left, with the jobs that they run")
 	stop.Flags().Var(cli.NonEmpty(&roots), "runner-dir", "`FOLDER` of root's runners, for --runners, where the service was started with one")
 	verbs := cli.Group("service", "The service as the system sees it",
-		on("install", "Register the service with the system, and start it", func(ctx context.Context) error { return a.serviceInstall(ctx, own) }),
+		on("install", "Register the service with the system, and start it", func(context.Context) error { return a.serviceInstall(own) }),
 		on("uninstall", "Stop the service and take its registration back", func(context.Context) error { return a.serviceUninstall(own) }),
 		on("start", "Start the service that is registered", func(context.Context) error {
 			return a.serviceAct(own, "started", (*register.Service).Start)
@@ -95,9 +95,6 @@ func (a *app) talk(p config.Places) register.Talk {
 		End: func(keepJobs bool) error {
 			c := control.NewClient(p.Socket)
 			defer c.Close()
-			if err := c.Connect(ctx); err != nil {
-				return err
-			}
 			_, err := a.stopAndWait(ctx, c, keepJobs)
 			return err
 		},
@@ -133,13 +130,13 @@ func (a *app) managed(own bool) (*register.Service, error) {
 
 // serviceInstall registers the service. A user's own one that runs in the background
 // goes first, and its jobs stay for the one that follows.
-func (a *app) serviceInstall(ctx context.Context, own bool) error {
+func (a *app) serviceInstall(own bool) error {
 	r, err := a.registration(own)
 	if err != nil {
 		return err
 	}
-	if own && !r.Registered() {
-		if err := a.giveWay(ctx, r.Places); err != nil {
+	if own && !r.Registered() && r.Talk.Answers() {
+		if err := r.Talk.End(true); err != nil {
 			return err
 		}
 	}
@@ -154,17 +151,6 @@ func (a *app) serviceInstall(ctx context.Context, own bool) error {
 		a.Say("it ends when you have logged out; %s", cli.Staying)
 	}
 	return nil
-}
-
-// giveWay ends a service that runs without being registered.
-func (a *app) giveWay(ctx context.Context, p config.Places) error {
-	c := control.NewClient(p.Socket)
-	if c.Connect(ctx) != nil {
-		return nil // nobody is there
-	}
-	defer c.Close()
-	_, err := a.stopAndWait(ctx, c, true)
-	return err
 }
 
 func (a *app) serviceUninstall(own bool) error {
@@ -201,11 +187,7 @@ func (a *app) serviceAct(own bool, done string, do func(*register.Service) error
 	if err := do(r); err != nil {
 		return err
 	}
-	if a.Structured() {
-		return a.PrintJSON(map[string]any{done: true})
-	}
-	a.Say("service %s", done)
-	return nil
+	return a.Tell(map[string]any{done: true}, "service %s", done)
 }
 
 func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
@@ -220,11 +202,7 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 	if err := r.Stop(keep); err != nil {
 		return err
 	}
-	if a.Structured() {
-		return a.PrintJSON(map[string]any{"stopped": running})
-	}
-	a.Say("service stopped")
-	return nil
+	return a.Tell(map[string]any{"stopped": running}, "service stopped")
 }
 
 // stopRunners ends the runners of a queue whose service does not run.
@@ -241,11 +219,7 @@ func (a *app) stopRunners(roots string) error {
 	if err != nil {
 		return err
 	}
-	if a.Structured() {
-		return a.PrintJSON(map[string]any{"ended": n})
-	}
-	a.Say("runners ended: %d", n)
-	return nil
+	return a.Tell(map[string]any{"ended": n}, "runners ended: %d", n)
 }
 
 // serviceStatus asks the system first where the service is registered: to be asked would
@@ -288,11 +262,7 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	if err != nil {
 		return err
 	}
-	if a.Structured() {
-		return a.PrintJSON(got)
-	}
-	a.Say("service with pid %d stopped", got.PID)
-	return nil
+	return a.Tell(got, "service with pid %d stopped", got.PID)
 }
 
 // stopAndWait has a service stop and waits until it has let go of its folder, so that

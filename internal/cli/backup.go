@@ -78,11 +78,7 @@ func (a *App) backup(ctx context.Context, name string) error {
 	if err != nil {
 		return Unwritable("backup", dir, err)
 	}
-	if a.Structured() {
-		return a.PrintJSON(end)
-	}
-	a.Say("%s written to %s", size(end.Bytes), name)
-	return nil
+	return a.Tell(end, "%s written to %s", size(end.Bytes), name)
 }
 
 // receive writes a backup as it comes and checks that it came whole.

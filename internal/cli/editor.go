@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,10 +24,7 @@ func (a *App) editText(ctx context.Context, id string) (json.RawMessage, error) 
 	if err != nil {
 		return nil, err
 	}
-	before, err := asMap(job.Spec)
-	if err != nil {
-		return nil, err
-	}
+	before := job.Spec
 	delete(before, "id")
 	text, err := json.MarshalIndent(before, "", "  ")
 	if err != nil {
@@ -80,25 +76,17 @@ func (a *App) throughEditor(ctx context.Context, text []byte) (file string, edit
 	return f.Name(), edited, err
 }
 
-func asMap(v any) (m map[string]any, err error) {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	return m, d.Decode(&m)
-}
-
 // changes is the merge patch that leads from one object to another.
 func changes(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
 	for name, was := range before {
 		is, kept := after[name]
-		wasMap, isMap := asObject(was), asObject(is)
+		wasMap, wasObject := was.(map[string]any)
+		isMap, isObject := is.(map[string]any)
 		switch {
 		case !kept:
 			patch[name] = nil
-		case wasMap != nil && isMap != nil:
+		case wasObject && isObject:
 			if inner := changes(wasMap, isMap); len(inner) > 0 {
 				patch[name] = inner
 			}
@@ -112,9 +100,4 @@ func changes(before, after map[string]any) map[string]any {
 		}
 	}
 	return patch
-}
-
-func asObject(v any) map[string]any {
-	m, _ := v.(map[string]any)
-	return m
 }

@@ -92,7 +92,7 @@ func mergeJSON(flags *queue.Spec, text string) error {
 		return Usage("%v; to run a shell line that begins with { use --command", err)
 	}
 	var s queue.Spec
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
+	if err := s.Decode([]byte(text), nil); err != nil {
 		return err
 	}
 	s.Over(flags)
@@ -112,10 +112,7 @@ func readStdin(in io.Reader) (string, error) {
 }
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key string) error {
-	if err := complete(s, noCwd); err != nil {
-		return err
-	}
-	if _, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry}); err != nil {
+	if err := prepare(s, noCwd); err != nil {
 		return err // before a service is started for it
 	}
 	c, err := a.clientStarting(ctx)
@@ -185,8 +182,7 @@ func parseArray(raw []byte) ([]queue.Spec, error) {
 
 // numbered is an error about one job of several.
 func numbered(err error, n int) error {
-	var e *queue.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*queue.Error](err); ok {
 		return e.At(n)
 	}
 	return err
@@ -206,8 +202,7 @@ func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e
 func (e *lineError) Unwrap() error { return e.cause }
 
 func atLine(err error, line int) error {
-	var e *queue.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*queue.Error](err); ok {
 		err = e.At(0)
 	}
 	return &lineError{line, err}
@@ -219,11 +214,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		return queue.Errorf(queue.CodeTooLarge, "%d jobs are given; one batch may have %d, and %d bytes: split it", len(specs), queue.MaxBatch, control.MaxLine)
 	}
 	for i := range specs {
-		err := complete(&specs[i], noCwd)
-		if err == nil {
-			_, err = queue.Resolve(&specs[i], queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
-		}
-		if err != nil {
+		if err := prepare(&specs[i], noCwd); err != nil {
 			return numbered(err, i+1)
 		}
 	}

@@ -152,12 +152,10 @@ func (f *following) event(ctx context.Context, e *control.Event) error {
 		return nil
 	}
 	f.open--
-	err := f.print(ctx, e)
-	var gone *queue.Error
-	if errors.As(err, &gone) && gone.Code == queue.CodeNotFound {
-		return nil // somebody has removed it
+	if err := f.print(ctx, e); !errors.Is(err, queue.ErrNotFound) { // if it is, somebody has removed it
+		return err
 	}
-	return err
+	return nil
 }
 
 // print prints the job that an event is of, or what it printed.

@@ -131,10 +131,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 		root.SetArgs(apart(args))
 		err = root.ExecuteContext(ctx)
 	}
-	if err == nil {
-		return a.Exit
-	}
-	if closedPipe(err) {
+	if err == nil || closedPipe(err) {
 		return a.Exit
 	}
 	code := ExitCode(err)
@@ -254,28 +251,23 @@ func Usage(format string, args ...any) error { return &UsageError{fmt.Sprintf(fo
 
 // ExitCode is what an error makes the process end with.
 func ExitCode(err error) int {
-	var wrong *UsageError
-	var chosen interface {
+	type chosen interface {
 		error
 		ExitsWith() int
 	}
-	var e *queue.Error
-	switch {
-	case errors.As(err, &chosen): // also of wrong words of serve
-		return chosen.ExitsWith()
-	case errors.As(err, &wrong):
-		return 2
-	case errors.As(err, &e):
-		return control.RowOf(err).Exit
+	if e, ok := errors.AsType[chosen](err); ok { // also of wrong words of serve
+		return e.ExitsWith()
 	}
-	return 1
+	if _, wrong := errors.AsType[*UsageError](err); wrong {
+		return 2
+	}
+	return control.RowOf(err).Exit
 }
 
 // Message is what an error tells a person: one line.
 func Message(err error) string {
 	text := err.Error()
-	var e *queue.Error
-	if errors.As(err, &e) && e.Code == queue.CodeDenied && !strings.Contains(text, ":") {
+	if errors.Is(err, queue.ErrDenied) && !strings.Contains(text, ":") {
 		text = "denied: " + text
 	}
 	return strings.TrimSpace(text)

@@ -55,6 +55,15 @@ func (a *App) Say(format string, args ...any) {
 	}
 }
 
+// Tell prints what came of a verb: a value as JSON, or a sentence for a person.
+func (a *App) Tell(value any, format string, args ...any) error {
+	if a.Structured() {
+		return a.PrintJSON(value)
+	}
+	a.Say(format, args...)
+	return nil
+}
+
 // Progress shows on a terminal how far something long has come, in place of what was
 // shown before; "" takes it away.
 func (a *App) Progress(format string, args ...any) {
@@ -107,12 +116,16 @@ func (a *App) Clean(to *os.File, s string) string {
 	return s
 }
 
-// row prints a name and its value, if there is one.
-func (a *App) row(width int, name, value string) error {
-	if value == "" {
-		return nil
+// rows prints names, and their values where there are any.
+func (a *App) rows(width int, rows [][2]string) error {
+	for _, r := range rows {
+		if name, value := r[0], r[1]; value != "" {
+			if err := a.Println(fmt.Sprintf("%-*s %s", width, name+":", below(a.Clean(a.Out, value), width+1))); err != nil {
+				return err
+			}
+		}
 	}
-	return a.Println(fmt.Sprintf("%-*s %s", width, name+":", below(a.Clean(a.Out, value), width+1)))
+	return nil
 }
 
 // breaks turns all that may begin a new line into one character.

@@ -92,10 +92,7 @@ func (a *App) exitAsOwn(cmd *cobra.Command) {
 
 // run enqueues a job and follows it.
 func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
-	if err := complete(s, noCwd); err != nil {
-		return err
-	}
-	if _, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry}); err != nil {
+	if err := prepare(s, noCwd); err != nil {
 		return err
 	}
 	c, err := a.clientStarting(ctx)
@@ -113,18 +110,16 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- a.follow(follow, c, got.ID) }() // ends with the job, or stop
-	for {
-		select {
-		case err := <-done:
-			return err
-		case <-interrupts:
-			if cancelOnExit || a.detachOrCancel(got.ID, interrupts, done) {
-				return a.cancelAndExit(c, got.ID)
-			}
-			a.Exit = exitDetached
-			return nil
-		}
+	select {
+	case err := <-done:
+		return err
+	case <-interrupts:
 	}
+	if cancelOnExit || a.detachOrCancel(got.ID, interrupts, done) {
+		return a.cancelAndExit(c, got.ID)
+	}
+	a.Exit = exitDetached
+	return nil
 }
 
 // detachOrCancel says how to come back and waits a moment for a second Ctrl-C,
@@ -211,8 +206,7 @@ func (a *App) tellEnd(j *control.Job) {
 // lost adds to a failure while a job was followed that the job is in the queue, and
 // the way back to it.
 func (a *App) lost(id string, err error) error {
-	var e *queue.Error
-	if errors.As(err, &e) && e.Code == queue.CodeNotFound {
+	if errors.Is(err, queue.ErrNotFound) {
 		return fmt.Errorf("job %s was removed: %w", id, err)
 	}
 	return fmt.Errorf("job %s is in the queue and goes on, but cannot be followed (%w); come back with: queuectl logs -f %s, or queuectl wait %s", id, err, id, id)

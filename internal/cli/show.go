@@ -64,10 +64,8 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)}, {"Labels", labels(j.Labels)},
 		{"Hidden", strings.Join(j.Hidden, ", ")},
 	}
-	for _, r := range rows {
-		if err := a.row(11, r[0], r[1]); err != nil {
-			return err
-		}
+	if err := a.rows(11, rows); err != nil {
+		return err
 	}
 	if len(j.History) > 0 {
 		if err := a.showHistory(j); err != nil {
@@ -208,12 +206,7 @@ func (a *App) status(ctx context.Context, check bool) error {
 	if st.Reranking {
 		lines = append(lines, [2]string{"Order", "it was changed; the waiting jobs are being ranked anew"})
 	}
-	for _, r := range lines {
-		if err := a.row(9, r[0], r[1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.rows(9, lines)
 }
 
 func size(n int64) string {

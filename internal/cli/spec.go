@@ -87,6 +87,20 @@ func (f *fieldFlag) Set(text string) error {
 	return f.spec.SetText(f.field.Name, text)
 }
 
+// prepare completes a spec, and reports what the service would refuse.
+func prepare(s *queue.Spec, noCwd bool) error {
+	if err := complete(s, noCwd); err != nil {
+		return err
+	}
+	return wouldDo(s)
+}
+
+// wouldDo reports what the service would refuse.
+func wouldDo(s *queue.Spec) error {
+	_, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
+	return err
+}
+
 // complete adds to a spec what comes from the caller: the folder and umask, the
 // variables that decide how programs speak, and those that are to be passed.
 func complete(s *queue.Spec, noCwd bool) error {

@@ -235,10 +235,7 @@ func (u *upload) encode(raw []byte) (job json.RawMessage, entries int, err error
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
 	if !plain {
-		if err := complete(&s, u.noCwd); err != nil {
-			return nil, 0, err
-		}
-		if err := wouldDo(&s); err != nil {
+		if err := prepare(&s, u.noCwd); err != nil {
 			return nil, 0, err
 		}
 		job, err = json.Marshal(&s)
@@ -263,12 +260,6 @@ func (u *upload) encode(raw []byte) (job json.RawMessage, entries int, err error
 		}, raw)
 	}
 	return append(u.head[:len(u.head):len(u.head)], raw...), control.Entries(&s), nil
-}
-
-// wouldDo reports what the service would refuse.
-func wouldDo(s *queue.Spec) error {
-	_, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
-	return err
 }
 
 // findUsual asks the caller's folder, umask and variables once for all jobs.
@@ -322,9 +313,8 @@ func (u *upload) send(commit bool) error {
 	u.flight.Go(func() {
 		got, err := u.c.EnqueueBatch(u.ctx, p)
 		u.ids = append(u.ids, got.IDs...) // read after the answer alone
-		var e *queue.Error
-		switch {
-		case err == nil || !errors.As(err, &e):
+		switch e, ok := errors.AsType[*queue.Error](err); {
+		case !ok:
 		case e.Index > 0 && e.Index <= len(lines):
 			err = atLine(err, lines[e.Index-1])
 		case e.Field != "" && len(lines) == 1:

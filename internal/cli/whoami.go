@@ -44,13 +44,8 @@ func (a *App) printWhoami(w *control.Whoami) error {
 	if w.MaxRunning > 0 {
 		quotas = append(quotas, fmt.Sprintf("%d may run at once", w.MaxRunning))
 	}
-	for _, r := range [][2]string{
+	return a.rows(13, [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
 		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Of your jobs", strings.Join(quotas, ", ")}, {"Next", w.Next},
-	} {
-		if err := a.row(13, r[0], r[1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }

@@ -103,21 +103,17 @@ func workerListVerb(a *App) *cobra.Command {
 			var rows [][]string
 			for _, w := range got.Workers {
 				if a.Quiet {
-					rows = append(rows, []string{w.ID})
-					continue
-				}
-				rows = append(rows, []string{w.ID, w.Node, w.State, orDash(w.PID), local(w.StartedAt), local(w.LastHeartbeat), orDash(w.Job)})
-			}
-			if len(rows) == 0 {
-				a.Say("no workers; add some with: queuectl worker start -c N")
-				return nil
-			}
-			if a.Quiet {
-				for _, r := range rows {
-					if err := a.Println(r[0]); err != nil {
+					if err := a.Println(w.ID); err != nil {
 						return err
 					}
 				}
+				rows = append(rows, []string{w.ID, w.Node, w.State, orDash(w.PID), local(w.StartedAt), local(w.LastHeartbeat), orDash(w.Job)})
+			}
+			switch {
+			case a.Quiet:
+				return nil
+			case len(rows) == 0:
+				a.Say("no workers; add some with: queuectl worker start -c N")
 				return nil
 			}
 			return a.table([]string{"ID", "NODE", "STATE", "PID", zoned("STARTED"), "HEARTBEAT", "JOB"}, rows)

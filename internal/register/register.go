@@ -21,7 +21,7 @@ type Options struct {
 }
 
 // Talk is how a service is spoken to that its manager does not know, or cannot ask to
-// keep its jobs. Windows alone needs it.
+// keep its jobs. On Windows alone the registration itself needs it.
 type Talk struct {
 	Begin   func() error              // starts the user's own in the background; it answers then
 	End     func(keepJobs bool) error // asks it to stop; it has let go of its folder then
