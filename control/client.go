@@ -279,14 +279,13 @@ func (c *Client) call(ctx context.Context, method string, params, result any, ag
 
 // tell makes an error of the connection one with a code.
 func tell(err error, tries int) error {
-	var e *queue.Error
-	if err == nil || errors.As(err, &e) && !errors.Is(err, errBroken) {
+	if !errors.Is(err, errBroken) {
 		return err
 	}
-	if errors.Is(err, errBroken) && errors.As(err, &e) {
+	if e, said := errors.AsType[*queue.Error](err); said {
 		return e // the server said why it closed
 	}
-	if errors.Is(err, errBroken) && tries > 0 {
+	if tries > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service went away before it answered; whether the request was carried out is not known")
 	}
 	return err

@@ -43,9 +43,6 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 
 // Bind makes a control socket whose file nobody guards.
 func Bind(path string, to SocketPerms) (*net.UnixListener, error) {
-	if err := CheckSocketPath(path); err != nil {
-		return nil, err
-	}
 	l, _, err := bind(path, to)
 	return l, err
 }
@@ -82,18 +79,17 @@ type SocketPerms struct {
 // service already runs there. At no moment can others connect: the socket gets
 // its group and mode under another name first.
 func Listen(path string, to SocketPerms) (*Socket, error) {
-	s := &Socket{path: path, to: to}
-	err := CheckSocketPath(path)
-	if err == nil {
-		s.on, s.file, err = bind(path, to)
-	}
+	on, file, err := bind(path, to)
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return &Socket{path: path, to: to, on: on, file: file}, nil
 }
 
 func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
+	if err := CheckSocketPath(path); err != nil {
+		return nil, nil, err
+	}
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		c.Close()
 		return nil, nil, fmt.Errorf("listen on %s: a service answers there already", path)

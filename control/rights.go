@@ -39,21 +39,18 @@ type Access struct {
 // Of is the strongest right that a peer has, by itself or by one of its groups.
 func (a *Access) Of(p *Peer) Right {
 	best := None
-	raise := func(r Right, ok bool) {
-		if ok && r.Covers(best) {
+	raise := func(r Right) { // "" where none is given, which covers nothing
+		if r.Covers(best) {
 			best = r
 		}
 	}
-	r, ok := a.Users[p.UID]
-	raise(r, ok)
+	raise(a.Users[p.UID])
 	if len(a.Groups) == 0 {
 		return best
 	}
-	r, ok = a.Groups[p.GID]
-	raise(r, ok)
+	raise(a.Groups[p.GID])
 	for _, g := range p.Groups {
-		r, ok := a.Groups[g]
-		raise(r, ok)
+		raise(a.Groups[g])
 	}
 	return best
 }

@@ -48,12 +48,9 @@ var Failures = []Row{
 
 // RowOf is the row of an error: of the *queue.Error it carries, else internal.
 func RowOf(err error) Row {
-	var e *queue.Error
-	if errors.As(err, &e) {
-		for _, r := range Failures {
-			if r.Code == e.Code {
-				return r
-			}
+	if e, ok := errors.AsType[*queue.Error](err); ok {
+		if i := slices.IndexFunc(Failures, func(r Row) bool { return r.Code == e.Code }); i >= 0 {
+			return Failures[i]
 		}
 	}
 	return Failures[len(Failures)-1]
@@ -74,8 +71,7 @@ type failureData struct {
 func failureOf(err error) *failure {
 	row := RowOf(err)
 	f := &failure{Code: row.Number, Message: err.Error(), Data: failureData{Code: row.Code}}
-	var e *queue.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*queue.Error](err); ok {
 		f.Message, f.Data.Field, f.Data.Index = e.Message, queue.Clip(e.Field), e.Index
 	}
 	f.Message = queue.ClipJSON(f.Message, 2*queue.MaxErrorBytes)
@@ -362,8 +358,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 		}
 		var s queue.Spec
 		if err := s.Decode(value, nil); err != nil {
-			var e *queue.Error
-			if errors.As(err, &e) {
+			if e, ok := errors.AsType[*queue.Error](err); ok {
 				return e.At(len(p.Jobs) + 1)
 			}
 			return err
@@ -374,8 +369,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 		p.Jobs = append(p.Jobs, s)
 		return nil
 	})
-	var e *queue.Error
-	if errors.As(err, &e) && e.Index == 0 && e.Field == "" {
+	if e, ok := errors.AsType[*queue.Error](err); ok && e.Index == 0 && e.Field == "" {
 		return queue.Invalid("jobs", "%s", e.Message)
 	}
 	return err

@@ -13,7 +13,8 @@ import (
 // Service is queuectl as a service of launchd.
 type Service struct {
 	Options
-	unit kardianos.Service
+	uid  int // who asks
+	unit unit
 }
 
 // New is the service that is meant.
@@ -29,7 +30,7 @@ func New(o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{Options: o, unit: unit}, nil
+	return &Service{Options: o, uid: os.Geteuid(), unit: unit}, nil
 }
 
 // path is launchd's file of the service.
@@ -49,7 +50,7 @@ func (s *Service) Registered() bool {
 // Install registers and starts the service. What is registered already is brought up to
 // date, and restarted if it was not.
 func (s *Service) Install() error {
-	if err := s.allowed("install", os.Geteuid() == 0); err != nil {
+	if err := s.allowed("install", s.uid == 0); err != nil {
 		return err
 	}
 	if have, err := os.ReadFile(s.path()); err == nil {
@@ -69,7 +70,7 @@ func (s *Service) Install() error {
 // Uninstall stops the service and takes the registration back; was is false if there was
 // none. Queue and settings stay.
 func (s *Service) Uninstall() (was bool, err error) {
-	if err := s.allowed("uninstall", os.Geteuid() == 0); err != nil {
+	if err := s.allowed("uninstall", s.uid == 0); err != nil {
 		return true, err
 	}
 	err = s.unit.Uninstall()
@@ -77,30 +78,6 @@ func (s *Service) Uninstall() (was bool, err error) {
 		return false, nil
 	}
 	return true, err
-}
-
-// Start starts the service.
-func (s *Service) Start() error { return s.act("start", s.unit.Start) }
-
-// Stop stops it, and its jobs: they are drained, or given back.
-func (s *Service) Stop(keepJobs bool) error {
-	if err := stopForGood(keepJobs); err != nil {
-		return err
-	}
-	return s.act("stop", s.unit.Stop)
-}
-
-// Restart restarts it.
-func (s *Service) Restart() error { return s.act("restart", s.unit.Restart) }
-
-func (s *Service) act(verb string, do func() error) error {
-	return s.Options.act(verb, os.Geteuid() == 0, s.Registered(), do)
-}
-
-// Runs reports whether the service runs.
-func (s *Service) Runs() bool {
-	status, err := s.unit.Status()
-	return err == nil && status == kardianos.StatusRunning
 }
 
 // HowToStart is the command that does.

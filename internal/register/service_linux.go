@@ -34,18 +34,8 @@ type Service struct {
 	Options
 	root string // of all paths; not "" in tests
 	uid  int    // who asks
-	unit main
+	unit unit
 	run  func(name string, args ...string) error
-}
-
-// main is what kardianos does to the main unit.
-type main interface {
-	Install() error
-	Uninstall() error
-	Start() error
-	Stop() error
-	Restart() error
-	Status() (kardianos.Status, error)
 }
 
 // New is the service that is meant. An error means that systemd does not run here, or
@@ -335,31 +325,6 @@ func (s *Service) removeFiles() (was bool, err error) {
 		was = was || err == nil
 	}
 	return was, nil
-}
-
-// Start starts the service.
-func (s *Service) Start() error { return s.act("start", s.unit.Start) }
-
-// Stop stops it, and its jobs: they are drained, or given back. Who asks it something
-// starts it again, by its socket.
-func (s *Service) Stop(keepJobs bool) error {
-	if err := stopForGood(keepJobs); err != nil {
-		return err
-	}
-	return s.act("stop", s.unit.Stop)
-}
-
-// Restart restarts it. Jobs run on.
-func (s *Service) Restart() error { return s.act("restart", s.unit.Restart) }
-
-func (s *Service) act(verb string, do func() error) error {
-	return s.Options.act(verb, s.uid == 0, s.Registered(), do)
-}
-
-// Runs reports whether the service runs, or is about to.
-func (s *Service) Runs() bool {
-	status, err := s.unit.Status()
-	return err == nil && status == kardianos.StatusRunning
 }
 
 // HowToStart is the command that does.

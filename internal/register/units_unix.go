@@ -65,11 +65,3 @@ func (o Options) plain() error {
 func special(r rune) bool {
 	return r > 127 || !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-", r)
 }
-
-// stopForGood refuses to have jobs kept where the manager starts what has stopped.
-func stopForGood(keepJobs bool) error {
-	if !keepJobs {
-		return nil
-	}
-	return queue.Errorf(queue.CodeInvalid, "the system would start the service again at once; queuectl service restart leaves jobs running")
-}

@@ -1,0 +1,44 @@
+//go:build linux || darwin
+
+package register
+
+import (
+	kardianos "github.com/kardianos/service"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// unit is what kardianos does to the service.
+type unit interface {
+	Install() error
+	Uninstall() error
+	Start() error
+	Stop() error
+	Restart() error
+	Status() (kardianos.Status, error)
+}
+
+// Start starts the service.
+func (s *Service) Start() error { return s.act("start", s.unit.Start) }
+
+// Stop stops it, and its jobs: they are drained, or given back. With systemd, who asks it
+// something starts it again, by its socket.
+func (s *Service) Stop(keepJobs bool) error {
+	if keepJobs {
+		return queue.Errorf(queue.CodeInvalid, "the system would start the service again at once; queuectl service restart leaves jobs running")
+	}
+	return s.act("stop", s.unit.Stop)
+}
+
+// Restart restarts it. Jobs run on.
+func (s *Service) Restart() error { return s.act("restart", s.unit.Restart) }
+
+func (s *Service) act(verb string, do func() error) error {
+	return s.Options.act(verb, s.uid == 0, s.Registered(), do)
+}
+
+// Runs reports whether the service runs, or is about to.
+func (s *Service) Runs() bool {
+	status, err := s.unit.Status()
+	return err == nil && status == kardianos.StatusRunning
+}
