@@ -19,16 +19,8 @@ const (
 
 // batch measures one batch of many requests, a file of named jobs, and what another
 // client feels of it.
-func (b *bench) batch() (err error) {
-	n := batchJobs
-	if b.quick {
-		n /= 10
-	}
-	s, err := b.serve()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.discard()) }()
+func (b *bench) batch(s *service) error {
+	n := b.size(batchJobs, batchJobs/10)
 	var files, beside, alone crowd
 	for i := range b.pairs {
 		quiet, err := s.crowd(1, time.Second)

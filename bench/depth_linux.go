@@ -15,16 +15,8 @@ const (
 )
 
 // depth measures whether a long queue makes the next enqueue or claim dearer.
-func (b *bench) depth() (err error) {
-	waiting := 1_000_000
-	if b.quick {
-		waiting = 100_000
-	}
-	short, err := b.serve()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, short.discard()) }()
+func (b *bench) depth(short *service) (err error) {
+	waiting := b.size(1_000_000, 100_000)
 	long, err := b.serve()
 	if err != nil {
 		return err
@@ -35,17 +27,22 @@ func (b *bench) depth() (err error) {
 		return err
 	}
 	b.report.add(fmt.Sprintf("filling a queue with %d jobs, batches of %d", waiting, queue.MaxBatch), rate(float64(waiting)/time.Since(began).Seconds()), "", "")
-	var asks, drains [2][]float64 // of the short and of the long queue
-	ended := [2]int{}
+	return b.compare([2]*service{short, long}, [2]int{}, fmt.Sprintf("%d waiting", waiting))
+}
+
+// compare measures whether what the second of two queues is full of makes the next enqueue
+// or claim dearer. So many jobs have ended in each.
+func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
+	var asks, drains [2][]float64
 	for range b.pairs {
-		for i, s := range []*service{short, long} {
+		for i, s := range pair {
 			w, err := s.askMany(depthAsks)
 			if err != nil {
 				return err
 			}
 			asks[i] = append(asks[i], median(w))
 		}
-		for i, s := range []*service{short, long} {
+		for i, s := range pair {
 			ended[i] += depthJobs
 			d, err := s.drainSome(&ended[i])
 			if err != nil {
@@ -54,13 +51,13 @@ func (b *bench) depth() (err error) {
 			drains[i] = append(drains[i], d)
 		}
 	}
-	b.compareTo(fmt.Sprintf("enqueue, p50 with %d waiting", waiting), asks)
-	b.compareTo(fmt.Sprintf("service's CPU a job drained (claim, settle) with %d waiting", waiting), drains)
+	b.judgeCosts("enqueue, p50 with "+full, asks)
+	b.judgeCosts("service's CPU a job drained (claim, settle) with "+full, drains)
 	return nil
 }
 
-// compareTo judges figures of an empty queue and of a full one.
-func (b *bench) compareTo(what string, of [2][]float64) {
+// judgeCosts judges figures of an empty queue and of a full one.
+func (b *bench) judgeCosts(what string, of [2][]float64) {
 	ratio := median(ratios(of[1], of[0]))
 	b.report.judge(row{what, us(median(of[1])), "with none " + us(median(of[0])), times(ratio), "≤ " + times(maxDepthRatio), ""}, ratio <= maxDepthRatio)
 }

@@ -34,16 +34,8 @@ var endedSQL = []string{
 
 // ended measures what a million ended jobs make dearer, and what others feel of it
 // when most of them are removed.
-func (b *bench) ended() (err error) {
-	n := 1_000_000
-	if b.quick {
-		n /= 10
-	}
-	empty, err := b.serve()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, empty.discard()) }()
+func (b *bench) ended(empty *service) (err error) {
+	n := b.size(1_000_000, 100_000)
 	full, err := b.serveEnded(n)
 	if err != nil {
 		return err
@@ -52,7 +44,7 @@ func (b *bench) ended() (err error) {
 	if err := b.looks(full, n); err != nil {
 		return err
 	}
-	if err := b.endedCosts(empty, full, n); err != nil {
+	if err := b.compare([2]*service{empty, full}, [2]int{0, n}, fmt.Sprintf("%d ended", n)); err != nil {
 		return err
 	}
 	return b.retention(full, n)
@@ -114,29 +106,6 @@ func (b *bench) looks(s *service, n int) error {
 		b.report.judge(row{fmt.Sprintf("%s` with %d ended", what, n), ms(median(waits)) + " (worst " + ms(quantile(waits, 1)) + ")", "", "", "≤ " + ms(look.most.Seconds()), ""},
 			median(waits) <= look.most.Seconds())
 	}
-	return nil
-}
-
-// endedCosts measures whether ended jobs make the next enqueue or claim dearer.
-func (b *bench) endedCosts(empty, full *service, n int) error {
-	var asks, drains [2][]float64
-	ended := [2]int{0, n}
-	for range b.pairs {
-		for i, s := range []*service{empty, full} {
-			w, err := s.askMany(depthAsks)
-			if err != nil {
-				return err
-			}
-			ended[i] += depthJobs
-			d, err := s.drainSome(&ended[i])
-			if err != nil {
-				return err
-			}
-			asks[i], drains[i] = append(asks[i], median(w)), append(drains[i], d)
-		}
-	}
-	b.compareTo(fmt.Sprintf("enqueue, p50 with %d ended", n), asks)
-	b.compareTo(fmt.Sprintf("service's CPU a job drained (claim, settle) with %d ended", n), drains)
 	return nil
 }
 

@@ -23,21 +23,13 @@ var plain = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"comman
 
 // enqueue measures durable enqueues through the socket, beside a loop of write
 // and fsync and SQLite alone with this schema.
-func (b *bench) enqueue() (err error) {
-	s, err := b.serve()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.discard()) }()
+func (b *bench) enqueue(s *service) error {
 	raw, err := b.openRaw(s)
 	if err != nil {
 		return err
 	}
 	defer raw.close()
-	span := time.Second
-	if b.quick {
-		span = time.Second / 2
-	}
+	span := time.Duration(b.size(1000, 500)) * time.Millisecond
 	var one, many, alone, syncs, batch, rawBatch crowd
 	for range b.pairs {
 		for _, w := range []struct {

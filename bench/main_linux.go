@@ -38,14 +38,14 @@ var subjects = []struct {
 	measure func(*bench) error
 }{
 	{"drain", (*bench).drain},
-	{"start", (*bench).start},
-	{"cli", (*bench).cli},
-	{"enqueue", (*bench).enqueue},
-	{"batch", (*bench).batch},
-	{"depth", (*bench).depth},
-	{"ended", (*bench).ended},
-	{"memory", (*bench).memory},
-	{"idle", (*bench).idle},
+	{"start", fresh((*bench).start)},
+	{"cli", fresh((*bench).cli)},
+	{"enqueue", fresh((*bench).enqueue)},
+	{"batch", fresh((*bench).batch)},
+	{"depth", fresh((*bench).depth)},
+	{"ended", fresh((*bench).ended)},
+	{"memory", fresh((*bench).memory)},
+	{"idle", fresh((*bench).idle)},
 	{"fsync", (*bench).fsync},
 }
 
@@ -73,16 +73,20 @@ func main() {
 }
 
 func (b *bench) setDefaults() {
-	pairs, jobs := 5, 3000
-	if b.quick {
-		pairs, jobs = 2, 600
-	}
 	if b.pairs <= 0 {
-		b.pairs = pairs
+		b.pairs = b.size(5, 2)
 	}
 	if b.jobs <= 0 {
-		b.jobs = jobs
+		b.jobs = b.size(3000, 600)
 	}
+}
+
+// size is how many of something are measured, in the whole form and in the short one.
+func (b *bench) size(whole, short int) int {
+	if b.quick {
+		return short
+	}
+	return whole
 }
 
 // run measures every subject that is asked for and prints the table, also when

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -19,12 +18,7 @@ const (
 )
 
 // memory measures what the processes hold when idle, and after some use.
-func (b *bench) memory() (err error) {
-	s, err := b.serve()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.discard()) }()
+func (b *bench) memory(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
@@ -81,12 +75,7 @@ func (s *service) memories() (service, runner memory, err error) {
 }
 
 // idle measures what the processes do when there is nothing to do.
-func (b *bench) idle() (err error) {
-	s, err := b.serve()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.discard()) }()
+func (b *bench) idle(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}

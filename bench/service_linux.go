@@ -47,6 +47,18 @@ func (b *bench) serve() (*service, error) {
 	return b.serveIn(dir)
 }
 
+// fresh is a measurement that begins with a service, whose folder is removed afterwards.
+func fresh(measure func(*bench, *service) error) func(*bench) error {
+	return func(b *bench) (err error) {
+		s, err := b.serve()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.discard()) }()
+		return measure(b, s)
+	}
+}
+
 // serveIn starts it in a folder that may have held one before.
 func (b *bench) serveIn(dir string) (*service, error) {
 	log, err := os.Create(filepath.Join(dir, "stderr"))

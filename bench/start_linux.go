@@ -23,12 +23,7 @@ const (
 // start measures how long an idle queue takes from a request to the running
 // process, beside a bare spawn of the same process. The process tells of itself
 // through a FIFO.
-func (b *bench) start() (err error) {
-	s, err := b.serve()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.discard()) }()
+func (b *bench) start(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
@@ -53,10 +48,7 @@ func (b *bench) start() (err error) {
 	}
 	request := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":%q%s}}`+"\n", command, as)
 	argv, env, buf := []string{"/bin/sh", "-c", command}, plainEnv(s.dir), make([]byte, 4096)
-	n := 300
-	if b.quick {
-		n = 100
-	}
+	n := b.size(300, 100)
 	var ours, bare []float64
 	for range n {
 		d, err := untilTold(fd, func() error { return runBare(argv, env, buf) })
@@ -107,25 +99,17 @@ func untilTold(fifo int, begin func() error) (float64, error) {
 
 // cli measures `queuectl enqueue` as a process, beside a Go program that does
 // nothing and, where pueue 4 is installed, `pueue add`, which waits for no disk.
-func (b *bench) cli() (err error) {
-	s, err := b.serve()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.discard()) }()
+func (b *bench) cli(s *service) error {
 	enqueue := []string{b.bin, "--dir", s.dir, "enqueue", "true"}
 	hello := []string{b.hello}
 	env, buf := plainEnv(s.dir), make([]byte, 4096)
-	n := 200
-	if b.quick {
-		n = 60
-	}
+	n := b.size(200, 60)
 	pueue, end, err := b.pueue()
 	if err != nil {
 		return err
 	}
 	defer end()
-	var ours, bare, theirs, syncs []float64
+	var ours, bare, theirs []float64
 	for range n {
 		for _, w := range []struct {
 			argv []string
@@ -141,7 +125,8 @@ func (b *bench) cli() (err error) {
 			*w.into = append(*w.into, time.Since(began).Seconds())
 		}
 	}
-	if syncs, err = b.syncLoop(n); err != nil {
+	syncs, err := b.syncLoop(n)
+	if err != nil {
 		return err
 	}
 	ratio := median(ours) / median(bare)
