@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -115,9 +116,9 @@ var Keys = []Key{
 	duration("worker_timeout", "15s", "worker list says stale after so long without a sign of life", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
 	integer("max_pending", "0", "jobs that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
 	integer("max_pending_per_user", "0", "jobs of one user that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPendingUser }),
-	count("max_running_per_user", "0", "jobs of one user that run at once; the others wait for their turn; 0 is any number", 0, func(s *Settings) *int { return &s.MaxRunningUser }),
-	count("max_connections", "1024", "connections at once", 16, func(s *Settings) *int { return &s.MaxConnections }),
-	count("max_connections_per_user", "256", "connections of one user at once", 1, func(s *Settings) *int { return &s.MaxConnectionsUser }),
+	integer("max_running_per_user", "0", "jobs of one user that run at once; the others wait for their turn; 0 is any number", 0, maxCount, func(s *Settings) *int { return &s.MaxRunningUser }),
+	integer("max_connections", "1024", "connections at once", 16, maxCount, func(s *Settings) *int { return &s.MaxConnections }),
+	integer("max_connections_per_user", "256", "connections of one user at once", 1, maxCount, func(s *Settings) *int { return &s.MaxConnectionsUser }),
 	duration("stop_timeout", "30s", "how long running jobs may finish when the service stops", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
 	duration("settle_delay", "5ms", "how long results are gathered into one commit, up to four times as long while a block of short jobs lasts; 0 records each at once", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
 	forever("retention_completed", "30d", "how long completed jobs are kept; never is for ever", func(s *Settings) *time.Duration { return &s.RetentionCompleted }),
@@ -266,26 +267,15 @@ func setShell(s *Settings, text string) error {
 	return nil
 }
 
-func integer(name, def, doc string, least, most int64, at func(*Settings) *int64) Key {
+func integer[N int | int64](name, def, doc string, least, most N, at func(*Settings) *N) Key {
 	return Key{name, def, doc, func(s *Settings, text string) error {
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < least || n > most {
+		if err != nil || n < int64(least) || n > int64(most) {
 			return fmt.Errorf("%q is not a whole number from %d to %d", text, least, most)
 		}
-		*at(s) = n
+		*at(s) = N(n)
 		return nil
-	}, func(s *Settings) string { return strconv.FormatInt(*at(s), 10) }}
-}
-
-func count(name, def, doc string, least int, at func(*Settings) *int) Key {
-	return Key{name, def, doc, func(s *Settings, text string) error {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < least || n > 1<<20 {
-			return fmt.Errorf("%q is not a whole number from %d to %d", text, least, 1<<20)
-		}
-		*at(s) = n
-		return nil
-	}, func(s *Settings) string { return strconv.Itoa(*at(s)) }}
+	}, func(s *Settings) string { return fmt.Sprint(*at(s)) }}
 }
 
 func number(name, def, doc string, least, most float64, at func(*Settings) *float64) Key {
@@ -336,8 +326,11 @@ func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
 	}}
 }
 
-// maxKept bounds the room for outputs, in bytes.
-const maxKept = 1 << 50
+// Bounds of settings.
+const (
+	maxKept  = 1 << 50 // bytes of outputs
+	maxCount = 1 << 20 // connections, and jobs that run
+)
 
 func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 	return Key{name, def, doc, func(s *Settings, text string) error {
@@ -352,11 +345,9 @@ func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 
 func choice(name, def, doc string, at func(*Settings) *string, values ...string) Key {
 	return Key{name, def, doc, func(s *Settings, text string) error {
-		for _, v := range values {
-			if v == text {
-				*at(s) = text
-				return nil
-			}
+		if slices.Contains(values, text) {
+			*at(s) = text
+			return nil
 		}
 		return fmt.Errorf("%q is not one of %s%s", text, strings.Join(values, ", "), queue.Nearest(text, values))
 	}, func(s *Settings) string { return *at(s) }}
