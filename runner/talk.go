@@ -70,16 +70,15 @@ func (s *server) serve(c *conn) {
 		}
 	})
 	err := readFrames(c.net, func(f wire.Frame) bool {
-		if _, ok := f.(*wire.Start); ok {
+		switch f := f.(type) {
+		case *wire.Read:
+			loops.Go(func() { s.answerRead(c, f) })
+			return true
+		case *wire.Recover:
+			loops.Go(func() { s.recover(c, f) })
+			return true
+		case *wire.Start:
 			failpoint.Hit("runner-start")
-		}
-		if read, ok := f.(*wire.Read); ok {
-			loops.Go(func() { s.answerRead(c, read) })
-			return true
-		}
-		if recover, ok := f.(*wire.Recover); ok {
-			loops.Go(func() { s.recover(c, recover) })
-			return true
 		}
 		return s.obey(c, f)
 	})
@@ -266,13 +265,10 @@ func (s *server) startAttempt(f *wire.Start) {
 
 func (s *server) drop(f *wire.Drop) {
 	dropped := s.attempts[f.Lease] == nil
-	for i, a := range s.waiting {
-		if lease(a) == f.Lease {
-			s.waiting = append(s.waiting[:i:i], s.waiting[i+1:]...)
-			s.forgo(a)
-			dropped = true
-			break
-		}
+	if i := slices.IndexFunc(s.waiting, func(a *attempt) bool { return lease(a) == f.Lease }); i >= 0 {
+		s.forgo(s.waiting[i])
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		dropped = true
 	}
 	s.send(&wire.Dropped{Lease: f.Lease, Dropped: dropped}, true)
 }
