@@ -44,15 +44,12 @@ func (a *App) events(ctx context.Context, p control.Events) error {
 		return err
 	}
 	defer c.Close()
-	array := a.JSON && !a.JSONL && !p.Follow
-	n := 0
+	whole := a.JSON && !a.JSONL && !p.Follow
+	list := array{a.Out, "["}
 	_, err = c.Events(ctx, p, func(e control.Event) error {
-		n++
 		switch {
-		case array && n == 1:
-			return writeJSON(a.Out, "[", &e, false)
-		case array:
-			return writeJSON(a.Out, ",\n", &e, false)
+		case whole:
+			return list.add(&e)
 		case a.Structured():
 			return a.PrintJSON(e)
 		case a.Quiet:
@@ -60,13 +57,10 @@ func (a *App) events(ctx context.Context, p control.Events) error {
 		}
 		return a.Println(a.Clean(a.Out, eventLine(&e)))
 	})
-	if err != nil || !array {
+	if err != nil || !whole {
 		return err
 	}
-	if n == 0 {
-		return a.Println("[]")
-	}
-	return a.Println("]")
+	return list.end()
 }
 
 // eventLine is an event for people.

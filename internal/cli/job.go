@@ -171,11 +171,22 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, read pager, limit int, order *sorter, row func(*control.Job) []string, head []string) error {
 	var rows [][]string
 	printed, seen, more := 0, 0, true
-	array := a.JSON && !a.JSONL && !a.Quiet
+	whole := a.JSON && !a.JSONL && !a.Quiet
 	out := bufio.NewWriter(a.Out)
-	print := func(jobs []control.Job) error {
+	list := array{out, "["}
+	print := func(jobs []control.Job) (err error) {
 		for i := range jobs {
-			if err := a.printJob(out, &jobs[i], array, printed, row, &rows); err != nil {
+			switch j := &jobs[i]; {
+			case a.Quiet:
+				_, err = fmt.Fprintln(out, j.ID)
+			case whole:
+				err = list.add(j)
+			case a.Structured():
+				err = writeJSON(out, j)
+			default:
+				rows = append(rows, row(j))
+			}
+			if err != nil {
 				return err
 			}
 			printed++
@@ -207,35 +218,13 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 		}
 		order.jobs, more = nil, seen > printed
 	}
-	switch {
-	case array && printed == 0:
-		fmt.Fprintln(out, "[]")
-	case array:
-		fmt.Fprintln(out, "]")
+	if whole {
+		list.end() // Flush has its error
 	}
 	if err := out.Flush(); err != nil || a.Structured() || a.Quiet {
 		return err
 	}
 	return a.endTable(ctx, c, rows, head, p, more)
-}
-
-func (a *App) printJob(out *bufio.Writer, j *control.Job, array bool, n int, row func(*control.Job) []string, rows *[][]string) error {
-	switch {
-	case a.Quiet:
-		_, err := fmt.Fprintln(out, j.ID)
-		return err
-	case a.Structured():
-		open := ""
-		if array {
-			open = ",\n"
-			if n == 0 {
-				open = "["
-			}
-		}
-		return writeJSON(out, open, j, !array)
-	}
-	*rows = append(*rows, row(j))
-	return nil
 }
 
 // endTable prints the table, and how many more jobs there are.

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -23,10 +25,34 @@ func (a *App) Println(line string) error {
 }
 
 // PrintJSON prints one value on a line.
-func (a *App) PrintJSON(v any) error {
-	e := json.NewEncoder(a.Out)
+func (a *App) PrintJSON(v any) error { return writeJSON(a.Out, v) }
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
+}
+
+// array is a JSON array that is printed while its values come.
+type array struct {
+	to     io.Writer
+	before string // the next value: "[", or what parts it from the last one
+}
+
+func (p *array) add(v any) error {
+	b := bytes.NewBufferString(p.before)
+	p.before = ",\n"
+	if err := writeJSON(b, v); err != nil {
+		return err
+	}
+	_, err := p.to.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+	return err
+}
+
+// end ends the array, also one without a value.
+func (p *array) end() error {
+	_, err := io.WriteString(p.to, strings.TrimSuffix(p.before, ",\n")+"]\n")
+	return err
 }
 
 // PrintList prints a list as one array, or a value a line.

@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -16,21 +13,6 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
-
-func writeJSON(w io.Writer, open string, v any, newline bool) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	line := b.Bytes()
-	if !newline {
-		line = line[:len(line)-1]
-	}
-	_, err := io.WriteString(w, open+string(line))
-	return err
-}
 
 func showVerb(a *App) *cobra.Command {
 	var before int
