@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -160,27 +159,12 @@ func (b *background) failure() error {
 	return fmt.Errorf("the service did not start (its log is %s): %s", b.log, said)
 }
 
-// maxWords is how much of a log is searched for an error, in bytes.
-const maxWords = 64 << 10
-
-// words is what the log says since it was started, "" if it cannot be read.
+// words is what the log, which is put aside before it is long, says since the service was
+// started; "" if it cannot be read.
 func (b *background) words() string {
-	f, err := os.Open(b.log)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return ""
-	}
-	from := b.from
-	if info.Size() < from { // it was put aside
-		from = 0
-	}
-	raw, err := io.ReadAll(io.NewSectionReader(f, max(from, info.Size()-maxWords), maxWords))
-	if err != nil {
-		return ""
+	raw, err := os.ReadFile(b.log)
+	if err == nil && int64(len(raw)) >= b.from { // else it was put aside
+		raw = raw[b.from:]
 	}
 	return string(raw)
 }

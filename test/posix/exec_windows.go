@@ -32,6 +32,14 @@ func (c *call) failed(err error) int {
 	return 1
 }
 
+// ended is the exit code of a program that ends with an error, or with none.
+func (c *call) ended(err error) int {
+	if err != nil {
+		return c.failed(err)
+	}
+	return 0
+}
+
 // path is a file as the caller names it.
 func (c *call) path(name string) string {
 	if c.dir == "" || filepath.IsAbs(name) {

@@ -42,6 +42,16 @@ func (c *call) flags() (flags string) {
 	return flags
 }
 
+// each does something for each argument, up to the first that fails.
+func (c *call) each(do func(arg string) error) int {
+	for _, arg := range c.args {
+		if err := do(arg); err != nil {
+			return c.failed(err)
+		}
+	}
+	return 0
+}
+
 // input is the files that the arguments name, or standard input.
 func (c *call) input(names ...string) ([]byte, error) {
 	if len(names) == 0 {
@@ -76,18 +86,15 @@ func cat(c *call) int {
 	if len(c.args) == 0 {
 		c.args = []string{"-"}
 	}
-	for _, name := range c.args {
+	return c.each(func(name string) error {
 		f, err := c.open(name)
 		if err != nil {
-			return c.failed(err)
+			return err
 		}
+		defer f.Close()
 		_, err = io.Copy(c.out, f)
-		f.Close()
-		if err != nil {
-			return c.failed(err)
-		}
-	}
-	return 0
+		return err
+	})
 }
 
 // dd is dd if=FILE skip=BYTES count=BYTES, with whatever else.
@@ -111,10 +118,8 @@ func dd(c *call) int {
 		return c.failed(err)
 	}
 	defer f.Close()
-	if _, err := io.Copy(c.out, io.NewSectionReader(f, skip, count)); err != nil {
-		return c.failed(err)
-	}
-	return 0
+	_, err = io.Copy(c.out, io.NewSectionReader(f, skip, count))
+	return c.ended(err)
 }
 
 // head is head -N, head -n N or head -c SIZE, of standard input or one file.
@@ -143,10 +148,8 @@ func head(c *call) int {
 	}
 	defer f.Close()
 	if bytes {
-		if _, err := io.CopyBuffer(struct{ io.Writer }{c.out}, io.LimitReader(f, n), make([]byte, 64<<10)); err != nil {
-			return c.failed(err)
-		}
-		return 0
+		_, err := io.CopyBuffer(struct{ io.Writer }{c.out}, io.LimitReader(f, n), make([]byte, 64<<10))
+		return c.ended(err)
 	}
 	for lines := bufio.NewReader(f); n > 0; n-- {
 		line, err := lines.ReadString('\n')
@@ -167,10 +170,7 @@ func seq(c *call) int {
 	for i := range n {
 		fmt.Fprintln(w, i+1)
 	}
-	if err := w.Flush(); err != nil {
-		return c.failed(err)
-	}
-	return 0
+	return c.ended(w.Flush())
 }
 
 func yes(c *call) int {
@@ -210,10 +210,7 @@ func setsid(c *call) int {
 	if h := held(); h != 0 {
 		cmd.SysProcAttr.AdditionalInheritedHandles = []syscall.Handle{h}
 	}
-	if err := cmd.Start(); err != nil {
-		return c.failed(err)
-	}
-	return 0
+	return c.ended(cmd.Start())
 }
 
 // env is env [-i] [NAME=VALUE…] [COMMAND…].
@@ -239,77 +236,60 @@ func env(c *call) int {
 // kill is kill -KILL PID, by whatever name: there is no other way to end a process.
 func kill(c *call) int {
 	c.flags()
-	for _, word := range c.args {
+	return c.each(func(word string) error {
 		pid, err := strconv.Atoi(word)
 		if err != nil {
-			return c.failed(err)
+			return err
 		}
 		p, err := os.FindProcess(pid)
-		if err == nil {
-			err = p.Kill()
-		}
 		if err != nil {
-			return c.failed(err)
+			return err
 		}
-	}
-	return 0
+		return p.Kill()
+	})
 }
 
 func touch(c *call) int {
-	for _, name := range c.args {
+	return c.each(func(name string) error {
 		f, err := os.OpenFile(c.path(name), os.O_WRONLY|os.O_CREATE, 0o600)
 		if err != nil {
-			return c.failed(err)
+			return err
 		}
-		f.Close()
-	}
-	return 0
+		return f.Close()
+	})
 }
 
 func rm(c *call) int {
 	force := strings.Contains(c.flags(), "f")
-	for _, name := range c.args {
-		if err := os.RemoveAll(c.path(name)); err != nil && !force {
-			return c.failed(err)
+	return c.each(func(name string) error {
+		if err := os.RemoveAll(c.path(name)); !force {
+			return err
 		}
-	}
-	return 0
+		return nil
+	})
 }
 
 func mkdir(c *call) int {
 	c.flags()
-	for _, name := range c.args {
-		if err := os.MkdirAll(c.path(name), 0o700); err != nil {
-			return c.failed(err)
-		}
-	}
-	return 0
+	return c.each(func(name string) error { return os.MkdirAll(c.path(name), 0o700) })
 }
 
-func mv(c *call) int {
-	if err := os.Rename(c.path(c.args[0]), c.path(c.args[1])); err != nil {
-		return c.failed(err)
-	}
-	return 0
-}
+func mv(c *call) int { return c.ended(os.Rename(c.path(c.args[0]), c.path(c.args[1]))) }
 
 func ls(c *call) int {
 	all := strings.Contains(c.flags(), "A")
 	if len(c.args) == 0 {
 		c.args = []string{"."}
 	}
-	for _, name := range c.args {
+	return c.each(func(name string) error {
 		list, err := os.ReadDir(c.path(name))
-		if err != nil {
-			return c.failed(err)
-		}
 		for _, e := range list {
 			if all || e.Name()[0] != '.' {
 				fmt.Fprintln(c.out, e.Name())
 			}
 		}
-	}
-	return 0
+		return err
+	})
 }
 
 func tee(c *call) int {
@@ -322,10 +302,8 @@ func tee(c *call) int {
 		return c.failed(err)
 	}
 	defer f.Close()
-	if _, err := io.Copy(io.MultiWriter(c.out, appended{f}), c.in); err != nil {
-		return c.failed(err)
-	}
-	return 0
+	_, err = io.Copy(io.MultiWriter(c.out, appended{f}), c.in)
+	return c.ended(err)
 }
 
 func wc(c *call) int {
@@ -474,8 +452,5 @@ func sed(c *call) int {
 		io.WriteString(c.out, b.String())
 		return 0
 	}
-	if err := os.WriteFile(filepath.Clean(c.path(c.args[1])), []byte(b.String()), 0o600); err != nil {
-		return c.failed(err)
-	}
-	return 0
+	return c.ended(os.WriteFile(filepath.Clean(c.path(c.args[1])), []byte(b.String()), 0o600))
 }
