@@ -93,19 +93,20 @@ func (a *app) examineClient(ctx context.Context, c *control.Client, found contro
 	if err != nil {
 		return found, err
 	}
+	add := func(check, level, message, next string) {
+		found.Findings = append(found.Findings, control.Finding{Check: check, Level: level, Message: message, Next: next})
+		if level == "failure" || found.Level == "ok" {
+			found.Level = level
+		}
+	}
 	if st.Version != cli.Version {
-		found.Level = "failure"
-		found.Findings = append(found.Findings, control.Finding{Check: "program", Level: "failure", Message: fmt.Sprintf("this program has version %s, the running service %s", cli.Version, st.Version), Next: "restart the service with the newer one; jobs go on meanwhile: queuectl service stop --keep-jobs, then start it"})
+		add("program", "failure", fmt.Sprintf("this program has version %s, the running service %s", cli.Version, st.Version), "restart the service with the newer one; jobs go on meanwhile: queuectl service stop --keep-jobs, then start it")
 	}
 	if client := a.ClientVersion(); client != cli.Version {
-		found.Level = "failure"
-		found.Findings = append(found.Findings, control.Finding{Check: "program", Level: "failure", Message: fmt.Sprintf("queuectl has version %s, and queuectld %s", client, cli.Version), Next: "install both programs of one version, then restart the service: queuectl, which runs the jobs, is to be queuectld's own"})
+		add("program", "failure", fmt.Sprintf("queuectl has version %s, and queuectld %s", client, cli.Version), "install both programs of one version, then restart the service: queuectl, which runs the jobs, is to be queuectld's own")
 	}
 	if t, err := a.Choose(); err == nil && t.Own && registered.EndsAtLogout() {
-		if found.Level == "ok" {
-			found.Level = "warning"
-		}
-		found.Findings = append(found.Findings, control.Finding{Check: "session", Level: "warning", Message: cli.EndsAtLogout, Next: cli.Staying})
+		add("session", "warning", cli.EndsAtLogout, cli.Staying)
 	}
 	return found, nil
 }

@@ -300,14 +300,7 @@ func dlqVerb(a *App) *cobra.Command {
 	retry.ValidArgsFunction = a.completeIDs(queue.Dead.String())
 	retry.Flags().BoolVar(&p.All, "all", false, "all dead jobs")
 	durationVar(retry.Flags(), "timeout", "give them a timeout of this `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
-	var yes bool
-	clear := &cobra.Command{
-		Use: "clear --yes", Short: "Remove all dead jobs and their history", Args: Exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.clear(cmd.Context(), yes, "dead jobs", (*control.Client).DLQClear)
-		},
-	}
-	clear.Flags().BoolVar(&yes, "yes", false, "really")
+	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear)
 	return Group("dlq", "The dead-letter queue: jobs that failed for good", list, retry, clear)
 }
 

@@ -96,11 +96,19 @@ func dequeueVerb(a *App) *cobra.Command {
 }
 
 func clearVerb(a *App) *cobra.Command {
+	return a.clearCommand("Remove all jobs that do not run, and their history", "jobs that do not run", (*control.Client).Clear)
+}
+
+// clearCommand removes all of one kind, if that is meant.
+func (a *App) clearCommand(short, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "clear --yes", Short: "Remove all jobs that do not run, and their history", Args: Exactly(0, "no arguments"),
+		Use: "clear --yes", Short: short, Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.clear(cmd.Context(), yes, "jobs that do not run", (*control.Client).Clear)
+			if !yes {
+				return Usage("all %s and their history are removed for good; say so with --yes", what)
+			}
+			return answer(cmd.Context(), a, do, control.Sure{Yes: true}, func(got control.Removed) error { return a.Println(Jobs(got.Removed) + " removed") })
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "really")
@@ -147,14 +155,6 @@ func cleanupVerb(a *App) *cobra.Command {
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count them")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 	return cmd
-}
-
-// clear removes all of one kind, if that is meant.
-func (a *App) clear(ctx context.Context, yes bool, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) error {
-	if !yes {
-		return Usage("all %s and their history are removed for good; say so with --yes", what)
-	}
-	return answer(ctx, a, do, control.Sure{Yes: true}, func(got control.Removed) error { return a.Println(Jobs(got.Removed) + " removed") })
 }
 
 // Jobs is a number of jobs in words.
