@@ -146,8 +146,7 @@ func structSchema(t reflect.Type, input bool) schema {
 	fields, required := schema{}, []string{}
 	var add func(t reflect.Type)
 	add = func(t reflect.Type) {
-		for i := range t.NumField() {
-			f := t.Field(i)
+		for f := range t.Fields() {
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			switch {
 			case f.Anonymous:

@@ -161,19 +161,15 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 		return err
 	}
 	changed := make(chan struct{}, 1)
-	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // ends with the connection, or cancel
-		_, err := c.Events(ctx, control.Events{Since: &st.LastEvent, Follow: true}, func(control.Event) error { // what comes before the first print is told too
-			select {
-			case changed <- struct{}{}:
-			default: // it will be printed anyway
-			}
-			return nil
-		})
-		ended <- err
-	}()
+	ended := stream(ctx, c, control.Events{Since: &st.LastEvent}, func(control.Event) error { // what comes before the first print is told too
+		select {
+		case changed <- struct{}{}:
+		default: // it will be printed anyway
+		}
+		return nil
+	})
 	for {
 		if IsTerminal(a.Out) {
 			if err := a.Println("\x1b[H\x1b[2J" + time.Now().Format("15:04:05")); err != nil {

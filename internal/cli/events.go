@@ -63,6 +63,18 @@ func (a *App) events(ctx context.Context, p control.Events) error {
 	return list.end()
 }
 
+// stream begins to follow events, each of which each gets. Its end comes with the
+// connection's, or ctx's.
+func stream(ctx context.Context, c *control.Client, p control.Events, each func(control.Event) error) (ended <-chan error) {
+	end := make(chan error, 1)
+	p.Follow = true
+	go func() { // ends as the stream does
+		_, err := c.Events(ctx, p, each)
+		end <- err
+	}()
+	return end
+}
+
 // eventLine is an event for people.
 func eventLine(e *control.Event) string {
 	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, local(e.At), e.Event)
@@ -153,17 +165,12 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 		return err
 	}
 	fmt.Fprintf(a.Err, "queuectl: %s; Ctrl-C takes %d away once their jobs have ended\n", workers(got.Workers), n)
-	gone := make(chan error, 1)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // ends with the connection, or cancel: the workers may not outlive the service unseen
-		_, err := c.Events(waiting, control.Events{Follow: true, Event: control.Texts{string(queue.EventSetting)}}, func(control.Event) error { return nil })
-		gone <- err
-	}()
 	select {
 	case <-told:
-	case err := <-gone:
-		return err
+	case err := <-stream(waiting, c, control.Events{Event: control.Texts{string(queue.EventSetting)}}, func(control.Event) error { return nil }):
+		return err // the workers may not outlive the service unseen
 	}
 	signal.Stop(told) // a second one ends this process at once
 	return answerOf(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printCount)

@@ -71,23 +71,20 @@ func (f *following) run(ctx context.Context) error {
 }
 
 func (f *following) events(ctx context.Context) error {
-	stream := control.NewClient(f.c.Path()) // a stream that is ended takes its connection with it
-	defer stream.Close()
+	c := control.NewClient(f.c.Path()) // a stream that is ended takes its connection with it
+	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events := make(chan control.Event)
-	streamed := make(chan error, 1)
-	go func() { // ends with the connection, or cancel
-		_, err := stream.Events(ctx, control.Events{Since: &f.seen, Follow: true}, func(e control.Event) error {
-			select {
-			case events <- e:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
-		streamed <- err
-	}()
+	since := f.seen
+	ended := stream(ctx, c, control.Events{Since: &since}, func(e control.Event) error {
+		select {
+		case events <- e:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 	quiet := f.quiet
 	tick := time.NewTicker(showEvery)
 	defer tick.Stop()
@@ -111,7 +108,7 @@ func (f *following) events(ctx context.Context) error {
 			case <-quiet:
 				quiet, f.over, changed = nil, true, true
 				waiting = false
-			case err := <-streamed:
+			case err := <-ended:
 				return err
 			}
 		}

@@ -47,9 +47,7 @@ func New(o Options) (*Service, error) {
 	if err := o.plain(); err != nil {
 		return nil, err
 	}
-	folder := "."
 	if o.User {
-		folder = "user"
 		if err := session(); err != nil {
 			return nil, err
 		}
@@ -57,12 +55,20 @@ func New(o Options) (*Service, error) {
 	unit, err := kardianos.New(nil, &kardianos.Config{
 		Name:       Name,
 		Executable: o.Program,
-		Option:     kardianos.KeyValue{"SystemdScript": o.text(filepath.Join(folder, mainUnit)), "UserService": o.User},
+		Option:     kardianos.KeyValue{"SystemdScript": o.text(o.source(mainUnit)), "UserService": o.User},
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &Service{Options: o, uid: os.Geteuid(), unit: unit, run: run}, nil
+}
+
+// source is the file of the packages that a unit is made of.
+func (o Options) source(name string) string {
+	if o.User {
+		return "user/" + name
+	}
+	return name
 }
 
 // noSystemd says what an init has to start instead.
@@ -188,13 +194,10 @@ func (s *Service) Install() error {
 // installMain has kardianos write the main unit, unless it is there as it should be. It
 // reports whether another was there.
 func (s *Service) installMain() (replaced bool, err error) {
-	name, path := mainUnit, filepath.Join(s.folder(), mainUnit)
-	if s.User {
-		name = filepath.Join("user", mainUnit)
-	}
+	path := filepath.Join(s.folder(), mainUnit)
 	have, err := os.ReadFile(path)
 	switch {
-	case err == nil && string(have) == s.text(name):
+	case err == nil && string(have) == s.text(s.source(mainUnit)):
 		return false, s.systemctl("daemon-reload")
 	case err == nil:
 		replaced = true
@@ -218,12 +221,8 @@ type file struct {
 
 // files are those beside the main unit.
 func (s *Service) files() (list []file) {
-	folder := "."
-	if s.User {
-		folder = "user"
-	}
 	for _, name := range append([]string{runnerUnit}, sockets...) {
-		list = append(list, file{path: filepath.Join(s.folder(), name), source: filepath.Join(folder, name)})
+		list = append(list, file{path: filepath.Join(s.folder(), name), source: s.source(name)})
 	}
 	if s.User {
 		return list
