@@ -45,11 +45,11 @@ func (b *bench) drainWith(workers int) error {
 	}
 	n := float64(b.jobs)
 	figures := func(list []effort, of func(effort) time.Duration) []float64 {
-		d := make([]time.Duration, len(list))
+		seconds := make([]float64, len(list))
 		for i := range list {
-			d[i] = of(list[i])
+			seconds[i] = of(list[i]).Seconds()
 		}
-		return seconds(d)
+		return seconds
 	}
 	wall := func(e effort) time.Duration { return e.wall }
 	cpu := func(e effort) time.Duration { return e.cpu }

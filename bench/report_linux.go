@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 )
 
 // report gathers the rows of the table.
@@ -68,14 +67,6 @@ func ratios(a, b []float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {
 		out[i] = a[i] / b[i]
-	}
-	return out
-}
-
-func seconds(d []time.Duration) []float64 {
-	out := make([]float64, len(d))
-	for i := range d {
-		out[i] = d[i].Seconds()
 	}
 	return out
 }

@@ -169,10 +169,5 @@ func ReadEnv(environ []string) (Layer, error) {
 }
 
 func isSpelling(name string) bool {
-	for _, s := range spellings {
-		if strings.EqualFold(s.name, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(spellings, func(s spelling) bool { return strings.EqualFold(s.name, name) })
 }

@@ -54,14 +54,13 @@ func (o Options) arguments() string {
 
 // plain reports that paths hold nothing that means something in a unit or in XML.
 func (o Options) plain() error {
+	special := func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-", r)
+	}
 	for _, path := range []string{o.Program, o.Client, o.Places.State, o.Places.Socket, o.Places.File} {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, special) {
 			return queue.Errorf(queue.CodeInvalid, "the path %q cannot stand in the file that registers a service: it has to be absolute, of letters, digits and /._+-", path)
 		}
 	}
 	return nil
-}
-
-func special(r rune) bool {
-	return r > 127 || !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-", r)
 }
