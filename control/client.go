@@ -28,6 +28,9 @@ const (
 	answerFor = 10 * time.Second
 )
 
+// ServiceAccount is the account that packages run the service as.
+const ServiceAccount = "queuectl"
+
 // lastWords is how long a client goes on reading when it can write no more: a service
 // that lets nobody in says why before it closes.
 const lastWords = time.Second

@@ -16,6 +16,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// whereLog says where the log of the system's service is.
+const whereLog = "journalctl -u queuectl"
+
 // notLetIn is why this user may not use a socket, and how that can be changed.
 func notLetIn(path string) error {
 	closed, who := path, fs.FileMode(0o020) // what may not be used, and what its group would need

@@ -8,6 +8,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// whereLog says where the log of the system's service is.
+const whereLog = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
+
 // notLetIn is why this user may not use a pipe, and how that can be changed. Whom it lets
 // in those it keeps out cannot ask.
 func notLetIn(path string) error {

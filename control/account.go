@@ -1,4 +1,0 @@
-package control
-
-// ServiceAccount is the account that packages run the service as.
-const ServiceAccount = "queuectl"
