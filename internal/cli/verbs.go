@@ -124,28 +124,20 @@ func cleanupVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("days") {
 				p.Days = &days
 			}
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			defer a.Progress("")
 			began := time.Now()
-			got, err := c.Cleanup(cmd.Context(), p, func(r control.Removed) error {
-				a.Draw(Bar{Done: int64(r.Removed), Of: int64(r.Of), Since: began, Note: "removed"})
-				return nil
+			remove := func(c *control.Client, ctx context.Context, p control.Cleanup) (control.Removed, error) {
+				defer a.Progress("")
+				return c.Cleanup(ctx, p, func(r control.Removed) error {
+					a.Draw(Bar{Done: int64(r.Removed), Of: int64(r.Of), Since: began, Note: "removed"})
+					return nil
+				})
+			}
+			return answer(cmd.Context(), a, remove, p, func(got control.Removed) error {
+				if p.DryRun {
+					return a.Println(Jobs(got.Removed) + "; nothing was changed")
+				}
+				return a.Println(Jobs(got.Removed) + " removed")
 			})
-			if err != nil {
-				return err
-			}
-			a.Progress("")
-			switch {
-			case a.Structured():
-				return a.PrintJSON(got)
-			case p.DryRun:
-				return a.Println(Jobs(got.Removed) + "; nothing was changed")
-			}
-			return a.Println(Jobs(got.Removed) + " removed")
 		},
 	}
 	f := cmd.Flags()
