@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // GateKind is what a gate bounds.
@@ -76,6 +77,8 @@ func CheckDemands(list []Demand) error {
 		switch {
 		case d.Kind < GateNode || d.Kind > GateResource || d.Key == "":
 			return Invalid("demands", "names no gate")
+		case !validKey(d):
+			return Invalid("demands", "names the key %q; it has up to 128 letters, digits and . _ @ / - (of a node, label=value too), and begins with a letter or a digit, or @", Clip(d.Key))
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
 			return Invalid("demands", "of %q is for %d; 1 to %d are taken", Clip(d.Key), d.N, MaxDemand)
 		case (d.Kind == GateRate) != (d.Per >= time.Millisecond):
@@ -85,6 +88,15 @@ func CheckDemands(list []Demand) error {
 		}
 	}
 	return nil
+}
+
+// validKey reports whether a demand's key is one that its kind may have.
+func validKey(d Demand) bool {
+	if d.Kind == GateNode {
+		label, value, labelled := strings.Cut(d.Key, "=")
+		return ValidID(label) && len(d.Key) <= 512 && (!labelled || !strings.ContainsFunc(value, unicode.IsControl))
+	}
+	return ValidID(strings.TrimPrefix(d.Key, "@"))
 }
 
 // DemandsText names the gates of demands, and how much of each is taken: jobs with the same text

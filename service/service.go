@@ -361,6 +361,9 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 // service that hangs is its to end.
 func (s *Service) drain(failed <-chan error) {
 	within := s.config.Load().StopTimeout
+	if n := s.pool.Busy(); n > 0 {
+		s.log.Info("jobs that run are waited for, and ended and given back after stop_timeout", "running", n, "stop_timeout", within.String())
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan struct{})

@@ -128,13 +128,16 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
+	if err := s.checkDependencies(r.Drafts); err != nil {
+		return store.Receipt{}, err
+	}
 	receipt, err := s.name(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
 	frame := make([]queue.Job, len(r.Drafts))
 	for i, draft := range r.Drafts {
-		frame[i] = copyJob(draft)
+		frame[i] = copyJob(afterSeqs(draft, receipt))
 		frame[i].ID, frame[i].Seq = receipt.IDs[i], receipt.Seqs[i]
 		s.seq = receipt.Seqs[i]
 	}

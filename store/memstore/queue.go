@@ -68,15 +68,20 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	}
 	for i, draft := range r.Drafts {
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
-		draft.After = slices.Clone(draft.After)
-		for k := range draft.After {
-			if d := &draft.After[k]; d.Draft != 0 {
-				d.Job, d.Draft = receipt.Seqs[d.Draft-1], 0
-			}
-		}
-		s.add(draft, r.UID, now)
+		s.add(afterSeqs(draft, receipt), r.UID, now)
 	}
 	return receipt, nil
+}
+
+// afterSeqs is a draft that names those that it waits for by seq.
+func afterSeqs(draft queue.Job, r store.Receipt) queue.Job {
+	draft.After = slices.Clone(draft.After)
+	for k := range draft.After {
+		if d := &draft.After[k]; d.Draft != 0 {
+			d.Job, d.Draft = r.Seqs[d.Draft-1], 0
+		}
+	}
+	return draft
 }
 
 func errDrafts(n int) error {
@@ -279,9 +284,11 @@ func (s *Store) edit(j *job, edit func(*queue.Job) error, now queue.Millis) erro
 	if edited.Delay != 0 {
 		edited.RunAt, edited.Delay = now.Add(edited.Delay), 0
 	}
-	runAt := j.RunAt
+	runAt, renamed := j.RunAt, !slices.Equal(j.Demands, edited.Demands)
 	j.Job = edited
-	s.word(j)
+	if renamed {
+		s.word(j)
+	}
 	if j.RunAt != runAt {
 		j.DueAt, j.asleep = j.RunAt, j.RunAt > now
 		s.place(j, max(now, j.RunAt), s.enqueued)

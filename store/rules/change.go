@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"slices"
+
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -203,14 +205,20 @@ func (r *Rules) edit(j *Job, edit func(*queue.Job) error) error {
 		j.DueAt, j.Since, j.Arrival = j.RunAt, max(r.tx.Now(), j.RunAt), r.tx.Counts().Enqueued
 	}
 	j.Rewrite = WithEverything
-	if err := r.rename(&was, j); err != nil {
-		return err
+	renamed := !slices.Equal(was.Demands, j.Demands)
+	if renamed {
+		if err := r.rename(&was, j); err != nil {
+			return err
+		}
 	}
 	if was.Standing == Ready { // it leaves the lane that it has been in
 		if err := r.leaveLane(&was); err != nil {
 			return err
 		}
 		j.Standing = Nowhere
+	}
+	if !renamed { // what it says of its keys is not new
+		return nil
 	}
 	return r.rule(j)
 }

@@ -39,7 +39,7 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			}
 			continue
 		}
-		look.Want, look.Steps, look.Bytes = min(n, look.Want, want-len(jobs), q.Room), StepsMost-r.Steps, bytes
+		look.Part, look.Want, look.Steps, look.Bytes = Whole, min(n, look.Want, want-len(jobs), q.Room), StepsMost-r.Steps, bytes
 		if err := r.limit(&look); err != nil {
 			return nil, false, err
 		}
@@ -63,6 +63,7 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 		if jobs == nil && len(look.Jobs) > 0 {
 			jobs = make([]queue.Job, 0, len(look.Jobs))
 		}
+		taken := 0
 		for i := range look.Jobs {
 			j := &look.Jobs[i]
 			if r.late(j) {
@@ -75,11 +76,14 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			r.take(j, l)
 			r.serve(q)
 			jobs = append(jobs, j.Job)
+			taken++
 		}
-		r.recheckResources()
+		if taken == n { // a gate is full now
+			r.recheckResources()
+		}
 	}
 	r.Bytes += bytes
-	return jobs, more && len(jobs) == 0, nil
+	return jobs, (more || bytes >= MaxClaimBytes) && len(jobs) == 0, nil
 }
 
 // choose is the queue whose turn it is, its best open lane, and how far that one goes first:
@@ -138,6 +142,7 @@ func (r *Rules) limit(look *Look) error {
 	}
 	at := func(gate int64, alone bool) error {
 		if alone {
+			r.Steps++
 			other, found, err := r.tx.FirstShut(gate, l.Queue)
 			if found {
 				before(other)
@@ -145,6 +150,7 @@ func (r *Rules) limit(look *Look) error {
 			return err
 		}
 		return r.tx.Shut(gate, "", func(other Lane) (bool, error) {
+			r.Steps++
 			if other.Queue == l.Queue || r.tx.Queue(other.Queue).Room > 0 {
 				before(other)
 			}

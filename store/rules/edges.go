@@ -150,10 +150,13 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if len(edges) == 0 {
-			if err := r.tx.DropEnded(e.ID); err != nil {
-				return false, err
-			}
+		if len(edges) < left {
+			err = r.tx.DropEnded(e.ID)
+		} else { // who has many lets others go on
+			err = r.tx.Postpone(e.Parent)
+		}
+		if err != nil {
+			return false, err
 		}
 		for i := range edges {
 			if err := r.decide(&edges[i], e.State); err != nil {

@@ -20,7 +20,7 @@ type Lane struct {
 	ID    int64
 	Queue string
 	UID   int
-	Needs []Need // but for the user's quota; locks and rates, then resources
+	Needs []Need // but for the user's quota; the node, locks and rates, then resources
 	// Head is at or before the first job of the lane that is not leased.
 	Head Position
 	// Shut is the gate that the first job lacks room at, Open if none does as far as is known,
@@ -91,8 +91,13 @@ func (r *Rules) set(l *Lane, head Position, shut int64) error {
 }
 
 // Recheck has Reopen look whether a lane that is shut on a gate fits. Whoever makes room at a
-// gate, or takes away the open lane that stood for those, says so; nobody else has to look.
-func (r *Rules) Recheck(gate int64) { r.mem.recheck[gate] = "" }
+// gate, or takes away the open lane that stood for those, says so; nobody else has to look. A look
+// that is under way goes on from where it is, once round: so whatever comes meanwhile, it comes to
+// every list.
+func (r *Rules) Recheck(gate int64) {
+	at := r.mem.recheck[gate]
+	r.mem.recheck[gate] = round{from: at.after, after: at.after}
+}
 
 // recheckResources has those looked at that wait for a resource, since another gate has less room now
 // and may hold back one that the others wait behind.
@@ -118,13 +123,13 @@ func (r *Rules) taken() *int {
 // on. It is the only one that opens lanes that were shut, and every transaction ends with it.
 func (r *Rules) Reopen() error {
 	for len(r.mem.recheck) > 0 {
-		for gate, after := range r.mem.recheck {
+		for gate, at := range r.mem.recheck {
 			if r.looks >= StepsMost {
 				r.tx.WakeAt(r.tx.Now())
 				return nil
 			}
 			delete(r.mem.recheck, gate) // what follows may ask for it again
-			if err := r.reopen(gate, after); err != nil {
+			if err := r.reopen(gate, at); err != nil {
 				return err
 			}
 		}
@@ -132,38 +137,47 @@ func (r *Rules) Reopen() error {
 	return nil
 }
 
-// reopen opens the best lane of each list of a gate, of the queues after this one by name, if it
-// fits: that one stands for the rest of its list. One that another gate holds back goes there.
-func (r *Rules) reopen(gate int64, after string) error {
+// reopen goes on with a round: it opens the best lane of each list of a gate, if it fits. That one
+// stands for the rest of its list. One that another gate holds back goes there.
+func (r *Rules) reopen(gate int64, at round) error {
 	var best []Lane
-	err := r.tx.Shut(gate, after, func(l Lane) (bool, error) {
+	err := r.tx.Shut(gate, at.after, func(l Lane) (bool, error) {
 		best = append(best, l)
 		return len(best) < StepsMost, nil
 	})
-	if err != nil || len(best) == 0 {
+	if err != nil {
 		return err
 	}
 	r.looks++
-	if need := needAt(&best[0], gate); need.Kind != queue.GateResource {
-		if g, err := r.tx.Gate(best[0].UID, need); err != nil || g.Room < need.Units {
-			return err // nobody fits
+	if len(best) > 0 {
+		if need := needAt(&best[0], gate); need.Kind != queue.GateResource {
+			if g, err := r.tx.Gate(best[0].UID, need); err != nil || g.Room < need.Units {
+				return err // nobody fits
+			}
 		}
 	}
-	done := after
-	for i := range best {
-		if r.looks >= StepsMost {
-			break
-		}
-		if err := r.reopenList(&best[i], gate); err != nil {
+	done := 0
+	for ; done < len(best) && r.looks < StepsMost && !at.over(best[done].Queue); done++ {
+		if err := r.reopenList(&best[done], gate); err != nil {
 			return err
 		}
-		done = best[i].Queue
+		at.after = best[done].Queue
 	}
-	if _, anew := r.mem.recheck[gate]; !anew && (len(best) == StepsMost || done != best[len(best)-1].Queue) {
-		r.mem.recheck[gate] = done // the others later
+	switch _, anew := r.mem.recheck[gate]; {
+	case anew: // it was asked for meanwhile
+		at.from, at.again = at.after, false
+	case done < len(best) && at.over(best[done].Queue), done == len(best) && len(best) < StepsMost && (at.from == "" || at.again):
+		return nil
 	}
+	if done == len(best) && len(best) < StepsMost { // to the first one
+		at.after, at.again = "", at.from != ""
+	}
+	r.mem.recheck[gate] = at
 	return nil
 }
+
+// over reports whether the round is over before this queue.
+func (at *round) over(name string) bool { return at.again && name > at.from }
 
 // reopenList opens the best lane of one list, if it fits.
 func (r *Rules) reopenList(l *Lane, gate int64) error {

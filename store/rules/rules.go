@@ -131,11 +131,13 @@ type Tx interface {
 	Waits(child int64) (bool, error)
 	// AddEnded notes that the edges which a job has now as a parent are to be decided.
 	// FirstEnded is the first such job that was noted and is there, Edges up to n of its edges,
-	// and DropEnded and DropEdge forget what is done.
+	// and DropEnded and DropEdge forget what is done. Postpone has what is noted of a job come
+	// after that of all others.
 	AddEnded(parent int64, state queue.State) error
 	FirstEnded() (e EndedParent, found bool, err error)
 	Edges(e EndedParent, n int) ([]Edge, error)
 	DropEnded(id int64) error
+	Postpone(parent int64) error
 	DropEdge(e *Edge) error
 
 	// Lease is the lease of a job, nil if it has none.
@@ -184,12 +186,13 @@ type Tx interface {
 // Look is one look for the next jobs of a lane.
 type Look struct {
 	Lane  Lane
+	Part  Part     // of each job that is read
 	Upto  Position // from here on another lane's jobs go first
 	Want  int      // jobs
 	Steps int      // damaged jobs that may be met
 	Bytes int      // that jobs take, with those found before; the one that reaches MaxClaimBytes is the last
 
-	Jobs    []Job    // that may be leased, whole
+	Jobs    []Job    // that may be leased
 	Damaged []Job    // that cannot be read, or do not belong there
 	Next    Position // before it the lane has no others
 	End     bool     // nor after it
@@ -202,7 +205,15 @@ const MaxClaimBytes = 1 << 20
 // Memory is what an engine keeps of the rules from one transaction to the next. If it is lost, all
 // gates that a lane is shut on are to be looked at: see Recheck.
 type Memory struct {
-	recheck map[int64]string // gates where a lane may be shut that fits, of queues after this one by name
+	recheck map[int64]round // gates where a lane may be shut that fits
+}
+
+// round is a look at the lists of a gate, by the names of their queues: from the one after which it
+// began to the end, and then from the first one up to that.
+type round struct {
+	from  string // it began after this one
+	after string // it has come so far
+	again bool   // it has come to the end, and begun with the first one
 }
 
 // Left is how many gates Reopen has yet to look at, since it had taken as many steps as it may.
@@ -237,7 +248,7 @@ type Rules struct {
 // New begins to work in a transaction.
 func New(tx Tx, mem *Memory) Rules {
 	if mem.recheck == nil {
-		mem.recheck = map[int64]string{}
+		mem.recheck = map[int64]round{}
 	}
 	return Rules{tx: tx, mem: mem}
 }

@@ -56,6 +56,18 @@ func (t *tx) DropEnded(id int64) error {
 	return err
 }
 
+// Postpone implements rules.Tx. What ended first of a parent is decided first.
+func (t *tx) Postpone(parent int64) error {
+	last, err := t.number(`SELECT max(id) FROM ended`)
+	if err == nil {
+		_, err = t.exec(`INSERT INTO ended (parent, state, upto) SELECT parent, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
+	}
+	if err == nil {
+		_, err = t.exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)
+	}
+	return err
+}
+
 // DropEdge implements rules.Tx.
 func (t *tx) DropEdge(e *rules.Edge) error {
 	t.s.mem.edges--

@@ -20,6 +20,7 @@ func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 	if _, err := t.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, owner, int64(d.Kind), d.Key, int64(d.N), d.Per.Milliseconds()); err != nil {
 		return 0, err
 	}
+	t.s.mem.lanes.keyed = true
 	if id, err = t.number(`SELECT last_insert_rowid()`); err == nil && d.Kind == queue.GateResource {
 		t.keepResources()
 		t.s.mem.lanes.resourceGates = append(t.s.mem.lanes.resourceGates, id)
@@ -168,11 +169,12 @@ func (t *tx) CountNaming(j *rules.Job, by int) error {
 		if !d.Ruled() {
 			continue
 		}
-		id, err := t.gate(j.UID, d)
-		if err == nil {
-			_, err = t.exec(`UPDATE gates SET jobs = jobs + ? WHERE id = ?`, int64(by), id)
+		if by > 0 {
+			if _, err := t.gate(j.UID, d); err != nil {
+				return err
+			}
 		}
-		if err != nil {
+		if _, err := t.exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, int64(by), int64(d.Owner(j.UID)), int64(d.Kind), d.Key); err != nil {
 			return err
 		}
 	}
@@ -238,7 +240,14 @@ func (s *Store) resumeLanes(ctx context.Context) error {
 			if len(l.Job.Demands) == 0 {
 				continue
 			}
-			lane, err := t.Lane(&l.Job)
+			var lane rules.Lane
+			err := t.query(func(r row) (_ bool, err error) {
+				lane, err = readLane(r)
+				return false, err
+			}, `SELECT `+laneColumns+` FROM lanes WHERE id = ?`, l.Job.Lane)
+			if err == nil && lane.ID == 0 {
+				lane, err = t.Lane(&l.Job)
+			}
 			if err != nil {
 				return err
 			}

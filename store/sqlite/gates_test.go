@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -124,25 +126,228 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	sound(t, s, "at the end")
 }
 
-// Verify tells of gates, heads and dependencies that are not as the jobs say, and a restore counts
-// them anew.
+// Verify tells of gates, heads and dependencies that are not as the jobs say; what can be counted is
+// counted anew by a restore, and jobs run.
 func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
-	for harmful, want := range map[string]string{
-		`UPDATE gates SET jobs = 7`:  `are counted at the gate "k"`,
-		`UPDATE gates SET lanes = 7`: `are counted at the gate "k"`,
-		`DELETE FROM gates`:          "which is not there",
-		`UPDATE lanes SET head_seq = 1000, head_rank = 9223372036854775807`: "before the head of their lane",
-		`UPDATE lanes SET shut = 1000`:                                      "a gate that is not there",
-		`DELETE FROM jobs WHERE seq = 2`:                                    "wait for one that is gone",
+	for _, c := range []struct {
+		harmful, want string
+		mended        bool
+	}{
+		{`UPDATE gates SET jobs = 7`, `are counted at the gate "k"`, true},
+		{`UPDATE gates SET lanes = 7`, `are counted at the gate "k"`, true},
+		{`DELETE FROM gates`, "which is not there", true},
+		{`UPDATE lanes SET head_seq = 1000, head_rank = 9223372036854775807`, "before the head of their lane", true},
+		{`UPDATE lanes SET shut = 1000`, "a gate that is not there", true},
+		{`DELETE FROM jobs WHERE seq = 2`, "wait for one that is gone", false},
 	} {
-		s := openStore(t, t.TempDir())
-		put(t, s, 1, 2, needing(queue.Demand{Kind: queue.GateLock, Key: "k", N: 1}))
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		put(t, s, 1, 2, needing(queue.Demand{Kind: queue.GateLock, Key: "k", N: 2}))
 		put(t, s, 1, 1, func(j *queue.Job) { j.After = []queue.Dependency{{Job: 2, How: queue.ParentCompleted}} })
 		sound(t, s, "before")
-		harm(t, s, harmful)
-		found := fmt.Sprint(wrong(t, s))
-		if !strings.Contains(found, want) {
-			t.Errorf("after %s verify finds %s, want %q", harmful, found, want)
+		harm(t, s, c.harmful)
+		if found := fmt.Sprint(wrong(t, s)); !strings.Contains(found, c.want) {
+			t.Errorf("after %s verify finds %s, want %q", c.harmful, found, c.want)
 		}
+		if !c.mended {
+			continue
+		}
+		if err := recount(s.db); err != nil { // as a restore does with what it puts in place
+			t.Fatal(err)
+		}
+		s.Close()
+		s = openStore(t, dir)
+		sound(t, s, "after "+c.harmful+" and a restore")
+		if seqs, _ := claimed(t, s, store.Report{Want: 9}); len(seqs) != 2 {
+			t.Errorf("after %s and a restore %v were claimed", c.harmful, seqs)
+		}
+	}
+}
+
+func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
+
+// Whoever waits at a gate in many queues keeps nobody who waits in another one from their turn, while
+// the gate is used, or others run what does not need it.
+func TestEveryListOfAGateHasItsTurn(t *testing.T) {
+	const queues, turns = 900, 40
+	for name, c := range map[string]struct {
+		take, theirs, ours queue.Demand
+		want               int
+		beside             bool // jobs of somebody else run in every turn
+	}{
+		"lock":     {lockOf("@k", 1), lockOf("@k", 1), lockOf("@k", 1), 9, false},
+		"resource": {unitsOf("gpu", 1), unitsOf("gpu", 2), unitsOf("gpu", 1), 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 2}}); err != nil {
+				t.Fatal(err)
+			}
+			put(t, s, 1, 2, needing(c.take))
+			_, running := claimed(t, s, store.Report{Want: 2})
+			drafts := make([]queue.Job, queues)
+			for i := range drafts {
+				drafts[i] = draft(of(1), needing(c.theirs), inQueue(fmt.Sprintf("q%03d", i)))
+			}
+			for range 2 {
+				if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			last := put(t, s, 2, 1, needing(c.ours), inQueue("zz"), func(j *queue.Job) { j.Priority = 1_000_000 })[0]
+			promote(t, s)
+			if c.beside {
+				put(t, s, 3, 2*turns)
+			}
+			running = running[:1]
+			for range turns {
+				var r store.Report
+				for i := range running {
+					r.Ended = append(r.Ended, done(&running[i]))
+				}
+				r.Want = c.want
+				_, running = claimed(t, s, r)
+				if _, err := s.Promote(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for len(running) == 0 {
+					_, running = claimed(t, s, store.Report{Want: c.want})
+				}
+				if running[0].Seq == last {
+					return
+				}
+			}
+			t.Errorf("the job that ranks first did not start in %d turns", turns)
+		})
+	}
+}
+
+func lockOf(key string, n int) queue.Demand {
+	return queue.Demand{Kind: queue.GateLock, Key: key, N: n}
+}
+
+func unitsOf(name string, n int) queue.Demand {
+	return queue.Demand{Kind: queue.GateResource, Key: name, N: n}
+}
+
+// Large jobs that are too late end no wait beside one that can run.
+func TestLargeExpiredJobsEndNoAwait(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	clock := queue.Millis(1_000_000)
+	s.now = func() queue.Millis { return clock }
+	put(t, s, 1, 5, func(j *queue.Job) { j.ExpiresAt, j.Stdin = clock+10, strings.Repeat("x", queue.MaxStdin) })
+	good := put(t, s, 1, 1)[0]
+	clock += 20
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	jobs, err := s.Await(ctx, 1)
+	if err != nil || len(jobs) != 1 || jobs[0].Seq != good {
+		t.Errorf("%d jobs, %v", len(jobs), err)
+	}
+}
+
+// A claim reads no more of those that wait for a resource than where they stand.
+func TestWhoWaitsForAResourceIsNotReadWhole(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	gpu := unitsOf("gpu", 1)
+	if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 1}}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, 1, 1, needing(gpu))
+	claimed(t, s, store.Report{Want: 1})
+	for i := range 20 {
+		put(t, s, 1, 1, needing(gpu), inQueue(fmt.Sprintf("q%d", i)), func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdin) })
+	}
+	promote(t, s)
+	put(t, s, 2, 1, needing(lockOf("k", 1)))
+	most := pagesRead(t, s.db, func() { claimed(t, s, store.Report{Want: 1}) })
+	if most > 500 {
+		t.Errorf("%d pages were read", most)
+	}
+}
+
+// Demands that are damaged, and JSON still, hold up their job alone.
+func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
+	for _, text := range []string{`[{"kind":9,"key":"k","n":1}]`, `[{"kind":5,"key":"gpu","n":0}]`, `[{"kind":3,"key":"k","n":1`, `[]`} {
+		for _, delay := range []time.Duration{0, time.Hour} {
+			s := openStore(t, t.TempDir())
+			j := put(t, s, 1, 1, needing(lockOf("k", 1)), func(j *queue.Job) { j.Delay = delay })[0]
+			harm(t, s, `UPDATE jobs SET demands = ? WHERE seq = ?`, text, j)
+			if delay > 0 {
+				harm(t, s, `UPDATE jobs SET due_at = 1 WHERE seq = ?`, j)
+			}
+			good := put(t, s, 2, 1)[0]
+			promote(t, s)
+			_, jobs := claimed(t, s, store.Report{Want: 9})
+			if len(jobs) == 0 || jobs[len(jobs)-1].Seq != good {
+				t.Errorf("%s: %d jobs were claimed", text, len(jobs))
+			}
+			for i := range jobs {
+				e := done(&jobs[i])
+				e.Decision.State = queue.Failed
+				claimed(t, s, store.Report{Ended: []store.Settlement{e}})
+			}
+			change(t, s, j, store.Change{Verb: queue.VerbCancel})
+		}
+	}
+}
+
+// A row that is of another state than it was counted in ends nothing.
+func TestMiscountedStateEndsNothing(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	j := put(t, s, 1, 1)[0]
+	harm(t, s, `UPDATE jobs SET state = 2 WHERE seq = ?`, j)
+	change(t, s, j, store.Change{Verb: queue.VerbCancel})
+}
+
+// A queue that goes, and comes again in a transaction that is undone, is as it was.
+func TestForgottenQueueUndone(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	night := []func(*queue.Job){needing(lockOf("k", 5)), inQueue("night")}
+	put(t, s, 1, 1, night...)
+	_, jobs := claimed(t, s, store.Report{Want: 2})
+	claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: 2}) // finds the lane empty
+	s.lanesKept = 0
+	s.do(t.Context(), urgent, func(tx *tx) error {
+		if _, err := tx.tidyLanes(); err != nil {
+			t.Error(err)
+		}
+		tx.tidyQueues()
+		d := draft(append(night, of(1))...)
+		list, err := allTexts([]queue.Job{d})
+		if err == nil {
+			_, err = tx.enqueue(store.Request{Drafts: []queue.Job{d}, UID: 1}, list)
+		}
+		return errors.Join(err, errors.New("undone"))
+	})
+	put(t, s, 1, 3, night...)
+	for range 2 {
+		if err := s.laneFaults(); err != nil {
+			t.Error(err)
+		}
+		claimed(t, s, store.Report{Want: 2})
+	}
+}
+
+// Dependants of one job do not hold up those of another, however many they are.
+func TestDependantsInTurn(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	parents := append(put(t, s, 1, 1), put(t, s, 2, 1)...)
+	_, jobs := claimed(t, s, store.Report{Want: 2})
+	after := func(i int) func(*queue.Job) {
+		return func(j *queue.Job) {
+			j.After = []queue.Dependency{{Job: parents[i], How: queue.ParentCompleted}}
+		}
+	}
+	put(t, s, 1, 1000, after(0))
+	child := put(t, s, 2, 1, after(1))[0]
+	claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0]), done(&jobs[1])}})
+	for range 3 {
+		if _, err := s.Promote(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE child = %d`, child)); n != 0 {
+		t.Error("the other's dependant is not decided")
 	}
 }

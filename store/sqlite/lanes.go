@@ -266,12 +266,19 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 			return l, err
 		}
 	}
-	ls.keyed = true
 	return l, t.newLane(&l, demands, needs)
+}
+
+// countLanes counts a lane that a queue has more, or less.
+func (t *tx) countLanes(name string, by int) {
+	q := t.s.mem.lanes.state(name)
+	q.lanes += by
+	t.undo = append(t.undo, func() { q.lanes -= by })
 }
 
 func (t *tx) newLane(l *rules.Lane, demands, needs string) (err error) {
 	t.s.mem.empties++
+	t.countLanes(l.Queue, 1)
 	if _, err = t.exec(`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, shut) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Shut); err == nil {
 		l.ID, err = t.number(`SELECT last_insert_rowid()`)
@@ -298,8 +305,8 @@ func (ls *lanes) remove(l *rules.Lane) {
 	ls.put(q)
 }
 
-// tidyLanes removes a step of the lanes that have no job, and then of the gates that no lane
-// needs, if there are many. It reports whether there is more to do.
+// tidyLanes removes a step of the lanes that have no job, if there are many. It reports whether there
+// is more to do.
 func (t *tx) tidyLanes() (more bool, err error) {
 	m := &t.s.mem
 	if m.empties <= t.s.lanesKept {
@@ -324,9 +331,7 @@ func (t *tx) tidyLanes() (more bool, err error) {
 		m.empties--
 		m.lanes.remove(l)
 		t.undo = append(t.undo, func() { m.lanes.add(l) })
-		if err := t.forgetQueue(l.Queue); err != nil {
-			return false, err
-		}
+		t.countLanes(l.Queue, -1)
 	}
 	var empty []rules.Lane
 	err = t.query(func(r row) (bool, error) {
@@ -344,9 +349,7 @@ func (t *tx) tidyLanes() (more bool, err error) {
 				_, err = t.exec(`UPDATE gates SET lanes = lanes - 1 WHERE id = ?`, need.Gate)
 			}
 		}
-		if err == nil {
-			err = t.forgetQueue(empty[i].Queue)
-		}
+		t.countLanes(empty[i].Queue, -1)
 	}
 	return n+len(empty) >= moveStep, err
 }
@@ -375,6 +378,14 @@ func (s *Store) loadLanes() error {
 			s.mem.empties++
 		}
 		ls.add(l)
+		ls.state(l.Queue).lanes++
+	}
+	err = s.db.query(func(r row) (bool, error) {
+		ls.state(r.text(0)).lanes += int(r.num(1))
+		return true, nil
+	}, `SELECT queue, count(*) FROM lanes INDEXED BY lanes_name WHERE demands <> '' GROUP BY queue`)
+	if err != nil {
+		return err
 	}
 	empty, err := s.db.number(`SELECT count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ?`, rules.Empty)
 	if err != nil {

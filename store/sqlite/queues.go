@@ -16,6 +16,7 @@ type queueState struct {
 	most   int // jobs that may be leased, 0 is any number
 	paused bool
 	leased int
+	lanes  int            // with those that have no job
 	open   open           // its plain lanes that are open
 	keyed  bool           // it may have open lanes that make demands
 	stale  bool           // best and next are not known
@@ -199,19 +200,25 @@ func (t *tx) Best(of *rules.Queue) (rules.Lane, rules.Position, error) {
 	return *l, next, nil
 }
 
-// forgetQueue forgets a queue that has no lane, no leased job and no rule.
-func (t *tx) forgetQueue(name string) error {
-	ls := t.s.mem.lanes
-	q := ls.state(name)
-	if q.leased > 0 || q.set || q.stale {
-		return nil
+// tidyQueues forgets a step of the queues that have no lane, no leased job and no rule, and that a new
+// one of their name would be like, if there are many. It does so once the transaction is stored: till
+// then something may be undone that knows them.
+func (t *tx) tidyQueues() {
+	m := &t.s.mem
+	if int64(len(m.lanes.queues)) <= t.s.lanesKept {
+		return
 	}
-	n, err := t.number(`SELECT 1 FROM lanes WHERE queue = ? LIMIT 1`, name)
-	if n == 0 && err == nil {
-		delete(ls.queues, name)
-		t.undo = append(t.undo, func() { ls.queues[name] = q })
-	}
-	return err
+	t.then = append(t.then, func() {
+		looked := 0
+		for name, q := range m.lanes.queues { // at random
+			if looked++; looked > moveStep {
+				return
+			}
+			if q.lanes == 0 && q.leased == 0 && !q.set && !q.stale && q.at < 0 && q.Pass <= m.turn {
+				delete(m.lanes.queues, name)
+			}
+		}
+	})
 }
 
 // SetQueue has a queue go by a rule.

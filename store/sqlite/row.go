@@ -168,7 +168,7 @@ func readDemands(text []byte) (list []queue.Demand) {
 	if len(text) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 {
+	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 || queue.CheckDemands(list) != nil {
 		return []queue.Demand{{Kind: queue.GateLock}}
 	}
 	return list

@@ -125,6 +125,7 @@ var migrations = [][]string{{
 		state  INTEGER NOT NULL, -- by that it ended so, or was removed if 0
 		upto   INTEGER NOT NULL
 	) STRICT`,
+	`CREATE INDEX ended_parent ON ended (parent, id)`,
 	`CREATE TABLE inputs (
 		seq   INTEGER PRIMARY KEY,
 		input TEXT NOT NULL -- too long to be written again with each change of its job
@@ -154,7 +155,7 @@ var migrations = [][]string{{
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX attempts_ref ON attempts (output_ref) WHERE output_ref IS NOT NULL`,
 	`CREATE INDEX attempts_output ON attempts (ended_at) WHERE output_bytes > 0`,
-	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // jobs whose attempts are still there
+	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // jobs whose attempts or edges are still there
 	`CREATE TABLE events (
 		seq    INTEGER PRIMARY KEY,
 		at     INTEGER NOT NULL,

@@ -187,7 +187,7 @@ func (t *tx) Arrived() { t.s.mem.enqueued++ }
 // Moved implements rules.Tx.
 func (t *tx) Moved(seq int64, uid int, from, to queue.State) {
 	m := &t.s.mem
-	m.counts[from]--
+	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may be of another state than it was counted in
 	m.counts[to]++
 	m.counts[0] = 0
 	if from.Waiting() != to.Waiting() {
@@ -257,6 +257,7 @@ func (t *tx) countUse(l *rules.Lease, sign int) {
 func (t *tx) Find(l *rules.Look) error {
 	l.Next, l.End = l.Lane.Head, true
 	more := func() bool { l.End = false; return false }
+	columns := columnsOf(l.Part)
 	return t.query(func(r row) (bool, error) {
 		p := rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)}
 		if p.After(l.Upto) {
@@ -267,7 +268,7 @@ func (t *tx) Find(l *rules.Look) error {
 		if t.s.mem.leases[p.Seq] != nil {
 			return true, nil
 		}
-		j := readMoved(r, wholeColumns)
+		j := readMoved(r, columns)
 		if j.Damaged || !j.State.Runnable() {
 			l.Damaged = append(l.Damaged, j)
 			return len(l.Damaged) < l.Steps || more(), nil
@@ -278,7 +279,7 @@ func (t *tx) Find(l *rules.Look) error {
 		l.Jobs = append(l.Jobs, j)
 		l.Bytes += weight(&j.Job)
 		return len(l.Jobs) < l.Want && l.Bytes < rules.MaxClaimBytes || more(), nil
-	}, `SELECT `+wholeColumns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq`, l.Lane.ID, l.Lane.Head.Rank, l.Lane.Head.Seq)
+	}, `SELECT `+columns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq`, l.Lane.ID, l.Lane.Head.Rank, l.Lane.Head.Seq)
 }
 
 // usualBlock is how many jobs a claim makes room for at once.

@@ -109,6 +109,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
+		t.tidyQueues()
 		dependants, err := t.rules.DecideDependants()
 		if err == nil {
 			err = t.rules.Reopen()

@@ -325,7 +325,7 @@ func gateUse(c *conn) (needed map[int64]int64, named map[gateName]int64, err err
 	err = c.query(func(r row) (bool, error) {
 		for _, d := range readDemands(r.view(1)) {
 			if d.Ruled() {
-				named[gateName{int64(d.Owner(int(r.num(0)))), int64(d.Kind), d.Key}]++
+				named[nameOf(d, int(r.num(0)))]++
 			}
 		}
 		return true, nil
@@ -333,26 +333,99 @@ func gateUse(c *conn) (needed map[int64]int64, named map[gateName]int64, err err
 	return needed, named, err
 }
 
-// recountGates has gates know the lanes and jobs that there are, and all lanes looked at anew.
-func recountGates(c *conn) error {
-	needed, named, err := gateUse(c)
+// recountGates has the gates be there that jobs and lanes need, and know of these; all lanes are
+// looked at anew.
+func recountGates(c *conn) (err error) {
+	if _, err := c.exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.exec(`ROLLBACK`)
+		}
+	}()
+	ids := map[gateName]int64{}
+	err = c.query(func(r row) (bool, error) {
+		ids[gateName{r.num(1), r.num(2), r.text(3)}] = r.num(0)
+		return true, nil
+	}, `SELECT id, uid, kind, key FROM gates`)
 	if err != nil {
 		return err
 	}
-	if err := carryOutAll(c, []string{`UPDATE gates SET lanes = 0, jobs = 0`, `UPDATE lanes SET shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE demands <> ''`}); err != nil {
+	type lane struct {
+		id    int64
+		needs string
+	}
+	var lanes []lane
+	needed, named := map[gateName]int64{}, map[gateName]int64{}
+	words := map[gateName]queue.Demand{}
+	err = c.query(func(r row) (bool, error) {
+		for _, d := range readDemands(r.view(1)) {
+			of := nameOf(d, int(r.num(0)))
+			words[of] = d
+			if d.Ruled() {
+				named[of]++
+			}
+		}
+		return true, nil
+	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
+	if err != nil {
 		return err
 	}
-	for id, n := range needed {
-		if _, err := c.exec(`UPDATE gates SET lanes = ? WHERE id = ?`, n, id); err != nil {
-			return err
+	gate := func(of gateName) (int64, error) {
+		if id := ids[of]; id != 0 {
+			return id, nil
+		}
+		d := words[of] // of one that no job names the next one says it
+		if _, err := c.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, of.uid, of.kind, of.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
+			return 0, err
+		}
+		id, err := c.number(`SELECT last_insert_rowid()`)
+		ids[of] = id
+		return id, err
+	}
+	err = c.query(func(r row) (bool, error) {
+		l := lane{id: r.num(0)}
+		for line := range strings.Lines(r.text(2)) {
+			var d queue.Demand
+			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.N, &d.Key); err != nil {
+				return true, nil // a damaged lane has no needs that could be read
+			}
+			id, err := gate(nameOf(d, int(r.num(1))))
+			if err != nil {
+				return false, err
+			}
+			needed[nameOf(d, int(r.num(1)))]++
+			l.needs += fmt.Sprintf("%d/%d/%d ", id, d.Kind, d.Units())
+		}
+		lanes = append(lanes, l)
+		return true, nil
+	}, `SELECT id, uid, demands FROM lanes WHERE demands <> ''`)
+	for i := 0; i < len(lanes) && err == nil; i++ {
+		_, err = c.exec(`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, lanes[i].needs, lanes[i].id)
+	}
+	if err == nil {
+		_, err = c.exec(`UPDATE gates SET lanes = 0, jobs = 0`)
+	}
+	for of := range words {
+		if err == nil {
+			_, err = gate(of)
 		}
 	}
-	for of, n := range named {
-		if _, err := c.exec(`UPDATE gates SET jobs = ? WHERE uid = ? AND kind = ? AND key = ?`, n, of.uid, of.kind, of.key); err != nil {
-			return err
+	for of, id := range ids {
+		if err == nil && needed[of]+named[of] > 0 {
+			_, err = c.exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, needed[of], named[of], id)
 		}
 	}
-	return nil
+	if err == nil {
+		_, err = c.exec(`COMMIT`)
+	}
+	return err
+}
+
+// nameOf names the gate of a user's demand.
+func nameOf(d queue.Demand, uid int) gateName {
+	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
 }
 
 // userFaults holds the users' counts against the rows.

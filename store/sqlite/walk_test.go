@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -29,7 +30,7 @@ func (s *Store) laneFaults() error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(t.jobsOutOfLane(lanes, demands), t.wrongUse(), t.miscountedGates(lanes), t.forgottenLanes(lanes), t.wrongQueues(lanes))
+		return errors.Join(t.jobsOutOfLane(lanes, demands), t.wrongUse(), t.miscounted(lanes), t.forgottenLanes(lanes), t.wrongQueues(lanes))
 	})
 }
 
@@ -93,48 +94,66 @@ func (t *tx) wrongUse() error {
 	return nil
 }
 
-// miscountedGates: a gate knows how many lanes need it and how many jobs name it, and one that
-// nothing needs is about to go.
-func (t *tx) miscountedGates(lanes map[int64]rules.Lane) error {
-	type count struct{ lanes, jobs int64 }
-	want := map[int64]count{}
+// miscounted: what is counted of lanes, edges, users and gates is what the tables have, and rows
+// agree with each other.
+func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
+	m := &t.s.mem
+	edges, err := t.number(`SELECT count(*) FROM edges`)
+	ended, err2 := t.number(`SELECT count(*) FROM ended`)
+	wrong := errors.Join(err, err2)
+	if edges != m.edges || ended != m.ended {
+		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %d and %d are known", edges, ended, m.edges, m.ended))
+	}
+	empties, over := int64(0), map[int64]int{}
 	for _, l := range lanes {
-		for _, n := range l.Needs {
-			c := want[n.Gate]
-			c.lanes++
-			want[n.Gate] = c
+		if l.Shut == rules.Empty {
+			empties++
+		} else if l.Shut < 0 && len(l.Needs) > 0 {
+			over[l.Shut]++
 		}
 	}
-	var named []rules.Job
-	err := t.query(func(r row) (bool, error) {
-		named = append(named, rules.Job{Job: queue.Job{UID: int(r.num(0)), Demands: readDemands(r.view(1))}})
-		return true, nil
-	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
-	if err != nil {
-		return err
+	if empties != m.empties || !maps.Equal(over, m.lanes.over) {
+		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties, over, m.empties, m.lanes.over))
 	}
-	for _, j := range named {
-		for _, d := range j.Demands {
-			if !d.Ruled() {
-				continue
-			}
-			id, err := t.number(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, int64(d.Owner(j.UID)), int64(d.Kind), d.Key)
-			if err != nil || id == 0 {
-				return errors.Join(fmt.Errorf("a job of user %d names %v, which is forgotten", j.UID, d), err)
-			}
-			c := want[id]
-			c.jobs++
-			want[id] = c
-		}
-	}
-	var wrong error
+	users := map[int]user{}
 	err = t.query(func(r row) (bool, error) {
-		if got := (count{r.num(1), r.num(2)}); got != want[r.num(0)] {
-			wrong = fmt.Errorf("gate %d has %+v, and knows of %+v", r.num(0), want[r.num(0)], got)
-		}
+		users[int(r.num(0))] = user{waiting: r.num(1)}
 		return true, nil
-	}, `SELECT id, lanes, jobs FROM gates`)
-	return errors.Join(wrong, err)
+	}, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
+	for _, l := range m.leases {
+		u := users[l.Job.UID]
+		u.leased++
+		users[l.Job.UID] = u
+	}
+	for uid, u := range m.users {
+		if u.waiting != users[uid].waiting || u.leased != users[uid].leased {
+			wrong = errors.Join(wrong, fmt.Errorf("user %d has %+v, and %+v is known", uid, users[uid], u))
+		}
+		delete(users, uid)
+	}
+	if len(users) > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of the users %v", users))
+	}
+	rows, err2 := rowFaults(t.conn, t.now)
+	gates, err3 := gateFaults(t.conn)
+	for _, text := range append(rows, gates...) {
+		wrong = errors.Join(wrong, errors.New(text))
+	}
+	resources := map[int64]bool{}
+	for _, id := range m.lanes.resourceGates {
+		resources[id] = true
+	}
+	err4 := t.query(func(r row) (bool, error) {
+		if !resources[r.num(0)] {
+			wrong = errors.Join(wrong, fmt.Errorf("the resource %d is not known", r.num(0)))
+		}
+		delete(resources, r.num(0))
+		return true, nil
+	}, `SELECT id FROM gates WHERE kind = ?`, int64(queue.GateResource))
+	if len(resources) > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("the resources %v are gone", resources))
+	}
+	return errors.Join(wrong, err, err2, err3, err4)
 }
 
 // forgottenLanes: where a lane that is shut on a gate fits there, an open lane of its queue with
@@ -219,6 +238,49 @@ func (t *tx) wrongQueues(lanes map[int64]rules.Lane) error {
 	return nil
 }
 
+// anything carries out a duty, or what somebody may ask for.
+func (t *tx) anything(dice *rand.Rand) (err error) {
+	switch dice.IntN(8) {
+	case 0, 1:
+		_, _, err = t.rules.Claim(1 + dice.IntN(9))
+	case 2:
+		if _, err = t.expire(); err == nil {
+			_, err = t.rules.DecideDependants()
+		}
+	case 3:
+		kept := t.s.lanesKept
+		t.s.lanesKept = 0
+		_, err = t.tidyLanes()
+		t.tidyQueues()
+		t.s.lanesKept = kept
+		if err == nil {
+			_, err = t.tidyGates()
+		}
+	case 4:
+		if _, err = t.openRates(); err == nil {
+			err = t.rules.Reopen()
+		}
+	case 5:
+		for _, l := range t.s.mem.leases {
+			_, err = t.rules.Exchange(&store.Report{Ended: []store.Settlement{done(&l.Job.Job)}})
+			break
+		}
+	case 6:
+		var list []rules.Job
+		list, err = t.jobs(5, `jobs WHERE state < 5 ORDER BY seq DESC`)
+		for i := range list {
+			if err == nil && t.s.mem.leases[list[i].Seq] == nil {
+				err = t.rules.Change(list[i].Seq, store.Change{Verb: []queue.Verb{queue.VerbCancel, queue.VerbRemove}[dice.IntN(2)]})
+			}
+		}
+	case 7:
+		if err = t.recheckShut(); err == nil {
+			_, err = t.recheckMore()
+		}
+	}
+	return err
+}
+
 // The engine claims as the model does, whatever is asked of both, over restarts; and its
 // lanes are right after every step.
 func TestWalks(t *testing.T) {
@@ -247,10 +309,14 @@ func TestWalks(t *testing.T) {
 		}
 		first := reopen()
 		t.Cleanup(func() { s.Close() })
-		undo := func(want int) {
+		undo := func(want int, dice *rand.Rand) {
 			s.do(t.Context(), urgent, func(tx *tx) error {
-				_, _, err := tx.rules.Claim(want)
-				return errors.Join(err, errors.New("undone"))
+				for range want {
+					if err := tx.anything(dice); err != nil {
+						t.Error("in an undone transaction:", err)
+					}
+				}
+				return errors.New("undone")
 			})
 		}
 		return storetest.Engine{Store: first, Reopen: reopen, Undo: undo, Check: func() error { return s.laneFaults() }}, memstore.NewAt(o, clock),

@@ -35,7 +35,7 @@ type tx struct {
 	touched []int64      // jobs that changed
 	before  memory       // as it was, without leases
 	users   map[int]user // those that changed, as they were
-	removed int          // attempts
+	removed int          // attempts and edges
 	uncut   *waiter      // who waits still, though its claim was cut short
 	read    int          // bytes of jobs that were read, or will be moved by SQLite
 	bound   int64        // what the connection had bound when it began

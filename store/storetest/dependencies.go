@@ -16,6 +16,7 @@ var depending = []promise{
 	{name: "a cancelled job cancels those that wait for it", keep: cancelsOn},
 	{name: "a removed job has not ended as asked", keep: removedParent},
 	{name: "what a staged job waits for may go", keep: stagedParentGoes},
+	{name: "drafts of a frame wait for each other", keep: framesWait},
 	{name: "nobody waits for what is not there, or for itself", keep: wrongDependencies},
 	{name: "a job that is held waits still", keep: heldWaits},
 	{name: "a job that is retried waits for what is left", keep: retriedWaits},
@@ -41,6 +42,25 @@ func (r *rig) in(what string, j queue.Job, want queue.State, reason queue.Reason
 	if got := r.get(j.ID); got.State != want || got.Reason != reason {
 		r.Errorf("%s: job %s is %s %q, want %s %q", what, j.ID, got.State, got.Reason, want, reason)
 	}
+}
+
+func framesWait(r *rig) {
+	stage := func(drafts ...queue.Job) (store.Receipt, error) {
+		return r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: asker, Batch: "b"})
+	}
+	waits := func(j *queue.Job) { j.After = []queue.Dependency{{Draft: 2, How: queue.ParentCompleted}} }
+	got, err := stage(draft(waits), draft())
+	r.must(err)
+	_, err = stage(draft(waits), draft(waits))
+	r.refused("drafts that wait for each other", err, queue.CodeInvalid, "depends_on")
+	_, err = stage(draft(demands(lock("k", 0))))
+	r.refused("a lock of none", err, queue.CodeInvalid, "demands")
+	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "b"})
+	r.must(err)
+	r.finish(committed)
+	r.in("before the other has ended", r.get(got.IDs[0]), queue.Blocked, "")
+	r.end(r.claims("the other", r.get(got.IDs[1]))[0], exit(0))
+	r.claims("then this one", r.get(got.IDs[0]))
 }
 
 func waitsForOthers(r *rig) {

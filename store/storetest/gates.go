@@ -101,7 +101,8 @@ func newestWord(r *rig) {
 	old := r.store(draft(demands(lock("k", 1))), draft(demands(lock("k", 1))), draft(demands(lock("k", 1))))
 	r.claims("by the first word", old[0])
 	last := r.one(demands(lock("k", 3)))
-	got := r.claims("by the last one", old[1], old[2])
+	r.must(r.edit(old[2], func(j *queue.Job) error { j.Command = "edited"; return nil }))
+	got := r.claims("by the last one, whatever else is edited", old[1], old[2])
 	r.end(got[0], exit(0))
 	r.claims("still", last)
 	r.one(demands(lock("k", 1)))
@@ -267,17 +268,19 @@ func awaitGate(r *rig) {
 func wrongDemands(r *rig) {
 	j := r.one()
 	for what, list := range map[string][]queue.Demand{
-		"a lock of none":    {lock("k", 0)},
-		"too many units":    {units("gpu", queue.MaxDemand+1)},
-		"no key":            {lock("", 1)},
-		"no period":         {rate("r", 1, 0)},
-		"a lock's period":   {{Kind: queue.GateLock, Key: "k", N: 1, Per: time.Second}},
-		"no kind":           {{Key: "k", N: 1}},
-		"two of a node":     {{Kind: queue.GateNode, Key: "here", N: 2}},
-		"a user's quota":    {{Kind: queue.GateUser, Key: "k", N: 1}},
-		"one key twice":     {lock("k", 1), lock("k", 2)},
-		"out of order":      {units("gpu", 1), lock("k", 1)},
-		"more than anybody": make([]queue.Demand, queue.MaxDemands+1),
+		"a lock of none":     {lock("k", 0)},
+		"too many units":     {units("gpu", queue.MaxDemand+1)},
+		"no key":             {lock("", 1)},
+		"a key of two lines": {lock("a\n3 1 b", 1)},
+		"a label of nothing": {on("=large")},
+		"no period":          {rate("r", 1, 0)},
+		"a lock's period":    {{Kind: queue.GateLock, Key: "k", N: 1, Per: time.Second}},
+		"no kind":            {{Key: "k", N: 1}},
+		"two of a node":      {{Kind: queue.GateNode, Key: "here", N: 2}},
+		"a user's quota":     {{Kind: queue.GateUser, Key: "k", N: 1}},
+		"one key twice":      {lock("k", 1), lock("k", 2)},
+		"out of order":       {units("gpu", 1), lock("k", 1)},
+		"more than anybody":  make([]queue.Demand, queue.MaxDemands+1),
 	} {
 		r.unchanged(func() {
 			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(demands(list...))}, UID: asker})

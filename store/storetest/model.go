@@ -20,8 +20,8 @@ type Engine struct {
 	Store store.Store
 	// Reopen closes the store and opens it again.
 	Reopen func() store.Store
-	// Undo claims up to so many jobs in a transaction that is undone.
-	Undo func(want int)
+	// Undo does so many things in a transaction that is undone.
+	Undo func(n int, dice *rand.Rand)
 	// Check holds what only the engine knows against its tables; nil asks nothing.
 	Check func() error
 }
@@ -138,9 +138,18 @@ func (w *pairWalk) next() {
 			}
 			return err
 		})
+	case n < 98 && w.dice.IntN(4) == 0:
+		w.what = "disown"
+		uid := w.dice.IntN(12)
+		w.act(func(s store.Store) (err error) {
+			for more := true; more && err == nil; {
+				more, err = s.Disown(w.Context(), uid, "x")
+			}
+			return err
+		})
 	case n < 98 && w.dice.IntN(3) > 0:
 		w.what = "undo"
-		w.engine.Undo(1 + w.dice.IntN(9))
+		w.engine.Undo(1+w.dice.IntN(9), w.dice)
 	case n < 98:
 		w.what = "reopen"
 		w.engine.Store = w.engine.Reopen()
@@ -161,7 +170,7 @@ func (w *pairWalk) next() {
 	same(&rig{T: w.T}, fmt.Sprintf("counts after step %d, %s", w.step, w.what), w.engine.Store.Counts().States, w.model.Counts().States)
 }
 
-var queues = []string{"default", "night", "bulk"}
+var queues = []string{"default", "night", "bulk", "rare"}
 
 // rule changes one of the rules that hold until the store is closed.
 func (w *pairWalk) rule() {
@@ -252,7 +261,7 @@ func (w *pairWalk) enqueue() {
 	uid := w.dice.IntN(12)
 	for i := range drafts {
 		j := &drafts[i]
-		*j = queue.Job{UID: uid, Priority: int64(w.dice.IntN(3)), MaxAttempts: 1 + w.dice.IntN(3), ExitCode: -1, Queue: queues[w.dice.IntN(len(queues))], Demands: w.demands(), Execution: queue.Execution{Command: "true"}}
+		*j = queue.Job{UID: uid, Priority: int64(w.dice.IntN(3)), MaxAttempts: 1 + w.dice.IntN(3), ExitCode: -1, Queue: queues[min(w.dice.IntN(40)/13, len(queues)-1)], Demands: w.demands(), Execution: queue.Execution{Command: "true"}}
 		if w.dice.IntN(4) == 0 {
 			j.Delay = time.Duration(w.dice.IntN(3000)) * time.Millisecond
 		}
@@ -264,7 +273,7 @@ func (w *pairWalk) enqueue() {
 		}
 	}
 	got, _ := both(w, func(s store.Store) (store.Receipt, error) {
-		return s.Enqueue(w.Context(), store.Request{UID: uid, Drafts: slices.Clone(drafts)})
+		return s.Enqueue(w.Context(), store.Request{UID: uid, Owner: "x", Drafts: slices.Clone(drafts)})
 	})
 	w.seqs = append(w.seqs, got.Seqs...)
 }
@@ -281,6 +290,18 @@ func (w *pairWalk) exchange() {
 		case 0:
 			engine.Released, model.Released = append(engine.Released, mine), append(model.Released, ours)
 			still = append(still, seq) // unless it has started; the answer says so
+			continue
+		case 5:
+			if w.dice.IntN(3) > 0 {
+				break
+			}
+			c := store.Change{Verb: []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRemove, queue.VerbEdit}[w.dice.IntN(4)]}
+			if c.Verb == queue.VerbEdit {
+				list := w.demands()
+				c.Edit = func(j *queue.Job) error { j.Demands = slices.Clone(list); return nil }
+			}
+			engine.Changed, model.Changed = append(engine.Changed, store.Changed{Lease: mine, Change: c}), append(model.Changed, store.Changed{Lease: ours, Change: c})
+			still = append(still, seq) // unless it has started, too
 			continue
 		case 1:
 			at := w.model.Now()
@@ -308,7 +329,11 @@ func (w *pairWalk) exchange() {
 	for _, l := range got.Stale {
 		stale[l.Seq] = true
 	}
-	for _, l := range engine.Released {
+	back := slices.Clone(engine.Released)
+	for _, c := range engine.Changed {
+		back = append(back, c.Lease)
+	}
+	for _, l := range back {
 		if !stale[l.Seq] { // else it had started: it is leased still
 			still = slices.DeleteFunc(still, func(seq int64) bool { return seq == l.Seq })
 		}
@@ -369,7 +394,17 @@ func (w *pairWalk) change() {
 	c := store.Change{Verb: verbs[w.dice.IntN(len(verbs))]}
 	priority := int64(w.dice.IntN(4))
 	if c.Verb == queue.VerbEdit {
-		c.Edit = func(j *queue.Job) error { j.Priority = priority; return nil }
+		list, name, n := w.demands(), queues[w.dice.IntN(len(queues))], w.dice.IntN(4)
+		c.Edit = func(j *queue.Job) error {
+			j.Priority = priority
+			if n == 0 {
+				j.Queue = name
+			}
+			if n <= 1 {
+				j.Demands = slices.Clone(list)
+			}
+			return nil
+		}
 	}
 	w.what = fmt.Sprint("change ", c.Verb, " of ", seq)
 	w.act(func(s store.Store) error { return s.Change(w.Context(), seq, c) })
