@@ -75,6 +75,13 @@ func TestServiceLog(t *testing.T) {
 	if dead := q.logged("job is dead"); len(dead) != 2 || dead[1]["reason"] != "lost" {
 		t.Errorf("a lost job: %v", dead)
 	}
+	q.must("config", "set", "log_level", "info")
+	q.must("enqueue", "--id", "last", "sleep 1")
+	q.until("it runs", 20*time.Second, func() bool { return q.show("last").State == "processing" })
+	q.stop()
+	if waits := q.logged("jobs that run are waited for, and ended and given back after stop_timeout"); len(waits) != 1 || waits[0]["running"] != 1.0 || waits[0]["stop_timeout"] != "30s" {
+		t.Errorf("a stop: %v", waits)
+	}
 	files, _ := filepath.Glob(q.path("stderr-*"))
 	for _, f := range files {
 		if raw, _ := os.ReadFile(f); strings.Contains(string(raw), secret) {

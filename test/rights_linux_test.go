@@ -330,6 +330,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	does(alice, "cancel a", "cancel a")
 	does(operator, "retry a", "retry a")
 	does(admin, "show a", "show a environment")
+	q.mustAs(alice, "wait", "a") // it ran at once
 	does(alice, "rm a", "rm a")
 	r("b")
 	enqueued("b")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -13,10 +14,11 @@ import (
 
 // following follows all jobs of a queue until none of them is left to run.
 type following struct {
-	a     *App
-	c     *control.Client
-	began time.Time
-	quiet <-chan struct{} // closed once what is left is not to be run now
+	a       *App
+	c       *control.Client
+	began   time.Time
+	leaving *atomic.Bool    // no more jobs are started: that there are no workers is as it is to be
+	quiet   <-chan struct{} // closed once what is left is not to be run now
 
 	state  control.Status
 	before int64 // jobs that had ended when it began
@@ -121,7 +123,7 @@ func (f *following) look(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if ill := f.state.Health != "ok"; ill != f.ill {
-		if f.ill = ill; ill {
+		if f.ill = ill; ill && !f.leaving.Load() {
 			f.a.Progress("")
 			fmt.Fprintf(f.a.Err, "queuectl: %s\n", f.state.Health)
 		}
@@ -137,6 +139,10 @@ func (f *following) look(ctx context.Context) (done bool, err error) {
 		f.a.Draw(Bar{Done: ended, Of: open + ended + f.state.Jobs[queue.Held.String()], Since: f.began, from: f.before, Note: note})
 		return false, nil
 	case open > 0:
+		f.a.Progress("")
+		if !f.a.Structured() && !f.a.Quiet {
+			fmt.Fprintf(f.a.Err, "queuectl: %d of %s have ended, %d are left\n", ended, Jobs(int(open+ended)), open)
+		}
 		return true, nil
 	}
 	f.a.Progress("")

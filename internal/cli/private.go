@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -96,6 +97,7 @@ type private struct {
 	up     upload
 	wrong  []string // lines that are not what they were
 
+	leaving atomic.Bool   // no more jobs are started
 	follows chan struct{} // closed once all is stored: jobs run, and are followed
 	quiet   chan struct{} // closed once no more of them run
 }
@@ -194,6 +196,7 @@ func (a *App) servePrivate(ctx context.Context, told <-chan os.Signal) (stop fun
 // finish has what runs come to its end, for which a person may wait any time and a
 // system that stops not; a second signal gives it back instead.
 func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
+	p.leaving.Store(true)
 	p.a.Progress("")
 	var how control.WorkerStop
 	if sig == os.Interrupt {
@@ -263,7 +266,7 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 			return err
 		}
 	}
-	f := &following{a: p.a, c: p.c, began: time.Now(), quiet: p.quiet}
+	f := &following{a: p.a, c: p.c, began: time.Now(), quiet: p.quiet, leaving: &p.leaving}
 	if err := f.start(storing); err != nil {
 		return err
 	}
