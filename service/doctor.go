@@ -65,10 +65,10 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 }
 
 // Examine looks at the places of a service that does not run; start is the command
-// that starts it.
-func Examine(p config.Places, start string, verify bool) (control.Diagnosis, error) {
+// that starts it, and begin the one that makes its queue.
+func Examine(p config.Places, start, begin string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
-		return diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "begin with: queuectl enqueue true"}}), nil
+		return diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "begin with: " + begin}}), nil
 	}
 	lock, err := lockToLook(p.State)
 	if err != nil {

@@ -69,7 +69,11 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 		if failed != nil {
 			return control.Diagnosis{}, failed
 		}
-		return service.Examine(p, t.Start, verify)
+		begin := t.Start
+		if t.Own {
+			begin = "queuectl enqueue true" // which starts it
+		}
+		return service.Examine(p, t.Start, begin, verify)
 	}
 	if err != nil {
 		return control.Diagnosis{}, err

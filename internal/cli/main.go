@@ -155,7 +155,10 @@ func (a *App) Root(args []string) *cobra.Command {
 
 		PersistentPreRunE: notEmpty,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
+			switch {
+			case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
+				return Usage("a verb stands before --, like: queuectl %s", args[0])
+			case len(args) > 0:
 				return Usage("there is no verb %q%s", args[0], near(args[0], a.verbNames(), "queuectl --help lists them"))
 			}
 			return nil
