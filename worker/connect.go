@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -297,8 +299,35 @@ func (l *loop) runnerGone(conn *runnerConn) {
 	}
 	over := conn.dismissed && !needed // it was told to end, and has
 	l.mu.Unlock()
-	if !over {
+	if over {
+		l.Go(func() { l.seeOut(l.ctx, conn.Dir) })
+	} else {
 		l.approach(&contact{dir: conn.Dir, current: conn.current, since: time.Now()})
+	}
+}
+
+// seeOut removes the folder of a runner that was told to end, and was killed before it had done so
+// itself. Nothing that is needed is in it.
+func (p *Pool) seeOut(ctx context.Context, dir string) {
+	dead := 0 // times that it was found so: it may be about to remove its folder
+	for wait := contactFirst; wait <= contactLast && pause(ctx, wait); wait *= 2 {
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if lives, err := runner.Lives(dir); lives || err != nil {
+			continue
+		}
+		by, err := p.cleaner(filepath.Dir(dir))
+		if dead++; dead < 2 || err != nil {
+			continue
+		}
+		switch {
+		case by != nil:
+			runner.Forget(dir, by.Client)
+		case !p.cfg.Runners.Foreign():
+			runner.Forget(dir, nil) // what cannot be removed now is at the next start
+		}
+		return
 	}
 }
 

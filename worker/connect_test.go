@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -281,4 +282,20 @@ func TestARunnerTellsAnOlderStore(t *testing.T) {
 			check(t, "ended jobs", heard[*wire.Kill](f), []*wire.Kill(nil))
 		})
 	}
+}
+
+// The folder of a runner that was told to end, and was killed before it had removed it, goes.
+func TestDismissedRunnerIsKilled(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	old := newRunner(t, root, "1")
+	old.known.Version = "another"
+	newRunner(t, root, "2")
+	run(t, s, root, 1)
+	hears[*wire.Shutdown](t, old, 1)
+	old.die()
+	until(t, "its folder is gone", func() bool {
+		_, err := os.Stat(old.dir)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
