@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -106,6 +107,39 @@ func TestADeadRunnerWaitsForSpace(t *testing.T) {
 		t.Errorf("the pool ended: %v", err)
 	default:
 	}
+}
+
+// What a runner has told that was told to end stays in its folder until it is stored.
+func TestADismissedRunnersResultsWaitForSpace(t *testing.T) {
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(0)
+	f := newRunner(t, root, "first")
+	p := run(t, s, root, 1)
+	s.becomes(1, queue.Processing)
+	refused := make(chan struct{}, 100)
+	s.refuses(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	f.say(ran(lease(1), long))
+	<-refused
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	stopped := make(chan struct{})
+	go func() { p.Stop(ctx, 0); close(stopped) }()
+	hears[*wire.Shutdown](t, f, 1)
+	f.die()
+	from(t, "the end of the stop", stopped)
+	for range 3 {
+		from(t, "another try", refused)
+	}
+	if _, err := os.Stat(f.dir); err != nil {
+		t.Error(err)
+	}
+	s.refuses(nil)
+	s.becomes(1, queue.Completed)
+	until(t, "its folder is gone", func() bool {
+		_, err := os.Stat(f.dir)
+		return err != nil
+	})
 }
 
 // Fewer workers claim fewer jobs, also when the claim waits already.

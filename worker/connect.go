@@ -300,14 +300,14 @@ func (l *loop) runnerGone(conn *runnerConn) {
 	over := conn.dismissed && !needed // it was told to end, and has
 	l.mu.Unlock()
 	if over {
-		l.Go(func() { l.seeOut(l.ctx, conn.Dir) })
+		l.session.then = append(l.session.then, func() { l.seeOut(l.ctx, conn.Dir) }) // once what it told is stored
 	} else {
 		l.approach(&contact{dir: conn.Dir, current: conn.current, since: time.Now()})
 	}
 }
 
 // seeOut removes the folder of a runner that was told to end, and was killed before it had done so
-// itself. Nothing that is needed is in it.
+// itself. What it told is stored by then.
 func (p *Pool) seeOut(ctx context.Context, dir string) {
 	dead := 0 // times that it was found so: it may be about to remove its folder
 	for wait := contactFirst; wait <= contactLast && pause(ctx, wait); wait *= 2 {

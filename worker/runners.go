@@ -136,6 +136,11 @@ func (r *runners) fellSilent(conn *runnerConn) {
 
 // heard notes a sign of life of a runner, and reports whether it had been silent.
 func (r *runners) heard(conn *runnerConn) bool {
+	select {
+	case <-conn.gone:
+		return false
+	default:
+	}
 	was := conn.silent
 	conn.heard, conn.silent = time.Now(), false
 	conn.lived = conn.heard

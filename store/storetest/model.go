@@ -234,22 +234,30 @@ func (w *pairWalk) demands() (list []queue.Demand) {
 	return list
 }
 
-// after are some jobs that one of so many drafts may wait for: stored ones, gone ones, others of
-// the same request and, seldom, such that wait for each other.
-func (w *pairWalk) after(i, of int) (list []queue.Dependency) {
+// after are some jobs that one of the drafts may wait for: stored ones, gone ones, others of the same
+// request and, seldom, such that wait for each other. None of them may come too late: when that is
+// noticed, and so when those that wait arrive, depends on who meets it.
+func (w *pairWalk) after(i int, drafts []queue.Job) (list []queue.Dependency) {
+	expires := func(d queue.Dependency) bool {
+		if d.Draft != 0 {
+			return drafts[d.Draft-1].ExpiresAt != 0
+		}
+		j, err := w.model.Get(w.Context(), strconv.FormatInt(d.Job, 10))
+		return err == nil && j.ExpiresAt != 0
+	}
 	for range 1 + w.dice.IntN(3) {
 		d := queue.Dependency{How: queue.ParentEnd(1 + w.dice.IntN(3))}
 		switch n := w.dice.IntN(12); {
 		case n < 3 && i > 0:
 			d.Draft = 1 + w.dice.IntN(i)
 		case n < 4:
-			d.Draft = 1 + w.dice.IntN(of)
+			d.Draft = 1 + w.dice.IntN(len(drafts))
 		case len(w.seqs) > 0:
 			d.Job = w.seqs[w.dice.IntN(len(w.seqs))]
 		default:
 			continue
 		}
-		if !slices.Contains(list, d) {
+		if !slices.Contains(list, d) && !expires(d) {
 			list = append(list, d)
 		}
 	}
@@ -265,11 +273,13 @@ func (w *pairWalk) enqueue() {
 		if w.dice.IntN(4) == 0 {
 			j.Delay = time.Duration(w.dice.IntN(3000)) * time.Millisecond
 		}
-		if w.dice.IntN(4) == 0 {
-			j.After, j.OtherwiseDo = w.after(i, len(drafts)), queue.Otherwise(w.dice.IntN(3))
-		}
 		if w.dice.IntN(8) == 0 {
 			j.ExpiresAt = w.model.Now().Add(time.Duration(w.dice.IntN(5000)) * time.Millisecond)
+		}
+	}
+	for i := range drafts {
+		if w.dice.IntN(4) == 0 {
+			drafts[i].After, drafts[i].OtherwiseDo = w.after(i, drafts), queue.Otherwise(w.dice.IntN(3))
 		}
 	}
 	got, _ := both(w, func(s store.Store) (store.Receipt, error) {
