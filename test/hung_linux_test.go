@@ -34,6 +34,16 @@ func (q *queue) freeze() (pid int, thaw func()) {
 	}
 	thaw = sync.OnceFunc(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	q.TB.Cleanup(thaw)
+	q.until("all its threads have stopped", 10*time.Second, func() bool { // each does when it is next about to run
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, name := range threads {
+			stat, _ := os.ReadFile(name)
+			if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
+				return false
+			}
+		}
+		return true
+	})
 	return pid, thaw
 }
 
