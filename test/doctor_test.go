@@ -208,3 +208,12 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	q.plant(`UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
 	q.healthy("with its date back")
 }
+
+// Where no queue is yet, what doctor says to begin with names the folder that was asked for.
+func TestDoctorNamesTheFolder(t *testing.T) {
+	q := newQueue(t, "")
+	r := q.cli("doctor", "--dir", "nothing-yet")
+	if want := "begin with: queuectl serve --dir nothing-yet"; !strings.Contains(r.out, want) {
+		t.Errorf("doctor: %+v, want %q", r, want)
+	}
+}
