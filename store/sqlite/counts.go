@@ -1,0 +1,258 @@
+package sqlite
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// What is counted in the database, held against the rows that it counts, and counted anew.
+
+// counterFaults holds the counts that are kept against the rows.
+func counterFaults(c *conn) (faults []string, err error) {
+	for _, state := range queue.States() {
+		kept, err := c.number(`SELECT ` + state.String() + ` FROM meta`)
+		if err != nil {
+			return nil, err
+		}
+		n, err := c.number(`SELECT count(*) FROM jobs WHERE state = ?`, int64(state))
+		if err != nil {
+			return nil, err
+		}
+		if n != kept {
+			faults = append(faults, fmt.Sprintf("%d jobs are counted as %s, but there are %d", kept, state, n))
+		}
+	}
+	kept, err := c.number(`SELECT output_bytes FROM meta`)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := c.number(`SELECT sum(output_bytes) FROM attempts WHERE output_bytes > 0`)
+	if err != nil {
+		return nil, err
+	}
+	if sum != kept {
+		faults = append(faults, fmt.Sprintf("%d bytes of output are counted, but there are %d", kept, sum))
+	}
+	gates, err := gateFaults(c)
+	return append(append(faults, userFaults(c)...), gates...), err
+}
+
+// gateFaults holds what gates know of lanes and jobs against these.
+func gateFaults(c *conn) (faults []string, err error) {
+	needed, named, err := gateUse(c)
+	if err != nil {
+		return nil, err
+	}
+	err = c.query(func(r row) (bool, error) {
+		id, of := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
+		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[of] {
+			faults = append(faults, fmt.Sprintf("%d lanes and %d jobs are counted at the gate %q, but there are %d and %d", lanes, jobs, of.key, needed[id], named[of]))
+		}
+		delete(named, of)
+		return true, nil
+	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
+	for of, n := range named {
+		faults = append(faults, fmt.Sprintf("%d jobs name the gate %q, which is not there", n, of.key))
+	}
+	return faults, err
+}
+
+// gateName names a gate.
+type gateName struct {
+	uid, kind int64
+	key       string
+}
+
+// gateUse is how many lanes need each gate, and how many jobs that have not ended name each lock or
+// rate.
+func gateUse(c *conn) (needed map[int64]int64, named map[gateName]int64, err error) {
+	needed, named = map[int64]int64{}, map[gateName]int64{}
+	err = c.query(func(r row) (bool, error) {
+		l, err := readLane(r)
+		for _, n := range l.Needs {
+			needed[n.Gate]++
+		}
+		return true, err
+	}, `SELECT `+laneColumns+` FROM lanes WHERE demands <> ''`)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = c.query(func(r row) (bool, error) {
+		for _, d := range readDemands(r.view(1)) {
+			if d.Ruled() {
+				named[nameOf(d, int(r.num(0)))]++
+			}
+		}
+		return true, nil
+	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
+	return needed, named, err
+}
+
+// recountGates has the gates be there that jobs and lanes need, and know of these; all lanes are
+// looked at anew.
+func recountGates(c *conn) (err error) {
+	if _, err := c.exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.exec(`ROLLBACK`)
+		}
+	}()
+	ids := map[gateName]int64{}
+	err = c.query(func(r row) (bool, error) {
+		ids[gateName{r.num(1), r.num(2), r.text(3)}] = r.num(0)
+		return true, nil
+	}, `SELECT id, uid, kind, key FROM gates`)
+	if err != nil {
+		return err
+	}
+	type lane struct {
+		id    int64
+		needs string
+	}
+	var lanes []lane
+	needed, named := map[gateName]int64{}, map[gateName]int64{}
+	words := map[gateName]queue.Demand{}
+	err = c.query(func(r row) (bool, error) {
+		for _, d := range readDemands(r.view(1)) {
+			of := nameOf(d, int(r.num(0)))
+			words[of] = d
+			if d.Ruled() {
+				named[of]++
+			}
+		}
+		return true, nil
+	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
+	if err != nil {
+		return err
+	}
+	gate := func(of gateName) (int64, error) {
+		if id := ids[of]; id != 0 {
+			return id, nil
+		}
+		d := words[of] // of one that no job names the next one says it
+		if _, err := c.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, of.uid, of.kind, of.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
+			return 0, err
+		}
+		id, err := c.number(`SELECT last_insert_rowid()`)
+		ids[of] = id
+		return id, err
+	}
+	err = c.query(func(r row) (bool, error) {
+		l := lane{id: r.num(0)}
+		for line := range strings.Lines(r.text(2)) {
+			var d queue.Demand
+			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.N, &d.Key); err != nil {
+				return true, nil // a damaged lane has no needs that could be read
+			}
+			id, err := gate(nameOf(d, int(r.num(1))))
+			if err != nil {
+				return false, err
+			}
+			needed[nameOf(d, int(r.num(1)))]++
+			l.needs += fmt.Sprintf("%d/%d/%d ", id, d.Kind, d.Units())
+		}
+		lanes = append(lanes, l)
+		return true, nil
+	}, `SELECT id, uid, demands FROM lanes WHERE demands <> ''`)
+	for i := 0; i < len(lanes) && err == nil; i++ {
+		_, err = c.exec(`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, lanes[i].needs, lanes[i].id)
+	}
+	if err == nil {
+		_, err = c.exec(`UPDATE gates SET lanes = 0, jobs = 0`)
+	}
+	for of := range words {
+		if err == nil {
+			_, err = gate(of)
+		}
+	}
+	for of, id := range ids {
+		if err == nil && needed[of]+named[of] > 0 {
+			_, err = c.exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, needed[of], named[of], id)
+		}
+	}
+	if err == nil {
+		_, err = c.exec(`COMMIT`)
+	}
+	return err
+}
+
+// nameOf names the gate of a user's demand.
+func nameOf(d queue.Demand, uid int) gateName {
+	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
+}
+
+// userFaults holds the users' counts against the rows.
+func userFaults(c *conn) (faults []string) {
+	list := ""
+	err := c.query(func(r row) (bool, error) {
+		list = r.text(0)
+		return false, nil
+	}, `SELECT users FROM meta`)
+	kept, there := map[int64]int64{}, map[int64]int64{}
+	read := func(into map[int64]int64, q string) {
+		if err == nil {
+			err = c.query(func(r row) (bool, error) {
+				into[r.num(0)] = r.num(1)
+				return true, nil
+			}, q)
+		}
+	}
+	read(kept, `SELECT uid, waiting FROM users`)
+	read(there, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	listed, err := numbers(list)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	maps.Copy(kept, listed)
+	for uid := range there {
+		kept[uid] += 0 // so that each is looked at
+	}
+	for _, uid := range slices.Sorted(maps.Keys(kept)) {
+		if kept[uid] != there[uid] {
+			faults = append(faults, fmt.Sprintf("%d waiting jobs are counted of uid %d, but there are %d", kept[uid], uid, there[uid]))
+		}
+	}
+	return faults
+}
+
+// recount mends a backup: it counts the rows anew, makes missing indexes, and forgets
+// damaged parts of batches.
+func recount(c *conn) error {
+	wrong, err := schemaFaults(c)
+	if err != nil {
+		return err
+	}
+	for _, f := range wrong {
+		if strings.HasPrefix(f.create, "CREATE INDEX") || strings.HasPrefix(f.create, "CREATE UNIQUE INDEX") {
+			if _, err := c.exec(f.create); err != nil {
+				return err
+			}
+		}
+	}
+	for _, state := range queue.States() {
+		if _, err := c.exec(`UPDATE meta SET `+state.String()+` = (SELECT count(*) FROM jobs WHERE state = ?)`, int64(state)); err != nil {
+			return err
+		}
+	}
+	if _, err := c.exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
+		return err
+	}
+	if err := recountGates(c); err != nil {
+		return err
+	}
+	return carryOutAll(c, []string{
+		`DELETE FROM frames WHERE batch < 0`,
+		`DELETE FROM users`,
+		`INSERT INTO users (uid, waiting) SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`,
+		`UPDATE meta SET users = ''`,
+	})
+}
