@@ -57,7 +57,6 @@ type clientConn struct {
 	next int64           // guarded by mu
 	open map[int64]*call // guarded by mu
 	err  error           // why it has ended; guarded by mu
-	end  chan struct{}
 }
 
 // call is a request that is not answered.
@@ -130,7 +129,7 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 		nc.Close()
 		return nil, err
 	}
-	c.conn = &clientConn{net: nc, open: map[int64]*call{}, end: make(chan struct{})}
+	c.conn = &clientConn{net: nc, open: map[int64]*call{}}
 	go c.conn.read() // ends when the connection does, which Close makes
 	return c.conn, nil
 }
@@ -168,7 +167,6 @@ func (c *clientConn) read() {
 		o.finish(nil, c.err)
 	}
 	c.mu.Unlock()
-	close(c.end)
 }
 
 func (c *clientConn) take(line []byte) error {
@@ -315,12 +313,12 @@ func (c *clientConn) probe() {
 
 // ask sends one request and waits; sent says whether it may have arrived.
 func (c *clientConn) ask(ctx context.Context, method string, params, result any, each func(json.RawMessage) error) (sent bool, err error) {
+	probe := time.AfterFunc(silentFor, c.probe)
+	defer probe.Stop()
 	o, id, err := c.send(method, params, each != nil)
 	if err != nil {
 		return false, err
 	}
-	probe := time.AfterFunc(silentFor, c.probe)
-	defer probe.Stop()
 	give := func(err error) (bool, error) {
 		c.mu.Lock()
 		delete(c.open, id)

@@ -52,7 +52,7 @@ func TestRefusalIsHeardAlthoughNothingIsTaken(t *testing.T) {
 		saying.Write(answerLine(nil, nil, queue.Errorf(queue.CodeDenied, "not you")))
 		saying.Close()
 	}()
-	c := &clientConn{net: fake, open: map[int64]*call{}, end: make(chan struct{})}
+	c := &clientConn{net: fake, open: map[int64]*call{}}
 	go c.read()
 	_, err := c.ask(t.Context(), "status", Nothing{}, new(Status), nil)
 	if !errors.Is(err, queue.ErrDenied) {
