@@ -393,4 +393,3 @@ func outputFaults(c *conn, files map[string]bool, folders []string) (faults []st
 	}
 	return faults, nil
 }
-
