@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/queuectl/queuectl/queue"
@@ -15,10 +16,10 @@ var (
 )
 
 // opener opens the store of a folder; orderOf says by its settings how its jobs are ranked.
-type opener func(dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
+type opener func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
 
-func openEngine(dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-	s, err := sqlite.Open(sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
+func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+	s, err := sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
 	if err != nil {
 		return nil, err
 	}

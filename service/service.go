@@ -159,7 +159,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 		return err
 	}
 	defer lock.Close()
-	if err := s.whenRoom(ctx, s.open); err != nil {
+	if err := s.whenRoom(ctx, func() error { return s.open(ctx) }); err != nil {
 		return endOf(ctx, err)
 	}
 	err = s.serve(ctx, hup)
@@ -203,9 +203,12 @@ func endOf(ctx context.Context, err error) error {
 }
 
 // open opens the store with the order that the settings ask for.
-func (s *Service) open() error {
+func (s *Service) open(ctx context.Context) error {
 	var err error
-	s.store, err = s.opt.open(s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
+	if s.node, err = os.Hostname(); err != nil {
+		s.node = "localhost"
+	}
+	s.store, err = s.opt.open(ctx, s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
 		if err := s.setStored(stored); err != nil {
 			return queue.Order{}, err
 		}
@@ -218,15 +221,12 @@ func (s *Service) open() error {
 		return &ExitError{ExitDatabase, err}
 	}
 	s.files, _ = s.store.(store.Maintainer)
-	err = errors.Join(s.boundUsers(context.Background()), s.bindNode(context.Background()), s.owners.load(context.Background(), s.store)) // before anything is claimed
+	err = errors.Join(s.boundUsers(ctx), s.bindNode(ctx), s.owners.load(ctx, s.store)) // before anything is claimed
 	if err != nil {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
 	}
 	os.RemoveAll(restoringOf(s.opt.Places)) // of a restoring that was killed; what stays does no harm
 	s.started = s.store.Now()
-	if s.node, err = os.Hostname(); err != nil {
-		s.node = "localhost"
-	}
 	s.holdStart()
 	if err := s.settleAccount(); err != nil {
 		return s.unstarted("run_as", errors.Join(err, s.store.Close()))

@@ -20,7 +20,7 @@ func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
 	s := set(t)
 	s.home = runner.Home{Dir: t.TempDir()}
 	var err error
-	if s.store, err = sqlite.Open(sqlite.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}}); err != nil {
+	if s.store, err = sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.store.Close() })

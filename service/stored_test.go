@@ -27,7 +27,7 @@ func stored(t testing.TB) *Service {
 	s.log = slog.New(slog.DiscardHandler)
 	s.home = runner.Home{Dir: t.TempDir()}
 	var err error
-	s.store, err = sqlite.Open(sqlite.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
+	s.store, err = sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,18 +21,27 @@ import (
 func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	takes := append(queue.VerbCancel.Takes(), queue.Processing)
 	return s.onJobs(ctx, "cancel", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		uid := control.PeerFrom(ctx).UID
 		if len(only) > 0 && !slices.Contains(only, queue.Processing) { // what runs meanwhile is not meant
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
 		}
 		return s.untilFree(ctx, func() error {
-			// What runs is ended first: that need not wait for the disk.
-			if _, err := s.pool.Cancel(ctx, j.Seq, uid); err != nil {
+			only, err := s.endFirst(ctx, j, only)
+			if err != nil {
 				return err
 			}
-			return s.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: uid})
+			return s.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
 		})
 	})
+}
+
+// endFirst ends what runs of a job, which need not wait for the disk. It says which states the job
+// may be in then: any if it was the pool's, else those that were asked for, as before.
+func (s *Service) endFirst(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
+	leased, err := s.pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
+	if leased {
+		only = nil
+	}
+	return only, err
 }
 
 // untilFree repeats what meets a job on its way from the store to the pool.
@@ -143,10 +152,9 @@ func (s *Service) Remove(ctx context.Context, p control.Remove) (control.BulkRes
 	if p.Force {
 		takes = append(takes, queue.Processing)
 	}
-	return s.onJobs(ctx, "rm", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return s.onJobs(ctx, "rm", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
 		if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
-			only = nil // it is cancelled first
-			if _, err := s.pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
+			if only, err = s.endFirst(ctx, j, only); err != nil {
 				return err
 			}
 		}

@@ -153,7 +153,7 @@ func wholes(t *testing.T, test func(w *whole)) {
 		"engine": openEngine,
 		"model": func() opener {
 			model := memstore.New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
-			return func(_ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+			return func(_ context.Context, _ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 				settings, err := model.Settings(context.Background())
 				if err != nil {
 					return nil, err
@@ -429,6 +429,92 @@ func TestWholeServiceIsReplaced(t *testing.T) {
 	})
 }
 
+// hooked is a whole service whose store's calls a test can meet, with a hook from the start.
+func hooked(t *testing.T, hook faultstore.Hook) (*whole, *faultstore.Store) {
+	dir, err := os.MkdirTemp("", "qw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls *faultstore.Store
+	w := &whole{TB: t, places: config.In(dir), open: func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+		s, err := openEngine(ctx, dir, log, orderOf)
+		calls = faultstore.New(s)
+		calls.On(hook)
+		return calls, err
+	}}
+	w.start()
+	t.Cleanup(func() {
+		calls.On(nil)
+		w.end()
+		w.endRunners()
+		os.RemoveAll(dir)
+	})
+	return w, calls
+}
+
+// Jobs that run are meant, and not what they have become between the search for them and the verb.
+func TestWhatEndedMeanwhileIsNotMeant(t *testing.T) {
+	t.Parallel()
+	running := control.Selection{State: control.Texts{queue.Processing.String()}}
+	for _, c := range []struct {
+		name, exit, becomes string
+		verb                func(*whole) error
+	}{
+		{"cancel", "1", queue.Failed.String(), func(w *whole) error {
+			_, err := w.Cancel(t.Context(), running)
+			return err
+		}},
+		{"remove", "0", queue.Completed.String(), func(w *whole) error {
+			_, err := w.Remove(t.Context(), control.Remove{Selection: running, Force: true})
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, calls := hooked(t, nil)
+			gate := filepath.Join(t.TempDir(), "gate")
+			spec := command("a", "until [ -e "+gate+" ]; do sleep 0.01; done; exit "+c.exit)
+			spec.BackoffBase, spec.MaxRetries = new(3600.0), new(int64(1))
+			w.enqueue(spec)
+			w.becomes("a", queue.Processing.String())
+			calls.On(func(_ context.Context, call faultstore.Call) error {
+				if call.Method != "Select" || !call.After {
+					return nil
+				}
+				calls.On(nil)
+				if err := os.WriteFile(gate, nil, 0o600); err != nil {
+					t.Error(err)
+				}
+				w.becomes("a", c.becomes)
+				for busy := true; busy; time.Sleep(time.Millisecond) { // until it is no worker's
+					list, err := w.WorkerList(t.Context(), control.Nothing{})
+					busy = err == nil && slices.ContainsFunc(list.Workers, func(k control.Worker) bool { return k.Job != nil })
+				}
+				return nil
+			})
+			if err := c.verb(w); err != nil {
+				t.Error(err)
+			}
+			w.becomes("a", c.becomes)
+		})
+	}
+}
+
+// The store is told whose it is before it may claim anything.
+func TestTheStoreKnowsItsNode(t *testing.T) {
+	t.Parallel()
+	names := make(chan string, 10)
+	hooked(t, func(_ context.Context, c faultstore.Call) error {
+		if n, is := c.Arg.(store.Node); is && !c.After {
+			names <- n.Name
+		}
+		return nil
+	})
+	host, err := os.Hostname()
+	if got := <-names; err != nil || got != host {
+		t.Errorf("it is of %q, and the host is %q (%v)", got, host, err)
+	}
+}
+
 // A store that refuses every fifth call for a while, and is slow, loses no job and has none
 // run twice: what ran is recorded later, and whoever asks is told to try again.
 func TestWholeServiceOutlivesFaults(t *testing.T) {
@@ -441,23 +527,7 @@ func TestWholeServiceOutlivesFaults(t *testing.T) {
 		}
 		return queue.Errorf(queue.CodeUnavailable, "refused on purpose; try again later")
 	}
-	var calls *faultstore.Store
-	dir, err := os.MkdirTemp("", "qw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &whole{TB: t, places: config.In(dir), open: func(dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-		s, err := openEngine(dir, log, orderOf)
-		calls = faultstore.New(s)
-		return calls, err
-	}}
-	w.start()
-	t.Cleanup(func() {
-		calls.On(nil)
-		w.end()
-		w.endRunners()
-		os.RemoveAll(dir)
-	})
+	w, calls := hooked(t, nil)
 	calls.On(faulty)
 	ran := filepath.Join(t.TempDir(), "ran")
 	again := func(what string, do func() error) {

@@ -53,7 +53,7 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 	if p.Force {
 		timeout = 0
 	}
-	target, err := s.setWorkers(ctx, func(now int) int {
+	_, err := s.setWorkers(ctx, func(now int) int {
 		if p.Count == nil {
 			return 0
 		}
@@ -62,7 +62,7 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 	if err != nil {
 		return control.WorkerCount{}, err
 	}
-	err = s.pool.Settle(ctx, timeout, target, new(control.PeerFrom(ctx).UID))
+	err = s.pool.Settle(ctx, timeout, new(control.PeerFrom(ctx).UID))
 	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 

@@ -151,7 +151,7 @@ func TestSettleEndsTheYoungest(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.Settle(t.Context(), 0, 1, nil)
+		p.Settle(t.Context(), 0, nil)
 	}()
 	kill, _ := hears[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(2), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
@@ -162,6 +162,36 @@ func TestSettleEndsTheYoungest(t *testing.T) {
 	s.is(1, queue.Processing, "")
 	s.is(2, queue.Pending, queue.ReasonStopped)
 	check(t, "killed", len(heard[*wire.Kill](f)), 1)
+}
+
+// waited is a context that tells when it is waited for.
+type waited struct {
+	context.Context
+	begun chan struct{}
+}
+
+// Done implements context.Context.
+func (w waited) Done() <-chan struct{} {
+	w.begun <- struct{}{}
+	return w.Context.Done()
+}
+
+// Workers that are started while others end keep their jobs.
+func TestSettleSparesWhoIsWantedAgain(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	p.Scale(2)
+	s.put(0)
+	s.becomes(2, queue.Processing)
+	p.Scale(1)
+	done, waits := make(chan error), waited{t.Context(), make(chan struct{}, 9)}
+	go func() { done <- p.Settle(waits, 100*time.Millisecond, nil) }()
+	from(t, "its first look", waits.begun)
+	p.Scale(2)
+	check(t, "the end of Settle", from(t, "the end of Settle", done), nil)
+	check(t, "killed", len(heard[*wire.Kill](f)), 0)
+	f.say(ran(lease(1), long), ran(lease(2), long))
+	f.settled()
 }
 
 // What is asked of a job that waits in the runner is stored with its return; one

@@ -186,24 +186,27 @@ func (p *Pool) Paused() string {
 	return "jobs could not be started for want of processes, memory or descriptors, so fewer are claimed for a while; the service's log names them"
 }
 
-// Settle waits until at most n jobs run. After a while the surplus, the youngest first, is
+// Settle waits until no more jobs run than there are to be workers. After a while the surplus, the youngest first, is
 // ended and given back, on behalf of by unless that is nil, and Settle waits for that.
 // When ctx ends it waits no longer, and what was not ended yet is not. An error names a
 // runner that does not answer.
-func (p *Pool) Settle(ctx context.Context, within time.Duration, n int, by *int) error {
+func (p *Pool) Settle(ctx context.Context, within time.Duration, by *int) error {
 	over := time.After(within)
-	for {
+	for late := false; ; {
 		p.mu.Lock()
-		running, ended := p.leases.byAge(), p.leases.ended
+		running, ended, n := p.leases.byAge(), p.leases.ended, p.target
 		p.mu.Unlock()
 		if len(running) <= n {
 			return nil
+		}
+		if late {
+			return p.endAll(ctx, running[n:], by)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-over:
-			return p.endAll(ctx, running[n:], by)
+			late = true
 		case <-ended:
 		}
 	}
@@ -237,9 +240,9 @@ func (p *Pool) Stop(ctx context.Context, within time.Duration) {
 	p.stopping = true
 	p.mu.Unlock()
 	p.Scale(0)
-	if p.Settle(ctx, within, 0, nil) != nil {
+	if p.Settle(ctx, within, nil) != nil {
 		p.endSilent()
-		p.Settle(ctx, runner.StopGrace(), 0, nil)
+		p.Settle(ctx, runner.StopGrace(), nil)
 	}
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)

@@ -166,7 +166,7 @@ func BenchmarkBarred(b *testing.B) {
 		fill func(*Store)
 	}{{"empty", func(*Store) {}}, {"barred", func(s *Store) { barred(b, s, 1000) }}, {"quota", func(s *Store) { overQuota(b, s, 1_000_000) }}} {
 		b.Run(c.name, func(b *testing.B) {
-			s, err := Open(Options{Dir: b.TempDir(), Order: usual})
+			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: usual})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -184,7 +184,7 @@ func BenchmarkBarred(b *testing.B) {
 func BenchmarkDependants(b *testing.B) {
 	for name, children := range map[string]int{"alone": 0, "beside 100,000": 100_000} {
 		b.Run(name, func(b *testing.B) {
-			s, err := Open(Options{Dir: b.TempDir(), Order: usual})
+			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: usual})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -397,6 +397,9 @@ func (s *Store) loadBatches() error {
 // what was not.
 func (s *Store) endBatches(ctx context.Context) error {
 	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		err := s.do(ctx, prompt, func(t *tx) (err error) {
 			m := &t.s.mem
 			if b, found := m.first((*batch).staging); found {

@@ -12,7 +12,7 @@ import (
 // The SQL store keeps the contract.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
-		s, err := Open(Options{Dir: t.TempDir(), Order: order})
+		s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: order})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func refuses(t *testing.T, dir, says string) error {
 	t.Helper()
 	path := filepath.Join(dir, fileName)
 	before, _ := os.ReadFile(path)
-	s, err := Open(Options{Dir: dir, Order: usual})
+	s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
 	if err == nil {
 		s.Close()
 		t.Fatalf("it was opened, want an error with %q", says)
@@ -181,7 +181,7 @@ func reopened(t *testing.T, raw []byte, doubt bool, jobs int) string {
 			t.Fatal(err)
 		}
 	}
-	s, err := Open(Options{Dir: dir, Order: usual})
+	s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
 	if err != nil {
 		return "refused"
 	}
@@ -310,7 +310,7 @@ func TestLostNumbersAreRefused(t *testing.T) {
 		dir := t.TempDir()
 		openStore(t, dir).Close()
 		carryOut(t, dir, loss)
-		if s, err := Open(Options{Dir: dir, Order: usual}); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		if s, err := Open(t.Context(), Options{Dir: dir, Order: usual}); err == nil || !strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("%s: got %v, want that it is damaged", loss, err)
 			if err == nil {
 				s.Close()

@@ -237,7 +237,7 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 				t.Error("a failed store took a job")
 			}
 			s.Close()
-			s, err = Open(Options{Dir: dir, Order: usual})
+			s, err = Open(t.Context(), Options{Dir: dir, Order: usual})
 			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
 				return // what it lacks is not in the WAL either
 			}

@@ -111,7 +111,7 @@ func TestADamagedFrameIsLeftBehind(t *testing.T) {
 			var log bytes.Buffer
 			if restart {
 				s.Close()
-				if s, err = Open(Options{Dir: dir, Order: usual, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+				if s, err = Open(t.Context(), Options{Dir: dir, Order: usual, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { s.Close() })

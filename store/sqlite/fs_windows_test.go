@@ -59,7 +59,7 @@ func TestSharedFolderIsRefused(t *testing.T) {
 	if _, err := os.Stat(share); err != nil {
 		t.Skip("needs a real Windows, whose administrator this is")
 	}
-	if s, err := Open(Options{Dir: share, Order: usual}); !errors.Is(err, queue.ErrInvalid) {
+	if s, err := Open(t.Context(), Options{Dir: share, Order: usual}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("got %v, want %v", err, queue.ErrInvalid)
 		if err == nil {
 			s.Close()

@@ -30,7 +30,7 @@ func draft(set ...func(*queue.Job)) queue.Job {
 
 func openStore(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(Options{Dir: dir, Order: usual})
+	s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
 	if err != nil {
 		t.Fatal(err)
 	}

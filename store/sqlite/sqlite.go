@@ -122,8 +122,9 @@ type Options struct {
 
 // Open opens the database in a folder and brings its schema up to date. It
 // makes a new one only where none has ever been. The caller makes sure that no
-// other process uses the folder.
-func Open(o Options) (*Store, error) {
+// other process uses the folder. It gives up when ctx ends; the next one goes on, as with a
+// large batch that was committed and is being taken in.
+func Open(ctx context.Context, o Options) (*Store, error) {
 	path := filepath.Join(o.Dir, fileName)
 	system, err := fileSystemOf(o.Dir)
 	if err == nil {
@@ -170,20 +171,20 @@ func Open(o Options) (*Store, error) {
 	s.mem.order = o.Order
 	if o.OrderOf != nil {
 		var settings []store.Setting
-		if settings, err = s.Settings(context.Background()); err == nil {
+		if settings, err = s.Settings(ctx); err == nil {
 			s.mem.order, err = o.OrderOf(settings)
 		}
 	}
 	order := s.mem.order
 	s.order.Store(&order)
 	if err == nil {
-		err = s.resumeLanes(context.Background())
+		err = s.resumeLanes(ctx)
 	}
 	if err == nil {
-		err = s.resumeRanking(context.Background())
+		err = s.resumeRanking(ctx)
 	}
 	if err == nil {
-		err = s.endBatches(context.Background())
+		err = s.endBatches(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

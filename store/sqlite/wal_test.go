@@ -22,7 +22,7 @@ import (
 func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
-	s, err := Open(Options{Dir: t.TempDir(), Order: usual, Log: slog.New(slog.NewTextHandler(log, nil))})
+	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: usual, Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

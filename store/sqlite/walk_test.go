@@ -297,7 +297,7 @@ func TestWalks(t *testing.T) {
 				s.Close()
 			}
 			var err error
-			if s, err = Open(Options{Dir: dir, Order: order}); err != nil {
+			if s, err = Open(t.Context(), Options{Dir: dir, Order: order}); err != nil {
 				t.Fatal(err)
 			}
 			s.now = clock
