@@ -50,11 +50,11 @@ type clientConn struct {
 	net   net.Conn
 	write sync.Mutex
 
+	next   atomic.Int64
 	heard  atomic.Bool // it has said something
 	silent atomic.Bool // it was given up
 
 	mu   sync.Mutex
-	next int64           // guarded by mu
 	open map[int64]*call // guarded by mu
 	err  error           // why it has ended; guarded by mu
 }
@@ -225,6 +225,14 @@ func (o *call) abandon() { o.once.Do(func() { close(o.done) }) }
 
 // send begins a call.
 func (c *clientConn) send(method string, params any, streams bool) (*call, int64, error) {
+	id := c.next.Add(1)
+	line, err := requestLine(id, method, params)
+	if err != nil {
+		return nil, 0, fmt.Errorf("write the request: %w", err)
+	}
+	if len(line) > MaxLine+1 {
+		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long; %d are taken at once: send less", len(line)-1, MaxLine)
+	}
 	o := &call{done: make(chan struct{})}
 	if streams {
 		o.pieces = make(chan json.RawMessage, 64)
@@ -234,17 +242,8 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 		c.mu.Unlock()
 		return nil, 0, c.err
 	}
-	c.next++
-	id := c.next
 	c.open[id] = o
 	c.mu.Unlock()
-	line, err := requestLine(id, method, params)
-	if err != nil {
-		return nil, 0, fmt.Errorf("write the request: %w", err)
-	}
-	if len(line) > MaxLine+1 {
-		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long; %d are taken at once: send less", len(line)-1, MaxLine)
-	}
 	c.write.Lock()
 	defer c.write.Unlock()
 	c.net.SetWriteDeadline(time.Now().Add(time.Minute))

@@ -233,3 +233,41 @@ func FuzzSpec(f *testing.F) {
 		}
 	})
 }
+
+// Whatever a job runs by is as it was after an edit of something else, so each field of
+// Execution must be in SpecOf.
+func TestAnEditLeavesTheRest(t *testing.T) {
+	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second, OutputLimit: 1 << 20}
+	common := `"env":{"A":"b"},"cwd":"/","umask":"077","timeout":1,"idle_timeout":2,"kill_after":3,"backoff_base":4,"backoff_strategy":"linear",
+		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"labels":{"l":"m"},
+		"output_limit":6,"memory":"64M","cpus":2,"tasks":7`
+	seen := map[string]bool{"User": true, "AsUID": true} // who knows the accounts sets these
+	for _, raw := range []string{`{"command":"x","shell":"y -c","stdin":"z",` + common + `}`, `{"argv":["x"],"stdin_file":"/z",` + common + `}`} {
+		var s queue.Spec
+		err := json.Unmarshal([]byte(raw), &s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := queue.Resolve(&s, defaults)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := j.Execution
+		if err := j.Edit(json.RawMessage(`{"priority":9}`), defaults); err != nil || j.Priority != 9 {
+			t.Fatal(j.Priority, err)
+		}
+		if !reflect.DeepEqual(j.Execution, before) {
+			t.Errorf("it runs by %+v, and by %+v after an edit of its priority", before, j.Execution)
+		}
+		for v, i := reflect.ValueOf(before), 0; i < v.NumField(); i++ {
+			if !v.Field(i).IsZero() {
+				seen[v.Type().Field(i).Name] = true
+			}
+		}
+	}
+	for v, i := reflect.TypeFor[queue.Execution](), 0; i < v.NumField(); i++ {
+		if name := v.Field(i).Name; !seen[name] {
+			t.Errorf("%s: a field without a value here", name)
+		}
+	}
+}

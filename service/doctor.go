@@ -37,7 +37,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	list = append(list, s.examineProgram()...)
 	list = append(list, s.examineRunners()...)
 	list = append(list, examineLimits(s.config.Load())...)
-	if problems, _ := s.problems(); len(problems) > 0 {
+	if problems, _ := s.problems(ctx); len(problems) > 0 {
 		list = append(list, store.Finding{Check: "work", Level: store.Warning, Message: strings.Join(problems, "; "), Next: "see queuectl status"})
 	}
 	if p.Verify && s.files == nil {

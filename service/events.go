@@ -275,7 +275,7 @@ func (s *Service) Reload(ctx context.Context, _ control.Nothing) (control.Reload
 
 // problems lists what keeps the queue from its work, and whether it fails
 // altogether. It asks the runners.
-func (s *Service) problems() (list []string, failing bool) {
+func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	if s.files != nil {
 		if err := s.files.Room(); err != nil {
 			list, failing = append(list, err.Error()), true
@@ -284,7 +284,7 @@ func (s *Service) problems() (list []string, failing bool) {
 			list = append(list, err.Error())
 		}
 	}
-	for _, w := range s.pool.List() {
+	for _, w := range s.pool.List(ctx) {
 		if w.Stuck {
 			list = append(list, fmt.Sprintf("worker %s is taken by process %d, which outlives SIGKILL; what it waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
 		}

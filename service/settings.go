@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
@@ -13,6 +15,7 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // The layers of settings, the weakest first.
@@ -112,13 +115,13 @@ func (s *Service) bindNode(ctx context.Context) error {
 	return s.store.SetNode(ctx, store.Node{Name: s.node})
 }
 
-// apply has changed settings hold where they are used.
-func (s *Service) apply(ctx context.Context) {
-	if err := s.store.SetOrder(context.WithoutCancel(ctx), s.config.Load().Order()); err != nil { // the settings are stored by now
-		s.log.Error("the new order of jobs holds from the next start", "error", err)
-	}
-	if err := s.boundUsers(context.WithoutCancel(ctx)); err != nil {
-		s.log.Error("the new max_running_per_user holds from the next start", "error", err)
+// apply has changed settings hold where they are used. It says what does so later only.
+func (s *Service) apply(ctx context.Context) (later string) {
+	ctx = context.WithoutCancel(ctx) // the settings are stored by now
+	err := errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx))
+	if err != nil {
+		later = fmt.Sprintf("stored; the queue holds to it from the next change or start on: %v", err)
+		s.log.Error("the order of jobs and max_running_per_user hold from the next change of a setting or the next start on", "error", err)
 	}
 	s.readmit()
 	select {
@@ -127,9 +130,10 @@ func (s *Service) apply(ctx context.Context) {
 	}
 	if n := s.config.Load().WorkerCount(); n != s.pool.Workers() {
 		s.pool.Scale(n)
-		return
+		return later
 	}
 	s.pool.Refresh()
+	return later
 }
 
 // inTurn calls f while nobody else changes settings.
@@ -279,8 +283,10 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	s.apply(ctx)
-	return s.value(k), nil
+	later := s.apply(ctx)
+	v := s.value(k)
+	v.Note = later
+	return v, nil
 }
 
 // setWorkers makes count, of how many there are, the count of workers, over every origin
@@ -294,8 +300,8 @@ func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n in
 }
 
 func (s *Service) putWorkers(ctx context.Context, n int) error {
-	if n < 0 || n > 4096 {
-		return queue.Invalid("count", "%d workers are not between 0 and 4096", n)
+	if n < 0 || n > worker.MaxWorkers {
+		return queue.Invalid("count", "%d workers are not between 0 and %d", n, worker.MaxWorkers)
 	}
 	text := strconv.Itoa(n)
 	if err := s.store.SetSetting(ctx, store.Setting{Key: "workers", Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {

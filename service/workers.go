@@ -68,7 +68,7 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 
 // WorkerList implements control.API.
 func (s *Service) WorkerList(ctx context.Context, _ control.Nothing) (control.WorkerList, error) {
-	workers := s.pool.List() // it may ask the runners
+	workers := s.pool.List(ctx) // it may ask the runners
 	return control.Answer(ctx, &s.shares, control.One, func() (control.WorkerList, error) { return s.viewWorkers(workers), nil })
 }
 
@@ -127,7 +127,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		Database: s.opt.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs, Socket: s.opt.Places.Socket,
 		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Reranking: counts.Reranking, Throughput: s.pool.Throughput(),
 	}
-	st.Health = health(s.problems())
+	st.Health = health(s.problems(ctx))
 	for _, state := range queue.States() {
 		st.Jobs[state.String()] = counts.States[state]
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"github.com/queuectl/queuectl/queue"
@@ -39,6 +40,22 @@ func TestTextOfAJob(t *testing.T) {
 	} {
 		if got := TextSize(&c.job) - empty; got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)
+		}
+	}
+	for at, i := reflect.TypeFor[queue.Execution](), 0; i < at.NumField(); i++ {
+		var j queue.Job
+		switch to := reflect.ValueOf(&j.Execution).Elem().Field(i).Addr().Interface().(type) {
+		case *string:
+			*to = "1234567"
+		case *[]string:
+			*to = []string{"1234567"}
+		case *map[string]string:
+			*to = map[string]string{"a": "1234567"}
+		default:
+			continue
+		}
+		if name, got := at.Field(i).Name, TextSize(&j)-empty; got < 7 && name != "Env" && name != "Stdin" {
+			t.Errorf("%s of 7 bytes: got %d", name, got)
 		}
 	}
 	if got := AttemptSize(&queue.Attempt{Error: "\n", Output: []byte("x")}) - AttemptSize(&queue.Attempt{}); got != 2 {

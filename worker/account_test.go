@@ -47,7 +47,7 @@ func TestAnAccountsRunnerHoldsNobodyUp(t *testing.T) {
 			start, _ := hears[*wire.Start](t, f, 1)
 			f.say(ran(start.Lease, long))
 			s.becomes(1, queue.Completed)
-			check(t, "workers", len(p.List()), 1)
+			check(t, "workers", len(p.List(t.Context())), 1)
 		})
 	}
 }

@@ -276,8 +276,8 @@ type Status struct {
 }
 
 // List lists the workers: those that run a job, and those that could.
-func (p *Pool) List() []Status {
-	p.hear()
+func (p *Pool) List(ctx context.Context) []Status {
+	p.hear(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []Status

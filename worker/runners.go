@@ -240,11 +240,11 @@ func (p *Pool) Connected() <-chan struct{} {
 }
 
 // hear asks runners that have been silent whether they live, all at once.
-func (p *Pool) hear() {
+func (p *Pool) hear(ctx context.Context) {
 	p.mu.Lock()
 	clients := slices.DeleteFunc(slices.Clone(p.runners.clients), func(conn *runnerConn) bool { return conn.silent || time.Since(conn.heard) < p.cfg.HeardEvery() })
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), heardWithin)
+	ctx, cancel := context.WithTimeout(ctx, heardWithin)
 	defer cancel()
 	p.reachAll(ctx, clients)
 }

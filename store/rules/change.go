@@ -67,7 +67,6 @@ func (r *Rules) Insert(draft *queue.Job, at, uid int, seq int64, id string) erro
 	if err := r.stand(j); err != nil {
 		return err
 	}
-	r.tx.WakeAt(j.ExpiresAt)
 	if err := r.tx.Insert(j, at); err != nil {
 		return err
 	}
@@ -177,7 +176,6 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		}
 	}
 	j.Rank = r.rankOf(&j.Job)
-	r.tx.WakeAt(j.ExpiresAt)
 	return r.Move(&j, to, event, detail)
 }
 

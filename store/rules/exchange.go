@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/json"
 	"errors"
 	"strconv"
 
@@ -152,7 +153,7 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	r.job = l.Job
 	j := &r.job
 	r.endLease(l)
-	if err := r.joinLane(j); err != nil {
+	if err := r.stand(j); err != nil {
 		return err
 	}
 	if err := r.tx.Put(j); err != nil {
@@ -160,6 +161,12 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	}
 	r.tx.Touched(j.Seq)
 	return r.returned(j)
+}
+
+// appendText appends a text as JSON.
+func appendText(b []byte, text string) []byte {
+	quoted, _ := json.Marshal(text) // of a string it does not fail
+	return append(b, quoted...)
 }
 
 func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
@@ -172,11 +179,11 @@ func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
 		b = strconv.AppendInt(append(b, `,"signal":`...), int64(a.Signal), 10)
 	}
 	if e.Decision.Reason != "" {
-		b = strconv.AppendQuote(append(b, `,"reason":`...), string(e.Decision.Reason))
+		b = appendText(append(b, `,"reason":`...), string(e.Decision.Reason))
 	}
 	if e.By != nil {
 		b = strconv.AppendInt(append(b, `,"uid":`...), int64(*e.By), 10)
-		b = strconv.AppendQuote(append(b, `,"verb":`...), e.Verb)
+		b = appendText(append(b, `,"verb":`...), e.Verb)
 	}
 	if len(a.Output) > 0 || a.OutputRef != "" {
 		b = append(b, `,"output":true`...)

@@ -63,8 +63,11 @@ func legal(from, to queue.State, leased bool) bool {
 	return from == to || from.May(to) || leased && from.May(queue.Processing) && queue.Processing.May(to)
 }
 
-// stand has a job stand where its state and its time say.
+// stand has a job stand where its state and its time say, and be looked at when it expires.
 func (r *Rules) stand(j *Job) error {
+	if j.State.Waiting() {
+		r.tx.WakeAt(j.ExpiresAt)
+	}
 	switch {
 	case j.State == queue.Processing:
 		j.Standing = Running

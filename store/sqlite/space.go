@@ -21,7 +21,8 @@ const (
 	reserveBytes = 8 << 20
 	roomBytes    = 4 << 20 // below this no new job is taken
 	spaceEvery   = 100 * time.Millisecond
-	guardPause   = time.Second // at least, between two looks at files that come and go
+	guardPause   = time.Second      // at least, between two looks at files that come and go
+	guardLook    = 30 * time.Second // between two where nobody tells when they do
 )
 
 // spaceCheck is the writer's memory of the last look at the disk.
@@ -135,23 +136,31 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 }
 
 // Guard fails the store as soon as its files are removed or replaced, until ctx
-// ends. What it does not hear of, the next commit meets.
+// ends. Where the folder cannot be watched the files are looked at now and then. What
+// it does not hear of, the next commit meets.
 func (s *Store) Guard(ctx context.Context) {
-	for {
+	for told := false; ; {
 		err := folder.Changed(ctx, s.dir, []string{fileName, fileName + "-wal"}, func() bool {
 			_, err := s.sameFiles()
 			return err == nil
 		})
+		if ctx.Err() != nil {
+			return
+		}
+		wait := guardPause
 		if err != nil {
-			return
+			if wait = guardLook; !told {
+				s.log.Warn("the database's folder cannot be watched; it is looked at now and then", "error", err, "every", wait)
+			}
+			told = true
 		}
-		if err := s.do(ctx, urgent, func(*tx) error { return nil }); err != nil { // a commit looks at them
-			return
-		}
+		s.do(ctx, urgent, func(*tx) error { return nil }) // a commit looks at them; what it is refused for is another's
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(guardPause):
+		case <-s.broken:
+			return
+		case <-time.After(wait):
 		}
 	}
 }

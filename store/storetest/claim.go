@@ -29,6 +29,8 @@ var claiming = []promise{
 	{name: "a claim cancels what it meets too late", keep: claimCancelsExpired},
 	{name: "a promotion cancels whatever waits too long", keep: promoteCancelsExpired},
 	{name: "what a worker holds does not expire", keep: leasedNeverExpires},
+	{name: "what a worker gives back expires in time", keep: releasedExpires},
+	{name: "what is to be retried expires in time", keep: retriedExpires},
 }
 
 func claimReserves(r *rig) {
@@ -281,4 +283,43 @@ func leasedNeverExpires(r *rig) {
 	r.promote()
 	same(r, "released job", r.get(jobs[1].ID), r.expiredJob(jobs[1]))
 	same(r, "failed job", r.get(failed.ID), r.expiredJob(failed))
+}
+
+func releasedExpires(r *rig) {
+	r.one(expires(r.s.Now().Add(10 * time.Second)))
+	j := r.claimOne()
+	r.wakes(10*time.Second, func() { r.turn(store.Report{Released: []queue.Lease{j.Lease()}}) })
+}
+
+func retriedExpires(r *rig) {
+	r.one(expires(r.s.Now().Add(500 * time.Millisecond)))
+	j := r.claimOne()
+	r.wakes(500*time.Millisecond, func() {
+		if failed := r.end(j, exit(1)); failed.DueAt <= failed.ExpiresAt {
+			r.Errorf("it is due at %v, before it expires", failed.DueAt)
+		}
+	})
+}
+
+// wakes holds that it is told within a time, or said before, when something is to be done after what
+// is done now.
+func (r *rig) wakes(within time.Duration, do func()) {
+	r.Helper()
+	said := r.promote()
+	for told := true; told; {
+		select {
+		case <-r.s.DueSooner():
+		default:
+			told = false
+		}
+	}
+	do()
+	select {
+	case <-r.s.DueSooner():
+		said = r.promote()
+	default:
+	}
+	if said > within {
+		r.Errorf("it is to be looked at in %v, want %v at most", said, within)
+	}
 }
