@@ -23,8 +23,8 @@ type rawQueue struct {
 var enqueueSQL = []string{
 	`BEGIN IMMEDIATE`,
 	`SELECT seq FROM jobs WHERE id = ?`,
-	`INSERT INTO jobs (seq, id, queue, uid, state, place, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms)
-		VALUES (?, ?, 'default', 0, 3, 1, ?, 5, 4, ?, ?, ?, ?, ?, ?, 0, ?)`,
+	`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms)
+		VALUES (?, ?, 'default', 0, 3, 1, 1, ?, 5, 4, ?, ?, ?, ?, ?, ?, 0, ?)`,
 	`INSERT INTO events (seq, at, kind, job, id, state, detail) VALUES (?, ?, 'enqueued', ?, ?, 3, '{"uid":0}')`,
 	`UPDATE meta SET pending = pending + ?, next_seq = ?, enqueued = ?, next_event = ?`,
 	`COMMIT`,
@@ -37,7 +37,7 @@ func (b *bench) openRaw(s *service) (*rawQueue, error) {
 		return nil, err
 	}
 	defer from.Close()
-	rows, err := from.Query(`SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid`)
+	rows, err := from.Query(`SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY rowid`)
 	if err != nil {
 		return nil, fmt.Errorf("read the schema: %w", err)
 	}

@@ -246,7 +246,7 @@ func (s *server) settle(a *attempt, r *process.Result) {
 	} else {
 		s.freeSlot(a)
 	}
-	if f.Unkilled { // told before the result, which else would free the worker
+	if r.StuckPID != 0 { // told before the result, which else would free the worker
 		s.slots[a.slot]++
 		stuck := known(a)
 		stuck.PID = int64(r.StuckPID)

@@ -15,7 +15,7 @@ import (
 // of their own yet. They have its memory still, and so its words. For one goroutine.
 type Starting struct {
 	pid   int
-	words []byte
+	words string
 	seen  map[int]child // at the last look, by pid
 }
 
@@ -32,7 +32,7 @@ func StartingOf(pid int) (*Starting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at process %d: %w", pid, err)
 	}
-	return &Starting{pid: pid, words: words}, nil
+	return &Starting{pid: pid, words: string(words)}, nil
 }
 
 // EndHung ends, with SIGKILL, a child that is stopped by a signal, or traced, and one that
@@ -63,8 +63,11 @@ func (s *Starting) look(pid int, within, step time.Duration, children map[int]ch
 	if !ok || p.flags&forkNoExec == 0 {
 		return
 	}
-	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // an orphan of a job's has others
-	if err != nil || !bytes.Equal(words, s.words) {
+	words, ok := memories.read(pid, func() string {
+		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // an orphan of a job's has others
+		return string(words)
+	})
+	if !ok || words != s.words {
 		return
 	}
 	c := child{ticks: p.ticks, seen: time.Now()}

@@ -86,8 +86,14 @@ func uidsOf(pid int) (real, saved uint32, ok bool) {
 	return real, saved, n == 4
 }
 
-// cookieOf is the cookie in a process's environment, "" if it has none.
+// cookieOf is the cookie in a process's environment, "" if it has none or does not let it be
+// read.
 func cookieOf(pid int) string {
+	cookie, _ := memories.read(pid, func() string { return readCookie(pid) })
+	return cookie
+}
+
+func readCookie(pid int) string {
 	b := procBuffers.Get().(*procBuffer)
 	defer procBuffers.Put(b)
 	fd, ok := b.open(pid, "environ")

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlite"
+)
+
+// What measurements write into the tables themselves fits the schema as it is.
+func TestTablesAreFilledAsTheyAre(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *sqlite.Store {
+		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	open().Close()
+	b := &bench{dir: t.TempDir()}
+	raw, err := b.openRaw(&service{dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.close()
+	if err := raw.commit(3); err != nil {
+		t.Error(err)
+	}
+	db, err := openDB(filepath.Join(dir, "queuectl.db"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range endedSQL {
+		if _, err := db.Exec(text, sql.Named("n", 10), sql.Named("from", time.Now().Add(-time.Hour).UnixMilli()), sql.Named("step", 1000)); err != nil {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := open()
+	defer s.Close()
+	list, err := s.Verify(t.Context(), nil, func(int64, int64) error { return nil })
+	for _, f := range list {
+		if f.Level != store.Fine {
+			t.Errorf("with ended jobs: %+v", f)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,35 @@
+package process
+
+import (
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A process whose memory does not answer is waited for once, and another one of its account not
+// at all until it does.
+func TestMemoryThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := memoryReaders{hung: map[uint32]int{}}
+		answer := make(chan struct{})
+		began := time.Now()
+		if _, ok := m.read(os.Getpid(), func() string { <-answer; return "late" }); ok || time.Since(began) != answerWithin {
+			t.Errorf("one that does not answer: %t after %v", ok, time.Since(began))
+		}
+		if _, ok := m.read(os.Getpid(), func() string { t.Error("another one is read meanwhile"); return "" }); ok || time.Since(began) != answerWithin {
+			t.Errorf("another one: %t after %v", ok, time.Since(began))
+		}
+		close(answer)
+		synctest.Wait()
+		for range 2 {
+			if text, ok := m.read(os.Getpid(), func() string { return "here" }); !ok || text != "here" {
+				t.Errorf("afterwards: %q, %t", text, ok)
+			}
+		}
+		if len(m.idle) != 1 || len(m.hung) != 0 || m.any.Load() {
+			t.Errorf("left: %d readers, %v", len(m.idle), m.hung)
+		}
+		close(m.idle[0].ask)
+	})
+}
