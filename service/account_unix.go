@@ -3,6 +3,7 @@
 package service
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -66,53 +67,92 @@ func InUse(dir string) bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
+// folderLock is what has a state folder: its lock file, which says who has it, and the folder
+// itself, since a file can be removed.
+type folderLock struct{ file, folder *os.File }
+
+// Close gives the folder up.
+func (l *folderLock) Close() error {
+	if l == nil {
+		return nil
+	}
+	return errors.Join(l.file.Close(), l.folder.Close())
+}
+
 // lockFolder takes the state folder for this process, until it ends.
-func lockFolder(dir string) (*os.File, error) {
+func lockFolder(dir string) (*folderLock, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the state folder: %w", err)
 	}
-	if err := takeLock(f, dir); err != nil {
+	l, err := takeLock(f, dir)
+	if err != nil {
 		return nil, err
 	}
 	if err := f.Truncate(0); err == nil {
 		fmt.Fprintln(f, os.Getpid()) // for takeLock's message alone: the lock is what counts
 	}
-	return f, nil
+	return l, nil
 }
 
 // lockAgain is how long a lock is tried for whose service is dead: what it was about to
 // start when it was killed has it until its exec, and somebody may just be looking.
 const lockAgain = 2 * time.Second
 
-// takeLock locks the lock file of a state folder, or closes it.
-func takeLock(f *os.File, dir string) error {
-	var pid string
+// takeLock locks a state folder and its lock file, or closes that.
+func takeLock(f *os.File, dir string) (*folderLock, error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock the state folder: %w", err)
+	}
+	l := &folderLock{f, folder}
+	pid := "unknown"
 	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return nil
+			if err = unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+				return l, nil // also where the system locks no folders
+			}
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			f.Close()
-			return fmt.Errorf("lock %s: %w", f.Name(), err)
+			l.Close()
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
 		said := make([]byte, 20)
 		n, _ := f.ReadAt(said, 0)
-		pid = strings.TrimSpace(string(said[:n]))
-		number, err := strconv.Atoi(pid)
-		if err != nil || syscall.Kill(number, 0) != syscall.ESRCH || time.Now().After(deadline) {
+		number, err := strconv.Atoi(strings.TrimSpace(string(said[:n])))
+		if err == nil {
+			pid = strconv.Itoa(number)
+		}
+		if err != nil || !ended(number) || time.Now().After(deadline) {
 			break
 		}
 	}
-	f.Close()
-	return queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, dir)
+	l.Close()
+	return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, dir)
+}
+
+// ended reports whether a process has ended, or is about to: what it had open is closed late in
+// its end.
+func ended(pid int) bool {
+	if syscall.Kill(pid, 0) == syscall.ESRCH {
+		return true
+	}
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:]) // its name may hold anything
+	if len(fields) < 7 {
+		return false
+	}
+	const exiting = 0x4 // PF_EXITING of include/linux/sched.h
+	flags, _ := strconv.ParseUint(string(fields[6]), 10, 64)
+	return flags&exiting != 0 || fields[0][0] == 'Z' || fields[0][0] == 'X'
 }
 
 // lockToLook keeps services from a state folder that is only looked at: nothing in it is
-// made or written. Where none has ever been the file is nil, which can be closed.
-func lockToLook(dir string) (*os.File, error) {
+// made or written. Where none has ever been the lock is nil, which can be closed.
+func lockToLook(dir string) (*folderLock, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return nil, fmt.Errorf("look at the state folder: %w", err)
@@ -127,8 +167,5 @@ func lockToLook(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the state folder: %w", err)
 	}
-	if err := takeLock(f, dir); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return takeLock(f, dir)
 }
