@@ -17,20 +17,27 @@ type gate struct {
 
 func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
 
-// word has the locks and rates that a job names go by what it says of them.
-func (s *Store) word(j *job) {
+// word has the locks and rates that a job names go by what it says of them. What has left the
+// period of a rate stays out of a longer one.
+func (s *Store) word(j *job, now queue.Millis) {
 	for _, d := range j.Demands {
-		s.rules[gateOf(j, d)] = d
+		g := gateOf(j, d)
+		s.forgetStarts(g, now)
+		s.rules[g] = d
 	}
+}
+
+// forgetStarts removes the starts that are before a rate's period.
+func (s *Store) forgetStarts(g gate, now queue.Millis) {
+	s.starts[g] = slices.DeleteFunc(s.starts[g], func(at queue.Millis) bool { return at.Add(s.rules[g].Per) < now })
 }
 
 // stamp notes that a job has started, at its rates.
 func (s *Store) stamp(j *job, at, now queue.Millis) {
 	for _, d := range j.Demands {
 		if g := gateOf(j, d); d.Kind == queue.GateRate {
-			d = s.rules[g]
-			over := func(at queue.Millis) bool { return at.Add(d.Per) < now }
-			s.starts[g] = append(slices.DeleteFunc(s.starts[g], over), min(at, now))
+			s.forgetStarts(g, now)
+			s.starts[g] = append(s.starts[g], min(at, now))
 		}
 	}
 }

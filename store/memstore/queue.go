@@ -139,7 +139,7 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 		}
 	}()
 	j.State = 0
-	s.word(j)
+	s.word(j, now)
 	j.CreatedAt = now
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)
@@ -237,7 +237,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	case queue.VerbRemove:
 		s.remove(j)
 	case queue.VerbRetry, queue.VerbRetryDead:
-		s.word(j)
+		s.word(j, now)
 		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0
 		if c.Timeout != nil {
 			j.Timeout = *c.Timeout
@@ -287,7 +287,7 @@ func (s *Store) edit(j *job, edit func(*queue.Job) error, now queue.Millis) erro
 	runAt, renamed := j.RunAt, !slices.Equal(j.Demands, edited.Demands)
 	j.Job = edited
 	if renamed {
-		s.word(j)
+		s.word(j, now)
 	}
 	if j.RunAt != runAt {
 		j.DueAt, j.asleep = j.RunAt, j.RunAt > now

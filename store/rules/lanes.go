@@ -119,12 +119,20 @@ func (r *Rules) taken() *int {
 	return &r.looks
 }
 
+// spent reports whether no more steps of those are to be taken.
+func (r *Rules) spent() bool {
+	if r.claiming {
+		return r.Steps >= StepsMost
+	}
+	return r.looks >= r.mem.looks()
+}
+
 // Reopen opens the lanes that fit after what has happened, or some of them: then Promote goes
 // on. It is the only one that opens lanes that were shut, and every transaction ends with it.
 func (r *Rules) Reopen() error {
 	for len(r.mem.recheck) > 0 {
 		for gate, at := range r.mem.recheck {
-			if r.looks >= StepsMost {
+			if r.looks >= r.mem.looks() {
 				r.tx.WakeAt(r.tx.Now())
 				return nil
 			}
@@ -157,7 +165,7 @@ func (r *Rules) reopen(gate int64, at round) error {
 		}
 	}
 	done := 0
-	for ; done < len(best) && r.looks < StepsMost && !at.over(best[done].Queue); done++ {
+	for ; done < len(best) && r.looks < r.mem.looks() && !at.over(best[done].Queue); done++ {
 		if err := r.reopenList(&best[done], gate); err != nil {
 			return err
 		}
@@ -201,7 +209,7 @@ func (r *Rules) reopenList(l *Lane, gate int64) error {
 				return err
 			}
 		}
-		if r.looks >= StepsMost {
+		if r.looks >= r.mem.looks() {
 			r.Recheck(gate)
 			return nil
 		}
@@ -291,7 +299,7 @@ func (r *Rules) barred(l *Lane, gate int64) (bool, error) {
 		if err != nil || !found || first.ID == l.ID || !l.Head.After(first.Head) {
 			return false, err
 		}
-		if *r.taken() >= StepsMost {
+		if r.spent() {
 			r.Recheck(gate) // it is shut there, and looked at again
 			return true, nil
 		}

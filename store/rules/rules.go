@@ -4,6 +4,7 @@
 package rules
 
 import (
+	"cmp"
 	"maps"
 
 	"github.com/queuectl/queuectl/queue"
@@ -205,8 +206,14 @@ const MaxClaimBytes = 1 << 20
 // Memory is what an engine keeps of the rules from one transaction to the next. If it is lost, all
 // gates that a lane is shut on are to be looked at: see Recheck.
 type Memory struct {
+	// Looks is how many steps Reopen takes in one transaction, 0 is StepsMost. What is left then
+	// may be passed by what ranks behind it, until Promote has gone on.
+	Looks int
+
 	recheck map[int64]round // gates where a lane may be shut that fits
 }
+
+func (m *Memory) looks() int { return cmp.Or(m.Looks, StepsMost) }
 
 // round is a look at the lists of a gate, by the names of their queues: from the one after which it
 // began to the end, and then from the first one up to that.

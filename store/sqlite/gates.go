@@ -143,7 +143,7 @@ func (t *tx) rate(gate, n, per int64) (room int, err error) {
 
 // RecordStart implements rules.Tx.
 func (t *tx) RecordStart(gate int64, at queue.Millis) error {
-	if _, err := t.exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate, int64(t.now), gate); err != nil {
+	if err := t.forgetStarts(gate); err != nil {
 		return err
 	}
 	_, err := t.exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
@@ -156,11 +156,22 @@ func (t *tx) Rule(j *rules.Job, d queue.Demand) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := t.exec(`UPDATE gates SET n = ?, per = ? WHERE id = ? AND (n <> ? OR per <> ?)`, int64(d.N), d.Per.Milliseconds(), id, int64(d.N), d.Per.Milliseconds())
-	if n == 0 {
+	n, per := int64(d.N), d.Per.Milliseconds()
+	same, err := t.number(`SELECT n = ? AND per = ? FROM gates WHERE id = ?`, n, per, id)
+	if err != nil || same == 1 {
 		return 0, err
 	}
+	if err := t.forgetStarts(id); err != nil { // a longer period does not bring them back
+		return 0, err
+	}
+	_, err = t.exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, id)
 	return id, err
+}
+
+// forgetStarts removes the starts that are before a rate's period.
+func (t *tx) forgetStarts(gate int64) error {
+	_, err := t.exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate, int64(t.now), gate)
+	return err
 }
 
 // CountNaming implements rules.Tx.

@@ -301,6 +301,7 @@ func TestWalks(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.now = clock
+			s.rechecks.Looks = 40 * rules.StepsMost                          // the model looks at all
 			s.lanesKept = 20                                                 // so that lanes, gates and queues go, and come again
 			if _, err := s.db.exec(`PRAGMA synchronous = OFF`); err != nil { // nothing is cut off here
 				t.Fatal(err)
