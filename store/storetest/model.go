@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -57,6 +58,9 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 			w.setRules()
 			for w.step = range steps {
 				w.next()
+				if len(w.seqs) > 0 {
+					w.alike(w.seqs[w.dice.IntN(len(w.seqs))])
+				}
 				if t.Failed() {
 					t.Fatalf("it went wrong in step %d; walk it again with %s=%d", w.step, seedVariable, seed)
 				}
@@ -98,10 +102,32 @@ func both[T any](w *pairWalk, ask func(s store.Store) (T, error)) (engine, model
 	w.Helper()
 	engine, err := ask(w.engine.Store)
 	model, wanted := ask(w.model)
-	if (err == nil) != (wanted == nil) {
+	if codeOf(err) != codeOf(wanted) {
 		w.Errorf("step %d, %s: the engine says %v, the model %v", w.step, w.what, err, wanted)
 	}
 	return engine, model
+}
+
+// codeOf is the code of an error, "" of none.
+func codeOf(err error) queue.Code {
+	var e *queue.Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &e):
+		return e.Code
+	}
+	return queue.CodeInternal
+}
+
+// alike compares a job in both stores, but for its fence, which is random.
+func (w *pairWalk) alike(seq int64) {
+	w.Helper()
+	w.what = "get"
+	got, want := both(w, func(s store.Store) (queue.Job, error) { return s.Get(w.Context(), strconv.FormatInt(seq, 10)) })
+	if got.Fence, want.Fence = 0, 0; !reflect.DeepEqual(got, want) {
+		w.Errorf("step %d: the engine has %+v, the model %+v", w.step, got, want)
+	}
 }
 
 // act asks both to do something.
