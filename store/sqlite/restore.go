@@ -181,8 +181,13 @@ func unpack(c *conn, save func(ref string) (io.WriteCloser, error)) (done Restor
 }
 
 // keepNumbers raises a backup's numbers to those of the database that it is to
-// replace, if there is one that can be read.
+// replace, if there is one that can be read, and to those of the folder's mark.
 func keepNumbers(c *conn, path string) error {
+	p := readMark(filepath.Dir(path))
+	_, err := c.exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, p.commits, p.nextSeq, p.nextEvent)
+	if err != nil {
+		return err
+	}
 	if _, err := os.Lstat(path); err != nil {
 		return nil
 	}
@@ -207,7 +212,11 @@ func keepNumbers(c *conn, path string) error {
 // Until then a service refuses to start: a database has been here, and is missing. So
 // who was killed meanwhile restores again.
 func putInPlace(dir, prepared, aside string, with func() error) error {
-	if err := os.WriteFile(filepath.Join(dir, markName), nil, 0o600); err != nil {
+	m, err := openMark(dir)
+	if err == nil {
+		err = m.file.Close()
+	}
+	if err != nil {
 		return err
 	}
 	for _, name := range []string{fileName, fileName + "-wal", fileName + "-shm", doubtName} {

@@ -29,6 +29,7 @@ var migrations = [][]string{{
 		completed    INTEGER NOT NULL CHECK (completed >= 0),
 		dead         INTEGER NOT NULL CHECK (dead >= 0),
 		cancelled    INTEGER NOT NULL CHECK (cancelled >= 0),
+		commits      INTEGER NOT NULL DEFAULT 0,  -- transactions that changed what stands in this row
 		output_bytes INTEGER NOT NULL DEFAULT 0,  -- of all outputs, kept
 		ranked_by    TEXT    NOT NULL DEFAULT '', -- the order of all ranks, '' while they are being made anew
 		users        TEXT    NOT NULL DEFAULT '', -- UID/WAITING of each user that has changed since its row was written

@@ -27,7 +27,7 @@ import (
 // Names of files in the state folder.
 const (
 	fileName  = "queuectl.db"
-	markName  = "initialized" // a database has existed here
+	markName  = "initialized" // a database has existed here, and came so far: see mark
 	doubtName = "check"       // an I/O error was met: check before use
 	reserve   = "reserve"     // given up when the disk is full
 	longRead  = 2 * time.Second
@@ -67,6 +67,7 @@ type Store struct {
 	// rechecks are the rules', which an undone transaction leaves as they are; the writer's.
 	rechecks rules.Memory
 
+	mark  mark   // the writer's
 	file  string // which the database is
 	moved bool   // it was another one when it was used last
 
@@ -84,6 +85,7 @@ type Store struct {
 
 // memory is what the writer keeps of the database, so that it need not ask.
 type memory struct {
+	commits   int64
 	nextSeq   int64
 	nextEvent int64
 	enqueued  int64
@@ -199,15 +201,19 @@ func (s *Store) open(path string) (err error) {
 	defer func() {
 		if err != nil {
 			s.db.close()
+			s.mark.file.Close()
 		}
 	}()
 	if err = s.checkDoubt(); err != nil {
 		return err
 	}
+	if err = checkMark(s.db, s.dir); err != nil {
+		return err
+	}
 	if err = migrate(s.db, migrations); err != nil {
 		return err
 	}
-	if err = os.WriteFile(filepath.Join(s.dir, markName), nil, 0o600); err != nil {
+	if s.mark, err = openMark(s.dir); err != nil {
 		return err
 	}
 	sweepCopies(s.dir)
@@ -335,9 +341,9 @@ func (s *Store) load() error {
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
 		}
-		reserved, s.mem.outputs, s.mem.rankedBy, s.mem.list = r.text(11), r.num(12), r.text(13), r.text(14)
+		reserved, s.mem.outputs, s.mem.rankedBy, s.mem.list, s.mem.commits = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15)
 		return false, nil
-	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users FROM meta`)
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits FROM meta`)
 	if err != nil {
 		return err
 	}
@@ -415,7 +421,7 @@ func (s *Store) Close() error {
 		w.done <- granted{err: errClosed}
 	}
 	s.turn <- struct{}{} // who comes later is refused
-	return errors.Join(s.read.close(), s.db.close())
+	return errors.Join(s.read.close(), s.db.close(), s.mark.file.Close())
 }
 
 // DueSooner hints that something is due earlier than the last Promote said.

@@ -77,6 +77,9 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 		return wrong(explain(path, err))
 	}
 	defer c.close()
+	if err := checkMark(c, dir); err != nil {
+		return wrong(err)
+	}
 	list = append(append(list, examineSchema(c)...), examineFrames(c)...)
 	if !thorough {
 		return list

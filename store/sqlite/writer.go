@@ -188,6 +188,9 @@ func (s *Store) try(group []*op) (n int, grant *granted, culprit *op, err error)
 			return n, nil, nil, err
 		}
 		failpoint.Hit("commit")
+		if m := &s.mem; m.commits != t.before.commits {
+			s.mark.note(reached{m.commits, m.nextSeq, m.nextEvent})
+		}
 		if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil { // else the next commit says so
 			s.seen = sizesOf(files)
 		}
@@ -256,9 +259,10 @@ func (t *tx) writeMeta() error {
 	if t.leased {
 		t.reserved = t.reservations()
 	}
+	m.commits++
 	c := &m.counts
-	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), next_seq = ?, enqueued = ?, next_event = ?, users = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.nextSeq, m.enqueued, m.nextEvent, m.list, c[queue.Blocked], c[queue.Held],
+	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, blocked = ?, held = ?,
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.list, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
 	return err
 }
