@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // MaxDuration is the longest duration that is accepted anywhere: ten years of
@@ -173,4 +174,15 @@ func ParseInstant(text string) (Millis, error) {
 		return 0, fmt.Errorf("%q is not between 1970 and 9999", Clip(text))
 	}
 	return MillisOf(t), nil
+}
+
+// Word is a text as one word of the shell's, for a command that people are told to run.
+func Word(text string) string {
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(plainSigns, r)
+	}
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return quoted(text)
 }

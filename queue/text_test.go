@@ -2,6 +2,8 @@ package queue_test
 
 import (
 	"math"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -107,4 +109,20 @@ func FuzzDuration(f *testing.F) {
 			t.Fatal("no number of seconds was taken")
 		}
 	})
+}
+
+// A path in an advice is one word of the shell's.
+func TestWords(t *testing.T) {
+	for text, plain := range map[string]bool{"/var/lib/queuectl": true, "a b": false, "": false, "it's": false, "$HOME/x": false, "Größe": true, "a;b": false} {
+		got := queue.Word(text)
+		if plain != (got == text) {
+			t.Errorf("%q became %s", text, got)
+		}
+		if _, err := os.Stat("/bin/sh"); err != nil {
+			continue
+		}
+		if out, err := exec.Command("/bin/sh", "-c", "printf %s "+got).Output(); err != nil || string(out) != text {
+			t.Errorf("%q is %q to the shell: %v", text, out, err)
+		}
+	}
 }

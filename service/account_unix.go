@@ -131,7 +131,7 @@ func takeLock(f *os.File, dir string) (*folderLock, error) {
 		}
 	}
 	l.Close()
-	return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, dir)
+	return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.Word(dir))
 }
 
 // ended reports whether a process has ended, or is about to: what it had open is closed late in
@@ -158,7 +158,7 @@ func lockToLook(dir string) (*folderLock, error) {
 		return nil, fmt.Errorf("look at the state folder: %w", err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return nil, queue.Errorf(queue.CodeDenied, "the state folder %s belongs to uid %d, so look at it as that user: sudo -u '#%[2]d' queuectl --dir %[1]s doctor", dir, st.Uid)
+		return nil, queue.Errorf(queue.CodeDenied, "the state folder %s belongs to uid %d, so look at it as that user: sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.Word(dir))
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {

@@ -93,7 +93,7 @@ func takeLock(dir string, create bool) (*os.File, error) {
 		said, _ := os.ReadFile(path) // for the message
 		pid := strings.TrimSpace(string(said))
 		if number, err := strconv.Atoi(pid); err == nil && runs(number) || time.Now().After(deadline) {
-			return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, dir)
+			return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.Word(dir))
 		}
 	}
 }

@@ -145,7 +145,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 		return done, err
 	}
 	if len(live) > 0 {
-		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %[1]s still run (their runner is %[2]s); end them first: queuectl --dir %[1]s service stop --runners", p.State, filepath.Base(live[0]))
+		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %[1]s still run (their runner is %[2]s); end them first: queuectl --dir %[3]s service stop --runners", p.State, filepath.Base(live[0]), queue.Word(p.State))
 	}
 	fresh := restoringOf(p)
 	defer os.RemoveAll(fresh)

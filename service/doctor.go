@@ -34,7 +34,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	list = append(list, examinePlaces(s.opt.Places, mode)...)
 	list = append(list, s.examineAccess()...)
 	list = append(list, s.examineOwners(ctx)...)
-	list = append(list, s.examineProgram()...)
+	list = append(list, s.examinePrograms()...)
 	list = append(list, s.examineRunners()...)
 	list = append(list, examineLimits(s.config.Load())...)
 	if problems, _ := s.problems(ctx); len(problems) > 0 {
@@ -120,19 +120,38 @@ func (s *Service) examineAccess() []store.Finding {
 	return nil
 }
 
-// examineProgram looks whether the program on the disk is the one that runs.
-func (s *Service) examineProgram() []store.Finding {
-	path := s.opt.Runner[0]
-	now, err := os.Stat(path)
-	switch {
-	case s.program == nil:
-		return nil
-	case err != nil:
-		return []store.Finding{{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the program that runs is gone from the disk: %v", err), Next: "install it again: new jobs' runners are started from it"}}
-	case !os.SameFile(now, s.program) || !now.ModTime().Equal(s.program.ModTime()):
-		return []store.Finding{{Check: "program", Level: store.Failure, Message: fmt.Sprintf("%s is newer than the running service (version %s)", path, s.opt.Version), Next: "restart the service; jobs go on meanwhile: queuectl service stop --keep-jobs, then start it"}}
+// programFile is a program as it was on the disk when the service started.
+type programFile struct {
+	path string
+	info os.FileInfo
+}
+
+// programFiles are the service's own program and the one that runs jobs.
+func programFiles(runner string) (list []programFile) {
+	self, _ := os.Executable()
+	for _, path := range []string{self, runner} {
+		if info, err := os.Stat(path); err == nil {
+			list = append(list, programFile{path, info})
+		}
 	}
-	return []store.Finding{{Check: "program", Level: store.Fine, Message: fmt.Sprintf("version %s, the one on the disk", s.opt.Version)}}
+	return list
+}
+
+// examinePrograms looks whether the programs on the disk are those that run.
+func (s *Service) examinePrograms() (list []store.Finding) {
+	for _, p := range s.programs {
+		now, err := os.Stat(p.path)
+		switch {
+		case err != nil:
+			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("a program that runs is gone from the disk: %v", err), Next: "install it again: the service and the runners of new jobs are started from it"})
+		case !os.SameFile(now, p.info) || !now.ModTime().Equal(p.info.ModTime()):
+			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("%s is newer than the running service (version %s)", p.path, s.opt.Version), Next: "restart the service; jobs go on meanwhile: queuectl service stop --keep-jobs, then start it"})
+		}
+	}
+	if len(list) == 0 {
+		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("version %s, the one on the disk", s.opt.Version)})
+	}
+	return list
 }
 
 // enforcement says what holds a job within its bounds here.

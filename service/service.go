@@ -96,9 +96,9 @@ type Service struct {
 	home     runner.Home
 	accounts *runner.Accounts // whose jobs root's runners run
 	bound    *control.Socket  // the control socket, if it was bound as root
-	program  os.FileInfo      // the program on the disk when it started, nil if unknown
-	stop     chan bool        // asked to stop; true keeps the jobs
-	changed  chan struct{}    // settings have
+	programs []programFile
+	stop     chan bool     // asked to stop; true keeps the jobs
+	changed  chan struct{} // settings have
 
 	config atomic.Pointer[config.Config]
 	who    atomic.Pointer[access]
@@ -231,9 +231,7 @@ func (s *Service) open(ctx context.Context) error {
 	if err := s.settleAccount(); err != nil {
 		return s.unstarted("run_as", errors.Join(err, s.store.Close()))
 	}
-	if info, err := os.Stat(s.opt.Runner[0]); err == nil {
-		s.program = info
-	}
+	s.programs = programFiles(s.opt.Runner[0])
 	return nil
 }
 
@@ -322,7 +320,7 @@ func (s *Service) unadopted(err error) error {
 			where = " --runner-dir " + s.home.Dir
 		}
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %[1]s is older than its runner (%[2]w): put the newer database back, and start it again if it is refused at first, or a backup in its place (queuectl --dir %[1]s restore FILE), or end the runner with all that it runs%[3]s: queuectl --dir %[1]s service stop --runners%[4]s", s.opt.Places.State, err, who, where)}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %[1]s is older than its runner (%[2]w): put the newer database back, and start it again if it is refused at first, or a backup in its place (queuectl --dir %[5]s restore FILE), or end the runner with all that it runs%[3]s: queuectl --dir %[5]s service stop --runners%[4]s", s.opt.Places.State, err, who, where, queue.Word(s.opt.Places.State))}
 }
 
 // untilStopped waits for a reason to end, and lets running jobs finish if that is

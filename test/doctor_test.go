@@ -93,6 +93,11 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 	<-q.ended
 	q.start("--workers", "1")
 	q.healthy("after a restart")
+	if err := os.Rename(filepath.Join(filepath.Dir(q.bin), "queuectld"+extension), q.path("taken")); err != nil {
+		t.Fatal(err)
+	}
+	q.bin = binary(t, "")
+	q.diagnosed("without the service's program", "program", "is gone from the disk")
 }
 
 // On a network file system the service does not start, and doctor says why.

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,24 @@ func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, er
 
 // exe ends the names of programs.
 const exe = ""
+
+// trusted refuses a program that is neither root's nor of whom this one is.
+func trusted(self, path string) error {
+	own, err := os.Stat(self)
+	if err != nil {
+		return err
+	}
+	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} { // a link has an owner too
+		info, err := look(path)
+		if err != nil {
+			return err
+		}
+		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && uid != own.Sys().(*syscall.Stat_t).Uid {
+			return fmt.Errorf("%s belongs to uid %d, who is neither root nor the owner of %s, so it is not started; %s", path, uid, self, bothPrograms)
+		}
+	}
+	return nil
+}
 
 // become has this process become queuectld, with the same words. It returns only if that
 // failed.

@@ -49,7 +49,8 @@ func ClientPath() (string, error) {
 	return program("queuectl", "../../bin")
 }
 
-// program is the path of one of the two programs, as it stands to this one.
+// program is the path of one of the two programs, as it stands to this one. Who runs this one
+// trusts its owner and root, and nobody else who may write beside it.
 func program(name, elsewhere string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {
@@ -66,7 +67,7 @@ func program(name, elsewhere string) (string, error) {
 	for _, dir := range []string{here, other} {
 		path := filepath.Join(dir, name+exe)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			return path, nil
+			return path, trusted(self, path)
 		}
 	}
 	return "", fmt.Errorf("the program %s is missing: it stands neither in %s nor in %s; %s", name+exe, here, other, bothPrograms)

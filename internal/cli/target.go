@@ -25,14 +25,14 @@ type Target struct {
 // matter.
 func (a *App) Choose() (Target, error) {
 	if a.Socket != "" {
-		return Target{Socket: a.Socket, Start: "queuectl serve --socket " + a.Socket}, isSocket("--socket", a.Socket)
+		return targetAt(a.Socket), isSocket("--socket", a.Socket)
 	}
 	if a.Dir != "" {
 		dir, err := a.OwnFolder()
-		return Target{Socket: config.In(dir).Socket, Start: "queuectl serve --dir " + a.Dir}, err
+		return Target{Socket: config.In(dir).Socket, Start: serveIn(a.Dir)}, err
 	}
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
-		return Target{Socket: s, Start: "queuectl serve --socket " + s}, isSocket("QUEUECTL_SOCKET", s)
+		return targetAt(s), isSocket("QUEUECTL_SOCKET", s)
 	}
 	user, err := config.User()
 	own := Target{Socket: user.Socket, Start: "queuectl serve", Own: true}
@@ -44,6 +44,22 @@ func (a *App) Choose() (Target, error) {
 		return Target{Socket: system.Socket, Start: StartSystem}, nil
 	}
 	return own, err
+}
+
+func serveIn(dir string) string { return "queuectl serve --dir " + queue.Word(dir) }
+
+// targetAt is the service of a socket, which is started on the folder that the socket stands for.
+func targetAt(socket string) Target {
+	t := Target{Socket: socket, Start: "queuectl serve --socket " + queue.Word(socket)}
+	user, err := config.User()
+	if around, known := config.Around(socket); socket == config.System().Socket {
+		t.Start = StartSystem
+	} else if err == nil && socket == user.Socket {
+		t.Start = "queuectl serve"
+	} else if known {
+		t.Start = serveIn(around.State)
+	}
+	return t
 }
 
 // Folder is the places of the chosen service, as far as they are known.

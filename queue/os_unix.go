@@ -1,0 +1,11 @@
+//go:build unix
+
+package queue
+
+import "strings"
+
+// plainSigns mean nothing to the shell.
+const plainSigns = "%+,-./:=@_"
+
+// quoted is a text between quotes of the shell's.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
