@@ -32,8 +32,9 @@ type Client struct {
 // ErrRefused means that a newer service has met the runner.
 var ErrRefused = errors.New("the runner obeys a newer service")
 
-// ErrGone means that the connection to a runner has ended.
-var ErrGone = errors.New("the connection to the runner has ended")
+// ErrGone means that no answer of a runner is to be expected any more: the connection to it
+// has ended, or what it was asked about has.
+var ErrGone = errors.New("the runner will not answer any more")
 
 // answerWithin bounds the answer to the first frame.
 const answerWithin = 10 * time.Second
@@ -197,8 +198,8 @@ func (c *Client) answered(id int64, answer wire.Frame) {
 }
 
 // ask sends a question, made for its id, and waits for the answer; nil means that the
-// connection has ended.
-func (c *Client) ask(ctx context.Context, question func(id int64) wire.Frame) (wire.Frame, error) {
+// connection has ended, or until was closed, before it came.
+func (c *Client) ask(ctx context.Context, until <-chan struct{}, question func(id int64) wire.Frame) (wire.Frame, error) {
 	answer := make(chan wire.Frame, 1)
 	c.mu.Lock()
 	if c.asked == nil {
@@ -218,16 +219,20 @@ func (c *Client) ask(ctx context.Context, question func(id int64) wire.Frame) (w
 	select {
 	case f := <-answer:
 		return f, nil
+	case <-until:
+		return nil, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// Read reads output of an attempt after a cursor; wait waits for some. A Chunk
-// that is Gone means that the runner does not hold the attempt (any more). It fails with
-// ErrGone when the connection has ended.
-func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, wait bool) (*wire.Chunk, error) {
-	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: wait} })
+// Read reads output of an attempt after a cursor; unless until is nil, it waits for some
+// until that is closed. A Chunk that is Gone means that the runner does not hold the attempt
+// (any more). It fails with ErrGone when the connection has ended, or until is closed.
+func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, until <-chan struct{}) (*wire.Chunk, error) {
+	f, err := c.ask(ctx, until, func(id int64) wire.Frame {
+		return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: until != nil}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +244,7 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, wait b
 
 // Purge has the runner delete output files, and waits until it has tried.
 func (c *Client) Purge(ctx context.Context, refs []string) error {
-	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Purge{ID: id, Refs: refs} })
+	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Purge{ID: id, Refs: refs} })
 	if err == nil && f == nil {
 		err = io.ErrUnexpectedEOF
 	}

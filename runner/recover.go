@@ -205,7 +205,7 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	if dir != "" {
 		name = filepath.Base(dir)
 	}
-	f, err := c.ask(ctx, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: sent} })
+	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: sent} })
 	if err != nil {
 		return ended{}, err
 	}

@@ -18,10 +18,16 @@ const (
 	liveTail   = output.InMemory / 2 // of a running attempt is looked at first, all at once
 )
 
-// toTail moves to where the last lines begin of what there is of the attempt now.
+// toTail moves to where the last lines begin of what there is of the attempt now. If the
+// attempt is not known to have begun, and its runner does not answer, a follower is told all
+// of it: another runner may run it.
 func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
 	if f.s.runs(j, f.n) {
-		return f.toLiveTail(ctx, j, lines)
+		err := f.toLiveTail(ctx, j, lines)
+		if f.p.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
+			f.cursor, err = output.Cursor{}, nil
+		}
+		return err
 	}
 	for f.tail = firstTail; ; f.tail *= tailGrowth {
 		read := func(each func(output.Chunk) error) error {

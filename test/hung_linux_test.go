@@ -99,6 +99,48 @@ func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 	}
 }
 
+// Whoever follows a job is told its output and its end by whichever runner runs it in the
+// end: by another one if the job was sent to a runner that hung before it began the job, and
+// by that runner, once it goes on, if the job had begun.
+func TestHungRunnersJobsAreFollowed(t *testing.T) {
+	q := serving(t, "--workers", "5")
+	w := q.dial()
+	begun := w.enqueue(fields{"command": "echo up; " + q.waitFor("go") + "; echo end", "max_retries": 0})
+	w.runs(begun)
+	_, thaw := q.freeze()
+	moved := w.enqueue(fields{"command": "echo moved", "max_retries": 0})
+	follow := func(args ...string) <-chan result {
+		told := make(chan result, 1)
+		go func() { told <- q.cli(args...) }() // ends with the job, or the service
+		return told
+	}
+	want := func(told <-chan result, what, out string) {
+		t.Helper()
+		select {
+		case got := <-told:
+			if got.code != 0 || got.out != out {
+				t.Errorf("%s: %+v, want code 0 and %q", what, got, out)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: nothing was told in 20 s", what)
+		}
+	}
+	stays := follow("logs", "-f", begun)
+	logs, lines := follow("logs", "-f", moved), follow("logs", "-f", "-n", "5", moved)
+	run := follow("run", "echo other; echo words >&2")
+	want(run, "run", "other\n")
+	want(logs, "logs -f", "moved\n")
+	want(lines, "logs -f -n 5", "moved\n")
+	thaw()
+	q.write("go", "")
+	want(stays, "logs -f of a job that had begun", "up\nend\n")
+	for _, id := range []string{begun, moved} {
+		if j := w.end(id); j.State != "completed" || len(j.History) != 1 {
+			t.Errorf("got %+v, want one attempt", j)
+		}
+	}
+}
+
 // What was asked of a job while its runner hung, and could not be done, is not done behind
 // the asker's back once the runner goes on, unless it was begun: a job that nobody could
 // reach ends as it would have.

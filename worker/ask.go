@@ -159,9 +159,10 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 	}
 }
 
-// Read reads output of a running job after a cursor; wait waits for some. ok is
-// false when the job does not run here: its output is in the store, or will be; or its
-// runner is not connected now. One that does not answer is an error that names it.
+// Read reads output of a running job after a cursor; wait waits for some, as long as the
+// lease lasts. ok is false when the job does not run here: its output is in the store, or
+// will be, or another lease has it run again; or its runner is not connected now. Without
+// wait, a runner that does not answer is an error that names it.
 // The chunk is as wire.Chunk says.
 func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (chunk *wire.Chunk, ok bool, err error) {
 	p.mu.Lock()
@@ -174,15 +175,16 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	if conn == nil {
 		return nil, false, nil
 	}
-	within, cancel := ctx, func() {}
+	within, cancel, until := ctx, func() {}, h.done
 	if !wait {
 		within, cancel = context.WithTimeout(ctx, aliveWithin)
+		until = nil
 	}
 	defer cancel()
-	chunk, err = conn.Read(within, h.lease(), cursor, wait)
+	chunk, err = conn.Read(within, h.lease(), cursor, until)
 	switch {
 	case errors.Is(err, runner.ErrGone):
-		return nil, false, nil // Connected tells of the next
+		return nil, false, nil // Connected tells of the next connection, the store of what becomes of the job
 	case err != nil && ctx.Err() == nil:
 		return nil, false, p.silence(conn.Reply.PID, h)
 	case err != nil || chunk.Gone:

@@ -139,6 +139,32 @@ func TestAWatchedJobIsWatchedWheneverItRuns(t *testing.T) {
 	check(t, "watched", len(heard[*wire.Watch](f)), 2)
 }
 
+// A read that waits for a job's output ends with the lease, whether that is given back or
+// the job has ended, though the runner never answers the read.
+func TestAReadEndsWithItsLease(t *testing.T) {
+	for name, end := range map[string]wire.Frame{
+		"given back": &wire.Dropped{Lease: lease(1), Dropped: true},
+		"ended":      ran(lease(1), long),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, f, p := begin(t, 1)
+			f.keepsQuiet()
+			f.keepsDeaf(true)
+			s.put(0)
+			hears[*wire.Drop](t, f, 1)
+			answer := make(chan verdict, 1)
+			go func() { // ends with the lease, or the test
+				_, ok, err := p.Read(t.Context(), 1, [2]int64{}, true)
+				answer <- verdict{ok, err}
+			}()
+			read, _ := hears[*wire.Read](t, f, 1)
+			check(t, "read", []any{read.Lease, read.Wait}, []any{lease(1), true})
+			f.say(end)
+			check(t, "answer", from(t, "the end of the read", answer), verdict{false, nil})
+		})
+	}
+}
+
 // With more running than are wanted, the youngest are ended at the deadline and
 // given back; the oldest go on.
 func TestSettleEndsTheYoungest(t *testing.T) {

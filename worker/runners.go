@@ -262,7 +262,7 @@ func (p *Pool) reachAll(ctx context.Context, clients []*runnerConn) []bool {
 
 // reach asks a runner for a sign of life and reports whether there was one.
 func (p *Pool) reach(ctx context.Context, conn *runnerConn) bool {
-	_, err := conn.Read(ctx, wire.Lease{}, [2]int64{}, false)
+	_, err := conn.Read(ctx, wire.Lease{}, [2]int64{}, nil)
 	if err != nil {
 		return false
 	}
