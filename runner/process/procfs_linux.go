@@ -86,6 +86,16 @@ func uidsOf(pid int) (real, saved uint32, ok bool) {
 	return real, saved, n == 4
 }
 
+// tracerOf is the process that traces another one, 0 if none does.
+func tracerOf(pid int) int {
+	b := procBuffers.Get().(*procBuffer)
+	defer procBuffers.Put(b)
+	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\nTracerPid:"))
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	tracer, _ := strconv.Atoi(string(bytes.TrimSpace(line)))
+	return tracer
+}
+
 // cookieOf is the cookie in a process's environment, "" if it has none or does not let it be
 // read.
 func cookieOf(pid int) string {

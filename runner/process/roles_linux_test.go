@@ -28,6 +28,10 @@ func init() {
 		pid, _ := strconv.Atoi(rest)
 		err := unix.PtraceSeize(pid)
 		os.Stdout.WriteString(fmt.Sprintln("tracing: ", err))
+	case "keep": // it does not end, whatever ends it
+		pid, _ := strconv.Atoi(rest)
+		_, _, err := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, unix.PTRACE_O_TRACEEXIT, 0, 0)
+		os.Stdout.WriteString(fmt.Sprintln("tracing: ", err != 0))
 	case "wait":
 	}
 	if played {

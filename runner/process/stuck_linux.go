@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"time"
 )
@@ -12,6 +13,20 @@ func (r *run) giveUp(left []proc) {
 	r.r.StuckPID = left[0].pid
 	r.r.Error = fmt.Sprintf("%d processes still there %v after SIGKILL, pid %d first", len(left), r.c.Patience, r.r.StuckPID)
 	r.w.stuck = left
+	for _, p := range left {
+		r.endTracer(p.pid)
+	}
+}
+
+// endTracer ends the process of the job's account that traces one: it can keep what it traces from
+// its end for as long as it likes, and so the worker.
+func (r *run) endTracer(pid int) {
+	tracer := tracerOf(pid)
+	p, ok := stat(tracer)
+	if ok && tracer != os.Getpid() {
+		of := r.c.uid()
+		End(tracer, p.ticks, &of) // what cannot be ended stays as it is
+	}
 }
 
 // giveUpMain gives up a tree whose main process has not ended.
@@ -35,6 +50,7 @@ func (r *run) letTracer() {
 	r.w.mu.Lock()
 	r.w.running = false
 	r.w.mu.Unlock()
+	r.endTracer(r.pid)
 	go func() { // ends with the tracer, or this process
 		for ok := false; !ok; _, _, ok, _ = orphans.reap(r.pid) {
 			time.Sleep(time.Second)

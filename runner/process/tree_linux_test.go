@@ -235,6 +235,39 @@ func TestTracedEndIsGivenUp(t *testing.T) {
 	}
 }
 
+// What traces a command so that SIGKILL does not end it is ended itself, and the worker is free.
+func TestTracerThatKeepsACommandIsEnded(t *testing.T) {
+	needsRoot(t)
+	w := NewWorker(nil)
+	defer w.Close()
+	c := command(t, "/bin/sleep", "60")
+	c.Timeout, c.KillAfter, c.Patience = 300*time.Millisecond, 0, 300*time.Millisecond
+	tracer := exec.Command("/proc/self/exe")
+	c.Forked = func(pid int, _ time.Time) {
+		tracer.Env = append(os.Environ(), rolesVariable+"=keep "+strconv.Itoa(pid))
+		_, err1 := tracer.StdinPipe()
+		out, err2 := tracer.StdoutPipe()
+		if err := errors.Join(err1, err2, tracer.Start()); err != nil {
+			t.Error(err)
+			return
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "tracing:  false\n" {
+			t.Errorf("the tracer says %q, %v", line, err)
+		}
+	}
+	if r := w.Run(c); r.StuckPID == 0 {
+		t.Errorf("got %+v, want it given up", r)
+	}
+	stop := make(chan struct{})
+	late := time.AfterFunc(10*time.Second, func() { close(stop) })
+	w.Linger(stop)
+	if !late.Stop() {
+		t.Error("it keeps the worker")
+	}
+	tracer.Process.Kill()
+	tracer.Wait()
+}
+
 // Of a dead runner that ends which is known to be its: by cookie, by the numbers of an attempt, or
 // as an attempt's main process that started when it should have. Nothing else does, and that
 // nothing is known of the runner itself ends no session.
