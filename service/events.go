@@ -296,6 +296,8 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	counts := s.store.Counts()
 	waiting := counts.States[queue.Pending] + counts.States[queue.Failed]
 	switch workers := s.pool.Workers(); {
+	case s.pool.Stopping():
+		list = append(list, "the service is stopping, so no job is started")
 	case waiting == 0 || s.pool.Draining():
 	case workers == 0:
 		list = append(list, fmt.Sprintf("jobs that wait: %d, and there is no worker: queuectl worker start", waiting))

@@ -293,6 +293,9 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 // until the service ends, and stores it.
 func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
 	err = s.inTurn(ctx, func() error {
+		if s.pool.Stopping() { // which has taken them all
+			return queue.Errorf(queue.CodeUnavailable, "the service is stopping; change the number of its workers once it has started again")
+		}
 		n = count(s.pool.Workers())
 		return s.putWorkers(ctx, n)
 	})

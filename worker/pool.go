@@ -232,6 +232,13 @@ func (p *Pool) endAll(ctx context.Context, list []*leaseState, by *int) (err err
 	return err
 }
 
+// Stopping reports whether Stop has begun: then no job is started any more.
+func (p *Pool) Stopping() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stopping
+}
+
 // Stop claims nothing more, lets running jobs finish for a while, then ends
 // them and gives them back, and ends the runners: those that do not answer with all that
 // they run. Run is to be ended after it.
