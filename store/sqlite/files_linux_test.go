@@ -260,3 +260,20 @@ func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
 		})
 	}
 }
+
+// A folder that is named by a link is looked at as it is.
+func TestExamineAFolderByItsLink(t *testing.T) {
+	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	openStore(t, dir).Close()
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range ExamineStopped(link, nil, false) {
+		if f.Check == "permissions" && f.Level != store.Fine {
+			t.Errorf("%+v", f)
+		}
+	}
+}

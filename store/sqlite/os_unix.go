@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/queue"
 )
 
 // plainFile has no link followed, and no pipe waited for, where a file is to be.
@@ -47,7 +49,7 @@ func checkPrivate(path string, info os.FileInfo) error {
 		if info.IsDir() {
 			mode = "700"
 		}
-		return fmt.Errorf("%s is open to others (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode, path)
+		return fmt.Errorf("%s is open to others (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode, queue.Word(path))
 	}
 	return nil
 }

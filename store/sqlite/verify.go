@@ -118,8 +118,11 @@ func examineFolder(dir string) (list []store.Finding) {
 	}
 	before := len(list)
 	for _, name := range []string{".", fileName, fileName + "-wal", fileName + "-shm", markName, reserve} {
-		path := filepath.Join(dir, name)
-		info, err := os.Lstat(path)
+		path, look := filepath.Join(dir, name), os.Lstat
+		if name == "." { // which may be a link; its own mode means nothing
+			look = os.Stat
+		}
+		info, err := look(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
