@@ -164,6 +164,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what it opens
 		"store/sqlite/space.go":      "the reserve",
 		"store/sqlite/backup.go":     "a copy",
+		"store/sqlite/mark.go":       "the mark",
 		"store/sqlite/restore.go":    "a copy",
 		"store/sqlite/os_unix.go":    "a folder",
 		"store/sqlite/fs_windows.go": "a folder",

@@ -53,7 +53,9 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 		{"a flipped bit", func(f map[string][]byte) { f[fileName+"-wal"][len(f[fileName+"-wal"])/2] ^= 1 }, -1},
 		{"a cut log", func(f map[string][]byte) { f[fileName+"-wal"] = f[fileName+"-wal"][:len(f[fileName+"-wal"])/2] }, -1},
 		{"no log", func(f map[string][]byte) { delete(f, fileName+"-wal") }, -1},
-		{"an older copy", func(f map[string][]byte) { maps.Copy(f, map[string][]byte{fileName: older[fileName], fileName + "-wal": older[fileName+"-wal"]}) }, -1},
+		{"an older copy", func(f map[string][]byte) {
+			maps.Copy(f, map[string][]byte{fileName: older[fileName], fileName + "-wal": older[fileName+"-wal"]})
+		}, -1},
 		{"an older mark", func(f map[string][]byte) { f[markName] = older[markName] }, 20},
 		{"a damaged mark", func(f map[string][]byte) { f[markName][1] ^= 1; f[markName][markSlot+1] ^= 1 }, 20},
 		{"half a mark", func(f map[string][]byte) { f[markName] = f[markName][:10] }, 20},
