@@ -244,7 +244,7 @@ func (c *connShare) stream() (end func(), err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if c.user.streams >= MaxStreams {
-		return nil, queue.Errorf(queue.CodeUnavailable, "%d streams (wait, logs, events) of yours are open, which is as many as one user may have; end one", MaxStreams)
+		return nil, queue.Errorf(queue.CodeUnavailable, "%d streams (wait, logs, events and others that send pieces) of yours are open, which is as many as one user may have; end one", MaxStreams)
 	}
 	c.user.streams++
 	return func() {

@@ -12,14 +12,18 @@ import (
 // GateKind is what a gate bounds.
 type GateKind uint8
 
-// The kinds of gates, in the order in which they are looked at.
+// The kinds of gates, in the order in which they are looked at. Their numbers are stored; a new
+// one comes between.
 const (
-	GateUser     GateKind = iota + 1 // how many jobs of one user run
-	GateNode                         // whether a job may run on the node
-	GateLock                         // how many jobs that name a key run
-	GateRate                         // how many jobs that name a key start in a period
-	GateResource                     // how many units of a resource are in use
+	GateUser     GateKind = 1   // how many jobs of one user run
+	GateNode     GateKind = 2   // whether a job may run on the node
+	GateLock     GateKind = 3   // how many jobs that name a key run
+	GateRate     GateKind = 4   // how many jobs that name a key start in a period
+	GateResource GateKind = 100 // how many units of a resource are in use; the last
 )
+
+// demanded are those that a job may name.
+var demanded = []GateKind{GateNode, GateLock, GateRate, GateResource}
 
 // Everybody is the owner of what belongs to no user alone.
 const Everybody = -1 << 31
@@ -75,7 +79,7 @@ func CheckDemands(list []Demand) error {
 	}
 	for i, d := range list {
 		switch {
-		case d.Kind < GateNode || d.Kind > GateResource || d.Key == "":
+		case !slices.Contains(demanded, d.Kind) || d.Key == "":
 			return Invalid("demands", "names no gate")
 		case !validKey(d):
 			return Invalid("demands", "names the key %q; it has up to 128 letters, digits and . _ @ / - (of a node, label=value too), and begins with a letter or a digit, or @", Clip(d.Key))

@@ -277,7 +277,8 @@ type Settlement struct {
 	DeletableOutput string
 }
 
-// Grant is what it gets.
+// Grant is what a pool gets for its Report: jobs that it has leased now, with their fences; leases of
+// its report that are over already, of which nothing was recorded; and changes that were refused.
 type Grant struct {
 	Jobs    []queue.Job
 	Stale   []queue.Lease
@@ -356,7 +357,8 @@ type Selected struct {
 	Next int64
 }
 
-// Counts are kept, not computed.
+// Counts are figures of the whole queue. They are kept up with each change, so that to ask for them
+// costs the same however many jobs there are.
 type Counts struct {
 	States   [queue.Cancelled + 1]int64 // by state
 	Enqueued int64                      // ever

@@ -219,7 +219,7 @@ func (f *following) summary(ctx context.Context, ended int64) error {
 	return nil
 }
 
-// bar is how far something long has come.
+// Bar is how far something long has come.
 type Bar struct {
 	Done, Of int64
 	from     int64 // what was done before it began

@@ -167,7 +167,7 @@ func (r *Rules) limit(look *Look) error {
 
 // take leases a job.
 func (r *Rules) take(j *Job, l *Lane) {
-	j.Fence += r.tx.RaiseFence()
+	j.Fence += r.tx.FenceStep()
 	if _, changing := r.tx.Order(); changing {
 		j.Rank = r.rankOf(&j.Job)
 	}

@@ -93,8 +93,8 @@ type Tx interface {
 	Now() queue.Millis
 	// Order is how ranks are made; changing says that ranks of an earlier order are left.
 	Order() (o queue.Order, changing bool)
-	// RaiseFence is how far a claim raises a fence: at least 1, and not to be foreseen.
-	RaiseFence() int64
+	// FenceStep is how far a claim raises a fence: at least 1, and not to be foreseen.
+	FenceStep() int64
 	// Counts and User are as of now, in this transaction.
 	Counts() Counts
 	User(uid int) User
@@ -131,7 +131,7 @@ type Tx interface {
 	AddEdge(child int64, d queue.Dependency, do queue.Otherwise) error
 	Waits(child int64) (bool, error)
 	// AddEnded notes that the edges which a job has now as a parent are to be decided.
-	// FirstEnded is the first such job that was noted and is there, Edges up to n of its edges,
+	// FirstEnded is the first such job that was noted, which may have been removed since, Edges up to n of its edges,
 	// and DropEnded and DropEdge forget what is done. Postpone has what is noted of a job come
 	// after that of all others.
 	AddEnded(parent int64, state queue.State) error
@@ -147,8 +147,9 @@ type Tx interface {
 	Hold(l *Lease)
 	Drop(l *Lease)
 
-	// Queues calls each with the queues that have room and an open lane, until it says false,
-	// that with the best head first.
+	// Queues calls each with the queues that have room and an open lane, until it says false:
+	// first that with the best head, then that with the second best, then the others in any
+	// order.
 	Queues(each func(*Queue) bool) error
 	// Queue is what is known of a queue.
 	Queue(name string) *Queue

@@ -23,8 +23,8 @@ func (t *tx) Order() (o queue.Order, changing bool) {
 // the numbers last for a hundred million claims of one job.
 const fenceStep = 1 << 36
 
-// RaiseFence implements rules.Tx.
-func (t *tx) RaiseFence() int64 { return 1 + t.s.dice.Int64N(fenceStep) }
+// FenceStep implements rules.Tx.
+func (t *tx) FenceStep() int64 { return 1 + t.s.dice.Int64N(fenceStep) }
 
 // Counts implements rules.Tx.
 func (t *tx) Counts() rules.Counts {
