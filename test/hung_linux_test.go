@@ -427,8 +427,8 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 		q.start("--workers", "1")
 	}
 	q.kill()
-	for _, end := range []string{"-wal", "-shm"} {
-		os.Remove(q.path("queuectl.db" + end))
+	for _, name := range []string{"queuectl.db-wal", "queuectl.db-shm", "initialized"} { // the copy's own mark is none
+		os.Remove(q.path(name))
 	}
 	old, err := os.ReadFile(q.path("old"))
 	if err == nil {
@@ -454,8 +454,9 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	}
 }
 
-// A database that has lost its end is older than a living runner with a job of which it does
-// not know: the service says so, and does not end what was acknowledged.
+// A database that has lost its end has not come as far as its mark says; where that is gone too it is
+// older than a living runner with a job of which it does not know. The service says so, and does not
+// end what was acknowledged.
 func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -468,6 +469,12 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 	pid := w.runs(w.enqueue(fields{"command": "echo up; sleep 600", "max_retries": 0})).PID
 	q.kill()
 	if err := os.Truncate(wal, kept.Size()); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.tryStart("--workers", "1"); err == nil || q.cmd.ProcessState.ExitCode() != 74 || !strings.Contains(q.log.String(), "changes are lost") {
+		t.Errorf("on a database that has lost its end: %v, %v", q.cmd.ProcessState, err)
+	}
+	if err := os.Remove(q.path("initialized")); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.tryStart("--workers", "1"); err == nil {
