@@ -116,3 +116,46 @@ func TestNoZombies(t *testing.T) {
 		return err == nil && len(strings.Fields(string(children))) == 0
 	})
 }
+
+// Whoever ends a job, its processes have kill_after, also those that outlive its shell.
+func TestGraceIsOfTheTree(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.env = []string{"QUEUECTL_OUTPUT_GRACE=1ms", "QUEUECTL_STOP_TIMEOUT=100ms"}
+	q.start("--workers", "1")
+	w := q.dial()
+	saved := q.path("saved")
+	line := fmt.Sprintf(`sh -c 'trap "sleep 0.3; echo saved >>%s; exit 0" TERM; echo up; while :; do sleep 0.01; done'; echo after`, saved)
+	for _, c := range []struct {
+		name, field, value string
+		end                func(id string)
+	}{
+		{"cancel", "", "", func(id string) { q.must("cancel", id) }},
+		{"timeout", "timeout", "2s", func(id string) { w.end(id) }},
+		{"idle timeout", "idle_timeout", "2s", func(id string) { w.end(id) }},
+		{"requeue", "", "", func(id string) { q.must("requeue", id) }},
+		{"worker stop", "", "", func(string) { q.must("worker", "stop", "--force") }},
+		{"service stop", "", "", func(string) { q.stop() }},
+	} {
+		job := fields{"command": line, "kill_after": "1h", "max_retries": 0}
+		if c.field != "" {
+			job[c.field] = c.value
+		}
+		id := w.enqueue(job)
+		if c.field == "" {
+			w.runs(id)
+		}
+		c.end(id)
+		if raw, err := os.ReadFile(saved); string(raw) != "saved\n" {
+			t.Errorf("%s: %q, %v", c.name, raw, err)
+		}
+		switch c.name {
+		case "worker stop":
+			q.must("cancel", id)
+			q.must("worker", "scale", "1")
+		case "requeue":
+			q.must("cancel", id)
+		}
+		os.Remove(saved)
+	}
+}

@@ -200,7 +200,7 @@ func (r *run) drain(wait time.Duration) bool {
 }
 
 // endLeftovers ends what the main process has left behind, unless it may live
-// on. What has been asked to end already is given no more time.
+// on. What has been asked to end already has the rest of its grace.
 func (r *run) endLeftovers(forced bool) {
 	if r.c.Background && !forced {
 		r.waitTree(time.Until(r.graceEnd), r.closed)
@@ -208,11 +208,11 @@ func (r *run) endLeftovers(forced bool) {
 			return
 		}
 	}
-	limit := time.Until(r.graceEnd)
 	if forced {
-		limit = min(time.Until(r.killAt), r.c.OutputGrace)
+		r.waitGrace()
+	} else {
+		r.waitTree(time.Until(r.graceEnd), func() bool { return false })
 	}
-	r.waitTree(limit, func() bool { return false })
 	began, looked := time.Now(), time.Time{}
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		left := r.left()
@@ -231,14 +231,19 @@ func (r *run) endLeftovers(forced bool) {
 		}
 		if time.Since(began) > r.c.Patience {
 			r.giveUp(left)
-			return
+			break
 		}
 		r.r.Leftovers = max(r.r.Leftovers, len(left))
 		r.kill(left)
 		time.Sleep(pause)
 		reapOrphans()
 	}
-	r.drain(0)
+	if forced {
+		r.r.EndedAt = time.Now() // the end of a tree that is ended is that of all of it
+	}
+	if r.r.StuckPID == 0 {
+		r.drain(0)
+	}
 }
 
 // spare has what is left of the tree live on, unless too many trees of its account do.
@@ -285,6 +290,76 @@ func (r *run) waitTree(limit time.Duration, enough func() bool) {
 			}
 		}
 		time.Sleep(min(pause, time.Until(deadline)))
+	}
+}
+
+// waitGrace gives a tree that was asked to end the rest of its grace, at most until it is
+// gone. From then on it is too late for a Kill.
+func (r *run) waitGrace() {
+	var doubt time.Time // since when only a process is left that may be of another tree
+	for time.Now().Before(r.due()) {
+		reapOrphans()
+		left := r.left()
+		for _, p := range left {
+			r.awaitEnd(p)
+		}
+		if len(left) > 0 {
+			doubt = time.Time{}
+			continue
+		}
+		now := time.Now()
+		if doubt.IsZero() {
+			doubt = now
+		}
+		if !r.unsure() || now.After(r.graceEnd) && now.Sub(doubt) > execTime {
+			break
+		}
+		time.Sleep(execTime / 20)
+	}
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.w.running = false
+}
+
+// due is when what is left of a tree that is being ended gets SIGKILL. What has had it
+// already is gone in a moment.
+func (r *run) due() time.Time {
+	if !r.killedAt.IsZero() && r.graceEnd.Before(r.killAt) {
+		return r.graceEnd
+	}
+	return r.killAt
+}
+
+// awaitEnd reads what the tree prints until one of its processes has ended, or SIGKILL is
+// due.
+func (r *run) awaitEnd(p proc) {
+	pidfd, err := unix.PidfdOpen(p.pid, 0)
+	if err == unix.ESRCH {
+		return
+	}
+	if err != nil { // there is no descriptor for it
+		r.drain(0)
+		time.Sleep(min(execTime, time.Until(r.due())))
+		return
+	}
+	defer unix.Close(pidfd)
+	for p.lives() {
+		pipes := r.pollFds()
+		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN}, {Fd: int32(r.w.wake), Events: unix.POLLIN}}
+		wait := time.Until(r.due())
+		if wait <= 0 {
+			return
+		}
+		n, err := unix.Poll(fds[:], int(min((wait+time.Millisecond-1)/time.Millisecond, 1<<30)))
+		if err != nil || n == 0 {
+			continue
+		}
+		r.readReady([2]unix.PollFd{fds[0], fds[1]})
+		if fds[3].Revents != 0 {
+			var drain [8]byte
+			unix.Read(r.w.wake, drain[:])
+			r.obey(time.Now())
+		}
 	}
 }
 

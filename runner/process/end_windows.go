@@ -20,19 +20,21 @@ func (r *run) end() {
 		return
 	}
 	forced := !r.termAt.IsZero()
-	deadline := r.r.EndedAt.Add(r.c.OutputGrace)
-	if forced && r.killAt.Before(deadline) {
-		deadline = r.killAt
+	r.graceEnd = r.r.EndedAt.Add(r.c.OutputGrace)
+	if !forced {
+		r.drain(r.graceEnd)
 	}
-	r.drain(deadline)
 	switch {
-	case r.c.Background && !forced:
+	case forced:
+		r.waitGrace()
+		r.endLeftovers(forced)
+	case r.c.Background:
 		if count, _ := r.tree.left(); count > 0 {
 			r.spare()
 		}
 	default:
-		r.waitTree(deadline)
-		r.endLeftovers()
+		r.waitTree(r.graceEnd)
+		r.endLeftovers(forced)
 	}
 	var code uint32
 	if err := windows.GetExitCodeProcess(r.tree.process, &code); err != nil {
@@ -78,9 +80,39 @@ func (r *run) waitTree(deadline time.Time) {
 	}
 }
 
+// waitGrace gives a tree that was asked to end the rest of its grace, at most until it is
+// gone. From then on it is too late for a Kill.
+func (r *run) waitGrace() {
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		count, _ := r.tree.left()
+		wait := time.Until(r.due())
+		if count == 0 || wait <= 0 {
+			break
+		}
+		wait = min(pause, wait)
+		if _, err := windows.WaitForSingleObject(r.w.wake, uint32((wait+time.Millisecond-1)/time.Millisecond)); err != nil {
+			panic("process: wait: " + err.Error()) // the handle is ours and open
+		}
+		r.tree.hear()
+		r.obey(time.Now())
+	}
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.w.running = false
+}
+
+// due is when what is left of a tree that is being ended is ended with its job object. What
+// was ended already is gone in a moment.
+func (r *run) due() time.Time {
+	if !r.killedAt.IsZero() && r.graceEnd.Before(r.killAt) {
+		return r.graceEnd
+	}
+	return r.killAt
+}
+
 // endLeftovers ends what the main process has left behind. What has been asked to end
-// already is given no more time.
-func (r *run) endLeftovers() {
+// already has had its grace.
+func (r *run) endLeftovers(forced bool) {
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		count, first := r.tree.left()
@@ -89,13 +121,18 @@ func (r *run) endLeftovers() {
 		}
 		if time.Since(began) > r.c.Patience {
 			r.giveUp(count, first)
-			return
+			break
 		}
 		r.r.Leftovers = max(r.r.Leftovers, count)
 		r.tree.kill()
 		time.Sleep(pause)
 	}
-	r.drain(time.Now().Add(lastWords))
+	if forced {
+		r.r.EndedAt = time.Now() // the end of a tree that is ended is that of all of it
+	}
+	if r.r.StuckPID == 0 {
+		r.drain(time.Now().Add(lastWords))
+	}
 }
 
 // giveUp notes what outlives the end of its job object: a process that waits in the

@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		"spin":   roleSpin,
 		"hog":    roleHog,
 		"break":  roleBreak,
+		"parent": roleParent,
+		"saver":  roleSaver,
 		"run":    roleRun,
 		"boot":   roleBoot,
 	}
@@ -129,6 +131,29 @@ func roleBreak([]string) {
 	fmt.Print("ready")
 	<-heard
 	os.Exit(7)
+}
+
+// roleParent starts a saver, and does not listen.
+func roleParent(args []string) {
+	c := exec.Command(os.Args[0], "saver", args[0])
+	c.Stdout = os.Stdout
+	if err := c.Start(); err != nil {
+		panic(err)
+	}
+	sleep()
+}
+
+// roleSaver takes longer than the output grace to end once there is a file.
+func roleSaver(args []string) {
+	note(args[0])
+	for {
+		if _, err := os.Stat(filepath.Join(args[0], "end")); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(300 * time.Millisecond)
+	fmt.Print("saved")
 }
 
 // roleRun runs a tree, as a runner does.

@@ -20,7 +20,7 @@ type Worker struct {
 	buffer []byte
 
 	mu      sync.Mutex
-	running bool
+	running bool   // until the main process has ended or, where the tree is being ended, its grace has
 	pid     int    // of the main process
 	uid     uint32 // it runs as
 	killed  kill   // asked for by Kill
@@ -110,8 +110,9 @@ func (w *Worker) Close() {
 }
 
 // Kill ends the running command's tree: SIGTERM now, SIGKILL after the grace.
-// It reports whether it came before the command's end was seen; the result then
-// carries the cause. A later Kill may shorten the grace, not change the cause.
+// The grace is the whole tree's, whenever its main process ends. It reports whether it
+// came before the command's end was seen; the result then carries the cause. A later Kill
+// may shorten the grace, not change the cause.
 func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -307,12 +308,7 @@ func (r *run) wait() int {
 // timeout came before the end is decided here alone.
 func (r *run) enforce() {
 	now := time.Now()
-	r.w.mu.Lock()
-	killed := r.w.killed
-	if r.exited {
-		r.w.running = false
-	}
-	r.w.mu.Unlock()
+	killed := r.obey(now)
 	if r.exited {
 		r.r.EndedAt = now
 		if killed.asked && !r.r.TimedOut {
@@ -323,9 +319,6 @@ func (r *run) enforce() {
 	if !r.told && now.Sub(r.begun) >= StartedAfter {
 		r.told = true
 		r.c.Started(r.pid, r.begun)
-	}
-	if killed.asked && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
-		r.terminate(now, killed.grace)
 	}
 	if r.c.Timeout > 0 && r.termAt.IsZero() && now.Sub(r.begun) >= r.c.Timeout {
 		r.r.TimedOut = true
@@ -346,6 +339,21 @@ func (r *run) enforce() {
 			r.r.EndedAt, r.r.Cause = now, killed.cause
 		}
 	}
+}
+
+// obey carries out what Kill has asked for. From the end of the main process on it is too late
+// for a Kill, unless the tree is being ended.
+func (r *run) obey(now time.Time) kill {
+	r.w.mu.Lock()
+	killed := r.w.killed
+	if r.exited && r.termAt.IsZero() && !killed.asked {
+		r.w.running = false
+	}
+	r.w.mu.Unlock()
+	if killed.asked && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
+		r.terminate(now, killed.grace)
+	}
+	return killed
 }
 
 // terminate asks the group to end; a stopped process is woken to hear it.

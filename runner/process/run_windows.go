@@ -23,7 +23,7 @@ type Worker struct {
 	buffers [2][]byte
 
 	mu      sync.Mutex
-	running bool
+	running bool  // until the main process has ended or, where the tree is being ended, its grace has
 	tree    *tree // what runs
 	killed  kill  // asked for by Kill
 
@@ -66,8 +66,9 @@ func (w *Worker) Close() {
 }
 
 // Kill ends the running command's tree: CTRL_BREAK now, the end of its job object after
-// the grace. It reports whether it came before the command's end was seen; the result
-// then carries the cause. A later Kill may shorten the grace, not change the cause.
+// the grace, which is the whole tree's, whenever its main process ends. It reports whether
+// it came before the command's end was seen; the result then carries the cause. A later
+// Kill may shorten the grace, not change the cause.
 func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,6 +128,7 @@ type run struct {
 	unasked  bool      // or could not be
 	killAt   time.Time // the end of the job object is due
 	killedAt time.Time // it was ended for the first time
+	graceEnd time.Time // what is left behind is ended
 }
 
 // Run runs a command to the end of its tree.
@@ -229,12 +231,7 @@ func (r *run) silent(ran time.Duration) time.Duration { return ran - time.Durati
 // timeout came before the end is decided here alone.
 func (r *run) enforce() {
 	now, ran := time.Now(), r.ran()
-	r.w.mu.Lock()
-	killed := r.w.killed
-	if r.exited {
-		r.w.running = false
-	}
-	r.w.mu.Unlock()
+	killed := r.obey(now)
 	if r.exited {
 		r.r.EndedAt = now
 		if killed.asked && !r.r.TimedOut {
@@ -245,9 +242,6 @@ func (r *run) enforce() {
 	if !r.told && ran >= StartedAfter {
 		r.told = true
 		r.c.Started(r.r.PID, r.begun)
-	}
-	if killed.asked && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
-		r.terminate(now, killed.grace)
 	}
 	if r.c.Timeout > 0 && r.termAt.IsZero() && ran >= r.c.Timeout {
 		r.r.TimedOut = true
@@ -268,6 +262,21 @@ func (r *run) enforce() {
 			r.r.EndedAt, r.r.Cause = now, killed.cause
 		}
 	}
+}
+
+// obey carries out what Kill has asked for. From the end of the main process on it is too late
+// for a Kill, unless the tree is being ended.
+func (r *run) obey(now time.Time) kill {
+	r.w.mu.Lock()
+	killed := r.w.killed
+	if r.exited && r.termAt.IsZero() && !killed.asked {
+		r.w.running = false
+	}
+	r.w.mu.Unlock()
+	if killed.asked && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
+		r.terminate(now, killed.grace)
+	}
+	return killed
 }
 
 // terminate asks the main process's group to end. What has no console, or does not

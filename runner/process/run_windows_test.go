@@ -1,6 +1,9 @@
 package process
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -217,6 +220,48 @@ func TestGroupIsAskedFirst(t *testing.T) {
 	c.Timeout, c.KillAfter = time.Second, time.Hour
 	if r, _, _ = doWith(t, w, c); r.ExitCode != 1 || !r.TimedOut { // at once, for nobody was asked
 		t.Errorf("not asked: %+v", r)
+	}
+}
+
+// A tree that is being ended has the whole grace, whatever becomes of its main process, and
+// its run is over as soon as it is gone. A later kill shortens the grace.
+func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	dir, gate := "", ""
+	sys := kernel
+	sys.interrupt = func(group uint32) error {
+		h, err := windows.OpenProcess(windows.PROCESS_TERMINATE, false, group)
+		if err == nil {
+			defer windows.CloseHandle(h)
+			err = windows.TerminateProcess(h, 0xC000013A) // as one that does not listen
+		}
+		return errors.Join(err, os.WriteFile(filepath.Join(dir, gate), nil, 0o600)) // the other one does
+	}
+	w.sys = &sys
+	for _, hears := range []bool{true, false} {
+		dir, gate = t.TempDir(), "end"
+		c := command(t, "parent", dir)
+		c.OutputGrace = time.Millisecond
+		c.Started = func(int, time.Time) {
+			processes := watchTree(t, dir, 1)
+			w.Kill(5, time.Hour)
+			if !hears {
+				gate = "none"
+				go func() {
+					living(processes, 300*time.Millisecond)
+					w.Kill(6, 0)
+				}()
+			}
+		}
+		r, stdout, _ := doWith(t, w, c)
+		want, left := "saved", 0
+		if !hears {
+			want, left = "", 1
+		}
+		if r.Cause != 5 || r.ExitCode != 3221225786 || stdout != want || r.Leftovers != left || r.EndedAt.Sub(r.StartedAt) < 300*time.Millisecond {
+			t.Errorf("it hears: %v: %+v, %q", hears, r, stdout)
+		}
 	}
 }
 

@@ -1,0 +1,168 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// saves takes longer than the output grace to end once it is asked to.
+const saves = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM; echo up; while :; do sleep 0.01; done`
+
+// A tree that is being ended has the whole grace, whatever becomes of its main process, and
+// its run is over as soon as it is gone.
+func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
+	t.Run("by cookie", func(t *testing.T) { treesOutlive(t, nil) })
+	t.Run("by control group", func(t *testing.T) { treesOutlive(t, cgroupsFor(t)) })
+}
+
+func treesOutlive(t *testing.T, groups *Cgroups) {
+	adopt(t)
+	child := "sh -c '" + saves + "'"
+	for _, row := range []struct {
+		name, line string
+		set        func(c *Command)
+		kill       bool
+		want       Result
+	}{
+		{"a child", child + "; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"a grandchild", "sh -c \"sh -c '" + strings.ReplaceAll(saves, `"`, `\"`) + "'; echo after\"; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"of a main process that exits", "trap 'exit 3' TERM; " + child + " & wait", nil, true, Result{Cause: 4, ExitCode: 3}},
+		{"that holds no output", child + " >/dev/null & echo up; wait", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"that might live on", child + "; echo after", func(c *Command) { c.Background = true }, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"at the timeout", child + "; echo after", func(c *Command) { c.Timeout = 2 * time.Second }, false, Result{TimedOut: true, Signal: 15, ExitCode: -1}},
+		{"at its silence", child + "; echo after", func(c *Command) { c.IdleTimeout = 2 * time.Second }, false, Result{TimedOut: true, Silent: true, Signal: 15, ExitCode: -1}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := NewWorker(groups)
+			defer w.Close()
+			c, result := command(t, "/bin/sh", "-c", row.line), make(chan Result, 1)
+			c.OutputGrace, c.KillAfter = time.Millisecond, time.Hour
+			if row.set != nil {
+				row.set(c)
+			}
+			go func() { result <- w.Run(c) }()
+			until(t, "it is up", func() bool { return strings.Contains(c.said(t), "up\n") })
+			if row.kill && !w.Kill(4, time.Hour) {
+				t.Error("the kill came too late")
+			}
+			r := <-result
+			want := "up\nsaved\n"
+			if strings.Contains(row.line, " >/dev/null") {
+				want = "up\n"
+			}
+			took := r.EndedAt.Sub(r.StartedAt)
+			if said := c.said(t); said != want || took < 300*time.Millisecond {
+				t.Errorf("it said %q and took %v, want %q, and 300 ms at least", said, took, want)
+			}
+			got := Result{Cause: r.Cause, TimedOut: r.TimedOut, Silent: r.Silent, Signal: r.Signal, ExitCode: r.ExitCode, Leftovers: r.Leftovers, Spared: r.Spared, Error: r.Error}
+			if got != row.want {
+				t.Errorf("got %+v, want %+v", got, row.want)
+			}
+		})
+	}
+}
+
+// What ignores SIGTERM is ended after the grace, when the main process has gone long before,
+// and counts as left behind.
+func TestGraceEndsWithoutTheMainProcess(t *testing.T) {
+	t.Run("by cookie", func(t *testing.T) { graceEnds(t, nil) })
+	t.Run("by control group", func(t *testing.T) { graceEnds(t, cgroupsFor(t)) })
+}
+
+func graceEnds(t *testing.T, groups *Cgroups) {
+	adopt(t)
+	w := NewWorker(groups)
+	defer w.Close()
+	run := func() (c *Command, main int, result chan Result) {
+		c, result = command(t, "/bin/sh", "-c", `sh -c 'trap "" TERM; echo up $$; exec sleep 4333'; echo after`), make(chan Result, 1)
+		c.OutputGrace = time.Millisecond
+		pid := make(chan int, 1)
+		c.Forked = func(p int, _ time.Time) { pid <- p }
+		go func() { result <- w.Run(c) }()
+		until(t, "it is up", func() bool { return strings.HasSuffix(c.said(t), "\n") })
+		return c, <-pid, result
+	}
+	ended := func(c *Command, r Result) {
+		t.Helper()
+		var child int
+		fmt.Sscanf(c.said(t), "up %d", &child)
+		if r.Cause != 4 || r.Signal != 15 || r.Leftovers != 1 || r.StuckPID != 0 || lives(child) {
+			t.Errorf("got %+v, want one process left behind and ended; it lives: %v", r, lives(child))
+		}
+	}
+	c, _, result := run()
+	asked := time.Now()
+	w.Kill(4, 300*time.Millisecond)
+	r := <-result
+	ended(c, r)
+	if took := r.EndedAt.Sub(asked); took < 300*time.Millisecond {
+		t.Errorf("it was ended after %v, before the grace", took)
+	}
+	c, main, result := run()
+	w.Kill(4, time.Hour)
+	until(t, "the main process has ended", func() bool { return !lives(main) })
+	if !w.Kill(5, 0) {
+		t.Error("a kill without a grace found nothing that runs")
+	}
+	ended(c, <-result)
+	if w.Kill(5, 0) {
+		t.Error("killed what has ended")
+	}
+}
+
+// A kill that meets the end of the main process ends what that has left behind, with the
+// grace, also what might have lived on.
+func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
+	adopt(t)
+	w := NewWorker(nil)
+	defer w.Close()
+	up := filepath.Join(t.TempDir(), "up")
+	c := command(t, "/bin/sh", "-c", fmt.Sprintf("{ %s; } & while [ ! -e %s ]; do sleep 0.01; done", strings.Replace(saves, "echo up", ": >"+up, 1), up))
+	c.OutputGrace, c.Background = time.Millisecond, true
+	c.Forked = func(pid int, _ time.Time) {
+		until(t, "the main process has ended", func() bool { return !lives(pid) })
+		if !w.Kill(4, time.Hour) {
+			t.Error("the kill came too late")
+		}
+	}
+	r := w.Run(c)
+	if r.Cause != 4 || r.ExitCode != 0 || r.Leftovers != 0 || r.Spared || c.said(t) != "saved\n" {
+		t.Errorf("got %+v, %q", r, c.said(t))
+	}
+}
+
+// A process that cannot be told to be of a tree holds its end up for a moment, not for the
+// grace, even if it has the output.
+func TestStrangerHoldsNoKillUp(t *testing.T) {
+	adopt(t)
+	w := NewWorker(nil)
+	defer w.Close()
+	c, result := command(t, "/bin/sh", "-c", "setsid env -i sleep 4334 & echo $!; exec sleep 4334"), make(chan Result, 1)
+	go func() { result <- w.Run(c) }()
+	hidden := 0
+	until(t, "it has left", func() bool {
+		hidden, _ = strconv.Atoi(strings.TrimSpace(c.said(t)))
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", hidden))
+		return string(raw) == "sleep\x004334\x00" && cookieOf(hidden) == ""
+	})
+	defer Reap()
+	defer unix.Kill(hidden, unix.SIGKILL)
+	w.Kill(4, time.Hour)
+	select {
+	case r := <-result:
+		if r.Cause != 4 || r.Signal != 15 || r.Leftovers != 0 {
+			t.Errorf("got %+v", r)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for a stranger")
+		unix.Kill(hidden, unix.SIGKILL)
+		<-result
+	}
+}
