@@ -339,6 +339,7 @@ func (r *run) awaitEnd(p proc) {
 	}
 	if err != nil { // there is no descriptor for it
 		r.drain(0)
+		r.obey(time.Now())
 		time.Sleep(min(execTime, time.Until(r.due())))
 		return
 	}

@@ -34,7 +34,8 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 		{"a child", child + "; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"a grandchild", "sh -c \"sh -c '" + strings.ReplaceAll(saves, `"`, `\"`) + "'; echo after\"; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"of a main process that exits", "trap 'exit 3' TERM; " + child + " & wait", nil, true, Result{Cause: 4, ExitCode: 3}},
-		{"that holds no output", child + " >/dev/null & echo up; wait", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"in a session of its own", "setsid " + child + " & wait", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"that holds no output", strings.Replace(child, "echo up;", "echo up; exec >/dev/null;", 1) + "; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"that might live on", child + "; echo after", func(c *Command) { c.Background = true }, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"at the timeout", child + "; echo after", func(c *Command) { c.Timeout = 2 * time.Second }, false, Result{TimedOut: true, Signal: 15, ExitCode: -1}},
 		{"at its silence", child + "; echo after", func(c *Command) { c.IdleTimeout = 2 * time.Second }, false, Result{TimedOut: true, Silent: true, Signal: 15, ExitCode: -1}},
@@ -54,7 +55,7 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 			}
 			r := <-result
 			want := "up\nsaved\n"
-			if strings.Contains(row.line, " >/dev/null") {
+			if strings.Contains(row.line, "exec >/dev/null") {
 				want = "up\n"
 			}
 			took := r.EndedAt.Sub(r.StartedAt)
@@ -144,13 +145,14 @@ func TestStrangerHoldsNoKillUp(t *testing.T) {
 	adopt(t)
 	w := NewWorker(nil)
 	defer w.Close()
-	c, result := command(t, "/bin/sh", "-c", "setsid env -i sleep 4334 & echo $!; exec sleep 4334"), make(chan Result, 1)
+	c, result := command(t, "/bin/sh", "-c", "(setsid env -i sleep 4334 & echo $!); exec sleep 4334"), make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
 	hidden := 0
 	until(t, "it has left", func() bool {
 		hidden, _ = strconv.Atoi(strings.TrimSpace(c.said(t)))
 		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", hidden))
-		return string(raw) == "sleep\x004334\x00" && cookieOf(hidden) == ""
+		p, _ := stat(hidden)
+		return string(raw) == "sleep\x004334\x00" && cookieOf(hidden) == "" && p.ppid == os.Getpid()
 	})
 	defer Reap()
 	defer unix.Kill(hidden, unix.SIGKILL)

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -356,11 +357,20 @@ func (r *run) obey(now time.Time) kill {
 	return killed
 }
 
-// terminate asks the group to end; a stopped process is woken to hear it.
+// terminate asks the tree to end; a stopped process is woken to hear it.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
+		var away []proc
+		if grace > 0 { // looked for first: what a process starts so as to end well is not asked
+			away = slices.DeleteFunc(r.left(), func(p proc) bool { return p.pgid == r.pid })
+			now = time.Now()
+		}
 		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped, so the group is ours
 		unix.Kill(-r.pid, unix.SIGCONT)
+		for _, p := range away {
+			send(p, unix.SIGTERM, nil)
+			send(p, unix.SIGCONT, nil)
+		}
 		r.termAt = now
 	}
 	r.killAt = now.Add(grace)
