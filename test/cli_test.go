@@ -3,6 +3,7 @@
 package test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -88,6 +89,8 @@ func TestBatchIsWhole(t *testing.T) {
 	want := count()
 	for i := range max(20/fewer, 8) {
 		cmd := q.command("enqueue", "--file", file, "-q")
+		var said bytes.Buffer
+		cmd.Stderr = &said
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +109,7 @@ func TestBatchIsWhole(t *testing.T) {
 			code := cmd.ProcessState.ExitCode()
 			all = code == 0
 			if code != 0 && code != 3 && code != 5 { // it had no answer in time, or its batch was forgotten
-				t.Errorf("kill %d: the client ended with %d", i, code)
+				t.Errorf("kill %d: the client ended with %d: %s", i, code, said.String())
 			}
 		}
 		got := count()

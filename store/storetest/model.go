@@ -125,6 +125,9 @@ func (w *pairWalk) alike(seq int64) {
 	w.Helper()
 	w.what = "get"
 	got, want := both(w, func(s store.Store) (queue.Job, error) { return s.Get(w.Context(), strconv.FormatInt(seq, 10)) })
+	if want.ExpiresAt != 0 && want.ExpiresAt <= w.model.Now() {
+		return // one of them may have met it in a claim, and the other not yet
+	}
 	if got.Fence, want.Fence = 0, 0; !reflect.DeepEqual(got, want) {
 		w.Errorf("step %d: the engine has %+v, the model %+v", w.step, got, want)
 	}
