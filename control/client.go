@@ -288,7 +288,7 @@ func tell(err error, tries int) error {
 	if tries > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service went away before it answered; whether the request was carried out is not known")
 	}
-	return err
+	return queue.Errorf(queue.CodeUnavailable, "the service went away before it was asked; try again")
 }
 
 // probe gives up a service that has never said anything and does not say who it is.

@@ -59,3 +59,12 @@ func readLineOf(c net.Conn) (string, error) {
 		}
 	}
 }
+
+// A connection that has broken before a request was sent is no fault of the request's.
+func TestABrokenConnectionIsUnavailable(t *testing.T) {
+	dead := &clientConn{err: errBroken, open: map[int64]*call{}}
+	sent, err := dead.ask(t.Context(), "hold", Selection{}, new(BulkResult), nil)
+	if err = tell(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
+		t.Errorf("got %v, sent %t; want that the service is not there", err, sent)
+	}
+}
