@@ -1,7 +1,6 @@
 package service
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/queuectl/queuectl/queue"
 )
 
 // A lock that outlives its service for a moment, in a process that was just being
@@ -45,22 +42,5 @@ func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
 		if err == nil {
 			lock.Close()
 		}
-	}
-}
-
-// The lock is the folder's: without its file it holds as well.
-func TestLockHoldsWithoutItsFile(t *testing.T) {
-	dir := t.TempDir()
-	lock, err := lockFolder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
-		t.Fatal(err)
-	}
-	if again, err := lockFolder(dir); !errors.Is(err, queue.ErrWrongState) {
-		again.Close()
-		t.Errorf("a second lock of the folder: %v, want a refusal", err)
 	}
 }

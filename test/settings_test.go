@@ -174,36 +174,6 @@ func TestStopDrains(t *testing.T) {
 	}
 }
 
-// A service that stops says so, and advises nobody to start workers, which it would refuse.
-func TestAStoppingServiceSaysSo(t *testing.T) {
-	q := newQueue(t, "")
-	q.start("--workers", "1")
-	w := q.dial()
-	id := w.enqueue(fields{"command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done"})
-	w.runs(id)
-	q.askToStop()
-	q.until("it says that it stops", 10*time.Second, func() bool {
-		return strings.Contains(q.cli("status", "--check").out, "degraded: the service is stopping, so no job is started")
-	})
-	w.enqueue(fields{"command": "true"})
-	if r := q.cli("status", "--check"); r.code != 1 || strings.Contains(r.out, "worker start") {
-		t.Errorf("while a job waits: %+v", r)
-	}
-	for _, words := range [][]string{{"worker", "start"}, {"worker", "scale", "3"}, {"worker", "stop"}} {
-		if r := q.cli(words...); r.code != 3 || !strings.Contains(r.err, "the service is stopping") {
-			t.Errorf("%q: %+v", words, r)
-		}
-	}
-	q.write("go", "")
-	if err := <-q.ended; err != nil {
-		t.Error(err)
-	}
-	q.start()
-	if got := q.setting("workers").Origin; got == "stored" {
-		t.Error("what was refused is stored")
-	}
-}
-
 // With --keep-jobs SIGTERM leaves the jobs; the next service adopts them.
 func TestKeepJobs(t *testing.T) {
 	q := serving(t, "--workers", "2", "--keep-jobs")

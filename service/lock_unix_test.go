@@ -1,0 +1,29 @@
+//go:build unix
+
+package service
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// The lock is the folder's: without its file it holds as well.
+func TestLockHoldsWithoutItsFile(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := lockFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := lockFolder(dir); !errors.Is(err, queue.ErrWrongState) {
+		again.Close()
+		t.Errorf("a second lock of the folder: %v, want a refusal", err)
+	}
+}
