@@ -76,7 +76,7 @@ func TestServiceLog(t *testing.T) {
 		t.Errorf("a lost job: %v", dead)
 	}
 	q.must("config", "set", "log_level", "info")
-	q.must("enqueue", "--id", "last", "sleep 1")
+	q.must("enqueue", "--id", "last", "sleep 3") // longer than a stop takes to be asked for
 	q.until("it runs", 20*time.Second, func() bool { return q.show("last").State == "processing" })
 	q.stop()
 	if waits := q.logged("jobs that run are waited for, and ended and given back after stop_timeout"); len(waits) != 1 || waits[0]["running"] != 1.0 || waits[0]["stop_timeout"] != "30s" {
