@@ -24,9 +24,8 @@ func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Bulk
 		if len(only) > 0 && !slices.Contains(only, queue.Processing) { // what runs meanwhile is not meant
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
 		}
-		return s.untilFree(ctx, func() error {
-			only, err := s.endFirst(ctx, j, only)
-			if err != nil {
+		return s.untilFree(ctx, func() (err error) {
+			if only, err = s.endFirst(ctx, j, only); err != nil { // what was the pool's once is meant from then on
 				return err
 			}
 			return s.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})

@@ -321,15 +321,6 @@ func (r *run) waitGrace() {
 	r.w.running = false
 }
 
-// due is when what is left of a tree that is being ended gets SIGKILL. What has had it
-// already is gone in a moment.
-func (r *run) due() time.Time {
-	if !r.killedAt.IsZero() && r.graceEnd.Before(r.killAt) {
-		return r.graceEnd
-	}
-	return r.killAt
-}
-
 // awaitEnd reads what the tree prints until one of its processes has ended, or SIGKILL is
 // due.
 func (r *run) awaitEnd(p proc) {

@@ -101,15 +101,6 @@ func (r *run) waitGrace() {
 	r.w.running = false
 }
 
-// due is when what is left of a tree that is being ended is ended with its job object. What
-// was ended already is gone in a moment.
-func (r *run) due() time.Time {
-	if !r.killedAt.IsZero() && r.graceEnd.Before(r.killAt) {
-		return r.graceEnd
-	}
-	return r.killAt
-}
-
 // endLeftovers ends what the main process has left behind. What has been asked to end
 // already has had its grace.
 func (r *run) endLeftovers(forced bool) {

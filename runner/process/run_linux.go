@@ -342,21 +342,6 @@ func (r *run) enforce() {
 	}
 }
 
-// obey carries out what Kill has asked for. From the end of the main process on it is too late
-// for a Kill, unless the tree is being ended.
-func (r *run) obey(now time.Time) kill {
-	r.w.mu.Lock()
-	killed := r.w.killed
-	if r.exited && r.termAt.IsZero() && !killed.asked {
-		r.w.running = false
-	}
-	r.w.mu.Unlock()
-	if killed.asked && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
-		r.terminate(now, killed.grace)
-	}
-	return killed
-}
-
 // terminate asks the tree to end; a stopped process is woken to hear it.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {

@@ -264,21 +264,6 @@ func (r *run) enforce() {
 	}
 }
 
-// obey carries out what Kill has asked for. From the end of the main process on it is too late
-// for a Kill, unless the tree is being ended.
-func (r *run) obey(now time.Time) kill {
-	r.w.mu.Lock()
-	killed := r.w.killed
-	if r.exited && r.termAt.IsZero() && !killed.asked {
-		r.w.running = false
-	}
-	r.w.mu.Unlock()
-	if killed.asked && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
-		r.terminate(now, killed.grace)
-	}
-	return killed
-}
-
 // terminate asks the main process's group to end. What has no console, or does not
 // listen, has the same grace; where nobody could be asked there is none.
 func (r *run) terminate(now time.Time, grace time.Duration) {
