@@ -260,18 +260,21 @@ type Logs struct {
 	Stderr  bool `json:"stderr,omitempty"`  // this stream only
 	N       *int `json:"n,omitempty"`       // the last N lines only, at most MaxLines
 	Since   Time `json:"since,omitzero"`    // printed at or after
+	Ends    bool `json:"ends,omitempty"`    // tell also, with Follow, that an attempt has ended and another is to come
 }
 
 // Piece is a piece of output. Text is set unless the bytes are no UTF-8, which
-// are in Base64 then. Dropped bytes of the stream were not kept.
+// are in Base64 then. Dropped bytes of the stream were not kept. One with Ended has
+// neither: the attempt has ended, and the job goes on to its next.
 type Piece struct {
 	ID      string `json:"id"` // of the job
 	Attempt int    `json:"attempt"`
-	Stream  string `json:"stream"` // stdout or stderr
+	Stream  string `json:"stream"` // stdout or stderr, "" with Ended
 	At      Time   `json:"at"`
 	Text    string `json:"text,omitempty"`
 	Base64  []byte `json:"base64,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
+	Ended   bool   `json:"ended,omitempty"`
 }
 
 // Bytes is the piece's output.

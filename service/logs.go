@@ -79,10 +79,15 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 			if err := f.s.readStored(ctx, j.Seq, f.n, f.tail, f.cursor, f.tell); err != nil {
 				return end, err
 			}
-			f.n, f.tail, f.cursor = f.n+1, 0, output.Cursor{}
 			if !f.p.Follow || f.p.Attempt != 0 {
 				return end, nil
 			}
+			if f.p.Ends && j.Runs == f.n && !j.State.Ended() {
+				if err := f.each(control.Piece{ID: string(f.p.ID), Attempt: f.n, At: control.Time(j.UpdatedAt), Ended: true}); err != nil {
+					return end, err
+				}
+			}
+			f.n, f.tail, f.cursor = f.n+1, 0, output.Cursor{}
 			continue
 		case f.s.pool.Running(j.Seq) == f.n && f.p.Follow:
 			more, err := f.s.readLive(ctx, j.Seq, &f.cursor, true, f.tell)

@@ -193,6 +193,8 @@ func normalities(s *shell) (list []normality) {
 		{`\x1b`, "␛"}, {`\r`, "␍"},
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as it was
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`, "yyyy-mm-ddThh:mm:ss.mmmZ"},
+		{`due \w{3} \d+ \w{3} (\d{4} )?\d\d:\d\d(:\d\d)? `, "due DAY hh:mm "},
+		{`again (now|in [\d.]+m?s)`, "again in SPAN"},
 		{`\b(pid |Pid: +)\d+`, "${1}PID"},
 		{`"pid":\d+`, `"pid":PID`},
 		{`(Waited: +|Ran: +)[\d.]+m?s`, "${1}SPAN"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,7 @@ func enqueueVerb(a *App) *cobra.Command {
   queuectl enqueue -- convert a.png b.jpg   a program, without a shell
   queuectl enqueue '{"command":"make"}'     the fields as JSON
   queuectl enqueue --id x --command 'make'  the fields as flags
+  queuectl enqueue --at 3am ./backup.sh     not before three at night
   queuectl enqueue --file jobs.jsonl        many jobs, all or none; - is stdin`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -138,8 +140,19 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		a.Say("job %s was enqueued with this key before", got.ID)
 		return nil
 	}
-	a.Say("job %s enqueued", got.ID)
+	a.Say("job %s enqueued%s", got.ID, whenDue(s, time.Now()))
 	return nil
+}
+
+// whenDue is when a new job is due, if that was asked for: "; due …".
+func whenDue(s *queue.Spec, now time.Time) string {
+	switch {
+	case s.RunAt != nil:
+		return "; " + dueText(s.RunAt.Time(), now)
+	case s.Delay != nil:
+		return "; " + dueText(now.Add(*s.Delay), now)
+	}
+	return ""
 }
 
 // enqueueFile puts all jobs of a file in the queue, or none.

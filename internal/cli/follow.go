@@ -174,7 +174,7 @@ func (f *following) print(ctx context.Context, e *control.Event) error {
 		return nil
 	}
 	f.a.Progress("")
-	return f.a.printOutput(ctx, f.c, control.Logs{ID: control.Name(e.ID), Attempt: e.Attempt})
+	return f.a.printOutput(ctx, f.c, control.Logs{ID: control.Name(e.ID), Attempt: e.Attempt}, nil)
 }
 
 // summary says how all of it ended.

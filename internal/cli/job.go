@@ -69,15 +69,8 @@ func sinceWhen(text string) (control.Time, error) {
 	if d, err := queue.ParseDuration(text); err == nil {
 		return control.Time(queue.MillisOf(time.Now().Add(-d))), nil
 	}
-	now := time.Now()
-	t, err := parseWhen(text, now)
-	if err != nil {
-		return 0, err
-	}
-	if colon := strings.IndexByte(text, ':'); colon > 0 && colon < 3 && t.After(now) {
-		t = t.AddDate(0, 0, -1) // a time of day is the last one, not the next
-	}
-	return control.Time(queue.MillisOf(t)), nil
+	t, err := parseWhen(text, time.Now(), backward)
+	return control.Time(queue.MillisOf(t)), err
 }
 
 func listVerb(a *App) *cobra.Command {
@@ -91,6 +84,16 @@ func listVerb(a *App) *cobra.Command {
 	l.add(cmd)
 	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "in this `STATE`; waiting and done too")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
+	return cmd
+}
+
+// psVerb is the list of what runs.
+func psVerb(a *App) *cobra.Command {
+	cmd := listVerb(a)
+	cmd.Use, cmd.Short = "ps", "List what runs"
+	if err := cmd.Flags().Set("state", queue.Processing.String()); err != nil {
+		panic(err) // it is a flag of list
+	}
 	return cmd
 }
 

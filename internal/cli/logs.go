@@ -111,6 +111,7 @@ func (l *logPrinter) piece(p *control.Piece) error {
 	if p.Stream == "stderr" {
 		from = &l.screen[1]
 	}
+	from.lines = l.prefix != "" || l.stamps
 	text := from.safe(string(p.Bytes()))
 	if p.Dropped > 0 {
 		text = from.rest() + fmt.Sprintf("[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)

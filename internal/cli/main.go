@@ -28,6 +28,7 @@ type Verb struct {
 	Name  string
 	Build func(a *App) *cobra.Command // nil if the other program has it
 	Short string                      // what it does, of those
+	Alias string                      // another name, "" for none
 }
 
 // Program is what one of the two programs has beside what both have.
@@ -46,17 +47,19 @@ var verbs []Verb
 
 func init() { // one of them asks for all
 	verbs = []Verb{
-		{Name: "enqueue", Build: enqueueVerb},
+		{Name: "enqueue", Build: enqueueVerb, Alias: "add"},
 		{Name: "run", Build: runVerb},
-		{Name: "list", Build: listVerb},
+		{Name: "attach", Build: attachVerb},
+		{Name: "list", Build: listVerb, Alias: "ls"},
+		{Name: "ps", Build: psVerb},
 		{Name: "show", Build: showVerb},
-		{Name: "logs", Build: logsVerb},
+		{Name: "logs", Build: logsVerb, Alias: "log"},
 		{Name: "status", Build: statusVerb},
 		{Name: "events", Build: eventsVerb},
 		{Name: "wait", Build: waitVerb},
 		{Name: "whoami", Build: whoamiVerb},
 		jobsVerb("cancel", "Cancel jobs; what runs is ended with its whole tree", "is cancelled", (*control.Client).Cancel, "waiting", "processing"),
-		jobsVerb("retry", "Run failed or ended jobs again, with all their attempts", "is pending again", (*control.Client).Retry, "failed", "dead", "cancelled", "completed"),
+		jobsVerb("retry", "Run failed or ended jobs again, with all their attempts", "is pending again", (*control.Client).Retry, "failed", "dead", "cancelled", "completed").as("rerun"),
 		jobsVerb("hold", "Keep jobs that wait from being run", "is held", (*control.Client).Hold, "pending", "failed", "blocked"),
 		jobsVerb("release", "Let held jobs run", "is released", (*control.Client).Release, "held"),
 		jobsVerb("requeue", "End what runs without counting it, and have it wait again", "is pending again", (*control.Client).Requeue, "processing"),
@@ -190,7 +193,11 @@ func (a *App) Root(args []string) *cobra.Command {
 		case v.Build == nil: // to be listed
 			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, Run: func(*cobra.Command, []string) {}})
 		default:
-			root.AddCommand(v.Build(a))
+			cmd := v.Build(a)
+			if v.Alias != "" {
+				cmd.Aliases = []string{v.Alias}
+			}
+			root.AddCommand(cmd)
 		}
 	}
 	return root
@@ -226,7 +233,7 @@ func (a *App) askedVerb(args []string) *Verb {
 			i++
 		case strings.HasPrefix(arg, "-"):
 		default:
-			if i := slices.IndexFunc(a.verbs, func(v Verb) bool { return v.Name == arg }); i >= 0 {
+			if i := slices.IndexFunc(a.verbs, func(v Verb) bool { return v.Name == arg || v.Alias == arg }); i >= 0 {
 				return &a.verbs[i]
 			}
 			return nil
@@ -238,9 +245,17 @@ func (a *App) askedVerb(args []string) *Verb {
 func (a *App) verbNames() []string {
 	var names []string
 	for _, v := range a.verbs {
-		names = append(names, v.Name)
+		if names = append(names, v.Name); v.Alias != "" {
+			names = append(names, v.Alias)
+		}
 	}
 	return names
+}
+
+// as gives a verb another name.
+func (v Verb) as(alias string) Verb {
+	v.Alias = alias
+	return v
 }
 
 // UsageError is a mistake in the words themselves.

@@ -171,7 +171,14 @@ const uncolour = "\x1b[0m"
 
 // sanitize shows control characters other than tab, newline and colours as
 // escapes, and so characters that turn the direction of writing.
-func sanitize(s string) string {
+func sanitize(s string) string { return escape(s, "\n\t") }
+
+// onScreen is sanitize for the output of a job as it comes: a carriage return, by which
+// programs show how far they have come, stays.
+func onScreen(s string) string { return escape(s, "\n\t\r") }
+
+// escape shows control characters as escapes, but for colours and those of plain.
+func escape(s, plain string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		if n := colour(s[i:]); n > 0 {
@@ -183,7 +190,7 @@ func sanitize(s string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r == '\n' || r == '\t':
+		case strings.ContainsRune(plain, r):
 			b.WriteRune(r)
 		case unicode.IsControl(r) && r < 0x100:
 			fmt.Fprintf(&b, `\x%02x`, r)

@@ -31,7 +31,8 @@ func runVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run ['shell line' | -- program args…]",
 		Short: "Put a job in the queue, follow it and exit as it does",
-		Long: `Put a job in the queue, follow both of its streams and exit with its code.
+		Long: `Put a job in the queue, follow both of its streams and exit with its code. It is run
+once, unless --max-retries or --max-attempts says otherwise.
 
   queuectl run 'make all'                               a line for the shell
   queuectl run -- ./backup.sh --full                    a program, without a shell
@@ -67,6 +68,9 @@ same command goes on where it stood; a line that was changed meanwhile is refuse
 			if batch != nil {
 				return Usage("run takes one job; use enqueue for several")
 			}
+			if spec.MaxRetries == nil && spec.MaxAttempts == nil {
+				spec.MaxRetries = new(int64)
+			}
 			if detach {
 				return a.enqueueOne(cmd.Context(), &spec, noCwd, "")
 			}
@@ -100,32 +104,67 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 		return err
 	}
 	defer c.Close()
-	interrupts := make(chan os.Signal, 4)
-	signal.Notify(interrupts, os.Interrupt)
+	interrupts := watchInterrupts()
 	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s})
 	if err != nil {
 		return err
 	}
+	return a.attached(ctx, c, got.ID, interrupts, cancelOnExit)
+}
+
+// watchInterrupts takes Ctrl-C from now on.
+func watchInterrupts() <-chan os.Signal {
+	interrupts := make(chan os.Signal, 4)
+	signal.Notify(interrupts, os.Interrupt)
+	return interrupts
+}
+
+// attached follows a job until it has ended, or Ctrl-C leaves it.
+func (a *App) attached(ctx context.Context, c *control.Client, id string, interrupts <-chan os.Signal, cancelOnExit bool) error {
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- a.follow(follow, c, got.ID) }() // ends with the job, or stop
+	go func() { done <- a.follow(follow, c, id) }() // ends with the job, or stop
 	select {
 	case err := <-done:
 		return err
 	case <-interrupts:
 	}
-	if cancelOnExit || a.detachOrCancel(got.ID, interrupts, done) {
-		return a.cancelAndExit(c, got.ID)
+	if cancelOnExit || a.detachOrCancel(id, interrupts, done) {
+		return a.cancelAndExit(c, id)
 	}
 	a.Exit = exitDetached
 	return nil
 }
 
+func attachVerb(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "attach ID", Short: "Follow a job, and exit as it does", Args: func(cmd *cobra.Command, args []string) error {
+			a.ownFailure = exitOwn
+			return Exactly(1, "the id of a job")(cmd, args)
+		},
+		ValidArgsFunction: a.completeIDs("processing", "waiting"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			job, err := c.Show(cmd.Context(), control.Show{ID: control.Name(args[0])})
+			if err != nil {
+				return err
+			}
+			return a.attached(cmd.Context(), c, job.ID, watchInterrupts(), false)
+		},
+	}
+	a.exitAsOwn(cmd)
+	return cmd
+}
+
 // detachOrCancel says how to come back and waits a moment for a second Ctrl-C,
 // which cancels.
 func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
-	fmt.Fprintf(a.Err, "\nqueuectl: job %s goes on; see it with: queuectl logs -f %s; press Ctrl-C again to cancel it\n", id, id)
+	fmt.Fprintf(a.Err, "\nqueuectl: job %s goes on; come back to it with: queuectl attach %s; press Ctrl-C again to cancel it\n", id, id)
 	select {
 	case <-interrupts:
 		return true
@@ -150,15 +189,22 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 	return nil
 }
 
-// printOutput prints both streams of a job's output, each to its own.
-func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs) error {
+// printOutput prints both streams of a job's output, each to its own, or both as messages
+// where JSON is printed. ended hears of attempts that others follow, if p asks for that.
+func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
 	out, errs := &screen{a: a, to: a.Out}, &screen{a: a, to: a.Err}
+	if a.Structured() {
+		out.to = a.Err
+	}
 	_, err := c.Logs(ctx, p, func(p control.Piece) error {
 		to := out
 		if p.Stream == "stderr" {
 			to = errs
 		}
-		if p.Dropped > 0 {
+		switch {
+		case p.Ended:
+			return ended(p.Attempt)
+		case p.Dropped > 0:
 			_, err := fmt.Fprintf(a.Err, "[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
 			return err
 		}
@@ -172,9 +218,15 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 	return err
 }
 
+// sayWhyAfter is how long a job that is followed waits before it is told for what.
+const sayWhyAfter = time.Second
+
 // follow prints a job's output as it comes and takes its exit code.
 func (a *App) follow(ctx context.Context, c *control.Client, id string) error {
-	if err := a.printOutput(ctx, c, control.Logs{ID: control.Name(id), Follow: true}); err != nil {
+	waits := time.AfterFunc(sayWhyAfter, func() { a.tellWhy(ctx, c, id) })
+	defer waits.Stop()
+	err := a.printOutput(ctx, c, control.Logs{ID: control.Name(id), Follow: true, Ends: true}, func(attempt int) error { return a.tellAttempt(ctx, c, id, attempt) })
+	if err != nil {
 		return a.lost(id, err)
 	}
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
@@ -183,6 +235,75 @@ func (a *App) follow(ctx context.Context, c *control.Client, id string) error {
 	}
 	a.Exit = jobExit(&job.Job)
 	a.tellEnd(&job.Job)
+	if a.Structured() {
+		return a.PrintJSON(job)
+	}
+	return nil
+}
+
+// tellWhy says for what a job that has not run yet waits, and what to do about it.
+func (a *App) tellWhy(ctx context.Context, c *control.Client, id string) {
+	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+	if err != nil || job.StartedAt != 0 || job.State == queue.Processing.String() {
+		return // who follows it is told what is wrong
+	}
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(a.Err, "queuectl: job %s %s\n", id, a.Clean(a.Err, waitsFor(&job.Job, &st, time.Now())))
+}
+
+// waitsFor is for what a job waits, and what to do about it.
+func waitsFor(j *control.Job, st *control.Status, now time.Time) string {
+	due := queue.Millis(j.RunAt).Time()
+	switch {
+	case j.State == queue.Held.String():
+		return "is held; let it run with: queuectl release " + j.ID
+	case due.After(now):
+		return "waits until it is " + dueText(due, now)
+	case st.Draining:
+		return "waits: no job is started until queuectl drain --off"
+	case st.Workers.Total == 0:
+		return "waits, and there are no workers; start some with: queuectl worker start"
+	case st.Workers.Idle == 0:
+		return fmt.Sprintf("waits: %s busy; have more with: queuectl worker start", areAll(st.Workers.Total))
+	}
+	return "waits for its turn: " + st.Health
+}
+
+// areAll is "all 4 workers are".
+func areAll(n int) string {
+	if n == 1 {
+		return "the worker is"
+	}
+	return fmt.Sprintf("all %d workers are", n)
+}
+
+// tellAttempt says how an attempt ended, and when the job is run again.
+func (a *App) tellAttempt(ctx context.Context, c *control.Client, id string, n int) error {
+	job, err := c.Show(ctx, control.Show{ID: control.Name(id), HistoryBefore: n + 1})
+	if err != nil || len(job.History) == 0 {
+		return err
+	}
+	h := job.History[len(job.History)-1]
+	text := fmt.Sprintf("attempt %d failed", n)
+	switch {
+	case h.Error != nil:
+		text += ": " + *h.Error
+	case h.Reason != nil:
+		text += ": " + *h.Reason
+	}
+	next := max(job.NextRetryAt, job.RunAt)
+	switch wait := time.Until(queue.Millis(next).Time()); {
+	case job.State == queue.Held.String():
+		text += "; it is held: let it run again with: queuectl release " + id
+	case wait > time.Second/20:
+		text += "; again in " + queue.FormatDuration(max(wait.Round(time.Second/10), time.Second/10))
+	default:
+		text += "; again now"
+	}
+	fmt.Fprintf(a.Err, "queuectl: %s\n", oneLine(a.Clean(a.Err, fmt.Sprintf("%s (%d left)", text, job.MaxAttempts-job.Attempts))))
 	return nil
 }
 
@@ -209,16 +330,17 @@ func (a *App) lost(id string, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
 		return fmt.Errorf("job %s was removed: %w", id, err)
 	}
-	return fmt.Errorf("job %s is in the queue and goes on, but cannot be followed (%w); come back with: queuectl logs -f %s, or queuectl wait %s", id, err, id, id)
+	return fmt.Errorf("job %s is in the queue and goes on, but cannot be followed (%w); come back with: queuectl attach %s", id, err, id)
 }
 
 // screen shows one stream of a job's output on a file: as it is or, if that is a
 // terminal, made safe. A character or colour that comes in two pieces is kept until
 // it is whole.
 type screen struct {
-	a    *App
-	to   *os.File
-	part string
+	a     *App
+	to    *os.File
+	lines bool // each line has something before it, which a carriage return would overwrite
+	part  string
 }
 
 // safe is what can be shown of the stream with its next piece.
@@ -229,14 +351,21 @@ func (s *screen) safe(text string) string {
 	text = s.part + text
 	whole := len(text) - unfinished(text)
 	s.part = text[whole:]
-	return sanitize(text[:whole])
+	return s.shown(text[:whole])
 }
 
 // rest is what was kept when nothing more comes.
 func (s *screen) rest() string {
 	part := s.part
 	s.part = ""
-	return sanitize(part)
+	return s.shown(part)
+}
+
+func (s *screen) shown(text string) string {
+	if s.lines {
+		return sanitize(text)
+	}
+	return onScreen(text)
 }
 
 // jobExit is the exit code that stands for how a job ended.

@@ -33,7 +33,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 			if field.Kind == queue.KindBool {
 				flag.NoOptDefVal = "true"
 			}
-			flag.Hidden = i > 0
+			flag.Hidden = i > 0 && name != shortFlags[field.Name]
 			if values := oneOf[field.Name]; values != nil {
 				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 			}
@@ -57,8 +57,14 @@ func flagNames(f queue.Field) []string {
 	if f.Alias != "" {
 		names = append(names, strings.ReplaceAll(f.Alias, "_", "-"))
 	}
+	if short := shortFlags[f.Name]; short != "" {
+		names = append(names, short)
+	}
 	return names
 }
+
+// shortFlags are short words for what people often type.
+var shortFlags = map[string]string{"run_at": "at", "delay": "in"}
 
 // fieldFlag sets one field of a spec.
 type fieldFlag struct {
@@ -78,7 +84,7 @@ func (f *fieldFlag) Type() string {
 // Set reads the value; times are read in the caller's zone.
 func (f *fieldFlag) Set(text string) error {
 	if f.field.Kind == queue.KindInstant {
-		t, err := parseWhen(text, time.Now())
+		t, err := parseWhen(text, time.Now(), forward)
 		if err != nil {
 			return err
 		}

@@ -28,17 +28,50 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 		{"2026-03-01 15:04", berlin, "2026-03-01T14:04:00Z"}, {"2026-03-01T15:04:05", india, "2026-03-01T09:34:05Z"}, {"2026-03-01", berlin, "2026-02-28T23:00:00Z"},
 		{"13:00", berlin, "2026-03-10T12:00:00Z"}, {"12:00", berlin, "2026-03-11T11:00:00Z"}, {"11:59:59", berlin, "2026-03-11T10:59:59Z"},
 		{"today 11:00", berlin, "2026-03-10T10:00:00Z"}, {"tomorrow 03:00", berlin, "2026-03-11T02:00:00Z"}, {"tomorrow", india, "2026-03-10T18:30:00Z"}, {"today", berlin, "2026-03-09T23:00:00Z"},
+		{"3am", berlin, "2026-03-11T02:00:00Z"}, {"3pm", berlin, "2026-03-10T14:00:00Z"}, {"3:30 PM", berlin, "2026-03-10T14:30:00Z"}, {"noon", berlin, "2026-03-11T11:00:00Z"}, {"midnight", india, "2026-03-10T18:30:00Z"},
+		{"friday 18:00", berlin, "2026-03-13T17:00:00Z"}, {"tue 13:00", berlin, "2026-03-10T12:00:00Z"}, {"Tuesday 11am", berlin, "2026-03-17T10:00:00Z"}, {"monday", berlin, "2026-03-15T23:00:00Z"}, {"sunday at noon", berlin, "2026-03-15T11:00:00Z"},
+		{"yesterday", berlin, "2026-03-08T23:00:00Z"}, {"yesterday 14:00", berlin, "2026-03-09T13:00:00Z"}, {"2 hours ago", berlin, "2026-03-10T09:00:00Z"}, {"an hour ago", berlin, "2026-03-10T10:00:00Z"}, {"in 90 minutes", berlin, "2026-03-10T12:30:00Z"}, {"in 1 day 2 hrs", berlin, "2026-03-11T13:00:00Z"}, {"3d ago", india, "2026-03-07T11:00:00Z"}, {"now", berlin, "2026-03-10T11:00:00Z"},
 		{"+2h", india, "2026-03-10T13:00:00Z"}, {"+0", berlin, "2026-03-10T11:00:00Z"}, {"+1d", berlin, "2026-03-11T11:00:00Z"},
 	} {
 		now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.UTC).In(c.zone)
-		got, err := parseWhen(c.text, now)
+		got, err := parseWhen(c.text, now, forward)
 		if err != nil || got.UTC().Format(time.RFC3339Nano) != c.want {
 			t.Errorf("%q in %s: got %v, %v, want %s", c.text, c.zone, got.UTC(), err, c.want)
 		}
 	}
-	for _, bad := range []string{"", "25:00", "12:60", "yesterday", "tomorrow 25:00", "+", "+-1h", "+x", "2026-02-30", "12", "today12"} {
-		if got, err := parseWhen(bad, time.Now()); err == nil {
+	for _, bad := range []string{"", "25:00", "12:60", "tomorrow 25:00", "+", "+-1h", "+x", "2026-02-30", "12", "today12", "13am", "friday the 13th", "ago", "in", "in friday", "2 moons ago", "noon friday"} {
+		if got, err := parseWhen(bad, time.Now(), forward); err == nil {
 			t.Errorf("%q: got %v, want refused", bad, got)
+		}
+	}
+}
+
+// Where a person looks back, what is left open is the last one, not the next.
+func TestTimesThatHavePassed(t *testing.T) {
+	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
+	for text, want := range map[string]string{
+		"10:00": "2026-03-10T10:00", "12:00": "2026-03-09T12:00", "3pm": "2026-03-09T15:00", "friday": "2026-03-06T00:00", "tuesday": "2026-03-10T00:00",
+		"tue 12:00": "2026-03-03T12:00", "yesterday": "2026-03-09T00:00", "today": "2026-03-10T00:00", "tomorrow": "2026-03-11T00:00", "1 week ago": "2026-03-03T11:00",
+	} {
+		if got, err := parseWhen(text, now, backward); err != nil || got.Format("2006-01-02T15:04") != want {
+			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
+// When something is due is said with the day, the zone and how far it is.
+func TestDueTimesAreToldInFull(t *testing.T) {
+	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
+	for after, want := range map[time.Duration]string{
+		10*time.Hour + 47*time.Minute + 30*time.Second: "due Mon 23 Nov 03:00 CET, in 10h",
+		90 * time.Second:        "due Sun 22 Nov 16:14:00 CET, in 1m30s",
+		-2 * time.Hour:          "due Sun 22 Nov 14:12 CET, which has passed: it may run now",
+		60 * 24 * time.Hour:     "due Thu 21 Jan 2027 16:12 CET, in 60d",
+		1500 * time.Millisecond: "due Sun 22 Nov 16:12:31 CET, in 1.5s",
+		76 * time.Hour:          "due Wed 25 Nov 20:12 CET, in 3d4h",
+	} {
+		if got := dueText(now.Add(after).UTC(), now); got != want {
+			t.Errorf("%v: got %q, want %q", after, got, want)
 		}
 	}
 }
