@@ -188,11 +188,15 @@ type Show struct {
 
 // List selects jobs, newest first.
 type List struct {
-	State  Texts  `json:"state,omitempty"` // any of them; "waiting" and "done" too
-	Label  Labels `json:"label,omitempty"` // all of them
+	State  Texts  `json:"state,omitempty"`  // any of them; "waiting" and "done" too
+	Failed bool   `json:"failed,omitempty"` // the same as the states dead and failed
+	Label  Labels `json:"label,omitempty"`  // all of them
+	Batch  string `json:"batch,omitempty"`  // the caller's own that carry the label batch with this value
 	User   string `json:"user,omitempty"`
-	Since  Time   `json:"since,omitzero"`
-	Limit  int    `json:"limit,omitempty"` // 1 to 1000, the default
+	IDGlob string `json:"id_glob,omitempty"` // with * ? and [a-z]
+	Since  Time   `json:"since,omitzero"`    // ended, or else enqueued, at or after
+	Until  Time   `json:"until,omitzero"`    // ended, or else enqueued, before
+	Limit  int    `json:"limit,omitempty"`   // 1 to 1000, the default
 	Cursor string `json:"cursor,omitempty"`
 }
 
@@ -260,6 +264,7 @@ type Logs struct {
 	Stderr  bool `json:"stderr,omitempty"`  // this stream only
 	N       *int `json:"n,omitempty"`       // the last N lines only, at most MaxLines
 	Since   Time `json:"since,omitzero"`    // printed at or after
+	Until   Time `json:"until,omitzero"`    // printed before
 	Ends    bool `json:"ends,omitempty"`    // tell also, with Follow, that an attempt has ended and another is to come
 }
 
@@ -296,8 +301,11 @@ type LogsEnd struct {
 type Selection struct {
 	ID        Name   `json:"id,omitempty"`
 	IDs       Names  `json:"ids,omitempty"`
+	All       bool   `json:"all,omitempty"`        // of those that the verb takes
 	State     Texts  `json:"state,omitempty"`      // any of them; default: those that the verb takes
+	Failed    bool   `json:"failed,omitempty"`     // the same as the states dead and failed
 	Label     Labels `json:"label,omitempty"`      // all of them
+	Batch     string `json:"batch,omitempty"`      // the caller's own that carry the label batch with this value
 	User      string `json:"user,omitempty"`       // who enqueued them
 	OlderThan Span   `json:"older_than,omitempty"` // ended, or else enqueued, so long ago
 	IDGlob    string `json:"id_glob,omitempty"`    // with * ? and [a-z]
@@ -439,6 +447,8 @@ type ConfigList struct {
 type Events struct {
 	Since  *int64 `json:"since,omitempty"`
 	Follow bool   `json:"follow,omitempty"`
+	From   Time   `json:"from,omitzero"`   // happened at or after
+	Until  Time   `json:"until,omitzero"`  // happened before
 	ID     Names  `json:"id,omitempty"`    // of these jobs only
 	Event  Texts  `json:"event,omitempty"` // of these kinds only
 	// Audit asks for all that people did, with who, how and to what. It is for admins.

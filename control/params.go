@@ -156,15 +156,28 @@ func (p *List) check() error {
 	if len(p.Cursor) > maxCursor {
 		return queue.Invalid("cursor", "is not one that a list gave")
 	}
+	if err := checkSelectors(p.IDGlob, p.Batch); err != nil {
+		return err
+	}
 	return checkUser(p.User)
 }
 
-func (s *Selection) check() error {
+func checkSelectors(glob, batch string) error {
 	switch {
-	case len(s.IDGlob) > queue.MaxGlob:
+	case len(glob) > queue.MaxGlob:
 		return queue.Invalid("id_glob", "is longer than %d bytes", queue.MaxGlob)
-	case len(s.Cursor) > maxCursor:
+	case len(batch) > queue.MaxLabel:
+		return queue.Invalid("batch", "is longer than %d bytes, as no label is", queue.MaxLabel)
+	}
+	return nil
+}
+
+func (s *Selection) check() error {
+	if len(s.Cursor) > maxCursor {
 		return queue.Invalid("cursor", "is not one that an answer gave")
+	}
+	if err := checkSelectors(s.IDGlob, s.Batch); err != nil {
+		return err
 	}
 	return checkUser(s.User)
 }
@@ -206,7 +219,7 @@ func (p *ConfigSet) check() error {
 
 // Chosen reports whether a selection says which jobs, where it does not name them.
 func (s *Selection) Chosen() bool {
-	return len(s.State) > 0 || len(s.Label) > 0 || s.User != "" || s.OlderThan != 0 || s.IDGlob != ""
+	return s.All || s.Failed || s.Batch != "" || len(s.State) > 0 || len(s.Label) > 0 || s.User != "" || s.OlderThan != 0 || s.IDGlob != ""
 }
 
 // Each many reports whether a request is about many jobs.

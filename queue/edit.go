@@ -19,6 +19,9 @@ func SpecOf(j *Job) *Spec {
 		BackoffStrategy: given(string(j.Backoff.Strategy)), Cwd: given(j.Cwd), Stdin: given(j.Stdin),
 		ExpiresAt: given(j.ExpiresAt), AllowBackground: given(j.AllowBackground), Memory: given(j.Memory), CPUs: given(j.CPUs), Tasks: given(j.Tasks),
 	}
+	if j.RunAt > j.CreatedAt {
+		s.RunAt = &j.RunAt
+	}
 	if j.Command != "" {
 		s.Command, s.Shell = &j.Command, &j.Shell
 	} else {

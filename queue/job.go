@@ -6,6 +6,9 @@ import (
 
 // Limits on a job, in bytes unless the name says otherwise.
 const (
+	// DatabaseID is what a queue's database says of itself, at byte 68 of the file: "qctl".
+	DatabaseID = 0x7163746c
+
 	MaxCommand    = 131_071   // one line for the shell; each entry of argv and env too
 	MaxArgsEnv    = 512 << 10 // argv and env together
 	MaxStdin      = 256 << 10

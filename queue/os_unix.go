@@ -4,6 +4,9 @@ package queue
 
 import "strings"
 
+// maxExitCode is the highest exit code of a process.
+const maxExitCode = 255
+
 // plainSigns mean nothing to the shell.
 const plainSigns = "%+,-./:=@_"
 

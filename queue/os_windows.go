@@ -1,5 +1,8 @@
 package queue
 
+// maxExitCode is the highest exit code of a process.
+const maxExitCode = 1<<32 - 1
+
 // plainSigns mean nothing to the shell.
 const plainSigns = `+,-./:=@_\~`
 

@@ -26,7 +26,7 @@ func drawSpec(t *rapid.T) *queue.Spec {
 	instant := rapid.Map(rapid.Int64Range(1, 253_402_300_799_999), func(n int64) queue.Millis { return queue.Millis(n) })
 	words := rapid.SliceOfN(text, 1, 4)
 	pairs := rapid.MapOfN(rapid.StringMatching(`[A-Za-z_.]{1,8}`), text, 1, 4)
-	codes := rapid.SliceOfN(rapid.IntRange(0, 1<<32-1), 1, 4)
+	codes := rapid.SliceOfN(rapid.IntRange(0, 255), 1, 4)
 	s := &queue.Spec{
 		ID: maybe(t, "id", text), Command: maybe(t, "command", text), Priority: maybe(t, "priority", number),
 		MaxRetries: maybe(t, "retries", number), MaxAttempts: maybe(t, "attempts", number),

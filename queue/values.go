@@ -161,8 +161,8 @@ func setCodes(to *[]int, v json.RawMessage) error {
 		}
 		n, err := readInteger(e)
 		list = append(list, int(n))
-		if err != nil || n < 0 || n > 1<<32-1 {
-			return fmt.Errorf("must be a list of exit codes")
+		if err != nil || n < 0 || n > maxExitCode {
+			return fmt.Errorf("must be a list of exit codes, which are 0 to %d here", int64(maxExitCode))
 		}
 		return nil
 	})

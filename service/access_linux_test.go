@@ -45,7 +45,7 @@ func TestUsersOfADirectory(t *testing.T) {
 		t.Errorf("the socket's group: %+v, %v", to, err)
 	}
 	as, err := (&users{s: s, peer: peer(61300, control.Admin)}).of("dora")
-	if f, failed := s.filter(control.List{User: "dora"}); err != nil || failed != nil || as != (asUser{61400, "dora"}) || *f.UID != as.uid {
+	if f, failed := s.filter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil || as != (asUser{61400, "dora"}) || *f.UID != as.uid {
 		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
 	}
 	if w := s.userName(61400); w != "dora" {

@@ -3,7 +3,9 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +32,7 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 		return control.EventsEnd{}, queue.Invalid("since", "must not be negative; it is the number of the last event that you have seen")
 	case p.Since != nil:
 		after = *p.Since
-	case !p.Follow:
+	case !p.Follow || p.From != 0:
 		after = 0
 	}
 	if err := checkKinds(p.Event); err != nil {
@@ -43,9 +45,15 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	case !p.Audit && slices.Contains(p.Event, string(queue.EventAudit)):
 		return control.EventsEnd{}, queue.Invalid("event", "audit is told with audit alone, which is for admins")
 	}
-	t := &teller{s: s, p: p, each: each, after: after, ids: map[string]bool{}}
+	t := &teller{s: s, p: p, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
 	for _, id := range p.ID {
 		t.ids[id] = true
+		switch _, err := s.named(ctx, control.Name(id)); {
+		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // it may have been there
+			t.unknown[id] = true
+		case err != nil:
+			return control.EventsEnd{}, err
+		}
 	}
 	for {
 		last, changed := s.store.LastEvent()
@@ -59,6 +67,8 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 			return control.EventsEnd{}, err
 		case more:
 			continue
+		case !p.Follow && len(t.unknown) > 0:
+			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event tells of one", queue.Clip(slices.Sorted(maps.Keys(t.unknown))[0]))
 		case !p.Follow:
 			return control.EventsEnd{Last: t.after}, nil
 		}
@@ -77,6 +87,8 @@ type teller struct {
 	each  func(control.Event) error
 	after int64           // the number of the last event that was dealt with
 	ids   map[string]bool // of p.ID
+
+	unknown map[string]bool // of them, of which there is no job and no event so far
 }
 
 // step tells the next events, a bounded number, of those up to last, and reports whether
@@ -96,6 +108,7 @@ func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
 	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
 		e := &list[i]
 		t.after = e.Seq
+		delete(t.unknown, e.ID)
 		if !t.wants(e) {
 			continue
 		}
@@ -112,7 +125,7 @@ func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
 }
 
 func (t *teller) wants(e *queue.Event) bool {
-	return (len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) && !untold(t.p.Audit, e)
+	return e.At >= queue.Millis(t.p.From) && (t.p.Until == 0 || e.At < queue.Millis(t.p.Until)) && (len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) && !untold(t.p.Audit, e)
 }
 
 // untold reports whether an event is left out: of an audit what nobody did, else what an
@@ -300,9 +313,9 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 		list = append(list, "the service is stopping, so no job is started")
 	case waiting == 0 || s.pool.Draining():
 	case workers == 0:
-		list = append(list, fmt.Sprintf("jobs that wait: %d, and there is no worker: queuectl worker start", waiting))
+		list = append(list, fmt.Sprintf("%s and there is no worker; start some with: queuectl worker start", jobsWait(waiting)))
 	case len(silent) > 0 && s.pool.Busy() >= workers:
-		list = append(list, fmt.Sprintf("jobs that wait: %d, and jobs of a runner that does not answer have every worker; for more: queuectl worker start", waiting))
+		list = append(list, fmt.Sprintf("%s, and jobs of a runner that does not answer have every worker; for more: queuectl worker start", jobsWait(waiting)))
 	}
 	for _, pid := range silent {
 		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), howToEnd(pid)))
@@ -322,6 +335,14 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 		list = append(list, "it drains, so no job is started; end that with: queuectl drain --off")
 	}
 	return list, failing
+}
+
+// jobsWait is "5 jobs wait".
+func jobsWait(n int64) string {
+	if n == 1 {
+		return "1 job waits"
+	}
+	return fmt.Sprintf("%d jobs wait", n)
 }
 
 // maxProblems is how many problems health tells.

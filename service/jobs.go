@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -190,7 +191,8 @@ func (s *Service) viewTo(p *control.Peer, j *queue.Job) control.Job {
 
 // List implements control.API.
 func (s *Service) List(ctx context.Context, p control.List) (control.JobPage, error) {
-	f, err := s.filter(p)
+	peer := control.PeerFrom(ctx)
+	f, err := s.filter(&peer, p)
 	if err != nil {
 		return control.JobPage{}, err
 	}
@@ -199,18 +201,24 @@ func (s *Service) List(ctx context.Context, p control.List) (control.JobPage, er
 
 // DLQList implements control.API.
 func (s *Service) DLQList(ctx context.Context, p control.List) (control.JobPage, error) {
-	if len(p.State) > 0 {
+	if len(p.State) > 0 || p.Failed {
 		return control.JobPage{}, queue.Invalid("state", "is dead for all of these; list takes others")
 	}
 	p.State = control.Texts{queue.Dead.String()}
 	return s.List(ctx, p)
 }
 
-// filter is what a list asks of the store.
-func (s *Service) filter(p control.List) (store.Filter, error) {
-	f := store.Filter{Labels: p.Label, Since: queue.Millis(p.Since), Limit: p.Limit}
+// batchLabel is the label that names the batch of a job.
+const batchLabel = "batch"
+
+// filter is what somebody's list asks of the store.
+func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, error) {
+	f := store.Filter{Labels: p.Label, Since: queue.Millis(p.Since), Older: queue.Millis(p.Until), Glob: p.IDGlob, Limit: p.Limit}
 	if p.Limit == 0 {
 		f.Limit = store.MaxPage
+	}
+	if p.Failed {
+		f.States = []queue.State{queue.Dead, queue.Failed}
 	}
 	for _, name := range p.State {
 		states, err := queue.ParseStates(name)
@@ -232,6 +240,16 @@ func (s *Service) filter(p control.List) (store.Filter, error) {
 			return f, queue.Invalid("user", "there is no user %q here", queue.Clip(p.User))
 		}
 		f.UID = &uid
+	}
+	if p.Batch != "" {
+		if f.UID != nil && *f.UID != peer.UID {
+			return f, queue.Invalid("batch", "means your own jobs, and user another one's; leave one of them out")
+		}
+		f.UID, f.Labels = &peer.UID, maps.Clone(f.Labels)
+		if f.Labels == nil {
+			f.Labels = map[string]string{}
+		}
+		f.Labels[batchLabel] = p.Batch
 	}
 	if p.Cursor != "" {
 		before, err := strconv.ParseInt(p.Cursor, 10, 64)

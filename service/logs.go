@@ -135,7 +135,7 @@ func (f *follower) tellLast() error {
 }
 
 func (f *follower) wanted(c output.Chunk) bool {
-	if c.At < int64(f.p.Since) {
+	if c.At < int64(f.p.Since) || f.p.Until != 0 && c.At >= int64(f.p.Until) {
 		return false
 	}
 	return f.wants(c.Stream)

@@ -121,7 +121,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		if errors.Is(err, queue.ErrDenied) == c.all && len(v.Refused) != 1 {
 			t.Errorf("hold by %s: %+v, %v", c.right, v, err)
 		}
-		if f, err := s.filter(control.List{User: "alice"}); err != nil || *f.UID != -1 {
+		if f, err := s.filter(&control.Peer{}, control.List{User: "alice"}); err != nil || *f.UID != -1 {
 			t.Errorf("list of alice's: %+v, %v", f, err)
 		}
 	}

@@ -267,11 +267,11 @@ func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 	if !p.All {
 		return s.eachNamed(ctx, "dlq.retry", ids, change)
 	}
-	f, err := s.filter(control.List{State: control.Texts{queue.Dead.String()}, Limit: control.SelectStep, Cursor: p.Cursor})
+	peer := control.PeerFrom(ctx)
+	f, err := s.filter(&peer, control.List{State: control.Texts{queue.Dead.String()}, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	peer := control.PeerFrom(ctx)
 	f.UID = ownOnly(&peer, "dlq.retry")
 	page, err := s.selected(ctx, f)
 	if err != nil {
@@ -300,7 +300,7 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 	names, chosen := p.Names(), p.Chosen()
 	switch {
 	case chosen == (len(names) > 0):
-		return control.BulkResult{}, queue.Invalid("ids", "name jobs, or say which by state, label, user, older_than or id_glob; give one of them")
+		return control.BulkResult{}, queue.Invalid("ids", "name jobs, or say which by state, failed, label, batch, user, older_than, id_glob or all; give one of them")
 	case p.DryRun && !chosen:
 		do = func(context.Context, *queue.Job, []queue.State) error { return nil }
 	case chosen:
@@ -317,21 +317,20 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 // their own alone, of theirs.
 func (s *Service) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
-	f, err := s.filter(control.List{State: p.State, Label: p.Label, User: p.User, Limit: control.SelectStep, Cursor: p.Cursor})
+	peer := control.PeerFrom(ctx)
+	f, err := s.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
 		return v, err
 	}
 	if len(f.States) == 0 {
 		f.States = takes
 	}
-	peer := control.PeerFrom(ctx)
 	if own := ownOnly(&peer, method); own != nil {
 		if f.UID != nil && *f.UID != *own {
 			return v, s.Refuse(&peer, method+" of another user's jobs", control.Needs(method, false))
 		}
 		f.UID = own
 	}
-	f.Glob = p.IDGlob
 	if p.OlderThan != 0 {
 		f.Older = s.store.Now().Add(-time.Duration(p.OlderThan))
 	}

@@ -322,7 +322,7 @@ type Filter struct {
 	States []queue.State     // any, if empty
 	Labels map[string]string // all of them
 	UID    *int
-	Since  queue.Millis // created at or after
+	Since  queue.Millis // ended, or else created, at or after
 	Older  queue.Millis // ended, or else created, before; 0 is any time
 	Glob   string       // of ids, as queue.Glob takes it; "" is any
 	Before int64        // seq below; 0 for the newest

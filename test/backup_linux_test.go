@@ -33,7 +33,7 @@ func TestBackupTargets(t *testing.T) {
 	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o644), os.Symlink(file, link)); err != nil {
 		t.Fatal(err)
 	}
-	q.must("backup", link)
+	q.must("backup", link, "--force")
 	if to, err := os.Readlink(link); err != nil || to != file {
 		t.Errorf("the link leads to %q, %v", to, err)
 	}

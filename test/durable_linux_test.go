@@ -317,7 +317,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	q.killRunners()
 	os.Remove(q.path("reserve"))
 	filled(t, disk)
-	for _, args := range [][]string{{"serve"}, {"run", "--private", "--lines"}} {
+	for _, args := range [][]string{{"serve"}, {"run", "--private", "--lines", "-"}} {
 		cmd, errs := q.command(args...), &lockedBuffer{}
 		cmd.Stderr = errs
 		if err := cmd.Start(); err != nil {

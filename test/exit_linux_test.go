@@ -21,7 +21,7 @@ func TestInterrupted(t *testing.T) {
 		state string
 		says  string
 	}{
-		{"run", nil, 1, "processing", "queuectl logs -f job0"}, {"run", nil, 2, "cancelled", "job job1 cancelled"},
+		{"run", nil, 1, "processing", "queuectl attach job0"}, {"run", nil, 2, "cancelled", "job job1 cancelled"},
 		{"run", []string{"--cancel-on-exit"}, 1, "cancelled", "job job2 cancelled"}, {"wait", nil, 1, "processing", ""},
 	} {
 		f := w.follow(fmt.Sprint("job", i), c.verb, c.flags...)

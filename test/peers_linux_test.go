@@ -25,7 +25,7 @@ func (p *private) peers() []peer {
 	return []peer{
 		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
 		{"parallel -j4 --joblog --resume", []string{"parallel", "--will-cite", "-j4", "--joblog", "joblog", "--resume", "-a", "commands"}, ""},
-		{"queuectl run --private", []string{p.bin, "run", "--private", "--workers", "4", "--lines", "--file", "commands"}, ""},
+		{"queuectl run --private", []string{p.bin, "run", "--private", "--workers", "4", "--lines", "commands"}, ""},
 	}
 }
 

@@ -20,7 +20,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	var out lockedBuffer
 	begin := func() (cmd *exec.Cmd, errs *lockedBuffer) {
 		os.Remove(filepath.Join(p.work, "started"))
-		cmd, errs = p.command(jobs, "--lines", "--workers", "1"), &lockedBuffer{}
+		cmd, errs = p.command(jobs, "--lines", "-", "--workers", "1"), &lockedBuffer{}
 		cmd.Stdout, cmd.Stderr = &out, errs
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	if counts, lines := p.effects(); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
 		t.Errorf("after one Ctrl-C: %v, and it printed %q", counts, out.String())
 	}
-	if r := p.run(jobs, "--lines", "--workers", "1"); r.code != 0 {
+	if r := p.run(jobs, "--lines", "-", "--workers", "1"); r.code != 0 {
 		t.Fatalf("the last run: %+v", r)
 	}
 	if counts, lines := p.effects(); lines != 2 || counts["2"] != 1 {
@@ -74,7 +74,7 @@ func TestPrivateInterrupted(t *testing.T) {
 func TestPrivateIsGivenUp(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
-	cmd := p.command("", "--lines")
+	cmd := p.command("", "--lines", "-")
 	cmd.Stdin = nil
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -104,7 +104,7 @@ func TestPrivateIsGivenUp(t *testing.T) {
 		t.Error("it does not end while it waits for its file")
 	}
 	const jobs = "echo 1\necho 2; touch 2; sleep 0.2\necho 3; touch 3\nsleep 0.1\nsleep 0.1\n"
-	cmd = p.command(jobs, "--lines", "--workers", "1")
+	cmd = p.command(jobs, "--lines", "-", "--workers", "1")
 	errs := &lockedBuffer{}
 	cmd.Stderr = errs
 	out, err := cmd.StdoutPipe()
@@ -119,7 +119,7 @@ func TestPrivateIsGivenUp(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "nobody reads") {
 		t.Errorf("with nobody who reads: exit %d, %s", code, errs)
 	}
-	if r := p.run(jobs, "--lines"); r.code != 0 || !strings.Contains(r.err, "5 jobs: 5 completed") {
+	if r := p.run(jobs, "--lines", "-"); r.code != 0 || !strings.Contains(r.err, "5 jobs: 5 completed") {
 		t.Errorf("the same again: %+v", r)
 	}
 }

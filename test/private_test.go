@@ -201,12 +201,12 @@ func TestPrivateForms(t *testing.T) {
 		name, stdin, out string
 		args             []string
 	}{
-		{"lines", "echo a; echo b >&2\n\n  echo 'c d'\n", "a\nc d\n", []string{"--lines"}},
+		{"lines", "echo a; echo b >&2\n\n  echo 'c d'\n", "a\nc d\n", []string{"--lines", "-"}},
 		{"arguments in place of {}", "x y\nz'\"$HOME\n", "<x y>\n<z'\"$HOME>\n", []string{"--arg-file", "-", "--", "echo", "<{}>"}},
 		{"arguments at the end", "1\n2\n", "n 1\nn 2\n", []string{"--arg-file", "-", "--", "echo", "n"}},
 		{"an array", `[{"command":"echo 1"}, {"argv":["echo","2"]}]`, "1\n2\n", []string{"--file", "-"}},
 		{"flags for all", `{"command":"echo $A$B","env":{"B":"2"}}`, "12\n", []string{"--file", "-", "--env", "A=1"}},
-		{"no file end", "echo last", "last\n", []string{"--lines"}},
+		{"no file end", "echo last", "last\n", []string{"--lines", "-"}},
 	} {
 		r := p.run(c.stdin, append([]string{"--workers", "1", "--dir", filepath.Join(p.work, c.name)}, c.args...)...)
 		if r.code != 0 || r.out != c.out {
@@ -224,7 +224,7 @@ func TestPrivateDeadAndMore(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	jobs := "echo ran >>effects\ntest -e ready || exit 3\n"
-	args := []string{"--lines", "--max-retries", "0"}
+	args := []string{"--lines", "-", "--max-retries", "0"}
 	r := p.run(jobs, args...)
 	if r.code != 1 || !strings.Contains(r.err, "2 jobs: 1 completed, 1 dead") || !strings.Contains(r.err, "is dead: exit code 3: test -e ready") {
 		t.Errorf("a dead job: %+v", r)
@@ -250,17 +250,17 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		args        []string
 	}{
 		"shortened":       {"echo ran >>effects\n", "line 3 is gone", args},
-		"other flags":     {jobs + "echo more\n", "line 1 was changed", []string{"--lines", "--max-retries", "1"}},
+		"other flags":     {jobs + "echo more\n", "line 1 was changed", []string{"--lines", "-", "--max-retries", "1"}},
 		"other jobs":      {`{"command":"true"}`, "line 1 was changed", []string{"--file", "-"}},
 		"wrong line":      {"{\n", "line 1: ", []string{"--file", "-", "--dir", "fresh"}},
 		"wrong field":     {`{"command":"x"}` + "\n" + `{"comand":"x"}`, "line 2: comand", []string{"--file", "-", "--dir", "fresh"}},
-		"no jobs":         {"\n", "no jobs", []string{"--lines", "--dir", "fresh"}},
-		"no file":         {"", "needs a file of jobs", nil},
-		"words":           {"", "takes its jobs from a file", []string{"echo", "x"}},
+		"no jobs":         {"\n", "no jobs", []string{"--lines", "-", "--dir", "fresh"}},
+		"no file":         {"", "needs many jobs", nil},
+		"words":           {"", "needs many jobs", []string{"echo", "x"}},
 		"a program wants": {"", "needs a program after --", []string{"--arg-file", "-"}},
-		"workers":         {"", "--workers", []string{"--lines", "--workers", "none"}},
-		"socket":          {"", "--socket does not go with", []string{"--lines", "--socket", "s"}},
-		"detach":          {"", "--detach does not go with", []string{"--lines", "-d"}},
+		"workers":         {"", "--workers", []string{"--lines", "-", "--workers", "none"}},
+		"socket":          {"", "--socket does not go with", []string{"--lines", "-", "--socket", "s"}},
+		"detach":          {"", "--detach does not go with", []string{"--lines", "-", "-d"}},
 	} {
 		if r := p.run(c.stdin, c.args...); r.code != 125 || !strings.Contains(r.err, c.want) {
 			t.Errorf("%s: %+v, want %q", name, r, c.want)

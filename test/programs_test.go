@@ -53,7 +53,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 			t.Errorf("%q without queuectld: exit code %d\n%s", words, code, out)
 		}
 	}
-	if out, code := runProgram(t, path, client, "run", "--private", "--lines"); code != 125 || !strings.Contains(out, "is missing") {
+	if out, code := runProgram(t, path, client, "run", "--private", "--lines", "-"); code != 125 || !strings.Contains(out, "is missing") {
 		t.Errorf("run --private without queuectld: exit code %d\n%s", code, out)
 	}
 

@@ -136,7 +136,7 @@ func TestALostFollowerIsToldTheWayBack(t *testing.T) {
 	w.until("job 1 is there", 20*time.Second, func() bool { return w.call("show", fields{"id": "1"}).Error == nil })
 	w.runs("1")
 	q.kill()
-	if r := <-done; r.code != 125 || !strings.Contains(r.err, "job 1 is in the queue and goes on") || !strings.Contains(r.err, "queuectl logs -f 1") {
+	if r := <-done; r.code != 125 || !strings.Contains(r.err, "job 1 is in the queue and goes on") || !strings.Contains(r.err, "queuectl attach 1") {
 		t.Errorf("run: %+v", r)
 	}
 	q.start("--workers", "1")

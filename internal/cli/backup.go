@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,10 +16,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 )
 
 func backupVerb(a *App) *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Copy the whole queue, with its outputs, into one file while it runs", Args: Exactly(1, "the file to write"),
 		Long: `Copy the whole queue, with its outputs, into one file while it runs.
 
@@ -28,11 +31,31 @@ standard output.
 
   queuectl backup /var/backups/queue.db
   queuectl restore /var/backups/queue.db    while the service is stopped`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.backup(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.backup(cmd.Context(), args[0], force) },
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "take the place of any file, not of an earlier backup alone")
+	return cmd
 }
 
-func (a *App) backup(ctx context.Context, name string) error {
+// isBackup reports whether a file is empty or a queue's database, as a backup is: by the header
+// of an SQLite file (sqlite.org/fileformat.html), which ends with the application's number.
+func isBackup(name string) (bool, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var head [72]byte
+	switch n, err := io.ReadFull(f, head[:]); {
+	case n == 0 && err == io.EOF:
+		return true, nil
+	case err != nil && err != io.ErrUnexpectedEOF:
+		return false, err
+	}
+	return string(head[:16]) == "SQLite format 3\x00" && binary.BigEndian.Uint32(head[68:]) == queue.DatabaseID, nil
+}
+
+func (a *App) backup(ctx context.Context, name string, force bool) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -50,6 +73,14 @@ func (a *App) backup(ctx context.Context, name string) error {
 	}
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return Usage("%s is no file, so a backup cannot take its place; name another one, or - for standard output", name)
+	} else if err == nil && !force {
+		ours, err := isBackup(name)
+		if err != nil {
+			return unreadable("backup", name, err)
+		}
+		if !ours {
+			return queue.Errorf(queue.CodeExists, "%s is there, and is no backup of a queue; name another file, or replace it with --force", name)
+		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, StopSignals...)
 	defer stop()

@@ -48,7 +48,7 @@ func columns() []column {
 		number("state", func(j *control.Job) string { return j.State }),
 		{"reason", "REASON", func(j *control.Job) string { return orDash(j.Reason) }, by(func(j *control.Job) string { return or(j.Reason, "") })},
 		{"priority", "PRIORITY", rank, by(func(j *control.Job) int64 { return j.EffectivePriority })},
-		{"attempts", "ATTEMPTS", func(j *control.Job) string { return fmt.Sprintf("%d/%d", j.Attempts, j.MaxAttempts) }, by(func(j *control.Job) int { return j.Attempts })},
+		{"attempts", "ATTEMPTS", func(j *control.Job) string { return fmt.Sprintf("%d/%d", attempts(j), j.MaxAttempts) }, by(attempts)},
 		instant("created", func(j *control.Job) control.Time { return j.CreatedAt }),
 		instant("updated", func(j *control.Job) control.Time { return j.UpdatedAt }),
 		instant("run_at", func(j *control.Job) control.Time { return j.RunAt }),

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,11 +27,14 @@ func (a *App) editText(ctx context.Context, id string) (json.RawMessage, error) 
 	}
 	before := job.Spec
 	delete(before, "id")
-	text, err := json.MarshalIndent(before, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false) // it is to be read
+	e.SetIndent("", "  ")
+	if err := e.Encode(before); err != nil {
 		return nil, err
 	}
-	file, edited, err := a.throughEditor(ctx, append(text, '\n'))
+	file, edited, err := a.throughEditor(ctx, text.Bytes())
 	if err != nil {
 		return nil, err
 	}

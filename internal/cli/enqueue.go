@@ -17,11 +17,12 @@ import (
 
 func enqueueVerb(a *App) *cobra.Command {
 	var spec queue.Spec
-	var file, key string
+	var m many
+	var key, batch string
 	var noCwd bool
 	cmd := &cobra.Command{
 		Use:   "enqueue ['shell line' | '{json}' | -- program args…]",
-		Short: "Put a job in the queue",
+		Short: "Put a job in the queue, or many",
 		Long: `Put a job in the queue and print its id.
 
   queuectl enqueue 'make all >log'          a line for the shell
@@ -29,30 +30,70 @@ func enqueueVerb(a *App) *cobra.Command {
   queuectl enqueue '{"command":"make"}'     the fields as JSON
   queuectl enqueue --id x --command 'make'  the fields as flags
   queuectl enqueue --at 3am ./backup.sh     not before three at night
-  queuectl enqueue --file jobs.jsonl        many jobs, all or none; - is stdin`,
+
+Many are stored all or none, and may have a name together:
+
+  queuectl enqueue --batch pics -- convert {} {}.webp ::: *.png
+  queuectl enqueue --lines commands.txt     a line for the shell each; - is stdin
+  find . -name '*.log' -print0 | queuectl enqueue --null --arg-file - -- gzip -k {}
+  queuectl enqueue --file jobs.jsonl        the fields as JSON, an array or lines`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			if file != "" {
-				if len(args) > 0 || spec.Command != nil {
-					return Usage("--file and a command are both given; give one of them")
-				}
-				return a.enqueueFile(ctx, file, &spec, noCwd, key)
+			dash := cmd.ArgsLenAtDash()
+			if err := m.take("enqueue", cmd.Flags(), args, dash); err != nil {
+				return err
 			}
-			batch, err := a.readWords("enqueue", &spec, args, cmd.ArgsLenAtDash())
+			if err := a.inBatch(ctx, &spec, batch); err != nil {
+				return err
+			}
+			if m.given() {
+				return a.enqueueMany(ctx, &m, &spec, noCwd, key)
+			}
+			list, err := a.readWords("enqueue", &spec, args, dash)
 			if err != nil {
 				return err
 			}
-			if batch != nil {
-				return a.enqueueBatch(ctx, batch, noCwd, key)
+			if list != nil {
+				return a.enqueueBatch(ctx, list, noCwd, key)
 			}
 			return a.enqueueOne(ctx, &spec, noCwd, key)
 		},
 	}
 	specFlags(cmd, &spec)
-	cmd.Flags().Var(NonEmpty(&file), "file", "`FILE` of jobs, a JSON array or JSON lines; - is stdin")
+	m.add(cmd.Flags())
+	cmd.Flags().Var(NonEmpty(&batch), "batch", "`NAME` of the batch that they belong to: the label batch, by which they are selected")
 	cmd.Flags().Var(NonEmpty(&key), "key", "makes the request repeatable: the same key gets the same answer")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
 	return cmd
+}
+
+// inBatch puts what a spec is of into a batch, and says how many jobs that has already.
+func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
+	if name == "" {
+		return nil
+	}
+	if s.Labels == nil {
+		s.Labels = map[string]string{}
+	}
+	s.Labels["batch"] = name
+	if err := s.CheckText(); err != nil {
+		return err
+	}
+	c, err := a.clientStarting(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	page, err := c.List(ctx, control.List{Batch: name})
+	switch {
+	case err != nil:
+		return err
+	case page.Next != nil:
+		fmt.Fprintf(a.Err, "queuectl: the batch %s has %d jobs or more already; these are added to it\n", a.Clean(a.Err, name), len(page.Jobs))
+	case len(page.Jobs) > 0:
+		fmt.Fprintf(a.Err, "queuectl: the batch %s has %s already; these are added to it\n", a.Clean(a.Err, name), Jobs(len(page.Jobs)))
+	}
+	return nil
 }
 
 // readWords puts the words of a command line into a spec. A JSON array gives a
@@ -155,24 +196,37 @@ func whenDue(s *queue.Spec, now time.Time) string {
 	return ""
 }
 
-// enqueueFile puts all jobs of a file in the queue, or none.
-func (a *App) enqueueFile(ctx context.Context, name string, flags *queue.Spec, noCwd bool, key string) error {
-	if len(flags.Given()) > 0 {
-		return Usage("--file takes no flags of jobs; put the fields into its lines")
-	}
-	in := a.in
-	if name != "-" {
-		f, err := OpenFile("--file", name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in = f
-	}
+// enqueueMany puts all jobs of a source in the queue, or none.
+func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCwd bool, key string) error {
 	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd}
-	err := eachJob(up.from(in), up.add)
+	f, err := m.open(a.in)
+	if err != nil {
+		return err
+	}
+	var in io.Reader
+	if f != nil {
+		defer f.Close()
+		in = up.from(f)
+	}
+	plain := m.file != "" && len(common.Given()) == 0 // then a job is sent as it stands
+	err = m.each(in, func(raw []byte, line int) error {
+		if plain {
+			return up.add(raw, line)
+		}
+		spec, err := m.spec(common, raw)
+		if err == nil {
+			raw, err = json.Marshal(spec)
+		}
+		if err != nil {
+			return atLine(err, line)
+		}
+		return up.add(raw, line)
+	})
 	if err == nil && up.jobs == 0 {
-		err = queue.Errorf(queue.CodeInvalid, "%s holds no jobs", name)
+		err = m.errNoJobs()
+	}
+	if e, ok := errors.AsType[*lineError](err); ok && f == nil {
+		e.what = "argument"
 	}
 	return up.end(err)
 }
@@ -204,12 +258,13 @@ func numbered(err error, n int) error {
 // lineError is an error about one line of a file; it is invalid whatever its
 // cause was.
 type lineError struct {
+	what  string // "line", or what else jobs are made of
 	line  int
 	cause error
 }
 
 // Error names the line.
-func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.cause) }
+func (e *lineError) Error() string { return fmt.Sprintf("%s %d: %v", e.what, e.line, e.cause) }
 
 // Unwrap is the cause.
 func (e *lineError) Unwrap() error { return e.cause }
@@ -218,7 +273,7 @@ func atLine(err error, line int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		err = e.At(0)
 	}
-	return &lineError{line, err}
+	return &lineError{"line", line, err}
 }
 
 // enqueueBatch puts jobs in the queue, all or none.

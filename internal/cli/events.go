@@ -17,13 +17,17 @@ import (
 
 func eventsVerb(a *App) *cobra.Command {
 	var p control.Events
-	var since int64
+	var since string
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print what has happened, and with -f what happens",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			p.ID = ids
-			if cmd.Flags().Changed("since") {
-				p.Since = &since
+			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
+				p.Since = &seq
+			} else if since != "" {
+				if p.From, err = sinceWhen(since); err != nil {
+					return Usage("--since: %v", err)
+				}
 			}
 			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.events(ctx, p) })
 		},
@@ -32,7 +36,8 @@ func eventsVerb(a *App) *cobra.Command {
 	cmd.Flags().BoolVar(&p.Audit, "audit", false, "what people did: who, by which verb, and to what (for admins)")
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on with those to come; without --since only these")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "of this `KIND` only, like ended")
-	cmd.Flags().Int64Var(&since, "since", 0, "`NUMBER` of the last event that you have seen")
+	cmd.Flags().Var(NonEmpty(&since), "since", "`NUMBER` of the last event that you have seen, or a time, or a duration ago like 2h")
+	instantVar(cmd.Flags(), &p.Until, "until", "what happened before: a `TIME`, or a duration ago")
 	return cmd
 }
 

@@ -19,6 +19,7 @@ type following struct {
 	began   time.Time
 	leaving *atomic.Bool    // no more jobs are started: that there are no workers is as it is to be
 	quiet   <-chan struct{} // closed once what is left is not to be run now
+	log     *jobLog
 
 	state  control.Status
 	before int64 // jobs that had ended when it began
@@ -163,6 +164,13 @@ func (f *following) event(ctx context.Context, e *control.Event) error {
 
 // print prints the job that an event is of, or what it printed.
 func (f *following) print(ctx context.Context, e *control.Event) error {
+	if f.log != nil {
+		job, err := f.c.Show(ctx, control.Show{ID: control.Name(e.ID)})
+		if err != nil {
+			return err
+		}
+		f.log.add(&job.Job)
+	}
 	switch {
 	case f.a.JSONL:
 		job, err := f.c.Show(ctx, control.Show{ID: control.Name(e.ID)})

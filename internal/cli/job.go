@@ -25,17 +25,24 @@ type listFlags struct {
 	watch   bool
 
 	states []string
+	failed bool
 	labels map[string]string
+	batch  string
 	user   string
+	idGlob string
 	since  control.Time
+	until  control.Time
 	limit  int
 }
 
 func (l *listFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	labelsVar(f, &l.labels, "that carry the label `NAME=VALUE`")
+	labelsVar(f, &l.labels, "label", "that carry the label `NAME=VALUE`")
 	f.Var(NonEmpty(&l.user), "user", "that this `USER` enqueued")
-	sinceVar(f, &l.since, "enqueued since: a `TIME`, or a duration ago")
+	f.Var(NonEmpty(&l.batch), "batch", "of your own of the batch `NAME`")
+	f.Var(NonEmpty(&l.idGlob), "id-glob", "whose id matches the `PATTERN`, like build-*")
+	instantVar(f, &l.since, "since", "ended, or else enqueued, since: a `TIME`, or a duration ago")
+	instantVar(f, &l.until, "until", "ended, or else enqueued, before: a `TIME`, or a duration ago")
 	f.IntVar(&l.limit, "limit", 0, "at most `N` of them (tables: 50)")
 	f.StringSliceVar(&l.columns, "columns", nil, "`COLUMNS` of the table (default: a few, as far as they fit a terminal): "+strings.Join(columnNames(), ", "))
 	f.Var(NonEmpty(&l.sort), "sort", "by this `COLUMN`, with - before it the largest first (default: newest first)")
@@ -46,17 +53,17 @@ func (l *listFlags) add(cmd *cobra.Command) {
 }
 
 func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
-	p := control.List{State: l.states, Label: l.labels, User: l.user, Since: l.since}
+	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Batch: l.batch, User: l.user, IDGlob: l.idGlob, Since: l.since, Until: l.until}
 	if cmd.Flags().Changed("limit") && l.limit < 1 {
 		return p, Usage("--limit must be at least 1; without it all are printed, or 50 as a table")
 	}
 	return p, nil
 }
 
-// sinceVar is the flag --since.
-func sinceVar(f *pflag.FlagSet, since *control.Time, doc string) {
-	f.Func("since", doc, func(text string) (err error) {
-		*since, err = sinceWhen(text)
+// instantVar is a flag like --since.
+func instantVar(f *pflag.FlagSet, at *control.Time, name, doc string) {
+	f.Func(name, doc, func(text string) (err error) {
+		*at, err = sinceWhen(text)
 		return err
 	})
 }
@@ -83,6 +90,7 @@ func listVerb(a *App) *cobra.Command {
 	}
 	l.add(cmd)
 	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "in this `STATE`; waiting and done too")
+	cmd.Flags().BoolVar(&l.failed, "failed", false, "that are dead or failed")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 	return cmd
 }
@@ -98,7 +106,15 @@ func psVerb(a *App) *cobra.Command {
 }
 
 func jobRow(j *control.Job) []string {
-	return []string{j.ID, j.State, rank(j), fmt.Sprintf("%d/%d", j.Attempts, j.MaxAttempts), local(j.CreatedAt), title(j)}
+	return []string{j.ID, j.State, rank(j), fmt.Sprintf("%d/%d", attempts(j), j.MaxAttempts), local(j.CreatedAt), title(j)}
+}
+
+// attempts are those that a job has used, with the one that runs.
+func attempts(j *control.Job) int {
+	if j.State == queue.Processing.String() {
+		return j.Attempts + 1
+	}
+	return j.Attempts
 }
 
 // rank is a job's priority with what waiting has added.
@@ -246,10 +262,13 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 	if err != nil {
 		return err
 	}
-	if len(p.Label) > 0 || p.User != "" || p.Since != 0 {
+	if len(p.Label) > 0 || p.User != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != "" {
 		return a.Println("… and more; --limit shows them")
 	}
 	var total int64
+	if p.Failed {
+		p.State = append(p.State, queue.Dead.String(), queue.Failed.String())
+	}
 	for _, name := range stateNames(p.State) {
 		total += st.Jobs[name]
 	}
@@ -294,7 +313,12 @@ func dlqVerb(a *App) *cobra.Command {
 			if p.All == (len(ids) > 0) {
 				return Usage("name dead jobs, or --all; give one of them")
 			}
-			return a.onJobs("pending again", ids, func(c *control.Client, ids []string, cursor string) (control.BulkResult, error) {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.onJobs("is pending again", ids, func(ids []string, cursor string) (control.BulkResult, error) {
 				p.IDs, p.Cursor = ids, cursor
 				return c.DLQRetry(cmd.Context(), p)
 			})
@@ -303,7 +327,7 @@ func dlqVerb(a *App) *cobra.Command {
 	retry.ValidArgsFunction = a.completeIDs(queue.Dead.String())
 	retry.Flags().BoolVar(&p.All, "all", false, "all dead jobs")
 	durationVar(retry.Flags(), "timeout", "give them a timeout of this `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
-	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear)
+	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear, queue.Dead)
 	return Group("dlq", "The dead-letter queue: jobs that failed for good", list, retry, clear)
 }
 

@@ -17,22 +17,41 @@ func logsVerb(a *App) *cobra.Command {
 	var p control.Logs
 	var lines int
 	var stamps bool
+	var s selection
 	cmd := &cobra.Command{
-		Use: "logs ID…", Short: "Print the output of jobs", Args: atLeastOne("ids of jobs"), ValidArgsFunction: a.completeIDs(),
+		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines
 			}
+			if len(ids) == 0 {
+				c, err := a.Client()
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				selected, err := s.resolved(cmd, c, nil)
+				if err != nil {
+					return err
+				}
+				for i := range selected {
+					ids = append(ids, selected[i].ID)
+				}
+			} else if _, err := s.of(cmd, ids); err != nil {
+				return err
+			}
 			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, ids, stamps) })
 		},
 	}
+	s.add(cmd, "s")
 	f := cmd.Flags()
 	f.BoolVarP(&p.Follow, "follow", "f", false, "go on until the jobs have ended")
 	f.IntVar(&p.Attempt, "attempt", 0, "of attempt `N` (default: the last one)")
 	f.BoolVar(&p.Stdout, "stdout", false, "standard output only")
 	f.BoolVar(&p.Stderr, "stderr", false, "standard error only")
 	f.IntVarP(&lines, "lines", "n", 0, "the last `N` lines only")
-	sinceVar(f, &p.Since, "printed since: a `TIME`, or a duration ago")
+	instantVar(f, &p.Since, "since", "printed since: a `TIME`, or a duration ago")
+	instantVar(f, &p.Until, "until", "printed before: a `TIME`, or a duration ago")
 	f.BoolVar(&stamps, "timestamps", false, "put the time before each line")
 	return cmd
 }
@@ -111,7 +130,6 @@ func (l *logPrinter) piece(p *control.Piece) error {
 	if p.Stream == "stderr" {
 		from = &l.screen[1]
 	}
-	from.lines = l.prefix != "" || l.stamps
 	text := from.safe(string(p.Bytes()))
 	if p.Dropped > 0 {
 		text = from.rest() + fmt.Sprintf("[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)

@@ -30,29 +30,19 @@ import (
 
 // privateFlags are the flags of run that go with --private.
 type privateFlags struct {
+	many
 	private   bool
 	workers   string
-	file      string
-	lines     bool
-	argFile   string
 	retryDead bool
+	log       string
 }
 
 func (p *privateFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.private, "private", false, "run a whole file of jobs with a service of its own below --dir (.queuectl); the same command goes on after a crash")
 	f.StringVar(&p.workers, "workers", "auto", "with --private: `N` jobs that run at once")
-	f.StringVar(&p.file, "file", "", "with --private: `FILE` of jobs, a JSON array or JSON lines; - is stdin")
-	f.BoolVar(&p.lines, "lines", false, "with --private: --file, or stdin, has a command for the shell on each line")
-	f.StringVar(&p.argFile, "arg-file", "", "with --private: run the program after -- for each line of this `FILE`, in place of {} or at the end; - is stdin")
+	p.many.add(f)
+	f.Var(NonEmpty(&p.log), "joblog", "with --private: write a line for each job that has ended into this `FILE`, as GNU parallel does")
 	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: give the dead jobs of an earlier run another try")
-}
-
-// source is the file that the jobs come from, "" if none is named, and the flag that does.
-func (p *privateFlags) source() (flag, name string) {
-	if p.argFile != "" {
-		return "--arg-file", p.argFile
-	}
-	return "--file", p.file
 }
 
 // check says whether the flags and words go together; count is the number of workers.
@@ -63,23 +53,16 @@ func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count i
 			return 0, Usage("--workers: %q is not a number of jobs, at least 1, nor auto", p.workers)
 		}
 	}
-	for _, name := range []string{"detach", "cancel-on-exit", "command", "id", "stdin", "socket"} {
+	for _, name := range []string{"detach", "cancel-on-exit", "stdin", "socket"} {
 		if f.Changed(name) {
 			return 0, Usage("--%s does not go with --private", name)
 		}
 	}
-	switch {
-	case p.argFile != "" && (p.file != "" || p.lines):
-		return 0, Usage("--arg-file names the file by itself; leave --file and --lines out")
-	case p.argFile != "" && (dash != 0 || len(args) == 0):
-		return 0, Usage("--arg-file needs a program after --, with {} for the line: queuectl run --private --arg-file %s -- gzip -k {}", p.argFile)
-	case p.argFile == "" && len(args) > 0:
-		return 0, Usage("--private takes its jobs from a file: --file F, --lines, or --arg-file F -- program {}")
-	case p.argFile == "" && p.file == "" && !p.lines:
-		return 0, Usage("--private needs a file of jobs: --file F (- is stdin), --lines for commands on stdin, or --arg-file F -- program {}")
+	if err := p.take("run --private", f, args, dash); err != nil {
+		return 0, err
 	}
-	if flag, name := p.source(); name != "" && name != "-" {
-		return count, IsFile(flag, name)
+	if !p.given() {
+		return 0, Usage("--private needs many jobs: --file F or --lines F (- is stdin), --arg-file F -- program {}, or -- program {} ::: words")
 	}
 	return count, nil
 }
@@ -90,7 +73,6 @@ type private struct {
 	a      *App
 	c      *control.Client
 	common queue.Spec // what the flags say of every job
-	args   []string   // of --arg-file
 	salt   []byte     // of the lines' hashes: all that makes a job of a line
 	known  map[int]string
 	last   int // the number of the last line
@@ -104,16 +86,16 @@ type private struct {
 
 // runPrivate runs a file of jobs to their end. What was stored by an earlier run of
 // the same file goes on from where it stands.
-func (a *App) runPrivate(ctx context.Context, f privateFlags, common *queue.Spec, args []string, noCwd bool, count int) error {
+func (a *App) runPrivate(ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error {
 	if err := timerslack.Restart(); err != nil {
 		return err
 	}
 	if a.Dir == "" {
 		a.Dir = ".queuectl"
 	}
-	p := &private{privateFlags: f, a: a, common: *common, args: args, known: map[int]string{}, follows: make(chan struct{}), quiet: make(chan struct{})}
+	p := &private{privateFlags: f, a: a, common: *common, known: map[int]string{}, follows: make(chan struct{}), quiet: make(chan struct{})}
 	var err error
-	if p.salt, err = json.Marshal([]any{&p.common, f.lines, args}); err != nil {
+	if p.salt, err = json.Marshal([]any{&p.common, p.lines != "", p.program}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -266,7 +248,15 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 			return err
 		}
 	}
-	f := &following{a: p.a, c: p.c, began: time.Now(), quiet: p.quiet, leaving: &p.leaving}
+	var log *jobLog
+	if p.log != "" {
+		var err error
+		if log, err = openJobLog(p.log); err != nil {
+			return err
+		}
+		defer log.close()
+	}
+	f := &following{log: log, a: p.a, c: p.c, began: time.Now(), quiet: p.quiet, leaving: &p.leaving}
 	if err := f.start(storing); err != nil {
 		return err
 	}
@@ -277,7 +267,7 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 	if _, err := p.c.WorkerScale(ctx, control.Count{Count: &count}); err != nil {
 		return err
 	}
-	return f.run(ctx)
+	return errors.Join(f.run(ctx), log.failure())
 }
 
 // reviveDead has all dead jobs run again.
@@ -315,17 +305,17 @@ func (p *private) recall(ctx context.Context) error {
 
 // store stores the jobs of all lines that are new, unless a line has changed.
 func (p *private) store() error {
-	in := p.a.in
-	if flag, name := p.source(); name != "" && name != "-" {
-		f, err := OpenFile(flag, name)
-		if err != nil {
-			return err
-		}
+	f, err := p.open(p.a.in)
+	if err != nil {
+		return err
+	}
+	var in io.Reader
+	if f != nil {
 		defer f.Close()
-		in = f
+		in = p.up.from(f)
 	}
 	before := len(p.known)
-	err := p.read(p.up.from(in))
+	err = p.each(in, p.line)
 	if err == nil && p.up.jobs == 0 && before == 0 {
 		err = queue.Errorf(queue.CodeInvalid, "there are no jobs in it")
 	}
@@ -346,17 +336,10 @@ func (p *private) store() error {
 // maxNamed is how many changed lines are named.
 const maxNamed = 5
 
-func (p *private) read(in io.Reader) error {
-	if !p.lines && p.argFile == "" {
-		return eachJob(in, p.line)
-	}
-	return eachText(in, p.line)
-}
-
 // line stores the job of one line, if it is not there.
 func (p *private) line(raw []byte, line int) error {
 	p.last = max(line, p.last+1) // several elements of an array may stand on one line
-	spec, err := p.spec(raw)
+	spec, err := p.spec(&p.common, raw)
 	if err != nil {
 		return atLine(err, line)
 	}
@@ -380,40 +363,4 @@ func (p *private) line(raw []byte, line int) error {
 		return atLine(err, line)
 	}
 	return p.up.add(encoded, line)
-}
-
-// spec is the job of a line.
-func (p *private) spec(raw []byte) (*queue.Spec, error) {
-	var s queue.Spec
-	s.Over(&p.common)
-	switch {
-	case p.argFile != "":
-		text := string(raw)
-		s.Argv = make([]string, len(p.args), len(p.args)+1)
-		found := false
-		for i, word := range p.args {
-			s.Argv[i] = strings.ReplaceAll(word, "{}", text)
-			found = found || strings.Contains(word, "{}")
-		}
-		if !found {
-			s.Argv = append(s.Argv, text)
-		}
-	case p.lines:
-		text := strings.TrimSpace(string(raw))
-		s.Command = &text
-	default:
-		if err := queue.CheckJSON(raw); err != nil {
-			return nil, err
-		}
-		var own queue.Spec
-		if err := own.Decode(raw, nil); err != nil {
-			return nil, err
-		}
-		if len(p.common.Given()) == 0 {
-			s = own
-		} else {
-			s.Over(&own)
-		}
-	}
-	return &s, s.CheckText()
 }

@@ -42,7 +42,7 @@ its own below --dir (.queuectl), and exits with 1 if any is dead. After a crash 
 same command goes on where it stood; a line that was changed meanwhile is refused.
 
   queuectl run --private --workers 4 --file jobs.jsonl  jobs as JSON
-  queuectl run --private --lines <commands.txt          a command for the shell a line
+  queuectl run --private --lines commands.txt           a command for the shell a line
   find . -name '*.log' | queuectl run --private --arg-file - -- gzip -k {}`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.ownFailure = exitOwn
@@ -54,9 +54,9 @@ same command goes on where it stood; a line that was changed meanwhile is refuse
 				if err != nil {
 					return err
 				}
-				return a.runPrivate(cmd.Context(), private, &spec, args, noCwd, count)
+				return a.runPrivate(cmd.Context(), private, &spec, noCwd, count)
 			}
-			for _, name := range []string{"workers", "file", "lines", "arg-file", "retry-dead"} {
+			for _, name := range []string{"workers", "file", "lines", "arg-file", "null", "joblog", "retry-dead"} {
 				if cmd.Flags().Changed(name) {
 					return Usage("--%s goes with --private", name)
 				}
@@ -192,7 +192,7 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 // printOutput prints both streams of a job's output, each to its own, or both as messages
 // where JSON is printed. ended hears of attempts that others follow, if p asks for that.
 func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
-	out, errs := &screen{a: a, to: a.Out}, &screen{a: a, to: a.Err}
+	out, errs := &screen{a: a, to: a.Out, live: true}, &screen{a: a, to: a.Err, live: true}
 	if a.Structured() {
 		out.to = a.Err
 	}
@@ -288,6 +288,9 @@ func (a *App) tellAttempt(ctx context.Context, c *control.Client, id string, n i
 	}
 	h := job.History[len(job.History)-1]
 	text := fmt.Sprintf("attempt %d failed", n)
+	if !h.Counted {
+		text = fmt.Sprintf("attempt %d does not count", n)
+	}
 	switch {
 	case h.Error != nil:
 		text += ": " + *h.Error
@@ -339,7 +342,7 @@ func (a *App) lost(id string, err error) error {
 type screen struct {
 	a     *App
 	to    *os.File
-	lines bool // each line has something before it, which a carriage return would overwrite
+	live  bool // it comes as the job prints it, with carriage returns
 	part  string
 }
 
@@ -362,10 +365,10 @@ func (s *screen) rest() string {
 }
 
 func (s *screen) shown(text string) string {
-	if s.lines {
-		return sanitize(text)
+	if s.live {
+		return onScreen(text)
 	}
-	return onScreen(text)
+	return sanitize(text)
 }
 
 // jobExit is the exit code that stands for how a job ended.
@@ -392,22 +395,62 @@ func jobExit(j *control.Job) int {
 }
 
 func waitVerb(a *App) *cobra.Command {
-	var p control.Wait
+	var f waitFlags
+	var s selection
 	cmd := &cobra.Command{
-		Use: "wait ID…", Short: "Wait until jobs have ended, and exit as they did", Args: func(cmd *cobra.Command, args []string) error {
-			a.ownFailure = exitOwn
-			return atLeastOne("ids of jobs")(cmd, args)
-		},
+		Use: "wait ID… | --batch NAME …", Short: "Wait until jobs have ended, and exit as they did",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			p.IDs = ids
-			return a.wait(cmd.Context(), p)
+			a.ownFailure = exitOwn
+			if len(ids) == 0 && !s.Chosen() {
+				return atLeastOne("ids of jobs, or says which by --batch, --label, --state …")(cmd, ids)
+			}
+			if len(ids) > 0 && len(ids) <= control.MaxWaits && !f.progress && f.log == "" && !s.Chosen() {
+				return a.wait(cmd.Context(), control.Wait{IDs: ids, Any: f.any, Timeout: control.Span(f.timeout)})
+			}
+			return a.waitSelected(cmd, &s, ids, f)
 		},
 	}
 	cmd.ValidArgsFunction = a.completeIDs("waiting", "processing")
-	cmd.Flags().BoolVar(&p.Any, "any", false, "until one of them has ended")
-	durationVar(cmd.Flags(), "timeout", "give up after this `DURATION`, with exit code 124", func(d time.Duration) { p.Timeout = control.Span(max(d, time.Nanosecond)) })
+	s.add(cmd, "s")
+	cmd.Flags().BoolVar(&f.any, "any", false, "until one of them has ended")
+	cmd.Flags().BoolVar(&f.progress, "progress", false, "show how far they are, name those that fail, and say how it went")
+	cmd.Flags().Var(NonEmpty(&f.log), "joblog", "write a line for each job that has ended into this `FILE`, as GNU parallel does")
+	durationVar(cmd.Flags(), "timeout", "give up after this `DURATION`, with exit code 124", func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
 	a.exitAsOwn(cmd)
 	return cmd
+}
+
+// waitSelected waits for the jobs that are selected, or named, as they are now.
+func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f waitFlags) error {
+	ctx := cmd.Context()
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
+	jobs, err := s.resolved(cmd, c, ids)
+	if err != nil {
+		return err
+	}
+	for i, id := range ids {
+		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+		if err != nil {
+			return err
+		}
+		jobs[i] = job.Job
+	}
+	if len(jobs) == 0 {
+		a.Say("no job matches")
+		if a.Structured() {
+			return PrintList(a, jobs)
+		}
+		return nil
+	}
+	return a.waitMany(ctx, c, jobs, st.LastEvent, f)
 }
 
 func (a *App) wait(ctx context.Context, p control.Wait) error {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,19 +17,65 @@ import (
 
 func showVerb(a *App) *cobra.Command {
 	var before int
+	var s selection
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show a job, its attempts and the end of its output", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return answer(cmd.Context(), a, (*control.Client).Show, control.Show{ID: control.Name(args[0]), HistoryBefore: before}, func(job control.JobDetail) error {
-				if a.Quiet {
-					return a.Println(job.ID)
-				}
-				return a.showJob(&job)
-			})
+		Use: "show ID… | --state STATE …", Short: "Show jobs, their attempts and the end of their output", ValidArgsFunction: a.completeIDs(),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			named, err := s.resolved(cmd, c, ids)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.Context(), c, named, before, len(ids) == 1)
 		},
 	}
+	s.add(cmd, "s")
 	cmd.Flags().IntVar(&before, "history-before", 0, "of its attempts those before the `N`th")
 	return cmd
+}
+
+// show prints jobs: one as an object, several as an array; those that are not there are told
+// after all others.
+func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
+	list := array{a.Out, "["}
+	var missing error
+	shown := 0
+	for i := range named {
+		job, err := c.Show(ctx, control.Show{ID: control.Name(named[i].ID), HistoryBefore: before})
+		switch {
+		case errors.Is(err, queue.ErrNotFound):
+			missing = errors.Join(missing, err)
+			continue
+		case err != nil:
+			return err
+		case a.Quiet:
+			err = a.Println(job.ID)
+		case a.JSONL || a.JSON && one:
+			err = a.PrintJSON(job)
+		case a.JSON:
+			err = list.add(job)
+		default:
+			if shown > 0 {
+				err = a.Println("")
+			}
+			err = errors.Join(err, a.showJob(&job))
+		}
+		if err != nil {
+			return err
+		}
+		shown++
+	}
+	if a.JSON && !a.JSONL && !one && !a.Quiet {
+		missing = errors.Join(missing, list.end())
+	}
+	if len(named) == 0 {
+		a.Say("no job matches")
+	}
+	return missing
 }
 
 // shownLines is how much output show prints.
@@ -40,7 +87,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Error", orEmpty(j.Error)},
 		{"Exit code", orEmpty(j.ExitCode)}, {"Signal", orEmpty(j.Signal)},
 		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
-		{"Attempts", fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Folder", j.Cwd},
+		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Folder", j.Cwd},
 		{"Created", local(j.CreatedAt) + " " + zone}, {"Due", local(j.RunAt)},
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
 		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)}, {"Labels", labels(j.Labels)},
@@ -63,6 +110,17 @@ func (a *App) showJob(j *control.JobDetail) error {
 		}
 	}
 	return nil
+}
+
+// attemptsOf is how many of its attempts a job has used, and how many it had in all where it was
+// given new ones.
+func attemptsOf(j *control.JobDetail) string {
+	used := attempts(&j.Job)
+	text := fmt.Sprintf("%d of %d", used, j.MaxAttempts)
+	if before := j.HistoryTotal - j.Attempts; before > 0 {
+		text += fmt.Sprintf(", after %d that do not count", before)
+	}
+	return text
 }
 
 // standing is a job's state, with the reason if that says more.

@@ -111,18 +111,18 @@ func wouldDo(s *queue.Spec) error {
 // variables that decide how programs speak, and those that are to be passed.
 func complete(s *queue.Spec, noCwd bool) error {
 	if s.Cwd == nil && !noCwd {
-		cwd, err := os.Getwd()
-		if err != nil {
-			return err
-		}
-		s.Cwd = &cwd
+		here := "."
+		s.Cwd = &here
 	}
-	if s.StdinFile != nil && !filepath.IsAbs(*s.StdinFile) { // as the caller sees it, also with another cwd
-		path, err := filepath.Abs(*s.StdinFile)
-		if err != nil {
-			return err
+	for field, path := range map[string]*string{"cwd": s.Cwd, "stdin_file": s.StdinFile} { // as the caller sees them
+		if path == nil || *path == "" || filepath.IsAbs(*path) {
+			continue
 		}
-		s.StdinFile = &path
+		whole, err := filepath.Abs(*path)
+		if err != nil {
+			return queue.Invalid(field, "the current folder is gone (%v); go to another one, give a whole path, or run in your home with --no-cwd", err)
+		}
+		*path = whole
 	}
 	if s.Umask == nil {
 		if mask, ok := ownUmask(); ok {

@@ -23,7 +23,10 @@ import (
 // eachJob calls each with every job of a file, a JSON array or JSON lines, and the
 // line on which it begins. Memory is bounded by the longest job.
 func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
-	in := bufio.NewReaderSize(r, 64<<10)
+	in, err := afterMark(r)
+	if err != nil {
+		return err
+	}
 	line := 1
 	for {
 		c, _, err := in.ReadRune()
@@ -39,21 +42,39 @@ func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 			return eachElement(in, line, each)
 		default:
 			in.UnreadRune()
-			return eachLine(in, line, func(raw []byte, line int) error { return each(bytes.TrimSpace(raw), line) })
+			return eachLine(in, line, '\n', func(raw []byte, line int) error { return each(bytes.TrimSpace(raw), line) })
 		}
 	}
 }
 
-// eachText calls each with every line of a file that is not empty, as it stands.
-func eachText(r io.Reader, each func(raw []byte, line int) error) error {
-	return eachLine(bufio.NewReaderSize(r, 64<<10), 1, each)
+// eachText calls each with every line of a file that is not empty, as it stands; lines end with
+// this byte.
+func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) error {
+	in, err := afterMark(r)
+	if err != nil {
+		return err
+	}
+	return eachLine(in, 1, end, each)
 }
 
-func eachLine(in *bufio.Reader, line int, each func([]byte, int) error) error {
+// afterMark reads a text from where its byte-order mark ends, if it has one.
+func afterMark(r io.Reader) (*bufio.Reader, error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	begin, _ := in.Peek(3) // an error comes with the next read
+	switch {
+	case bytes.HasPrefix(begin, []byte("\xef\xbb\xbf")):
+		in.Discard(3) // it is in the buffer
+	case bytes.HasPrefix(begin, []byte("\xff\xfe")), bytes.HasPrefix(begin, []byte("\xfe\xff")):
+		return nil, queue.Errorf(queue.CodeInvalid, "the text is UTF-16; save it as UTF-8")
+	}
+	return in, nil
+}
+
+func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error) error {
 	for ; ; line++ {
 		var raw []byte
 		for more := true; more; {
-			part, err := in.ReadSlice('\n')
+			part, err := in.ReadSlice(end)
 			if raw = append(raw, part...); len(raw) > control.MaxLine {
 				return atLine(queue.Errorf(queue.CodeTooLarge, "is longer than %d bytes", control.MaxLine), line)
 			}

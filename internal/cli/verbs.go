@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,31 +14,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// selection is what the flags of a verb on many jobs say.
-type selection struct{ control.Selection }
-
-// add adds the flags; short is the one letter of --state, if that is free.
-func (s *selection) add(cmd *cobra.Command, short string) {
-	f := cmd.Flags()
-	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
-	labelsVar(f, (*map[string]string)(&s.Label), "all jobs that carry the label `NAME=VALUE`")
-	f.Var(NonEmpty(&s.User), "user", "all jobs that this `USER` enqueued")
-	durationVar(f, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(d time.Duration) { s.OlderThan = control.Span(d) })
-	f.Var(NonEmpty(&s.IDGlob), "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
-	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
-	f.BoolVar(&s.DryRun, "dry-run", false, "only count them")
-}
-
-// of is the selection of these ids, or of what the flags say.
-func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, error) {
-	p := s.Selection
-	p.IDs = ids
-	if p.Chosen() == (len(ids) > 0) {
-		return p, Usage("%s takes ids of jobs, or says which: --state, --label, --user, --older-than, --id-glob; give one of them", cmd.CommandPath())
-	}
-	return p, nil
-}
-
 // bulk is a method on jobs.
 type bulk func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)
 
@@ -47,26 +23,21 @@ func jobsVerb(name, short, become string, do bulk, states ...string) Verb {
 	return Verb{Name: name, Build: func(a *App) *cobra.Command { return a.jobsCommand(name, short, become, do, states...) }}
 }
 
+// endsMany are the verbs that end or remove jobs: a person is asked before they are many.
+var endsMany = []string{"cancel", "kill", "requeue", "rm"}
+
 func (a *App) jobsCommand(name, short, become string, do bulk, states ...string) *cobra.Command {
 	var s selection
 	cmd := &cobra.Command{
 		Use: name + " ID… | --state STATE …", Short: short,
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			p, err := s.of(cmd, ids)
-			if err != nil {
-				return err
-			}
-			return a.onJobs(become, ids, func(c *control.Client, ids []string, cursor string) (control.BulkResult, error) {
-				p.IDs, p.Cursor = ids, cursor
-				return do(c, cmd.Context(), p)
-			})
-		},
+		RunE: func(cmd *cobra.Command, ids []string) error { return a.onSelection(cmd, &s, ids, become, do) },
 	}
 	stateShort := "s"
 	if name == "kill" {
 		stateShort = "" // -s is its signal, as everywhere
 	}
 	s.add(cmd, stateShort)
+	s.act(cmd)
 	cmd.ValidArgsFunction = a.completeIDs(states...)
 	return cmd
 }
@@ -96,33 +67,74 @@ func dequeueVerb(a *App) *cobra.Command {
 }
 
 func clearVerb(a *App) *cobra.Command {
-	return a.clearCommand("Remove all jobs that do not run, and their history", "jobs that do not run", (*control.Client).Clear)
+	return a.clearCommand("Remove all jobs that do not run, and their history", "jobs that do not run", (*control.Client).Clear, queue.VerbRemove.Takes()...)
 }
 
 // clearCommand removes all of one kind, if that is meant.
-func (a *App) clearCommand(short, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) *cobra.Command {
-	var yes bool
+func (a *App) clearCommand(short, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error), states ...queue.State) *cobra.Command {
+	var yes, dryRun bool
 	cmd := &cobra.Command{
 		Use: "clear --yes", Short: short, Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !yes {
-				return Usage("all %s and their history are removed for good; say so with --yes", what)
+			c, err := a.Client()
+			if err != nil {
+				return err
 			}
-			return answer(cmd.Context(), a, do, control.Sure{Yes: true}, func(got control.Removed) error { return a.Println(Jobs(got.Removed) + " removed") })
+			defer c.Close()
+			count := func() (int, error) {
+				st, err := c.Status(cmd.Context(), control.Nothing{})
+				n := int64(0)
+				for _, s := range states {
+					n += st.Jobs[s.String()]
+				}
+				return int(n), err
+			}
+			switch {
+			case dryRun:
+				n, err := count()
+				if err != nil || a.Structured() {
+					return errors.Join(err, a.PrintJSON(map[string]int{"matched": n}))
+				}
+				return a.Println(Jobs(n) + "; nothing was changed")
+			case !yes && !a.asks():
+				return Usage("all %s and their history are removed for good; say so with --yes", what)
+			case !yes:
+				n, err := count()
+				if err != nil {
+					return err
+				}
+				if !a.sure("remove %s for good, with their history?", Jobs(n)) {
+					return nil
+				}
+			}
+			return answerOf(cmd.Context(), a, c, do, control.Sure{Yes: true}, func(got control.Removed) error { return a.Println(Jobs(got.Removed) + " removed") })
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "really")
+	cmd.Flags().BoolVar(&yes, "yes", false, "really, without a question")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count them")
 	return cmd
 }
 
 func cleanupVerb(a *App) *cobra.Command {
 	var p control.Cleanup
 	var days float64
+	var yes bool
 	cmd := &cobra.Command{
 		Use: "cleanup", Short: "Remove old jobs that have ended, and their history", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("days") {
 				p.Days = &days
+			}
+			if !p.DryRun && !yes && a.asks() {
+				dry := p
+				dry.DryRun = true
+				got, err := a.wouldClean(cmd.Context(), dry)
+				if err != nil {
+					return err
+				}
+				if got.Removed > 0 && !a.sure("remove %s with their history?", Jobs(got.Removed)) {
+					return nil
+				}
 			}
 			began := time.Now()
 			remove := func(c *control.Client, ctx context.Context, p control.Cleanup) (control.Removed, error) {
@@ -145,8 +157,19 @@ func cleanupVerb(a *App) *cobra.Command {
 	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "in this `STATE`: completed, cancelled, dead (default: completed and cancelled)")
 	f.Int64Var(&p.Keep, "keep", 0, "but keep the newest `N` at least")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count them")
+	f.BoolVar(&yes, "yes", false, "without a question")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 	return cmd
+}
+
+// wouldClean counts what a cleanup would remove.
+func (a *App) wouldClean(ctx context.Context, p control.Cleanup) (control.Removed, error) {
+	c, err := a.Client()
+	if err != nil {
+		return control.Removed{}, err
+	}
+	defer c.Close()
+	return c.Cleanup(ctx, p, func(control.Removed) error { return nil })
 }
 
 // Jobs is a number of jobs in words.
@@ -159,17 +182,12 @@ func Jobs(n int) string {
 
 // onJobs carries a verb out, as many ids or selected jobs at a time as one request may be
 // about, and tells on which jobs it was, and on which not.
-func (a *App) onJobs(become string, ids []string, do func(c *control.Client, ids []string, cursor string) (control.BulkResult, error)) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *App) onJobs(become string, ids []string, do func(ids []string, cursor string) (control.BulkResult, error)) error {
 	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	seen := 0
 	for cursor, more := "", true; more; {
 		step := ids[:min(len(ids), control.MaxNames)]
-		v, err := do(c, step, cursor)
+		v, err := do(step, cursor)
 		if err != nil {
 			return err
 		}
@@ -217,8 +235,8 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 		all.Done, all.Refused = append(all.Done, v.Done...), append(all.Refused, v.Refused...)
 		return nil
 	}
-	for _, r := range v.Refused {
-		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, Message(&queue.Error{Code: r.Code, Message: r.Message})))
+	for _, line := range refusals(v.Refused) {
+		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, line))
 	}
 	for _, id := range v.Done {
 		if err := a.Println(id); err != nil {
@@ -227,6 +245,35 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 		a.Say("job %s %s", id, become)
 	}
 	return nil
+}
+
+// namedAlike is how many jobs are named that were refused alike, beside the first.
+const namedAlike = 5
+
+// refusals are the lines that tell why jobs were refused: one for all that were refused alike.
+func refusals(list []control.Refusal) (lines []string) {
+	ids := map[string][]string{} // by the message without the id
+	var kinds []string
+	first := map[string]string{}
+	for _, r := range list {
+		kind := string(r.Code) + strings.ReplaceAll(r.Message, r.ID, "\x00")
+		if ids[kind] == nil {
+			kinds = append(kinds, kind)
+			first[kind] = Message(&queue.Error{Code: r.Code, Message: r.Message})
+		}
+		ids[kind] = append(ids[kind], r.ID)
+	}
+	for _, kind := range kinds {
+		line, alike := first[kind], ids[kind][1:]
+		if n := len(alike); n > 0 {
+			line += fmt.Sprintf("; the same of %s: %s", Jobs(n)[:len(fmt.Sprint(n))]+" more", strings.Join(alike[:min(n, namedAlike)], ", "))
+			if n > namedAlike {
+				line += " …"
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 func editVerb(a *App) *cobra.Command {
@@ -242,11 +289,8 @@ func editVerb(a *App) *cobra.Command {
 					return Usage("the fields to change: %v", err)
 				}
 			}
-			p, err := s.of(cmd, ids)
-			if err != nil {
-				return err
-			}
 			given := spec.Given()
+			var err error
 			switch {
 			case len(given) > 0 && set != nil:
 				return Usage("give the fields to change as flags or as JSON, not both")
@@ -256,19 +300,22 @@ func editVerb(a *App) *cobra.Command {
 				}
 			case set == nil && len(ids) != 1:
 				return Usage("%s needs the fields to change, as flags or as JSON; without, it edits one job in $EDITOR", cmd.CommandPath())
+			case set == nil && !(IsTerminal(a.in) && IsTerminal(a.Out)):
+				return Usage("%s needs the fields to change, as flags or as JSON; an editor needs a terminal", cmd.CommandPath())
 			case set == nil:
 				if set, err = a.editText(cmd.Context(), ids[0]); set == nil || err != nil {
 					return err
 				}
 			}
-			return a.onJobs("is changed", ids, func(c *control.Client, ids []string, cursor string) (control.BulkResult, error) {
-				p.IDs, p.Cursor = ids, cursor
-				return c.Edit(cmd.Context(), control.Edit{Selection: p, Set: set})
+			return a.onSelection(cmd, &s, ids, "is changed", func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+				return c.Edit(ctx, control.Edit{Selection: p, Set: set})
 			})
 		},
 	}
-	specFlags(cmd, &spec, "id", "env_pass", "labels", "user") // --label and --user select; they are changed by JSON
+	specFlags(cmd, &spec, "id", "env_pass", "user") // --user selects; it is changed by JSON
+	s.labelFlag = "where-label"                     // --label sets
 	s.add(cmd, "s")
+	s.act(cmd)
 	cmd.ValidArgsFunction = a.completeIDs("waiting")
 	return cmd
 }

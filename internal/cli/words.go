@@ -113,10 +113,10 @@ func notEmpty(cmd *cobra.Command, _ []string) (err error) {
 	return err
 }
 
-// labelsVar is the flag --label.
-func labelsVar(f *pflag.FlagSet, m *map[string]string, doc string) {
-	f.StringToStringVar(m, "label", nil, doc)
-	f.Lookup("label").DefValue = "" // which help does not show
+// labelsVar is a flag of labels, like --label.
+func labelsVar(f *pflag.FlagSet, m *map[string]string, name, doc string) {
+	f.StringToStringVar(m, name, nil, doc)
+	f.Lookup(name).DefValue = "" // which help does not show
 }
 
 // helpVerb is `help VERB`.

@@ -173,7 +173,11 @@ func (s *Store) selecting(ctx context.Context, f store.Filter, take func(*reader
 		return err
 	}
 	states := f.States
-	if len(states) == 0 {
+	switch {
+	case len(states) > 0:
+	case f.Since > 0: // by state one may stop at the first job that is too old, unless it is of an ended one
+		states = queue.States()
+	default:
 		states = []queue.State{0}
 	}
 	return s.reading(ctx, func(r *reader) error {
@@ -236,7 +240,7 @@ func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error 
 	}
 	looked, kept := 0, 0
 	return r.query(func(r row) (bool, error) {
-		if m.Since != 0 && queue.Millis(r.num(4)) < m.Since {
+		if queue.Millis(r.num(4)) < m.Since && !state.Ended() {
 			return false, nil
 		}
 		looked++
@@ -256,7 +260,7 @@ func (m *matcher) matches(r row) bool {
 	if m.UID != nil && int64(*m.UID) != r.num(3) {
 		return false
 	}
-	if m.Older != 0 && queue.Millis(cmp.Or(r.num(5), r.num(4))) >= m.Older {
+	if at := queue.Millis(cmp.Or(r.num(5), r.num(4))); at < m.Since || m.Older != 0 && at >= m.Older {
 		return false
 	}
 	return m.labelled(r.view(6)) && m.glob(r.text(1))

@@ -254,7 +254,7 @@ func migrate(c *conn, steps [][]string) error {
 }
 
 func migrateOne(c *conn, from int, statements []string) error {
-	return carryOutAll(c, append(statements, fmt.Sprintf(`PRAGMA user_version = %d`, from+1)))
+	return carryOutAll(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseID), fmt.Sprintf(`PRAGMA user_version = %d`, from+1)))
 }
 
 // carryOutAll carries out statements in one transaction.

@@ -15,6 +15,7 @@ var reading = []promise{
 	{name: "a list is newest first, page by page", keep: listPages},
 	{name: "a page holds up to MaxPage jobs", keep: listLargest},
 	{name: "a list holds what its filter selects", keep: listFilters},
+	{name: "a list since an instant goes by when jobs ended", keep: listSince},
 	{name: "a page ends by bytes as well", keep: pageEndsByBytes},
 	{name: "what a job is given is read with all of it only", keep: inputIsApart},
 	{name: "a history has pages", keep: historyPages},
@@ -63,6 +64,27 @@ func listLargest(r *rig) {
 	page := r.page(store.Filter{Limit: store.MaxPage})
 	same(r, "seqs of the largest page", seqs(page.Jobs), seqs(want[:store.MaxPage]))
 	same(r, "the rest", r.page(store.Filter{Limit: store.MaxPage, Before: page.Next}), store.Page{Jobs: want[store.MaxPage:]})
+}
+
+func listSince(r *rig) {
+	begin := r.s.Now()
+	slow := r.one()
+	leased := r.claimOne()
+	quick := r.run(exit(0))
+	r.advance(2 * time.Second)
+	slow = r.end(leased, exit(0))
+	waits := r.one()
+	for _, c := range []struct {
+		filter store.Filter
+		want   []queue.Job
+	}{
+		{store.Filter{Since: begin + 1000}, []queue.Job{waits, slow}},
+		{store.Filter{Since: begin + 1000, States: []queue.State{queue.Completed}}, []queue.Job{slow}},
+		{store.Filter{Since: begin, Older: begin + 1000}, []queue.Job{quick}},
+		{store.Filter{Since: begin + 2001}, nil},
+	} {
+		same(r, "what ended, or else was created, since", r.all(c.filter), c.want)
+	}
 }
 
 func listFilters(r *rig) {

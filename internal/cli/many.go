@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// many is where the jobs of a command line come from, if they are many: a file of jobs, of
+// lines for the shell, or of arguments, or the words after :::.
+type many struct {
+	file, lines, argFile string
+	null                 bool
+	program              []string   // that is run for each argument, which takes the place of {}
+	words                [][]string // after each :::
+}
+
+func (m *many) add(f *pflag.FlagSet) {
+	f.Var(NonEmpty(&m.file), "file", "`FILE` of jobs, a JSON array or JSON lines; - is stdin")
+	f.Var(NonEmpty(&m.lines), "lines", "`FILE` with a command for the shell on each line; - is stdin")
+	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program after -- for each line of this `FILE`, in place of {} or at the end; - is stdin")
+	f.BoolVar(&m.null, "null", false, "with --arg-file: a NUL byte ends each argument, as find -print0 writes it")
+}
+
+// manyFlags are the flags of one job that make no sense for several.
+var manyFlags = []string{"id", "command"}
+
+// given reports whether the jobs are many.
+func (m *many) given() bool { return m.file+m.lines+m.argFile != "" || len(m.words) > 0 }
+
+// take reads the words of the command line, and says whether they go together with the flags.
+// The program's own words come after --, and what it is run for after each :::.
+func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) error {
+	if i := slices.Index(args, ":::"); i >= 0 && dash == 0 {
+		for _, word := range args[i:] {
+			if word == ":::" {
+				m.words = append(m.words, nil)
+				continue
+			}
+			last := &m.words[len(m.words)-1]
+			*last = append(*last, word)
+		}
+		args = args[:i]
+	}
+	if !m.given() {
+		if m.null {
+			return Usage("--null goes with --arg-file")
+		}
+		return nil
+	}
+	var sources []string
+	for _, s := range []struct{ flag, name string }{{"--file", m.file}, {"--lines", m.lines}, {"--arg-file", m.argFile}} {
+		if s.name != "" {
+			sources = append(sources, s.flag)
+		}
+	}
+	if len(m.words) > 0 {
+		sources = append(sources, ":::")
+	}
+	perArgument := m.argFile != "" || len(m.words) > 0
+	switch {
+	case len(sources) > 1:
+		return Usage("%s are both given; give one of them", strings.Join(sources, " and "))
+	case m.null && m.argFile == "":
+		return Usage("--null goes with --arg-file")
+	case perArgument && (dash != 0 || len(args) == 0):
+		return Usage("%s needs a program after --, with {} for the argument: queuectl %s --arg-file FILE -- gzip -k {}, or: queuectl %s -- gzip -k {} ::: *.log", sources[0], verb, verb)
+	case !perArgument && len(args) > 0:
+		return Usage("%s and a command are both given; give one of them", sources[0])
+	case slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 }):
+		return Usage("no words follow :::; say what the program is to be run for")
+	}
+	for _, name := range manyFlags {
+		if f.Changed(name) {
+			return Usage("--%s is of one job, and %s of many", name, sources[0])
+		}
+	}
+	if m.program = args; perArgument {
+		if text, ok := m.unknownPlace(); ok {
+			return Usage("%s: there is no such argument; %d are given", text, max(1, len(m.words)))
+		}
+	}
+	if flag, name := m.source(); name != "" && name != "-" {
+		return IsFile(flag, name)
+	}
+	return nil
+}
+
+// source is the file that the jobs come from, "" for none, and the flag that names it.
+func (m *many) source() (flag, name string) {
+	switch {
+	case m.file != "":
+		return "--file", m.file
+	case m.lines != "":
+		return "--lines", m.lines
+	case m.argFile != "":
+		return "--arg-file", m.argFile
+	}
+	return ":::", ""
+}
+
+// open opens the file, or is stdin; nil if the jobs are of no file.
+func (m *many) open(stdin *os.File) (*os.File, error) {
+	switch flag, name := m.source(); name {
+	case "":
+		return nil, nil
+	case "-":
+		return stdin, nil
+	default:
+		return OpenFile(flag, name)
+	}
+}
+
+// each calls do with what each job is made of, and the line that it stands on: JSON, a line, or
+// arguments with a NUL between them.
+func (m *many) each(in io.Reader, do func(raw []byte, line int) error) error {
+	switch {
+	case m.file != "":
+		return eachJob(in, do)
+	case m.lines != "":
+		return eachText(in, '\n', do)
+	case m.argFile != "" && m.null:
+		return eachText(in, 0, do)
+	case m.argFile != "":
+		return eachText(in, '\n', do)
+	}
+	line := 0
+	var product func(chosen []string, rest [][]string) error
+	product = func(chosen []string, rest [][]string) error {
+		if len(rest) == 0 {
+			line++
+			return do([]byte(strings.Join(chosen, "\x00")), line)
+		}
+		for _, word := range rest[0] {
+			if err := product(append(chosen[:len(chosen):len(chosen)], word), rest[1:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return product(nil, m.words)
+}
+
+// spec is the job that is made of what each has given, with what the flags say of all.
+func (m *many) spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
+	var s queue.Spec
+	s.Over(common)
+	switch {
+	case m.file != "":
+		if err := queue.CheckJSON(raw); err != nil {
+			return nil, err
+		}
+		var own queue.Spec
+		if err := own.Decode(raw, nil); err != nil {
+			return nil, err
+		}
+		s.Over(&own)
+	case m.lines != "":
+		text := strings.TrimSpace(string(raw))
+		s.Command = &text
+	default:
+		s.Argv = m.argv(strings.Split(string(raw), "\x00"))
+	}
+	return &s, s.CheckText()
+}
+
+// argv is the program with its arguments: {} is all of them, {2} the second; where neither
+// stands they come at the end.
+func (m *many) argv(args []string) []string {
+	pairs := []string{"{}", strings.Join(args, " ")}
+	for i, arg := range args {
+		pairs = append(pairs, "{"+strconv.Itoa(i+1)+"}", arg)
+	}
+	replace := strings.NewReplacer(pairs...)
+	argv, found := make([]string, len(m.program), len(m.program)+len(args)), false
+	for i, word := range m.program {
+		argv[i] = replace.Replace(word)
+		found = found || argv[i] != word || strings.Contains(word, "{}")
+	}
+	if !found {
+		argv = append(argv, args...)
+	}
+	return argv
+}
+
+// unknownPlace is a place like {3} of the program where there are fewer arguments.
+func (m *many) unknownPlace() (string, bool) {
+	for _, word := range m.program {
+		for n := max(1, len(m.words)) + 1; n <= 9; n++ {
+			if place := "{" + strconv.Itoa(n) + "}"; strings.Contains(word, place) {
+				return place, true
+			}
+		}
+	}
+	return "", false
+}
+
+// errNoJobs refuses a source without any.
+func (m *many) errNoJobs() error {
+	flag, name := m.source()
+	return queue.Errorf(queue.CodeInvalid, "%s %s holds no jobs", flag, name)
+}

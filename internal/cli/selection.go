@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// selection is what the flags of a verb on many jobs say.
+type selection struct {
+	control.Selection
+	labelFlag string // "label" if it is ""
+	yes       bool
+}
+
+// add adds the flags that say which jobs; short is the one letter of --state, if that is free.
+func (s *selection) add(cmd *cobra.Command, short string) {
+	f := cmd.Flags()
+	f.BoolVar(&s.All, "all", false, "all jobs that it can be done to")
+	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
+	f.BoolVar(&s.Failed, "failed", false, "all jobs that are dead or failed")
+	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "all jobs that carry the label `NAME=VALUE`")
+	f.Var(NonEmpty(&s.Batch), "batch", "all jobs of your own of the batch `NAME`")
+	f.Var(NonEmpty(&s.User), "user", "all jobs that this `USER` enqueued")
+	durationVar(f, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(d time.Duration) { s.OlderThan = control.Span(d) })
+	f.Var(NonEmpty(&s.IDGlob), "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
+	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
+}
+
+// act adds the flags of a verb that changes jobs.
+func (s *selection) act(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&s.DryRun, "dry-run", false, "only count them")
+	cmd.Flags().BoolVar(&s.yes, "yes", false, "without a question")
+}
+
+// of is the selection of these ids, or of what the flags say.
+func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, error) {
+	p := s.Selection
+	p.IDs = ids
+	if p.Chosen() == (len(ids) > 0) {
+		return p, Usage("%s takes ids of jobs, or says which: --state, --failed, --%s, --batch, --user, --older-than, --id-glob, --all; give one of them", cmd.CommandPath(), cmp.Or(s.labelFlag, "label"))
+	}
+	return p, nil
+}
+
+// resolved is which jobs are named or selected, in the order given or enqueued. Of selected
+// ones those of others are left out, unless the caller may operate.
+func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string) ([]control.Job, error) {
+	p, err := s.of(cmd, ids)
+	if err != nil {
+		return nil, err
+	}
+	list := control.List{State: p.State, Failed: p.Failed, Label: p.Label, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob}
+	if p.OlderThan != 0 {
+		list.Until = control.Time(time.Now().Add(-time.Duration(p.OlderThan)).UnixMilli())
+	}
+	var jobs []control.Job
+	for _, id := range ids {
+		jobs = append(jobs, control.Job{ID: id})
+	}
+	for more := len(ids) == 0; more; {
+		page, err := c.List(cmd.Context(), list)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Jobs {
+			if j := &page.Jobs[i]; !slices.Contains(j.Hidden, "command") {
+				jobs = append(jobs, *j)
+			}
+		}
+		if more = page.Next != nil; more {
+			list.Cursor = *page.Next
+		}
+	}
+	if len(ids) == 0 {
+		slices.Reverse(jobs)
+	}
+	return jobs, nil
+}
+
+// onSelection carries a verb out on what is named or selected. Whoever sits at a terminal is
+// asked before it ends or removes many, or is about all.
+func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, become string, do bulk) error {
+	p, err := s.of(cmd, ids)
+	if err != nil {
+		return err
+	}
+	if p.All && !p.DryRun && !s.yes && !a.asks() {
+		return Usage("--all means every job that it can be done to; say that you mean it with --yes, or count them with --dry-run")
+	}
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	step := func(p control.Selection) func(ids []string, cursor string) (control.BulkResult, error) {
+		return func(ids []string, cursor string) (control.BulkResult, error) {
+			p.IDs, p.Cursor = ids, cursor
+			return do(c, cmd.Context(), p)
+		}
+	}
+	if p.Chosen() && !p.DryRun && !s.yes && a.asks() && (p.All || slices.Contains(endsMany, cmd.Name())) {
+		counted := p
+		counted.DryRun = true
+		n, err := a.matched(cmd.Context(), step(counted))
+		if err != nil {
+			return err
+		}
+		if n > 0 && !a.sure("%s %s?", cmd.Name(), Jobs(n)) {
+			return nil
+		}
+	}
+	return a.onJobs(become, ids, step(p))
+}
+
+// matched counts what a dry run matches.
+func (a *App) matched(ctx context.Context, dry func(ids []string, cursor string) (control.BulkResult, error)) (n int, err error) {
+	for cursor := ""; ; {
+		v, err := dry(nil, cursor)
+		if err != nil {
+			return 0, err
+		}
+		if v.Matched != nil {
+			n += *v.Matched
+		}
+		if v.Next == nil {
+			return n, ctx.Err()
+		}
+		cursor = *v.Next
+	}
+}
+
+// asks reports whether there is a person to be asked.
+func (a *App) asks() bool { return IsTerminal(a.in) && IsTerminal(a.Err) && !a.Structured() }
+
+// sure asks a person whether something is meant; that it is not ends the program with 1.
+func (a *App) sure(format string, args ...any) bool {
+	fmt.Fprintf(a.Err, format+" [y/N] ", args...)
+	line, _ := bufio.NewReader(a.in).ReadString('\n') // what cannot be read is no yes
+	if word := strings.ToLower(strings.TrimSpace(line)); word == "y" || word == "yes" {
+		return true
+	}
+	fmt.Fprintln(a.Err, "nothing was changed")
+	a.Exit = 1
+	return false
+}

@@ -1,0 +1,336 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// maxFailures is how many failures a wait names.
+const maxFailures = 100
+
+// waitFlags are those of wait beside the jobs.
+type waitFlags struct {
+	any      bool
+	timeout  time.Duration // 0 is none
+	progress bool
+	log      string
+}
+
+// manyWaited is a wait for any number of jobs, of which events tell. Each counts as it ended first.
+type manyWaited struct {
+	waitFlags
+	a     *App
+	c     *control.Client
+	began time.Time
+	jobs  []control.Job // in their order, as they are known
+	at    map[int64]int // where they are, by seq
+	ended []bool
+	bad   int // of those that have ended
+	done  int
+	first int // of done when it began
+	retry map[int64]bool
+	due   control.Time // when the first of them is run again, as was asked last
+	asked time.Time
+	last  int // of jobs that ended
+	log   *jobLog
+}
+
+// waitMany waits until jobs have ended, of which since is the number of an event that they were
+// read after. It exits as the first of them that did not complete.
+func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
+	w := &manyWaited{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, at: map[int64]int{}, ended: make([]bool, len(jobs)), retry: map[int64]bool{}}
+	if f.log != "" {
+		log, err := openJobLog(f.log)
+		if err != nil {
+			return err
+		}
+		defer log.close()
+		w.log = log
+	}
+	for i := range jobs {
+		w.at[jobs[i].Seq] = i
+		switch state := stateOf(jobs[i].State); {
+		case state.Ended():
+			w.end(i)
+		case state == queue.Failed:
+			w.retry[jobs[i].Seq] = true
+		}
+	}
+	w.first = w.done
+	err := w.follow(ctx, since)
+	w.a.Progress("")
+	if err = errors.Join(err, w.log.failure()); err != nil {
+		return err
+	}
+	return w.tell(ctx)
+}
+
+// follow learns of the ends until it is over.
+func (w *manyWaited) follow(ctx context.Context, since int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+	c := control.NewClient(w.c.Path()) // a stream that is ended takes its connection with it
+	defer c.Close()
+	events := make(chan control.Event)
+	broken := stream(ctx, c, control.Events{Since: &since}, func(e control.Event) error {
+		select {
+		case events <- e:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	var timeout <-chan time.Time
+	if w.timeout > 0 {
+		timeout = time.After(w.timeout)
+	}
+	tick := time.NewTicker(showEvery)
+	defer tick.Stop()
+	for !w.over() {
+		select {
+		case e := <-events:
+			w.event(&e)
+		case <-tick.C:
+			w.show(ctx)
+		case <-timeout:
+			w.a.Exit = exitTimeout
+			return nil
+		case <-interrupts:
+			w.a.Exit = exitDetached
+			return nil
+		case err := <-broken:
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *manyWaited) over() bool { return w.done == len(w.jobs) || w.any && w.done > 0 }
+
+// stateOf is the state of a name, 0 for one that is not known.
+func stateOf(name string) queue.State {
+	i := slices.IndexFunc(queue.States(), func(s queue.State) bool { return s.String() == name })
+	if i < 0 {
+		return 0
+	}
+	return queue.States()[i]
+}
+
+// event learns from an event how a job ended, or that it is run again.
+func (w *manyWaited) event(e *control.Event) {
+	i, ours := w.at[e.JobSeq]
+	if !ours || w.ended[i] {
+		return
+	}
+	j := &w.jobs[i]
+	delete(w.retry, j.Seq)
+	state := stateOf(e.State)
+	switch {
+	case e.Event == string(queue.EventRemoved):
+		j.State, j.Reason = "removed", nil
+	case state == queue.Failed && e.Event == string(queue.EventEnded):
+		w.retry[j.Seq] = true
+		return
+	case !state.Ended():
+		return
+	default:
+		j.State, j.Reason, j.Signal, j.ExitCode, j.Error = e.State, nil, nil, e.ExitCode, nil
+		if e.Reason != "" {
+			j.Reason = &e.Reason
+		}
+		if e.Signal != 0 {
+			j.Signal = &e.Signal
+		}
+		j.StartedAt, j.FinishedAt = e.StartedAt, e.At
+	}
+	w.end(i)
+}
+
+// end notes that a job has ended, and names it if it failed.
+func (w *manyWaited) end(i int) {
+	j := &w.jobs[i]
+	w.ended[i], w.last = true, i
+	w.done++
+	w.log.add(j)
+	if j.State == queue.Completed.String() {
+		return
+	}
+	if w.bad++; w.progress && w.bad <= maxFailures && !w.a.Structured() {
+		w.a.Progress("")
+		fmt.Fprintf(w.a.Err, "queuectl: %s\n", oneLine(w.a.Clean(w.a.Err, failureText(j)))+": "+cut(oneLine(w.a.Clean(w.a.Err, title(j))), 60))
+	}
+}
+
+// failureText says how a job failed.
+func failureText(j *control.Job) string {
+	text := "job " + j.ID + " is " + standing(j)
+	switch {
+	case j.Error != nil:
+		text += ": " + *j.Error
+	case j.Signal != nil:
+		text += fmt.Sprintf(": ended by signal %d", *j.Signal)
+	case j.ExitCode != nil && *j.ExitCode != 0:
+		text += fmt.Sprintf(": exit code %d", *j.ExitCode)
+	}
+	return text
+}
+
+// retryAskEvery is how often it is asked when failed jobs are run again.
+const retryAskEvery = time.Second
+
+// show shows how far it is.
+func (w *manyWaited) show(ctx context.Context) {
+	if !w.progress || !IsTerminal(w.a.Err) {
+		return
+	}
+	var notes []string
+	if w.bad > 0 {
+		notes = append(notes, fmt.Sprintf("%d failed", w.bad))
+	}
+	if n := len(w.retry); n > 0 {
+		if time.Since(w.asked) > retryAskEvery {
+			w.askDue(ctx)
+		}
+		note := fmt.Sprintf("%d retry", n)
+		if in := time.Until(queue.Millis(w.due).Time()); w.due != 0 && in > 0 {
+			note += " in " + roughly(in)
+		}
+		notes = append(notes, note)
+	}
+	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: strings.Join(notes, ", ")})
+}
+
+// askDue asks when the first of the failed jobs is run again.
+func (w *manyWaited) askDue(ctx context.Context) {
+	w.asked, w.due = time.Now(), 0
+	page, err := w.c.List(ctx, control.List{State: control.Texts{queue.Failed.String()}})
+	if err != nil {
+		return // the stream says so
+	}
+	for i := range page.Jobs {
+		if j := &page.Jobs[i]; w.retry[j.Seq] && (w.due == 0 || j.NextRetryAt < w.due) {
+			w.due = j.NextRetryAt
+		}
+	}
+}
+
+// tell says how it ended, and takes the exit code of the first that did not complete.
+func (w *manyWaited) tell(ctx context.Context) error {
+	if w.any && w.done > 0 && w.a.Exit == 0 {
+		w.a.Exit = jobExit(&w.jobs[w.last])
+	}
+	for i := range w.jobs {
+		if w.ended[i] && w.a.Exit == 0 && !w.any {
+			w.a.Exit = jobExit(&w.jobs[i])
+		}
+	}
+	if w.a.Structured() {
+		var list []control.Job
+		for i := range w.jobs {
+			if !w.ended[i] || w.jobs[i].State == "removed" {
+				continue
+			}
+			job, err := w.c.Show(ctx, control.Show{ID: control.Name(w.jobs[i].ID)})
+			if err != nil && !errors.Is(err, queue.ErrNotFound) {
+				return err
+			}
+			list = append(list, job.Job)
+		}
+		return PrintList(w.a, list)
+	}
+	text := w.counts()
+	switch w.a.Exit {
+	case exitTimeout:
+		text += fmt.Sprintf("; not all have ended after %s", queue.FormatDuration(w.timeout))
+	case exitDetached:
+		text += "; not waited for any more: the jobs go on"
+	}
+	if w.progress {
+		fmt.Fprintf(w.a.Err, "queuectl: %s\n", text)
+		return nil
+	}
+	w.a.Say("%s", text)
+	return nil
+}
+
+// counts is how many jobs ended how, in words.
+func (w *manyWaited) counts() string {
+	by := map[string]int{}
+	for i := range w.jobs {
+		if w.ended[i] {
+			by[w.jobs[i].State]++
+		}
+	}
+	text := Jobs(len(w.jobs)) + ":"
+	for _, state := range []string{"completed", "dead", "cancelled", "removed"} {
+		if n := by[state]; n > 0 {
+			text += fmt.Sprintf(" %d %s,", n, state)
+		}
+	}
+	if open := len(w.jobs) - w.done; open > 0 {
+		text += fmt.Sprintf(" %d have not ended,", open)
+	}
+	text = strings.TrimRight(text, ",:") + ", in " + span(time.Since(w.began).Milliseconds())
+	if more := w.bad - maxFailures; w.progress && more > 0 {
+		text += fmt.Sprintf("; %d more failed than are named: queuectl list --failed", more)
+	}
+	return text
+}
+
+// jobLog is a file with a line for each job that has ended, as GNU parallel writes it. Its zero
+// pointer writes nothing.
+type jobLog struct {
+	f   *os.File
+	n   int
+	err error // the first
+}
+
+func openJobLog(name string) (*jobLog, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return nil, Usage("--joblog: %v; name a file that you may write", err)
+	}
+	l := &jobLog{f: f}
+	_, l.err = f.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
+	return l, l.err
+}
+
+// add writes the line of a job.
+func (l *jobLog) add(j *control.Job) {
+	if l == nil || l.err != nil {
+		return
+	}
+	l.n++
+	code, sig := or(j.ExitCode, 0), or(j.Signal, 0)
+	if j.State != queue.Completed.String() && code == 0 && sig == 0 {
+		code = int64(jobExit(j))
+	}
+	start, took := float64(j.StartedAt)/1000, 0.0
+	if j.StartedAt != 0 {
+		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
+	}
+	command := strings.NewReplacer("\t", " ", "\n", " ").Replace(title(j))
+	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t0\t%d\t%d\t%s\n", l.n, start, took, code, sig, command)
+}
+
+// failure is why not all was written.
+func (l *jobLog) failure() error {
+	if l == nil {
+		return nil
+	}
+	return l.err
+}
+
+func (l *jobLog) close() { l.f.Close() } // each line was written by itself

@@ -1,0 +1,150 @@
+package test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// person runs the program with a terminal that somebody sits at, who types these words as soon
+// as the program has asked for them.
+func (q *queue) person(asked, words string, args ...string) result {
+	q.Helper()
+	return q.typing(q.command(args...), asked, words)
+}
+
+func (q *queue) typing(cmd *exec.Cmd, asked, words string) result {
+	q.Helper()
+	s := newScreen(q, 200)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.tty, s.tty, s.tty
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	if asked != "" {
+		q.until("it asks "+asked, 10*time.Second, func() bool { return strings.Contains(s.shown.String(), asked) })
+		s.person.WriteString(words)
+	}
+	cmd.Wait()
+	return result{code: cmd.ProcessState.ExitCode(), out: s.text(q)}
+}
+
+// Who sits at a terminal is asked, with the count, before many jobs are ended or removed; where
+// nobody does, what is about all has to be meant.
+func TestManyAreAskedFor(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	for _, id := range []string{"a", "b", "c"} {
+		q.must("enqueue", "--id", id, "--batch", "three", "true")
+	}
+	states := func() string { return strings.ReplaceAll(q.must("list", "--sort", "id", "--columns", "state"), "\n", " ") }
+	if r := q.person("cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.code != 1 || !strings.Contains(r.out, "nothing was changed") || states() != "STATE pending pending pending" {
+		t.Errorf("a no: %+v; %s", r, states())
+	}
+	if r := q.cli("cancel", "--all"); r.code != 2 || !strings.Contains(r.err, "--yes") || states() != "STATE pending pending pending" {
+		t.Errorf("all, and nobody to ask: %+v; %s", r, states())
+	}
+	if r := q.person("", "", "hold", "--batch", "three"); r.code != 0 || states() != "STATE held held held" {
+		t.Errorf("what ends nothing asks nothing: %+v; %s", r, states())
+	}
+	if r := q.person("cancel 3 jobs? [y/N]", "y\n", "cancel", "--all"); r.code != 0 || states() != "STATE cancelled cancelled cancelled" {
+		t.Errorf("a yes: %+v; %s", r, states())
+	}
+	if r := q.person("remove 3 jobs with their history?", "no\n", "cleanup", "--days", "0"); r.code != 1 {
+		t.Errorf("cleanup: %+v", r)
+	}
+	if r := q.cli("clear"); r.code != 2 || !strings.Contains(r.err, "--yes") {
+		t.Errorf("clear, and nobody to ask: %+v", r)
+	}
+	if got := q.must("clear", "--dry-run"); got != "3 jobs; nothing was changed" {
+		t.Errorf("clear that only counts: %q", got)
+	}
+	if r := q.person("remove 3 jobs for good, with their history?", "yes\n", "clear"); r.code != 0 || q.must("list", "-q") != "" {
+		t.Errorf("clear: %+v", r)
+	}
+}
+
+// An editor shows all that was set, as it was written; what is wrong is kept, and where there is
+// no terminal none is started.
+func TestEditInAnEditor(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at", "2040-01-02T03:04:05Z", "echo a && echo '<b>'")
+	through := func(editor string) result {
+		cmd := q.command("edit", "a")
+		cmd.Env = append(cmd.Env, "EDITOR="+editor)
+		return q.typing(cmd, "", "")
+	}
+	edit := func(script string) result { return through("sed -i " + script) }
+	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
+		t.Fatalf("an edit: %+v", r)
+	}
+	seen, err := os.ReadFile(q.dir + "/seen")
+	if err != nil || !strings.Contains(string(seen), `"command": "echo edited && echo '<b>'"`) || !strings.Contains(string(seen), `"run_at": "2040-01-02T03:04:05.000Z"`) {
+		t.Errorf("the editor had %s, %v", seen, err)
+	}
+	var a struct {
+		Command  string
+		Priority int
+		RunAt    string `json:"run_at"`
+		Labels   map[string]string
+	}
+	q.dial().good("show", fields{"id": "a"}, &a)
+	if a.Command != "echo edited && echo '<b>'" || len(a.Labels) != 1 || a.Labels["y"] != "2" || a.Priority != 9 || a.RunAt != "2040-01-02T03:04:05.000Z" {
+		t.Errorf("after an edit: %+v", a)
+	}
+	if r := edit(`s/no-such//`); r.code != 0 || !strings.Contains(r.out, "nothing was changed") {
+		t.Errorf("an editor that changes nothing: %+v", r)
+	}
+	r := edit(`1d`)
+	_, file, kept := strings.Cut(strings.TrimSpace(r.out), "kept in ")
+	if r.code != 2 || !kept {
+		t.Fatalf("an editor that breaks the text: %+v", r)
+	}
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "echo edited") {
+		t.Errorf("the text that is kept: %q, %v", text, err)
+	}
+	os.Remove(file)
+	if r := through("false"); r.code != 1 || !strings.Contains(r.out, "nothing was changed") {
+		t.Errorf("an editor that fails: %+v", r)
+	}
+	if r := q.cli("edit", "a"); r.code != 2 || !strings.Contains(r.err, "an editor needs a terminal") {
+		t.Errorf("an editor without a terminal: %+v", r)
+	}
+}
+
+// A folder that is given is the caller's, and one that is gone is told with what to do.
+func TestFoldersAreTheCallers(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	if err := os.MkdirAll(q.dir+"/here/below", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	in := func(dir string, args ...string) result {
+		cmd := q.command(args...)
+		cmd.Dir = dir
+		return ran(t, cmd)
+	}
+	if r := in(q.dir+"/here", "run", "--cwd", "below", "pwd"); r.out != q.dir+"/here/below\n" {
+		t.Errorf("a folder below the current one: %+v", r)
+	}
+	cmd := q.command("run", "true")
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh", q.bin, "--dir", q.dir, "run", "true"}
+	if r := ran(t, cmd); r.code != 125 || !strings.Contains(r.err, "the current folder is gone") || !strings.Contains(r.err, "--no-cwd") {
+		t.Errorf("in a folder that is gone: %+v", r)
+	}
+}
+
+// A backup takes the place of an earlier one, and of nothing else unless that is meant.
+func TestBackupSparesOtherFiles(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "true")
+	other := q.write("letter", "dear all")
+	if r := q.cli("backup", other); r.code != 5 || !strings.Contains(r.err, "--force") {
+		t.Errorf("over a letter: %+v", r)
+	}
+	if text, err := os.ReadFile(other); err != nil || string(text) != "dear all" {
+		t.Errorf("the letter is %q, %v", text, err)
+	}
+	for _, args := range [][]string{{"backup", q.dir + "/copy"}, {"backup", q.dir + "/copy"}, {"backup", other, "--force"}, {"backup", other}, {"backup", q.write("empty", "")}} {
+		q.must(args...)
+	}
+}
