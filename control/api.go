@@ -22,6 +22,8 @@ type API interface {
 	Show(ctx context.Context, p Show) (JobDetail, error)
 	List(ctx context.Context, p List) (JobPage, error)
 	Status(ctx context.Context, p Nothing) (Status, error)
+	// Screen is what a person asks first. It costs the same however many jobs there are.
+	Screen(ctx context.Context, p ScreenRows) (Screen, error)
 	// Wait tells of each job once it has ended.
 	Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error)
 	// Logs tells an attempt's output, piece by piece.
@@ -226,6 +228,29 @@ type Status struct {
 	Draining   bool   `json:"draining"`
 	Reranking  bool   `json:"reranking"` // waiting jobs are being ranked anew, since the order was changed
 	Health     string `json:"health"`    // ok, or degraded or failing with what is wrong
+}
+
+// ScreenRows is how many jobs of each part of a screen are wanted: 1 to 100, 10 if 0.
+type ScreenRows struct {
+	Rows int `json:"rows,omitempty"`
+}
+
+// Screen is how the queue stands, with the first jobs of each part. Commands and errors are cut
+// at 1 KiB, and more labels than that left out.
+type Screen struct {
+	Status  Status       `json:"status"`
+	Running []RunningJob `json:"running"` // the oldest first
+	Ready   []Job        `json:"ready"`   // that wait for a worker, in the order in which they start
+	Timed   []Job        `json:"timed"`   // that wait for their time, the next first
+	Kept    []Job        `json:"kept"`    // held and blocked ones, the oldest first
+	Dead    []Job        `json:"dead"`    // the last ended first
+	Done    []Job        `json:"done"`    // completed and cancelled ones, the last ended first
+}
+
+// RunningJob is a job that runs, with the last line that it has printed.
+type RunningJob struct {
+	Job
+	LastLine string `json:"last_line"`
 }
 
 // WorkerSummary counts workers.

@@ -59,6 +59,10 @@ func (c *Client) List(ctx context.Context, p List) (JobPage, error) {
 	return ask[JobPage](ctx, c, "list", p, true)
 }
 
+func (c *Client) Screen(ctx context.Context, p ScreenRows) (Screen, error) {
+	return ask[Screen](ctx, c, "screen", p, true)
+}
+
 func (c *Client) Status(ctx context.Context, p Nothing) (Status, error) {
 	return ask[Status](ctx, c, "status", p, true)
 }

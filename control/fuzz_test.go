@@ -46,6 +46,7 @@ func (yes) EnqueueBatch(context.Context, EnqueueBatch) (e EnqueuedBatch, err err
 func (yes) Show(context.Context, Show) (d JobDetail, err error)                     { return d, nil }
 func (yes) List(context.Context, List) (p JobPage, err error)                       { return p, nil }
 func (yes) Status(context.Context, Nothing) (s Status, err error)                   { return s, nil }
+func (yes) Screen(context.Context, ScreenRows) (s Screen, err error)                { return s, nil }
 func (yes) Wait(_ context.Context, p Wait, each func(Ended) error) (w Waited, err error) {
 	return w, each(Ended{Job{ID: string(p.ID)}})
 }

@@ -32,6 +32,7 @@ var Methods = []Method{
 	{"show", Read, Read, false, answer(API.Show)},
 	{"list", Read, Read, false, answer(API.List)},
 	{"status", Read, Read, false, answer(API.Status)},
+	{"screen", Read, Read, false, answer(API.Screen)},
 	{"wait", Read, Read, true, stream(API.Wait)},
 	{"logs", Submit, Operate, true, stream(API.Logs)},
 	{"cancel", Submit, Operate, false, answer(API.Cancel)},

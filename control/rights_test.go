@@ -20,6 +20,7 @@ enqueue.batch submit admin
 show read read
 list read read
 status read read
+screen read read
 wait read read
 logs submit operate
 cancel submit operate

@@ -125,6 +125,13 @@ func TestAnswersFit(t *testing.T) {
 			}
 			return []any{control.Status{Health: health(list, true), Database: worst(4096), Socket: worst(4096), Version: worst(256)}}
 		},
+		"screen": func() []any {
+			screen, err := s.Screen(admin, control.ScreenRows{Rows: store.MaxScreen})
+			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.Kept)+len(screen.Timed)+len(screen.Running) == 0 {
+				t.Errorf("a screen: %+v, %v", screen, err)
+			}
+			return []any{screen}
+		},
 		"wait": func() []any {
 			return []any{control.Ended{Job: s.view(&whole)}, control.Waited{Open: names[:control.MaxWaits]}}
 		},

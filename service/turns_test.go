@@ -45,6 +45,7 @@ func TestReadsTakeTurns(t *testing.T) {
 		"dlq.list":    func(ctx context.Context) error { _, err := s.DLQList(ctx, control.List{}); return err },
 		"show":        func(ctx context.Context) error { _, err := s.Show(ctx, control.Show{ID: "a"}); return err },
 		"status":      func(ctx context.Context) error { _, err := s.Status(ctx, control.Nothing{}); return err },
+		"screen":      func(ctx context.Context) error { _, err := s.Screen(ctx, control.ScreenRows{}); return err },
 		"worker.list": func(ctx context.Context) error { _, err := s.WorkerList(ctx, control.Nothing{}); return err },
 		"cancel":      func(ctx context.Context) error { _, err := s.Cancel(ctx, control.Selection{ID: "a"}); return err },
 		"cancel of many": func(ctx context.Context) error {

@@ -308,6 +308,10 @@ type Reader interface {
 	Counts() Counts
 	// Oldest is when the job that waits longest became runnable, 0 if none waits.
 	Oldest(ctx context.Context) (queue.Millis, error)
+	// Screen reads what a person asks first: up to rows, 1 to MaxScreen, of each part, as Get
+	// reads each job. Once all parts have MaxPageBytes of text, each that follows has one job.
+	// It costs the same however many jobs there are.
+	Screen(ctx context.Context, rows int) (Screen, error)
 	// Events lists up to limit events after a sequence number.
 	Events(ctx context.Context, after int64, limit int) ([]queue.Event, error)
 	// LastEvent is the number of the newest event, 0 if there was none, and a channel
@@ -315,6 +319,19 @@ type Reader interface {
 	LastEvent() (last int64, newer <-chan struct{})
 	// Watch hints at changes of some jobs, until the watch is stopped.
 	Watch(seqs []int64) *Watching
+}
+
+// MaxScreen is how many jobs of each part of a Screen there may be.
+const MaxScreen = 100
+
+// Screen is how the queue stands, in parts.
+type Screen struct {
+	Running []queue.Job // the oldest first
+	Ready   []queue.Job // those that wait for a worker, in the order in which they start but for gates
+	Timed   []queue.Job // those that wait for their time, the next first
+	Kept    []queue.Job // held and blocked ones, the oldest first
+	Dead    []queue.Job // the last ended first
+	Done    []queue.Job // completed and cancelled ones, the last ended first
 }
 
 // Filter selects jobs to list.

@@ -37,7 +37,9 @@ func TestManyAreAskedFor(t *testing.T) {
 	for _, id := range []string{"a", "b", "c"} {
 		q.must("enqueue", "--id", id, "--batch", "three", "true")
 	}
-	states := func() string { return strings.ReplaceAll(q.must("list", "--sort", "id", "--columns", "state"), "\n", " ") }
+	states := func() string {
+		return strings.ReplaceAll(q.must("list", "--sort", "id", "--columns", "state"), "\n", " ")
+	}
 	if r := q.person("cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.code != 1 || !strings.Contains(r.out, "nothing was changed") || states() != "STATE pending pending pending" {
 		t.Errorf("a no: %+v; %s", r, states())
 	}

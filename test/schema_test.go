@@ -75,7 +75,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"wait", fields{"ids": []any{"a", 12}}},
 		{"show", fields{"id": "a"}},
 		{"list", fields{"state": []string{"dead", "done"}, "limit": 5}},
-		{"status", fields{}},
+		{"status", fields{}}, {"screen", fields{"rows": 5}},
 		{"logs", fields{"id": "a", "n": 3}},
 		{"dlq.list", fields{}},
 		{"dlq.retry", fields{"ids": "a", "timeout": 5}},

@@ -194,7 +194,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 		specs = append(specs, fields{"id": fmt.Sprintf("j%04d", i), "command": "true", "priority": i * 37 % 2500})
 	}
 	w.batch(specs)
-	if got := q.must("list", "--columns", "id,state,command", "--limit", "1"); got != "ID     STATE    COMMAND\nj2499  pending  true\n… and 2499 more; --limit shows them" {
+	if got := q.must("list", "--columns", "id,state,command", "--limit", "1"); got != "ID     STATE    COMMAND\nj2027  pending  true\n… and 2499 more; --limit shows them" {
 		t.Errorf("columns: %q", got)
 	}
 	most := q.must("list", "--sort", "-priority", "--limit", "3", "-q")
@@ -236,6 +236,8 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	lines := bufio.NewScanner(out)
 	until := func(want string) {
 		t.Helper()
+		stop := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+		defer stop.Stop()
 		for lines.Scan() {
 			if lines.Text() == want {
 				return
@@ -243,9 +245,9 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 		}
 		t.Errorf("%s was not shown: %v", want, lines.Err())
 	}
-	until("j2499")
-	w.enqueue(fields{"id": "new", "command": "true"})
+	until("j2027")
+	w.enqueue(fields{"id": "new", "command": "true", "priority": 3000})
 	until("new")
 	w.good("rm", fields{"id": "new"}, nil)
-	until("j2499")
+	until("j2027")
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"os"
 	"strconv"
 	"time"
 
@@ -44,11 +46,24 @@ func serviceVerb(a *app) *cobra.Command {
 	verbs := cli.Group("service", "The service as the system sees it",
 		on("install", "Register the service with the system, and start it", func(context.Context) error { return a.serviceInstall(own) }),
 		on("uninstall", "Stop the service and take its registration back", func(context.Context) error { return a.serviceUninstall(own) }),
-		on("start", "Start the service that is registered", func(context.Context) error {
+		on("start", "Start the service: what is registered, or your own in the background", func(ctx context.Context) error {
+			if t, mine := a.unregistered(own); mine {
+				return a.startUnregistered(ctx, t)
+			}
 			return a.serviceAct(own, "started", (*register.Service).Start)
 		}),
 		stop,
-		on("restart", "Restart the service that is registered; jobs run on", func(context.Context) error {
+		on("restart", "Restart the service; jobs run on", func(ctx context.Context) error {
+			if t, mine := a.unregistered(own); mine {
+				c := control.NewClient(t.Socket)
+				defer c.Close()
+				if c.Connect(ctx) == nil {
+					if _, err := a.stopAndWait(ctx, c, true); err != nil {
+						return err
+					}
+				}
+				return a.startUnregistered(ctx, t)
+			}
 			return a.serviceAct(own, "restarted", (*register.Service).Restart)
 		}),
 		on("status", "Say whether the service runs", func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
@@ -174,6 +189,35 @@ func (a *app) serviceUninstall(own bool) error {
 	return nil
 }
 
+// unregistered is the user's own service, if that is what the client would choose and no manager
+// has it.
+func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
+	r, err := a.managed(own)
+	if r != nil || err != nil {
+		return t, false
+	}
+	t, err = a.Choose()
+	return t, err == nil && t.Own
+}
+
+// startUnregistered starts the user's own service in the background, unless it runs.
+func (a *app) startUnregistered(ctx context.Context, t cli.Target) error {
+	c := control.NewClient(t.Socket)
+	defer c.Close()
+	err := c.Connect(ctx)
+	started := errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission)
+	if started {
+		err = a.StartAndReach(ctx, c)
+	}
+	if err != nil {
+		return err
+	}
+	if !started {
+		return a.Tell(map[string]any{"started": false}, "the service runs already")
+	}
+	return a.Tell(map[string]any{"started": true}, "service started")
+}
+
 // serviceAct starts or restarts what is registered: if that is not what the client would
 // choose, the system's.
 func (a *app) serviceAct(own bool, done string, do func(*register.Service) error) error {
@@ -253,11 +297,19 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 
 // stopService asks the service to stop, over its socket.
 func (a *app) stopService(ctx context.Context, keep bool) error {
-	c, err := a.Client()
+	t, err := a.Choose()
 	if err != nil {
 		return err
 	}
+	c := control.NewClient(t.Socket)
 	defer c.Close()
+	err = c.Connect(ctx)
+	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
+		return a.Tell(map[string]any{"stopped": false}, "no service runs")
+	}
+	if err := a.Reached(err, t); err != nil {
+		return err
+	}
 	got, err := a.stopAndWait(ctx, c, keep)
 	if err != nil {
 		return err

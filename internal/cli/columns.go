@@ -46,6 +46,7 @@ func columns() []column {
 		number("id", func(j *control.Job) string { return j.ID }),
 		number("seq", func(j *control.Job) int64 { return j.Seq }),
 		number("state", func(j *control.Job) string { return j.State }),
+		{"when", "WHEN", func(j *control.Job) string { return whenOf(j, time.Now()) }, by(func(j *control.Job) control.Time { return max(j.FinishedAt, j.StartedAt, j.RunAt) })},
 		{"reason", "REASON", func(j *control.Job) string { return orDash(j.Reason) }, by(func(j *control.Job) string { return or(j.Reason, "") })},
 		{"priority", "PRIORITY", rank, by(func(j *control.Job) int64 { return j.EffectivePriority })},
 		{"attempts", "ATTEMPTS", func(j *control.Job) string { return fmt.Sprintf("%d/%d", attempts(j), j.MaxAttempts) }, by(attempts)},
@@ -180,7 +181,12 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 			return err
 		}
 		pause := time.After(watchEvery)
+		var older <-chan time.Time // ages are shown
+		if IsTerminal(a.Out) {
+			older = time.After(time.Second)
+		}
 		select {
+		case <-older:
 		case <-changed:
 		case err := <-ended:
 			return err

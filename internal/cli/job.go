@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,6 +25,7 @@ type listFlags struct {
 	columns []string
 	sort    string
 	watch   bool
+	arrange bool // tables have what runs first, then what waits in its order
 
 	states []string
 	failed bool
@@ -45,7 +48,7 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	instantVar(f, &l.until, "until", "ended, or else enqueued, before: a `TIME`, or a duration ago")
 	f.IntVar(&l.limit, "limit", 0, "at most `N` of them (tables: 50)")
 	f.StringSliceVar(&l.columns, "columns", nil, "`COLUMNS` of the table (default: a few, as far as they fit a terminal): "+strings.Join(columnNames(), ", "))
-	f.Var(NonEmpty(&l.sort), "sort", "by this `COLUMN`, with - before it the largest first (default: newest first)")
+	f.Var(NonEmpty(&l.sort), "sort", "by this `COLUMN`, with - before it the largest first (default: what runs, what is next, what failed, what ended)")
 	f.BoolVar(&l.watch, "watch", false, "print it again whenever something happens")
 	for _, flag := range []string{"columns", "sort"} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
@@ -83,9 +86,10 @@ func sinceWhen(text string) (control.Time, error) {
 func listVerb(a *App) *cobra.Command {
 	var l listFlags
 	cmd := &cobra.Command{
-		Use: "list", Short: "List jobs, newest first", Args: Exactly(0, "no arguments"),
+		Use: "list", Short: "List jobs: what runs, what is next, what failed, what has ended", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.list(cmd, &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "PRIORITY", "ATTEMPTS", zoned("CREATED"), "COMMAND"})
+			l.arrange = true
+			return a.list(cmd, &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "WHEN", "RAN", "EXIT", "COMMAND"})
 		},
 	}
 	l.add(cmd)
@@ -106,7 +110,75 @@ func psVerb(a *App) *cobra.Command {
 }
 
 func jobRow(j *control.Job) []string {
-	return []string{j.ID, j.State, rank(j), fmt.Sprintf("%d/%d", attempts(j), j.MaxAttempts), local(j.CreatedAt), title(j)}
+	return []string{j.ID, j.State, whenOf(j, time.Now()), cmp.Or(ranFor(j.RunTimeMS), "-"), orDash(j.ExitCode), title(j)}
+}
+
+// whenOf is what a person asks of the time of a job: for how long it runs, when it starts, how
+// long ago it ended.
+func whenOf(j *control.Job, now time.Time) string {
+	state := stateOf(j.State)
+	switch due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time(); {
+	case state == queue.Processing:
+		return "for " + ageOf(j.StartedAt, now)
+	case state.Ended():
+		return agoOf(j.FinishedAt, now)
+	case !state.Runnable():
+		return "-"
+	case due.After(now):
+		return "in " + roughly(due.Sub(now))
+	}
+	return "next"
+}
+
+// arranged sorts jobs as a table has them: what runs, what waits in the order in which it starts,
+// what failed, what has ended, the last first.
+func arranged(jobs []control.Job, now time.Time) {
+	place := func(j *control.Job) (group int, at int64) {
+		due := max(j.RunAt, j.NextRetryAt)
+		switch state := stateOf(j.State); {
+		case state == queue.Processing:
+			return 0, j.Seq
+		case state.Runnable() && queue.Millis(due).Time().After(now):
+			return 2, int64(due)
+		case state.Runnable():
+			return 1, -j.EffectivePriority
+		case state == queue.Dead:
+			return 4, -int64(j.FinishedAt)
+		case state.Ended():
+			return 5, -int64(j.FinishedAt)
+		}
+		return 3, j.Seq
+	}
+	slices.SortStableFunc(jobs, func(a, b control.Job) int {
+		groupA, atA := place(&a)
+		groupB, atB := place(&b)
+		return cmp.Or(cmp.Compare(groupA, groupB), cmp.Compare(atA, atB), cmp.Compare(a.Seq, b.Seq))
+	})
+}
+
+// firstJobs are those of the whole queue that a table of so many rows has, in their order: half of
+// it at most for what runs and waits, if there are others.
+func firstJobs(ctx context.Context, c *control.Client, limit int) (jobs []control.Job, more bool, err error) {
+	s, err := c.Screen(ctx, control.ScreenRows{Rows: min(limit, mostRows)})
+	if err != nil {
+		return nil, false, err
+	}
+	var open []control.Job
+	for i := range s.Running {
+		open = append(open, s.Running[i].Job)
+	}
+	open = append(append(append(open, s.Ready...), s.Timed...), s.Kept...)
+	room := max(limit/2, limit-len(s.Dead)-len(s.Done), 1)
+	jobs = append(jobs, open[:min(len(open), room)]...)
+	room = limit - len(jobs)
+	dead := min(len(s.Dead), max(room/2, room-len(s.Done)))
+	jobs = append(jobs, s.Dead[:dead]...)
+	jobs = append(jobs, s.Done[:min(len(s.Done), limit-len(jobs))]...)
+	var total int64
+	for _, n := range s.Status.Jobs {
+		total += n
+	}
+	return jobs, total > int64(len(jobs)), nil
 }
 
 // attempts are those that a job has used, with the one that runs.
@@ -147,6 +219,7 @@ type pager func(*control.Client, context.Context, control.List) (control.JobPage
 
 // list prints jobs: all as JSON or ids, the first 50 as a table.
 func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
+	a.lists = true
 	p, err := l.params(cmd)
 	if err != nil {
 		return err
@@ -179,11 +252,61 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 		return err
 	}
 	defer c.Close()
-	once := func() error { return a.listOnce(cmd.Context(), c, p, read, limit, order, row, head) }
+	once := func() error {
+		if l.arrange && table && order == nil {
+			return a.listArranged(cmd.Context(), c, p, limit, row, head)
+		}
+		return a.listOnce(cmd.Context(), c, p, read, limit, order, row, head)
+	}
 	if l.watch {
 		return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
 	}
 	return once()
+}
+
+// listArranged prints a table of up to limit jobs: those that a person wants to see first.
+func (a *App) listArranged(ctx context.Context, c *control.Client, p control.List, limit int, row func(*control.Job) []string, head []string) error {
+	var jobs []control.Job
+	var more bool
+	var err error
+	if !filtered(p) && len(p.State) == 0 && !p.Failed && limit <= mostRows {
+		jobs, more, err = firstJobs(ctx, c, limit)
+	} else {
+		err = queue.ErrUnsupported
+	}
+	if errors.Is(err, queue.ErrUnsupported) { // also of an older service
+		jobs, more, err = newestJobs(ctx, c, p, limit)
+	}
+	if err != nil {
+		return err
+	}
+	rows := make([][]string, len(jobs))
+	for i := range jobs {
+		rows[i] = row(&jobs[i])
+	}
+	return a.endTable(ctx, c, rows, head, p, more)
+}
+
+// newestJobs are the newest of a list, as a table has them.
+func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
+	for more = true; more && len(jobs) < limit; {
+		p.Limit = min(control.SelectStep, limit-len(jobs))
+		page, err := c.List(ctx, p)
+		if err != nil {
+			return nil, false, err
+		}
+		jobs = append(jobs, page.Jobs...)
+		if more = page.Next != nil; more {
+			p.Cursor = *page.Next
+		}
+	}
+	arranged(jobs, time.Now())
+	return jobs, more, nil
+}
+
+// filtered reports whether a list is of some jobs alone, whatever their state.
+func filtered(p control.List) bool {
+	return len(p.Label) > 0 || p.User != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != ""
 }
 
 // listOnce prints up to limit jobs, 0 for all: the newest, or the first of an order.
@@ -262,7 +385,7 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 	if err != nil {
 		return err
 	}
-	if len(p.Label) > 0 || p.User != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != "" {
+	if filtered(p) {
 		return a.Println("… and more; --limit shows them")
 	}
 	var total int64

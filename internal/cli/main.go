@@ -29,6 +29,7 @@ type Verb struct {
 	Build func(a *App) *cobra.Command // nil if the other program has it
 	Short string                      // what it does, of those
 	Alias string                      // another name, "" for none
+	Group string                      // the title of the help that it stands under
 }
 
 // Program is what one of the two programs has beside what both have.
@@ -46,45 +47,63 @@ type Program struct {
 var verbs []Verb
 
 func init() { // one of them asks for all
-	verbs = []Verb{
-		{Name: "enqueue", Build: enqueueVerb, Alias: "add"},
-		{Name: "run", Build: runVerb},
-		{Name: "attach", Build: attachVerb},
-		{Name: "list", Build: listVerb, Alias: "ls"},
-		{Name: "ps", Build: psVerb},
-		{Name: "show", Build: showVerb},
-		{Name: "logs", Build: logsVerb, Alias: "log"},
-		{Name: "status", Build: statusVerb},
-		{Name: "events", Build: eventsVerb},
-		{Name: "wait", Build: waitVerb},
-		{Name: "whoami", Build: whoamiVerb},
-		jobsVerb("cancel", "Cancel jobs; what runs is ended with its whole tree", "is cancelled", (*control.Client).Cancel, "waiting", "processing"),
-		jobsVerb("retry", "Run failed or ended jobs again, with all their attempts", "is pending again", (*control.Client).Retry, "failed", "dead", "cancelled", "completed").as("rerun"),
-		jobsVerb("hold", "Keep jobs that wait from being run", "is held", (*control.Client).Hold, "pending", "failed", "blocked"),
-		jobsVerb("release", "Let held jobs run", "is released", (*control.Client).Release, "held"),
-		jobsVerb("requeue", "End what runs without counting it, and have it wait again", "is pending again", (*control.Client).Requeue, "processing"),
-		{Name: "kill", Build: killVerb},
-		{Name: "edit", Build: editVerb},
-		{Name: "rm", Build: rmVerb},
-		{Name: "dequeue", Build: dequeueVerb},
-		{Name: "clear", Build: clearVerb},
-		{Name: "cleanup", Build: cleanupVerb},
-		{Name: "dlq", Build: dlqVerb},
-		{Name: "worker", Build: workerVerb},
-		{Name: "config", Build: configVerb},
-		{Name: "backup", Build: backupVerb},
-		{Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},
-		{Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
-		{Name: "drain", Build: drainVerb},
-		{Name: "reload", Build: reloadVerb},
-		{Name: "serve", Short: "Run the service in the foreground"},
-		{Name: "service", Short: "The service as the system sees it"},
-		{Name: "completion", Build: completionVerb},
-		{Name: "man", Short: "Write the manual pages into a folder"},
-		{Name: "schema", Build: schemaVerb},
-		{Name: "init", Build: initVerb},
-		{Name: "version", Build: versionVerb},
+	verbs = slices.Concat(
+		inGroup("Jobs:",
+			Verb{Name: "enqueue", Build: enqueueVerb, Alias: "add"},
+			Verb{Name: "run", Build: runVerb},
+			Verb{Name: "attach", Build: attachVerb},
+			Verb{Name: "wait", Build: waitVerb},
+			Verb{Name: "edit", Build: editVerb},
+			jobsVerb("retry", "Run failed or ended jobs again, with all their attempts", "is pending again", (*control.Client).Retry, "failed", "dead", "cancelled", "completed").as("rerun"),
+			jobsVerb("cancel", "Cancel jobs; what runs is ended with its whole tree", "is cancelled", (*control.Client).Cancel, "waiting", "processing"),
+			Verb{Name: "rm", Build: rmVerb},
+			Verb{Name: "dequeue", Build: dequeueVerb},
+		),
+		inGroup("Look:",
+			Verb{Name: "status", Build: statusVerb},
+			Verb{Name: "list", Build: listVerb, Alias: "ls"},
+			Verb{Name: "ps", Build: psVerb},
+			Verb{Name: "show", Build: showVerb},
+			Verb{Name: "logs", Build: logsVerb, Alias: "log"},
+			Verb{Name: "events", Build: eventsVerb},
+			Verb{Name: "dlq", Build: dlqVerb},
+			Verb{Name: "whoami", Build: whoamiVerb},
+		),
+		inGroup("Control:",
+			Verb{Name: "worker", Build: workerVerb},
+			jobsVerb("hold", "Keep jobs that wait from being run", "is held", (*control.Client).Hold, "pending", "failed", "blocked"),
+			jobsVerb("release", "Let held jobs run", "is released", (*control.Client).Release, "held"),
+			jobsVerb("requeue", "End what runs without counting it, and have it wait again", "is pending again", (*control.Client).Requeue, "processing"),
+			Verb{Name: "kill", Build: killVerb},
+			Verb{Name: "drain", Build: drainVerb},
+			Verb{Name: "clear", Build: clearVerb},
+			Verb{Name: "cleanup", Build: cleanupVerb},
+		),
+		inGroup("Service:",
+			Verb{Name: "service", Short: "The service as the system sees it"},
+			Verb{Name: "serve", Short: "Run the service in the foreground"},
+			Verb{Name: "config", Build: configVerb},
+			Verb{Name: "reload", Build: reloadVerb},
+			Verb{Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
+			Verb{Name: "backup", Build: backupVerb},
+			Verb{Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},
+		),
+		inGroup("Internals:",
+			Verb{Name: "completion", Build: completionVerb},
+			Verb{Name: "man", Short: "Write the manual pages into a folder"},
+			Verb{Name: "schema", Build: schemaVerb},
+			Verb{Name: "init", Build: initVerb},
+			Verb{Name: "version", Build: versionVerb},
+		),
+	)
+}
+
+// inGroup puts verbs under a title of the help.
+func inGroup(title string, verbs ...Verb) []Verb {
+	for i := range verbs {
+		verbs[i].Group = title
 	}
+	return verbs
 }
 
 // App is what every verb has: the flags that all share, and where to speak.
@@ -94,6 +113,7 @@ type App struct {
 	Quiet       bool
 	raw         bool
 	progresses  atomic.Bool // progress is shown
+	lists       bool        // the verb only shows what there is: that there is nothing is no failure
 	chosen      bool        // the columns of the table are those that a person asked for
 	in          *os.File
 	Out, Err    *os.File
@@ -137,6 +157,13 @@ func (a *App) main(ctx context.Context, args []string) int {
 	if err == nil || closedPipe(err) {
 		return a.Exit
 	}
+	if own, ok := errors.AsType[*queue.Error](err); ok && own == errNoQueue && a.lists {
+		fmt.Fprintf(a.Err, "queuectl: %v\n", errNoQueue)
+		if a.JSON && !a.JSONL {
+			a.Println("[]")
+		}
+		return 0
+	}
 	code := ExitCode(err)
 	if a.ownFailure != 0 && code >= 1 && code <= 5 {
 		code = a.ownFailure
@@ -151,8 +178,16 @@ func (a *App) main(ctx context.Context, args []string) int {
 func (a *App) Root(args []string) *cobra.Command {
 	var asksVersion bool
 	root := &cobra.Command{
-		Use:           "queuectl",
-		Short:         "A durable queue of shell commands",
+		Use:   "queuectl",
+		Short: "A durable queue of shell commands",
+		Long: `A durable queue of shell commands. What was put in it runs, also after a crash.
+
+  queuectl                           one look: what runs, what is next, what failed
+  queuectl enqueue 'make all'        put a job in the queue; -- before a program without a shell
+  queuectl run 'make test'           put one in, follow it and exit as it does
+  queuectl enqueue --batch pics -- convert {} {}.webp ::: *.png
+  queuectl wait --batch pics --progress
+  queuectl retry --failed            run again what failed`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 
@@ -162,7 +197,7 @@ func (a *App) Root(args []string) *cobra.Command {
 			case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
 				return Usage("a verb stands before --, like: queuectl %s", args[0])
 			case len(args) > 0:
-				return Usage("there is no verb %q%s", args[0], near(args[0], a.verbNames(), "queuectl --help lists them"))
+				return Usage("there is no verb %q%s", args[0], nearVerb(args[0], a.verbNames()))
 			}
 			return nil
 		},
@@ -170,7 +205,8 @@ func (a *App) Root(args []string) *cobra.Command {
 			if asksVersion {
 				return versionVerb(a).RunE(cmd, nil)
 			}
-			return a.status(cmd.Context(), false)
+			a.lists = true
+			return a.status(cmd.Context(), false, false)
 		},
 	}
 	root.Flags().BoolVar(&asksVersion, "version", false, "print the version")
@@ -186,14 +222,21 @@ func (a *App) Root(args []string) *cobra.Command {
 	f.BoolVar(&a.JSONL, "jsonl", false, "print JSON lines")
 	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print ids only")
 	f.BoolVar(&a.raw, "raw", false, "print control characters as they are")
+	root.SetHelpFunc(help(args))
+	cobra.EnableCommandSorting = false // they stand as in their table
 	asked := a.askedVerb(args)
 	for i := range a.verbs {
-		switch v := &a.verbs[i]; {
+		v := &a.verbs[i]
+		if v.Group != "" && !root.ContainsGroup(v.Group) {
+			root.AddGroup(&cobra.Group{ID: v.Group, Title: v.Group})
+		}
+		switch {
 		case asked != nil && asked != v:
 		case v.Build == nil: // to be listed
-			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, Run: func(*cobra.Command, []string) {}})
+			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, GroupID: v.Group, Run: func(*cobra.Command, []string) {}})
 		default:
 			cmd := v.Build(a)
+			cmd.GroupID = v.Group
 			if v.Alias != "" {
 				cmd.Aliases = []string{v.Alias}
 			}

@@ -340,10 +340,10 @@ func (a *App) lost(id string, err error) error {
 // terminal, made safe. A character or colour that comes in two pieces is kept until
 // it is whole.
 type screen struct {
-	a     *App
-	to    *os.File
-	live  bool // it comes as the job prints it, with carriage returns
-	part  string
+	a    *App
+	to   *os.File
+	live bool // it comes as the job prints it, with carriage returns
+	part string
 }
 
 // safe is what can be shown of the stream with its next piece.

@@ -189,66 +189,6 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-func statusVerb(a *App) *cobra.Command {
-	var check bool
-	cmd := &cobra.Command{
-		Use: "status", Short: "Show how the queue is", Args: Exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context(), check) },
-	}
-	cmd.Flags().BoolVar(&check, "check", false, "print the health alone; exit 0 if it is fine, 1 if degraded, 2 if failing")
-	return cmd
-}
-
-// status prints how the queue is, or its health alone, which the exit code then
-// says too.
-func (a *App) status(ctx context.Context, check bool) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	st, err := c.Status(ctx, control.Nothing{})
-	if err != nil {
-		return err
-	}
-	if check {
-		switch {
-		case strings.HasPrefix(st.Health, "failing"):
-			a.Exit = 2
-		case st.Health != "ok":
-			a.Exit = 1
-		}
-	}
-	if a.Structured() {
-		return a.PrintJSON(st)
-	}
-	if check {
-		return a.Println(a.Clean(a.Out, st.Health))
-	}
-	var table [][]string
-	for _, s := range queue.States() {
-		table = append(table, []string{s.String(), fmt.Sprint(st.Jobs[s.String()])})
-	}
-	if err := a.table([]string{"STATE", "JOBS"}, table); err != nil {
-		return err
-	}
-	zone, _ := time.Now().Zone()
-	oldest := "none waits"
-	if st.Oldest != 0 {
-		oldest = "waits since " + local(st.Oldest) + " " + zone
-	}
-	lines := [][2]string{
-		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
-		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", Jobs(st.Throughput))},
-		{"Database", fmt.Sprintf("%s, %s; outputs %s", st.Database, size(st.Bytes), size(st.Outputs))}, {"Socket", st.Socket},
-		{"Service", fmt.Sprintf("%s, pid %d, since %s %s", st.Version, st.PID, local(st.Started), zone)}, {"Health", st.Health},
-	}
-	if st.Reranking {
-		lines = append(lines, [2]string{"Order", "it was changed; the waiting jobs are being ranked anew"})
-	}
-	return a.rows(9, lines)
-}
-
 func size(n int64) string {
 	switch {
 	case n >= 1<<30:

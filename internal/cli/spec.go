@@ -33,6 +33,9 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 			if field.Kind == queue.KindBool {
 				flag.NoOptDefVal = "true"
 			}
+			if theme := themeOfField(&field); theme != "" {
+				flag.Annotations = map[string][]string{themeOf: {theme}}
+			}
 			flag.Hidden = i > 0 && name != shortFlags[field.Name]
 			if values := oneOf[field.Name]; values != nil {
 				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there

@@ -18,6 +18,7 @@ type Target struct {
 	Socket string
 	Start  string // the command that starts it
 	Own    bool   // it is the user's own, so it may be started by the way
+	None   bool   // there is none yet: no queue, of the user or of the system
 }
 
 // Choose finds the service: by flag, by environment, else the user's own if its
@@ -35,7 +36,7 @@ func (a *App) Choose() (Target, error) {
 		return targetAt(s), isSocket("QUEUECTL_SOCKET", s)
 	}
 	user, err := config.User()
-	own := Target{Socket: user.Socket, Start: "queuectl serve", Own: true}
+	own := Target{Socket: user.Socket, Start: startOwn, Own: true}
 	if err == nil && exists(user.State) {
 		return own, nil
 	}
@@ -43,8 +44,12 @@ func (a *App) Choose() (Target, error) {
 	if exists(system.State) || socketExists(system.Socket) {
 		return Target{Socket: system.Socket, Start: StartSystem}, nil
 	}
+	own.None = true
 	return own, err
 }
+
+// startOwn starts the user's own service.
+const startOwn = "queuectl service start"
 
 func serveIn(dir string) string { return "queuectl serve --dir " + queue.Word(dir) }
 
@@ -55,7 +60,7 @@ func targetAt(socket string) Target {
 	if around, known := config.Around(socket); socket == config.System().Socket {
 		t.Start = StartSystem
 	} else if err == nil && socket == user.Socket {
-		t.Start = "queuectl serve"
+		t.Start = startOwn
 	} else if known {
 		t.Start = serveIn(around.State)
 	}
@@ -143,11 +148,16 @@ func (a *App) skew(err error) string {
 	return fmt.Sprintf("; the service is queuectl %s and this program %s: if it is the older one, restart it", h.Version, Version)
 }
 
+// errNoQueue says that there is nothing to be asked yet.
+var errNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet; the first job makes one: queuectl enqueue 'echo hello'"}
+
 // Reached adds to an error of connecting what to do next.
 func (a *App) Reached(err error, t Target) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		if start, registered := registered.Own(); t.Own && registered {
 			t.Start = start
+		} else if t.None {
+			return errNoQueue
 		}
 		return queue.Errorf(queue.CodeUnavailable, "the service is not running (%s); start it with: %s", t.Socket, t.Start)
 	}

@@ -88,6 +88,7 @@ func workerListVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the workers", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.lists = true
 			c, err := a.Client()
 			if err != nil {
 				return err

@@ -155,6 +155,11 @@ func (s *Store) Oldest(ctx context.Context) (queue.Millis, error) {
 	return ask(ctx, s, "Oldest", nil, func() (queue.Millis, error) { return s.Store.Oldest(ctx) })
 }
 
+// Screen implements store.Store.
+func (s *Store) Screen(ctx context.Context, rows int) (store.Screen, error) {
+	return ask(ctx, s, "Screen", rows, func() (store.Screen, error) { return s.Store.Screen(ctx, rows) })
+}
+
 // Events implements store.Store.
 func (s *Store) Events(ctx context.Context, after int64, limit int) ([]queue.Event, error) {
 	return ask(ctx, s, "Events", after, func() ([]queue.Event, error) { return s.Store.Events(ctx, after, limit) })

@@ -183,6 +183,48 @@ func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	return oldest, err
 }
 
+// Screen reads up to rows jobs of each part.
+func (s *Store) Screen(ctx context.Context, rows int) (screen store.Screen, err error) {
+	if rows < 1 || rows > store.MaxScreen {
+		return screen, queue.Invalid("rows", "%d is not between 1 and %d", rows, store.MaxScreen)
+	}
+	err = s.read(ctx, func() error {
+		now := s.now()
+		part := func(in func(j *job) bool, order func(a, b *job) int) (list []queue.Job) {
+			var all []*job
+			for _, j := range s.all() {
+				if in(j) {
+					all = append(all, j)
+				}
+			}
+			slices.SortStableFunc(all, order)
+			for _, j := range all[:min(len(all), rows)] {
+				list = append(list, shown(copyJob(j.Job)))
+			}
+			return list
+		}
+		age := func(a, b *job) int { return cmp.Compare(a.Seq, b.Seq) }
+		lastEnded := func(a, b *job) int { return cmp.Or(cmp.Compare(b.EndedAt, a.EndedAt), cmp.Compare(b.Seq, a.Seq)) }
+		is := func(states ...queue.State) func(j *job) bool {
+			return func(j *job) bool { return slices.Contains(states, j.State) }
+		}
+		screen = store.Screen{
+			Running: part(is(queue.Processing), age),
+			Ready: part(func(j *job) bool { return j.State.Runnable() && j.DueAt <= now }, func(a, b *job) int {
+				return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Seq, b.Seq))
+			}),
+			Timed: part(func(j *job) bool { return j.State.Runnable() && j.DueAt > now }, func(a, b *job) int {
+				return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), cmp.Compare(a.Seq, b.Seq))
+			}),
+			Kept: part(is(queue.Held, queue.Blocked), age),
+			Dead: part(is(queue.Dead), lastEnded),
+			Done: part(is(queue.Completed, queue.Cancelled), lastEnded),
+		}
+		return nil
+	})
+	return screen, err
+}
+
 // Events lists up to limit events after a sequence number.
 func (s *Store) Events(ctx context.Context, after int64, limit int) (events []queue.Event, err error) {
 	err = s.read(ctx, func() error {

@@ -365,6 +365,8 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.Oldest(ctx)
 	must(err)
+	_, err = s.Screen(ctx, 5)
+	must(err)
 	_, err = s.Events(ctx, 0, 9)
 	must(err)
 }

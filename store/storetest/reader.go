@@ -16,6 +16,7 @@ var reading = []promise{
 	{name: "a page holds up to MaxPage jobs", keep: listLargest},
 	{name: "a list holds what its filter selects", keep: listFilters},
 	{name: "a list since an instant goes by when jobs ended", keep: listSince},
+	{name: "a screen has the first of each part", keep: screenParts},
 	{name: "a page ends by bytes as well", keep: pageEndsByBytes},
 	{name: "what a job is given is read with all of it only", keep: inputIsApart},
 	{name: "a history has pages", keep: historyPages},
@@ -84,6 +85,46 @@ func listSince(r *rig) {
 		{store.Filter{Since: begin + 2001}, nil},
 	} {
 		same(r, "what ended, or else was created, since", r.all(c.filter), c.want)
+	}
+}
+
+func screenParts(r *rig) {
+	read := func(rows int) store.Screen {
+		r.Helper()
+		got, err := r.s.Screen(r.Context(), rows)
+		r.must(err)
+		return got
+	}
+	same(r, "a screen of nothing", read(5), store.Screen{})
+	done := r.run(exit(0))
+	r.advance(time.Second)
+	dead := r.run(exit(1), maxAttempts(1))
+	r.advance(time.Second)
+	dead2 := r.run(exit(2), maxAttempts(1))
+	cancelled := r.one()
+	r.must(r.s.Change(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+	r.one()
+	running := r.start(r.claimOne())
+	low, high := r.one(priority(1)), r.one(priority(9))
+	other := r.one(priority(5), func(j *queue.Job) { j.UID = 7 })
+	late, soon := r.one(delay(time.Hour)), r.one(delay(time.Minute))
+	held := r.one()
+	r.must(r.s.Change(r.Context(), held.Seq, store.Change{Verb: queue.VerbHold, UID: asker}))
+	get := func(jobs ...queue.Job) (list []queue.Job) {
+		for _, j := range jobs {
+			list = append(list, r.get(j.ID))
+		}
+		return list
+	}
+	same(r, "a screen", read(5), store.Screen{
+		Running: get(running), Ready: get(high, other, low), Timed: get(soon, late), Kept: get(held), Dead: get(dead2, dead), Done: get(cancelled, done),
+	})
+	same(r, "a screen of a row", read(1), store.Screen{
+		Running: get(running), Ready: get(high), Timed: get(soon), Kept: get(held), Dead: get(dead2), Done: get(cancelled),
+	})
+	for _, rows := range []int{-1, 0, store.MaxScreen + 1} {
+		_, err := r.s.Screen(r.Context(), rows)
+		r.refused("screen", err, queue.CodeInvalid, "rows")
 	}
 }
 

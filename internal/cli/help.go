@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// manyFlagsOf is how many flags a verb has that -h leaves to --help.
+const manyFlagsOf = 14
+
+// help prints what a verb does: with -h in short, else with all its flags, by theme.
+func help(args []string) func(*cobra.Command, []string) {
+	short := slices.Contains(args, "-h")
+	return func(cmd *cobra.Command, _ []string) {
+		out := cmd.OutOrStdout()
+		fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), cmd.UseLine())
+		if len(cmd.Aliases) > 0 {
+			fmt.Fprintf(out, "  or: %s\n", strings.Join(cmd.Aliases, ", "))
+		}
+		printVerbs(cmd)
+		flags := 0
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				flags++
+			}
+		})
+		if short && flags > manyFlagsOf {
+			fmt.Fprintf(out, "\n%d flags more: %s --help\n", flags, cmd.CommandPath())
+			return
+		}
+		for _, t := range flagThemes(cmd.LocalFlags()) {
+			fmt.Fprintf(out, "\n%s:\n%s", t.title, t.flags.FlagUsages())
+		}
+		if cmd.HasAvailableInheritedFlags() {
+			fmt.Fprintf(out, "\nFlags of all verbs:\n%s", cmd.InheritedFlags().FlagUsages())
+		}
+	}
+}
+
+// printVerbs lists the verbs below one, by group.
+func printVerbs(cmd *cobra.Command) {
+	list := func(title, group string) {
+		first := true
+		for _, verb := range cmd.Commands() {
+			if verb.GroupID != group || !verb.IsAvailableCommand() {
+				continue
+			}
+			if first {
+				fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n", title)
+				first = false
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "  %-*s  %s\n", verb.NamePadding(), verb.Name(), verb.Short)
+		}
+	}
+	for _, g := range cmd.Groups() {
+		list(g.Title, g.ID)
+	}
+	list("Verbs:", "")
+}
+
+// theme is a part of the flags of a verb.
+type theme struct {
+	title string
+	flags *pflag.FlagSet
+}
+
+// themes are the titles under which the flags of a job's fields stand, in their order.
+var themes = []struct {
+	title  string
+	fields []string
+}{
+	{"What runs", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "stdin", "stdin_file", "user"}},
+	{"When", []string{"priority", "run_at", "delay", "expires_at"}},
+	{"How it ends", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
+	{"Limits", []string{"memory", "cpus", "tasks", "output_limit"}},
+}
+
+// themeOf marks the flag of a field by its theme.
+const themeOf = "theme"
+
+// flagThemes are the flags of a verb by theme; those of none come first.
+func flagThemes(f *pflag.FlagSet) (list []theme) {
+	set := func(title string) *pflag.FlagSet {
+		for _, t := range list {
+			if t.title == title {
+				return t.flags
+			}
+		}
+		s := pflag.NewFlagSet(title, pflag.ContinueOnError)
+		list = append(list, theme{title, s})
+		return s
+	}
+	set("Flags")
+	for _, t := range themes {
+		set(t.title)
+	}
+	f.VisitAll(func(flag *pflag.Flag) {
+		if !flag.Hidden {
+			set(append(flag.Annotations[themeOf], "Flags")[0]).AddFlag(flag)
+		}
+	})
+	return slices.DeleteFunc(list, func(t theme) bool { return !t.flags.HasFlags() })
+}
+
+// themeOfField is the theme of a field's flag, "" for none.
+func themeOfField(f *queue.Field) string {
+	for _, t := range themes {
+		if slices.Contains(t.fields, f.Name) {
+			return t.title
+		}
+	}
+	return ""
+}
+
+// verbsElsewhere are the verbs that people know from pueue, task-spooler, at, and others, and
+// what they are here.
+var verbsElsewhere = map[string]string{
+	"follow": "attach, or logs -f", "tail": "logs -f", "cat": "logs", "output": "logs", "stash": "hold", "enqueue-at": "enqueue --at",
+	"restart": "retry; service restart is of the service", "redo": "retry", "remove": "rm", "delete": "rm", "del": "rm", "atrm": "cancel", "atq": "list", "jobs": "list", "queue": "list",
+	"batch": "enqueue --batch NAME", "submit": "enqueue", "push": "enqueue", "info": "show", "inspect": "show", "describe": "show", "stop": "cancel for a job, service stop for the service",
+	"parallel": "worker scale N", "start": "release for a held job, worker start for workers, service start for the service", "clean": "cleanup", "reset": "clear", "top": "status --watch", "watch": "status --watch",
+}
+
+// flagsElsewhere are such flags.
+var flagsElsewhere = map[string]string{
+	"--group": "--label group=NAME, or --batch NAME", "--retries": "--max-retries", "--name": "--id", "--directory": "--cwd", "--working-directory": "--cwd", "--workdir": "--cwd",
+	"--stashed": "hold the job after it was enqueued", "--print-task-id": "nothing: the id is printed", "--jobs": "worker scale N", "--parallel": "worker scale N", "--time": "--at",
+	"--max-procs": "worker scale N", "--results": "logs", "--halt": "wait --any", "--attempts": "--max-attempts", "--wait": "run, or wait ID",
+}
+
+// nearVerb is a hint at the verb that was meant.
+func nearVerb(word string, known []string) string {
+	if here := verbsElsewhere[word]; here != "" {
+		return "; here it is: " + here
+	}
+	return near(word, known, "queuectl --help lists them")
+}

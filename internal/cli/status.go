@@ -1,0 +1,396 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func statusVerb(a *App) *cobra.Command {
+	var check, verbose, watch bool
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show how the queue is", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.lists = !check
+			if watch {
+				return a.whileRead(cmd.Context(), func(ctx context.Context) error {
+					return a.watch(ctx, func() error { return a.status(ctx, false, verbose) })
+				})
+			}
+			return a.status(cmd.Context(), check, verbose)
+		},
+	}
+	cmd.Flags().BoolVar(&check, "check", false, "print the health alone; exit 0 if it is fine, 1 if degraded, 2 if failing")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "with the service, its database, its socket and its version")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print it again whenever something happens")
+	return cmd
+}
+
+// status prints how the queue is, or its health alone, which the exit code then says too.
+func (a *App) status(ctx context.Context, check, verbose bool) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if check || a.Structured() {
+		st, err := c.Status(ctx, control.Nothing{})
+		switch {
+		case err != nil:
+			return err
+		case check && strings.HasPrefix(st.Health, "failing"):
+			a.Exit = 2
+		case check && st.Health != "ok":
+			a.Exit = 1
+		}
+		if a.Structured() {
+			return a.PrintJSON(st)
+		}
+		return a.Println(a.Clean(a.Out, st.Health))
+	}
+	rows := a.screenRows()
+	screen, err := c.Screen(ctx, control.ScreenRows{Rows: rows})
+	if errors.Is(err, queue.ErrUnsupported) { // the service is an older one
+		screen.Status, err = c.Status(ctx, control.Nothing{})
+	}
+	if err != nil {
+		return err
+	}
+	p := &screenPrinter{a: a, s: &screen, now: time.Now()}
+	if err := p.print(rows); err != nil {
+		return err
+	}
+	if !verbose {
+		return nil
+	}
+	return a.statusDetails(&screen.Status)
+}
+
+// statusDetails prints what one asks about the service rather than about the jobs.
+func (a *App) statusDetails(st *control.Status) error {
+	zone, _ := time.Now().Zone()
+	oldest := "none waits"
+	if st.Oldest != 0 {
+		oldest = "waits since " + local(st.Oldest) + " " + zone
+	}
+	lines := [][2]string{
+		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
+		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", Jobs(st.Throughput))},
+		{"Database", fmt.Sprintf("%s, %s; outputs %s", st.Database, size(st.Bytes), size(st.Outputs))}, {"Socket", st.Socket},
+		{"Service", fmt.Sprintf("%s, pid %d, since %s %s", st.Version, st.PID, local(st.Started), zone)}, {"Client", Version}, {"Health", st.Health},
+	}
+	if err := a.Println(""); err != nil {
+		return err
+	}
+	return a.rows(9, lines)
+}
+
+// Rows of a screen: those that are no job's, and how many a part has at least.
+const (
+	screenFrame = 12
+	leastRows   = 2
+	plainRows   = 10 // of each part, where there is no window
+	mostRows    = 100
+)
+
+// screenRows is how many rows of a part to ask for.
+func (a *App) screenRows() int {
+	height := a.height(a.Out)
+	if height == 0 {
+		return plainRows
+	}
+	return min(max(height-screenFrame, leastRows), mostRows)
+}
+
+// height is how many lines a terminal shows, 0 for none.
+func (a *App) height(to *os.File) int {
+	if !IsTerminal(to) {
+		return 0
+	}
+	if _, h, err := term.GetSize(int(to.Fd())); err == nil && h > 0 {
+		return h
+	}
+	return 24
+}
+
+// stateSign is how a state is shown: a sign for those who see no colour, and a colour.
+type stateSign struct{ sign, colour string }
+
+var stateSigns = map[string]stateSign{
+	queue.Blocked.String(): {"◇", ""}, queue.Held.String(): {"‖", ""}, queue.Pending.String(): {"○", ""}, queue.Failed.String(): {"↻", "33"},
+	queue.Processing.String(): {"▶", "34"}, queue.Completed.String(): {"✓", "32"}, queue.Dead.String(): {"✗", "31"}, queue.Cancelled.String(): {"–", ""},
+}
+
+// coloured is a text in a colour, where colours are seen.
+func (a *App) coloured(text, colour string) string {
+	if colour == "" || !IsTerminal(a.Out) || os.Getenv("NO_COLOR") != "" {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + uncolour
+}
+
+// marked is a job's id after the sign of its state.
+func (a *App) marked(j *control.Job) string {
+	s := stateSigns[j.State]
+	return a.coloured(s.sign, s.colour) + " " + j.ID
+}
+
+// screenPrinter prints the screen.
+type screenPrinter struct {
+	a   *App
+	s   *control.Screen
+	now time.Time
+}
+
+// part is one part of the screen: what stands in it, and what is said of the rest.
+type part struct {
+	head []string
+	rows [][]string
+	more int64 // jobs that are not among rows
+	say  string
+}
+
+func (p *screenPrinter) print(rows int) error {
+	st := &p.s.Status
+	terminal := IsTerminal(p.a.Out)
+	if !terminal { // scripts read this first
+		for _, s := range queue.States() {
+			if err := p.a.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()])); err != nil {
+				return err
+			}
+		}
+		if err := p.a.Println(""); err != nil {
+			return err
+		}
+	}
+	if err := p.a.Println(p.verdict()); err != nil {
+		return err
+	}
+	if st.Reranking {
+		if err := p.a.Println("the order was changed; the waiting jobs are being ranked anew"); err != nil {
+			return err
+		}
+	}
+	parts := p.parts()
+	if height := p.a.height(p.a.Out); height > 0 {
+		fitParts(parts, height)
+	}
+	for i := range parts {
+		shown := &parts[i]
+		if len(shown.rows) == 0 {
+			continue
+		}
+		if i == 0 || !slices.ContainsFunc(parts[:i], func(q part) bool { return len(q.rows) > 0 }) {
+			if err := p.a.Println(""); err != nil {
+				return err
+			}
+		}
+		if err := p.printPart(shown); err != nil {
+			return err
+		}
+	}
+	if !terminal {
+		return nil
+	}
+	return p.a.Println("\n" + p.counts())
+}
+
+func (p *screenPrinter) printPart(part *part) error { // it has rows
+	if err := p.a.table(part.head, part.rows); err != nil {
+		return err
+	}
+	if part.more <= 0 || part.say == "" {
+		return nil
+	}
+	return p.a.Println(fmt.Sprintf("  %d more%s", part.more, part.say))
+}
+
+// verdict is one line: how it is, the worst first.
+func (p *screenPrinter) verdict() string {
+	st := &p.s.Status
+	if st.Health != "ok" {
+		level, text, _ := strings.Cut(oneLine(p.a.Clean(p.a.Out, st.Health)), ":")
+		colour := map[string]string{"degraded": "33", "failing": "31"}[level]
+		return p.a.coloured(level, colour) + ":" + text
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d of %s", p.a.coloured("ok", "32"), st.Workers.Busy, workersRun(st.Workers.Total))
+	if n := st.Jobs[queue.Pending.String()] + st.Jobs[queue.Failed.String()] + st.Jobs[queue.Blocked.String()]; n > 0 {
+		fmt.Fprintf(&b, ", %s", waitText(n))
+	} else {
+		b.WriteString(", nothing waits")
+	}
+	if n := st.Jobs[queue.Held.String()]; n > 0 {
+		fmt.Fprintf(&b, ", %d held", n)
+	}
+	switch n := st.Jobs[queue.Dead.String()]; {
+	case n == 1:
+		b.WriteString("; 1 dead job wants a look")
+	case n > 1:
+		fmt.Fprintf(&b, "; %d dead jobs want a look", n)
+	}
+	return b.String()
+}
+
+// workersRun is "2 workers run".
+func workersRun(n int) string {
+	if n == 1 {
+		return "1 worker runs"
+	}
+	return fmt.Sprintf("%d workers run", n)
+}
+
+func waitText(n int64) string {
+	if n == 1 {
+		return "1 job waits"
+	}
+	return fmt.Sprintf("%d jobs wait", n)
+}
+
+// counts is how many jobs are in each state that has any, and how fast they end.
+func (p *screenPrinter) counts() string {
+	var list []string
+	for _, s := range queue.States() {
+		if n := p.s.Status.Jobs[s.String()]; n > 0 {
+			list = append(list, fmt.Sprintf("%s %d", s, n))
+		}
+	}
+	if len(list) == 0 {
+		return "no jobs yet; the first: queuectl enqueue 'echo hello'"
+	}
+	text := strings.Join(list, " · ")
+	if n := p.s.Status.Throughput; n > 0 {
+		text += fmt.Sprintf("     %d/min", n)
+	}
+	return text
+}
+
+// parts are what the screen shows.
+func (p *screenPrinter) parts() []part {
+	a, s := p.a, p.s
+	count := func(states ...queue.State) (n int64) {
+		for _, state := range states {
+			n += s.Status.Jobs[state.String()]
+		}
+		return n
+	}
+	running := part{head: []string{"RUNNING", "FOR", "COMMAND", "LAST LINE"}}
+	for i := range s.Running {
+		j := &s.Running[i]
+		running.rows = append(running.rows, []string{a.marked(&j.Job), p.age(j.StartedAt), title(&j.Job), j.LastLine})
+	}
+	running.more, running.say = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
+	next := part{head: []string{"NEXT", "WHEN", "COMMAND"}}
+	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept} {
+		for i := range list {
+			j := &list[i]
+			next.rows = append(next.rows, []string{a.marked(j), p.starts(j), title(j)})
+		}
+	}
+	next.more, next.say = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)), " wait: queuectl list -s waiting"
+	failed := part{head: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
+	for i := range s.Dead {
+		j := &s.Dead[i]
+		failed.rows = append(failed.rows, []string{a.marked(j), fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts), agoOf(j.FinishedAt, p.now), title(j), or(j.Error, standing(j))})
+	}
+	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), ": queuectl list -s dead · run them again: queuectl retry --failed"
+	done := part{head: []string{"DONE", "RAN", "WHEN", "COMMAND"}}
+	for i := range s.Done {
+		j := &s.Done[i]
+		done.rows = append(done.rows, []string{a.marked(j), ranRoughly(j), agoOf(j.FinishedAt, p.now), title(j)})
+	}
+	return []part{running, next, failed, done}
+}
+
+// ranRoughly is how long a job ran, "-" if it did not.
+func ranRoughly(j *control.Job) string {
+	switch {
+	case j.RunTimeMS == nil:
+		return "-"
+	case *j.RunTimeMS < 1000:
+		return fmt.Sprintf("%dms", *j.RunTimeMS)
+	}
+	return roughly(time.Duration(*j.RunTimeMS) * time.Millisecond)
+}
+
+// age is how long ago an instant was.
+func (p *screenPrinter) age(t control.Time) string { return ageOf(t, p.now) }
+
+func ageOf(t control.Time, now time.Time) string {
+	return roughly(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
+}
+
+// agoOf is how long ago an instant was, in words.
+func agoOf(t control.Time, now time.Time) string {
+	if now.Sub(queue.Millis(t).Time()) < time.Second {
+		return "just now"
+	}
+	return ageOf(t, now) + " ago"
+}
+
+// starts is when a job that waits starts, or what keeps it.
+func (p *screenPrinter) starts(j *control.Job) string {
+	due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time().Local()
+	switch wait := due.Sub(p.now); {
+	case j.State == queue.Held.String() || j.State == queue.Blocked.String():
+		return j.State
+	case wait > time.Hour:
+		return due.Format("15:04") + ", in " + roughly(wait)
+	case wait > 0:
+		return "in " + roughly(wait)
+	case p.s.Status.Draining:
+		return "draining"
+	case p.s.Status.Workers.Total == 0:
+		return "no workers"
+	}
+	return "now"
+}
+
+// fitParts takes rows away until the parts fit into a window; the longest part loses first. Where
+// not even a row of each fits, the last parts go.
+func fitParts(parts []part, height int) {
+	lines := func() (n int) {
+		n = 5 // the verdict, two empty lines, the counts and the prompt
+		for i := range parts {
+			if len(parts[i].rows) > 0 {
+				n += 1 + len(parts[i].rows)
+				if parts[i].more > 0 && parts[i].say != "" {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for lines() > height {
+		longest := 0
+		for i := range parts {
+			if len(parts[i].rows) >= len(parts[longest].rows) {
+				longest = i
+			}
+		}
+		one := &parts[longest]
+		if len(one.rows) <= 1 {
+			last := len(parts) - 1
+			for last > 0 && len(parts[last].rows) == 0 {
+				last--
+			}
+			if last == 0 {
+				return
+			}
+			parts[last] = part{}
+			continue
+		}
+		one.rows = one.rows[:len(one.rows)-1]
+		one.more++
+	}
+}

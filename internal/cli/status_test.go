@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// screenNow is when the screen of the tests is looked at.
+var screenNow = time.Date(2026, 11, 22, 16, 12, 0, 0, time.Local)
+
+// testScreen is a screen with n jobs in each part.
+func testScreen(n int) *control.Screen {
+	at := func(ago time.Duration) control.Time { return control.Time(queue.MillisOf(screenNow.Add(-ago))) }
+	s := &control.Screen{Status: control.Status{Health: "ok", Jobs: map[string]int64{}, Workers: control.WorkerSummary{Total: 2, Busy: 2}, Throughput: 412}}
+	count := func(state queue.State) string {
+		s.Status.Jobs[state.String()]++
+		return state.String()
+	}
+	for i := range n {
+		id := func(kind string) string { return fmt.Sprintf("%s%d", kind, i+1) }
+		s.Running = append(s.Running, control.RunningJob{Job: control.Job{ID: id("build"), State: count(queue.Processing), Command: "make all", StartedAt: at(192 * time.Second)}, LastLine: "compiling 61/140"})
+		s.Ready = append(s.Ready, control.Job{ID: id("r"), State: count(queue.Pending), Command: "make docs", RunAt: at(0)})
+		s.Timed = append(s.Timed, control.Job{ID: id("t"), State: count(queue.Pending), Command: "./backup.sh", RunAt: at(-6*time.Hour - 48*time.Minute)},
+			control.Job{ID: id("f"), State: count(queue.Failed), Command: "./flaky.sh", NextRetryAt: at(-8 * time.Second)})
+		s.Kept = append(s.Kept, control.Job{ID: id("h"), State: count(queue.Held), Command: "true"})
+		s.Dead = append(s.Dead, control.Job{ID: id("z"), State: count(queue.Dead), Attempts: 4, MaxAttempts: 4, Command: "convert 97.png", FinishedAt: at(11 * time.Minute), Error: new("exit code 1")})
+		s.Done = append(s.Done, control.Job{ID: id("d"), State: count(queue.Completed), Command: "make lint", FinishedAt: at(2 * time.Minute), RunTimeMS: new(int64(1200))})
+	}
+	return s
+}
+
+// The screen says how it is, what runs and how far it is, what is next and when, what failed and
+// why, and what ended last.
+func TestScreen(t *testing.T) {
+	out, err := os.Create(t.TempDir() + "/out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	s := testScreen(1)
+	s.Status.Jobs["dead"] = 3
+	if err := (&screenPrinter{a: &App{Out: out}, s: s, now: screenNow}).print(plainRows); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `blocked    0
+held       1
+pending    2
+failed     1
+processing 1
+completed  1
+dead       3
+cancelled  0
+
+ok: 2 of 2 workers run, 3 jobs wait, 1 held; 3 dead jobs want a look
+
+RUNNING   FOR    COMMAND   LAST LINE
+▶ build1  3m12s  make all  compiling 61/140
+NEXT  WHEN            COMMAND
+○ r1  now             make docs
+○ t1  23:00, in 6h48  ./backup.sh
+↻ f1  in 8s           ./flaky.sh
+‖ h1  held            true
+FAILED  ATTEMPTS  WHEN     COMMAND         WHY
+✗ z1    4 of 4    11m ago  convert 97.png  exit code 1
+  2 more: queuectl list -s dead · run them again: queuectl retry --failed
+DONE  RAN   WHEN    COMMAND
+✓ d1  1.2s  2m ago  make lint
+`
+	if string(got) != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	p := &screenPrinter{a: &App{Out: out}, s: s, now: screenNow}
+	if got, want := p.counts(), "held 1 · pending 2 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
+		t.Errorf("the last line: %q, want %q", got, want)
+	}
+	s.Status.Health = "degraded: 5 jobs wait and there is no worker; start some with: queuectl worker start"
+	if got := p.verdict(); got != s.Status.Health {
+		t.Errorf("the first line: %q", got)
+	}
+}
+
+// A screen fits into its window, and has as many rows as that allows; each part keeps one as long
+// as there is room for that.
+func TestScreenFitsTheWindow(t *testing.T) {
+	for _, height := range []int{1, 5, 8, 10, 14, 20, 24, 60, 200} {
+		for _, jobs := range []int{0, 1, 3, 40} {
+			p := &screenPrinter{a: &App{}, s: testScreen(jobs), now: screenNow}
+			parts := p.parts()
+			fitParts(parts, height)
+			lines, shown := 5, 0
+			for _, part := range parts {
+				if len(part.rows) > 0 {
+					lines += 1 + len(part.rows)
+					shown++
+				}
+				if len(part.rows) > 0 && part.more > 0 && part.say != "" {
+					lines++
+				}
+			}
+			least := 5 + 4 + 4 + 3 // a row of each part, and that there are more
+			switch {
+			case lines > max(height, 8): // the first part stays
+				t.Errorf("%d jobs of each: %d lines in a window of %d", jobs, lines, height)
+			case jobs > 0 && height >= least && shown < 4:
+				t.Errorf("%d jobs of each: %d parts in a window of %d", jobs, shown, height)
+			case jobs == 40 && height >= least && lines < height-1:
+				t.Errorf("%d jobs of each: %d lines only in a window of %d", jobs, lines, height)
+			}
+		}
+	}
+}
+
+// A table has what runs first, then what waits in the order in which it starts, then what failed,
+// then what has ended, the last first.
+func TestArrangedJobs(t *testing.T) {
+	s := testScreen(2)
+	s.Ready[1].EffectivePriority = 7
+	s.Done[1].FinishedAt += 1000
+	var jobs []control.Job
+	jobs = append(append(append(append(append(jobs, s.Done...), s.Kept...), s.Dead...), s.Timed...), s.Ready...)
+	for i := range s.Running {
+		jobs = append(jobs, s.Running[i].Job)
+	}
+	arranged(jobs, screenNow)
+	var ids []string
+	for i := range jobs {
+		ids = append(ids, jobs[i].ID)
+	}
+	if got, want := strings.Join(ids, " "), "build1 build2 r2 r1 f1 f2 t1 t2 h1 h2 z1 z2 d2 d1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

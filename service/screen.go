@@ -1,0 +1,101 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+const (
+	screenRows  = 10                     // of each part, if nobody says
+	screenText  = 1 << 10                // bytes of a text on it
+	lastLineOf  = 1 << 10                // bytes of each stream's end are looked at for the last line
+	linesWithin = 250 * time.Millisecond // runners have for all last lines
+)
+
+// Screen implements control.API.
+func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Screen, error) {
+	if p.Rows == 0 {
+		p.Rows = screenRows
+	}
+	st, err := s.Status(ctx, control.Nothing{})
+	if err != nil {
+		return control.Screen{}, err
+	}
+	var parts store.Screen
+	if err := s.shares.Do(ctx, control.One, func() (err error) {
+		parts, err = s.store.Screen(ctx, p.Rows)
+		return err
+	}); err != nil {
+		return control.Screen{}, err
+	}
+	peer := control.PeerFrom(ctx)
+	views := func(jobs []queue.Job) []control.Job {
+		list := make([]control.Job, len(jobs))
+		for i := range jobs {
+			list[i] = s.viewTo(&peer, &jobs[i])
+			shorten(&list[i])
+		}
+		return list
+	}
+	screen := control.Screen{Status: st, Running: []control.RunningJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Dead: views(parts.Dead), Done: views(parts.Done)}
+	soon, cancel := context.WithTimeout(ctx, linesWithin)
+	defer cancel()
+	for i, j := range views(parts.Running) {
+		r := control.RunningJob{Job: j}
+		if s.sees(&peer, &parts.Running[i]) >= control.Inside && soon.Err() == nil {
+			r.LastLine = s.lastLine(soon, parts.Running[i].Seq)
+		}
+		screen.Running = append(screen.Running, r)
+	}
+	return screen, nil
+}
+
+// shorten cuts the texts of a job on a screen.
+func shorten(j *control.Job) {
+	cut := func(text string) string {
+		if len(text) <= screenText {
+			return text
+		}
+		return strings.ToValidUTF8(text[:screenText], "") + "…"
+	}
+	j.Command = cut(j.Command)
+	if len(strings.Join(j.Argv, " ")) > screenText {
+		j.Argv = []string{cut(strings.Join(j.Argv, " "))}
+	}
+	if j.Error != nil {
+		*j.Error = cut(*j.Error)
+	}
+	size := 0
+	for name, value := range j.Labels {
+		size += len(name) + len(value)
+	}
+	if size > screenText {
+		j.Labels = map[string]string{}
+	}
+}
+
+// lastLine is the last line that a running job has printed, "" if it has none, or its runner does
+// not say in time.
+func (s *Service) lastLine(ctx context.Context, seq int64) string {
+	var last []byte
+	if _, err := s.readLive(ctx, seq, &output.Cursor{-lastLineOf, -lastLineOf}, false, func(c output.Chunk) error {
+		for _, line := range slices.Backward(bytes.FieldsFunc(c.Data, func(r rune) bool { return r == '\n' || r == '\r' })) {
+			if line = bytes.TrimSpace(line); len(line) > 0 {
+				last = bytes.Clone(line)
+				break
+			}
+		}
+		return nil
+	}); err != nil {
+		return ""
+	}
+	return strings.ToValidUTF8(string(last), "\ufffd")
+}

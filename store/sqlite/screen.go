@@ -1,0 +1,126 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// maxScreenLanes is how many lanes are looked at for what is next.
+const maxScreenLanes = 500
+
+// ranked is a job by what puts it in its place.
+type ranked struct{ at, seq int64 }
+
+func (a ranked) compare(b ranked) int {
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
+}
+
+// Screen reads up to rows jobs of each part, each by an index that has them in their order.
+func (s *Store) Screen(ctx context.Context, rows int) (screen store.Screen, err error) {
+	if rows < 1 || rows > store.MaxScreen {
+		return screen, queue.Invalid("rows", "%d is not between 1 and %d", rows, store.MaxScreen)
+	}
+	err = s.reading(ctx, func(r *reader) error {
+		reserved, err := s.reservations()
+		if err != nil {
+			return err
+		}
+		bytes := 0
+		screen = store.Screen{}
+		for _, part := range []struct {
+			into *[]queue.Job
+			read func(r *reader, rows int) ([]ranked, error)
+		}{
+			{&screen.Running, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Processing)},
+			{&screen.Ready, readyJobs},
+			{&screen.Timed, timedJobs},
+			{&screen.Kept, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Held, queue.Blocked)},
+			{&screen.Dead, ofStates(lastEnded, queue.Dead)},
+			{&screen.Done, ofStates(lastEnded, queue.Completed, queue.Cancelled)},
+		} {
+			list, err := part.read(r, rows)
+			if err != nil {
+				return err
+			}
+			for _, one := range list {
+				j, found, err := r.job(reserved, jobColumns, `WHERE seq = ?`, one.seq)
+				if err == nil && (!found || j.ID == "") { // it was there a moment ago
+					err = &sqliteError{sqlite3.SQLITE_CORRUPT, "damaged row of a job"}
+				}
+				if err != nil {
+					return err
+				}
+				if bytes += store.TextSize(&j); bytes > store.MaxPageBytes && len(*part.into) > 0 {
+					break
+				}
+				*part.into = append(*part.into, j)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return store.Screen{}, err
+	}
+	return screen, nil
+}
+
+// lastEnded are the jobs of a state that ended last.
+const lastEnded = `SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state > 5 ORDER BY ended_at DESC, seq DESC LIMIT ?`
+
+// ofStates reads the first of a statement's order, over some states.
+func ofStates(sql string, states ...queue.State) func(*reader, int) ([]ranked, error) {
+	return func(r *reader, rows int) (list []ranked, err error) {
+		for _, state := range states {
+			part, err := r.rankedBy(sql, int64(state), int64(rows))
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, part...)
+		}
+		if sql == lastEnded { // of equal times the last one first, as in each part
+			slices.SortFunc(list, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.seq, a.seq)) })
+		} else {
+			slices.SortFunc(list, ranked.compare)
+		}
+		return list[:min(len(list), rows)], nil
+	}
+}
+
+func timedJobs(r *reader, rows int) ([]ranked, error) {
+	return r.rankedBy(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at, seq LIMIT ?`, int64(rows))
+}
+
+// readyJobs are the first of all lanes.
+func readyJobs(r *reader, rows int) ([]ranked, error) {
+	var lanes []int64
+	err := r.query(func(r row) (bool, error) {
+		lanes = append(lanes, r.num(0))
+		return true, nil
+	}, `SELECT id FROM lanes LIMIT ?`, int64(maxScreenLanes))
+	var list []ranked
+	for _, lane := range lanes {
+		if err != nil {
+			return nil, err
+		}
+		var part []ranked
+		part, err = r.rankedBy(`SELECT rank, seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT ?`, lane, int64(rows))
+		list = append(list, part...)
+	}
+	slices.SortFunc(list, ranked.compare)
+	return list[:min(len(list), rows)], err
+}
+
+// rankedBy reads what puts jobs in their place, and their seqs.
+func (r *reader) rankedBy(sql string, args ...any) (list []ranked, err error) {
+	err = r.query(func(r row) (bool, error) {
+		list = append(list, ranked{r.num(0), r.num(1)})
+		return true, nil
+	}, sql, args...)
+	return list, err
+}
