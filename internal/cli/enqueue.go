@@ -19,7 +19,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	var spec queue.Spec
 	var m many
 	var key, batch string
-	var noCwd bool
+	var noCwd, next bool
 	cmd := &cobra.Command{
 		Use:   "enqueue ['shell line' | '{json}' | -- program args…]",
 		Short: "Put a job in the queue, or many",
@@ -30,6 +30,7 @@ func enqueueVerb(a *App) *cobra.Command {
   queuectl enqueue '{"command":"make"}'     the fields as JSON
   queuectl enqueue --id x --command 'make'  the fields as flags
   queuectl enqueue --at 3am ./backup.sh     not before three at night
+  queuectl enqueue --next 'make hotfix'     before your other jobs
 
 Many are stored all or none, and may have a name together:
 
@@ -45,6 +46,11 @@ Many are stored all or none, and may have a name together:
 			}
 			if err := a.inBatch(ctx, &spec, batch); err != nil {
 				return err
+			}
+			if next {
+				if err := a.putNext(ctx, &spec); err != nil {
+					return err
+				}
 			}
 			if m.given() {
 				return a.enqueueMany(ctx, &m, &spec, noCwd, key)
@@ -64,7 +70,45 @@ Many are stored all or none, and may have a name together:
 	cmd.Flags().Var(NonEmpty(&batch), "batch", "`NAME` of the batch that they belong to: the label batch, by which they are selected")
 	cmd.Flags().Var(NonEmpty(&key), "key", "makes the request repeatable: the same key gets the same answer")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
+	cmd.Flags().BoolVar(&next, "next", false, "before all of your own that wait: with a priority above theirs")
 	return cmd
+}
+
+// lookedForNext bounds how many pages of a person's waiting jobs are read for the best one.
+const lookedForNext = 50
+
+// putNext gives a spec the priority that puts it before all jobs of its owner that wait.
+func (a *App) putNext(ctx context.Context, s *queue.Spec) error {
+	if s.Priority != nil {
+		return Usage("--next chooses the priority; leave --priority out")
+	}
+	c, err := a.clientStarting(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	who, err := c.Whoami(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
+	p := control.List{State: control.Texts{queue.Pending.String(), queue.Failed.String()}, User: who.User}
+	for range lookedForNext {
+		page, err := c.List(ctx, p)
+		if err != nil {
+			return err
+		}
+		for i := range page.Jobs {
+			above := min(page.Jobs[i].EffectivePriority+1, queue.MaxPriority)
+			if s.Priority == nil || above > *s.Priority {
+				s.Priority = &above
+			}
+		}
+		if page.Next == nil {
+			break
+		}
+		p.Cursor = *page.Next
+	}
+	return nil
 }
 
 // inBatch puts what a spec is of into a batch, and says how many jobs that has already.

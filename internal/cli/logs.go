@@ -58,7 +58,7 @@ func logsVerb(a *App) *cobra.Command {
 
 // logs prints the output of jobs, those of several one after another or, when
 // followed, as they come, each line with its job's id.
-func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) error {
+func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) (err error) {
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -69,8 +69,14 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 		width = max(width, len(id))
 	}
 	var printing sync.Mutex
+	var list *array
+	if a.JSON && !a.JSONL {
+		list = &array{a.Out, "["}
+		defer func() { err = errors.Join(err, list.end()) }()
+	}
 	one := func(id string) error {
 		out := newLogPrinter(a, stamps)
+		out.list = list
 		if len(ids) > 1 {
 			out.prefix = fmt.Sprintf("%-*s | ", width, id)
 		}
@@ -108,6 +114,7 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 type logPrinter struct {
 	a      *App
 	screen [2]screen // of standard output and standard error
+	list   *array    // of JSON, nil if it is not wanted
 	prefix string
 	stamps bool
 	fresh  bool   // what is printed next begins a line
@@ -123,7 +130,10 @@ func newLogPrinter(a *App, stamps bool) *logPrinter {
 }
 
 func (l *logPrinter) piece(p *control.Piece) error {
-	if l.a.Structured() {
+	switch {
+	case l.list != nil:
+		return l.list.add(p)
+	case l.a.Structured():
 		return l.a.PrintJSON(p)
 	}
 	from := &l.screen[0]

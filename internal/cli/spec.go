@@ -118,7 +118,7 @@ func complete(s *queue.Spec, noCwd bool) error {
 		s.Cwd = &here
 	}
 	for field, path := range map[string]*string{"cwd": s.Cwd, "stdin_file": s.StdinFile} { // as the caller sees them
-		if path == nil || *path == "" || filepath.IsAbs(*path) {
+		if path == nil || *path == "" || filepath.IsAbs(*path) || os.IsPathSeparator((*path)[0]) {
 			continue
 		}
 		whole, err := filepath.Abs(*path)
