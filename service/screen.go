@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -30,7 +31,7 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 		return control.Screen{}, err
 	}
 	var parts store.Screen
-	if err := s.shares.Do(ctx, control.One, func() (err error) {
+	if err := s.shares.Do(ctx, control.Many, func() (err error) {
 		parts, err = s.store.Screen(ctx, p.Rows)
 		return err
 	}); err != nil {
@@ -48,6 +49,8 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 	screen := control.Screen{Status: st, Running: []control.RunningJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Dead: views(parts.Dead), Done: views(parts.Done)}
 	soon, cancel := context.WithTimeout(ctx, linesWithin)
 	defer cancel()
+	leave := s.lines.enter(soon, peer.UID)
+	defer leave()
 	for i, j := range views(parts.Running) {
 		r := control.RunningJob{Job: j}
 		if s.sees(&peer, &parts.Running[i]) >= control.Inside && soon.Err() == nil {
@@ -56,6 +59,40 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 		screen.Running = append(screen.Running, r)
 	}
 	return screen, nil
+}
+
+// oneEach lets one of each user in at a time. Its zero value is ready for use.
+type oneEach struct {
+	mu   sync.Mutex
+	busy map[int]chan struct{} // closed when the user's one leaves
+}
+
+// enter waits until nobody else of the user is in, or ctx ends.
+func (o *oneEach) enter(ctx context.Context, uid int) (leave func()) {
+	for {
+		o.mu.Lock()
+		other := o.busy[uid]
+		if other == nil {
+			if o.busy == nil {
+				o.busy = map[int]chan struct{}{}
+			}
+			own := make(chan struct{})
+			o.busy[uid] = own
+			o.mu.Unlock()
+			return func() {
+				o.mu.Lock()
+				delete(o.busy, uid)
+				o.mu.Unlock()
+				close(own)
+			}
+		}
+		o.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return func() {}
+		}
+	}
 }
 
 // shorten cuts the texts of a job on a screen.

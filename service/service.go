@@ -104,6 +104,7 @@ type Service struct {
 	who    atomic.Pointer[access]
 	users  sync.Map // uid → name, of who has a right and a name
 	shares control.Shares
+	lines  oneEach // whose jobs' last lines are being read
 
 	directory accounts.Directory // the system's users and groups
 	owners    owners

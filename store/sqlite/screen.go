@@ -96,21 +96,34 @@ func timedJobs(r *reader, rows int) ([]ranked, error) {
 	return r.rankedBy(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at, seq LIMIT ?`, int64(rows))
 }
 
-// readyJobs are the first of all lanes.
+// readyJobs are the first of all lanes: of those lanes whose heads are first.
 func readyJobs(r *reader, rows int) ([]ranked, error) {
-	var lanes []int64
+	type lane struct {
+		id   int64
+		head ranked
+	}
+	var lanes []lane
 	err := r.query(func(r row) (bool, error) {
-		lanes = append(lanes, r.num(0))
+		lanes = append(lanes, lane{id: r.num(0)})
 		return true, nil
 	}, `SELECT id FROM lanes LIMIT ?`, int64(maxScreenLanes))
-	var list []ranked
-	for _, lane := range lanes {
-		if err != nil {
-			return nil, err
+	first := func(id int64, n int) (part []ranked) {
+		if err == nil {
+			part, err = r.rankedBy(`SELECT rank, seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT ?`, id, int64(n))
 		}
-		var part []ranked
-		part, err = r.rankedBy(`SELECT rank, seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT ?`, lane, int64(rows))
-		list = append(list, part...)
+		return part
+	}
+	full := lanes[:0]
+	for _, l := range lanes {
+		if head := first(l.id, 1); len(head) > 0 {
+			full = append(full, lane{l.id, head[0]})
+		}
+	}
+	lanes = full
+	slices.SortFunc(lanes, func(a, b lane) int { return a.head.compare(b.head) })
+	var list []ranked
+	for _, l := range lanes[:min(len(lanes), rows)] {
+		list = append(list, first(l.id, rows)...)
 	}
 	slices.SortFunc(list, ranked.compare)
 	return list[:min(len(list), rows)], err

@@ -69,11 +69,11 @@ func listLargest(r *rig) {
 
 func listSince(r *rig) {
 	begin := r.s.Now()
-	slow := r.one()
+	r.one()
 	leased := r.claimOne()
 	quick := r.run(exit(0))
 	r.advance(2 * time.Second)
-	slow = r.end(leased, exit(0))
+	slow := r.end(leased, exit(0))
 	waits := r.one()
 	for _, c := range []struct {
 		filter store.Filter

@@ -1,0 +1,41 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"testing"
+	"time"
+)
+
+// A screen has the last line that each running job has printed so far, also of one that shows by
+// carriage returns how far it is, and what is next in the order in which it starts.
+func TestScreenOfARunningQueue(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": `printf 'begun\n 40 %%\r 50 %%\n\n'; while [ ! -e ` + q.path("go") + ` ]; do sleep 0.02; done`})
+	low := w.enqueue(fields{"command": "true", "priority": 1})
+	high := w.enqueue(fields{"command": "true", "priority": 9})
+	type job struct {
+		ID       string
+		LastLine string `json:"last_line"`
+	}
+	var s struct{ Running, Ready, Done []job }
+	w.until("its last line is shown", 10*time.Second, func() bool {
+		w.good("screen", fields{"rows": 5}, &s)
+		return len(s.Running) == 1 && s.Running[0] == job{id, "50 %"}
+	})
+	if len(s.Ready) != 2 || s.Ready[0].ID != high || s.Ready[1].ID != low {
+		t.Errorf("what is next: %+v, want %s, %s", s.Ready, high, low)
+	}
+	q.write("go", "")
+	w.end(low)
+	w.good("screen", fields{}, &s)
+	if len(s.Running) != 0 || len(s.Ready) != 0 || len(s.Done) != 3 {
+		t.Errorf("after the end: %+v", s)
+	}
+	for _, rows := range []int{-1, 101} {
+		if a := w.call("screen", fields{"rows": rows}); a.Error == nil || a.Error.Data.Code != "invalid" {
+			t.Errorf("%d rows: %+v", rows, a.Error)
+		}
+	}
+}
