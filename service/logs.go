@@ -82,7 +82,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 			if !f.p.Follow || f.p.Attempt != 0 {
 				return end, nil
 			}
-			if f.p.Ends && j.Runs == f.n && !j.State.Ended() {
+			if f.p.Ends && (j.Runs > f.n || !j.State.Ended()) {
 				if err := f.each(control.Piece{ID: string(f.p.ID), Attempt: f.n, At: control.Time(j.UpdatedAt), Ended: true}); err != nil {
 					return end, err
 				}

@@ -256,7 +256,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	q.cli("wait", "gone")
 	look := func(p person) (all string) {
 		for _, args := range [][]string{
-			{"show", "secret"}, {"show", "secret", "--json"}, {"show", "gone", "--json"}, {"list"}, {"list", "--json"}, {"dlq", "list"}, {"wait", "secret", "--json"}, {"logs", "secret"},
+			{"show", "secret"}, {"show", "secret", "--json", "--full"}, {"show", "gone", "--json", "--full"}, {"list"}, {"list", "--json"}, {"dlq", "list"}, {"wait", "secret", "--json"}, {"logs", "secret"},
 			{"events"}, {"events", "--json"}, {"events", "--audit", "--json"}, {"worker", "list", "--json"}, {"status", "--json"}, {"whoami", "--json"}, {"doctor", "--json"}, {"edit", "secret", "--priority", "1"},
 		} {
 			r := q.as(p, args...)
@@ -282,7 +282,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	if text := q.mustAs(reader, "list"); strings.Count(text, "(hidden)") != 2 {
 		t.Errorf("the table of a reader:\n%s", text)
 	}
-	if text := q.mustAs(operator, "show", "secret", "--json"); !strings.Contains(text, `"SECRET":"***"`) || !strings.Contains(text, `"hidden":["env"]`) {
+	if text := q.mustAs(operator, "show", "secret", "--json", "--full"); !strings.Contains(text, `"SECRET":"***"`) || !strings.Contains(text, `"hidden":["env"]`) {
 		t.Errorf("shown to an operator: %s", text)
 	}
 	if r := q.as(operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.code == 0 {

@@ -216,7 +216,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		if err != nil {
 			return err
 		}
-		return a.PrintJSON(job)
+		return a.PrintJSON(a.printed(job))
 	}
 	if err := a.Println(got.ID); err != nil {
 		return err

@@ -177,7 +177,7 @@ func (f *following) print(ctx context.Context, e *control.Event) error {
 		if err != nil {
 			return err
 		}
-		return f.a.PrintJSON(job)
+		return f.a.PrintJSON(f.a.printed(job))
 	case f.a.JSON || f.a.Quiet || !e.Output:
 		return nil
 	}

@@ -112,6 +112,7 @@ type App struct {
 	JSON, JSONL bool
 	Quiet       bool
 	raw         bool
+	full        bool        // jobs are printed with their environment
 	progresses  atomic.Bool // progress is shown
 	lists       bool        // the verb only shows what there is: that there is nothing is no failure
 	chosen      bool        // the columns of the table are those that a person asked for

@@ -236,7 +236,7 @@ func (a *App) follow(ctx context.Context, c *control.Client, id string) error {
 	a.Exit = jobExit(&job.Job)
 	a.tellEnd(&job.Job)
 	if a.Structured() {
-		return a.PrintJSON(job)
+		return a.PrintJSON(a.printed(job))
 	}
 	return nil
 }
@@ -306,7 +306,7 @@ func (a *App) tellAttempt(ctx context.Context, c *control.Client, id string, n i
 	default:
 		text += "; again now"
 	}
-	fmt.Fprintf(a.Err, "queuectl: %s\n", oneLine(a.Clean(a.Err, fmt.Sprintf("%s (%d left)", text, job.MaxAttempts-job.Attempts))))
+	fmt.Fprintf(a.Err, "queuectl: %s\n", oneLine(a.Clean(a.Err, fmt.Sprintf("%s (%d left)", text, job.MaxAttempts-job.Attempts+job.HistoryTotal-n))))
 	return nil
 }
 

@@ -34,6 +34,7 @@ func showVerb(a *App) *cobra.Command {
 		},
 	}
 	s.add(cmd, "s")
+	cmd.Flags().BoolVar(&a.full, "full", false, "in JSON, with the job's environment")
 	cmd.Flags().IntVar(&before, "history-before", 0, "of its attempts those before the `N`th")
 	return cmd
 }
@@ -55,9 +56,9 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		case a.Quiet:
 			err = a.Println(job.ID)
 		case a.JSONL || a.JSON && one:
-			err = a.PrintJSON(job)
+			err = a.PrintJSON(a.printed(job))
 		case a.JSON:
-			err = list.add(job)
+			err = list.add(a.printed(job))
 		default:
 			if shown > 0 {
 				err = a.Println("")
@@ -76,6 +77,15 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		a.Say("no job matches")
 	}
 	return missing
+}
+
+// printed is a job as it is printed in JSON: without its environment, unless that is asked for.
+func (a *App) printed(job control.JobDetail) control.JobDetail {
+	if !a.full {
+		job.Spec = maps.Clone(job.Spec)
+		delete(job.Spec, "env")
+	}
+	return job
 }
 
 // shownLines is how much output show prints.
