@@ -176,6 +176,9 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if len(patch) == 0 {
 		return Invalid("set", "changes nothing; give fields of a job")
 	}
+	if delay, given := patch["delay"]; given && delay == nil && patch["run_at"] == nil {
+		delete(fields, "run_at") // which stands for it
+	}
 	put(fields, patch)
 	heavy := unchanged(fields, patch)
 	if _, timeout := patch["timeout_ms"]; timeout && patch["timeout_ms"] == nil {

@@ -28,6 +28,8 @@ const (
 func (s *Service) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd, error) {
 	after, _ := s.store.LastEvent()
 	switch {
+	case p.Follow && p.Until != 0:
+		return control.EventsEnd{}, queue.Invalid("until", "is of what has happened; leave follow out")
 	case p.Since != nil && *p.Since < 0:
 		return control.EventsEnd{}, queue.Invalid("since", "must not be negative; it is the number of the last event that you have seen")
 	case p.Since != nil:

@@ -19,6 +19,9 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 	if p.Attempt < 0 {
 		return control.LogsEnd{}, queue.Invalid("attempt", "must not be negative; the first is 1")
 	}
+	if p.Follow && p.Until != 0 {
+		return control.LogsEnd{}, queue.Invalid("until", "is of what was printed; leave follow out")
+	}
 	if p.N != nil && *p.N < 0 {
 		return control.LogsEnd{}, queue.Invalid("n", "must not be negative")
 	}

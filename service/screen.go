@@ -11,7 +11,6 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store"
 )
 
 const (
@@ -30,35 +29,58 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 	if err != nil {
 		return control.Screen{}, err
 	}
-	var parts store.Screen
-	if err := s.shares.Do(ctx, control.Many, func() (err error) {
-		parts, err = s.store.Screen(ctx, p.Rows)
-		return err
-	}); err != nil {
+	peer := control.PeerFrom(ctx)
+	lines, err := s.lastLines(ctx, &peer, p.Rows)
+	if err != nil {
 		return control.Screen{}, err
 	}
-	peer := control.PeerFrom(ctx)
-	views := func(jobs []queue.Job) []control.Job {
-		list := make([]control.Job, len(jobs))
-		for i := range jobs {
-			list[i] = s.viewTo(&peer, &jobs[i])
-			shorten(&list[i])
+	return control.Answer(ctx, &s.shares, control.Many, func() (control.Screen, error) {
+		parts, err := s.store.Screen(ctx, p.Rows)
+		if err != nil {
+			return control.Screen{}, err
 		}
-		return list
+		views := func(jobs []queue.Job) []control.Job {
+			list := make([]control.Job, len(jobs))
+			for i := range jobs {
+				list[i] = s.viewTo(&peer, &jobs[i])
+				shorten(&list[i])
+			}
+			return list
+		}
+		screen := control.Screen{Status: st, Running: []control.RunningJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Dead: views(parts.Dead), Done: views(parts.Done)}
+		for _, j := range views(parts.Running) {
+			screen.Running = append(screen.Running, control.RunningJob{Job: j, LastLine: lines[j.Seq]})
+		}
+		return screen, nil
+	})
+}
+
+// lastLines are the last lines of the running jobs that somebody sees on a screen, as far as the
+// runners say in time. They are asked for one of each user at once.
+func (s *Service) lastLines(ctx context.Context, peer *control.Peer, rows int) (map[int64]string, error) {
+	var seqs []int64
+	err := s.shares.Do(ctx, control.Many, func() error {
+		parts, err := s.store.Screen(ctx, rows)
+		for i := range parts.Running {
+			if s.sees(peer, &parts.Running[i]) >= control.Inside {
+				seqs = append(seqs, parts.Running[i].Seq)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	screen := control.Screen{Status: st, Running: []control.RunningJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Dead: views(parts.Dead), Done: views(parts.Done)}
 	soon, cancel := context.WithTimeout(ctx, linesWithin)
 	defer cancel()
-	leave := s.lines.enter(soon, peer.UID)
-	defer leave()
-	for i, j := range views(parts.Running) {
-		r := control.RunningJob{Job: j}
-		if s.sees(&peer, &parts.Running[i]) >= control.Inside && soon.Err() == nil {
-			r.LastLine = s.lastLine(soon, parts.Running[i].Seq)
+	defer s.lines.enter(soon, peer.UID)()
+	lines := map[int64]string{}
+	for _, seq := range seqs {
+		if soon.Err() == nil {
+			lines[seq] = s.lastLine(soon, seq)
 		}
-		screen.Running = append(screen.Running, r)
 	}
-	return screen, nil
+	return lines, nil
 }
 
 // oneEach lets one of each user in at a time. Its zero value is ready for use.

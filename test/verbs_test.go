@@ -155,6 +155,16 @@ func TestEdit(t *testing.T) {
 	}
 }
 
+// Without its delay a job is due at once, also when that is all that is changed.
+func TestEditTakesTheDelayAway(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	for _, flag := range []string{"--delay=1h", "--run-at=+1h"} {
+		id := q.must("enqueue", flag, "true")
+		q.must("edit", id, `{"delay":null}`)
+		q.must("wait", id, "--timeout", "10s")
+	}
+}
+
 // What is selected is dealt with to the last job, in steps, whatever else there
 // is; a dry run counts the same jobs and changes none.
 func TestSelectors(t *testing.T) {

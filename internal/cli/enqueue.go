@@ -91,6 +91,16 @@ func (a *App) putNext(ctx context.Context, s *queue.Spec) error {
 	if err != nil {
 		return err
 	}
+	screen, err := c.Screen(ctx, control.ScreenRows{Rows: mostRows})
+	if err != nil {
+		return err
+	}
+	for i := range screen.Ready { // the first is the best
+		if j := &screen.Ready[i]; j.User == who.User || j.Submitter == who.User {
+			s.Priority = new(min(j.EffectivePriority+1, queue.MaxPriority))
+			return nil
+		}
+	}
 	p := control.List{State: control.Texts{queue.Pending.String(), queue.Failed.String()}, User: who.User}
 	for range lookedForNext {
 		page, err := c.List(ctx, p)
@@ -111,6 +121,9 @@ func (a *App) putNext(ctx context.Context, s *queue.Spec) error {
 	return nil
 }
 
+// manyInBatch is up to where the jobs of a batch are counted.
+const manyInBatch = 10_000
+
 // inBatch puts what a spec is of into a batch, and says how many jobs that has already.
 func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 	if name == "" {
@@ -128,14 +141,22 @@ func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 		return err
 	}
 	defer c.Close()
-	page, err := c.List(ctx, control.List{Batch: name})
+	n, more := 0, true
+	for p := (control.List{Batch: name}); more && n < manyInBatch; {
+		page, err := c.List(ctx, p)
+		if err != nil {
+			return err
+		}
+		n += len(page.Jobs)
+		if more = page.Next != nil; more {
+			p.Cursor = *page.Next
+		}
+	}
 	switch {
-	case err != nil:
-		return err
-	case page.Next != nil:
-		fmt.Fprintf(a.Err, "queuectl: the batch %s has %d jobs or more already; these are added to it\n", a.Clean(a.Err, name), len(page.Jobs))
-	case len(page.Jobs) > 0:
-		fmt.Fprintf(a.Err, "queuectl: the batch %s has %s already; these are added to it\n", a.Clean(a.Err, name), Jobs(len(page.Jobs)))
+	case n >= manyInBatch:
+		fmt.Fprintf(a.Err, "queuectl: the batch %s has %d jobs or more already; these are added to it\n", a.Clean(a.Err, name), manyInBatch)
+	case n > 0:
+		fmt.Fprintf(a.Err, "queuectl: the batch %s has %s already; these are added to it\n", a.Clean(a.Err, name), Jobs(n))
 	}
 	return nil
 }

@@ -132,6 +132,7 @@ var verbsElsewhere = map[string]string{
 var flagsElsewhere = map[string]string{
 	"--group": "--label group=NAME, or --batch NAME", "--retries": "--max-retries", "--name": "--id", "--directory": "--cwd", "--working-directory": "--cwd", "--workdir": "--cwd",
 	"--stashed": "hold the job after it was enqueued", "--print-task-id": "nothing: the id is printed", "--jobs": "worker scale N", "--parallel": "worker scale N", "--time": "--at",
+	"--after": "a line for the shell, 'first && second'", "--cron": "a line of your crontab that enqueues it",
 	"--max-procs": "worker scale N", "--results": "logs", "--halt": "wait --any", "--attempts": "--max-attempts", "--wait": "run, or wait ID",
 }
 

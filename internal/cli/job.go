@@ -156,27 +156,44 @@ func arranged(jobs []control.Job, now time.Time) {
 	})
 }
 
-// firstJobs are those of the whole queue that a table of so many rows has, in their order: half of
-// it at most for what runs and waits, if there are others.
-func firstJobs(ctx context.Context, c *control.Client, limit int) (jobs []control.Job, more bool, err error) {
+// firstJobs are those of the whole queue, or of some states, that a table of so many rows has, in
+// their order: half of it at most for what runs and waits, if there are others. It is
+// queue.ErrUnsupported if a screen has too few of these states.
+func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
+	for _, name := range p.State {
+		if _, err := queue.ParseStates(name); err != nil {
+			return nil, false, err
+		}
+	}
 	s, err := c.Screen(ctx, control.ScreenRows{Rows: min(limit, mostRows)})
 	if err != nil {
 		return nil, false, err
+	}
+	if p.Failed {
+		p.State = append(slices.Clone(p.State), queue.Dead.String(), queue.Failed.String())
+	}
+	var total int64
+	wanted := stateNames(p.State)
+	slices.Sort(wanted)
+	for _, name := range slices.Compact(wanted) {
+		total += s.Status.Jobs[name]
+	}
+	of := func(list []control.Job) []control.Job {
+		return slices.DeleteFunc(list, func(j control.Job) bool { return !slices.Contains(wanted, j.State) })
 	}
 	var open []control.Job
 	for i := range s.Running {
 		open = append(open, s.Running[i].Job)
 	}
-	open = append(append(append(open, s.Ready...), s.Timed...), s.Kept...)
-	room := max(limit/2, limit-len(s.Dead)-len(s.Done), 1)
+	open = of(append(append(append(open, s.Ready...), s.Timed...), s.Kept...))
+	dead, done := of(s.Dead), of(s.Done)
+	room := max(limit/2, limit-len(dead)-len(done), 1)
 	jobs = append(jobs, open[:min(len(open), room)]...)
 	room = limit - len(jobs)
-	dead := min(len(s.Dead), max(room/2, room-len(s.Done)))
-	jobs = append(jobs, s.Dead[:dead]...)
-	jobs = append(jobs, s.Done[:min(len(s.Done), limit-len(jobs))]...)
-	var total int64
-	for _, n := range s.Status.Jobs {
-		total += n
+	jobs = append(jobs, dead[:min(len(dead), max(room/2, room-len(done)))]...)
+	jobs = append(jobs, done[:min(len(done), limit-len(jobs))]...)
+	if int64(len(jobs)) < min(total, int64(limit)) && len(p.State) > 0 {
+		return nil, false, queue.ErrUnsupported
 	}
 	return jobs, total > int64(len(jobs)), nil
 }
@@ -269,8 +286,8 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	var jobs []control.Job
 	var more bool
 	var err error
-	if !filtered(p) && len(p.State) == 0 && !p.Failed && limit <= mostRows {
-		jobs, more, err = firstJobs(ctx, c, limit)
+	if !filtered(p) && limit <= mostRows {
+		jobs, more, err = firstJobs(ctx, c, p, limit)
 	} else {
 		err = queue.ErrUnsupported
 	}

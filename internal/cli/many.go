@@ -164,6 +164,8 @@ func (m *many) spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	case m.lines != "":
 		text := strings.TrimSpace(string(raw))
 		s.Command = &text
+	case m.argFile != "" && !m.null && strings.Contains(string(raw), "\x00"):
+		return nil, queue.Invalid("argv", "the line has a NUL byte in it; is it a list for --null?")
 	default:
 		s.Argv = m.argv(strings.Split(string(raw), "\x00"))
 	}

@@ -251,7 +251,7 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 	var log *jobLog
 	if p.log != "" {
 		var err error
-		if log, err = openJobLog(p.log); err != nil {
+		if log, err = openJobLog(p.log, true); err != nil {
 			return err
 		}
 		defer log.close()

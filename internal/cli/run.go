@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -432,6 +433,9 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 	if err != nil {
 		return err
 	}
+	if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
+		s.State = control.Texts{"waiting", queue.Processing.String()} // not what ended long ago
+	}
 	jobs, err := s.resolved(cmd, c, ids)
 	if err != nil {
 		return err
@@ -443,6 +447,12 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 		}
 		jobs[i] = job.Job
 	}
+	seen := map[int64]bool{} // one that is named twice is waited for once
+	jobs = slices.DeleteFunc(jobs, func(j control.Job) bool {
+		twice := seen[j.Seq]
+		seen[j.Seq] = true
+		return twice
+	})
 	if len(jobs) == 0 {
 		a.Say("no job matches")
 		if a.Structured() {

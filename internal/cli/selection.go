@@ -51,6 +51,9 @@ func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, err
 	return p, nil
 }
 
+// longestTitle is how much is kept of what a selected job runs, in columns.
+const longestTitle = 200
+
 // resolved is which jobs are named or selected, in the order given or enqueued. Of selected
 // ones those of others are left out, unless the caller may operate.
 func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string) ([]control.Job, error) {
@@ -73,6 +76,7 @@ func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string
 		}
 		for i := range page.Jobs {
 			if j := &page.Jobs[i]; !slices.Contains(j.Hidden, "command") {
+				j.Command, j.Argv, j.Cwd, j.Labels = cut(title(j), longestTitle), nil, "", nil // they may be many
 				jobs = append(jobs, *j)
 			}
 		}

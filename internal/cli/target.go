@@ -149,7 +149,7 @@ func (a *App) skew(err error) string {
 }
 
 // errNoQueue says that there is nothing to be asked yet.
-var errNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet; the first job makes one: queuectl enqueue 'echo hello'"}
+var errNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet; the first job makes one: queuectl enqueue 'echo hello', and so does: queuectl service start"}
 
 // Reached adds to an error of connecting what to do next.
 func (a *App) Reached(err error, t Target) error {

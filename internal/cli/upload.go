@@ -80,21 +80,39 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 			}
 			more = err == bufio.ErrBufferFull
 			if err != nil && !more {
-				if err == io.EOF && len(bytes.TrimSpace(raw)) > 0 {
-					err = each(raw, line)
+				if err == io.EOF && !empty(raw, end) {
+					err = each(withoutEnd(raw, end), line)
 				} else if err == io.EOF {
 					err = nil
 				}
 				return err
 			}
 		}
-		if len(bytes.TrimSpace(raw)) == 0 {
+		raw = withoutEnd(raw, end)
+		if empty(raw, end) {
 			continue
 		}
-		if err := each(raw[:len(raw)-1], line); err != nil {
+		if err := each(raw, line); err != nil {
 			return err
 		}
 	}
+}
+
+// withoutEnd is a line without what ends it, also as Windows does.
+func withoutEnd(raw []byte, end byte) []byte {
+	raw = bytes.TrimSuffix(raw, []byte{end})
+	if end == '\n' {
+		raw = bytes.TrimSuffix(raw, []byte("\r"))
+	}
+	return raw
+}
+
+// empty reports whether there is nothing on a line.
+func empty(raw []byte, end byte) bool {
+	if end == '\n' {
+		raw = bytes.TrimSpace(raw)
+	}
+	return len(raw) == 0
 }
 
 // eachElement reads an array whose [ has been read.

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -24,7 +23,7 @@ func jobsVerb(name, short, become string, do bulk, states ...string) Verb {
 }
 
 // endsMany are the verbs that end or remove jobs: a person is asked before they are many.
-var endsMany = []string{"cancel", "kill", "requeue", "rm"}
+var endsMany = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
 func (a *App) jobsCommand(name, short, become string, do bulk, states ...string) *cobra.Command {
 	var s selection
@@ -92,8 +91,11 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 			switch {
 			case dryRun:
 				n, err := count()
-				if err != nil || a.Structured() {
-					return errors.Join(err, a.PrintJSON(map[string]int{"matched": n}))
+				if err != nil {
+					return err
+				}
+				if a.Structured() {
+					return a.PrintJSON(map[string]int{"matched": n})
 				}
 				return a.Println(Jobs(n) + "; nothing was changed")
 			case !yes && !a.asks():

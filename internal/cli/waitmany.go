@@ -49,7 +49,7 @@ type manyWaited struct {
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
 	w := &manyWaited{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, at: map[int64]int{}, ended: make([]bool, len(jobs)), retry: map[int64]bool{}}
 	if f.log != "" {
-		log, err := openJobLog(f.log)
+		log, err := openJobLog(f.log, false)
 		if err != nil {
 			return err
 		}
@@ -243,7 +243,10 @@ func (w *manyWaited) tell(ctx context.Context) error {
 				continue
 			}
 			job, err := w.c.Show(ctx, control.Show{ID: control.Name(w.jobs[i].ID)})
-			if err != nil && !errors.Is(err, queue.ErrNotFound) {
+			if errors.Is(err, queue.ErrNotFound) {
+				continue
+			}
+			if err != nil {
 				return err
 			}
 			list = append(list, job.Job)
@@ -297,12 +300,20 @@ type jobLog struct {
 	err error // the first
 }
 
-func openJobLog(name string) (*jobLog, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+// openJobLog begins a log, or goes on with one that is there.
+func openJobLog(name string, goOn bool) (*jobLog, error) {
+	how := os.O_TRUNC
+	if goOn {
+		how = os.O_APPEND
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
 	if err != nil {
 		return nil, Usage("--joblog: %v; name a file that you may write", err)
 	}
 	l := &jobLog{f: f}
+	if info, err := f.Stat(); err != nil || info.Size() > 0 {
+		return l, err
+	}
 	_, l.err = f.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
 	return l, l.err
 }

@@ -103,23 +103,29 @@ func readyJobs(r *reader, rows int) ([]ranked, error) {
 		head ranked
 	}
 	var lanes []lane
-	err := r.query(func(r row) (bool, error) {
-		lanes = append(lanes, lane{id: r.num(0)})
-		return true, nil
-	}, `SELECT id FROM lanes LIMIT ?`, int64(maxScreenLanes))
+	var err error
+	for last := int64(-1); len(lanes) < maxScreenLanes; { // from one lane with jobs to the next
+		id := int64(-1)
+		err = r.query(func(r row) (bool, error) {
+			id = r.num(0)
+			return false, nil
+		}, `SELECT lane FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane > ? ORDER BY lane LIMIT 1`, last)
+		if err != nil || id < 0 {
+			break
+		}
+		lanes, last = append(lanes, lane{id: id}), id
+	}
 	first := func(id int64, n int) (part []ranked) {
 		if err == nil {
 			part, err = r.rankedBy(`SELECT rank, seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT ?`, id, int64(n))
 		}
 		return part
 	}
-	full := lanes[:0]
-	for _, l := range lanes {
-		if head := first(l.id, 1); len(head) > 0 {
-			full = append(full, lane{l.id, head[0]})
+	for i := range lanes {
+		if head := first(lanes[i].id, 1); len(head) > 0 {
+			lanes[i].head = head[0]
 		}
 	}
-	lanes = full
 	slices.SortFunc(lanes, func(a, b lane) int { return a.head.compare(b.head) })
 	var list []ranked
 	for _, l := range lanes[:min(len(lanes), rows)] {
