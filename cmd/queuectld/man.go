@@ -42,6 +42,9 @@ func chapter(cmd *cobra.Command) string {
 				b.WriteString(strings.TrimRight("    "+line, " \n") + "\n")
 			}
 		}
+		if text := cli.ExampleOf(cmd); text != "" {
+			b.WriteString("\n" + indented(text) + "\n")
+		}
 	}
 	flags := cmd.NonInheritedFlags()
 	if !cmd.HasParent() {
@@ -67,6 +70,9 @@ func chapter(cmd *cobra.Command) string {
 	}
 	return b.String()
 }
+
+// indented is a text as Markdown has examples.
+func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
 
 // flagText is a flag as it is typed, and what it means.
 func flagText(f *pflag.Flag) (text, doc string) {
@@ -108,6 +114,9 @@ func page(cmd *cobra.Command, name string) string {
 	if cmd.Long != "" {
 		intro, rest, _ := strings.Cut(cmd.Long, "\n\n")
 		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n.PP\n.nf\n%s\n.fi\n", roff(intro), roff(rest))
+	}
+	if text := cli.ExampleOf(cmd); text != "" {
+		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roff(text))
 	}
 	options := func(title string, flags *pflag.FlagSet) {
 		first := true

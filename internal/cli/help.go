@@ -24,6 +24,9 @@ func help(args []string) func(*cobra.Command, []string) {
 		if len(cmd.Aliases) > 0 {
 			fmt.Fprintf(out, "  or: %s\n", strings.Join(cmd.Aliases, ", "))
 		}
+		if text := ExampleOf(cmd); text != "" {
+			fmt.Fprintf(out, "\nExamples:\n%s\n", text)
+		}
 		printVerbs(cmd)
 		flags := 0
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -42,6 +45,33 @@ func help(args []string) func(*cobra.Command, []string) {
 			fmt.Fprintf(out, "\nFlags of all verbs:\n%s", cmd.InheritedFlags().FlagUsages())
 		}
 	}
+}
+
+// examples are what people type most, of the verbs whose text has none. It is made when it is
+// asked for, as what follows: most programs need none of it.
+func examples() map[string]string {
+	return map[string]string{
+		"attach": "  queuectl attach 17                     what it prints, and its exit code",
+		"wait":   "  queuectl wait 17 18\n  queuectl wait --batch pics --progress  with a bar; what fails is named",
+		"edit":   "  queuectl edit 17 --priority 100\n  queuectl edit 17 '{\"timeout\":\"2h\",\"labels\":{\"old\":null}}'\n  queuectl edit 17                       in $EDITOR",
+		"retry":  "  queuectl retry 17\n  queuectl retry --failed --batch pics", "cancel": "  queuectl cancel 17\n  queuectl cancel --label site=a --dry-run\n  queuectl cancel --all",
+		"rm":     "  queuectl rm 17\n  queuectl rm --state dead --older-than 30d",
+		"status": "  queuectl status --watch\n  queuectl status --check                for monitors: one line and an exit code", "list": "  queuectl list --failed\n  queuectl list --since yesterday --until today\n  queuectl list --batch pics --columns id,state,error",
+		"ps": "  queuectl ps --watch", "show": "  queuectl show 17\n  queuectl show --failed --json", "logs": "  queuectl logs -f 17\n  queuectl logs 17 --attempt 1 --stderr\n  queuectl logs --batch pics -n 5",
+		"events": "  queuectl events -f\n  queuectl events 17 --since '2 hours ago'", "dlq": "  queuectl dlq list\n  queuectl dlq retry --all", "whoami": "  queuectl whoami --json",
+		"worker": "  queuectl worker scale 8\n  queuectl worker list", "hold": "  queuectl hold 17\n  queuectl hold --batch pics", "release": "  queuectl release 17", "requeue": "  queuectl requeue 17",
+		"kill": "  queuectl kill -s USR1 17", "drain": "  queuectl drain --wait\n  queuectl drain --off", "clear": "  queuectl clear --dry-run\n  queuectl clear --yes", "cleanup": "  queuectl cleanup --days 30 --keep 1000",
+		"config": "  queuectl config list\n  queuectl config set max_retries 5", "reload": "  queuectl reload", "completion": "  queuectl completion bash >~/.local/share/bash-completion/completions/queuectl",
+		"schema": "  queuectl schema enqueue", "version": "  queuectl version --json", "init": "  queuectl init",
+	}
+}
+
+// ExampleOf is what people type of a verb, "" if its text says so, or it is below another one.
+func ExampleOf(cmd *cobra.Command) string {
+	if cmd.HasParent() && !cmd.Parent().HasParent() {
+		return examples()[cmd.Name()]
+	}
+	return ""
 }
 
 // printVerbs lists the verbs below one, by group.
@@ -121,24 +151,28 @@ func themeOfField(f *queue.Field) string {
 
 // verbsElsewhere are the verbs that people know from pueue, task-spooler, at, and others, and
 // what they are here.
-var verbsElsewhere = map[string]string{
-	"follow": "attach, or logs -f", "tail": "logs -f", "cat": "logs", "output": "logs", "stash": "hold", "enqueue-at": "enqueue --at",
-	"restart": "retry; service restart is of the service", "redo": "retry", "remove": "rm", "delete": "rm", "del": "rm", "atrm": "cancel", "atq": "list", "jobs": "list", "queue": "list",
-	"batch": "enqueue --batch NAME", "submit": "enqueue", "push": "enqueue", "info": "show", "inspect": "show", "describe": "show", "stop": "cancel for a job, service stop for the service",
-	"parallel": "worker scale N", "start": "release for a held job, worker start for workers, service start for the service", "clean": "cleanup", "reset": "clear", "top": "status --watch", "watch": "status --watch",
+func verbsElsewhere() map[string]string {
+	return map[string]string{
+		"follow": "attach, or logs -f", "tail": "logs -f", "cat": "logs", "output": "logs", "stash": "hold", "enqueue-at": "enqueue --at",
+		"restart": "retry; service restart is of the service", "redo": "retry", "remove": "rm", "delete": "rm", "del": "rm", "atrm": "cancel", "atq": "list", "jobs": "list", "queue": "list",
+		"batch": "enqueue --batch NAME", "submit": "enqueue", "push": "enqueue", "info": "show", "inspect": "show", "describe": "show", "stop": "cancel for a job, service stop for the service",
+		"parallel": "worker scale N", "start": "release for a held job, worker start for workers, service start for the service", "clean": "cleanup", "reset": "clear", "top": "status --watch", "watch": "status --watch",
+	}
 }
 
 // flagsElsewhere are such flags.
-var flagsElsewhere = map[string]string{
-	"--group": "--label group=NAME, or --batch NAME", "--retries": "--max-retries", "--name": "--id", "--directory": "--cwd", "--working-directory": "--cwd", "--workdir": "--cwd",
-	"--stashed": "hold the job after it was enqueued", "--print-task-id": "nothing: the id is printed", "--jobs": "worker scale N", "--parallel": "worker scale N", "--time": "--at",
-	"--after": "a line for the shell, 'first && second'", "--cron": "a line of your crontab that enqueues it",
-	"--max-procs": "worker scale N", "--results": "logs", "--halt": "wait --any", "--attempts": "--max-attempts", "--wait": "run, or wait ID",
+func flagsElsewhere() map[string]string {
+	return map[string]string{
+		"--group": "--label group=NAME, or --batch NAME", "--retries": "--max-retries", "--name": "--id", "--directory": "--cwd", "--working-directory": "--cwd", "--workdir": "--cwd",
+		"--stashed": "hold the job after it was enqueued", "--print-task-id": "nothing: the id is printed", "--jobs": "worker scale N", "--parallel": "worker scale N", "--time": "--at",
+		"--after": "a line for the shell, 'first && second'", "--cron": "a line of your crontab that enqueues it",
+		"--max-procs": "worker scale N", "--results": "logs", "--halt": "wait --any", "--attempts": "--max-attempts", "--wait": "run, or wait ID",
+	}
 }
 
 // nearVerb is a hint at the verb that was meant.
 func nearVerb(word string, known []string) string {
-	if here := verbsElsewhere[word]; here != "" {
+	if here := verbsElsewhere()[word]; here != "" {
 		return "; here it is: " + here
 	}
 	return near(word, known, "queuectl --help lists them")

@@ -30,7 +30,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		if unknown.GetSpecifiedShortnames() == "" {
 			name = "-" + name
 		}
-		if here := flagsElsewhere[name]; here != "" {
+		if here := flagsElsewhere()[name]; here != "" {
 			return Usage("there is no flag %s; here it is: %s", name, here)
 		}
 		return Usage("there is no flag %s%s", name, near(name, flagsOf(cmd), cmd.CommandPath()+" --help lists them"))
