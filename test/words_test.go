@@ -251,3 +251,23 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	w.good("rm", fields{"id": "new"}, nil)
 	until("j2027")
 }
+
+// A table of some jobs has what runs first, however many newer ones wait.
+func TestListShowsWhatRunsFirst(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	w.enqueue(fields{"id": "runs", "command": "echo up; exec sleep 60", "labels": fields{"x": "1"}})
+	w.runs("runs")
+	var specs []fields
+	for i := range 60 {
+		specs = append(specs, fields{"id": fmt.Sprintf("w%02d", i), "command": "true", "labels": fields{"x": "1"}})
+	}
+	w.batch(specs)
+	for _, filter := range [][]string{{"--label", "x=1"}, {"--state", "processing,waiting"}, nil} {
+		got := q.must(append([]string{"list", "--limit", "4", "--columns", "id"}, filter...)...)
+		if lines := strings.Split(got, "\n"); len(lines) != 6 || lines[1] != "runs" {
+			t.Errorf("list %v: %q, want what runs first", filter, got)
+		}
+	}
+	q.must("kill", "-s", "KILL", "runs")
+}

@@ -157,8 +157,7 @@ func arranged(jobs []control.Job, now time.Time) {
 }
 
 // firstJobs are those of the whole queue, or of some states, that a table of so many rows has, in
-// their order: half of it at most for what runs and waits, if there are others. It is
-// queue.ErrUnsupported if a screen has too few of these states.
+// their order. It is queue.ErrUnsupported if a screen has too few of these states.
 func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
 	for _, name := range p.State {
 		if _, err := queue.ParseStates(name); err != nil {
@@ -187,11 +186,7 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	}
 	open = of(append(append(append(open, s.Ready...), s.Timed...), s.Kept...))
 	dead, done := of(s.Dead), of(s.Done)
-	room := max(limit/2, limit-len(dead)-len(done), 1)
-	jobs = append(jobs, open[:min(len(open), room)]...)
-	room = limit - len(jobs)
-	jobs = append(jobs, dead[:min(len(dead), max(room/2, room-len(done)))]...)
-	jobs = append(jobs, done[:min(len(done), limit-len(jobs))]...)
+	jobs = inOneTable(open, dead, done, limit)
 	if int64(len(jobs)) < min(total, int64(limit)) && len(p.State) > 0 {
 		return nil, false, queue.ErrUnsupported
 	}
@@ -304,21 +299,53 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	return a.endTable(ctx, c, rows, head, p, more)
 }
 
-// newestJobs are the newest of a list, as a table has them.
+// newestJobs are those of a list that a table has, read by state: what runs and waits is found
+// however much has ended. Of each state they are the newest.
 func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
-	for more = true; more && len(jobs) < limit; {
-		p.Limit = min(control.SelectStep, limit-len(jobs))
-		page, err := c.List(ctx, p)
-		if err != nil {
+	for _, name := range p.State {
+		if _, err := queue.ParseStates(name); err != nil {
 			return nil, false, err
 		}
-		jobs = append(jobs, page.Jobs...)
-		if more = page.Next != nil; more {
-			p.Cursor = *page.Next
-		}
 	}
-	arranged(jobs, time.Now())
-	return jobs, more, nil
+	if p.Failed {
+		p.State, p.Failed = append(slices.Clone(p.State), queue.Dead.String(), queue.Failed.String()), false
+	}
+	wanted := stateNames(p.State)
+	read := func(states ...queue.State) (list []control.Job) {
+		p := p
+		p.State = nil
+		for _, state := range states {
+			if slices.Contains(wanted, state.String()) {
+				p.State = append(p.State, state.String())
+			}
+		}
+		for next := len(p.State) > 0; next && len(list) < limit && err == nil; {
+			var page control.JobPage
+			p.Limit = min(control.SelectStep, limit-len(list))
+			page, err = c.List(ctx, p)
+			list = append(list, page.Jobs...)
+			if next = page.Next != nil; next {
+				p.Cursor = *page.Next
+			}
+			more = more || next && len(list) >= limit
+		}
+		arranged(list, time.Now())
+		return list
+	}
+	open := append(read(queue.Processing), read(queue.Pending, queue.Failed, queue.Held, queue.Blocked)...)
+	dead, done := read(queue.Dead), read(queue.Completed, queue.Cancelled)
+	jobs = inOneTable(open, dead, done, limit)
+	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
+}
+
+// inOneTable are the jobs that a table of so many rows has: half of it at most for what runs and
+// waits, if there are others.
+func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) {
+	room := max(limit/2, limit-len(dead)-len(done), 1)
+	jobs = append(jobs, open[:min(len(open), room)]...)
+	room = limit - len(jobs)
+	jobs = append(jobs, dead[:min(len(dead), max(room/2, room-len(done)))]...)
+	return append(jobs, done[:min(len(done), limit-len(jobs))]...)
 }
 
 // filtered reports whether a list is of some jobs alone, whatever their state.
