@@ -23,7 +23,6 @@ hold
 
 # --- the system's
 
-promise 'there is nothing to start yet' ends 4 'service install' q service start
 promise 'it is installed' q service install
 promise 'the service manager has started it' manager_says RUNNING
 promise '... as an account of its own' says 'NT SERVICE.queuectl' windows reg query 'HKLM\System\CurrentControlSet\Services\queuectl' /v ObjectName
