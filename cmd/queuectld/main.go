@@ -3,6 +3,8 @@
 package main
 
 import (
+	"crypto/sha256"
+
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config/tomlfile"
@@ -26,4 +28,6 @@ func of(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
 }
 
-func main() { cli.Main(cli.Program{Verbs: verbs, Private: private, Settings: tomlfile.Read}) }
+func main() {
+	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Settings: tomlfile.Read, Hash: sha256.New})
+}

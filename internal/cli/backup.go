@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -31,7 +30,12 @@ standard output.
 
   queuectl backup /var/backups/queue.db
   queuectl restore /var/backups/queue.db    while the service is stopped`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.backup(cmd.Context(), args[0], force) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.hash == nil {
+				return a.become()
+			}
+			return a.backup(cmd.Context(), args[0], force)
+		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "take the place of any file, not of an earlier backup alone")
 	return cmd
@@ -116,7 +120,7 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 func (a *App) receive(ctx context.Context, c *control.Client, to io.Writer) (control.BackupEnd, error) {
 	defer a.Progress("")
 	began := time.Now()
-	sum, bytes := sha256.New(), int64(0)
+	sum, bytes := a.hash(), int64(0)
 	end, err := c.Backup(ctx, control.Nothing{}, func(p control.BackupPiece) error {
 		note := "copying"
 		if len(p.Base64) > 0 {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"os"
 	"slices"
 	"strings"
@@ -40,8 +41,13 @@ type Program struct {
 	// ready is called once it can be asked. Where this or another function is nil,
 	// queuectld does what needs it.
 	Private func(ctx context.Context, a *App, ready func()) error
+	// PrivateRun is App.RunPrivate, which is not linked into a program that has none.
+	PrivateRun func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 	// Settings reads a file of them; a missing one is empty unless it is required.
 	Settings func(path string, required bool) (config.Layer, error)
+	// Hash makes a SHA-256, for backups and the lines of private runs: the library would make
+	// the client larger by a tenth.
+	Hash func() hash.Hash
 }
 
 var verbs []Verb
@@ -125,11 +131,13 @@ type App struct {
 	verbs       []Verb          // of this program
 	private     func(ctx context.Context, a *App, ready func()) error
 	settings    func(path string, required bool) (config.Layer, error)
+	hash        func() hash.Hash
+	privateRun  func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 }
 
 // Main carries out what the words of the process ask for, and ends it.
 func Main(p Program) {
-	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, settings: p.Settings}
+	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, settings: p.Settings, hash: p.Hash, privateRun: p.PrivateRun}
 	os.Exit(a.main(context.Background(), os.Args[1:])) // one that never ends spares a verb a goroutine, and so a thread
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -84,9 +83,9 @@ type private struct {
 	quiet   chan struct{} // closed once no more of them run
 }
 
-// runPrivate runs a file of jobs to their end. What was stored by an earlier run of
+// RunPrivate runs a file of jobs to their end. What was stored by an earlier run of
 // the same file goes on from where it stands.
-func (a *App) runPrivate(ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error {
+func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error {
 	if err := timerslack.Restart(); err != nil {
 		return err
 	}
@@ -343,8 +342,10 @@ func (p *private) line(raw []byte, line int) error {
 	if err != nil {
 		return atLine(err, line)
 	}
-	sum := sha256.Sum256(append(p.salt[:len(p.salt):len(p.salt)], raw...))
-	id := strconv.Itoa(p.last) + "-" + hex.EncodeToString(sum[:5])
+	sum := p.a.hash()
+	sum.Write(p.salt) // which never fails
+	sum.Write(raw)
+	id := strconv.Itoa(p.last) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
 	if spec.ID != nil {
 		id += "-" + *spec.ID
 	}

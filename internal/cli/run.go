@@ -55,7 +55,7 @@ same command goes on where it stood; a line that was changed meanwhile is refuse
 				if err != nil {
 					return err
 				}
-				return a.runPrivate(cmd.Context(), private, &spec, noCwd, count)
+				return a.privateRun(a, cmd.Context(), private, &spec, noCwd, count)
 			}
 			for _, name := range []string{"workers", "file", "lines", "arg-file", "null", "joblog", "retry-dead"} {
 				if cmd.Flags().Changed(name) {
