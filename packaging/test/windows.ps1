@@ -57,7 +57,7 @@ function InState([string] $Id, [string] $State) { Same $State (Job $Id).state }
 function Status { Ask status --json | ConvertFrom-Json }
 function Service { Get-CimInstance Win32_Service -Filter "Name='queuectl'" }
 function Up { Within 20 { Status } }
-function VersionIs([string] $Version) { Same "queuectl $Version" (Ask version); Says ([regex]::Escape($Version)) (Ask status --verbose) }
+function VersionIs([string] $Version) { Same "queuectl $Version" (Ask version); Says ([regex]::Escape($Version)) (Ask status --json) }
 function Processes([string] $Pattern) { @(Get-CimInstance Win32_Process | Where-Object { "$($_.CommandLine)" -match $Pattern -and $_.ProcessId -ne $PID }) }
 function NoProcess([string] $Pattern) { Same '' ((Processes $Pattern | ForEach-Object CommandLine) -join '; ') }
 function MachinePath { [Environment]::GetEnvironmentVariable('Path', 'Machine') -split ';' | Where-Object { $_ -match 'queuectl' } }

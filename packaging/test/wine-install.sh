@@ -25,7 +25,7 @@ service_pid() { processes "$service_is" | head -n 1; }
 manager_says() { says "STATE *: [0-9]* *$1" windows sc query queuectl; }
 value() { windows reg query "$1" /v "$2"; }
 install() { windows msiexec /i "C:\\$1.msi" /qn; }
-version_is() { says "$1" q version && says "$1" q status --verbose; }
+version_is() { says "$1" q version && says "$1" q status --json; }
 up() { within 30 answers && [ -n "$(service_pid)" ]; }
 
 # long ID CODE is a job that runs until end_job, and ends with the code.

@@ -29,7 +29,7 @@ pid=$(job long .pid)
 box_sh 'echo "# mine" >> /etc/queuectl/queuectl.toml'
 promise 'upgrade, while a job runs' box rpm -U --nodeps /root/new.rpm
 promise '... the service is the new one' within 5 replaced "$before"
-promise '... by its version' says "$new_version" box queuectl status --verbose
+promise '... by its version' says "$new_version" box queuectl status --json
 promise '... the job has not noticed' same "$pid" "$(job long .pid)"
 as alice touch go
 promise '... and ends' within 10 in_state completed long

@@ -127,7 +127,7 @@ after 'restart after daemon-reexec'
 # --- versions
 promise 'upgrade' install_deb "$new_deb"
 after 'upgrade'
-promise 'upgrade: the service is the new one' says "$new_version" box queuectl status --verbose
+promise 'upgrade: the service is the new one' says "$new_version" box queuectl status --json
 promise 'upgrade: the old runner keeps the ten' says "^$runner" runner_pids
 promise 'upgrade: new jobs have gone to a runner of the new version' same 2 "$(runner_pids | wc -w)"
 
@@ -154,11 +154,11 @@ after 'restart without the failpoint'
 
 promise 'upgrade to one with a newer protocol of runners' install_deb "$next_deb"
 after 'newer protocol'
-promise 'newer protocol: the service is the newest' says "$next_version" box queuectl status --verbose
+promise 'newer protocol: the service is the newest' says "$next_version" box queuectl status --json
 promise 'newer protocol: the old runner keeps the ten' says "^$runner" runner_pids
 promise 'downgrade' install_deb "$old_deb"
 after 'downgrade'
-promise 'downgrade: the service is the old one' says "$old_version" box queuectl status --verbose
+promise 'downgrade: the service is the old one' says "$old_version" box queuectl status --json
 promise 'upgrade again' install_deb "$new_deb"
 after 'upgrade again'
 finish 'at the end'
