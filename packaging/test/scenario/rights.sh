@@ -159,7 +159,7 @@ quiet() {
 	! grep -F "$canary" <<<"$seen"
 }
 for who in rita alice; do
-	for verb in 'show hush' 'show hush --json' 'list --json --limit 1000' 'list' 'events' 'events --json' 'dlq list --json' 'status --json' 'logs hush'; do
+	for verb in 'show hush' 'show hush --json' 'show hush --json --full' 'list --json --limit 1000' 'list' 'events' 'events --json' 'dlq list --json' 'status --json' 'logs hush'; do
 		# shellcheck disable=SC2086
 		promise "$who sees nothing of bob's command, environment or output: $verb" quiet q $who $verb
 	done
@@ -167,9 +167,9 @@ done
 promise 'but that it is there, whose it is and how it ended' says 'hush +dead +bob' q rita list --columns id,state,user
 promise 'bob sees his own' says "$canary" q bob show hush --json
 promise 'an operator sees the command and output of others' says "$canary" q olga show hush
-env_quiet() { ! q olga show hush --json | jq -r '.. | .env? // empty' | grep -F "$canary"; }
+env_quiet() { ! q olga show hush --json --full | jq -r '.. | .env? // empty' | grep -F "$canary"; }
 promise '... but not their environment' env_quiet
-promise 'an admin is shown that, too' says "$canary" box_sh "queuectl show hush --json | jq -r '.. | .env? // empty'"
+promise 'an admin is shown that, too' says "$canary" box_sh "queuectl show hush --json --full | jq -r '.. | .env? // empty'"
 
 # --- secrets leak nowhere else
 promise 'nothing of it stands in the journal' box_sh "journalctl --sync; ! journalctl --no-pager -o json -u 'queuectl*' | grep -F $canary"
