@@ -14,7 +14,6 @@ done
 rm -r "$programs"
 known() { box find /etc ! -path '/etc/queuectl*' -name '*queuectl*'; }
 
-promise 'nothing of root'"'"'s own is registered: service start --user says what to do' ends 4 'queuectl service install' q root service start --user
 promise '... service status asks the socket' ends 3 'not running' q root --socket /run/queuectl/queuectl.sock service status
 promise 'an ordinary user is told what root would type' ends 5 'sudo queuectl service install' q alice service install
 promise 'a program in a home folder is refused, with what to do' ends 5 'install /home/alice/queuectl /home/alice/queuectld /usr/local/bin' box /home/alice/queuectl service install
