@@ -128,6 +128,9 @@ func readyJobs(r *reader, rows int) ([]ranked, error) {
 	}
 	slices.SortFunc(lanes, func(a, b lane) int { return a.head.compare(b.head) })
 	var list []ranked
+	if err == nil { // what is leased and has not started is in no lane
+		list, err = r.rankedBy(`SELECT rank, seq FROM jobs INDEXED BY jobs_running WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
+	}
 	for _, l := range lanes[:min(len(lanes), rows)] {
 		list = append(list, first(l.id, rows)...)
 	}

@@ -122,6 +122,8 @@ func screenParts(r *rig) {
 	same(r, "a screen of a row", read(1), store.Screen{
 		Running: get(running), Ready: get(high), Timed: get(soon), Kept: get(held), Dead: get(dead2), Done: get(cancelled),
 	})
+	r.claimOne() // it has not started
+	same(r, "what is next, leased or not", read(5).Ready, get(high, other, low))
 	for _, rows := range []int{-1, 0, store.MaxScreen + 1} {
 		_, err := r.s.Screen(r.Context(), rows)
 		r.refused("screen", err, queue.CodeInvalid, "rows")
