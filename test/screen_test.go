@@ -13,8 +13,6 @@ func TestScreenOfARunningQueue(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
 	id := w.enqueue(fields{"command": `printf 'begun\n 40 %%\r 50 %%\n\n'; while [ ! -e ` + q.path("go") + ` ]; do sleep 0.02; done`})
-	low := w.enqueue(fields{"command": "true", "priority": 1})
-	high := w.enqueue(fields{"command": "true", "priority": 9})
 	type job struct {
 		ID       string
 		LastLine string `json:"last_line"`
@@ -24,6 +22,9 @@ func TestScreenOfARunningQueue(t *testing.T) {
 		w.good("screen", fields{"rows": 5}, &s)
 		return len(s.Running) == 1 && s.Running[0] == job{id, "50 %"}
 	})
+	low := w.enqueue(fields{"command": "true", "priority": 1}) // not before the worker is taken: they would run first
+	high := w.enqueue(fields{"command": "true", "priority": 9})
+	w.good("screen", fields{"rows": 5}, &s)
 	if len(s.Ready) != 2 || s.Ready[0].ID != high || s.Ready[1].ID != low {
 		t.Errorf("what is next: %+v, want %s, %s", s.Ready, high, low)
 	}
