@@ -263,7 +263,7 @@ func whenDue(s *queue.Spec, now time.Time) string {
 
 // enqueueMany puts all jobs of a source in the queue, or none.
 func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCwd bool, key string) error {
-	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd}
+	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd, due: whenDue(common, time.Now())}
 	f, err := m.open(a.in)
 	if err != nil {
 		return err

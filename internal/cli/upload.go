@@ -192,6 +192,7 @@ type upload struct {
 	ctx   context.Context
 	key   string
 	noCwd bool
+	due   string // "; due …" if a time was given for all
 
 	began time.Time
 	of    int64        // bytes of the file, 0 if it cannot be known
@@ -410,7 +411,7 @@ func (u *upload) end(err error) error {
 	if err := u.a.printIDs(u.ids); err != nil {
 		return err
 	}
-	u.a.Say("%s enqueued", Jobs(len(u.ids)))
+	u.a.Say("%s enqueued%s", Jobs(len(u.ids)), u.due)
 	return nil
 }
 

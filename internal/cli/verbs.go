@@ -309,7 +309,9 @@ func editVerb(a *App) *cobra.Command {
 					return err
 				}
 			}
-			return a.onSelection(cmd, &s, ids, "is changed", func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+			var changed queue.Spec
+			_ = changed.UnmarshalJSON(set) // what is wrong with it the service says
+			return a.onSelection(cmd, &s, ids, "is changed"+whenDue(&changed, time.Now()), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 				return c.Edit(ctx, control.Edit{Selection: p, Set: set})
 			})
 		},
