@@ -401,8 +401,9 @@ type Sure struct {
 
 // Removed counts what was removed.
 type Removed struct {
-	Removed int `json:"removed"`
-	Of      int `json:"of,omitempty"` // how many it is to be, while it goes on
+	Removed int  `json:"removed"`
+	Matched *int `json:"matched,omitempty"` // of a dry run: how many it would be
+	Of      int  `json:"of,omitempty"`      // how many it is to be, while it goes on
 }
 
 // Count is a number of workers. worker.start adds 1 if there is none given;

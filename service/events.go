@@ -251,7 +251,7 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 	}
 	left := max(0, min(old, all-p.Keep))
 	if p.DryRun {
-		return control.Removed{Removed: int(left)}, nil
+		return control.Removed{Matched: new(int(left))}, nil
 	}
 	if err := s.audit(ctx, "cleanup", fmt.Sprintf("%d jobs", left), nil); err != nil {
 		return out, err

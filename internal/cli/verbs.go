@@ -134,7 +134,7 @@ func cleanupVerb(a *App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if got.Removed > 0 && !a.sure("remove %s with their history?", Jobs(got.Removed)) {
+				if n := *got.Matched; n > 0 && !a.sure("remove %s with their history?", Jobs(n)) {
 					return nil
 				}
 			}
@@ -147,8 +147,8 @@ func cleanupVerb(a *App) *cobra.Command {
 				})
 			}
 			return answer(cmd.Context(), a, remove, p, func(got control.Removed) error {
-				if p.DryRun {
-					return a.Println(Jobs(got.Removed) + "; nothing was changed")
+				if got.Matched != nil {
+					return a.Println(Jobs(*got.Matched) + "; nothing was changed")
 				}
 				return a.Println(Jobs(got.Removed) + " removed")
 			})

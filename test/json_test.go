@@ -1,0 +1,126 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// askedForJSON is how each verb is asked: by words that are split at spaces, several ways apart
+// from each other. A verb that stands here without words follows or replaces something, and says
+// so; other tests have it.
+var askedForJSON = map[string][]string{
+	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true"},
+	"run":     {"run true", "run --detach true"},
+	"attach":  {"attach done"}, "wait": {"wait done", "wait done --any", "wait --state completed"},
+	"edit": {"edit waits --priority 7", "edit --state pending --priority 8 --dry-run"}, "retry": {"retry done", "retry --failed --dry-run"},
+	"cancel": {"cancel ends", "cancel ends", "cancel --state waiting --dry-run"}, "rm": {"rm removed", "rm --state dead --dry-run"},
+	"status": {"status", "status --verbose", "status --check"}, "list": {"list", "list --state held", "list --failed"}, "ps": {"ps"},
+	"show": {"show done", "show done dead", "show --state dead"}, "logs": {"logs done", "logs done dead"}, "events": {"events", "events --since 3"},
+	"dlq": {"dlq list", "dlq retry dead2", "dlq clear --dry-run", "dlq clear --yes"}, "whoami": {"whoami"},
+	"worker": {"worker list", "worker start", "worker stop -c 1", "worker scale 2"}, "hold": {"hold waits", "hold waits"}, "release": {"release waits"},
+	"requeue": {"requeue --state processing"}, "kill": {"kill --state processing -s TERM"}, "drain": {"drain", "drain --off"},
+	"cleanup": {"cleanup", "cleanup --dry-run"}, "clear": {"clear --dry-run", "clear --yes"},
+	"service": {"service status"}, "serve": nil, "config": {"config list", "config get workers", "config set max_retries 2", "config unset max_retries"},
+	"reload": {"reload"}, "doctor": {"doctor"}, "backup": {"backup copy.db"}, "restore": nil,
+	"completion": nil, "man": nil, // their scripts and pages are their output
+	"schema": {"schema", "schema enqueue"}, "init": {"init"}, "version": {"version"},
+}
+
+// Every verb answers --json with one value, and --jsonl with one a line; a job is the same object
+// wherever it is printed, and a dry run has the same name.
+func TestEveryVerbAnswersInJSON(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.must("--help"), -1)
+	if len(verbs) < 30 {
+		t.Fatalf("only %d verbs", len(verbs))
+	}
+	jobKeys := map[string]string{} // by verb
+	for _, jsonl := range []bool{false, true} {
+		q.must("enqueue", "--file", q.write("jobs", `[{"id":"done","command":"echo hi"}, {"id":"dead","command":"exit 3","max_retries":0}, {"id":"dead2","command":"exit 4","max_retries":0},
+			{"id":"waits","command":"true","delay":"1h"}, {"id":"ends","command":"true","delay":"1h"}, {"id":"removed","command":"true","delay":"1h"}]`))
+		q.cli("wait", "done", "dead", "dead2")
+		for _, verb := range verbs {
+			ways, known := askedForJSON[verb[1]]
+			if !known {
+				t.Errorf("%s: nobody has asked it for JSON; add it to the table", verb[1])
+			}
+			for _, way := range ways {
+				os.Remove(q.path("copy.db"))
+				flag := "--json"
+				if jsonl {
+					flag = "--jsonl"
+				}
+				got := q.cli(append([]string{flag}, strings.Fields(way)...)...)
+				values, ok := jsonValues(got.out)
+				if !ok || !jsonl && len(values) != 1 || jsonl && strings.Count(got.out, "\n") != len(values) {
+					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", way, flag, got.code, len(values), got.out, got.err)
+				}
+				for _, v := range values {
+					noteJobs(t, way, v, jobKeys)
+				}
+				if strings.Contains(way, "--dry-run") && !strings.Contains(got.out, `"matched":`) {
+					t.Errorf("%s %s has no number of those that match: %s", way, flag, got.out)
+				}
+			}
+		}
+	}
+	for _, way := range []string{"list", "run true", "wait done", "enqueue true", "show done", "dlq list"} {
+		if jobKeys[way] == "" || jobKeys[way] != jobKeys["list"] {
+			t.Errorf("%s has jobs of %q\nlist of %q", way, jobKeys[way], jobKeys["list"])
+		}
+	}
+}
+
+// jsonValues are the values that a text consists of.
+func jsonValues(text string) (list []any, ok bool) {
+	d := json.NewDecoder(strings.NewReader(text))
+	for {
+		var v any
+		switch err := d.Decode(&v); err {
+		case nil:
+			list = append(list, v)
+		case io.EOF:
+			return list, true
+		default:
+			return list, false
+		}
+	}
+}
+
+// noteJobs notes the members of the jobs that a value is or consists of: of those that every job
+// has, wherever it is printed.
+func noteJobs(t *testing.T, way string, v any, keys map[string]string) {
+	t.Helper()
+	if list, ok := v.([]any); ok {
+		for _, one := range list {
+			noteJobs(t, way, one, keys)
+		}
+		return
+	}
+	job, _ := v.(map[string]any)
+	if job["seq"] == nil || job["state"] == nil || job["priority"] == nil {
+		return // not a job
+	}
+	var names []string
+	for name := range job {
+		if name == "env" {
+			t.Errorf("%s prints an environment", way)
+		}
+		if !slices.Contains([]string{"argv", "command", "stdin", "cwd", "umask", "shell", "spec", "output", "stderr", "history", "history_total"}, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	all := strings.Join(names, " ")
+	if was := keys[way]; was != "" && was != all {
+		t.Errorf("%s: jobs of %q, and of %q", way, was, all)
+	}
+	keys[way] = all
+}
