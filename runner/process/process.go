@@ -21,6 +21,7 @@ type Command struct {
 	Umask       int
 	Stdin       string        // "" is /dev/null
 	StdinFile   string        // if not "", instead of Stdin: a regular file
+	TTY         bool          // a terminal of its own is its input and both streams; Stdin and StdinFile are ""
 	Timeout     time.Duration // 0 is none
 	IdleTimeout time.Duration // ended when it printed nothing for so long; 0 is never
 	KillAfter   time.Duration // from SIGTERM to SIGKILL, at the timeout
@@ -36,6 +37,9 @@ type Command struct {
 	// Forked is called right after the start, with the moment right before it.
 	Forked func(pid int, at time.Time)
 }
+
+// maxTyped bounds what waits for a command to read it from its terminal, in bytes.
+const maxTyped = 64 << 10
 
 // Limits are what the kernel lets a command's processes use together; 0 is no limit.
 type Limits struct {
