@@ -43,6 +43,8 @@ type Program struct {
 	Private func(ctx context.Context, a *App, ready func()) error
 	// PrivateRun is App.RunPrivate, which is not linked into a program that has none.
 	PrivateRun func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
+	// Join is App.JoinTerminal, the same.
+	Join func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
 	// Settings reads a file of them; a missing one is empty unless it is required.
 	Settings func(path string, required bool) (config.Layer, error)
 	// Hash makes a SHA-256, for backups and the lines of private runs: the library would make
@@ -132,12 +134,13 @@ type App struct {
 	private     func(ctx context.Context, a *App, ready func()) error
 	settings    func(path string, required bool) (config.Layer, error)
 	hash        func() hash.Hash
+	join        func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
 	privateRun  func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 }
 
 // Main carries out what the words of the process ask for, and ends it.
 func Main(p Program) {
-	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, settings: p.Settings, hash: p.Hash, privateRun: p.PrivateRun}
+	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, settings: p.Settings, hash: p.Hash, privateRun: p.PrivateRun, join: p.Join}
 	os.Exit(a.main(context.Background(), os.Args[1:])) // one that never ends spares a verb a goroutine, and so a thread
 }
 
