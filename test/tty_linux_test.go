@@ -43,7 +43,7 @@ func (s *screen) start(q *queue, cmd *exec.Cmd) *seat {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
-	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
+	cmd.Env = append(cmd.Env, "TERM=xterm")
 	if err := cmd.Start(); err != nil {
 		q.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func (w *wire) shows(id, text string) {
 func TestTTY(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	s := q.sit(31, 97, "run", "--tty", "--id", "t", `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; echo $TERM; echo err >&2; read x; stty size; echo "got $x"; exit 3`)
-	s.sees("err\r\n")
+	s.sees("xterm\r\nerr\r\n")
 	s.joined()
 	s.types("some\x7f\x7fthing\r")
 	s.sees("31 97\r\ngot sothing")
