@@ -533,3 +533,31 @@ func TestRightsOnTerminals(t *testing.T) {
 	looks.ends(130)
 	q.must("cancel", id)
 }
+
+// Where root's runner makes it, a terminal is the account's that the job runs as. Whoever owns
+// a job that an admin has run as somebody else does not type into it.
+func TestTerminalsOfRootsRunner(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(someone, "enqueue", "--tty", "--cwd", "/", `stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
+	w := q.dialAs(someone)
+	q.until("it waits", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") })
+	if _, code := w.attach(fields{"id": id, "text": "mine\r"}); code != "" {
+		t.Errorf("the owner: got %q", code)
+	}
+	q.mustAs(someone, "wait", id)
+	if got, want := q.must("logs", id), fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", someone.uid); got != want {
+		t.Errorf("it said %q, want %q", got, want)
+	}
+
+	id = q.mustAs(someone, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
+	q.must("edit", id, `{"user":"news"}`)
+	q.must("edit", id, "--delay", "0s")
+	q.until("it waits", 20*time.Second, func() bool { return strings.HasSuffix(q.must("logs", id), "up\r\n9") })
+	if _, code := w.attach(fields{"id": id, "text": "echo owned\r"}); code != "denied " {
+		t.Errorf("the owner of a job that runs as another: got %q", code)
+	}
+	if _, code := q.dial().attach(fields{"id": id, "text": "root\r"}); code != "" {
+		t.Errorf("an admin: got %q", code)
+	}
+	q.mustAs(someone, "wait", id)
+}

@@ -38,9 +38,6 @@ type Command struct {
 	Forked func(pid int, at time.Time)
 }
 
-// maxTyped bounds what waits for a command to read it from its terminal, in bytes.
-const maxTyped = 64 << 10
-
 // Limits are what the kernel lets a command's processes use together; 0 is no limit.
 type Limits struct {
 	Memory int64   // bytes

@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxTyped bounds what waits for a command to read it from its terminal, in bytes.
+const maxTyped = 64 << 10
+
 // typist is what was asked of the running command's terminal and is not done yet. Run's
 // goroutine does it: nobody else has the terminal's descriptor.
 type typist struct {
