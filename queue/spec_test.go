@@ -242,7 +242,7 @@ func TestAnEditLeavesTheRest(t *testing.T) {
 		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"labels":{"l":"m"},
 		"output_limit":6,"memory":"64M","cpus":2,"tasks":7`
 	seen := map[string]bool{"User": true, "AsUID": true} // who knows the accounts sets these
-	for _, raw := range []string{`{"command":"x","shell":"y -c","stdin":"z",` + common + `}`, `{"argv":["x"],"stdin_file":"/z",` + common + `}`} {
+	for _, raw := range []string{`{"command":"x","shell":"y -c","stdin":"z",` + common + `}`, `{"argv":["x"],"stdin_file":"/z",` + common + `}`, `{"argv":["x"],"tty":true,` + common + `}`} {
 		var s queue.Spec
 		err := json.Unmarshal([]byte(raw), &s)
 		if err != nil {
