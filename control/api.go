@@ -28,6 +28,8 @@ type API interface {
 	Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error)
 	// Logs tells an attempt's output, piece by piece.
 	Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error)
+	// Attach joins the terminal of a job: it sets its size, and types into it.
+	Attach(ctx context.Context, p Attach) (Attached, error)
 	Cancel(ctx context.Context, p Selection) (BulkResult, error)
 	Retry(ctx context.Context, p Selection) (BulkResult, error)
 	// Hold keeps jobs that wait from being run; Release lets them.
@@ -291,6 +293,28 @@ type Logs struct {
 	Since   Time `json:"since,omitzero"`    // printed at or after
 	Until   Time `json:"until,omitzero"`    // printed before
 	Ends    bool `json:"ends,omitempty"`    // tell also, with Follow, that an attempt has ended and another is to come
+}
+
+// MaxTyped is how much may be typed into a terminal at once, in bytes.
+const MaxTyped = 64 << 10
+
+// Attach joins the terminal of a job that has one. Text or Base64 is typed there, at most
+// 65536 bytes; Rows and Cols, given together, are its new size.
+type Attach struct {
+	ID      Name   `json:"id"`
+	Attempt int    `json:"attempt,omitempty"` // 0 is the one that runs
+	Wait    bool   `json:"wait,omitempty"`    // until that attempt has started
+	Rows    int    `json:"rows,omitempty"`
+	Cols    int    `json:"cols,omitempty"`
+	Text    string `json:"text,omitempty"`
+	Base64  []byte `json:"base64,omitempty"`
+}
+
+// Attached says whose terminal was joined, and how many bytes of what was typed were taken:
+// the rest can be typed once the job has read some.
+type Attached struct {
+	Attempt int `json:"attempt"`
+	Taken   int `json:"taken"`
 }
 
 // Piece is a piece of output. Text is set unless the bytes are no UTF-8, which

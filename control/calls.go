@@ -75,6 +75,11 @@ func (c *Client) Logs(ctx context.Context, p Logs, each func(Piece) error) (Logs
 	return follow[Piece, LogsEnd](ctx, c, "logs", p, each)
 }
 
+// Attach is not repeated: what was typed would be typed twice.
+func (c *Client) Attach(ctx context.Context, p Attach) (Attached, error) {
+	return ask[Attached](ctx, c, "attach", p, false)
+}
+
 func (c *Client) Cancel(ctx context.Context, p Selection) (BulkResult, error) {
 	return ask[BulkResult](ctx, c, "cancel", p, true)
 }

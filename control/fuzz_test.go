@@ -53,6 +53,7 @@ func (yes) Wait(_ context.Context, p Wait, each func(Ended) error) (w Waited, er
 func (yes) Logs(_ context.Context, p Logs, each func(Piece) error) (l LogsEnd, err error) {
 	return l, each(Piece{ID: string(p.ID)})
 }
+func (yes) Attach(context.Context, Attach) (a Attached, err error)            { return a, nil }
 func (yes) Cancel(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
 func (yes) Retry(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
 func (yes) Hold(context.Context, Selection) (v BulkResult, err error)         { return v, nil }

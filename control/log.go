@@ -17,7 +17,7 @@ const logged = 3
 // level is that of a request's line: what a person or a script changes is worth one,
 // what is asked or enqueued is not.
 func (m *Method) level() slog.Level {
-	if !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "enqueue" || m.Name == "enqueue.batch" {
+	if !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" || m.Name == "enqueue.batch" {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo

@@ -35,6 +35,7 @@ var Methods = []Method{
 	{"screen", Read, Read, false, answer(API.Screen)},
 	{"wait", Read, Read, true, stream(API.Wait)},
 	{"logs", Submit, Operate, true, stream(API.Logs)},
+	{"attach", Submit, Admin, false, answer(API.Attach)},
 	{"cancel", Submit, Operate, false, answer(API.Cancel)},
 	{"retry", Submit, Operate, false, answer(API.Retry)},
 	{"hold", Submit, Operate, false, answer(API.Hold)},

@@ -210,6 +210,27 @@ func (p *Logs) check() error {
 	return nil
 }
 
+// maxTerminal is how many rows or columns a terminal may have.
+const maxTerminal = 1<<16 - 1
+
+func (p *Attach) check() error {
+	switch {
+	case p.Attempt < 0:
+		return queue.Invalid("attempt", "must not be negative; the first is 1")
+	case (p.Rows == 0) != (p.Cols == 0):
+		return queue.Invalid("rows", "and cols go together; give both, or none to leave the size as it is")
+	case p.Rows < 0 || p.Rows > maxTerminal:
+		return queue.Invalid("rows", "must be between 1 and %d", maxTerminal)
+	case p.Cols < 0 || p.Cols > maxTerminal:
+		return queue.Invalid("cols", "must be between 1 and %d", maxTerminal)
+	case p.Text != "" && p.Base64 != nil:
+		return queue.Invalid("text", "and base64 are both given; give one of them")
+	case len(p.Text) > MaxTyped || len(p.Base64) > MaxTyped:
+		return queue.Invalid("text", "is %d bytes long; %d are taken at once: type the rest later", max(len(p.Text), len(p.Base64)), MaxTyped)
+	}
+	return nil
+}
+
 func (p *ConfigSet) check() error {
 	if len(p.Value) > MaxScalar {
 		return queue.Invalid("value", "is longer than %d bytes", MaxScalar)

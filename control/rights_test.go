@@ -23,6 +23,7 @@ status read read
 screen read read
 wait read read
 logs submit operate
+attach submit admin
 cancel submit operate
 retry submit operate
 hold submit operate

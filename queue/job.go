@@ -65,6 +65,7 @@ type Execution struct {
 	Memory          int64             `json:"memory,omitempty"` // bytes of its processes together; 0 is no limit, as of the next two
 	CPUs            float64           `json:"cpus,omitempty"`   // time on so many processors
 	Tasks           int64             `json:"tasks,omitempty"`  // processes, and threads where the system counts them, at once
+	TTY             bool              `json:"tty,omitempty"`
 	User            string            `json:"user,omitempty"`
 	// AsUID is whom the job runs as, User by name, where a user was asked for; nil
 	// leaves it to the service's rule.

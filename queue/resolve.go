@@ -54,6 +54,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			Memory:          or(s.Memory, 0),
 			CPUs:            or(s.CPUs, 0),
 			Tasks:           or(s.Tasks, 0),
+			TTY:             or(s.TTY, false),
 			Backoff:         Backoff{Jitter: s.Jitter},
 		},
 	}
@@ -86,6 +87,8 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	checkText(check, "stdin_file", j.StdinFile, 4096)
 	check(j.StdinFile == "" || absolute(j.StdinFile), "stdin_file", "%q is not an absolute path", Clip(j.StdinFile))
 	check(s.Stdin == nil || s.StdinFile == nil, "stdin", "and stdin_file are both given; give one of them")
+	check(!j.TTY || s.Stdin == nil, "tty", "and stdin are both given; a job with a terminal reads what is typed there: give one of them")
+	check(!j.TTY || s.StdinFile == nil, "tty", "and stdin_file are both given; a job with a terminal reads what is typed there: give one of them")
 	check(s.EnvPass == nil, "env_pass", "is resolved by the client; send env")
 	j.Env = resolveEnv(check, s)
 

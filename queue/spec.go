@@ -50,6 +50,7 @@ type Spec struct {
 	Memory          *int64
 	CPUs            *float64
 	Tasks           *int64
+	TTY             *bool
 }
 
 // Kind is the shape of a field's value on a command line.
@@ -116,8 +117,9 @@ var fields = []Field{
 	number("cpus", "most processors' worth of time, like 0.5 or 2", func(s *Spec) **float64 { return &s.CPUs }),
 	integer("tasks", "most processes at once, with their threads where the system counts them", func(s *Spec) **int64 { return &s.Tasks }),
 	text("on_lost", "when the machine or runner died: retry, dead or hold", func(s *Spec) **string { return &s.OnLost }),
-	{"allow_background", "", KindBool, "leave processes that outlive the main one", setBackground, get(func(s *Spec) **bool { return &s.AllowBackground })},
+	{"allow_background", "", KindBool, "leave processes that outlive the main one", func(s *Spec, v json.RawMessage) error { return setBool(&s.AllowBackground, v) }, get(func(s *Spec) **bool { return &s.AllowBackground })},
 	{"labels", "", KindMap, "NAME=value for selecting", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v, MaxLabels) }, func(s *Spec) any { return orNilMap(s.Labels) }},
+	{"tty", "", KindBool, "give the job a terminal of its own, which attach joins", func(s *Spec, v json.RawMessage) error { return setBool(&s.TTY, v) }, get(func(s *Spec) **bool { return &s.TTY })},
 	size("output_limit", "bytes kept of each stream", func(s *Spec) **int64 { return &s.OutputLimit }),
 }
 

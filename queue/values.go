@@ -87,12 +87,12 @@ func getUmask(s *Spec) any {
 	return fmt.Sprintf("%03o", *s.Umask)
 }
 
-func setBackground(s *Spec, v json.RawMessage) error {
+func setBool(to **bool, v json.RawMessage) error {
 	b, err := strconv.ParseBool(string(v))
 	if err != nil {
 		return fmt.Errorf("must be true or false")
 	}
-	s.AllowBackground = &b
+	*to = &b
 	return nil
 }
 

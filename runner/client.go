@@ -140,6 +140,8 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 			c.answered(f.ID, f)
 		case *wire.Purged:
 			c.answered(f.ID, f)
+		case *wire.Typed:
+			c.answered(f.ID, f)
 		default:
 			batch = append(batch, f)
 		}
@@ -240,6 +242,20 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, until 
 		return chunk, nil
 	}
 	return nil, ErrGone
+}
+
+// Type writes to the terminal of a running attempt, and says how many of the bytes were
+// taken: the rest may be tried again once the attempt's program has read some. It fails with
+// ErrGone if the attempt does not run there with a terminal, or the connection has ended.
+func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (taken int, err error) {
+	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Type{Lease: l, ID: id, Data: data} })
+	if err != nil {
+		return 0, err
+	}
+	if typed, ok := f.(*wire.Typed); ok && !typed.Gone {
+		return int(min(max(typed.Taken, 0), int64(len(data)))), nil
+	}
+	return 0, ErrGone
 }
 
 // Purge has the runner delete output files, and waits until it has tried.

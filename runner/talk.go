@@ -165,7 +165,16 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 		s.setUpWorkers()
 		s.boundMemory(s.target)
 	case *wire.Start:
-		s.startAttempt(f)
+		s.startAttempt(f, false)
+	case *wire.StartTTY:
+		s.startAttempt(&f.Start, true)
+	case *wire.Type:
+		taken, ok := s.typeTo(f)
+		c.send(wire.Append(nil, &wire.Typed{ID: f.ID, Taken: int64(taken), Gone: !ok}))
+	case *wire.Resize:
+		if a := s.attempts[f.Lease]; a != nil && a.worker != nil {
+			a.worker.Resize(a.pid, int(f.Rows), int(f.Cols))
+		}
 	case *wire.Forget:
 		s.chores.add(func() { s.forget(f.Name) })
 	case *wire.Drop:
@@ -250,17 +259,27 @@ const endingSuffix = " (ending)"
 // runner.
 const maxFinish = 24 * time.Hour
 
-func (s *server) startAttempt(f *wire.Start) {
+func (s *server) startAttempt(f *wire.Start, tty bool) {
 	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 || (s.accounts != nil) != (f.UID >= 0) {
 		return // started once, for ever; and root's runner starts nothing as itself unless it is told to
 	}
-	a := &attempt{start: f}
+	a := &attempt{start: f, tty: tty}
 	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
 		return os.CreateTemp(s.dir, "log-*")
 	})
 	s.attempts[f.Lease], s.ran = a, true
 	s.waiting = append(s.waiting, a)
 	s.more.Signal()
+}
+
+// typeTo writes to the terminal of a running attempt as much as there is room for. It is
+// not ok if no such attempt runs with a terminal. The caller holds mu.
+func (s *server) typeTo(f *wire.Type) (taken int, ok bool) {
+	a := s.attempts[f.Lease]
+	if a == nil || a.worker == nil || a.pid == 0 {
+		return 0, false
+	}
+	return a.worker.Type(a.pid, f.Data)
 }
 
 func (s *server) drop(f *wire.Drop) {

@@ -138,6 +138,9 @@ func sum(specs []queue.Spec, batch string) (of [sha256.Size]byte, err error) {
 // draft is the job that a spec asks for, enqueued by a user of a name.
 func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, known *users) (queue.Job, error) {
 	j, err := queue.Resolve(spec, d)
+	if err == nil {
+		err = checkTerminal(&j)
+	}
 	if err != nil || spec.User == nil {
 		j.User = name
 		return j, err

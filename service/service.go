@@ -100,11 +100,12 @@ type Service struct {
 	stop     chan bool     // asked to stop; true keeps the jobs
 	changed  chan struct{} // settings have
 
-	config atomic.Pointer[config.Config]
-	who    atomic.Pointer[access]
-	users  sync.Map // uid → name, of who has a right and a name
-	shares control.Shares
-	lines  oneEach // whose jobs' last lines are being read
+	config    atomic.Pointer[config.Config]
+	who       atomic.Pointer[access]
+	users     sync.Map // uid → name, of who has a right and a name
+	shares    control.Shares
+	terminals terminals
+	lines     oneEach // whose jobs' last lines are being read
 
 	directory accounts.Directory // the system's users and groups
 	owners    owners

@@ -136,6 +136,9 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 			err = j.Edit(p.Set, d)
 		}
 		if err == nil {
+			err = checkTerminal(j)
+		}
+		if err == nil {
 			asks.apply(j)
 		}
 		return err

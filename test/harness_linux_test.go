@@ -28,6 +28,7 @@ const (
 	fewer, patience = 1, 1
 
 	treesOutliveRunners = true
+	terminals           = true  // of jobs, given by the service
 	stopIsAnEvent       = false // it is a signal
 	lastWordsLast       = true  // what was said on a connection can be read when it was closed
 )

@@ -39,6 +39,7 @@ const (
 	fewer, patience = 10, 8
 
 	treesOutliveRunners = false // they end with their job object
+	terminals           = false // of jobs, given by the service
 	stopIsAnEvent       = true  // of the audit, which has its number; there is no signal to stop by
 	lastWordsLast       = false // what was said on a connection is lost when it is closed
 )

@@ -65,10 +65,11 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	all := q.schemas()
 	w := q.dial()
 	asked := map[string]bool{}
-	for _, c := range []struct {
+	type request struct {
 		method string
 		params fields
-	}{
+	}
+	requests := []request{
 		{"hello", fields{}}, {"whoami", fields{}},
 		{"enqueue", fields{"command": "echo hi; echo warn >&2; exit 3", "id": "a", "max_retries": 0, "labels": fields{"k": "v"}, "timeout": "90s", "env": fields{"A": "b"}, "key": "k1"}},
 		{"enqueue.batch", fields{"commit": true, "jobs": []fields{{"argv": []string{tool("true")}, "id": 12, "no_retry_codes": []int{4}}}}},
@@ -91,7 +92,16 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"backup", fields{}}, {"doctor", fields{"verify": true}},
 		{"rm", fields{"id": "a", "force": true}}, {"dequeue", fields{"id": "a"}}, {"clear", fields{"yes": true}}, {"dlq.clear", fields{"yes": true}},
 		{"service.stop", fields{"keep_jobs": false}},
-	} {
+	}
+	if terminals {
+		requests = append([]request{
+			{"enqueue", fields{"command": "read x", "id": "t", "tty": true}},
+			{"attach", fields{"id": "t", "wait": true, "rows": 24, "cols": 80, "text": "x\r"}},
+		}, requests...)
+	} else {
+		asked["attach"] = true // there is none to join
+	}
+	for _, c := range requests {
 		asked[c.method] = true
 		s := all[c.method]
 		raw, err := json.Marshal(c.params)

@@ -209,6 +209,10 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 		if !f.deaf {
 			f.write(&wire.Chunk{ID: frame.ID, Gone: true})
 		}
+	case *wire.Type: // it has room for two bytes
+		if !f.deaf {
+			f.write(&wire.Typed{ID: frame.ID, Taken: int64(min(2, len(frame.Data)))})
+		}
 	case *wire.Purge:
 		if !f.deaf {
 			f.write(&wire.Purged{ID: frame.ID})

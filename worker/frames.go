@@ -25,12 +25,17 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	} else if cwd == "" {
 		cwd = p.cfg.Account.Home
 	}
-	frames = append(frames, &wire.Start{
+	start := wire.Start{
 		Lease: wire.Lease(j.Lease()), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt), By: (runner.SinceBoot() + startBy).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
-	})
+	}
+	if j.TTY {
+		frames = append(frames, &wire.StartTTY{Start: start})
+	} else {
+		frames = append(frames, &start)
+	}
 	if p.leases.watched[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 	}
@@ -53,6 +58,9 @@ func (p *Pool) environment(j *queue.Job) []string {
 			env = append(env, name+"="+value)
 		}
 	})
+	if j.TTY && !given("TERM") {
+		env = append(env, "TERM=xterm-256color") // what most terminals of today obey
+	}
 	env = append(env, j.Env...)
 	return append(env,
 		"QUEUECTL_JOB_ID="+j.ID,

@@ -16,11 +16,13 @@ type app struct{ *cli.App }
 
 // verbs are those that this program alone has.
 var verbs = []cli.Verb{
+	{Name: "backup", Build: cli.BackupVerb},
 	{Name: "restore", Build: of(restoreVerb)},
 	{Name: "doctor", Build: of(doctorVerb)},
 	{Name: "serve", Build: of(serveVerb)},
 	{Name: "service", Build: of(serviceVerb)},
 	{Name: "man", Build: of(manVerb)},
+	{Name: "schema", Build: cli.SchemaVerb},
 }
 
 // of builds a verb on app.
@@ -29,5 +31,5 @@ func of(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 }
 
 func main() {
-	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Settings: tomlfile.Read, Hash: sha256.New})
+	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Hash: sha256.New})
 }

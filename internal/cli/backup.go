@@ -18,7 +18,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-func backupVerb(a *App) *cobra.Command {
+// BackupVerb is the verb backup, which queuectld alone has: it is seldom asked for.
+func BackupVerb(a *App) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Copy the whole queue, with its outputs, into one file while it runs", Args: Exactly(1, "the file to write"),
@@ -31,9 +32,6 @@ standard output.
   queuectl backup /var/backups/queue.db
   queuectl restore /var/backups/queue.db    while the service is stopped`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if a.hash == nil {
-				return a.become()
-			}
 			return a.backup(cmd.Context(), args[0], force)
 		},
 	}

@@ -106,7 +106,7 @@ var themes = []struct {
 	title  string
 	fields []string
 }{
-	{"What runs", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "stdin", "stdin_file", "user"}},
+	{"What runs", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "stdin", "stdin_file", "tty", "user"}},
 	{"When", []string{"priority", "run_at", "delay", "expires_at"}},
 	{"How it ends", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
 	{"Limits", []string{"memory", "cpus", "tasks", "output_limit"}},

@@ -43,6 +43,8 @@ type Program struct {
 	Private func(ctx context.Context, a *App, ready func()) error
 	// PrivateRun is App.RunPrivate, which is not linked into a program that has none.
 	PrivateRun func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
+	// Join is App.JoinTerminal, the same.
+	Join func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
 	// Settings reads a file of them; a missing one is empty unless it is required.
 	Settings func(path string, required bool) (config.Layer, error)
 	// Hash makes a SHA-256, for backups and the lines of private runs: the library would make
@@ -91,13 +93,13 @@ func init() { // one of them asks for all
 			Verb{Name: "config", Build: configVerb},
 			Verb{Name: "reload", Build: reloadVerb},
 			Verb{Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
-			Verb{Name: "backup", Build: backupVerb},
+			Verb{Name: "backup", Short: "Copy the whole queue, with its outputs, into one file while it runs"},
 			Verb{Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},
 		),
 		inGroup("Internals:",
 			Verb{Name: "completion", Build: completionVerb},
 			Verb{Name: "man", Short: "Write the manual pages into a folder"},
-			Verb{Name: "schema", Build: schemaVerb},
+			Verb{Name: "schema", Short: "Print the JSON Schemas of the protocol's methods, or of one"},
 			Verb{Name: "init", Build: initVerb},
 			Verb{Name: "version", Build: versionVerb},
 		),
@@ -132,12 +134,13 @@ type App struct {
 	private     func(ctx context.Context, a *App, ready func()) error
 	settings    func(path string, required bool) (config.Layer, error)
 	hash        func() hash.Hash
+	join        func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
 	privateRun  func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 }
 
 // Main carries out what the words of the process ask for, and ends it.
 func Main(p Program) {
-	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, settings: p.Settings, hash: p.Hash, privateRun: p.PrivateRun}
+	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, settings: p.Settings, hash: p.Hash, privateRun: p.PrivateRun, join: p.Join}
 	os.Exit(a.main(context.Background(), os.Args[1:])) // one that never ends spares a verb a goroutine, and so a thread
 }
 

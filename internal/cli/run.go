@@ -97,6 +97,10 @@ func (a *App) exitAsOwn(cmd *cobra.Command) {
 
 // run enqueues a job and follows it.
 func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
+	tty := s.TTY != nil && *s.TTY
+	if a.joins(tty) && a.join == nil {
+		return a.become()
+	}
 	if err := prepare(s, noCwd); err != nil {
 		return err
 	}
@@ -110,7 +114,31 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	if err != nil {
 		return err
 	}
-	return a.attached(ctx, c, got.ID, interrupts, cancelOnExit)
+	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
+}
+
+// joins reports whether the terminal that a job may have is to be joined with the person's.
+func (a *App) joins(tty bool) bool {
+	return tty && !a.Structured() && IsTerminal(os.Stdin) && IsTerminal(a.Out)
+}
+
+// looksOn reports whether the caller may not type into a job's terminal, and says so. What such
+// a job prints is not the caller's own, and so is shown as that of any job.
+func (a *App) looksOn(ctx context.Context, c *control.Client, id string) bool {
+	_, err := c.Attach(ctx, control.Attach{ID: control.Name(id)})
+	if !errors.Is(err, queue.ErrDenied) {
+		return false // what else is wrong is told by who follows the job
+	}
+	fmt.Fprintf(a.Err, "queuectl: you can look on, not type: %s\n", oneLine(a.Clean(a.Err, err.Error())))
+	return true
+}
+
+// followed is a job that is followed to its end.
+type followed struct {
+	id           string
+	tty          bool // it has a terminal
+	later        bool // it may run already
+	cancelOnExit bool // who leaves it cancels it
 }
 
 // watchInterrupts takes Ctrl-C from now on.
@@ -120,19 +148,25 @@ func watchInterrupts() <-chan os.Signal {
 	return interrupts
 }
 
-// attached follows a job until it has ended, or Ctrl-C leaves it.
-func (a *App) attached(ctx context.Context, c *control.Client, id string, interrupts <-chan os.Signal, cancelOnExit bool) error {
+// attached follows a job until it has ended, or Ctrl-C leaves it, or keys do at its terminal.
+func (a *App) attached(ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error {
+	if a.joins(f.tty) && !(f.later && a.looksOn(ctx, c, f.id)) {
+		if a.join == nil {
+			return a.become()
+		}
+		return a.join(a, ctx, c, f, interrupts)
+	}
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- a.follow(follow, c, id) }() // ends with the job, or stop
+	go func() { done <- a.follow(follow, c, f.id, a.printOutput) }() // ends with the job, or stop
 	select {
 	case err := <-done:
 		return err
 	case <-interrupts:
 	}
-	if cancelOnExit || a.detachOrCancel(id, interrupts, done) {
-		return a.cancelAndExit(c, id)
+	if f.cancelOnExit || a.detachOrCancel(f.id, interrupts, done) {
+		return a.cancelAndExit(c, f.id)
 	}
 	a.Exit = exitDetached
 	return nil
@@ -140,7 +174,14 @@ func (a *App) attached(ctx context.Context, c *control.Client, id string, interr
 
 func attachVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "attach ID", Short: "Follow a job, and exit as it does", Args: func(cmd *cobra.Command, args []string) error {
+		Use: "attach ID", Short: "Follow a job, join its terminal if it has one, and exit as it does",
+		Long: `Follow a job as run does, and exit with its code.
+
+The terminal of a job that has one (run --tty, enqueue --tty) is joined with yours: what
+you type goes to the job, Ctrl-C too. After Enter, ~. leaves the job running (exit code
+130), ~~ types a tilde, and ~? says this. Several may attach at once; the newest sets the
+size.`,
+		Args: func(cmd *cobra.Command, args []string) error {
 			a.ownFailure = exitOwn
 			return Exactly(1, "the id of a job")(cmd, args)
 		},
@@ -155,7 +196,8 @@ func attachVerb(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.attached(cmd.Context(), c, job.ID, watchInterrupts(), false)
+			tty, _ := job.Spec["tty"].(bool)
+			return a.attached(cmd.Context(), c, &followed{id: job.ID, tty: tty, later: true}, watchInterrupts())
 		},
 	}
 	a.exitAsOwn(cmd)
@@ -222,11 +264,14 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 // sayWhyAfter is how long a job that is followed waits before it is told for what.
 const sayWhyAfter = time.Second
 
+// printer prints a job's output; ended hears of attempts that others follow.
+type printer func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
+
 // follow prints a job's output as it comes and takes its exit code.
-func (a *App) follow(ctx context.Context, c *control.Client, id string) error {
+func (a *App) follow(ctx context.Context, c *control.Client, id string, print printer) error {
 	waits := time.AfterFunc(sayWhyAfter, func() { a.tellWhy(ctx, c, id) })
 	defer waits.Stop()
-	err := a.printOutput(ctx, c, control.Logs{ID: control.Name(id), Follow: true, Ends: true}, func(attempt int) error { return a.tellAttempt(ctx, c, id, attempt) })
+	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, Ends: true}, func(attempt int) error { return a.tellAttempt(ctx, c, id, attempt) })
 	if err != nil {
 		return a.lost(id, err)
 	}

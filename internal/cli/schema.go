@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-func schemaVerb(a *App) *cobra.Command {
+// SchemaVerb is the verb schema, which queuectld alone has: it is seldom asked for.
+func SchemaVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol's methods, or of one", Args: atMostOne("a method of the protocol"),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -147,6 +147,8 @@ func complete(s *queue.Spec, noCwd bool) error {
 		}
 		if i := in(usual, name); i >= 0 {
 			s.Env[usual[i]] = value
+		} else if name == "TERM" && s.TTY != nil && *s.TTY { // the kind of terminal that will join it
+			s.Env[name] = value
 		} else if all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
 			s.Env[name] = value
 		}

@@ -271,7 +271,7 @@ func (u *upload) encode(raw []byte) (job json.RawMessage, entries int, err error
 		return nil, 0, err
 	}
 	plain := len(bytes.TrimSpace(raw)) > 2
-	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `\u`} { // also as null, or written otherwise
+	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `"tty"`, `\u`} { // also as null, or written otherwise
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
 	if !plain {

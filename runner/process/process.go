@@ -21,6 +21,7 @@ type Command struct {
 	Umask       int
 	Stdin       string        // "" is /dev/null
 	StdinFile   string        // if not "", instead of Stdin: a regular file
+	TTY         bool          // a terminal of its own is its input and both streams; Stdin and StdinFile are ""
 	Timeout     time.Duration // 0 is none
 	IdleTimeout time.Duration // ended when it printed nothing for so long; 0 is never
 	KillAfter   time.Duration // from SIGTERM to SIGKILL, at the timeout

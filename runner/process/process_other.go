@@ -34,6 +34,12 @@ func (w *Worker) Kill(int, time.Duration) bool { return false }
 // Signal sends a signal to the running command's tree.
 func (w *Worker) Signal(int, string, int) {}
 
+// Type writes to the running command's terminal.
+func (w *Worker) Type(int, []byte) (taken int, ok bool) { return 0, false }
+
+// Resize gives the running command's terminal another size.
+func (w *Worker) Resize(int, int, int) {}
+
 // Run runs a command to the end of its tree.
 func (w *Worker) Run(*Command) Result {
 	return Result{ExitCode: 126, Error: ErrUnsupported.Error()}

@@ -96,6 +96,16 @@ func tracerOf(pid int) int {
 	return tracer
 }
 
+// signalSet is a set of signals that the status of a process names, like SigIgn.
+func signalSet(pid int, name string) (set uint64) {
+	b := procBuffers.Get().(*procBuffer)
+	defer procBuffers.Put(b)
+	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\n"+name+":"))
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	set, _ = strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+	return set
+}
+
 // cookieOf is the cookie in a process's environment, "" if it has none or does not let it be
 // read.
 func cookieOf(pid int) string {

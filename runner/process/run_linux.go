@@ -25,6 +25,7 @@ type Worker struct {
 	pid     int    // of the main process
 	uid     uint32 // it runs as
 	killed  kill   // asked for by Kill
+	typist  typist // of the running command's terminal, if it has one
 
 	stuck []proc // what Run has given up; of its goroutine
 
@@ -124,8 +125,13 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 		w.killed.cause = cause
 	}
 	w.killed.asked, w.killed.grace = true, grace
-	unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail but when it is set already
+	w.interrupt()
 	return true
+}
+
+// interrupt ends the poll of Run's goroutine. The caller holds mu.
+func (w *Worker) interrupt() {
+	unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail but when it is set already
 }
 
 // signalPasses is how often a tree is looked at for processes that have not had a signal yet:
@@ -211,7 +217,7 @@ func (w *Worker) Run(c *Command) (result Result) {
 		return result
 	}
 	w.mu.Lock()
-	w.running, w.pid, w.uid, w.killed = true, 0, c.uid(), kill{}
+	w.running, w.pid, w.uid, w.killed, w.typist = true, 0, c.uid(), kill{}, typist{tty: c.TTY}
 	w.mu.Unlock()
 	if !r.start() {
 		w.mu.Lock()
@@ -233,7 +239,7 @@ func (r *run) close() {
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if r.w.killed.asked { // it must not wake the next run
+	if r.w.killed.asked || r.c.TTY { // it must not wake the next run
 		var drain [8]byte
 		unix.Read(r.w.wake, drain[:])
 	}
@@ -258,6 +264,9 @@ func (r *run) watch() {
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
 			{Fd: int32(r.pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.w.wake), Events: unix.POLLIN},
+		}
+		if r.c.TTY && r.passOn() {
+			fds[0].Events |= unix.POLLOUT
 		}
 		n, err := unix.Poll(fds[:], r.wait())
 		if err != nil && err != unix.EINTR {
@@ -352,6 +361,9 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 		}
 		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped, so the group is ours
 		unix.Kill(-r.pid, unix.SIGCONT)
+		if r.c.TTY && heedsHangup(r.pid) {
+			unix.Kill(r.pid, unix.SIGHUP)
+		}
 		for _, p := range away {
 			send(p, unix.SIGTERM, nil)
 			send(p, unix.SIGCONT, nil)

@@ -108,6 +108,12 @@ func (w *Worker) Signal(pid int, _ string, number int) {
 	}
 }
 
+// Type writes to the running command's terminal: here there are none.
+func (w *Worker) Type(int, []byte) (taken int, ok bool) { return 0, false }
+
+// Resize gives the running command's terminal another size: here there are none.
+func (w *Worker) Resize(int, int, int) {}
+
 // run is one command under way.
 type run struct {
 	w        *Worker

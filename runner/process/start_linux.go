@@ -33,7 +33,11 @@ func (r *run) start() bool {
 	if stdin != r.w.null {
 		defer unix.Close(stdin)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case r.c.TTY:
+		err = r.openTerminal()
+	default:
 		err = r.openPipes()
 	}
 	if err != nil {
@@ -45,6 +49,11 @@ func (r *run) start() bool {
 		Env:   append(r.c.Env, CookieName+"="+r.c.Cookie),
 		Files: []uintptr{uintptr(stdin), uintptr(r.ends[0]), uintptr(r.ends[1])},
 		Sys:   &syscall.SysProcAttr{Setsid: r.w.session, Setpgid: !r.w.session, PidFD: &r.pidfd},
+	}
+	if r.c.TTY {
+		tty := uintptr(r.ends[0])
+		attr.Files = []uintptr{tty, tty, tty}
+		attr.Sys.Setsid, attr.Sys.Setctty, attr.Sys.Setpgid = true, true, false
 	}
 	if id := r.c.As; id != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}

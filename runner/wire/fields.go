@@ -154,6 +154,24 @@ func (f *Start) fields(c *codec) {
 	c.nums(&f.NotAfter, &f.By, &f.Memory, &f.MilliCPUs, &f.Tasks)
 }
 
+func (f *StartTTY) fields(c *codec) { f.Start.fields(c) }
+
+func (f *Type) fields(c *codec) {
+	c.lease(&f.Lease)
+	c.num(&f.ID)
+	c.bytes(&f.Data)
+}
+
+func (f *Resize) fields(c *codec) {
+	c.lease(&f.Lease)
+	c.nums(&f.Rows, &f.Cols)
+}
+
+func (f *Typed) fields(c *codec) {
+	c.nums(&f.ID, &f.Taken)
+	c.flag(&f.Gone)
+}
+
 func (f *Drop) fields(c *codec) { c.lease(&f.Lease) }
 
 func (f *Kill) fields(c *codec) {

@@ -70,6 +70,21 @@ type (
 		MilliCPUs   int64 // thousandths of a processor's time
 		Tasks       int64
 	}
+	// StartTTY is a Start of an attempt that gets a terminal of its own, which is its
+	// standard input and both streams; Stdin and StdinFile are empty.
+	StartTTY struct{ Start }
+	// Type writes to the terminal of a running attempt what a person typed; Typed
+	// answers.
+	Type struct {
+		Lease
+		ID   int64
+		Data []byte
+	}
+	// Resize gives the terminal of a running attempt another size.
+	Resize struct {
+		Lease
+		Rows, Cols int64
+	}
 	// Drop takes back an attempt that has not been started; Dropped answers.
 	Drop struct{ Lease }
 	// Kill ends an attempt's tree: SIGTERM, and SIGKILL after Grace. Cause is
@@ -181,6 +196,13 @@ type (
 	}
 	// Purged answers Purge, once the files are gone or could not be deleted.
 	Purged struct{ ID int64 }
+	// Typed answers Type: how many bytes were taken, the first ones; there is no room for
+	// more until the program reads. Gone says that no such attempt runs with a terminal.
+	Typed struct {
+		ID    int64
+		Taken int64
+		Gone  bool
+	}
 )
 
 // Left is a process of a dead runner that outlives SIGKILL.
@@ -222,6 +244,10 @@ var kinds = [...]func() Frame{
 	20: func() Frame { return new(Chunk) },
 	21: func() Frame { return new(Recovered) },
 	22: func() Frame { return new(Purged) },
+	23: func() Frame { return new(StartTTY) },
+	24: func() Frame { return new(Type) },
+	25: func() Frame { return new(Resize) },
+	26: func() Frame { return new(Typed) },
 }
 
 func (*Hello) kind() byte      { return 1 }
@@ -246,6 +272,10 @@ func (*Result) kind() byte     { return 19 }
 func (*Chunk) kind() byte      { return 20 }
 func (*Recovered) kind() byte  { return 21 }
 func (*Purged) kind() byte     { return 22 }
+func (*StartTTY) kind() byte   { return 23 }
+func (*Type) kind() byte       { return 24 }
+func (*Resize) kind() byte     { return 25 }
+func (*Typed) kind() byte      { return 26 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

@@ -30,6 +30,7 @@ func frames() []wire.Frame {
 		&wire.Chunk{ID: 1, Cursor: [2]int64{2, 3}, Done: true, Gone: true, Data: []byte("x")},
 		&wire.Recover{ID: 1, Name: "7.ab", Attempts: []wire.Attempt{a}}, &wire.Forget{Name: "7.ab"},
 		&wire.Recovered{ID: 1, SameBoot: true, Left: []wire.Left{{PID: 2, PGID: 3, Cookie: "c"}}, Alive: []wire.Lease{l}, Error: "e"},
+		&wire.StartTTY{Start: wire.Start{Lease: l, Argv: []string{"a"}, UID: -1}}, &wire.Type{Lease: l, ID: 1, Data: []byte("x")}, &wire.Resize{Lease: l, Rows: 24, Cols: 80}, &wire.Typed{ID: 1, Taken: 2, Gone: true},
 	}
 }
 
@@ -75,8 +76,8 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 			t.Errorf("got %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
 		}
 	}
-	if len(kinds) != 22 {
-		t.Errorf("%d kinds of frames are tested, want 22", len(kinds))
+	if len(kinds) != 26 {
+		t.Errorf("%d kinds of frames are tested, want 26", len(kinds))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(frames()).Draw(t, "frame")
@@ -114,6 +115,10 @@ var layouts = []string{
 	"0c0204372e6162020e80808080804006ce4980a0abfef962",
 	"0d04372e6162",
 	"1502010204060163020e8080808080400165",
+	"170e8080808080400102016100000000000000000000000000000000",
+	"180e808080808040020178",
+	"190e80808080804030a001",
+	"1a020401",
 }
 
 // The layout of a frame is what it has always been: a service and a runner may be of

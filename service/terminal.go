@@ -1,0 +1,137 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// Attach implements control.API.
+func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attached, error) {
+	j, err := s.named(ctx, p.ID)
+	if err != nil {
+		return control.Attached{}, err
+	}
+	peer := control.PeerFrom(ctx)
+	if err := s.mayAct(&peer, "attach", &j); err != nil {
+		return control.Attached{}, err
+	}
+	if !j.TTY {
+		return control.Attached{}, queue.Errorf(queue.CodeWrongState, "job %s has no terminal; a job gets one with tty: queuectl run --tty", j.ID)
+	}
+	running, err := s.startedAttempt(ctx, &j, &p)
+	if err != nil {
+		return control.Attached{}, err
+	}
+	if err := s.mayType(&peer, &running); err != nil {
+		return control.Attached{}, err
+	}
+	joined := control.Attached{Attempt: running.Runs + 1}
+	if s.terminals.join(joining{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
+		if err := s.audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt), &running); err != nil {
+			return control.Attached{}, err
+		}
+	}
+	gone := queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has just ended, or its runner is not connected", joined.Attempt, j.ID)
+	if p.Rows != 0 && !s.pool.Resize(running.Seq, joined.Attempt, p.Rows, p.Cols) {
+		return joined, gone
+	}
+	data := append([]byte(p.Text), p.Base64...)
+	if len(data) == 0 {
+		return joined, nil
+	}
+	taken, ok, err := s.pool.Type(ctx, running.Seq, joined.Attempt, data)
+	if err == nil && !ok {
+		err = gone
+	}
+	joined.Taken = taken
+	return joined, err
+}
+
+// startedWithin is how long an attempt that was handed to a runner is waited for, to hear
+// whether it runs.
+const startedWithin = 100 * time.Millisecond
+
+// startedAttempt is a job as the attempt runs that is asked for; it waits for its start if
+// it is to.
+func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
+	if p.Wait {
+		defer s.pool.Watch(j.Seq)()
+	}
+	watching := s.store.Watch([]int64{j.Seq})
+	defer watching.Stop()
+	for {
+		connected := s.pool.Connected() // taken before what it is compared with
+		if *j, err = s.lookAgain(ctx, j); err != nil {
+			return running, err
+		}
+		within, cancel := ctx, func() {}
+		if !p.Wait {
+			within, cancel = context.WithTimeout(ctx, startedWithin)
+		}
+		running, ok := s.pool.Started(within, j.Seq)
+		cancel()
+		switch {
+		case ok && (p.Attempt == 0 || p.Attempt == running.Runs+1):
+			return running, nil
+		case ok && p.Attempt <= running.Runs, p.Attempt > 0 && p.Attempt <= j.Runs:
+			return running, queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has ended", p.Attempt, j.ID)
+		case j.State.Ended():
+			return running, queue.Errorf(queue.CodeWrongState, "job %s is %s, and its terminal is gone; queuectl logs shows what was printed there", j.ID, j.State)
+		case !p.Wait:
+			return running, queue.Errorf(queue.CodeWrongState, "job %s does not run now, so it has no terminal yet", j.ID)
+		}
+		select {
+		case <-watching.C:
+		case <-connected:
+		case <-ctx.Done():
+			return running, ctx.Err()
+		}
+	}
+}
+
+// mayType refuses to let somebody type into the terminal of a job that runs as another user:
+// what is typed there is run as that one. A job may be its owner's and run as another, whom an
+// admin has chosen.
+func (s *Service) mayType(p *control.Peer, j *queue.Job) error {
+	if each := (worker.Account{Each: true}); s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin) {
+		return s.Refuse(p, "typing into the terminal of a job that runs as another user ("+j.ID+")", control.Admin)
+	}
+	return nil
+}
+
+// terminals are those that are joined, so that one event tells of all that a process types
+// into one. Its methods may be called at once.
+type terminals struct {
+	mu   sync.Mutex
+	seen map[joining]bool // guarded by mu
+}
+
+// joining is a process of somebody's at the terminal of an attempt.
+type joining struct {
+	seq      int64
+	attempt  int
+	uid, pid int
+}
+
+// maxJoined bounds what is remembered: beyond it all is forgotten, and told again.
+const maxJoined = 4096
+
+// join notes who joins a terminal, and reports whether that is new.
+func (t *terminals) join(j joining) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.seen[j] {
+		return false
+	}
+	if t.seen == nil || len(t.seen) >= maxJoined {
+		t.seen = map[joining]bool{}
+	}
+	t.seen[j] = true
+	return true
+}

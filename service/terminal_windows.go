@@ -1,0 +1,11 @@
+package service
+
+import "github.com/queuectl/queuectl/queue"
+
+// checkTerminal refuses a job that asks for a terminal where there are none.
+func checkTerminal(j *queue.Job) error {
+	if j.TTY {
+		return queue.Invalid("tty", "a service on Windows gives jobs no terminal; leave tty out")
+	}
+	return nil
+}

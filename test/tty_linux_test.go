@@ -1,0 +1,563 @@
+package test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// seat is a person at a terminal where a program runs.
+type seat struct {
+	*screen
+	q      *queue
+	cmd    *exec.Cmd
+	before unix.Termios
+}
+
+// sit starts the program at a terminal of its own, of some size.
+func (q *queue) sit(rows, cols int, args ...string) *seat {
+	q.Helper()
+	s := newScreen(q, cols)
+	s.resize(q, rows, cols)
+	return s.start(q, q.command(args...))
+}
+
+// start starts a command at the terminal.
+func (s *screen) start(q *queue, cmd *exec.Cmd) *seat {
+	q.Helper()
+	before, err := unix.IoctlGetTermios(int(s.tty.Fd()), unix.TCGETS)
+	if err != nil {
+		q.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.tty, s.tty, s.tty
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
+	cmd.Env = append(cmd.Env, "TERM=xterm")
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { cmd.Process.Kill() })
+	return &seat{s, q, cmd, *before}
+}
+
+func (s *screen) resize(t testing.TB, rows, cols int) {
+	t.Helper()
+	if err := unix.IoctlSetWinsize(int(s.person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(cols)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// types types a text.
+func (s *seat) types(text string) {
+	s.q.Helper()
+	if _, err := io.WriteString(s.person, text); err != nil {
+		s.q.Fatal(err)
+	}
+}
+
+// sees waits until a text is shown.
+func (s *seat) sees(text string) {
+	s.q.Helper()
+	s.seesAfter(0, text)
+}
+
+// seesAfter waits until a text is shown behind the first bytes.
+func (s *seat) seesAfter(n int, text string) {
+	s.q.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.shown.String()[n:], text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.q.Fatalf("%q is not shown, but %q", text, s.shown.String()[n:])
+		}
+	}
+}
+
+// joined waits until the program has joined a job's terminal.
+func (s *seat) joined() {
+	s.q.Helper()
+	s.q.until("the terminal is joined", 20*time.Second, func() bool {
+		now, err := unix.IoctlGetTermios(int(s.tty.Fd()), unix.TCGETS)
+		return err == nil && now.Lflag&unix.ISIG == 0
+	})
+}
+
+// ends waits for the program's end, wants this exit code and the terminal as it was, and
+// returns all that was shown.
+func (s *seat) ends(code int) string {
+	s.q.Helper()
+	timer := time.AfterFunc(20*time.Second, func() { s.cmd.Process.Kill() })
+	s.cmd.Wait()
+	timer.Stop()
+	now, err := unix.IoctlGetTermios(int(s.tty.Fd()), unix.TCGETS)
+	text := s.text(s.q)
+	if got := s.cmd.ProcessState; got.ExitCode() != code {
+		s.q.Errorf("%q ended with %v, want %d, after %q", s.cmd.Args, got, code, text)
+	}
+	if err != nil || *now != s.before {
+		s.q.Errorf("%q leaves the terminal with %+v (%v), it was %+v", s.cmd.Args, now, err, s.before)
+	}
+	return text
+}
+
+// attach asks to join a terminal over the wire.
+func (w *wire) attach(params fields) (got struct{ Attempt, Taken int }, code string) {
+	w.Helper()
+	a := w.call("attach", params)
+	if a.Error != nil {
+		return got, a.Error.Data.Code + " " + a.Error.Data.Field
+	}
+	if err := json.Unmarshal(a.Result, &got); err != nil {
+		w.Fatal(err)
+	}
+	return got, ""
+}
+
+// shows waits until the output of a job has a text.
+func (w *wire) shows(id, text string) {
+	w.Helper()
+	w.until(fmt.Sprintf("job %s shows %q", id, text), 20*time.Second, func() bool { return strings.Contains(w.show(id).Output, text) })
+}
+
+// A job with a terminal sees one on all of its descriptors, with the kind of the person's
+// terminal and its size, and what it prints is kept as one stream.
+func TestTTY(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	s := q.sit(31, 97, "run", "--tty", "--id", "t", `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; echo $TERM; echo err >&2; read x; stty size; echo "got $x"; exit 3`)
+	s.sees("xterm\r\nerr\r\n")
+	s.joined()
+	s.types("some\x7f\x7fthing\r")
+	s.sees("31 97\r\ngot sothing")
+	s.ends(3)
+}
+
+// Elsewhere than at a terminal it runs all the same, as any job does, and has a terminal of a
+// usual kind if nobody says which.
+func TestTTYWithoutAPerson(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	r := q.cliIn("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
+	if r.code != 4 || r.out != "24 80\r\nvt100\r\nerr\r\n" || r.err != "" {
+		t.Errorf("got %+v", r)
+	}
+	w := q.dial()
+	id := w.enqueue(fields{"command": "echo $TERM; tty", "tty": true})
+	if j := w.end(id); !strings.HasPrefix(j.Output, "xterm-256color\r\n/dev/pts/") || j.Stderr != "" {
+		t.Errorf("got %+v", j)
+	}
+	if got := q.display("logs", id).out; steers(strings.ReplaceAll(got, "\n", "")) != "" {
+		t.Errorf("logs shows %q", got)
+	}
+}
+
+// A terminal goes with no other input, and with nothing but a running job that has one.
+func TestTTYRefusals(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	for _, input := range []string{"stdin", "stdin_file"} {
+		a := w.call("enqueue", fields{"command": "cat", "tty": true, input: "/in"})
+		if a.Error == nil || a.Error.Data.Code != "invalid" || a.Error.Data.Field != "tty" || !strings.Contains(a.Error.Message, input) {
+			t.Errorf("with %s: got %+v", input, a.Error)
+		}
+		if r := q.cli("run", "--tty", "--"+strings.ReplaceAll(input, "_", "-"), "/in", "cat"); r.code != 125 || !strings.Contains(r.err, "tty") || !strings.Contains(r.err, input) {
+			t.Errorf("with %s: got %+v", input, r)
+		}
+	}
+	fed := w.enqueue(fields{"command": "cat", "stdin": "x", "delay": "1h"})
+	if r := q.cli("edit", fed, "--tty"); r.code != 2 && r.code != 5 || !strings.Contains(r.err, "tty: and stdin") {
+		t.Errorf("edit: got %+v", r)
+	}
+	plain := w.enqueue(fields{"command": "echo up; sleep 600"})
+	w.runs(plain)
+	waits := w.enqueue(fields{"command": "sh", "tty": true, "delay": "1h"})
+	over := w.enqueue(fields{"command": "true", "tty": true})
+	w.end(over)
+	runs := w.enqueue(fields{"command": "echo up; sleep 600", "tty": true})
+	w.shows(runs, "up")
+	for _, c := range []struct {
+		params fields
+		want   string
+	}{
+		{fields{"id": "none"}, "not_found "}, {fields{}, "invalid id"},
+		{fields{"id": plain}, "wrong_state "}, {fields{"id": plain, "text": "x"}, "wrong_state "},
+		{fields{"id": waits}, "wrong_state "}, {fields{"id": over}, "wrong_state "}, {fields{"id": over, "wait": true}, "wrong_state "},
+		{fields{"id": runs, "attempt": 2}, "wrong_state "}, {fields{"id": runs, "attempt": -1}, "invalid attempt"},
+		{fields{"id": runs, "rows": 5}, "invalid rows"}, {fields{"id": runs, "rows": 5, "cols": 1 << 16}, "invalid cols"},
+		{fields{"id": runs, "rows": -1, "cols": 1}, "invalid rows"}, {fields{"id": runs, "rows": 1<<16 - 1, "cols": 1}, ""},
+		{fields{"id": runs, "text": "x", "base64": "eA=="}, "invalid text"}, {fields{"id": runs, "base64": "!"}, "invalid base64"},
+		{fields{"id": runs, "text": strings.Repeat("x", 64<<10+1)}, "invalid text"}, {fields{"id": runs, "text": strings.Repeat("x", 64<<10)}, ""},
+		{fields{"id": runs, "keys": "x"}, "invalid keys"},
+	} {
+		if _, got := w.attach(c.params); got != c.want {
+			t.Errorf("%.80v: got %q, want %q", c.params, got, c.want)
+		}
+	}
+}
+
+// Ctrl-C, Ctrl-Z and Ctrl-D are the job's, a new size is told to it, and Enter ~. leaves it
+// running, also as the first keys; ~~ types a tilde.
+func TestKeysOfAJobsTerminal(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	s := q.sit(24, 80, "run", "--tty", "--id", "t", `trap 'echo INT' INT; trap 'stty size' WINCH; stty -echo; echo up; while :; do read x; [ "$x" = end ] && exit 5; echo "got $x"; done`)
+	s.joined()
+	s.sees("up")
+	s.types("\x03\r")
+	s.sees("INT")
+	s.resize(t, 40, 132)
+	s.types("\r")
+	s.sees("40 132")
+	s.types("a~.b\r~~c\r~d\r")
+	s.sees("got a~.b\r\ngot ~c\r\ngot ~d\r\n")
+	s.types("~?")
+	s.sees("~. leaves the job running")
+	s.types("\r~")
+	time.Sleep(10 * time.Millisecond) // it may come in two reads
+	s.types(".")
+	if text := s.ends(130); !strings.Contains(text, "queuectl attach t") {
+		t.Errorf("it said %q", text)
+	}
+	if j := w.show("t"); j.State != "processing" {
+		t.Errorf("the job is %s", j.State)
+	}
+	s = q.sit(24, 80, "attach", "t")
+	s.joined()
+	s.types("~.")
+	s.ends(130)
+	s = q.sit(24, 80, "attach", "t")
+	s.joined()
+	s.types("end\r")
+	s.ends(5)
+}
+
+// A read that nobody answers waits, until somebody types over any connection.
+func TestNobodyTypes(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "echo up; read x; echo got $x", "tty": true})
+	w.shows(id, "up")
+	time.Sleep(200 * time.Millisecond) // it would end at once if its input did
+	if j := w.show(id); j.State != "processing" {
+		t.Fatalf("got %+v", j)
+	}
+	typed := "an\xffswer\r" // no UTF-8
+	if got, code := w.attach(fields{"id": id, "base64": base64.StdEncoding.EncodeToString([]byte(typed))}); code != "" || got.Attempt != 1 || got.Taken != len(typed) {
+		t.Errorf("got %+v, %q", got, code)
+	}
+	if j := w.end(id); j.State != "completed" || !strings.Contains(j.Output, "got an") {
+		t.Errorf("got %+v", j)
+	}
+}
+
+// Several may join: each sees what the job prints and may type, and the newest sets the size.
+func TestManyAttach(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	first := q.sit(24, 80, "run", "--tty", "--id", "t", `echo up; while read x; do stty size; echo "got $x"; done`)
+	first.joined()
+	first.sees("up")
+	second := q.sit(50, 160, "attach", "t")
+	second.joined()
+	q.until("the newest has set the size", 20*time.Second, func() bool { // once it has been drawn anew
+		first.types("one\r")
+		return strings.Contains(first.shown.String(), "50 160\r\ngot one")
+	})
+	second.sees("50 160\r\ngot one")
+	first.resize(t, 10, 33)
+	q.until("the job hears of another size", 20*time.Second, func() bool {
+		second.types("two\r")
+		return strings.Contains(first.shown.String(), "10 33\r\ngot two")
+	})
+	second.sees("got two")
+	first.types("\x04")
+	first.ends(0)
+	second.ends(0)
+}
+
+// A job that never reads its terminal takes a bounded number of bytes and holds nobody up:
+// other jobs run, and whoever typed may leave.
+func TestAJobThatNeverReads(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; exec sleep 600`)
+	s.joined()
+	s.sees("up")
+	taken := 0
+	for quiet := time.Now(); time.Since(quiet) < 300*time.Millisecond; {
+		got, code := w.attach(fields{"id": "t", "text": strings.Repeat("x", 16<<10)})
+		if code != "" {
+			t.Fatal(code)
+		}
+		if taken += got.Taken; got.Taken > 0 {
+			quiet = time.Now()
+		}
+	}
+	if taken < 64<<10 || taken > 256<<10 {
+		t.Errorf("%d bytes were taken", taken)
+	}
+	s.types(strings.Repeat("y", 3000) + "\r")
+	if out := q.must("run", "echo other"); out != "other" {
+		t.Errorf("another job printed %q", out)
+	}
+	s.types("~.")
+	s.ends(130)
+	q.must("cancel", "t")
+}
+
+// A paste arrives whole, however slowly the job reads.
+func TestPaste(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; sleep 1; head -c 300000 | md5sum; stty sane`)
+	s.joined()
+	s.sees("up")
+	line := strings.Repeat("0123456789", 9) + "abcdefghi\r" // 100 bytes
+	go io.WriteString(s.person, strings.Repeat(line, 3000)) // ends with the test, which reads it all
+	want := ran(t, exec.Command("sh", "-c", fmt.Sprintf(`yes '%s' | head -n 3000 | tr '\n' '\r' | md5sum`, strings.TrimSuffix(line, "\r"))))
+	s.sees(strings.TrimSpace(want.out))
+	s.ends(0)
+}
+
+// A job that is left goes on when the service dies, and says how to come back; the next
+// service knows its terminal.
+func TestTerminalOutlivesTheService(t *testing.T) {
+	q := serving(t, "--workers", "1", "--keep-jobs")
+	s := q.sit(24, 80, "run", "--tty", "--id", "t", `stty -echo; echo up; printf '\033[?1049h\033[?25l'; while read x; do echo "got $x"; done; exit 6`)
+	s.joined()
+	s.sees("\x1b[?25l")
+	pid := q.show("t").PID
+	q.kill()
+	if text := s.ends(125); !strings.Contains(text, "queuectl attach t") || !strings.HasSuffix(strings.SplitAfter(text, "\x1b[?1049l")[0], "\x1b[?25h\x1b[?1049l") && !strings.Contains(text, "\x1b[?1049l\x1b[?25h") {
+		t.Errorf("it said %q", text)
+	}
+	q.start("--workers", "1", "--keep-jobs")
+	s = q.sit(24, 80, "attach", "t")
+	s.joined()
+	s.types("again\r")
+	s.sees("got again")
+	if text := s.shown.String(); !strings.Contains(text, "\x1b[?1049h") || strings.Contains(text, "up") {
+		t.Errorf("it shows %q", text)
+	}
+	if now := q.show("t").PID; now != pid {
+		t.Errorf("pid %d became %d", pid, now)
+	}
+	s.types("\x04")
+	s.ends(6)
+}
+
+// A signal that ends the client leaves the terminal as it was, and the job running.
+func TestClientIsEndedAtATerminal(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	s := q.sit(24, 80, "run", "--tty", "--id", "t", `printf 'up\033[1;31m\033[?2004h'; exec sleep 600`)
+	s.joined()
+	s.sees("\x1b[?2004h")
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	if text := s.ends(128 + 15); !strings.Contains(text, "\x1b[0m\x1b[?2004l") || !strings.Contains(text, "queuectl attach t") {
+		t.Errorf("it said %q", text)
+	}
+	if j := q.show("t"); j.State != "processing" {
+		t.Errorf("the job is %s", j.State)
+	}
+	q.must("cancel", "t")
+}
+
+// Each attempt gets a terminal of its own, which is joined as it starts; between them the
+// terminal is the person's, whose Ctrl-C leaves the job.
+func TestTerminalsOfAttempts(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	s := q.sit(24, 80, "run", "--tty", "--id", "t", "--max-retries", "2", "--backoff-base", "0.3", "--backoff-strategy", "linear", `echo "up $QUEUECTL_ATTEMPT"; read x; echo "got $x"; exit 1`)
+	for n := 1; n <= 2; n++ {
+		s.sees(fmt.Sprintf("up %d", n))
+		s.joined()
+		s.types(fmt.Sprintf("x%d\r", n))
+		s.sees(fmt.Sprintf("got x%d\r\nqueuectl: attempt %d failed", n, n))
+	}
+	s.sees("up 3")
+	s.joined()
+	s.types("\x03")
+	s.ends(130)
+	if j := q.show("t"); j.State != "dead" || deref(j.Signal) != 2 {
+		t.Errorf("got %+v", j)
+	}
+	s = q.sit(24, 80, "run", "--tty", "--id", "w", "--delay", "1h", "true")
+	s.sees("waits until")
+	s.types("\x03")
+	s.sees("queuectl attach w")
+	s.ends(130)
+}
+
+// A job with a terminal is ended as any other is: with all that it runs in the foreground and
+// behind, and with its runner. What may live on does, if it does not need the terminal.
+func TestTreesOfTerminals(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	pidsOf := func(id string) (pids []int) {
+		for _, word := range strings.Fields(w.show(id).Output) {
+			if n, isPid := strings.CutPrefix(word, "pid="); isPid {
+				var pid int
+				fmt.Sscan(n, &pid)
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	}
+	tree := `sleep 600 & echo pid=$!; setsid sleep 600 & echo pid=$!; echo up; exec bash --norc -i`
+	gone := func(what string, pids []int) {
+		t.Helper()
+		if len(pids) != 2 {
+			t.Fatalf("%s: %v", what, pids)
+		}
+		q.until(what+": its tree is gone", 10*time.Second, func() bool { return !slices.ContainsFunc(pids, lives) })
+	}
+	id := w.enqueue(fields{"command": tree, "tty": true, "kill_after": "20s"})
+	w.shows(id, "up")
+	pids := pidsOf(id)
+	began := time.Now()
+	q.must("cancel", id)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("a shell took %v to end", took)
+	}
+	gone("cancelled", pids)
+
+	id = w.enqueue(fields{"command": tree, "tty": true, "max_retries": 0, "on_lost": "dead"})
+	w.shows(id, "up")
+	pids = pidsOf(id)
+	q.killRunners()
+	if j := w.end(id); j.Reason != "lost" {
+		t.Errorf("got %+v", j)
+	}
+	gone("lost", pids)
+
+	// What has not left the session of a terminal is hung up with it.
+	left := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
+	id = w.enqueue(fields{"command": left, "tty": true})
+	if j := w.end(id); j.History[0].Leftovers != 1 {
+		t.Errorf("got %+v", j)
+	}
+	id = w.enqueue(fields{"command": left, "tty": true, "allow_background": true})
+	if j := w.end(id); j.History[0].Leftovers != 0 || !lives(pidsOf(id)[0]) {
+		t.Errorf("got %+v", j)
+	}
+	kill(pidsOf(id)[0])
+}
+
+// Programs that fill the screen work through a job's terminal, and draw it again for whoever
+// comes later.
+func TestScreenPrograms(t *testing.T) {
+	for name, c := range map[string]struct {
+		command string
+		shows   string
+		keys    []string
+		after   string // shown to who comes later, beside shows
+		quit    string
+	}{
+		"vi":   {"vi -u NONE -i NONE text", "first line", []string{"Gosecond line\x1b"}, "second line", ":wq\r"},
+		"less": {"less text", "first line", nil, "first line", "q"},
+		"top":  {"top -d 0.5", "load average", nil, "PID", "q"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			needs(t, name)
+			q := serving(t, "--workers", "1")
+			q.write("text", "first line\n")
+			s := q.sit(24, 80, "run", "--tty", "--id", name, c.command)
+			s.joined()
+			s.sees(c.shows)
+			for _, k := range c.keys {
+				s.types(k)
+			}
+			q.until("it is drawn", 20*time.Second, func() bool { return strings.Contains(s.shown.String(), c.after) })
+			s.types("\r~.")
+			s.ends(130)
+			s = q.sit(30, 100, "attach", name)
+			s.joined()
+			s.sees(c.shows)
+			s.sees(c.after)
+			s.types(c.quit)
+			text := s.ends(0)
+			if on, off := strings.Count(text, "\x1b[?1049h"), strings.Count(text, "\x1b[?1049l"); on != off || strings.LastIndex(text, "\x1b[?25l") > strings.LastIndex(text, "\x1b[?25h") {
+				t.Errorf("it leaves another screen (%d on, %d off) or no cursor: %q", on, off, text[max(0, len(text)-200):])
+			}
+			if got := q.text("text"); name == "vi" && got != "first line\nsecond line\n" {
+				t.Errorf("the file is %q", got)
+			}
+		})
+	}
+}
+
+// Typing is for a job's owner and admins alone, one event tells of each process that does, and
+// nothing tells what was typed.
+func TestRightsOnTerminals(t *testing.T) {
+	q := sharedQueue(t, accessOfAll, "--workers", "4")
+	id := q.mustAs(alice, "enqueue", "--tty", "--cwd", "/", `printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
+	q.until("it runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") })
+	for _, p := range everyone {
+		w := q.dialAs(p)
+		_, code := w.attach(fields{"id": id, "text": "secret" + p.name + "\r"})
+		if may := p.name == alice.name || p.may("admin"); may != (code == "") || !may && code != "denied " {
+			t.Errorf("%s: got %q", p.name, code)
+		}
+		if p.may("submit") {
+			w.attach(fields{"id": id, "text": "secret\r"})
+		}
+	}
+	var audited []string
+	for line := range strings.Lines(q.must("events", "--audit", "--jsonl")) {
+		var e struct {
+			Event, Verb, Target string
+			UID                 int
+		}
+		if json.Unmarshal([]byte(line), &e); e.Verb == "attach" {
+			audited = append(audited, fmt.Sprintf("%d %s", e.UID, e.Target))
+		}
+		if strings.Contains(line, "secret") {
+			t.Errorf("an event tells what was typed: %s", line)
+		}
+	}
+	if want := []string{fmt.Sprintf("%d %s the terminal of attempt 1", alice.uid, id), fmt.Sprintf("%d %s the terminal of attempt 1", admin.uid, id)}; !slices.Equal(audited, want) {
+		t.Errorf("audited %q, want %q", audited, want)
+	}
+	s := newScreen(t, 80)
+	looks := s.start(q, as(q.command("attach", id), operator))
+	looks.sees("you can look on, not type")
+	looks.sees("got secretalice")
+	if found := steers(strings.ReplaceAll(s.shown.String(), "\r", "")); found != "" {
+		t.Errorf("the terminal of who only looks on would obey %q", found)
+	}
+	looks.types("\x03")
+	looks.ends(130)
+	q.must("cancel", id)
+}
+
+// Where root's runner makes it, a terminal is the account's that the job runs as. Whoever owns
+// a job that an admin has run as somebody else does not type into it.
+func TestTerminalsOfRootsRunner(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.mustAs(someone, "enqueue", "--tty", "--cwd", "/", `stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
+	w := q.dialAs(someone)
+	q.until("it waits", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") })
+	if _, code := w.attach(fields{"id": id, "text": "mine\r"}); code != "" {
+		t.Errorf("the owner: got %q", code)
+	}
+	q.mustAs(someone, "wait", id)
+	if got, want := q.must("logs", id), fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", someone.uid); got != want {
+		t.Errorf("it said %q, want %q", got, want)
+	}
+
+	id = q.mustAs(someone, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
+	q.must("edit", id, `{"user":"news"}`)
+	q.must("edit", id, "--delay", "0s")
+	q.until("it waits", 20*time.Second, func() bool { return strings.HasSuffix(q.must("logs", id), "up\r\n9") })
+	if _, code := w.attach(fields{"id": id, "text": "echo owned\r"}); code != "denied " {
+		t.Errorf("the owner of a job that runs as another: got %q", code)
+	}
+	if _, code := q.dial().attach(fields{"id": id, "text": "root\r"}); code != "" {
+		t.Errorf("an admin: got %q", code)
+	}
+	q.mustAs(someone, "wait", id)
+}

@@ -1,0 +1,19 @@
+package test
+
+import (
+	"strings"
+	"testing"
+)
+
+// A service on Windows refuses to give a job a terminal, and says why.
+func TestNoTerminalOnWindows(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	if r := q.cli("enqueue", "--tty", "true"); r.code != 2 || !strings.Contains(r.err, "tty") || !strings.Contains(r.err, "Windows") {
+		t.Errorf("got %+v", r)
+	}
+	w := q.dial()
+	waits := w.enqueue(fields{"command": "true", "delay": "1h"})
+	if r := q.cli("edit", waits, "--tty"); r.code == 0 || !strings.Contains(r.err, "Windows") {
+		t.Errorf("edit: got %+v", r)
+	}
+}
