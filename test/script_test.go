@@ -196,7 +196,7 @@ func normalities(s *shell) (list []normality) {
 		{`due \w{3} \d+ \w{3} (\d{4} )?\d\d:\d\d(:\d\d)? `, "due DAY hh:mm "},
 		{`\b(for|in) [\d.]+(m?s|m\d\ds|h\d*)\b`, "${1} SPAN"}, {`(just now|\b[\d.]+(m?s|m|m\d\ds) ago) *`, "AGO  "}, {`AGO  [\d.]+m?s +`, "AGO  SPAN  "}, {`(✓ \S+ +)[\d.]+m?s +`, "${1}SPAN  "},
 		{`(WHEN|FOR) +`, "${1}  "}, {`\b(for|in) SPAN +`, "${1} SPAN  "},
-		{`again (now|in [\d.]+m?s)`, "again in SPAN"},
+		{`again now +`, "again in SPAN  "},
 		{`\b(pid |Pid: +)\d+`, "${1}PID"},
 		{`"pid":\d+`, `"pid":PID`},
 		{`(Waited: +|Ran: +)[\d.]+m?s`, "${1}SPAN"},
