@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+)
+
+// Targets of one look at a queue that has much of everything.
+const (
+	maxScreen      = 15 * time.Millisecond // as a process
+	maxScreenRatio = 1.2                   // of a full queue's to that of one with a screenful
+	screenful      = 100                   // jobs
+)
+
+// screen measures the default screen with as many waiting jobs as ended ones, beside that of a
+// queue which has just as many as it shows, and beside a program that starts and asks nobody.
+func (b *bench) screen() (err error) {
+	n := b.size(1_000_000, 100_000)
+	var few, full *service
+	for of, s := range map[int]**service{screenful: &few, n: &full} {
+		if *s, err = b.serveEnded(of); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, (*s).discard()) }()
+		if err := (*s).fill(of, "true"); err != nil {
+			return err
+		}
+	}
+	var bare, little, many []float64
+	for range 8 * b.pairs {
+		for _, one := range []struct {
+			s     *service
+			words []string
+			into  *[]float64
+		}{{few, []string{"version"}, &bare}, {few, nil, &little}, {full, nil, &many}} {
+			cmd := exec.Command(b.bin, append([]string{"--dir", one.s.dir}, one.words...)...)
+			cmd.Env = plainEnv(one.s.dir)
+			began := time.Now()
+			if err := cmd.Run(); err != nil {
+				return fmt.Errorf("queuectl %v: %w", one.words, err)
+			}
+			*one.into = append(*one.into, time.Since(began).Seconds())
+		}
+	}
+	what := fmt.Sprintf("the default screen with %d waiting and %d ended", n, n)
+	b.report.judge(row{what, ms(median(many)) + " (worst " + ms(quantile(many, 1)) + ")", "`version` " + ms(median(bare)), times(median(many) / median(bare)),
+		"≤ " + ms(maxScreen.Seconds()), ""}, median(many) <= maxScreen.Seconds())
+	ratio := median(ratios(many, little))
+	b.report.judge(row{"the same beside a queue that is shown whole", ms(median(many)), fmt.Sprintf("with %d of each %s", screenful, ms(median(little))), times(ratio), "≤ " + times(maxScreenRatio), ""}, ratio <= maxScreenRatio)
+	return nil
+}
