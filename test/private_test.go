@@ -235,7 +235,10 @@ func TestPrivateDeadAndMore(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.work, "ready"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r = p.run(jobs+"echo more\n", append(args, "--retry-dead", "--json")...)
+	if r = p.run(jobs+"echo more\necho most\n", append(args, "--retry-dead")...); r.code != 125 || !strings.Contains(r.err, "2 lines are new, from line 3 on; take them too with --add-new") {
+		t.Errorf("with two lines more: %+v", r)
+	}
+	r = p.run(jobs+"echo more\n", append(args, "--add-new", "--retry-dead", "--json")...)
 	var sum struct {
 		Jobs map[string]int
 	}
@@ -250,8 +253,10 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		args        []string
 	}{
 		"shortened":       {"echo ran >>effects\n", "line 3 is gone", args},
-		"other flags":     {jobs + "echo more\n", "line 1 was changed", []string{"--lines", "-", "--max-retries", "1"}},
-		"other jobs":      {`{"command":"true"}`, "line 1 was changed", []string{"--file", "-"}},
+		"other flags":     {jobs + "echo more\n", "--env was not given, is {\"A\":\"b\"} now; --max-retries was 0, is 1 now; give the same ones", []string{"--lines", "-", "--max-retries", "1", "--env", "A=b"}},
+		"other line":      {"echo run\n" + jobs[strings.Index(jobs, "\n")+1:] + "echo more\n", "line 1 was changed", args},
+		"other and new":   {"echo run\n" + jobs[strings.Index(jobs, "\n")+1:] + "echo more\necho most\n", "line 1 was changed", append(args, "--add-new")},
+		"other jobs":      {`{"command":"true"}`, "--lines was given, is not given now", []string{"--file", "-"}},
 		"wrong line":      {"{\n", "line 1: ", []string{"--file", "-", "--dir", "fresh"}},
 		"wrong field":     {`{"command":"x"}` + "\n" + `{"comand":"x"}`, "line 2: comand", []string{"--file", "-", "--dir", "fresh"}},
 		"no jobs":         {"\n", "no jobs", []string{"--lines", "-", "--dir", "fresh"}},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -33,6 +34,7 @@ type privateFlags struct {
 	private   bool
 	workers   string
 	retryDead bool
+	addNew    bool
 	log       string
 }
 
@@ -41,6 +43,7 @@ func (p *privateFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&p.workers, "workers", "auto", "with --private: `N` jobs that run at once")
 	p.many.add(f)
 	f.Var(NonEmpty(&p.log), "joblog", "with --private: write a line for each job that has ended into this `FILE`, as GNU parallel does")
+	f.BoolVar(&p.addNew, "add-new", false, "with --private: take the lines that the list has more than in an earlier run")
 	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: give the dead jobs of an earlier run another try")
 }
 
@@ -77,6 +80,8 @@ type private struct {
 	last   int // the number of the last line
 	up     upload
 	wrong  []string // lines that are not what they were
+	fresh  int      // lines that an earlier run did not have
+	from   int      // the first of them
 
 	leaving atomic.Bool   // no more jobs are started
 	follows chan struct{} // closed once all is stored: jobs run, and are followed
@@ -314,6 +319,12 @@ func (p *private) store() error {
 		in = p.up.from(f)
 	}
 	before := len(p.known)
+	if before == 0 { // before anything is stored: a run that is killed in between begins anew
+		p.addNew = true
+		if err := p.note(); err != nil {
+			return err
+		}
+	}
 	err = p.each(in, p.line)
 	if err == nil && p.up.jobs == 0 && before == 0 {
 		err = queue.Errorf(queue.CodeInvalid, "there are no jobs in it")
@@ -323,13 +334,83 @@ func (p *private) store() error {
 			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone (job %s)", n, p.known[n]))
 		}
 	}
-	if err == nil && len(p.wrong) > 0 {
+	switch flags := p.changedFlags(); {
+	case err != nil:
+	case len(p.wrong) > 0 && len(flags) > 0:
+		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s were stored with other flags: %s; give the same ones, or begin anew with another --dir", p.a.Dir, strings.Join(flags, "; "))
+	case len(p.wrong) == 0 && p.fresh > 0 && !p.addNew:
+		err = queue.Errorf(queue.CodeWrongState, "the list has grown since its jobs were stored in %s: %s, from line %d on; take them too with --add-new", p.a.Dir, newLines(p.fresh), p.from)
+	case len(p.wrong) > 0:
 		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another file, or of other flags: %s; put it back as it was, or begin anew with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
 	}
 	if err != nil || p.up.jobs > 0 {
 		return p.up.finish(err)
 	}
 	return nil
+}
+
+func newLines(n int) string {
+	if n == 1 {
+		return "1 line is new"
+	}
+	return fmt.Sprintf("%d lines are new", n)
+}
+
+// noteName is a file beside the queue: what makes jobs of the lines, as the run was called that
+// stored them.
+const noteName = "private.json"
+
+// note writes down what makes jobs of the lines, whole or not at all.
+func (p *private) note() error {
+	tmp, err := os.CreateTemp(p.a.Dir, ".private-") // 0600: an environment may be among it
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) // gone, once it is in its place
+	_, err = tmp.Write(p.salt)
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), filepath.Join(p.a.Dir, noteName))
+}
+
+// changedFlags says of each flag how it was given when the jobs were stored, and how it is now;
+// nothing, if that is not known.
+func (p *private) changedFlags() (list []string) {
+	raw, err := os.ReadFile(filepath.Join(p.a.Dir, noteName))
+	if err != nil {
+		return nil // lines are named then
+	}
+	was, is := p.flagsOf(raw), p.flagsOf(p.salt)
+	names := maps.Clone(was)
+	maps.Copy(names, is)
+	say := func(value string) string { return cmp.Or(oneLine(p.a.Clean(p.a.Err, cut(value, 60))), "not given") }
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if was[name] != is[name] && len(list) < maxNamed {
+			list = append(list, fmt.Sprintf("%s was %s, is %s now", name, say(was[name]), say(is[name])))
+		}
+	}
+	return list
+}
+
+// flagsOf are the flags in what makes jobs of the lines, and the program after them.
+func (p *private) flagsOf(salt []byte) map[string]string {
+	var parts [3]json.RawMessage
+	fields, program, lines := map[string]json.RawMessage{}, []string(nil), false
+	if json.Unmarshal(salt, &parts) != nil || json.Unmarshal(parts[0], &fields) != nil || json.Unmarshal(parts[1], &lines) != nil || json.Unmarshal(parts[2], &program) != nil {
+		return nil
+	}
+	flags := map[string]string{}
+	for name, value := range fields {
+		flags["--"+strings.ReplaceAll(name, "_", "-")] = strings.Trim(string(value), `"`)
+	}
+	if lines {
+		flags["--lines"] = "given"
+	}
+	if len(program) > 0 {
+		flags["the program"] = strings.Join(program, " ")
+	}
+	return flags
 }
 
 // maxNamed is how many changed lines are named.
@@ -356,6 +437,12 @@ func (p *private) line(raw []byte, line int) error {
 		p.wrong = append(p.wrong, fmt.Sprintf("line %d was changed", line))
 		return nil
 	case stored || len(p.wrong) > 0:
+		return nil
+	}
+	if p.fresh++; p.fresh == 1 {
+		p.from = line
+	}
+	if !p.addNew {
 		return nil
 	}
 	spec.ID = &id

@@ -57,7 +57,7 @@ same command goes on where it stood; a line that was changed meanwhile is refuse
 				}
 				return a.privateRun(a, cmd.Context(), private, &spec, noCwd, count)
 			}
-			for _, name := range []string{"workers", "file", "lines", "arg-file", "null", "joblog", "retry-dead"} {
+			for _, name := range []string{"workers", "file", "lines", "arg-file", "null", "joblog", "retry-dead", "add-new"} {
 				if cmd.Flags().Changed(name) {
 					return Usage("--%s goes with --private", name)
 				}
