@@ -173,17 +173,21 @@ func (p *screenPrinter) print(rows int) error {
 			return err
 		}
 	}
-	if err := p.a.Println(p.verdict()); err != nil {
-		return err
-	}
+	above := []string{p.verdict()}
 	if st.Reranking {
-		if err := p.a.Println("the order was changed; the waiting jobs are being ranked anew"); err != nil {
-			return err
-		}
+		above = append(above, "the order was changed; the waiting jobs are being ranked anew")
 	}
-	parts := p.parts()
+	parts, below := p.parts(), []string{p.counts()}
+	gap, width := "\n", p.a.width(p.a.Out)
 	if height := p.a.height(p.a.Out); height > 0 {
-		fitParts(parts, height)
+		if height <= lowWindow {
+			gap = ""
+		}
+		p.narrow(parts, width)
+		fitParts(parts, height-lines(append(above, below...), width)-2*len(gap)-1) // the prompt
+	}
+	if err := p.a.Println(strings.Join(above, "\n")); err != nil {
+		return err
 	}
 	for i := range parts {
 		shown := &parts[i]
@@ -191,7 +195,7 @@ func (p *screenPrinter) print(rows int) error {
 			continue
 		}
 		if i == 0 || !slices.ContainsFunc(parts[:i], func(q part) bool { return len(q.rows) > 0 }) {
-			if err := p.a.Println(""); err != nil {
+			if _, err := p.a.Out.WriteString(gap); err != nil {
 				return err
 			}
 		}
@@ -202,7 +206,27 @@ func (p *screenPrinter) print(rows int) error {
 	if !terminal {
 		return nil
 	}
-	return p.a.Println("\n" + p.counts())
+	return p.a.Println(gap + strings.Join(below, "\n"))
+}
+
+// lowWindow is a window without a line to spare for emptiness.
+const lowWindow = 12
+
+// lines is how many lines texts take in a window, where what is too long goes on below.
+func lines(texts []string, width int) (n int) {
+	for _, text := range texts {
+		n += max(1, (room(text)+width-1)/width)
+	}
+	return n
+}
+
+// narrow has what is said of the rest of a part fit a line: of two things to do the first is kept.
+func (p *screenPrinter) narrow(parts []part, width int) {
+	for i := range parts {
+		if first, _, two := strings.Cut(parts[i].say, " · "); two && len("  100000 more")+room(parts[i].say) > width {
+			parts[i].say = first
+		}
+	}
 }
 
 func (p *screenPrinter) printPart(part *part) error { // it has rows
@@ -356,11 +380,10 @@ func (p *screenPrinter) starts(j *control.Job) string {
 	return "now"
 }
 
-// fitParts takes rows away until the parts fit into a window; the longest part loses first. Where
-// not even a row of each fits, the last parts go.
-func fitParts(parts []part, height int) {
+// fitParts takes rows away until the parts fit into so many lines; the longest part loses first.
+// Where not even a row of each fits, the last parts go.
+func fitParts(parts []part, most int) {
 	lines := func() (n int) {
-		n = 5 // the verdict, two empty lines, the counts and the prompt
 		for i := range parts {
 			if len(parts[i].rows) > 0 {
 				n += 1 + len(parts[i].rows)
@@ -371,7 +394,7 @@ func fitParts(parts []part, height int) {
 		}
 		return n
 	}
-	for lines() > height {
+	for lines() > most {
 		longest := 0
 		for i := range parts {
 			if len(parts[i].rows) >= len(parts[longest].rows) {

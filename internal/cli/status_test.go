@@ -96,7 +96,7 @@ func TestScreenFitsTheWindow(t *testing.T) {
 		for _, jobs := range []int{0, 1, 3, 40} {
 			p := &screenPrinter{a: &App{}, s: testScreen(jobs), now: screenNow}
 			parts := p.parts()
-			fitParts(parts, height)
+			fitParts(parts, height-5) // the verdict, two empty lines, the counts and the prompt
 			lines, shown := 5, 0
 			for _, part := range parts {
 				if len(part.rows) > 0 {
