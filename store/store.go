@@ -312,7 +312,8 @@ type Reader interface {
 	// reads each job. Once all parts have MaxPageBytes of text, each that follows has one job.
 	// It costs the same however many jobs there are.
 	Screen(ctx context.Context, rows int) (Screen, error)
-	// Events lists up to limit events after a sequence number.
+	// Events lists up to limit events after a sequence number. What they tell of is in the
+	// Counts by then.
 	Events(ctx context.Context, after int64, limit int) ([]queue.Event, error)
 	// LastEvent is the number of the newest event, 0 if there was none, and a channel
 	// that is closed once there is a newer one.

@@ -313,6 +313,7 @@ func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 
 // Events lists events after a sequence number.
 func (s *Store) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
+	last, _ := s.LastEvent() // later ones are committed, but not in the counts yet
 	err = s.reading(ctx, func(r *reader) error {
 		return r.query(func(r row) (bool, error) {
 			e := queue.Event{
@@ -323,7 +324,7 @@ func (s *Store) Events(ctx context.Context, after int64, limit int) (list []queu
 			}
 			list = append(list, e)
 			return true, nil
-		}, `SELECT seq, at, kind, job, id, state, detail FROM events WHERE seq > ? ORDER BY seq LIMIT ?`, after, int64(limit))
+		}, `SELECT seq, at, kind, job, id, state, detail FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, after, last, int64(limit))
 	})
 	return list, err
 }

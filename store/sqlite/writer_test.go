@@ -261,3 +261,31 @@ func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 		t.Errorf("awaited %d jobs, %v", len(jobs), err)
 	}
 }
+
+// Whoever has read an event finds it in the counts: between a commit and its counts nobody hears
+// of what happened, who would ask how many jobs are left, be told the old number, and wait for an
+// event that has been.
+func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ctx := t.Context()
+	looked := false
+	look := func() {
+		looked = true
+		list, err := s.Events(ctx, 0, 10)
+		last, _ := s.LastEvent()
+		if err != nil || int64(len(list)) != last {
+			t.Errorf("%d events are read while %d are counted: %v", len(list), last, err)
+		}
+	}
+	err := s.do(ctx, prompt, func(tx *tx) error {
+		tx.then = append(tx.then, look) // after the commit, before its counts are told
+		return tx.AddEvent(queue.EventAudit, 0, "", 0, []byte("{}"))
+	})
+	if err != nil || !looked {
+		t.Fatalf("%v, %v", looked, err)
+	}
+	look()
+	if last, _ := s.LastEvent(); last != 1 {
+		t.Errorf("the last event is %d", last)
+	}
+}
