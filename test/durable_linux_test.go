@@ -429,10 +429,10 @@ func TestARefusedConnectionIsASignOfLife(t *testing.T) {
 	beats(1)
 	q.must("config", "set", "max_connections_per_user", "2")
 	q.must("enqueue", "--id", "waits", "true")
-	for range 2 { // that are busy: idle ones give way
+	q.until("one more is refused", 20*time.Second, func() bool { // for they are busy: those that are not yet give way
 		q.dial().say(`{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
-	}
-	q.until("one more is refused", 20*time.Second, func() bool { return q.cli("status").code != 0 })
+		return q.cli("status").code != 0
+	})
 	beats(100)
 }
 

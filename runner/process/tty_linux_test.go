@@ -4,6 +4,7 @@ import (
 	"crypto/md5"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +164,9 @@ func TestLastWordsOnATerminal(t *testing.T) {
 // An interactive shell ends when it is asked to, with what it runs in the foreground; a
 // program that ends well at SIGTERM may.
 func TestTerminalsAreEnded(t *testing.T) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, unix.SIGHUP) // else commands would ignore it, if this was started by nohup
+	defer signal.Stop(hangups)
 	for _, c := range []struct{ name, line, shown string }{
 		{"a shell", "exec sh -i", "$"},
 		{"a shell that runs something", "exec bash --norc -i", "$"},
