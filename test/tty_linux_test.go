@@ -479,6 +479,15 @@ func TestScreenPrograms(t *testing.T) {
 			s.sees(c.shows)
 			s.sees(c.after)
 			s.types(c.quit)
+			if w := q.dial(); c.quit == "q" { // a key that less drops if it is just told of another size
+				q.until("it has ended", 20*time.Second, func() bool {
+					running := w.show(name).State == "processing"
+					if running {
+						s.types(c.quit)
+					}
+					return !running
+				})
+			}
 			text := s.ends(0)
 			if on, off := strings.Count(text, "\x1b[?1049h"), strings.Count(text, "\x1b[?1049l"); on != off || strings.LastIndex(text, "\x1b[?25l") > strings.LastIndex(text, "\x1b[?25h") {
 				t.Errorf("it leaves another screen (%d on, %d off) or no cursor: %q", on, off, text[max(0, len(text)-200):])
