@@ -334,17 +334,25 @@ func (p *private) store() error {
 			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone (job %s)", n, p.known[n]))
 		}
 	}
-	switch flags := p.changedFlags(); {
-	case err != nil:
-	case len(p.wrong) > 0 && len(flags) > 0:
-		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s were stored with other flags: %s; give the same ones, or begin anew with another --dir", p.a.Dir, strings.Join(flags, "; "))
-	case len(p.wrong) == 0 && p.fresh > 0 && !p.addNew:
-		err = queue.Errorf(queue.CodeWrongState, "the list has grown since its jobs were stored in %s: %s, from line %d on; take them too with --add-new", p.a.Dir, newLines(p.fresh), p.from)
-	case len(p.wrong) > 0:
-		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another file, or of other flags: %s; put it back as it was, or begin anew with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
+	if err == nil {
+		err = p.changed()
 	}
 	if err != nil || p.up.jobs > 0 {
 		return p.up.finish(err)
+	}
+	return nil
+}
+
+// changed refuses a list, or flags, that are not those whose jobs are stored.
+func (p *private) changed() error {
+	if len(p.wrong) > 0 {
+		if flags := p.changedFlags(); len(flags) > 0 {
+			return queue.Errorf(queue.CodeWrongState, "the jobs in %s were stored with other flags: %s; give the same ones, or begin anew with another --dir", p.a.Dir, strings.Join(flags, "; "))
+		}
+		return queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another file, or of other flags: %s; put it back as it was, or begin anew with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
+	}
+	if p.fresh > 0 && !p.addNew {
+		return queue.Errorf(queue.CodeWrongState, "the list has grown since its jobs were stored in %s: %s, from line %d on; take them too with --add-new", p.a.Dir, newLines(p.fresh), p.from)
 	}
 	return nil
 }
@@ -381,7 +389,11 @@ func (p *private) changedFlags() (list []string) {
 	if err != nil {
 		return nil // lines are named then
 	}
-	was, is := p.flagsOf(raw), p.flagsOf(p.salt)
+	was, known := givenFlags(raw)
+	is, _ := givenFlags(p.salt)
+	if !known {
+		return nil // a power cut may have left an empty file
+	}
 	names := maps.Clone(was)
 	maps.Copy(names, is)
 	say := func(value string) string { return cmp.Or(oneLine(p.a.Clean(p.a.Err, cut(value, 60))), "not given") }
@@ -393,16 +405,21 @@ func (p *private) changedFlags() (list []string) {
 	return list
 }
 
-// flagsOf are the flags in what makes jobs of the lines, and the program after them.
-func (p *private) flagsOf(salt []byte) map[string]string {
-	var parts [3]json.RawMessage
-	fields, program, lines := map[string]json.RawMessage{}, []string(nil), false
-	if json.Unmarshal(salt, &parts) != nil || json.Unmarshal(parts[0], &fields) != nil || json.Unmarshal(parts[1], &lines) != nil || json.Unmarshal(parts[2], &program) != nil {
-		return nil
+// givenFlags are the flags in what makes jobs of the lines, as they are documented, and the program
+// after them; ok is false if it is damaged.
+func givenFlags(salt []byte) (flags map[string]string, ok bool) {
+	var fields map[string]json.RawMessage
+	var lines bool
+	var program []string
+	parts := []any{&fields, &lines, &program}
+	if err := json.Unmarshal(salt, &parts); err != nil || len(parts) != 3 {
+		return nil, false
 	}
-	flags := map[string]string{}
-	for name, value := range fields {
-		flags["--"+strings.ReplaceAll(name, "_", "-")] = strings.Trim(string(value), `"`)
+	flags = map[string]string{}
+	for _, f := range queue.Fields() {
+		if value := fields[f.Name]; value != nil {
+			flags["--"+flagNames(f)[0]] = strings.Trim(string(value), `"`)
+		}
 	}
 	if lines {
 		flags["--lines"] = "given"
@@ -410,7 +427,7 @@ func (p *private) flagsOf(salt []byte) map[string]string {
 	if len(program) > 0 {
 		flags["the program"] = strings.Join(program, " ")
 	}
-	return flags
+	return flags, true
 }
 
 // maxNamed is how many changed lines are named.

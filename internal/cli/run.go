@@ -204,10 +204,15 @@ size.`,
 	return cmd
 }
 
+// goesOn says how to come back to a job.
+func goesOn(id string) string {
+	return fmt.Sprintf("queuectl: job %s goes on; come back to it with: queuectl attach %s", id, id)
+}
+
 // detachOrCancel says how to come back and waits a moment for a second Ctrl-C,
 // which cancels.
 func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
-	fmt.Fprintf(a.Err, "\nqueuectl: job %s goes on; come back to it with: queuectl attach %s; press Ctrl-C again to cancel it\n", id, id)
+	fmt.Fprintf(a.Err, "\n%s; press Ctrl-C again to cancel it\n", goesOn(id))
 	select {
 	case <-interrupts:
 		return true

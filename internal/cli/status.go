@@ -177,14 +177,13 @@ func (p *screenPrinter) print(rows int) error {
 	if st.Reranking {
 		above = append(above, "the order was changed; the waiting jobs are being ranked anew")
 	}
-	parts, below := p.parts(), []string{p.counts()}
-	gap, width := "\n", p.a.width(p.a.Out)
-	if height := p.a.height(p.a.Out); height > 0 {
+	parts, counts, gap := p.parts(), p.counts(), "\n"
+	if height, width := p.a.height(p.a.Out), p.a.width(p.a.Out); height > 0 {
 		if height <= lowWindow {
 			gap = ""
 		}
-		p.narrow(parts, width)
-		fitParts(parts, height-lines(append(above, below...), width)-2*len(gap)-1) // the prompt
+		narrow(parts, width)
+		fitParts(parts, height-wrapped(width, append(above, counts)...)-2*len(gap)-1) // the prompt
 	}
 	if err := p.a.Println(strings.Join(above, "\n")); err != nil {
 		return err
@@ -206,14 +205,14 @@ func (p *screenPrinter) print(rows int) error {
 	if !terminal {
 		return nil
 	}
-	return p.a.Println(gap + strings.Join(below, "\n"))
+	return p.a.Println(gap + counts)
 }
 
 // lowWindow is a window without a line to spare for emptiness.
 const lowWindow = 12
 
-// lines is how many lines texts take in a window, where what is too long goes on below.
-func lines(texts []string, width int) (n int) {
+// wrapped is how many lines texts take in a window, where what is too long goes on below.
+func wrapped(width int, texts ...string) (n int) {
 	for _, text := range texts {
 		n += max(1, (room(text)+width-1)/width)
 	}
@@ -221,7 +220,7 @@ func lines(texts []string, width int) (n int) {
 }
 
 // narrow has what is said of the rest of a part fit a line: of two things to do the first is kept.
-func (p *screenPrinter) narrow(parts []part, width int) {
+func narrow(parts []part, width int) {
 	for i := range parts {
 		if first, _, two := strings.Cut(parts[i].say, " · "); two && len("  100000 more")+room(parts[i].say) > width {
 			parts[i].say = first

@@ -63,11 +63,11 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, 
 		return err
 	case <-j.left:
 		j.leave(everyAttempt)
-		fmt.Fprintf(a.Err, "\nqueuectl: job %s goes on; come back to it with: queuectl attach %s\n", f.id, f.id)
+		fmt.Fprintf(a.Err, "\n%s\n", goesOn(f.id))
 	case s := <-ends:
 		j.leave(everyAttempt)
 		a.Exit = 128 + int(s.(syscall.Signal))
-		fmt.Fprintf(a.Err, "\nqueuectl: job %s goes on; come back to it with: queuectl attach %s\n", f.id, f.id)
+		fmt.Fprintf(a.Err, "\n%s\n", goesOn(f.id))
 		return nil
 	case <-interrupts: // no attempt has the terminal, or somebody else has sent it
 		j.leave(everyAttempt)
