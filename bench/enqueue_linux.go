@@ -142,22 +142,6 @@ func (b *bench) syncFor(span time.Duration) (crowd, error) {
 	return crowd{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits}, errors.Join(err, done())
 }
 
-// syncLoop is how long each of n writes and fsyncs took.
-func (b *bench) syncLoop(n int) (waits []float64, err error) {
-	write, done, err := b.syncer()
-	if err != nil {
-		return nil, err
-	}
-	for range n {
-		began := time.Now()
-		if err = write(); err != nil {
-			break
-		}
-		waits = append(waits, time.Since(began).Seconds())
-	}
-	return waits, errors.Join(err, done())
-}
-
 // syncer makes a file that write writes one page of and syncs, going round: like
 // a WAL that has its size already, so that no new blocks have to be found.
 func (b *bench) syncer() (write, done func() error, err error) {

@@ -236,7 +236,7 @@ func (s *service) dial() (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &line{c, bufio.NewReaderSize(c, 1<<20)}, nil
+	return &line{c, bufio.NewReaderSize(c, 64<<10)}, nil
 }
 
 var resultMember = []byte(`"result":`)

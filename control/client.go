@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,10 @@ type Client struct {
 type clientConn struct {
 	net   net.Conn
 	write sync.Mutex
+
+	reading sync.Mutex    // held by whoever reads
+	in      *bufio.Reader // guarded by reading
+	readsOn sync.Once     // starts the goroutine that reads until the end
 
 	next   atomic.Int64
 	heard  atomic.Bool // it has said something
@@ -112,7 +117,7 @@ func (c *Client) Connect(ctx context.Context) error {
 func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil && c.conn.failed() == nil {
+	if c.conn != nil && c.conn.failed() == nil && !c.conn.left() {
 		return c.conn, nil
 	}
 	if err := CheckSocketPath(c.path); err != nil {
@@ -129,8 +134,7 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 		nc.Close()
 		return nil, err
 	}
-	c.conn = &clientConn{net: nc, open: map[int64]*call{}}
-	go c.conn.read() // ends when the connection does, which Close makes
+	c.conn = newClientConn(nc)
 	return c.conn, nil
 }
 
@@ -141,69 +145,117 @@ func (c *clientConn) failed() error {
 }
 
 // errSilent means that somebody takes connections for a service that does not answer.
-var errSilent = queue.Errorf(queue.CodeUnavailable, "the service takes connections and does not answer; what keeps it from starting is in its log (%s)", whereLog)
+var errSilent = &queue.Error{Code: queue.CodeUnavailable, Message: "the service takes connections and does not answer; what keeps it from starting is in its log (" + whereLog + ")"}
 
 // errBroken means that the connection ended before the answer.
 var errBroken = errors.New("the connection to the service broke")
 
-// read takes answers and notifications until the connection ends.
-func (c *clientConn) read() {
-	in := bufio.NewReaderSize(c.net, 64<<10)
-	var err error
-	for err == nil {
-		var line []byte
-		if line, err = readLine(in); err == nil {
-			c.heard.Store(true)
-			err = c.take(line)
+// readsAlone says whether who can do nothing but wait for an answer reads it itself: where
+// it can be asked whether a connection that nobody reads has ended.
+const readsAlone = runtime.GOOS == "linux"
+
+// readAtOnce is how much of an answer is read at once.
+const readAtOnce = 16 << 10
+
+func newClientConn(nc net.Conn) *clientConn {
+	c := &clientConn{net: nc, in: bufio.NewReaderSize(nc, readAtOnce), open: map[int64]*call{}}
+	if !readsAlone {
+		c.readOn()
+	}
+	return c
+}
+
+// left reports whether the service has closed a connection that nobody reads.
+func (c *clientConn) left() bool {
+	if !readsAlone || !c.reading.TryLock() {
+		return false
+	}
+	defer c.reading.Unlock()
+	return hungUp(c.net)
+}
+
+// readOn has a goroutine read until the connection ends, which Close makes.
+func (c *clientConn) readOn() {
+	c.readsOn.Do(func() {
+		go func() {
+			c.reading.Lock()
+			defer c.reading.Unlock()
+			var err error
+			for err == nil {
+				err = c.read()
+			}
+			c.broke(err)
+		}()
+	})
+}
+
+// readFor reads until a call is answered, or the connection has ended: who can do nothing
+// but wait spares a goroutine, and so a thread, by that. It reports false if another reads.
+func (c *clientConn) readFor(o *call) bool {
+	if !readsAlone || !c.reading.TryLock() {
+		return false
+	}
+	defer c.reading.Unlock()
+	for {
+		select {
+		case <-o.done:
+			return true
+		default:
+		}
+		if err := c.read(); err != nil {
+			c.broke(err)
+			return true
 		}
 	}
+}
+
+// read takes one line.
+func (c *clientConn) read() error {
+	line, err := readLine(c.in)
+	if err != nil {
+		return err
+	}
+	c.heard.Store(true)
+	return c.take(line)
+}
+
+// broke ends the connection, and the calls that are open, with a cause.
+func (c *clientConn) broke(cause error) {
 	c.net.Close()
 	c.mu.Lock()
-	if c.err = errors.Join(errBroken, err); c.silent.Load() {
+	defer c.mu.Unlock()
+	if c.err = errors.Join(errBroken, cause); c.silent.Load() {
 		c.err = errSilent
 	}
 	for id, o := range c.open {
 		delete(c.open, id)
 		o.finish(nil, c.err)
 	}
-	c.mu.Unlock()
 }
 
+// take gives a line to the call that it is for.
 func (c *clientConn) take(line []byte) error {
-	var m struct {
-		ID     *int64          `json:"id"`
-		Result json.RawMessage `json:"result"`
-		Error  *failure        `json:"error"`
-		Params *struct {
-			ID    int64           `json:"id"`
-			Value json.RawMessage `json:"value"`
-		} `json:"params"`
+	m, err := parseReply(line)
+	if err != nil {
+		return fmt.Errorf("the service's answer is not understood: %w", err)
 	}
-	if err := json.Unmarshal(line, &m); err != nil {
-		return fmt.Errorf("the service's answer is no JSON: %w", err)
+	if m.id == 0 {
+		return m.err // of the connection as a whole
 	}
+	c.mu.Lock()
+	o := c.open[m.id]
+	if m.piece == nil {
+		delete(c.open, m.id)
+	}
+	c.mu.Unlock()
 	switch {
-	case m.Params != nil:
-		c.mu.Lock()
-		o := c.open[m.Params.ID]
-		c.mu.Unlock()
-		if o != nil && o.pieces != nil {
-			select {
-			case o.pieces <- m.Params.Value: // a slow reader holds up its own connection only
-			case <-o.done:
-			}
-		}
-	case m.ID == nil && m.Error != nil:
-		return m.Error.err() // of the connection as a whole
-	case m.ID != nil:
-		c.mu.Lock()
-		o := c.open[*m.ID]
-		delete(c.open, *m.ID)
-		c.mu.Unlock()
-		if o != nil && m.Error != nil {
-			o.finish(nil, m.Error.err())
-		} else if o != nil {
-			o.finish(m.Result, nil)
+	case o == nil:
+	case m.piece == nil:
+		o.finish(m.result, m.err)
+	case o.pieces != nil:
+		select {
+		case o.pieces <- m.piece: // a slow reader holds up its own connection only
+		case <-o.done:
 		}
 	}
 	return nil
@@ -318,6 +370,10 @@ func (c *clientConn) ask(ctx context.Context, method string, params, result any,
 	if err != nil {
 		return false, err
 	}
+	if each == nil && ctx.Done() == nil && c.readFor(o) {
+		return true, o.read(method, result)
+	}
+	c.readOn()
 	give := func(err error) (bool, error) {
 		c.mu.Lock()
 		delete(c.open, id)
@@ -345,13 +401,24 @@ func (c *clientConn) ask(ctx context.Context, method string, params, result any,
 	case <-ctx.Done():
 		return give(ctx.Err())
 	}
+	return true, o.read(method, result)
+}
+
+// read reads the answer of a call that has ended.
+func (o *call) read(method string, into any) error {
 	if o.err != nil {
-		return true, o.err
+		return o.err
 	}
-	if err := json.Unmarshal(o.result, result); err != nil {
-		return true, fmt.Errorf("the service's answer to %s: %w", method, err)
+	var err error
+	if own, ok := into.(json.Unmarshaler); ok { // json.Unmarshal would read it all again
+		err = own.UnmarshalJSON(o.result)
+	} else {
+		err = json.Unmarshal(o.result, into)
 	}
-	return true, nil
+	if err != nil {
+		return fmt.Errorf("the service's answer to %s: %w", method, err)
+	}
+	return nil
 }
 
 // NewKey makes a key for an enqueue: one that nobody else of its user has, but no secret.

@@ -52,8 +52,7 @@ func TestRefusalIsHeardAlthoughNothingIsTaken(t *testing.T) {
 		saying.Write(answerLine(nil, nil, queue.Errorf(queue.CodeDenied, "not you")))
 		saying.Close()
 	}()
-	c := &clientConn{net: fake, open: map[int64]*call{}}
-	go c.read()
+	c := newClientConn(fake)
 	_, err := c.ask(t.Context(), "status", Nothing{}, new(Status), nil)
 	if !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("got %v, want the refusal", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
+	"sync"
 )
 
 // Method is one row of the table of methods.
@@ -66,13 +67,13 @@ var Methods = []Method{
 	{"service.stop", Admin, Admin, false, answer(API.ServiceStop)},
 }
 
-var methodsByName = func() map[string]*Method {
+var methodsByName = sync.OnceValue(func() map[string]*Method {
 	m := make(map[string]*Method, len(Methods))
 	for i := range Methods {
 		m[Methods[i].Name] = &Methods[i]
 	}
 	return m
-}()
+})
 
 // MethodNames lists the methods' names.
 func MethodNames() []string {

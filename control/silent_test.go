@@ -18,8 +18,7 @@ func TestASilentServiceIsGivenUp(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			ours, theirs := net.Pipe()
-			c := &clientConn{net: ours, open: map[int64]*call{}}
-			go c.read()
+			c := newClientConn(ours)
 			go func() { // ends with the connection
 				for {
 					line, err := readLineOf(theirs)

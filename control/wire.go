@@ -142,15 +142,54 @@ func parseRequest(line []byte) (r request, err error) {
 // requestLine is the line of a request.
 func requestLine(id int64, method string, params any) (line []byte, err error) {
 	raw := []byte("null")
-	if batch, ok := params.(*EnqueueBatch); ok { // json.Marshal would read it all again
-		raw, err = batch.MarshalJSON()
+	if own, ok := params.(json.Marshaler); ok { // json.Marshal would read it all again
+		raw, err = own.MarshalJSON()
 	} else if params != nil {
 		raw, err = json.Marshal(params)
 	}
-	name, err2 := json.Marshal(method)
-	line = append(strconv.AppendInt([]byte(`{"jsonrpc":"2.0","id":`), id, 10), `,"method":`...)
-	line = append(append(append(line, name...), `,"params":`...), raw...)
-	return append(line, "}\n"...), errors.Join(err, err2)
+	line = append(strconv.AppendInt([]byte(`{"jsonrpc":"2.0","id":`), id, 10), `,"method":"`...)
+	line = append(append(append(line, method...), `","params":`...), raw...)
+	return append(line, "}\n"...), err
+}
+
+// reply is one line of a service's.
+type reply struct {
+	id     int64 // of the request, 0 if it is for none
+	result json.RawMessage
+	err    error
+	piece  json.RawMessage // of a stream, which goes on
+}
+
+// parseReply reads a line. It takes no more than is needed for that, since a client that
+// asks one thing spends much of its time on it.
+func parseReply(line []byte) (m reply, err error) {
+	if err := queue.CheckJSON(line); err != nil {
+		return m, err
+	}
+	err = queue.Members(line, func(name string, value json.RawMessage) (err error) {
+		if string(value) == "null" {
+			return nil
+		}
+		switch name {
+		case "id":
+			m.id, err = strconv.ParseInt(string(value), 10, 64)
+		case "result":
+			m.result = value
+		case "error":
+			var f failure
+			err = json.Unmarshal(value, &f)
+			m.err = f.err()
+		case "params":
+			var p struct {
+				ID    int64           `json:"id"`
+				Value json.RawMessage `json:"value"`
+			}
+			err = json.Unmarshal(value, &p)
+			m.id, m.piece = p.ID, p.Value
+		}
+		return err
+	})
+	return m, err
 }
 
 // answerLine is the line of an answer.
@@ -318,6 +357,22 @@ func (p Enqueue) MarshalJSON() ([]byte, error) {
 		m["key"] = p.Key
 	}
 	return json.Marshal(m)
+}
+
+// UnmarshalJSON reads what was answered without reflection, which would be a good part of
+// the time that a client spends on an enqueue.
+func (e *Enqueued) UnmarshalJSON(raw []byte) error {
+	return queue.Members(raw, func(name string, value json.RawMessage) (err error) {
+		switch name {
+		case "id":
+			err = json.Unmarshal(value, &e.ID)
+		case "seq":
+			e.Seq, err = strconv.ParseInt(string(value), 10, 64)
+		case "duplicate":
+			e.Duplicate, err = strconv.ParseBool(string(value))
+		}
+		return err
+	})
 }
 
 // decode reads a batch; a fault names the job.

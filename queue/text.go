@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,9 +15,15 @@ import (
 // 365 days. It keeps every sum of an instant and a duration far from overflow.
 const MaxDuration = 10 * 365 * 24 * time.Hour
 
-var units = map[string]time.Duration{
-	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "ms": time.Millisecond,
-	"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour,
+// unit is one of a duration. A slice of them is there at once, where a map is made before main.
+type unit struct {
+	name string
+	is   time.Duration
+}
+
+var units = []unit{
+	{"ns", time.Nanosecond}, {"us", time.Microsecond}, {"µs", time.Microsecond}, {"ms", time.Millisecond},
+	{"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour}, {"w", 7 * 24 * time.Hour},
 }
 
 // ParseDuration reads a duration such as 90, 90s, 1.5h, 1h30m or 7d; a number
@@ -38,11 +45,11 @@ func ParseDuration(text string) (time.Duration, error) {
 		if u < 0 {
 			u = len(rest)
 		}
-		unit, known := units[rest[:u]]
-		if err != nil || !known {
+		i := slices.IndexFunc(units, func(o unit) bool { return o.name == rest[:u] })
+		if err != nil || i < 0 {
 			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", Clip(text))
 		}
-		part, err := Seconds(number * float64(unit) / float64(time.Second))
+		part, err := Seconds(number * float64(units[i].is) / float64(time.Second))
 		if err != nil {
 			return 0, err
 		}

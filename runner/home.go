@@ -203,10 +203,6 @@ func (h Home) EndAll(within time.Duration) (ended int, err error) {
 	return ended, err
 }
 
-func errUnnamed(dir string) error {
-	return fmt.Errorf("the runner of %s cannot be ended: its notes name no process of its account", dir)
-}
-
 // endWord begins what is asked for when a runner is to be ended; its folder below that of
 // root's runners follows.
 const endWord = "end="
@@ -221,7 +217,7 @@ func tellRunner(dir string, tell func(pid int, ticks int64, of *uint32) error) e
 		return err
 	}
 	if t.pid == 0 {
-		return errUnnamed(dir)
+		return fmt.Errorf("the runner of %s cannot be ended: its notes name no process of its account", dir)
 	}
 	return tell(t.pid, t.ticks, of)
 }

@@ -304,7 +304,8 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		if tail <= showTail {
 			place = control.One
 		}
-		err = s.eachChunk(ctx, place, decodedTail(f, size, tail), rest)
+		last := chunks(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tail, each) })
+		err = s.eachChunk(ctx, place, last, rest)
 		if !errors.Is(err, output.ErrTruncated) {
 			return err
 		}
@@ -334,11 +335,6 @@ func decoded(r io.Reader, missing int64) iter.Seq2[output.Chunk, error] {
 		}
 		return err
 	})
-}
-
-// decodedTail are the last chunks of an encoded output.
-func decodedTail(r io.ReaderAt, size int64, tail int) iter.Seq2[output.Chunk, error] {
-	return chunks(func(each func(output.Chunk) error) error { return output.DecodeTail(r, size, tail, each) })
 }
 
 func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {

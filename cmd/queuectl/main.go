@@ -3,7 +3,10 @@
 // a verb needs that.
 package main
 
-import "github.com/queuectl/queuectl/internal/cli"
+import (
+	"github.com/queuectl/queuectl/internal/cli"
+	_ "github.com/queuectl/queuectl/internal/stackroom"
+)
 
 func main() {
 	cli.Main(cli.Program{Verbs: []cli.Verb{{Name: "runner", Build: runnerVerb}}})

@@ -14,7 +14,16 @@ const (
 	maxFound     = 10_000          // bounds what is remembered of them
 )
 
-var errSilent = fmt.Errorf("the sources of users beside this machine's own have not answered within %v", askFor)
+// errSilent says that no other source has answered. Its text is made when it is asked for,
+// as making it would be a tenth of what the client does before main.
+var errSilent error = silentError{}
+
+type silentError struct{}
+
+// Error says how long they had.
+func (silentError) Error() string {
+	return fmt.Sprintf("the sources of users beside this machine's own have not answered within %v", askFor)
+}
 
 // others are sources of accounts that may be slow, or not answer, and what they have
 // said. The zero value is ready, and its methods may be called at once.

@@ -52,66 +52,60 @@ type Program struct {
 	Hash func() hash.Hash
 }
 
-var verbs []Verb
+// Titles of the help, which verbs stand under.
+const (
+	ofJobs    = "Jobs:"
+	ofLook    = "Look:"
+	ofControl = "Control:"
+	ofService = "Service:"
+	ofInside  = "Internals:"
+)
 
-func init() { // one of them asks for all
-	verbs = slices.Concat(
-		inGroup("Jobs:",
-			Verb{Name: "enqueue", Build: enqueueVerb, Alias: "add"},
-			Verb{Name: "run", Build: runVerb},
-			Verb{Name: "attach", Build: attachVerb},
-			Verb{Name: "wait", Build: waitVerb},
-			Verb{Name: "edit", Build: editVerb},
-			jobsVerb("retry", "Run failed or ended jobs again, with all their attempts", "is pending again", (*control.Client).Retry, "failed", "dead", "cancelled", "completed").as("rerun"),
-			jobsVerb("cancel", "Cancel jobs; what runs is ended with its whole tree", "is cancelled", (*control.Client).Cancel, "waiting", "processing"),
-			Verb{Name: "rm", Build: rmVerb},
-			Verb{Name: "dequeue", Build: dequeueVerb},
-		),
-		inGroup("Look:",
-			Verb{Name: "status", Build: statusVerb},
-			Verb{Name: "list", Build: listVerb, Alias: "ls"},
-			Verb{Name: "ps", Build: psVerb},
-			Verb{Name: "show", Build: showVerb},
-			Verb{Name: "logs", Build: logsVerb, Alias: "log"},
-			Verb{Name: "events", Build: eventsVerb},
-			Verb{Name: "dlq", Build: dlqVerb},
-			Verb{Name: "whoami", Build: whoamiVerb},
-		),
-		inGroup("Control:",
-			Verb{Name: "worker", Build: workerVerb},
-			jobsVerb("hold", "Keep jobs that wait from being run", "is held", (*control.Client).Hold, "pending", "failed", "blocked"),
-			jobsVerb("release", "Let held jobs run", "is released", (*control.Client).Release, "held"),
-			jobsVerb("requeue", "End what runs without counting it, and have it wait again", "is pending again", (*control.Client).Requeue, "processing"),
-			Verb{Name: "kill", Build: killVerb},
-			Verb{Name: "drain", Build: drainVerb},
-			Verb{Name: "clear", Build: clearVerb},
-			Verb{Name: "cleanup", Build: cleanupVerb},
-		),
-		inGroup("Service:",
-			Verb{Name: "service", Short: "The service as the system sees it"},
-			Verb{Name: "serve", Short: "Run the service in the foreground"},
-			Verb{Name: "config", Build: configVerb},
-			Verb{Name: "reload", Build: reloadVerb},
-			Verb{Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
-			Verb{Name: "backup", Short: "Copy the whole queue, with its outputs, into one file while it runs"},
-			Verb{Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},
-		),
-		inGroup("Internals:",
-			Verb{Name: "completion", Build: completionVerb},
-			Verb{Name: "man", Short: "Write the manual pages into a folder"},
-			Verb{Name: "schema", Short: "Print the JSON Schemas of the protocol's methods, or of one"},
-			Verb{Name: "init", Build: initVerb},
-			Verb{Name: "version", Build: versionVerb},
-		),
-	)
-}
+// table is the table of verbs. Its rows hold nothing that has to be made before one is asked for.
+func table() []Verb {
+	return []Verb{
+		{Group: ofJobs, Name: "enqueue", Build: enqueueVerb, Alias: "add"},
+		{Group: ofJobs, Name: "run", Build: runVerb},
+		{Group: ofJobs, Name: "attach", Build: attachVerb},
+		{Group: ofJobs, Name: "wait", Build: waitVerb},
+		{Group: ofJobs, Name: "edit", Build: editVerb},
+		{Group: ofJobs, Name: "retry", Build: retryVerb, Alias: "rerun"},
+		{Group: ofJobs, Name: "cancel", Build: cancelVerb},
+		{Group: ofJobs, Name: "rm", Build: rmVerb},
+		{Group: ofJobs, Name: "dequeue", Build: dequeueVerb},
 
-// inGroup puts verbs under a title of the help.
-func inGroup(title string, verbs ...Verb) []Verb {
-	for i := range verbs {
-		verbs[i].Group = title
+		{Group: ofLook, Name: "status", Build: statusVerb},
+		{Group: ofLook, Name: "list", Build: listVerb, Alias: "ls"},
+		{Group: ofLook, Name: "ps", Build: psVerb},
+		{Group: ofLook, Name: "show", Build: showVerb},
+		{Group: ofLook, Name: "logs", Build: logsVerb, Alias: "log"},
+		{Group: ofLook, Name: "events", Build: eventsVerb},
+		{Group: ofLook, Name: "dlq", Build: dlqVerb},
+		{Group: ofLook, Name: "whoami", Build: whoamiVerb},
+
+		{Group: ofControl, Name: "worker", Build: workerVerb},
+		{Group: ofControl, Name: "hold", Build: holdVerb},
+		{Group: ofControl, Name: "release", Build: releaseVerb},
+		{Group: ofControl, Name: "requeue", Build: requeueVerb},
+		{Group: ofControl, Name: "kill", Build: killVerb},
+		{Group: ofControl, Name: "drain", Build: drainVerb},
+		{Group: ofControl, Name: "clear", Build: clearVerb},
+		{Group: ofControl, Name: "cleanup", Build: cleanupVerb},
+
+		{Group: ofService, Name: "service", Short: "The service as the system sees it"},
+		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},
+		{Group: ofService, Name: "config", Build: configVerb},
+		{Group: ofService, Name: "reload", Build: reloadVerb},
+		{Group: ofService, Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
+		{Group: ofService, Name: "backup", Short: "Copy the whole queue, with its outputs, into one file while it runs"},
+		{Group: ofService, Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},
+
+		{Group: ofInside, Name: "completion", Build: completionVerb},
+		{Group: ofInside, Name: "man", Short: "Write the manual pages into a folder"},
+		{Group: ofInside, Name: "schema", Short: "Print the JSON Schemas of the protocol's methods, or of one"},
+		{Group: ofInside, Name: "init", Build: initVerb},
+		{Group: ofInside, Name: "version", Build: versionVerb},
 	}
-	return verbs
 }
 
 // App is what every verb has: the flags that all share, and where to speak.
@@ -146,7 +140,7 @@ func Main(p Program) {
 
 // with are the verbs of both programs and those that one of them has of its own.
 func with(own []Verb) []Verb {
-	list := slices.Clone(verbs)
+	list := table()
 	for _, v := range own {
 		if i := slices.IndexFunc(list, func(w Verb) bool { return w.Name == v.Name }); i >= 0 {
 			list[i].Build = v.Build
@@ -305,12 +299,6 @@ func (a *App) verbNames() []string {
 		}
 	}
 	return names
-}
-
-// as gives a verb another name.
-func (v Verb) as(alias string) Verb {
-	v.Alias = alias
-	return v
 }
 
 // UsageError is a mistake in the words themselves.

@@ -16,15 +16,31 @@ import (
 // bulk is a method on jobs.
 type bulk func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)
 
-// jobsVerb is a verb on jobs, by id or selected. become says what they are then; ids are
-// completed of jobs in these states.
-func jobsVerb(name, short, become string, do bulk, states ...string) Verb {
-	return Verb{Name: name, Build: func(a *App) *cobra.Command { return a.jobsCommand(name, short, become, do, states...) }}
+func retryVerb(a *App) *cobra.Command {
+	return a.jobsCommand("retry", "Run failed or ended jobs again, with all their attempts", "is pending again", (*control.Client).Retry, "failed", "dead", "cancelled", "completed")
+}
+
+func cancelVerb(a *App) *cobra.Command {
+	return a.jobsCommand("cancel", "Cancel jobs; what runs is ended with its whole tree", "is cancelled", (*control.Client).Cancel, "waiting", "processing")
+}
+
+func holdVerb(a *App) *cobra.Command {
+	return a.jobsCommand("hold", "Keep jobs that wait from being run", "is held", (*control.Client).Hold, "pending", "failed", "blocked")
+}
+
+func releaseVerb(a *App) *cobra.Command {
+	return a.jobsCommand("release", "Let held jobs run", "is released", (*control.Client).Release, "held")
+}
+
+func requeueVerb(a *App) *cobra.Command {
+	return a.jobsCommand("requeue", "End what runs without counting it, and have it wait again", "is pending again", (*control.Client).Requeue, "processing")
 }
 
 // endsMany are the verbs that end or remove jobs: a person is asked before they are many.
 var endsMany = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
+// jobsCommand is a verb on jobs, by id or selected. become says what they are then; ids are
+// completed of jobs in these states.
 func (a *App) jobsCommand(name, short, become string, do bulk, states ...string) *cobra.Command {
 	var s selection
 	cmd := &cobra.Command{

@@ -134,10 +134,16 @@ func (r *run) giveUp(count int, first uint32) {
 	r.w.stuck = r.tree
 }
 
+// killTree ends the whole tree now.
+func (r *run) killTree() *tree {
+	r.tree.kill()
+	return r.tree
+}
+
 // giveUpMain gives up a tree whose main process has not ended.
-func (r *run) giveUpMain() {
-	count, _ := r.tree.left()
-	r.giveUp(1+count, r.tree.pid)
+func (r *run) giveUpMain(t *tree) {
+	count, _ := t.left()
+	r.giveUp(1+count, t.pid)
 	r.exited = true
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()

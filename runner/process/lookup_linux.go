@@ -7,7 +7,14 @@ import (
 )
 
 // errHung says that what a command names does not answer.
-var errHung = fmt.Errorf("it took longer than %v to find: the disk that it is on does not answer", StartWithin)
+var errHung error = hungError{}
+
+type hungError struct{}
+
+// Error says how long it was looked for.
+func (hungError) Error() string {
+	return fmt.Sprintf("it took longer than %v to find: the disk that it is on does not answer", StartWithin)
+}
 
 // maxLate bounds the look-ups of an account that were given up and have not returned: each
 // keeps a thread. maxLateOfAll bounds those of all accounts.

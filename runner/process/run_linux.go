@@ -34,12 +34,6 @@ type Worker struct {
 	cgroup  *cgroup  // nil before the first command; written with mu by Run's goroutine
 }
 
-type kill struct {
-	asked bool
-	cause int
-	grace time.Duration
-}
-
 // NewWorker makes a worker, whose commands get a control group if there are any. It
 // holds nothing until its first command.
 func NewWorker(c *Cgroups) *Worker {
@@ -111,29 +105,6 @@ func (w *Worker) Close() {
 	w.dropCgroup()
 }
 
-// Kill ends the running command's tree: SIGTERM now, SIGKILL after the grace.
-// The grace is the whole tree's, whenever its main process ends. It reports whether it
-// came before the command's end was seen; the result then carries the cause. A later Kill
-// may shorten the grace, not change the cause.
-func (w *Worker) Kill(cause int, grace time.Duration) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.running {
-		return false
-	}
-	if !w.killed.asked {
-		w.killed.cause = cause
-	}
-	w.killed.asked, w.killed.grace = true, grace
-	w.interrupt()
-	return true
-}
-
-// interrupt ends the poll of Run's goroutine. The caller holds mu.
-func (w *Worker) interrupt() {
-	unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail but when it is set already
-}
-
 // signalPasses is how often a tree is looked at for processes that have not had a signal yet:
 // it may fork meanwhile.
 const signalPasses = 8
@@ -203,34 +174,26 @@ type run struct {
 	graceEnd time.Time // what is left behind is ended
 }
 
-// Run runs a command to the end of its tree.
-func (w *Worker) Run(c *Command) (result Result) {
-	result.ExitCode = -1
-	r := &run{w: w, c: c, r: &result, pipes: [2]int{-1, -1}, ends: [2]int{-1, -1}, pidfd: -1}
-	defer collect()
-	defer r.close()
-	defer c.Log.Close()
-	if err := w.open(); err != nil {
-		r.begun = time.Now()
-		result.StartedAt = r.begun
-		r.startFailed(err)
-		return result
-	}
-	w.mu.Lock()
-	w.running, w.pid, w.uid, w.killed, w.typist = true, 0, c.uid(), kill{}, typist{tty: c.TTY}
-	w.mu.Unlock()
-	if !r.start() {
-		w.mu.Lock()
-		w.running = false
-		w.mu.Unlock()
-		return result
-	}
-	r.watch()
-	r.end()
-	return result
+// interrupt ends the poll of Run's goroutine. The caller holds mu.
+func (w *Worker) interrupt() {
+	unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail but when it is set already
 }
 
+// newRun prepares a run.
+func (w *Worker) newRun(c *Command, result *Result) *run {
+	return &run{w: w, c: c, r: result, pipes: [2]int{-1, -1}, ends: [2]int{-1, -1}, pidfd: -1}
+}
+
+// occupy makes the worker one that runs a command.
+func (w *Worker) occupy(c *Command) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running, w.pid, w.uid, w.killed, w.typist = true, 0, c.uid(), kill{}, typist{tty: c.TTY}
+}
+
+// close gives back what the run holds.
 func (r *run) close() {
+	defer collect()
 	r.letGo()
 	for _, fd := range [...]int{r.pipes[0], r.pipes[1], r.pidfd} {
 		if fd >= 0 {
@@ -290,66 +253,18 @@ func (r *run) watch() {
 
 // wait is how long the poll may take, in milliseconds: until the next deadline.
 func (r *run) wait() int {
-	next := time.Duration(-1)
-	until := func(t time.Time) {
-		if d := max(0, time.Until(t)); next < 0 || d < next {
-			next = d
-		}
-	}
-	if !r.told {
-		until(r.begun.Add(StartedAfter))
-	}
-	if r.c.Timeout > 0 && r.termAt.IsZero() {
-		until(r.begun.Add(r.c.Timeout))
-	}
-	if r.c.IdleTimeout > 0 && r.termAt.IsZero() {
-		until(r.heard.Add(r.c.IdleTimeout))
-	}
-	if !r.killAt.IsZero() {
-		until(r.killAt)
-	}
+	next := r.untilDue()
 	if next < 0 {
 		return -1
 	}
-	return int(min((next+time.Millisecond-1)/time.Millisecond, 1<<30))
+	return int(milliseconds(next))
 }
 
-// enforce does what is due while the main process runs. Whether a kill or the
-// timeout came before the end is decided here alone.
-func (r *run) enforce() {
-	now := time.Now()
-	killed := r.obey(now)
-	if r.exited {
-		r.r.EndedAt = now
-		if killed.asked && !r.r.TimedOut {
-			r.r.Cause = killed.cause
-		}
-		return
-	}
-	if !r.told && now.Sub(r.begun) >= StartedAfter {
-		r.told = true
-		r.c.Started(r.pid, r.begun)
-	}
-	if r.c.Timeout > 0 && r.termAt.IsZero() && now.Sub(r.begun) >= r.c.Timeout {
-		r.r.TimedOut = true
-		r.terminate(now, r.c.KillAfter)
-	}
-	if r.c.IdleTimeout > 0 && r.termAt.IsZero() && now.Sub(r.heard) >= r.c.IdleTimeout {
-		r.r.TimedOut, r.r.Silent = true, true
-		r.terminate(now, r.c.KillAfter)
-	}
-	if !r.killAt.IsZero() && !now.Before(r.killAt) {
-		if r.killedAt.IsZero() {
-			r.killedAt = now
-		}
-		left := r.killTree()
-		r.killAt = now.Add(min(time.Second, r.c.Patience)) // what was just being forked
-		if now.Sub(r.killedAt) >= r.c.Patience {
-			r.giveUpMain(left)
-			r.r.EndedAt, r.r.Cause = now, killed.cause
-		}
-	}
-}
+// ran is how long the command has run.
+func (r *run) ran() time.Duration { return time.Since(r.begun) }
+
+// silent is for how long it has printed nothing.
+func (r *run) silent(time.Duration) time.Duration { return time.Since(r.heard) }
 
 // terminate asks the tree to end; a stopped process is woken to hear it.
 func (r *run) terminate(now time.Time, grace time.Duration) {

@@ -30,12 +30,6 @@ type Worker struct {
 	stuck *tree // what Run has given up; of its goroutine
 }
 
-type kill struct {
-	asked bool
-	cause int
-	grace time.Duration
-}
-
 // NewWorker makes a worker. It holds nothing until its first command.
 func NewWorker(*Cgroups) *Worker { return &Worker{sys: &kernel} }
 
@@ -63,24 +57,6 @@ func (w *Worker) Close() {
 		}
 	}
 	w.dropStuck()
-}
-
-// Kill ends the running command's tree: CTRL_BREAK now, the end of its job object after
-// the grace, which is the whole tree's, whenever its main process ends. It reports whether
-// it came before the command's end was seen; the result then carries the cause. A later
-// Kill may shorten the grace, not change the cause.
-func (w *Worker) Kill(cause int, grace time.Duration) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.running {
-		return false
-	}
-	if !w.killed.asked {
-		w.killed.cause = cause
-	}
-	w.killed.asked, w.killed.grace = true, grace
-	windows.SetEvent(w.wake)
-	return true
 }
 
 // The signals that there is something for on Windows.
@@ -137,30 +113,19 @@ type run struct {
 	graceEnd time.Time // what is left behind is ended
 }
 
-// Run runs a command to the end of its tree.
-func (w *Worker) Run(c *Command) (result Result) {
-	result.ExitCode = -1
-	r := &run{w: w, c: c, r: &result, ended: make(chan struct{}, 2)}
-	defer c.Log.Close()
-	defer r.close()
-	if err := w.open(); err != nil {
-		r.begun = time.Now()
-		result.StartedAt = r.begun
-		r.startFailed(err)
-		return result
-	}
+// interrupt has the wait return.
+func (w *Worker) interrupt() { windows.SetEvent(w.wake) }
+
+// newRun prepares a run.
+func (w *Worker) newRun(c *Command, result *Result) *run {
+	return &run{w: w, c: c, r: result, ended: make(chan struct{}, 2)}
+}
+
+// occupy makes the worker one that runs a command.
+func (w *Worker) occupy(*Command) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.running, w.tree, w.killed = true, nil, kill{}
-	w.mu.Unlock()
-	if !r.start() {
-		w.mu.Lock()
-		w.running = false
-		w.mu.Unlock()
-		return result
-	}
-	r.watch()
-	r.end()
-	return result
 }
 
 // close gives back what the run holds. It releases who reads and feeds, whoever else
@@ -200,31 +165,14 @@ func (r *run) watch() {
 
 // wait is how long to wait, in milliseconds: until the next deadline.
 func (r *run) wait() uint32 {
-	next, ran := time.Duration(-1), r.ran()
-	in := func(d time.Duration) {
-		if d = max(0, d); next < 0 || d < next {
-			next = d
-		}
-	}
-	if !r.told {
-		in(StartedAfter - ran)
-	}
-	if r.c.Timeout > 0 && r.termAt.IsZero() {
-		in(r.c.Timeout - ran)
-	}
-	if r.c.IdleTimeout > 0 && r.termAt.IsZero() {
-		in(r.c.IdleTimeout - r.silent(ran))
-	}
-	if !r.killAt.IsZero() {
-		in(time.Until(r.killAt))
-	}
-	if r.tree.port != 0 {
-		in(time.Second) // what the kernel tells must not pile up
+	next := r.untilDue()
+	if r.tree.port != 0 && (next < 0 || next > time.Second) {
+		next = time.Second // what the kernel tells must not pile up
 	}
 	if next < 0 {
 		return windows.INFINITE
 	}
-	return uint32(min((next+time.Millisecond-1)/time.Millisecond, 1<<30))
+	return uint32(milliseconds(next))
 }
 
 // ran is how long the command has run, without the time that the machine slept.
@@ -232,43 +180,6 @@ func (r *run) ran() time.Duration { return r.w.sys.awake() - r.from }
 
 // silent is for how long it has printed nothing, once it ran so long.
 func (r *run) silent(ran time.Duration) time.Duration { return ran - time.Duration(r.heard.Load()) }
-
-// enforce does what is due while the main process runs. Whether a kill or the
-// timeout came before the end is decided here alone.
-func (r *run) enforce() {
-	now, ran := time.Now(), r.ran()
-	killed := r.obey(now)
-	if r.exited {
-		r.r.EndedAt = now
-		if killed.asked && !r.r.TimedOut {
-			r.r.Cause = killed.cause
-		}
-		return
-	}
-	if !r.told && ran >= StartedAfter {
-		r.told = true
-		r.c.Started(r.r.PID, r.begun)
-	}
-	if r.c.Timeout > 0 && r.termAt.IsZero() && ran >= r.c.Timeout {
-		r.r.TimedOut = true
-		r.terminate(now, r.c.KillAfter)
-	}
-	if r.c.IdleTimeout > 0 && r.termAt.IsZero() && r.silent(ran) >= r.c.IdleTimeout {
-		r.r.TimedOut, r.r.Silent = true, true
-		r.terminate(now, r.c.KillAfter)
-	}
-	if !r.killAt.IsZero() && !now.Before(r.killAt) {
-		if r.killedAt.IsZero() {
-			r.killedAt = now
-		}
-		r.tree.kill()
-		r.killAt = now.Add(min(time.Second, r.c.Patience))
-		if now.Sub(r.killedAt) >= r.c.Patience {
-			r.giveUpMain()
-			r.r.EndedAt, r.r.Cause = now, killed.cause
-		}
-	}
-}
 
 // terminate asks the main process's group to end. What has no console, or does not
 // listen, has the same grace; where nobody could be asked there is none.

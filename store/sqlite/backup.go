@@ -110,7 +110,7 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	release := c.endWith(ctx)
 	err = s.copyPages(ctx, c, each)
 	if err == nil {
-		err = c.single()
+		_, err = c.exec(`PRAGMA journal_mode = delete`) // one file, which may be read where nothing can be written
 	}
 	if err == nil {
 		err = look(c, path)
@@ -142,13 +142,6 @@ func (s *Store) leavesRoom() error {
 }
 
 var errNoRoom = queue.Errorf(queue.CodeNoSpace, "no space for the copy; free some and try again")
-
-// single makes of the database one file, which may be read where nothing can be
-// written.
-func (c *conn) single() error {
-	_, err := c.exec(`PRAGMA journal_mode = delete`)
-	return err
-}
 
 // noRoomFor is the error of a copy, which is not the database's.
 func noRoomFor(err error) error {

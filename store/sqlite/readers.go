@@ -23,10 +23,6 @@ type readers struct {
 // maxReaders is how many reads are carried out at once.
 const maxReaders = 4
 
-func newReaders(path string) *readers {
-	return &readers{path: path, places: make(chan struct{}, maxReaders), closed: make(chan struct{})}
-}
-
 // readerPragmas are those of a connection that reads.
 func readerPragmas() []string {
 	return []string{`busy_timeout = 2000`, `query_only = 1`, `cache_size = -1024`, `trusted_schema = 0`}

@@ -229,7 +229,7 @@ func (s *Store) open(path string) (err error) {
 	}
 	s.seen = sizesOf(s.files)
 	s.keepReserve()
-	s.read = newReaders(path)
+	s.read = &readers{path: path, places: make(chan struct{}, maxReaders), closed: make(chan struct{})}
 	return nil
 }
 

@@ -1,0 +1,120 @@
+//go:build linux || windows
+
+package process
+
+import "time"
+
+// kill is what Kill has asked for.
+type kill struct {
+	asked bool
+	cause int
+	grace time.Duration
+}
+
+// Kill ends the running command's tree: it is asked to end now, by SIGTERM or CTRL_BREAK, and
+// killed after the grace, which is the whole tree's, whenever its main process ends. It reports
+// whether it came before the command's end was seen; the result then carries the cause. A later
+// Kill may shorten the grace, not change the cause.
+func (w *Worker) Kill(cause int, grace time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.running {
+		return false
+	}
+	if !w.killed.asked {
+		w.killed.cause = cause
+	}
+	w.killed.asked, w.killed.grace = true, grace
+	w.interrupt()
+	return true
+}
+
+// Run runs a command to the end of its tree.
+func (w *Worker) Run(c *Command) (result Result) {
+	result.ExitCode = -1
+	r := w.newRun(c, &result)
+	defer c.Log.Close()
+	defer r.close()
+	if err := w.open(); err != nil {
+		r.begun = time.Now()
+		result.StartedAt = r.begun
+		r.startFailed(err)
+		return result
+	}
+	w.occupy(c)
+	if !r.start() {
+		w.mu.Lock()
+		w.running = false
+		w.mu.Unlock()
+		return result
+	}
+	r.watch()
+	r.end()
+	return result
+}
+
+// untilDue is how long it is until something is to be done about a command that does nothing,
+// below 0 if there is nothing.
+func (r *run) untilDue() time.Duration {
+	next, ran := time.Duration(-1), r.ran()
+	in := func(d time.Duration) {
+		if d = max(0, d); next < 0 || d < next {
+			next = d
+		}
+	}
+	if !r.told {
+		in(StartedAfter - ran)
+	}
+	if r.c.Timeout > 0 && r.termAt.IsZero() {
+		in(r.c.Timeout - ran)
+	}
+	if r.c.IdleTimeout > 0 && r.termAt.IsZero() {
+		in(r.c.IdleTimeout - r.silent(ran))
+	}
+	if !r.killAt.IsZero() {
+		in(time.Until(r.killAt))
+	}
+	return next
+}
+
+// milliseconds are those of a wait, rounded up.
+func milliseconds(d time.Duration) time.Duration {
+	return min((d+time.Millisecond-1)/time.Millisecond, 1<<30)
+}
+
+// enforce does what is due while the main process runs. Whether a kill or the
+// timeout came before the end is decided here alone.
+func (r *run) enforce() {
+	now, ran := time.Now(), r.ran()
+	killed := r.obey(now)
+	if r.exited {
+		r.r.EndedAt = now
+		if killed.asked && !r.r.TimedOut {
+			r.r.Cause = killed.cause
+		}
+		return
+	}
+	if !r.told && ran >= StartedAfter {
+		r.told = true
+		r.c.Started(r.r.PID, r.begun)
+	}
+	if r.c.Timeout > 0 && r.termAt.IsZero() && ran >= r.c.Timeout {
+		r.r.TimedOut = true
+		r.terminate(now, r.c.KillAfter)
+	}
+	if r.c.IdleTimeout > 0 && r.termAt.IsZero() && r.silent(ran) >= r.c.IdleTimeout {
+		r.r.TimedOut, r.r.Silent = true, true
+		r.terminate(now, r.c.KillAfter)
+	}
+	if !r.killAt.IsZero() && !now.Before(r.killAt) {
+		if r.killedAt.IsZero() {
+			r.killedAt = now
+		}
+		left := r.killTree()
+		r.killAt = now.Add(min(time.Second, r.c.Patience)) // what was just being forked
+		if now.Sub(r.killedAt) >= r.c.Patience {
+			r.giveUpMain(left)
+			r.r.EndedAt, r.r.Cause = now, killed.cause
+		}
+	}
+}
