@@ -29,5 +29,5 @@ func of(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 }
 
 func main() {
-	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Settings: tomlfile.Read, Hash: sha256.New})
+	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: look, Settings: tomlfile.Read, Hash: sha256.New})
 }

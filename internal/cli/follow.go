@@ -223,7 +223,7 @@ func (f *following) summary(ctx context.Context, ended int64) error {
 		}
 		fmt.Fprintf(f.a.Err, "queuectl: %s is dead: %s\n", j.ID, oneLine(f.a.Clean(f.a.Err, reason))+": "+cut(oneLine(f.a.Clean(f.a.Err, title(&j))), 60))
 	}
-	fmt.Fprintf(f.a.Err, "queuectl: try the dead ones again with the same command and --retry-dead; look at all with: queuectl serve --dir %s --workers 0\n", f.a.Dir)
+	fmt.Fprintf(f.a.Err, "queuectl: try the dead ones again with the same command and --retry-dead; see them all: queuectl list --failed --dir %s\n", queue.Word(f.a.Dir))
 	return nil
 }
 

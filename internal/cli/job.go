@@ -259,7 +259,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 			return err
 		}
 	}
-	c, err := a.Client()
+	c, err := a.readerUnless(cmd.Context(), l.watch)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type privateFlags struct {
 	private   bool
 	workers   string
 	retryDead bool
+	addNew    bool
 	log       string
 }
 
@@ -41,6 +42,7 @@ func (p *privateFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&p.workers, "workers", "auto", "with --private: `N` jobs that run at once")
 	p.many.add(f)
 	f.Var(NonEmpty(&p.log), "joblog", "with --private: write a line for each job that has ended into this `FILE`, as GNU parallel does")
+	f.BoolVar(&p.addNew, "add-new", false, "with --private: the list has only grown, so take its new lines too")
 	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: give the dead jobs of an earlier run another try")
 }
 
@@ -72,11 +74,14 @@ type private struct {
 	a      *App
 	c      *control.Client
 	common queue.Spec // what the flags say of every job
-	salt   []byte     // of the lines' hashes: all that makes a job of a line
+	asks   *asked     // all that makes a job of a line, beside the line
+	salt   []byte     // of the lines' hashes, made of that
 	known  map[int]string
-	last   int // the number of the last line
+	resume bool // an earlier run has stored the list
+	last   int  // the number of the last line
 	up     upload
 	wrong  []string // lines that are not what they were
+	added  int      // lines that are new, and not wanted
 
 	leaving atomic.Bool   // no more jobs are started
 	follows chan struct{} // closed once all is stored: jobs run, and are followed
@@ -94,7 +99,10 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	}
 	p := &private{privateFlags: f, a: a, common: *common, known: map[int]string{}, follows: make(chan struct{}), quiet: make(chan struct{})}
 	var err error
-	if p.salt, err = json.Marshal([]any{&p.common, p.lines != "", p.program}); err != nil {
+	if p.asks, err = p.asked(); err != nil {
+		return err
+	}
+	if p.salt, err = json.Marshal(p.asks); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -239,6 +247,9 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 	if err := p.recall(storing); err != nil {
 		return err
 	}
+	if err := p.sameFlags(); err != nil {
+		return err
+	}
 	if err := p.store(); err != nil {
 		return err
 	}
@@ -296,10 +307,30 @@ func (p *private) recall(ctx context.Context) error {
 			p.known[n] = j.ID
 		}
 		if page.Next == nil {
+			p.resume = len(p.known) > 0
 			return nil
 		}
 		cursor = *page.Next
 	}
+}
+
+// sameFlags refuses other flags than the list was stored with, which are kept for that.
+func (p *private) sameFlags() error {
+	if !p.resume {
+		return p.asks.keep(p.a.Dir)
+	}
+	was, err := readAsked(p.a.Dir)
+	if err != nil || was == nil {
+		return err
+	}
+	list := was.changes(p.asks)
+	if len(list) == 0 {
+		return nil
+	}
+	if more := len(list) - maxNamed; more > 0 {
+		list = append(list[:maxNamed], fmt.Sprintf("%d more are different", more))
+	}
+	return queue.Errorf(queue.CodeWrongState, "the jobs in %s were stored with other flags: %s; give the same as before, or begin anew with another --dir", p.a.Dir, strings.Join(list, "; "))
 }
 
 // store stores the jobs of all lines that are new, unless a line has changed.
@@ -313,18 +344,21 @@ func (p *private) store() error {
 		defer f.Close()
 		in = p.up.from(f)
 	}
-	before := len(p.known)
 	err = p.each(in, p.line)
-	if err == nil && p.up.jobs == 0 && before == 0 {
+	if err == nil && p.up.jobs == 0 && !p.resume {
 		err = queue.Errorf(queue.CodeInvalid, "there are no jobs in it")
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.known)) { // not seen in the file
 		if n > p.last && len(p.wrong) < maxNamed {
-			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone (job %s)", n, p.known[n]))
+			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone: it was %s (job %s)", n, p.was(p.known[n]), p.known[n]))
 		}
 	}
-	if err == nil && len(p.wrong) > 0 {
-		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another file, or of other flags: %s; put it back as it was, or begin anew with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
+	switch {
+	case err != nil:
+	case len(p.wrong) > 0:
+		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another list: %s; put it back as it was, or begin anew with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
+	case p.added > 0:
+		err = queue.Errorf(queue.CodeWrongState, "the list has grown by %s, from line %d on; run them too with --add-new, or put it back as it was", Jobs(p.added), p.last-p.added+1)
 	}
 	if err != nil || p.up.jobs > 0 {
 		return p.up.finish(err)
@@ -334,6 +368,29 @@ func (p *private) store() error {
 
 // maxNamed is how many changed lines are named.
 const maxNamed = 5
+
+// was is what a stored job runs, for a person.
+func (p *private) was(id string) string {
+	j, err := p.c.Show(p.up.ctx, control.Show{ID: control.Name(id)})
+	if err != nil {
+		return "another job"
+	}
+	return fmt.Sprintf("%q", cut(oneLine(title(&j.Job)), 60))
+}
+
+// changed tells how a line differs from what it was.
+func (p *private) changed(line int, was string, now *queue.Spec) string {
+	before, is := p.was(was), ""
+	if now.Command != nil {
+		is = *now.Command
+	} else {
+		is = strings.Join(now.Argv, " ")
+	}
+	if is = fmt.Sprintf("%q", cut(oneLine(is), 60)); is == before {
+		return fmt.Sprintf("line %d was changed: %s has other fields now", line, before)
+	}
+	return fmt.Sprintf("line %d was changed: it was %s, is %s now", line, before, is)
+}
 
 // line stores the job of one line, if it is not there.
 func (p *private) line(raw []byte, line int) error {
@@ -353,9 +410,12 @@ func (p *private) line(raw []byte, line int) error {
 	delete(p.known, p.last)
 	switch {
 	case stored && was != id && len(p.wrong) < maxNamed:
-		p.wrong = append(p.wrong, fmt.Sprintf("line %d was changed", line))
+		p.wrong = append(p.wrong, p.changed(line, was, spec))
 		return nil
 	case stored || len(p.wrong) > 0:
+		return nil
+	case p.resume && !p.addNew:
+		p.added++
 		return nil
 	}
 	spec.ID = &id
