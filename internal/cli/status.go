@@ -187,7 +187,7 @@ func (p *screenPrinter) print(rows int) error {
 	}
 	parts := p.parts()
 	if height := p.a.height(p.a.Out); height > 0 {
-		fitParts(parts, height)
+		fitParts(parts, height-p.a.linesOf(p.verdict())-p.a.linesOf(p.counts()))
 	}
 	for i := range parts {
 		shown := &parts[i]
@@ -360,11 +360,16 @@ func (p *screenPrinter) starts(j *control.Job) string {
 	return "now"
 }
 
-// fitParts takes rows away until the parts fit into a window; the longest part loses first. Where
-// not even a row of each fits, the last parts go.
+// linesOf is how many lines a text takes in the window.
+func (a *App) linesOf(text string) int {
+	return (max(room(text), 1) + a.width(a.Out) - 1) / a.width(a.Out)
+}
+
+// fitParts takes rows away until the parts fit into so many lines of a window; the longest part
+// loses first. Where not even a row of each fits, the last parts go.
 func fitParts(parts []part, height int) {
 	lines := func() (n int) {
-		n = 5 // the verdict, two empty lines, the counts and the prompt
+		n = 3 // two empty lines and the prompt
 		for i := range parts {
 			if len(parts[i].rows) > 0 {
 				n += 1 + len(parts[i].rows)

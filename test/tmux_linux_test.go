@@ -1,0 +1,243 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pane is a shell in a real terminal, tmux, in which a person types and which may be resized.
+type pane struct {
+	*queue
+	socket string
+}
+
+// newPane opens one of a size, in the folder of a queue.
+func newPane(q *queue, columns, rows int) *pane {
+	q.Helper()
+	if _, err := exec.LookPath("tmux"); err != nil {
+		q.Skip("needs tmux")
+	}
+	p := &pane{q, filepath.Join(q.TempDir(), "tmux")}
+	p.tmux("new-session", "-d", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows), "env", "PS1=$ ", "TERM=screen-256color", "sh")
+	q.Cleanup(func() { p.tmux("kill-server") })
+	p.sees("a prompt", func(lines []string) bool { return lines[0] == "$" })
+	return p
+}
+
+// tmux carries a command out, in a server of its own.
+func (p *pane) tmux(args ...string) string {
+	p.Helper()
+	cmd := exec.Command("tmux", append([]string{"-S", p.socket, "-f", os.DevNull}, args...)...)
+	cmd.Env = append(environment(p.dir), "QUEUECTL_SOCKET="+p.path(socketName), "PATH="+filepath.Dir(p.bin)+":"+os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C.UTF-8", "TERM=screen")
+	cmd.Dir = p.dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		p.Fatalf("tmux %q: %v: %s", args, err, out)
+	}
+	return strings.TrimRight(string(out), "\n")
+}
+
+func (p *pane) types(text string) { p.Helper(); p.tmux("send-keys", "-l", text+"\r") }
+func (p *pane) interrupts()       { p.Helper(); p.tmux("send-keys", "C-c") }
+func (p *pane) resize(columns, rows int) {
+	p.Helper()
+	p.tmux("resize-window", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows))
+}
+
+// lines are what the window shows, without what is empty at the end.
+func (p *pane) lines() []string {
+	p.Helper()
+	return strings.Split(strings.TrimRight(p.tmux("capture-pane", "-p"), "\n "), "\n")
+}
+
+// sees waits until the window shows something.
+func (p *pane) sees(what string, ok func(lines []string) bool) {
+	p.Helper()
+	var last []string
+	for deadline := time.Now().Add(patience * 10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if last = p.lines(); ok(last) {
+			return
+		}
+	}
+	p.Fatalf("%s is not seen within 10s; the window shows:\n%s", what, strings.Join(last, "\n"))
+}
+
+func (p *pane) seesText(text string) {
+	p.Helper()
+	p.sees(text, func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), text) })
+}
+
+// runs is the program in front.
+func (p *pane) runs() string { p.Helper(); return p.tmux("display", "-p", "#{pane_current_command}") }
+
+// Whatever waits or follows leaves the terminal as it was when Ctrl-C ends it: its modes, its
+// cursor, and no other screen.
+func TestTerminalIsLeftAsItWas(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	q.must("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
+	q.must("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
+	q.write("lines", "sleep 600\n")
+	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nsleep 600\n")
+	os.Chmod(q.path("editor"), 0o700)
+	p := newPane(q, 80, 24)
+	p.types("trap : INT") // so that the shell goes on after Ctrl-C
+	for _, c := range []struct{ verb, shows string }{
+		{"run 'echo up; sleep 600'", "up"}, {"attach long", "begun"}, {"logs -f long", "begun"}, {"events -f", ""}, {"list --watch", "long"}, {"status --watch", "long"}, {"wait long", ""},
+		{"wait --batch b --progress", "%"}, {"run --private --dir own --lines lines", "%"}, {"worker start --foreground", ""}, {"edit next", "up"},
+	} {
+		verb := c.verb
+		p.types("clear; stty -g >before; EDITOR=./editor queuectl " + verb + "; stty -g >after; echo back at the shell")
+		p.until(verb+" is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.runs(), "queuectl") })
+		p.seesText(c.shows)
+		p.interrupts()
+		if strings.Contains(verb, "--private") { // it lets what runs finish, which a second one ends
+			p.seesText("Ctrl-C again")
+			p.interrupts()
+		}
+		p.until(verb+" ends", 20*time.Second, func() bool { return p.runs() == "sh" })
+		p.seesText("back at the shell\n$")
+		if before, after := q.text("before"), q.text("after"); before != after || before == "" {
+			t.Errorf("%s: the modes are %s, were %s", verb, after, before)
+		}
+		if state := p.tmux("display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag}"); state != "1 0 0 0" {
+			t.Errorf("%s: cursor, other screen, insert and mouse are %s", verb, state)
+		}
+		lines := p.lines()
+		if last := lines[len(lines)-1]; last != "$" || !strings.HasSuffix(lines[len(lines)-2], "back at the shell") {
+			t.Errorf("%s: the shell does not follow on a line of its own:\n%s", verb, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+// bars are the lines that show how far it is.
+func bars(lines []string) (list []string) {
+	for _, l := range lines {
+		if strings.Contains(l, "%") {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// The bar of wait and of a private run stands on one line, whatever the window becomes, says
+// when the failed ones are run again, and makes room for the summary, which names the failures.
+func TestBarSurvivesResizing(t *testing.T) {
+	const list = "true\nfalse\nexit 3\nuntil test -e go; do sleep 0.02; done\n"
+	for name, c := range map[string]struct{ words, counts string }{
+		"wait":    {"wait --batch b --progress", "4 jobs: 2 completed, 2 dead, in "},
+		"private": {"run --private --dir own --workers 4 --max-retries 1 --backoff-base 20 --lines lines", "4 jobs: 2 completed, 2 dead, in "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := serving(t, "--workers", "4")
+			q.write("lines", list)
+			p := newPane(q, 100, 24)
+			dir := q.dir
+			if name == "wait" {
+				q.must("enqueue", "--batch", "b", "--max-retries", "1", "--backoff-base", "20", "--cwd", q.dir, "--lines", q.path("lines"))
+			} else {
+				dir = q.path("own")
+			}
+			p.types("clear; queuectl " + c.words)
+			p.seesText("2 retry in 1")
+			for _, columns := range []int{60, 30, 120, 80, 45} {
+				p.resize(columns, 24)
+				p.sees(fmt.Sprintf("one bar in %d columns", columns), func(lines []string) bool {
+					b := bars(lines)
+					room := columns - 1
+					return len(b) == 1 && len(lines) <= 5 && len([]rune(b[0])) <= room && (columns < 60 || strings.Contains(b[0], "2 retry in "))
+				})
+			}
+			p.resize(100, 24)
+			for _, id := range strings.Fields(q.must("--dir", dir, "list", "-q", "--state", "failed")) {
+				q.must("--dir", dir, "edit", id, "--run-at", "now")
+			}
+			q.write("go", "")
+			p.seesText(c.counts)
+			p.sees("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
+			whole := strings.Join(p.lines(), "\n")
+			if len(bars(p.lines())) != 0 || strings.Count(whole, "is dead: exit code 1: false") != 1 || strings.Count(whole, "is dead: exit code 3: exit 3") != 1 {
+				t.Errorf("the end:\n%s", whole)
+			}
+		})
+	}
+}
+
+// timesOf makes a screen the same each time: its times, and with them the width of its columns.
+var timesOf = []struct{ pattern, with string }{
+	{`\d\d:\d\d(:\d\d)?`, "CLOCK"}, {`\b(\d+m)?\d+(\.\d+)?m?s ago\b|\bjust now\b`, "T ago"}, {`\b(\d+m)?\d+(\.\d+)?m?s\b`, "T"},
+	{`in \d+h(\d\dm?)?`, "in T"}, {`\d+ in the last hour|\d+/min`, "RATE"}, {`  +`, "  "}, {` +\n`, "\n"},
+}
+
+func sameTimes(text string) string {
+	for _, s := range timesOf {
+		text = regexp.MustCompile(s.pattern).ReplaceAllString(text, s.with)
+	}
+	return text
+}
+
+// The first look, and the lists that are watched, fit in windows of three sizes, and are drawn
+// anew when the size changes. What they show stands in screens.txt, which -update writes.
+func TestScreensInATerminal(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	q.must("enqueue", "--id", "lint", "--batch", "b", "make() { echo ok; }; make lint")
+	q.must("enqueue", "--id", "97.png", "--max-retries", "0", "echo bad header in 97.png >&2; exit 1")
+	q.must("wait", "--any", "lint")
+	q.until("the failure", 10*time.Second, func() bool { return q.show("97.png").State == "dead" })
+	q.must("enqueue", "--id", "build", "echo compiling 61/140; sleep 600")
+	q.until("it runs", 10*time.Second, func() bool { return q.show("build").State == "processing" })
+	q.must("worker", "scale", "1")
+	for _, id := range []string{"docs", "deploy"} {
+		q.must("enqueue", "--id", id, "make "+id)
+	}
+	q.must("enqueue", "--id", "backup", "--in", "7h", "./backup.sh")
+	q.must("enqueue", "--id", "kept", "true")
+	q.must("hold", "kept")
+	var got strings.Builder
+	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}} {
+		for _, words := range []string{"", "list --watch", "status --watch"} {
+			p := newPane(q, size[0], size[1])
+			p.types("clear; queuectl " + words)
+			what := strings.TrimSpace("queuectl " + words)
+			if words == "" {
+				p.sees(what, func(lines []string) bool { return len(lines) > 5 && lines[len(lines)-1] == "$" })
+				fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, sameTimes(strings.Join(p.lines(), "\n")+"\n"))
+				continue
+			}
+			p.sees(what, func(lines []string) bool { return len(lines) > 5 })
+			for _, to := range [][2]int{{50, 20}, size} {
+				p.resize(to[0], to[1])
+				p.sees(what+" without remnants", func(lines []string) bool {
+					clocks := 0
+					for _, l := range lines {
+						if regexp.MustCompile(`^\d\d:\d\d:\d\d`).MatchString(l) {
+							clocks++
+						}
+					}
+					return clocks == 1 && len(lines) > 5 || size[1] < 20 && len(lines) > 5
+				})
+			}
+			time.Sleep(1200 * time.Millisecond) // drawn for the size that it has now
+			fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, sameTimes(strings.Join(p.lines(), "\n")+"\n"))
+			p.interrupts()
+		}
+	}
+	const golden = "testdata/screens.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("the screens are\n%s\nand were\n%s", &got, want)
+	}
+}
