@@ -44,7 +44,7 @@ var subjects = []struct {
 	{"batch", fresh((*bench).batch)},
 	{"depth", fresh((*bench).depth)},
 	{"ended", fresh((*bench).ended)},
-	{"screen", fresh((*bench).screen)},
+	{"screen", (*bench).screen},
 	{"memory", fresh((*bench).memory)},
 	{"idle", fresh((*bench).idle)},
 	{"fsync", (*bench).fsync},

@@ -319,7 +319,7 @@ func TestPrivateForms(t *testing.T) {
 		{"lines", "echo a; echo b >&2\n\n  echo 'c d'\n", "a\nc d\n", []string{"--lines", "-"}},
 		{"arguments in place of {}", "x y\nz'\"$HOME\n", "<x y>\n<z'\"$HOME>\n", []string{"--arg-file", "-", "--", "echo", "<{}>"}},
 		{"arguments at the end", "1\n2\n", "n 1\nn 2\n", []string{"--arg-file", "-", "--", "echo", "n"}},
-		{"NUL", "a b\x00c\nd\x00", "<a b>\n<c\nd>\n", []string{"--arg-file", "-", "--null", "--", "echo", "<{}>"}},
+		{"zero bytes", "a b\x00c\nd\x00", "<a b>\n<c\nd>\n", []string{"--arg-file", "-", "--null", "--", "echo", "<{}>"}},
 		{"words", "", "a 1\na 2\nb 1\nb 2\n", []string{"--", "echo", ":::", "a", "b", ":::", "1", "2"}},
 		{"an array", `[{"command":"echo 1"}, {"argv":["echo","2"]}]`, "1\n2\n", []string{"--file", "-"}},
 		{"flags for all", `{"command":"echo $A$B","env":{"B":"2"}}`, "12\n", []string{"--file", "-", "--env", "A=1"}},
