@@ -40,7 +40,8 @@ const lastWords = time.Second
 // when the connection breaks: an enqueue, which carries a key, and whatever
 // changes nothing are then repeated once.
 type Client struct {
-	path string
+	path   string
+	within func() net.Conn // makes a connection to a server in this process, instead of path
 
 	mu   sync.Mutex
 	conn *clientConn // nil before the first call; guarded by mu
@@ -120,6 +121,19 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	if c.conn != nil && c.conn.failed() == nil && !c.conn.left() {
 		return c.conn, nil
 	}
+	nc, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.conn = newClientConn(nc)
+	return c.conn, nil
+}
+
+// dial makes a connection to the service, if that is who it should be.
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	if c.within != nil {
+		return c.within(), nil
+	}
 	if err := CheckSocketPath(c.path); err != nil {
 		return nil, err
 	}
@@ -134,8 +148,7 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 		nc.Close()
 		return nil, err
 	}
-	c.conn = newClientConn(nc)
-	return c.conn, nil
+	return nc, nil
 }
 
 func (c *clientConn) failed() error {

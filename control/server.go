@@ -73,6 +73,7 @@ type Server struct {
 	shares *Shares
 	log    *slog.Logger
 	peerOf func(net.Conn) (Peer, error)
+	within bool // its client is in this process
 
 	stopping <-chan struct{} // closed when Run is to end
 
@@ -87,6 +88,17 @@ type Server struct {
 // places from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *Shares, log *slog.Logger) *Server {
 	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, shares: shares, log: log, peerOf: PeerOf, conns: map[*serverConn]bool{}}
+}
+
+// Within makes a client in this process, which is served as p; Run serves nobody else then.
+func (s *Server) Within(p Peer) *Client {
+	s.peerOf = func(net.Conn) (Peer, error) { return p, nil }
+	s.within = true
+	return &Client{within: func() net.Conn {
+		client, server := net.Pipe()
+		go s.serve(context.Background(), server, func() {}) // ends with the connection
+		return client
+	}}
 }
 
 // Run serves until ctx ends; then it lets requests under way be answered for a
@@ -181,7 +193,11 @@ func (s *Server) serve(ctx context.Context, nc net.Conn, arrived func()) {
 	}
 	arrived()
 	defer s.leave(c)
-	c.room = s.shares.connect(c.peer.UID, c.isGone)
+	gone := c.isGone
+	if s.within {
+		gone = func() bool { return false } // it ends with its server
+	}
+	c.room = s.shares.connect(c.peer.UID, gone)
 	defer c.room.close()
 	ctx = WithPeer(ctx, c.peer)
 	var calls sync.WaitGroup

@@ -25,3 +25,12 @@ func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func(
 	}
 	return s, nil
 }
+
+// lookEngine opens the store of a folder that no service uses, to be read only.
+func lookEngine(_ context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+	s, err := sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}

@@ -113,6 +113,8 @@ type Service struct {
 	socket   *control.Socket // set before it is served, as is:
 	inherits bool            // the socket, whose mode is not of the settings
 
+	looks bool // it does not run, and only its files are read: see Look
+
 	atStart *config.Settings // what holds from the start; nil before, guarded by mu
 
 	// setting holds one token: who changes settings, the count of workers or the drain
@@ -206,16 +208,7 @@ func endOf(ctx context.Context, err error) error {
 
 // open opens the store with the order that the settings ask for.
 func (s *Service) open(ctx context.Context) error {
-	var err error
-	if s.node, err = os.Hostname(); err != nil {
-		s.node = "localhost"
-	}
-	s.store, err = s.opt.open(ctx, s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
-		if err := s.setStored(stored); err != nil {
-			return queue.Order{}, err
-		}
-		return s.config.Load().Order(), nil
-	})
+	err := s.openStore(ctx)
 	switch {
 	case errors.Is(err, store.ErrNewerSchema), errors.Is(err, queue.ErrInvalid):
 		return &ExitError{ExitConfig, err}
@@ -235,6 +228,20 @@ func (s *Service) open(ctx context.Context) error {
 	}
 	s.programs = programFiles(s.opt.Runner[0])
 	return nil
+}
+
+// openStore opens the store, whose settings it takes.
+func (s *Service) openStore(ctx context.Context) (err error) {
+	if s.node, err = os.Hostname(); err != nil {
+		s.node = "localhost"
+	}
+	s.store, err = s.opt.open(ctx, s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
+		if err := s.setStored(stored); err != nil {
+			return queue.Order{}, err
+		}
+		return s.config.Load().Order(), nil
+	})
+	return err
 }
 
 // serve runs the parts of the service until it is to stop.

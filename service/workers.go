@@ -134,5 +134,8 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	busy := s.pool.Busy()
 	total := max(busy, s.pool.Workers())
 	st.Workers = control.WorkerSummary{Total: total, Busy: busy, Idle: total - busy}
+	if s.looks {
+		return lookedAt(st), nil
+	}
 	return st, nil
 }

@@ -123,3 +123,17 @@ func TestPrivateIsGivenUp(t *testing.T) {
 		t.Errorf("the same again: %+v", r)
 	}
 }
+
+// A large output, which is in a file of its own, is read from the folder too.
+func TestLargeOutputOfAFolder(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	r := p.run("seq 100000\n", "--lines", "-")
+	if r.code != 0 {
+		t.Fatalf("the run: %+v", r)
+	}
+	id := strings.TrimSpace(p.cli("--dir", p.dir, "list", "-q").out)
+	if got := p.cli("--dir", p.dir, "logs", id); got.code != 0 || got.out != r.out {
+		t.Errorf("exit %d, %d bytes, want %d: %s", got.code, len(got.out), len(r.out), got.err)
+	}
+}

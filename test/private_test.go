@@ -5,9 +5,12 @@ package test
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -193,6 +196,118 @@ func (p *private) followCompleted() (ids func() []string) {
 	}
 }
 
+// A private run names its flags as they are given, and what is not of the flags by the line.
+func TestPrivateFlagsAreNamed(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "<{}>"}
+	if r := p.run("1\n2\n", args...); r.code != 0 {
+		t.Fatalf("the first run: %+v", r)
+	}
+	if r := p.run("1\n2\n", args...); r.code != 0 {
+		t.Errorf("once more: %+v", r)
+	}
+	for want, with := range map[string][]string{
+		"--timeout was 10s, is 20s now; give":                        {"--timeout", "20s", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "<{}>"},
+		"--env A has another value now; --label l was not given":     {"--timeout", "10", "--env", "A=2", "--label", "k=v", "--label", "l=v", "--ok-code", "0,3", "--", "echo", "<{}>"},
+		"--ok-code was 0,3, is not given now; give":                  {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--", "echo", "<{}>"},
+		`the program was "echo <{}>", is "echo {}" now; give`:        {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "{}"},
+		"--timeout was 10s, is not given now; --env A was given, an": {"--", "echo", "<{}>"},
+	} {
+		if r := p.run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.code != 125 || !strings.Contains(r.err, "stored with other flags: ") || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %+v, want %q", with, r, want)
+		}
+	}
+	if r := p.run("1\n3\n", args...); r.code != 125 || !strings.Contains(r.err, `line 2 was changed: it was "echo <2>", is "echo <3>" now`) {
+		t.Errorf("another argument: %+v", r)
+	}
+}
+
+// Where nothing runs, a folder that is named is read from its files, and not written: after a run
+// that has ended, and after one that was killed with all that it had started. While a service
+// runs there it answers; what would change something is refused as ever.
+func TestFolderIsReadWhereNothingRuns(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	const list = "echo said\nexit 3\n"
+	args := []string{"--lines", "-", "--max-retries", "0", "--workers", "1"}
+	if r := p.run(list, args...); r.code != 1 {
+		t.Fatalf("the run: %+v", r)
+	}
+	p.readsFiles("after a run", "completed", "dead")
+	for _, words := range [][]string{{"cancel", "--all", "--yes"}, {"retry", "--failed"}, {"list", "--watch"}, {"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
+		if r := p.cli(append([]string{"--dir", p.dir}, words...)...); r.code != 3 || !strings.Contains(r.err, "start it with: queuectl serve --dir") {
+			t.Errorf("%q: %+v, want 3 and what starts it", words, r)
+		}
+	}
+	cmd := p.command(list+"sleep 60\n", append(args, "--add-new")...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.until("a job runs", 20*time.Second, func() bool {
+		r := p.cli("--dir", p.dir, "ps", "-q")
+		return strings.HasPrefix(r.out, "3-") && r.err == ""
+	})
+	p.killAll(cmd)
+	p.readsFiles("after a crash", "completed", "dead", "processing")
+	if r := p.cli("--dir", filepath.Join(p.work, "none"), "list"); r.code != 3 {
+		t.Errorf("no folder: %+v", r)
+	}
+}
+
+// readsFiles looks at a folder whose first job has printed said.
+func (p *private) readsFiles(when string, states ...string) {
+	p.Helper()
+	before := p.contents()
+	const nothing = "; read from its files\n"
+	asks := func(words ...string) string {
+		r := p.cli(append([]string{"--dir", p.dir}, words...)...)
+		if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: nothing runs in ") || !strings.HasSuffix(r.err, nothing) || strings.Count(r.err, "\n") != 1 {
+			p.Errorf("%s: %q: %+v", when, words, r)
+		}
+		return r.out
+	}
+	var jobs []job
+	if err := json.Unmarshal([]byte(asks("list", "--json")), &jobs); err != nil || len(jobs) != len(states) {
+		p.Fatalf("%s: %d jobs, %v", when, len(jobs), err)
+	}
+	for i, state := range states {
+		j := jobs[len(jobs)-1-i]
+		if j.State != state || !strings.Contains(asks("show", j.ID), "State:      "+state) {
+			p.Errorf("%s: job %s is %s, want %s", when, j.ID, j.State, state)
+		}
+	}
+	if out := asks("logs", jobs[len(jobs)-1].ID); strings.TrimSpace(out) != "said" {
+		p.Errorf("%s: it printed %q", when, out)
+	}
+	for words, want := range map[string]string{"status": "completed  1", "list": "echo said", "dlq list": "exit code 3", "events": "ended", "list --failed": "exit 3"} {
+		if out := asks(strings.Fields(words)...); !strings.Contains(out, want) {
+			p.Errorf("%s: %s says %q, want %q", when, words, out, want)
+		}
+	}
+	if after := p.contents(); !maps.Equal(after, before) {
+		p.Errorf("%s: the folder was changed: %v, was %v", when, after, before)
+	}
+}
+
+// contents is what the folder holds, by name.
+func (p *private) contents() map[string]string {
+	p.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		found[path] = fmt.Sprintf("%d bytes, %x", len(raw), sha256.Sum256(raw))
+		return err
+	})
+	if err != nil {
+		p.Fatal(err)
+	}
+	return found
+}
+
 // The three forms of a file; what jobs print comes whole, each stream on its own.
 func TestPrivateForms(t *testing.T) {
 	t.Parallel()
@@ -204,6 +319,8 @@ func TestPrivateForms(t *testing.T) {
 		{"lines", "echo a; echo b >&2\n\n  echo 'c d'\n", "a\nc d\n", []string{"--lines", "-"}},
 		{"arguments in place of {}", "x y\nz'\"$HOME\n", "<x y>\n<z'\"$HOME>\n", []string{"--arg-file", "-", "--", "echo", "<{}>"}},
 		{"arguments at the end", "1\n2\n", "n 1\nn 2\n", []string{"--arg-file", "-", "--", "echo", "n"}},
+		{"zero bytes", "a b\x00c\nd\x00", "<a b>\n<c\nd>\n", []string{"--arg-file", "-", "--null", "--", "echo", "<{}>"}},
+		{"words", "", "a 1\na 2\nb 1\nb 2\n", []string{"--", "echo", ":::", "a", "b", ":::", "1", "2"}},
 		{"an array", `[{"command":"echo 1"}, {"argv":["echo","2"]}]`, "1\n2\n", []string{"--file", "-"}},
 		{"flags for all", `{"command":"echo $A$B","env":{"B":"2"}}`, "12\n", []string{"--file", "-", "--env", "A=1"}},
 		{"no file end", "echo last", "last\n", []string{"--lines", "-"}},
@@ -219,7 +336,7 @@ func TestPrivateForms(t *testing.T) {
 }
 
 // A dead job makes the exit code 1, is named with its error, and runs again when
-// that is asked for. Lines may be added; what was is not run again.
+// that is asked for. Lines may be added, if that is asked for; what was is not run again.
 func TestPrivateDeadAndMore(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -235,10 +352,10 @@ func TestPrivateDeadAndMore(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.work, "ready"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r = p.run(jobs+"echo more\necho most\n", append(args, "--retry-dead")...); r.code != 125 || !strings.Contains(r.err, "2 lines are new, from line 3 on; take them too with --add-new") {
-		t.Errorf("with two lines more: %+v", r)
+	if r = p.run(jobs+"echo more\necho most\n", append(args, "--retry-dead")...); r.code != 125 || !strings.Contains(r.err, "has grown by 2 jobs, from line 3 on; run them too with --add-new") {
+		t.Errorf("a list that has grown: %+v", r)
 	}
-	r = p.run(jobs+"echo more\n", append(args, "--add-new", "--retry-dead", "--json")...)
+	r = p.run(jobs+"echo more\n", append(args, "--retry-dead", "--add-new", "--json")...)
 	var sum struct {
 		Jobs map[string]int
 	}
@@ -252,11 +369,13 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		stdin, want string
 		args        []string
 	}{
-		"shortened":       {"echo ran >>effects\n", "line 3 is gone", args},
-		"other flags":     {jobs + "echo more\n", "--env was not given, is {\"A\":\"b\"} now; --max-retries was 0, is 1 now; give the same ones", []string{"--lines", "-", "--max-retries", "1", "--env", "A=b"}},
-		"other line":      {"echo run\n" + jobs[strings.Index(jobs, "\n")+1:] + "echo more\n", "line 1 was changed", args},
-		"other and new":   {"echo run\n" + jobs[strings.Index(jobs, "\n")+1:] + "echo more\necho most\n", "line 1 was changed", append(args, "--add-new")},
-		"other jobs":      {`{"command":"true"}`, "--lines was given, is not given now", []string{"--file", "-"}},
+		"shortened":       {"echo ran >>effects\n", `line 3 is gone: it was "echo more"`, args},
+		"shortened, more": {"echo ran >>effects\n", `line 3 is gone: it was "echo more"`, append(args, "--add-new")},
+		"changed":         {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n", `line 2 was changed: it was "test -e ready || exit 3", is "test -e ready || exit 4" now`, append(args, "--add-new")},
+		"other flags":     {jobs + "echo more\n", "with other flags: --max-retries was 0, is 1 now; give", []string{"--lines", "-", "--max-retries", "1"}},
+		"a flag more":     {jobs + "echo more\n", "with other flags: --timeout was not given, is 20s now; --env A was not given, and is now", append(args, "--timeout", "20", "--env", "A=secret")},
+		"a flag less":     {jobs + "echo more\n", "with other flags: --max-retries was 0, is not given now", []string{"--lines", "-"}},
+		"other jobs":      {`{"command":"true"}`, "the list was given by --lines, and is given by --file now", []string{"--file", "-", "--max-retries", "0"}},
 		"wrong line":      {"{\n", "line 1: ", []string{"--file", "-", "--dir", "fresh"}},
 		"wrong field":     {`{"command":"x"}` + "\n" + `{"comand":"x"}`, "line 2: comand", []string{"--file", "-", "--dir", "fresh"}},
 		"no jobs":         {"\n", "no jobs", []string{"--lines", "-", "--dir", "fresh"}},

@@ -11,201 +11,237 @@ import (
 	"time"
 )
 
-// pane is a shell in a window of tmux.
+// pane is a shell in a real terminal, tmux, in which a person types and which may be resized.
 type pane struct {
 	*queue
-	env []string
+	socket string
 }
 
-// newPane opens a window of a size whose shell has the queue's client as q.
+// newPane opens one of a size, in the folder of a queue.
 func newPane(q *queue, columns, rows int) *pane {
+	q.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		q.Skip("needs tmux")
 	}
-	sockets, err := os.MkdirTemp("", "tm") // a socket's path has to be short
-	if err != nil {
-		q.Fatal(err)
-	}
-	link := filepath.Join(q.dir, "q")
-	if _, err := os.Lstat(link); err != nil {
-		if err := os.WriteFile(link, fmt.Appendf(nil, "#!/bin/sh\nexec '%s' --dir '%s' \"$@\"\n", q.bin, q.dir), 0o755); err != nil {
-			q.Fatal(err)
-		}
-	}
-	p := &pane{q, append(environment(q.dir), "TMUX_TMPDIR="+sockets, "LC_ALL=C.UTF-8", "TZ=UTC", "TERM=xterm", "PATH="+q.dir+":"+os.Getenv("PATH"))}
-	p.Cleanup(func() {
-		p.tmux("kill-server")
-		os.RemoveAll(sockets)
-	})
-	p.tmux("-f", "/dev/null", "new-session", "-d", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows), "-c", q.dir, "sh")
-	p.keys("PS1='> '; clear") // which root's shell does not take from its environment
-	p.until("the prompt is there", 10*time.Second, func() bool { return p.shown() == ">" })
+	p := &pane{q, filepath.Join(q.TempDir(), "tmux")}
+	p.tmux("new-session", "-d", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows), "env", "PS1=$ ", "TERM=screen-256color", "sh")
+	q.Cleanup(func() { p.tmux("kill-server") })
+	p.sees("a prompt", func(lines []string) bool { return lines[0] == "$" })
 	return p
 }
 
+// tmux carries a command out, in a server of its own.
 func (p *pane) tmux(args ...string) string {
 	p.Helper()
-	cmd := exec.Command("tmux", append([]string{"-u"}, args...)...)
-	cmd.Env = p.env
+	cmd := exec.Command("tmux", append([]string{"-S", p.socket, "-f", os.DevNull}, args...)...)
+	cmd.Env = append(environment(p.dir), "QUEUECTL_SOCKET="+p.path(socketName), "PATH="+filepath.Dir(p.bin)+":"+os.Getenv("PATH"), "TZ=UTC", "LC_ALL=C.UTF-8", "TERM=screen")
+	cmd.Dir = p.dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		p.Fatalf("tmux %v: %v: %s", args, err, out)
+		p.Fatalf("tmux %q: %v: %s", args, err, out)
 	}
 	return strings.TrimRight(string(out), "\n")
 }
 
-// keys types a line.
-func (p *pane) keys(line string) { p.tmux("send-keys", line, "Enter") }
-
-// shown is what the window shows, spaces that align columns made one and spans of time T.
-func (p *pane) shown() string {
-	text := p.tmux("capture-pane", "-p")
-	for find, put := range map[string]string{`just now|[\d.]+(ms|s|m\d\ds|m) ago`: "T ago"} {
-		text = regexp.MustCompile(find).ReplaceAllString(text, put)
-	}
-	text = regexp.MustCompile(`\d\d:\d\d(:\d\d)?`).ReplaceAllString(text, "hh:mm")
-	text = regexp.MustCompile(`\b\d[\d.]*(ms|s|m\d\ds|h\d*)\b`).ReplaceAllString(text, "T")
-	text = regexp.MustCompile(` {2,}\d+/min`).ReplaceAllString(text, "")
-	text = regexp.MustCompile(` +`).ReplaceAllString(text, " ")
-	return strings.TrimRight(regexp.MustCompile(`(?m) $`).ReplaceAllString(text, ""), "\n")
-}
-
-// shows waits until the window shows a text.
-func (p *pane) shows(want string) {
+func (p *pane) types(text string) { p.Helper(); p.tmux("send-keys", "-l", text+"\r") }
+func (p *pane) interrupts()       { p.Helper(); p.tmux("send-keys", "C-c") }
+func (p *pane) resize(columns, rows int) {
 	p.Helper()
-	p.until("the window shows "+want+"; it shows:\n"+p.shown(), 10*time.Second, func() bool { return strings.Contains(p.shown(), want) })
+	p.tmux("resize-window", "-x", fmt.Sprint(columns), "-y", fmt.Sprint(rows))
 }
 
-// ofEach has a queue with a job of each kind that a screen tells apart.
-func ofEach(q *queue) {
-	w := q.dial()
-	w.end(w.enqueue(fields{"id": "done", "command": "echo ok"}))
-	w.end(w.enqueue(fields{"id": "dead", "command": "echo bad; exit 3", "max_retries": 0}))
-	w.enqueue(fields{"id": "build", "command": "echo compiling 1/9; exec sleep 600"})
-	w.until("job build runs", 20*time.Second, func() bool { return strings.Contains(w.show("build").Output, "compiling") })
-	w.enqueue(fields{"id": "docs", "command": "make docs"})
-	w.enqueue(fields{"id": "night", "command": "./backup.sh", "delay": "7h"})
-	w.enqueue(fields{"id": "keep", "command": "./deploy.sh", "delay": "8h"}) // which a free worker does not take
-	q.must("hold", "keep")
+// lines are what the window shows, without what is empty at the end.
+func (p *pane) lines() []string {
+	p.Helper()
+	return strings.Split(strings.TrimRight(p.tmux("capture-pane", "-p"), "\n "), "\n")
 }
 
-// The default screen fits windows of any size, its first line at the top.
-func TestScreenInWindows(t *testing.T) {
-	q := serving(t, "--workers", "1")
-	ofEach(q)
-	const wide = `ok: 1 of 1 worker runs, 2 jobs wait, 1 held; 1 dead job wants a look
-
-RUNNING FOR COMMAND LAST LINE
-▶ build T echo compiling 1/9; exec sleep 600 compiling 1/9
-NEXT WHEN COMMAND
-○ docs now make docs
-○ night hh:mm, in T ./backup.sh
-‖ keep held ./deploy.sh
-FAILED ATTEMPTS WHEN COMMAND WHY
-✗ dead 1 of 1 T ago echo bad; exit 3 exit code 3
-DONE RAN WHEN COMMAND
-✓ done T T ago echo ok
-
-held 1 · pending 2 · processing 1 · completed 1 · dead 1
->`
-	const small = `ok: 1 of 1 worker runs, 2 jobs wait, 1 h
-eld; 1 dead job wants a look
-RUNNING FOR LAST LINE
-▶ build T compiling 1/9
-NEXT WHEN COMMAND
-○ docs now make docs
- 2 more wait: queuectl list -s waiting
-held 1 · pending 2 · processing 1 · comp
-leted 1 · dead 1`
-	for _, c := range []struct {
-		columns, rows int
-		want          string
-	}{{80, 24, wide}, {200, 60, wide}, {40, 10, small}} {
-		p := newPane(q, c.columns, c.rows)
-		p.keys("clear; q")
-		p.shows("held 1")
-		p.shows("\n>")
-		got := p.shown()
-		if c.rows == 10 { // how fast jobs end stands in the last line, as far as there is room
-			got = regexp.MustCompile(`dead 1[^\n]*\n>$`).ReplaceAllString(got, "dead 1")
-		}
-		if c.columns == 40 { // the command is shown beside it for as long as the time is short
-			got = regexp.MustCompile(`(FOR|build T) (COMMAND|echo \S+) `).ReplaceAllString(got, "$1 ")
-		}
-		if got != c.want {
-			t.Errorf("%d by %d:\n%s\nwant:\n%s", c.columns, c.rows, got, c.want)
+// sees waits until the window shows something.
+func (p *pane) sees(what string, ok func(lines []string) bool) {
+	p.Helper()
+	var last []string
+	for deadline := time.Now().Add(patience * 10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if last = p.lines(); ok(last) {
+			return
 		}
 	}
+	p.Fatalf("%s is not seen within 10s; the window shows:\n%s", what, strings.Join(last, "\n"))
 }
 
-// What is shown again and again fits a window that changes its size meanwhile, and nothing of
-// what stood there before is left.
-func TestWatchInAWindowThatChanges(t *testing.T) {
-	q := serving(t, "--workers", "1")
-	ofEach(q)
-	p := newPane(q, 80, 24)
-	p.keys("q list --watch")
-	p.shows("done completed")
-	p.tmux("resize-window", "-x", "44", "-y", "10")
-	q.must("release", "keep") // something happens
-	p.until("it is shown anew, as wide as the window; it shows:\n"+p.shown(), 10*time.Second, func() bool {
-		text := p.tmux("capture-pane", "-p")
-		return strings.Contains(text, "keep") && !strings.Contains(text, "held") && strings.Count(text, "build") == 1 && strings.Contains(text, "…")
-	})
-	p.tmux("resize-window", "-x", "120", "-y", "30")
-	q.must("hold", "keep")
-	p.until("it is shown anew in the larger window", 10*time.Second, func() bool {
-		text := p.shown()
-		return strings.Contains(text, "held") && strings.Count(text, "build") == 1 && strings.Contains(text, "exec sleep 600")
-	})
-	p.tmux("send-keys", "C-c")
-	p.shows("\n>")
+func (p *pane) seesText(text string) {
+	p.Helper()
+	p.sees(text, func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), text) })
 }
 
-// Ctrl-C ends whatever waits or follows, and leaves the terminal as it was.
-func TestCtrlCLeavesTheTerminalAsItWas(t *testing.T) {
-	q := serving(t, "--workers", "2")
-	ofEach(q)
+// runs is the program in front.
+func (p *pane) runs() string { p.Helper(); return p.tmux("display", "-p", "#{pane_current_command}") }
+
+// Whatever waits or follows leaves the terminal as it was when Ctrl-C ends it: its modes, its
+// cursor, and no other screen.
+func TestTerminalIsLeftAsItWas(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	q.must("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
+	q.must("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
 	q.write("lines", "sleep 600\n")
+	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nsleep 600\n")
+	os.Chmod(q.path("editor"), 0o700)
 	p := newPane(q, 80, 24)
-	p.keys("stty -g >before")
-	for _, verb := range []string{"attach build", "logs -f build", "events -f", "list --watch", "status --watch", "wait build", "wait build --progress",
-		"worker start --foreground", "run --id mine 'sleep 600'", "run --tty --cancel-on-exit -- sh -c 'trap exit INT; sleep 600'", "run --private --dir own --lines lines --workers 1"} {
-		p.keys("clear; q " + verb)
-		p.until(verb+" runs", 20*time.Second, func() bool {
-			now := p.tmux("display", "-p", "#{pane_current_command}")
-			return strings.HasPrefix(now, "queuectl")
-		})
-		if strings.Contains(verb, "--private") {
-			p.shows("1 running")
+	p.types("trap : INT") // so that the shell goes on after Ctrl-C
+	for _, c := range []struct{ verb, shows string }{
+		{"run 'echo up; sleep 600'", "up"}, {"attach long", "begun"}, {"logs -f long", "begun"}, {"events -f", ""}, {"list --watch", "long"}, {"status --watch", "long"}, {"wait long", ""},
+		{"wait --batch b --progress", "%"}, {"run --private --dir own --lines lines", "%"}, {"worker start --foreground", ""}, {"edit next", "up"},
+		{"run --tty --cancel-on-exit -- sh -c 'trap exit INT; echo up; sleep 600'", "up"},
+	} {
+		verb := c.verb
+		p.types("clear; stty -g >before; EDITOR=./editor queuectl " + verb + "; stty -g >after; echo back at the shell")
+		p.until(verb+" is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.runs(), "queuectl") })
+		p.seesText(c.shows)
+		p.interrupts()
+		if strings.Contains(verb, "--private") { // it lets what runs finish, which a second one ends
+			p.seesText("Ctrl-C again")
+			p.interrupts()
 		}
-		p.tmux("send-keys", "C-c")
-		if strings.Contains(verb, "--private") { // what runs may finish, unless one says it again
-			p.shows("those that run may finish")
-			p.tmux("send-keys", "C-c")
+		p.until(verb+" ends", 20*time.Second, func() bool { return p.runs() == "sh" })
+		p.seesText("back at the shell\n$")
+		if before, after := q.text("before"), q.text("after"); before != after || before == "" {
+			t.Errorf("%s: the modes are %s, were %s", verb, after, before)
 		}
-		p.until("the shell is back after "+verb, 30*time.Second, func() bool {
-			return p.tmux("display", "-p", "#{pane_current_command}") == "sh"
-		})
-		os.Remove(q.path("after"))
-		p.keys("clear; stty -g >after; echo fin$((1+1))")
-		p.shows("fin2")
-		before, after := read(t, q.path("before")), read(t, q.path("after"))
-		if before != after {
-			t.Errorf("%s: the terminal was %s, is %s", verb, before, after)
+		if state := p.tmux("display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag}"); state != "1 0 0 0" {
+			t.Errorf("%s: cursor, other screen, insert and mouse are %s", verb, state)
 		}
-		if got := p.tmux("display", "-p", "#{cursor_flag} #{alternate_on} #{mouse_any_flag} #{keypad_flag}"); got != "1 0 0 0" {
-			t.Errorf("%s: cursor, other screen, mouse, keypad: %s", verb, got)
+		lines := p.lines()
+		if last := lines[len(lines)-1]; last != "$" || !strings.HasSuffix(lines[len(lines)-2], "back at the shell") {
+			t.Errorf("%s: the shell does not follow on a line of its own:\n%s", verb, strings.Join(lines, "\n"))
 		}
 	}
 }
 
-// read is the text of a file.
-func read(t *testing.T, path string) string {
-	t.Helper()
-	raw, err := os.ReadFile(path)
+// bars are the lines that show how far it is.
+func bars(lines []string) (list []string) {
+	for _, l := range lines {
+		if strings.Contains(l, "%") {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// The bar of wait and of a private run stands on one line, whatever the window becomes, says
+// when the failed ones are run again, and makes room for the summary, which names the failures.
+func TestBarSurvivesResizing(t *testing.T) {
+	const list = "true\nfalse\nexit 3\nuntil test -e go; do sleep 0.02; done\n"
+	for name, c := range map[string]struct{ words, counts string }{
+		"wait":    {"wait --batch b --progress", "4 jobs: 2 completed, 2 dead, in "},
+		"private": {"run --private --dir own --workers 4 --max-retries 1 --backoff-base 20 --lines lines", "4 jobs: 2 completed, 2 dead, in "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := serving(t, "--workers", "4")
+			q.write("lines", list)
+			p := newPane(q, 100, 24)
+			dir := q.dir
+			if name == "wait" {
+				q.must("enqueue", "--batch", "b", "--max-retries", "1", "--backoff-base", "20", "--cwd", q.dir, "--lines", q.path("lines"))
+			} else {
+				dir = q.path("own")
+			}
+			p.types("clear; queuectl " + c.words)
+			p.seesText("2 retry in 1")
+			for _, columns := range []int{60, 30, 120, 80, 45} {
+				p.resize(columns, 24)
+				p.sees(fmt.Sprintf("one bar in %d columns", columns), func(lines []string) bool {
+					b := bars(lines)
+					room := columns - 1
+					return len(b) == 1 && len(lines) <= 5 && len([]rune(b[0])) <= room && (columns < 60 || strings.Contains(b[0], "2 retry in "))
+				})
+			}
+			p.resize(100, 24)
+			for _, id := range strings.Fields(q.must("--dir", dir, "list", "-q", "--state", "failed")) {
+				q.must("--dir", dir, "edit", id, "--run-at", "now")
+			}
+			q.write("go", "")
+			p.seesText(c.counts)
+			p.sees("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
+			whole := strings.Join(p.lines(), "\n")
+			if len(bars(p.lines())) != 0 || strings.Count(whole, "is dead: exit code 1: false") != 1 || strings.Count(whole, "is dead: exit code 3: exit 3") != 1 {
+				t.Errorf("the end:\n%s", whole)
+			}
+		})
+	}
+}
+
+// timesOf makes a screen the same each time: its times, and with them the width of its columns.
+var timesOf = []struct{ pattern, with string }{
+	{`\d\d:\d\d(:\d\d)?`, "CLOCK"}, {`\b(\d+m)?\d+(\.\d+)?m?s ago\b|\bjust now\b`, "T ago"}, {`\b(\d+m)?\d+(\.\d+)?m?s\b`, "T"},
+	{`in \d+h(\d\dm?)?`, "in T"}, {`\d+ in the last hour|\d+/min`, "RATE"}, {`  +`, "  "}, {` +\n`, "\n"},
+}
+
+func sameTimes(text string) string {
+	for _, s := range timesOf {
+		text = regexp.MustCompile(s.pattern).ReplaceAllString(text, s.with)
+	}
+	return text
+}
+
+// The first look, and the lists that are watched, fit in windows of three sizes, and are drawn
+// anew when the size changes. What they show stands in screens.txt, which -update writes.
+func TestScreensInATerminal(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	q.must("enqueue", "--id", "lint", "--batch", "b", "make() { echo ok; }; make lint")
+	q.must("enqueue", "--id", "97.png", "--max-retries", "0", "echo bad header in 97.png >&2; exit 1")
+	q.must("wait", "--any", "lint")
+	q.until("the failure", 10*time.Second, func() bool { return q.show("97.png").State == "dead" })
+	q.must("enqueue", "--id", "build", "echo compiling 61/140; sleep 600")
+	q.until("it runs", 10*time.Second, func() bool { return q.show("build").State == "processing" })
+	q.must("worker", "scale", "1")
+	for _, id := range []string{"docs", "deploy"} {
+		q.must("enqueue", "--id", id, "make "+id)
+	}
+	q.must("enqueue", "--id", "backup", "--in", "7h", "./backup.sh")
+	q.must("enqueue", "--id", "kept", "true")
+	q.must("hold", "kept")
+	var got strings.Builder
+	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}} {
+		for _, words := range []string{"", "list --watch", "status --watch"} {
+			p := newPane(q, size[0], size[1])
+			p.types("clear; queuectl " + words)
+			what := strings.TrimSpace("queuectl " + words)
+			if words == "" {
+				p.sees(what, func(lines []string) bool { return len(lines) > 5 && lines[len(lines)-1] == "$" })
+				fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, sameTimes(strings.Join(p.lines(), "\n")+"\n"))
+				continue
+			}
+			p.sees(what, func(lines []string) bool { return len(lines) > 5 })
+			for _, to := range [][2]int{{50, 20}, size} {
+				p.resize(to[0], to[1])
+				p.sees(what+" without remnants", func(lines []string) bool {
+					clocks := 0
+					for _, l := range lines {
+						if regexp.MustCompile(`^\d\d:\d\d:\d\d`).MatchString(l) {
+							clocks++
+						}
+					}
+					return clocks == 1 && len(lines) > 5 || size[1] < 20 && len(lines) > 5
+				})
+			}
+			for range 2 { // drawn for the size that it has now: the time of what runs goes on
+				before := strings.Join(p.lines(), "\n")
+				p.sees(what+" goes on", func(lines []string) bool { return strings.Join(lines, "\n") != before })
+			}
+			fmt.Fprintf(&got, "-- %dx%d %s --\n%s\n", size[0], size[1], what, sameTimes(strings.Join(p.lines(), "\n")+"\n"))
+			p.interrupts()
+		}
+	}
+	const golden = "testdata/screens.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(raw)
+	if got.String() != string(want) {
+		t.Errorf("the screens are\n%s\nand were\n%s", &got, want)
+	}
 }

@@ -31,5 +31,5 @@ func of(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 }
 
 func main() {
-	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Hash: sha256.New})
+	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: look, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Hash: sha256.New})
 }

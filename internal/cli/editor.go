@@ -7,7 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"reflect"
+
+	"golang.org/x/term"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -72,13 +76,33 @@ func (a *App) throughEditor(ctx context.Context, text []byte) (file string, edit
 	}
 	cmd := editorOn(ctx, editor, f.Name())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.Out, a.Err
-	if err := cmd.Run(); err != nil {
+	if err := a.inFront(cmd); err != nil {
 		os.Remove(f.Name())
 		return "", nil, fmt.Errorf("the editor %s: %w; nothing was changed", editor, err)
 	}
 	edited, err = os.ReadFile(f.Name())
 	return f.Name(), edited, err
 }
+
+// inFront runs a program that has the terminal. Ctrl-C is the program's, and ends this one with
+// it only; one that ends by it leaves the terminal as it was.
+func (a *App) inFront(cmd *exec.Cmd) error {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, os.Interrupt)
+	defer signal.Stop(told)
+	before, none := term.GetState(int(a.in.Fd()))
+	err := cmd.Run()
+	if err != nil && none == nil {
+		term.Restore(int(a.in.Fd()), before) // what it cannot do, nobody can
+		if IsTerminal(a.Err) {
+			fmt.Fprint(a.Err, showCursor)
+		}
+	}
+	return err
+}
+
+// showCursor has a terminal show its cursor.
+const showCursor = "\x1b[?25h"
 
 // changes is the merge patch that leads from one object to another.
 func changes(before, after map[string]any) map[string]any {

@@ -44,7 +44,7 @@ func eventsVerb(a *App) *cobra.Command {
 // events prints events as they come: a line of text or JSON each, or one array of
 // those that there are.
 func (a *App) events(ctx context.Context, p control.Events) error {
-	c, err := a.Client()
+	c, err := a.readerUnless(ctx, p.Follow)
 	if err != nil {
 		return err
 	}

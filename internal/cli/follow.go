@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +26,8 @@ type following struct {
 	seen   int64 // the last event that was told
 	over   bool  // quiet is closed
 	ill    bool  // it was told that the service is not well
+
+	retries retries
 }
 
 // start notes from where on it follows.
@@ -107,7 +108,9 @@ func (f *following) events(ctx context.Context) error {
 				}
 				waiting = f.open > 0
 			case <-tick.C:
-				waiting = !changed
+				if waiting = !changed; waiting {
+					f.draw(ctx) // times go on, and the window may have changed
+				}
 			case <-quiet:
 				quiet, f.over, changed = nil, true, true
 				waiting = false
@@ -133,11 +136,7 @@ func (f *following) look(ctx context.Context) (done bool, err error) {
 	f.open = open
 	switch {
 	case f.seen < f.state.LastEvent || open > 0 && !f.over:
-		note := fmt.Sprintf("%d running", f.state.Workers.Busy)
-		if dead := f.state.Jobs[queue.Dead.String()]; dead > 0 {
-			note += fmt.Sprintf(", %d dead", dead)
-		}
-		f.a.Draw(Bar{Done: ended, Of: open + ended + f.state.Jobs[queue.Held.String()], Since: f.began, from: f.before, Note: note})
+		f.draw(ctx)
 		return false, nil
 	case open > 0:
 		f.a.Progress("")
@@ -148,6 +147,18 @@ func (f *following) look(ctx context.Context) (done bool, err error) {
 	}
 	f.a.Progress("")
 	return true, f.summary(ctx, ended)
+}
+
+// draw shows how far it is, by the last look.
+func (f *following) draw(ctx context.Context) {
+	if !IsTerminal(f.a.Err) || f.over {
+		return
+	}
+	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
+	open, ended := f.left()
+	all := func(int64) bool { return true }
+	f.a.Draw(Bar{Done: ended, Of: open + ended + count(queue.Held), Since: f.began, from: f.before,
+		Note: notes(fmt.Sprintf("%d running", f.state.Workers.Busy), nOf(count(queue.Dead), "dead"), f.retries.note(ctx, f.c, count(queue.Failed), all))})
 }
 
 // event prints what a job printed that has ended for good.
@@ -199,12 +210,7 @@ func (f *following) summary(ctx context.Context, ended int64) error {
 	if f.a.Structured() || f.a.Quiet {
 		return nil
 	}
-	text := fmt.Sprintf("%s: %d completed", Jobs(int(ended+held)), count(queue.Completed))
-	for _, s := range []queue.State{queue.Dead, queue.Cancelled, queue.Held} {
-		if n := count(s); n > 0 {
-			text += fmt.Sprintf(", %d %s", n, s)
-		}
-	}
+	text := howMany(int(ended+held), func(state string) int64 { return f.state.Jobs[state] }, "completed", "dead", "cancelled", "held")
 	if f.before > 0 {
 		text += fmt.Sprintf(" (%d of them before)", f.before)
 	}
@@ -212,51 +218,15 @@ func (f *following) summary(ctx context.Context, ended int64) error {
 	if dead == 0 {
 		return nil
 	}
-	page, err := f.c.List(ctx, control.List{State: control.Texts{queue.Dead.String()}, Limit: maxNamed})
+	page, err := f.c.List(ctx, control.List{State: control.Texts{queue.Dead.String()}, Limit: maxFailures})
 	if err != nil {
 		return err
 	}
-	for _, j := range page.Jobs {
-		reason := ""
-		if j.Error != nil {
-			reason = *j.Error
-		}
-		fmt.Fprintf(f.a.Err, "queuectl: %s is dead: %s\n", j.ID, oneLine(f.a.Clean(f.a.Err, reason))+": "+cut(oneLine(f.a.Clean(f.a.Err, title(&j))), 60))
+	for i := range page.Jobs {
+		f.a.sayFailure(&page.Jobs[i])
 	}
-	fmt.Fprintf(f.a.Err, "queuectl: try the dead ones again with the same command and --retry-dead; look at all with: queuectl serve --dir %s --workers 0\n", f.a.Dir)
+	list := "queuectl list --failed --dir " + queue.Word(f.a.Dir)
+	again := "try the dead ones again with the same command and --retry-dead; see them with: " + list
+	fmt.Fprintf(f.a.Err, "queuectl: %s%s\n", again, moreFailures(int(dead), list))
 	return nil
-}
-
-// Bar is how far something long has come.
-type Bar struct {
-	Done, Of int64
-	from     int64 // what was done before it began
-	Since    time.Time
-	Note     string
-	Bytes    bool
-}
-
-// Draw shows it on a terminal, in place of what was shown before.
-func (a *App) Draw(b Bar) {
-	if !IsTerminal(a.Err) || a.Quiet {
-		return
-	}
-	of := max(b.Of, b.Done, 1)
-	text := fmt.Sprintf("%3d%% %d/%d", b.Done*100/of, b.Done, of)
-	if b.Bytes {
-		text = fmt.Sprintf("%3d%% %s/%s", b.Done*100/of, size(b.Done), size(of))
-	}
-	if b.Note != "" {
-		text += ", " + b.Note
-	}
-	if took := time.Since(b.Since); b.Done > b.from && b.Done < of && took > time.Second {
-		left := time.Duration(float64(took) * float64(of-b.Done) / float64(b.Done-b.from))
-		text += ", " + queue.FormatDuration(left.Round(time.Second)) + " left"
-	}
-	width := a.width(a.Err) - 1 // a full line would wrap
-	if room := min(width-len(text)-3, 40); room >= 10 {
-		full := int(int64(room) * b.Done / of)
-		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
-	}
-	a.Progress("%s", cut(text, width))
 }

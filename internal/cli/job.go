@@ -259,12 +259,16 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 			return err
 		}
 	}
-	c, err := a.Client()
+	c, err := a.readerUnless(cmd.Context(), l.watch)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	fixed := limit
 	once := func() error {
+		if limit = fixed; l.watch && table && l.limit == 0 {
+			limit = a.rowsInWindow(limit)
+		}
 		if l.arrange && table && order == nil {
 			return a.listArranged(cmd.Context(), c, p, limit, row, head)
 		}
@@ -274,6 +278,18 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 		return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
 	}
 	return once()
+}
+
+// watchFrame is the lines of a table that is watched which are no job's: the time, the head, how
+// many more there are, and the cursor's.
+const watchFrame = 4
+
+// rowsInWindow is how many of so many rows a window has room for.
+func (a *App) rowsInWindow(rows int) int {
+	if height := a.height(a.Out); height > 0 {
+		return max(1, min(rows, height-watchFrame))
+	}
+	return rows
 }
 
 // listArranged prints a table of up to limit jobs: those that a person wants to see first.

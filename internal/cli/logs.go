@@ -25,7 +25,7 @@ func logsVerb(a *App) *cobra.Command {
 				p.N = &lines
 			}
 			if len(ids) == 0 {
-				c, err := a.Client()
+				c, err := a.readerUnless(cmd.Context(), p.Follow)
 				if err != nil {
 					return err
 				}
@@ -59,7 +59,7 @@ func logsVerb(a *App) *cobra.Command {
 // logs prints the output of jobs, those of several one after another or, when
 // followed, as they come, each line with its job's id.
 func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) (err error) {
-	c, err := a.Client()
+	c, err := a.readerUnless(ctx, p.Follow)
 	if err != nil {
 		return err
 	}

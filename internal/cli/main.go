@@ -45,6 +45,9 @@ type Program struct {
 	PrivateRun func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 	// Join is App.JoinTerminal, the same.
 	Join func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
+	// Look makes a client that is answered from the files of the folder App.Dir, whose service
+	// does not run; an error is fs.ErrNotExist if there is no queue in it.
+	Look func(ctx context.Context, a *App, dir string) (*control.Client, error)
 	// Settings reads a file of them; a missing one is empty unless it is required.
 	Settings func(path string, required bool) (config.Layer, error)
 	// Hash makes a SHA-256, for backups and the lines of private runs: the library would make
@@ -126,6 +129,8 @@ type App struct {
 	client      string          // the version of the queuectl that became this process, "" if none did
 	verbs       []Verb          // of this program
 	private     func(ctx context.Context, a *App, ready func()) error
+	look        func(ctx context.Context, a *App, dir string) (*control.Client, error)
+	looked      *control.Client // from the files of a folder, nil before
 	settings    func(path string, required bool) (config.Layer, error)
 	hash        func() hash.Hash
 	join        func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
@@ -134,7 +139,7 @@ type App struct {
 
 // Main carries out what the words of the process ask for, and ends it.
 func Main(p Program) {
-	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, settings: p.Settings, hash: p.Hash, privateRun: p.PrivateRun, join: p.Join}
+	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, look: p.Look, settings: p.Settings, hash: p.Hash, privateRun: p.PrivateRun, join: p.Join}
 	os.Exit(a.main(context.Background(), os.Args[1:])) // one that never ends spares a verb a goroutine, and so a thread
 }
 
@@ -160,7 +165,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 		root.SetArgs(apart(args))
 		err = root.ExecuteContext(ctx)
 	}
-	if err == nil || closedPipe(err) {
+	if err == nil || closedPipe(err) || errors.Is(err, errOther) {
 		return a.Exit
 	}
 	if own, ok := errors.AsType[*queue.Error](err); ok && own == errNoQueue && a.lists {
@@ -212,7 +217,7 @@ func (a *App) Root(args []string) *cobra.Command {
 				return versionVerb(a).RunE(cmd, nil)
 			}
 			a.lists = true
-			return a.status(cmd.Context(), false, false)
+			return a.status(cmd.Context(), false, false, false)
 		},
 	}
 	root.Flags().BoolVar(&asksVersion, "version", false, "print the version")

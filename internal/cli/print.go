@@ -91,12 +91,24 @@ func (a *App) Tell(value any, format string, args ...any) error {
 }
 
 // Progress shows on a terminal how far something long has come, in place of what was
-// shown before; "" takes it away.
+// shown before; "" takes it away. A window that becomes narrower breaks the line, so the cursor
+// stays at its beginning, and what follows the cursor is cleared next time. The terminal wraps
+// nothing meanwhile: it may be narrower than it has told us yet.
 func (a *App) Progress(format string, args ...any) {
 	if IsTerminal(a.Err) && !a.Quiet && (a.progresses.Swap(format != "") || format != "") {
-		fmt.Fprint(a.Err, "\r\x1b[K"+cut(fmt.Sprintf(format, args...), a.width(a.Err)-1))
+		text := cut(fmt.Sprintf(format, args...), a.width(a.Err)-1)
+		if text != "" {
+			text = noWrap + text + "\r" + wrap
+		}
+		fmt.Fprint(a.Err, "\r\x1b[J"+text)
 	}
 }
+
+// noWrap and wrap have a terminal cut lines that are too long for it, and break them again.
+const (
+	noWrap = "\x1b[?7l"
+	wrap   = "\x1b[?7h"
+)
 
 // whileRead does what prints now and then, until nobody reads it any more: with
 // nothing to write it would not notice.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -43,7 +42,7 @@ func (p *privateFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&p.workers, "workers", "auto", "with --private: `N` jobs that run at once")
 	p.many.add(f)
 	f.Var(NonEmpty(&p.log), "joblog", "with --private: write a line for each job that has ended into this `FILE`, as GNU parallel does")
-	f.BoolVar(&p.addNew, "add-new", false, "with --private: take the lines that the list has more than in an earlier run")
+	f.BoolVar(&p.addNew, "add-new", false, "with --private: the list has only grown, so take its new lines too")
 	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: give the dead jobs of an earlier run another try")
 }
 
@@ -75,13 +74,14 @@ type private struct {
 	a      *App
 	c      *control.Client
 	common queue.Spec // what the flags say of every job
-	salt   []byte     // of the lines' hashes: all that makes a job of a line
+	asks   *asked     // all that makes a job of a line, beside the line
+	salt   []byte     // of the lines' hashes, made of that
 	known  map[int]string
-	last   int // the number of the last line
+	resume bool // an earlier run has stored the list
+	last   int  // the number of the last line
 	up     upload
 	wrong  []string // lines that are not what they were
-	fresh  int      // lines that an earlier run did not have
-	from   int      // the first of them
+	added  int      // lines that are new, and not wanted
 
 	leaving atomic.Bool   // no more jobs are started
 	follows chan struct{} // closed once all is stored: jobs run, and are followed
@@ -99,7 +99,10 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	}
 	p := &private{privateFlags: f, a: a, common: *common, known: map[int]string{}, follows: make(chan struct{}), quiet: make(chan struct{})}
 	var err error
-	if p.salt, err = json.Marshal([]any{&p.common, p.lines != "", p.program}); err != nil {
+	if p.asks, err = p.asked(); err != nil {
+		return err
+	}
+	if p.salt, err = json.Marshal(p.asks); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -244,6 +247,9 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 	if err := p.recall(storing); err != nil {
 		return err
 	}
+	if err := p.sameFlags(); err != nil {
+		return err
+	}
 	if err := p.store(); err != nil {
 		return err
 	}
@@ -301,10 +307,30 @@ func (p *private) recall(ctx context.Context) error {
 			p.known[n] = j.ID
 		}
 		if page.Next == nil {
+			p.resume = len(p.known) > 0
 			return nil
 		}
 		cursor = *page.Next
 	}
+}
+
+// sameFlags refuses other flags than the list was stored with, which are kept for that.
+func (p *private) sameFlags() error {
+	if !p.resume {
+		return p.asks.keep(p.a.Dir)
+	}
+	was, err := readAsked(p.a.Dir)
+	if err != nil || was == nil {
+		return err
+	}
+	list := was.changes(p.asks)
+	if len(list) == 0 {
+		return nil
+	}
+	if more := len(list) - maxNamed; more > 0 {
+		list = append(list[:maxNamed], fmt.Sprintf("%d more are different", more))
+	}
+	return queue.Errorf(queue.CodeWrongState, "the jobs in %s were stored with other flags: %s; give the same as before, or begin anew with another --dir", p.a.Dir, strings.Join(list, "; "))
 }
 
 // store stores the jobs of all lines that are new, unless a line has changed.
@@ -318,24 +344,21 @@ func (p *private) store() error {
 		defer f.Close()
 		in = p.up.from(f)
 	}
-	before := len(p.known)
-	if before == 0 { // before anything is stored: a run that is killed in between begins anew
-		p.addNew = true
-		if err := p.note(); err != nil {
-			return err
-		}
-	}
 	err = p.each(in, p.line)
-	if err == nil && p.up.jobs == 0 && before == 0 {
+	if err == nil && p.up.jobs == 0 && !p.resume {
 		err = queue.Errorf(queue.CodeInvalid, "there are no jobs in it")
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.known)) { // not seen in the file
 		if n > p.last && len(p.wrong) < maxNamed {
-			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone (job %s)", n, p.known[n]))
+			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone: it was %s (job %s)", n, p.was(p.known[n]), p.known[n]))
 		}
 	}
-	if err == nil {
-		err = p.changed()
+	switch {
+	case err != nil:
+	case len(p.wrong) > 0:
+		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another list: %s; put it back as it was, or begin anew with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
+	case p.added > 0:
+		err = queue.Errorf(queue.CodeWrongState, "the list has grown by %s, from line %d on; run them too with --add-new, or put it back as it was", Jobs(p.added), p.last-p.added+1)
 	}
 	if err != nil || p.up.jobs > 0 {
 		return p.up.finish(err)
@@ -343,95 +366,31 @@ func (p *private) store() error {
 	return nil
 }
 
-// changed refuses a list, or flags, that are not those whose jobs are stored.
-func (p *private) changed() error {
-	if len(p.wrong) > 0 {
-		if flags := p.changedFlags(); len(flags) > 0 {
-			return queue.Errorf(queue.CodeWrongState, "the jobs in %s were stored with other flags: %s; give the same ones, or begin anew with another --dir", p.a.Dir, strings.Join(flags, "; "))
-		}
-		return queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another file, or of other flags: %s; put it back as it was, or begin anew with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
-	}
-	if p.fresh > 0 && !p.addNew {
-		return queue.Errorf(queue.CodeWrongState, "the list has grown since its jobs were stored in %s: %s, from line %d on; take them too with --add-new", p.a.Dir, newLines(p.fresh), p.from)
-	}
-	return nil
-}
-
-func newLines(n int) string {
-	if n == 1 {
-		return "1 line is new"
-	}
-	return fmt.Sprintf("%d lines are new", n)
-}
-
-// noteName is a file beside the queue: what makes jobs of the lines, as the run was called that
-// stored them.
-const noteName = "private.json"
-
-// note writes down what makes jobs of the lines, whole or not at all.
-func (p *private) note() error {
-	tmp, err := os.CreateTemp(p.a.Dir, ".private-") // 0600: an environment may be among it
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name()) // gone, once it is in its place
-	_, err = tmp.Write(p.salt)
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), filepath.Join(p.a.Dir, noteName))
-}
-
-// changedFlags says of each flag how it was given when the jobs were stored, and how it is now;
-// nothing, if that is not known.
-func (p *private) changedFlags() (list []string) {
-	raw, err := os.ReadFile(filepath.Join(p.a.Dir, noteName))
-	if err != nil {
-		return nil // lines are named then
-	}
-	was, known := givenFlags(raw)
-	is, _ := givenFlags(p.salt)
-	if !known {
-		return nil // a power cut may have left an empty file
-	}
-	names := maps.Clone(was)
-	maps.Copy(names, is)
-	say := func(value string) string { return cmp.Or(oneLine(p.a.Clean(p.a.Err, cut(value, 60))), "not given") }
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if was[name] != is[name] && len(list) < maxNamed {
-			list = append(list, fmt.Sprintf("%s was %s, is %s now", name, say(was[name]), say(is[name])))
-		}
-	}
-	return list
-}
-
-// givenFlags are the flags in what makes jobs of the lines, as they are documented, and the program
-// after them; ok is false if it is damaged.
-func givenFlags(salt []byte) (flags map[string]string, ok bool) {
-	var fields map[string]json.RawMessage
-	var lines bool
-	var program []string
-	parts := []any{&fields, &lines, &program}
-	if err := json.Unmarshal(salt, &parts); err != nil || len(parts) != 3 {
-		return nil, false
-	}
-	flags = map[string]string{}
-	for _, f := range queue.Fields() {
-		if value := fields[f.Name]; value != nil {
-			flags["--"+flagNames(f)[0]] = strings.Trim(string(value), `"`)
-		}
-	}
-	if lines {
-		flags["--lines"] = "given"
-	}
-	if len(program) > 0 {
-		flags["the program"] = strings.Join(program, " ")
-	}
-	return flags, true
-}
-
 // maxNamed is how many changed lines are named.
 const maxNamed = 5
+
+// was is what a stored job runs, for a person.
+func (p *private) was(id string) string {
+	j, err := p.c.Show(p.up.ctx, control.Show{ID: control.Name(id)})
+	if err != nil {
+		return "another job"
+	}
+	return fmt.Sprintf("%q", cut(oneLine(title(&j.Job)), 60))
+}
+
+// changed tells how a line differs from what it was.
+func (p *private) changed(line int, was string, now *queue.Spec) string {
+	before, is := p.was(was), ""
+	if now.Command != nil {
+		is = *now.Command
+	} else {
+		is = strings.Join(now.Argv, " ")
+	}
+	if is = fmt.Sprintf("%q", cut(oneLine(is), 60)); is == before {
+		return fmt.Sprintf("line %d was changed: %s has other fields now", line, before)
+	}
+	return fmt.Sprintf("line %d was changed: it was %s, is %s now", line, before, is)
+}
 
 // line stores the job of one line, if it is not there.
 func (p *private) line(raw []byte, line int) error {
@@ -451,15 +410,12 @@ func (p *private) line(raw []byte, line int) error {
 	delete(p.known, p.last)
 	switch {
 	case stored && was != id && len(p.wrong) < maxNamed:
-		p.wrong = append(p.wrong, fmt.Sprintf("line %d was changed", line))
+		p.wrong = append(p.wrong, p.changed(line, was, spec))
 		return nil
 	case stored || len(p.wrong) > 0:
 		return nil
-	}
-	if p.fresh++; p.fresh == 1 {
-		p.from = line
-	}
-	if !p.addNew {
+	case p.resume && !p.addNew:
+		p.added++
 		return nil
 	}
 	spec.ID = &id

@@ -40,7 +40,9 @@ once, unless --max-retries or --max-attempts says otherwise.
 
 With --private it runs a whole file of jobs in the foreground, in a durable queue of
 its own below --dir (.queuectl), and exits with 1 if any is dead. After a crash the
-same command goes on where it stood; a line that was changed meanwhile is refused.
+same command goes on where it stood; a line or a flag that was changed meanwhile is
+refused, and so are new lines without --add-new. queuectl list, show, logs and status
+with --dir look into the folder, whether it runs or not.
 
   queuectl run --private --workers 4 --file jobs.jsonl  jobs as JSON
   queuectl run --private --lines commands.txt           a command for the shell a line

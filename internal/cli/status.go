@@ -24,10 +24,10 @@ func statusVerb(a *App) *cobra.Command {
 			a.lists = !check
 			if watch {
 				return a.whileRead(cmd.Context(), func(ctx context.Context) error {
-					return a.watch(ctx, func() error { return a.status(ctx, false, verbose) })
+					return a.watch(ctx, func() error { return a.status(ctx, false, verbose, true) })
 				})
 			}
-			return a.status(cmd.Context(), check, verbose)
+			return a.status(cmd.Context(), check, verbose, false)
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "print the health alone; exit 0 if it is fine, 1 if degraded, 2 if failing")
@@ -37,8 +37,8 @@ func statusVerb(a *App) *cobra.Command {
 }
 
 // status prints how the queue is, or its health alone, which the exit code then says too.
-func (a *App) status(ctx context.Context, check, verbose bool) error {
-	c, err := a.Client()
+func (a *App) status(ctx context.Context, check, verbose, watched bool) error {
+	c, err := a.readerUnless(ctx, watched)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (a *App) status(ctx context.Context, check, verbose bool) error {
 	if err != nil {
 		return err
 	}
-	p := &screenPrinter{a: a, s: &screen, now: time.Now()}
+	p := &screenPrinter{a: a, s: &screen, now: time.Now(), watched: watched}
 	if err := p.print(rows); err != nil {
 		return err
 	}
@@ -79,6 +79,10 @@ func (a *App) status(ctx context.Context, check, verbose bool) error {
 // statusDetails prints what one asks about the service rather than about the jobs.
 func (a *App) statusDetails(st *control.Status) error {
 	zone, _ := time.Now().Zone()
+	service := fmt.Sprintf("%s, pid %d, since %s %s", st.Version, st.PID, local(st.Started), zone)
+	if st.PID == 0 {
+		service = "does not run"
+	}
 	oldest := "none waits"
 	if st.Oldest != 0 {
 		oldest = "waits since " + local(st.Oldest) + " " + zone
@@ -87,7 +91,7 @@ func (a *App) statusDetails(st *control.Status) error {
 		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
 		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", Jobs(st.Throughput))},
 		{"Database", fmt.Sprintf("%s, %s; outputs %s", st.Database, size(st.Bytes), size(st.Outputs))}, {"Socket", st.Socket},
-		{"Service", fmt.Sprintf("%s, pid %d, since %s %s", st.Version, st.PID, local(st.Started), zone)}, {"Client", Version}, {"Health", st.Health},
+		{"Service", service}, {"Client", Version}, {"Health", st.Health},
 	}
 	if err := a.Println(""); err != nil {
 		return err
@@ -150,6 +154,8 @@ type screenPrinter struct {
 	a   *App
 	s   *control.Screen
 	now time.Time
+
+	watched bool // it is shown again and again, below the time
 }
 
 // part is one part of the screen: what stands in it, and what is said of the rest.
@@ -183,7 +189,11 @@ func (p *screenPrinter) print(rows int) error {
 			gap = ""
 		}
 		narrow(parts, width)
-		fitParts(parts, height-wrapped(width, append(above, counts)...)-2*len(gap)-1) // the prompt
+		height -= wrapped(width, append(above, counts)...) + 2*len(gap) + 1 // the prompt
+		if p.watched {
+			height-- // the time
+		}
+		fitParts(parts, height)
 	}
 	if err := p.a.Println(strings.Join(above, "\n")); err != nil {
 		return err

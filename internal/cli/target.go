@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,6 +105,66 @@ func (a *App) Client() (*control.Client, error) {
 	c := control.NewClient(t.Socket)
 	a.asked = c
 	return c, a.Reached(c.Connect(context.Background()), t)
+}
+
+// errOther means that queuectld has done the rest.
+var errOther = errors.New("the other program has done it")
+
+// reader speaks to the chosen service for a verb that only reads. Where that does not run and
+// its folder was named, the answers come from the files of the folder.
+func (a *App) reader(ctx context.Context) (*control.Client, error) {
+	if a.looked != nil {
+		return a.looked, nil
+	}
+	t, err := a.Choose()
+	if err != nil {
+		return nil, err
+	}
+	c := control.NewClient(t.Socket)
+	a.asked = c
+	err = c.Connect(ctx)
+	dir, named := a.namedFolder()
+	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !named || !exists(dir) {
+		return c, a.Reached(err, t)
+	}
+	if a.look == nil {
+		return nil, cmp.Or(a.become(), errOther)
+	}
+	looked, failed := a.look(ctx, a, dir)
+	if errors.Is(failed, os.ErrNotExist) {
+		return c, a.Reached(err, t)
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	fmt.Fprintf(a.Err, "queuectl: nothing runs in %s; read from its files\n", dir)
+	a.asked, a.looked = nil, looked
+	return looked, nil
+}
+
+// readerUnless is reader, or Client for a verb that waits for what is to come.
+func (a *App) readerUnless(ctx context.Context, waits bool) (*control.Client, error) {
+	if waits {
+		return a.Client()
+	}
+	return a.reader(ctx)
+}
+
+// namedFolder is the folder of the service, if a person has named it: by a flag, or by its socket
+// in the environment.
+func (a *App) namedFolder() (dir string, named bool) {
+	socket := os.Getenv("QUEUECTL_SOCKET")
+	switch user, err := config.User(); {
+	case a.Socket != "":
+		return "", false
+	case a.Dir != "":
+		dir, err := a.OwnFolder()
+		return dir, err == nil
+	case socket == "" || socket == config.System().Socket || err == nil && socket == user.Socket:
+		return "", false
+	}
+	around, known := config.Around(socket)
+	return around.State, known
 }
 
 // answer prints what a method of the chosen service answers: as JSON, or as print has it

@@ -14,9 +14,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// maxFailures is how many failures a wait names.
-const maxFailures = 100
-
 // waitFlags are those of wait beside the jobs.
 type waitFlags struct {
 	any      bool
@@ -38,8 +35,7 @@ type manyWaited struct {
 	done  int
 	first int // of done when it began
 	retry map[int64]bool
-	due   control.Time // when the first of them is run again, as was asked last
-	asked time.Time
+	due   retries
 	last  int // of jobs that ended
 	log   *jobLog
 }
@@ -169,7 +165,7 @@ func (w *manyWaited) end(i int) {
 	}
 	if w.bad++; w.progress && w.bad <= maxFailures && !w.a.Structured() {
 		w.a.Progress("")
-		fmt.Fprintf(w.a.Err, "queuectl: %s\n", oneLine(w.a.Clean(w.a.Err, failureText(j)))+": "+cut(oneLine(w.a.Clean(w.a.Err, title(j))), 60))
+		w.a.sayFailure(j)
 	}
 }
 
@@ -187,43 +183,13 @@ func failureText(j *control.Job) string {
 	return text
 }
 
-// retryAskEvery is how often it is asked when failed jobs are run again.
-const retryAskEvery = time.Second
-
 // show shows how far it is.
 func (w *manyWaited) show(ctx context.Context) {
 	if !w.progress || !IsTerminal(w.a.Err) {
 		return
 	}
-	var notes []string
-	if w.bad > 0 {
-		notes = append(notes, fmt.Sprintf("%d failed", w.bad))
-	}
-	if n := len(w.retry); n > 0 {
-		if time.Since(w.asked) > retryAskEvery {
-			w.askDue(ctx)
-		}
-		note := fmt.Sprintf("%d retry", n)
-		if in := time.Until(queue.Millis(w.due).Time()); w.due != 0 && in > 0 {
-			note += " in " + roughly(in)
-		}
-		notes = append(notes, note)
-	}
-	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: strings.Join(notes, ", ")})
-}
-
-// askDue asks when the first of the failed jobs is run again.
-func (w *manyWaited) askDue(ctx context.Context) {
-	w.asked, w.due = time.Now(), 0
-	page, err := w.c.List(ctx, control.List{State: control.Texts{queue.Failed.String()}})
-	if err != nil {
-		return // the stream says so
-	}
-	for i := range page.Jobs {
-		if j := &page.Jobs[i]; w.retry[j.Seq] && (w.due == 0 || j.NextRetryAt < w.due) {
-			w.due = j.NextRetryAt
-		}
-	}
+	again := w.due.note(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })
+	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: notes(nOf(int64(w.bad), "failed"), again)})
 }
 
 // tell says how it ended, and takes the exit code of the first that did not complete.
@@ -270,24 +236,16 @@ func (w *manyWaited) tell(ctx context.Context) error {
 
 // counts is how many jobs ended how, in words.
 func (w *manyWaited) counts() string {
-	by := map[string]int{}
+	by := map[string]int64{"have not ended": int64(len(w.jobs) - w.done)}
 	for i := range w.jobs {
 		if w.ended[i] {
 			by[w.jobs[i].State]++
 		}
 	}
-	text := Jobs(len(w.jobs)) + ":"
-	for _, state := range []string{"completed", "dead", "cancelled", "removed"} {
-		if n := by[state]; n > 0 {
-			text += fmt.Sprintf(" %d %s,", n, state)
-		}
-	}
-	if open := len(w.jobs) - w.done; open > 0 {
-		text += fmt.Sprintf(" %d have not ended,", open)
-	}
-	text = strings.TrimRight(text, ",:") + ", in " + span(time.Since(w.began).Milliseconds())
-	if more := w.bad - maxFailures; w.progress && more > 0 {
-		text += fmt.Sprintf("; %d more failed than are named: queuectl list --failed", more)
+	text := howMany(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "have not ended")
+	text += ", in " + span(time.Since(w.began).Milliseconds())
+	if w.progress {
+		text += moreFailures(w.bad, "queuectl list --failed")
 	}
 	return text
 }

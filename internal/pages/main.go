@@ -38,6 +38,10 @@ func main() {
 			wrong = true
 		}
 	}
+	if inStep, err := writePicture(*check); !inStep {
+		fmt.Fprintln(os.Stderr, err)
+		wrong = true
+	}
 	if wrong {
 		os.Exit(1)
 	}

@@ -39,7 +39,15 @@ const keptRoom = 64 << 10
 var locking sync.Once
 
 // openConn opens a database, or makes one, and runs these pragmas.
-func openConn(path string, pragmas ...string) (_ *conn, err error) {
+func openConn(path string, pragmas ...string) (*conn, error) {
+	return openAs(path, readWrite, pragmas...)
+}
+
+// readWrite are SQLite's flags that open a database, or make one.
+const readWrite = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_CREATE
+
+// openAs opens a database as flags of SQLite say.
+func openAs(path string, flags int32, pragmas ...string) (_ *conn, err error) {
 	// POSIX locks vanish when any descriptor of the file is closed in this
 	// process; open-file-description locks do not. Where the system has none
 	// the call says so and POSIX locks stay.
@@ -64,7 +72,7 @@ func openConn(path string, pragmas ...string) (_ *conn, err error) {
 		return nil, err
 	}
 	defer libc.Xfree(c.tls, name)
-	rc := sqlite3.Xsqlite3_open_v2(c.tls, name, c.word, sqlite3.SQLITE_OPEN_READWRITE|sqlite3.SQLITE_OPEN_CREATE|sqlite3.SQLITE_OPEN_NOMUTEX|sqlite3.SQLITE_OPEN_EXRESCODE, 0)
+	rc := sqlite3.Xsqlite3_open_v2(c.tls, name, c.word, flags|sqlite3.SQLITE_OPEN_NOMUTEX|sqlite3.SQLITE_OPEN_EXRESCODE, 0)
 	c.db = *(*uintptr)(at(c.word))
 	if rc != sqlite3.SQLITE_OK {
 		return nil, c.failed(rc)

@@ -35,6 +35,14 @@ func openMark(dir string) (m mark, err error) {
 	return m, err
 }
 
+// close closes it, if it was opened.
+func (m mark) close() error {
+	if m.file == nil {
+		return nil
+	}
+	return m.file.Close()
+}
+
 // note writes how far the database has come. That it cannot be written is no fault: an older
 // mark holds.
 func (m mark) note(p reached) {

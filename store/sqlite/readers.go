@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync"
 
 	sqlite3 "modernc.org/sqlite/lib"
@@ -13,6 +14,7 @@ import (
 // readers are the connections that reads share.
 type readers struct {
 	path   string
+	flags  int32         // of SQLite, by which it is opened
 	places chan struct{} // one for each connection that may be in use
 	closed chan struct{}
 
@@ -22,6 +24,11 @@ type readers struct {
 
 // maxReaders is how many reads are carried out at once.
 const maxReaders = 4
+
+// newReaders are readers of a database that is opened by these flags of SQLite.
+func newReaders(path string, flags int32) *readers {
+	return &readers{path: path, flags: flags, places: make(chan struct{}, maxReaders), closed: make(chan struct{})}
+}
 
 // readerPragmas are those of a connection that reads.
 func readerPragmas() []string {
@@ -53,7 +60,7 @@ func (r *readers) take(ctx context.Context) (*conn, error) {
 		return c, nil
 	}
 	r.mu.Unlock()
-	c, err := openConn(r.path, readerPragmas()...)
+	c, err := openAs(r.path, r.flags, readerPragmas()...)
 	if err != nil {
 		<-r.places
 	}
@@ -134,6 +141,9 @@ func (s *Store) reading(ctx context.Context, f func(*reader) error) error {
 		err = f(r)
 	}
 	release()
+	if changed := s.unchanged(); changed != nil {
+		err = changed
+	}
 	_, ended := c.exec(`ROLLBACK`) // nothing was written
 	s.read.put(c, ended == nil)
 	if interrupted(err) && within.Err() != nil {
@@ -154,6 +164,9 @@ func (s *Store) cannotRead(err error) error {
 	}
 	switch e.code & 0xff {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
+		if s.frozen != (files{}) {
+			return explain(filepath.Join(s.dir, fileName), err)
+		}
 		s.failed(err)
 		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v): the service ends; its log says more", err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:

@@ -47,6 +47,7 @@ type Store struct {
 	broken chan struct{} // closed when the store has failed
 	alarm  chan struct{}
 	files  [2]os.FileInfo // database and WAL, as opened
+	frozen files          // as they were when they were opened to be read only; else zero
 	seen   fileSizes      // theirs after the last commit; the writer's
 	space  spaceCheck     // the writer's
 	wal    walCheck       // the writer's
@@ -201,7 +202,7 @@ func (s *Store) open(path string) (err error) {
 	defer func() {
 		if err != nil {
 			s.db.close()
-			s.mark.file.Close()
+			s.mark.close()
 		}
 	}()
 	if err = s.checkDoubt(); err != nil {
@@ -229,7 +230,7 @@ func (s *Store) open(path string) (err error) {
 	}
 	s.seen = sizesOf(s.files)
 	s.keepReserve()
-	s.read = &readers{path: path, places: make(chan struct{}, maxReaders), closed: make(chan struct{})}
+	s.read = newReaders(path, readWrite)
 	return nil
 }
 
@@ -421,7 +422,7 @@ func (s *Store) Close() error {
 		w.done <- granted{err: errClosed}
 	}
 	s.turn <- struct{}{} // who comes later is refused
-	return errors.Join(s.read.close(), s.db.close(), s.mark.file.Close())
+	return errors.Join(s.read.close(), s.db.close(), s.mark.close())
 }
 
 // DueSooner hints that something is due earlier than the last Promote said.
@@ -440,6 +441,10 @@ func (s *Store) counted() store.Counts {
 // Counts is how many jobs are in each state.
 func (s *Store) Counts() store.Counts {
 	c := s.counted()
+	if s.frozen != (files{}) {
+		c.Bytes = s.frozen[0].size + max(0, s.frozen[1].size)
+		return c
+	}
 	if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil {
 		c.Bytes = files[0].Size() + files[1].Size()
 	}

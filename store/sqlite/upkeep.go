@@ -21,13 +21,18 @@ func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 
 // Settings lists the stored settings.
 func (s *Store) Settings(ctx context.Context) (list []store.Setting, err error) {
-	err = s.do(ctx, prompt, func(t *tx) error {
-		list = nil
-		return t.query(func(r row) (bool, error) {
-			list = append(list, store.Setting{Key: r.text(0), Value: r.text(1), UID: int(r.num(2)), At: queue.Millis(r.num(3))})
-			return true, nil
-		}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
+	err = s.do(ctx, prompt, func(t *tx) (err error) {
+		list, err = settingsOf(t.conn)
+		return err
 	})
+	return list, err
+}
+
+func settingsOf(c *conn) (list []store.Setting, err error) {
+	err = c.query(func(r row) (bool, error) {
+		list = append(list, store.Setting{Key: r.text(0), Value: r.text(1), UID: int(r.num(2)), At: queue.Millis(r.num(3))})
+		return true, nil
+	}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
 	return list, err
 }
 

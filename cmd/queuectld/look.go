@@ -1,0 +1,15 @@
+package main
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/service"
+)
+
+// look answers from the files of a folder, whose service does not run.
+func look(ctx context.Context, c *cli.App, dir string) (*control.Client, error) {
+	return service.Look(ctx, service.Options{Places: config.In(dir), Version: cli.Version, Log: c.Err})
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// asked is what makes a job of a line of a private run beside the line itself. The folder of
+// the run keeps it, so that the next run can name what is different.
+type asked struct {
+	From    string                     `json:"from"`              // how the list is given
+	Program []string                   `json:"program,omitempty"` // that is run for each argument
+	Fields  map[string]json.RawMessage `json:"fields"`            // that flags give to every job
+}
+
+// askedName is the file's.
+const askedName = "private.json"
+
+// asked is what the flags and words of this run ask for.
+func (p *private) asked() (*asked, error) {
+	raw, err := json.Marshal(&p.common)
+	if err != nil {
+		return nil, err
+	}
+	a := &asked{From: "a program for each argument", Program: p.program}
+	switch {
+	case p.file != "":
+		a.From = "--file"
+	case p.lines != "":
+		a.From = "--lines"
+	}
+	return a, json.Unmarshal(raw, &a.Fields)
+}
+
+// keep writes it into a folder, and returns once it is there for good.
+func (a *asked) keep(dir string) (err error) {
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(dir, askedName+"-*") // which nobody else may read
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp.Name()))
+		}
+	}()
+	_, err = tmp.Write(raw)
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), filepath.Join(dir, askedName)); err != nil {
+		return err
+	}
+	return syncFolder(dir)
+}
+
+// readAsked is what a folder has kept; nil if there is nothing, or what is there is damaged: the
+// lines tell then that something is different, though not what.
+func readAsked(dir string) (*asked, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, askedName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	a := new(asked)
+	if err == nil && json.Unmarshal(raw, a) != nil {
+		return nil, nil
+	}
+	return a, err
+}
+
+// changes are the differences of what is asked now, each by its flag.
+func (a *asked) changes(now *asked) (list []string) {
+	if a.From != now.From {
+		list = append(list, fmt.Sprintf("the list was given by %s, and is given by %s now", a.From, now.From))
+	}
+	if was, is := strings.Join(a.Program, " "), strings.Join(now.Program, " "); was != is && a.From == now.From {
+		list = append(list, fmt.Sprintf("the program was %q, is %q now", cut(oneLine(was), 60), cut(oneLine(is), 60)))
+	}
+	for _, f := range queue.Fields() {
+		was, is := a.Fields[f.Name], now.Fields[f.Name]
+		if bytes.Equal(was, is) {
+			continue
+		}
+		flag := "--" + flagNames(f)[0]
+		if f.Kind == queue.KindMap {
+			list = append(list, memberChanges(flag, was, is)...)
+			continue
+		}
+		list = append(list, change(flag, flagText(was), flagText(is)))
+	}
+	return list
+}
+
+// memberChanges are the differences of the values of a repeated flag. Those of variables may be
+// secret, so names alone are told.
+func memberChanges(flag string, was, is json.RawMessage) (list []string) {
+	before, now := map[string]string{}, map[string]string{}
+	for raw, m := range map[*json.RawMessage]*map[string]string{&was: &before, &is: &now} {
+		if len(*raw) > 0 {
+			json.Unmarshal(*raw, m) // what is no map has no members
+		}
+	}
+	all := maps.Clone(before)
+	maps.Copy(all, now)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		old, had := before[name]
+		value, has := now[name]
+		switch {
+		case had && has && old != value:
+			list = append(list, fmt.Sprintf("%s %s has another value now", flag, name))
+		case !has:
+			list = append(list, fmt.Sprintf("%s %s was given, and is not now", flag, name))
+		case !had:
+			list = append(list, fmt.Sprintf("%s %s was not given, and is now", flag, name))
+		}
+	}
+	return list
+}
+
+// change tells of one flag.
+func change(flag, was, is string) string {
+	switch {
+	case was == "":
+		return fmt.Sprintf("%s was not given, is %s now", flag, is)
+	case is == "":
+		return fmt.Sprintf("%s was %s, is not given now", flag, was)
+	}
+	return fmt.Sprintf("%s was %s, is %s now", flag, was, is)
+}
+
+// flagText is a value as a person would give it.
+func flagText(raw json.RawMessage) string {
+	if text := ""; json.Unmarshal(raw, &text) == nil {
+		return queue.Word(cut(oneLine(text), 60))
+	}
+	return strings.Trim(cut(string(raw), 60), "[]")
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	"os"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// Sizes of the picture, in its own units.
+const (
+	charWidth  = 8.43 // of 14 units high
+	lineHeight = 20
+	margin     = 16
+)
+
+// paints are the classes of the colours that the programs use.
+var paints = map[string]string{"31": "bad", "32": "fine", "33": "warn", "34": "run"}
+
+// style has the page's colours, by light and by dark.
+const style = `<style>
+.window{fill:#fcfcfa;stroke:#7f838a}text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#1b1d20;white-space:pre}
+.run{fill:#0b5cab}.warn{fill:#8a5200}.bad{fill:#b4231a}.fine{fill:#1b7a3d}
+@media(prefers-color-scheme:dark){.window{fill:#131517;stroke:#70757d}text{fill:#e4e5e3}.run{fill:#7db6f2}.warn{fill:#e3ad55}.bad{fill:#ff8b7e}.fine{fill:#7bc894}}
+</style>
+`
+
+var colour = regexp.MustCompile("\x1b\\[([0-9;]*)m")
+
+// picture is what a terminal shows as an SVG.
+func picture(shown string) string {
+	var text strings.Builder
+	shownLines := append([]string{"$ queuectl"}, strings.Split(strings.TrimRight(shown, "\n"), "\n")...)
+	widest := 0
+	for i, line := range shownLines {
+		widest = max(widest, utf8.RuneCountInString(colour.ReplaceAllString(line, "")))
+		fmt.Fprintf(&text, `<text x="%d" y="%d" xml:space="preserve">%s</text>`+"\n", margin, margin+14+i*lineHeight, painted(line))
+	}
+	width, height := int(float64(widest)*charWidth)+2*margin, len(shownLines)*lineHeight+2*margin
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" aria-label="queuectl on a terminal: what runs, what is next, what failed, what is done">
+%s<rect class="window" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>
+%s</svg>
+`, width, height, style, width-1, height-1, text.String())
+}
+
+// painted is a line with its colours.
+func painted(line string) string {
+	var b strings.Builder
+	open := ""
+	for len(line) > 0 {
+		at := colour.FindStringSubmatchIndex(line)
+		if at == nil {
+			break
+		}
+		b.WriteString(html.EscapeString(line[:at[0]]) + open)
+		open = ""
+		if class := paints[line[at[2]:at[3]]]; class != "" {
+			fmt.Fprintf(&b, `<tspan class="%s">`, class)
+			open = "</tspan>"
+		}
+		line = line[at[1]:]
+	}
+	return b.String() + html.EscapeString(line) + open
+}
+
+var (
+	tags    = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`)
+	figures = regexp.MustCompile(`[\d.:]+(ms|[smh])?(\d+[sm])?`)
+	spaces  = regexp.MustCompile(` +`)
+)
+
+// outline is what a picture shows without its figures, which are of the moment.
+func outline(svg string) string {
+	return spaces.ReplaceAllString(figures.ReplaceAllString(tags.ReplaceAllString(svg, ""), "N"), " ")
+}
+
+const pictureName = "docs/screen.svg"
+
+// writePicture makes the picture of the first look anew where it shows something else by now. With
+// check it says so instead. A system that has no such terminal leaves it.
+func writePicture(check bool) (inStep bool, err error) {
+	shown, err := screen()
+	if errors.Is(err, errors.ErrUnsupported) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", pictureName, err)
+	}
+	svg := picture(shown)
+	old, err := os.ReadFile(pictureName)
+	if err == nil && outline(string(old)) == outline(svg) {
+		return true, nil
+	}
+	if check {
+		return false, fmt.Errorf("%s is out of step; run: make pages", pictureName)
+	}
+	err = os.WriteFile(pictureName, []byte(svg), 0o644)
+	return err == nil, err
+}

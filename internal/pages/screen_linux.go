@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Of the window whose picture is made.
+const (
+	columns = 92
+	lines   = 24
+)
+
+// programs are those that the made-up jobs run.
+var programs = map[string]string{
+	"make":    `test "$1" = lint || { echo compiling 61/140; exec sleep 600; }`,
+	"train":   "echo epoch 4/10; exec sleep 600",
+	"convert": "echo bad header in $1 >&2; exit 1",
+}
+
+// madeUp is what people did on the queue whose picture is made; each is a command of its own.
+var madeUp = [][]string{
+	{"enqueue", "--id", "lint", "make lint"},
+	{"enqueue", "--id", "97.png", "--max-retries", "0", "convert 97.png 97.webp"},
+	{"wait", "--any", "lint"},
+	{"wait", "--any", "97.png"},
+	{"enqueue", "--id", "build", "make all"},
+	{"enqueue", "--id", "train", "train --epochs 10"},
+	{"enqueue", "--id", "docs", "make docs"},
+	{"enqueue", "--id", "backup", "--in", "7h", "./backup.sh"},
+	{"enqueue", "--id", "deploy", "./deploy.sh"},
+	{"hold", "deploy"},
+}
+
+// screen is what the programs show on a terminal of a made-up queue, with its colours.
+func screen() (text string, err error) {
+	dir, err := os.MkdirTemp("", "queuectl-pages-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command("go", "build", "-o", dir+"/", "./cmd/queuectl", "./cmd/queuectld")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	for name, script := range programs {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			return "", err
+		}
+	}
+	queue := filepath.Join(dir, "queue")
+	command := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(filepath.Join(dir, "queuectl"), append([]string{"--dir", queue}, args...)...)
+		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "TZ=UTC", "TERM=xterm-256color", "LC_ALL=C.UTF-8"}
+		cmd.Dir = dir
+		return cmd
+	}
+	service := command("serve", "--workers", "2")
+	if err := service.Start(); err != nil {
+		return "", err
+	}
+	defer func() {
+		command("cancel", "--all", "--yes").Run() // so that stopping need not wait
+		service.Process.Signal(syscall.SIGTERM)
+		err = errors.Join(err, service.Wait())
+	}()
+	for end := time.Now().Add(within); command("whoami").Run() != nil; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			return "", errors.New("the service does not answer")
+		}
+	}
+	for _, words := range madeUp {
+		out, err := command(words...).CombinedOutput()
+		if err != nil && words[0] != "wait" { // which exits as the job
+			return "", fmt.Errorf("%q: %w: %s", words, err, out)
+		}
+	}
+	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		text, err := onTerminal(command())
+		if err != nil || strings.Contains(text, "compiling 61") && strings.Contains(text, "epoch 4") && !strings.Contains(text, "just now") {
+			return text, err
+		}
+		if time.Now().After(end) {
+			return "", fmt.Errorf("the jobs do not run: %s", text)
+		}
+	}
+}
+
+// within bounds each wait.
+const within = 20 * time.Second
+
+// onTerminal runs a program with a terminal, and returns what it shows.
+func onTerminal(cmd *exec.Cmd) (string, error) {
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	person := os.NewFile(uintptr(master), "terminal")
+	defer person.Close()
+	number, err := unix.IoctlGetUint32(master, unix.TIOCGPTN)
+	err = errors.Join(err, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0),
+		unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: lines, Col: columns}))
+	if err != nil {
+		return "", err
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer tty.Close()
+	cmd.Stdout, cmd.Stderr = tty, tty
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	tty.Close()                  // so that reading ends with the program
+	raw, _ := io.ReadAll(person) // it ends with an error, as a terminal's does
+	return strings.ReplaceAll(string(raw), "\r\n", "\n"), cmd.Wait()
+}

@@ -1,0 +1,49 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// Look makes a client that is answered from the files of a folder whose service does not run,
+// as far as it asks for what there is: nothing is changed. Nobody but this process is served,
+// until it ends. An error is fs.ErrNotExist where there is no queue.
+func Look(ctx context.Context, o Options) (*control.Client, error) {
+	s := &Service{opt: o, looks: true, log: slog.New(slog.DiscardHandler), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
+	if err := s.readSettings(); err != nil {
+		return nil, &ExitError{ExitConfig, err}
+	}
+	s.opt.open = lookEngine
+	if err := s.openStore(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.owners.load(ctx, s.store); err != nil {
+		return nil, err
+	}
+	s.started = s.store.Now()
+	s.account = s.accountOf(accounts.Self())
+	s.home = runner.Home{Dir: runnersOf(o.Places)}  // where outputs are
+	s.pool = worker.New(s.store, s.poolConfig(), 0) // which never runs
+	server := control.NewServer(s, s.limits(), s, &s.shares, s.log)
+	return server.Within(control.Peer{UID: accounts.Self(), GID: -1, PID: os.Getpid()}), nil
+}
+
+// notRunning is how a queue is whose service does not run.
+const notRunning = "degraded: no service runs here, so no job is started"
+
+// lookedAt is the status of a queue without its service, which cannot say more of itself.
+func lookedAt(st control.Status) control.Status {
+	st.PID, st.Started, st.Workers, st.Throughput = 0, 0, control.WorkerSummary{}, 0
+	st.Health = notRunning
+	if n := st.Jobs[queue.Processing.String()]; n > 0 {
+		st.Health += "; what it ran when it ended is shown as it was then"
+	}
+	return st
+}
