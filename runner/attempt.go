@@ -16,7 +16,7 @@ import (
 
 // attempt is one START. Its fields are guarded by the server's mu.
 type attempt struct {
-	start     *wire.Start
+	start     *wire.StartLimited
 	log       *output.Log
 	worker    *process.Worker // while it runs
 	slot      int64
@@ -140,6 +140,7 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
 		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
 		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
+		Nice:   int(st.Nice), NoFile: int(st.NoFile),
 		Forked: func(pid int, at time.Time) {
 			s.table.forked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()

@@ -20,6 +20,9 @@ type Client struct {
 	Dir string // the runner's folder
 	// Reply is what the runner said when it was met.
 	Reply wire.HelloReply
+	// Limits is how the runner holds its attempts within each of their limits; nil if it is
+	// too old to say so.
+	Limits []wire.Limit
 
 	net    net.Conn
 	outbox *outbox
@@ -87,26 +90,17 @@ func (c *Client) Close() { c.net.Close() }
 func (c *Client) readReply(epoch int64) error {
 	c.net.SetReadDeadline(time.Now().Add(answerWithin))
 	defer c.net.SetReadDeadline(time.Time{})
-	head := make([]byte, 4)
-	if _, err := io.ReadFull(c.net, head); err != nil {
-		return fmt.Errorf("meet the runner: %w", err)
-	}
-	n := int(head[0]) | int(head[1])<<8 | int(head[2])<<16 | int(head[3])<<24
-	if n < 1 || n > wire.MaxFrame {
-		return fmt.Errorf("meet the runner: a frame of %d bytes", n)
-	}
-	frame := append(head, make([]byte, n)...)
-	if _, err := io.ReadFull(c.net, frame[4:]); err != nil {
-		return fmt.Errorf("meet the runner: %w", err)
-	}
-	f, _, err := wire.Parse(frame)
+	f, err := c.readFrame()
 	if err != nil {
-		return fmt.Errorf("meet the runner: %w", err)
+		return err
 	}
 	switch f := f.(type) {
 	case *wire.HelloReply:
 		c.Reply = *f
-		return nil
+		if !SpeaksLimits(f.Protocol) {
+			return nil
+		}
+		return c.readLimits()
 	case *wire.Refused:
 		if f.Epoch < epoch {
 			return errors.New("meet the runner: it is about to end")
@@ -114,6 +108,41 @@ func (c *Client) readReply(epoch int64) error {
 		return ErrRefused
 	}
 	return fmt.Errorf("meet the runner: it said %T", f)
+}
+
+// readLimits reads what follows the answer of a runner that is not too old.
+func (c *Client) readLimits() error {
+	f, err := c.readFrame()
+	if err != nil {
+		return err
+	}
+	limits, ok := f.(*wire.Enforces)
+	if !ok {
+		return fmt.Errorf("meet the runner: it said %T", f)
+	}
+	c.Limits = limits.Limits
+	return nil
+}
+
+// readFrame reads one frame, and not a byte more.
+func (c *Client) readFrame() (wire.Frame, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(c.net, head); err != nil {
+		return nil, fmt.Errorf("meet the runner: %w", err)
+	}
+	n := int(head[0]) | int(head[1])<<8 | int(head[2])<<16 | int(head[3])<<24
+	if n < 1 || n > wire.MaxFrame {
+		return nil, fmt.Errorf("meet the runner: a frame of %d bytes", n)
+	}
+	frame := append(head, make([]byte, n)...)
+	if _, err := io.ReadFull(c.net, frame[4:]); err != nil {
+		return nil, fmt.Errorf("meet the runner: %w", err)
+	}
+	f, _, err := wire.Parse(frame)
+	if err != nil {
+		return nil, fmt.Errorf("meet the runner: %w", err)
+	}
+	return f, nil
 }
 
 // Run hands over the frames that the runner sends, all that came together at

@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -77,7 +78,7 @@ func (s *server) serve(c *conn) {
 		case *wire.Recover:
 			loops.Go(func() { s.recover(c, f) })
 			return true
-		case *wire.Start:
+		case *wire.Start, *wire.StartLimited:
 			failpoint.Hit("runner-start")
 		}
 		return s.obey(c, f)
@@ -165,6 +166,8 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 		s.setUpWorkers()
 		s.boundMemory(s.target)
 	case *wire.Start:
+		s.startAttempt(&wire.StartLimited{Start: *f})
+	case *wire.StartLimited:
 		s.startAttempt(f)
 	case *wire.Forget:
 		s.chores.add(func() { s.forget(f.Name) })
@@ -236,11 +239,29 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 		}
 	}
 	frames := wire.Append(nil, k)
+	if h.Protocol >= limitsSince {
+		frames = wire.Append(frames, s.enforces())
+	}
 	if len(s.stuck) > 0 {
 		frames = wire.Append(frames, &wire.Stuck{Attempts: s.stuck})
 	}
 	c.send(append(frames, results...))
 	return true
+}
+
+// limitsSince is the version of the frames that has StartLimited and Enforces.
+const limitsSince = 2
+
+// SpeaksLimits reports whether a runner of a version of the frames takes StartLimited.
+func SpeaksLimits(protocol int64) bool { return protocol >= limitsSince }
+
+// enforces says how what is run here is held within its limits.
+func (s *server) enforces() *wire.Enforces {
+	f := &wire.Enforces{}
+	for _, e := range process.Enforced(s.Cgroups) {
+		f.Limits = append(f.Limits, wire.Limit{Name: e.Limit, Extent: int64(e.Extent), By: e.By})
+	}
+	return f
 }
 
 // endingSuffix ends the version that a runner says which is about to end.
@@ -250,7 +271,7 @@ const endingSuffix = " (ending)"
 // runner.
 const maxFinish = 24 * time.Hour
 
-func (s *server) startAttempt(f *wire.Start) {
+func (s *server) startAttempt(f *wire.StartLimited) {
 	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 || (s.accounts != nil) != (f.UID >= 0) {
 		return // started once, for ever; and root's runner starts nothing as itself unless it is told to
 	}

@@ -130,7 +130,7 @@ func TestReadersOfAnAttemptThatIsGivenBackAreTold(t *testing.T) {
 		go c.run() // ends with close
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}
-		a := &attempt{start: &wire.Start{Lease: l}, log: output.New(1<<20, nil)}
+		a := &attempt{start: &wire.StartLimited{Start: wire.Start{Lease: l}}, log: output.New(1<<20, nil)}
 		s := &server{attempts: map[wire.Lease]*attempt{l: a}, waiting: []*attempt{a}}
 		go s.answerRead(c, &wire.Read{Lease: l, ID: 3, Wait: true})
 		synctest.Wait() // it waits
@@ -153,7 +153,7 @@ func TestReadersOfAnAttemptThatIsGivenBackAreTold(t *testing.T) {
 // sent yet once.
 func TestSignalsAreSentOneByOne(t *testing.T) {
 	l := wire.Lease{Seq: 1, Fence: 7}
-	a := &attempt{start: &wire.Start{Lease: l}, worker: new(process.Worker), pid: 1}
+	a := &attempt{start: &wire.StartLimited{Start: wire.Start{Lease: l}}, worker: new(process.Worker), pid: 1}
 	s := &server{attempts: map[wire.Lease]*attempt{l: a}}
 	s.mu.Lock()
 	before := runtime.NumGoroutine()

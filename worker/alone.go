@@ -154,7 +154,7 @@ func (l *loop) handOver(h *leaseState, conn *runnerConn) {
 		return
 	}
 	h.sentTo(conn)
-	conn.Send(l.startFrames(nil, &h.job)...)
+	conn.Send(l.startFrames(nil, conn, &h.job)...)
 }
 
 // putOff gives jobs back for a while. At their old place, the head of the queue, they

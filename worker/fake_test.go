@@ -69,6 +69,7 @@ type fakeRunner struct {
 
 	mu        sync.Mutex
 	known     wire.HelloReply     // the answer to HELLO
+	limits    []wire.Limit        // that it enforces
 	then      []wire.Frame        // what follows it
 	onRecover func(*wire.Recover) // what it does when it is to recover a dead one, nil if nothing
 	quiet     bool                // a START is not answered with STARTED
@@ -194,7 +195,7 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 			f.write(&wire.Refused{Epoch: hello.Epoch + 1})
 			return
 		}
-		f.write(append([]wire.Frame{&f.known}, f.then...)...)
+		f.write(append([]wire.Frame{&f.known, &wire.Enforces{Limits: f.limits}}, f.then...)...)
 		return
 	}
 	f.frames, f.times = append(f.frames, frame), append(f.times, time.Now())

@@ -13,8 +13,9 @@ import (
 )
 
 // startFrames are the order to run a job, and to tell its end at once if somebody waits for
-// it, appended to others. The caller holds mu.
-func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
+// it, appended to others. An older runner does not know of the limits of each process, as the
+// service has said (Limits). The caller holds mu.
+func (p *Pool) startFrames(frames []wire.Frame, conn *runnerConn, j *queue.Job) []wire.Frame {
 	argv := j.Argv
 	if j.Command != "" {
 		argv = append(strings.Fields(j.Shell), j.Command)
@@ -25,12 +26,17 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	} else if cwd == "" {
 		cwd = p.cfg.Account.Home
 	}
-	frames = append(frames, &wire.Start{
+	start := wire.Start{
 		Lease: wire.Lease(j.Lease()), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt), By: (runner.SinceBoot() + startBy).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
-	})
+	}
+	if j.Nice == 0 && j.NoFile == 0 || !runner.SpeaksLimits(conn.Reply.Protocol) {
+		frames = append(frames, &start)
+	} else {
+		frames = append(frames, &wire.StartLimited{Start: start, Nice: j.Nice, NoFile: j.NoFile})
+	}
 	if p.leases.watched[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 	}

@@ -150,7 +150,7 @@ func (l *loop) start(jobs []queue.Job, stored bool) {
 		}
 		h := l.leases.hold(j)
 		h.conn, h.dir = conn, conn.Dir
-		frames = l.startFrames(frames, j)
+		frames = l.startFrames(frames, conn, j)
 	}
 	if len(frames) > 0 {
 		conn.Send(frames...)

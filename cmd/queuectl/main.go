@@ -3,8 +3,12 @@
 // a verb needs that.
 package main
 
-import "github.com/queuectl/queuectl/internal/cli"
+import (
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/runner/process"
+)
 
 func main() {
+	process.Limiter()
 	cli.Main(cli.Program{Verbs: []cli.Verb{{Name: "runner", Build: runnerVerb}}})
 }

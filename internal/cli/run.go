@@ -80,6 +80,7 @@ same command goes on where it stood; a line that was changed meanwhile is refuse
 	}
 	specFlags(cmd, &spec)
 	private.add(cmd.Flags())
+	a.requireFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not follow it: print its id")
 	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
@@ -106,10 +107,11 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	}
 	defer c.Close()
 	interrupts := watchInterrupts()
-	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s})
+	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, RequireLimits: a.requireLimits})
 	if err != nil {
 		return err
 	}
+	a.tellUnenforced(got.Unenforced)
 	return a.attached(ctx, c, got.ID, interrupts, cancelOnExit)
 }
 

@@ -184,8 +184,9 @@ type run struct {
 	r        *Result
 	pid      int
 	pidfd    int
-	pipes    [2]int // read ends; -1 once at their end
-	ends     [2]int // write ends: while they are open, only output and the exit wake the poll
+	pipes    [2]int    // read ends; -1 once at their end
+	limiter  *limiting // nil if the command needs none
+	ends     [2]int    // write ends: while they are open, only output and the exit wake the poll
 	begun    time.Time
 	forked   time.Time // right before the main process was made
 	heard    time.Time // when it last printed
@@ -226,6 +227,7 @@ func (w *Worker) Run(c *Command) (result Result) {
 
 func (r *run) close() {
 	r.letGo()
+	r.limiter.close()
 	for _, fd := range [...]int{r.pipes[0], r.pipes[1], r.pidfd} {
 		if fd >= 0 {
 			unix.Close(fd)
@@ -253,11 +255,12 @@ func (r *run) letGo() {
 // timeout and carrying out kills.
 func (r *run) watch() {
 	for !r.exited {
-		fds := [4]unix.PollFd{
+		fds := [5]unix.PollFd{
 			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
 			{Fd: int32(r.pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.w.wake), Events: unix.POLLIN},
+			{Fd: r.talk(), Events: unix.POLLIN},
 		}
 		n, err := unix.Poll(fds[:], r.wait())
 		if err != nil && err != unix.EINTR {
@@ -273,6 +276,9 @@ func (r *run) watch() {
 				var drain [8]byte
 				unix.Read(r.w.wake, drain[:])
 			}
+			if fds[4].Revents != 0 {
+				r.hearLimiter()
+			}
 			r.exited = fds[2].Revents != 0
 		}
 		r.enforce()
@@ -287,7 +293,9 @@ func (r *run) wait() int {
 			next = d
 		}
 	}
-	if !r.told {
+	if r.begins() {
+		until(r.begun.Add(limiterWithin))
+	} else if !r.told {
 		until(r.begun.Add(StartedAfter))
 	}
 	if r.c.Timeout > 0 && r.termAt.IsZero() {
@@ -317,7 +325,7 @@ func (r *run) enforce() {
 		}
 		return
 	}
-	if !r.told && now.Sub(r.begun) >= StartedAfter {
+	if !r.told && !r.begins() && now.Sub(r.begun) >= StartedAfter {
 		r.told = true
 		r.c.Started(r.pid, r.begun)
 	}
@@ -328,6 +336,9 @@ func (r *run) enforce() {
 	if r.c.IdleTimeout > 0 && r.termAt.IsZero() && now.Sub(r.heard) >= r.c.IdleTimeout {
 		r.r.TimedOut, r.r.Silent = true, true
 		r.terminate(now, r.c.KillAfter)
+	}
+	if r.begins() && !r.limiter.hung && now.Sub(r.begun) >= limiterWithin {
+		r.limiter.hung, r.killAt = true, now
 	}
 	if !r.killAt.IsZero() && !now.Before(r.killAt) {
 		if r.killedAt.IsZero() {

@@ -123,6 +123,12 @@ func (c *codec) left(l *Left) {
 	c.text(&l.Cookie)
 }
 
+func (c *codec) limit(l *Limit) {
+	c.text(&l.Name)
+	c.num(&l.Extent)
+	c.text(&l.By)
+}
+
 // Each fields lists the fields of a frame, in their order on the wire.
 
 func (f *Hello) fields(c *codec) {
@@ -152,6 +158,11 @@ func (f *Start) fields(c *codec) {
 	c.num(&f.OutputLimit)
 	c.flag(&f.Background)
 	c.nums(&f.NotAfter, &f.By, &f.Memory, &f.MilliCPUs, &f.Tasks)
+}
+
+func (f *StartLimited) fields(c *codec) {
+	f.Start.fields(c)
+	c.nums(&f.Nice, &f.NoFile)
 }
 
 func (f *Drop) fields(c *codec) { c.lease(&f.Lease) }
@@ -202,6 +213,8 @@ func (f *HelloReply) fields(c *codec) {
 	c.attempts(&f.Attempts)
 	c.leases(&f.Ended)
 }
+
+func (f *Enforces) fields(c *codec) { list(c, &f.Limits, 3, (*codec).limit) }
 
 func (f *Refused) fields(c *codec) { c.num(&f.Epoch) }
 

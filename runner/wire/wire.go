@@ -14,7 +14,7 @@ import (
 // name theirs in the first frame they send, and speak the lower one. A version only
 // adds types of frames: the layout of one never changes, so that a side that knows a
 // type reads it from every other version.
-const Protocol = 1
+const Protocol = 2
 
 // MaxFrame bounds a frame in bytes, its length prefix not counted.
 const MaxFrame = 2 << 20
@@ -69,6 +69,12 @@ type (
 		Memory      int64 // bytes; 0 is no limit, as of the next two
 		MilliCPUs   int64 // thousandths of a processor's time
 		Tasks       int64
+	}
+	// StartLimited is Start, from version 2 on, with limits of each of its processes.
+	StartLimited struct {
+		Start
+		Nice   int64 // 0 is the runner's own
+		NoFile int64 // 0 is the default
 	}
 	// Drop takes back an attempt that has not been started; Dropped answers.
 	Drop struct{ Lease }
@@ -127,6 +133,9 @@ type (
 		Attempts []Attempt
 		Ended    []Lease
 	}
+	// Enforces follows HelloReply, from version 2 on: how this runner holds its attempts
+	// within each of their limits.
+	Enforces struct{ Limits []Limit }
 	// Refused answers a Hello whose epoch is not the newest, which is Epoch, and every
 	// Hello to a runner that is about to end.
 	Refused struct{ Epoch int64 }
@@ -183,6 +192,20 @@ type (
 	Purged struct{ ID int64 }
 )
 
+// Limit is how a runner enforces the limit of a field.
+type Limit struct {
+	Name   string
+	Extent int64  // one of the extents
+	By     string // what enforces it, for people; if nothing does, why
+}
+
+// Extents of a limit.
+const (
+	Unenforced = 0
+	ForEach    = 1 // for each process by itself, though it is meant for all together
+	Enforced   = 2
+)
+
 // Left is a process of a dead runner that outlives SIGKILL.
 type Left struct {
 	PID, PGID int64
@@ -222,30 +245,34 @@ var kinds = [...]func() Frame{
 	20: func() Frame { return new(Chunk) },
 	21: func() Frame { return new(Recovered) },
 	22: func() Frame { return new(Purged) },
+	23: func() Frame { return new(StartLimited) },
+	24: func() Frame { return new(Enforces) },
 }
 
-func (*Hello) kind() byte      { return 1 }
-func (*Setup) kind() byte      { return 2 }
-func (*Start) kind() byte      { return 3 }
-func (*Drop) kind() byte       { return 4 }
-func (*Kill) kind() byte       { return 5 }
-func (*Watch) kind() byte      { return 6 }
-func (*Ack) kind() byte        { return 7 }
-func (*Read) kind() byte       { return 8 }
-func (*Purge) kind() byte      { return 9 }
-func (*Shutdown) kind() byte   { return 10 }
-func (*Signal) kind() byte     { return 11 }
-func (*Recover) kind() byte    { return 12 }
-func (*Forget) kind() byte     { return 13 }
-func (*HelloReply) kind() byte { return 14 }
-func (*Refused) kind() byte    { return 15 }
-func (*Started) kind() byte    { return 16 }
-func (*Dropped) kind() byte    { return 17 }
-func (*Stuck) kind() byte      { return 18 }
-func (*Result) kind() byte     { return 19 }
-func (*Chunk) kind() byte      { return 20 }
-func (*Recovered) kind() byte  { return 21 }
-func (*Purged) kind() byte     { return 22 }
+func (*Hello) kind() byte        { return 1 }
+func (*Setup) kind() byte        { return 2 }
+func (*Start) kind() byte        { return 3 }
+func (*Drop) kind() byte         { return 4 }
+func (*Kill) kind() byte         { return 5 }
+func (*Watch) kind() byte        { return 6 }
+func (*Ack) kind() byte          { return 7 }
+func (*Read) kind() byte         { return 8 }
+func (*Purge) kind() byte        { return 9 }
+func (*Shutdown) kind() byte     { return 10 }
+func (*Signal) kind() byte       { return 11 }
+func (*Recover) kind() byte      { return 12 }
+func (*Forget) kind() byte       { return 13 }
+func (*HelloReply) kind() byte   { return 14 }
+func (*Refused) kind() byte      { return 15 }
+func (*Started) kind() byte      { return 16 }
+func (*Dropped) kind() byte      { return 17 }
+func (*Stuck) kind() byte        { return 18 }
+func (*Result) kind() byte       { return 19 }
+func (*Chunk) kind() byte        { return 20 }
+func (*Recovered) kind() byte    { return 21 }
+func (*Purged) kind() byte       { return 22 }
+func (*StartLimited) kind() byte { return 23 }
+func (*Enforces) kind() byte     { return 24 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

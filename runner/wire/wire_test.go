@@ -30,6 +30,8 @@ func frames() []wire.Frame {
 		&wire.Chunk{ID: 1, Cursor: [2]int64{2, 3}, Done: true, Gone: true, Data: []byte("x")},
 		&wire.Recover{ID: 1, Name: "7.ab", Attempts: []wire.Attempt{a}}, &wire.Forget{Name: "7.ab"},
 		&wire.Recovered{ID: 1, SameBoot: true, Left: []wire.Left{{PID: 2, PGID: 3, Cookie: "c"}}, Alive: []wire.Lease{l}, Error: "e"},
+		&wire.StartLimited{Start: wire.Start{Lease: l, Argv: []string{"a"}}, Nice: -3, NoFile: 99},
+		&wire.Enforces{Limits: []wire.Limit{{Name: "memory", Extent: wire.ForEach, By: "RLIMIT_AS"}, {}}},
 	}
 }
 
@@ -75,8 +77,8 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 			t.Errorf("got %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
 		}
 	}
-	if len(kinds) != 22 {
-		t.Errorf("%d kinds of frames are tested, want 22", len(kinds))
+	if len(kinds) != 24 {
+		t.Errorf("%d kinds of frames are tested, want 24", len(kinds))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(frames()).Draw(t, "frame")
@@ -114,6 +116,8 @@ var layouts = []string{
 	"0c0204372e6162020e80808080804006ce4980a0abfef962",
 	"0d04372e6162",
 	"1502010204060163020e8080808080400165",
+	"170e808080808040000201610000000000000000000000000000000005c601",
+	"1804066d656d6f72790209524c494d49545f4153000000",
 }
 
 // The layout of a frame is what it has always been: a service and a runner may be of
