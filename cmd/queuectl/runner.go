@@ -21,7 +21,7 @@ import (
 
 // runnerVerb is the second process. People do not start it.
 func runnerVerb(a *cli.App) *cobra.Command {
-	var alone, accepted, stop, watchdog bool
+	var alone, accepted, delegated, stop, watchdog bool
 	var policy, unit, launcher string
 	cmd := &cobra.Command{
 		Use: "runner", Short: "Run attempts for the service", Hidden: true, Args: cli.Exactly(0, "no arguments"),
@@ -56,10 +56,16 @@ func runnerVerb(a *cli.App) *cobra.Command {
 				}
 				refuse = asked.Refuse
 				if asked.Undivided != nil {
-					log.Warn("jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie", "error", asked.Undivided)
+					log.Warn(undivided, "error", asked.Undivided)
 				}
 				o = asked.Options
 				o.Ready = asked.Tell
+			}
+			if delegated {
+				var err error
+				if o.Cgroups, err = process.Divide(); err != nil {
+					log.Warn(undivided, "error", err)
+				}
 			}
 			self, err := os.Executable()
 			if err == nil {
@@ -83,6 +89,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&alone, "alone", false, "run one job only")
 	f.BoolVar(&accepted, "accepted", false, "standard input is the connection of the service that wants a runner of root's")
+	f.BoolVar(&delegated, "delegated", false, "its control group is its own to divide")
 	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run; none: those of this account")
 	f.StringVar(&unit, "unit", "", "end once systemd has stopped this `UNIT`")
 	f.StringVar(&launcher, "launcher", "", "start a runner for each connection that `UID:GID` makes")
@@ -90,6 +97,9 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	f.BoolVar(&stop, "stop", false, "end all runners if systemd stops the unit")
 	return cmd
 }
+
+// undivided tells that the system has handed over a control group, and why it does not serve.
+const undivided = "jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie"
 
 // askStopFor bounds the question whether the unit is being stopped, of a process that has
 // nothing else to do.

@@ -99,7 +99,7 @@ func (r *run) outOfMemory(ranOut bool) {
 func (r *run) unbegun(by unix.Signal) string {
 	within := StartWithin
 	if r.limiter != nil {
-		within = limiterWithin
+		within = r.w.limiterWithin
 	}
 	if took := r.r.EndedAt.Sub(r.begun); took >= within {
 		return fmt.Sprintf("start %s: it took longer than %v to begin; its file or folder, or one that it needs, does not answer", r.c.Argv[0], within)

@@ -135,6 +135,14 @@ func TestLimiterThatIsEnded(t *testing.T) {
 	if r, _ := limited(t, c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "before it began") {
 		t.Errorf("%+v", r)
 	}
+	c = command(t, leased(t, "/bin/true"))
+	c.Nice = 1
+	w := NewWorker(nil)
+	defer w.Close()
+	w.limiterWithin = 300 * time.Millisecond
+	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "longer than 300ms to begin") {
+		t.Errorf("%+v", r)
+	}
 	if _, err := decodeOrder(make([]byte, orderHead)); !errors.Is(err, errOrder) {
 		t.Errorf("a damaged order: %v", err)
 	}

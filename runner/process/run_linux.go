@@ -28,9 +28,11 @@ type Worker struct {
 
 	stuck []proc // what Run has given up; of its goroutine
 
-	session bool     // each command gets a session of its own
-	cgroups *Cgroups // nil if there are none
-	cgroup  *cgroup  // nil before the first command; written with mu by Run's goroutine
+	session       bool          // each command gets a session of its own
+	cgroups       *Cgroups      // nil if there are none
+	limiterWithin time.Duration // a command's limiter may take
+
+	cgroup *cgroup // nil before the first command; written with mu by Run's goroutine
 }
 
 type kill struct {
@@ -42,7 +44,7 @@ type kill struct {
 // NewWorker makes a worker, whose commands get a control group if there are any. It
 // holds nothing until its first command.
 func NewWorker(c *Cgroups) *Worker {
-	return &Worker{null: -1, wake: -1, session: !autogroups(), cgroups: c}
+	return &Worker{null: -1, wake: -1, session: !autogroups(), cgroups: c, limiterWithin: limiterWithin}
 }
 
 // autogroups reports whether the kernel makes a group of its own for each session's share of
@@ -294,7 +296,7 @@ func (r *run) wait() int {
 		}
 	}
 	if r.begins() {
-		until(r.begun.Add(limiterWithin))
+		until(r.begun.Add(r.w.limiterWithin))
 	} else if !r.told {
 		until(r.begun.Add(StartedAfter))
 	}
@@ -337,7 +339,7 @@ func (r *run) enforce() {
 		r.r.TimedOut, r.r.Silent = true, true
 		r.terminate(now, r.c.KillAfter)
 	}
-	if r.begins() && !r.limiter.hung && now.Sub(r.begun) >= limiterWithin {
+	if r.begins() && !r.limiter.hung && now.Sub(r.begun) >= r.w.limiterWithin {
 		r.limiter.hung, r.killAt = true, now
 	}
 	if !r.killAt.IsZero() && !now.Before(r.killAt) {
