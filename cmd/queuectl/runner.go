@@ -55,17 +55,14 @@ func runnerVerb(a *cli.App) *cobra.Command {
 					return nil
 				}
 				refuse = asked.Refuse
-				if asked.Undivided != nil {
-					log.Warn(undivided, "error", asked.Undivided)
-				}
+				warnUndivided(log, asked.Undivided)
 				o = asked.Options
 				o.Ready = asked.Tell
 			}
 			if delegated {
 				var err error
-				if o.Cgroups, err = process.Divide(); err != nil {
-					log.Warn(undivided, "error", err)
-				}
+				o.Cgroups, err = process.Divide()
+				warnUndivided(log, err)
 			}
 			self, err := os.Executable()
 			if err == nil {
@@ -76,14 +73,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 				return err
 			}
 			o.Version, o.Log, o.Watchdog = cli.Version, log, []string{self, "runner", "--exec-watchdog"}
-			if unit != "" {
-				o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
-			}
-			err = runner.Serve(ctx, o)
-			if err != nil {
-				refuse(err)
-			}
-			return err
+			return serveAttempts(ctx, o, unit, refuse)
 		},
 	}
 	f := cmd.Flags()
@@ -98,8 +88,25 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	return cmd
 }
 
-// undivided tells that the system has handed over a control group, and why it does not serve.
-const undivided = "jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie"
+// serveAttempts is the runner from when it is known what it is, until it ends; refuse hears why
+// there is none.
+func serveAttempts(ctx context.Context, o runner.Options, unit string, refuse func(error)) error {
+	if unit != "" {
+		o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
+	}
+	err := runner.Serve(ctx, o)
+	if err != nil {
+		refuse(err)
+	}
+	return err
+}
+
+// warnUndivided tells why a control group does not serve that the system has handed over.
+func warnUndivided(log *slog.Logger, why error) {
+	if why != nil {
+		log.Warn("jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie", "error", why)
+	}
+}
 
 // askStopFor bounds the question whether the unit is being stopped, of a process that has
 // nothing else to do.
