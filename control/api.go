@@ -116,10 +116,12 @@ type GroupID struct {
 	Name string `json:"name"`
 }
 
-// Enqueue asks for one job. Its members are the fields of the spec and key.
+// Enqueue asks for one job. Its members are the fields of the spec, key and require_limits.
 type Enqueue struct {
 	Spec queue.Spec
 	Key  string // makes the request repeatable; at most queue.MaxKey bytes
+	// RequireLimits has a job refused that asks for a limit which is not enforced here.
+	RequireLimits bool
 }
 
 // Enqueued is the receipt of one job. Duplicate means that an earlier request
@@ -128,6 +130,8 @@ type Enqueued struct {
 	ID        string `json:"id"`
 	Seq       int64  `json:"seq"`
 	Duplicate bool   `json:"duplicate"`
+	// Unenforced names the limits of the job that are not enforced here as they are meant.
+	Unenforced []string `json:"unenforced,omitempty"`
 }
 
 // EnqueueBatch asks for many jobs, all or none: 1 to queue.MaxBatch in one request
@@ -140,6 +144,8 @@ type EnqueueBatch struct {
 	Commit bool         `json:"commit"`
 	Key    string       `json:"key,omitempty"` // of the request with Commit
 	Abort  bool         `json:"abort,omitempty"`
+	// RequireLimits is as that of Enqueue, for the jobs of this request.
+	RequireLimits bool `json:"require_limits,omitempty"`
 	// Encoded, if not nil, stands for Jobs: specs that are JSON already, on one line.
 	Encoded []json.RawMessage `json:"-"`
 }
@@ -154,7 +160,8 @@ func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 		Batch  string `json:"batch,omitempty"`
 		Commit bool   `json:"commit"`
 		Key    string `json:"key,omitempty"`
-	}{p.Batch, p.Commit, p.Key})
+		Limits bool   `json:"require_limits,omitempty"`
+	}{p.Batch, p.Commit, p.Key, p.RequireLimits})
 	if err != nil {
 		return nil, err
 	}
@@ -181,6 +188,8 @@ const BatchStep = 1000
 type EnqueuedBatch struct {
 	IDs       []string `json:"ids"`
 	Duplicate bool     `json:"duplicate"`
+	// Unenforced is as that of Enqueued, of all jobs of the request.
+	Unenforced []string `json:"unenforced,omitempty"`
 }
 
 // Show asks for one job, with its newest attempts: of those before one, if that is given.

@@ -38,7 +38,7 @@ func CheckSocketPath(path string) error {
 // Dial connects to a control socket. One that is not there is fs.ErrNotExist, one that
 // this user may not use fs.ErrPermission.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "unix", path)
+	return sockpath.Dial(ctx, path)
 }
 
 // Bind makes a control socket whose file nobody guards.
@@ -90,7 +90,7 @@ func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
 	if err := CheckSocketPath(path); err != nil {
 		return nil, nil, err
 	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+	if c, err := sockpath.DialWithin(path, time.Second); err == nil {
 		c.Close()
 		return nil, nil, fmt.Errorf("listen on %s: a service answers there already", path)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -53,7 +54,7 @@ func speaker(t *testing.T, result string, asked func(connection int) (more bool)
 // a program that has just begun.
 func TestOneQuestionTakesNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
-	path, _ := speaker(t, `{"id":"7","seq":7,"duplicate":true}`, func(int) bool {
+	path, _ := speaker(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
 		stacks := make([]byte, 1<<20)
 		reading.Add(int64(strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*clientConn).readOn.")))
 		return true
@@ -61,7 +62,7 @@ func TestOneQuestionTakesNoGoroutine(t *testing.T) {
 	c := NewClient(path)
 	defer c.Close()
 	got, err := c.Enqueue(context.Background(), Enqueue{})
-	if err != nil || got != (Enqueued{ID: "7", Seq: 7, Duplicate: true}) {
+	if err != nil || !reflect.DeepEqual(got, Enqueued{ID: "7", Seq: 7, Duplicate: true, Unenforced: []string{"cpus"}}) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if n := reading.Load(); n != 0 {

@@ -74,6 +74,7 @@ func written(t reflect.Type) schema {
 	case reflect.TypeFor[Enqueue]():
 		s := specSchema()
 		s["properties"].(schema)["key"] = schema{"type": "string", "maxLength": queue.MaxKey, "description": "makes the request repeatable"}
+		s["properties"].(schema)["require_limits"] = schema{"type": "boolean", "description": "refuse a job with a limit that is not enforced here"}
 		return s
 	}
 	return nil

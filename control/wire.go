@@ -337,24 +337,33 @@ func params(v reflect.Value) map[string]reflect.Value {
 	return named
 }
 
-// decode reads the fields of a spec and key.
+// decode reads the fields of a spec, key and require_limits.
 func (p *Enqueue) decode(raw json.RawMessage) error {
 	return p.Spec.Decode(raw, func(name string, value json.RawMessage) (bool, error) {
-		if name != "key" {
+		switch name {
+		case "key":
+			if err := json.Unmarshal(value, &p.Key); err != nil {
+				return true, queue.Invalid(name, "must be text")
+			}
+		case "require_limits":
+			if err := json.Unmarshal(value, &p.RequireLimits); err != nil {
+				return true, queue.Invalid(name, "must be true or false")
+			}
+		default:
 			return false, nil
-		}
-		if err := json.Unmarshal(value, &p.Key); err != nil {
-			return true, queue.Invalid("key", "must be text")
 		}
 		return true, nil
 	})
 }
 
-// MarshalJSON writes the fields of the spec and key.
+// MarshalJSON writes the fields of the spec, key and require_limits.
 func (p Enqueue) MarshalJSON() ([]byte, error) {
 	m := p.Spec.Given()
 	if p.Key != "" {
 		m["key"] = p.Key
+	}
+	if p.RequireLimits {
+		m["require_limits"] = true
 	}
 	return json.Marshal(m)
 }
@@ -370,6 +379,8 @@ func (e *Enqueued) UnmarshalJSON(raw []byte) error {
 			e.Seq, err = strconv.ParseInt(string(value), 10, 64)
 		case "duplicate":
 			e.Duplicate, err = strconv.ParseBool(string(value))
+		case "unenforced":
+			err = json.Unmarshal(value, &e.Unenforced)
 		}
 		return err
 	})
@@ -387,13 +398,15 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 			err = json.Unmarshal(value, &p.Abort)
 		case "key":
 			err = json.Unmarshal(value, &p.Key)
+		case "require_limits":
+			err = json.Unmarshal(value, &p.RequireLimits)
 		case "jobs":
 			if string(value) == "null" {
 				return nil
 			}
 			return p.decodeJobs(value)
 		default:
-			return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, []string{"abort", "batch", "commit", "jobs", "key"}))
+			return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, []string{"abort", "batch", "commit", "jobs", "key", "require_limits"}))
 		}
 		if err != nil {
 			return queue.Invalid(name, "is of the wrong type")

@@ -48,7 +48,7 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 		}
 		records = append(records, list...)
 	}
-	slices.SortFunc(records, func(a, b record) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.at, b.at) })
 	for _, rec := range records {
 		if rec.Dropped == 0 {
 			b, err := w.get(rec.data, rec.n)

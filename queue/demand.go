@@ -60,7 +60,7 @@ func (d Demand) Units() int {
 // SortDemands puts demands in the order in which their gates are looked at: by kind, resources last,
 // since a job holds its place at a resource only if nothing else holds it back.
 func SortDemands(list []Demand) {
-	slices.SortFunc(list, func(a, b Demand) int {
+	slices.SortStableFunc(list, func(a, b Demand) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 	})
 }

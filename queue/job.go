@@ -22,6 +22,9 @@ const (
 	MinCPUs       = 0.01 // cpus
 	MaxCPUs       = 4096
 	MaxTasks      = 4 << 20 // tasks: as many as Linux has
+	MinNice       = -20     // nice
+	MaxNice       = 19
+	MaxNoFile     = 1 << 20 // nofile: as many as Linux has, unless told otherwise
 	MaxKey        = 128
 	DefaultQueue  = "default"
 	MaxBatch      = 1000 // jobs in one request
@@ -65,6 +68,8 @@ type Execution struct {
 	Memory          int64             `json:"memory,omitempty"` // bytes of its processes together; 0 is no limit, as of the next two
 	CPUs            float64           `json:"cpus,omitempty"`   // time on so many processors
 	Tasks           int64             `json:"tasks,omitempty"`  // processes, and threads where the system counts them, at once
+	Nice            int64             `json:"nice,omitempty"`   // 0 is the runner's
+	NoFile          int64             `json:"nofile,omitempty"` // open files of each process; 0 is the default
 	TTY             bool              `json:"tty,omitempty"`
 	User            string            `json:"user,omitempty"`
 	// AsUID is whom the job runs as, User by name, where a user was asked for; nil

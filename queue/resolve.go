@@ -54,6 +54,8 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			Memory:          or(s.Memory, 0),
 			CPUs:            or(s.CPUs, 0),
 			Tasks:           or(s.Tasks, 0),
+			Nice:            or(s.Nice, 0),
+			NoFile:          or(s.NoFile, 0),
 			TTY:             or(s.TTY, false),
 			Backoff:         Backoff{Jitter: s.Jitter},
 		},
@@ -108,6 +110,8 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(s.Memory == nil || j.Memory >= MinMemory && j.Memory <= MaxMemory, "memory", "must be between %s and %s; leave it out for no limit", FormatSize(MinMemory), FormatSize(MaxMemory))
 	check(s.CPUs == nil || j.CPUs >= MinCPUs && j.CPUs <= MaxCPUs, "cpus", "must be between %g and %d; leave it out for no limit", MinCPUs, MaxCPUs)
 	check(s.Tasks == nil || j.Tasks >= 1 && j.Tasks <= MaxTasks, "tasks", "must be between 1 and %d; leave it out for the default", MaxTasks)
+	check(j.Nice >= MinNice && j.Nice <= MaxNice, "nice", "must be between %d and %d", MinNice, MaxNice)
+	check(s.NoFile == nil || j.NoFile >= 1 && j.NoFile <= MaxNoFile, "nofile", "must be between 1 and %d; leave it out for the default", MaxNoFile)
 	check(s.OkCodes == nil || len(s.OkCodes) > 0, "ok_codes", "is empty; a job that can never succeed is refused")
 	check(len(s.DeferCodes) <= MaxExitCodes, "defer_codes", "has more than %d entries", MaxExitCodes)
 	check(len(s.OkCodes) <= MaxExitCodes, "ok_codes", "has more than %d entries", MaxExitCodes)

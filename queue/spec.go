@@ -50,6 +50,8 @@ type Spec struct {
 	Memory          *int64
 	CPUs            *float64
 	Tasks           *int64
+	Nice            *int64
+	NoFile          *int64
 	TTY             *bool
 }
 
@@ -116,6 +118,8 @@ var fields = []Field{
 	size("memory", "most bytes of memory of the job's processes together", func(s *Spec) **int64 { return &s.Memory }),
 	number("cpus", "most processors' worth of time, like 0.5 or 2", func(s *Spec) **float64 { return &s.CPUs }),
 	integer("tasks", "most processes at once, with their threads where the system counts them", func(s *Spec) **int64 { return &s.Tasks }),
+	integer("nice", "how far the job gives way to others for the processors, -20 to 19", func(s *Spec) **int64 { return &s.Nice }),
+	integer("nofile", "most files that each process may have open", func(s *Spec) **int64 { return &s.NoFile }),
 	text("on_lost", "when the machine or runner died: retry, dead or hold", func(s *Spec) **string { return &s.OnLost }),
 	{"allow_background", "", KindBool, "leave processes that outlive the main one", func(s *Spec, v json.RawMessage) error { return setBool(&s.AllowBackground, v) }, get(func(s *Spec) **bool { return &s.AllowBackground })},
 	{"labels", "", KindMap, "NAME=value for selecting", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v, MaxLabels) }, func(s *Spec) any { return orNilMap(s.Labels) }},

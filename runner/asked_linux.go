@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/sockpath"
 	"github.com/queuectl/queuectl/runner/process"
 )
 
@@ -24,7 +25,7 @@ const askWord = "queuectl wants a runner"
 // say asks by connecting to the socket: whoever listens there starts a process with the
 // connection as its standard input, which answers with a name.
 func (h Home) say(words ...string) (name string, err error) {
-	c, err := net.DialTimeout("unix", h.Socket, readyWithin)
+	c, err := sockpath.DialWithin(h.Socket, readyWithin)
 	if err != nil {
 		return "", err
 	}

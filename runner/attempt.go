@@ -17,7 +17,6 @@ import (
 // attempt is one START. Its fields are guarded by the server's mu.
 type attempt struct {
 	start     *wire.Start
-	tty       bool // it gets a terminal of its own
 	log       *output.Log
 	worker    *process.Worker // while it runs
 	slot      int64
@@ -137,10 +136,11 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 	st := a.start
 	c := &process.Command{
 		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),
-		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin, StdinFile: st.StdinFile, TTY: a.tty,
+		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin, StdinFile: st.StdinFile, TTY: st.TTY,
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
 		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
 		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
+		Nice:   int(st.Nice), NoFile: int(st.NoFile),
 		Forked: func(pid int, at time.Time) {
 			s.table.forked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()

@@ -10,7 +10,7 @@ import (
 // Which process an account's runner is the kernel says: people are told to end what hangs.
 func TestAnAccountsRunnerIsTheKernelsWord(t *testing.T) {
 	for below, want := range map[string]int{"": 1, asPrefix + "daemon": os.Getpid()} {
-		c, err := Connect(answering(t, below, &wire.HelloReply{Protocol: wire.Protocol, PID: 1}), 7, "1")
+		c, err := Connect(answering(t, below, &wire.HelloReply{Protocol: 1, PID: 1}), 7, "1")
 		if err != nil {
 			t.Fatal(err)
 		}

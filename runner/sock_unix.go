@@ -24,11 +24,11 @@ func listen(path string, mode os.FileMode) (net.Listener, error) {
 		return nil, err
 	}
 	defer done()
-	l, err := net.Listen("unix", short)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // its folder is removed with it
+	l.SetUnlinkOnClose(false) // its folder is removed with it
 	return l, os.Chmod(path, mode)
 }
 
@@ -39,7 +39,7 @@ func dial(path string) (net.Conn, error) {
 		return nil, err
 	}
 	defer done()
-	return net.DialTimeout("unix", short, 5*time.Second)
+	return sockpath.DialWithin(short, 5*time.Second)
 }
 
 // writeNow writes what a connection takes without waiting, and says how much. A

@@ -12,7 +12,8 @@ import (
 )
 
 // spawn starts a runner as a process in a session of its own that outlives this one,
-// and returns its name once it listens.
+// and returns its name once it listens. It has a control group to divide where the user's
+// manager gives it one.
 func (h Home) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the runners' folder: %w", err)
@@ -20,6 +21,13 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	words := []string{"--dir", h.Dir}
 	if alone {
 		words = append(words, "--alone")
+	}
+	for _, scope := range scopes() {
+		cmd := command(append(scope, h.Command...), append(words, "--delegated")...)
+		cmd.Stderr, cmd.Env = h.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+managerFolder())
+		if name, err = launch(cmd, func() {}); err == nil {
+			return name, nil
+		}
 	}
 	cmd := command(h.Command, words...)
 	cmd.Stderr = h.Log

@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -165,9 +166,7 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 		s.setUpWorkers()
 		s.boundMemory(s.target)
 	case *wire.Start:
-		s.startAttempt(f, false)
-	case *wire.StartTTY:
-		s.startAttempt(&f.Start, true)
+		s.startAttempt(f)
 	case *wire.Type:
 		taken, ok := s.typeTo(f)
 		c.send(wire.Append(nil, &wire.Typed{ID: f.ID, Taken: int64(taken), Gone: !ok}))
@@ -231,7 +230,7 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 	}
 	s.epoch, c.epoch, s.conn = h.Epoch, h.Epoch, c
 	s.notice()
-	k := &wire.HelloReply{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid())}
+	k := &wire.HelloReply{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid()), Limits: s.enforces()}
 	if s.closing { // it lets what runs finish, and takes nothing new: as one of another version
 		k.Version += endingSuffix
 	}
@@ -252,6 +251,14 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 	return true
 }
 
+// enforces says how what is run here is held within its limits.
+func (s *server) enforces() (list []wire.Limit) {
+	for _, e := range process.Enforced(s.Cgroups) {
+		list = append(list, wire.Limit{Name: e.Limit, Extent: int64(e.Extent), By: e.By})
+	}
+	return list
+}
+
 // endingSuffix ends the version that a runner says which is about to end.
 const endingSuffix = " (ending)"
 
@@ -259,11 +266,11 @@ const endingSuffix = " (ending)"
 // runner.
 const maxFinish = 24 * time.Hour
 
-func (s *server) startAttempt(f *wire.Start, tty bool) {
+func (s *server) startAttempt(f *wire.Start) {
 	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 || (s.accounts != nil) != (f.UID >= 0) {
 		return // started once, for ever; and root's runner starts nothing as itself unless it is told to
 	}
-	a := &attempt{start: f, tty: tty}
+	a := &attempt{start: f}
 	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
 		return os.CreateTemp(s.dir, "log-*")
 	})

@@ -36,6 +36,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	list = append(list, s.examineOwners(ctx)...)
 	list = append(list, s.examinePrograms()...)
 	list = append(list, s.examineRunners()...)
+	list = append(list, s.examineEnforcement(ctx)...)
 	list = append(list, examineLimits(s.config.Load())...)
 	if problems, _ := s.problems(ctx); len(problems) > 0 {
 		list = append(list, store.Finding{Check: "work", Level: store.Warning, Message: strings.Join(problems, "; "), Next: "see queuectl status"})
@@ -154,8 +155,12 @@ func (s *Service) examinePrograms() (list []store.Finding) {
 	return list
 }
 
-// enforcement says what holds a job within its bounds here.
-func (s *Service) enforcement() string {
+// enforcement says what holds a job's output, time and tree within bounds here; grouped says
+// that control groups hold its limits.
+func (s *Service) enforcement(grouped bool) string {
+	if grouped {
+		return enforcementInGroups
+	}
 	if s.home.Socket != "" && s.opt.Unit != "" {
 		return "timeouts and output by the runner; trees by a control group for each worker, unless the runner's log says that there is none"
 	}
@@ -180,5 +185,5 @@ func (s *Service) examineRunners() []store.Finding {
 	if len(list) == 0 {
 		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; jobs that run: %d", len(live), s.pool.Busy())})
 	}
-	return append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: s.enforcement()})
+	return list
 }

@@ -18,11 +18,11 @@ import (
 
 // Enqueue implements control.API.
 func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error) {
-	receipt, err := s.enqueue(ctx, []queue.Spec{p.Spec}, "", p.Key)
+	receipt, unenforced, err := s.enqueue(ctx, asked{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits})
 	if err != nil {
 		return control.Enqueued{}, err
 	}
-	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate}, nil
+	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate, Unenforced: unenforced}, nil
 }
 
 // EnqueueBatch implements control.API.
@@ -36,8 +36,8 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	case p.Abort:
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
-		receipt, err := s.enqueue(ctx, p.Jobs, p.Batch, p.Key)
-		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate}, err
+		receipt, unenforced, err := s.enqueue(ctx, asked{p.Jobs, p.Batch, p.Key, p.RequireLimits})
+		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Unenforced: unenforced}, err
 	case p.Batch == "":
 		return control.EnqueuedBatch{}, queue.Invalid("commit", "must be true, unless batch names what the next requests go on with")
 	case p.Key != "":
@@ -45,7 +45,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	case len(p.Jobs) == 0 || len(p.Jobs) > control.BatchStep:
 		return control.EnqueuedBatch{}, queue.Invalid("jobs", "has %d entries; 1 to %d are taken in each request of a batch but the last", len(p.Jobs), control.BatchStep)
 	}
-	r, err := s.request(ctx, p.Jobs, p.Batch, "")
+	r, unenforced, err := s.request(ctx, asked{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits})
 	if err != nil {
 		return control.EnqueuedBatch{}, err
 	}
@@ -53,15 +53,22 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	if err == nil {
 		s.owners.note(r.UID, r.Owner)
 	}
-	return control.EnqueuedBatch{IDs: receipt.IDs}, err
+	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: unenforced}, err
+}
+
+// asked is what a request asks to be enqueued.
+type asked struct {
+	specs         []queue.Spec
+	batch, key    string
+	requireLimits bool
 }
 
 // enqueue stores jobs, or commits the batch whose last they are, and returns once
-// all of it is in the queue.
-func (s *Service) enqueue(ctx context.Context, specs []queue.Spec, batch, key string) (store.Receipt, error) {
-	r, err := s.request(ctx, specs, batch, key)
+// all of it is in the queue. It names the limits that are not enforced here.
+func (s *Service) enqueue(ctx context.Context, a asked) (store.Receipt, []string, error) {
+	r, unenforced, err := s.request(ctx, a)
 	if err != nil {
-		return store.Receipt{}, err
+		return store.Receipt{}, nil, err
 	}
 	receipt, err := s.store.Enqueue(ctx, r)
 	if err == nil {
@@ -77,48 +84,48 @@ func (s *Service) enqueue(ctx context.Context, specs []queue.Spec, batch, key st
 			}
 		}
 	}
-	return receipt, err
+	return receipt, unenforced, err
 }
 
 // finishAgain is the wait after a batch could not be moved into the queue.
 const finishAgain = 200 * time.Millisecond
 
-// request checks specs and completes them to what the store takes.
-func (s *Service) request(ctx context.Context, specs []queue.Spec, batch, key string) (store.Request, error) {
+// request checks specs and completes them to what the store takes. It names the limits that
+// are not enforced here.
+func (s *Service) request(ctx context.Context, a asked) (r store.Request, unenforced []string, err error) {
 	c := s.config.Load()
 	peer := control.PeerFrom(ctx)
 	uid, as := peer.UID, users{s: s, peer: &peer}
-	r := store.Request{Drafts: make([]queue.Job, len(specs)), UID: uid, Batch: batch, Key: key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser}
-	if len(key) > queue.MaxKey {
-		return r, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(key), queue.MaxKey)
+	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser}
+	if len(a.key) > queue.MaxKey {
+		return r, nil, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(a.key), queue.MaxKey)
 	}
 	name := s.userName(uid)
 	if name != strconv.Itoa(uid) { // else it has none, or none that is known now
 		r.Owner = name
 	}
-	for i := range specs {
-		j, err := s.draft(&specs[i], c.Defaults(), name, &as)
+	for i := range a.specs {
+		j, err := s.draft(&a.specs[i], c.Defaults(), name, &as)
 		var fault *queue.Error
-		if errors.As(err, &fault) && len(specs) > 1 {
-			return r, fault.At(i + 1)
+		if errors.As(err, &fault) && len(a.specs) > 1 {
+			return r, nil, fault.At(i + 1)
 		}
 		if err != nil {
-			return r, err
+			return r, nil, err
 		}
 		j.UID = uid
 		if runs := s.account.RunsAs(&j); i == 0 || runs != s.account.RunsAs(&r.Drafts[i-1]) {
 			if err := s.mayRun(runs); err != nil {
-				return r, err
+				return r, nil, err
 			}
 		}
 		r.Drafts[i] = j
 	}
-	if key == "" {
-		return r, nil
+	if unenforced, err = s.unenforced(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
+		return r, unenforced, err
 	}
-	var err error
-	r.Sum, err = sum(specs, batch)
-	return r, err
+	r.Sum, err = sum(a.specs, a.batch)
+	return r, unenforced, err
 }
 
 // sum tells what a request with a key asks for from other requests.

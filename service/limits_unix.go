@@ -14,7 +14,10 @@ import (
 )
 
 // enforcement says what holds a job within its bounds here.
-const enforcement = "timeouts and output by the runner; trees are ended by process group, session and cookie, without cgroups"
+const enforcement = "timeouts and output by the runner; trees are ended by process group, session and cookie, without control groups, which a service has that is registered (queuectl service install), or whose user lingers (loginctl enable-linger)"
+
+// enforcementInGroups says it where there are control groups.
+const enforcementInGroups = "timeouts and output by the runner; trees by a control group for each worker"
 
 // What a service needs of its process's limits (setrlimit(2)).
 const (

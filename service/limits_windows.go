@@ -8,6 +8,9 @@ import (
 // enforcement says what holds a job within its bounds here.
 const enforcement = "timeouts and output by the runner; trees, memory, processors and processes by job objects, which nothing leaves"
 
+// enforcementInGroups is the same: job objects are always there.
+const enforcementInGroups = enforcement
+
 // heedLimits refuses limits under which a service would fail; Windows has none.
 func heedLimits() error { return nil }
 

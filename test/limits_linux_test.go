@@ -2,11 +2,13 @@ package test
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -286,7 +288,7 @@ func (q *queue) mount(size string, options ...string) string {
 func TestLimitsWithoutControlGroups(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	for range 2 {
-		id := q.must("enqueue", "-q", "--memory", "256M", "--cpus", "0.5", "--tasks", "7", "--max-retries", "0", "sleep 0.2; ulimit -v")
+		id := q.must("enqueue", "-q", "--memory", "256M", "--cpus", "0.5", "--tasks", "7", "--max-retries", "0", "ulimit -v")
 		q.must("wait", id)
 		if got := strings.TrimSpace(q.must("logs", id)); got != "262144" {
 			t.Errorf("its limit is %s KiB", got)
@@ -295,9 +297,92 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 	if n := strings.Count(q.logText(), "limits that are not enforced here"); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}
-	for flag, wrong := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0"} {
+	for flag, wrong := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0", "--nice": "20", "--nofile": "0"} {
 		if r := q.cli("enqueue", flag, wrong, "true"); r.code != 2 || !strings.Contains(r.err, strings.TrimPrefix(flag, "--")) {
 			t.Errorf("%s %s: exit code %d, %s", flag, wrong, r.code, r.err)
+		}
+	}
+}
+
+// Whoever enqueues is told which limits are not enforced, or is refused if they must be: then
+// nothing is stored. doctor says of each what enforces it.
+func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "0")
+	file := filepath.Join(t.TempDir(), "jobs")
+	if err := os.WriteFile(file, []byte(`{"command":"true","memory":"64M"}`+"\n"+`{"command":"true","cpus":1,"nice":3}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const each = "memory holds for each process of a job by itself"
+	for _, c := range []struct {
+		words []string
+		want  string
+	}{
+		{[]string{"enqueue", "--nice", "3", "--nofile", "99", "true"}, ""},
+		{[]string{"enqueue", "--cpus", "1", "true"}, "queuectl: cpus is not enforced here; see queuectl doctor\n"},
+		{[]string{"enqueue", "--memory", "64M", "true"}, "queuectl: " + each + " here; see queuectl doctor\n"},
+		{[]string{"enqueue", "--memory", "64M", "--cpus", "1", "--tasks", "9", "true"}, "queuectl: " + each + ", and cpus and tasks are not enforced here; see queuectl doctor\n"},
+		{[]string{"enqueue", `[{"command":"true","tasks":3},{"command":"true"}]`}, "queuectl: tasks is not enforced here; see queuectl doctor\n"},
+		{[]string{"enqueue", "--file", file}, "queuectl: " + each + ", and cpus is not enforced here; see queuectl doctor\n"},
+		{[]string{"run", "-d", "--cpus", "1", "true"}, "queuectl: cpus is not enforced here; see queuectl doctor\n"},
+	} {
+		if r := q.cli(c.words...); r.code != 0 || r.err != c.want {
+			t.Errorf("%q: exit code %d, %q, want %q", c.words, r.code, r.err, c.want)
+		}
+	}
+	before := q.must("status", "--json")
+	for field, words := range map[string][]string{
+		"cpus":           {"enqueue", "--require-limits", "--cpus", "1", "true"},
+		"memory":         {"run", "--require-limits", "--memory", "64M", "true"},
+		"line 1: memory": {"enqueue", "--require-limits", "--file", file},
+	} {
+		if r := q.cli(words...); r.code == 0 || !strings.Contains(r.err, field+": is not enforced here") || !strings.Contains(r.err, "no control groups") {
+			t.Errorf("%q: exit code %d, %s", words, r.code, r.err)
+		}
+	}
+	if after := q.must("status", "--json"); enqueued(t, after) != enqueued(t, before) {
+		t.Errorf("what was refused is stored: %s, before %s", after, before)
+	}
+	q.must("enqueue", "--require-limits", "--nice", "3", "true")
+	private := exec.Command(q.bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits", "--file", file)
+	private.Env = environment(q.dir)
+	if r := ran(t, private); r.code == 0 || !strings.Contains(r.err, "memory: is not enforced here") {
+		t.Errorf("a private run: exit code %d, %s", r.code, r.err)
+	}
+	said := q.cli("doctor").out
+	for _, want := range []string{"memory holds for each process by itself: ", "cpus is not enforced: no control groups", "tasks is not enforced: ", "nice is enforced by ", "nofile is enforced by "} {
+		if !strings.Contains(said, want) {
+			t.Errorf("doctor does not say %q:\n%s", want, said)
+		}
+	}
+}
+
+// enqueued is how many jobs a status in JSON says were ever enqueued.
+func enqueued(t *testing.T, status string) (n int64) {
+	t.Helper()
+	var st struct{ Enqueued int64 }
+	if err := json.Unmarshal([]byte(status), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Enqueued
+}
+
+// nice and nofile hold for each attempt, also after an edit of something else, and show says
+// what a job had beside what it used.
+func TestNiceAndNofileAreKept(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	id := q.must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--memory", "512M", "--cpus", "2", "echo $(nice) $(ulimit -n) $(ulimit -Hn)")
+	q.must("edit", id, "--priority", "9")
+	q.must("worker", "scale", "1")
+	q.must("wait", id)
+	if got := strings.TrimSpace(q.must("logs", id)); got != "4 77 77" {
+		t.Errorf("got %q", got)
+	}
+	said := q.must("show", id)
+	for _, want := range []string{`Memory: +[0-9.]+ [KM]iB at the peak, of 512.0 MiB`, `Processors: +[0-9.]+ on average, of 2`, `Nice: +4`, `Open files: +at most 77`} {
+		if !regexp.MustCompile(want).MatchString(said) {
+			t.Errorf("show does not say %q:\n%s", want, said)
 		}
 	}
 }

@@ -424,3 +424,19 @@ func TestRunnersFolderKeepsItsGroup(t *testing.T) {
 		t.Errorf("afterwards a job ran as %q", got)
 	}
 }
+
+// What a process must set for itself is set with the rights of the job's account, which gets
+// what that may have and no more.
+func TestLimitsAreSetByTheAccount(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	if got := strings.TrimSpace(q.outputOf(someone, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory", "512M", "echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf("%d 5 99 524288\n4", someone.uid) {
+		t.Errorf("got %q", got)
+	}
+	for field, value := range map[string]string{"nice": "-5", "nofile": "1048576"} {
+		id := q.mustAs(someone, "enqueue", "-q", "--cwd", "/", "--max-retries", "0", "--"+field, value, "true")
+		q.as(someone, "wait", id)
+		if j := q.show(id); j.ExitCode == nil || *j.ExitCode != 126 || !strings.HasPrefix(j.Error, field+": ") {
+			t.Errorf("%s %s: %+v", field, value, j)
+		}
+	}
+}

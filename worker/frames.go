@@ -25,17 +25,13 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	} else if cwd == "" {
 		cwd = p.cfg.Account.Home
 	}
-	start := wire.Start{
+	frames = append(frames, &wire.Start{
 		Lease: wire.Lease(j.Lease()), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt), By: (runner.SinceBoot() + startBy).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
-	}
-	if j.TTY {
-		frames = append(frames, &wire.StartTTY{Start: start})
-	} else {
-		frames = append(frames, &start)
-	}
+		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile,
+	})
 	if p.leases.watched[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 	}

@@ -6,8 +6,10 @@ package main
 import (
 	"github.com/queuectl/queuectl/internal/cli"
 	_ "github.com/queuectl/queuectl/internal/stackroom"
+	"github.com/queuectl/queuectl/runner/process"
 )
 
 func main() {
+	process.Limiter()
 	cli.Main(cli.Program{Verbs: []cli.Verb{{Name: "runner", Build: runnerVerb}}})
 }

@@ -21,7 +21,7 @@ import (
 
 // runnerVerb is the second process. People do not start it.
 func runnerVerb(a *cli.App) *cobra.Command {
-	var alone, accepted, stop, watchdog bool
+	var alone, accepted, delegated, stop, watchdog bool
 	var policy, unit, launcher string
 	cmd := &cobra.Command{
 		Use: "runner", Short: "Run attempts for the service", Hidden: true, Args: cli.Exactly(0, "no arguments"),
@@ -55,11 +55,14 @@ func runnerVerb(a *cli.App) *cobra.Command {
 					return nil
 				}
 				refuse = asked.Refuse
-				if asked.Undivided != nil {
-					log.Warn("jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie", "error", asked.Undivided)
-				}
+				warnUndivided(log, asked.Undivided)
 				o = asked.Options
 				o.Ready = asked.Tell
+			}
+			if delegated {
+				var err error
+				o.Cgroups, err = process.Divide()
+				warnUndivided(log, err)
 			}
 			self, err := os.Executable()
 			if err == nil {
@@ -70,25 +73,39 @@ func runnerVerb(a *cli.App) *cobra.Command {
 				return err
 			}
 			o.Version, o.Log, o.Watchdog = cli.Version, log, []string{self, "runner", "--exec-watchdog"}
-			if unit != "" {
-				o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
-			}
-			err = runner.Serve(ctx, o)
-			if err != nil {
-				refuse(err)
-			}
-			return err
+			return serveAttempts(ctx, o, unit, refuse)
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&alone, "alone", false, "run one job only")
 	f.BoolVar(&accepted, "accepted", false, "standard input is the connection of the service that wants a runner of root's")
+	f.BoolVar(&delegated, "delegated", false, "its control group is its own to divide")
 	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run; none: those of this account")
 	f.StringVar(&unit, "unit", "", "end once systemd has stopped this `UNIT`")
 	f.StringVar(&launcher, "launcher", "", "start a runner for each connection that `UID:GID` makes")
 	f.BoolVar(&watchdog, "exec-watchdog", false, "end what the runner of this folder starts and what hangs before it is a program of its own")
 	f.BoolVar(&stop, "stop", false, "end all runners if systemd stops the unit")
 	return cmd
+}
+
+// serveAttempts is the runner from when it is known what it is, until it ends; refuse hears why
+// there is none.
+func serveAttempts(ctx context.Context, o runner.Options, unit string, refuse func(error)) error {
+	if unit != "" {
+		o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
+	}
+	err := runner.Serve(ctx, o)
+	if err != nil {
+		refuse(err)
+	}
+	return err
+}
+
+// warnUndivided tells why a control group does not serve that the system has handed over.
+func warnUndivided(log *slog.Logger, why error) {
+	if why != nil {
+		log.Warn("jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie", "error", why)
+	}
 }
 
 // askStopFor bounds the question whether the unit is being stopped, of a process that has

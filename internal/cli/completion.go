@@ -50,28 +50,31 @@ const completeWithin = time.Second
 // newest first, with what they run. A service that does not answer gives none, and
 // none is started.
 func (a *App) completeIDs(states ...string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		const plain = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
-		c, err := a.Client()
-		if err != nil {
-			return nil, plain
-		}
-		defer c.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
-		defer cancel()
-		page, err := c.List(ctx, control.List{State: states, Limit: control.SelectStep})
-		if err != nil {
-			return nil, plain
-		}
-		var ids []cobra.Completion
-		for i := range page.Jobs {
-			j := &page.Jobs[i]
-			if strings.HasPrefix(j.ID, prefix) && !slices.Contains(given, j.ID) {
-				ids = append(ids, cobra.CompletionWithDesc(j.ID, fmt.Sprintf("%s: %s", j.State, cut(sanitize(title(j)), 60))))
-			}
-		}
-		return ids, plain
+	return func(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.idsIn(states, given, prefix), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
+}
+
+// idsIn lists ids of jobs in some states, but those that are given already.
+func (a *App) idsIn(states, given []string, prefix string) (ids []cobra.Completion) {
+	c, err := a.Client()
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
+	defer cancel()
+	page, err := c.List(ctx, control.List{State: states, Limit: control.SelectStep})
+	if err != nil {
+		return nil
+	}
+	for i := range page.Jobs {
+		j := &page.Jobs[i]
+		if strings.HasPrefix(j.ID, prefix) && !slices.Contains(given, j.ID) {
+			ids = append(ids, cobra.CompletionWithDesc(j.ID, fmt.Sprintf("%s: %s", j.State, cut(sanitize(title(j)), 60))))
+		}
+	}
+	return ids
 }
 
 // completeStates completes the names of states.

@@ -70,6 +70,7 @@ Many are stored all or none, and may have a name together:
 	cmd.Flags().Var(NonEmpty(&batch), "batch", "`NAME` of the batch that they belong to: the label batch, by which they are selected")
 	cmd.Flags().Var(NonEmpty(&key), "key", "makes the request repeatable: the same key gets the same answer")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
+	a.requireFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&next, "next", false, "before all of your own that wait: with a priority above theirs")
 	return cmd
 }
@@ -228,10 +229,11 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return err
 	}
 	defer c.Close()
-	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key})
+	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key, RequireLimits: a.requireLimits})
 	if err != nil {
 		return err
 	}
+	a.tellUnenforced(got.Unenforced)
 	if a.Structured() {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
 		if err != nil {
@@ -356,10 +358,11 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		return err
 	}
 	defer c.Close()
-	got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key})
+	got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key, RequireLimits: a.requireLimits})
 	if err != nil {
 		return err
 	}
+	a.tellUnenforced(got.Unenforced)
 	if err := a.printIDs(got.IDs); err != nil {
 		return err
 	}

@@ -113,28 +113,29 @@ func table() []Verb {
 
 // App is what every verb has: the flags that all share, and where to speak.
 type App struct {
-	Socket, Dir string
-	JSON, JSONL bool
-	Quiet       bool
-	raw         bool
-	full        bool        // jobs are printed with their environment
-	progresses  atomic.Bool // progress is shown
-	lists       bool        // the verb only shows what there is: that there is nothing is no failure
-	chosen      bool        // the columns of the table are those that a person asked for
-	in          *os.File
-	Out, Err    *os.File
-	ownFailure  int             // exit code of queuectl's own failures, 0 for the table's
-	Exit        int             // exit code when nothing failed
-	asked       *control.Client // the last one, nil before
-	client      string          // the version of the queuectl that became this process, "" if none did
-	verbs       []Verb          // of this program
-	private     func(ctx context.Context, a *App, ready func()) error
-	look        func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	looked      *control.Client // from the files of a folder, nil before
-	settings    func(path string, required bool) (config.Layer, error)
-	hash        func() hash.Hash
-	join        func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
-	privateRun  func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
+	Socket, Dir   string
+	JSON, JSONL   bool
+	Quiet         bool
+	requireLimits bool // of enqueue and run
+	raw           bool
+	full          bool        // jobs are printed with their environment
+	progresses    atomic.Bool // progress is shown
+	lists         bool        // the verb only shows what there is: that there is nothing is no failure
+	chosen        bool        // the columns of the table are those that a person asked for
+	in            *os.File
+	Out, Err      *os.File
+	ownFailure    int             // exit code of queuectl's own failures, 0 for the table's
+	Exit          int             // exit code when nothing failed
+	asked         *control.Client // the last one, nil before
+	client        string          // the version of the queuectl that became this process, "" if none did
+	verbs         []Verb          // of this program
+	private       func(ctx context.Context, a *App, ready func()) error
+	look          func(ctx context.Context, a *App, dir string) (*control.Client, error)
+	looked        *control.Client // from the files of a folder, nil before
+	settings      func(path string, required bool) (config.Layer, error)
+	hash          func() hash.Hash
+	join          func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
+	privateRun    func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 }
 
 // Main carries out what the words of the process ask for, and ends it.

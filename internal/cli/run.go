@@ -82,6 +82,7 @@ with --dir look into the folder, whether it runs or not.
 	}
 	specFlags(cmd, &spec)
 	private.add(cmd.Flags())
+	a.requireFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not follow it: print its id")
 	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
@@ -112,10 +113,11 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	}
 	defer c.Close()
 	interrupts := watchInterrupts()
-	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s})
+	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, RequireLimits: a.requireLimits})
 	if err != nil {
 		return err
 	}
+	a.tellUnenforced(got.Unenforced)
 	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,9 +101,9 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Folder", j.Cwd},
 		{"Created", local(j.CreatedAt) + " " + zone}, {"Due", local(j.RunAt)},
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
-		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)}, {"Labels", labels(j.Labels)},
-		{"Hidden", strings.Join(j.Hidden, ", ")},
+		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + atMostMS(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)},
 	}
+	rows = append(append(rows, limitsOf(j)...), [][2]string{{"Labels", labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}}...)
 	if err := a.rows(11, rows); err != nil {
 		return err
 	}
@@ -120,6 +121,45 @@ func (a *App) showJob(j *control.JobDetail) error {
 		}
 	}
 	return nil
+}
+
+// limitsOf are the limits of a job, each beside what its last attempt used.
+func limitsOf(j *control.JobDetail) (rows [][2]string) {
+	var last control.Attempt
+	if len(j.History) > 0 {
+		last = j.History[len(j.History)-1]
+	}
+	limit := func(field string) float64 {
+		n, _ := j.Spec[field].(float64) // another user's job has none
+		return n
+	}
+	memory, cpus := "at most ", "at most "
+	if last.PeakRSS != 0 {
+		memory = size(last.PeakRSS) + " at the peak, of "
+	}
+	if last.RunTimeMS != nil && last.FinishedAt != 0 {
+		cpus = fmt.Sprintf("%.2f on average, of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
+	}
+	for _, f := range []struct{ field, name, before string }{
+		{"memory", "Memory", memory}, {"cpus", "Processors", cpus}, {"tasks", "Tasks", "at most "}, {"nofile", "Open files", "at most "}, {"nice", "Nice", ""},
+	} {
+		text := strconv.FormatFloat(limit(f.field), 'f', -1, 64)
+		if f.field == "memory" {
+			text = size(int64(limit(f.field)))
+		}
+		if limit(f.field) != 0 {
+			rows = append(rows, [2]string{f.name, f.before + text})
+		}
+	}
+	return rows
+}
+
+// atMostMS is a job's timeout beside how long it ran.
+func atMostMS(j *control.JobDetail) string {
+	if j.TimeoutMS == 0 || j.RunTimeMS == nil {
+		return ""
+	}
+	return ", of at most " + span(j.TimeoutMS)
 }
 
 // attemptsOf is how many of its attempts a job has used, and how many it had in all where it was

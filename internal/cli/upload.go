@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -210,6 +211,8 @@ type upload struct {
 	sent    chan error  // of the request under way, nil if there is none
 	ids     []string
 
+	unenforced []string // limits of the jobs
+
 	asking  sync.Mutex // held while a request is begun
 	commits bool       // it is the last one; guarded by asking
 	flight  sync.WaitGroup
@@ -343,7 +346,7 @@ func (u *upload) send(commit bool) error {
 	if !commit && u.batch == "" {
 		u.batch = control.NewKey()
 	}
-	p := control.EnqueueBatch{Batch: u.batch, Encoded: u.part, Commit: commit}
+	p := control.EnqueueBatch{Batch: u.batch, Encoded: u.part, Commit: commit, RequireLimits: u.a.requireLimits}
 	if commit {
 		p.Key = u.key
 	}
@@ -352,7 +355,12 @@ func (u *upload) send(commit bool) error {
 	sent := u.sent
 	u.flight.Go(func() {
 		got, err := u.c.EnqueueBatch(u.ctx, p)
-		u.ids = append(u.ids, got.IDs...) // read after the answer alone
+		u.ids = append(u.ids, got.IDs...) // read after the answer alone, as is what follows
+		for _, name := range got.Unenforced {
+			if !slices.Contains(u.unenforced, name) {
+				u.unenforced = append(u.unenforced, name)
+			}
+		}
 		switch e, ok := errors.AsType[*queue.Error](err); {
 		case !ok:
 		case e.Index > 0 && e.Index <= len(lines):
@@ -422,6 +430,9 @@ func (u *upload) finish(err error) error {
 		if err = u.send(true); err == nil {
 			err = u.answered()
 		}
+	}
+	if err == nil {
+		u.a.tellUnenforced(u.unenforced)
 	}
 	if err == nil || u.batch == "" {
 		return err

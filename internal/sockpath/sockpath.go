@@ -1,4 +1,4 @@
-// Package sockpath gets around the length of a Unix socket's address.
+// Package sockpath reaches Unix sockets, and gets around the length of their addresses.
 package sockpath
 
 import (

@@ -40,13 +40,15 @@ func (r *run) end() {
 // reap takes the end of the main process, which has ended. It is not ok if a tracer keeps
 // that from this process for too long.
 func (r *run) reap() (usage unix.Rusage, ok bool) {
-	unbegun := neverBegan(r.pid)
+	unbegun, became := neverBegan(r.pid), r.limiter.became(r.pid)
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		status, usage, ok, err := orphans.reap(r.pid)
 		switch {
 		case err != nil:
 			r.r.Lost, r.r.Error = true, fmt.Sprintf("its end is not known: wait: %v", err)
+		case ok && !became:
+			r.notLimited(status)
 		case ok && unbegun:
 			r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.unbegun(status.Signal())
 		case ok && status.Exited():
@@ -95,8 +97,12 @@ func (r *run) outOfMemory(ranOut bool) {
 
 // unbegun says why a program never began.
 func (r *run) unbegun(by unix.Signal) string {
-	if took := r.r.EndedAt.Sub(r.begun); took >= StartWithin {
-		return fmt.Sprintf("start %s: it took longer than %v to begin; its file or folder, or one that it needs, does not answer", r.c.Argv[0], StartWithin)
+	within := StartWithin
+	if r.limiter != nil {
+		within = r.w.limiterWithin
+	}
+	if took := r.r.EndedAt.Sub(r.begun); took >= within {
+		return fmt.Sprintf("start %s: it took longer than %v to begin; its file or folder, or one that it needs, does not answer", r.c.Argv[0], within)
 	}
 	return fmt.Sprintf("start %s: it was stopped, or ended by signal %d, before it began", r.c.Argv[0], int(by))
 }

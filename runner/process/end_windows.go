@@ -219,6 +219,15 @@ func concerns(event, session uint32) bool {
 	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
 }
 
+// Enforced lists how each limit of a command is enforced.
+func Enforced(*Cgroups) []Enforcement {
+	const by = "the job object"
+	return []Enforcement{
+		{"memory", Whole, by}, {"cpus", Whole, by}, {"tasks", Whole, by + " (processes, not threads)"}, {"nice", Whole, by + " (its priority class)"},
+		{"nofile", Unenforced, "Windows has no such limit"},
+	}
+}
+
 // CheckLimits refuses limits of this process under which it would end; on Windows none is
 // inherited.
 func CheckLimits() error { return nil }

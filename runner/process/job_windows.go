@@ -168,6 +168,26 @@ func (t *tree) limit(l Limits) error {
 	return nil
 }
 
+// setNice gives all processes the priority class that is nearest to a Unix nice value.
+func (t *tree) setNice(nice int) error {
+	class := uint32(windows.HIGH_PRIORITY_CLASS)
+	switch {
+	case nice >= 10:
+		class = windows.IDLE_PRIORITY_CLASS
+	case nice > 0:
+		class = windows.BELOW_NORMAL_PRIORITY_CLASS
+	case nice > -10:
+		class = windows.ABOVE_NORMAL_PRIORITY_CLASS
+	}
+	basic := &t.limits.BasicLimitInformation
+	basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS
+	basic.PriorityClass = class
+	if err := t.setLimits(); err != nil {
+		return &limitError{"nice", err}
+	}
+	return nil
+}
+
 func (t *tree) setLimits() error {
 	return t.sys.setJob(t.job, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits), unsafe.Sizeof(t.limits))
 }

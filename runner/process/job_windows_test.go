@@ -172,6 +172,36 @@ func TestLimitsAreSet(t *testing.T) {
 	}
 }
 
+// Nice is a priority class of the whole tree, set before the command starts.
+func TestNiceIsAPriorityClass(t *testing.T) {
+	for nice, want := range map[int]uint32{
+		-20: windows.HIGH_PRIORITY_CLASS, -9: windows.ABOVE_NORMAL_PRIORITY_CLASS, 1: windows.BELOW_NORMAL_PRIORITY_CLASS,
+		9: windows.BELOW_NORMAL_PRIORITY_CLASS, 10: windows.IDLE_PRIORITY_CLASS, 19: windows.IDLE_PRIORITY_CLASS,
+	} {
+		w := NewWorker(nil)
+		defer w.Close()
+		sys, _ := fake(0)
+		var class uint32
+		keep := sys.setJob
+		sys.setJob = func(job windows.Handle, kind uint32, info unsafe.Pointer, size uintptr) error {
+			if kind == windows.JobObjectExtendedLimitInformation {
+				l := (*windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION)(info)
+				if l.BasicLimitInformation.LimitFlags&windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS != 0 {
+					class = l.BasicLimitInformation.PriorityClass
+				}
+				return nil // what may be asked is the system's to say
+			}
+			return keep(job, kind, info, size)
+		}
+		w.sys = &sys
+		c := command(t, "exit", "0")
+		c.Nice, c.NoFile = nice, 99
+		if r, _, _ := doWith(t, w, c); r.ExitCode != 0 || class != want || r.Unlimited != "nofile" {
+			t.Errorf("%d: class %#x, want %#x; %+v", nice, class, want, r)
+		}
+	}
+}
+
 // A limit that cannot be set keeps the command from starting, and is named.
 func TestLimitThatCannotBeSet(t *testing.T) {
 	for class, want := range map[uint32]string{

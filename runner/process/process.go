@@ -29,6 +29,8 @@ type Command struct {
 	Background  bool          // what is left behind may live on
 	Patience    time.Duration // from SIGKILL until a tree is given up as unkillable
 	Limits      Limits        // of all its processes together
+	Nice        int           // of each of its processes; 0 is this process's own
+	NoFile      int           // files that each of its processes may have open; 0 is the default
 	Cookie      string        // belongs to this run alone, on this machine, for ever
 	As          *Identity     // whom it runs as; nil is as this process
 	Log         *output.Log
@@ -50,6 +52,23 @@ type Limits struct {
 type Identity struct {
 	UID, GID uint32
 	Groups   []uint32
+}
+
+// Extent is how far a limit is enforced.
+type Extent int
+
+// The extents, as package wire numbers them.
+const (
+	Unenforced Extent = iota
+	ForEach           // for each process by itself, though it is meant for all together
+	Whole             // as it is meant
+)
+
+// Enforcement is how this process enforces one limit of commands.
+type Enforcement struct {
+	Limit  string // the field of a job
+	Extent Extent
+	By     string // what enforces it; if nothing does, why
 }
 
 // Result is how a command ended.

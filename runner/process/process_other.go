@@ -19,6 +19,9 @@ func Divide() (*Cgroups, error) { return nil, ErrUnsupported }
 // Sweep removes groups that were given up.
 func (c *Cgroups) Sweep() {}
 
+// Enforced lists how each limit of a command is enforced: here nothing is run.
+func Enforced(*Cgroups) []Enforcement { return nil }
+
 // BoundSelf bounds the memory of this process.
 func (c *Cgroups) BoundSelf(int64) error { return ErrUnsupported }
 

@@ -16,8 +16,9 @@ import (
 const rolesVariable = "TEST_ROLE"
 
 // As in a process that runs commands, the main thread starts none. A process that plays a
-// role runs no test.
+// role, or is a limiter, runs no test.
 func init() {
+	Limiter()
 	runtime.LockOSThread()
 	role, rest, played := strings.Cut(os.Getenv(rolesVariable), " ")
 	switch role {

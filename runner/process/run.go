@@ -62,7 +62,7 @@ func (r *run) untilDue() time.Duration {
 			next = d
 		}
 	}
-	if !r.told {
+	if !r.told && !r.begins() {
 		in(StartedAfter - ran)
 	}
 	if r.c.Timeout > 0 && r.termAt.IsZero() {
@@ -94,7 +94,7 @@ func (r *run) enforce() {
 		}
 		return
 	}
-	if !r.told && ran >= StartedAfter {
+	if !r.told && !r.begins() && ran >= StartedAfter {
 		r.told = true
 		r.c.Started(r.r.PID, r.begun)
 	}

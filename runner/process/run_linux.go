@@ -29,15 +29,17 @@ type Worker struct {
 
 	stuck []proc // what Run has given up; of its goroutine
 
-	session bool     // each command gets a session of its own
-	cgroups *Cgroups // nil if there are none
-	cgroup  *cgroup  // nil before the first command; written with mu by Run's goroutine
+	session       bool          // each command gets a session of its own
+	cgroups       *Cgroups      // nil if there are none
+	limiterWithin time.Duration // a command's limiter may take
+
+	cgroup *cgroup // nil before the first command; written with mu by Run's goroutine
 }
 
 // NewWorker makes a worker, whose commands get a control group if there are any. It
 // holds nothing until its first command.
 func NewWorker(c *Cgroups) *Worker {
-	return &Worker{null: -1, wake: -1, session: !autogroups(), cgroups: c}
+	return &Worker{null: -1, wake: -1, session: !autogroups(), cgroups: c, limiterWithin: limiterWithin}
 }
 
 // autogroups reports whether the kernel makes a group of its own for each session's share of
@@ -161,8 +163,9 @@ type run struct {
 	r        *Result
 	pid      int
 	pidfd    int
-	pipes    [2]int // read ends; -1 once at their end
-	ends     [2]int // write ends: while they are open, only output and the exit wake the poll
+	pipes    [2]int    // read ends; -1 once at their end
+	limiter  *limiting // nil if the command needs none
+	ends     [2]int    // write ends: while they are open, only output and the exit wake the poll
 	begun    time.Time
 	forked   time.Time // right before the main process was made
 	heard    time.Time // when it last printed
@@ -195,6 +198,7 @@ func (w *Worker) occupy(c *Command) {
 func (r *run) close() {
 	defer collect()
 	r.letGo()
+	r.limiter.close()
 	for _, fd := range [...]int{r.pipes[0], r.pipes[1], r.pidfd} {
 		if fd >= 0 {
 			unix.Close(fd)
@@ -222,11 +226,12 @@ func (r *run) letGo() {
 // timeout and carrying out kills.
 func (r *run) watch() {
 	for !r.exited {
-		fds := [4]unix.PollFd{
+		fds := [5]unix.PollFd{
 			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
 			{Fd: int32(r.pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.w.wake), Events: unix.POLLIN},
+			{Fd: r.talk(), Events: unix.POLLIN},
 		}
 		if r.c.TTY && r.passOn() {
 			fds[0].Events |= unix.POLLOUT
@@ -245,8 +250,12 @@ func (r *run) watch() {
 				var drain [8]byte
 				unix.Read(r.w.wake, drain[:])
 			}
+			if fds[4].Revents != 0 {
+				r.hearLimiter()
+			}
 			r.exited = fds[2].Revents != 0
 		}
+		r.boundLimiter()
 		r.enforce()
 	}
 }
@@ -254,6 +263,11 @@ func (r *run) watch() {
 // wait is how long the poll may take, in milliseconds: until the next deadline.
 func (r *run) wait() int {
 	next := r.untilDue()
+	if r.begins() && !r.limiter.hung {
+		if d := max(0, r.w.limiterWithin-r.ran()); next < 0 || d < next {
+			next = d
+		}
+	}
 	if next < 0 {
 		return -1
 	}

@@ -90,6 +90,10 @@ func (w *Worker) Type(int, []byte) (taken int, ok bool) { return 0, false }
 // Resize gives the running command's terminal another size: here there are none.
 func (w *Worker) Resize(int, int, int) {}
 
+// begins reports whether the command's program has not begun yet: its limits are those of a job
+// object, in force from the start.
+func (*run) begins() bool { return false }
+
 // run is one command under way.
 type run struct {
 	w        *Worker

@@ -88,6 +88,13 @@ func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 	if err != nil {
 		return &shortageError{err}
 	}
+	argv := r.c.Argv
+	if r.c.needsLimiter(missing) {
+		if r.limiter, err = r.newLimiting(path, attr.Env, missing); err != nil {
+			return &shortageError{err}
+		}
+		path, argv, attr = "/proc/self/exe", limiterWords, r.limiter.attributes(attr)
+	}
 	r.pidfd = notCloned
 	if b := r.w.cgroup; b != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
@@ -97,16 +104,26 @@ func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 	}
 	number := orphans.begin()
 	r.forked = time.Now()
-	r.pid, err = forkExec(path, r.c.Argv, attr, r.c.Umask)
+	r.pid, err = forkExec(path, argv, attr, r.c.Umask)
 	orphans.end(number, r.pid)
 	if err != nil {
 		if r.pidfd == notCloned {
 			err = &shortageError{err}
 		}
+		if l := r.limiter; l != nil {
+			l.close()
+			r.limiter = nil
+			if r.pidfd != notCloned {
+				err = fmt.Errorf("the runner's own program, which sets limits, cannot be executed: %v", err)
+			}
+		}
 		r.pidfd = -1
 		return err
 	}
-	r.without(missing)
+	if r.limiter != nil {
+		r.limiter.handedOver()
+	}
+	r.r.Unlimited = strings.Join(missing, ", ")
 	return nil
 }
 
@@ -121,15 +138,6 @@ func (r *run) limit() (missing []string, err error) {
 	}
 	asked := map[string]bool{"memory": l.Memory != 0, "cpus": l.CPUs != 0, "tasks": l.Tasks != 0}
 	return slices.DeleteFunc(missing, func(what string) bool { return !asked[what] }), err
-}
-
-// without does what it can for the limits that no control group enforces: each process
-// then has the limit of memory to itself (RLIMIT_AS).
-func (r *run) without(missing []string) {
-	if l := r.c.Limits.Memory; l != 0 && slices.Contains(missing, "memory") {
-		unix.Prlimit(r.pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: uint64(l), Max: uint64(l)}, nil) // it may have ended
-	}
-	r.r.Unlimited = strings.Join(missing, ", ")
 }
 
 // openPipes makes the pipes of the output. They belong to whom the command runs as, so
@@ -180,24 +188,15 @@ func (r *run) stdin() (fd int, err error) {
 	case r.c.Stdin == "":
 		return r.w.null, nil
 	}
-	fd, err = unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
+	fd, err = memoryFile("stdin", []byte(r.c.Stdin))
 	if err != nil {
 		return r.w.null, &shortageError{fmt.Errorf("make a file for the input: %w", err)}
 	}
 	if err := r.give(fd); err != nil {
 		return fd, err
 	}
-	err = unix.Fchmod(fd, 0o600) // else every other command could open it by /proc/self/fd
-	for rest := []byte(r.c.Stdin); err == nil && len(rest) > 0; {
-		var n int
-		n, err = unix.Write(fd, rest)
-		rest = rest[max(n, 0):]
-	}
-	if err == nil {
-		_, err = unix.Seek(fd, 0, 0)
-	}
-	if err != nil {
-		return fd, &shortageError{fmt.Errorf("write the input: %w", err)}
+	if _, err = unix.Seek(fd, 0, 0); err != nil {
+		return fd, &shortageError{fmt.Errorf("rewind the input: %w", err)}
 	}
 	return fd, nil
 }
@@ -248,10 +247,13 @@ func openStdin(path string) (int, error) {
 	return fd, nil
 }
 
+// busyTries is how often a program is tried again that is open for writing.
+const busyTries = 3
+
 // forkExec starts a program. A umask other than ours is set on a thread that has
 // its file-system attributes to itself and ends with the call.
 func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pid int, err error) {
-	busyTries := 3
+	tries := 0
 	start := func() (int, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -259,10 +261,10 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 		defer expendable()()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
-			if err != syscall.ETXTBSY || busyTries == 0 {
+			if err != syscall.ETXTBSY || tries == busyTries {
 				return pid, err
 			}
-			busyTries-- // another fork of ours may hold the just-written file open until its exec
+			tries++ // another fork of ours may hold the just-written file open until its exec
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -299,6 +301,10 @@ func (r *run) startFailed(err error) {
 	var stdin *stdinError
 	if errors.As(err, &stdin) {
 		r.r.Error = fmt.Sprintf("stdin_file: %v", stdin.error)
+		return
+	}
+	if limit, ok := errors.AsType[*limitError](err); ok {
+		r.r.Error = limit.Error()
 		return
 	}
 	_, dirErr := lookUp(r.c.As, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)

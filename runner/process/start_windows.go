@@ -80,7 +80,12 @@ func (r *run) prepare(std *[3]windows.Handle) (err error) {
 			return err
 		}
 	}
-	r.tree, err = newTree(r.w.sys, r.c.Cookie, r.c.Limits)
+	if r.c.NoFile != 0 {
+		r.r.Unlimited = "nofile"
+	}
+	if r.tree, err = newTree(r.w.sys, r.c.Cookie, r.c.Limits); err == nil && r.c.Nice != 0 {
+		err = r.tree.setNice(r.c.Nice)
+	}
 	return err
 }
 

@@ -123,6 +123,12 @@ func (c *codec) left(l *Left) {
 	c.text(&l.Cookie)
 }
 
+func (c *codec) limit(l *Limit) {
+	c.text(&l.Name)
+	c.num(&l.Extent)
+	c.text(&l.By)
+}
+
 // Each fields lists the fields of a frame, in their order on the wire.
 
 func (f *Hello) fields(c *codec) {
@@ -152,9 +158,9 @@ func (f *Start) fields(c *codec) {
 	c.num(&f.OutputLimit)
 	c.flag(&f.Background)
 	c.nums(&f.NotAfter, &f.By, &f.Memory, &f.MilliCPUs, &f.Tasks)
+	c.flag(&f.TTY)
+	c.nums(&f.Nice, &f.NoFile)
 }
-
-func (f *StartTTY) fields(c *codec) { f.Start.fields(c) }
 
 func (f *Type) fields(c *codec) {
 	c.lease(&f.Lease)
@@ -219,6 +225,7 @@ func (f *HelloReply) fields(c *codec) {
 	c.num(&f.PID)
 	c.attempts(&f.Attempts)
 	c.leases(&f.Ended)
+	list(c, &f.Limits, 3, (*codec).limit)
 }
 
 func (f *Refused) fields(c *codec) { c.num(&f.Epoch) }

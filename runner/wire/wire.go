@@ -69,10 +69,10 @@ type (
 		Memory      int64 // bytes; 0 is no limit, as of the next two
 		MilliCPUs   int64 // thousandths of a processor's time
 		Tasks       int64
+		TTY         bool  // a terminal of its own is its input and both streams; Stdin and StdinFile are ""
+		Nice        int64 // of each of its processes; 0 is the runner's own
+		NoFile      int64 // files that each of them may have open; 0 is the default
 	}
-	// StartTTY is a Start of an attempt that gets a terminal of its own, which is its
-	// standard input and both streams; Stdin and StdinFile are empty.
-	StartTTY struct{ Start }
 	// Type writes to the terminal of a running attempt what a person typed; Typed
 	// answers.
 	Type struct {
@@ -141,6 +141,7 @@ type (
 		PID      int64
 		Attempts []Attempt
 		Ended    []Lease
+		Limits   []Limit // how it holds its attempts within each of their limits
 	}
 	// Refused answers a Hello whose epoch is not the newest, which is Epoch, and every
 	// Hello to a runner that is about to end.
@@ -205,6 +206,20 @@ type (
 	}
 )
 
+// Limit is how a runner enforces the limit of a field.
+type Limit struct {
+	Name   string
+	Extent int64  // one of the extents
+	By     string // what enforces it, for people; if nothing does, why
+}
+
+// Extents of a limit.
+const (
+	Unenforced = 0
+	ForEach    = 1 // for each process by itself, though it is meant for all together
+	Enforced   = 2
+)
+
 // Left is a process of a dead runner that outlives SIGKILL.
 type Left struct {
 	PID, PGID int64
@@ -244,10 +259,9 @@ var kinds = [...]func() Frame{
 	20: func() Frame { return new(Chunk) },
 	21: func() Frame { return new(Recovered) },
 	22: func() Frame { return new(Purged) },
-	23: func() Frame { return new(StartTTY) },
-	24: func() Frame { return new(Type) },
-	25: func() Frame { return new(Resize) },
-	26: func() Frame { return new(Typed) },
+	23: func() Frame { return new(Type) },
+	24: func() Frame { return new(Resize) },
+	25: func() Frame { return new(Typed) },
 }
 
 func (*Hello) kind() byte      { return 1 }
@@ -272,10 +286,9 @@ func (*Result) kind() byte     { return 19 }
 func (*Chunk) kind() byte      { return 20 }
 func (*Recovered) kind() byte  { return 21 }
 func (*Purged) kind() byte     { return 22 }
-func (*StartTTY) kind() byte   { return 23 }
-func (*Type) kind() byte       { return 24 }
-func (*Resize) kind() byte     { return 25 }
-func (*Typed) kind() byte      { return 26 }
+func (*Type) kind() byte       { return 23 }
+func (*Resize) kind() byte     { return 24 }
+func (*Typed) kind() byte      { return 25 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

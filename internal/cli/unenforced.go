@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// requireFlag adds the flag that has jobs refused whose limits are not enforced.
+func (a *App) requireFlag(f *pflag.FlagSet) {
+	f.BoolVar(&a.requireLimits, "require-limits", false, "refuse a job with a limit that is not enforced here, instead of saying so")
+}
+
+// tellUnenforced says which limits of new jobs are not enforced where they run.
+func (a *App) tellUnenforced(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	var parts []string
+	if slices.Contains(names, "memory") {
+		parts = append(parts, "memory holds for each process of a job by itself")
+	}
+	none := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "memory" })
+	switch len(none) {
+	case 0:
+	case 1:
+		parts = append(parts, none[0]+" is not enforced")
+	default:
+		parts = append(parts, strings.Join(none, " and ")+" are not enforced")
+	}
+	fmt.Fprintf(a.Err, "queuectl: %s here; see queuectl doctor\n", a.Clean(a.Err, strings.Join(parts, ", and ")))
+}

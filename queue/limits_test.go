@@ -1,0 +1,33 @@
+package queue_test
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// What is not enforced as it is meant is found for each limit, with the first job that has it.
+func TestShortfalls(t *testing.T) {
+	all := func(nice, nofile int64) queue.Job {
+		return queue.Job{Execution: queue.Execution{Memory: 1, CPUs: 1, Tasks: 1, Nice: nice, NoFile: nofile}}
+	}
+	here := []queue.Enforcement{
+		{Limit: "memory", Extent: queue.ForEach, By: "a"}, {Limit: "cpus", By: "b"}, {Limit: "tasks", Extent: queue.Enforced}, {Limit: "nice", Extent: queue.Enforced},
+	}
+	const older = "the runner is older than that"
+	for name, c := range map[string]struct {
+		jobs  []queue.Job
+		known []queue.Enforcement
+		want  []queue.Shortfall
+	}{
+		"no limits":    {[]queue.Job{{}}, nil, nil},
+		"all":          {[]queue.Job{{}, all(-1, 0), all(0, 5)}, here, []queue.Shortfall{{here[0], 1}, {here[1], 1}, {queue.Enforcement{Limit: "nofile", By: older}, 2}}},
+		"older runner": {[]queue.Job{{Execution: queue.Execution{Nice: 3}}}, nil, []queue.Shortfall{{queue.Enforcement{Limit: "nice", By: older}, 0}}},
+	} {
+		got := queue.Shortfalls(c.jobs, c.known)
+		if !reflect.DeepEqual(got, c.want) || queue.AnyLimit(c.jobs) != (name != "no limits") {
+			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
+		}
+	}
+}

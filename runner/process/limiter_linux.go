@@ -1,0 +1,231 @@
+package process
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Some limits can be set only by the process that is to have them, and before its program's
+// first instruction. A command that has one is begun as a limiter: this program, which sets
+// them with the rights of the command's account and then becomes the command's program, as
+// the same process. Commands without such limits have none.
+
+// limiterWords are the words that make this program a limiter; people see them in ps.
+var limiterWords = []string{"queuectl", "runner", "exec"}
+
+// limiterName is what the kernel calls a limiter until it has become its program. It has 15
+// bytes at most.
+const limiterName = "queuectl:limits"
+
+// Descriptors of a limiter, beside those of the command.
+const (
+	orderFD = 3 // an order
+	talkFD  = 4 // a socket: it sends reports, and hears one byte when it may go on
+)
+
+// Steps of a limiter, as its reports name them.
+const (
+	stepReady  = 'r' // no failure: it waits until it may go on
+	stepNice   = 'n'
+	stepNoFile = 'f'
+	stepMemory = 'm'
+	stepStart  = 's'
+)
+
+// report is how far a limiter came and, unless it is ready, why no further.
+type report struct {
+	step  byte
+	errno syscall.Errno
+}
+
+const reportBytes = 5
+
+func (p report) bytes() (b [reportBytes]byte) {
+	b[0] = p.step
+	binary.LittleEndian.PutUint32(b[1:], uint32(p.errno))
+	return b
+}
+
+// order is what a limiter is to do, as it lies in a file of memory: numbers, and texts that
+// end with NUL: the program, its words and its environment.
+type order struct {
+	nice, noFile int64 // 0 is none, as of the next
+	memory       int64 // bytes of address space
+	argv, env    int64 // how many texts there are of each
+	path         string
+	texts        []string
+}
+
+const orderHead = 5 * 8 // bytes
+
+func (o *order) encode() []byte {
+	b := make([]byte, 0, 4<<10)
+	for _, n := range []int64{o.nice, o.noFile, o.memory, o.argv, o.env} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	}
+	for _, s := range append([]string{o.path}, o.texts...) {
+		b = append(append(b, s...), 0)
+	}
+	return b
+}
+
+// execution is an order as the kernel takes it: pointers to texts that end with NUL.
+type execution struct {
+	nice, noFile, memory int64
+	path                 *byte
+	argv, env            []*byte // each ends with nil
+}
+
+var errOrder = errors.New("the order is damaged")
+
+// decodeOrder finds the texts of an order, which the result points into.
+func decodeOrder(b []byte) (x execution, err error) {
+	if len(b) < orderHead {
+		return x, errOrder
+	}
+	var head [5]int64
+	for i := range head {
+		head[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
+	}
+	x.nice, x.noFile, x.memory = head[0], head[1], head[2]
+	rest := b[orderHead:]
+	next := func() *byte {
+		i := bytes.IndexByte(rest, 0)
+		if i < 0 {
+			err = errOrder
+			return nil
+		}
+		first := &rest[0]
+		rest = rest[i+1:]
+		return first
+	}
+	list := func(n int64) (texts []*byte) {
+		for ; n > 0 && err == nil; n-- {
+			texts = append(texts, next())
+		}
+		return append(texts, nil)
+	}
+	x.path = next()
+	x.argv, x.env = list(head[3]), list(head[4])
+	return x, err
+}
+
+// Limiter makes this process a limiter if it was started as one, and then does not return.
+// Call it before all else.
+func Limiter() {
+	if !slices.Equal(os.Args, limiterWords) {
+		return
+	}
+	runtime.LockOSThread() // nice is this thread's alone, and goes over to the program with it
+	name, _ := unix.BytePtrFromString(limiterName)
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
+	unix.CloseOnExec(orderFD)
+	unix.CloseOnExec(talkFD)
+	x, err := readOrder()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "queuectl: runner exec is started by a runner alone: %v\n", err)
+		os.Exit(2)
+	}
+	x.limit()
+}
+
+func readOrder() (x execution, err error) {
+	var info unix.Stat_t
+	if err := unix.Fstat(orderFD, &info); err != nil {
+		return x, fmt.Errorf("read its order: %w", err)
+	}
+	if info.Size > maxOrder {
+		return x, errOrder
+	}
+	b := make([]byte, info.Size)
+	for done := 0; done < len(b); {
+		n, err := unix.Pread(orderFD, b[done:], int64(done))
+		if n <= 0 && err != unix.EINTR {
+			return x, fmt.Errorf("read its order: %w", errors.Join(err, errOrder))
+		}
+		done += max(n, 0)
+	}
+	return decodeOrder(b)
+}
+
+// maxOrder bounds an order, in bytes: the kernel takes less of a program's words and
+// environment together.
+const maxOrder = 8 << 20
+
+// limit sets the limits and executes the program. That of memory comes last, and nothing
+// after it needs any.
+func (x *execution) limit() {
+	files := unix.Rlimit{Cur: uint64(x.noFile), Max: uint64(x.noFile)}
+	if x.noFile == 0 { // the Go runtime has raised it
+		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files); err != nil {
+			tell(report{stepNoFile, errno(err)})
+		}
+		files.Cur = min(softFiles, files.Max)
+	}
+	if x.nice != 0 {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, int(x.nice)); err != nil {
+			tell(report{stepNice, errno(err)})
+		}
+	}
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &files, nil); err != nil {
+		tell(report{stepNoFile, errno(err)})
+	}
+	space := unix.Rlimit{Cur: uint64(x.memory), Max: uint64(x.memory)}
+	if x.memory != 0 {
+		var was unix.Rlimit
+		if err := unix.Prlimit(0, unix.RLIMIT_AS, nil, &was); err != nil {
+			tell(report{stepMemory, errno(err)})
+		}
+		space.Cur, space.Max = min(space.Cur, was.Max), min(space.Max, was.Max) // less holds as well
+	}
+	ready := report{step: stepReady}.bytes()
+	var goOn [1]byte
+	unix.Write(talkFD, ready[:])
+	if n, _ := unix.Read(talkFD, goOn[:]); n != 1 {
+		os.Exit(1) // the runner is gone, or does not want it any more
+	}
+	if x.memory != 0 {
+		_, _, failed := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_AS, uintptr(unsafe.Pointer(&space)), 0, 0, 0)
+		if failed != 0 {
+			tell(report{stepMemory, failed})
+		}
+	}
+	tell(report{stepStart, x.exec()})
+}
+
+// exec executes the program, by system calls alone, and says why it could not.
+func (x *execution) exec() (failed syscall.Errno) {
+	pause := unix.Timespec{Nsec: 1_000_000}
+	for tries := 0; ; tries++ {
+		_, _, failed = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(x.path)), uintptr(unsafe.Pointer(&x.argv[0])), uintptr(unsafe.Pointer(&x.env[0])))
+		if failed != unix.ETXTBSY || tries == busyTries {
+			return failed
+		}
+		unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0) // as forkExec does
+	}
+}
+
+// tell reports why the program was not executed, and ends this process, by system calls
+// alone.
+func tell(p report) {
+	b := p.bytes()
+	unix.RawSyscall(unix.SYS_WRITE, talkFD, uintptr(unsafe.Pointer(&b)), reportBytes)
+	for {
+		unix.RawSyscall(unix.SYS_EXIT_GROUP, 126, 0, 0)
+	}
+}
+
+func errno(err error) syscall.Errno {
+	var n syscall.Errno
+	errors.As(err, &n)
+	return n
+}

@@ -1,0 +1,149 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// limited runs a command with a limit on each process and gives what it printed.
+func limited(t *testing.T, c *Command) (Result, string) {
+	t.Helper()
+	w := NewWorker(nil)
+	defer w.Close()
+	r := w.Run(c)
+	return r, strings.TrimSpace(c.said(t))
+}
+
+// A command has its limits from its first instruction on, and is in all else what it is
+// without: its process, words, environment, folder, umask, input and descriptors.
+func TestLimitsAreInForceAtTheStart(t *testing.T) {
+	hard := unix.Rlimit{}
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
+		t.Fatal(err)
+	}
+	const shows = `echo $$ $0 "$@"; pwd; umask; env | sort | grep -v ^_ ; cat; ls /proc/self/fd | wc -l; ps -o sid= -o pgid= -p $$ | xargs`
+	of := func(set func(c *Command)) string {
+		c := command(t, "/bin/sh", "-c", shows, "name", "a b", "", "ü")
+		c.Env, c.Dir, c.Umask, c.Stdin = []string{"PATH=/usr/bin:/bin", "A=x=y", "EMPTY="}, "/usr", 0o027, "text\n"
+		set(c)
+		pid := 0
+		c.Forked = func(p int, _ time.Time) { pid = p }
+		r, said := limited(t, c)
+		if r.ExitCode != 0 || r.PID != pid {
+			t.Errorf("%+v, forked %d", r, pid)
+		}
+		return strings.ReplaceAll(strings.ReplaceAll(said, fmt.Sprint(pid), "PID"), c.Cookie, "COOKIE")
+	}
+	want := of(func(*Command) {})
+	for name, set := range map[string]func(*Command){
+		"memory": func(c *Command) { c.Limits.Memory = 1 << 30 },
+		"nice":   func(c *Command) { c.Nice = 3 },
+		"nofile": func(c *Command) { c.NoFile = 77 },
+	} {
+		if got := of(set); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+		}
+	}
+	for _, c := range []struct {
+		set  func(*Command)
+		want string
+	}{
+		{func(c *Command) { c.Limits.Memory = 256 << 20 }, fmt.Sprintf("262144 262144 %d 0", min(softFiles, hard.Max))},
+		{func(c *Command) { c.NoFile = 77 }, "unlimited unlimited 77 0"},
+		{func(c *Command) { c.Nice = 7 }, fmt.Sprintf("unlimited unlimited %d 7", min(softFiles, hard.Max))},
+	} {
+		cmd := command(t, "/bin/sh", "-c", "echo $(ulimit -v) $(ulimit -Hv) $(ulimit -n) $(nice)")
+		c.set(cmd)
+		if r, said := limited(t, cmd); r.ExitCode != 0 || said != c.want {
+			t.Errorf("got %q, want %q; %+v", said, c.want, r)
+		}
+	}
+}
+
+// What keeps a program with limits from starting is told as of one without, and a limit that
+// the kernel refuses by its field.
+func TestLimitedProgramThatDoesNotStart(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	odd := filepath.Join(dir, "odd")
+	if err := os.WriteFile(odd, []byte("text"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, argv := range [][]string{{"/no/such"}, {"no-such"}, {plain}, {odd}, {"/bin"}} {
+		without, _ := limited(t, command(t, argv...))
+		c := command(t, argv...)
+		c.Limits.Memory, c.Nice, c.NoFile = 1<<30, 1, 99
+		with, said := limited(t, c)
+		if with.ExitCode != without.ExitCode || with.Error != without.Error || with.Shortage || with.HungStart || said != "" {
+			t.Errorf("%s: got %+v, %q\nwant %+v", argv, with, said, without)
+		}
+	}
+	c := command(t, "/bin/true")
+	c.Limits.Memory, c.Dir = 1<<30, "/no/such/folder"
+	if r, _ := limited(t, c); r.ExitCode != 126 || !strings.HasPrefix(r.Error, "cwd: ") {
+		t.Errorf("%+v", r)
+	}
+	var hard unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 { // whom root gives the command to may not
+		for field, set := range map[string]func(*Command){
+			"nice":   func(c *Command) { c.Nice = -5 },
+			"nofile": func(c *Command) { c.NoFile = int(min(hard.Max, 1<<62)) + 1 },
+		} {
+			c := command(t, "/bin/true")
+			c.As = &Identity{UID: 65534, GID: 65534}
+			set(c)
+			r, _ := limited(t, c)
+			if r.ExitCode != 126 || !strings.HasPrefix(r.Error, field+": ") || !strings.Contains(r.Error, "raise") {
+				t.Errorf("%s: %+v", field, r)
+			}
+		}
+	}
+	c = command(t, "/bin/true")
+	c.Limits.Memory = 64 << 10
+	if r, _ := limited(t, c); r.ExitCode == 0 || r.Shortage {
+		t.Errorf("next to no memory: %+v", r)
+	}
+}
+
+// A program that is stopped, or does not answer, before it has become one with limits ends
+// as one that never began; a limiter without a runner says so.
+func TestLimiterThatIsEnded(t *testing.T) {
+	c := command(t, leased(t, "/bin/true"))
+	c.Limits.Memory = 1 << 30
+	c.Forked = func(pid int, _ time.Time) {
+		go func() { // ends with the command
+			for name := ""; name != limiterName+"\n"; {
+				raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+				name = string(raw)
+			}
+			unix.Kill(pid, unix.SIGKILL)
+		}()
+	}
+	if r, _ := limited(t, c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "before it began") {
+		t.Errorf("%+v", r)
+	}
+	c = command(t, leased(t, "/bin/true"))
+	c.Nice = 1
+	w := NewWorker(nil)
+	defer w.Close()
+	w.limiterWithin = 300 * time.Millisecond
+	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "longer than 300ms to begin") {
+		t.Errorf("%+v", r)
+	}
+	if _, err := decodeOrder(make([]byte, orderHead)); !errors.Is(err, errOrder) {
+		t.Errorf("a damaged order: %v", err)
+	}
+}

@@ -1,0 +1,71 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// limitsWithin is how long a request waits to hear which limits are enforced, where no runner
+// has said so yet.
+const limitsWithin = 5 * time.Second
+
+// unenforced names the limits of jobs that are not enforced here as they are meant. If all
+// are required, such a job is refused.
+func (s *Service) unenforced(ctx context.Context, jobs []queue.Job, require bool) (names []string, err error) {
+	if !queue.AnyLimit(jobs) {
+		return nil, nil
+	}
+	within, cancel := context.WithTimeout(ctx, limitsWithin)
+	defer cancel()
+	known, ok := s.pool.Limits(within)
+	switch {
+	case !ok && require:
+		return nil, queue.Errorf(queue.CodeUnavailable, "no runner has said yet which limits it enforces; try again, and see queuectl status")
+	case !ok:
+		return nil, nil // status tells that there is no runner
+	}
+	for _, short := range queue.Shortfalls(jobs, known) {
+		if require {
+			return nil, refusal(short, len(jobs))
+		}
+		names = append(names, short.Limit)
+	}
+	return names, nil
+}
+
+// refusal is why one of so many jobs does not have a limit that is required.
+func refusal(short queue.Shortfall, of int) error {
+	what := "is not enforced here"
+	if short.Extent == queue.ForEach {
+		what = "is not enforced here for all processes of a job together, but for each by itself"
+	}
+	e := queue.Errorf(queue.CodeUnsupported, "%s: %s; leave it out, or do not require it, and see queuectl doctor", what, short.By)
+	e.Field = short.Limit
+	if of > 1 {
+		return e.At(short.Index + 1)
+	}
+	return e
+}
+
+// examineEnforcement tells of each limit what enforces it.
+func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding) {
+	within, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	known, ok := s.pool.Limits(within)
+	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
+		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
+	})
+	list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: s.enforcement(grouped)})
+	if !ok {
+		return append(list, store.Finding{Check: "enforcement", Level: store.Warning, Message: "no runner has said which limits it enforces", Next: "see queuectl status"})
+	}
+	for _, e := range queue.Enforcements(known) {
+		how := map[queue.Extent]string{queue.Unenforced: " is not enforced: ", queue.ForEach: " holds for each process by itself: ", queue.Enforced: " is enforced by "}[e.Extent]
+		list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: e.Limit + how + e.By})
+	}
+	return list
+}

@@ -1,0 +1,28 @@
+package worker
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Limits is how the runner of new jobs enforces their limits. It waits for one to be there;
+// ok is false if there is none before ctx ends.
+func (p *Pool) Limits(ctx context.Context) (list []queue.Enforcement, ok bool) {
+	for {
+		p.mu.Lock()
+		conn, connected := p.runners.current(), p.runners.connected
+		p.mu.Unlock()
+		if conn != nil {
+			for _, l := range conn.Reply.Limits {
+				list = append(list, queue.Enforcement{Limit: l.Name, Extent: queue.Extent(l.Extent), By: l.By})
+			}
+			return list, true
+		}
+		select {
+		case <-connected:
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
