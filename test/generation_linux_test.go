@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// oldest is the commit of the oldest program that can open this one's database: the
-// one that made its schema. It is "" where there is no history.
+// oldest is the commit of the oldest program that can open this one's database and speak to
+// its runners: the one that made its schema and its frames. It is "" where there is no history.
 func oldest() string {
-	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sqlite/schema.go").Output()
+	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sqlite/schema.go", "runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
 }
 

@@ -253,6 +253,14 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 	if r := p.cli("--dir", filepath.Join(p.work, "none"), "list"); r.code != 3 {
 		t.Errorf("no folder: %+v", r)
 	}
+	q := newQueue(t, "")
+	q.start()
+	q.stop()
+	for _, verb := range []string{"status", "list"} {
+		if r := q.cli(verb); r.code != 3 || r.out != "" {
+			t.Errorf("%s of a service that was stopped: %+v, want 3", verb, r)
+		}
+	}
 }
 
 // readsFiles looks at a folder whose first job has printed said.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/queuectl/queuectl/config"
@@ -111,7 +112,7 @@ func (a *App) Client() (*control.Client, error) {
 var errOther = errors.New("the other program has done it")
 
 // reader speaks to the chosen service for a verb that only reads. Where that does not run and
-// its folder was named, the answers come from the files of the folder.
+// --dir names the folder of a private run, the answers come from its files.
 func (a *App) reader(ctx context.Context) (*control.Client, error) {
 	if a.looked != nil {
 		return a.looked, nil
@@ -123,8 +124,8 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 	c := control.NewClient(t.Socket)
 	a.asked = c
 	err = c.Connect(ctx)
-	dir, named := a.namedFolder()
-	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !named || !exists(dir) {
+	dir, private := a.privateFolder()
+	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !private {
 		return c, a.Reached(err, t)
 	}
 	if a.look == nil {
@@ -150,21 +151,14 @@ func (a *App) readerUnless(ctx context.Context, waits bool) (*control.Client, er
 	return a.reader(ctx)
 }
 
-// namedFolder is the folder of the service, if a person has named it: by a flag, or by its socket
-// in the environment.
-func (a *App) namedFolder() (dir string, named bool) {
-	socket := os.Getenv("QUEUECTL_SOCKET")
-	switch user, err := config.User(); {
-	case a.Socket != "":
-		return "", false
-	case a.Dir != "":
-		dir, err := a.OwnFolder()
-		return dir, err == nil
-	case socket == "" || socket == config.System().Socket || err == nil && socket == user.Socket:
+// privateFolder is the folder that --dir names, if it is a private run's: of any other a script has to
+// see that its service does not run.
+func (a *App) privateFolder() (dir string, private bool) {
+	if a.Socket != "" || a.Dir == "" {
 		return "", false
 	}
-	around, known := config.Around(socket)
-	return around.State, known
+	dir, err := a.OwnFolder()
+	return dir, err == nil && exists(filepath.Join(dir, askedName))
 }
 
 // answer prints what a method of the chosen service answers: as JSON, or as print has it
