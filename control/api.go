@@ -294,6 +294,7 @@ type Waited struct {
 type Logs struct {
 	ID      Name `json:"id"`
 	Attempt int  `json:"attempt,omitempty"` // 0 is the last
+	All     bool `json:"all,omitempty"`     // with Follow: from the first attempt on
 	Follow  bool `json:"follow,omitempty"`  // until the job has ended, over its attempts
 	Stdout  bool `json:"stdout,omitempty"`  // this stream only
 	Stderr  bool `json:"stderr,omitempty"`  // this stream only

@@ -22,6 +22,9 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 	if p.Follow && p.Until != 0 {
 		return control.LogsEnd{}, queue.Invalid("until", "is of what was printed; leave follow out")
 	}
+	if p.All && (!p.Follow || p.Attempt != 0 || p.N != nil) {
+		return control.LogsEnd{}, queue.Invalid("all", "is of a job that is followed from its first attempt on; set follow, and leave attempt and n out")
+	}
 	if p.N != nil && *p.N < 0 {
 		return control.LogsEnd{}, queue.Invalid("n", "must not be negative")
 	}
@@ -34,7 +37,10 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 		return control.LogsEnd{}, err
 	}
 	n := p.Attempt
-	if n == 0 {
+	switch {
+	case p.All:
+		n = 1
+	case n == 0:
 		n = max(j.Runs, s.pool.Running(j.Seq), 1)
 	}
 	if p.Attempt > max(j.Runs, s.pool.Running(j.Seq)) {

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -185,6 +186,49 @@ func TestLogsPick(t *testing.T) {
 	}{{"none", 4}, {id + " --attempt 3", 4}, {id + " --attempt -1", 2}, {id + " -n -1", 2}, {"", 2}} {
 		if r := q.cli(append([]string{"logs"}, strings.Fields(c.args)...)...); r.code != c.code {
 			t.Errorf("logs %s: code %d, want %d", c.args, r.code, c.code)
+		}
+	}
+}
+
+// Who follows a job from its first attempt on misses none, although all have ended.
+func TestNoAttemptIsMissed(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "echo said $QUEUECTL_ATTEMPT; exit 3", "max_retries": 2, "backoff_base": 0.001})
+	w.end(id)
+	told := func(params fields) (list []string) {
+		for a := w.call("logs", params); ; {
+			if a.Method == "" {
+				return list
+			}
+			var piece struct {
+				Value struct {
+					Attempt int
+					Text    string
+					Ended   bool
+				}
+			}
+			if err := json.Unmarshal(a.Params, &piece); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, fmt.Sprint(piece.Value.Attempt, " ", strings.TrimSpace(piece.Value.Text), piece.Value.Ended))
+			var err error
+			if a, err = w.read(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := []string{"1 said 1false", "1 true", "2 said 2false", "2 true", "3 said 3false"}
+	if got := told(fields{"id": id, "follow": true, "all": true, "ends": true}); !slices.Equal(got, want) {
+		t.Errorf("from the first on: %q, want %q", got, want)
+	}
+	if got := told(fields{"id": id, "follow": true, "ends": true}); !slices.Equal(got, want[4:]) {
+		t.Errorf("the last: %q", got)
+	}
+	for _, params := range []fields{{"all": true}, {"all": true, "follow": true, "n": 1}, {"all": true, "follow": true, "attempt": 1}} {
+		params["id"] = id
+		if a := w.call("logs", params); a.Error == nil || a.Error.Data.Field != "all" {
+			t.Errorf("%v: %+v", params, a)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func (a *App) attached(ctx context.Context, c *control.Client, f *followed, inte
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- a.follow(follow, c, f.id, a.printOutput) }() // ends with the job, or stop
+	go func() { done <- a.follow(follow, c, f, a.printOutput) }() // ends with the job, or stop
 	select {
 	case err := <-done:
 		return err
@@ -276,11 +276,13 @@ const sayWhyAfter = time.Second
 // printer prints a job's output; ended hears of attempts that others follow.
 type printer func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
 
-// follow prints a job's output as it comes and takes its exit code.
-func (a *App) follow(ctx context.Context, c *control.Client, id string, print printer) error {
+// follow prints a job's output as it comes and takes its exit code. Of a job that was just
+// enqueued no attempt is missed, however short.
+func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print printer) error {
+	id := f.id
 	waits := time.AfterFunc(sayWhyAfter, func() { a.tellWhy(ctx, c, id) })
 	defer waits.Stop()
-	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, Ends: true}, func(attempt int) error { return a.tellAttempt(ctx, c, id, attempt) })
+	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.later, Ends: true}, func(attempt int) error { return a.tellAttempt(ctx, c, id, attempt) })
 	if err != nil {
 		return a.lost(id, err)
 	}

@@ -52,7 +52,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, 
 	done := make(chan error, 1)
 	go func() { // ends with the job, or stop
 		defer j.leave(everyAttempt) // also where it panics
-		done <- a.follow(ctx, c, f.id, j.print)
+		done <- a.follow(ctx, c, f, j.print)
 	}()
 	loops.Go(func() {
 		defer j.leave(everyAttempt)
