@@ -19,7 +19,7 @@ func ask[R any](ctx context.Context, c *Client, method string, params any, again
 func follow[N, R any](ctx context.Context, c *Client, method string, params any, each func(N) error) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
 		var n N
-		if err := json.Unmarshal(raw, &n); err != nil {
+		if err := decodeAnswer(raw, &n); err != nil {
 			return fmt.Errorf("the service's stream of %s: %w", method, err)
 		}
 		return each(n)

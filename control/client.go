@@ -422,16 +422,18 @@ func (o *call) read(method string, into any) error {
 	if o.err != nil {
 		return o.err
 	}
-	var err error
-	if own, ok := into.(json.Unmarshaler); ok { // json.Unmarshal would read it all again
-		err = own.UnmarshalJSON(o.result)
-	} else {
-		err = json.Unmarshal(o.result, into)
-	}
-	if err != nil {
+	if err := decodeAnswer(o.result, into); err != nil {
 		return fmt.Errorf("the service's answer to %s: %w", method, err)
 	}
 	return nil
+}
+
+// decodeAnswer reads a value out of a line that parseReply has passed.
+func decodeAnswer(raw json.RawMessage, into any) error {
+	if own, ok := into.(json.Unmarshaler); ok { // json.Unmarshal would read it all again
+		return own.UnmarshalJSON(raw)
+	}
+	return json.Unmarshal(raw, into)
 }
 
 // NewKey makes a key for an enqueue: one that nobody else of its user has, but no secret.

@@ -180,12 +180,15 @@ func parseReply(line []byte) (m reply, err error) {
 			err = json.Unmarshal(value, &f)
 			m.err = f.err()
 		case "params":
-			var p struct {
-				ID    int64           `json:"id"`
-				Value json.RawMessage `json:"value"`
-			}
-			err = json.Unmarshal(value, &p)
-			m.id, m.piece = p.ID, p.Value
+			err = queue.Members(value, func(name string, value json.RawMessage) (err error) {
+				switch name {
+				case "id":
+					m.id, err = strconv.ParseInt(string(value), 10, 64)
+				case "value":
+					m.piece = value
+				}
+				return err
+			})
 		}
 		return err
 	})
@@ -381,6 +384,32 @@ func (e *Enqueued) UnmarshalJSON(raw []byte) error {
 			e.Duplicate, err = strconv.ParseBool(string(value))
 		case "unenforced":
 			err = json.Unmarshal(value, &e.Unenforced)
+		}
+		return err
+	})
+}
+
+// UnmarshalJSON reads a piece without reflection: a client that prints what a job prints does
+// little else.
+func (p *Piece) UnmarshalJSON(raw []byte) error {
+	return queue.Members(raw, func(name string, value json.RawMessage) (err error) {
+		switch name {
+		case "id":
+			p.ID, err = queue.Text(value)
+		case "attempt":
+			err = json.Unmarshal(value, &p.Attempt)
+		case "stream":
+			p.Stream, err = queue.Text(value)
+		case "at":
+			err = json.Unmarshal(value, &p.At)
+		case "text":
+			p.Text, err = queue.Text(value)
+		case "base64":
+			err = json.Unmarshal(value, &p.Base64)
+		case "dropped":
+			err = json.Unmarshal(value, &p.Dropped)
+		case "ended":
+			err = json.Unmarshal(value, &p.Ended)
 		}
 		return err
 	})

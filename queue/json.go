@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"unicode/utf8"
@@ -57,7 +58,7 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 	var seen names
 	for i = skipSpace(data, i+1); data[i] != '}'; {
 		end := skipValue(data, i)
-		name, err := unquote(data[i:end])
+		name, err := Text(data[i:end])
 		if err != nil {
 			return err
 		}
@@ -147,11 +148,7 @@ func skipValue(data []byte, i int) int {
 	for ; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			for i++; data[i] != '"'; i++ {
-				if data[i] == '\\' {
-					i++
-				}
-			}
+			i = skipString(data, i)
 			if depth == 0 {
 				return i + 1
 			}
@@ -173,18 +170,53 @@ func skipValue(data []byte, i int) int {
 	return i
 }
 
-// unquote reads a valid JSON string; one with no escapes costs no decoder.
-func unquote(raw []byte) (string, error) {
-	plain := len(raw) >= 2 && raw[0] == '"'
-	for _, c := range raw {
-		plain = plain && c != '\\'
+// skipString is the index of the quote that ends the valid JSON string which begins at i.
+func skipString(data []byte, i int) int {
+	for from := i + 1; ; {
+		end := from + bytes.IndexByte(data[from:], '"')
+		escapes := 0
+		for data[end-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return end
+		}
+		from = end + 1
 	}
-	if plain {
-		return string(raw[1 : len(raw)-1]), nil
+}
+
+// Text reads a JSON string that CheckJSON passed. Much of what is read is output of jobs, with
+// many escapes for line ends: those of one letter are read here, others by the library.
+func Text(raw json.RawMessage) (string, error) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return textOf(raw)
 	}
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
+	rest := raw[1 : len(raw)-1]
+	at := bytes.IndexByte(rest, '\\')
+	if at < 0 {
+		return string(rest), nil
+	}
+	text := make([]byte, 0, len(rest))
+	for ; at >= 0; at = bytes.IndexByte(rest, '\\') {
+		letter := bytes.IndexByte(escapeLetters, rest[at+1])
+		if letter < 0 { // \u
+			return textOf(raw)
+		}
+		text = append(append(text, rest[:at]...), escaped[letter])
+		rest = rest[at+2:]
+	}
+	return string(append(text, rest...)), nil
+}
+
+func textOf(raw json.RawMessage) (s string, err error) {
+	if json.Unmarshal(raw, &s) != nil {
 		return "", fmt.Errorf("must be text")
 	}
 	return s, nil
 }
+
+// The escapes of one letter in JSON (RFC 8259, section 7), and what they stand for.
+var (
+	escapeLetters = []byte(`nrt"\/bf`)
+	escaped       = []byte("\n\r\t\"\\/\b\f")
+)

@@ -14,7 +14,7 @@ func readText(v json.RawMessage) (string, error) {
 	if v[0] != '"' {
 		return "", fmt.Errorf("must be text")
 	}
-	return unquote(v)
+	return Text(v)
 }
 
 func readInteger(v json.RawMessage) (int64, error) {
@@ -29,7 +29,7 @@ func readDuration(v json.RawMessage) (time.Duration, error) {
 	t := string(v)
 	if v[0] == '"' {
 		var err error
-		if t, err = unquote(v); err != nil {
+		if t, err = Text(v); err != nil {
 			return 0, err
 		}
 	} else if _, err := strconv.ParseFloat(t, 64); err != nil {
@@ -100,7 +100,7 @@ func setSize(to **int64, v json.RawMessage) error {
 	t := string(v)
 	if v[0] == '"' {
 		var err error
-		if t, err = unquote(v); err != nil {
+		if t, err = Text(v); err != nil {
 			return err
 		}
 	}

@@ -192,7 +192,16 @@ func onScreen(s string) string { return escape(s, "\n\t\r") }
 // escape shows control characters as escapes, but for colours and those of plain.
 func escape(s, plain string) string {
 	var b strings.Builder
+	b.Grow(len(s))
 	for i := 0; i < len(s); {
+		shown := i // what needs no look at characters is most of what jobs print
+		for i < len(s) && (' ' <= s[i] && s[i] <= '~' || strings.IndexByte(plain, s[i]) >= 0) {
+			i++
+		}
+		b.WriteString(s[shown:i])
+		if i == len(s) {
+			break
+		}
 		if n := colour(s[i:]); n > 0 {
 			b.WriteString(s[i : i+n])
 			i += n
@@ -202,8 +211,6 @@ func escape(s, plain string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case strings.ContainsRune(plain, r):
-			b.WriteRune(r)
 		case unicode.IsControl(r) && r < 0x100:
 			fmt.Fprintf(&b, `\x%02x`, r)
 		case unicode.Is(unicode.Bidi_Control, r):
