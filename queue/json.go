@@ -17,19 +17,16 @@ const MaxMembers = 16_384
 // 32 deep and holds no raw NUL; the error is a *Error of CodeParse that says
 // where it breaks. Members and Elements trust what it has passed.
 func CheckJSON(line []byte) error {
-	depth, inString := 0, false
+	depth := 0
 	for i := 0; i < len(line); i++ {
-		switch c := line[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
+		switch line[i] {
+		case '"':
+			i = skipString(line, i)
+		case '{', '[':
 			if depth++; depth > maxDepth {
 				return Errorf(CodeParse, "JSON nests deeper than %d at byte %d", maxDepth, i+1)
 			}
-		case c == '}' || c == ']':
+		case '}', ']':
 			depth--
 		}
 	}
@@ -170,10 +167,15 @@ func skipValue(data []byte, i int) int {
 	return i
 }
 
-// skipString is the index of the quote that ends the valid JSON string which begins at i.
+// skipString is the index of the quote that ends the JSON string which begins at i, len(data) if
+// it has no end.
 func skipString(data []byte, i int) int {
 	for from := i + 1; ; {
-		end := from + bytes.IndexByte(data[from:], '"')
+		length := bytes.IndexByte(data[from:], '"')
+		if length < 0 {
+			return len(data)
+		}
+		end := from + length
 		escapes := 0
 		for data[end-1-escapes] == '\\' {
 			escapes++

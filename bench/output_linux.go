@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxOutputRatio is the target of a client that prints on a terminal what a job prints, to cat.
+const maxOutputRatio = 2
+
+// output measures how fast run and attach print on a terminal what a job prints with carriage
+// returns, beside cat on one. The terminals are made and read by script(1).
+func (b *bench) output(s *service) (err error) {
+	if _, err := exec.LookPath("script"); err != nil {
+		return fmt.Errorf("measure the output on a terminal: %w", err)
+	}
+	size := b.size(500_000_000, 50_000_000)
+	file, gate := filepath.Join(s.dir, "printed"), filepath.Join(s.dir, "gate")
+	lines := bytes.Repeat(append(bytes.Repeat([]byte("copied 0012345 of 0999999 files\r"), 40), "done with one of them\n"...), 1000)
+	if err := errors.Join(s.scale(1), os.WriteFile(file, bytes.Repeat(lines, size/len(lines)+1), 0o644), syscall.Mkfifo(gate, 0o600)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(file)) }()
+	client := b.bin + " --dir " + s.dir
+	var cat, run, attach []float64
+	for i := range max(3, b.pairs/3) {
+		id := fmt.Sprintf("attached-%d", i)
+		enqueue := exec.Command(b.bin, "--dir", s.dir, "enqueue", "-q", "--id", id, "--output-limit", "1G", "read go <"+gate+"; exec cat "+file)
+		if out, err := enqueue.CombinedOutput(); err != nil {
+			return fmt.Errorf("enqueue: %w: %s", err, out)
+		}
+		for _, one := range []struct {
+			words string
+			open  bool // the job waits for the gate
+			into  *[]float64
+		}{{client + " attach " + id, true, &attach}, {"cat " + file, false, &cat}, {client + " run --output-limit 1G -- cat " + file, false, &run}} {
+			took, err := onTerminal(one.words, plainEnv(s.dir), func() error {
+				if !one.open {
+					return nil
+				}
+				return os.WriteFile(gate, []byte("go\n"), 0o600)
+			})
+			if err != nil {
+				return err
+			}
+			*one.into = append(*one.into, took)
+		}
+	}
+	for _, r := range []struct {
+		verb string
+		took []float64
+	}{{"run", run}, {"attach", attach}} {
+		ratio := median(ratios(r.took, cat))
+		b.report.judge(row{fmt.Sprintf("%d MB with carriage returns by `%s` on a terminal", size/1_000_000, r.verb), fmt.Sprintf("%.2f s", median(r.took)), fmt.Sprintf("cat %.2f s", median(cat)), times(ratio), "≤ " + times(maxOutputRatio), ""}, ratio <= maxOutputRatio)
+	}
+	return nil
+}
+
+// onTerminal is how long a command takes on a terminal, from what begin does on.
+func onTerminal(words string, env []string, begin func() error) (seconds float64, err error) {
+	cmd := exec.Command("script", "-qec", words, os.DevNull)
+	cmd.Env = env
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	begun := begin()
+	if err := errors.Join(begun, cmd.Wait()); err != nil {
+		return 0, fmt.Errorf("%s: %w: %s", words, err, said.String())
+	}
+	return time.Since(began).Seconds(), nil
+}
