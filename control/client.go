@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -118,8 +117,11 @@ func (c *Client) Connect(ctx context.Context) error {
 func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil && c.conn.failed() == nil && !c.conn.left() {
+	if c.conn != nil && c.conn.failed() == nil && (c.within != nil || !c.conn.left()) {
 		return c.conn, nil
+	}
+	if c.conn != nil {
+		c.conn.net.Close()
 	}
 	nc, err := c.dial(ctx)
 	if err != nil {
@@ -162,10 +164,6 @@ var errSilent = &queue.Error{Code: queue.CodeUnavailable, Message: "the service 
 
 // errBroken means that the connection ended before the answer.
 var errBroken = errors.New("the connection to the service broke")
-
-// readsAlone says whether who can do nothing but wait for an answer reads it itself: where
-// it can be asked whether a connection that nobody reads has ended.
-const readsAlone = runtime.GOOS == "linux"
 
 // readAtOnce is how much of an answer is read at once.
 const readAtOnce = 16 << 10
@@ -405,7 +403,7 @@ func (c *clientConn) ask(ctx context.Context, method string, params, result any,
 				}
 			case <-ctx.Done():
 				c.net.Close() // the only way to end a stream early
-				return true, ctx.Err()
+				return give(ctx.Err())
 			}
 		}
 	}

@@ -99,6 +99,10 @@ func mapped(file string, id int64) bool {
 	return false
 }
 
+// readsAlone reports whether a caller that only waits for its answer reads the connection itself:
+// where hungUp tells that one has ended which nobody reads.
+const readsAlone = true
+
 // hungUp reports whether the other end is closed for both ways.
 func hungUp(c net.Conn) bool {
 	gone := false

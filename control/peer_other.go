@@ -13,5 +13,8 @@ func PeerOf(net.Conn) (Peer, error) {
 	return Peer{}, queue.Errorf(queue.CodeUnsupported, "knowing who is at the other end of the socket is not supported on this operating system yet; run the service on Linux")
 }
 
+// readsAlone reports whether a caller that only waits for its answer reads the connection itself.
+const readsAlone = false
+
 // hungUp reports whether the other end is closed for both ways.
 func hungUp(net.Conn) bool { return false }

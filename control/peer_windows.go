@@ -32,5 +32,8 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
+// readsAlone reports whether a caller that only waits for its answer reads the connection itself.
+const readsAlone = false
+
 // hungUp reports whether the other end is closed for both ways.
 func hungUp(c net.Conn) bool { return pipe.HungUp(c) }

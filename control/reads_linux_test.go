@@ -3,14 +3,17 @@ package control
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"reflect"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // speaker is a service that answers each request with a result. Once asked says no more, it
@@ -108,4 +111,86 @@ func TestManyAskOnOneConnection(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// A connection that the service has closed is closed here too, before another one is made.
+func TestConnectionsThatWereLeftAreClosed(t *testing.T) {
+	path, _ := speaker(t, "{}", func(int) bool { return false })
+	c := NewClient(path)
+	defer c.Close()
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	var before int
+	for i := range 20 {
+		if _, err := c.Hello(context.Background(), HelloParams{}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 4 {
+			before = open()
+		}
+	}
+	if now := open(); now > before+5 { // those that the service is about to close
+		t.Errorf("%d descriptors are open after 20 connections, %d after 5", now, before)
+	}
+}
+
+// A stream that its caller leaves, with more of it there than is taken, does not hold up what
+// the client asks next.
+func TestAStreamThatIsLeftHoldsNothingUp(t *testing.T) {
+	path := tempSocket(t)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // ends with the listener
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the connection
+				defer nc.Close()
+				in := bufio.NewReader(nc)
+				for {
+					line, err := in.ReadString('\n')
+					if err != nil {
+						return
+					}
+					var id int
+					fmt.Sscanf(line, `{"jsonrpc":"2.0","id":%d,`, &id)
+					for strings.Contains(line, `"logs"`) {
+						if _, err := fmt.Fprintf(nc, `{"jsonrpc":"2.0","method":"stream","params":{"id":%d,"value":{"text":"more"}}}`+"\n", id); err != nil {
+							return
+						}
+					}
+					fmt.Fprintf(nc, `{"jsonrpc":"2.0","id":%d,"result":{}}`+"\n", id)
+				}
+			}()
+		}
+	}()
+	c := NewClient(path)
+	defer c.Close()
+	ctx, leave := context.WithCancel(context.Background())
+	if _, err := c.Logs(ctx, Logs{ID: "1", Follow: true}, func(Piece) error { leave(); <-ctx.Done(); return nil }); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the stream ended with %v", err)
+	}
+	asked := make(chan error, 1)
+	go func() { // ends when it is answered
+		_, err := c.Hello(context.Background(), HelloParams{})
+		asked <- err
+	}()
+	select {
+	case err := <-asked:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the next question is not answered")
+	}
 }

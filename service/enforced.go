@@ -56,13 +56,13 @@ func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding)
 	within, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	known, ok := s.pool.Limits(within)
+	if !ok {
+		return []store.Finding{{Check: "enforcement", Level: store.Warning, Message: "no runner has said which limits it enforces", Next: "see queuectl status"}}
+	}
 	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
 		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
 	})
 	list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: s.enforcement(grouped)})
-	if !ok {
-		return append(list, store.Finding{Check: "enforcement", Level: store.Warning, Message: "no runner has said which limits it enforces", Next: "see queuectl status"})
-	}
 	for _, e := range queue.Enforcements(known) {
 		how := map[queue.Extent]string{queue.Unenforced: " is not enforced: ", queue.ForEach: " holds for each process by itself: ", queue.Enforced: " is enforced by "}[e.Extent]
 		list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: e.Limit + how + e.By})

@@ -1,7 +1,9 @@
 package test
 
 import (
+	"bufio"
 	"io"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -40,5 +42,39 @@ func TestForegroundWorkers(t *testing.T) {
 	q.stop()
 	if err := cmd.Wait(); err == nil {
 		t.Error("it says that all is well when the service has ended")
+	}
+}
+
+// A second Ctrl-C cancels a job and ends run although nobody takes what it prints.
+func TestCtrlCWhereNobodyReads(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	cmd := q.command("run", "--id", "loud", "yes")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+	defer late.Stop()
+	if _, err := io.ReadFull(out, make([]byte, 1000)); err != nil { // it prints, and is not read any more
+		t.Fatal(err)
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	lines := bufio.NewScanner(said)
+	for lines.Scan() && !strings.Contains(lines.Text(), "press Ctrl-C again") {
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	rest, _ := io.ReadAll(said)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 || !strings.Contains(string(rest), "job loud cancelled") {
+		t.Errorf("it ended with %v and said %q", err, rest)
+	}
+	if j := q.show("loud"); j.State != "cancelled" {
+		t.Errorf("the job is %s", j.State)
 	}
 }

@@ -360,7 +360,7 @@ func TestPrivateDeadAndMore(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.work, "ready"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r = p.run(jobs+"echo more\necho most\n", append(args, "--retry-dead")...); r.code != 125 || !strings.Contains(r.err, "has grown by 2 jobs, from line 3 on; run them too with --add-new") {
+	if r = p.run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.code != 125 || !strings.Contains(r.err, "has grown by 2 jobs, from line 5 on; run them too with --add-new") {
 		t.Errorf("a list that has grown: %+v", r)
 	}
 	r = p.run(jobs+"echo more\n", append(args, "--retry-dead", "--add-new", "--json")...)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -180,7 +182,9 @@ func (f *following) print(ctx context.Context, e *control.Event) error {
 		if err != nil {
 			return err
 		}
-		f.log.add(&job.Job)
+		line, _, _ := strings.Cut(e.ID, "-")
+		n, _ := strconv.Atoi(line) // the id of a private run's job begins with its line
+		f.log.add(n, &job.Job)
 	}
 	switch {
 	case f.a.JSONL:

@@ -82,6 +82,7 @@ type private struct {
 	up     upload
 	wrong  []string // lines that are not what they were
 	added  int      // lines that are new, and not wanted
+	from   int      // the first of them
 
 	leaving atomic.Bool   // no more jobs are started
 	follows chan struct{} // closed once all is stored: jobs run, and are followed
@@ -250,14 +251,6 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 	if err := p.sameFlags(); err != nil {
 		return err
 	}
-	if err := p.store(); err != nil {
-		return err
-	}
-	if p.retryDead {
-		if err := p.reviveDead(storing); err != nil {
-			return err
-		}
-	}
 	var log *jobLog
 	if p.log != "" {
 		var err error
@@ -265,6 +258,14 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 			return err
 		}
 		defer log.close()
+	}
+	if err := p.store(); err != nil {
+		return err
+	}
+	if p.retryDead {
+		if err := p.reviveDead(storing); err != nil {
+			return err
+		}
 	}
 	f := &following{log: log, a: p.a, c: p.c, began: time.Now(), quiet: p.quiet, leaving: &p.leaving}
 	if err := f.start(storing); err != nil {
@@ -358,7 +359,7 @@ func (p *private) store() error {
 	case len(p.wrong) > 0:
 		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another list: %s; put it back as it was, or begin anew with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
 	case p.added > 0:
-		err = queue.Errorf(queue.CodeWrongState, "the list has grown by %s, from line %d on; run them too with --add-new, or put it back as it was", Jobs(p.added), p.last-p.added+1)
+		err = queue.Errorf(queue.CodeWrongState, "the list has grown by %s, from line %d on; run them too with --add-new, or put it back as it was", Jobs(p.added), p.from)
 	}
 	if err != nil || p.up.jobs > 0 {
 		return p.up.finish(err)
@@ -415,7 +416,9 @@ func (p *private) line(raw []byte, line int) error {
 	case stored || len(p.wrong) > 0:
 		return nil
 	case p.resume && !p.addNew:
-		p.added++
+		if p.added++; p.added == 1 {
+			p.from = line
+		}
 		return nil
 	}
 	spec.ID = &id

@@ -229,6 +229,8 @@ func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan
 
 func (a *App) cancelAndExit(c *control.Client, id string) error {
 	a.Exit = exitDetached
+	c = control.NewClient(c.Path()) // the answers of the other one stand behind output that nobody may take
+	defer c.Close()
 	verdict, err := c.Cancel(context.Background(), control.Selection{IDs: []string{id}})
 	if err != nil {
 		return err

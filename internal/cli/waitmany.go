@@ -159,7 +159,7 @@ func (w *manyWaited) end(i int) {
 	j := &w.jobs[i]
 	w.ended[i], w.last = true, i
 	w.done++
-	w.log.add(j)
+	w.log.add(i+1, j)
 	if j.State == queue.Completed.String() {
 		return
 	}
@@ -254,7 +254,6 @@ func (w *manyWaited) counts() string {
 // pointer writes nothing.
 type jobLog struct {
 	f   *os.File
-	n   int
 	err error // the first
 }
 
@@ -276,12 +275,11 @@ func openJobLog(name string, goOn bool) (*jobLog, error) {
 	return l, l.err
 }
 
-// add writes the line of a job.
-func (l *jobLog) add(j *control.Job) {
+// add writes the line of a job, whose place in the input is seq: 1 is the first.
+func (l *jobLog) add(seq int, j *control.Job) {
 	if l == nil || l.err != nil {
 		return
 	}
-	l.n++
 	code, sig := or(j.ExitCode, 0), or(j.Signal, 0)
 	if j.State != queue.Completed.String() && code == 0 && sig == 0 {
 		code = int64(jobExit(j))
@@ -291,7 +289,7 @@ func (l *jobLog) add(j *control.Job) {
 		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
 	}
 	command := strings.NewReplacer("\t", " ", "\n", " ").Replace(title(j))
-	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t0\t%d\t%d\t%s\n", l.n, start, took, code, sig, command)
+	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t0\t%d\t%d\t%s\n", seq, start, took, code, sig, command)
 }
 
 // failure is why not all was written.
