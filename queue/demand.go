@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,14 +56,6 @@ func (d Demand) Units() int {
 	return 1
 }
 
-// SortDemands puts demands in the order in which their gates are looked at: by kind, resources last,
-// since a job holds its place at a resource only if nothing else holds it back.
-func SortDemands(list []Demand) {
-	slices.SortStableFunc(list, func(a, b Demand) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
-	})
-}
-
 // MaxDemand is how many jobs, starts or units a demand may name, and MaxDemands how many demands
 // a job may make.
 const (
@@ -72,7 +63,9 @@ const (
 	MaxDemands = 16
 )
 
-// CheckDemands refuses demands that no gate could meet, or that SortDemands would order otherwise.
+// CheckDemands refuses demands that no gate could meet, or that are not in the order in which
+// their gates are looked at: by kind, resources last, since a job holds its place at a resource only
+// if nothing else holds it back.
 func CheckDemands(list []Demand) error {
 	if len(list) > MaxDemands {
 		return Invalid("demands", "has %d entries; a job may make %d", len(list), MaxDemands)

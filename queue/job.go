@@ -88,8 +88,8 @@ type Job struct {
 	Priority int64
 	// MaxAttempts is how many attempts may count before the job is dead.
 	MaxAttempts int
-	// Demands are the gates that it needs room at, beside its user's quota, as SortDemands has
-	// them; no two are of one kind and key.
+	// Demands are the gates that it needs room at, beside its user's quota, in the order
+	// that CheckDemands asks for; no two are of one kind and key.
 	Demands []Demand
 	// After are the jobs that a draft waits for, at most MaxDependencies, and OtherwiseDo is what
 	// becomes of it if one of them ends otherwise, or is removed.

@@ -31,11 +31,10 @@ var limits = []struct {
 	{"nofile", func(j *Job) bool { return j.NoFile != 0 }},
 }
 
-// Enforcements are those of all limits: one that is not among the known is not enforced, for
-// what runs the jobs is older than the limit.
+// Enforcements are those of all limits: one that is not among the known is not enforced.
 func Enforcements(known []Enforcement) (list []Enforcement) {
 	for _, l := range limits {
-		e := Enforcement{Limit: l.name, By: "the runner is older than that"}
+		e := Enforcement{Limit: l.name, By: "no runner has said that it does"}
 		if i := slices.IndexFunc(known, func(e Enforcement) bool { return e.Limit == l.name }); i >= 0 {
 			e = known[i]
 		}

@@ -13,20 +13,21 @@ import (
 // has said so yet.
 const limitsWithin = 5 * time.Second
 
-// unenforced names the limits of jobs that are not enforced here as they are meant. If all
-// are required, such a job is refused.
+// unenforced names the limits of jobs that are not enforced here as they are meant: all, as long
+// as no runner has said anything. If all are required, such a job is refused.
 func (s *Service) unenforced(ctx context.Context, jobs []queue.Job, require bool) (names []string, err error) {
 	if !queue.AnyLimit(jobs) {
 		return nil, nil
 	}
-	within, cancel := context.WithTimeout(ctx, limitsWithin)
+	wait := limitsWithin
+	if !require { // where there is no runner, nobody waits for one but while the service starts
+		wait -= s.store.Now().Time().Sub(s.started.Time())
+	}
+	within, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()
 	known, ok := s.pool.Limits(within)
-	switch {
-	case !ok && require:
+	if !ok && require {
 		return nil, queue.Errorf(queue.CodeUnavailable, "no runner has said yet which limits it enforces; try again, and see queuectl status")
-	case !ok:
-		return nil, nil // status tells that there is no runner
 	}
 	for _, short := range queue.Shortfalls(jobs, known) {
 		if require {
@@ -43,7 +44,7 @@ func refusal(short queue.Shortfall, of int) error {
 	if short.Extent == queue.ForEach {
 		what = "is not enforced here for all processes of a job together, but for each by itself"
 	}
-	e := queue.Errorf(queue.CodeUnsupported, "%s: %s; leave it out, or do not require it, and see queuectl doctor", what, short.By)
+	e := queue.Errorf(queue.CodeUnsupported, "%s (%s); leave it out, or do not require it, and see queuectl doctor", what, short.By)
 	e.Field = short.Limit
 	if of > 1 {
 		return e.At(short.Index + 1)

@@ -11,6 +11,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 const (
@@ -30,12 +31,16 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 		return control.Screen{}, err
 	}
 	peer := control.PeerFrom(ctx)
-	lines, err := s.lastLines(ctx, &peer, p.Rows)
+	f := store.ScreenFilter{Rows: p.Rows}
+	if control.Sees(peer.Right, false) == control.Outline {
+		f.Submitter = &peer.UID
+	}
+	lines, err := s.lastLines(ctx, &peer, f)
 	if err != nil {
 		return control.Screen{}, err
 	}
 	return control.Answer(ctx, &s.shares, control.Many, func() (control.Screen, error) {
-		parts, err := s.store.Screen(ctx, p.Rows)
+		parts, err := s.store.Screen(ctx, f)
 		if err != nil {
 			return control.Screen{}, err
 		}
@@ -57,10 +62,10 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 
 // lastLines are the last lines of the running jobs that somebody sees on a screen, as far as the
 // runners say in time. They are asked for one of each user at once.
-func (s *Service) lastLines(ctx context.Context, peer *control.Peer, rows int) (map[int64]string, error) {
+func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var seqs []int64
 	err := s.shares.Do(ctx, control.Many, func() error {
-		parts, err := s.store.Screen(ctx, rows)
+		parts, err := s.store.Screen(ctx, f)
 		for i := range parts.Running {
 			if s.sees(peer, &parts.Running[i]) >= control.Inside {
 				seqs = append(seqs, parts.Running[i].Seq)

@@ -308,10 +308,11 @@ type Reader interface {
 	Counts() Counts
 	// Oldest is when the job that waits longest became runnable, 0 if none waits.
 	Oldest(ctx context.Context) (queue.Millis, error)
-	// Screen reads what a person asks first: up to rows, 1 to MaxScreen, of each part, as Get
-	// reads each job. Once all parts have MaxPageBytes of text, each that follows has one job.
-	// It costs the same however many jobs there are.
-	Screen(ctx context.Context, rows int) (Screen, error)
+	// Screen reads what a person asks first: up to f.Rows of each part, as Get reads each job,
+	// but for the Execution of those that are not f.Submitter's, of which there are the Labels
+	// alone. A part that has MaxPartBytes of text ends there; it has one job at least. It costs
+	// the same however many jobs there are, and however much others have in theirs.
+	Screen(ctx context.Context, f ScreenFilter) (Screen, error)
 	// Events lists up to limit events after a sequence number. What they tell of is in the
 	// Counts by then.
 	Events(ctx context.Context, after int64, limit int) ([]queue.Event, error)
@@ -324,6 +325,15 @@ type Reader interface {
 
 // MaxScreen is how many jobs of each part of a Screen there may be.
 const MaxScreen = 100
+
+// MaxPartBytes bounds the text of a part of a Screen, as TextSize measures it.
+const MaxPartBytes = 128 << 10
+
+// ScreenFilter says how much of a Screen is read.
+type ScreenFilter struct {
+	Rows      int  // of each part, 1 to MaxScreen
+	Submitter *int // whose jobs are read whole, nil for all
+}
 
 // Screen is how the queue stands, in parts.
 type Screen struct {

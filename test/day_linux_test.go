@@ -2,7 +2,9 @@ package test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,6 +67,14 @@ func TestCtrlCWhereNobodyReads(t *testing.T) {
 	if _, err := io.ReadFull(out, make([]byte, 1000)); err != nil { // it prints, and is not read any more
 		t.Fatal(err)
 	}
+	read, since := "", time.Now()
+	q.until("it has all that it holds", 20*time.Second, func() bool {
+		now, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", cmd.Process.Pid))
+		if first, _, _ := strings.Cut(string(now), "\n"); first != read {
+			read, since = first, time.Now()
+		}
+		return time.Since(since) > 300*time.Millisecond
+	})
 	cmd.Process.Signal(syscall.SIGINT)
 	lines := bufio.NewScanner(said)
 	for lines.Scan() && !strings.Contains(lines.Text(), "press Ctrl-C again") {

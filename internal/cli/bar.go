@@ -93,8 +93,8 @@ func (r *retries) note(ctx context.Context, c *control.Client, n int64, ours fun
 	if time.Since(r.asked) > retryAskEvery {
 		r.asked, r.due = time.Now(), 0
 		page, err := c.List(ctx, control.List{State: control.Texts{queue.Failed.String()}})
-		if err != nil {
-			page.Jobs = nil // the stream of events says so
+		if err != nil || page.Next != nil {
+			page.Jobs = nil // the stream of events says so; the first of more than a page is not known
 		}
 		for i := range page.Jobs {
 			if j := &page.Jobs[i]; ours(j.Seq) && (r.due == 0 || j.NextRetryAt < r.due) {

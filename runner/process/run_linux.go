@@ -67,12 +67,12 @@ func (w *Worker) open() (err error) {
 		if err != nil {
 			return &shortageError{fmt.Errorf("make a control group: %w", err)}
 		}
-		w.setBox(b)
+		w.setCgroup(b)
 	}
 	return nil
 }
 
-func (w *Worker) setBox(b *cgroup) {
+func (w *Worker) setCgroup(b *cgroup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cgroup = b
@@ -81,7 +81,7 @@ func (w *Worker) setBox(b *cgroup) {
 // dropCgroup gives the control group up, because processes stay in it.
 func (w *Worker) dropCgroup() {
 	if b := w.cgroup; b != nil {
-		w.setBox(nil)
+		w.setCgroup(nil)
 		w.cgroups.drop(b)
 	}
 }

@@ -156,8 +156,8 @@ func (s *Store) Oldest(ctx context.Context) (queue.Millis, error) {
 }
 
 // Screen implements store.Store.
-func (s *Store) Screen(ctx context.Context, rows int) (store.Screen, error) {
-	return ask(ctx, s, "Screen", rows, func() (store.Screen, error) { return s.Store.Screen(ctx, rows) })
+func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (store.Screen, error) {
+	return ask(ctx, s, "Screen", f, func() (store.Screen, error) { return s.Store.Screen(ctx, f) })
 }
 
 // Events implements store.Store.

@@ -183,10 +183,10 @@ func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	return oldest, err
 }
 
-// Screen reads up to rows jobs of each part.
-func (s *Store) Screen(ctx context.Context, rows int) (screen store.Screen, err error) {
-	if rows < 1 || rows > store.MaxScreen {
-		return screen, queue.Invalid("rows", "%d is not between 1 and %d", rows, store.MaxScreen)
+// Screen reads the jobs of each part.
+func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
+	if f.Rows < 1 || f.Rows > store.MaxScreen {
+		return screen, queue.Invalid("rows", "%d is not between 1 and %d", f.Rows, store.MaxScreen)
 	}
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -198,8 +198,16 @@ func (s *Store) Screen(ctx context.Context, rows int) (screen store.Screen, err 
 				}
 			}
 			slices.SortStableFunc(all, order)
-			for _, j := range all[:min(len(all), rows)] {
-				list = append(list, shown(copyJob(j.Job)))
+			bytes := 0
+			for _, j := range all[:min(len(all), f.Rows)] {
+				one := shown(copyJob(j.Job))
+				if f.Submitter != nil && one.UID != *f.Submitter {
+					one.Execution = queue.Execution{Labels: one.Labels}
+				}
+				if bytes += store.TextSize(&one); bytes > store.MaxPartBytes && len(list) > 0 {
+					break
+				}
+				list = append(list, one)
 			}
 			return list
 		}

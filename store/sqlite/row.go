@@ -21,6 +21,7 @@ const (
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
 	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands`
 	jobColumns   = headColumns + `, labels, error, terms`
+	outline      = headColumns + `, labels, error, '{}'` // jobColumns without what is run
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
 )
 
@@ -29,7 +30,7 @@ func width(columns string) int {
 	switch columns {
 	case headColumns:
 		return headWidth
-	case jobColumns:
+	case jobColumns, outline:
 		return headWidth + 3
 	}
 	return headWidth + 4

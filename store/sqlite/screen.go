@@ -21,17 +21,16 @@ func (a ranked) compare(b ranked) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
 }
 
-// Screen reads up to rows jobs of each part, each by an index that has them in their order.
-func (s *Store) Screen(ctx context.Context, rows int) (screen store.Screen, err error) {
-	if rows < 1 || rows > store.MaxScreen {
-		return screen, queue.Invalid("rows", "%d is not between 1 and %d", rows, store.MaxScreen)
+// Screen reads the jobs of each part by an index that has them in their order.
+func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
+	if f.Rows < 1 || f.Rows > store.MaxScreen {
+		return screen, queue.Invalid("rows", "%d is not between 1 and %d", f.Rows, store.MaxScreen)
 	}
 	err = s.reading(ctx, func(r *reader) error {
 		reserved, err := s.reservations()
 		if err != nil {
 			return err
 		}
-		bytes := 0
 		screen = store.Screen{}
 		for _, part := range []struct {
 			into *[]queue.Job
@@ -44,19 +43,17 @@ func (s *Store) Screen(ctx context.Context, rows int) (screen store.Screen, err 
 			{&screen.Dead, ofStates(lastEnded, queue.Dead)},
 			{&screen.Done, ofStates(lastEnded, queue.Completed, queue.Cancelled)},
 		} {
-			list, err := part.read(r, rows)
+			list, err := part.read(r, f.Rows)
 			if err != nil {
 				return err
 			}
+			bytes := 0
 			for _, one := range list {
-				j, found, err := r.job(reserved, jobColumns, `WHERE seq = ?`, one.seq)
-				if err == nil && (!found || j.ID == "") { // it was there a moment ago
-					err = &sqliteError{sqlite3.SQLITE_CORRUPT, "damaged row of a job"}
-				}
+				j, err := r.forScreen(reserved, one.seq, f.Submitter)
 				if err != nil {
 					return err
 				}
-				if bytes += store.TextSize(&j); bytes > store.MaxPageBytes && len(*part.into) > 0 {
+				if bytes += store.TextSize(&j); bytes > store.MaxPartBytes && len(*part.into) > 0 {
 					break
 				}
 				*part.into = append(*part.into, j)
@@ -68,6 +65,25 @@ func (s *Store) Screen(ctx context.Context, rows int) (screen store.Screen, err 
 		return store.Screen{}, err
 	}
 	return screen, nil
+}
+
+// forScreen reads a job, and what it runs if it is the submitter's, or there is none.
+func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (j queue.Job, err error) {
+	columns := jobColumns
+	if submitter != nil {
+		columns = outline
+	}
+	for {
+		var found bool
+		j, found, err = r.job(reserved, columns, `WHERE seq = ?`, seq)
+		if err == nil && (!found || j.ID == "") { // it was there a moment ago
+			err = &sqliteError{sqlite3.SQLITE_CORRUPT, "damaged row of a job"}
+		}
+		if err != nil || columns == jobColumns || j.UID != *submitter {
+			return j, err
+		}
+		columns = jobColumns
+	}
 }
 
 // lastEnded are the jobs of a state that ended last.

@@ -49,7 +49,7 @@ func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("Attempt", func() error { _, err := r.s.Attempt(ctx, seq, 0); return err })
 	try("List", func() error { _, err := r.s.List(ctx, store.Filter{Limit: 1}); return err })
 	try("Oldest", func() error { _, err := r.s.Oldest(ctx); return err })
-	try("Screen", func() error { _, err := r.s.Screen(ctx, 1); return err })
+	try("Screen", func() error { _, err := r.s.Screen(ctx, store.ScreenFilter{Rows: 1}); return err })
 	try("Events", func() error { _, err := r.s.Events(ctx, 0, 1); return err })
 	try("Settings", func() error { _, err := r.s.Settings(ctx); return err })
 	try("SetSetting", func() error { return r.s.SetSetting(ctx, store.Setting{Key: "k", Value: "v"}) })

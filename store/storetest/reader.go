@@ -91,7 +91,7 @@ func listSince(r *rig) {
 func screenParts(r *rig) {
 	read := func(rows int) store.Screen {
 		r.Helper()
-		got, err := r.s.Screen(r.Context(), rows)
+		got, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
 		r.must(err)
 		return got
 	}
@@ -122,10 +122,29 @@ func screenParts(r *rig) {
 	same(r, "a screen of a row", read(1), store.Screen{
 		Running: get(running), Ready: get(high), Timed: get(soon), Kept: get(held), Dead: get(dead2), Done: get(cancelled),
 	})
+	mine, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, Submitter: new(7)})
+	r.must(err)
+	hidden := get(high, other, low)
+	for _, i := range []int{0, 2} {
+		hidden[i].Execution = queue.Execution{Labels: hidden[i].Labels}
+	}
+	same(r, "a screen of one's own", mine.Ready, hidden)
+	large := func(j *queue.Job) {
+		j.Command, j.Argv, j.Shell = "", []string{strings.Repeat("x", store.MaxPartBytes)}, ""
+	}
+	big, big2 := r.one(priority(10), large), r.one(priority(10), large)
+	same(r, "a part of much text", read(5).Ready, get(big))
+	same(r, "the part after it", read(5).Dead, get(dead2, dead))
+	mine, err = r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, Submitter: new(7)})
+	r.must(err)
+	same(r, "others' much text hides nothing", seqs(mine.Ready), seqs([]queue.Job{big, big2, high, other, low}))
+	for _, j := range []queue.Job{big, big2} {
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+	}
 	r.claimOne() // it has not started
 	same(r, "what is next, leased or not", read(5).Ready, get(high, other, low))
 	for _, rows := range []int{-1, 0, store.MaxScreen + 1} {
-		_, err := r.s.Screen(r.Context(), rows)
+		_, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
 		r.refused("screen", err, queue.CodeInvalid, "rows")
 	}
 }
