@@ -106,3 +106,10 @@ func decode[P any](raw json.RawMessage) (any, error) {
 	}
 	return p, nil
 }
+
+// mayLast reports whether a request that is no stream may take as long as one, and so counts as
+// one.
+func mayLast(params any) bool {
+	attach, ok := params.(*Attach)
+	return ok && attach.Wait
+}

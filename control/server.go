@@ -359,7 +359,11 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 		}
 		return nil, err
 	}
-	if m.Stream {
+	params, err := m.does.decode(t.raw)
+	if err != nil {
+		return nil, err
+	}
+	if m.Stream || mayLast(params) {
 		end, err := c.room.stream()
 		if err != nil {
 			return nil, err
@@ -377,10 +381,6 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 			case <-ctx.Done():
 			}
 		}()
-	}
-	params, err := m.does.decode(t.raw)
-	if err != nil {
-		return nil, err
 	}
 	if t.decoded(params); manyJobs(params) {
 		if t.list, err = c.room.list(ctx); err != nil {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/control"
 )
 
 // seat is a person at a terminal where a program runs.
@@ -569,4 +571,32 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 		t.Errorf("an admin: got %q", code)
 	}
 	q.mustAs(someone, "wait", id)
+}
+
+// Who waits for a terminal has a stream open, of which each user has so many.
+func TestWaitsForTerminalsAreBounded(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	id := q.dial().enqueue(fields{"command": "true", "tty": true, "delay": "1h"})
+	const each = 13 // of which five connections have one more than there may be
+	answers := make(chan answer, (control.MaxStreams+1)/each)
+	for range cap(answers) {
+		w := q.dial()
+		defer w.Close()
+		for i := range each {
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"attach","params":{"id":%q,"wait":true}}`+"\n", i+1, id)
+		}
+		go func() { // ends with the connection
+			if a, err := w.read(); err == nil {
+				answers <- a
+			}
+		}()
+	}
+	select {
+	case a := <-answers:
+		if a.Error == nil || a.Error.Data.Code != "unavailable" || !strings.Contains(a.Error.Message, "64 streams") {
+			t.Errorf("one of them: %+v", a)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("all of them wait")
+	}
 }
