@@ -21,7 +21,7 @@ import (
 // broke, before it gives a request up.
 const reconnectFor = 5 * time.Second
 
-// A service that has said nothing for silentFor is asked who it is, and given up if it
+// A service that has said nothing for silentFor after a request is asked who it is, and given up if it
 // does not say so within answerFor: systemd takes connections for one that cannot start.
 const (
 	silentFor = 20 * time.Second
@@ -56,8 +56,8 @@ type clientConn struct {
 	readsOn sync.Once     // starts the goroutine that reads until the end
 
 	next   atomic.Int64
-	heard  atomic.Bool // it has said something
-	silent atomic.Bool // it was given up
+	heard  atomic.Int64 // lines
+	silent atomic.Bool  // it was given up
 
 	mu   sync.Mutex
 	open map[int64]*call // guarded by mu
@@ -226,7 +226,7 @@ func (c *clientConn) read() error {
 	if err != nil {
 		return err
 	}
-	c.heard.Store(true)
+	c.heard.Add(1)
 	return c.take(line)
 }
 
@@ -248,7 +248,7 @@ func (c *clientConn) broke(cause error) {
 func (c *clientConn) take(line []byte) error {
 	m, err := parseReply(line)
 	if err != nil {
-		return fmt.Errorf("the service's answer is not understood: %w", err)
+		return queue.Errorf(queue.CodeUnavailable, "the answer was cut off, or no queuectl service gave it (%v); see that the service runs, and try again", err)
 	}
 	if m.id == 0 {
 		return m.err // of the connection as a whole
@@ -354,9 +354,10 @@ func tell(err error, tries int) error {
 	return queue.Errorf(queue.CodeUnavailable, "the service went away before it was asked; try again")
 }
 
-// probe gives up a service that has never said anything and does not say who it is.
-func (c *clientConn) probe() {
-	if c.heard.Load() {
+// probe gives up a service that has not said anything since so many lines, and does not say who
+// it is.
+func (c *clientConn) probe(since int64) {
+	if c.heard.Load() != since {
 		return
 	}
 	o, _, err := c.send("hello", HelloParams{}, false)
@@ -366,7 +367,7 @@ func (c *clientConn) probe() {
 	select {
 	case <-o.done:
 	case <-time.After(answerFor):
-		if !c.heard.Load() {
+		if c.heard.Load() == since {
 			c.silent.Store(true)
 			c.net.Close()
 		}
@@ -375,7 +376,8 @@ func (c *clientConn) probe() {
 
 // ask sends one request and waits; sent says whether it may have arrived.
 func (c *clientConn) ask(ctx context.Context, method string, params, result any, each func(json.RawMessage) error) (sent bool, err error) {
-	probe := time.AfterFunc(silentFor, c.probe)
+	heard := c.heard.Load()
+	probe := time.AfterFunc(silentFor, func() { c.probe(heard) })
 	defer probe.Stop()
 	o, id, err := c.send(method, params, each != nil)
 	if err != nil {

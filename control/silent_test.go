@@ -46,6 +46,51 @@ func TestASilentServiceIsGivenUp(t *testing.T) {
 	}
 }
 
+// One that has answered before, and then says nothing more, is given up as well.
+func TestAServiceThatFallsSilentIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		c := newClientConn(ours)
+		go func() { // ends with the connection
+			for n := 1; ; n++ {
+				if _, err := readLineOf(theirs); err != nil {
+					return
+				}
+				if n == 1 {
+					theirs.Write([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}` + "\n"))
+				}
+			}
+		}()
+		if _, err := c.ask(t.Context(), "hold", Selection{}, new(BulkResult), nil); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		_, err := c.ask(t.Context(), "hold", Selection{}, new(BulkResult), nil)
+		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != silentFor+answerFor {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+// An answer that is cut off, or is no service's, is no answer: the service is not there, and
+// the caller's words are not wrong.
+func TestAnAnswerThatIsCutOff(t *testing.T) {
+	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n", "\x00\xff\n"} {
+		ours, theirs := net.Pipe()
+		c := newClientConn(ours)
+		go func() { // ends with what it says
+			readLineOf(theirs)
+			theirs.Write([]byte(said))
+			theirs.Close()
+		}()
+		_, err := c.ask(t.Context(), "hold", Selection{}, new(BulkResult), nil)
+		if err = tell(err, 1); !errors.Is(err, queue.ErrUnavailable) {
+			t.Errorf("%q: %v, want that the service is not there", said, err)
+		}
+	}
+}
+
 // readLineOf reads one line, a byte at a time.
 func readLineOf(c net.Conn) (string, error) {
 	var line []byte

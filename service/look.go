@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/statedir"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/worker"
@@ -14,9 +15,13 @@ import (
 
 // Look makes a client that is answered from the files of a folder whose service does not run,
 // as far as it asks for what there is: nothing is changed. Nobody but this process is served,
-// until it ends. An error is fs.ErrNotExist where there is no queue.
+// until it ends. A folder that is not this account's alone is refused. An error is fs.ErrNotExist
+// where there is no queue.
 func Look(ctx context.Context, o Options) (*control.Client, error) {
 	s := &Service{opt: o, looks: true, log: slog.New(slog.DiscardHandler), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
+	if err := statedir.Check(o.Places.State); err != nil {
+		return nil, queue.Errorf(queue.CodeDenied, "%v", err)
+	}
 	if err := s.readSettings(); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
@@ -35,7 +40,7 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 	return server.Within(control.Peer{UID: accounts.Self(), GID: -1, PID: os.Getpid()}), nil
 }
 
-// notRunning is how a queue is whose service does not run.
+// notRunning is the health of a queue without a service.
 const notRunning = "degraded: no service runs here, so no job is started"
 
 // lookedAt is the status of a queue without its service, which cannot say more of itself.

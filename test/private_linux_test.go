@@ -137,3 +137,22 @@ func TestLargeOutputOfAFolder(t *testing.T) {
 		t.Errorf("exit %d, %d bytes, want %d: %s", got.code, len(got.out), len(r.out), got.err)
 	}
 }
+
+// A folder that belongs to somebody else is not read: what is in it may be meant to harm.
+func TestAnothersFolderIsNotRead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who may give a folder away")
+	}
+	p := newPrivate(t)
+	if r := p.run("true\n", "--lines", "-"); r.code != 0 {
+		t.Fatalf("the run: %+v", r)
+	}
+	if err := os.Chown(p.dir, 4001, 4001); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"list", "status", "events"} {
+		if r := p.cli("--dir", p.dir, verb); r.code != 5 || r.out != "" || !strings.Contains(r.err, "belongs to 4001, who may change all in it") {
+			t.Errorf("%s: %+v", verb, r)
+		}
+	}
+}

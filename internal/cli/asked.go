@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -70,15 +69,19 @@ func (a *asked) keep(dir string) (err error) {
 // readAsked is what a folder has kept; nil if there is nothing, or what is there is damaged: the
 // lines tell then that something is different, though not what.
 func readAsked(dir string) (*asked, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, askedName))
-	if errors.Is(err, fs.ErrNotExist) {
+	name := filepath.Join(dir, askedName)
+	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return nil, nil
+	}
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
 	}
 	a := new(asked)
-	if err == nil && json.Unmarshal(raw, a) != nil {
+	if json.Unmarshal(raw, a) != nil || a.From == "" || a.Fields == nil {
 		return nil, nil
 	}
-	return a, err
+	return a, nil
 }
 
 // changes are the differences of what is asked now, each by its flag.

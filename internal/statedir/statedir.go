@@ -20,5 +20,9 @@ func Make(dir string) error {
 	case err != nil:
 		return fmt.Errorf("make the state folder: %w; name another one with --dir", err)
 	}
-	return check(dir)
+	return Check(dir)
 }
+
+// Check refuses a state folder, which is there, that is not this account's alone: whatever is in
+// it could be another's, who may mean ill.
+func Check(dir string) error { return check(dir) }

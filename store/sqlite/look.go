@@ -63,6 +63,9 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return err
 	}
 	defer s.db.exec(`ROLLBACK`) // nothing was written
+	if err := checkMark(s.db, s.dir); err != nil {
+		return err
+	}
 	version, err := s.db.number(`PRAGMA user_version`)
 	if err != nil {
 		return err
@@ -71,9 +74,6 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, and this queuectl reads schema %d; start its service once, which brings it up to date", s.dir, version, len(migrations))
 	}
 	if err := checkSchema(s.db, migrations); err != nil {
-		return err
-	}
-	if err := checkMark(s.db, s.dir); err != nil {
 		return err
 	}
 	if err := s.load(); err != nil || orderOf == nil {
