@@ -60,11 +60,12 @@ type Options struct {
 	Manager    *Manager          // that started it and is told by calls, nil if none is
 	Patient    bool              // whoever reads a stream may take any time for it
 	Version    string
-	Runner     []string // the command that starts a runner
-	Log        *os.File // messages
-	Terminal   bool     // Log is one
-	Ready      func()   // called when the socket takes requests
-	Crowded    func()   // called at each request that is not the only one, unless nil
+	Runner     []string    // the command that starts a runner
+	Log        *os.File    // messages
+	Terminal   bool        // Log is one
+	Ready      func()      // called when the socket takes requests
+	Full       func(error) // called with the error when the start waits for space on the disk, unless nil
+	Crowded    func()      // called at each request that is not the only one, unless nil
 
 	open opener // of the store; nil is the engine's
 }
@@ -186,6 +187,9 @@ func (s *Service) whenRoom(ctx context.Context, do func() error) error {
 		}
 		if !told {
 			s.log.Error("the service starts once there is space on the disk", "error", err)
+			if s.opt.Full != nil {
+				s.opt.Full(err)
+			}
 		}
 		select {
 		case <-ctx.Done():

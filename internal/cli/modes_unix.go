@@ -15,6 +15,9 @@ import (
 // terminal can be given the same, and the person's is left as it was.
 type modes struct {
 	private  map[int]bool // set by CSI ? N h, or reset by l, other than usual
+	public   map[int]bool // set by CSI N h: keys are locked (2), characters inserted (4)
+	keys     int          // levels of the keys' encoding that were pushed (kitty's protocol)
+	modified bool         // keys are told with their modifiers (xterm's modifyOtherKeys)
 	coloured bool         // characters have attributes
 	keypad   bool         // keys send what applications ask for
 	drawing  bool         // letters are line drawings
@@ -32,6 +35,10 @@ var (
 
 const mostModes = 64
 
+// harmful are the modes that a person would miss to be undone, so they are remembered however many
+// others there are: other screens, the mouse, the cursor, pasting, focus.
+var harmful = []int{1, 5, 6, 7, 9, 25, 47, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1047, 1048, 1049, 2004, 2026}
+
 // maxSequence bounds a control sequence in bytes; what is longer is none that is known here.
 const maxSequence = 64
 
@@ -42,11 +49,18 @@ func (m *modes) see(data []byte) {
 		m.part = nil
 	}
 	for {
-		at := bytes.IndexByte(data, 0x1b)
-		if at < 0 {
+		at, c1 := bytes.IndexByte(data, 0x1b), bytes.Index(data, []byte("\u009b"))
+		switch {
+		case c1 >= 0 && (at < 0 || c1 < at): // ESC [ as one character
+			data = append([]byte("\x1b["), data[c1+len("\u009b"):]...)
+		case at >= 0:
+			data = data[at:]
+		default:
+			if bytes.HasSuffix(data, []byte("\xc2")) { // the first half of one
+				m.part = []byte("\xc2")
+			}
 			return
 		}
-		data = data[at:]
 		n := sequence(data)
 		if n == 0 {
 			m.part = bytes.Clone(data)
@@ -84,8 +98,10 @@ func sequence(data []byte) int {
 
 func (m *modes) obey(s string) {
 	switch s {
-	case "\x1bc", "\x1b[!p":
+	case "\x1bc":
 		*m = modes{}
+		return
+	case "\x1b[!p": // a soft reset, which each terminal does in its own way: what was set is undone all the same
 		return
 	case "\x1b=", "\x1b>":
 		m.keypad = s == "\x1b="
@@ -99,7 +115,20 @@ func (m *modes) obey(s string) {
 	}
 	params, final := s[2:len(s)-1], s[len(s)-1]
 	switch final {
+	case 'u':
+		if strings.HasPrefix(params, ">") {
+			m.keys = min(m.keys+1, mostModes)
+		} else if n, popped := strings.CutPrefix(params, "<"); popped {
+			levels, err := strconv.Atoi(n)
+			if err != nil {
+				levels = 1
+			}
+			m.keys = max(0, m.keys-levels)
+		}
 	case 'm':
+		if strings.HasPrefix(params, ">4") {
+			m.modified = strings.HasPrefix(params, ">4;") && params != ">4;0"
+		}
 		if !strings.HasPrefix(params, ">") && !strings.HasPrefix(params, "?") { // those are about keys
 			m.coloured = strings.Trim(params, "0;") != ""
 		}
@@ -114,6 +143,15 @@ func (m *modes) obey(s string) {
 					m.set(n, final == 'h')
 				}
 			}
+			return
+		}
+		for word := range strings.SplitSeq(params, ";") {
+			if n, err := strconv.Atoi(word); err == nil && (n == 2 || n == 4) {
+				if m.public == nil {
+					m.public = map[int]bool{}
+				}
+				m.public[n] = final == 'h'
+			}
 		}
 	}
 }
@@ -122,7 +160,7 @@ func (m *modes) set(n int, on bool) {
 	switch {
 	case on == slices.Contains(usuallyOn, n):
 		delete(m.private, n)
-	case len(m.private) < mostModes:
+	case len(m.private) < mostModes || slices.Contains(harmful, n):
 		if m.private == nil {
 			m.private = map[int]bool{}
 		}
@@ -154,7 +192,7 @@ func (m *modes) undo() string {
 	for _, t := range []struct {
 		set  bool
 		undo string
-	}{{m.coloured, "\x1b[0m"}, {m.drawing, "\x1b(B"}, {m.region, "\x1b7\x1b[r\x1b8"}, {m.keypad, "\x1b>"}} {
+	}{{m.coloured, "\x1b[0m"}, {m.drawing, "\x1b(B"}, {m.region, "\x1b7\x1b[r\x1b8"}, {m.keypad, "\x1b>"}, {m.public[2], "\x1b[2l"}, {m.public[4], "\x1b[4l"}, {m.modified, "\x1b[>4;0m"}, {m.keys > 0, fmt.Sprintf("\x1b[<%du", m.keys)}} {
 		if t.set {
 			b.WriteString(t.undo)
 		}

@@ -167,7 +167,11 @@ func atMostMS(j *control.JobDetail) string {
 func attemptsOf(j *control.JobDetail) string {
 	used := attempts(&j.Job)
 	text := fmt.Sprintf("%d of %d", used, j.MaxAttempts)
-	if before := j.HistoryTotal - j.Attempts; before > 0 {
+	before := j.HistoryTotal - j.Attempts
+	if j.State == queue.Processing.String() {
+		before-- // the one that runs will count
+	}
+	if before > 0 {
 		text += fmt.Sprintf(", after %d that do not count", before)
 	}
 	return text

@@ -34,7 +34,18 @@ func (r *run) end() {
 		}
 	}
 	r.r.CPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-	r.r.PeakRSS = usage.Maxrss << 10
+	if usage.Maxrss > ownPeak() {
+		r.r.PeakRSS = usage.Maxrss << 10
+	}
+}
+
+// ownPeak is the most memory, in KiB, that this process has had: a command begins with it, for the
+// kernel counts what a process had before it executed a program (setmax_mm_hiwater_rss in exec).
+// What a command had itself is known only above that.
+func ownPeak() int64 {
+	var own unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &own) // which cannot fail
+	return own.Maxrss
 }
 
 // reap takes the end of the main process, which has ended. It is not ok if a tracer keeps

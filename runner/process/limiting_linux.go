@@ -131,7 +131,7 @@ func (r *run) talk() int32 {
 }
 
 // hearLimiter takes what the limiter reports. One that is ready may go on once its control
-// group has the command's limits.
+// group has the command's limits; one that executes the program without asking is killed.
 func (r *run) hearLimiter() {
 	l := r.limiter
 	var b [reportBytes]byte
@@ -149,8 +149,8 @@ func (r *run) hearLimiter() {
 		l.failed = &report{b[0], syscall.Errno(binary.LittleEndian.Uint32(b[1:]))}
 	}
 	l.close()
-	if l.failed != nil || l.shortage != nil {
-		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0) // else whoever stops it now would have its worker wait
+	if l.failed != nil || l.shortage != nil || !l.ready { // else a stop that comes now would keep its worker waiting
+		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}
 }
 
@@ -214,6 +214,15 @@ func (r *run) refused(p report) error {
 	return p.errno
 }
 
+// scheduler says how nice holds: where the kernel groups by session, it counts within one alone.
+func scheduler() string {
+	const by = "the kernel's scheduler"
+	if autogroups() {
+		return by + ", but not for jobs with a terminal and others that begin a session of their own (kernel.sched_autogroup_enabled is 1)"
+	}
+	return by
+}
+
 // Enforced lists how each limit of a command is enforced, with these control groups or nil.
 func Enforced(c *Cgroups) []Enforcement {
 	counted, why := "", "no control groups"
@@ -225,7 +234,7 @@ func Enforced(c *Cgroups) []Enforcement {
 		{"memory", ForEach, "the limit of address space of each process (RLIMIT_AS): " + why},
 		{"cpus", Unenforced, why},
 		{"tasks", Unenforced, why},
-		{"nice", Whole, "the kernel's scheduler"},
+		{"nice", Whole, scheduler()},
 		{"nofile", Whole, "the limit of open files of each process (RLIMIT_NOFILE)"},
 	}
 	for i, controller := range []string{"memory", "cpu", "pids"} {

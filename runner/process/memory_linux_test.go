@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,4 +33,22 @@ func TestMemoryThatDoesNotAnswer(t *testing.T) {
 		}
 		close(m.idle[0].ask)
 	})
+}
+
+// The peak of memory is the command's own, not that of the process that started it.
+func TestPeakIsTheCommandsOwn(t *testing.T) {
+	own := make([]byte, 64<<20)
+	for i := range own {
+		own[i] = 1
+	}
+	for line, most := range map[string]int64{"true": 0, "head -c 160000000 /dev/zero | tail -c 160000000 | wc -c": 1 << 30} {
+		c := command(t, "/bin/sh", "-c", line)
+		w := NewWorker(nil)
+		r := w.Run(c)
+		w.Close()
+		if r.ExitCode != 0 || r.PeakRSS > most || most > 0 && r.PeakRSS < 150<<20 {
+			t.Errorf("%s: %+v", line, r)
+		}
+	}
+	runtime.KeepAlive(own)
 }

@@ -90,7 +90,7 @@ type Result struct {
 	Traced    bool // it has ended, but another process traces it, so that nobody knows how
 	StuckPID  int  // the first process that outlives SIGKILL, for which Linger waits; 0 is none
 	CPU       time.Duration
-	PeakRSS   int64 // bytes
+	PeakRSS   int64 // bytes; 0 if it is not known
 	Leftovers int   // processes left behind by the main one, and ended
 	Spared    bool  // processes left behind that may live on
 	// Unlimited names the limits that could not be enforced, "" if all were.
