@@ -96,10 +96,7 @@ var errEmpty = errors.New("is empty")
 // durationVar is a flag whose duration take gets.
 func durationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	f.Func(name, doc, func(text string) error {
-		if text == "" {
-			return errEmpty
-		}
-		d, err := queue.ParseDuration(text)
+		d, err := parseSpan(text)
 		take(d)
 		return err
 	})
