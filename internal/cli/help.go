@@ -149,31 +149,7 @@ func themeOfField(f *queue.Field) string {
 	return ""
 }
 
-// verbsElsewhere are the verbs that people know from pueue, task-spooler, at, and others, and
-// what they are here.
-func verbsElsewhere() map[string]string {
-	return map[string]string{
-		"follow": "attach, or logs -f", "tail": "logs -f", "cat": "logs", "output": "logs", "stash": "hold", "enqueue-at": "enqueue --at",
-		"restart": "retry; service restart is of the service", "redo": "retry", "remove": "rm", "delete": "rm", "del": "rm", "atrm": "cancel", "atq": "list", "jobs": "list", "queue": "list",
-		"batch": "enqueue --batch NAME", "submit": "enqueue", "push": "enqueue", "info": "show", "inspect": "show", "describe": "show", "stop": "cancel for a job, service stop for the service",
-		"parallel": "worker scale N", "start": "release for a held job, worker start for workers, service start for the service", "clean": "cleanup", "reset": "clear", "top": "status --watch", "watch": "status --watch",
-	}
-}
-
-// flagsElsewhere are such flags.
-func flagsElsewhere() map[string]string {
-	return map[string]string{
-		"--group": "--label group=NAME, or --batch NAME", "--retries": "--max-retries", "--name": "--id", "--directory": "--cwd", "--working-directory": "--cwd", "--workdir": "--cwd",
-		"--stashed": "hold the job after it was enqueued", "--print-task-id": "nothing: the id is printed", "--jobs": "worker scale N", "--parallel": "worker scale N", "--time": "--at",
-		"--after": "a line for the shell, 'first && second'", "--cron": "a line of your crontab that enqueues it",
-		"--max-procs": "worker scale N", "--results": "logs", "--halt": "wait --any", "--attempts": "--max-attempts", "--wait": "run, or wait ID",
-	}
-}
-
 // nearVerb is a hint at the verb that was meant.
 func nearVerb(word string, known []string) string {
-	if here := verbsElsewhere()[word]; here != "" {
-		return "; here it is: " + here
-	}
-	return near(word, known, "queuectl --help lists them")
+	return cmp.Or(hintAt(word, verbsElsewhere()), near(word, known, "queuectl --help lists them"))
 }
