@@ -110,3 +110,32 @@ func TestManualPages(t *testing.T) {
 		t.Errorf("a folder that is not there: %+v", r)
 	}
 }
+
+// Each verb of both programs has an example of itself in its help, and -h leaves out what there
+// is to leave out.
+func TestEveryVerbHasAnExample(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	pages := t.TempDir()
+	q.must("man", pages)
+	files, err := filepath.Glob(filepath.Join(pages, "*.1"))
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d pages, %v", len(files), err)
+	}
+	both := install(t, binary(t, ""), t.TempDir())
+	for _, program := range programs {
+		for _, f := range files {
+			verb := strings.Fields(strings.ReplaceAll(strings.TrimSuffix(filepath.Base(f), ".1"), "-", " "))[1:]
+			long, code := runProgram(t, nil, filepath.Join(filepath.Dir(both), program), append(verb, "--help")...)
+			before, usage, _ := strings.Cut(long, "\nUsage:\n")
+			_, after, _ := strings.Cut(usage, "\n")
+			if example := "queuectl " + strings.Join(verb, " "); code != 0 || !strings.Contains(before+after, example) {
+				t.Errorf("%s: the help of %q has no example (exit code %d)\n%s", program, verb, code, long)
+			}
+			short, code := runProgram(t, nil, filepath.Join(filepath.Dir(both), program), append(verb, "-h")...)
+			if code != 0 || strings.Count(short, "\n") >= strings.Count(long, "\n") || !strings.Contains(short, " more: queuectl") {
+				t.Errorf("%s: -h of %q is not shorter than --help (exit code %d)\n%s", program, verb, code, short)
+			}
+		}
+	}
+}

@@ -95,3 +95,25 @@ func TestHintsAreRight(t *testing.T) {
 		}
 	}
 }
+
+// What the examples of the help type are verbs and flags that there are.
+func TestExamplesAreRight(t *testing.T) {
+	for verb, text := range examples() {
+		for line := range strings.Lines(text) {
+			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ") // the rest says what it does
+			typed, _, _ = strings.Cut(typed[strings.LastIndex(typed, "queuectl "+verb):], ">")
+			words := strings.Fields(strings.ReplaceAll(typed, "'", ""))[1:]
+			root := (&App{verbs: table()}).Root(words)
+			cmd, rest, err := root.Find(words)
+			if err != nil || !strings.HasPrefix(cmd.CommandPath(), "queuectl "+strings.Fields(verb)[0]) {
+				t.Errorf("%s: %q is no verb (%v)", verb, line, err)
+				continue
+			}
+			if cmd.RunE != nil { // it is no verb of the other program
+				if err := cmd.ParseFlags(rest); err != nil {
+					t.Errorf("%s: %q: %v", verb, line, err)
+				}
+			}
+		}
+	}
+}
