@@ -107,6 +107,39 @@ func TestDueTimesAreToldInFull(t *testing.T) {
 	}
 }
 
+// All that the reference says of how times and durations are written is read.
+func TestTimesAndDurationsOfTheReference(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := map[string]func(string) error{
+		"Durations": func(text string) error { _, err := parseSpan(text); return err },
+		"Times":     func(text string) error { _, err := parseWhen(text, time.Now(), forward); return err },
+	}
+	seen := 0
+	for _, section := range strings.Split(string(page), "\n## ") {
+		title, text, _ := strings.Cut(section, "\n")
+		for line := range strings.Lines(text) {
+			if read[title] == nil || !strings.HasPrefix(line, "| `") {
+				continue
+			}
+			for i, form := range strings.Split(strings.Split(line, "|")[1], "`") {
+				if i%2 == 0 {
+					continue // between two of them
+				}
+				seen++
+				if err := read[title](form); err != nil {
+					t.Errorf("%s: %v", title, err)
+				}
+			}
+		}
+	}
+	if want := 40; seen < want {
+		t.Errorf("%d forms are there, want %d at least", seen, want)
+	}
+}
+
 // When a job expires is said as when it is due, and that it has expired.
 func TestExpiryIsToldInFull(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
