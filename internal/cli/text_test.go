@@ -107,6 +107,18 @@ func TestDueTimesAreToldInFull(t *testing.T) {
 	}
 }
 
+// A setting that is a duration takes words; no other is changed.
+func TestSettingsTakeDurationsInWords(t *testing.T) {
+	for _, c := range [][3]string{
+		{"retention_dead", "30 days", "30d"}, {"retention-dead", "never", "never"}, {"timeout", "2 hours", "2h"}, {"timeout", "1h30m", "1h30m"}, {"backoff_max", "soon", "soon"},
+		{"max_retries", "5 min", "5 min"}, {"socket_group", "5min", "5min"}, {"nothing", "5 min", "5 min"},
+	} {
+		if got := settingText(c[0], c[1]); got != c[2] {
+			t.Errorf("%s %s: got %q, want %q", c[0], c[1], got, c[2])
+		}
+	}
+}
+
 // All that the reference says of how times and durations are written is read.
 func TestTimesAndDurationsOfTheReference(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference.md"))

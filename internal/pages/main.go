@@ -63,7 +63,7 @@ func printed(args ...string) string {
 const written = `
 ## Durations
 
-From 0 to ten years. JSON, settings and the wire take the first two rows, JSON also a number of seconds; the command line takes all, at every flag that is given a DURATION.
+From 0 to ten years. JSON, settings and the wire take the first two rows, JSON also a number of seconds; the command line takes all, at every flag that is given a DURATION and with ` + "`config set`" + `.
 
 | written | meaning |
 |---|---|
