@@ -45,6 +45,9 @@ func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
 	if t, ok := dayAndClock(words, now, open); ok {
 		return t, nil
 	}
+	if span, ok := shortSpan(text); ok {
+		return time.Time{}, fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\", +%s or \"%[1]s ago\"", queue.Clip(text), span)
+	}
 	return time.Time{}, fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", \"now + 2 hours\", \"2 hours ago\" or 2026-03-01T15:04:05Z", queue.Clip(text))
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -89,6 +90,11 @@ func (f *fieldFlag) Set(text string) error {
 	switch f.field.Kind {
 	case queue.KindDuration:
 		d, err := parseSpan(text)
+		if err != nil && f.field.Name == "delay" {
+			if _, wrong := parseWhen(text, time.Now(), forward); wrong == nil {
+				return fmt.Errorf("%q is a time, not a duration; --at takes it", queue.Clip(text))
+			}
+		}
 		if err != nil {
 			return err
 		}
