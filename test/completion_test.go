@@ -110,3 +110,43 @@ func TestManualPages(t *testing.T) {
 		t.Errorf("a folder that is not there: %+v", r)
 	}
 }
+
+// Each verb of both programs has an example of itself, in the help of the one and the pages of
+// the other, and -h leaves out what there is to leave out.
+func TestEveryVerbHasAnExample(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	pages := t.TempDir()
+	q.must("man", pages)
+	files, err := filepath.Glob(filepath.Join(pages, "*.1"))
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d pages, %v", len(files), err)
+	}
+	for _, f := range files {
+		page, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := strings.Split(strings.TrimSuffix(filepath.Base(f), ".1"), "-")
+		hasExample := func(text string) bool {
+			before, usage, _ := strings.Cut(text, "\nUsage:\n")
+			_, after, _ := strings.Cut(usage, "\n")
+			for line := range strings.Lines(before + "\n" + after) {
+				if strings.HasPrefix(line, "  ") && strings.Contains(line, strings.Join(words, " ")) {
+					return true
+				}
+			}
+			return false
+		}
+		if !hasExample(string(page)) {
+			t.Errorf("%s has no example\n%s", f, page)
+		}
+		long, short := q.cli(append(words[1:], "--help")...), q.cli(append(words[1:], "-h")...)
+		if long.code != 0 || !hasExample(long.out) {
+			t.Errorf("the help of %q has no example (exit code %d)\n%s", words, long.code, long.out)
+		}
+		if short.code != 0 || strings.Count(short.out, "\n") >= strings.Count(long.out, "\n") || !strings.Contains(short.out, " more: queuectl") {
+			t.Errorf("-h of %q is not shorter than --help (exit code %d)\n%s", words, short.code, short.out)
+		}
+	}
+}

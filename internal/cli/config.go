@@ -27,7 +27,7 @@ func configVerb(a *App) *cobra.Command {
 	set := &cobra.Command{
 		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Store a setting", Args: Exactly(2, "a key and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return answer(cmd.Context(), a, (*control.Client).ConfigSet, control.ConfigSet{Key: args[0], Value: control.Scalar(args[1])}, a.sayChanged)
+			return answer(cmd.Context(), a, (*control.Client).ConfigSet, control.ConfigSet{Key: args[0], Value: control.Scalar(settingText(args[0], args[1]))}, a.sayChanged)
 		},
 	}
 	unset := &cobra.Command{
@@ -45,6 +45,18 @@ func configVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd, args) },
 	}
 	return Group("config", "The settings of the service", get, set, unset, list, validate)
+}
+
+// settingText is a setting's value as the service takes it: a duration in words in its short form.
+func settingText(key, value string) string {
+	k, text, err := config.Find(key, value)
+	if err != nil || k.Check(text) == nil {
+		return value
+	}
+	if short, ok := shortSpan(value); ok && k.Check(short) == nil {
+		return short
+	}
+	return value // what is wrong with it the service says
 }
 
 // note tells a person what there is to know about a setting.

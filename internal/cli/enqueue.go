@@ -252,15 +252,18 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	return nil
 }
 
-// whenDue is when a new job is due, if that was asked for: "; due …".
-func whenDue(s *queue.Spec, now time.Time) string {
+// whenDue is when a job is due and when it expires, as far as that was asked for: "; due …".
+func whenDue(s *queue.Spec, now time.Time) (text string) {
 	switch {
 	case s.RunAt != nil:
-		return "; " + dueText(s.RunAt.Time(), now)
+		text = "; " + dueText(s.RunAt.Time(), now)
 	case s.Delay != nil:
-		return "; " + dueText(now.Add(*s.Delay), now)
+		text = "; " + dueText(now.Add(*s.Delay), now)
 	}
-	return ""
+	if s.ExpiresAt != nil && *s.ExpiresAt != 0 {
+		text += "; " + expiryText(s.ExpiresAt.Time(), now)
+	}
+	return text
 }
 
 // enqueueMany puts all jobs of a source in the queue, or none.

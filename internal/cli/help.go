@@ -27,24 +27,43 @@ func help(args []string) func(*cobra.Command, []string) {
 		if text := ExampleOf(cmd); text != "" {
 			fmt.Fprintf(out, "\nExamples:\n%s\n", text)
 		}
-		printVerbs(cmd)
-		flags := 0
-		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden {
-				flags++
+		more := printVerbs(cmd, short)
+		own, shared := shown(cmd.LocalFlags()), shown(cmd.InheritedFlags())
+		if short && (!cmd.HasParent() || own > manyFlagsOf) {
+			more = append(more, plural(own+shared, "flag"))
+		} else {
+			for _, t := range flagThemes(cmd.LocalFlags()) {
+				fmt.Fprintf(out, "\n%s:\n%s", t.title, t.flags.FlagUsages())
 			}
-		})
-		if short && flags > manyFlagsOf {
-			fmt.Fprintf(out, "\n%d flags more: %s --help\n", flags, cmd.CommandPath())
-			return
+			switch {
+			case shared > 0 && short:
+				more = append(more, plural(shared, "flag"))
+			case shared > 0:
+				fmt.Fprintf(out, "\nFlags of all verbs:\n%s", cmd.InheritedFlags().FlagUsages())
+			}
 		}
-		for _, t := range flagThemes(cmd.LocalFlags()) {
-			fmt.Fprintf(out, "\n%s:\n%s", t.title, t.flags.FlagUsages())
-		}
-		if cmd.HasAvailableInheritedFlags() {
-			fmt.Fprintf(out, "\nFlags of all verbs:\n%s", cmd.InheritedFlags().FlagUsages())
+		if len(more) > 0 {
+			fmt.Fprintf(out, "\n%s more: %s --help\n", strings.Join(more, " and "), cmd.CommandPath())
 		}
 	}
+}
+
+// shown is how many flags help shows.
+func shown(f *pflag.FlagSet) (n int) {
+	f.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			n++
+		}
+	})
+	return n
+}
+
+// plural is a number of things in words.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // examples are what people type most, of the verbs whose text has none. It is made when it is
@@ -55,37 +74,51 @@ func examples() map[string]string {
 		"wait":   "  queuectl wait 17 18\n  queuectl wait --batch pics --progress  with a bar; what fails is named",
 		"edit":   "  queuectl edit 17 --priority 100\n  queuectl edit 17 '{\"timeout\":\"2h\",\"labels\":{\"old\":null}}'\n  queuectl edit 17                       in $EDITOR",
 		"retry":  "  queuectl retry 17\n  queuectl retry --failed --batch pics", "cancel": "  queuectl cancel 17\n  queuectl cancel --label site=a --dry-run\n  queuectl cancel --all",
-		"rm":     "  queuectl rm 17\n  queuectl rm --state dead --older-than 30d",
+		"rm": "  queuectl rm 17\n  queuectl rm --state dead --older-than 30d", "dequeue": "  queuectl dequeue 17",
+
 		"status": "  queuectl status --watch\n  queuectl status --check                for monitors: one line and an exit code", "list": "  queuectl list --failed\n  queuectl list --since yesterday --until today\n  queuectl list --batch pics --columns id,state,error",
 		"ps": "  queuectl ps --watch", "show": "  queuectl show 17\n  queuectl show --failed --json", "logs": "  queuectl logs -f 17\n  queuectl logs 17 --attempt 1 --stderr\n  queuectl logs --batch pics -n 5",
-		"events": "  queuectl events -f\n  queuectl events 17 --since '2 hours ago'", "dlq": "  queuectl dlq list\n  queuectl dlq retry --all", "whoami": "  queuectl whoami --json",
-		"worker": "  queuectl worker scale 8\n  queuectl worker list", "hold": "  queuectl hold 17\n  queuectl hold --batch pics", "release": "  queuectl release 17", "requeue": "  queuectl requeue 17",
+		"events": "  queuectl events -f\n  queuectl events 17 --since '2 hours ago'", "whoami": "  queuectl whoami --json",
+		"dlq": "  queuectl dlq list\n  queuectl dlq retry --all", "dlq list": "  queuectl dlq list --since yesterday\n  queuectl dlq list --columns id,error,command",
+		"dlq retry": "  queuectl dlq retry 17\n  queuectl dlq retry --all --timeout '2 hours'", "dlq clear": "  queuectl dlq clear --dry-run\n  queuectl dlq clear --yes",
+
+		"worker": "  queuectl worker scale 8\n  queuectl worker list", "worker start": "  queuectl worker start                  one more\n  queuectl worker start -c 4\n  queuectl worker start --foreground     until Ctrl-C",
+		"worker stop": "  queuectl worker stop -c 2              what they run may finish\n  queuectl worker stop --all --timeout '5 minutes'", "worker scale": "  queuectl worker scale 8\n  queuectl worker scale 0                jobs wait", "worker list": "  queuectl worker list --json",
+		"hold": "  queuectl hold 17\n  queuectl hold --batch pics", "release": "  queuectl release 17", "requeue": "  queuectl requeue 17",
 		"kill": "  queuectl kill -s USR1 17", "drain": "  queuectl drain --wait\n  queuectl drain --off", "clear": "  queuectl clear --dry-run\n  queuectl clear --yes", "cleanup": "  queuectl cleanup --days 30 --keep 1000",
-		"config": "  queuectl config list\n  queuectl config set max_retries 5", "reload": "  queuectl reload", "completion": "  queuectl completion bash >~/.local/share/bash-completion/completions/queuectl",
+
+		"config": "  queuectl config list\n  queuectl config set max_retries 5", "config get": "  queuectl config get max_retries", "config set": "  queuectl config set max_retries 5\n  queuectl config set retention_dead 90d",
+		"config unset": "  queuectl config unset max_retries      what the file says, or the default", "config list": "  queuectl config list\n  queuectl config list --json", "config validate": "  queuectl config validate               your own settings file\n  queuectl config validate /etc/queuectl/queuectl.toml",
+		"service": "  queuectl service install                of the machine, from boot on\n  queuectl service status", "service install": "  sudo queuectl service install          of the machine, from boot on\n  queuectl service install --user        your own", "service uninstall": "  queuectl service uninstall --user      the queue stays",
+		"service start": "  queuectl service start", "service stop": "  queuectl service stop\n  queuectl service stop --keep-jobs      what runs goes on", "service restart": "  queuectl service restart", "service status": "  queuectl service status\n  queuectl service status --user",
+		"serve": "  queuectl serve --workers 4\n  queuectl serve --dir ./here            with a queue of its own in this folder", "reload": "  queuectl reload", "doctor": "  queuectl doctor\n  queuectl doctor --verify               each row, too",
+		"backup": "  queuectl backup queue.bak", "restore": "  queuectl service stop && queuectl restore queue.bak",
+
+		"completion": "  queuectl completion bash >~/.local/share/bash-completion/completions/queuectl", "man": "  mkdir -p ~/.local/share/man/man1 && queuectl man ~/.local/share/man/man1",
 		"schema": "  queuectl schema enqueue", "version": "  queuectl version --json", "init": "  queuectl init",
 	}
 }
 
-// ExampleOf is what people type of a verb, "" if its text says so, or it is below another one.
+// ExampleOf is what people type of a verb, "" if its text says so.
 func ExampleOf(cmd *cobra.Command) string {
-	if cmd.HasParent() && !cmd.Parent().HasParent() {
-		return examples()[cmd.Name()]
-	}
-	return ""
+	_, verb, _ := strings.Cut(cmd.CommandPath(), " ")
+	return examples()[verb]
 }
 
-// printVerbs lists the verbs below one, by group.
-func printVerbs(cmd *cobra.Command) {
+// printVerbs lists the verbs below one, by group. In short the internals are left out, and how
+// many these are is returned in words.
+func printVerbs(cmd *cobra.Command, short bool) (more []string) {
 	list := func(title, group string) {
-		first := true
-		for _, verb := range cmd.Commands() {
-			if verb.GroupID != group || !verb.IsAvailableCommand() {
-				continue
-			}
-			if first {
-				fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n", title)
-				first = false
-			}
+		verbs := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(verb *cobra.Command) bool { return verb.GroupID != group || !verb.IsAvailableCommand() })
+		switch {
+		case len(verbs) == 0:
+			return
+		case short && group == ofInside:
+			more = append(more, plural(len(verbs), "verb"))
+			return
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n", title)
+		for _, verb := range verbs {
 			fmt.Fprintf(cmd.OutOrStdout(), "  %-*s  %s\n", verb.NamePadding(), verb.Name(), verb.Short)
 		}
 	}
@@ -93,6 +126,7 @@ func printVerbs(cmd *cobra.Command) {
 		list(g.Title, g.ID)
 	}
 	list("Verbs:", "")
+	return more
 }
 
 // theme is a part of the flags of a verb.
@@ -109,11 +143,14 @@ var themes = []struct {
 	{"What runs", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "stdin", "stdin_file", "tty", "user"}},
 	{"When", []string{"priority", "run_at", "delay", "expires_at"}},
 	{"How it ends", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
-	{"Limits", []string{"memory", "cpus", "tasks", "output_limit"}},
+	{ofLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "output_limit"}},
 }
 
-// themeOf marks the flag of a field by its theme.
-const themeOf = "theme"
+// themeOf marks a flag by its theme; ofLimits is one that not only fields have.
+const (
+	themeOf  = "theme"
+	ofLimits = "Limits"
+)
 
 // flagThemes are the flags of a verb by theme; those of none come first.
 func flagThemes(f *pflag.FlagSet) (list []theme) {
@@ -149,31 +186,7 @@ func themeOfField(f *queue.Field) string {
 	return ""
 }
 
-// verbsElsewhere are the verbs that people know from pueue, task-spooler, at, and others, and
-// what they are here.
-func verbsElsewhere() map[string]string {
-	return map[string]string{
-		"follow": "attach, or logs -f", "tail": "logs -f", "cat": "logs", "output": "logs", "stash": "hold", "enqueue-at": "enqueue --at",
-		"restart": "retry; service restart is of the service", "redo": "retry", "remove": "rm", "delete": "rm", "del": "rm", "atrm": "cancel", "atq": "list", "jobs": "list", "queue": "list",
-		"batch": "enqueue --batch NAME", "submit": "enqueue", "push": "enqueue", "info": "show", "inspect": "show", "describe": "show", "stop": "cancel for a job, service stop for the service",
-		"parallel": "worker scale N", "start": "release for a held job, worker start for workers, service start for the service", "clean": "cleanup", "reset": "clear", "top": "status --watch", "watch": "status --watch",
-	}
-}
-
-// flagsElsewhere are such flags.
-func flagsElsewhere() map[string]string {
-	return map[string]string{
-		"--group": "--label group=NAME, or --batch NAME", "--retries": "--max-retries", "--name": "--id", "--directory": "--cwd", "--working-directory": "--cwd", "--workdir": "--cwd",
-		"--stashed": "hold the job after it was enqueued", "--print-task-id": "nothing: the id is printed", "--jobs": "worker scale N", "--parallel": "worker scale N", "--time": "--at",
-		"--after": "a line for the shell, 'first && second'", "--cron": "a line of your crontab that enqueues it",
-		"--max-procs": "worker scale N", "--results": "logs", "--halt": "wait --any", "--attempts": "--max-attempts", "--wait": "run, or wait ID",
-	}
-}
-
 // nearVerb is a hint at the verb that was meant.
 func nearVerb(word string, known []string) string {
-	if here := verbsElsewhere()[word]; here != "" {
-		return "; here it is: " + here
-	}
-	return near(word, known, "queuectl --help lists them")
+	return cmp.Or(hintAt(word, verbsElsewhere()), near(word, known, "queuectl --help lists them"))
 }

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,20 +23,20 @@ const (
 var wholeInstants = []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"}
 
 // parseWhen reads an instant as a person names it, in the zone of now: RFC 3339,
-// 2026-03-01 15:04, 15:04 or 3am, a day (today, tomorrow, yesterday, friday) with or
-// without a time of day, +2h, "in 2 hours", "2 hours ago", now.
+// 2026-03-01 15:04, a day, a time of day, or both in either order (3am, friday 18:00,
+// noon tomorrow, Nov 30), a duration from one (+2h, now + 2 hours, 4pm + 3 days), or
+// from now (in 2 hours, 2 hours ago).
 func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t, nil
-	}
-	if after, ok := strings.CutPrefix(text, "+"); ok {
-		d, err := queue.ParseDuration(after)
-		return now.Add(d), err
 	}
 	for _, layout := range wholeInstants {
 		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
 			return t, nil
 		}
+	}
+	if from, after, ok := strings.Cut(text, "+"); ok && after != "" {
+		return later(strings.TrimSpace(from), strings.TrimSpace(after), now, open)
 	}
 	words := strings.Fields(strings.ToLower(text))
 	if t, ok := apartFrom(words, now); ok {
@@ -43,7 +45,29 @@ func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
 	if t, ok := dayAndClock(words, now, open); ok {
 		return t, nil
 	}
-	return time.Time{}, fmt.Errorf("%q is not a time; write it like 2026-03-01T15:04:05Z, 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", +2h or \"2 hours ago\"", queue.Clip(text))
+	if span, ok := shortSpan(text); ok {
+		return time.Time{}, fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\", +%s or \"%[1]s ago\"", queue.Clip(text), span)
+	}
+	return time.Time{}, fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", \"now + 2 hours\", \"2 hours ago\" or 2026-03-01T15:04:05Z", queue.Clip(text))
+}
+
+// later is an instant a duration after another one, or after now if that is not named. As in
+// at(1), a day after a named one has its time of day, and a number needs its unit: +0200 is a
+// time zone to many programs.
+func later(from, after string, now time.Time, open direction) (time.Time, error) {
+	d, err := parseSpan(after)
+	if err != nil {
+		return now, err
+	}
+	if from == "" {
+		return now.Add(d), nil
+	}
+	if _, err := strconv.ParseFloat(after, 64); err == nil {
+		return now, fmt.Errorf("+%s has no unit; write it like \"now + 2 hours\"", queue.Clip(after))
+	}
+	t, err := parseWhen(from, now, open)
+	const day = 24 * time.Hour
+	return t.AddDate(0, 0, int(d/day)).Add(d % day), err
 }
 
 // apartFrom reads an instant that is named by how far it is from now.
@@ -52,86 +76,172 @@ func apartFrom(words []string, now time.Time) (time.Time, bool) {
 	case n == 1 && words[0] == "now":
 		return now, true
 	case n > 1 && words[0] == "in":
-		d, ok := wordySpan(words[1:])
-		return now.Add(d), ok
+		d, err := parseSpan(strings.Join(words[1:], " "))
+		return now.Add(d), err == nil
 	case n > 1 && words[n-1] == "ago":
-		d, ok := wordySpan(words[:n-1])
-		return now.Add(-d), ok
+		d, err := parseSpan(strings.Join(words[:n-1], " "))
+		return now.Add(-d), err == nil
 	}
 	return now, false
 }
 
-// wordySpan reads a duration like 2h, 2 hours, or 1 hour 30 minutes.
-func wordySpan(words []string) (time.Duration, bool) {
-	short := make([]string, len(words))
-	for i, w := range words {
-		if w == "a" || w == "an" {
-			w = "1"
-		}
-		switch strings.TrimSuffix(w, "s") {
-		case "second", "sec", "minute", "min", "hour", "hr", "day", "week", "wk":
-			w = w[:1]
-		}
-		short[i] = w
-	}
-	d, err := queue.ParseDuration(strings.Join(short, ""))
-	return d, err == nil
+// namedDay is a day as a person names it. One that comes again does so after so many days or
+// years; one that does not has neither.
+type namedDay struct {
+	year       int
+	month      time.Month
+	day        int
+	everyDays  int
+	everyYears int
+	evening    bool // its times of day are from noon on
 }
 
-// dayAndClock reads a day, a time of day, or both.
+// mostLeaps is how many times a day comes again until it is sure to have been there: Feb 29 is
+// missing for eight years around some turns of a century.
+const mostLeaps = 8
+
+// dayAndClock reads a day, a time of day, or both in either order.
 func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool) {
-	day, weekly := 0, false // from today; weekly: any week's
-	dated := false
-	if len(words) > 0 {
-		switch name := words[0]; {
-		case name == "today", name == "tomorrow", name == "yesterday":
-			day, dated = map[string]int{"tomorrow": 1, "yesterday": -1}[name], true
-		default:
-			for w := time.Sunday; w <= time.Saturday; w++ {
-				if full := strings.ToLower(w.String()); name == full || name == full[:3] {
-					day, weekly, dated = int(w-now.Weekday()), true, true
-				}
+	today := namedDay{year: now.Year(), month: now.Month(), day: now.Day()}
+	if clock, ok := timeOfDay(words); ok {
+		today.everyDays = 1
+		return today.at(clock, now, open)
+	}
+	if len(words) == 1 && words[0] == "tonight" {
+		return today.at(time.Time{}.Add(tonight), now, open)
+	}
+	for i := range words {
+		if d, ok := dayOf(words[i:], now); ok && i > 0 {
+			clock, ok := timeOfDay(leaveOut("on", words[:i], i-1))
+			if !ok {
+				return now, false
 			}
+			return d.at(clock, now, open)
 		}
-	}
-	if dated {
-		words = words[1:]
-		if len(words) > 1 && words[0] == "at" {
-			words = words[1:]
+		d, ok := dayOf(words[:len(words)-i], now)
+		if !ok {
+			continue
 		}
-	}
-	var clock time.Time
-	switch at, ok := timeOfDay(words); {
-	case ok:
-		clock = at
-	case !dated || len(words) > 0:
-		return now, false
-	}
-	on := func(day int) time.Time {
-		return time.Date(now.Year(), now.Month(), now.Day()+day, clock.Hour(), clock.Minute(), clock.Second(), 0, now.Location())
-	}
-	step := 1
-	if weekly {
-		step = 7
-	}
-	t := on(day)
-	switch fixed := dated && !weekly; {
-	case fixed:
-	case open == forward:
-		if weekly && day < 0 || !t.After(now) {
-			t = on(day + step)
+		rest := leaveOut("at", words[len(words)-i:], 0)
+		clock, ok := timeOfDay(rest)
+		if !ok && len(rest) > 0 {
+			return now, false
 		}
-	case t.After(now):
-		t = on(day - step)
+		return d.at(clock, now, open)
 	}
-	return t, true
+	return now, false
 }
 
-// timeOfDay reads a time of day: 15:04, 15:04:05, 3am, 3:30 pm, noon, midnight.
+// tonight is what is meant by it where no time of day is named.
+const tonight = 20 * time.Hour
+
+// leaveOut is words without a little one at i, unless it is all there is.
+func leaveOut(little string, words []string, i int) []string {
+	if len(words) > 1 && words[i] == little {
+		return slices.Delete(slices.Clone(words), i, i+1)
+	}
+	return words
+}
+
+// at is the instant of a time of day on a day: for one that comes again the next or the last.
+func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
+	step := 1
+	if open == backward {
+		step = -1
+	}
+	for n := 0; n != step*(mostLeaps+1); n += step {
+		year, day := d.year+n*d.everyYears, d.day+n*d.everyDays
+		t := time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), 0, now.Location())
+		there := d.everyDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day // unlike Feb 30
+		switch {
+		case d.everyDays == 0 && d.everyYears == 0:
+			return t, there && !(d.evening && clock.Hour() < 12)
+		case !there:
+		case t.After(now) == (open == forward):
+			return t, true
+		}
+	}
+	return now, false
+}
+
+// dayOf reads a day: today, tonight, tomorrow, yesterday, friday, next friday, last friday,
+// Nov 30, 30 Nov 2026.
+func dayOf(words []string, now time.Time) (d namedDay, ok bool) {
+	inDays := func(n int) namedDay {
+		t := time.Date(now.Year(), now.Month(), now.Day()+n, 12, 0, 0, 0, now.Location()) // noon is never left out
+		return namedDay{year: t.Year(), month: t.Month(), day: t.Day()}
+	}
+	const week = 7
+	switch n := len(words); {
+	case n == 1 && words[0] == "tonight":
+		d = inDays(0)
+		d.evening = true
+		return d, true
+	case n == 1:
+		if i := slices.Index([]string{"yesterday", "today", "tomorrow"}, words[0]); i >= 0 {
+			return inDays(i - 1), true
+		}
+		w, ok := weekday(words[0])
+		d = inDays(int(w - now.Weekday()))
+		d.everyDays = week
+		return d, ok
+	case n == 2 && (words[0] == "next" || words[0] == "last"):
+		w, ok := weekday(words[1])
+		away := (int(w-now.Weekday()) + week) % week
+		if words[0] == "last" {
+			return inDays(away - week), ok
+		}
+		return inDays(cmp.Or(away, week)), ok
+	case n == 2 || n == 3:
+		return dateOf(words, now)
+	}
+	return d, false
+}
+
+// weekday reads a day of the week, in full or its first three letters.
+func weekday(word string) (time.Weekday, bool) {
+	for w := time.Sunday; w <= time.Saturday; w++ {
+		if full := strings.ToLower(w.String()); word == full || word == full[:3] {
+			return w, true
+		}
+	}
+	return 0, false
+}
+
+// dateOf reads a day of a month, in any year if none is named.
+func dateOf(words []string, now time.Time) (d namedDay, ok bool) {
+	name, number := words[0], strings.TrimSuffix(words[1], ",")
+	if name[0] >= '0' && name[0] <= '9' {
+		name, number = strings.TrimSuffix(words[1], ","), name
+	}
+	for m := time.January; m <= time.December; m++ {
+		if full := strings.ToLower(m.String()); name == full || name == full[:3] {
+			d.month = m
+		}
+	}
+	day, err := strconv.Atoi(number)
+	if d.month == 0 || err != nil || day < 1 || day > 31 {
+		return d, false
+	}
+	d.day, d.year, d.everyYears = day, now.Year(), 1
+	if len(words) == 3 {
+		d.year, err = strconv.Atoi(words[2])
+		d.everyYears = 0
+		return d, err == nil && len(words[2]) == len("2006") && d.year >= 1970
+	}
+	return d, true
+}
+
+// timeOfDay reads a time of day: 15:04, 15:04:05, 3am, 3:30 pm, noon, midnight, teatime.
 func timeOfDay(words []string) (time.Time, bool) {
 	text := strings.Join(words, "")
-	if i := slices.Index([]string{"midnight", "noon"}, text); i >= 0 {
-		return time.Time{}.Add(time.Duration(i) * 12 * time.Hour), true
+	switch text {
+	case "midnight":
+		return time.Time{}, true
+	case "noon":
+		return time.Time{}.Add(12 * time.Hour), true
+	case "teatime":
+		return time.Time{}.Add(16 * time.Hour), true
 	}
 	for _, layout := range []string{"15:04", "15:04:05", "3pm", "3:04pm"} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -143,19 +253,37 @@ func timeOfDay(words []string) (time.Time, bool) {
 
 // dueText says when something is due, in full, and how far that is from now.
 func dueText(due, now time.Time) string {
-	due = due.In(now.Location())
+	text, passed := inFull(due, now)
+	if passed {
+		text += ": it may run now"
+	}
+	return "due " + text
+}
+
+// expiryText says when something expires, the same.
+func expiryText(expires, now time.Time) string {
+	text, passed := inFull(expires, now)
+	if passed {
+		text += ": it will not run"
+	}
+	return "expires " + text
+}
+
+// inFull is an instant with its day and zone, and how far it is from now or that it has passed.
+func inFull(at, now time.Time) (text string, passed bool) {
+	at = at.In(now.Location())
+	wait := at.Sub(now)
 	layout := "Mon 2 Jan 15:04 MST"
-	switch wait := due.Sub(now); {
-	case due.Year() != now.Year():
+	switch {
+	case at.Year() != now.Year():
 		layout = "Mon 2 Jan 2006 15:04 MST"
 	case max(wait, -wait) < time.Hour:
 		layout = "Mon 2 Jan 15:04:05 MST"
 	}
-	text := "due " + due.Format(layout)
-	if wait := due.Sub(now); wait > 0 {
-		return text + ", in " + roughly(wait)
+	if wait > 0 {
+		return at.Format(layout) + ", in " + roughly(wait), false
 	}
-	return text + ", which has passed: it may run now"
+	return at.Format(layout) + ", which has passed", true
 }
 
 // roughly is a duration in one unit, or two where there are few of the first: 1.2s, 45s,

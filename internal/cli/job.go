@@ -76,7 +76,7 @@ func sinceWhen(text string) (control.Time, error) {
 	if text == "" {
 		return 0, errEmpty
 	}
-	if d, err := queue.ParseDuration(text); err == nil {
+	if d, err := parseSpan(text); err == nil {
 		return control.Time(queue.MillisOf(time.Now().Add(-d))), nil
 	}
 	t, err := parseWhen(text, time.Now(), backward)

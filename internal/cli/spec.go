@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -84,9 +85,21 @@ func (f *fieldFlag) Type() string {
 		queue.KindSize: "SIZE", queue.KindMap: "NAME=VALUE", queue.KindCodes: "CODES", queue.KindBool: "bool", queue.KindText: "TEXT", queue.KindList: "TEXT"}[f.field.Kind]
 }
 
-// Set reads the value; times are read in the caller's zone.
+// Set reads the value; times are read in the caller's zone, and durations in words.
 func (f *fieldFlag) Set(text string) error {
-	if f.field.Kind == queue.KindInstant {
+	switch f.field.Kind {
+	case queue.KindDuration:
+		d, err := parseSpan(text)
+		if err != nil && f.field.Name == "delay" {
+			if _, wrong := parseWhen(text, time.Now(), forward); wrong == nil {
+				return fmt.Errorf("%q is a time, not a duration; --at takes it", queue.Clip(text))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		text = queue.FormatDuration(d)
+	case queue.KindInstant:
 		t, err := parseWhen(text, time.Now(), forward)
 		if err != nil {
 			return err

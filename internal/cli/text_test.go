@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // Times are read as a person writes them, in the caller's zone.
@@ -32,6 +33,11 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 		{"friday 18:00", berlin, "2026-03-13T17:00:00Z"}, {"tue 13:00", berlin, "2026-03-10T12:00:00Z"}, {"Tuesday 11am", berlin, "2026-03-17T10:00:00Z"}, {"monday", berlin, "2026-03-15T23:00:00Z"}, {"sunday at noon", berlin, "2026-03-15T11:00:00Z"},
 		{"yesterday", berlin, "2026-03-08T23:00:00Z"}, {"yesterday 14:00", berlin, "2026-03-09T13:00:00Z"}, {"2 hours ago", berlin, "2026-03-10T09:00:00Z"}, {"an hour ago", berlin, "2026-03-10T10:00:00Z"}, {"in 90 minutes", berlin, "2026-03-10T12:30:00Z"}, {"in 1 day 2 hrs", berlin, "2026-03-11T13:00:00Z"}, {"3d ago", india, "2026-03-07T11:00:00Z"}, {"now", berlin, "2026-03-10T11:00:00Z"},
 		{"+2h", india, "2026-03-10T13:00:00Z"}, {"+0", berlin, "2026-03-10T11:00:00Z"}, {"+1d", berlin, "2026-03-11T11:00:00Z"},
+		{"+2 hours", india, "2026-03-10T13:00:00Z"}, {"now + 2 hours", berlin, "2026-03-10T13:00:00Z"}, {"now +1h30m", berlin, "2026-03-10T12:30:00Z"}, {"now+ 3 days", berlin, "2026-03-13T11:00:00Z"}, {"4pm + 3 days", berlin, "2026-03-13T15:00:00Z"},
+		{"3am tomorrow", berlin, "2026-03-11T02:00:00Z"}, {"noon tomorrow", berlin, "2026-03-11T11:00:00Z"}, {"9pm monday", berlin, "2026-03-16T20:00:00Z"}, {"9:30 PM on Friday", berlin, "2026-03-13T20:30:00Z"}, {"noon friday", berlin, "2026-03-13T11:00:00Z"},
+		{"tonight", berlin, "2026-03-10T19:00:00Z"}, {"tonight 23:00", berlin, "2026-03-10T22:00:00Z"}, {"teatime", berlin, "2026-03-10T15:00:00Z"}, {"teatime tomorrow", berlin, "2026-03-11T15:00:00Z"},
+		{"Nov 30", berlin, "2026-11-29T23:00:00Z"}, {"30 November", berlin, "2026-11-29T23:00:00Z"}, {"Mar 9", berlin, "2027-03-08T23:00:00Z"}, {"mar 10 3pm", berlin, "2026-03-10T14:00:00Z"}, {"3pm Nov 30, 2027", berlin, "2027-11-30T14:00:00Z"}, {"feb 29 noon", berlin, "2028-02-29T11:00:00Z"},
+		{"next friday", berlin, "2026-03-12T23:00:00Z"}, {"next tuesday", berlin, "2026-03-16T23:00:00Z"}, {"noon next tue", berlin, "2026-03-17T11:00:00Z"}, {"last friday", berlin, "2026-03-05T23:00:00Z"},
 	} {
 		now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.UTC).In(c.zone)
 		got, err := parseWhen(c.text, now, forward)
@@ -39,7 +45,7 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 			t.Errorf("%q in %s: got %v, %v, want %s", c.text, c.zone, got.UTC(), err, c.want)
 		}
 	}
-	for _, bad := range []string{"", "25:00", "12:60", "tomorrow 25:00", "+", "+-1h", "+x", "2026-02-30", "12", "today12", "13am", "friday the 13th", "ago", "in", "in friday", "2 moons ago", "noon friday"} {
+	for _, bad := range []string{"", "25:00", "12:60", "tomorrow 25:00", "+", "+-1h", "+x", "2026-02-30", "12", "today12", "13am", "friday the 13th", "ago", "in", "in friday", "2 moons ago", "now +", "now + 5", "2026-03-01T15:04:05+0200", "3am 4am", "Feb 30", "Feb 30 2026", "Nov 31", "Nov 0", "Nov 30 26", "30", "nov", "tonight 3am", "next", "next 3am", "on friday", "3am on", "friday at", ",", "1 ,"} {
 		if got, err := parseWhen(bad, time.Now(), forward); err == nil {
 			t.Errorf("%q: got %v, want refused", bad, got)
 		}
@@ -52,10 +58,35 @@ func TestTimesThatHavePassed(t *testing.T) {
 	for text, want := range map[string]string{
 		"10:00": "2026-03-10T10:00", "12:00": "2026-03-09T12:00", "3pm": "2026-03-09T15:00", "friday": "2026-03-06T00:00", "tuesday": "2026-03-10T00:00",
 		"tue 12:00": "2026-03-03T12:00", "yesterday": "2026-03-09T00:00", "today": "2026-03-10T00:00", "tomorrow": "2026-03-11T00:00", "1 week ago": "2026-03-03T11:00",
+		"nov 30": "2025-11-30T00:00", "mar 10": "2026-03-10T00:00", "noon mar 10": "2025-03-10T12:00", "feb 29": "2024-02-29T00:00", "last tuesday": "2026-03-03T00:00", "9pm monday": "2026-03-09T21:00",
 	} {
 		if got, err := parseWhen(text, now, backward); err != nil || got.Format("2006-01-02T15:04") != want {
 			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
 		}
+	}
+}
+
+// Durations are read in words where a person gives them, and one error names examples.
+func TestDurationsAreReadInWords(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"90": 90 * time.Second, "1.5": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "7d": 7 * 24 * time.Hour,
+		"2 hours": 2 * time.Hour, "10 minutes": 10 * time.Minute, "1 day": 24 * time.Hour, "5min": 5 * time.Minute, "3 Days": 3 * 24 * time.Hour, "an hour": time.Hour, "2 h": 2 * time.Hour,
+		"1.5 hours": 90 * time.Minute, "1 hour 30 minutes": 90 * time.Minute, "1 hour, 30 mins": 90 * time.Minute, "a week and 2 days": 9 * 24 * time.Hour, "2hrs30min": 150 * time.Minute, "500 ms": 500 * time.Millisecond,
+	} {
+		if got, err := parseSpan(text); err != nil || got != want {
+			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "is empty", "-5": "must not be negative", "11 years": "is not a duration", "200000 days": "must be at most ten years", "soon": "is not a duration", "3am": "is not a duration", "5M": "is not a duration",
+		"hours": "is not a duration", "2 2 hours": "is not a duration", "1 hour 30": "is not a duration", "and 2 hours": "is not a duration", "-2 hours": "is not a duration", "1.2.3 hours": "is not a duration", "2 hours ago": "is not a duration",
+	} {
+		if got, err := parseSpan(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
+		}
+	}
+	if _, err := parseSpan("soon"); !strings.Contains(err.Error(), `write it like 90s, 1h30m, 7d, 5min or "2 hours"`) {
+		t.Errorf("got %v, want examples", err)
 	}
 }
 
@@ -72,6 +103,79 @@ func TestDueTimesAreToldInFull(t *testing.T) {
 	} {
 		if got := dueText(now.Add(after).UTC(), now); got != want {
 			t.Errorf("%v: got %q, want %q", after, got, want)
+		}
+	}
+}
+
+// Where a duration stands for a time, or a time for a duration, it is said how to write it.
+func TestTimesAndDurationsAreToldApart(t *testing.T) {
+	for line, want := range map[string]string{
+		"enqueue|--at|2 hours": `--at: "2 hours" is a duration, not a time; write "in 2 hours", +2h or "2 hours ago"`, "enqueue|--expires-at|5min": `write "in 5min", +5m`,
+		"enqueue|--in|tomorrow": `--in: "tomorrow" is a time, not a duration; --at takes it`, "enqueue|--delay|3am": "--at takes it", "enqueue|--timeout|3am": "is not a duration; write it like", "enqueue|--in|soon": "is not a duration; write it like",
+	} {
+		if got := refusal(t, strings.Split(line, "|")...); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// A setting that is a duration takes words; no other is changed.
+func TestSettingsTakeDurationsInWords(t *testing.T) {
+	for _, c := range [][3]string{
+		{"retention_dead", "30 days", "30d"}, {"retention-dead", "never", "never"}, {"timeout", "2 hours", "2h"}, {"timeout", "1h30m", "1h30m"}, {"backoff_max", "soon", "soon"},
+		{"max_retries", "5 min", "5 min"}, {"socket_group", "5min", "5min"}, {"nothing", "5 min", "5 min"},
+	} {
+		if got := settingText(c[0], c[1]); got != c[2] {
+			t.Errorf("%s %s: got %q, want %q", c[0], c[1], got, c[2])
+		}
+	}
+}
+
+// All that the reference says of how times and durations are written is read.
+func TestTimesAndDurationsOfTheReference(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := map[string]func(string) error{
+		"Durations": func(text string) error { _, err := parseSpan(text); return err },
+		"Times":     func(text string) error { _, err := parseWhen(text, time.Now(), forward); return err },
+	}
+	seen := 0
+	for _, section := range strings.Split(string(page), "\n## ") {
+		title, text, _ := strings.Cut(section, "\n")
+		for line := range strings.Lines(text) {
+			if read[title] == nil || !strings.HasPrefix(line, "| `") {
+				continue
+			}
+			for i, form := range strings.Split(strings.Split(line, "|")[1], "`") {
+				if i%2 == 0 {
+					continue // between two of them
+				}
+				seen++
+				if err := read[title](form); err != nil {
+					t.Errorf("%s: %v", title, err)
+				}
+			}
+		}
+	}
+	if want := 40; seen < want {
+		t.Errorf("%d forms are there, want %d at least", seen, want)
+	}
+}
+
+// When a job expires is said as when it is due, and that it has expired.
+func TestExpiryIsToldInFull(t *testing.T) {
+	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
+	in := func(d time.Duration) *queue.Millis { return new(queue.MillisOf(now.Add(d))) }
+	for want, s := range map[string]queue.Spec{
+		"": {}, "; expires Mon 23 Nov 03:12 CET, in 11h": {ExpiresAt: in(11 * time.Hour)},
+		"; expires Sat 21 Nov 16:12 CET, which has passed: it will not run":       {ExpiresAt: in(-24 * time.Hour)},
+		"; due Mon 23 Nov 03:12 CET, in 11h; expires Tue 24 Nov 16:12 CET, in 2d": {RunAt: in(11 * time.Hour), ExpiresAt: in(48 * time.Hour)},
+		"; due Sun 22 Nov 18:12 CET, in 2h; expires Sun 22 Nov 17:12 CET, in 1h":  {Delay: new(2 * time.Hour), ExpiresAt: in(time.Hour)},
+	} {
+		if got := whenDue(&s, now); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

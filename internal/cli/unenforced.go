@@ -11,6 +11,7 @@ import (
 // requireFlag adds the flag that has jobs refused whose limits are not enforced.
 func (a *App) requireFlag(f *pflag.FlagSet) {
 	f.BoolVar(&a.requireLimits, "require-limits", false, "refuse a job with a limit that is not enforced here, instead of saying so")
+	f.Lookup("require-limits").Annotations = map[string][]string{themeOf: {ofLimits}}
 }
 
 // tellUnenforced says which limits of new jobs are not enforced where they run.

@@ -13,10 +13,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// near is a hint at the known word that was meant or, if none is near, another
-// hint.
+// near is a hint at the known word of which word is a slip of typing or, if there is none,
+// another hint.
 func near(word string, known []string, otherwise string) string {
-	return cmp.Or(queue.Nearest(word, known), "; "+otherwise)
+	return cmp.Or(slipIn(word, known), "; "+otherwise)
 }
 
 // flagError is a wrong flag, told without the words of the library that read it.
@@ -30,10 +30,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		if unknown.GetSpecifiedShortnames() == "" {
 			name = "-" + name
 		}
-		if here := flagsElsewhere()[name]; here != "" {
-			return Usage("there is no flag %s; here it is: %s", name, here)
-		}
-		return Usage("there is no flag %s%s", name, near(name, flagsOf(cmd), cmd.CommandPath()+" --help lists them"))
+		return Usage("there is no flag %s%s", name, cmp.Or(hintAt(name, flagsElsewhere(cmd.Name())), near(name, flagsOf(cmd), cmd.CommandPath()+" --help lists them")))
 	case errors.As(err, &bare):
 		return Usage("--%s needs a value", bare.GetFlag().Name)
 	case errors.As(err, &wrong):
@@ -96,10 +93,7 @@ var errEmpty = errors.New("is empty")
 // durationVar is a flag whose duration take gets.
 func durationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	f.Func(name, doc, func(text string) error {
-		if text == "" {
-			return errEmpty
-		}
-		d, err := queue.ParseDuration(text)
+		d, err := parseSpan(text)
 		take(d)
 		return err
 	})

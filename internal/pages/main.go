@@ -59,12 +59,42 @@ func printed(args ...string) string {
 	return string(out)
 }
 
+// written is how people write durations and times; a test of package cli holds it to what is read.
+const written = `
+## Durations
+
+From 0 to ten years. JSON, settings and the wire take the first two rows, JSON also a number of seconds; the command line takes all, at every flag that is given a DURATION and with ` + "`config set`" + `.
+
+| written | meaning |
+|---|---|
+| ` + "`90`, `1.5`" + ` | seconds |
+| ` + "`500ms`, `90s`, `5m`, `1h30m`, `7d`, `2w`" + ` | with units |
+| ` + "`5min`, `2 hours`, `10 minutes`, `1 day`, `an hour and 30 minutes`" + ` | in words |
+
+## Times
+
+JSON and the wire take RFC 3339 alone. The command line takes all of these, in your zone, at every flag that is given a TIME. What leaves the day or the year open is the next one; with ` + "`--since` and `--until`" + ` it is the last one, and a duration alone is so long ago.
+
+| written | meaning |
+|---|---|
+| ` + "`2026-03-01T15:04:05Z`, `2026-03-01T15:04:05+01:00`" + ` | RFC 3339 |
+| ` + "`2026-03-01 15:04`, `2026-03-01T15:04:05`, `2026-03-01`" + ` | a date, with a time of day or from midnight on |
+| ` + "`15:04`, `15:04:05`, `3am`, `3:30 pm`, `noon`, `midnight`, `teatime`" + ` | a time of day; teatime is 16:00 |
+| ` + "`today`, `tomorrow`, `yesterday`, `friday`, `fri`" + ` | a day, from midnight on |
+| ` + "`next friday`, `last friday`" + ` | the nearest one after or before today |
+| ` + "`Nov 30`, `30 November`, `Nov 30 2026`" + ` | a day of a month |
+| ` + "`tonight`, `tonight 23:00`" + ` | this evening at 20:00, or from noon on at the time that is named |
+| ` + "`friday 18:00`, `friday at 18:00`, `3am tomorrow`, `noon Nov 30`" + ` | a day and a time of day, in either order |
+| ` + "`+2h`, `in 2 hours`, `now + 2 hours`, `4pm + 3 days`" + ` | a duration from now, or from a time |
+| ` + "`now`, `2 hours ago`, `an hour ago`" + ` | now, or a duration before it |
+`
+
 // reference is the page of fields, settings, methods, states and failures.
 func reference() string {
 	var b strings.Builder
 	b.WriteString("# Reference\n\nThis page is generated from the program's tables by `make pages`. Verbs stand in [verbs.md](verbs.md), the protocol in [protocol.md](protocol.md), its JSON Schemas in [schemas.json](schemas.json).\n")
 	b.WriteString("\n## Fields of a job\n\nIn JSON and on the wire; as a flag write `-` for `_`, and repeat maps and lists in the singular (`--label k=v`).\n\n| field | flag takes | meaning |\n|---|---|---|\n")
-	kinds := []string{"text", "integer", "number", "duration", "time", "size", "true or false", "text, repeated", "NAME=value, repeated", "codes"}
+	kinds := []string{"text", "integer", "number", "[duration](#durations)", "[time](#times)", "size", "true or false", "text, repeated", "NAME=value, repeated", "codes"}
 	for _, f := range queue.Fields() {
 		name := "`" + f.Name + "`"
 		if f.Alias != "" {
@@ -72,6 +102,7 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kinds[f.Kind], f.Usage)
 	}
+	b.WriteString(written)
 	b.WriteString("\n## States\n\n| from | may become |\n|---|---|\n")
 	for _, from := range append([]queue.State{0}, queue.States()...) {
 		var to []string

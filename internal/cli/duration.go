@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// parseSpan reads a duration as a person names it: as queue.ParseDuration does, and in words:
+// 2 hours, 5min, an hour and 30 minutes. The wire has the short form only.
+func parseSpan(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, errEmpty
+	}
+	d, err := queue.ParseDuration(text)
+	if err == nil {
+		return d, nil
+	}
+	if _, notNumber := strconv.ParseFloat(text, 64); notNumber == nil {
+		return 0, err // it is negative or too long
+	}
+	if short, ok := shortSpan(text); ok {
+		return queue.ParseDuration(short)
+	}
+	return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m, 7d, 5min or \"2 hours\"", queue.Clip(text))
+}
+
+// shortSpan is a duration in words as queue.ParseDuration reads it: numbers, each with its unit.
+func shortSpan(text string) (string, bool) {
+	var short strings.Builder
+	number := ""
+	for _, w := range spanWords(text) {
+		switch {
+		case number == "" && (w == "a" || w == "an"):
+			number = "1"
+		case number == "" && w == "and" && short.Len() > 0:
+		case number == "" && w[0] >= '0' && w[0] <= '9':
+			number = w
+		case number != "" && unitOf(w) != "":
+			short.WriteString(number + unitOf(w))
+			number = ""
+		default:
+			return "", false
+		}
+	}
+	return short.String(), number == "" && short.Len() > 0
+}
+
+// spanWords are the numbers and the words of a text, also where no space is between them.
+func spanWords(text string) (words []string) {
+	isNumber := func(r rune) bool { return r == '.' || r >= '0' && r <= '9' }
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || r == ',' }) {
+		for word != "" {
+			first := isNumber([]rune(word)[0])
+			n := strings.IndexFunc(word, func(r rune) bool { return isNumber(r) != first })
+			if n < 0 {
+				n = len(word)
+			}
+			words = append(words, word[:n])
+			word = word[n:]
+		}
+	}
+	return words
+}
+
+// unitOf is the short name of a unit of time, "" for what is none. One letter is as it stands:
+// M is a month to some programs, and a minute to others.
+func unitOf(word string) string {
+	switch word {
+	case "s", "m", "h", "d", "w", "ms", "us", "µs", "ns":
+		return word
+	}
+	switch strings.TrimSuffix(strings.ToLower(word), "s") {
+	case "millisecond", "msec":
+		return "ms"
+	case "second", "sec":
+		return "s"
+	case "minute", "min":
+		return "m"
+	case "hour", "hr":
+		return "h"
+	case "day":
+		return "d"
+	case "week", "wk":
+		return "w"
+	}
+	return ""
+}

@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// What there is none of, and what to do meanwhile.
+const (
+	noQueues       = "named queues are not there yet; put jobs together with --label group=NAME, or --batch NAME"
+	noDependencies = "dependencies are not there yet; make it one job: 'first && second'"
+	noSchedules    = "schedules are not there yet; have a line of your crontab enqueue it"
+	noPause        = "pausing is not there yet; hold keeps jobs that wait, drain starts no more of any, drain --off goes on"
+)
+
+// elsewhere is what people know by some words from pueue, task-spooler, at, GNU parallel,
+// systemd or Slurm. Either it has words of ours, or the answer says what is missing.
+type elsewhere struct{ words, ours, answer string }
+
+// hintAt is what a table says of a word, "" if it is not in it.
+func hintAt(word string, table []elsewhere) string {
+	for _, e := range table {
+		switch known := slices.Contains(strings.Fields(e.words), word); {
+		case known && e.ours != "":
+			return "; here it is: " + e.ours
+		case known:
+			return "; " + e.answer
+		}
+	}
+	return ""
+}
+
+// verbsElsewhere are verbs. The table is made when it is asked for, as all that few starts of
+// the program need.
+func verbsElsewhere() []elsewhere {
+	return []elsewhere{
+		{words: "follow", ours: "attach, or logs -f"},
+		{words: "tail", ours: "logs -f"},
+		{words: "cat output journal", ours: "logs"},
+		{words: "stash suspend", ours: "hold"},
+		{words: "at enqueue-at", ours: "enqueue --at TIME"},
+		{words: "restart", ours: "retry; service restart is of the service"},
+		{words: "redo", ours: "retry"},
+		{words: "remove delete del", ours: "rm"},
+		{words: "atrm abort scancel", ours: "cancel"},
+		{words: "killall", ours: "cancel --all, or kill --all for a signal"},
+		{words: "atq jobs queue squeue sacct", ours: "list"},
+		{words: "batch", ours: "enqueue --batch NAME"},
+		{words: "submit push sbatch", ours: "enqueue"},
+		{words: "srun exec", ours: "run"},
+		{words: "info inspect describe", ours: "show"},
+		{words: "stop", ours: "cancel for a job, service stop for the service"},
+		{words: "shutdown quit", ours: "service stop; what runs goes on, and drain --wait waits for it before"},
+		{words: "parallel", ours: "worker scale N"},
+		{words: "start", ours: "release for a held job, worker start for workers, service start for the service"},
+		{words: "switch swap urgent move", ours: "edit ID --priority N, and enqueue --next for a new job"},
+		{words: "send", ours: "attach, for a job with --tty"},
+		{words: "clean purge", ours: "cleanup"},
+		{words: "reset", ours: "clear"},
+		{words: "top watch", ours: "status --watch"},
+		{words: "sinfo stats", ours: "status"},
+		{words: "enable install", ours: "service install"},
+		{words: "disable uninstall", ours: "service uninstall"},
+		{words: "daemon", ours: "serve, or service start"},
+		{words: "workers", ours: "worker list"},
+		{words: "why", answer: "it is not there yet; show ID has the state of a job and when it is due, and status whether there are workers"},
+		{words: "group groups", answer: noQueues},
+		{words: "pause resume unpause freeze thaw", answer: noPause},
+		{words: "schedule schedules cron crontab", answer: noSchedules},
+		{words: "tree depend dependencies", answer: noDependencies},
+	}
+}
+
+// flagsElsewhere are flags of a verb.
+func flagsElsewhere(verb string) (table []elsewhere) {
+	switch verb {
+	case "enqueue", "run", "edit":
+		table = jobFlagsElsewhere(verb)
+	case "list", "ps":
+		table = []elsewhere{
+			{words: "--format --fields --output --template -o", ours: "--columns NAMES, or --json"},
+			{words: "--all -a", answer: "all are listed without it, and --limit N of them in a table"},
+			{words: "-n --lines --tail --head --max --count", ours: "--limit N"},
+			{words: "-w -f --follow", ours: "--watch"},
+			{words: "--running", ours: "--state processing"},
+			{words: "--queued --pending", ours: "--state waiting"},
+		}
+	case "logs", "attach":
+		table = []elsewhere{
+			{words: "--tail -l", ours: "logs -n N"},
+			{words: "--full", answer: "all is printed without it, and the last lines with -n N"},
+			{words: "-t", ours: "logs --timestamps"},
+		}
+	}
+	return append(table, []elsewhere{
+		{words: "--group --queue --partition -g", answer: noQueues},
+		{words: "--jobs --parallel --max-procs --slots --concurrency -j -P", ours: "worker scale N"},
+		{words: "--results", ours: "logs"},
+		{words: "--halt", answer: "there is nothing like it yet; cancel --batch NAME ends what is left"},
+		{words: "--progress --bar --eta", ours: "wait --batch NAME --progress"},
+		{words: "--wait", ours: "run, or wait ID"},
+		{words: "--follow", ours: "attach ID, or logs -f"},
+		{words: "--force --assume-yes -y", ours: "--yes, of verbs that ask"},
+		{words: "--all-failed -a", ours: "--failed, or --all"},
+		{words: "--format", ours: "--json, or list --columns NAMES"},
+	}...)
+}
+
+// jobFlagsElsewhere are flags of verbs that make or change jobs.
+func jobFlagsElsewhere(verb string) []elsewhere {
+	own := []elsewhere{{words: "--follow -f", ours: "run, or attach ID"}}
+	if verb == "run" {
+		own = []elsewhere{
+			{words: "--follow -f", answer: "run follows its job without it, and with -d it does not"},
+			{words: "--jobs --max-procs -j -P", ours: "worker scale N, or --workers N with --private"},
+			{words: "--progress --bar --eta", ours: "wait --batch NAME --progress; with --private it is shown without a flag"},
+		}
+	}
+	return append(own, []elsewhere{
+		{words: "--pty --interactive", ours: "--tty"},
+		{words: "--rm --collect", answer: "jobs that have ended go by themselves after a time (retention_completed), and rm ID removes one"},
+		{words: "--batch", ours: "enqueue --batch NAME, then wait --batch NAME"}, // run has none
+		{words: "--wait -W", ours: "run, or wait ID"},
+		{words: "--retries --retry --max-retry --max-tries", ours: "--max-retries N"},
+		{words: "--attempts --tries", ours: "--max-attempts N"},
+		{words: "--name --unit --job-name -J", ours: "--id NAME"},
+		{words: "--directory --working-directory --workdir --chdir -w -C", ours: "--cwd FOLDER"},
+		{words: "--time --begin --start-at --delay-until --not-before -t", ours: "--at TIME"},
+		{words: "--on-active", ours: "--in DURATION"},
+		{words: "--deadline", ours: "--expires-at TIME for its start, --timeout DURATION for its end"},
+		{words: "--tag --tags --labels --comment -L -l", ours: "--label NAME=VALUE"},
+		{words: "--immediate --first --urgent -i -u", ours: "enqueue --next"},
+		{words: "--stashed --hold --held -s -H", answer: "a job is not held from its start yet; enqueue it with --in DURATION, then hold ID"},
+		{words: "--print-task-id --parsable -p", answer: "the id is printed without it"},
+		{words: "--dependencies --depends-on --dependency --depends --after -D -a", answer: noDependencies},
+		{words: "--unique --singleton", answer: "unique jobs are not there yet; a name (--id) is there once, and a request with --key is done once"},
+		{words: "--lock --mutex --semaphore --exclusive", answer: "locks are not there yet; flock(1) in the command does it on Unix"},
+		{words: "--rate --rate-limit", answer: "rates are not there yet; worker scale N bounds how many run"},
+		{words: "--resource --resources --gres --gpus", answer: "resources are not there yet; worker scale N bounds how many run"},
+		{words: "--notify --mail --mail-type --mail-user -m", answer: "nobody is notified yet; put it into the command, 'work; tell', or read events -f"},
+		{words: "--on-completed --on-failed --on-dead --on-ended", answer: "hooks are not there yet; put it into the command: 'work; tell'"},
+		{words: "--cron --schedule --on-calendar --every --repeat", answer: noSchedules},
+		{words: "--array", ours: "enqueue -- program ::: A B C, or --lines FILE"},
+		{words: "--on --host --node --nodelist --sshlogin -S", answer: "other machines are not there yet; jobs run on this one"},
+		{words: "--mem --memfree", ours: "--memory SIZE"},
+		{words: "--cpus-per-task --ntasks", ours: "--cpus N"},
+		{words: "--setenv --export -e -E", ours: "--env NAME=VALUE, or --env-pass NAME"},
+		{words: "--output --error -o", ours: "logs ID; or the shell's: 'work >file'"},
+		{words: "--uid", ours: "--user NAME"},
+	}...)
+}
+
+// slipIn is a hint at the known word of which word is a slip of typing: one letter wrong,
+// missing, too many, or two that changed places, and two of these in a word of six letters or
+// more. The first letter is right. Other words that look alike mean something else. It is ""
+// if there is none.
+func slipIn(word string, known []string) string {
+	const longest, long = 64, 6 // letters
+	typed := strings.TrimLeft(word, "-")
+	most := 1
+	if len(typed) >= long {
+		most = 2
+	}
+	if typed == "" || len(typed) > longest {
+		return ""
+	}
+	best := ""
+	for _, k := range known {
+		meant := strings.TrimLeft(k, "-")
+		if meant == "" || meant[0] != typed[0] {
+			continue
+		}
+		if n := slips(typed, meant); n <= most {
+			best, most = k, n-1 // only a nearer one is better
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// slips is how many slips of typing are between two words: the distance of Damerau, by rows.
+func slips(a, b string) int {
+	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			wrong := last[j]
+			if a[i] != b[j] {
+				wrong++
+			}
+			row[j+1] = min(wrong, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}

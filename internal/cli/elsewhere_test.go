@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// refusal is what the words of a command line are refused with, "" if they are not.
+func refusal(t *testing.T, words ...string) string {
+	t.Helper()
+	a := &App{verbs: table()}
+	root := a.Root(words)
+	root.SetArgs(words)
+	if err := root.Execute(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// The flags and verbs that people know from other programs are answered with ours, or with
+// what is missing, and never with a neighbour that means something else.
+func TestWordsOfOtherPrograms(t *testing.T) {
+	for line, want := range map[string]string{
+		"enqueue --bar": "here it is: wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress", "enqueue --tag": "--label NAME=VALUE",
+		"enqueue --hold": "not held from its start yet", "enqueue --unique": "unique jobs are not there yet", "enqueue --notify": "nobody is notified yet", "enqueue --lock": "locks are not there yet",
+		"enqueue --halt": "nothing like it yet", "enqueue --after": "dependencies are not there yet", "enqueue --dependencies": "dependencies are not there yet", "enqueue -D": "dependencies are not there yet",
+		"enqueue -g": "named queues are not there yet", "enqueue --group": "named queues are not there yet", "enqueue -w": "--cwd FOLDER", "enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
+		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedules are not there yet", "enqueue --retries": "--max-retries N",
+		"logs --tail": "logs -n N", "list --format": "--columns NAMES, or --json", "list --all": "all are listed without it", "list -n": "--limit N", "ps -n": "--limit N",
+		"run --follow": "run follows its job without it", "run --rm": "rm ID removes one", "run --batch": "enqueue --batch NAME", "run --jobs": "worker scale N",
+		"group": "named queues are not there yet", "pause": "pausing is not there yet", "resume": "pausing is not there yet", "send": "attach, for a job with --tty", "shutdown": "service stop",
+		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME", "schedule": "schedules are not there yet", "why": "not there yet", "follow": "attach, or logs -f",
+	} {
+		got := refusal(t, append(strings.Fields(line), "x")...)
+		if !strings.Contains(got, "; ") || !strings.Contains(got, want) || strings.Contains(got, "did you mean") {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// Only a slip of typing is taken for the word that it is near to.
+func TestSlipsOfTyping(t *testing.T) {
+	for line, want := range map[string]string{
+		"enqueue --tiemout": "--timeout", "enqueue --timout": "--timeout", "enqueue --comand": "--command", "enqueue --priorty": "--priority", "enqueue --prioirty": "--priority", "list --jsn": "--json", "list --colums": "--columns", "enqueue --max_retries": "--max-retries",
+		"lst": "list", "enqeue": "enqueue", "shw": "show", "ad": "add", "worker strat": "start", "config sett": "set", "dlq lst": "list",
+	} {
+		if got := refusal(t, append(strings.Fields(line), "x")...); !strings.Contains(got, `did you mean "`+want+`"?`) {
+			t.Errorf("%s: got %q, want %s", line, got, want)
+		}
+	}
+	for _, line := range []string{"enqueue --xar", "enqueue --fat", "enqueue --lick", "list --dry", "list --wort", "enqueue --cputime", "lost-and-found", "x", "nq", "dlq mist", "enqueue --" + strings.Repeat("t", 100)} {
+		if got := refusal(t, append(strings.Fields(line), "x")...); got == "" || strings.Contains(got, "did you mean") {
+			t.Errorf("%s: got %q, want no neighbour", line, got)
+		}
+	}
+}
+
+// No verb of ours is answered as one of another program, no word has two answers, and hints
+// name only flags and verbs that there are.
+func TestHintsAreRight(t *testing.T) {
+	root := (&App{verbs: table()}).Root(nil)
+	flags := map[string]bool{}
+	tables := map[string][]elsewhere{"": verbsElsewhere()}
+	for _, cmd := range root.Commands() {
+		if text := hintAt(cmd.Name(), verbsElsewhere()); text != "" {
+			t.Errorf("%s is a verb, and is answered with %q", cmd.Name(), text)
+		}
+		for _, below := range append(cmd.Commands(), cmd) {
+			below.Flags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
+		}
+		tables[cmd.Name()] = flagsElsewhere(cmd.Name())
+	}
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
+	for verb, table := range tables {
+		for _, e := range table {
+			if (e.ours == "") == (e.answer == "") {
+				t.Errorf("%s %s: wants one of both: %q, %q", verb, e.words, e.ours, e.answer)
+			}
+			for _, word := range strings.FieldsFunc(e.ours+" "+e.answer, func(r rune) bool { return strings.ContainsRune(" ,;:'()", r) }) {
+				if len(word) > 2 && strings.HasPrefix(word, "--") && !flags[word] {
+					t.Errorf("%s %s: there is no %s", verb, e.words, word)
+				}
+			}
+		}
+	}
+	verbs := map[string]bool{}
+	for _, e := range verbsElsewhere() {
+		for _, word := range strings.Fields(e.words) {
+			if verbs[word] {
+				t.Errorf("%s has two answers", word)
+			}
+			verbs[word] = true
+		}
+	}
+}
+
+// What the examples of the help type are verbs and flags that there are.
+func TestExamplesAreRight(t *testing.T) {
+	for verb, text := range examples() {
+		for line := range strings.Lines(text) {
+			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ") // the rest says what it does
+			typed, _, _ = strings.Cut(typed[strings.LastIndex(typed, "queuectl "+verb):], ">")
+			words := strings.Fields(strings.ReplaceAll(typed, "'", ""))[1:]
+			root := (&App{verbs: table()}).Root(words)
+			cmd, rest, err := root.Find(words)
+			if err != nil || !strings.HasPrefix(cmd.CommandPath(), "queuectl "+strings.Fields(verb)[0]) {
+				t.Errorf("%s: %q is no verb (%v)", verb, line, err)
+				continue
+			}
+			if cmd.RunE != nil { // it is no verb of the other program
+				if err := cmd.ParseFlags(rest); err != nil {
+					t.Errorf("%s: %q: %v", verb, line, err)
+				}
+			}
+		}
+	}
+}
