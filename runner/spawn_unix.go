@@ -62,7 +62,10 @@ func launch(cmd *exec.Cmd, ended func()) (name string, err error) {
 		ended()
 	}()
 	ready.SetReadDeadline(time.Now().Add(readyWithin))
-	return readReady(ready)
+	if name, err = readReady(ready); err != nil {
+		cmd.Process.Kill() // else it might become one more runner, later
+	}
+	return name, err
 }
 
 // Ready tells who started this process, on descriptor 3, where its folder is.

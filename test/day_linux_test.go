@@ -88,3 +88,18 @@ func TestCtrlCWhereNobodyReads(t *testing.T) {
 		t.Errorf("the job is %s", j.State)
 	}
 }
+
+// run shows all that a job prints at once, though by far more than is kept of other jobs, and says
+// so where even that is not enough.
+func TestRunShowsAllOfALargeOutput(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	const lines = 1_000_000
+	r := q.cli("run", "--", "seq", fmt.Sprint(lines))
+	if want := 6_888_896; r.code != 0 || len(r.out) != want || r.err != "" {
+		t.Errorf("exit %d, %d bytes of %d; it said %q", r.code, len(r.out), want, r.err)
+	}
+	r = q.cli("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
+	if kept := strings.Contains(r.err, "were not kept: more was printed than was read, and than the job's --output-limit"); r.code != 0 || len(r.out) < 14_888_896 != kept {
+		t.Errorf("exit %d, %d bytes; it said %q", r.code, len(r.out), r.err)
+	}
+}

@@ -242,7 +242,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return a.PrintJSON(a.printed(job))
 	}
 	if err := a.Println(got.ID); err != nil {
-		return err
+		return fmt.Errorf("job %s is enqueued, but its id could not be printed: %w", got.ID, err)
 	}
 	if got.Duplicate {
 		a.Say("job %s was enqueued with this key before", got.ID)

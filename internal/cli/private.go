@@ -85,6 +85,7 @@ type private struct {
 	from   int      // the first of them
 
 	leaving atomic.Bool   // no more jobs are started
+	presses int           // signals since then: the first ends what runs, the second leaves it
 	follows chan struct{} // closed once all is stored: jobs run, and are followed
 	quiet   chan struct{} // closed once no more of them run
 }
@@ -140,18 +141,19 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 // end waits for the service to stop. A signal ends what still runs; another one does not
 // wait for anything, like a disk that is full: the runner keeps what has ended.
 func (p *private) end(ended <-chan error, told <-chan os.Signal) error {
-	for signals := 0; ; signals++ {
+	for p.presses < 2 {
 		select {
 		case err := <-ended:
 			return err
 		case <-told:
 		}
-		if p.a.Exit = exitDetached; signals > 0 {
-			fmt.Fprintln(p.a.Err, "queuectl: left at once; the same command goes on later")
-			return nil
+		p.a.Exit = exitDetached
+		if p.presses++; p.presses < 2 {
+			go p.endJobs() // ends with the jobs, or with the program
 		}
-		go p.endJobs() // ends with the jobs, or with the program
 	}
+	fmt.Fprintln(p.a.Err, "queuectl: left at once; the same command goes on later")
+	return nil
 }
 
 func (a *App) privateSocket() string {
@@ -206,7 +208,18 @@ func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	select {
 	case <-stopped:
 	case <-told:
-		p.endJobs()
+		p.presses++
+		fmt.Fprintln(p.a.Err, "queuectl: ending those that run (Ctrl-C again leaves them)")
+		ended := make(chan struct{})
+		go func() { // ends with the jobs, or with the program
+			p.endJobs()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+		case <-told:
+			p.presses++
+		}
 	}
 	close(p.quiet)
 }
@@ -237,6 +250,7 @@ func (p *private) toldAll(done <-chan error, told <-chan os.Signal) error {
 	case err := <-done:
 		return err
 	case <-told:
+		p.presses++
 	case <-late:
 	}
 	return nil

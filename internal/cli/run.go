@@ -113,6 +113,9 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	}
 	defer c.Close()
 	interrupts := watchInterrupts()
+	if s.OutputLimit == nil {
+		s.OutputLimit = new(followedOutput)
+	}
 	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, RequireLimits: a.requireLimits})
 	if err != nil {
 		return err
@@ -120,6 +123,10 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	a.tellUnenforced(got.Unenforced)
 	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
+
+// followedOutput is how many bytes are kept of each stream of a job that run follows, where nothing
+// else is asked for: what the job prints faster than it is taken would be missed else.
+const followedOutput int64 = 64 << 20
 
 // joins reports whether the terminal that a job may have is to be joined with the person's.
 func (a *App) joins(tty bool) bool {
@@ -259,7 +266,11 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		case p.Ended:
 			return ended(p.Attempt)
 		case p.Dropped > 0:
-			_, err := fmt.Fprintf(a.Err, "[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
+			begin := ""
+			if IsTerminal(a.Err) {
+				begin = "\n" // a line may have begun
+			}
+			_, err := fmt.Fprintf(a.Err, begin+"queuectl: [%d bytes of %s were not kept: more was printed than was read, and than the job's --output-limit]\n", p.Dropped, p.Stream)
 			return err
 		}
 		_, err := to.to.WriteString(to.safe(string(p.Bytes())))
