@@ -18,7 +18,7 @@ import (
 
 // Enqueue implements control.API.
 func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error) {
-	receipt, unenforced, err := s.enqueue(ctx, asked{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits})
+	receipt, unenforced, err := s.enqueue(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits})
 	if err != nil {
 		return control.Enqueued{}, err
 	}
@@ -36,7 +36,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	case p.Abort:
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
-		receipt, unenforced, err := s.enqueue(ctx, asked{p.Jobs, p.Batch, p.Key, p.RequireLimits})
+		receipt, unenforced, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits})
 		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Unenforced: unenforced}, err
 	case p.Batch == "":
 		return control.EnqueuedBatch{}, queue.Invalid("commit", "must be true, unless batch names what the next requests go on with")
@@ -45,7 +45,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	case len(p.Jobs) == 0 || len(p.Jobs) > control.BatchStep:
 		return control.EnqueuedBatch{}, queue.Invalid("jobs", "has %d entries; 1 to %d are taken in each request of a batch but the last", len(p.Jobs), control.BatchStep)
 	}
-	r, unenforced, err := s.request(ctx, asked{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits})
+	r, unenforced, err := s.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits})
 	if err != nil {
 		return control.EnqueuedBatch{}, err
 	}
@@ -56,8 +56,8 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: unenforced}, err
 }
 
-// asked is what a request asks to be enqueued.
-type asked struct {
+// enqueueRequest is what a request asks to be enqueued.
+type enqueueRequest struct {
 	specs         []queue.Spec
 	batch, key    string
 	requireLimits bool
@@ -65,7 +65,7 @@ type asked struct {
 
 // enqueue stores jobs, or commits the batch whose last they are, and returns once
 // all of it is in the queue. It names the limits that are not enforced here.
-func (s *Service) enqueue(ctx context.Context, a asked) (store.Receipt, []string, error) {
+func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, []string, error) {
 	r, unenforced, err := s.request(ctx, a)
 	if err != nil {
 		return store.Receipt{}, nil, err
@@ -92,7 +92,7 @@ const finishAgain = 200 * time.Millisecond
 
 // request checks specs and completes them to what the store takes. It names the limits that
 // are not enforced here.
-func (s *Service) request(ctx context.Context, a asked) (r store.Request, unenforced []string, err error) {
+func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Request, unenforced []string, err error) {
 	c := s.config.Load()
 	peer := control.PeerFrom(ctx)
 	uid, as := peer.UID, users{s: s, peer: &peer}

@@ -30,7 +30,7 @@ func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 		return nil, err
 	}
 	c := control.NewClient(t.Socket)
-	a.asked = c
+	a.lastClient = c
 	err = c.Connect(ctx)
 	if !errors.Is(err, control.ErrUnreachable) || !t.Own || os.Getenv("QUEUECTL_NO_START") == "1" {
 		return c, a.Reached(err, t)

@@ -80,8 +80,8 @@ const retryAskEvery = time.Second
 
 // retries says when the first of the failed jobs is run again.
 type retries struct {
-	due   control.Time // as was asked last; 0 if none is
-	asked time.Time
+	due     control.Time // as was asked last; 0 if none is
+	askedAt time.Time
 }
 
 // note is how many failed jobs are run again, and in how long, as "2 retry in 8s"; "" if there are
@@ -90,8 +90,8 @@ func (r *retries) note(ctx context.Context, c *control.Client, n int64, ours fun
 	if n == 0 {
 		return ""
 	}
-	if time.Since(r.asked) > retryAskEvery {
-		r.asked, r.due = time.Now(), 0
+	if time.Since(r.askedAt) > retryAskEvery {
+		r.askedAt, r.due = time.Now(), 0
 		page, err := c.List(ctx, control.List{State: control.Texts{queue.Failed.String()}})
 		if err != nil || page.Next != nil {
 			page.Jobs = nil // the stream of events says so; the first of more than a page is not known

@@ -126,7 +126,7 @@ type App struct {
 	Out, Err      *os.File
 	ownFailure    int             // exit code of queuectl's own failures, 0 for the table's
 	Exit          int             // exit code when nothing failed
-	asked         *control.Client // the last one, nil before
+	lastClient    *control.Client // that was asked, nil before
 	client        string          // the version of the queuectl that became this process, "" if none did
 	verbs         []Verb          // of this program
 	private       func(ctx context.Context, a *App, ready func()) error

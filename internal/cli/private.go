@@ -74,7 +74,7 @@ type private struct {
 	a      *App
 	c      *control.Client
 	common queue.Spec // what the flags say of every job
-	asks   *asked     // all that makes a job of a line, beside the line
+	recipe *recipe    // all that makes a job of a line, beside the line
 	salt   []byte     // of the lines' hashes, made of that
 	known  map[int]string
 	resume bool // an earlier run has stored the list
@@ -101,10 +101,10 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	}
 	p := &private{privateFlags: f, a: a, common: *common, known: map[int]string{}, follows: make(chan struct{}), quiet: make(chan struct{})}
 	var err error
-	if p.asks, err = p.asked(); err != nil {
+	if p.recipe, err = p.recipeOf(); err != nil {
 		return err
 	}
-	if p.salt, err = json.Marshal(p.asks); err != nil {
+	if p.salt, err = json.Marshal(p.recipe); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -332,13 +332,13 @@ func (p *private) recall(ctx context.Context) error {
 // sameFlags refuses other flags than the list was stored with, which are kept for that.
 func (p *private) sameFlags() error {
 	if !p.resume {
-		return p.asks.keep(p.a.Dir)
+		return p.recipe.keep(p.a.Dir)
 	}
-	was, err := readAsked(p.a.Dir)
+	was, err := readRecipe(p.a.Dir)
 	if err != nil || was == nil {
 		return err
 	}
-	list := was.changes(p.asks)
+	list := was.changes(p.recipe)
 	if len(list) == 0 {
 		return nil
 	}

@@ -104,7 +104,7 @@ func (a *App) Client() (*control.Client, error) {
 		return nil, err
 	}
 	c := control.NewClient(t.Socket)
-	a.asked = c
+	a.lastClient = c
 	return c, a.Reached(c.Connect(context.Background()), t)
 }
 
@@ -122,7 +122,7 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 		return nil, err
 	}
 	c := control.NewClient(t.Socket)
-	a.asked = c
+	a.lastClient = c
 	err = c.Connect(ctx)
 	dir, private := a.privateFolder()
 	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !private {
@@ -139,7 +139,7 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 		return nil, failed
 	}
 	fmt.Fprintf(a.Err, "queuectl: nothing runs in %s; read from its files\n", dir)
-	a.asked, a.looked = nil, looked
+	a.lastClient, a.looked = nil, looked
 	return looked, nil
 }
 
@@ -158,7 +158,7 @@ func (a *App) privateFolder() (dir string, private bool) {
 		return "", false
 	}
 	dir, err := a.OwnFolder()
-	return dir, err == nil && exists(filepath.Join(dir, askedName))
+	return dir, err == nil && exists(filepath.Join(dir, recipeName))
 }
 
 // answer prints what a method of the chosen service answers: as JSON, or as print has it
@@ -190,13 +190,13 @@ const skewAfter = time.Second
 // skew is what to add to an error of a service that does not know what it was asked,
 // if it is of another version: "" if it is not, or does not say.
 func (a *App) skew(err error) string {
-	if a.asked == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
+	if a.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), skewAfter)
 	defer cancel()
-	defer a.asked.Close()
-	h, err := a.asked.Hello(ctx, control.HelloParams{})
+	defer a.lastClient.Close()
+	h, err := a.lastClient.Hello(ctx, control.HelloParams{})
 	if err != nil || h.Version == Version {
 		return ""
 	}

@@ -14,24 +14,24 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// asked is what makes a job of a line of a private run beside the line itself. The folder of
+// recipe is what makes a job of a line of a private run beside the line itself. The folder of
 // the run keeps it, so that the next run can name what is different.
-type asked struct {
+type recipe struct {
 	From    string                     `json:"from"`              // how the list is given
 	Program []string                   `json:"program,omitempty"` // that is run for each argument
 	Fields  map[string]json.RawMessage `json:"fields"`            // that flags give to every job
 }
 
-// askedName is the file's.
-const askedName = "private.json"
+// recipeName is the file's.
+const recipeName = "private.json"
 
-// asked is what the flags and words of this run ask for.
-func (p *private) asked() (*asked, error) {
+// recipeOf is what the flags and words of this run ask for.
+func (p *private) recipeOf() (*recipe, error) {
 	raw, err := json.Marshal(&p.common)
 	if err != nil {
 		return nil, err
 	}
-	a := &asked{From: "a program for each argument", Program: p.program}
+	a := &recipe{From: "a program for each argument", Program: p.program}
 	switch {
 	case p.file != "":
 		a.From = "--file"
@@ -42,12 +42,12 @@ func (p *private) asked() (*asked, error) {
 }
 
 // keep writes it into a folder, and returns once it is there for good.
-func (a *asked) keep(dir string) (err error) {
+func (a *recipe) keep(dir string) (err error) {
 	raw, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, askedName+"-*") // which nobody else may read
+	tmp, err := os.CreateTemp(dir, recipeName+"-*") // which nobody else may read
 	if err != nil {
 		return err
 	}
@@ -60,16 +60,16 @@ func (a *asked) keep(dir string) (err error) {
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp.Name(), filepath.Join(dir, askedName)); err != nil {
+	if err := os.Rename(tmp.Name(), filepath.Join(dir, recipeName)); err != nil {
 		return err
 	}
 	return syncFolder(dir)
 }
 
-// readAsked is what a folder has kept; nil if there is nothing, or what is there is damaged: the
+// readRecipe is what a folder has kept; nil if there is nothing, or what is there is damaged: the
 // lines tell then that something is different, though not what.
-func readAsked(dir string) (*asked, error) {
-	name := filepath.Join(dir, askedName)
+func readRecipe(dir string) (*recipe, error) {
+	name := filepath.Join(dir, recipeName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return nil, nil
 	}
@@ -77,7 +77,7 @@ func readAsked(dir string) (*asked, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := new(asked)
+	a := new(recipe)
 	if json.Unmarshal(raw, a) != nil || a.From == "" || a.Fields == nil {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ func readAsked(dir string) (*asked, error) {
 }
 
 // changes are the differences of what is asked now, each by its flag.
-func (a *asked) changes(now *asked) (list []string) {
+func (a *recipe) changes(now *recipe) (list []string) {
 	if a.From != now.From {
 		list = append(list, fmt.Sprintf("the list was given by %s, and is given by %s now", a.From, now.From))
 	}
