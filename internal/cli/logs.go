@@ -37,10 +37,13 @@ func logsVerb(a *App) *cobra.Command {
 				for i := range selected {
 					ids = append(ids, selected[i].ID)
 				}
+				if len(ids) == 0 {
+					a.Say("no job matches")
+				}
 			} else if _, err := s.of(cmd, ids); err != nil {
 				return err
 			}
-			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, ids, stamps) })
+			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, once(ids), stamps) })
 		},
 	}
 	s.add(cmd, "s")

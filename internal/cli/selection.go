@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -87,7 +89,31 @@ func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string
 	if len(ids) == 0 {
 		slices.Reverse(jobs)
 	}
+	if len(jobs) == 0 {
+		quiet, _ := cmd.Flags().GetBool("quiet")
+		tellNone(cmd.ErrOrStderr(), quiet)
+	}
 	return jobs, nil
+}
+
+// once is a list of ids without those that were named before.
+func once(ids []string) (list []string) {
+	seen := map[string]bool{}
+	for _, id := range ids {
+		if !seen[id] {
+			list = append(list, id)
+		}
+		seen[id] = true
+	}
+	return list
+}
+
+// tellNone says that nothing is selected, where Say does not: a script would take silence for
+// success.
+func tellNone(to io.Writer, quiet bool) {
+	if f, ok := to.(*os.File); quiet || !ok || !IsTerminal(f) {
+		fmt.Fprintln(to, "queuectl: no job matches")
+	}
 }
 
 // onSelection carries a verb out on what is named or selected. Whoever sits at a terminal is

@@ -27,6 +27,7 @@ func showVerb(a *App) *cobra.Command {
 				return err
 			}
 			defer c.Close()
+			ids = once(ids)
 			named, err := s.resolved(cmd, c, ids)
 			if err != nil {
 				return err

@@ -113,7 +113,7 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 				if a.Structured() {
 					return a.PrintJSON(map[string]int{"matched": n})
 				}
-				return a.Println(Jobs(n) + "; nothing was changed")
+				return a.counted(n)
 			case !yes && !a.asks():
 				return Usage("all %s and their history are removed for good; say so with --yes", what)
 			case !yes:
@@ -164,7 +164,7 @@ func cleanupVerb(a *App) *cobra.Command {
 			}
 			return answer(cmd.Context(), a, remove, p, func(got control.Removed) error {
 				if got.Matched != nil {
-					return a.Println(Jobs(*got.Matched) + "; nothing was changed")
+					return a.counted(*got.Matched)
 				}
 				return a.Println(Jobs(got.Removed) + " removed")
 			})
@@ -201,6 +201,7 @@ func Jobs(n int) string {
 // onJobs carries a verb out, as many ids or selected jobs at a time as one request may be
 // about, and tells on which jobs it was, and on which not.
 func (a *App) onJobs(become string, ids []string, do func(ids []string, cursor string) (control.BulkResult, error)) error {
+	ids = once(ids)
 	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	seen := 0
 	for cursor, more := "", true; more; {
@@ -219,16 +220,27 @@ func (a *App) onJobs(become string, ids []string, do func(ids []string, cursor s
 			return err
 		}
 	}
+	if seen == 0 && all.Matched == nil {
+		a.Say("no job matches")
+		tellNone(a.Err, a.Quiet)
+	}
 	switch {
 	case a.JSON && !a.JSONL:
 		return a.PrintJSON(all)
-	case a.Structured():
-	case all.Matched != nil:
-		return a.Println(Jobs(*all.Matched) + "; nothing was changed")
-	case seen == 0:
-		a.Say("no job matches")
+	case a.Structured() || all.Matched == nil:
+		return nil
 	}
-	return nil
+	return a.counted(*all.Matched)
+}
+
+// counted tells of a dry run. Where only ids are printed it is no id.
+func (a *App) counted(n int) error {
+	to := a.Out
+	if a.Quiet {
+		to = a.Err
+	}
+	_, err := fmt.Fprintln(to, Jobs(n)+"; nothing was changed")
+	return err
 }
 
 // tellVerdict tells of one step: a line of JSON, or ids and what was refused; one
