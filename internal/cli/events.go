@@ -21,7 +21,7 @@ func eventsVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print what has happened, and with -f what happens",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			p.ID, a.lists = ids, len(ids) == 0
+			p.ID, a.lists = ids, !p.Follow
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
 			} else if since != "" {

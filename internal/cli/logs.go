@@ -21,6 +21,7 @@ func logsVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
+			a.lists = !p.Follow
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines
 			}

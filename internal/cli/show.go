@@ -22,6 +22,7 @@ func showVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID… | --state STATE …", Short: "Show jobs, their attempts and the end of their output", ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
+			a.lists = true
 			c, err := a.reader(cmd.Context())
 			if err != nil {
 				return err

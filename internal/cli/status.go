@@ -39,6 +39,9 @@ func statusVerb(a *App) *cobra.Command {
 // status prints how the queue is, or its health alone, which the exit code then says too.
 func (a *App) status(ctx context.Context, check, verbose, watched bool) error {
 	c, err := a.readerUnless(ctx, watched)
+	if check && err == error(errNoQueue) {
+		return errNothingToCheck
+	}
 	if err != nil {
 		return err
 	}
