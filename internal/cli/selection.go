@@ -173,12 +173,18 @@ func (a *App) asks() bool { return IsTerminal(a.in) && IsTerminal(a.Err) && !a.S
 
 // sure asks a person whether something is meant; that it is not ends the program with 1.
 func (a *App) sure(format string, args ...any) bool {
-	fmt.Fprintf(a.Err, format+" [y/N] ", args...)
-	line, _ := bufio.NewReader(a.in).ReadString('\n') // what cannot be read is no yes
-	if word := strings.ToLower(strings.TrimSpace(line)); word == "y" || word == "yes" {
+	if a.agreed(format, args...) {
 		return true
 	}
 	fmt.Fprintln(a.Err, "nothing was changed")
 	a.Exit = 1
 	return false
+}
+
+// agreed asks a person a question, which anything but a yes denies.
+func (a *App) agreed(format string, args ...any) bool {
+	fmt.Fprintf(a.Err, format+" [y/N] ", args...)
+	line, _ := bufio.NewReader(a.in).ReadString('\n') // what cannot be read is no yes
+	word := strings.ToLower(strings.TrimSpace(line))
+	return word == "y" || word == "yes"
 }

@@ -333,9 +333,7 @@ func editVerb(a *App) *cobra.Command {
 			case set == nil && !(IsTerminal(a.in) && IsTerminal(a.Out)):
 				return Usage("%s needs the fields to change, as flags or as JSON; an editor needs a terminal", cmd.CommandPath())
 			case set == nil:
-				if set, err = a.editText(cmd.Context(), ids[0]); set == nil || err != nil {
-					return err
-				}
+				return a.editInEditor(cmd, &s, ids[0])
 			}
 			var changed queue.Spec
 			_ = changed.UnmarshalJSON(set) // what is wrong with it the service says
