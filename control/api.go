@@ -408,6 +408,8 @@ type BulkResult struct {
 	Refused []Refusal `json:"refused"`
 	Matched *int      `json:"matched,omitempty"` // of a dry run: how many it would be
 	Next    *string   `json:"next,omitempty"`    // the cursor of what is left
+	// Unenforced names the limits that an edit has set and that are not enforced here as they are meant.
+	Unenforced []string `json:"unenforced,omitempty"`
 }
 
 // Refusal is why a verb was not carried out on a job.

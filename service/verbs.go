@@ -122,7 +122,8 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return control.BulkResult{}, queue.Invalid("set", "is %d bytes long; one of more than %d is for one job at a time", len(p.Set), maxEdit)
 	}
 	d := s.config.Load().Defaults()
-	if err := (&queue.Job{MaxAttempts: 1, Execution: queue.Execution{Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry}}).Edit(p.Set, d); err != nil {
+	any := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry}}
+	if err := any.Edit(p.Set, d); err != nil {
 		return control.BulkResult{}, err // it would be refused of any job
 	}
 	peer := control.PeerFrom(ctx)
@@ -143,9 +144,13 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		}
 		return err
 	}
-	return s.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	v, err := s.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
 	})
+	if err == nil && len(v.Done) > 0 {
+		v.Unenforced, err = s.unenforced(ctx, []queue.Job{any}, false)
+	}
+	return v, err
 }
 
 // Remove implements control.API.

@@ -257,6 +257,10 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 			a.Exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
 		}
 	}
+	if all.Unenforced == nil { // it is the same of each step
+		all.Unenforced = v.Unenforced
+		a.tellUnenforced(v.Unenforced)
+	}
 	switch {
 	case a.JSONL:
 		v.Next = nil
