@@ -105,7 +105,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
 		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + atMostMS(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)},
 	}
-	rows = append(append(rows, limitsOf(j)...), [][2]string{{"Labels", labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}}...)
+	rows = append(append(append(rows, limitsOf(j)...), settingsOf(j)...), [][2]string{{"Labels", labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}}...)
 	if err := a.rows(11, rows); err != nil {
 		return err
 	}
@@ -154,6 +154,57 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 		}
 	}
 	return rows
+}
+
+// settingsOf are what was set of a job that its other rows do not tell, where it is not as it would
+// be without.
+func settingsOf(j *control.JobDetail) (rows [][2]string) {
+	add := func(name, field, before, after string, usual ...string) {
+		text := specText(j.Spec[field])
+		if text == "" || slices.Contains(usual, text) {
+			return
+		}
+		if n, ok := j.Spec[field].(float64); ok && field == "output_limit" {
+			text = size(int64(n))
+		}
+		rows = append(rows, [2]string{name, before + text + after})
+	}
+	if j.RunTimeMS == nil { // else it stands beside how long it ran
+		add("Timeout", "timeout", "", "", "0s")
+	}
+	add("Idle", "idle_timeout", "at most ", " without output", "0s")
+	add("Kill after", "kill_after", "", "", "10s")
+	add("Ok codes", "ok_codes", "", "", "0")
+	add("No retry", "no_retry_codes", "after exit code ", "")
+	add("Deferred", "defer_codes", "after exit code ", "")
+	add("On lost", "on_lost", "", "", "retry")
+	add("Kept", "output_limit", "", " of each stream", fmt.Sprint(1<<20))
+	add("Stdin", "stdin_file", "", "")
+	add("Shell", "shell", "", "", "/bin/sh -c", "cmd.exe /C")
+	var backoff []string
+	for _, f := range []struct{ field, before string }{{"backoff_strategy", ""}, {"backoff_base", "base "}, {"backoff_max", "at most "}, {"jitter", "jitter "}} {
+		if text := specText(j.Spec[f.field]); text != "" {
+			backoff = append(backoff, f.before+text)
+		}
+	}
+	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
+}
+
+// specText is the value of a field of a spec as it was read from JSON, "" if there is none.
+func specText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case []any:
+		texts := make([]string, len(v))
+		for i := range v {
+			texts[i] = specText(v[i])
+		}
+		return strings.Join(texts, ", ")
+	}
+	return ""
 }
 
 // atMostMS is a job's timeout beside how long it ran.
