@@ -429,13 +429,30 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 	return a.endTable(ctx, c, rows, head, p, more)
 }
 
+// jobsTable prints a table of jobs; on a terminal each state has its sign and colour.
+func (a *App) jobsTable(head []string, rows [][]string) error {
+	state := slices.Index(head, "STATE")
+	if state < 0 || !IsTerminal(a.Out) {
+		return a.table(head, rows)
+	}
+	for _, row := range rows {
+		row[state] = stateSigns[row[state]].sign + " " + row[state]
+	}
+	return a.paintedTable(head, rows, func(column int, cell string) string {
+		if column == state {
+			cell = a.signed(cell, true)
+		}
+		return cell
+	})
+}
+
 // endTable prints the table, and how many more jobs there are.
 func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List, more bool) error {
 	if len(rows) == 0 {
 		a.Say("no jobs")
 		return nil
 	}
-	if err := a.table(head, rows); err != nil {
+	if err := a.jobsTable(head, rows); err != nil {
 		return err
 	}
 	if !more {

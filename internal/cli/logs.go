@@ -79,11 +79,12 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 		defer func() { err = errors.Join(err, list.end()) }()
 	}
 	one := func(id string) error {
-		out := newLogPrinter(a, stamps)
-		out.list = list
+		prefix := ""
 		if len(ids) > 1 {
-			out.prefix = fmt.Sprintf("%-*s | ", width, id)
+			prefix = fmt.Sprintf("%-*s | ", width, id)
 		}
+		out := newLogPrinter(a, prefix, stamps)
+		out.list = list
 		p := p
 		p.ID = control.Name(id)
 		_, err := c.Logs(ctx, p, func(piece control.Piece) error {
@@ -128,9 +129,11 @@ type logPrinter struct {
 // maxPart bounds what is kept of a line, in bytes; a longer one is cut in two.
 const maxPart = 64 << 10
 
-func newLogPrinter(a *App, stamps bool) *logPrinter {
-	s := screen{a: a, to: a.Out}
-	return &logPrinter{a: a, screen: [2]screen{s, s}, stamps: stamps, fresh: true}
+// newLogPrinter makes one. A carriage return goes to a terminal as it is, unless it would have
+// what stands before our lines overwritten.
+func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
+	s := screen{a: a, to: a.Out, live: prefix == "" && !stamps}
+	return &logPrinter{a: a, screen: [2]screen{s, s}, prefix: prefix, stamps: stamps, fresh: true}
 }
 
 func (l *logPrinter) piece(p *control.Piece) error {

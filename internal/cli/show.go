@@ -97,7 +97,7 @@ const shownLines = 20
 func (a *App) showJob(j *control.JobDetail) error {
 	zone, _ := time.Now().Zone()
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Error", orEmpty(j.Error)},
+		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Error", a.plain(orEmpty(j.Error))},
 		{"Exit code", orEmpty(j.ExitCode)}, {"Signal", orEmpty(j.Signal)},
 		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Folder", j.Cwd},

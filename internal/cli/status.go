@@ -147,9 +147,21 @@ func (a *App) coloured(text, colour string) string {
 }
 
 // marked is a job's id after the sign of its state.
-func (a *App) marked(j *control.Job) string {
+func marked(j *control.Job) string {
 	s := stateSigns[j.State]
-	return a.coloured(s.sign, s.colour) + " " + j.ID
+	return s.sign + " " + j.ID
+}
+
+// signed paints a cell that begins with the sign of a state: the sign, or all of it.
+func (a *App) signed(cell string, all bool) string {
+	for _, s := range stateSigns {
+		if rest, ok := strings.CutPrefix(cell, s.sign); ok && all {
+			return a.coloured(cell, s.colour)
+		} else if ok {
+			return a.coloured(s.sign, s.colour) + rest
+		}
+	}
+	return cell
 }
 
 // screenPrinter prints the screen.
@@ -242,7 +254,13 @@ func narrow(parts []part, width int) {
 }
 
 func (p *screenPrinter) printPart(part *part) error { // it has rows
-	if err := p.a.table(part.head, part.rows); err != nil {
+	paint := func(column int, cell string) string {
+		if column == 0 {
+			cell = p.a.signed(cell, false)
+		}
+		return cell
+	}
+	if err := p.a.paintedTable(part.head, part.rows, paint); err != nil {
 		return err
 	}
 	if part.more <= 0 || part.say == "" {
@@ -313,7 +331,7 @@ func (p *screenPrinter) counts() string {
 
 // parts are what the screen shows.
 func (p *screenPrinter) parts() []part {
-	a, s := p.a, p.s
+	s := p.s
 	count := func(states ...queue.State) (n int64) {
 		for _, state := range states {
 			n += s.Status.Jobs[state.String()]
@@ -323,27 +341,27 @@ func (p *screenPrinter) parts() []part {
 	running := part{head: []string{"RUNNING", "FOR", "COMMAND", "LAST LINE"}}
 	for i := range s.Running {
 		j := &s.Running[i]
-		running.rows = append(running.rows, []string{a.marked(&j.Job), p.age(j.StartedAt), title(&j.Job), j.LastLine})
+		running.rows = append(running.rows, []string{marked(&j.Job), p.age(j.StartedAt), title(&j.Job), p.a.said(j.LastLine)})
 	}
 	running.more, running.say = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
 	next := part{head: []string{"NEXT", "WHEN", "COMMAND"}}
 	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept} {
 		for i := range list {
 			j := &list[i]
-			next.rows = append(next.rows, []string{a.marked(j), p.starts(j), title(j)})
+			next.rows = append(next.rows, []string{marked(j), p.starts(j), title(j)})
 		}
 	}
 	next.more, next.say = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)), " wait: queuectl list -s waiting"
 	failed := part{head: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
-		failed.rows = append(failed.rows, []string{a.marked(j), fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts), agoOf(j.FinishedAt, p.now), title(j), or(j.Error, standing(j))})
+		failed.rows = append(failed.rows, []string{marked(j), fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts), agoOf(j.FinishedAt, p.now), title(j), p.a.said(or(j.Error, standing(j)))})
 	}
 	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), ": queuectl list -s dead · run them again: queuectl retry --failed"
 	done := part{head: []string{"DONE", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
-		done.rows = append(done.rows, []string{a.marked(j), ranRoughly(j), agoOf(j.FinishedAt, p.now), title(j)})
+		done.rows = append(done.rows, []string{marked(j), ranRoughly(j), agoOf(j.FinishedAt, p.now), title(j)})
 	}
 	return []part{running, next, failed, done}
 }
