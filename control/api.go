@@ -419,19 +419,23 @@ type Refusal struct {
 	Message string     `json:"message"`
 }
 
-// DLQRetry names dead jobs to put back: by id, or all, SelectStep at a time as a
-// Selection does.
+// DLQRetry names dead jobs to put back: by id, or all, or all of a batch of the caller's,
+// SelectStep at a time as a Selection does.
 type DLQRetry struct {
 	ID      Name   `json:"id,omitempty"`
 	IDs     Names  `json:"ids,omitempty"`
 	All     bool   `json:"all,omitempty"`
+	Batch   string `json:"batch,omitempty"`
 	Timeout *Span  `json:"timeout,omitempty"` // replaces the jobs' own
+	DryRun  bool   `json:"dry_run,omitempty"` // only count them
 	Cursor  string `json:"cursor,omitempty"`
 }
 
-// Sure guards what cannot be undone.
+// Sure guards what cannot be undone, of all jobs or those of a batch of the caller's.
 type Sure struct {
-	Yes bool `json:"yes"`
+	Yes    bool   `json:"yes"` // needed unless they are only counted
+	Batch  string `json:"batch,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
 }
 
 // Removed counts what was removed.

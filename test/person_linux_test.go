@@ -66,6 +66,32 @@ func TestManyAreAskedFor(t *testing.T) {
 	}
 }
 
+// dlq retry asks as retry does, and so does worker stop where it ends what runs.
+func TestTheDeadAndWhatRunsAreAskedFor(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	if r := q.cli("run", "--id", "bad", "false"); r.code != 1 {
+		t.Fatalf("%+v", r)
+	}
+	state := func(id string) string { return q.show(id).State }
+	if r := q.person("retry 1 job? [y/N]", "n\n", "dlq", "retry", "--all"); r.code != 1 || state("bad") != "dead" {
+		t.Errorf("a no: %+v", r)
+	}
+	q.must("enqueue", "--id", "runs", q.waitFor("goes"))
+	q.until("it runs", 10*time.Second, func() bool { return state("runs") == "processing" })
+	if r := q.person("end what runs (1 job), and have it wait again? [y/N]", "n\n", "worker", "stop", "--force"); r.code != 1 || state("runs") != "processing" {
+		t.Errorf("a no: %+v", r)
+	}
+	if r := q.person("end what runs (1 job), and have it wait again? [y/N]", "y\n", "worker", "stop", "--timeout", "0"); r.code != 0 || state("runs") != "pending" {
+		t.Errorf("a yes: %+v", r)
+	}
+	if r := q.person("", "", "worker", "stop", "--force"); r.code != 0 {
+		t.Errorf("where nothing runs: %+v", r)
+	}
+	if r := q.person("retry 1 job? [y/N]", "y\n", "dlq", "retry", "--all"); r.code != 0 || state("bad") != "pending" {
+		t.Errorf("a yes: %+v", r)
+	}
+}
+
 // An editor shows all that was set, as it was written; what is wrong is kept, and where there is
 // no terminal none is started.
 func TestEditInAnEditor(t *testing.T) {

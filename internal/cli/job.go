@@ -41,9 +41,9 @@ type listFlags struct {
 func (l *listFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	labelsVar(f, &l.labels, "label", "that carry the label `NAME=VALUE`")
-	f.Var(NonEmpty(&l.user), "user", "that this `USER` enqueued")
-	f.Var(NonEmpty(&l.batch), "batch", "of your own of the batch `NAME`")
-	f.Var(NonEmpty(&l.idGlob), "id-glob", "whose id matches the `PATTERN`, like build-*")
+	f.Var(single{filled{&l.user}}, "user", "that this `USER` enqueued")
+	f.Var(single{filled{&l.batch}}, "batch", "of your own of the batch `NAME`")
+	f.Var(single{filled{&l.idGlob}}, "id-glob", "whose id matches the `PATTERN`, like build-*")
 	instantVar(f, &l.since, "since", "ended, or else enqueued, since: a `TIME`, or a duration ago")
 	instantVar(f, &l.until, "until", "ended, or else enqueued, before: a `TIME`, or a duration ago")
 	f.IntVar(&l.limit, "limit", 0, "at most `N` of them (tables: 50)")
@@ -506,29 +506,52 @@ func dlqVerb(a *App) *cobra.Command {
 		},
 	}
 	l.add(list)
+	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear)
+	return Group("dlq", "The dead-letter queue: jobs that failed for good", list, a.dlqRetryVerb(), clear)
+}
+
+func (a *App) dlqRetryVerb() *cobra.Command {
 	var p control.DLQRetry
-	retry := &cobra.Command{
-		Use: "retry ID… | --all", Short: "Put dead jobs back in the queue",
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "retry ID… | --all | --batch NAME", Short: "Put dead jobs back in the queue",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			if p.All == (len(ids) > 0) {
-				return Usage("name dead jobs, or --all; give one of them")
+			if chosen := p.All || p.Batch != ""; chosen == (len(ids) > 0) || p.All && p.Batch != "" {
+				return Usage("name dead jobs, or --all, or --batch; give one of them")
 			}
 			c, err := a.Client()
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			return a.onJobs("is pending again", ids, func(ids []string, cursor string) (control.BulkResult, error) {
-				p.IDs, p.Cursor = ids, cursor
-				return c.DLQRetry(cmd.Context(), p)
-			})
+			step := func(p control.DLQRetry) func(ids []string, cursor string) (control.BulkResult, error) {
+				return func(ids []string, cursor string) (control.BulkResult, error) {
+					p.IDs, p.Cursor = ids, cursor
+					return c.DLQRetry(cmd.Context(), p)
+				}
+			}
+			if p.All && !p.DryRun && !yes && a.asks() {
+				counted := p
+				counted.DryRun = true
+				n, err := a.matched(cmd.Context(), step(counted))
+				if err != nil {
+					return err
+				}
+				if n > 0 && !a.sure("retry %s?", Jobs(n)) {
+					return nil
+				}
+			}
+			return a.onJobs("is pending again", ids, step(p))
 		},
 	}
-	retry.ValidArgsFunction = a.completeIDs(queue.Dead.String())
-	retry.Flags().BoolVar(&p.All, "all", false, "all dead jobs")
-	durationVar(retry.Flags(), "timeout", "give them a timeout of this `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
-	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear, queue.Dead)
-	return Group("dlq", "The dead-letter queue: jobs that failed for good", list, retry, clear)
+	cmd.ValidArgsFunction = a.completeIDs(queue.Dead.String())
+	f := cmd.Flags()
+	f.BoolVar(&p.All, "all", false, "all dead jobs")
+	f.Var(single{filled{&p.Batch}}, "batch", "all dead jobs of your own of the batch `NAME`")
+	durationVar(f, "timeout", "give them a timeout of this `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+	f.BoolVar(&p.DryRun, "dry-run", false, "only count them")
+	f.BoolVar(&yes, "yes", false, "without a question")
+	return cmd
 }
 
 func deadRow(j *control.Job) []string {

@@ -30,10 +30,10 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
 	f.BoolVar(&s.Failed, "failed", false, "all jobs that are dead or failed")
 	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "all jobs that carry the label `NAME=VALUE`")
-	f.Var(NonEmpty(&s.Batch), "batch", "all jobs of your own of the batch `NAME`")
-	f.Var(NonEmpty(&s.User), "user", "all jobs that this `USER` enqueued")
+	f.Var(single{filled{&s.Batch}}, "batch", "all jobs of your own of the batch `NAME`")
+	f.Var(single{filled{&s.User}}, "user", "all jobs that this `USER` enqueued")
 	durationVar(f, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(d time.Duration) { s.OlderThan = control.Span(d) })
-	f.Var(NonEmpty(&s.IDGlob), "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
+	f.Var(single{filled{&s.IDGlob}}, "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 }
 

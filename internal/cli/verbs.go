@@ -82,54 +82,45 @@ func dequeueVerb(a *App) *cobra.Command {
 }
 
 func clearVerb(a *App) *cobra.Command {
-	return a.clearCommand("Remove all jobs that do not run, and their history", "jobs that do not run", (*control.Client).Clear, queue.VerbRemove.Takes()...)
+	return a.clearCommand("Remove all jobs that do not run, and their history", "jobs that do not run", (*control.Client).Clear)
 }
 
-// clearCommand removes all of one kind, if that is meant.
-func (a *App) clearCommand(short, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error), states ...queue.State) *cobra.Command {
-	var yes, dryRun bool
+// clearCommand removes all of one kind, or those of a batch, if that is meant.
+func (a *App) clearCommand(short, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) *cobra.Command {
+	var p control.Sure
 	cmd := &cobra.Command{
 		Use: "clear --yes", Short: short, Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			asks := !p.Yes && !p.DryRun
+			if asks && !a.asks() {
+				return Usage("all %s and their history are removed for good; say so with --yes", what)
+			}
 			c, err := a.Client()
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			count := func() (int, error) {
-				st, err := c.Status(cmd.Context(), control.Nothing{})
-				n := int64(0)
-				for _, s := range states {
-					n += st.Jobs[s.String()]
-				}
-				return int(n), err
-			}
-			switch {
-			case dryRun:
-				n, err := count()
+			if asks {
+				got, err := do(c, cmd.Context(), control.Sure{Batch: p.Batch, DryRun: true})
 				if err != nil {
 					return err
 				}
-				if a.Structured() {
-					return a.PrintJSON(map[string]int{"matched": n})
-				}
-				return a.counted(n)
-			case !yes && !a.asks():
-				return Usage("all %s and their history are removed for good; say so with --yes", what)
-			case !yes:
-				n, err := count()
-				if err != nil {
-					return err
-				}
-				if !a.sure("remove %s for good, with their history?", Jobs(n)) {
+				if !a.sure("remove %s for good, with their history?", Jobs(*got.Matched)) {
 					return nil
 				}
+				p.Yes = true
 			}
-			return answerOf(cmd.Context(), a, c, do, control.Sure{Yes: true}, func(got control.Removed) error { return a.Println(Jobs(got.Removed) + " removed") })
+			return answerOf(cmd.Context(), a, c, do, p, func(got control.Removed) error {
+				if got.Matched != nil {
+					return a.counted(*got.Matched)
+				}
+				return a.Println(Jobs(got.Removed) + " removed")
+			})
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "really, without a question")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count them")
+	cmd.Flags().BoolVar(&p.Yes, "yes", false, "really, without a question")
+	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "only count them")
+	cmd.Flags().Var(single{filled{&p.Batch}}, "batch", "only those of your own of the batch `NAME`")
 	return cmd
 }
 
