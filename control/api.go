@@ -249,16 +249,17 @@ type ScreenRows struct {
 // at 1 KiB, and more labels than that left out.
 type Screen struct {
 	Status  Status       `json:"status"`
-	Running []RunningJob `json:"running"` // the oldest first
-	Ready   []Job        `json:"ready"`   // that wait for a worker, in the order in which they start
-	Timed   []Job        `json:"timed"`   // that wait for their time, the next first
-	Kept    []Job        `json:"kept"`    // held and blocked ones, the oldest first
-	Dead    []Job        `json:"dead"`    // the last ended first
-	Done    []Job        `json:"done"`    // completed and cancelled ones, the last ended first
+	Running []ScreenJob `json:"running"` // the oldest first
+	Ready   []Job       `json:"ready"`   // that wait for a worker, in the order in which they start
+	Timed   []Job       `json:"timed"`   // that wait for their time, the next first
+	Kept    []Job       `json:"kept"`    // held and blocked ones, the oldest first
+	Dead    []ScreenJob `json:"dead"`    // the last ended first
+	Done    []Job       `json:"done"`    // completed and cancelled ones, the last ended first
 }
 
-// RunningJob is a job that runs, with the last line that it has printed.
-type RunningJob struct {
+// ScreenJob is a job with the last line that it has printed. Of a dead one it is told if an exit
+// code is all that is known of why: the last line of its standard error, or else of its output.
+type ScreenJob struct {
 	Job
 	LastLine string `json:"last_line"`
 }

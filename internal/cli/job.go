@@ -185,7 +185,11 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 		open = append(open, s.Running[i].Job)
 	}
 	open = of(append(append(append(open, s.Ready...), s.Timed...), s.Kept...))
-	dead, done := of(s.Dead), of(s.Done)
+	var ended []control.Job
+	for i := range s.Dead {
+		ended = append(ended, s.Dead[i].Job)
+	}
+	dead, done := of(ended), of(s.Done)
 	jobs = inOneTable(open, dead, done, limit)
 	if int64(len(jobs)) < min(total, int64(limit)) && len(p.State) > 0 {
 		return nil, false, queue.ErrUnsupported

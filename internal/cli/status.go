@@ -278,7 +278,12 @@ func (p *screenPrinter) verdict() string {
 		return p.a.coloured(level, colour) + ":" + text
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d of %s", p.a.coloured("ok", "32"), st.Workers.Busy, workersRun(st.Workers.Total))
+	fmt.Fprintf(&b, "%s: ", p.a.coloured("ok", "32"))
+	if st.PID == 0 {
+		b.WriteString("no service runs here")
+	} else {
+		fmt.Fprintf(&b, "%d of %s", st.Workers.Busy, workersRun(st.Workers.Total))
+	}
 	if n := st.Jobs[queue.Pending.String()] + st.Jobs[queue.Failed.String()] + st.Jobs[queue.Blocked.String()]; n > 0 {
 		fmt.Fprintf(&b, ", %s", waitText(n))
 	} else {
@@ -355,15 +360,24 @@ func (p *screenPrinter) parts() []part {
 	failed := part{head: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
-		failed.rows = append(failed.rows, []string{marked(j), fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts), agoOf(j.FinishedAt, p.now), title(j), p.a.said(or(j.Error, standing(j)))})
+		failed.rows = append(failed.rows, []string{marked(&j.Job), fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts), agoOf(j.FinishedAt, p.now), title(&j.Job), p.why(j)})
 	}
-	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), ": queuectl list -s dead · run them again: queuectl retry --failed"
+	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), ": queuectl list --failed · run them again: queuectl retry --failed"
 	done := part{head: []string{"DONE", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
 		done.rows = append(done.rows, []string{marked(j), ranRoughly(j), agoOf(j.FinishedAt, p.now), title(j)})
 	}
 	return []part{running, next, failed, done}
+}
+
+// why is why a job failed, with its last words if that is only an exit code.
+func (p *screenPrinter) why(j *control.ScreenJob) string {
+	text := p.a.said(or(j.Error, standing(&j.Job)))
+	if last := p.a.said(j.LastLine); last != "" {
+		text += ": " + last
+	}
+	return text
 }
 
 // ranRoughly is how long a job ran, "-" if it did not.
@@ -404,6 +418,8 @@ func (p *screenPrinter) starts(j *control.Job) string {
 		return "in " + roughly(wait)
 	case p.s.Status.Draining:
 		return "draining"
+	case p.s.Status.PID == 0:
+		return "nothing runs here"
 	case p.s.Status.Workers.Total == 0:
 		return "no workers"
 	}
