@@ -22,6 +22,9 @@ func logsVerb(a *App) *cobra.Command {
 		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.lists = !p.Follow
+			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
+				return Usage("--attempt: the first one is 1; without it the last one is printed")
+			}
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines
 			}

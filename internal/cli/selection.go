@@ -47,10 +47,23 @@ func (s *selection) act(cmd *cobra.Command) {
 func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
-	if p.Chosen() == (len(ids) > 0) {
+	if p.Chosen() && len(ids) > 0 {
+		return p, Usage("ids of jobs and %s are both given; give one of them", s.chosenBy(cmd))
+	}
+	if !p.Chosen() && len(ids) == 0 {
 		return p, Usage("%s takes ids of jobs, or says which: --state, --failed, --%s, --batch, --user, --older-than, --id-glob, --all; give one of them", cmd.CommandPath(), cmp.Or(s.labelFlag, "label"))
 	}
 	return p, nil
+}
+
+// chosenBy is the first flag that says which jobs.
+func (s *selection) chosenBy(cmd *cobra.Command) string {
+	for _, name := range []string{"all", "state", "failed", cmp.Or(s.labelFlag, "label"), "batch", "user", "older-than"} {
+		if cmd.Flags().Changed(name) {
+			return "--" + name
+		}
+	}
+	return "--id-glob"
 }
 
 // longestTitle is how much is kept of what a selected job runs, in columns.

@@ -46,13 +46,13 @@ func showVerb(a *App) *cobra.Command {
 // after all others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
 	list := array{a.Out, "["}
-	var missing error
+	var missing []control.Refusal
 	shown := 0
 	for i := range named {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(named[i].ID), HistoryBefore: before})
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
-			missing = errors.Join(missing, err)
+			missing = append(missing, control.Refusal{ID: named[i].ID, Code: queue.CodeNotFound, Message: Message(err)})
 			continue
 		case err != nil:
 			return err
@@ -73,13 +73,17 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		}
 		shown++
 	}
+	var failed error
+	for _, line := range refusals(missing) {
+		failed = errors.Join(failed, queue.Errorf(queue.CodeNotFound, "%s", line))
+	}
 	if a.JSON && !a.JSONL && !one && !a.Quiet {
-		missing = errors.Join(missing, list.end())
+		failed = errors.Join(failed, list.end())
 	}
 	if len(named) == 0 {
 		a.Say("no job matches")
 	}
-	return missing
+	return failed
 }
 
 // printed is a job as it is printed in JSON: without its environment, unless that is asked for.

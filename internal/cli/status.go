@@ -21,6 +21,9 @@ func statusVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show how the queue is", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if check && watch {
+				return Usage("--check and --watch are both given; give one of them")
+			}
 			a.lists = !check
 			if watch {
 				return a.whileRead(cmd.Context(), func(ctx context.Context) error {
