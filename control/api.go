@@ -248,7 +248,7 @@ type ScreenRows struct {
 // Screen is how the queue stands, with the first jobs of each part. Commands and errors are cut
 // at 1 KiB, and more labels than that left out.
 type Screen struct {
-	Status  Status       `json:"status"`
+	Status  Status      `json:"status"`
 	Running []ScreenJob `json:"running"` // the oldest first
 	Ready   []Job       `json:"ready"`   // that wait for a worker, in the order in which they start
 	Timed   []Job       `json:"timed"`   // that wait for their time, the next first
