@@ -248,17 +248,18 @@ type ScreenRows struct {
 // Screen is how the queue stands, with the first jobs of each part. Commands and errors are cut
 // at 1 KiB, and more labels than that left out.
 type Screen struct {
-	Status  Status       `json:"status"`
-	Running []RunningJob `json:"running"` // the oldest first
-	Ready   []Job        `json:"ready"`   // that wait for a worker, in the order in which they start
-	Timed   []Job        `json:"timed"`   // that wait for their time, the next first
-	Kept    []Job        `json:"kept"`    // held and blocked ones, the oldest first
-	Dead    []Job        `json:"dead"`    // the last ended first
-	Done    []Job        `json:"done"`    // completed and cancelled ones, the last ended first
+	Status  Status      `json:"status"`
+	Running []ScreenJob `json:"running"` // the oldest first
+	Ready   []Job       `json:"ready"`   // that wait for a worker, in the order in which they start
+	Timed   []Job       `json:"timed"`   // that wait for their time, the next first
+	Kept    []Job       `json:"kept"`    // held and blocked ones, the oldest first
+	Dead    []ScreenJob `json:"dead"`    // the last ended first
+	Done    []Job       `json:"done"`    // completed and cancelled ones, the last ended first
 }
 
-// RunningJob is a job that runs, with the last line that it has printed.
-type RunningJob struct {
+// ScreenJob is a job with the last line that it has printed. Of a dead one it is told if an exit
+// code is all that is known of why: the last line of its standard error, or else of its output.
+type ScreenJob struct {
 	Job
 	LastLine string `json:"last_line"`
 }
@@ -408,6 +409,8 @@ type BulkResult struct {
 	Refused []Refusal `json:"refused"`
 	Matched *int      `json:"matched,omitempty"` // of a dry run: how many it would be
 	Next    *string   `json:"next,omitempty"`    // the cursor of what is left
+	// Unenforced names the limits that an edit has set and that are not enforced here as they are meant.
+	Unenforced []string `json:"unenforced,omitempty"`
 }
 
 // Refusal is why a verb was not carried out on a job.
@@ -417,19 +420,23 @@ type Refusal struct {
 	Message string     `json:"message"`
 }
 
-// DLQRetry names dead jobs to put back: by id, or all, SelectStep at a time as a
-// Selection does.
+// DLQRetry names dead jobs to put back: by id, or all, or all of a batch of the caller's,
+// SelectStep at a time as a Selection does.
 type DLQRetry struct {
 	ID      Name   `json:"id,omitempty"`
 	IDs     Names  `json:"ids,omitempty"`
 	All     bool   `json:"all,omitempty"`
+	Batch   string `json:"batch,omitempty"`
 	Timeout *Span  `json:"timeout,omitempty"` // replaces the jobs' own
+	DryRun  bool   `json:"dry_run,omitempty"` // only count them
 	Cursor  string `json:"cursor,omitempty"`
 }
 
-// Sure guards what cannot be undone.
+// Sure guards what cannot be undone, of all jobs or those of a batch of the caller's.
 type Sure struct {
-	Yes bool `json:"yes"`
+	Yes    bool   `json:"yes"` // needed unless they are only counted
+	Batch  string `json:"batch,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
 }
 
 // Removed counts what was removed.

@@ -246,7 +246,7 @@ func (s *Selection) Chosen() bool {
 // Each many reports whether a request is about many jobs.
 
 func (s *Selection) many() bool  { return s.Chosen() || len(s.IDs) >= manyNames }
-func (p *DLQRetry) many() bool   { return p.All || len(p.IDs) >= manyNames }
+func (p *DLQRetry) many() bool   { return p.All || p.Batch != "" || len(p.IDs) >= manyNames }
 func (p *List) many() bool       { return true }
 func (p *ScreenRows) many() bool { return true }
 func (p *Sure) many() bool       { return true }

@@ -168,7 +168,8 @@ const CookieName = "QUEUECTL_COOKIE"
 func checkLabels(check func(bool, string, string, ...any), labels map[string]string) {
 	check(len(labels) <= MaxLabels, "labels", "has %d entries; at most %d are taken", len(labels), MaxLabels)
 	for k, v := range labels {
-		check(k != "" && len(k)+len(v) <= MaxLabel, "labels", "%q is longer than %d bytes, or has no name", Clip(k), MaxLabel)
+		check(k != "", "labels", "one has no name; write it NAME=value")
+		check(len(k)+len(v) <= MaxLabel, "labels", "%q is longer than %d bytes", Clip(k), MaxLabel)
 		check(!strings.ContainsRune(k+v, 0), "labels", "must not hold a NUL")
 	}
 }

@@ -109,9 +109,9 @@ var sizes = []struct {
 	suffix string
 	bytes  int64
 }{
-	{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30}, {"tib", 1 << 40},
-	{"kb", 1 << 10}, {"mb", 1 << 20}, {"gb", 1 << 30}, {"tb", 1 << 40},
-	{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"t", 1 << 40}, {"b", 1}, {"", 1},
+	{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30}, {"tib", 1 << 40}, {"pib", 1 << 50},
+	{"kb", 1 << 10}, {"mb", 1 << 20}, {"gb", 1 << 30}, {"tb", 1 << 40}, {"pb", 1 << 50},
+	{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"t", 1 << 40}, {"p", 1 << 50}, {"b", 1}, {"", 1},
 }
 
 // ParseSize reads a number of bytes such as 4096, 64K, 1MiB or 2G; every
@@ -128,7 +128,7 @@ func ParseSize(text string) (int64, error) {
 			break
 		}
 		if !(n >= 0 && n*float64(s.bytes) <= 1<<50) {
-			return 0, fmt.Errorf("must be between 0 and 1P")
+			return 0, fmt.Errorf("must be between 0 and 1PiB")
 		}
 		return int64(n * float64(s.bytes)), nil
 	}
@@ -140,7 +140,7 @@ func FormatSize(n int64) string {
 	for _, s := range []struct {
 		suffix string
 		bytes  int64
-	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+	}{{"PiB", 1 << 50}, {"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
 		if n >= s.bytes && n%s.bytes == 0 {
 			return strconv.FormatInt(n/s.bytes, 10) + s.suffix
 		}

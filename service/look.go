@@ -43,10 +43,16 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 // notRunning is the health of a queue without a service.
 const notRunning = "degraded: no service runs here, so no job is started"
 
-// lookedAt is the status of a queue without its service, which cannot say more of itself.
+// lookedAt is the status of a queue without its service, which cannot say more of itself. Where all
+// has ended nothing is missing.
 func lookedAt(st control.Status) control.Status {
 	st.PID, st.Started, st.Workers, st.Throughput = 0, 0, control.WorkerSummary{}, 0
-	st.Health = notRunning
+	st.Health = "ok"
+	for _, s := range queue.States() {
+		if !s.Ended() && st.Jobs[s.String()] > 0 {
+			st.Health = notRunning
+		}
+	}
 	if n := st.Jobs[queue.Processing.String()]; n > 0 {
 		st.Health += "; what it ran when it ended is shown as it was then"
 	}

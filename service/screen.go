@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -52,23 +53,32 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 			}
 			return list
 		}
-		screen := control.Screen{Status: st, Running: []control.RunningJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Dead: views(parts.Dead), Done: views(parts.Done)}
+		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Dead: []control.ScreenJob{}, Done: views(parts.Done)}
 		for _, j := range views(parts.Running) {
-			screen.Running = append(screen.Running, control.RunningJob{Job: j, LastLine: lines[j.Seq]})
+			screen.Running = append(screen.Running, control.ScreenJob{Job: j, LastLine: lines[j.Seq]})
+		}
+		for _, j := range views(parts.Dead) {
+			screen.Dead = append(screen.Dead, control.ScreenJob{Job: j, LastLine: lines[j.Seq]})
 		}
 		return screen, nil
 	})
 }
 
-// lastLines are the last lines of the running jobs that somebody sees on a screen, as far as the
-// runners say in time. They are asked for one of each user at once.
+// lastLines are the last lines of the running and dead jobs that somebody sees on a screen, as far
+// as they are known in time. They are asked for one of each user at once.
 func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var seqs []int64
+	var dead []queue.Job
 	err := s.shares.Do(ctx, control.Many, func() error {
 		parts, err := s.store.Screen(ctx, f)
 		for i := range parts.Running {
 			if s.sees(peer, &parts.Running[i]) >= control.Inside {
 				seqs = append(seqs, parts.Running[i].Seq)
+			}
+		}
+		for i := range parts.Dead {
+			if j := &parts.Dead[i]; j.ExitCode >= 0 && s.sees(peer, j) >= control.Inside {
+				dead = append(dead, outline(j))
 			}
 		}
 		return err
@@ -83,6 +93,11 @@ func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.Scr
 	for _, seq := range seqs {
 		if soon.Err() == nil {
 			lines[seq] = s.lastLine(soon, seq)
+		}
+	}
+	for i := range dead {
+		if soon.Err() == nil {
+			lines[dead[i].Seq] = s.lastWords(soon, &dead[i])
 		}
 	}
 	return lines, nil
@@ -148,18 +163,32 @@ func shorten(j *control.Job) {
 
 // lastLine is the last line that a running job has printed, "" if it has none, or its runner does
 // not say in time.
-func (s *Service) lastLine(ctx context.Context, seq int64) string {
-	var last []byte
+func (s *Service) lastLine(ctx context.Context, seq int64) (last string) {
 	if _, err := s.readLive(ctx, seq, &output.Cursor{-lastLineOf, -lastLineOf}, false, func(c output.Chunk) error {
-		for _, line := range slices.Backward(bytes.FieldsFunc(c.Data, func(r rune) bool { return r == '\n' || r == '\r' })) {
-			if line = bytes.TrimSpace(line); len(line) > 0 {
-				last = bytes.Clone(line)
-				break
-			}
-		}
+		last = cmp.Or(lastLineIn(c.Data), last)
 		return nil
 	}); err != nil {
 		return ""
 	}
-	return strings.ToValidUTF8(string(last), "\ufffd")
+	return last
+}
+
+// lastWords is the last line of an ended job's standard error, or else of its output, "" if nothing
+// is kept of them.
+func (s *Service) lastWords(ctx context.Context, j *queue.Job) string {
+	var tails [2][]byte
+	if err := s.readTail(ctx, j, j.Runs, lastLineOf, keepTail(&tails)); err != nil {
+		return ""
+	}
+	return cmp.Or(lastLineIn(tails[output.Stderr]), lastLineIn(tails[output.Stdout]))
+}
+
+// lastLineIn is the last line of a text that is not empty.
+func lastLineIn(text []byte) string {
+	for _, line := range slices.Backward(bytes.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })) {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			return strings.ToValidUTF8(string(line), "\ufffd")
+		}
+	}
+	return ""
 }

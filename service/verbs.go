@@ -104,7 +104,10 @@ func (s *Service) Release(ctx context.Context, p control.Selection) (control.Bul
 // Retry implements control.API. Of selected jobs completed ones are left alone
 // unless their state is asked for.
 func (s *Service) Retry(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	takes := []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
+	takes := queue.VerbRetry.Takes()
+	if p.Chosen() && len(p.State) == 0 {
+		takes = []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
+	}
 	return s.onJobs(ctx, "retry", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only})
 	})
@@ -122,7 +125,8 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return control.BulkResult{}, queue.Invalid("set", "is %d bytes long; one of more than %d is for one job at a time", len(p.Set), maxEdit)
 	}
 	d := s.config.Load().Defaults()
-	if err := (&queue.Job{MaxAttempts: 1, Execution: queue.Execution{Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry}}).Edit(p.Set, d); err != nil {
+	any := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry}}
+	if err := any.Edit(p.Set, d); err != nil {
 		return control.BulkResult{}, err // it would be refused of any job
 	}
 	peer := control.PeerFrom(ctx)
@@ -143,9 +147,13 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		}
 		return err
 	}
-	return s.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	v, err := s.onJobs(ctx, "edit", p.Selection, queue.VerbEdit.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
 	})
+	if err == nil && len(v.Done) > 0 {
+		v.Unenforced, err = s.unenforced(ctx, []queue.Job{any}, false)
+	}
+	return v, err
 }
 
 // Remove implements control.API.
@@ -166,29 +174,43 @@ func (s *Service) Remove(ctx context.Context, p control.Remove) (control.BulkRes
 
 // Clear implements control.API.
 func (s *Service) Clear(ctx context.Context, p control.Sure) (control.Removed, error) {
-	if !p.Yes {
+	if !p.Yes && !p.DryRun {
 		return control.Removed{}, queue.Invalid("yes", "must be true: every job that does not run is removed for good, with its history")
 	}
-	return s.removeAll(ctx, "clear", queue.VerbRemove.Takes())
+	return s.removeAll(ctx, "clear", p, queue.VerbRemove.Takes())
 }
 
-// removeAll removes all jobs in these states, as a method does.
-func (s *Service) removeAll(ctx context.Context, method string, states []queue.State) (control.Removed, error) {
+// removeAll removes all jobs in these states, or those of a batch, as a method does; or counts
+// them.
+func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, states []queue.State) (control.Removed, error) {
 	var removed control.Removed
-	if err := s.audit(ctx, method, "", nil); err != nil {
+	peer := control.PeerFrom(ctx)
+	f, err := s.filter(&peer, control.List{Batch: p.Batch})
+	if err != nil {
 		return removed, err
 	}
-	f := store.Filter{States: states, Limit: store.MaxPage}
+	f.States = states
+	if p.DryRun {
+		removed.Matched = new(int)
+	} else if err := s.audit(ctx, method, p.Batch, nil); err != nil {
+		return removed, err
+	}
 	for {
 		page, err := s.selected(ctx, f)
 		if err != nil {
 			return removed, err
 		}
+		if f.Before = page.Next; p.DryRun {
+			if *removed.Matched += len(page.Refs); f.Before == 0 {
+				return removed, nil
+			}
+			continue
+		}
 		verdict, err := s.each(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error {
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: states})
 		})
 		removed.Removed += len(verdict.Done)
-		if f.Before = page.Next; err != nil || f.Before == 0 {
+		if err != nil || f.Before == 0 {
 			return removed, err
 		}
 	}
@@ -261,24 +283,36 @@ func signalNumber(text string) (int, error) {
 // of these with the oldest.
 func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
-	if p.All == (len(ids) > 0) {
-		return control.BulkResult{}, queue.Invalid("ids", "name dead jobs, or all; give one of them")
+	if chosen := p.All || p.Batch != ""; chosen == (len(ids) > 0) {
+		return control.BulkResult{}, queue.Invalid("ids", "name dead jobs, or all, or a batch; give one of them")
 	}
 	change := func(ctx context.Context, j *queue.Job) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
 	}
-	if !p.All {
-		return s.eachNamed(ctx, "dlq.retry", ids, change)
+	if p.DryRun {
+		change = counting([]queue.State{queue.Dead})
+	}
+	if len(ids) > 0 {
+		v, err := s.eachNamed(ctx, "dlq.retry", ids, change)
+		if p.DryRun {
+			v.Matched, v.Done = new(len(v.Done)), []string{}
+		}
+		return v, err
 	}
 	peer := control.PeerFrom(ctx)
-	f, err := s.filter(&peer, control.List{State: control.Texts{queue.Dead.String()}, Limit: control.SelectStep, Cursor: p.Cursor})
+	f, err := s.filter(&peer, control.List{State: control.Texts{queue.Dead.String()}, Batch: p.Batch, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	f.UID = ownOnly(&peer, "dlq.retry")
+	if own := ownOnly(&peer, "dlq.retry"); own != nil {
+		f.UID = own
+	}
 	page, err := s.selected(ctx, f)
 	if err != nil {
 		return control.BulkResult{}, err
+	}
+	if p.DryRun {
+		return control.BulkResult{Done: []string{}, Refused: []control.Refusal{}, Matched: new(len(page.Refs)), Next: cursor(page.Next)}, nil
 	}
 	slices.Reverse(page.Refs)
 	v, err := s.each(ctx, "dlq.retry", page.Refs, change)
@@ -288,10 +322,21 @@ func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 
 // DLQClear implements control.API.
 func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed, error) {
-	if !p.Yes {
+	if !p.Yes && !p.DryRun {
 		return control.Removed{}, queue.Invalid("yes", "must be true: dead jobs and their history are removed for good")
 	}
-	return s.removeAll(ctx, "dlq.clear", []queue.State{queue.Dead})
+	return s.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
+}
+
+// counting is what a dry run does with a job that is named: it counts if it is in one of these
+// states.
+func counting(takes []queue.State) func(context.Context, *queue.Job) error {
+	return func(_ context.Context, j *queue.Job) error {
+		if !slices.Contains(takes, j.State) {
+			return store.ErrMoved
+		}
+		return nil
+	}
 }
 
 // verb is carried out on a job that is in one of these states, if any are given.
@@ -305,7 +350,8 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 	case chosen == (len(names) > 0):
 		return control.BulkResult{}, queue.Invalid("ids", "name jobs, or say which by state, failed, label, batch, user, older_than, id_glob or all; give one of them")
 	case p.DryRun && !chosen:
-		do = func(context.Context, *queue.Job, []queue.State) error { return nil }
+		count := counting(takes)
+		do = func(ctx context.Context, j *queue.Job, _ []queue.State) error { return count(ctx, j) }
 	case chosen:
 		return s.onSelected(ctx, method, p, takes, do)
 	}
@@ -342,7 +388,7 @@ func (s *Service) onSelected(ctx context.Context, method string, p control.Selec
 		return v, err
 	}
 	if p.DryRun {
-		v.Matched = new(len(page.Refs))
+		v.Matched = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool { return !slices.Contains(takes, r.State) })))
 	} else {
 		v, err = s.each(ctx, method, page.Refs, func(ctx context.Context, j *queue.Job) error { return do(ctx, j, f.States) })
 		if err != nil {

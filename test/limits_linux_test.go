@@ -326,6 +326,9 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 		{[]string{"enqueue", `[{"command":"true","tasks":3},{"command":"true"}]`}, "queuectl: tasks is not enforced here; see queuectl doctor\n"},
 		{[]string{"enqueue", "--file", file}, "queuectl: " + each + ", and cpus is not enforced here; see queuectl doctor\n"},
 		{[]string{"run", "-d", "--cpus", "1", "true"}, "queuectl: cpus is not enforced here; see queuectl doctor\n"},
+		{[]string{"enqueue", "--id", "late", "true"}, ""},
+		{[]string{"edit", "late", "--cpus", "2"}, "queuectl: cpus is not enforced here; see queuectl doctor\n"},
+		{[]string{"edit", "late", "--priority", "2"}, ""},
 	} {
 		if r := q.cli(c.words...); r.code != 0 || r.err != c.want {
 			t.Errorf("%q: exit code %d, %q, want %q", c.words, r.code, r.err, c.want)

@@ -66,17 +66,46 @@ func TestManyAreAskedFor(t *testing.T) {
 	}
 }
 
+// dlq retry asks as retry does, and so does worker stop where it ends what runs.
+func TestTheDeadAndWhatRunsAreAskedFor(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	if r := q.cli("run", "--id", "bad", "false"); r.code != 1 {
+		t.Fatalf("%+v", r)
+	}
+	state := func(id string) string { return q.show(id).State }
+	if r := q.person("retry 1 job? [y/N]", "n\n", "dlq", "retry", "--all"); r.code != 1 || state("bad") != "dead" {
+		t.Errorf("a no: %+v", r)
+	}
+	q.must("enqueue", "--id", "runs", q.waitFor("goes"))
+	q.until("it runs", 10*time.Second, func() bool { return state("runs") == "processing" })
+	if r := q.person("end what runs (1 job), and have it wait again? [y/N]", "n\n", "worker", "stop", "--force"); r.code != 1 || state("runs") != "processing" {
+		t.Errorf("a no: %+v", r)
+	}
+	if r := q.person("end what runs (1 job), and have it wait again? [y/N]", "y\n", "worker", "stop", "--timeout", "0"); r.code != 0 || state("runs") != "pending" {
+		t.Errorf("a yes: %+v", r)
+	}
+	if r := q.person("", "", "worker", "stop", "--force"); r.code != 0 {
+		t.Errorf("where nothing runs: %+v", r)
+	}
+	if r := q.person("retry 1 job? [y/N]", "y\n", "dlq", "retry", "--all"); r.code != 0 || state("bad") != "pending" {
+		t.Errorf("a yes: %+v", r)
+	}
+}
+
 // An editor shows all that was set, as it was written; what is wrong is kept, and where there is
 // no terminal none is started.
 func TestEditInAnEditor(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at", "2040-01-02T03:04:05Z", "echo a && echo '<b>'")
-	through := func(editor string) result {
-		cmd := q.command("edit", "a")
-		cmd.Env = append(cmd.Env, "EDITOR="+editor)
-		return q.typing(cmd, "", "")
+	if err := os.Mkdir(q.path("tmp"), 0o700); err != nil {
+		t.Fatal(err)
 	}
-	edit := func(script string) result { return through("sed -i " + script) }
+	through := func(editor, asked, words string) result {
+		cmd := q.command("edit", "a")
+		cmd.Env = append(cmd.Env, "EDITOR="+editor, "TMPDIR="+q.path("tmp"))
+		return q.typing(cmd, asked, words)
+	}
+	edit := func(script string) result { return through("sed -i "+script, "", "") }
 	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
 		t.Fatalf("an edit: %+v", r)
 	}
@@ -97,16 +126,35 @@ func TestEditInAnEditor(t *testing.T) {
 	if r := edit(`s/no-such//`); r.code != 0 || !strings.Contains(r.out, "nothing was changed") {
 		t.Errorf("an editor that changes nothing: %+v", r)
 	}
-	r := edit(`1d`)
-	_, file, kept := strings.Cut(strings.TrimSpace(r.out), "kept in ")
-	if r.code != 2 || !kept {
-		t.Fatalf("an editor that breaks the text: %+v", r)
+	for script, said := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority", `s/.priority.: 9/"prioritty":9/`: "prioritty"} {
+		r := through("sed -i '"+script+"'", "open it again? [y/N]", "n\n")
+		_, file, kept := strings.Cut(r.out, "what you typed is in ")
+		file, _, _ = strings.Cut(strings.TrimSpace(file), "\n")
+		if r.code != 2 || !kept || !strings.Contains(r.out, said) {
+			t.Fatalf("a mistake in the editor: %+v", r)
+		}
+		if text, err := os.ReadFile(strings.TrimSpace(file)); err != nil || !strings.Contains(string(text), "echo edited") {
+			t.Errorf("the text that is kept: %q, %v", text, err)
+		}
+		os.Remove(strings.TrimSpace(file))
 	}
-	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "echo edited") {
-		t.Errorf("the text that is kept: %q, %v", text, err)
+	q.write("twice", "#!/bin/sh\nif grep -q much \"$1\"; then sed -i 's/.much./7/' \"$1\"; else sed -i 's/: 9/: \"much\"/' \"$1\"; fi\n")
+	os.Chmod(q.path("twice"), 0o700)
+	if r := through(q.path("twice"), "open it again? [y/N]", "y\n"); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
+		t.Errorf("a mistake that is mended: %+v", r)
 	}
-	os.Remove(file)
-	if r := through("false"); r.code != 1 || !strings.Contains(r.out, "nothing was changed") {
+	if left, err := os.ReadDir(q.path("tmp")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+	q.must("cancel", "a")
+	if r := through("touch "+q.path("opened"), "", ""); r.code != 5 || !strings.Contains(r.out, "job a is cancelled; only what waits can be changed") {
+		t.Errorf("a job that has ended: %+v", r)
+	}
+	if _, err := os.Stat(q.path("opened")); err == nil {
+		t.Error("the editor was opened for a job that has ended")
+	}
+	q.must("retry", "a")
+	if r := through("false", "", ""); r.code != 1 || !strings.Contains(r.out, "nothing was changed") {
 		t.Errorf("an editor that fails: %+v", r)
 	}
 	if r := q.cli("edit", "a"); r.code != 2 || !strings.Contains(r.err, "an editor needs a terminal") {

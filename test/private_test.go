@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -240,7 +241,7 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 			t.Errorf("%q: %+v, want 3 and what starts it", words, r)
 		}
 	}
-	cmd := p.command(list+"sleep 60\n", append(args, "--add-new")...)
+	cmd := p.command(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +250,7 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 		return strings.HasPrefix(r.out, "3-") && r.err == ""
 	})
 	p.killAll(cmd)
-	p.readsFiles("after a crash", "completed", "dead", "processing")
+	p.readsFiles("after a crash", "completed", "dead", "processing", "pending")
 	if r := p.cli("--dir", filepath.Join(p.work, "none"), "list"); r.code != 3 {
 		t.Errorf("no folder: %+v", r)
 	}
@@ -292,6 +293,19 @@ func (p *private) readsFiles(when string, states ...string) {
 		if out := asks(strings.Fields(words)...); !strings.Contains(out, want) {
 			p.Errorf("%s: %s says %q, want %q", when, words, out, want)
 		}
+	}
+	code, health, next := 0, "ok", ""
+	if slices.ContainsFunc(states, func(state string) bool { return state != "completed" && state != "dead" }) {
+		code, health = 1, "degraded: no service runs here"
+	}
+	if slices.Contains(states, "pending") {
+		next = "nothing runs here"
+	}
+	if r := p.cli("--dir", p.dir, "status", "--check"); r.code != code || !strings.HasPrefix(r.out, health) {
+		p.Errorf("%s: status --check: %+v, want %q", when, r, health)
+	}
+	if out := asks("status"); !strings.Contains(out, next) || strings.Contains(out, "no workers") {
+		p.Errorf("%s: status: %s", when, out)
 	}
 	if after := p.contents(); !maps.Equal(after, before) {
 		p.Errorf("%s: the folder was changed: %v, was %v", when, after, before)

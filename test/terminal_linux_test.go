@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -133,7 +134,7 @@ func steeringJobs(t *testing.T, q *queue, w *wire) (loud, lost string) {
 // shown is what a command shows, without the carriage return of steering where it may stand: in
 // what comes as the job prints it.
 func shown(text string, args []string) string {
-	if args[0] != "run" {
+	if args[0] != "run" && (args[0] != "logs" || slices.Contains(args, "--timestamps")) {
 		return text
 	}
 	return strings.ReplaceAll(text, "H\rI", `H\x0dI`)
@@ -149,26 +150,29 @@ func TestJobsDoNotSteerTheTerminal(t *testing.T) {
 		args  []string
 		code  int
 		times int // that steering is shown
+		plain int // of these without its colour
 	}{
-		{[]string{"logs", loud}, 0, 2},
-		{[]string{"logs", loud, "--stderr"}, 0, 1},
-		{[]string{"logs", loud, "--timestamps"}, 0, 2},
-		{[]string{"logs", "-f", loud}, 0, 2},
-		{[]string{"show", loud}, 0, 5},
-		{[]string{"show", lost}, 0, 4},
-		{[]string{"list"}, 0, 2},
-		{[]string{"list", "-s", "dead"}, 0, 2},
-		{[]string{"dlq", "list"}, 0, 3},
-		{[]string{"run", "--max-retries", "0", printing}, 3, 2},
-		{[]string{"run", "--max-retries", "0", "--cwd", "/no/such/" + steering, "true"}, 126, 1},
+		{[]string{"logs", loud}, 0, 2, 0},
+		{[]string{"logs", loud, "--stderr"}, 0, 1, 0},
+		{[]string{"logs", loud, "--timestamps"}, 0, 2, 0},
+		{[]string{"logs", "-f", loud}, 0, 2, 0},
+		{[]string{"show", loud}, 0, 5, 0},
+		{[]string{"show", lost}, 0, 4, 2},
+		{[]string{"list"}, 0, 2, 2},
+		{[]string{"list", "-s", "dead"}, 0, 2, 2},
+		{[]string{"dlq", "list"}, 0, 3, 3},
+		{[]string{"status"}, 0, 3, 3},
+		{[]string{"run", "--max-retries", "0", printing}, 3, 2, 0},
+		{[]string{"run", "--max-retries", "0", "--cwd", "/no/such/" + steering, "true"}, 126, 1, 0},
 	} {
 		r := q.display(c.args...)
 		r.out = shown(r.out, c.args)
 		if found := steers(r.out); found != "" || r.code != c.code {
 			t.Errorf("%q: code %d, want %d; a terminal would obey %q in %q", c.args, r.code, c.code, found, r.out)
 		}
-		if got := strings.Count(r.out, madeSafe); got != c.times {
-			t.Errorf("%q: shown %d times, want %d, in %q", c.args, got, c.times, r.out)
+		coloured, plain := strings.Count(r.out, madeSafe), strings.Count(r.out, colours.ReplaceAllString(madeSafe, ""))
+		if plain != c.plain || coloured+plain != c.times {
+			t.Errorf("%q: shown %d times in colour and %d without, want %d in all, and %d without, in %q", c.args, coloured, plain, c.times, c.plain, r.out)
 		}
 		r = q.display(append([]string{"--raw"}, c.args...)...)
 		if got := strings.Count(r.out, "\x1b]0;owned\x07C"); got < c.times || r.code != c.code {
@@ -293,6 +297,55 @@ func TestSentencesAreForPeople(t *testing.T) {
 	}
 }
 
+// A carriage return reaches the terminal by logs as it does by run, so that what shows how far it
+// has come looks as it did; not where it would hide what stands before a line.
+func TestLogsPassCarriageReturnsOn(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	one, two := w.enqueue(fields{"command": `printf '10%%\r20%%\n'`}), w.enqueue(fields{"command": "true"})
+	w.end(one)
+	w.end(two)
+	if r := q.display("logs", one); r.out != "10%\r20%\n" {
+		t.Errorf("logs: %q", r.out)
+	}
+	if r := q.display("logs", one, two); !strings.HasSuffix(r.out, `| 10%\x0d20%`+"\n") {
+		t.Errorf("logs of two: %q", r.out)
+	}
+}
+
+// The colours that a job prints are its output's alone: on the screen, in tables and in reasons
+// colours tell of states, and a pipe gets none.
+func TestColoursOfJobsStayInTheirOutput(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	dead := w.enqueue(fields{"command": `: '` + "\x1b[35m" + `'; exit 3`, "max_retries": 0})
+	w.end(dead)
+	runs := w.enqueue(fields{"command": `printf '\033[35mpurple\033[K\n'; ` + q.waitFor("goes")})
+	defer q.write("goes", "")
+	q.until("its last line is known", 10*time.Second, func() bool { return strings.Contains(q.cli().out, "purple") })
+	for _, args := range [][]string{{}, {"list"}, {"dlq", "list"}, {"events"}} {
+		if r := q.cli(args...); strings.Contains(r.out, "\x1b") || r.code != 0 {
+			t.Errorf("%q in a pipe: %+v", args, r)
+		}
+		if r := q.display(args...); strings.Contains(r.out, "\x1b[35m") || r.code != 0 {
+			t.Errorf("%q on a terminal: %+v", args, r)
+		}
+	}
+	if r := q.display("list"); !strings.Contains(r.out, "\x1b[34m▶ processing\x1b[0m") || !strings.Contains(r.out, "\x1b[31m✗ dead\x1b[0m") {
+		t.Errorf("states on a terminal: %q", r.out)
+	}
+	for _, args := range [][]string{{}, {"list"}, {"show", dead}, {"show", runs}} {
+		s := newScreen(t, 80)
+		cmd := q.command(args...)
+		cmd.Env = append(cmd.Env, "NO_COLOR=1")
+		cmd.Stdout, cmd.Stderr = s.tty, s.tty
+		exitCodeOf(t, cmd)
+		if text := s.text(t); text == "" || strings.Contains(text, "\x1b") {
+			t.Errorf("%q with NO_COLOR: %q", args, text)
+		}
+	}
+}
+
 // Colours of our own are for terminals whose owner has not said NO_COLOR.
 func TestNoColours(t *testing.T) {
 	q := serving(t, "--workers", "1")
@@ -367,7 +420,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 			cmd := q.command(strings.Fields(line)...)
 			cmd.Stdout, cmd.Stderr = s.tty, s.tty
 			code := exitCodeOf(t, cmd)
-			text := s.text(t)
+			text := colours.ReplaceAllString(s.text(t), "")
 			if _, history, found := strings.Cut(text, "\n\n"); found {
 				text = history // what is above it is no table
 			}

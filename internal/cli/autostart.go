@@ -32,11 +32,17 @@ func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 	c := control.NewClient(t.Socket)
 	a.lastClient = c
 	err = c.Connect(ctx)
-	if !errors.Is(err, control.ErrUnreachable) || !t.Own || os.Getenv("QUEUECTL_NO_START") == "1" {
+	if !errors.Is(err, control.ErrUnreachable) || !t.Own {
 		return c, a.Reached(err, t)
 	}
 	if _, registered := registered.Own(); registered { // then it was stopped on purpose
 		return c, a.Reached(err, t)
+	}
+	if os.Getenv("QUEUECTL_NO_START") == "1" {
+		if errors.Is(err, os.ErrPermission) {
+			return c, err
+		}
+		return c, queue.Errorf(queue.CodeUnavailable, "no service runs, and QUEUECTL_NO_START=1 keeps this from starting one; start it with: %s", t.Start)
 	}
 	return c, a.StartAndReach(ctx, c)
 }

@@ -58,6 +58,9 @@ func isBackup(name string) (bool, error) {
 }
 
 func (a *App) backup(ctx context.Context, name string, force bool) error {
+	if name == "" {
+		return Usage("the name of the file is empty; name one, or - for standard output")
+	}
 	c, err := a.Client()
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ func configVerb(a *App) *cobra.Command {
 	get := &cobra.Command{
 		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print a setting, or all", Args: atMostOne("a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			a.lists = true
 			if len(args) == 0 {
 				return a.configList(cmd)
 			}
@@ -74,6 +75,7 @@ func (a *App) sayChanged(v control.ConfigValue) error {
 }
 
 func (a *App) configList(cmd *cobra.Command) error {
+	a.lists = true
 	c, err := a.Client()
 	if err != nil {
 		return err

@@ -10,27 +10,91 @@ import (
 	"os/exec"
 	"os/signal"
 	"reflect"
+	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
 
-// editText lets a person change a job's fields in $VISUAL or $EDITOR, and returns
-// what they changed as a merge patch; nil if nothing.
-func (a *App) editText(ctx context.Context, id string) (json.RawMessage, error) {
+// editInEditor lets a person change a job's fields in $VISUAL or $EDITOR. What was typed is not
+// lost by a mistake: its file is named, and opened again if the person wants that.
+func (a *App) editInEditor(cmd *cobra.Command, s *selection, id string) error {
+	p, err := s.of(cmd, []string{id})
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
 	c, err := a.Client()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer c.Close()
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if _, _, _, err := queue.VerbEdit.Act(&queue.Job{ID: job.ID, State: stateOf(job.State)}); err != nil {
+		return err // before anything is typed
 	}
 	before := job.Spec
 	delete(before, "id")
+	e, err := a.newEditing(before)
+	if err != nil {
+		return err
+	}
+	for {
+		patch, err := e.typed(ctx)
+		if err == nil && patch != nil {
+			err = a.applyTyped(ctx, c, control.Edit{Selection: p, Set: patch}, id)
+		}
+		if err == nil {
+			os.Remove(e.file)
+			if patch == nil {
+				a.Say("nothing was changed")
+			}
+			return nil
+		}
+		if !e.keeps() {
+			return fmt.Errorf("%w; nothing was changed", err)
+		}
+		err = fmt.Errorf("%w; what you typed is in %s", err, e.file)
+		if !a.asks() {
+			return err
+		}
+		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, Message(err)))
+		if !a.agreed("open it again?") {
+			a.Exit = ExitCode(err)
+			return nil
+		}
+	}
+}
+
+// applyTyped changes the job as a patch says, and tells so; an error is why it was not.
+func (a *App) applyTyped(ctx context.Context, c *control.Client, p control.Edit, id string) error {
+	v, err := c.Edit(ctx, p)
+	if err != nil {
+		return err
+	}
+	if len(v.Refused) > 0 {
+		return &queue.Error{Code: v.Refused[0].Code, Message: v.Refused[0].Message}
+	}
+	var changed queue.Spec
+	_ = changed.UnmarshalJSON(p.Set) // the service has taken it
+	return a.onJobs("is changed"+whenDue(&changed, time.Now()), []string{id}, func([]string, string) (control.BulkResult, error) { return v, nil })
+}
+
+// editing is a text that is edited in a file of its own.
+type editing struct {
+	a      *App
+	file   string
+	text   []byte         // as it was at first
+	before map[string]any // of which it is made
+}
+
+func (a *App) newEditing(before map[string]any) (*editing, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false) // it is to be read
@@ -38,50 +102,56 @@ func (a *App) editText(ctx context.Context, id string) (json.RawMessage, error) 
 	if err := e.Encode(before); err != nil {
 		return nil, err
 	}
-	file, edited, err := a.throughEditor(ctx, text.Bytes())
-	if err != nil {
-		return nil, err
-	}
-	after := map[string]any{}
-	if err := queue.CheckJSON(edited); err != nil {
-		return nil, fmt.Errorf("%w; your text is kept in %s", err, file)
-	}
-	if err := json.Unmarshal(edited, &after); err != nil {
-		return nil, Usage("the text must be one JSON object; it is kept in %s", file)
-	}
-	os.Remove(file)
-	patch := changes(before, after)
-	if len(patch) == 0 {
-		a.Say("nothing was changed")
-		return nil, nil
-	}
-	return json.Marshal(patch)
-}
-
-// throughEditor has a text edited in a file, which the caller removes.
-func (a *App) throughEditor(ctx context.Context, text []byte) (file string, edited []byte, err error) {
 	f, err := os.CreateTemp("", "queuectl-*.json") // 0600: it may hold secrets
 	if err != nil {
-		return "", nil, Unwritable("edit: TMPDIR", os.TempDir(), err)
+		return nil, Unwritable("edit: TMPDIR", os.TempDir(), err)
 	}
-	_, err = f.Write(text)
+	_, err = f.Write(text.Bytes())
 	if err = errors.Join(err, f.Close()); err != nil {
-		return "", nil, Unwritable("edit: TMPDIR", os.TempDir(), err)
+		os.Remove(f.Name())
+		return nil, Unwritable("edit: TMPDIR", os.TempDir(), err)
 	}
+	return &editing{a: a, file: f.Name(), text: text.Bytes(), before: before}, nil
+}
+
+// keeps reports whether the file holds anything that was typed; if not, it is removed.
+func (e *editing) keeps() bool {
+	if text, err := os.ReadFile(e.file); err != nil || !bytes.Equal(text, e.text) {
+		return true
+	}
+	os.Remove(e.file)
+	return false
+}
+
+// typed has the text edited, and returns what was changed as a merge patch; nil if nothing.
+func (e *editing) typed(ctx context.Context) (json.RawMessage, error) {
 	editor := defaultEditor
 	for _, name := range []string{"EDITOR", "VISUAL"} {
 		if v := os.Getenv(name); v != "" {
 			editor = v
 		}
 	}
-	cmd := editorOn(ctx, editor, f.Name())
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.Out, a.Err
-	if err := a.inFront(cmd); err != nil {
-		os.Remove(f.Name())
-		return "", nil, fmt.Errorf("the editor %s: %w; nothing was changed", editor, err)
+	cmd := editorOn(ctx, editor, e.file)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.in, e.a.Out, e.a.Err
+	if err := e.a.inFront(cmd); err != nil {
+		return nil, fmt.Errorf("the editor %s: %w", editor, err)
 	}
-	edited, err = os.ReadFile(f.Name())
-	return f.Name(), edited, err
+	edited, err := os.ReadFile(e.file)
+	if err != nil {
+		return nil, unreadable("edit", e.file, err)
+	}
+	if err := queue.CheckJSON(edited); err != nil {
+		return nil, err
+	}
+	var after map[string]any
+	if err := json.Unmarshal(edited, &after); err != nil || after == nil {
+		return nil, Usage("the text must be one JSON object")
+	}
+	patch := changes(e.before, after)
+	if len(patch) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(patch)
 }
 
 // inFront runs a program that has the terminal. Ctrl-C is the program's, and ends this one with

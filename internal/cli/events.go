@@ -18,15 +18,21 @@ import (
 func eventsVerb(a *App) *cobra.Command {
 	var p control.Events
 	var since string
+	var s selection
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print what has happened, and with -f what happens",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			p.ID, a.lists = ids, len(ids) == 0
+			p.ID, a.lists = ids, !p.Follow
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
 			} else if since != "" {
 				if p.From, err = sinceWhen(since); err != nil {
 					return Usage("--since: %v", err)
+				}
+			}
+			if s.Batch != "" {
+				if found, err := a.eventsOfBatch(cmd, &s, &p); !found {
+					return err
 				}
 			}
 			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.events(ctx, p) })
@@ -36,9 +42,36 @@ func eventsVerb(a *App) *cobra.Command {
 	cmd.Flags().BoolVar(&p.Audit, "audit", false, "what people did: who, by which verb, and to what (for admins)")
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on with those to come; without --since only these")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "of this `KIND` only, like ended")
+	cmd.Flags().Var(single{filled{&s.Batch}}, "batch", "of the jobs of your own of the batch `NAME`, as they are now")
 	cmd.Flags().Var(NonEmpty(&since), "since", "`NUMBER` of the last event that you have seen, or a time, or a duration ago like 2h")
 	instantVar(cmd.Flags(), &p.Until, "until", "what happened before: a `TIME`, or a duration ago")
 	return cmd
+}
+
+// eventsOfBatch has the events be those of the jobs of a batch, if there are any.
+func (a *App) eventsOfBatch(cmd *cobra.Command, s *selection, p *control.Events) (found bool, err error) {
+	c, err := a.readerUnless(cmd.Context(), p.Follow)
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	jobs, err := s.resolved(cmd, c, p.ID)
+	switch n := len(jobs); {
+	case err != nil:
+		return false, err
+	case n > control.MaxNames:
+		return false, Usage("--batch: %d jobs are more than events can be of at once, which is %d", n, control.MaxNames)
+	case n == 0:
+		a.Say("no job matches")
+		if a.JSON && !a.JSONL && !p.Follow {
+			return false, PrintList(a, jobs)
+		}
+		return false, nil
+	}
+	for i := range jobs {
+		p.ID = append(p.ID, jobs[i].ID)
+	}
+	return true, nil
 }
 
 // events prints events as they come: a line of text or JSON each, or one array of
@@ -60,7 +93,7 @@ func (a *App) events(ctx context.Context, p control.Events) error {
 		case a.Quiet:
 			return a.Println(strconv.FormatInt(e.Seq, 10))
 		}
-		return a.Println(a.Clean(a.Out, eventLine(&e)))
+		return a.Println(a.Clean(a.Out, a.plain(eventLine(&e))))
 	})
 	if err != nil || !whole {
 		return err

@@ -41,9 +41,9 @@ type listFlags struct {
 func (l *listFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	labelsVar(f, &l.labels, "label", "that carry the label `NAME=VALUE`")
-	f.Var(NonEmpty(&l.user), "user", "that this `USER` enqueued")
-	f.Var(NonEmpty(&l.batch), "batch", "of your own of the batch `NAME`")
-	f.Var(NonEmpty(&l.idGlob), "id-glob", "whose id matches the `PATTERN`, like build-*")
+	f.Var(single{filled{&l.user}}, "user", "that this `USER` enqueued")
+	f.Var(single{filled{&l.batch}}, "batch", "of your own of the batch `NAME`")
+	f.Var(single{filled{&l.idGlob}}, "id-glob", "whose id matches the `PATTERN`, like build-*")
 	instantVar(f, &l.since, "since", "ended, or else enqueued, since: a `TIME`, or a duration ago")
 	instantVar(f, &l.until, "until", "ended, or else enqueued, before: a `TIME`, or a duration ago")
 	f.IntVar(&l.limit, "limit", 0, "at most `N` of them (tables: 50)")
@@ -185,7 +185,11 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 		open = append(open, s.Running[i].Job)
 	}
 	open = of(append(append(append(open, s.Ready...), s.Timed...), s.Kept...))
-	dead, done := of(s.Dead), of(s.Done)
+	var ended []control.Job
+	for i := range s.Dead {
+		ended = append(ended, s.Dead[i].Job)
+	}
+	dead, done := of(ended), of(s.Done)
 	jobs = inOneTable(open, dead, done, limit)
 	if int64(len(jobs)) < min(total, int64(limit)) && len(p.State) > 0 {
 		return nil, false, queue.ErrUnsupported
@@ -429,13 +433,30 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 	return a.endTable(ctx, c, rows, head, p, more)
 }
 
+// jobsTable prints a table of jobs; on a terminal each state has its sign and colour.
+func (a *App) jobsTable(head []string, rows [][]string) error {
+	state := slices.Index(head, "STATE")
+	if state < 0 || !IsTerminal(a.Out) {
+		return a.table(head, rows)
+	}
+	for _, row := range rows {
+		row[state] = stateSigns[row[state]].sign + " " + row[state]
+	}
+	return a.paintedTable(head, rows, func(column int, cell string) string {
+		if column == state {
+			cell = a.signed(cell, true)
+		}
+		return cell
+	})
+}
+
 // endTable prints the table, and how many more jobs there are.
 func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List, more bool) error {
 	if len(rows) == 0 {
 		a.Say("no jobs")
 		return nil
 	}
-	if err := a.table(head, rows); err != nil {
+	if err := a.jobsTable(head, rows); err != nil {
 		return err
 	}
 	if !more {
@@ -489,29 +510,52 @@ func dlqVerb(a *App) *cobra.Command {
 		},
 	}
 	l.add(list)
+	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear)
+	return Group("dlq", "The dead-letter queue: jobs that failed for good", list, a.dlqRetryVerb(), clear)
+}
+
+func (a *App) dlqRetryVerb() *cobra.Command {
 	var p control.DLQRetry
-	retry := &cobra.Command{
-		Use: "retry ID… | --all", Short: "Put dead jobs back in the queue",
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "retry ID… | --all | --batch NAME", Short: "Put dead jobs back in the queue",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			if p.All == (len(ids) > 0) {
-				return Usage("name dead jobs, or --all; give one of them")
+			if chosen := p.All || p.Batch != ""; chosen == (len(ids) > 0) || p.All && p.Batch != "" {
+				return Usage("name dead jobs, or --all, or --batch; give one of them")
 			}
 			c, err := a.Client()
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			return a.onJobs("is pending again", ids, func(ids []string, cursor string) (control.BulkResult, error) {
-				p.IDs, p.Cursor = ids, cursor
-				return c.DLQRetry(cmd.Context(), p)
-			})
+			step := func(p control.DLQRetry) func(ids []string, cursor string) (control.BulkResult, error) {
+				return func(ids []string, cursor string) (control.BulkResult, error) {
+					p.IDs, p.Cursor = ids, cursor
+					return c.DLQRetry(cmd.Context(), p)
+				}
+			}
+			if p.All && !p.DryRun && !yes && a.asks() {
+				counted := p
+				counted.DryRun = true
+				n, err := a.matched(cmd.Context(), step(counted))
+				if err != nil {
+					return err
+				}
+				if n > 0 && !a.sure("retry %s?", Jobs(n)) {
+					return nil
+				}
+			}
+			return a.onJobs("is pending again", ids, step(p))
 		},
 	}
-	retry.ValidArgsFunction = a.completeIDs(queue.Dead.String())
-	retry.Flags().BoolVar(&p.All, "all", false, "all dead jobs")
-	durationVar(retry.Flags(), "timeout", "give them a timeout of this `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
-	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear, queue.Dead)
-	return Group("dlq", "The dead-letter queue: jobs that failed for good", list, retry, clear)
+	cmd.ValidArgsFunction = a.completeIDs(queue.Dead.String())
+	f := cmd.Flags()
+	f.BoolVar(&p.All, "all", false, "all dead jobs")
+	f.Var(single{filled{&p.Batch}}, "batch", "all dead jobs of your own of the batch `NAME`")
+	durationVar(f, "timeout", "give them a timeout of this `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+	f.BoolVar(&p.DryRun, "dry-run", false, "only count them")
+	f.BoolVar(&yes, "yes", false, "without a question")
+	return cmd
 }
 
 func deadRow(j *control.Job) []string {

@@ -21,6 +21,10 @@ func logsVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
+			a.lists = !p.Follow
+			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
+				return Usage("--attempt: the first one is 1; without it the last one is printed")
+			}
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines
 			}
@@ -37,10 +41,13 @@ func logsVerb(a *App) *cobra.Command {
 				for i := range selected {
 					ids = append(ids, selected[i].ID)
 				}
+				if len(ids) == 0 {
+					a.Say("no job matches")
+				}
 			} else if _, err := s.of(cmd, ids); err != nil {
 				return err
 			}
-			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, ids, stamps) })
+			return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, once(ids), stamps) })
 		},
 	}
 	s.add(cmd, "s")
@@ -75,11 +82,12 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 		defer func() { err = errors.Join(err, list.end()) }()
 	}
 	one := func(id string) error {
-		out := newLogPrinter(a, stamps)
-		out.list = list
+		prefix := ""
 		if len(ids) > 1 {
-			out.prefix = fmt.Sprintf("%-*s | ", width, id)
+			prefix = fmt.Sprintf("%-*s | ", width, id)
 		}
+		out := newLogPrinter(a, prefix, stamps)
+		out.list = list
 		p := p
 		p.ID = control.Name(id)
 		_, err := c.Logs(ctx, p, func(piece control.Piece) error {
@@ -124,9 +132,11 @@ type logPrinter struct {
 // maxPart bounds what is kept of a line, in bytes; a longer one is cut in two.
 const maxPart = 64 << 10
 
-func newLogPrinter(a *App, stamps bool) *logPrinter {
-	s := screen{a: a, to: a.Out}
-	return &logPrinter{a: a, screen: [2]screen{s, s}, stamps: stamps, fresh: true}
+// newLogPrinter makes one. A carriage return goes to a terminal as it is, unless it would have
+// what stands before our lines overwritten.
+func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
+	s := screen{a: a, to: a.Out, live: prefix == "" && !stamps}
+	return &logPrinter{a: a, screen: [2]screen{s, s}, prefix: prefix, stamps: stamps, fresh: true}
 }
 
 func (l *logPrinter) piece(p *control.Piece) error {

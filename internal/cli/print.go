@@ -147,11 +147,40 @@ func (a *App) Clean(to *os.File, s string) string {
 	if a.raw || !IsTerminal(to) {
 		return s
 	}
+	if os.Getenv("NO_COLOR") != "" {
+		s = a.plain(s)
+	}
 	s = sanitize(s)
 	if last := strings.LastIndex(s, "\x1b["); last >= 0 && !strings.HasPrefix(s[last:], uncolour) {
 		s += uncolour
 	}
 	return s
+}
+
+// plain is a text without the colours of the job that it comes from.
+func (a *App) plain(s string) string {
+	if a.raw || !strings.Contains(s, "\x1b") {
+		return s
+	}
+	var b strings.Builder
+	whole := len(s) - unfinished(s)
+	for i := 0; i < whole; {
+		n := colour(s[i:])
+		if n == 0 {
+			n = 1
+			b.WriteByte(s[i])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// said is what a job has said, to be read among our own words: also in a pipe it steers nothing.
+func (a *App) said(s string) string {
+	if a.raw {
+		return s
+	}
+	return sanitize(a.plain(s))
 }
 
 // rows prints names, and their values where there are any.

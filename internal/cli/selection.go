@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -28,10 +30,10 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
 	f.BoolVar(&s.Failed, "failed", false, "all jobs that are dead or failed")
 	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "all jobs that carry the label `NAME=VALUE`")
-	f.Var(NonEmpty(&s.Batch), "batch", "all jobs of your own of the batch `NAME`")
-	f.Var(NonEmpty(&s.User), "user", "all jobs that this `USER` enqueued")
+	f.Var(single{filled{&s.Batch}}, "batch", "all jobs of your own of the batch `NAME`")
+	f.Var(single{filled{&s.User}}, "user", "all jobs that this `USER` enqueued")
 	durationVar(f, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(d time.Duration) { s.OlderThan = control.Span(d) })
-	f.Var(NonEmpty(&s.IDGlob), "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
+	f.Var(single{filled{&s.IDGlob}}, "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 }
 
@@ -45,10 +47,23 @@ func (s *selection) act(cmd *cobra.Command) {
 func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
-	if p.Chosen() == (len(ids) > 0) {
+	if p.Chosen() && len(ids) > 0 {
+		return p, Usage("ids of jobs and %s are both given; give one of them", s.chosenBy(cmd))
+	}
+	if !p.Chosen() && len(ids) == 0 {
 		return p, Usage("%s takes ids of jobs, or says which: --state, --failed, --%s, --batch, --user, --older-than, --id-glob, --all; give one of them", cmd.CommandPath(), cmp.Or(s.labelFlag, "label"))
 	}
 	return p, nil
+}
+
+// chosenBy is the first flag that says which jobs.
+func (s *selection) chosenBy(cmd *cobra.Command) string {
+	for _, name := range []string{"all", "state", "failed", cmp.Or(s.labelFlag, "label"), "batch", "user", "older-than"} {
+		if cmd.Flags().Changed(name) {
+			return "--" + name
+		}
+	}
+	return "--id-glob"
 }
 
 // longestTitle is how much is kept of what a selected job runs, in columns.
@@ -87,7 +102,31 @@ func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string
 	if len(ids) == 0 {
 		slices.Reverse(jobs)
 	}
+	if len(jobs) == 0 {
+		quiet, _ := cmd.Flags().GetBool("quiet")
+		tellNone(cmd.ErrOrStderr(), quiet)
+	}
 	return jobs, nil
+}
+
+// once is a list of ids without those that were named before.
+func once(ids []string) (list []string) {
+	seen := map[string]bool{}
+	for _, id := range ids {
+		if !seen[id] {
+			list = append(list, id)
+		}
+		seen[id] = true
+	}
+	return list
+}
+
+// tellNone says that nothing is selected, where Say does not: a script would take silence for
+// success.
+func tellNone(to io.Writer, quiet bool) {
+	if f, ok := to.(*os.File); quiet || !ok || !IsTerminal(f) {
+		fmt.Fprintln(to, "queuectl: no job matches")
+	}
 }
 
 // onSelection carries a verb out on what is named or selected. Whoever sits at a terminal is
@@ -147,12 +186,18 @@ func (a *App) asks() bool { return IsTerminal(a.in) && IsTerminal(a.Err) && !a.S
 
 // sure asks a person whether something is meant; that it is not ends the program with 1.
 func (a *App) sure(format string, args ...any) bool {
-	fmt.Fprintf(a.Err, format+" [y/N] ", args...)
-	line, _ := bufio.NewReader(a.in).ReadString('\n') // what cannot be read is no yes
-	if word := strings.ToLower(strings.TrimSpace(line)); word == "y" || word == "yes" {
+	if a.agreed(format, args...) {
 		return true
 	}
 	fmt.Fprintln(a.Err, "nothing was changed")
 	a.Exit = 1
 	return false
+}
+
+// agreed asks a person a question, which anything but a yes denies.
+func (a *App) agreed(format string, args ...any) bool {
+	fmt.Fprintf(a.Err, format+" [y/N] ", args...)
+	line, _ := bufio.NewReader(a.in).ReadString('\n') // what cannot be read is no yes
+	word := strings.ToLower(strings.TrimSpace(line))
+	return word == "y" || word == "yes"
 }

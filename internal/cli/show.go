@@ -22,11 +22,13 @@ func showVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID… | --state STATE …", Short: "Show jobs, their attempts and the end of their output", ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
+			a.lists = true
 			c, err := a.reader(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
+			ids = once(ids)
 			named, err := s.resolved(cmd, c, ids)
 			if err != nil {
 				return err
@@ -44,13 +46,13 @@ func showVerb(a *App) *cobra.Command {
 // after all others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
 	list := array{a.Out, "["}
-	var missing error
+	var missing []control.Refusal
 	shown := 0
 	for i := range named {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(named[i].ID), HistoryBefore: before})
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
-			missing = errors.Join(missing, err)
+			missing = append(missing, control.Refusal{ID: named[i].ID, Code: queue.CodeNotFound, Message: Message(err)})
 			continue
 		case err != nil:
 			return err
@@ -71,13 +73,17 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		}
 		shown++
 	}
+	var failed error
+	for _, line := range refusals(missing) {
+		failed = errors.Join(failed, queue.Errorf(queue.CodeNotFound, "%s", line))
+	}
 	if a.JSON && !a.JSONL && !one && !a.Quiet {
-		missing = errors.Join(missing, list.end())
+		failed = errors.Join(failed, list.end())
 	}
 	if len(named) == 0 {
 		a.Say("no job matches")
 	}
-	return missing
+	return failed
 }
 
 // printed is a job as it is printed in JSON: without its environment, unless that is asked for.
@@ -95,7 +101,7 @@ const shownLines = 20
 func (a *App) showJob(j *control.JobDetail) error {
 	zone, _ := time.Now().Zone()
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Error", orEmpty(j.Error)},
+		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Error", a.plain(orEmpty(j.Error))},
 		{"Exit code", orEmpty(j.ExitCode)}, {"Signal", orEmpty(j.Signal)},
 		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Folder", j.Cwd},
@@ -103,7 +109,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
 		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + atMostMS(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)},
 	}
-	rows = append(append(rows, limitsOf(j)...), [][2]string{{"Labels", labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}}...)
+	rows = append(append(append(rows, limitsOf(j)...), settingsOf(j)...), [][2]string{{"Labels", labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}}...)
 	if err := a.rows(11, rows); err != nil {
 		return err
 	}
@@ -152,6 +158,57 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 		}
 	}
 	return rows
+}
+
+// settingsOf are what was set of a job that its other rows do not tell, where it is not as it would
+// be without.
+func settingsOf(j *control.JobDetail) (rows [][2]string) {
+	add := func(name, field, before, after string, usual ...string) {
+		text := specText(j.Spec[field])
+		if text == "" || slices.Contains(usual, text) {
+			return
+		}
+		if n, ok := j.Spec[field].(float64); ok && field == "output_limit" {
+			text = size(int64(n))
+		}
+		rows = append(rows, [2]string{name, before + text + after})
+	}
+	if j.RunTimeMS == nil { // else it stands beside how long it ran
+		add("Timeout", "timeout", "", "", "0s")
+	}
+	add("Idle", "idle_timeout", "at most ", " without output", "0s")
+	add("Kill after", "kill_after", "", "", "10s")
+	add("Ok codes", "ok_codes", "", "", "0")
+	add("No retry", "no_retry_codes", "after exit code ", "")
+	add("Deferred", "defer_codes", "after exit code ", "")
+	add("On lost", "on_lost", "", "", "retry")
+	add("Kept", "output_limit", "", " of each stream", fmt.Sprint(1<<20))
+	add("Stdin", "stdin_file", "", "")
+	add("Shell", "shell", "", "", "/bin/sh -c", "cmd.exe /C")
+	var backoff []string
+	for _, f := range []struct{ field, before string }{{"backoff_strategy", ""}, {"backoff_base", "base "}, {"backoff_max", "at most "}, {"jitter", "jitter "}} {
+		if text := specText(j.Spec[f.field]); text != "" {
+			backoff = append(backoff, f.before+text)
+		}
+	}
+	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
+}
+
+// specText is the value of a field of a spec as it was read from JSON, "" if there is none.
+func specText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case []any:
+		texts := make([]string, len(v))
+		for i := range v {
+			texts[i] = specText(v[i])
+		}
+		return strings.Join(texts, ", ")
+	}
+	return ""
 }
 
 // atMostMS is a job's timeout beside how long it ran.

@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,5 +26,15 @@ func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
 		if says := strings.Contains(string(text), "in all"); err != nil || says != (want != "") || !strings.Contains(string(text), want) {
 			t.Errorf("from %d on: %q, %v, want %q", first, text, err, want)
 		}
+	}
+}
+
+// A file that a job reads is shown, and so that its output is cut elsewhere than others'.
+func TestShowTellsWhatWasSet(t *testing.T) {
+	rows := settingsOf(&control.JobDetail{Spec: map[string]any{
+		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0}, "on_lost": "retry", "kill_after": "10s",
+	}})
+	if want := [][2]string{{"Timeout", "5s"}, {"Kept", "10.0 KiB of each stream"}, {"Stdin", "/in"}, {"Backoff", ""}}; !slices.Equal(rows, want) {
+		t.Errorf("got %q, want %q", rows, want)
 	}
 }

@@ -21,6 +21,9 @@ func statusVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show how the queue is", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if check && watch {
+				return Usage("--check and --watch are both given; give one of them")
+			}
 			a.lists = !check
 			if watch {
 				return a.whileRead(cmd.Context(), func(ctx context.Context) error {
@@ -39,6 +42,9 @@ func statusVerb(a *App) *cobra.Command {
 // status prints how the queue is, or its health alone, which the exit code then says too.
 func (a *App) status(ctx context.Context, check, verbose, watched bool) error {
 	c, err := a.readerUnless(ctx, watched)
+	if check && err == error(errNoQueue) {
+		return errNothingToCheck
+	}
 	if err != nil {
 		return err
 	}
@@ -144,9 +150,21 @@ func (a *App) coloured(text, colour string) string {
 }
 
 // marked is a job's id after the sign of its state.
-func (a *App) marked(j *control.Job) string {
+func marked(j *control.Job) string {
 	s := stateSigns[j.State]
-	return a.coloured(s.sign, s.colour) + " " + j.ID
+	return s.sign + " " + j.ID
+}
+
+// signed paints a cell that begins with the sign of a state: the sign, or all of it.
+func (a *App) signed(cell string, all bool) string {
+	for _, s := range stateSigns {
+		if rest, ok := strings.CutPrefix(cell, s.sign); ok && all {
+			return a.coloured(cell, s.colour)
+		} else if ok {
+			return a.coloured(s.sign, s.colour) + rest
+		}
+	}
+	return cell
 }
 
 // screenPrinter prints the screen.
@@ -239,7 +257,13 @@ func narrow(parts []part, width int) {
 }
 
 func (p *screenPrinter) printPart(part *part) error { // it has rows
-	if err := p.a.table(part.head, part.rows); err != nil {
+	paint := func(column int, cell string) string {
+		if column == 0 {
+			cell = p.a.signed(cell, false)
+		}
+		return cell
+	}
+	if err := p.a.paintedTable(part.head, part.rows, paint); err != nil {
 		return err
 	}
 	if part.more <= 0 || part.say == "" {
@@ -257,7 +281,12 @@ func (p *screenPrinter) verdict() string {
 		return p.a.coloured(level, colour) + ":" + text
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d of %s", p.a.coloured("ok", "32"), st.Workers.Busy, workersRun(st.Workers.Total))
+	fmt.Fprintf(&b, "%s: ", p.a.coloured("ok", "32"))
+	if st.PID == 0 {
+		b.WriteString("no service runs here")
+	} else {
+		fmt.Fprintf(&b, "%d of %s", st.Workers.Busy, workersRun(st.Workers.Total))
+	}
 	if n := st.Jobs[queue.Pending.String()] + st.Jobs[queue.Failed.String()] + st.Jobs[queue.Blocked.String()]; n > 0 {
 		fmt.Fprintf(&b, ", %s", waitText(n))
 	} else {
@@ -310,7 +339,7 @@ func (p *screenPrinter) counts() string {
 
 // parts are what the screen shows.
 func (p *screenPrinter) parts() []part {
-	a, s := p.a, p.s
+	s := p.s
 	count := func(states ...queue.State) (n int64) {
 		for _, state := range states {
 			n += s.Status.Jobs[state.String()]
@@ -320,29 +349,38 @@ func (p *screenPrinter) parts() []part {
 	running := part{head: []string{"RUNNING", "FOR", "COMMAND", "LAST LINE"}}
 	for i := range s.Running {
 		j := &s.Running[i]
-		running.rows = append(running.rows, []string{a.marked(&j.Job), p.age(j.StartedAt), title(&j.Job), j.LastLine})
+		running.rows = append(running.rows, []string{marked(&j.Job), p.age(j.StartedAt), title(&j.Job), p.a.said(j.LastLine)})
 	}
 	running.more, running.say = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
 	next := part{head: []string{"NEXT", "WHEN", "COMMAND"}}
 	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept} {
 		for i := range list {
 			j := &list[i]
-			next.rows = append(next.rows, []string{a.marked(j), p.starts(j), title(j)})
+			next.rows = append(next.rows, []string{marked(j), p.starts(j), title(j)})
 		}
 	}
 	next.more, next.say = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)), " wait: queuectl list -s waiting"
 	failed := part{head: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
-		failed.rows = append(failed.rows, []string{a.marked(j), fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts), agoOf(j.FinishedAt, p.now), title(j), or(j.Error, standing(j))})
+		failed.rows = append(failed.rows, []string{marked(&j.Job), fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts), agoOf(j.FinishedAt, p.now), title(&j.Job), p.why(j)})
 	}
-	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), ": queuectl list -s dead · run them again: queuectl retry --failed"
+	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), ": queuectl list --failed · run them again: queuectl retry --failed"
 	done := part{head: []string{"DONE", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
-		done.rows = append(done.rows, []string{a.marked(j), ranRoughly(j), agoOf(j.FinishedAt, p.now), title(j)})
+		done.rows = append(done.rows, []string{marked(j), ranRoughly(j), agoOf(j.FinishedAt, p.now), title(j)})
 	}
 	return []part{running, next, failed, done}
+}
+
+// why is why a job failed, with its last words if that is only an exit code.
+func (p *screenPrinter) why(j *control.ScreenJob) string {
+	text := p.a.said(or(j.Error, standing(&j.Job)))
+	if last := p.a.said(j.LastLine); last != "" {
+		text += ": " + last
+	}
+	return text
 }
 
 // ranRoughly is how long a job ran, "-" if it did not.
@@ -383,6 +421,8 @@ func (p *screenPrinter) starts(j *control.Job) string {
 		return "in " + roughly(wait)
 	case p.s.Status.Draining:
 		return "draining"
+	case p.s.Status.PID == 0:
+		return "nothing runs here"
 	case p.s.Status.Workers.Total == 0:
 		return "no workers"
 	}

@@ -17,19 +17,19 @@ var screenNow = time.Date(2026, 11, 22, 16, 12, 0, 0, time.Local)
 // testScreen is a screen with n jobs in each part.
 func testScreen(n int) *control.Screen {
 	at := func(ago time.Duration) control.Time { return control.Time(queue.MillisOf(screenNow.Add(-ago))) }
-	s := &control.Screen{Status: control.Status{Health: "ok", Jobs: map[string]int64{}, Workers: control.WorkerSummary{Total: 2, Busy: 2}, Throughput: 412}}
+	s := &control.Screen{Status: control.Status{Health: "ok", PID: 1, Jobs: map[string]int64{}, Workers: control.WorkerSummary{Total: 2, Busy: 2}, Throughput: 412}}
 	count := func(state queue.State) string {
 		s.Status.Jobs[state.String()]++
 		return state.String()
 	}
 	for i := range n {
 		id := func(kind string) string { return fmt.Sprintf("%s%d", kind, i+1) }
-		s.Running = append(s.Running, control.RunningJob{Job: control.Job{ID: id("build"), State: count(queue.Processing), Command: "make all", StartedAt: at(192 * time.Second)}, LastLine: "compiling 61/140"})
+		s.Running = append(s.Running, control.ScreenJob{Job: control.Job{ID: id("build"), State: count(queue.Processing), Command: "make all", StartedAt: at(192 * time.Second)}, LastLine: "compiling 61/140"})
 		s.Ready = append(s.Ready, control.Job{ID: id("r"), State: count(queue.Pending), Command: "make docs", RunAt: at(0)})
 		s.Timed = append(s.Timed, control.Job{ID: id("t"), State: count(queue.Pending), Command: "./backup.sh", RunAt: at(-6*time.Hour - 48*time.Minute)},
 			control.Job{ID: id("f"), State: count(queue.Failed), Command: "./flaky.sh", NextRetryAt: at(-8 * time.Second)})
 		s.Kept = append(s.Kept, control.Job{ID: id("h"), State: count(queue.Held), Command: "true"})
-		s.Dead = append(s.Dead, control.Job{ID: id("z"), State: count(queue.Dead), Attempts: 4, MaxAttempts: 4, Command: "convert 97.png", FinishedAt: at(11 * time.Minute), Error: new("exit code 1")})
+		s.Dead = append(s.Dead, control.ScreenJob{Job: control.Job{ID: id("z"), State: count(queue.Dead), Attempts: 4, MaxAttempts: 4, Command: "convert 97.png", FinishedAt: at(11 * time.Minute), Error: new("exit code 1")}, LastLine: "bad header in 97.png"})
 		s.Done = append(s.Done, control.Job{ID: id("d"), State: count(queue.Completed), Command: "make lint", FinishedAt: at(2 * time.Minute), RunTimeMS: new(int64(1200))})
 	}
 	return s
@@ -71,8 +71,8 @@ NEXT  WHEN            COMMAND
 ↻ f1  in 8s           ./flaky.sh
 ‖ h1  held            true
 FAILED  ATTEMPTS  WHEN     COMMAND         WHY
-✗ z1    4 of 4    11m ago  convert 97.png  exit code 1
-  2 more: queuectl list -s dead · run them again: queuectl retry --failed
+✗ z1    4 of 4    11m ago  convert 97.png  exit code 1: bad header in 97.png
+  2 more: queuectl list --failed · run them again: queuectl retry --failed
 DONE  RAN   WHEN    COMMAND
 ✓ d1  1.2s  2m ago  make lint
 `
@@ -127,7 +127,7 @@ func TestArrangedJobs(t *testing.T) {
 	s.Ready[1].EffectivePriority = 7
 	s.Done[1].FinishedAt += 1000
 	var jobs []control.Job
-	jobs = append(append(append(append(append(jobs, s.Done...), s.Kept...), s.Dead...), s.Timed...), s.Ready...)
+	jobs = append(append(append(append(append(jobs, s.Done...), s.Kept...), s.Dead[0].Job, s.Dead[1].Job), s.Timed...), s.Ready...)
 	for i := range s.Running {
 		jobs = append(jobs, s.Running[i].Job)
 	}

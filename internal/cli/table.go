@@ -16,13 +16,19 @@ const (
 )
 
 // table prints rows under a head. On a terminal it fits: long cells are cut and, where
-// that is not enough, columns left out, unless a person chose them.
+// that is not enough, columns left out, unless a person chose them. What colours a job's text has
+// are left out, for here colours tell of states.
 func (a *App) table(head []string, rows [][]string) error {
+	return a.paintedTable(head, rows, func(_ int, cell string) string { return cell })
+}
+
+// paintedTable is table, whose cells are painted once they fit.
+func (a *App) paintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
 	widths := make([]int, len(head))
 	rows = append([][]string{head}, rows...)
 	for _, row := range rows {
 		for i := range row {
-			row[i] = oneLine(a.Clean(a.Out, row[i]))
+			row[i] = oneLine(a.Clean(a.Out, a.plain(row[i])))
 			widths[i] = max(widths[i], room(row[i]))
 		}
 	}
@@ -36,7 +42,7 @@ func (a *App) table(head []string, rows [][]string) error {
 				continue
 			}
 			cell = cut(cell, widths[i])
-			b.WriteString(cell)
+			b.WriteString(paint(i, cell))
 			b.WriteString(strings.Repeat(" ", widths[i]-room(cell)+columnGap))
 		}
 		if err := a.Println(strings.TrimRight(b.String(), " ")); err != nil {

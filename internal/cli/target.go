@@ -206,6 +206,10 @@ func (a *App) skew(err error) string {
 // errNoQueue says that there is nothing to be asked yet.
 var errNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet; the first job makes one: queuectl enqueue 'echo hello', and so does: queuectl service start"}
 
+// errNothingToCheck is errNoQueue for whoever asks how it is: of what is not there nobody can say
+// that it is fine.
+var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet, and so none to check; the first job makes one: queuectl enqueue 'echo hello', and so does: queuectl service start"}
+
 // Reached adds to an error of connecting what to do next.
 func (a *App) Reached(err error, t Target) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {

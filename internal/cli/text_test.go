@@ -259,7 +259,7 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := newLogPrinter(&App{Out: out}, true)
+		p := newLogPrinter(&App{Out: out}, "", true)
 		p.prefix = prefix
 		for _, text := range []string{"a", "b\nc", "", "\n", "\n", "d"} {
 			if err := p.piece(&control.Piece{Text: text, At: at}); err != nil {

@@ -82,54 +82,45 @@ func dequeueVerb(a *App) *cobra.Command {
 }
 
 func clearVerb(a *App) *cobra.Command {
-	return a.clearCommand("Remove all jobs that do not run, and their history", "jobs that do not run", (*control.Client).Clear, queue.VerbRemove.Takes()...)
+	return a.clearCommand("Remove all jobs that do not run, and their history", "jobs that do not run", (*control.Client).Clear)
 }
 
-// clearCommand removes all of one kind, if that is meant.
-func (a *App) clearCommand(short, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error), states ...queue.State) *cobra.Command {
-	var yes, dryRun bool
+// clearCommand removes all of one kind, or those of a batch, if that is meant.
+func (a *App) clearCommand(short, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) *cobra.Command {
+	var p control.Sure
 	cmd := &cobra.Command{
 		Use: "clear --yes", Short: short, Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			asks := !p.Yes && !p.DryRun
+			if asks && !a.asks() {
+				return Usage("all %s and their history are removed for good; say so with --yes", what)
+			}
 			c, err := a.Client()
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			count := func() (int, error) {
-				st, err := c.Status(cmd.Context(), control.Nothing{})
-				n := int64(0)
-				for _, s := range states {
-					n += st.Jobs[s.String()]
-				}
-				return int(n), err
-			}
-			switch {
-			case dryRun:
-				n, err := count()
+			if asks {
+				got, err := do(c, cmd.Context(), control.Sure{Batch: p.Batch, DryRun: true})
 				if err != nil {
 					return err
 				}
-				if a.Structured() {
-					return a.PrintJSON(map[string]int{"matched": n})
-				}
-				return a.Println(Jobs(n) + "; nothing was changed")
-			case !yes && !a.asks():
-				return Usage("all %s and their history are removed for good; say so with --yes", what)
-			case !yes:
-				n, err := count()
-				if err != nil {
-					return err
-				}
-				if !a.sure("remove %s for good, with their history?", Jobs(n)) {
+				if !a.sure("remove %s for good, with their history?", Jobs(*got.Matched)) {
 					return nil
 				}
+				p.Yes = true
 			}
-			return answerOf(cmd.Context(), a, c, do, control.Sure{Yes: true}, func(got control.Removed) error { return a.Println(Jobs(got.Removed) + " removed") })
+			return answerOf(cmd.Context(), a, c, do, p, func(got control.Removed) error {
+				if got.Matched != nil {
+					return a.counted(*got.Matched)
+				}
+				return a.Println(Jobs(got.Removed) + " removed")
+			})
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "really, without a question")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count them")
+	cmd.Flags().BoolVar(&p.Yes, "yes", false, "really, without a question")
+	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "only count them")
+	cmd.Flags().Var(single{filled{&p.Batch}}, "batch", "only those of your own of the batch `NAME`")
 	return cmd
 }
 
@@ -164,7 +155,7 @@ func cleanupVerb(a *App) *cobra.Command {
 			}
 			return answer(cmd.Context(), a, remove, p, func(got control.Removed) error {
 				if got.Matched != nil {
-					return a.Println(Jobs(*got.Matched) + "; nothing was changed")
+					return a.counted(*got.Matched)
 				}
 				return a.Println(Jobs(got.Removed) + " removed")
 			})
@@ -201,6 +192,7 @@ func Jobs(n int) string {
 // onJobs carries a verb out, as many ids or selected jobs at a time as one request may be
 // about, and tells on which jobs it was, and on which not.
 func (a *App) onJobs(become string, ids []string, do func(ids []string, cursor string) (control.BulkResult, error)) error {
+	ids = once(ids)
 	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	seen := 0
 	for cursor, more := "", true; more; {
@@ -219,16 +211,27 @@ func (a *App) onJobs(become string, ids []string, do func(ids []string, cursor s
 			return err
 		}
 	}
+	if seen == 0 && all.Matched == nil {
+		a.Say("no job matches")
+		tellNone(a.Err, a.Quiet)
+	}
 	switch {
 	case a.JSON && !a.JSONL:
 		return a.PrintJSON(all)
-	case a.Structured():
-	case all.Matched != nil:
-		return a.Println(Jobs(*all.Matched) + "; nothing was changed")
-	case seen == 0:
-		a.Say("no job matches")
+	case a.Structured() || all.Matched == nil:
+		return nil
 	}
-	return nil
+	return a.counted(*all.Matched)
+}
+
+// counted tells of a dry run. Where only ids are printed it is no id.
+func (a *App) counted(n int) error {
+	to := a.Out
+	if a.Quiet {
+		to = a.Err
+	}
+	_, err := fmt.Fprintln(to, Jobs(n)+"; nothing was changed")
+	return err
 }
 
 // tellVerdict tells of one step: a line of JSON, or ids and what was refused; one
@@ -244,6 +247,10 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 		if a.Exit == 0 {
 			a.Exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
 		}
+	}
+	if all.Unenforced == nil { // it is the same of each step
+		all.Unenforced = v.Unenforced
+		a.tellUnenforced(v.Unenforced)
 	}
 	switch {
 	case a.JSONL:
@@ -321,9 +328,7 @@ func editVerb(a *App) *cobra.Command {
 			case set == nil && !(IsTerminal(a.in) && IsTerminal(a.Out)):
 				return Usage("%s needs the fields to change, as flags or as JSON; an editor needs a terminal", cmd.CommandPath())
 			case set == nil:
-				if set, err = a.editText(cmd.Context(), ids[0]); set == nil || err != nil {
-					return err
-				}
+				return a.editInEditor(cmd, &s, ids[0])
 			}
 			var changed queue.Spec
 			_ = changed.UnmarshalJSON(set) // what is wrong with it the service says

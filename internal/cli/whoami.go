@@ -13,6 +13,7 @@ func whoamiVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Say who the service takes you for, and what you may do", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.lists = true
 			return answer(cmd.Context(), a, (*control.Client).Whoami, control.Nothing{}, func(w control.Whoami) error { return a.printWhoami(&w) })
 		},
 	}

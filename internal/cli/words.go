@@ -88,6 +88,17 @@ func (f filled) Set(text string) error {
 	return nil
 }
 
+// single is a filled that is given once: of two a person would miss the first.
+type single struct{ filled }
+
+// Set takes a text, and refuses another one.
+func (s single) Set(text string) error {
+	if was := *s.text; was != "" && was != text {
+		return fmt.Errorf("is given twice, as %q and %q; name one", was, text)
+	}
+	return s.filled.Set(text)
+}
+
 var errEmpty = errors.New("is empty")
 
 // durationVar is a flag whose duration take gets.

@@ -42,6 +42,7 @@ func workerVerb(a *App) *cobra.Command {
 func workerStopVerb(a *App) *cobra.Command {
 	var p control.WorkerStop
 	var count int
+	var yes bool
 	cmd := &cobra.Command{
 		Use: "stop", Short: "Take workers away; what they run may finish", Args: Exactly(0, "no arguments (use -c N or --all)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,9 +52,28 @@ func workerStopVerb(a *App) *cobra.Command {
 					return Usage("--count must be at least 1")
 				}
 			}
-			return answer(cmd.Context(), a, (*control.Client).WorkerStop, p, a.printCount)
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if atOnce := p.Force || p.Timeout != nil && *p.Timeout == 0; atOnce && !yes && a.asks() {
+				st, err := c.Status(cmd.Context(), control.Nothing{})
+				if err != nil {
+					return err
+				}
+				n := st.Workers.Busy
+				if p.Count != nil {
+					n = min(n, count)
+				}
+				if n > 0 && !a.sure("end what runs (%s), and have it wait again?", Jobs(n)) {
+					return nil
+				}
+			}
+			return answerOf(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printCount)
 		},
 	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "without a question")
 	cmd.Flags().IntVarP(&count, "count", "c", 0, "take `N` of them (default: all)")
 	cmd.Flags().BoolVar(&p.All, "all", false, "all of them")
 	durationVar(cmd.Flags(), "timeout", "end what still runs after this `DURATION`, and give it back (default 30s)", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
