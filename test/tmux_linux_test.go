@@ -187,7 +187,7 @@ func sameTimes(text string) string {
 func TestScreensInATerminal(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	q.must("enqueue", "--id", "lint", "--batch", "b", "make() { echo ok; }; make lint")
-	q.must("enqueue", "--id", "97.png", "--max-retries", "0", "echo bad header in 97.png >&2; exit 1")
+	q.must("enqueue", "--id", "97.png", "--max-retries", "0", "echo bad png >&2; exit 1")
 	q.must("wait", "--any", "lint")
 	q.until("the failure", 10*time.Second, func() bool { return q.show("97.png").State == "dead" })
 	q.must("enqueue", "--id", "build", "echo compiling 61/140; sleep 600")
