@@ -153,7 +153,7 @@ func TestTTYWithoutAPerson(t *testing.T) {
 	if j := w.end(id); !strings.HasPrefix(j.Output, "xterm-256color\r\n/dev/pts/") || j.Stderr != "" {
 		t.Errorf("got %+v", j)
 	}
-	if got := q.display("logs", id).out; steers(strings.ReplaceAll(got, "\n", "")) != "" {
+	if got := q.display("logs", id).out; steers(strings.ReplaceAll(got, "\r\n", "")) != "" {
 		t.Errorf("logs shows %q", got)
 	}
 }
