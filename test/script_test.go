@@ -199,6 +199,7 @@ func normalities(s *shell) (list []normality) {
 		{`again now +`, "again in SPAN  "},
 		{`\b(pid |Pid: +)\d+`, "${1}PID"},
 		{`"pid":\d+`, `"pid":PID`},
+		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // said on Windows, where another one is the default
 		{`(Waited: +|Ran: +)[\d.]+m?s`, "${1}SPAN"},
 		{`RAN +`, "RAN   "}, {`(hh:mm:ss  )[\d.]+m?s +`, "${1}SPAN  "},
 		{`"((?:queue_time|run_time|cpu)_ms|peak_rss)":\d+`, `"$1":N`},
