@@ -25,13 +25,10 @@ const (
 // clientStarting speaks to the chosen service, and starts it in the background
 // where that is the user's own and does not run.
 func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
-	t, err := a.Choose()
-	if err != nil {
+	c, t, err := a.connect(ctx)
+	if c == nil {
 		return nil, err
 	}
-	c := control.NewClient(t.Socket)
-	a.lastClient = c
-	err = c.Connect(ctx)
 	if !errors.Is(err, control.ErrUnreachable) || !t.Own {
 		return c, a.Reached(err, t)
 	}

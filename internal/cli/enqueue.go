@@ -67,7 +67,7 @@ Many are stored all or none, and may have a name together:
 	}
 	specFlags(cmd, &spec)
 	m.add(cmd.Flags())
-	cmd.Flags().Var(single{filled{&batch}}, "batch", "`NAME` of the batch that they belong to: the label batch, by which they are selected")
+	cmd.Flags().Var(givenOnce(&batch), "batch", "`NAME` of the batch that they belong to: the label batch, by which they are selected")
 	cmd.Flags().Var(NonEmpty(&key), "key", "makes the request repeatable: the same key gets the same answer")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
 	a.requireFlag(cmd.Flags())

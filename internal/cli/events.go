@@ -42,7 +42,7 @@ func eventsVerb(a *App) *cobra.Command {
 	cmd.Flags().BoolVar(&p.Audit, "audit", false, "what people did: who, by which verb, and to what (for admins)")
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on with those to come; without --since only these")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "of this `KIND` only, like ended")
-	cmd.Flags().Var(single{filled{&s.Batch}}, "batch", "of the jobs of your own of the batch `NAME`, as they are now")
+	cmd.Flags().Var(givenOnce(&s.Batch), "batch", "of the jobs of your own of the batch `NAME`, as they are now")
 	cmd.Flags().Var(NonEmpty(&since), "since", "`NUMBER` of the last event that you have seen, or a time, or a duration ago like 2h")
 	instantVar(cmd.Flags(), &p.Until, "until", "what happened before: a `TIME`, or a duration ago")
 	return cmd
@@ -62,7 +62,7 @@ func (a *App) eventsOfBatch(cmd *cobra.Command, s *selection, p *control.Events)
 	case n > control.MaxNames:
 		return false, Usage("--batch: %d jobs are more than events can be of at once, which is %d", n, control.MaxNames)
 	case n == 0:
-		a.Say("no job matches")
+		a.sayNone()
 		if a.JSON && !a.JSONL && !p.Follow {
 			return false, PrintList(a, jobs)
 		}

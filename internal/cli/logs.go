@@ -42,7 +42,7 @@ func logsVerb(a *App) *cobra.Command {
 					ids = append(ids, selected[i].ID)
 				}
 				if len(ids) == 0 {
-					a.Say("no job matches")
+					a.sayNone()
 				}
 			} else if _, err := s.of(cmd, ids); err != nil {
 				return err

@@ -42,7 +42,7 @@ func (p *private) recipeOf() (*recipe, error) {
 }
 
 // keep writes it into a folder, and returns once it is there for good.
-func (a *recipe) keep(dir string) (err error) {
+func (a *recipe) keep(dir string) error {
 	raw, err := json.Marshal(a)
 	if err != nil {
 		return err
@@ -51,11 +51,7 @@ func (a *recipe) keep(dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(tmp.Name()))
-		}
-	}()
+	defer os.Remove(tmp.Name()) // gone, once it is in its place
 	_, err = tmp.Write(raw)
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return err

@@ -523,7 +523,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 		return twice
 	})
 	if len(jobs) == 0 {
-		a.Say("no job matches")
+		a.sayNone()
 		if a.Structured() {
 			return PrintList(a, jobs)
 		}

@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -30,10 +28,10 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
 	f.BoolVar(&s.Failed, "failed", false, "all jobs that are dead or failed")
 	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "all jobs that carry the label `NAME=VALUE`")
-	f.Var(single{filled{&s.Batch}}, "batch", "all jobs of your own of the batch `NAME`")
-	f.Var(single{filled{&s.User}}, "user", "all jobs that this `USER` enqueued")
+	f.Var(givenOnce(&s.Batch), "batch", "all jobs of your own of the batch `NAME`")
+	f.Var(givenOnce(&s.User), "user", "all jobs that this `USER` enqueued")
 	durationVar(f, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(d time.Duration) { s.OlderThan = control.Span(d) })
-	f.Var(single{filled{&s.IDGlob}}, "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
+	f.Var(givenOnce(&s.IDGlob), "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 }
 
@@ -102,10 +100,6 @@ func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string
 	if len(ids) == 0 {
 		slices.Reverse(jobs)
 	}
-	if len(jobs) == 0 {
-		quiet, _ := cmd.Flags().GetBool("quiet")
-		tellNone(cmd.ErrOrStderr(), quiet)
-	}
 	return jobs, nil
 }
 
@@ -121,12 +115,13 @@ func once(ids []string) (list []string) {
 	return list
 }
 
-// tellNone says that nothing is selected, where Say does not: a script would take silence for
-// success.
-func tellNone(to io.Writer, quiet bool) {
-	if f, ok := to.(*os.File); quiet || !ok || !IsTerminal(f) {
-		fmt.Fprintln(to, "queuectl: no job matches")
+// sayNone says that nothing is selected, also to a script, which would take silence for success.
+func (a *App) sayNone() {
+	if !IsTerminal(a.Err) || a.Quiet {
+		fmt.Fprintln(a.Err, "queuectl: no job matches")
+		return
 	}
+	a.Say("no job matches")
 }
 
 // onSelection carries a verb out on what is named or selected. Whoever sits at a terminal is

@@ -81,7 +81,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		failed = errors.Join(failed, list.end())
 	}
 	if len(named) == 0 {
-		a.Say("no job matches")
+		a.sayNone()
 	}
 	return failed
 }

@@ -97,15 +97,24 @@ func exists(path string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
+// connect connects to the chosen service. c is nil if none could be chosen; else err is why it is
+// not reached.
+func (a *App) connect(ctx context.Context) (c *control.Client, t Target, err error) {
+	if t, err = a.Choose(); err != nil {
+		return nil, t, err
+	}
+	c = control.NewClient(t.Socket)
+	a.lastClient = c
+	return c, t, c.Connect(ctx)
+}
+
 // Client speaks to the chosen service.
 func (a *App) Client() (*control.Client, error) {
-	t, err := a.Choose()
-	if err != nil {
+	c, t, err := a.connect(context.Background())
+	if c == nil {
 		return nil, err
 	}
-	c := control.NewClient(t.Socket)
-	a.lastClient = c
-	return c, a.Reached(c.Connect(context.Background()), t)
+	return c, a.Reached(err, t)
 }
 
 // errOther means that queuectld has done the rest.
@@ -117,13 +126,10 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 	if a.looked != nil {
 		return a.looked, nil
 	}
-	t, err := a.Choose()
-	if err != nil {
+	c, t, err := a.connect(ctx)
+	if c == nil {
 		return nil, err
 	}
-	c := control.NewClient(t.Socket)
-	a.lastClient = c
-	err = c.Connect(ctx)
 	dir, private := a.privateFolder()
 	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !private {
 		return c, a.Reached(err, t)

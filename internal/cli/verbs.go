@@ -120,7 +120,7 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 	}
 	cmd.Flags().BoolVar(&p.Yes, "yes", false, "really, without a question")
 	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "only count them")
-	cmd.Flags().Var(single{filled{&p.Batch}}, "batch", "only those of your own of the batch `NAME`")
+	cmd.Flags().Var(givenOnce(&p.Batch), "batch", "only those of your own of the batch `NAME`")
 	return cmd
 }
 
@@ -183,10 +183,7 @@ func (a *App) wouldClean(ctx context.Context, p control.Cleanup) (control.Remove
 
 // Jobs is a number of jobs in words.
 func Jobs(n int) string {
-	if n == 1 {
-		return "1 job"
-	}
-	return fmt.Sprintf("%d jobs", n)
+	return plural(n, "job")
 }
 
 // onJobs carries a verb out, as many ids or selected jobs at a time as one request may be
@@ -212,8 +209,7 @@ func (a *App) onJobs(become string, ids []string, do func(ids []string, cursor s
 		}
 	}
 	if seen == 0 && all.Matched == nil {
-		a.Say("no job matches")
-		tellNone(a.Err, a.Quiet)
+		a.sayNone()
 	}
 	switch {
 	case a.JSON && !a.JSONL:

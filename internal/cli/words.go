@@ -91,6 +91,9 @@ func (f filled) Set(text string) error {
 // single is a filled that is given once: of two a person would miss the first.
 type single struct{ filled }
 
+// givenOnce is the value of a flag whose text may not be empty, nor be given twice.
+func givenOnce(text *string) pflag.Value { return single{filled{text}} }
+
 // Set takes a text, and refuses another one.
 func (s single) Set(text string) error {
 	if was := *s.text; was != "" && was != text {

@@ -209,16 +209,9 @@ type (
 // Limit is how a runner enforces the limit of a field.
 type Limit struct {
 	Name   string
-	Extent int64  // one of the extents
+	Extent int64  // 0: not enforced; 1: for each process by itself, though meant for all together; 2: as it is meant
 	By     string // what enforces it, for people; if nothing does, why
 }
-
-// Extents of a limit.
-const (
-	Unenforced = 0
-	ForEach    = 1 // for each process by itself, though it is meant for all together
-	Enforced   = 2
-)
 
 // Left is a process of a dead runner that outlives SIGKILL.
 type Left struct {

@@ -24,7 +24,7 @@ func frames() []wire.Frame {
 		&wire.Start{Lease: l, Argv: []string{"a", ""}, Env: []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00", Timeout: 1, KillAfter: 2, OutputGrace: 3, OutputLimit: 4, Background: true, NotAfter: 5, UID: 1000, By: 6, Memory: 7, MilliCPUs: 8, Tasks: 9, TTY: true, Nice: -3, NoFile: 99},
 		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.Watch{Lease: l}, &wire.Signal{Lease: l, Number: 10}, &wire.Ack{Leases: []wire.Lease{l, {}}},
 		&wire.Read{Lease: l, ID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.Purge{ID: 2, Refs: []string{"1-2"}}, &wire.Purged{ID: 2}, &wire.Shutdown{},
-		&wire.HelloReply{Protocol: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a}, Ended: []wire.Lease{l}, Limits: []wire.Limit{{Name: "memory", Extent: wire.ForEach, By: "RLIMIT_AS"}, {}}}, &wire.Refused{Epoch: 3},
+		&wire.HelloReply{Protocol: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a}, Ended: []wire.Lease{l}, Limits: []wire.Limit{{Name: "memory", Extent: 1, By: "RLIMIT_AS"}, {}}}, &wire.Refused{Epoch: 3},
 		&wire.Started{Attempt: a}, &wire.Dropped{Lease: l, Dropped: true}, &wire.Stuck{Attempts: []wire.Attempt{a, a}},
 		&wire.Result{Attempt: a, EndedAt: 1, Cause: 2, TimedOut: true, Shortage: true, Unkilled: true, ExitCode: -1, Signal: 9, Error: "e", CPU: 3, PeakRSS: 4, Leftovers: 5, Dropped: 6, Output: []byte{0, 1}, OutputRef: "7-8"},
 		&wire.Chunk{ID: 1, Cursor: [2]int64{2, 3}, Done: true, Gone: true, Data: []byte("x")},

@@ -17,12 +17,12 @@ import (
 
 // job reads the one job of a statement's WHERE; found is false if there is none.
 // reserved are the fences of leases whose jobs do not know them yet.
-func (r *reader) job(reserved map[int64]int64, columns, where string, arg any) (j queue.Job, found bool, err error) {
+func (r *reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool, err error) {
 	err = r.query(func(r row) (bool, error) {
 		j, _ = readJob(r, columns) // a damaged one says so
 		found = true
 		return false, nil
-	}, `SELECT `+columns+` FROM jobs `+where, arg)
+	}, `SELECT `+columns+` FROM jobs `+where, args...)
 	if j.State.Runnable() {
 		j.Fence = max(j.Fence, reserved[j.Seq])
 	}

@@ -21,7 +21,7 @@ const (
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
 	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands`
 	jobColumns   = headColumns + `, labels, error, terms`
-	outline      = headColumns + `, labels, error, '{}'` // jobColumns without what is run
+	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END` // jobColumns, what is run of one user's alone
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
 )
 
@@ -30,7 +30,7 @@ func width(columns string) int {
 	switch columns {
 	case headColumns:
 		return headWidth
-	case jobColumns, outline:
+	case jobColumns, ownColumns:
 		return headWidth + 3
 	}
 	return headWidth + 4

@@ -69,21 +69,15 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 
 // forScreen reads a job, and what it runs if it is the submitter's, or there is none.
 func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (j queue.Job, err error) {
-	columns := jobColumns
+	columns, args := jobColumns, []any{seq}
 	if submitter != nil {
-		columns = outline
+		columns, args = ownColumns, []any{int64(*submitter), seq}
 	}
-	for {
-		var found bool
-		j, found, err = r.job(reserved, columns, `WHERE seq = ?`, seq)
-		if err == nil && (!found || j.ID == "") { // it was there a moment ago
-			err = &sqliteError{sqlite3.SQLITE_CORRUPT, "damaged row of a job"}
-		}
-		if err != nil || columns == jobColumns || j.UID != *submitter {
-			return j, err
-		}
-		columns = jobColumns
+	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, args...)
+	if err == nil && (!found || j.ID == "") { // it was there a moment ago
+		err = &sqliteError{sqlite3.SQLITE_CORRUPT, "damaged row of a job"}
 	}
+	return j, err
 }
 
 // lastEnded are the jobs of a state that ended last.
