@@ -262,12 +262,16 @@ func (q *queue) fillDisk(filler, gate string) (acked []string) {
 		q.Fatal(err)
 	}
 	defer f.Close()
-	block := make([]byte, 256<<10)
+	block := make([]byte, 512<<10) // a look at the disk each tenth of a second would come too late
 	for range 400 {
 		r := q.cli("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
 		if r.code == 5 && strings.Contains(r.err, "free") {
 			if _, err := os.Stat(q.path("reserve")); err != nil {
 				q.Errorf("the database has met the end of the disk: %v", err)
+			}
+			var disk syscall.Statfs_t
+			if err := syscall.Statfs(filepath.Dir(filler), &disk); err != nil || disk.Bavail*uint64(disk.Bsize) < 3<<19 {
+				q.Errorf("only %d bytes were left when the first job was refused (%v)", disk.Bavail*uint64(disk.Bsize), err)
 			}
 			// What is left goes too: running jobs must still be recorded.
 			for err == nil {

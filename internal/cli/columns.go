@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -145,6 +146,28 @@ func (s *sorter) keep() []control.Job {
 	return s.jobs
 }
 
+// draw prints a list. On a terminal it is drawn over what was there, in one write and without a
+// moment at which there is nothing.
+func (a *App) draw(list func() error) error {
+	if !IsTerminal(a.Out) {
+		return list()
+	}
+	a.frame = bytes.NewBufferString(time.Now().Format("15:04:05") + "\n")
+	defer func() { a.frame = nil }()
+	if err := list(); err != nil {
+		return err
+	}
+	width, drawn := a.width(a.Out), "\x1b[H"
+	for _, line := range folded(width, strings.Split(strings.TrimSuffix(a.frame.String(), "\n"), "\n")...) {
+		if drawn += line; room(line) < width { // in the last column it would take the last character
+			drawn += "\x1b[K"
+		}
+		drawn += "\r\n"
+	}
+	_, err := a.Out.WriteString(drawn + "\x1b[J")
+	return err
+}
+
 // watchEvery is the shortest time between two prints of a list that is watched.
 const watchEvery = 500 * time.Millisecond
 
@@ -172,12 +195,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 		return nil
 	})
 	for {
-		if IsTerminal(a.Out) {
-			if err := a.Println("\x1b[H\x1b[2J" + time.Now().Format("15:04:05")); err != nil {
-				return err
-			}
-		}
-		if err := list(); err != nil {
+		if err := a.draw(list); err != nil {
 			return err
 		}
 		pause := time.After(watchEvery)

@@ -378,7 +378,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 	var rows [][]string
 	printed, seen, more := 0, 0, true
 	whole := a.JSON && !a.JSONL && !a.Quiet
-	out := bufio.NewWriter(a.Out)
+	out := bufio.NewWriter(a.out())
 	list := array{out, "["}
 	print := func(jobs []control.Job) (err error) {
 		for i := range jobs {

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -124,6 +125,7 @@ type App struct {
 	chosen        bool        // the columns of the table are those that a person asked for
 	in            *os.File
 	Out, Err      *os.File
+	frame         *bytes.Buffer   // what is being drawn, for a terminal to get in one go; nil for what goes to Out as it comes
 	ownFailure    int             // exit code of queuectl's own failures, 0 for the table's
 	Exit          int             // exit code when nothing failed
 	lastClient    *control.Client // that was asked, nil before

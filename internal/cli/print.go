@@ -20,12 +20,20 @@ import (
 )
 
 func (a *App) Println(line string) error {
-	_, err := fmt.Fprintln(a.Out, line)
+	_, err := fmt.Fprintln(a.out(), line)
 	return err
 }
 
+// out is where data goes.
+func (a *App) out() io.Writer {
+	if a.frame != nil {
+		return a.frame
+	}
+	return a.Out
+}
+
 // PrintJSON prints one value on a line.
-func (a *App) PrintJSON(v any) error { return writeJSON(a.Out, v) }
+func (a *App) PrintJSON(v any) error { return writeJSON(a.out(), v) }
 
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -207,7 +208,8 @@ func (p *screenPrinter) print(rows int) error {
 			gap = ""
 		}
 		narrow(parts, width)
-		height -= wrapped(width, append(above, counts)...) + 2*len(gap) + 1 // the prompt
+		above, counts = folded(width, above...), strings.Join(folded(width, counts), "\n")
+		height -= len(above) + strings.Count(counts, "\n") + 1 + 2*len(gap) + 1 // the prompt
 		if p.watched {
 			height-- // the time
 		}
@@ -222,7 +224,7 @@ func (p *screenPrinter) print(rows int) error {
 			continue
 		}
 		if i == 0 || !slices.ContainsFunc(parts[:i], func(q part) bool { return len(q.rows) > 0 }) {
-			if _, err := p.a.Out.WriteString(gap); err != nil {
+			if _, err := io.WriteString(p.a.out(), gap); err != nil {
 				return err
 			}
 		}
@@ -238,14 +240,6 @@ func (p *screenPrinter) print(rows int) error {
 
 // lowWindow is a window without a line to spare for emptiness.
 const lowWindow = 12
-
-// wrapped is how many lines texts take in a window, where what is too long goes on below.
-func wrapped(width int, texts ...string) (n int) {
-	for _, text := range texts {
-		n += max(1, (room(text)+width-1)/width)
-	}
-	return n
-}
 
 // narrow has what is said of the rest of a part fit a line: of two things to do the first is kept.
 func narrow(parts []part, width int) {

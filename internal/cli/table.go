@@ -130,6 +130,35 @@ func cut(s string, n int) string {
 	return b.String() + "…" + last
 }
 
+// folded breaks texts into lines of so many columns at most, between words where there are any.
+func folded(width int, texts ...string) (lines []string) {
+	for _, text := range texts {
+		for room(text) > width && width > 0 {
+			end, space, seen := 0, 0, 0
+			for end < len(text) {
+				_, k, columns := next(text[end:])
+				if seen += columns; seen > width {
+					break
+				}
+				if text[end] == ' ' {
+					space = end
+				}
+				end += k
+			}
+			if end < len(text) && text[end] == ' ' {
+				space = end
+			}
+			if space > 0 {
+				end = space
+			}
+			lines = append(lines, strings.TrimRight(text[:end], " "))
+			text = strings.TrimLeft(text[end:], " ")
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
 // next is what a text begins with: a colour, or a character with the signs that
 // stand on it, its length in bytes and the columns that it takes.
 func next(s string) (painted bool, length, columns int) {

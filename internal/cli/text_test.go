@@ -457,3 +457,20 @@ func TestNegativeNumbersAreValues(t *testing.T) {
 		}
 	}
 }
+
+// What is too long for a window goes on below, between words where there are any, and colours
+// take no room.
+func TestTextIsFoldedBetweenWords(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":                             {""},
+		"ok: 1 of 2":                   {"ok: 1 of 2"},
+		"ok: 1 of 2 workers run":       {"ok: 1 of 2", "workers", "run"},
+		"0123456789ab cd":              {"0123456789", "ab cd"},
+		"\x1b[32mok\x1b[39m: 1 of 2 w": {"\x1b[32mok\x1b[39m: 1 of 2", "w"},
+		"界界界界界界":                       {"界界界界界", "界"},
+	} {
+		if got := folded(10, text); !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
