@@ -2,6 +2,7 @@ package queue
 
 // Dependency is a job that another one waits for.
 type Dependency struct {
+	ID    string    `json:"-"`               // that a person named, until the job is found
 	Job   int64     `json:"job"`             // its seq
 	Draft int       `json:"draft,omitempty"` // or the number, from 1, of another draft of the same request
 	How   ParentEnd `json:"how"`

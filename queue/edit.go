@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
 	s := &Spec{
-		ID: &j.ID, Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
+		ID: &j.ID, Queue: given(j.Queue), Unique: given(j.Unique), UniqueFor: given(j.UniqueFor), Lock: lockOf(j), RateLimit: rateOf(j), Resources: resourcesOf(j), Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes, IdleTimeout: given(j.IdleTimeout), StdinFile: given(j.StdinFile), OnLost: &onLost, OutputLimit: &j.OutputLimit,
 		Jitter: j.Backoff.Jitter, BackoffBase: given(j.Backoff.Base), BackoffMax: given(j.Backoff.Max),
 		BackoffStrategy: given(string(j.Backoff.Strategy)), Cwd: given(j.Cwd), Stdin: given(j.Stdin),
@@ -107,7 +108,10 @@ func mergeMap(name string, was any, value json.RawMessage) (map[string]string, e
 		if string(v) == "null" {
 			return nil
 		}
-		text, err := readText(v)
+		text, err := textOrInteger(v)
+		if err == nil && name != "resources" && v[0] != '"' {
+			err = fmt.Errorf("must be text")
+		}
 		merged[key] = text
 		return err
 	})
@@ -201,7 +205,16 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return Invalid("max_retries", "is below what the job has used: %d attempts; give more, or cancel it", j.Attempts)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
-	j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
+	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands, edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
+	j.Unique, j.UniqueFor = edited.Unique, edited.UniqueFor
+	if _, given := patch["depends_on"]; given {
+		j.After, j.OtherwiseDo = edited.After, edited.OtherwiseDo
+		if j.After == nil {
+			j.After = []Dependency{} // none, where nil would leave it as it was
+		}
+	} else if patch["on_dependency_failure"] != nil {
+		return Invalid("on_dependency_failure", "is changed together with depends_on; give both")
+	}
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
 	}

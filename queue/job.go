@@ -95,6 +95,11 @@ type Job struct {
 	// becomes of it if one of them ends otherwise, or is removed.
 	After       []Dependency
 	OtherwiseDo Otherwise
+	// Unique, if set, is a key of the user's own that no other unfinished job of theirs has, nor one
+	// that ended less than UniqueFor ago; OnConflict is what becomes of a draft whose key another has.
+	Unique     string
+	UniqueFor  time.Duration
+	OnConflict Conflict
 	Execution
 
 	State    State
@@ -127,6 +132,19 @@ type Job struct {
 // Disowned reports whether the account that enqueued the job is no more, so that there
 // is nobody whom it could run as, unless a user was named.
 func (j *Job) Disowned() bool { return j.UID < 0 && j.AsUID == nil }
+
+// Conflict is what becomes of a draft whose unique key another job has.
+type Conflict uint8
+
+// The ways.
+const (
+	ConflictReturn  Conflict = iota // nothing is stored, and the other job is what it gets
+	ConflictReject                  // ErrExists
+	ConflictReplace                 // the other one is cancelled, if it waits
+)
+
+// conflicts are their names.
+var conflicts = []string{ConflictReturn: "return", ConflictReject: "reject", ConflictReplace: "replace"}
 
 // Lease is the right to run one attempt of a job: the job and the fence it was
 // claimed with.

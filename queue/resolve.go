@@ -27,7 +27,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 		}
 	}
 	j := Job{
-		Queue:    DefaultQueue,
+		Queue:    or(s.Queue, DefaultQueue),
 		State:    Pending,
 		ExitCode: -1,
 		Priority: or(s.Priority, d.Priority),
@@ -117,6 +117,16 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(len(s.OkCodes) <= MaxExitCodes, "ok_codes", "has more than %d entries", MaxExitCodes)
 	check(len(s.NoRetryCodes) <= MaxExitCodes, "no_retry_codes", "has more than %d entries", MaxExitCodes)
 	checkLabels(check, s.Labels)
+	check(ValidQueue(j.Queue), "queue", "%q is no name of a queue: 1 to %d of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", Clip(j.Queue), MaxQueueName)
+	j.Demands = resolveDemands(&wrong, s, &j)
+	resolveDependencies(check, s, &j)
+	j.Unique, j.UniqueFor = or(s.Unique, ""), or(s.UniqueFor, 0)
+	check(s.Unique == nil || ValidID(j.Unique), "unique", "%q is no key: up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit", Clip(j.Unique))
+	check(s.UniqueFor == nil || s.Unique != nil, "unique_for", "goes with unique")
+	check(s.OnConflict == nil || s.Unique != nil, "on_conflict", "goes with unique")
+	at := slices.Index(conflicts, or(s.OnConflict, conflicts[ConflictReturn]))
+	check(at >= 0, "on_conflict", "%q is not return, reject or replace", Clip(or(s.OnConflict, "")))
+	j.OnConflict = Conflict(max(0, at))
 	return j, wrong.err()
 }
 

@@ -167,6 +167,14 @@ func TestResolveRefusesByName(t *testing.T) {
 	}
 	cwd := func(s *queue.Spec) **string { return &s.Cwd }
 	shell := func(s *queue.Spec) **string { return &s.Shell }
+	queueOf := func(s *queue.Spec) **string { return &s.Queue }
+	lock := func(s *queue.Spec) **string { return &s.Lock }
+	rate := func(s *queue.Spec) **string { return &s.RateLimit }
+	unique := func(s *queue.Spec) **string { return &s.Unique }
+	resource := func(name, n string) func(*queue.Spec) {
+		return func(s *queue.Spec) { s.Resources = map[string]string{name: n} }
+	}
+	after := func(list ...string) func(*queue.Spec) { return func(s *queue.Spec) { s.DependsOn = list } }
 	for _, c := range []struct {
 		what, field string
 		set         func(*queue.Spec)
@@ -200,6 +208,26 @@ func TestResolveRefusesByName(t *testing.T) {
 		{"label with a NUL", "labels", func(s *queue.Spec) { s.Labels = map[string]string{"k": "\x00"} }},
 		{"id that climbs", "id", id("../x")},
 		{"empty id", "id", id("")},
+		{"a queue that climbs", "queue", word(queueOf, "../x")},
+		{"a queue of 65 bytes", "queue", word(queueOf, bytes(65))},
+		{"an empty lock", "lock", word(lock, "")},
+		{"a lock of none", "lock", word(lock, "db:0")},
+		{"a lock of many", "lock", word(lock, "db:10001")},
+		{"a rate without a period", "rate_limit", word(rate, "api=10")},
+		{"a rate of no known period", "rate_limit", word(rate, "api=10/w")},
+		{"a rate without a number", "rate_limit", word(rate, "api")},
+		{"a rate of none", "rate_limit", word(rate, "api=0/s")},
+		{"no units", "resources", resource("gpu", "0")},
+		{"units that are no number", "resources", resource("gpu", "two")},
+		{"a resource without a name", "resources", resource("", "1")},
+		{"a parent that is no id", "depends_on", after("a:done")},
+		{"a parent twice", "depends_on", after("a", "a:dead")},
+		{"itself", "depends_on", func(s *queue.Spec) { s.ID, s.DependsOn = p("a"), []string{"a"} }},
+		{"unknown on_dependency_failure", "on_dependency_failure", func(s *queue.Spec) { s.OnDependency = p("fail") }},
+		{"a key with a blank", "unique", word(unique, "a b")},
+		{"unique_for alone", "unique_for", func(s *queue.Spec) { s.UniqueFor = p(time.Hour) }},
+		{"on_conflict alone", "on_conflict", func(s *queue.Spec) { s.OnConflict = p("reject") }},
+		{"unknown on_conflict", "on_conflict", func(s *queue.Spec) { s.Unique, s.OnConflict = p("k"), p("wait") }},
 	} {
 		s := queue.Spec{Command: p("true")}
 		c.set(&s)

@@ -19,6 +19,7 @@ type Spec struct {
 	ID              *string
 	Command         *string
 	Argv            []string
+	Queue           *string
 	Priority        *int64
 	MaxRetries      *int64
 	MaxAttempts     *int64
@@ -53,6 +54,14 @@ type Spec struct {
 	Nice            *int64
 	NoFile          *int64
 	TTY             *bool
+	Lock            *string           // KEY or KEY:n
+	RateLimit       *string           // KEY=n/period, or n/period for its command
+	Resources       map[string]string // NAME=n
+	DependsOn       []string          // ID or ID:how
+	OnDependency    *string           // what follows if one of them ends otherwise
+	Unique          *string
+	UniqueFor       *time.Duration
+	OnConflict      *string
 }
 
 // Kind is the shape of a field's value on a command line.
@@ -90,6 +99,7 @@ var fields = []Field{
 	{"id", "", KindText, "name of the job (default: the next number)", setID, get(func(s *Spec) **string { return &s.ID })},
 	text("command", "one line for the shell", func(s *Spec) **string { return &s.Command }),
 	{"argv", "", KindList, "program and arguments, run without a shell", func(s *Spec, v json.RawMessage) error { return setList(&s.Argv, v) }, func(s *Spec) any { return orNil(s.Argv) }},
+	text("queue", "named queue, made by its first job (default: default)", func(s *Spec) **string { return &s.Queue }),
 	integer("priority", "higher runs first, -1000000 to 1000000", func(s *Spec) **int64 { return &s.Priority }),
 	integer("max_retries", "runs after the first one", func(s *Spec) **int64 { return &s.MaxRetries }),
 	integer("max_attempts", "runs in all", func(s *Spec) **int64 { return &s.MaxAttempts }),
@@ -104,6 +114,14 @@ var fields = []Field{
 	instant("run_at", "next_run_at", "not before this instant", func(s *Spec) **Millis { return &s.RunAt }),
 	duration("delay", "", "not before so long from now", func(s *Spec) **time.Duration { return &s.Delay }),
 	instant("expires_at", "", "cancelled unless started by this instant", func(s *Spec) **Millis { return &s.ExpiresAt }),
+	{"depends_on", "", KindList, "wait for this job: ID or ID:completed, ID:dead, ID:ended", func(s *Spec, v json.RawMessage) error { return setNames(&s.DependsOn, v) }, func(s *Spec) any { return orNil(s.DependsOn) }},
+	text("on_dependency_failure", "if one of those ends otherwise: cancel, hold or run", func(s *Spec) **string { return &s.OnDependency }),
+	text("lock", "KEY or KEY:N: at most one, or N, jobs with that key run at once", func(s *Spec) **string { return &s.Lock }),
+	{"rate_limit", "", KindText, "KEY=N/PERIOD: at most N starts with that key in any second, minute, hour or day (s, m, h, d)", setRate, get(func(s *Spec) **string { return &s.RateLimit })},
+	{"resources", "", KindMap, "NAME=N: units of a resource that the job needs for as long as it runs", func(s *Spec, v json.RawMessage) error { return setAmounts(&s.Resources, v) }, func(s *Spec) any { return orNilMap(s.Resources) }},
+	text("unique", "key that at most one unfinished job of yours may have", func(s *Spec) **string { return &s.Unique }),
+	duration("unique_for", "", "for so long after its end too", func(s *Spec) **time.Duration { return &s.UniqueFor }),
+	text("on_conflict", "if another job has the key: return (that one), reject, or replace (it, if it waits)", func(s *Spec) **string { return &s.OnConflict }),
 	{"env", "", KindMap, "NAME=value for the job", func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v, MaxMembers) }, func(s *Spec) any { return orNilMap(s.Env) }},
 	{"env_pass", "", KindList, "names to copy from your environment; * is all", func(s *Spec, v json.RawMessage) error { return setList(&s.EnvPass, v) }, func(s *Spec) any { return orNil(s.EnvPass) }},
 	text("user", "account to run as; another one than your own is for admins", func(s *Spec) **string { return &s.User }),

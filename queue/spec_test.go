@@ -118,6 +118,8 @@ func TestSpecReadsEveryField(t *testing.T) {
 		"env": {`{"A":"b"}`, `{"A":"b"}`}, "env_pass": {`["*"]`, `["*"]`}, "cwd": {`"/"`, `"/"`}, "user": {`"alice"`, `"alice"`}, "umask": {`"0077"`, `"077"`},
 		"shell": {`"sh"`, `"sh"`}, "stdin": {`""`, `""`}, "stdin_file": {`"/in"`, `"/in"`}, "idle_timeout": {`90`, `"1m30s"`}, "defer_codes": {`[75]`, `[75]`}, "ok_codes": {`[0,3]`, `[0,3]`}, "no_retry_codes": {`[]`, `[]`},
 		"on_lost": {`"dead"`, `"dead"`}, "allow_background": {`true`, `true`}, "tty": {`true`, `true`}, "labels": {`{"a":"é"}`, `{"a":"é"}`}, "output_limit": {`"64K"`, `65536`},
+		"queue": {`"gpu"`, `"gpu"`}, "depends_on": {`[7,"b:dead"]`, `["7","b:dead"]`}, "on_dependency_failure": {`"hold"`, `"hold"`}, "lock": {`"db:2"`, `"db:2"`},
+		"rate_limit": {`10`, `"10/m"`}, "resources": {`{"gpu":2}`, `{"gpu":"2"}`}, "unique": {`"k"`, `"k"`}, "unique_for": {`"1h"`, `"1h"`}, "on_conflict": {`"reject"`, `"reject"`},
 		"memory": {`"64M"`, `67108864`}, "cpus": {`0.5`, `0.5`}, "tasks": {`7`, `7`}, "nice": {`-5`, `-5`}, "nofile": {`64`, `64`},
 	}
 	for _, f := range queue.Fields() {
@@ -142,7 +144,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 			if err != nil && (!errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != canonical) {
 				t.Errorf("%s: %s: got %v, want invalid %s", name, wrong, err, canonical)
 			}
-			if err == nil && (wrong == `[[]]` || wrong == `{"x":1}`) {
+			if err == nil && (wrong == `[[]]` || wrong == `{"x":1}` && name != "resources") {
 				t.Errorf("%s: %s: got taken, want refused", name, wrong)
 			}
 		}

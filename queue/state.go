@@ -40,9 +40,9 @@ var moves = [...][]State{
 	0:          {Pending, Blocked, Held},
 	Blocked:    {Pending, Held, Cancelled},
 	Held:       {Pending, Blocked, Cancelled},
-	Pending:    {Processing, Held, Cancelled},
+	Pending:    {Processing, Held, Blocked, Cancelled},
 	Processing: {Completed, Failed, Dead, Cancelled, Pending, Held},
-	Failed:     {Processing, Pending, Held, Cancelled},
+	Failed:     {Processing, Pending, Held, Blocked, Cancelled},
 	Completed:  {Pending},
 	Dead:       {Pending},
 	Cancelled:  {Pending, Blocked},
@@ -114,6 +114,7 @@ const (
 	ReasonUnkillable  Reason = "unkillable"   // it outlived SIGKILL
 	ReasonPoison      Reason = "poison"       // runners died of it
 	ReasonCancelled   Reason = "cancelled"    // a person cancelled it while it ran
+	ReasonReplaced    Reason = "replaced"     // another job took its unique key
 	ReasonDependency  Reason = "dependency"   // a job that it waits for ended otherwise, or was removed
 	ReasonDisowned    Reason = "disowned"     // the uid of its owner belongs to another account now
 )

@@ -39,15 +39,9 @@ func readDuration(v json.RawMessage) (time.Duration, error) {
 }
 
 func setID(s *Spec, v json.RawMessage) error {
-	id := string(v)
-	if strings.Trim(id, "-0123456789") != "" { // it is JSON: else it is an integer
-		var err error
-		if id, err = readText(v); err != nil {
-			return fmt.Errorf("must be text or an integer")
-		}
-	}
+	id, err := textOrInteger(v)
 	s.ID = &id
-	return nil
+	return err
 }
 
 func setTimeoutMS(s *Spec, v json.RawMessage) error {
@@ -133,6 +127,56 @@ func setList(to *[]string, v json.RawMessage) error {
 		return nil
 	})
 	*to = list
+	return err
+}
+
+// setNames reads a list of text in which a number stands for its digits.
+func setNames(to *[]string, v json.RawMessage) error {
+	list := []string{}
+	err := Elements(v, func(e json.RawMessage) error {
+		if len(list) == MaxDependencies {
+			return fmt.Errorf("has more than %d entries", MaxDependencies)
+		}
+		t, err := textOrInteger(e)
+		list = append(list, t)
+		return err
+	})
+	*to = list
+	return err
+}
+
+// textOrInteger reads a text, or an integer as its decimal text.
+func textOrInteger(v json.RawMessage) (string, error) {
+	if t := string(v); strings.Trim(t, "-0123456789") == "" { // it is JSON: so it is an integer
+		return t, nil
+	}
+	t, err := readText(v)
+	if err != nil {
+		return "", fmt.Errorf("must be text or an integer")
+	}
+	return t, nil
+}
+
+func setRate(s *Spec, v json.RawMessage) error {
+	t, err := textOrInteger(v)
+	if err == nil && v[0] != '"' {
+		t += "/m"
+	}
+	s.RateLimit = &t
+	return err
+}
+
+func setAmounts(to *map[string]string, v json.RawMessage) error {
+	m := map[string]string{}
+	err := Members(v, func(name string, value json.RawMessage) error {
+		if len(m) == MaxDemands {
+			return fmt.Errorf("has more than %d entries", MaxDemands)
+		}
+		t, err := textOrInteger(value)
+		m[name] = t
+		return err
+	})
+	*to = m
 	return err
 }
 

@@ -163,10 +163,12 @@ const KeyMemory = 10 * time.Minute
 
 // Receipt names the stored jobs, in the order of their drafts. Duplicate means
 // that an earlier request with the key had stored them. A draft whose id is
-// taken refuses the request with ErrExists.
+// taken refuses the request with ErrExists. Of a draft whose unique key another job has, that
+// one is named.
 type Receipt struct {
 	IDs       []string
 	Seqs      []int64
+	Found     []bool // of drafts for which there was another job; nil if of none
 	Duplicate bool
 	Staged    bool  // they are durable, and in the queue once ApplyBatch has moved them
 	Batch     int64 // which ApplyBatch is to move, if they are staged
@@ -186,6 +188,9 @@ type Change struct {
 	UID     int                    // who asks
 	Timeout *time.Duration         // of a retried job, if not nil
 	Edit    func(*queue.Job) error // of VerbEdit: pure; an error refuses the change
+	// Alone has a retry leave those as they are that were cancelled for the job's sake; else they
+	// wait for it again.
+	Alone bool
 	// Only, if set, are the states in which the job is to be changed; in any other
 	// the change is ErrMoved.
 	Only []queue.State
@@ -303,6 +308,11 @@ type Reader interface {
 	List(ctx context.Context, f Filter) (Page, error)
 	// Select reads a page of references to the jobs that a filter selects, newest first.
 	Select(ctx context.Context, f Filter) (Selected, error)
+	// Queues lists the queues that have a rule or jobs which have not ended, by name.
+	Queues(ctx context.Context) ([]QueueState, error)
+	// Links lists up to limit jobs that a job waits or waited for and up to limit that wait or
+	// waited for it: those that do still first, in the order in which they came to.
+	Links(ctx context.Context, seq int64, limit int) (parents, children []Link, err error)
 	// Counts is how many jobs are in each state, and how many were ever
 	// enqueued; it reads no table.
 	Counts() Counts
@@ -418,8 +428,8 @@ type Upkeep interface {
 	// leased beyond that may end. A job that is kept back by it waits as all others do,
 	// and is claimed in its turn once its user has room.
 	SetMaxRunningUser(ctx context.Context, n int) error
-	// SetQueue has a queue go by a rule from now on, which holds until the store is closed; one
-	// that was not given any goes by QueueRule{Weight: 1}. Shares by weight begin anew.
+	// SetQueue has a queue go by a rule from now on, over restarts too; one that was not given any
+	// goes by QueueRule{Weight: 1}. Shares by weight begin anew.
 	SetQueue(ctx context.Context, name string, rule QueueRule) error
 	// SetNode has the store be of this node, from now on until it is closed: jobs that may run
 	// elsewhere only, or need more than it has, wait. Jobs have what they hold until they end.
@@ -468,10 +478,60 @@ type Upkeep interface {
 // set they go by rank over all queues. Else queues that have a job which could start share the
 // starts by weight, and a queue that had none earns nothing by that.
 type QueueRule struct {
-	Weight      int  // at least 1
-	Concurrency int  // jobs of it that may be leased at once, 0 is any number
-	Paused      bool // none of it is claimed
+	Weight      int    `json:"weight"`                // at least 1
+	Concurrency int    `json:"concurrency,omitempty"` // jobs of it that may be leased at once, 0 is any number
+	MaxPending  int64  `json:"max_pending,omitempty"` // jobs of it that may wait, 0 is any number
+	Defaults    string `json:"defaults,omitempty"`    // JSON of what its jobs are enqueued with; the store only keeps it
+	Paused      bool   `json:"paused,omitempty"`      // none of it is claimed
+	// What is known of the pause: who began it, when, why, and when Promote ends it; 0 is never.
+	PausedBy int          `json:"paused_by,omitempty"`
+	PausedAt queue.Millis `json:"paused_at,omitempty"`
+	Reason   string       `json:"reason,omitempty"`
+	Until    queue.Millis `json:"until,omitempty"`
 }
+
+// Resumed is the rule without its pause.
+func (r QueueRule) Resumed() QueueRule {
+	r.Paused, r.PausedBy, r.PausedAt, r.Reason, r.Until = false, 0, 0, "", 0
+	return r
+}
+
+// Plain is the rule of a queue that was not given any.
+var Plain = QueueRule{Weight: 1}
+
+// QueueState is a queue as it is now.
+type QueueState struct {
+	Name    string
+	Rule    QueueRule
+	Waiting int64 // jobs
+	Leased  int
+}
+
+// MaxQueues is how many queues without a rule one user may have begun that have jobs which have not
+// ended.
+const MaxQueues = 1000
+
+// Link is a job that another one waits for, or waited for.
+type Link struct {
+	Seq   int64       // of the other job
+	ID    string      // "" if it was removed
+	State queue.State // 0 if it was removed
+	How   queue.ParentEnd
+	Met   Met
+}
+
+// Met is what has become of a dependency.
+type Met uint8
+
+// What may.
+const (
+	Open   Met = iota // its parent has not ended
+	Well              // it ended as asked, or that did not matter
+	Failed            // it did not
+)
+
+// MaxAfter is how many of the jobs that a job waits for stand in its After as it is read.
+const MaxAfter = 8
 
 // Node is what jobs may ask of a machine that runs them.
 type Node struct {

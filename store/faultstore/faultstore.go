@@ -150,6 +150,20 @@ func (s *Store) Select(ctx context.Context, f store.Filter) (store.Selected, err
 	return ask(ctx, s, "Select", f, func() (store.Selected, error) { return s.Store.Select(ctx, f) })
 }
 
+// Queues implements store.Store.
+func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
+	return ask(ctx, s, "Queues", nil, func() ([]store.QueueState, error) { return s.Store.Queues(ctx) })
+}
+
+// Links implements store.Store.
+func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
+	err = act(ctx, s, "Links", seq, func() (err error) {
+		parents, children, err = s.Store.Links(ctx, seq, limit)
+		return err
+	})
+	return parents, children, err
+}
+
 // Oldest implements store.Store.
 func (s *Store) Oldest(ctx context.Context) (queue.Millis, error) {
 	return ask(ctx, s, "Oldest", nil, func() (queue.Millis, error) { return s.Store.Oldest(ctx) })

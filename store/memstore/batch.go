@@ -128,7 +128,17 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
-	if err := s.checkDependencies(r.Drafts); err != nil {
+	all := slices.Concat(append(slices.Clone(b.frames), r.Drafts)...)
+	if slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" }) {
+		return store.Receipt{}, queue.Invalid("unique", "is for jobs of one request")
+	}
+	if err := s.admitQueues(perQueue(all)); err != nil {
+		return store.Receipt{}, err
+	}
+	if err := s.admitNew(r.UID, perQueue(all)); err != nil {
+		return store.Receipt{}, err
+	}
+	if err := s.checkDependencies(r.Drafts, r.UID); err != nil {
 		return store.Receipt{}, err
 	}
 	receipt, err := s.name(r.Drafts)
@@ -152,6 +162,9 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 
 // commit makes a batch and its last frame jobs of the queue.
 func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt store.Receipt, err error) {
+	if err := s.admitQueues(perQueue(slices.Concat(b.frames...))); err != nil {
+		return receipt, err
+	}
 	if err := s.admit(b.jobs()+int64(len(r.Drafts)), r.MaxPending); err != nil {
 		return receipt, err
 	}

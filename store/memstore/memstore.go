@@ -24,6 +24,7 @@ type Store struct {
 	decided []end // that those who wait for them have yet to hear of; guarded by mu
 
 	queues map[string]store.QueueRule // guarded by mu, as are the next ones
+	makers map[string]int             // who enqueued a queue's first job
 	passes map[string]int64           // of queues: when it is their turn, while weights differ
 	turn   int64                      // of the queue that was served last
 	node   store.Node
@@ -59,11 +60,22 @@ type job struct {
 	queue.Job
 	rank      int64
 	leased    bool
-	former    int                // whose it is once it is given back, if not 0
-	asleep    bool               // not due yet for the first time
-	after     []queue.Dependency // that are not decided
+	former    int    // whose it is once it is given back, if not 0
+	asleep    bool   // not due yet for the first time
+	links     []link // that it waits for, or has waited for
 	otherwise queue.Otherwise
 	attempts  []queue.Attempt
+}
+
+// link is a job that another one waits for, or has waited for.
+type link struct {
+	queue.Dependency
+	met store.Met
+}
+
+// waits reports whether one of a job's links has come to this.
+func (j *job) waits(met store.Met) bool {
+	return slices.ContainsFunc(j.links, func(l link) bool { return l.met == met })
 }
 
 // key names a request, and memory is what is remembered of it.
@@ -95,6 +107,7 @@ func NewAt(order queue.Order, now func() queue.Millis) *Store {
 		settings: map[string]store.Setting{},
 		owners:   map[int]string{},
 		queues:   map[string]store.QueueRule{},
+		makers:   map[string]int{},
 		passes:   map[string]int64{},
 		rules:    map[gate]queue.Demand{},
 		starts:   map[gate][]queue.Millis{},
@@ -189,14 +202,15 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	}
 	s.watchers.Tell(j.Seq)
 	if ends {
-		s.decided = append(s.decided, end{j.Seq, to})
+		s.decided = append(s.decided, end{seq: j.Seq, state: to})
 	}
 }
 
-// end is a job that has ended so, or is gone if the state is 0.
+// end is a job that has ended so, or is gone if the state is 0, or that is to run anew.
 type end struct {
 	seq   int64
 	state queue.State
+	anew  bool
 }
 
 // decide decides what waits for jobs that have ended since, and for those that end by that.
@@ -204,14 +218,39 @@ func (s *Store) decide(now queue.Millis) {
 	for ; len(s.decided) > 0; s.decided = s.decided[1:] {
 		e := s.decided[0]
 		for _, j := range s.all() {
-			for _, d := range slices.Clone(j.after) {
-				if d.Job == e.seq {
-					j.after = slices.DeleteFunc(j.after, func(other queue.Dependency) bool { return other == d })
-					s.decideOne(j, d.How.Met(e.state) || j.otherwise == queue.OtherwiseRun, now)
+			for i := range j.links {
+				l := &j.links[i]
+				switch {
+				case l.Job != e.seq:
+				case e.anew:
+					if l.met == store.Failed {
+						l.met = store.Open
+						s.reopen(j, now)
+					}
+				case l.met == store.Open:
+					met := l.How.Met(e.state) || j.otherwise == queue.OtherwiseRun
+					if l.met = store.Well; !met {
+						l.met = store.Failed
+					}
+					s.decideOne(j, met, now)
 				}
 			}
 		}
 	}
+}
+
+// reopen has a job wait again that was cancelled for the sake of those that it waits for, if none of
+// them has failed.
+func (s *Store) reopen(j *job, now queue.Millis) {
+	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.waits(store.Failed) {
+		return
+	}
+	s.wait(j, now)
+	s.word(j, now)
+	j.Reason = ""
+	s.move(j, queue.Blocked, now)
+	s.tell(j, queue.EventRetried, queue.EventDetail{Reason: queue.ReasonDependency}, now)
+	s.decided = append(s.decided, end{seq: j.Seq, anew: true})
 }
 
 // decideOne has a job go on after one that it waited for, if that was the last one and ended as
@@ -220,7 +259,7 @@ func (s *Store) decideOne(j *job, met bool, now queue.Millis) {
 	detail := queue.EventDetail{Reason: queue.ReasonDependency}
 	switch {
 	case j.State != queue.Blocked && j.State != queue.Held:
-	case met && (j.State == queue.Held || len(j.after) > 0):
+	case met && (j.State == queue.Held || j.waits(store.Open)):
 	case met:
 		s.wait(j, max(now, j.RunAt))
 		s.move(j, queue.Pending, now)

@@ -59,17 +59,65 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if err := s.admitUser(r.UID, int64(n), r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
-	if err := s.checkDependencies(r.Drafts); err != nil {
+	if err := s.admitQueues(perQueue(r.Drafts)); err != nil {
+		return store.Receipt{}, err
+	}
+	if err := s.admitNew(r.UID, perQueue(r.Drafts)); err != nil {
+		return store.Receipt{}, err
+	}
+	if err := s.checkDependencies(r.Drafts, r.UID); err != nil {
 		return store.Receipt{}, err
 	}
 	receipt, err := s.name(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
+	last := receipt.Seqs[len(receipt.Seqs)-1]
+	keyed := map[string]int{}
+	found := func(i int, id string, seq int64) {
+		if receipt.Found == nil {
+			receipt.Found = make([]bool, len(r.Drafts))
+		}
+		receipt.IDs[i], receipt.Seqs[i], receipt.Found[i] = id, seq, true
+	}
+	for i := range r.Drafts { // refuse before anything is changed
+		d := &r.Drafts[i]
+		if d.Unique == "" {
+			continue
+		}
+		before, twice := keyed[d.Unique]
+		if twice && d.OnConflict == queue.ConflictReject {
+			return store.Receipt{}, queue.Errorf(queue.CodeExists, "another draft has the key")
+		}
+		if twice && d.OnConflict == queue.ConflictReturn {
+			found(i, receipt.IDs[before], receipt.Seqs[before])
+			continue
+		}
+		if !twice {
+			instead, err := s.conflict(d, now)
+			if err != nil {
+				return store.Receipt{}, err
+			}
+			if instead != nil {
+				found(i, instead.ID, instead.Seq)
+				continue
+			}
+		}
+		keyed[d.Unique] = i
+	}
 	for i, draft := range r.Drafts {
+		if receipt.Found != nil && receipt.Found[i] {
+			continue
+		}
+		if j := s.holds(draft.UID, draft.Unique, now); j != nil { // it gives way
+			s.move(j, queue.Cancelled, now)
+			j.Reason = queue.ReasonReplaced
+			s.tell(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
+		}
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
 		s.add(afterSeqs(draft, receipt), r.UID, now)
 	}
+	s.seq = max(s.seq, last)
 	return receipt, nil
 }
 
@@ -133,6 +181,9 @@ func idTaken(id string, i, n int) error {
 // add stores a draft that has its seq and id.
 func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	j := &job{Job: copyJob(draft)}
+	if !s.exists(j.Queue) {
+		s.makers[j.Queue] = j.UID
+	}
 	defer func() {
 		if j.UID < 0 { // its owner was disowned meanwhile
 			s.disown(j, j.UID, now)
@@ -148,18 +199,18 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	j.Delay = 0
 	s.place(j, max(now, j.RunAt), s.enqueued)
 	j.asleep = j.RunAt > now
-	j.otherwise, j.After, j.OtherwiseDo = draft.OtherwiseDo, nil, 0
+	j.otherwise, j.After, j.OtherwiseDo, j.OnConflict = draft.OtherwiseDo, nil, 0, 0
 	failed := false
 	for _, d := range draft.After {
 		switch parent := s.jobs[d.Job]; {
 		case parent == nil && d.Job > j.Seq, parent != nil && !parent.State.Ended(): // it may be a later draft
-			j.after = append(j.after, d)
+			j.links = append(j.links, link{Dependency: queue.Dependency{Job: d.Job, How: d.How}})
 		case parent == nil || !d.How.Met(parent.State):
 			failed = failed || j.otherwise != queue.OtherwiseRun
 		}
 	}
 	first := queue.Pending
-	if len(j.after) > 0 || failed {
+	if j.waits(store.Open) || failed {
 		first = queue.Blocked
 	}
 	s.move(j, first, now)
@@ -174,7 +225,10 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 
 // checkDependencies refuses drafts that wait for jobs that are not there, or for themselves, or
 // demand what no gate could meet.
-func (s *Store) checkDependencies(drafts []queue.Job) error {
+func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
+	if err := s.resolve(drafts, uid); err != nil {
+		return err
+	}
 	var reaches func(from, to, depth int) bool
 	reaches = func(from, to, depth int) bool {
 		for _, d := range drafts[from].After {
@@ -189,7 +243,7 @@ func (s *Store) checkDependencies(drafts []queue.Job) error {
 			return err
 		}
 		for _, d := range drafts[i].After {
-			if d.Draft < 0 || d.Draft > len(drafts) || d.Draft == 0 && s.jobs[d.Job] == nil {
+			if d.Draft < 0 || d.Draft > len(drafts) || d.Draft == 0 && d.ID == "" && s.jobs[d.Job] == nil {
 				return queue.Invalid("depends_on", "names a job that is not there")
 			}
 		}
@@ -228,6 +282,15 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		if err := s.admitUser(j.UID, 1, c.MaxPendingUser); err != nil {
 			return err
 		}
+		if err := s.admitQueues(map[string]int64{j.Queue: 1}); err != nil {
+			return err
+		}
+		if other := s.holder(j.UID, j.Unique); other != nil && !other.State.Ended() {
+			return queue.Errorf(queue.CodeExists, "job %s has the key", other.ID)
+		}
+		if !c.Alone {
+			s.decided = append(s.decided, end{seq: j.Seq, anew: true})
+		}
 	}
 	switch c.Verb {
 	case queue.VerbEdit:
@@ -249,12 +312,16 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	if c.Verb != queue.VerbEdit {
 		j.Reason = "" // whatever it was, it was of a failure before
 	}
-	if to == queue.Pending && len(j.after) > 0 {
+	switch {
+	case to == queue.Pending && j.waits(store.Open), to == queue.Failed && j.waits(store.Open):
 		to = queue.Blocked
+	case to == queue.Blocked && !j.waits(store.Open):
+		s.wait(j, max(now, j.RunAt))
+		to = queue.Pending
 	}
 	if to == 0 {
 		if !j.State.Ended() {
-			s.decided = append(s.decided, end{j.Seq, 0})
+			s.decided = append(s.decided, end{seq: j.Seq})
 		}
 		j.State = 0
 	} else {
@@ -284,6 +351,19 @@ func (s *Store) edit(j *job, edit func(*queue.Job) error, now queue.Millis) erro
 	if edited.Delay != 0 {
 		edited.RunAt, edited.Delay = now.Add(edited.Delay), 0
 	}
+	if edited.Queue != j.Queue {
+		if err := s.admitQueues(map[string]int64{edited.Queue: 1}); err != nil {
+			return err
+		}
+	}
+	if edited.Unique != j.Unique && s.holds(edited.UID, edited.Unique, now) != nil {
+		return queue.Errorf(queue.CodeExists, "another job has the key")
+	}
+	if edited.After != nil {
+		if err := s.rewire(j, &edited); err != nil {
+			return err
+		}
+	}
 	runAt, renamed := j.RunAt, !slices.Equal(j.Demands, edited.Demands)
 	j.Job = edited
 	if renamed {
@@ -296,6 +376,160 @@ func (s *Store) edit(j *job, edit func(*queue.Job) error, now queue.Millis) erro
 		s.place(j, j.Since, j.Arrival)
 	}
 	return nil
+}
+
+// rewire has a job wait for those that an edit names alone.
+func (s *Store) rewire(j *job, edited *queue.Job) error {
+	drafts := []queue.Job{*edited}
+	drafts[0].ID = ""
+	if err := s.resolve(drafts, j.UID); err != nil {
+		return err
+	}
+	links := slices.DeleteFunc(slices.Clone(j.links), func(l link) bool { return l.met == store.Open })
+	var reaches func(from int64) bool
+	reaches = func(from int64) bool {
+		return from == j.Seq || slices.ContainsFunc(s.jobs[from].links, func(l link) bool { return l.met == store.Open && reaches(l.Job) })
+	}
+	for _, d := range drafts[0].After {
+		parent := s.jobs[d.Job]
+		switch {
+		case parent == nil, reaches(d.Job), parent.State.Ended() && !d.How.Met(parent.State) && edited.OtherwiseDo != queue.OtherwiseRun:
+			return queue.Invalid("depends_on", "names a job that this one cannot wait for")
+		case !parent.State.Ended():
+			links = append(links, link{Dependency: queue.Dependency{Job: d.Job, How: d.How}})
+		}
+	}
+	j.links, j.otherwise, edited.After, edited.OtherwiseDo = links, edited.OtherwiseDo, nil, 0
+	return nil
+}
+
+// resolve finds the jobs that drafts name by their ids.
+func (s *Store) resolve(drafts []queue.Job, uid int) error {
+	for i := range drafts {
+		for k := range drafts[i].After {
+			d := &drafts[i].After[k]
+			if d.ID == "" {
+				continue
+			}
+			if at := slices.IndexFunc(drafts, func(j queue.Job) bool { return j.ID == d.ID }); at >= 0 {
+				d.Draft = at + 1
+			} else if d.Job = s.named(uid, d.ID); d.Job == 0 {
+				return queue.Invalid("depends_on", "names the job %q, which is not there", d.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// named is the number of the job of an id, stored or staged by this user; 0 if there is none.
+func (s *Store) named(uid int, id string) int64 {
+	for _, j := range s.jobs {
+		if j.ID == id {
+			return j.Seq
+		}
+	}
+	for _, b := range s.batches {
+		for _, frame := range b.frames {
+			for i := range frame {
+				if b.uid == uid && frame[i].ID == id && id != strconv.FormatInt(frame[i].Seq, 10) {
+					return frame[i].Seq
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// holder is the job that has a unique key and has not ended or, of those that have, the one that
+// ended last.
+func (s *Store) holder(uid int, key string) (found *job) {
+	for _, j := range s.all() {
+		if key != "" && j.UID == uid && j.Unique == key && (found == nil || !j.State.Ended() || found.State.Ended() && j.EndedAt >= found.EndedAt) {
+			found = j
+		}
+	}
+	return found
+}
+
+// holds is the job that keeps others from having a unique key now.
+func (s *Store) holds(uid int, key string, now queue.Millis) *job {
+	if j := s.holder(uid, key); j != nil && (!j.State.Ended() || j.EndedAt.Add(j.UniqueFor) > now) {
+		return j
+	}
+	return nil
+}
+
+// conflict is the job that a draft is to be instead of a new one.
+func (s *Store) conflict(draft *queue.Job, now queue.Millis) (*job, error) {
+	j := s.holds(draft.UID, draft.Unique, now)
+	switch {
+	case j == nil || draft.OnConflict == queue.ConflictReturn:
+		return j, nil
+	case draft.OnConflict == queue.ConflictReplace && j.State.Waiting() && !j.leased:
+		return nil, nil // it goes once nothing can be refused any more
+	}
+	e := queue.Errorf(queue.CodeExists, "job %s has the key", j.ID)
+	e.Field = "unique"
+	return nil, e
+}
+
+// admitQueues refuses more jobs than queues may have.
+func (s *Store) admitQueues(of map[string]int64) error {
+	for name, n := range of {
+		for _, j := range s.jobs {
+			if j.Queue == name && j.State.Waiting() {
+				n++
+			}
+		}
+		if most := s.rule(name).MaxPending; most > 0 && n > most {
+			return queue.Errorf(queue.CodeFull, "queue %s is full", name)
+		}
+	}
+	return nil
+}
+
+// exists reports whether a queue has a rule, or jobs that have not ended.
+func (s *Store) exists(name string) bool {
+	if _, ruled := s.queues[name]; ruled {
+		return true
+	}
+	for _, j := range s.jobs {
+		if j.Queue == name && (j.State.Waiting() || j.leased) {
+			return true
+		}
+	}
+	return false
+}
+
+// admitNew refuses queues that would be too many of one user.
+func (s *Store) admitNew(uid int, of map[string]int64) error {
+	n := 0
+	for name := range of {
+		if !s.exists(name) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	for name, maker := range s.makers {
+		if _, ruled := s.queues[name]; maker == uid && !ruled && s.exists(name) {
+			n++
+		}
+	}
+	if n > store.MaxQueues {
+		return queue.Errorf(queue.CodeFull, "the user has %d queues", store.MaxQueues)
+	}
+	return nil
+}
+
+// perQueue is how many of these jobs are of each queue.
+func perQueue(jobs []queue.Job) map[string]int64 {
+	of := map[string]int64{}
+	for i := range jobs {
+		of[jobs[i].Queue]++
+	}
+	return of
 }
 
 // remove forgets a job with its history. The event's state is 0, which belongs to

@@ -3,6 +3,7 @@ package memstore
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -20,7 +21,7 @@ func (s *Store) Whole(ctx context.Context, id string) (found queue.Job, err erro
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
 			if j.ID == id {
-				found = copyJob(j.Job)
+				found = s.see(j)
 				return nil
 			}
 		}
@@ -33,6 +34,87 @@ func (s *Store) Whole(ctx context.Context, id string) (found queue.Job, err erro
 func shown(j queue.Job) queue.Job {
 	j.Env, j.Stdin = nil, ""
 	return j
+}
+
+// Queues lists the queues that have a rule or jobs which have not ended.
+func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
+	err = s.read(ctx, func() error {
+		of := map[string]*store.QueueState{}
+		at := func(name string) *store.QueueState {
+			if of[name] == nil {
+				of[name] = &store.QueueState{Name: name, Rule: s.rule(name)}
+			}
+			return of[name]
+		}
+		for name := range s.queues {
+			at(name)
+		}
+		for _, j := range s.jobs {
+			if j.State.Waiting() {
+				at(j.Queue).Waiting++
+			}
+			if j.leased {
+				at(j.Queue).Leased++
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(of)) {
+			list = append(list, *of[name])
+		}
+		return nil
+	})
+	return list, err
+}
+
+// Links lists what a job waits or waited for, and what waits or waited for it.
+func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, nil, err
+	}
+	err = s.read(ctx, func() error {
+		if _, err := s.find(seq); err != nil {
+			return err
+		}
+		see := func(other int64, l link) store.Link {
+			to := store.Link{Seq: other, How: l.How, Met: l.met}
+			if j := s.jobs[other]; j != nil {
+				to.ID, to.State = j.ID, j.State
+			}
+			return to
+		}
+		for _, j := range s.all() {
+			for _, l := range j.links {
+				if j.Seq == seq {
+					parents = append(parents, see(l.Job, l))
+				}
+				if l.Job == seq {
+					children = append(children, see(j.Seq, l))
+				}
+			}
+		}
+		return nil
+	})
+	open := func(a, b store.Link) int { return cmp.Compare(a.Met, b.Met) }
+	slices.SortStableFunc(parents, open)
+	slices.SortStableFunc(children, open)
+	return parents[:min(len(parents), limit)], children[:min(len(children), limit)], err
+}
+
+// see is a job with those that it waits for.
+func (s *Store) see(j *job) queue.Job {
+	out := copyJob(j.Job)
+	if j.State != queue.Blocked {
+		return out
+	}
+	for _, l := range j.links {
+		if l.met == store.Open && len(out.After) < store.MaxAfter {
+			d := l.Dependency
+			if parent := s.jobs[d.Job]; parent != nil {
+				d.ID = parent.ID
+			}
+			out.After = append(out.After, d)
+		}
+	}
+	return out
 }
 
 // History reads a page of a job's attempts, without output.
@@ -100,7 +182,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 				page.Next = page.Jobs[len(page.Jobs)-1].Seq
 				return
 			}
-			page.Jobs = append(page.Jobs, shown(copyJob(j.Job)))
+			page.Jobs = append(page.Jobs, shown(s.see(j)))
 		}
 	})
 	return page, err
@@ -200,7 +282,7 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			slices.SortStableFunc(all, order)
 			bytes := 0
 			for _, j := range all[:min(len(all), f.Rows)] {
-				one := shown(copyJob(j.Job))
+				one := shown(s.see(j))
 				if f.Submitter != nil && one.UID != *f.Submitter {
 					one.Execution = queue.Execution{Labels: one.Labels}
 				}

@@ -78,9 +78,25 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.queues[name] = rule
+		if rule == store.Plain {
+			delete(s.queues, name)
+		}
 		s.passes, s.turn = map[string]int64{}, 0
 		return nil
 	})
+}
+
+// resume ends the pauses whose time has come.
+func (s *Store) resume(now queue.Millis) {
+	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
+		if r := s.queues[name]; r.Until != 0 && r.Until <= now {
+			if s.queues[name] = r.Resumed(); r.Resumed() == store.Plain {
+				delete(s.queues, name)
+			}
+			s.passes, s.turn = map[string]int64{}, 0
+			s.tell(&job{}, queue.EventAudit, queue.EventDetail{Verb: "queue.resume", Target: name}, now)
+		}
+	}
 }
 
 // SetNode has the store be of this node.
@@ -95,6 +111,7 @@ func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 // here: a claim sees by itself that it is due.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
+		s.resume(now)
 		cancelled, forgotten, more := 0, 0, false
 		for _, j := range s.all() {
 			switch {
@@ -156,6 +173,11 @@ func (s *Store) due(now queue.Millis) (next queue.Millis, found bool) {
 		}
 		if j.State.Waiting() && j.ExpiresAt != 0 {
 			consider(max(now, j.ExpiresAt))
+		}
+	}
+	for _, r := range s.queues {
+		if r.Until != 0 {
+			consider(max(now, r.Until))
 		}
 	}
 	if at := s.opens(now); at != 0 {

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -34,6 +36,108 @@ func AdmitUser(tx Tx, uid int, n, most int64) error {
 		return queue.Errorf(queue.CodeFull, "the queue is full for this user: %d of their jobs wait and max_pending_per_user is %d; try again later", waiting, most)
 	}
 	return nil
+}
+
+// AdmitQueues refuses more jobs than a queue may have waiting: so many of each are to come.
+func AdmitQueues(tx Tx, of map[string]int64) error {
+	for name, n := range of {
+		if q := tx.Queue(name); q.Most > 0 && q.Waiting+n > q.Most {
+			return queue.Errorf(queue.CodeFull, "queue %s is full: %d jobs wait and its max_pending is %d; try again later", name, q.Waiting, q.Most)
+		}
+	}
+	return nil
+}
+
+// PerQueue is how many of these jobs are of each queue.
+func PerQueue(jobs []queue.Job) map[string]int64 {
+	of := make(map[string]int64, 1)
+	for i := range jobs {
+		of[jobs[i].Queue]++
+	}
+	return of
+}
+
+// CheckUnique refuses drafts of one request whose unique keys others have that do not give way. It
+// says which of them are not to be stored, for there is one: a job, or an earlier draft.
+func (r *Rules) CheckUnique(drafts []queue.Job) (instead map[int]Instead, err error) {
+	var earlier map[string]int // drafts that will have a key
+	for i := range drafts {
+		d := &drafts[i]
+		if d.Unique == "" {
+			continue
+		}
+		if instead == nil {
+			instead, earlier = map[int]Instead{}, map[string]int{}
+		}
+		before, twice := earlier[d.Unique]
+		var other *Job
+		switch {
+		case twice && d.OnConflict == queue.ConflictReject:
+			err = &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("%q is the key of job %d of the request too", d.Unique, before+1)}
+		case twice && d.OnConflict == queue.ConflictReturn:
+			instead[i] = Instead{Draft: before}
+			continue
+		case !twice:
+			other, _, err = r.conflict(d)
+		}
+		var refused *queue.Error
+		if errors.As(err, &refused) {
+			return nil, at(refused, i, len(drafts))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if other != nil && d.OnConflict == queue.ConflictReturn {
+			instead[i] = Instead{Job: other}
+			continue
+		}
+		earlier[d.Unique] = i
+	}
+	return instead, nil
+}
+
+// Instead is what a draft is for which there is another one: a job, or a draft before it.
+type Instead struct {
+	Job   *Job
+	Draft int
+}
+
+// conflict is the job that has a draft's key, and whether it is to be replaced.
+func (r *Rules) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
+	j, found, err := r.holder(d.UID, d.Unique)
+	switch {
+	case err != nil || !found:
+		return nil, false, err
+	case d.OnConflict == queue.ConflictReturn:
+		return &j, false, nil
+	case d.OnConflict == queue.ConflictReplace && j.State.Waiting() && r.tx.Lease(j.Seq) == nil:
+		return &j, true, nil
+	}
+	return nil, false, &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("%q is the key of job %s, which is %v; wait for that one, or cancel it", d.Unique, j.ID, j.State)}
+}
+
+// Replace cancels the job that has the unique key of a draft which CheckUnique has let pass.
+func (r *Rules) Replace(draft *queue.Job) error {
+	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
+		return nil
+	}
+	other, replaced, err := r.conflict(draft)
+	if !replaced || err != nil {
+		return err
+	}
+	other.Reason = queue.ReasonReplaced
+	return r.Move(other, queue.Cancelled, queue.EventCancelled, replacedDetail)
+}
+
+var replacedDetail = []byte(`{"reason":"replaced"}`)
+
+// holder is the job that keeps others from having its unique key.
+func (r *Rules) holder(uid int, key string) (j Job, found bool, err error) {
+	j, found, err = r.tx.Holder(uid, key)
+	if found && j.State.Ended() && j.EndedAt.Add(j.UniqueFor) <= r.tx.Now() {
+		found = false
+	}
+	return j, found, err
 }
 
 // Insert has a draft wait as a job of this number and id; it is the one of a number, from 0, that
@@ -70,7 +174,7 @@ func (r *Rules) Insert(draft *queue.Job, at, uid int, seq int64, id string) erro
 	if err := r.tx.Insert(j, at); err != nil {
 		return err
 	}
-	r.tx.Moved(seq, j.UID, 0, j.State)
+	r.tx.Moved(j, 0, j.State)
 	if err := r.tx.AddEvent(queue.EventEnqueued, seq, id, j.State, ByUID(uid)); err != nil {
 		return err
 	}
@@ -139,15 +243,8 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	if err != nil || !acts {
 		return err
 	}
-	if to == queue.Pending && j.State != queue.Pending && r.tx.HasEdges() {
-		if waits, err := r.tx.Waits(seq); err != nil {
-			return err
-		} else if waits {
-			to = queue.Blocked
-		}
-	}
 	if to.Waiting() && !j.State.Waiting() {
-		if err := Admit(r.tx, j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
+		if err := r.revive(&j, &c); err != nil {
 			return err
 		}
 	}
@@ -175,8 +272,53 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 			return err
 		}
 	}
+	if to, err = r.awaits(&j, to); err != nil {
+		return err
+	}
 	j.Rank = r.rankOf(&j.Job)
 	return r.Move(&j, to, event, detail)
+}
+
+// awaits is Blocked for a job that is to run and waits for others, and Pending for one that was
+// blocked and does so no more.
+func (r *Rules) awaits(j *Job, to queue.State) (queue.State, error) {
+	if to != queue.Pending && to != queue.Failed && to != queue.Blocked || !r.tx.HasEdges() {
+		return to, nil
+	}
+	waits, err := r.tx.Waits(j.Seq, store.Open)
+	switch {
+	case waits:
+		return queue.Blocked, err
+	case to == queue.Blocked:
+		r.wait(j, max(r.tx.Now(), j.RunAt))
+		return queue.Pending, err
+	}
+	return to, err
+}
+
+// revive has a job that had ended wait again, if there is room for it and nobody has its key, and
+// with it those that were cancelled for its sake.
+func (r *Rules) revive(j *Job, c *store.Change) error {
+	if err := Admit(r.tx, j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
+		return err
+	}
+	if err := AdmitQueues(r.tx, map[string]int64{j.Queue: 1}); err != nil {
+		return err
+	}
+	if j.Unique != "" {
+		other, found, err := r.tx.Holder(j.UID, j.Unique)
+		if err != nil {
+			return err
+		}
+		if found && other.Seq != j.Seq && !other.State.Ended() {
+			return queue.Errorf(queue.CodeExists, "job %s has the key %q, which job %s had; wait for it, or cancel it", other.ID, j.Unique, j.ID)
+		}
+	}
+	if c.Alone || !r.tx.HasEdges() {
+		return nil
+	}
+	r.tx.WakeAt(r.tx.Now())
+	return r.tx.AddEnded(j.Seq, Anew)
 }
 
 // wait has a job wait, with the turn of one that is enqueued at due and at least one
@@ -186,6 +328,31 @@ func (r *Rules) wait(j *Job, due queue.Millis) {
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
+// checkEdit refuses what a waiting job may not become.
+func (r *Rules) checkEdit(was, j *Job) error {
+	if err := queue.CheckDemands(j.Demands); err != nil {
+		return err
+	}
+	if was.Queue != j.Queue {
+		if err := AdmitQueues(r.tx, map[string]int64{j.Queue: 1}); err != nil {
+			return err
+		}
+	}
+	if was.Unique != j.Unique && j.Unique != "" {
+		other, found, err := r.holder(j.UID, j.Unique)
+		if err != nil {
+			return err
+		}
+		if found && other.Seq != j.Seq {
+			return &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("%q is the key of job %s", j.Unique, other.ID)}
+		}
+	}
+	if j.After != nil {
+		return r.checkParents(j)
+	}
+	return nil
+}
+
 // edit is what a person has changed of a waiting job. It keeps its turn unless its time was
 // changed.
 func (r *Rules) edit(j *Job, edit func(*queue.Job) error) error {
@@ -193,8 +360,17 @@ func (r *Rules) edit(j *Job, edit func(*queue.Job) error) error {
 	if err := edit(&j.Job); err != nil {
 		return err
 	}
-	if err := queue.CheckDemands(j.Demands); err != nil {
+	if err := r.checkEdit(&was, j); err != nil {
 		return err
+	}
+	if was.Queue != j.Queue {
+		r.tx.Moved(&was, was.State, 0)
+		r.tx.Moved(j, 0, was.State)
+	}
+	if j.After != nil {
+		if err := r.rewire(j); err != nil {
+			return err
+		}
 	}
 	if j.Delay != 0 {
 		j.RunAt = r.tx.Now().Add(j.Delay)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // Edge is a dependency that is not decided: Child waits for Parent. It is decided once, when its
@@ -25,6 +26,10 @@ type EndedParent struct {
 	Upto   int64
 }
 
+// Anew is the state of a parent that is to run again: what was cancelled for its sake waits for it
+// again.
+const Anew = ^queue.State(0)
+
 // edgesMost is how many edges are decided in one transaction: with 250, others waited for the disk
 // 20 ms where a job had 100,000 dependants, with 50 they waited 8.
 const edgesMost = 50
@@ -33,7 +38,10 @@ var dependencyDetail = []byte(`{"reason":"dependency"}`)
 
 // Check refuses drafts of one request of which one waits for a job that is not there, or for
 // itself over others, or demands what no gate could meet.
-func (r *Rules) Check(drafts []queue.Job) error {
+func (r *Rules) Check(drafts []queue.Job, uid int) error {
+	if err := r.resolve(drafts, uid); err != nil {
+		return err
+	}
 	edges := 0
 	for i := range drafts {
 		if edges += len(drafts[i].After); edges > queue.MaxDependencies {
@@ -44,6 +52,9 @@ func (r *Rules) Check(drafts []queue.Job) error {
 			return at(wrong, i, len(drafts))
 		}
 		for _, d := range drafts[i].After {
+			if d.Draft == 0 && d.ID != "" { // it was found
+				continue
+			}
 			if d.Draft != 0 {
 				if d.Draft < 1 || d.Draft > len(drafts) {
 					return at(queue.Invalid("depends_on", "names draft %d of %d", d.Draft, len(drafts)), i, len(drafts))
@@ -58,6 +69,109 @@ func (r *Rules) Check(drafts []queue.Job) error {
 		}
 	}
 	return acyclic(drafts)
+}
+
+// resolve finds the jobs that drafts name: drafts of the same request, or jobs that are there.
+func (r *Rules) resolve(drafts []queue.Job, uid int) error {
+	var named map[string]int
+	for i := range drafts {
+		for k := range drafts[i].After {
+			d := &drafts[i].After[k]
+			if d.ID == "" {
+				continue
+			}
+			if named == nil {
+				named = make(map[string]int, len(drafts))
+				for n := range drafts {
+					named[drafts[n].ID] = n + 1
+				}
+			}
+			if d.Draft = named[d.ID]; d.Draft != 0 {
+				continue
+			}
+			seq, err := r.tx.Named(uid, d.ID)
+			if err != nil {
+				return err
+			}
+			if d.Job = seq; seq == 0 {
+				return at(queue.Invalid("depends_on", "names the job %q, which is not there", d.ID), i, len(drafts))
+			}
+		}
+	}
+	return nil
+}
+
+// checkParents finds the jobs that an edit has a job wait for, and refuses what it cannot wait for.
+// Those that have ended as asked are left out.
+func (r *Rules) checkParents(j *Job) error {
+	for i := range j.After {
+		if j.After[i].ID == j.ID {
+			return queue.Invalid("depends_on", "names the job itself")
+		}
+	}
+	drafts := []queue.Job{j.Job}
+	drafts[0].ID = "" // nothing else is of this request
+	if err := r.resolve(drafts, j.UID); err != nil {
+		return err
+	}
+	open := []queue.Dependency{}
+	for _, d := range drafts[0].After {
+		parent, err := r.tx.Job(d.Job, Summary)
+		switch {
+		case errors.Is(err, queue.ErrNotFound):
+			return queue.Invalid("depends_on", "names the job %q, which is not in the queue yet", d.ID)
+		case err != nil:
+			return err
+		case parent.State.Ended() && !d.How.Met(parent.State) && j.OtherwiseDo != queue.OtherwiseRun:
+			return queue.Invalid("depends_on", "names the job %q, which is %v and was to be %v", d.ID, parent.State, d.How)
+		case parent.State.Ended():
+			continue
+		}
+		if err := r.apart(d.Job, j.Seq, d.ID); err != nil {
+			return err
+		}
+		open = append(open, d)
+	}
+	j.After = open
+	return nil
+}
+
+// rewire has a job that has not started wait for those that checkParents has found, and for no
+// others.
+func (r *Rules) rewire(j *Job) error {
+	err := r.tx.DropOpen(j.Seq)
+	for _, d := range j.After {
+		if err == nil {
+			err = r.tx.AddEdge(j.Seq, d, j.OtherwiseDo)
+		}
+	}
+	return err
+}
+
+// apart refuses that a job waits for a parent which waits for it.
+func (r *Rules) apart(parent, child int64, name string) error {
+	seen, list := map[int64]bool{parent: true}, []int64{parent}
+	for len(list) > 0 {
+		last := list[len(list)-1]
+		list = list[:len(list)-1]
+		if last == child {
+			return queue.Invalid("depends_on", "has jobs wait for each other: %q waits for this one", name)
+		}
+		up, err := r.tx.Parents(last, queue.MaxDependencies)
+		if err != nil {
+			return err
+		}
+		for _, p := range up {
+			if !seen[p] {
+				seen[p] = true
+				list = append(list, p)
+			}
+		}
+		if len(seen) > queue.MaxDependencies {
+			return queue.Invalid("depends_on", "%q waits for more than %d jobs, over others", name, queue.MaxDependencies)
+		}
+	}
+	return nil
 }
 
 func at(e *queue.Error, i, of int) error {
@@ -159,7 +273,11 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 			return false, err
 		}
 		for i := range edges {
-			if err := r.decide(&edges[i], e.State); err != nil {
+			do := r.decide
+			if e.State == Anew {
+				do = r.reopenEdge
+			}
+			if err := do(&edges[i], e.State); err != nil {
 				return false, err
 			}
 		}
@@ -173,7 +291,11 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 // parent has ended otherwise. A job that waits no more is left as it is; one that a person holds is
 // cancelled, if that was asked for, but not released.
 func (r *Rules) decide(e *Edge, parent queue.State) error {
-	if err := r.tx.DropEdge(e); err != nil {
+	met := store.Well
+	if !e.How.Met(parent) && e.Otherwise != queue.OtherwiseRun {
+		met = store.Failed
+	}
+	if err := r.tx.SetEdge(e, met); err != nil {
 		return err
 	}
 	j, err := r.tx.Job(e.Child, Summary)
@@ -183,19 +305,45 @@ func (r *Rules) decide(e *Edge, parent queue.State) error {
 	if err != nil || j.State != queue.Blocked && j.State != queue.Held {
 		return err
 	}
-	if !e.How.Met(parent) && e.Otherwise != queue.OtherwiseRun {
+	if met == store.Failed {
 		return r.fail(&j, e.Otherwise)
 	}
 	if j.State == queue.Held {
 		return nil
 	}
-	waits, err := r.tx.Waits(j.Seq)
+	waits, err := r.tx.Waits(j.Seq, store.Open)
 	if waits || err != nil {
 		return err
 	}
 	r.wait(&j, max(r.tx.Now(), j.RunAt))
 	j.Rank = r.rankOf(&j.Job)
 	return r.Move(&j, queue.Pending, queue.EventReleased, dependencyDetail)
+}
+
+// reopenEdge has a job wait again for one that runs anew. It comes back if it was cancelled for its
+// sake, and for that of no other.
+func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
+	if err := r.tx.SetEdge(e, store.Open); err != nil {
+		return err
+	}
+	j, err := r.tx.Job(e.Child, Summary)
+	if errors.Is(err, queue.ErrNotFound) {
+		return nil
+	}
+	if err != nil || j.State != queue.Cancelled || j.Reason != queue.ReasonDependency {
+		return err
+	}
+	if failed, err := r.tx.Waits(j.Seq, store.Failed); failed || err != nil {
+		return err
+	}
+	r.wait(&j, r.tx.Now())
+	if err := r.rule(&j); err != nil {
+		return err
+	}
+	if err := r.tx.AddEnded(j.Seq, Anew); err != nil {
+		return err
+	}
+	return r.Move(&j, queue.Blocked, queue.EventRetried, dependencyDetail)
 }
 
 // fail does with a job what was asked for if one that it waits for does not end as it should.

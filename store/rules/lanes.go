@@ -70,6 +70,9 @@ type Queue struct {
 	Room   int      // how many more of its jobs may be leased; 0 while it is paused
 	Head   Position // the best of its open lanes
 	Pass   int64    // when it is its turn, while weights differ
+
+	Waiting int64 // jobs of it
+	Most    int64 // jobs of it that may wait, 0 is any number
 }
 
 // set is the only writer of a lane's head and of what it is shut on.

@@ -40,7 +40,7 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 	if err := r.tx.Put(j); err != nil {
 		return err
 	}
-	r.tx.Moved(j.Seq, j.UID, from, to)
+	r.tx.Moved(j, from, to)
 	if to.Ended() != from.Ended() {
 		if err := r.tx.CountNaming(j, bit(from.Ended())-bit(to.Ended())); err != nil {
 			return err
@@ -145,11 +145,13 @@ func (r *Rules) Disown(j *Job, former int) error {
 	}
 	from := j.State
 	if from.Waiting() {
-		r.tx.Moved(j.Seq, j.UID, from, 0)
-		r.tx.Moved(j.Seq, former, 0, from)
+		r.tx.Moved(j, from, 0)
 	}
 	was := *j
 	j.UID = former
+	if from.Waiting() {
+		r.tx.Moved(j, 0, from)
+	}
 	if !from.Ended() {
 		if err := r.rename(&was, j); err != nil {
 			return err
@@ -205,6 +207,6 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 	if err := r.tx.Remove(j.Seq); err != nil {
 		return err
 	}
-	r.tx.Moved(j.Seq, j.UID, j.State, 0)
+	r.tx.Moved(j, j.State, 0)
 	return r.tx.AddEvent(queue.EventRemoved, j.Seq, j.ID, 0, detail)
 }

@@ -120,26 +120,36 @@ type Tx interface {
 	AddEvent(kind queue.EventKind, seq int64, id string, state queue.State, detail []byte) error
 	// Arrived counts a job that was enqueued.
 	Arrived()
-	// Moved counts a move of a user's job from one state to another; 0 is outside.
-	Moved(seq int64, uid int, from, to queue.State)
+	// Moved counts a move of a job, which is of its user and its queue, from one state to another; 0
+	// is outside.
+	Moved(j *Job, from, to queue.State)
 	// Touched has whoever watches a job told.
 	Touched(seq int64)
 
-	// HasEdges says that some job waits for another one, or may. AddEdge has a job do so, and
-	// Waits tells whether it does.
+	// HasEdges says that some job waits for another one, or has done so. AddEdge has a job do so, and
+	// Waits tells whether one of a job's edges has come to this.
 	HasEdges() bool
 	AddEdge(child int64, d queue.Dependency, do queue.Otherwise) error
-	Waits(child int64) (bool, error)
+	Waits(child int64, met store.Met) (bool, error)
+	// Parents are up to n jobs that one waits for, and DropOpen forgets that it does.
+	Parents(child int64, n int) ([]int64, error)
+	DropOpen(child int64) error
+	// Named is the number of the job of an id, of those that are stored and of those that a batch of
+	// this user stages; 0 if there is none.
+	Named(uid int, id string) (seq int64, err error)
+	// Holder is the job that has a user's unique key and has not ended or, of those that have, the one
+	// that ended last.
+	Holder(uid int, key string) (j Job, found bool, err error)
 	// AddEnded notes that the edges which a job has now as a parent are to be decided.
 	// FirstEnded is the first such job that was noted, which may have been removed since, Edges up to n of its edges,
-	// and DropEnded and DropEdge forget what is done. Postpone has what is noted of a job come
-	// after that of all others.
+	// and DropEnded forgets what is done. Postpone has what is noted of a job come after that of all
+	// others. If the state is Anew its edges that had Failed are meant. SetEdge notes what becomes of one.
 	AddEnded(parent int64, state queue.State) error
 	FirstEnded() (e EndedParent, found bool, err error)
 	Edges(e EndedParent, n int) ([]Edge, error)
 	DropEnded(id int64) error
 	Postpone(parent int64) error
-	DropEdge(e *Edge) error
+	SetEdge(e *Edge, met store.Met) error
 
 	// Lease is the lease of a job, nil if it has none.
 	Lease(seq int64) *Lease

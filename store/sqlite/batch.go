@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
@@ -17,9 +18,10 @@ type batch struct {
 	n         int64
 	uid       int
 	name      string
-	at        queue.Millis // of its last frame
-	jobs      int64        // that are not in the queue yet
-	names     int64        // of them that have a name of their own, as far as this process knows
+	at        queue.Millis     // of its last frame
+	jobs      int64            // that are not in the queue yet
+	names     int64            // of them that have a name of their own, as far as this process knows
+	of        map[string]int64 // jobs of each queue, as far as this process knows; replaced, not changed
 	committed bool
 	dropped   bool // it is removed, a frame a step
 }
@@ -116,7 +118,22 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if receipt, err = t.receive(r.Drafts); err != nil {
+	for i := range r.Drafts {
+		if r.Drafts[i].Unique != "" {
+			return receipt, queue.Invalid("unique", "is for jobs that are enqueued in one request, at most %d", queue.MaxBatch)
+		}
+	}
+	b.of = maps.Clone(b.of)
+	if b.of == nil {
+		b.of = map[string]int64{}
+	}
+	for name, n := range rules.PerQueue(r.Drafts) {
+		b.of[name] += n
+	}
+	if err := t.admitQueues(r.UID, b.of); err != nil {
+		return receipt, err
+	}
+	if receipt, err = t.receive(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
 	if !going {
@@ -137,7 +154,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 		if !f.named() {
 			continue
 		}
-		if _, err := t.exec(`INSERT INTO staged_ids (id, batch) VALUES (?, ?)`, j.ID, b.n); err != nil {
+		if _, err := t.exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, b.n, receipt.Seqs[i]); err != nil {
 			return receipt, err
 		}
 	}
@@ -188,6 +205,9 @@ func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
 func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, _ := m.staged(r.UID, r.Batch)
+	if err := t.admitQueues(r.UID, b.of); err != nil {
+		return receipt, err
+	}
 	if err := rules.AdmitAll(t, b.jobs+int64(len(r.Drafts)), r.MaxPending); err != nil {
 		return receipt, err
 	}

@@ -1,29 +1,76 @@
 package sqlite
 
 import (
+	"context"
+
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
 // HasEdges implements rules.Tx.
-func (t *tx) HasEdges() bool { return t.s.mem.edges > 0 }
+func (t *tx) HasEdges() bool { return t.s.mem.linked }
 
 // AddEdge implements rules.Tx.
 func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.Otherwise) error {
-	t.s.mem.edges++
+	t.s.mem.linked = true
 	_, err := t.exec(`INSERT INTO edges (parent, child, how, otherwise) VALUES (?, ?, ?, ?)`, d.Job, child, int64(d.How), int64(do))
 	return err
 }
 
 // Waits implements rules.Tx.
-func (t *tx) Waits(child int64) (bool, error) {
-	n, err := t.number(`SELECT 1 FROM edges WHERE child = ? LIMIT 1`, child)
+func (t *tx) Waits(child int64, met store.Met) (bool, error) {
+	n, err := t.number(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child, int64(met))
 	return n != 0, err
+}
+
+// Parents implements rules.Tx.
+func (t *tx) Parents(child int64, n int) (list []int64, err error) {
+	err = t.query(func(r row) (bool, error) {
+		list = append(list, r.num(0))
+		return len(list) < n, nil
+	}, `SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id`, child)
+	return list, err
+}
+
+// DropOpen implements rules.Tx.
+func (t *tx) DropOpen(child int64) error {
+	if !t.HasEdges() {
+		return nil
+	}
+	_, err := t.exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0)`, child)
+	return err
+}
+
+// Named implements rules.Tx. A job that is staged is found by its name of its own alone.
+func (t *tx) Named(uid int, id string) (seq int64, err error) {
+	if seq, err = t.number(`SELECT seq FROM jobs WHERE id = ?`, id); seq != 0 || err != nil || len(t.s.mem.batches) == 0 {
+		return seq, err
+	}
+	return t.number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id, int64(uid))
+}
+
+// Holder implements rules.Tx.
+func (t *tx) Holder(uid int, key string) (j rules.Job, found bool, err error) {
+	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
+		list, err := t.jobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+ended, int64(uid), key)
+		if err != nil || len(list) > 0 {
+			return orZeroJob(list), len(list) > 0, err
+		}
+	}
+	return j, false, nil
+}
+
+func orZeroJob(list []rules.Job) (j rules.Job) {
+	if len(list) > 0 {
+		j = list[0]
+	}
+	return j
 }
 
 // AddEnded implements rules.Tx.
 func (t *tx) AddEnded(parent int64, state queue.State) error {
-	n, err := t.exec(`INSERT INTO ended (parent, state, upto) SELECT ?, ?, max(id) FROM edges WHERE parent = ? HAVING max(id) > 0`, parent, int64(state), parent)
+	n, err := t.exec(`INSERT INTO ended (parent, state, upto) SELECT ?, ?, max(id) FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > 0`, parent, int64(state), parent)
 	t.s.mem.ended += n
 	return err
 }
@@ -42,10 +89,14 @@ func (t *tx) FirstEnded() (e rules.EndedParent, found bool, err error) {
 
 // Edges implements rules.Tx.
 func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
+	met := store.Open
+	if e.State == rules.Anew {
+		met = store.Failed
+	}
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, rules.Edge{ID: r.num(0), Child: r.num(1), How: queue.ParentEnd(r.num(2)), Otherwise: queue.Otherwise(r.num(3))})
 		return len(list) < n, nil
-	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent WHERE parent = ? AND id <= ? ORDER BY id`, e.Parent, e.Upto)
+	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent WHERE parent = ? AND met = ? AND id <= ? ORDER BY id`, e.Parent, int64(met), e.Upto)
 	return list, err
 }
 
@@ -68,10 +119,9 @@ func (t *tx) Postpone(parent int64) error {
 	return err
 }
 
-// DropEdge implements rules.Tx.
-func (t *tx) DropEdge(e *rules.Edge) error {
-	t.s.mem.edges--
-	_, err := t.exec(`DELETE FROM edges WHERE id = ?`, e.ID)
+// SetEdge implements rules.Tx.
+func (t *tx) SetEdge(e *rules.Edge, met store.Met) error {
+	_, err := t.exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
 	return err
 }
 
@@ -82,15 +132,54 @@ func (t *tx) dropEdgesOf(child int64, most int) (all bool, err error) {
 		return !t.HasEdges(), nil
 	}
 	n, err := t.exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child, int64(most))
-	t.s.mem.edges -= n
 	t.removed += int(n)
 	return n < int64(most), err
 }
 
-// loadEdges counts what waits.
-func (s *Store) loadEdges() (err error) {
-	if s.mem.edges, err = s.db.number(`SELECT count(*) FROM edges`); err == nil {
+// loadEdges finds out whether any job waits for another one, or has done so.
+func (s *Store) loadEdges() error {
+	n, err := s.db.number(`SELECT 1 FROM edges LIMIT 1`)
+	if s.mem.linked = n != 0; err == nil {
 		s.mem.ended, err = s.db.number(`SELECT count(*) FROM ended`)
 	}
 	return err
+}
+
+// Links lists what a job waits or waited for, and what waits or waited for it.
+func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, nil, err
+	}
+	err = s.reading(ctx, func(r *reader) error {
+		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
+		if err == nil && there == 0 {
+			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+		}
+		if err == nil {
+			parents, err = r.links(`parent`, `child`, seq, limit)
+		}
+		if err == nil {
+			children, err = r.links(`child`, `parent`, seq, limit)
+		}
+		return err
+	})
+	return parents, children, err
+}
+
+// links are the jobs at one end of edges that have seq at the other.
+func (r *reader) links(end, other string, seq int64, limit int) (list []store.Link, err error) {
+	err = r.query(func(r row) (bool, error) {
+		list = append(list, store.Link{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), How: queue.ParentEnd(r.num(3)), Met: store.Met(r.num(4))})
+		return len(list) < limit, nil
+	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id`, seq)
+	return list, err
+}
+
+// after are the first of those that a job waits for.
+func (r *reader) after(child int64) (list []queue.Dependency, err error) {
+	err = r.query(func(r row) (bool, error) {
+		list = append(list, queue.Dependency{Job: r.num(0), ID: r.text(1), How: queue.ParentEnd(r.num(2))})
+		return len(list) < store.MaxAfter, nil
+	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id`, child)
+	return list, err
 }

@@ -76,7 +76,10 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if err := rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if receipt, err = t.receive(r.Drafts); err != nil {
+	if err := t.admitQueues(r.UID, rules.PerQueue(r.Drafts)); err != nil {
+		return receipt, err
+	}
+	if receipt, err = t.receive(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
 	if err := t.own(r.UID, r.Owner); err != nil {
@@ -85,6 +88,12 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	t.drafts = list
 	for i := range r.Drafts {
 		draft := named(&r.Drafts[i], receipt.Seqs)
+		if receipt.Found != nil && receipt.Found[i] {
+			continue
+		}
+		if err := t.rules.Replace(&draft); err != nil {
+			return receipt, err
+		}
 		if err := t.rules.Insert(&draft, i, r.UID, receipt.Seqs[i], receipt.IDs[i]); err != nil {
 			return receipt, err
 		}
@@ -93,16 +102,30 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 }
 
 // receive takes drafts that there is room for and that may be stored, and names them.
-func (t *tx) receive(drafts []queue.Job) (receipt store.Receipt, err error) {
+func (t *tx) receive(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
 	if err := t.s.roomToEnqueue(); err != nil {
 		return receipt, err
 	}
-	if err := t.rules.Check(drafts); err != nil {
+	if err := t.rules.Check(drafts, uid); err != nil {
+		return receipt, err
+	}
+	instead, err := t.rules.CheckUnique(drafts)
+	if err != nil {
 		return receipt, err
 	}
 	receipt = store.Receipt{IDs: make([]string, len(drafts)), Seqs: make([]int64, len(drafts))}
 	if err := t.nameAll(drafts, &receipt); err != nil {
 		return store.Receipt{}, err
+	}
+	for i, other := range instead {
+		if receipt.Found == nil {
+			receipt.Found = make([]bool, len(drafts))
+		}
+		if receipt.Found[i] = true; other.Job != nil {
+			receipt.IDs[i], receipt.Seqs[i] = other.Job.ID, other.Job.Seq
+		} else {
+			receipt.IDs[i], receipt.Seqs[i] = receipt.IDs[other.Draft], receipt.Seqs[other.Draft]
+		}
 	}
 	return receipt, nil
 }

@@ -3,9 +3,16 @@ package sqlite
 import (
 	"container/heap"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -13,14 +20,13 @@ import (
 // queueState is a queue as the writer keeps it.
 type queueState struct {
 	rules.Queue
-	most   int // jobs that may be leased, 0 is any number
-	paused bool
+	rule   store.QueueRule
+	uid    int // who enqueued its first job, of those that it has
 	leased int
 	lanes  int            // with those that have no job
 	open   open           // its plain lanes that are open
 	keyed  bool           // it may have open lanes that make demands
 	stale  bool           // best and next are not known
-	set    bool           // it has a rule of its own
 	best   *rules.Lane    // of those, nil if there is none
 	next   rules.Position // the head of the second one
 	at     int            // among the ready ones, -1 if it is not
@@ -72,7 +78,7 @@ func second[T any](heap []T, head func(T) rules.Position) rules.Position {
 func (ls *lanes) state(name string) *queueState {
 	q := ls.queues[name]
 	if q == nil {
-		q = &queueState{Queue: rules.Queue{Name: name, Weight: 1}, at: -1}
+		q = &queueState{Queue: rules.Queue{Name: name, Weight: 1}, rule: store.Plain, at: -1}
 		ls.queues[name] = q
 	}
 	return q
@@ -92,10 +98,10 @@ func (ls *lanes) markStale(q *queueState) {
 func (ls *lanes) put(q *queueState) {
 	q.Room = math.MaxInt
 	switch {
-	case q.paused:
+	case q.rule.Paused:
 		q.Room = 0
-	case q.most > 0:
-		q.Room = max(0, q.most-q.leased)
+	case q.rule.Concurrency > 0:
+		q.Room = max(0, q.rule.Concurrency-q.leased)
 	}
 	q.Head = rules.End
 	if len(q.open) > 0 {
@@ -214,42 +220,241 @@ func (t *tx) tidyQueues() {
 			if looked++; looked > moveStep {
 				return
 			}
-			if q.lanes == 0 && q.leased == 0 && !q.set && !q.stale && q.at < 0 && q.Pass <= m.turn {
+			if q.lanes == 0 && !q.exists() && !q.stale && q.at < 0 && q.Pass <= m.turn {
 				delete(m.lanes.queues, name)
 			}
 		}
 	})
 }
 
+// exists reports whether there is such a queue: it has a rule, or jobs that have not ended.
+func (q *queueState) exists() bool { return q.rule != store.Plain || q.Waiting > 0 || q.leased > 0 }
+
 // SetQueue has a queue go by a rule.
 func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
-	if rule.Weight < 1 || rule.Concurrency < 0 {
-		return errors.New("sqlite: a queue's weight is at least 1, its concurrency at least 0")
+	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
+		return errors.New("sqlite: a queue's weight is at least 1, its concurrency and max_pending at least 0")
 	}
-	return s.do(ctx, prompt, func(t *tx) error {
-		m := &t.s.mem
-		q := m.lanes.state(name)
-		was, weights := *q, m.lanes.weights
-		t.undo = append(t.undo, func() {
-			q.Weight, q.most, q.paused, q.set = was.Weight, was.most, was.paused, was.set
-			m.lanes.weights = weights
-			m.lanes.put(q)
-		})
-		passes := map[*queueState]int64{}
-		for _, other := range m.lanes.queues {
+	return s.do(ctx, prompt, func(t *tx) error { return t.setRule(t.s.mem.lanes.state(name), rule) })
+}
+
+func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
+	m := &t.s.mem
+	text := []byte(nil)
+	if rule != store.Plain {
+		var err error
+		if text, err = json.Marshal(rule); err != nil {
+			return err
+		}
+	}
+	if _, err := t.exec(`INSERT INTO queues (name, waiting, uid, rule) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, rule = excluded.rule`,
+		q.Name, q.Waiting, int64(q.uid), string(text)); err != nil {
+		return err
+	}
+	was, weights := q.rule, m.lanes.weights
+	passes, turn := map[*queueState]int64{}, m.turn
+	for _, other := range m.lanes.queues {
+		if other.Pass != 0 {
 			passes[other] = other.Pass
 			other.Pass = 0
 		}
-		t.undo = append(t.undo, func() {
-			for other, pass := range passes {
-				other.Pass = pass
-			}
-		})
-		m.turn = 0
-		m.lanes.weights += int(bit(rule.Weight != 1) - bit(q.Weight != 1))
-		q.Weight, q.most, q.paused, q.set = rule.Weight, rule.Concurrency, rule.Paused, rule != store.QueueRule{Weight: 1}
+	}
+	t.undo = append(t.undo, func() {
+		q.obey(was)
+		m.lanes.weights, m.turn = weights, turn
+		for other, pass := range passes {
+			other.Pass = pass
+		}
 		m.lanes.put(q)
-		t.rules.Readied = true
+	})
+	m.turn = 0
+	m.lanes.weights += int(bit(rule.Weight != 1) - bit(q.Weight != 1))
+	q.obey(rule)
+	m.lanes.put(q)
+	t.wakeAt(rule.Until)
+	t.rules.Readied = true
+	return nil
+}
+
+// Queues lists the queues.
+func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		list = nil
+		for _, q := range t.s.mem.lanes.queues {
+			if q.exists() {
+				list = append(list, store.QueueState{Name: q.Name, Rule: q.rule, Waiting: q.Waiting, Leased: q.leased})
+			}
+		}
 		return nil
 	})
+	slices.SortFunc(list, func(a, b store.QueueState) int { return strings.Compare(a.Name, b.Name) })
+	return list, err
+}
+
+// resumeQueues ends the pauses whose time has come, and says when the next one does.
+func (t *tx) resumeQueues() (next queue.Millis, err error) {
+	for _, q := range t.s.mem.lanes.queues {
+		switch until := q.rule.Until; {
+		case until == 0:
+		case until > t.now:
+			if next == 0 || until < next {
+				next = until
+			}
+		default:
+			if err := t.setRule(q, q.rule.Resumed()); err != nil {
+				return 0, err
+			}
+			if err := t.AddEvent(queue.EventAudit, 0, "", 0, resumedDetail(q)); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return next, nil
+}
+
+// queueCount is what a transaction found of a queue.
+type queueCount struct {
+	waiting int64
+	uid     int
+}
+
+// waitsIn counts jobs of a queue that begin, or cease, to wait.
+func (t *tx) waitsIn(name string, uid int, n int64) {
+	q := t.s.mem.lanes.state(name)
+	if _, known := t.queues[q]; !known {
+		if t.queues == nil {
+			t.queues = map[*queueState]queueCount{}
+		}
+		t.queues[q] = queueCount{q.Waiting, q.uid}
+	}
+	if !q.exists() {
+		q.uid = uid
+	}
+	q.Waiting = max(0, q.Waiting+n)
+}
+
+// admitQueues refuses more jobs than queues may have, and queues that would be too many of one user.
+func (t *tx) admitQueues(uid int, of map[string]int64) error {
+	if err := rules.AdmitQueues(t, of); err != nil {
+		return err
+	}
+	begun := 0
+	for name := range of {
+		if q := t.s.mem.lanes.queues[name]; q == nil || !q.exists() {
+			begun++
+		}
+	}
+	if begun == 0 {
+		return nil
+	}
+	for _, q := range t.s.mem.lanes.queues {
+		if q.uid == uid && q.rule == store.Plain && q.exists() {
+			begun++
+		}
+	}
+	if begun > store.MaxQueues {
+		return queue.Errorf(queue.CodeFull, "you have jobs in %d queues that have no settings, which is as many as one user may begin; put jobs into those", store.MaxQueues)
+	}
+	return nil
+}
+
+// listQueues is as listUsers, of the queues.
+func (t *tx) listQueues() error {
+	m := &t.s.mem
+	changed := false
+	for q, was := range t.queues {
+		if q.Waiting == was.waiting {
+			continue
+		}
+		changed = true
+		if !slices.Contains(m.changed, q.Name) {
+			m.changed = append(slices.Clip(m.changed), q.Name)
+		}
+	}
+	if !changed {
+		return nil
+	}
+	if len(m.changed) > maxListed {
+		for _, name := range m.changed {
+			if err := t.writeQueue(m.lanes.state(name)); err != nil {
+				return err
+			}
+		}
+		m.changed = nil
+	}
+	var list []byte
+	for _, name := range m.changed {
+		q := m.lanes.state(name)
+		list = append(append(list, name...), '=')
+		list = appendNumbers(list, q.Waiting, int64(q.uid))
+	}
+	m.queues = string(list)
+	return nil
+}
+
+func (t *tx) writeQueue(q *queueState) (err error) {
+	if !q.exists() {
+		_, err = t.exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
+		return err
+	}
+	_, err = t.exec(`INSERT INTO queues (name, waiting, uid) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`, q.Name, q.Waiting, int64(q.uid))
+	return err
+}
+
+// loadQueues reads the queues' counts and rules.
+func (s *Store) loadQueues() error {
+	m := &s.mem
+	err := s.db.query(func(r row) (bool, error) {
+		q := m.lanes.state(r.text(0))
+		q.Waiting, q.uid = r.num(1), int(r.num(2))
+		rule := store.Plain
+		if text := r.view(3); len(text) > 0 {
+			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
+				return false, fmt.Errorf("the settings of queue %s: %w", q.Name, errors.Join(err, &sqliteError{sqlite3.SQLITE_CORRUPT, "damaged rule of a queue"}))
+			}
+		}
+		m.lanes.weights += int(bit(rule.Weight != 1))
+		q.obey(rule)
+		return true, nil
+	}, `SELECT name, waiting, uid, rule FROM queues`)
+	if err != nil {
+		return err
+	}
+	counts, err := queueCounts(m.queues)
+	for name, c := range counts {
+		q := m.lanes.state(name)
+		q.Waiting, q.uid = c.waiting, c.uid
+		m.changed = append(m.changed, name)
+	}
+	return err
+}
+
+// queueCounts reads meta.queues.
+func queueCounts(list string) (map[string]queueCount, error) {
+	of := map[string]queueCount{}
+	for entry := range strings.FieldsSeq(list) {
+		at := strings.LastIndexByte(entry, '=')
+		if at < 0 {
+			return nil, damagedLane
+		}
+		pair, err := numbers(entry[at+1:])
+		if err != nil {
+			return nil, err
+		}
+		for waiting, uid := range pair {
+			of[entry[:at]] = queueCount{waiting, int(uid)}
+		}
+	}
+	return of, nil
+}
+
+// obey has a queue go by a rule.
+func (q *queueState) obey(rule store.QueueRule) {
+	q.rule, q.Weight, q.Most = rule, rule.Weight, rule.MaxPending
+}
+
+// resumedDetail is the detail of an event that a queue's pause has ended by itself.
+func resumedDetail(q *queueState) []byte {
+	detail, _ := json.Marshal(queue.EventDetail{Verb: "queue.resume", Target: q.Name}) // of texts it does not fail
+	return detail
 }

@@ -26,6 +26,9 @@ func (r *reader) job(reserved map[int64]int64, columns, where string, args ...an
 	if j.State.Runnable() {
 		j.Fence = max(j.Fence, reserved[j.Seq])
 	}
+	if err == nil && j.State == queue.Blocked {
+		j.After, err = r.after(j.Seq)
+	}
 	return j, found, err
 }
 

@@ -183,6 +183,7 @@ func everyGate(t *testing.T, s *Store) {
 	}
 	turned, err = s.Exchange(ctx, report)
 	must(err)
+	everyQueue(t, s)
 	must(s.SetMaxRunningUser(ctx, 3))
 	must(s.SetMaxRunningUser(ctx, 0))
 	_, err = s.Promote(ctx)
@@ -213,6 +214,64 @@ func everyGate(t *testing.T, s *Store) {
 	}
 	if s.mem.lanes.queues["once"] != nil {
 		t.Error("a queue is known that has no job and no lane")
+	}
+}
+
+// everyQueue has queues and edges come and go.
+func everyQueue(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := t.Context()
+	after := func(id string) func(*queue.Job) {
+		return func(j *queue.Job) { j.After = []queue.Dependency{{ID: id, How: queue.ParentEnded}} }
+	}
+	_, err := s.StageBatch(ctx, store.Request{Batch: "e", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "pp" })}})
+	if err == nil {
+		_, err = s.StageBatch(ctx, store.Request{Batch: "e", Drafts: []queue.Job{draft(after("pp"))}})
+	}
+	if err == nil {
+		err = s.AbortBatch(ctx, 0, "e")
+	}
+	var waits store.Receipt
+	if err == nil {
+		_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID, j.Delay = "par", time.Hour }), draft(func(j *queue.Job) { j.ID, j.Delay = "two", time.Hour })}})
+	}
+	if err == nil {
+		waits, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(after("par"))}})
+	}
+	if err == nil {
+		_, err = s.Get(ctx, waits.IDs[0])
+	}
+	if err == nil {
+		_, _, err = s.Links(ctx, waits.Seqs[0], 9)
+	}
+	if err == nil {
+		err = s.Change(ctx, waits.Seqs[0], store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error {
+			j.After = []queue.Dependency{{ID: "two", How: queue.ParentEnded}}
+			return nil
+		}})
+	}
+	for _, id := range []string{"par", "two"} {
+		j, found := s.Get(ctx, id)
+		if err = errors.Join(err, found); err == nil {
+			err = errors.Join(s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel}), s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRetry}), s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRemove}))
+		}
+	}
+	if err == nil {
+		err = s.Change(ctx, waits.Seqs[0], store.Change{Verb: queue.VerbRemove})
+	}
+	for i := range 2 * maxListed {
+		if err == nil {
+			_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue, j.Delay = fmt.Sprint("many", i), time.Hour })}})
+		}
+	}
+	page, listed := s.List(ctx, store.Filter{States: []queue.State{queue.Pending}, Limit: store.MaxPage})
+	for i := range page.Jobs {
+		if j := &page.Jobs[i]; strings.HasPrefix(j.Queue, "many") {
+			err = errors.Join(err, s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRemove}))
+		}
+	}
+	if err = errors.Join(err, listed); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -33,6 +33,7 @@ var migrations = [][]string{{
 		output_bytes INTEGER NOT NULL DEFAULT 0,  -- of all outputs, kept
 		ranked_by    TEXT    NOT NULL DEFAULT '', -- the order of all ranks, '' while they are being made anew
 		users        TEXT    NOT NULL DEFAULT '', -- UID/WAITING of each user that has changed since its row was written
+		queues       TEXT    NOT NULL DEFAULT '', -- NAME/WAITING/UID of each queue that has changed since its row was written
 		reserved     TEXT    NOT NULL DEFAULT ''  -- SEQ/FENCE of each job that is leased and not known to have started
 	) STRICT`,
 	`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled)
@@ -69,6 +70,8 @@ var migrations = [][]string{{
 		pid          INTEGER NOT NULL DEFAULT 0,
 		worker       TEXT    NOT NULL DEFAULT '',
 		reason       TEXT    NOT NULL DEFAULT '',
+		unique_for   INTEGER NOT NULL DEFAULT 0,  -- in ms
+		unique_key   TEXT    NOT NULL DEFAULT '', -- that no other unfinished job of the user has
 		demands      TEXT    NOT NULL DEFAULT '', -- JSON, '' if there are none
 		labels       TEXT    NOT NULL DEFAULT '', -- JSON, '' if there are none
 		error        TEXT    NOT NULL DEFAULT '',
@@ -81,6 +84,7 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_timed ON jobs (due_at) WHERE place = 2`,
 	`CREATE INDEX jobs_running ON jobs (seq) WHERE place = 3`,
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5`,
+	`CREATE INDEX jobs_unique ON jobs (uid, unique_key, ended_at) WHERE unique_key <> ''`,
 	`CREATE INDEX jobs_ended ON jobs (state, ended_at) WHERE state > 5`,
 	`CREATE TABLE lanes (
 		id        INTEGER PRIMARY KEY,
@@ -116,17 +120,25 @@ var migrations = [][]string{{
 		parent    INTEGER NOT NULL,
 		child     INTEGER NOT NULL,  -- which waits for it
 		how       INTEGER NOT NULL,  -- the parent is to end
-		otherwise INTEGER NOT NULL
+		otherwise INTEGER NOT NULL,
+		met       INTEGER NOT NULL DEFAULT 0 -- store.Met
 	) STRICT`,
-	`CREATE INDEX edges_parent ON edges (parent, id)`,
-	`CREATE INDEX edges_child ON edges (child)`,
+	`CREATE INDEX edges_parent ON edges (parent, met, id)`,
+	`CREATE INDEX edges_child ON edges (child, met, id)`,
+	`CREATE INDEX edges_open ON edges (id) WHERE met = 0`,
 	`CREATE TABLE ended (
 		id     INTEGER PRIMARY KEY,
 		parent INTEGER NOT NULL, -- whose edges up to this one are to be decided
-		state  INTEGER NOT NULL, -- by that it ended so, or was removed if 0
+		state  INTEGER NOT NULL, -- by that it ended so, was removed if 0, or runs anew if rules.Anew
 		upto   INTEGER NOT NULL
 	) STRICT`,
 	`CREATE INDEX ended_parent ON ended (parent, id)`,
+	`CREATE TABLE queues (
+		name    TEXT    PRIMARY KEY,
+		waiting INTEGER NOT NULL,           -- jobs of it
+		uid     INTEGER NOT NULL,           -- who enqueued the first one
+		rule    TEXT    NOT NULL DEFAULT '' -- JSON of store.QueueRule, '' if it has none
+	) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE inputs (
 		seq   INTEGER PRIMARY KEY,
 		input TEXT NOT NULL -- too long to be written again with each change of its job
@@ -194,7 +206,7 @@ var migrations = [][]string{{
 	) STRICT`,
 	`CREATE INDEX frames_batch ON frames (batch, n)`,
 	`CREATE INDEX frames_first ON frames (first) WHERE batch > 0`,
-	`CREATE TABLE staged_ids (id TEXT PRIMARY KEY, batch INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
+	`CREATE TABLE staged_ids (id TEXT PRIMARY KEY, batch INTEGER NOT NULL, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE users (
 		uid     INTEGER PRIMARY KEY,
 		waiting INTEGER NOT NULL -- jobs, kept; users without any have no row

@@ -96,7 +96,7 @@ type memory struct {
 	leases    map[int64]*rules.Lease
 	used      map[int64]int   // units that leases hold, by gate; of rates those that are not known to have started
 	turn      int64           // of the queue that was served last, while weights differ
-	edges     int64           // jobs wait for another one so often
+	linked    bool            // some job waits for another one, or has done so
 	ended     int64           // jobs whose edges are to be decided
 	empties   int64           // lanes without jobs
 	rechecked int64           // gates up to this one are looked at again, 0 if all are
@@ -104,6 +104,8 @@ type memory struct {
 	maxUser   int             // jobs of one user may be leased, 0 is any number
 	listed    []int           // users who stand in meta.users; replaced as batches are
 	list      string          // that is meta.users
+	changed   []string        // queues that stand in meta.queues; replaced as batches are
+	queues    string          // that is meta.queues
 	owners    map[int]string  // by uid, of those that are not former
 	disowning []disowning     // replaced, not changed, by each transaction
 	batches   map[int64]batch // by number, but for forgotten ones
@@ -342,9 +344,9 @@ func (s *Store) load() error {
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
 		}
-		reserved, s.mem.outputs, s.mem.rankedBy, s.mem.list, s.mem.commits = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15)
+		reserved, s.mem.outputs, s.mem.rankedBy, s.mem.list, s.mem.commits, s.mem.queues = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15), r.text(16)
 		return false, nil
-	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits FROM meta`)
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues FROM meta`)
 	if err != nil {
 		return err
 	}

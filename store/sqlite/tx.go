@@ -88,11 +88,11 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 		return err
 	}
 	_, err = t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
-		created_at, updated_at, run_at, due_at, since, arrival, expires_at, demands, labels, terms, input)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		created_at, updated_at, run_at, due_at, since, arrival, expires_at, unique_for, unique_key, demands, labels, terms, input)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival,
-		int64(j.ExpiresAt), demands, text.labels, text.terms, text.inline())
+		int64(j.ExpiresAt), j.UniqueFor.Milliseconds(), j.Unique, demands, text.labels, text.terms, text.inline())
 	if err == nil && text.inline() == nil {
 		_, err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.input)
 	}
@@ -125,7 +125,7 @@ func (t *tx) Put(j *rules.Job) error {
 	if err != nil {
 		return err
 	}
-	if _, err = t.exec(set+`, terms = ?30, labels = ?31, input = ?32, queue = ?33, demands = ?34 WHERE seq = ?29`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands)...); err != nil {
+	if _, err = t.exec(set+`, terms = ?30, labels = ?31, input = ?32, queue = ?33, demands = ?34, unique_key = ?35, unique_for = ?36 WHERE seq = ?29`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds())...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
@@ -185,15 +185,17 @@ func (t *tx) AddEvent(kind queue.EventKind, seq int64, id string, state queue.St
 func (t *tx) Arrived() { t.s.mem.enqueued++ }
 
 // Moved implements rules.Tx.
-func (t *tx) Moved(seq int64, uid int, from, to queue.State) {
+func (t *tx) Moved(j *rules.Job, from, to queue.State) {
 	m := &t.s.mem
 	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may be of another state than it was counted in
 	m.counts[to]++
 	m.counts[0] = 0
 	if from.Waiting() != to.Waiting() {
-		t.waits(uid, bit(to.Waiting())-bit(from.Waiting()))
+		n := bit(to.Waiting()) - bit(from.Waiting())
+		t.waits(j.UID, n)
+		t.waitsIn(j.Queue, j.UID, n)
 	}
-	t.Touched(seq)
+	t.Touched(j.Seq)
 }
 
 // Touched implements rules.Tx.

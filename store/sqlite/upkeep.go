@@ -115,6 +115,10 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 			return err
 		}
 		t.tidyQueues()
+		resume, err := t.resumeQueues()
+		if err != nil {
+			return err
+		}
 		dependants, err := t.rules.DecideDependants()
 		if err == nil {
 			err = t.rules.Reopen()
@@ -126,7 +130,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 			next = 0
 			return nil
 		}
-		next, err = t.nextDue()
+		next, err = t.nextDue(resume)
 		return err
 	})
 	return next, err
@@ -154,7 +158,8 @@ func (t *tx) expire() (n int, err error) {
 	return len(list), nil
 }
 
-func (t *tx) nextDue() (time.Duration, error) {
+// nextDue is how long until something is due, of which one thing is known, 0 for nothing.
+func (t *tx) nextDue(known queue.Millis) (time.Duration, error) {
 	due, err := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
 	if err != nil {
 		return 0, err
@@ -181,6 +186,9 @@ func (t *tx) nextDue() (time.Duration, error) {
 		if due == 0 || opens != 0 && opens < due {
 			due = opens
 		}
+	}
+	if due == 0 || known != 0 && int64(known) < due {
+		due = int64(known)
 	}
 	t.s.mem.nextDue = queue.Millis(due)
 	if due == 0 {

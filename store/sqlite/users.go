@@ -48,7 +48,7 @@ func (t *tx) countLease(j *rules.Job, n int) {
 	u.leased += n
 	t.setUser(j.UID, u)
 	q := m.lanes.state(j.Queue)
-	if q.leased += n; q.most > 0 {
+	if q.leased += n; q.rule.Concurrency > 0 {
 		m.lanes.put(q)
 	}
 }
@@ -134,6 +134,9 @@ func (s *Store) loadUsers() error {
 		u := m.users[l.Job.UID]
 		u.leased++
 		m.users[l.Job.UID] = u
+	}
+	if err := s.loadQueues(); err != nil {
+		return err
 	}
 	m.countLeased()
 	return s.loadLanes()

@@ -101,8 +101,22 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	edges, err := t.number(`SELECT count(*) FROM edges`)
 	ended, err2 := t.number(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
-	if edges != m.edges || ended != m.ended {
-		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %d and %d are known", edges, ended, m.edges, m.ended))
+	if edges > 0 && !m.linked || ended != m.ended {
+		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended, m.linked, m.ended))
+	}
+	waiting := map[string]int64{}
+	wrong = errors.Join(wrong, t.query(func(r row) (bool, error) {
+		waiting[r.text(0)] = r.num(1)
+		return true, nil
+	}, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`))
+	for name, q := range m.lanes.queues {
+		if q.Waiting != waiting[name] {
+			wrong = errors.Join(wrong, fmt.Errorf("%d jobs of queue %s wait, and %d are known", waiting[name], name, q.Waiting))
+		}
+		delete(waiting, name)
+	}
+	if len(waiting) > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of %v", waiting))
 	}
 	empties, over := int64(0), map[int64]int{}
 	for _, l := range lanes {

@@ -35,11 +35,12 @@ type tx struct {
 	touched []int64      // jobs that changed
 	before  memory       // as it was, without leases
 	users   map[int]user // those that changed, as they were
-	removed int          // attempts and edges
-	uncut   *waiter      // who waits still, though its claim was cut short
-	read    int          // bytes of jobs that were read, or will be moved by SQLite
-	bound   int64        // what the connection had bound when it began
-	leased  bool         // leases changed, so that
+	queues  map[*queueState]queueCount
+	removed int     // attempts and edges
+	uncut   *waiter // who waits still, though its claim was cut short
+	read    int     // bytes of jobs that were read, or will be moved by SQLite
+	bound   int64   // what the connection had bound when it began
+	leased  bool    // leases changed, so that
 	// reserved is what meta.reserved gets.
 	reserved string
 }
@@ -244,6 +245,9 @@ func (t *tx) rollback() {
 	for uid, u := range t.users {
 		t.s.mem.putUser(uid, u)
 	}
+	for q, was := range t.queues {
+		q.Waiting, q.uid = was.waiting, was.uid
+	}
 	t.s.mem.countLeased()
 }
 
@@ -252,8 +256,11 @@ func (t *tx) writeMeta() error {
 	if err := t.listUsers(); err != nil {
 		return err
 	}
+	if err := t.listQueues(); err != nil {
+		return err
+	}
 	m, b := &t.s.mem, &t.before
-	if !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.list == b.list {
+	if !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.list == b.list && m.queues == b.queues {
 		return nil
 	}
 	if t.leased {
@@ -261,8 +268,8 @@ func (t *tx) writeMeta() error {
 	}
 	m.commits++
 	c := &m.counts
-	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.list, c[queue.Blocked], c[queue.Held],
+	_, err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.list, m.queues, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
 	return err
 }

@@ -21,6 +21,10 @@ var depending = []promise{
 	{name: "a job that is held waits still", keep: heldWaits},
 	{name: "a job that is retried waits for what is left", keep: retriedWaits},
 	{name: "a job that earns points begins when it may run", keep: earnsFromThen},
+	{name: "parents are named by id", keep: namedParents},
+	{name: "a retried parent takes those back that were cancelled for its sake", keep: retriedParent},
+	{name: "an edit changes what a job waits for", keep: editedParents},
+	{name: "what waits and has waited is told", keep: toldLinks},
 	{name: "a job with many dependants ends at once", keep: manyDependants},
 }
 
@@ -245,4 +249,133 @@ func manyDependants(r *rig) {
 	}
 	same(r, "waiting jobs", r.s.Counts().States[queue.Pending], int64(many+1))
 	r.in("it waits for another end", late, queue.Blocked, "")
+}
+
+// byID has a draft wait for jobs of these ids.
+func byID(how queue.ParentEnd, ids ...string) func(*queue.Job) {
+	return func(j *queue.Job) {
+		for _, id := range ids {
+			j.After = append(j.After, queue.Dependency{ID: id, How: how})
+		}
+	}
+}
+
+func namedParents(r *rig) {
+	parent := r.one(named("p"))
+	jobs := r.store(draft(named("c"), byID(queue.ParentCompleted, "b", "p")), draft(named("b")))
+	r.in("it waits for both", jobs[0], queue.Blocked, "")
+	r.unchanged(func() {
+		_, err := r.ask(byID(queue.ParentCompleted, "nobody"))
+		r.refused("an unknown id", err, queue.CodeInvalid, "depends_on")
+		_, err = r.s.Enqueue(r.Context(), store.Request{UID: asker, Drafts: []queue.Job{draft(named("x"), byID(queue.ParentCompleted, "y")), draft(named("y"), byID(queue.ParentCompleted, "x"))}})
+		r.refused("a ring", err, queue.CodeInvalid, "depends_on")
+	})
+	stage := func(drafts ...queue.Job) error {
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: asker, Batch: "f"})
+		return err
+	}
+	r.must(stage(draft(named("first"))))
+	r.must(stage(draft(named("second"), byID(queue.ParentCompleted, "first"))))
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(of(7), byID(queue.ParentCompleted, "first"))}, UID: 7, Batch: "f"})
+	r.refused("what another one stages", err, queue.CodeInvalid, "depends_on")
+	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "f"})
+	r.must(err)
+	r.finish(committed)
+	got := r.claims("what waits for nothing", parent, jobs[1], r.get("first"))
+	r.end(got[2], exit(0))
+	r.claims("the second frame", r.get("second"))
+}
+
+func retriedParent(r *rig) {
+	parents := r.store(draft(maxAttempts(1)), draft(maxAttempts(1)))
+	child := r.one(after(queue.ParentCompleted, parents[0]))
+	grand := r.one(after(queue.ParentCompleted, child), delay(time.Hour))
+	both := r.one(after(queue.ParentCompleted, parents...))
+	got := r.claims("the parents", parents...)
+	r.end(got[0], exit(1))
+	r.end(got[1], exit(1))
+	for _, j := range []queue.Job{child, grand, both} {
+		r.in("its parent is dead", j, queue.Cancelled, queue.ReasonDependency)
+	}
+	alone := store.Change{Verb: queue.VerbRetry, Alone: true}
+	r.must(r.s.Change(r.Context(), parents[0].Seq, alone))
+	r.in("the parent alone", child, queue.Cancelled, queue.ReasonDependency)
+	r.end(r.claims("it runs", parents[0])[0], exit(1))
+	r.must(r.change(parents[0], queue.VerbRetry))
+	r.promote()
+	r.in("it waits again", child, queue.Blocked, "")
+	r.in("and who waits for it", grand, queue.Blocked, "")
+	r.in("who waits for the other too", both, queue.Cancelled, queue.ReasonDependency)
+	r.end(r.claims("it runs again", parents[0])[0], exit(0))
+	r.promote()
+	r.end(r.claims("the child", child)[0], exit(0))
+	r.must(r.change(parents[1], queue.VerbRetry))
+	r.promote()
+	r.in("it waits for the other", both, queue.Blocked, "")
+	r.end(r.claims("the other", parents[1])[0], exit(0))
+	r.promote()
+	r.claims("both have ended", both)
+	r.counted()
+}
+
+func editedParents(r *rig) {
+	parents := r.store(draft(named("a")), draft(named("b")), draft(named("done")))
+	got := r.claims("all", parents...)
+	r.end(got[2], exit(0))
+	child := r.one(named("c"), delay(time.Hour))
+	to := func(j queue.Job, list ...queue.Dependency) error {
+		return r.edit(j, func(j *queue.Job) error { j.After = append([]queue.Dependency{}, list...); return nil })
+	}
+	completed := func(ids ...string) (list []queue.Dependency) {
+		for _, id := range ids {
+			list = append(list, queue.Dependency{ID: id, How: queue.ParentCompleted})
+		}
+		return list
+	}
+	r.must(to(child, completed("a", "done")...))
+	r.in("it waits", child, queue.Blocked, "")
+	r.unchanged(func() {
+		r.refusedCode("itself", to(child, completed("c")...), queue.CodeInvalid)
+		r.refusedCode("nobody", to(child, completed("zzz")...), queue.CodeInvalid)
+		r.refusedCode("what has ended otherwise", to(child, queue.Dependency{ID: "done", How: queue.ParentDead}), queue.CodeInvalid)
+	})
+	grand := r.one(named("g"), byID(queue.ParentCompleted, "c"))
+	r.unchanged(func() { r.refusedCode("a ring", to(child, completed("g")...), queue.CodeInvalid) })
+	r.must(r.edit(grand, func(j *queue.Job) error { j.Priority = 9; return nil }))
+	r.in("another edit leaves it", grand, queue.Blocked, "")
+	r.must(to(child, completed("b")...))
+	r.end(got[0], exit(1))
+	r.in("it waits for the other now", child, queue.Blocked, "")
+	r.must(to(child))
+	r.in("for nobody", child, queue.Pending, "")
+	r.end(got[1], exit(0))
+	r.counted()
+}
+
+func toldLinks(r *rig) {
+	parents := r.store(draft(named("a")), draft(named("b")), draft(named("gone")))
+	child := r.one(named("c"), func(j *queue.Job) {
+		j.After = []queue.Dependency{{ID: "a", How: queue.ParentCompleted}, {ID: "b", How: queue.ParentEnded}, {ID: "gone", How: queue.ParentDead}}
+		j.OtherwiseDo = queue.OtherwiseRun
+	})
+	same(r, "those that it waits for, as it is read", r.get("c").After, []queue.Dependency{
+		{ID: "a", Job: parents[0].Seq, How: queue.ParentCompleted}, {ID: "b", Job: parents[1].Seq, How: queue.ParentEnded}, {ID: "gone", Job: parents[2].Seq, How: queue.ParentDead}})
+	r.must(r.change(parents[2], queue.VerbRemove))
+	r.end(r.claims("the parents", parents[0], parents[1])[0], exit(0))
+	up, down, err := r.s.Links(r.Context(), child.Seq, 9)
+	r.must(err)
+	same(r, "parents", up, []store.Link{
+		{Seq: parents[1].Seq, ID: "b", State: queue.Pending, How: queue.ParentEnded},
+		{Seq: parents[0].Seq, ID: "a", State: queue.Completed, How: queue.ParentCompleted, Met: store.Well},
+		{Seq: parents[2].Seq, How: queue.ParentDead, Met: store.Well}})
+	same(r, "children", down, nil)
+	up, down, err = r.s.Links(r.Context(), parents[1].Seq, 9)
+	r.must(err)
+	same(r, "no parents", up, nil)
+	same(r, "its child", down, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked, How: queue.ParentEnded}})
+	_, _, err = r.s.Links(r.Context(), 99, 9)
+	r.refusedCode("of nobody", err, queue.CodeNotFound)
+	up, _, err = r.s.Links(r.Context(), child.Seq, 1)
+	r.must(err)
+	same(r, "up to one", len(up), 1)
 }

@@ -219,7 +219,13 @@ func (w *pairWalk) rule() {
 		if w.dice.IntN(2) == 0 {
 			rule.Concurrency = 1 + w.dice.IntN(6)
 		}
+		if w.dice.IntN(6) == 0 {
+			rule.MaxPending = 5 + int64(w.dice.IntN(20))
+		}
 		rule.Paused = w.dice.IntN(4) == 0
+		if rule.Paused && w.dice.IntN(2) == 0 {
+			rule.Until = w.model.Now().Add(time.Duration(w.dice.IntN(5000)) * time.Millisecond)
+		}
 		w.rules[name] = rule
 		w.act(func(s store.Store) error { return s.SetQueue(w.Context(), name, rule) })
 	}
@@ -279,7 +285,7 @@ func (w *pairWalk) after(i int, drafts []queue.Job) (list []queue.Dependency) {
 		switch n := w.dice.IntN(12); {
 		case n < 3 && i > 0:
 			d.Draft = 1 + w.dice.IntN(i)
-		case n < 4:
+		case n < 4 && len(drafts) > 0:
 			d.Draft = 1 + w.dice.IntN(len(drafts))
 		case len(w.seqs) > 0:
 			d.Job = w.seqs[w.dice.IntN(len(w.seqs))]
@@ -304,6 +310,8 @@ func (w *pairWalk) enqueue() {
 		}
 		if w.dice.IntN(8) == 0 {
 			j.ExpiresAt = w.model.Now().Add(time.Duration(w.dice.IntN(5000)) * time.Millisecond)
+		} else if w.dice.IntN(6) == 0 { // one that is too late keeps its key until it is met
+			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.dice.IntN(3)), queue.Conflict(w.dice.IntN(3)), time.Duration(w.dice.IntN(2000))*time.Millisecond
 		}
 	}
 	for i := range drafts {
@@ -311,9 +319,12 @@ func (w *pairWalk) enqueue() {
 			drafts[i].After, drafts[i].OtherwiseDo = w.after(i, drafts), queue.Otherwise(w.dice.IntN(3))
 		}
 	}
-	got, _ := both(w, func(s store.Store) (store.Receipt, error) {
+	got, want := both(w, func(s store.Store) (store.Receipt, error) {
 		return s.Enqueue(w.Context(), store.Request{UID: uid, Owner: "x", Drafts: slices.Clone(drafts)})
 	})
+	if !reflect.DeepEqual(got, want) {
+		w.Errorf("step %d: the engine gives %+v, the model %+v", w.step, got, want)
+	}
 	w.seqs = append(w.seqs, got.Seqs...)
 }
 
@@ -430,10 +441,15 @@ func (w *pairWalk) change() {
 	}
 	seq := w.seqs[w.dice.IntN(len(w.seqs))]
 	verbs := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRelease, queue.VerbRetry, queue.VerbEdit, queue.VerbRemove}
-	c := store.Change{Verb: verbs[w.dice.IntN(len(verbs))]}
+	c := store.Change{Verb: verbs[w.dice.IntN(len(verbs))], Alone: w.dice.IntN(3) == 0}
 	priority := int64(w.dice.IntN(4))
 	if c.Verb == queue.VerbEdit {
 		list, name, n := w.demands(), queues[w.dice.IntN(len(queues))], w.dice.IntN(4)
+		parents := []queue.Dependency{}
+		for _, d := range w.after(0, nil) {
+			d.ID = strconv.FormatInt(d.Job, 10)
+			parents = append(parents, d)
+		}
 		c.Edit = func(j *queue.Job) error {
 			j.Priority = priority
 			if n == 0 {
@@ -441,6 +457,9 @@ func (w *pairWalk) change() {
 			}
 			if n <= 1 {
 				j.Demands = slices.Clone(list)
+			}
+			if n == 2 {
+				j.After = slices.Clone(parents)
 			}
 			return nil
 		}

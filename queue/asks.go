@@ -1,0 +1,217 @@
+package queue
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxQueueName is how long a queue's name may be, in bytes.
+const MaxQueueName = 64
+
+// ValidQueue reports whether a name may be that of a queue.
+func ValidQueue(name string) bool { return len(name) <= MaxQueueName && ValidID(name) }
+
+// periods are those of a rate, by their letters.
+var periods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
+
+// ParseLock reads a lock as a person writes it: KEY, or KEY:n.
+func ParseLock(text string) (Demand, error) {
+	key, count, counted := strings.Cut(text, ":")
+	d := Demand{Kind: GateLock, Key: key, N: 1}
+	if counted {
+		n, err := strconv.Atoi(count)
+		if err != nil || n < 1 || n > MaxDemand {
+			return d, Invalid("lock", "%q is not KEY or KEY:N with N from 1 to %d", Clip(text), MaxDemand)
+		}
+		d.N = n
+	}
+	if !validKey(d) {
+		return d, Invalid("lock", "%q is no key: up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit, or @ for everybody's", Clip(key))
+	}
+	return d, nil
+}
+
+// ParseRate reads a rate as a person writes it: KEY=n/period.
+func ParseRate(text string) (Demand, error) {
+	key, rate, _ := strings.Cut(text, "=")
+	count, period, _ := strings.Cut(rate, "/")
+	d := Demand{Kind: GateRate, Key: key, Per: periods[period]}
+	n, err := strconv.Atoi(count)
+	if err != nil || n < 1 || n > MaxDemand || d.Per == 0 {
+		return d, Invalid("rate_limit", "%q is not KEY=N/PERIOD with N from 1 to %d and a period of s, m, h or d, like api=10/m", Clip(text), MaxDemand)
+	}
+	if d.N = n; !validKey(d) {
+		return d, Invalid("rate_limit", "%q is no key: up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit, or @ for everybody's", Clip(key))
+	}
+	return d, nil
+}
+
+// String is the demand as a person writes it: KEY or KEY:n of a lock, KEY=n/period of a rate,
+// NAME=n of a resource.
+func (d Demand) String() string {
+	switch d.Kind {
+	case GateLock:
+		if d.N == 1 {
+			return d.Key
+		}
+		return fmt.Sprintf("%s:%d", d.Key, d.N)
+	case GateRate:
+		return fmt.Sprintf("%s=%d/%s", d.Key, d.N, FormatPeriod(d.Per))
+	case GateResource:
+		return fmt.Sprintf("%s=%d", d.Key, d.N)
+	}
+	return d.Key
+}
+
+// FormatPeriod is the period of a rate as a person writes it.
+func FormatPeriod(per time.Duration) string {
+	for name, d := range periods {
+		if d == per {
+			return name
+		}
+	}
+	return FormatDuration(per)
+}
+
+// ofKind is the first demand of a kind, as a person writes it, nil if there is none.
+func ofKind(j *Job, kind GateKind) *string {
+	for _, d := range j.Demands {
+		if d.Kind == kind {
+			text := d.String()
+			return &text
+		}
+	}
+	return nil
+}
+
+func lockOf(j *Job) *string { return ofKind(j, GateLock) }
+
+func rateOf(j *Job) *string { return ofKind(j, GateRate) }
+
+// Units are the units of each resource that a job needs, nil if it needs none.
+func Units(j *Job) map[string]int {
+	var of map[string]int
+	for _, d := range j.Demands {
+		if d.Kind == GateResource {
+			if of == nil {
+				of = map[string]int{}
+			}
+			of[d.Key] = d.N
+		}
+	}
+	return of
+}
+
+func resourcesOf(j *Job) map[string]string {
+	var of map[string]string
+	for name, n := range Units(j) {
+		if of == nil {
+			of = map[string]string{}
+		}
+		of[name] = strconv.Itoa(n)
+	}
+	return of
+}
+
+// commandKey is the key of a rate that is for a job's command.
+func commandKey(j *Job) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\x00%q", j.Command, j.Argv)
+	return fmt.Sprintf("command-%016x", h.Sum64())
+}
+
+// resolveDemands are the gates that a spec names, in the order in which they are looked at.
+func resolveDemands(wrong *faults, s *Spec, j *Job) (list []Demand) {
+	add := func(d Demand, err error) {
+		if err != nil {
+			wrong.add(func() error { return err })
+			return
+		}
+		list = append(list, d)
+	}
+	if s.Lock != nil {
+		add(ParseLock(*s.Lock))
+	}
+	if s.RateLimit != nil {
+		rate := *s.RateLimit
+		if !strings.Contains(rate, "=") {
+			rate = commandKey(j) + "=" + rate
+		}
+		add(ParseRate(rate))
+	}
+	for name, count := range s.Resources {
+		n, err := strconv.Atoi(count)
+		d := Demand{Kind: GateResource, Key: name, N: n}
+		switch {
+		case !ValidID(name):
+			err = Invalid("resources", "%q is no name of a resource; write it like gpu=1", Clip(name))
+		case err != nil || n < 1 || n > MaxDemand:
+			err = Invalid("resources", "%s=%q: give a number of units from 1 to %d, like gpu=1", Clip(name), Clip(count), MaxDemand)
+		}
+		add(d, err)
+	}
+	slices.SortFunc(list, func(a, b Demand) int {
+		if a.Kind != b.Kind {
+			return int(a.Kind) - int(b.Kind)
+		}
+		return strings.Compare(a.Key, b.Key)
+	})
+	return list
+}
+
+// parentEnds are how a job may have to end for those that wait for it.
+var parentEnds = map[string]ParentEnd{"completed": ParentCompleted, "dead": ParentDead, "ended": ParentEnded}
+
+// String is the end as a person writes it.
+func (e ParentEnd) String() string {
+	for name, end := range parentEnds {
+		if end == e {
+			return name
+		}
+	}
+	return ""
+}
+
+// otherwises are what may become of a job when one that it waits for does not end as asked.
+var otherwises = []string{OtherwiseCancel: "cancel", OtherwiseHold: "hold", OtherwiseRun: "run"}
+
+// String is the way as a person writes it.
+func (o Otherwise) String() string { return otherwises[min(int(o), len(otherwises)-1)] }
+
+// ParseDependency reads a dependency as a person writes it: ID, or ID:how.
+func ParseDependency(text string) (id string, how ParentEnd, err error) {
+	id, word, worded := strings.Cut(text, ":")
+	how = ParentCompleted
+	if worded {
+		how = parentEnds[word]
+	}
+	if !ValidID(id) || how == 0 {
+		return id, how, Invalid("depends_on", "%q is not ID, ID:completed, ID:dead or ID:ended", Clip(text))
+	}
+	return id, how, nil
+}
+
+// resolveDependencies reads what a job waits for; who knows the jobs finds out which they are.
+func resolveDependencies(check func(bool, string, string, ...any), s *Spec, j *Job) {
+	seen := make(map[string]bool, len(s.DependsOn))
+	check(len(s.DependsOn) <= MaxDependencies, "depends_on", "has %d entries; at most %d are taken", len(s.DependsOn), MaxDependencies)
+	for _, text := range s.DependsOn {
+		id, how, err := ParseDependency(text)
+		if err != nil {
+			check(false, "depends_on", "%q is not ID, ID:completed, ID:dead or ID:ended", Clip(text))
+			continue
+		}
+		check(!seen[id], "depends_on", "names %q twice", Clip(id))
+		check(s.ID == nil || id != *s.ID, "depends_on", "names the job itself")
+		seen[id] = true
+		j.After = append(j.After, Dependency{ID: id, How: how})
+	}
+	word := or(s.OnDependency, otherwises[OtherwiseCancel])
+	at := slices.Index(otherwises, word)
+	check(at >= 0, "on_dependency_failure", "%q is not cancel, hold or run", Clip(word))
+	j.OtherwiseDo = Otherwise(max(0, at))
+}

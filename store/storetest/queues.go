@@ -1,0 +1,203 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var queueing = []promise{
+	{name: "a queue is there from its first job to its last", keep: queueComesAndGoes},
+	{name: "a queue has room for so many jobs", keep: fullQueue},
+	{name: "a pause ends when its time has come", keep: pauseEnds},
+	{name: "one user begins a bounded number of queues", keep: queuesOfOneUser},
+	{name: "a waiting job moves to another queue", keep: editedQueue},
+	{name: "a unique key is one unfinished job's", keep: uniqueKey},
+	{name: "a unique key is kept for a while", keep: uniqueFor},
+	{name: "a waiting job gives its unique key up", keep: uniqueReplaces},
+	{name: "drafts of one request share a unique key", keep: uniqueDrafts},
+	{name: "a retried job needs its unique key", keep: uniqueRetry},
+}
+
+func unique(key string, do queue.Conflict) func(*queue.Job) {
+	return func(j *queue.Job) { j.Unique, j.OnConflict = key, do }
+}
+
+func (r *rig) queues() map[string]store.QueueState {
+	r.Helper()
+	list, err := r.s.Queues(r.Context())
+	r.must(err)
+	of := map[string]store.QueueState{}
+	for i, q := range list {
+		if i > 0 && list[i-1].Name >= q.Name {
+			r.Errorf("queue %q comes after %q", q.Name, list[i-1].Name)
+		}
+		of[q.Name] = q
+	}
+	return of
+}
+
+func queueComesAndGoes(r *rig) {
+	same(r, "queues at first", len(r.queues()), 0)
+	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPending: 9, Defaults: `{"priority":7}`, Paused: true, PausedBy: 7, PausedAt: 5, Reason: "x"}
+	r.rule("kept", rule)
+	r.store(draft(in("gpu")), draft(in("gpu")), draft(in("gpu"), delay(time.Hour)))
+	got := r.turn(store.Report{Want: 1}).Jobs
+	same(r, "queues", r.queues(), map[string]store.QueueState{
+		"kept": {Name: "kept", Rule: rule},
+		"gpu":  {Name: "gpu", Rule: store.Plain, Waiting: 3, Leased: 1}, // it waits until it is known to have started
+	})
+	r.turn(store.Report{Started: []store.Started{{Lease: got[0].Lease(), At: r.s.Now(), Worker: "w", PID: 1}}})
+	same(r, "its waiting jobs", r.queues()["gpu"].Waiting, int64(2))
+	r.end(got[0], exit(0))
+	for _, j := range r.all(store.Filter{States: []queue.State{queue.Pending}}) {
+		r.must(r.change(j, queue.VerbCancel))
+	}
+	r.rule("kept", store.Plain)
+	same(r, "queues at the end", len(r.queues()), 0)
+}
+
+func fullQueue(r *rig) {
+	r.rule("small", store.QueueRule{Weight: 1, MaxPending: 2})
+	ask := func(what string, drafts ...queue.Job) {
+		r.Helper()
+		r.unchanged(func() {
+			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: asker})
+			r.refusedCode(what, err, queue.CodeFull)
+		})
+	}
+	ask("three at once", draft(in("small")), draft(in("small")), draft(in("small")))
+	jobs := r.store(draft(in("small")), draft(in("small")))
+	ask("a third", draft(in("small")))
+	other := r.one()
+	r.refusedCode("to move there", r.edit(other, func(j *queue.Job) error { j.Queue = "small"; return nil }), queue.CodeFull)
+	r.must(r.change(jobs[0], queue.VerbCancel))
+	last := r.one(in("small"))
+	r.refusedCode("to come back", r.change(jobs[0], queue.VerbRetry), queue.CodeFull)
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(in("small"))}, UID: asker, Batch: "b"})
+	r.refusedCode("a frame of a batch", err, queue.CodeFull)
+	r.must(r.change(last, queue.VerbCancel))
+	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(in("small"))}, UID: asker, Batch: "b"})
+	r.must(err)
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(in("small"))}, UID: asker, Batch: "b"})
+	r.refusedCode("its last frame", err, queue.CodeFull)
+	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "b"})
+	r.must(err)
+	r.finish(committed)
+	same(r, "its waiting jobs", r.queues()["small"].Waiting, int64(2))
+	r.counted()
+}
+
+func pauseEnds(r *rig) {
+	r.rule("night", store.QueueRule{Weight: 2, Paused: true, PausedBy: 3, PausedAt: r.s.Now(), Reason: "why", Until: r.s.Now().Add(time.Minute)})
+	j := r.one(in("night"))
+	if next := r.promote(); next > time.Minute {
+		r.Errorf("the next look is in %v", next)
+	}
+	r.claims("while it is paused")
+	r.pass(time.Minute - time.Millisecond)
+	r.claims("still")
+	r.pass(time.Millisecond)
+	same(r, "its rule", r.queues()["night"].Rule, store.QueueRule{Weight: 2})
+	r.claims("then", j)
+}
+
+func queuesOfOneUser(r *rig) {
+	drafts := make([]queue.Job, store.MaxQueues)
+	for i := range drafts {
+		drafts[i] = draft(in(fmt.Sprint("q", i)))
+	}
+	jobs := r.store(drafts...)
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(in("one-more"))}, UID: asker})
+	r.refusedCode("one more queue", err, queue.CodeFull)
+	r.store(draft(in("q7")))
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(in("another-user"), of(7))}, UID: 7})
+	r.must(err)
+	r.rule("set", store.QueueRule{Weight: 2})
+	r.store(draft(in("set")))
+	r.must(r.change(jobs[0], queue.VerbCancel))
+	r.one(in("one-more"))
+}
+
+func editedQueue(r *rig) {
+	r.rule("night", store.QueueRule{Weight: 1, Paused: true})
+	j := r.one(in("night"))
+	r.claims("it is paused")
+	r.must(r.edit(j, func(j *queue.Job) error { j.Queue = "day"; return nil }))
+	same(r, "waiting jobs", r.queues()["day"].Waiting, int64(1))
+	same(r, "waiting jobs of the first", r.queues()["night"].Waiting, int64(0))
+	r.claims("it has moved", j)
+}
+
+func (r *rig) ask(set ...func(*queue.Job)) (store.Receipt, error) {
+	r.Helper()
+	return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(set...)}, UID: asker})
+}
+
+func uniqueKey(r *rig) {
+	first := r.one(unique("k", queue.ConflictReturn))
+	got, err := r.ask(unique("k", queue.ConflictReturn))
+	r.must(err)
+	same(r, "the second", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq}, Found: []bool{true}})
+	r.unchanged(func() {
+		_, err = r.ask(unique("k", queue.ConflictReject))
+		r.refused("one that is to be alone", err, queue.CodeExists, "unique")
+	})
+	r.store(draft(unique("k", queue.ConflictReject), of(7)), draft(unique("other", queue.ConflictReject)))
+	running := r.claimOne()
+	same(r, "what runs", running.Seq, first.Seq)
+	_, err = r.ask(unique("k", queue.ConflictReplace))
+	r.refused("to replace what runs", err, queue.CodeExists, "unique")
+	r.end(running, exit(1))
+	_, err = r.ask(unique("k", queue.ConflictReject))
+	r.refused("while it waits for its retry", err, queue.CodeExists, "unique")
+	r.must(r.change(first, queue.VerbCancel))
+	r.one(unique("k", queue.ConflictReject))
+	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(unique("z", queue.ConflictReturn))}, UID: asker, Batch: "b"})
+	r.refused("in a batch of many requests", err, queue.CodeInvalid, "unique")
+	r.counted()
+}
+
+func uniqueFor(r *rig) {
+	first := r.one(unique("k", queue.ConflictReturn), func(j *queue.Job) { j.UniqueFor = time.Minute })
+	r.end(r.claimOne(), exit(0))
+	r.pass(time.Minute - time.Millisecond)
+	got, err := r.ask(unique("k", queue.ConflictReturn))
+	r.must(err)
+	same(r, "the job that has ended", got.Seqs, []int64{first.Seq})
+	_, err = r.ask(unique("k", queue.ConflictReplace))
+	r.refused("what has ended is not replaced", err, queue.CodeExists, "unique")
+	r.pass(time.Millisecond)
+	r.one(unique("k", queue.ConflictReject))
+}
+
+func uniqueReplaces(r *rig) {
+	first := r.one(unique("k", queue.ConflictReplace))
+	child := r.one(after(queue.ParentEnded, first))
+	second := r.one(unique("k", queue.ConflictReplace))
+	r.in("the first", first, queue.Cancelled, queue.ReasonReplaced)
+	r.claims("the second, and who waited for the first's end", child, second)
+	r.counted()
+}
+
+func uniqueDrafts(r *rig) {
+	got, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Drafts: []queue.Job{draft(unique("k", queue.ConflictReturn)), draft(), draft(unique("k", queue.ConflictReturn))}})
+	r.must(err)
+	same(r, "the third", got.Seqs[2], got.Seqs[0])
+	same(r, "jobs", len(r.all(store.Filter{})), 2)
+	r.unchanged(func() {
+		_, err = r.s.Enqueue(r.Context(), store.Request{UID: asker, Drafts: []queue.Job{draft(unique("z", queue.ConflictReject)), draft(unique("z", queue.ConflictReject))}})
+		r.refusedCode("two of one request", err, queue.CodeExists)
+	})
+}
+
+func uniqueRetry(r *rig) {
+	first := r.one(unique("k", queue.ConflictReturn))
+	r.must(r.change(first, queue.VerbCancel))
+	second := r.one(unique("k", queue.ConflictReturn))
+	r.refusedCode("another job has its key", r.change(first, queue.VerbRetry), queue.CodeExists)
+	r.must(r.change(second, queue.VerbCancel))
+	r.must(r.change(first, queue.VerbRetry))
+}
