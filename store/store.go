@@ -168,7 +168,8 @@ const KeyMemory = 10 * time.Minute
 type Receipt struct {
 	IDs       []string
 	Seqs      []int64
-	Found     []bool // of drafts for which there was another job; nil if of none
+	Found     []bool   // of drafts for which there was another job; nil if of none
+	Begun     []string // queues that there were not before
 	Duplicate bool
 	Staged    bool  // they are durable, and in the queue once ApplyBatch has moved them
 	Batch     int64 // which ApplyBatch is to move, if they are staged
@@ -313,6 +314,9 @@ type Reader interface {
 	// Links lists up to limit jobs that a job waits or waited for and up to limit that wait or
 	// waited for it: those that do still first, in the order in which they came to.
 	Links(ctx context.Context, seq int64, limit int) (parents, children []Link, err error)
+	// Obstacles are what holds a job back now that is pending or failed, due and not leased, beside
+	// the workers: none if the next claim may take it.
+	Obstacles(ctx context.Context, seq int64) ([]Obstacle, error)
 	// Counts is how many jobs are in each state, and how many were ever
 	// enqueued; it reads no table.
 	Counts() Counts
@@ -505,6 +509,9 @@ type QueueState struct {
 	Rule    QueueRule
 	Waiting int64 // jobs
 	Leased  int
+	// Oldest is since when the first job waits of those that could start, of the first lanes; 0 if there
+	// is none.
+	Oldest queue.Millis
 }
 
 // MaxQueues is how many queues without a rule one user may have begun that have jobs which have not
@@ -529,6 +536,18 @@ const (
 	Well              // it ended as asked, or that did not matter
 	Failed            // it did not
 )
+
+// Obstacle is a gate without room for a job, or its queue.
+type Obstacle struct {
+	Gate   queue.GateKind // 0 is the queue
+	Key    string         // of the gate; the name of the queue
+	Used   int
+	Most   int
+	Paused bool // the queue is
+	// Barred says that there would be room, but a job of the queue that ranks before this one waits for
+	// more of it.
+	Barred bool
+}
 
 // MaxAfter is how many of the jobs that a job waits for stand in its After as it is read.
 const MaxAfter = 8

@@ -155,6 +155,11 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
 	return ask(ctx, s, "Queues", nil, func() ([]store.QueueState, error) { return s.Store.Queues(ctx) })
 }
 
+// Obstacles implements store.Store.
+func (s *Store) Obstacles(ctx context.Context, seq int64) ([]store.Obstacle, error) {
+	return ask(ctx, s, "Obstacles", seq, func() ([]store.Obstacle, error) { return s.Store.Obstacles(ctx, seq) })
+}
+
 // Links implements store.Store.
 func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
 	err = act(ctx, s, "Links", seq, func() (err error) {

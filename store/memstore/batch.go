@@ -145,6 +145,7 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	if err != nil {
 		return store.Receipt{}, err
 	}
+	receipt.Begun = s.begins(perQueue(r.Drafts))
 	frame := make([]queue.Job, len(r.Drafts))
 	for i, draft := range r.Drafts {
 		frame[i] = copyJob(afterSeqs(draft, receipt))

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -72,6 +73,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if err != nil {
 		return store.Receipt{}, err
 	}
+	receipt.Begun = s.begins(perQueue(r.Drafts))
 	last := receipt.Seqs[len(receipt.Seqs)-1]
 	keyed := map[string]int{}
 	found := func(i int, id string, seq int64) {
@@ -501,14 +503,19 @@ func (s *Store) exists(name string) bool {
 	return false
 }
 
-// admitNew refuses queues that would be too many of one user.
-func (s *Store) admitNew(uid int, of map[string]int64) error {
-	n := 0
-	for name := range of {
+// begins are the queues of these that there are not yet.
+func (s *Store) begins(of map[string]int64) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if !s.exists(name) {
-			n++
+			names = append(names, name)
 		}
 	}
+	return names
+}
+
+// admitNew refuses queues that would be too many of one user.
+func (s *Store) admitNew(uid int, of map[string]int64) error {
+	n := len(s.begins(of))
 	if n == 0 {
 		return nil
 	}

@@ -55,6 +55,10 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 			}
 			if j.leased {
 				at(j.Queue).Leased++
+			} else if j.State.Runnable() && j.DueAt <= s.now() {
+				if q := at(j.Queue); q.Oldest == 0 || j.Since < q.Oldest {
+					q.Oldest = j.Since
+				}
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(of)) {
@@ -63,6 +67,68 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 		return nil
 	})
 	return list, err
+}
+
+// Obstacles are what holds a job back.
+func (s *Store) Obstacles(ctx context.Context, seq int64) (list []store.Obstacle, err error) {
+	err = s.read(ctx, func() error {
+		j, err := s.find(seq)
+		now := s.now()
+		if err != nil || j.leased || !j.State.Runnable() || j.DueAt > now {
+			return err
+		}
+		var leased []*job
+		running, mine := 0, 0
+		for _, other := range s.jobs {
+			if other.leased {
+				leased = append(leased, other)
+				if other.Queue == j.Queue {
+					running++
+				}
+				if other.UID == j.UID {
+					mine++
+				}
+			}
+		}
+		if r := s.rule(j.Queue); r.Paused || r.Concurrency > 0 && running >= r.Concurrency {
+			list = append(list, store.Obstacle{Key: j.Queue, Used: running, Most: r.Concurrency, Paused: r.Paused})
+		}
+		if s.maxUser > 0 && mine >= s.maxUser {
+			list = append(list, store.Obstacle{Gate: queue.GateUser, Used: mine, Most: s.maxUser})
+		}
+		for _, d := range j.Demands {
+			g := gateOf(j, d)
+			o := store.Obstacle{Gate: d.Kind, Key: d.Key, Used: s.used(g, now, leased), Most: s.most(g)}
+			if d.Kind == queue.GateNode {
+				o.Used, o.Most = 0, min(0, o.Most)
+			}
+			switch {
+			case s.used(g, now, leased)+d.Units() > s.most(g):
+				list = append(list, o)
+			case d.Kind == queue.GateResource && s.before(j, d, now, leased):
+				o.Barred = true
+				list = append(list, o)
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// before reports whether a job of the same queue that ranks before this one waits for more of a resource
+// than there is, and for nothing else.
+func (s *Store) before(j *job, of queue.Demand, now queue.Millis, leased []*job) bool {
+	for _, other := range s.jobs {
+		if other.leased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue || cmp.Or(cmp.Compare(other.rank, j.rank), cmp.Compare(other.Seq, j.Seq)) >= 0 {
+			continue
+		}
+		for _, d := range other.Demands {
+			if g := gateOf(other, d); d.Kind == queue.GateResource && d.Key == of.Key && s.used(g, now, leased)+d.Units() > s.most(g) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Links lists what a job waits or waited for, and what waits or waited for it.

@@ -61,6 +61,7 @@ func UserGate(uid int) int64 {
 // leaves its period.
 type Gate struct {
 	Room int // units
+	Most int // in all
 }
 
 // Queue is what is known of a queue.

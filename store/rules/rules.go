@@ -161,8 +161,9 @@ type Tx interface {
 	// first that with the best head, then that with the second best, then the others in any
 	// order.
 	Queues(each func(*Queue) bool) error
-	// Queue is what is known of a queue.
+	// Queue is what is known of a queue, and QueueObstacle why it has no room.
 	Queue(name string) *Queue
+	QueueObstacle(name string) store.Obstacle
 	// Weighted says that queues differ in weight. Turn is whose turn it was last, and Serve
 	// notes that of a queue, and its next one.
 	Weighted() bool

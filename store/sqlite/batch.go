@@ -133,9 +133,11 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	if err := t.admitQueues(r.UID, b.of); err != nil {
 		return receipt, err
 	}
+	begun := t.begins(rules.PerQueue(r.Drafts))
 	if receipt, err = t.receive(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
+	receipt.Begun = begun
 	if !going {
 		if b.n, err = t.beginBatch(&b, len(r.Drafts)); err != nil {
 			return receipt, err

@@ -90,7 +90,7 @@ func (t *tx) Gate(uid int, need rules.Need) (g rules.Gate, err error) {
 	m := &t.s.mem
 	if need.Kind == queue.GateUser {
 		if g.Room = math.MaxInt; m.maxUser > 0 {
-			g.Room = m.maxUser - m.users[uid].leased
+			g.Room, g.Most = m.maxUser-m.users[uid].leased, m.maxUser
 		}
 		return g, nil
 	}
@@ -107,11 +107,13 @@ func (t *tx) Gate(uid int, need rules.Need) (g rules.Gate, err error) {
 			g.Room = math.MaxInt
 		}
 	case need.Kind == queue.GateResource:
-		g.Room = m.lanes.node.Resources[key] - m.used[need.Gate]
+		g.Most = m.lanes.node.Resources[key]
+		g.Room = g.Most - m.used[need.Gate]
 	case need.Kind == queue.GateRate:
+		g.Most = int(n)
 		g.Room, err = t.rate(need.Gate, n, per)
 	case need.Kind == queue.GateLock:
-		g.Room = int(n) - m.used[need.Gate]
+		g.Room, g.Most = int(n)-m.used[need.Gate], int(n)
 	default:
 		err = damagedLane
 	}

@@ -79,9 +79,11 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if err := t.admitQueues(r.UID, rules.PerQueue(r.Drafts)); err != nil {
 		return receipt, err
 	}
+	begun := t.begins(rules.PerQueue(r.Drafts))
 	if receipt, err = t.receive(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
+	receipt.Begun = begun
 	if err := t.own(r.UID, r.Owner); err != nil {
 		return receipt, err
 	}

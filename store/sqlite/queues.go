@@ -172,6 +172,21 @@ func (t *tx) Queues(each func(*rules.Queue) bool) error {
 // Queue implements rules.Tx.
 func (t *tx) Queue(name string) *rules.Queue { return &t.s.mem.lanes.state(name).Queue }
 
+// QueueObstacle implements rules.Tx.
+func (t *tx) QueueObstacle(name string) store.Obstacle {
+	q := t.s.mem.lanes.state(name)
+	return store.Obstacle{Key: name, Used: q.leased, Most: q.rule.Concurrency, Paused: q.rule.Paused}
+}
+
+// Obstacles are what holds a job back.
+func (s *Store) Obstacles(ctx context.Context, seq int64) (list []store.Obstacle, err error) {
+	err = s.do(ctx, prompt, func(t *tx) (err error) {
+		list, err = t.rules.Obstacles(seq)
+		return err
+	})
+	return list, err
+}
+
 // Weighted implements rules.Tx.
 func (t *tx) Weighted() bool { return t.s.mem.lanes.weights > 0 }
 
@@ -288,7 +303,45 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 		return nil
 	})
 	slices.SortFunc(list, func(a, b store.QueueState) int { return strings.Compare(a.Name, b.Name) })
-	return list, err
+	if err != nil {
+		return nil, err
+	}
+	return list, s.reading(ctx, func(r *reader) error {
+		left := maxScreenLanes
+		for i := range list {
+			if left <= 0 {
+				return nil
+			}
+			n, err := r.oldestOf(&list[i], left)
+			if err != nil {
+				return err
+			}
+			left -= n
+		}
+		return nil
+	})
+}
+
+// oldestOf looks at the first job of each of a queue's first lanes, up to most of them, and says how many
+// they were.
+func (r *reader) oldestOf(q *store.QueueState, most int) (n int, err error) {
+	var lanes []int64
+	err = r.query(func(r row) (bool, error) {
+		lanes = append(lanes, r.num(0))
+		return len(lanes) < most, nil
+	}, `SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ?`, q.Name)
+	q.Oldest = 0
+	for _, id := range lanes {
+		if err != nil {
+			break
+		}
+		var since int64
+		since, err = r.number(`SELECT since FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT 1`, id)
+		if at := queue.Millis(since); at != 0 && (q.Oldest == 0 || at < q.Oldest) {
+			q.Oldest = at
+		}
+	}
+	return len(lanes), err
 }
 
 // resumeQueues ends the pauses whose time has come, and says when the next one does.
@@ -338,12 +391,7 @@ func (t *tx) admitQueues(uid int, of map[string]int64) error {
 	if err := rules.AdmitQueues(t, of); err != nil {
 		return err
 	}
-	begun := 0
-	for name := range of {
-		if q := t.s.mem.lanes.queues[name]; q == nil || !q.exists() {
-			begun++
-		}
-	}
+	begun := len(t.begins(of))
 	if begun == 0 {
 		return nil
 	}
@@ -356,6 +404,17 @@ func (t *tx) admitQueues(uid int, of map[string]int64) error {
 		return queue.Errorf(queue.CodeFull, "you have jobs in %d queues that have no settings, which is as many as one user may begin; put jobs into those", store.MaxQueues)
 	}
 	return nil
+}
+
+// begins are the queues of these that there are not yet, by name.
+func (t *tx) begins(of map[string]int64) (names []string) {
+	for name := range of {
+		if q := t.s.mem.lanes.queues[name]; q == nil || !q.exists() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // listQueues is as listUsers, of the queues.

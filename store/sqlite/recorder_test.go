@@ -264,6 +264,9 @@ func everyQueue(t *testing.T, s *Store) {
 			_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue, j.Delay = fmt.Sprint("many", i), time.Hour })}})
 		}
 	}
+	if err == nil {
+		_, err = s.Queues(ctx)
+	}
 	page, listed := s.List(ctx, store.Filter{States: []queue.State{queue.Pending}, Limit: store.MaxPage})
 	for i := range page.Jobs {
 		if j := &page.Jobs[i]; strings.HasPrefix(j.Queue, "many") {

@@ -400,6 +400,23 @@ func (w *pairWalk) exchange() {
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
 	w.claimed(got.Jobs, want.Jobs, engine.Want)
+	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && !w.Failed() {
+		w.heldBack(w.seqs[w.dice.IntN(len(w.seqs))])
+	}
+}
+
+// heldBack sees to it that a job that a claim has left has a reason to wait, and only then.
+func (w *pairWalk) heldBack(seq int64) {
+	w.what = fmt.Sprint("obstacles of ", seq)
+	j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
+	if err != nil || j.ExpiresAt != 0 {
+		return
+	}
+	got, want := both(w, func(s store.Store) ([]store.Obstacle, error) { return s.Obstacles(w.Context(), seq) })
+	ready := j.State.Runnable() && j.DueAt <= w.model.Now() && !slices.Contains(w.held, seq)
+	if ready != (len(got) > 0) || ready != (len(want) > 0) {
+		w.Errorf("step %d: job %d is %s, and what holds it back is %v to the engine, and %v to the model", w.step, seq, j.State, got, want)
+	}
 }
 
 // cutMost is how many claims one may take.

@@ -14,6 +14,7 @@ var queueing = []promise{
 	{name: "a pause ends when its time has come", keep: pauseEnds},
 	{name: "one user begins a bounded number of queues", keep: queuesOfOneUser},
 	{name: "a waiting job moves to another queue", keep: editedQueue},
+	{name: "what holds a job back is told", keep: toldObstacles},
 	{name: "a unique key is one unfinished job's", keep: uniqueKey},
 	{name: "a unique key is kept for a while", keep: uniqueFor},
 	{name: "a waiting job gives its unique key up", keep: uniqueReplaces},
@@ -43,11 +44,14 @@ func queueComesAndGoes(r *rig) {
 	same(r, "queues at first", len(r.queues()), 0)
 	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPending: 9, Defaults: `{"priority":7}`, Paused: true, PausedBy: 7, PausedAt: 5, Reason: "x"}
 	r.rule("kept", rule)
-	r.store(draft(in("gpu")), draft(in("gpu")), draft(in("gpu"), delay(time.Hour)))
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Drafts: []queue.Job{draft(in("gpu")), draft(in("gpu")), draft(in("gpu"), delay(time.Hour)), draft(in("kept"))}})
+	r.must(err)
+	same(r, "queues that have begun", receipt.Begun, []string{"gpu"})
+	r.must(r.change(r.get(receipt.IDs[3]), queue.VerbCancel))
 	got := r.turn(store.Report{Want: 1}).Jobs
 	same(r, "queues", r.queues(), map[string]store.QueueState{
 		"kept": {Name: "kept", Rule: rule},
-		"gpu":  {Name: "gpu", Rule: store.Plain, Waiting: 3, Leased: 1}, // it waits until it is known to have started
+		"gpu":  {Name: "gpu", Rule: store.Plain, Waiting: 3, Leased: 1, Oldest: r.s.Now()}, // it waits until it is known to have started
 	})
 	r.turn(store.Report{Started: []store.Started{{Lease: got[0].Lease(), At: r.s.Now(), Worker: "w", PID: 1}}})
 	same(r, "its waiting jobs", r.queues()["gpu"].Waiting, int64(2))
@@ -131,6 +135,35 @@ func editedQueue(r *rig) {
 	r.claims("it has moved", j)
 }
 
+func toldObstacles(r *rig) {
+	obstacles := func(what string, j queue.Job, want ...store.Obstacle) {
+		r.Helper()
+		got, err := r.s.Obstacles(r.Context(), j.Seq)
+		r.must(err)
+		same(r, what, got, want)
+	}
+	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 3}}))
+	first := r.one(demands(lock("k", 1), queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Per: time.Minute}, queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
+	obstacles("it may run", first)
+	r.claims("the first", first)
+	obstacles("it runs", first)
+	second := r.one(demands(lock("k", 1), queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Per: time.Minute}))
+	large := r.one(demands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
+	small := r.one(demands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}))
+	r.claims("nobody")
+	obstacles("a lock and a rate", second, store.Obstacle{Gate: queue.GateLock, Key: "k", Used: 1, Most: 1}, store.Obstacle{Gate: queue.GateRate, Key: "r", Used: 1, Most: 1})
+	obstacles("more than there is", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Most: 3})
+	obstacles("behind that", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Most: 3, Barred: true})
+	r.bound(1)
+	r.rule("night", store.QueueRule{Weight: 1, Paused: true})
+	last := r.one(in("night"))
+	obstacles("its queue and its user", last, store.Obstacle{Key: "night", Paused: true}, store.Obstacle{Gate: queue.GateUser, Used: 1, Most: 1})
+	later := r.one(delay(time.Hour))
+	obstacles("it is not due", later)
+	_, err := r.s.Obstacles(r.Context(), 99)
+	r.refusedCode("nobody", err, queue.CodeNotFound)
+}
+
 func (r *rig) ask(set ...func(*queue.Job)) (store.Receipt, error) {
 	r.Helper()
 	return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(set...)}, UID: asker})
@@ -140,7 +173,7 @@ func uniqueKey(r *rig) {
 	first := r.one(unique("k", queue.ConflictReturn))
 	got, err := r.ask(unique("k", queue.ConflictReturn))
 	r.must(err)
-	same(r, "the second", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq}, Found: []bool{true}})
+	same(r, "the second", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq}, Found: []bool{true}, Begun: got.Begun})
 	r.unchanged(func() {
 		_, err = r.ask(unique("k", queue.ConflictReject))
 		r.refused("one that is to be alone", err, queue.CodeExists, "unique")

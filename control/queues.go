@@ -1,0 +1,164 @@
+package control
+
+import (
+	"encoding/json"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// QueueView is a queue as the wire shows it: how it is, and what it goes by.
+type QueueView struct {
+	Queue       string          `json:"queue"`
+	Running     int             `json:"running"`
+	Waiting     int64           `json:"waiting"`
+	Oldest      Time            `json:"oldest_waiting"` // since when the first of those that could start waits
+	Concurrency int             `json:"concurrency"`    // jobs of it that may run at once; 0 is any number
+	Weight      int             `json:"weight"`         // its share of the starts, beside other queues'
+	MaxPending  int64           `json:"max_pending"`    // jobs of it that may wait; 0 is any number
+	Defaults    json.RawMessage `json:"defaults"`       // fields of jobs that do not name them
+	Paused      bool            `json:"paused"`
+	PausedBy    *string         `json:"paused_by"`
+	PausedAt    Time            `json:"paused_at"`
+	PauseReason *string         `json:"pause_reason"`
+	PausedUntil Time            `json:"paused_until"`
+}
+
+// QueueList lists queues, by name.
+type QueueList struct {
+	Queues []QueueView `json:"queues"`
+}
+
+// QueueSet says what a queue is to go by; what is nil stays as it is. Default has fields of a job;
+// null takes one away.
+type QueueSet struct {
+	Name        string          `json:"name"`
+	Concurrency *int            `json:"concurrency,omitempty"`
+	Weight      *int            `json:"weight,omitempty"` // 1 to 1000
+	MaxPending  *int64          `json:"max_pending,omitempty"`
+	Default     json.RawMessage `json:"default,omitempty"`
+}
+
+// QueuePause has nothing of a queue start, or of all queues that there are: until it is resumed, or
+// until an instant, or for a while.
+type QueuePause struct {
+	Name   string `json:"name,omitempty"`
+	All    bool   `json:"all,omitempty"`
+	Reason string `json:"reason,omitempty"` // at most 256 bytes
+	Until  Time   `json:"until,omitzero"`
+	For    Span   `json:"for,omitempty"`
+}
+
+// QueueName names a queue, or all.
+type QueueName struct {
+	Name string `json:"name,omitempty"`
+	All  bool   `json:"all,omitempty"`
+}
+
+// Tree is a job with those that it waits for and those that wait for it, in both directions.
+type Tree struct {
+	ID Name `json:"id"`
+}
+
+// TreeView has nodes, that of the job first, and the edges between them. There may be more than the
+// 1,000 that are told.
+type TreeView struct {
+	Nodes []TreeNode `json:"nodes"`
+	Edges []TreeEdge `json:"edges"`
+	More  bool       `json:"more"`
+}
+
+// TreeNode is a job. One that was removed has no state.
+type TreeNode struct {
+	ID    string `json:"id"`
+	Seq   int64  `json:"seq"`
+	State string `json:"state"`
+}
+
+// TreeEdge says that a job waits for another one to end so.
+type TreeEdge struct {
+	Parent int64  `json:"parent"` // by seq
+	Child  int64  `json:"child"`
+	How    string `json:"how"` // completed, dead or ended
+	Met    string `json:"met"` // open, met or failed
+}
+
+// WhyParams asks why a job does not run.
+type WhyParams struct {
+	ID Name `json:"id"`
+}
+
+// Why says why a job does not run now. There is no reason for one that runs or has ended, nor for one
+// that is next.
+type Why struct {
+	ID      string   `json:"id"`
+	State   string   `json:"state"`
+	Reasons []Reason `json:"reasons"`
+	// Position is how many of those that could start rank before it, of the first 1,000; nil if it is
+	// not among them, or does not stand there.
+	Position *int `json:"position"`
+	// Earliest is when it could start at the earliest, null if that hangs on others.
+	Earliest Time `json:"earliest"`
+}
+
+// Reason is one thing that keeps a job from running, and what would end it.
+type Reason struct {
+	Kind string `json:"kind"` // dependency, held, time, retry, draining, workers, queue, user, lock, rate, resource or node
+	Key  string `json:"key,omitempty"`
+	Used *int   `json:"used,omitempty"`
+	Most *int   `json:"most,omitempty"`
+	At   Time   `json:"at"`
+	Text string `json:"text"` // for people
+	Next string `json:"next"` // what to do about it, for people
+}
+
+// NewQueue is a queue that a request's job is the first of, and the known one whose name is like it.
+type NewQueue struct {
+	Queue string `json:"queue"`
+	Near  string `json:"near,omitempty"`
+}
+
+func checkQueue(name string, needed bool) error {
+	if name == "" && !needed || queue.ValidQueue(name) {
+		return nil
+	}
+	return queue.Invalid("name", "%q is no name of a queue: 1 to %d of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", queue.Clip(name), queue.MaxQueueName)
+}
+
+// check refuses what names no queue, or two.
+func (p *QueueName) check() error { return oneOrAll(p.Name, p.All) }
+
+func (p *QueuePause) check() error {
+	switch {
+	case len(p.Reason) > queue.MaxLabel:
+		return queue.Invalid("reason", "is %d bytes; at most %d are taken", len(p.Reason), queue.MaxLabel)
+	case p.Until != 0 && p.For != 0:
+		return queue.Invalid("for", "and until are both given; give one of them")
+	case p.For < 0:
+		return queue.Invalid("for", "must not be negative")
+	}
+	return oneOrAll(p.Name, p.All)
+}
+
+func (p *QueueSet) check() error {
+	switch {
+	case p.Concurrency != nil && (*p.Concurrency < 0 || *p.Concurrency > queue.MaxDemand):
+		return queue.Invalid("concurrency", "%d is not between 0 and %d; 0 is any number", *p.Concurrency, queue.MaxDemand)
+	case p.Weight != nil && (*p.Weight < 1 || *p.Weight > 1000):
+		return queue.Invalid("weight", "%d is not between 1 and 1000", *p.Weight)
+	case p.MaxPending != nil && (*p.MaxPending < 0 || *p.MaxPending > 1_000_000_000):
+		return queue.Invalid("max_pending", "%d is not between 0 and 1000000000; 0 is any number", *p.MaxPending)
+	case p.Concurrency == nil && p.Weight == nil && p.MaxPending == nil && p.Default == nil:
+		return queue.Invalid("name", "alone sets nothing; give concurrency, weight, max_pending or default")
+	}
+	return checkQueue(p.Name, true)
+}
+
+func oneOrAll(name string, all bool) error {
+	switch {
+	case name != "" && all:
+		return queue.Invalid("all", "and name are both given; give one of them")
+	case name == "" && !all:
+		return queue.Invalid("name", "is missing; name a queue, or say all")
+	}
+	return checkQueue(name, false)
+}

@@ -1,0 +1,50 @@
+package rules
+
+import (
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Obstacles are what keeps a claim from taking a job that stands in its lane: the looks are those of
+// the claim. It changes nothing.
+func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
+	j, err := r.tx.Job(seq, Summary)
+	if err != nil || j.Standing != Ready || r.tx.Lease(seq) != nil {
+		return nil, err
+	}
+	if q := r.tx.Queue(j.Queue); q.Room <= 0 {
+		list = append(list, r.tx.QueueObstacle(j.Queue))
+	}
+	l, err := r.tx.Lane(&j)
+	if err != nil {
+		return nil, err
+	}
+	l.Head = j.Position()
+	of := []queue.Demand{{Kind: queue.GateUser}}
+	for i, need := range append([]Need{{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...) {
+		g, err := r.tx.Gate(l.UID, need)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			of = j.Demands[i-1 : i]
+		}
+		o := store.Obstacle{Gate: need.Kind, Key: of[0].Key, Used: g.Most - g.Room, Most: g.Most}
+		if g.Room < need.Units {
+			list = append(list, o)
+			continue
+		}
+		if need.Kind != queue.GateResource {
+			continue
+		}
+		first, found, err := r.tx.FirstShut(need.Gate, l.Queue)
+		if err != nil {
+			return nil, err
+		}
+		if found && first.ID != l.ID && l.Head.After(first.Head) {
+			o.Barred = true
+			list = append(list, o)
+		}
+	}
+	return list, nil
+}
