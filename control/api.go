@@ -30,7 +30,7 @@ type API interface {
 	// Attach joins the terminal of a job: it sets its size, and types into it.
 	Attach(ctx context.Context, p Attach) (Attached, error)
 	Cancel(ctx context.Context, p Selection) (BulkResult, error)
-	Retry(ctx context.Context, p Selection) (BulkResult, error)
+	Retry(ctx context.Context, p Retry) (BulkResult, error)
 	// Hold keeps jobs that wait from being run; Release lets them.
 	Hold(ctx context.Context, p Selection) (BulkResult, error)
 	Release(ctx context.Context, p Selection) (BulkResult, error)
@@ -44,6 +44,18 @@ type API interface {
 	DLQList(ctx context.Context, p List) (JobPage, error)
 	DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error)
 	DLQClear(ctx context.Context, p Sure) (Removed, error)
+	// QueueList lists the queues that have settings, or jobs which have not ended.
+	QueueList(ctx context.Context, p Queues) (QueueList, error)
+	QueueSet(ctx context.Context, p QueueSet) (QueueView, error)
+	// QueuePause has nothing of queues start, also after a restart, until QueueResume.
+	QueuePause(ctx context.Context, p QueuePause) (QueueList, error)
+	QueueResume(ctx context.Context, p QueueName) (QueueList, error)
+	// QueueRemove forgets what an empty queue goes by.
+	QueueRemove(ctx context.Context, p QueueName) (QueueList, error)
+	// Tree tells what a job waits for, and what waits for it, in all steps.
+	Tree(ctx context.Context, p Tree) (TreeView, error)
+	// Why says why a job does not run.
+	Why(ctx context.Context, p WhyParams) (Why, error)
 	WorkerStart(ctx context.Context, p Count) (WorkerCount, error)
 	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
 	WorkerScale(ctx context.Context, p Count) (WorkerCount, error)
@@ -132,6 +144,8 @@ type Enqueued struct {
 	Duplicate bool   `json:"duplicate"`
 	// Unenforced names the limits of the job that are not enforced here as they are meant.
 	Unenforced []string `json:"unenforced,omitempty"`
+	// NewQueues are the queues of which it is the first job.
+	NewQueues []NewQueue `json:"new_queues,omitempty"`
 }
 
 // EnqueueBatch asks for many jobs, all or none: 1 to queue.MaxBatch in one request
@@ -188,8 +202,9 @@ const BatchStep = 1000
 type EnqueuedBatch struct {
 	IDs       []string `json:"ids"`
 	Duplicate bool     `json:"duplicate"`
-	// Unenforced is as that of Enqueued, of all jobs of the request.
-	Unenforced []string `json:"unenforced,omitempty"`
+	// Unenforced and NewQueues are as those of Enqueued, of all jobs of the request.
+	Unenforced []string   `json:"unenforced,omitempty"`
+	NewQueues  []NewQueue `json:"new_queues,omitempty"`
 }
 
 // Show asks for one job, with its newest attempts: of those before one, if that is given.
@@ -203,7 +218,8 @@ type List struct {
 	State  Texts  `json:"state,omitempty"`  // any of them; "waiting" and "done" too
 	Failed bool   `json:"failed,omitempty"` // the same as the states dead and failed
 	Label  Labels `json:"label,omitempty"`  // all of them
-	Batch  string `json:"batch,omitempty"`  // the caller's own that carry the label batch with this value
+	Queue  string `json:"queue,omitempty"`
+	Batch  string `json:"batch,omitempty"` // the caller's own that carry the label batch with this value
 	User   string `json:"user,omitempty"`
 	IDGlob string `json:"id_glob,omitempty"` // with * ? and [a-z]
 	Since  Time   `json:"since,omitzero"`    // ended, or else enqueued, at or after
@@ -254,6 +270,7 @@ type Screen struct {
 	Timed   []Job       `json:"timed"`   // that wait for their time, the next first
 	Kept    []Job       `json:"kept"`    // held and blocked ones, the oldest first
 	Dead    []ScreenJob `json:"dead"`    // the last ended first
+	Paused  []QueueView `json:"paused"`  // queues of which nothing starts and jobs wait, at most 100
 	Done    []Job       `json:"done"`    // completed and cancelled ones, the last ended first
 }
 
@@ -360,10 +377,11 @@ type LogsEnd struct {
 type Selection struct {
 	ID        Name   `json:"id,omitempty"`
 	IDs       Names  `json:"ids,omitempty"`
-	All       bool   `json:"all,omitempty"`        // of those that the verb takes
-	State     Texts  `json:"state,omitempty"`      // any of them; default: those that the verb takes
-	Failed    bool   `json:"failed,omitempty"`     // the same as the states dead and failed
-	Label     Labels `json:"label,omitempty"`      // all of them
+	All       bool   `json:"all,omitempty"`    // of those that the verb takes
+	State     Texts  `json:"state,omitempty"`  // any of them; default: those that the verb takes
+	Failed    bool   `json:"failed,omitempty"` // the same as the states dead and failed
+	Label     Labels `json:"label,omitempty"`  // all of them
+	Queue     string `json:"queue,omitempty"`
 	Batch     string `json:"batch,omitempty"`      // the caller's own that carry the label batch with this value
 	User      string `json:"user,omitempty"`       // who enqueued them
 	OlderThan Span   `json:"older_than,omitempty"` // ended, or else enqueued, so long ago
@@ -387,6 +405,12 @@ type Kill struct {
 type Edit struct {
 	Selection
 	Set json.RawMessage `json:"set"`
+}
+
+// Retry has jobs run again. Only has those be left as they are that were cancelled for their sake.
+type Retry struct {
+	Selection
+	Only bool `json:"only,omitempty"`
 }
 
 // Remove removes jobs with their history. Force ends what runs first.

@@ -84,7 +84,7 @@ func (c *Client) Cancel(ctx context.Context, p Selection) (BulkResult, error) {
 	return ask[BulkResult](ctx, c, "cancel", p, true)
 }
 
-func (c *Client) Retry(ctx context.Context, p Selection) (BulkResult, error) {
+func (c *Client) Retry(ctx context.Context, p Retry) (BulkResult, error) {
 	return ask[BulkResult](ctx, c, "retry", p, false)
 }
 
@@ -126,6 +126,34 @@ func (c *Client) DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error) {
 
 func (c *Client) DLQClear(ctx context.Context, p Sure) (Removed, error) {
 	return ask[Removed](ctx, c, "dlq.clear", p, false)
+}
+
+func (c *Client) QueueList(ctx context.Context, p Queues) (QueueList, error) {
+	return ask[QueueList](ctx, c, "queue.list", p, true)
+}
+
+func (c *Client) QueueSet(ctx context.Context, p QueueSet) (QueueView, error) {
+	return ask[QueueView](ctx, c, "queue.set", p, true)
+}
+
+func (c *Client) QueuePause(ctx context.Context, p QueuePause) (QueueList, error) {
+	return ask[QueueList](ctx, c, "queue.pause", p, false)
+}
+
+func (c *Client) QueueResume(ctx context.Context, p QueueName) (QueueList, error) {
+	return ask[QueueList](ctx, c, "queue.resume", p, true)
+}
+
+func (c *Client) QueueRemove(ctx context.Context, p QueueName) (QueueList, error) {
+	return ask[QueueList](ctx, c, "queue.rm", p, false)
+}
+
+func (c *Client) Tree(ctx context.Context, p Tree) (TreeView, error) {
+	return ask[TreeView](ctx, c, "tree", p, true)
+}
+
+func (c *Client) Why(ctx context.Context, p WhyParams) (Why, error) {
+	return ask[Why](ctx, c, "why", p, true)
 }
 
 func (c *Client) WorkerStart(ctx context.Context, p Count) (WorkerCount, error) {

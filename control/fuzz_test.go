@@ -55,7 +55,7 @@ func (yes) Logs(_ context.Context, p Logs, each func(Piece) error) (l LogsEnd, e
 }
 func (yes) Attach(context.Context, Attach) (a Attached, err error)            { return a, nil }
 func (yes) Cancel(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
-func (yes) Retry(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
+func (yes) Retry(context.Context, Retry) (v BulkResult, err error)            { return v, nil }
 func (yes) Hold(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
 func (yes) Release(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
 func (yes) Requeue(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
@@ -66,6 +66,13 @@ func (yes) Clear(context.Context, Sure) (r Removed, err error)                { 
 func (yes) DLQList(context.Context, List) (p JobPage, err error)              { return p, nil }
 func (yes) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)      { return v, nil }
 func (yes) DLQClear(context.Context, Sure) (r Removed, err error)             { return r, nil }
+func (yes) QueueList(context.Context, Queues) (l QueueList, err error)        { return l, nil }
+func (yes) QueueSet(context.Context, QueueSet) (v QueueView, err error)       { return v, nil }
+func (yes) QueuePause(context.Context, QueuePause) (l QueueList, err error)   { return l, nil }
+func (yes) QueueResume(context.Context, QueueName) (l QueueList, err error)   { return l, nil }
+func (yes) QueueRemove(context.Context, QueueName) (l QueueList, err error)   { return l, nil }
+func (yes) Tree(context.Context, Tree) (v TreeView, err error)                { return v, nil }
+func (yes) Why(context.Context, WhyParams) (w Why, err error)                 { return w, nil }
 func (yes) WorkerStart(context.Context, Count) (w WorkerCount, err error)     { return w, nil }
 func (yes) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) { return w, nil }
 func (yes) WorkerScale(context.Context, Count) (w WorkerCount, err error)     { return w, nil }

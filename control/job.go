@@ -18,6 +18,11 @@ type Job struct {
 	State             string            `json:"state"`
 	Reason            *string           `json:"reason"`
 	Queue             string            `json:"queue"`
+	DependsOn         []string          `json:"depends_on,omitempty"` // the first that it still waits for
+	Lock              *string           `json:"lock,omitempty"`
+	RateLimit         *string           `json:"rate_limit,omitempty"`
+	Resources         map[string]int    `json:"resources,omitempty"`
+	Unique            string            `json:"unique,omitempty"`
 	Priority          int64             `json:"priority"`
 	WaitingTime       int64             `json:"waiting_time"` // points earned by waiting
 	EffectivePriority int64             `json:"effective_priority"`
@@ -101,6 +106,7 @@ func ViewJob(j *queue.Job, v View) Job {
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
 		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
+		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), Resources: queue.Units(j), Unique: j.Unique,
 		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit,
 	}
 	if j.AsUID != nil && v.Owner != v.User {
@@ -124,6 +130,18 @@ func ViewJob(j *queue.Job, v View) Job {
 		out.RunTimeMS = millis(j.StartedAt, j.EndedAt)
 	}
 	return out
+}
+
+// dependsOn names jobs that one waits for, as a person writes it.
+func dependsOn(list []queue.Dependency) (names []string) {
+	for _, d := range list {
+		name := cmp.Or(d.ID, fmt.Sprintf("#%d", d.Job))
+		if d.How != queue.ParentCompleted {
+			name += ":" + d.How.String()
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // ViewAttempt shows an attempt.

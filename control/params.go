@@ -156,14 +156,16 @@ func (p *List) check() error {
 	if len(p.Cursor) > maxCursor {
 		return queue.Invalid("cursor", "is not one that a list gave")
 	}
-	if err := checkSelectors(p.IDGlob, p.Batch); err != nil {
+	if err := checkSelectors(p.IDGlob, p.Batch, p.Queue); err != nil {
 		return err
 	}
 	return checkUser(p.User)
 }
 
-func checkSelectors(glob, batch string) error {
+func checkSelectors(glob, batch, name string) error {
 	switch {
+	case name != "" && !queue.ValidQueue(name):
+		return queue.Invalid("queue", "%q is no name of a queue", queue.Clip(name))
 	case len(glob) > queue.MaxGlob:
 		return queue.Invalid("id_glob", "is longer than %d bytes", queue.MaxGlob)
 	case len(batch) > queue.MaxLabel:
@@ -176,7 +178,7 @@ func (s *Selection) check() error {
 	if len(s.Cursor) > maxCursor {
 		return queue.Invalid("cursor", "is not one that an answer gave")
 	}
-	if err := checkSelectors(s.IDGlob, s.Batch); err != nil {
+	if err := checkSelectors(s.IDGlob, s.Batch, s.Queue); err != nil {
 		return err
 	}
 	return checkUser(s.User)
@@ -240,7 +242,7 @@ func (p *ConfigSet) check() error {
 
 // Chosen reports whether a selection says which jobs, where it does not name them.
 func (s *Selection) Chosen() bool {
-	return s.All || s.Failed || s.Batch != "" || len(s.State) > 0 || len(s.Label) > 0 || s.User != "" || s.OlderThan != 0 || s.IDGlob != ""
+	return s.All || s.Failed || s.Batch != "" || s.Queue != "" || len(s.State) > 0 || len(s.Label) > 0 || s.User != "" || s.OlderThan != 0 || s.IDGlob != ""
 }
 
 // Each many reports whether a request is about many jobs.
@@ -249,6 +251,7 @@ func (s *Selection) many() bool  { return s.Chosen() || len(s.IDs) >= manyNames 
 func (p *DLQRetry) many() bool   { return p.All || p.Batch != "" || len(p.IDs) >= manyNames }
 func (p *List) many() bool       { return true }
 func (p *ScreenRows) many() bool { return true }
+func (p *Tree) many() bool       { return true }
 func (p *Sure) many() bool       { return true }
 
 // Each subject is what the log says that a request is about: jobs, or a setting.

@@ -23,10 +23,26 @@ type QueueView struct {
 	PausedUntil Time            `json:"paused_until"`
 }
 
-// QueueList lists queues, by name.
+// QueueList lists queues, by name, at most MaxQueueList. There are others after Next, if that is not
+// "".
 type QueueList struct {
 	Queues []QueueView `json:"queues"`
+	Next   string      `json:"next,omitempty"`
 }
+
+// Queues asks for those after a name.
+type Queues struct {
+	After string `json:"after,omitempty"`
+}
+
+// MaxQueueList is how many queues one answer has, and MaxQueueDefaults how many bytes of JSON the
+// defaults of one may have.
+const (
+	MaxQueueList     = 1000
+	MaxQueueDefaults = 2 << 10
+)
+
+func (p *Queues) check() error { return checkQueue(p.After, false) }
 
 // QueueSet says what a queue is to go by; what is nil stays as it is. Default has fields of a job;
 // null takes one away.

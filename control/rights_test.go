@@ -37,6 +37,13 @@ clear operate operate
 dlq.list read read
 dlq.retry submit operate
 dlq.clear operate operate
+queue.list read read
+queue.set operate operate
+queue.pause operate operate
+queue.resume operate operate
+queue.rm operate operate
+tree read read
+why read read
 worker.start operate operate
 worker.stop operate operate
 worker.scale operate operate

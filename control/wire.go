@@ -384,6 +384,8 @@ func (e *Enqueued) UnmarshalJSON(raw []byte) error {
 			e.Duplicate, err = strconv.ParseBool(string(value))
 		case "unenforced":
 			err = json.Unmarshal(value, &e.Unenforced)
+		case "new_queues":
+			err = json.Unmarshal(value, &e.NewQueues)
 		}
 		return err
 	})

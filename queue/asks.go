@@ -77,8 +77,8 @@ func FormatPeriod(per time.Duration) string {
 	return FormatDuration(per)
 }
 
-// ofKind is the first demand of a kind, as a person writes it, nil if there is none.
-func ofKind(j *Job, kind GateKind) *string {
+// AsWritten is the first demand of a job of a kind, as a person writes it, nil if there is none.
+func AsWritten(j *Job, kind GateKind) *string {
 	for _, d := range j.Demands {
 		if d.Kind == kind {
 			text := d.String()
@@ -87,10 +87,6 @@ func ofKind(j *Job, kind GateKind) *string {
 	}
 	return nil
 }
-
-func lockOf(j *Job) *string { return ofKind(j, GateLock) }
-
-func rateOf(j *Job) *string { return ofKind(j, GateRate) }
 
 // Units are the units of each resource that a job needs, nil if it needs none.
 func Units(j *Job) map[string]int {

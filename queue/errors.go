@@ -178,7 +178,15 @@ func (f *faults) err() error {
 // is "" where nothing is close. Distance is Levenshtein's, at most a third of
 // the longer word.
 func Nearest(word string, known []string) string {
-	best, bestDistance := "", 1<<30
+	if best := NearestWord(word, known); best != "" {
+		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	return ""
+}
+
+// NearestWord is the word that Nearest suggests, "" if there is none.
+func NearestWord(word string, known []string) (best string) {
+	bestDistance := 1 << 30
 	if len(word) > 64 {
 		return ""
 	}
@@ -188,10 +196,7 @@ func Nearest(word string, known []string) string {
 			best, bestDistance = k, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return best
 }
 
 // distance is the edit distance of Levenshtein (1965), by the usual row method.

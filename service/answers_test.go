@@ -78,6 +78,13 @@ func TestAnswersFit(t *testing.T) {
 	count := func() []any { return []any{control.WorkerCount{Workers: worker.MaxWorkers}} }
 	value := control.ConfigValue{Key: worst(64), Value: worst(control.MaxScalar), Origin: "environment", Note: worst(queue.MaxErrorBytes)}
 
+	queues := func() []any {
+		var list control.QueueList
+		for range control.MaxQueueList {
+			list.Queues = append(list.Queues, control.QueueView{Queue: strings.Repeat("x", queue.MaxQueueName), Defaults: json.RawMessage(`{"labels":"` + strings.Repeat("x", control.MaxQueueDefaults) + `"}`), PausedBy: new(worst(256)), PauseReason: new(worst(256))})
+		}
+		return []any{list}
+	}
 	answers := map[string]func() []any{
 		"hello": func() []any { h, _ := s.Hello(admin, control.HelloParams{}); return []any{h} },
 		"whoami": func() []any {
@@ -117,6 +124,25 @@ func TestAnswersFit(t *testing.T) {
 				all, cursor = append(all, page), page.Next
 			}
 			return all
+		},
+		"queue.list": queues, "queue.pause": queues, "queue.resume": queues, "queue.rm": queues,
+		"queue.set": func() []any { return []any{queues()[0].(control.QueueList).Queues[0]} },
+		"tree": func() []any {
+			v := control.TreeView{}
+			for range maxNodes {
+				v.Nodes = append(v.Nodes, control.TreeNode{ID: names[0], Seq: 1 << 62, State: "processing"})
+			}
+			for range maxEdges {
+				v.Edges = append(v.Edges, control.TreeEdge{Parent: 1 << 62, Child: 1 << 62, How: "completed", Met: "failed"})
+			}
+			return []any{v}
+		},
+		"why": func() []any {
+			w := control.Why{ID: names[0]}
+			for range maxLinks + queue.MaxDemands + 4 {
+				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: worst(128), Text: worst(512), Next: worst(256), Used: new(1 << 62), Most: new(1 << 62)})
+			}
+			return []any{w}
 		},
 		"status": func() []any {
 			list := make([]string, worker.MaxWorkers)

@@ -22,7 +22,8 @@ func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enque
 	if err != nil {
 		return control.Enqueued{}, err
 	}
-	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate, Unenforced: unenforced}, nil
+	found := receipt.Found != nil && receipt.Found[0]
+	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: unenforced, NewQueues: s.newQueues(&receipt)}, nil
 }
 
 // EnqueueBatch implements control.API.
@@ -37,7 +38,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
 		receipt, unenforced, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits})
-		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Unenforced: unenforced}, err
+		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Unenforced: unenforced, NewQueues: s.newQueues(&receipt)}, err
 	case p.Batch == "":
 		return control.EnqueuedBatch{}, queue.Invalid("commit", "must be true, unless batch names what the next requests go on with")
 	case p.Key != "":
@@ -53,7 +54,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	if err == nil {
 		s.owners.note(r.UID, r.Owner)
 	}
-	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: unenforced}, err
+	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: unenforced, NewQueues: s.newQueues(&receipt)}, err
 }
 
 // enqueueRequest is what a request asks to be enqueued.
@@ -105,7 +106,11 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		r.Owner = name
 	}
 	for i := range a.specs {
-		j, err := s.draft(&a.specs[i], c.Defaults(), name, &as)
+		spec, err := s.withDefaults(&a.specs[i])
+		var j queue.Job
+		if err == nil {
+			j, err = s.draft(spec, c.Defaults(), name, &as)
+		}
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(a.specs) > 1 {
 			return r, nil, fault.At(i + 1)
@@ -223,7 +228,7 @@ const batchLabel = "batch"
 
 // filter is what somebody's list asks of the store.
 func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, error) {
-	f := store.Filter{Labels: p.Label, Since: queue.Millis(p.Since), Older: queue.Millis(p.Until), Glob: p.IDGlob, Limit: p.Limit}
+	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Older: queue.Millis(p.Until), Glob: p.IDGlob, Limit: p.Limit}
 	if p.Limit == 0 {
 		f.Limit = store.MaxPage
 	}

@@ -32,6 +32,9 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 	if err := s.owners.load(ctx, s.store); err != nil {
 		return nil, err
 	}
+	if err := s.loadRules(ctx); err != nil {
+		return nil, err
+	}
 	s.started = s.store.Now()
 	s.account = s.accountOf(accounts.Self())
 	s.home = runner.Home{Dir: runnersOf(o.Places)}  // where outputs are

@@ -40,6 +40,10 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 	if err != nil {
 		return control.Screen{}, err
 	}
+	paused, err := s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Rule.Paused && q.Waiting > 0 })
+	if err != nil {
+		return control.Screen{}, err
+	}
 	return control.Answer(ctx, &s.shares, control.Many, func() (control.Screen, error) {
 		parts, err := s.store.Screen(ctx, f)
 		if err != nil {
@@ -53,7 +57,7 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 			}
 			return list
 		}
-		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Dead: []control.ScreenJob{}, Done: views(parts.Done)}
+		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{}, Done: views(parts.Done)}
 		for _, j := range views(parts.Running) {
 			screen.Running = append(screen.Running, control.ScreenJob{Job: j, LastLine: lines[j.Seq]})
 		}

@@ -173,6 +173,13 @@ func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control
 	if err != nil {
 		return d, err
 	}
+	parents, _, err := s.store.Links(ctx, j.Seq, maxLinks)
+	if err != nil {
+		return d, err
+	}
+	if len(parents) > 0 {
+		d.Spec["depends_on"] = linkNames(parents)
+	}
 	for i := range history {
 		d.History = append(d.History, control.ViewAttempt(&history[i]))
 	}

@@ -103,13 +103,13 @@ func (s *Service) Release(ctx context.Context, p control.Selection) (control.Bul
 
 // Retry implements control.API. Of selected jobs completed ones are left alone
 // unless their state is asked for.
-func (s *Service) Retry(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+func (s *Service) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
 	takes := queue.VerbRetry.Takes()
 	if p.Chosen() && len(p.State) == 0 {
 		takes = []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
 	}
-	return s.onJobs(ctx, "retry", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only})
+	return s.onJobs(ctx, "retry", p.Selection, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetry, Only: only, Alone: p.Only})
 	})
 }
 
@@ -348,7 +348,7 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 	names, chosen := p.Names(), p.Chosen()
 	switch {
 	case chosen == (len(names) > 0):
-		return control.BulkResult{}, queue.Invalid("ids", "name jobs, or say which by state, failed, label, batch, user, older_than, id_glob or all; give one of them")
+		return control.BulkResult{}, queue.Invalid("ids", "name jobs, or say which by state, failed, label, queue, batch, user, older_than, id_glob or all; give one of them")
 	case p.DryRun && !chosen:
 		count := counting(takes)
 		do = func(ctx context.Context, j *queue.Job, _ []queue.State) error { return count(ctx, j) }
@@ -367,7 +367,7 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 func (s *Service) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
-	f, err := s.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.SelectStep, Cursor: p.Cursor})
+	f, err := s.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.SelectStep, Cursor: p.Cursor})
 	if err != nil {
 		return v, err
 	}

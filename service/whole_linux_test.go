@@ -304,7 +304,9 @@ func TestWholeServiceCarriesOutVerbs(t *testing.T) {
 		}
 		w.verb(w.Cancel, "cancelled")
 		w.becomes("cancelled", "cancelled")
-		w.verb(w.Retry, "cancelled")
+		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return w.Retry(ctx, control.Retry{Selection: s})
+		}, "cancelled")
 		w.done("cancelled")
 		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
 			return w.Remove(ctx, control.Remove{Selection: s})

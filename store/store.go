@@ -363,6 +363,7 @@ type Screen struct {
 type Filter struct {
 	States []queue.State     // any, if empty
 	Labels map[string]string // all of them
+	Queue  string            // "" is any
 	UID    *int
 	Since  queue.Millis // ended, or else created, at or after
 	Older  queue.Millis // ended, or else created, before; 0 is any time

@@ -24,6 +24,7 @@ var askedForJSON = map[string][]string{
 	"status": {"status", "status --verbose", "status --check"}, "list": {"list", "list --state held", "list --failed"}, "ps": {"ps"},
 	"show": {"show done", "show done dead", "show --state dead"}, "logs": {"logs done", "logs done dead"}, "events": {"events", "events --since 3"},
 	"dlq": {"dlq list", "dlq retry dead2", "dlq clear --dry-run", "dlq clear --yes"}, "whoami": {"whoami"},
+	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu", "queue rm gpu"}, "why": {"why waits", "why done"}, "tree": {"tree waits"},
 	"worker": {"worker list", "worker start", "worker stop -c 1", "worker scale 2"}, "hold": {"hold waits", "hold waits"}, "release": {"release waits"},
 	"requeue": {"requeue --state processing"}, "kill": {"kill --state processing -s TERM"}, "drain": {"drain", "drain --off"},
 	"cleanup": {"cleanup", "cleanup --dry-run"}, "clear": {"clear --dry-run", "clear --yes"},

@@ -8,10 +8,8 @@ import (
 
 // What there is none of, and what to do meanwhile.
 const (
-	noQueues       = "named queues are not there yet; put jobs together with --label group=NAME, or --batch NAME"
-	noDependencies = "dependencies are not there yet; make it one job: 'first && second'"
-	noSchedules    = "schedules are not there yet; have a line of your crontab enqueue it"
-	noPause        = "pausing is not there yet; hold keeps jobs that wait, drain starts no more of any, drain --off goes on"
+	noSchedules = "schedules are not there yet; have a line of your crontab enqueue it"
+	noPause     = "pausing is not there yet; hold keeps jobs that wait, drain starts no more of any, drain --off goes on"
 )
 
 // elsewhere is what people know by some words from pueue, task-spooler, at, GNU parallel,
@@ -45,7 +43,7 @@ func verbsElsewhere() []elsewhere {
 		{words: "remove delete del", ours: "rm"},
 		{words: "atrm abort scancel", ours: "cancel"},
 		{words: "killall", ours: "cancel --all, or kill --all for a signal"},
-		{words: "atq jobs queue squeue sacct", ours: "list"},
+		{words: "atq jobs squeue sacct", ours: "list"},
 		{words: "batch", ours: "enqueue --batch NAME"},
 		{words: "submit push sbatch", ours: "enqueue"},
 		{words: "srun exec", ours: "run"},
@@ -64,11 +62,10 @@ func verbsElsewhere() []elsewhere {
 		{words: "disable uninstall", ours: "service uninstall"},
 		{words: "daemon", ours: "serve, or service start"},
 		{words: "workers", ours: "worker list"},
-		{words: "why", answer: "it is not there yet; show ID has the state of a job and when it is due, and status whether there are workers"},
-		{words: "group groups", answer: noQueues},
+		{words: "group groups queues partition", ours: "queue"},
 		{words: "pause resume unpause freeze thaw", answer: noPause},
 		{words: "schedule schedules cron crontab", answer: noSchedules},
-		{words: "tree depend dependencies", answer: noDependencies},
+		{words: "depend dependencies depends", ours: "tree ID; enqueue --after ID"},
 	}
 }
 
@@ -94,7 +91,7 @@ func flagsElsewhere(verb string) (table []elsewhere) {
 		}
 	}
 	return append(table, []elsewhere{
-		{words: "--group --queue --partition -g", answer: noQueues},
+		{words: "--group --partition -g", ours: "--queue NAME"},
 		{words: "--jobs --parallel --max-procs --slots --concurrency -j -P", ours: "worker scale N"},
 		{words: "--results", ours: "logs"},
 		{words: "--halt", answer: "there is nothing like it yet; cancel --batch NAME ends what is left"},
@@ -133,11 +130,11 @@ func jobFlagsElsewhere(verb string) []elsewhere {
 		{words: "--immediate --first --urgent -i -u", ours: "enqueue --next"},
 		{words: "--stashed --hold --held -s -H", answer: "a job is not held from its start yet; enqueue it with --in DURATION, then hold ID"},
 		{words: "--print-task-id --parsable -p", answer: "the id is printed without it"},
-		{words: "--dependencies --depends-on --dependency --depends --after -D -a", answer: noDependencies},
-		{words: "--unique --singleton", answer: "unique jobs are not there yet; a name (--id) is there once, and a request with --key is done once"},
-		{words: "--lock --mutex --semaphore --exclusive", answer: "locks are not there yet; flock(1) in the command does it on Unix"},
-		{words: "--rate --rate-limit", answer: "rates are not there yet; worker scale N bounds how many run"},
-		{words: "--resource --resources --gres --gpus", answer: "resources are not there yet; worker scale N bounds how many run"},
+		{words: "--dependencies --dependency --depends -D -a", ours: "--after ID,ID"},
+		{words: "--singleton", ours: "--unique KEY"},
+		{words: "--mutex --semaphore --exclusive", ours: "--lock KEY, or KEY:N"},
+		{words: "--rate", ours: "--rate-limit KEY=N/m"},
+		{words: "--gres --gpus", ours: "--resource NAME=N"},
 		{words: "--notify --mail --mail-type --mail-user -m", answer: "nobody is notified yet; put it into the command, 'work; tell', or read events -f"},
 		{words: "--on-completed --on-failed --on-dead --on-ended", answer: "hooks are not there yet; put it into the command: 'work; tell'"},
 		{words: "--cron --schedule --on-calendar --every --repeat", answer: noSchedules},

@@ -18,7 +18,7 @@ import (
 func enqueueVerb(a *App) *cobra.Command {
 	var spec queue.Spec
 	var m many
-	var key, batch string
+	var key, batch, afterBatch string
 	var noCwd, next bool
 	cmd := &cobra.Command{
 		Use:   "enqueue ['shell line' | '{json}' | -- program args…]",
@@ -31,6 +31,8 @@ func enqueueVerb(a *App) *cobra.Command {
   queuectl enqueue --id x --command 'make'  the fields as flags
   queuectl enqueue --at 3am ./backup.sh     not before three at night
   queuectl enqueue --next 'make hotfix'     before your other jobs
+  queuectl enqueue --after 17 ./deploy.sh   once job 17 is completed
+  queuectl enqueue -Q gpu ./train.sh        in a queue of its own
 
 Many are stored all or none, and may have a name together:
 
@@ -45,6 +47,9 @@ Many are stored all or none, and may have a name together:
 				return err
 			}
 			if err := a.inBatch(ctx, &spec, batch); err != nil {
+				return err
+			}
+			if err := a.afterBatch(ctx, &spec, afterBatch); err != nil {
 				return err
 			}
 			if next {
@@ -68,6 +73,8 @@ Many are stored all or none, and may have a name together:
 	specFlags(cmd, &spec)
 	m.add(cmd.Flags())
 	cmd.Flags().Var(givenOnce(&batch), "batch", "`NAME` of the batch that they belong to: the label batch, by which they are selected")
+	cmd.Flags().Var(givenOnce(&afterBatch), "after-batch", "wait until all jobs of your own of the batch `NAME` are completed")
+	cmd.Flags().Lookup("after-batch").Annotations = map[string][]string{themeOf: {ofOrder}}
 	cmd.Flags().Var(NonEmpty(&key), "key", "makes the request repeatable: the same key gets the same answer")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
 	a.requireFlag(cmd.Flags())
@@ -234,6 +241,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return err
 	}
 	a.tellUnenforced(got.Unenforced)
+	a.tellNewQueues(got.NewQueues)
 	if a.Structured() {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
 		if err != nil {
@@ -366,6 +374,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		return err
 	}
 	a.tellUnenforced(got.Unenforced)
+	a.tellNewQueues(got.NewQueues)
 	if err := a.printIDs(got.IDs); err != nil {
 		return err
 	}

@@ -87,6 +87,11 @@ func examples() map[string]string {
 		"hold": "  queuectl hold 17\n  queuectl hold --batch pics", "release": "  queuectl release 17", "requeue": "  queuectl requeue 17",
 		"kill": "  queuectl kill -s USR1 17", "drain": "  queuectl drain --wait\n  queuectl drain --off", "clear": "  queuectl clear --dry-run\n  queuectl clear --yes", "cleanup": "  queuectl cleanup --days 30 --keep 1000",
 
+		"queue": "  queuectl queue set gpu --concurrency 1\n  queuectl queue list", "queue list": "  queuectl queue list\n  queuectl queue list --json",
+		"queue set": "  queuectl queue set gpu --concurrency 1\n  queuectl queue set nightly --weight 3 --default timeout=2h --default max_retries=0", "queue pause": "  queuectl queue pause render --for 2h --reason 'driver update'\n  queuectl queue pause --all",
+		"queue resume": "  queuectl queue resume render\n  queuectl queue resume --all", "queue rm": "  queuectl queue rm render",
+		"why": "  queuectl why 17                        each reason, and what to do about it", "tree": "  queuectl tree 17\n  queuectl tree 17 --dot >jobs.dot",
+
 		"config": "  queuectl config list\n  queuectl config set max_retries 5", "config get": "  queuectl config get max_retries", "config set": "  queuectl config set max_retries 5\n  queuectl config set retention_dead 90d",
 		"config unset": "  queuectl config unset max_retries      what the file says, or the default", "config list": "  queuectl config list\n  queuectl config list --json", "config validate": "  queuectl config validate               your own settings file\n  queuectl config validate /etc/queuectl/queuectl.toml",
 		"service": "  queuectl service install                of the machine, from boot on\n  queuectl service status", "service install": "  sudo queuectl service install          of the machine, from boot on\n  queuectl service install --user        your own", "service uninstall": "  queuectl service uninstall --user      the queue stays",
@@ -143,6 +148,7 @@ var themes = []struct {
 	{"What runs", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "stdin", "stdin_file", "tty", "user"}},
 	{"When", []string{"priority", "run_at", "delay", "expires_at"}},
 	{"How it ends", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
+	{ofOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "resources", "unique", "unique_for", "on_conflict"}},
 	{ofLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "output_limit"}},
 }
 
@@ -150,6 +156,7 @@ var themes = []struct {
 const (
 	themeOf  = "theme"
 	ofLimits = "Limits"
+	ofOrder  = "Queues, and what it waits for"
 )
 
 // flagThemes are the flags of a verb by theme; those of none come first.

@@ -30,6 +30,7 @@ type listFlags struct {
 	states []string
 	failed bool
 	labels map[string]string
+	queue  string
 	batch  string
 	user   string
 	idGlob string
@@ -42,6 +43,7 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	labelsVar(f, &l.labels, "label", "that carry the label `NAME=VALUE`")
 	f.Var(givenOnce(&l.user), "user", "that this `USER` enqueued")
+	f.VarP(givenOnce(&l.queue), "queue", "Q", "of the queue `NAME`")
 	f.Var(givenOnce(&l.batch), "batch", "of your own of the batch `NAME`")
 	f.Var(givenOnce(&l.idGlob), "id-glob", "whose id matches the `PATTERN`, like build-*")
 	instantVar(f, &l.since, "since", "ended, or else enqueued, since: a `TIME`, or a duration ago")
@@ -56,7 +58,7 @@ func (l *listFlags) add(cmd *cobra.Command) {
 }
 
 func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
-	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Batch: l.batch, User: l.user, IDGlob: l.idGlob, Since: l.since, Until: l.until}
+	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Queue: l.queue, Batch: l.batch, User: l.user, IDGlob: l.idGlob, Since: l.since, Until: l.until}
 	if cmd.Flags().Changed("limit") && l.limit < 1 {
 		return p, Usage("--limit must be at least 1; without it all are printed, or 50 as a table")
 	}
@@ -89,7 +91,7 @@ func listVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List jobs: what runs, what is next, what failed, what has ended", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.arrange = true
-			return a.list(cmd, &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "WHEN", "RAN", "EXIT", "COMMAND"})
+			return a.list(cmd, &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "QUEUE", "WHEN", "RAN", "EXIT", "COMMAND"})
 		},
 	}
 	l.add(cmd)
@@ -110,7 +112,7 @@ func psVerb(a *App) *cobra.Command {
 }
 
 func jobRow(j *control.Job) []string {
-	return []string{j.ID, j.State, whenOf(j, time.Now()), cmp.Or(ranFor(j.RunTimeMS), "-"), orDash(j.ExitCode), title(j)}
+	return []string{j.ID, j.State, j.Queue, whenOf(j, time.Now()), cmp.Or(ranFor(j.RunTimeMS), "-"), orDash(j.ExitCode), title(j)}
 }
 
 // whenOf is what a person asks of the time of a job: for how long it runs, when it starts, how
@@ -122,12 +124,23 @@ func whenOf(j *control.Job, now time.Time) string {
 		return "for " + ageOf(j.StartedAt, now)
 	case state.Ended():
 		return agoOf(j.FinishedAt, now)
+	case len(j.DependsOn) > 0:
+		return afterText(j)
 	case !state.Runnable():
 		return "-"
 	case due.After(now):
 		return "in " + roughly(due.Sub(now))
 	}
 	return "next"
+}
+
+// afterText is what a job waits for, in short.
+func afterText(j *control.Job) string {
+	id, _, _ := strings.Cut(j.DependsOn[0], ":")
+	if n := len(j.DependsOn) - 1; n > 0 {
+		return fmt.Sprintf("after %s and %d more", id, n)
+	}
+	return "after " + id
 }
 
 // arranged sorts jobs as a table has them: what runs, what waits in the order in which it starts,
@@ -370,7 +383,19 @@ func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) 
 
 // filtered reports whether a list is of some jobs alone, whatever their state.
 func filtered(p control.List) bool {
-	return len(p.Label) > 0 || p.User != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != ""
+	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != ""
+}
+
+// withoutPlain is a table without its column of queues, if all are the default one.
+func withoutPlain(head []string, rows [][]string) ([]string, [][]string) {
+	at := slices.Index(head, "QUEUE")
+	if at < 0 || slices.ContainsFunc(rows, func(row []string) bool { return row[at] != queue.DefaultQueue && row[at] != "" }) {
+		return head, rows
+	}
+	for i := range rows {
+		rows[i] = slices.Delete(rows[i], at, at+1)
+	}
+	return slices.Delete(slices.Clone(head), at, at+1), rows
 }
 
 // listOnce prints up to limit jobs, 0 for all: the newest, or the first of an order.
@@ -455,6 +480,9 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 	if len(rows) == 0 {
 		a.Say("no jobs")
 		return nil
+	}
+	if !a.chosen {
+		head, rows = withoutPlain(head, rows)
 	}
 	if err := a.jobsTable(head, rows); err != nil {
 		return err

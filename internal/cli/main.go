@@ -61,6 +61,7 @@ const (
 	ofJobs    = "Jobs:"
 	ofLook    = "Look:"
 	ofControl = "Control:"
+	ofQueues  = "Queues and schedules:"
 	ofService = "Service:"
 	ofInside  = "Internals:"
 )
@@ -83,6 +84,8 @@ func table() []Verb {
 		{Group: ofLook, Name: "ps", Build: psVerb},
 		{Group: ofLook, Name: "show", Build: showVerb},
 		{Group: ofLook, Name: "logs", Build: logsVerb, Alias: "log"},
+		{Group: ofLook, Name: "why", Build: whyVerb},
+		{Group: ofLook, Name: "tree", Build: treeVerb},
 		{Group: ofLook, Name: "events", Build: eventsVerb},
 		{Group: ofLook, Name: "dlq", Build: dlqVerb},
 		{Group: ofLook, Name: "whoami", Build: whoamiVerb},
@@ -95,6 +98,8 @@ func table() []Verb {
 		{Group: ofControl, Name: "drain", Build: drainVerb},
 		{Group: ofControl, Name: "clear", Build: clearVerb},
 		{Group: ofControl, Name: "cleanup", Build: cleanupVerb},
+
+		{Group: ofQueues, Name: "queue", Build: queueVerb},
 
 		{Group: ofService, Name: "service", Short: "The service as the system sees it"},
 		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},

@@ -121,6 +121,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 		return err
 	}
 	a.tellUnenforced(got.Unenforced)
+	a.tellNewQueues(got.NewQueues)
 	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
 

@@ -28,6 +28,11 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
 	f.BoolVar(&s.Failed, "failed", false, "all jobs that are dead or failed")
 	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "all jobs that carry the label `NAME=VALUE`")
+	letter, name := "Q", "queue"
+	if s.labelFlag != "" {
+		letter, name = "", "where-queue"
+	}
+	f.VarP(givenOnce(&s.Queue), name, letter, "all jobs of the queue `NAME`")
 	f.Var(givenOnce(&s.Batch), "batch", "all jobs of your own of the batch `NAME`")
 	f.Var(givenOnce(&s.User), "user", "all jobs that this `USER` enqueued")
 	durationVar(f, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(d time.Duration) { s.OlderThan = control.Span(d) })
@@ -49,14 +54,14 @@ func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, err
 		return p, Usage("ids of jobs and %s are both given; give one of them", s.chosenBy(cmd))
 	}
 	if !p.Chosen() && len(ids) == 0 {
-		return p, Usage("%s takes ids of jobs, or says which: --state, --failed, --%s, --batch, --user, --older-than, --id-glob, --all; give one of them", cmd.CommandPath(), cmp.Or(s.labelFlag, "label"))
+		return p, Usage("%s takes ids of jobs, or says which: --state, --failed, --%s, --queue, --batch, --user, --older-than, --id-glob, --all; give one of them", cmd.CommandPath(), cmp.Or(s.labelFlag, "label"))
 	}
 	return p, nil
 }
 
 // chosenBy is the first flag that says which jobs.
 func (s *selection) chosenBy(cmd *cobra.Command) string {
-	for _, name := range []string{"all", "state", "failed", cmp.Or(s.labelFlag, "label"), "batch", "user", "older-than"} {
+	for _, name := range []string{"all", "state", "failed", cmp.Or(s.labelFlag, "label"), "queue", "where-queue", "batch", "user", "older-than"} {
 		if cmd.Flags().Changed(name) {
 			return "--" + name
 		}
@@ -74,7 +79,7 @@ func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string
 	if err != nil {
 		return nil, err
 	}
-	list := control.List{State: p.State, Failed: p.Failed, Label: p.Label, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob}
+	list := control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User, IDGlob: p.IDGlob}
 	if p.OlderThan != 0 {
 		list.Until = control.Time(time.Now().Add(-time.Duration(p.OlderThan)).UnixMilli())
 	}

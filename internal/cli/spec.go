@@ -27,8 +27,11 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 		}
 		for i, name := range flagNames(field) {
 			short := ""
-			if name == "command" {
+			switch name {
+			case "command":
 				short = "c"
+			case "queue":
+				short = "Q"
 			}
 			flag := f.VarPF(&fieldFlag{spec: s, field: field}, name, short, field.Usage)
 			if field.Kind == queue.KindBool {
@@ -43,11 +46,13 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 			}
 		}
 	}
+	afterFlags(f, s)
 }
 
 // oneOf are the values of the fields that take one of a few, for completion.
 var oneOf = map[string][]string{
-	"on_lost":          {string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)},
+	"on_lost":               {string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)},
+	"on_dependency_failure": {"cancel", "hold", "run"}, "on_conflict": {"return", "reject", "replace"},
 	"backoff_strategy": {string(queue.Exponential), string(queue.Linear), string(queue.Fixed)},
 }
 

@@ -183,6 +183,8 @@ type part struct {
 	rows [][]string
 	more int64 // jobs that are not among rows
 	say  string
+
+	notes []string // lines below
 }
 
 func (p *screenPrinter) print(rows int) error {
@@ -238,6 +240,9 @@ func (p *screenPrinter) print(rows int) error {
 	return p.a.Println(gap + counts)
 }
 
+// maxNotes is how many paused queues the screen names.
+const maxNotes = 3
+
 // lowWindow is a window without a line to spare for emptiness.
 const lowWindow = 12
 
@@ -260,10 +265,17 @@ func (p *screenPrinter) printPart(part *part) error { // it has rows
 	if err := p.a.paintedTable(part.head, part.rows, paint); err != nil {
 		return err
 	}
-	if part.more <= 0 || part.say == "" {
-		return nil
+	if part.more > 0 && part.say != "" {
+		if err := p.a.Println(fmt.Sprintf("  %d more%s", part.more, part.say)); err != nil {
+			return err
+		}
 	}
-	return p.a.Println(fmt.Sprintf("  %d more%s", part.more, part.say))
+	for _, note := range part.notes {
+		if err := p.a.Println("  " + p.a.Clean(p.a.Out, note)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // verdict is one line: how it is, the worst first.
@@ -340,18 +352,22 @@ func (p *screenPrinter) parts() []part {
 		}
 		return n
 	}
-	running := part{head: []string{"RUNNING", "FOR", "COMMAND", "LAST LINE"}}
+	running := part{head: []string{"RUNNING", "QUEUE", "FOR", "COMMAND", "LAST LINE"}}
 	for i := range s.Running {
 		j := &s.Running[i]
-		running.rows = append(running.rows, []string{marked(&j.Job), p.age(j.StartedAt), title(&j.Job), p.a.said(j.LastLine)})
+		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, p.age(j.StartedAt), title(&j.Job), p.a.said(j.LastLine)})
 	}
 	running.more, running.say = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
-	next := part{head: []string{"NEXT", "WHEN", "COMMAND"}}
+	next := part{head: []string{"NEXT", "QUEUE", "WHEN", "COMMAND"}}
 	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept} {
 		for i := range list {
 			j := &list[i]
-			next.rows = append(next.rows, []string{marked(j), p.starts(j), title(j)})
+			next.rows = append(next.rows, []string{marked(j), j.Queue, p.starts(j), title(j)})
 		}
+	}
+	for i := range s.Paused[:min(len(s.Paused), maxNotes)] {
+		q := &s.Paused[i]
+		next.notes = append(next.notes, fmt.Sprintf("queue %s is %s: %s", q.Queue, pauseText(q), waitText(q.Waiting)))
 	}
 	next.more, next.say = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)), " wait: queuectl list -s waiting"
 	failed := part{head: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
@@ -365,6 +381,8 @@ func (p *screenPrinter) parts() []part {
 		j := &s.Done[i]
 		done.rows = append(done.rows, []string{marked(j), ranRoughly(j), agoOf(j.FinishedAt, p.now), title(j)})
 	}
+	running.head, running.rows = withoutPlain(running.head, running.rows)
+	next.head, next.rows = withoutPlain(next.head, next.rows)
 	return []part{running, next, failed, done}
 }
 
@@ -407,6 +425,8 @@ func agoOf(t control.Time, now time.Time) string {
 func (p *screenPrinter) starts(j *control.Job) string {
 	due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time().Local()
 	switch wait := due.Sub(p.now); {
+	case len(j.DependsOn) > 0:
+		return afterText(j)
 	case j.State == queue.Held.String() || j.State == queue.Blocked.String():
 		return j.State
 	case wait > time.Hour:
@@ -420,6 +440,11 @@ func (p *screenPrinter) starts(j *control.Job) string {
 	case p.s.Status.Workers.Total == 0:
 		return "no workers"
 	}
+	for i := range p.s.Paused {
+		if p.s.Paused[i].Queue == j.Queue {
+			return "queue paused"
+		}
+	}
 	return "now"
 }
 
@@ -429,7 +454,7 @@ func fitParts(parts []part, most int) {
 	lines := func() (n int) {
 		for i := range parts {
 			if len(parts[i].rows) > 0 {
-				n += 1 + len(parts[i].rows)
+				n += 1 + len(parts[i].rows) + len(parts[i].notes)
 				if parts[i].more > 0 && parts[i].say != "" {
 					n++
 				}

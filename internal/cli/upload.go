@@ -212,6 +212,7 @@ type upload struct {
 	ids     []string
 
 	unenforced []string // limits of the jobs
+	newQueues  []control.NewQueue
 
 	asking  sync.Mutex // held while a request is begun
 	commits bool       // it is the last one; guarded by asking
@@ -361,6 +362,11 @@ func (u *upload) send(commit bool) error {
 				u.unenforced = append(u.unenforced, name)
 			}
 		}
+		for _, q := range got.NewQueues {
+			if !slices.Contains(u.newQueues, q) {
+				u.newQueues = append(u.newQueues, q)
+			}
+		}
 		switch e, ok := errors.AsType[*queue.Error](err); {
 		case !ok:
 		case e.Index > 0 && e.Index <= len(lines):
@@ -433,6 +439,7 @@ func (u *upload) finish(err error) error {
 	}
 	if err == nil {
 		u.a.tellUnenforced(u.unenforced)
+		u.a.tellNewQueues(u.newQueues)
 	}
 	if err == nil || u.batch == "" {
 		return err

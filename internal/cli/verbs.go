@@ -17,7 +17,12 @@ import (
 type bulk func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)
 
 func retryVerb(a *App) *cobra.Command {
-	return a.jobsCommand("retry", "Run failed or ended jobs again, with all their attempts", "is pending again", (*control.Client).Retry, "failed", "dead", "cancelled", "completed")
+	var only bool
+	cmd := a.jobsCommand("retry", "Run failed or ended jobs again, with all their attempts", "is pending again", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+		return c.Retry(ctx, control.Retry{Selection: s, Only: only})
+	}, "failed", "dead", "cancelled", "completed")
+	cmd.Flags().BoolVar(&only, "only", false, "not those that were cancelled because they waited for these")
+	return cmd
 }
 
 func cancelVerb(a *App) *cobra.Command {

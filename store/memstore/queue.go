@@ -202,15 +202,8 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	s.place(j, max(now, j.RunAt), s.enqueued)
 	j.asleep = j.RunAt > now
 	j.otherwise, j.After, j.OtherwiseDo, j.OnConflict = draft.OtherwiseDo, nil, 0, 0
-	failed := false
-	for _, d := range draft.After {
-		switch parent := s.jobs[d.Job]; {
-		case parent == nil && d.Job > j.Seq, parent != nil && !parent.State.Ended(): // it may be a later draft
-			j.links = append(j.links, link{Dependency: queue.Dependency{Job: d.Job, How: d.How}})
-		case parent == nil || !d.How.Met(parent.State):
-			failed = failed || j.otherwise != queue.OtherwiseRun
-		}
-	}
+	j.links = s.linksOf(draft.After, j.Seq, j.otherwise)
+	failed := j.waits(store.Failed)
 	first := queue.Pending
 	if j.waits(store.Open) || failed {
 		first = queue.Blocked
@@ -223,6 +216,22 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	if failed {
 		s.decideOne(j, false, now)
 	}
+}
+
+// linksOf are those of a job that waits for others, as they are now.
+func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.Otherwise) (links []link) {
+	for _, d := range after {
+		l := link{Dependency: queue.Dependency{Job: d.Job, How: d.How}}
+		switch parent := s.jobs[d.Job]; {
+		case parent == nil && d.Job > seq, parent != nil && !parent.State.Ended(): // it may be a later draft
+		case do == queue.OtherwiseRun || parent != nil && d.How.Met(parent.State):
+			l.met = store.Well
+		default:
+			l.met = store.Failed
+		}
+		links = append(links, l)
+	}
+	return links
 }
 
 // checkDependencies refuses drafts that wait for jobs that are not there, or for themselves, or
@@ -387,7 +396,6 @@ func (s *Store) rewire(j *job, edited *queue.Job) error {
 	if err := s.resolve(drafts, j.UID); err != nil {
 		return err
 	}
-	links := slices.DeleteFunc(slices.Clone(j.links), func(l link) bool { return l.met == store.Open })
 	var reaches func(from int64) bool
 	reaches = func(from int64) bool {
 		return from == j.Seq || slices.ContainsFunc(s.jobs[from].links, func(l link) bool { return l.met == store.Open && reaches(l.Job) })
@@ -397,10 +405,9 @@ func (s *Store) rewire(j *job, edited *queue.Job) error {
 		switch {
 		case parent == nil, reaches(d.Job), parent.State.Ended() && !d.How.Met(parent.State) && edited.OtherwiseDo != queue.OtherwiseRun:
 			return queue.Invalid("depends_on", "names a job that this one cannot wait for")
-		case !parent.State.Ended():
-			links = append(links, link{Dependency: queue.Dependency{Job: d.Job, How: d.How}})
 		}
 	}
+	links := s.linksOf(drafts[0].After, j.Seq, edited.OtherwiseDo)
 	j.links, j.otherwise, edited.After, edited.OtherwiseDo = links, edited.OtherwiseDo, nil, 0
 	return nil
 }

@@ -297,6 +297,7 @@ func matches(f store.Filter, j *job) bool {
 	}
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.UID == nil || *f.UID == j.UID) &&
+		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Older == 0 || cmp.Or(j.EndedAt, j.CreatedAt) < f.Older) &&
 		cmp.Or(j.EndedAt, j.CreatedAt) >= f.Since &&
 		(f.Before == 0 || j.Seq < f.Before)

@@ -161,11 +161,11 @@ func (r *Rules) Insert(draft *queue.Job, at, uid int, seq int64, id string) erro
 	if err != nil {
 		return err
 	}
-	open, failed, err := r.depend(draft)
+	met, open, failed, err := r.edgesOf(draft)
 	if err != nil {
 		return err
 	}
-	if len(open) > 0 || failed {
+	if open || failed {
 		j.State = queue.Blocked
 	}
 	if err := r.stand(j); err != nil {
@@ -178,8 +178,8 @@ func (r *Rules) Insert(draft *queue.Job, at, uid int, seq int64, id string) erro
 	if err := r.tx.AddEvent(queue.EventEnqueued, seq, id, j.State, ByUID(uid)); err != nil {
 		return err
 	}
-	for _, d := range open {
-		if err := r.tx.AddEdge(seq, d, draft.OtherwiseDo); err != nil {
+	for i := range met {
+		if err := r.tx.AddEdge(seq, draft.After[i], draft.OtherwiseDo, met[i]); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -102,7 +103,6 @@ func (r *Rules) resolve(drafts []queue.Job, uid int) error {
 }
 
 // checkParents finds the jobs that an edit has a job wait for, and refuses what it cannot wait for.
-// Those that have ended as asked are left out.
 func (r *Rules) checkParents(j *Job) error {
 	for i := range j.After {
 		if j.After[i].ID == j.ID {
@@ -114,8 +114,8 @@ func (r *Rules) checkParents(j *Job) error {
 	if err := r.resolve(drafts, j.UID); err != nil {
 		return err
 	}
-	open := []queue.Dependency{}
-	for _, d := range drafts[0].After {
+	for i := range drafts[0].After {
+		d := &drafts[0].After[i]
 		parent, err := r.tx.Job(d.Job, Summary)
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
@@ -130,20 +130,20 @@ func (r *Rules) checkParents(j *Job) error {
 		if err := r.apart(d.Job, j.Seq, d.ID); err != nil {
 			return err
 		}
-		open = append(open, d)
 	}
-	j.After = open
+	j.After = drafts[0].After
 	return nil
 }
 
 // rewire has a job that has not started wait for those that checkParents has found, and for no
 // others.
 func (r *Rules) rewire(j *Job) error {
-	err := r.tx.DropOpen(j.Seq)
-	for _, d := range j.After {
-		if err == nil {
-			err = r.tx.AddEdge(j.Seq, d, j.OtherwiseDo)
-		}
+	met, _, _, err := r.edgesOf(&j.Job)
+	if err == nil {
+		err = r.tx.DropEdges(j.Seq)
+	}
+	for i := 0; i < len(met) && err == nil; i++ {
+		err = r.tx.AddEdge(j.Seq, j.After[i], j.OtherwiseDo, met[i])
 	}
 	return err
 }
@@ -212,10 +212,10 @@ func acyclic(drafts []queue.Job) error {
 				names := ""
 				for _, j := range path {
 					if names != "" || j == d-1 {
-						names += fmt.Sprintf("%d, ", j+1)
+						names += nameOf(drafts, j) + " waits for "
 					}
 				}
-				return queue.Invalid("depends_on", "has jobs wait for each other: %s%d", names, d)
+				return queue.Invalid("depends_on", "has jobs wait for each other: %s", queue.Clip(names+nameOf(drafts, d-1)))
 			default:
 				seen[d-1] = open
 				path, next = append(path, d-1), append(next, 0)
@@ -225,24 +225,33 @@ func acyclic(drafts []queue.Job) error {
 	return nil
 }
 
-// depend decides what a new job waits for: how many edges are open, and whether one has failed.
-func (r *Rules) depend(draft *queue.Job) (open []queue.Dependency, failed bool, err error) {
+// nameOf is how a draft is called.
+func nameOf(drafts []queue.Job, i int) string {
+	return cmp.Or(drafts[i].ID, fmt.Sprintf("job %d", i+1))
+}
+
+// edgesOf are those of a new job that waits for others: open ones, and those that are decided already. It
+// says whether any is open, and whether one has failed.
+func (r *Rules) edgesOf(draft *queue.Job) (met []store.Met, open, failed bool, err error) {
 	for _, d := range draft.After {
 		parent, err := r.tx.Job(d.Job, Summary)
+		how := store.Open
 		switch {
 		case d.Draft != 0 && errors.Is(err, queue.ErrNotFound): // it comes later
-		case errors.Is(err, queue.ErrNotFound): // it was removed since this draft was staged
-			failed = failed || draft.OtherwiseDo != queue.OtherwiseRun
-			continue
+		case errors.Is(err, queue.ErrNotFound) && draft.OtherwiseDo != queue.OtherwiseRun: // it was removed since this draft was staged
+			how = store.Failed
+		case errors.Is(err, queue.ErrNotFound):
+			how = store.Well
 		case err != nil:
-			return nil, false, err
+			return nil, false, false, err
+		case parent.State.Ended() && !d.How.Met(parent.State) && draft.OtherwiseDo != queue.OtherwiseRun:
+			how = store.Failed
 		case parent.State.Ended():
-			failed = failed || !d.How.Met(parent.State) && draft.OtherwiseDo != queue.OtherwiseRun
-			continue
+			how = store.Well
 		}
-		open = append(open, d)
+		met, open, failed = append(met, how), open || how == store.Open, failed || how == store.Failed
 	}
-	return open, failed, nil
+	return met, open, failed, nil
 }
 
 // noteEnded notes that a job has ended, or is removed if the state is 0, for those that wait for it.

@@ -126,14 +126,15 @@ type Tx interface {
 	// Touched has whoever watches a job told.
 	Touched(seq int64)
 
-	// HasEdges says that some job waits for another one, or has done so. AddEdge has a job do so, and
+	// HasEdges says that some job waits for another one, or has done so. AddEdge notes that a job does, or
+	// what had come of that before, and
 	// Waits tells whether one of a job's edges has come to this.
 	HasEdges() bool
-	AddEdge(child int64, d queue.Dependency, do queue.Otherwise) error
+	AddEdge(child int64, d queue.Dependency, do queue.Otherwise, met store.Met) error
 	Waits(child int64, met store.Met) (bool, error)
-	// Parents are up to n jobs that one waits for, and DropOpen forgets that it does.
+	// Parents are up to n jobs that one waits for, and DropEdges forgets all that it does or has.
 	Parents(child int64, n int) ([]int64, error)
-	DropOpen(child int64) error
+	DropEdges(child int64) error
 	// Named is the number of the job of an id, of those that are stored and of those that a batch of
 	// this user stages; 0 if there is none.
 	Named(uid int, id string) (seq int64, err error)

@@ -12,9 +12,9 @@ import (
 func (t *tx) HasEdges() bool { return t.s.mem.linked }
 
 // AddEdge implements rules.Tx.
-func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.Otherwise) error {
+func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.Otherwise, met store.Met) error {
 	t.s.mem.linked = true
-	_, err := t.exec(`INSERT INTO edges (parent, child, how, otherwise) VALUES (?, ?, ?, ?)`, d.Job, child, int64(d.How), int64(do))
+	_, err := t.exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child, int64(d.How), int64(do), int64(met))
 	return err
 }
 
@@ -33,12 +33,12 @@ func (t *tx) Parents(child int64, n int) (list []int64, err error) {
 	return list, err
 }
 
-// DropOpen implements rules.Tx.
-func (t *tx) DropOpen(child int64) error {
+// DropEdges implements rules.Tx.
+func (t *tx) DropEdges(child int64) error {
 	if !t.HasEdges() {
 		return nil
 	}
-	_, err := t.exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0)`, child)
+	_, err := t.exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ?)`, child)
 	return err
 }
 

@@ -256,11 +256,11 @@ func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error 
 			return false, nil
 		}
 		return true, nil
-	}, `SELECT seq, id, state, uid, created_at, ended_at, iif(?, labels, '') FROM jobs `+from+` seq < ? ORDER BY seq DESC`, append(args, m.Before)...)
+	}, `SELECT seq, id, state, uid, created_at, ended_at, iif(?, labels, ''), queue FROM jobs `+from+` seq < ? ORDER BY seq DESC`, append(args, m.Before)...)
 }
 
 func (m *matcher) matches(r row) bool {
-	if m.UID != nil && int64(*m.UID) != r.num(3) {
+	if m.UID != nil && int64(*m.UID) != r.num(3) || m.Queue != "" && r.text(7) != m.Queue {
 		return false
 	}
 	if at := queue.Millis(cmp.Or(r.num(5), r.num(4))); at < m.Since || m.Older != 0 && at >= m.Older {

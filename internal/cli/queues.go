@@ -1,0 +1,507 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func queueVerb(a *App) *cobra.Command {
+	return Group("queue", "Named queues: how many of each run, their shares, and pauses", queueListVerb(a), queueSetVerb(a), queuePauseVerb(a), queueResumeVerb(a), queueRmVerb(a))
+}
+
+func queueListVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the queues that have settings or jobs", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.lists = true
+			c, err := a.readerUnless(cmd.Context(), false)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			list := []control.QueueView{}
+			for after, more := "", true; more; more = after != "" {
+				got, err := c.QueueList(cmd.Context(), control.Queues{After: after})
+				if err != nil {
+					return err
+				}
+				list, after = append(list, got.Queues...), got.Next
+			}
+			return a.printQueues(list)
+		},
+	}
+}
+
+// printQueues prints queues as a table.
+func (a *App) printQueues(list []control.QueueView) error {
+	if a.Structured() {
+		return PrintList(a, list)
+	}
+	now := time.Now()
+	var rows [][]string
+	for i := range list {
+		q := &list[i]
+		if a.Quiet {
+			if err := a.Println(q.Queue); err != nil {
+				return err
+			}
+			continue
+		}
+		rows = append(rows, []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), pauseText(q)})
+	}
+	if a.Quiet {
+		return nil
+	}
+	return a.table([]string{"QUEUE", "RUN", "WAIT", "OLDEST", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}, rows)
+}
+
+func anyOr(n int64) string {
+	if n == 0 {
+		return "any"
+	}
+	return fmt.Sprint(n)
+}
+
+func waitedFor(since control.Time, now time.Time) string {
+	if since == 0 {
+		return "-"
+	}
+	return ageOf(since, now)
+}
+
+// defaultsText is a queue's defaults in words.
+func defaultsText(raw json.RawMessage) string {
+	var fields map[string]any
+	if json.Unmarshal(raw, &fields) != nil || len(fields) == 0 {
+		return "-"
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		parts = append(parts, fmt.Sprintf("%s=%v", name, fields[name]))
+	}
+	return strings.Join(parts, " ")
+}
+
+// pauseText says that a queue is paused, until when, by whom and why.
+func pauseText(q *control.QueueView) string {
+	if !q.Paused {
+		return "-"
+	}
+	text := "paused"
+	if q.PausedUntil != 0 {
+		text += " until " + clock(queue.Millis(q.PausedUntil).Time(), time.Now())
+	}
+	if q.PausedBy != nil {
+		text += ", by " + *q.PausedBy
+	}
+	if q.PauseReason != nil {
+		text += ": " + *q.PauseReason
+	}
+	return text
+}
+
+// clock is an instant as a person says it: the time alone if it is within a day.
+func clock(t, now time.Time) string {
+	t = t.Local()
+	if t.Sub(now) < 20*time.Hour && t.Sub(now) > -20*time.Hour {
+		return t.Format("15:04")
+	}
+	return t.Format("Mon 2 Jan 15:04")
+}
+
+func queueSetVerb(a *App) *cobra.Command {
+	var p control.QueueSet
+	var concurrency, weight int
+	var maxPending int64
+	var spec queue.Spec
+	var unset []string
+	cmd := &cobra.Command{
+		Use: "set NAME", Short: "Set what a queue goes by; it is made if it is not there", Args: Exactly(1, "the name of a queue"), ValidArgsFunction: a.completeQueues,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.Name = args[0]
+			f := cmd.Flags()
+			if f.Changed("concurrency") {
+				p.Concurrency = &concurrency
+			}
+			if f.Changed("weight") {
+				p.Weight = &weight
+			}
+			if f.Changed("max-pending") {
+				p.MaxPending = &maxPending
+			}
+			if fields := spec.Given(); len(fields) > 0 || len(unset) > 0 {
+				for _, name := range unset {
+					fields[strings.ReplaceAll(name, "-", "_")] = nil
+				}
+				raw, err := json.Marshal(fields)
+				if err != nil {
+					return err
+				}
+				p.Default = raw
+			}
+			c, err := a.clientStarting(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return answerOf(cmd.Context(), a, c, (*control.Client).QueueSet, p, func(got control.QueueView) error { return a.printQueues([]control.QueueView{got}) })
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&concurrency, "concurrency", 0, "at most `N` of its jobs run at once; 0 is any number")
+	f.IntVar(&weight, "weight", 1, "its share of the starts beside other queues', `N` of 1 to 1000")
+	f.Int64Var(&maxPending, "max-pending", 0, "at most `N` of its jobs wait; 0 is any number")
+	f.Func("default", "`FIELD=VALUE` of jobs that do not say it, like timeout=2h", func(text string) error {
+		name, value, found := strings.Cut(text, "=")
+		if !found {
+			return fmt.Errorf("%q is not FIELD=VALUE", queue.Clip(text))
+		}
+		if err := spec.SetText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
+			return fmt.Errorf("%v", err) // with the name of the field
+		}
+		return nil
+	})
+	f.StringSliceVar(&unset, "no-default", nil, "take the default of this `FIELD` away")
+	return cmd
+}
+
+func queuePauseVerb(a *App) *cobra.Command {
+	var p control.QueuePause
+	cmd := &cobra.Command{
+		Use: "pause NAME… | --all", Short: "Start nothing of a queue; what runs goes on", ValidArgsFunction: a.completeQueues,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onQueues(cmd, args, p.All, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
+				p.Name = name
+				return c.QueuePause(ctx, p)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&p.All, "all", false, "all queues that there are")
+	f.Var(NonEmpty(&p.Reason), "reason", "`TEXT` that says why")
+	durationVar(f, "for", "resume it after this `DURATION`", func(d time.Duration) { p.For = control.Span(d) })
+	f.Func("until", "resume it at this `TIME`", func(text string) error {
+		at, err := parseWhen(text, time.Now(), forward)
+		p.Until = control.Time(queue.MillisOf(at))
+		return err
+	})
+	return cmd
+}
+
+func queueResumeVerb(a *App) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use: "resume NAME… | --all", Short: "Let jobs of a paused queue start again", ValidArgsFunction: a.completeQueues,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
+				return c.QueueResume(ctx, control.QueueName{Name: name, All: all})
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all queues that there are")
+	return cmd
+}
+
+func queueRmVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NAME…", Short: "Forget what an empty queue goes by", ValidArgsFunction: a.completeQueues,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onQueues(cmd, args, false, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
+				return c.QueueRemove(ctx, control.QueueName{Name: name})
+			})
+		},
+	}
+}
+
+// onQueues does something to queues by name, or to all.
+func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
+	switch {
+	case all && len(names) > 0:
+		return Usage("names of queues and --all are both given; give one of them")
+	case all:
+		names = []string{""}
+	case len(names) == 0:
+		return Usage("%s takes the name of a queue; queuectl queue list has them", cmd.CommandPath())
+	}
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	done := []control.QueueView{}
+	for _, name := range names {
+		got, err := do(c, cmd.Context(), name)
+		if err != nil {
+			return err
+		}
+		done = append(done, got.Queues...)
+	}
+	if a.Structured() {
+		return PrintList(a, done)
+	}
+	for i := range done {
+		q := &done[i]
+		if a.Quiet {
+			if err := a.Println(q.Queue); err != nil {
+				return err
+			}
+			continue
+		}
+		state := "is not paused"
+		if q.Paused {
+			state = "is " + pauseText(q)
+		}
+		a.Say("queue %s %s", q.Queue, state)
+	}
+	return nil
+}
+
+// completeQueues completes names of queues.
+func (a *App) completeQueues(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	c, err := a.Client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	got, err := c.QueueList(cmd.Context(), control.Queues{})
+	var names []string
+	for _, q := range got.Queues {
+		if err == nil && strings.HasPrefix(q.Queue, typed) {
+			names = append(names, q.Queue)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// tellNewQueues says that jobs are the first of their queues: a name may be a slip.
+func (a *App) tellNewQueues(list []control.NewQueue) {
+	for _, q := range list {
+		hint := ""
+		if q.Near != "" {
+			hint = fmt.Sprintf("; did you mean %s?", q.Near)
+		}
+		fmt.Fprintf(a.Err, "queuectl: this is the first job of the queue %s%s\n", q.Queue, hint)
+	}
+}
+
+// afterFlags are the flags that name what a job waits for, beside --depends-on.
+func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
+	list := func(name, how, doc string) {
+		f.Func(name, doc, func(text string) error {
+			for id := range strings.SplitSeq(text, ",") {
+				if err := s.SetText("depends_on", id+how); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		f.Lookup(name).Annotations = map[string][]string{themeOf: {ofOrder}}
+	}
+	list("after", "", "wait until these jobs are completed: `ID,ID…`")
+	list("after-any", ":ended", "wait until these jobs have ended, however: `ID,ID…`")
+}
+
+// afterBatch has a job wait for all jobs of a batch of one's own.
+func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error {
+	if name == "" {
+		return nil
+	}
+	c, err := a.clientStarting(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	p := control.List{Batch: name}
+	for {
+		page, err := c.List(ctx, p)
+		if err != nil {
+			return err
+		}
+		for i := range page.Jobs {
+			s.DependsOn = append(s.DependsOn, page.Jobs[i].ID)
+		}
+		if page.Next == nil {
+			break
+		}
+		p.Cursor = *page.Next
+	}
+	if len(s.DependsOn) == 0 {
+		return Usage("--after-batch %s: you have no jobs of that batch", name)
+	}
+	return nil
+}
+
+func whyVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "why ID", Short: "Say why a job does not run now", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs("waiting"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.lists = true
+			c, err := a.readerUnless(cmd.Context(), false)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			w, err := c.Why(cmd.Context(), control.WhyParams{ID: control.Name(args[0])})
+			if err != nil {
+				return err
+			}
+			if a.Structured() {
+				return a.PrintJSON(w)
+			}
+			return a.printWhy(&w)
+		},
+	}
+}
+
+// printWhy prints a reason a line, with what to do about it.
+func (a *App) printWhy(w *control.Why) error {
+	line := func(format string, args ...any) error { return a.Println(a.Clean(a.Out, fmt.Sprintf(format, args...))) }
+	now := time.Now()
+	switch state := stateOf(w.State); {
+	case len(w.Reasons) > 0:
+	case state == queue.Processing:
+		return line("job %s runs", w.ID)
+	case state.Ended():
+		return line("job %s is %s; queuectl retry %s runs it again", w.ID, w.State, w.ID)
+	case or(w.Position, 0) == 0:
+		return line("job %s is next", w.ID)
+	default:
+		return line("job %s may start as soon as a worker is free: %s before it", w.ID, plural(*w.Position, "job"))
+	}
+	for _, r := range w.Reasons {
+		text := r.Text
+		if at := queue.Millis(r.At).Time(); r.At != 0 {
+			text += fmt.Sprintf(": %s, in %s", clock(at, now), roughly(at.Sub(now)))
+		}
+		if err := line("%s; %s", text, r.Next); err != nil {
+			return err
+		}
+	}
+	if w.Position == nil || len(w.Reasons) == 0 {
+		return nil
+	}
+	return line("%s before it", plural(*w.Position, "job"))
+}
+
+func treeVerb(a *App) *cobra.Command {
+	var dot bool
+	cmd := &cobra.Command{
+		Use: "tree ID", Short: "Draw what a job waits for, and what waits for it", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.lists = true
+			c, err := a.readerUnless(cmd.Context(), false)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			t, err := c.Tree(cmd.Context(), control.Tree{ID: control.Name(args[0])})
+			switch {
+			case err != nil:
+				return err
+			case a.Structured():
+				return a.PrintJSON(t)
+			case dot:
+				return a.printDot(&t)
+			}
+			return a.printTree(&t)
+		},
+	}
+	cmd.Flags().BoolVar(&dot, "dot", false, "in the language of Graphviz")
+	return cmd
+}
+
+// drawing is a tree of jobs as it is drawn.
+type drawing struct {
+	nodes map[int64]*control.TreeNode
+	next  map[int64][]control.TreeEdge
+	drawn map[int64]bool
+}
+
+// printTree draws the jobs that wait below those that they wait for, beginning with those that wait for
+// nobody.
+func (a *App) printTree(t *control.TreeView) error {
+	d := drawing{nodes: map[int64]*control.TreeNode{}, next: map[int64][]control.TreeEdge{}, drawn: map[int64]bool{}}
+	waits := map[int64]bool{}
+	for i := range t.Nodes {
+		d.nodes[t.Nodes[i].Seq] = &t.Nodes[i]
+	}
+	for _, e := range t.Edges {
+		d.next[e.Parent] = append(d.next[e.Parent], e)
+		waits[e.Child] = true
+	}
+	for i := range t.Nodes {
+		if n := &t.Nodes[i]; !waits[n.Seq] {
+			if err := a.drawNode(&d, n, nil, "", ""); err != nil {
+				return err
+			}
+		}
+	}
+	if t.More {
+		a.Say("there are more than these %d jobs", len(t.Nodes))
+	}
+	return nil
+}
+
+// drawNode draws a job and those below it. One that was drawn before is named again, alone.
+func (a *App) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, lead, below string) error {
+	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
+	text := name + "  " + cmp.Or(n.State, "removed")
+	if sign := stateSigns[n.State]; sign.sign != "" {
+		text = a.coloured(sign.sign, sign.colour) + " " + text
+	}
+	if by != nil && by.How != queue.ParentCompleted.String() {
+		text += ", after it is " + by.How
+	}
+	if by != nil && by.Met == "failed" {
+		text += ", which failed"
+	}
+	again := d.drawn[n.Seq]
+	if again {
+		text += "  (above)"
+	}
+	if err := a.Println(a.Clean(a.Out, lead+text)); err != nil || again {
+		return err
+	}
+	d.drawn[n.Seq] = true
+	list := d.next[n.Seq]
+	for i := range list {
+		branch, deeper := "├─ ", "│  "
+		if i == len(list)-1 {
+			branch, deeper = "└─ ", "   "
+		}
+		if err := a.drawNode(d, d.nodes[list[i].Child], &list[i], below+branch, below+deeper); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printDot prints the jobs in the language of Graphviz.
+func (a *App) printDot(t *control.TreeView) error {
+	var b strings.Builder
+	b.WriteString("digraph jobs {\n")
+	for _, n := range t.Nodes {
+		fmt.Fprintf(&b, "  %d [label=%q];\n", n.Seq, cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))+"\n"+cmp.Or(n.State, "removed"))
+	}
+	for _, e := range t.Edges {
+		label := ""
+		if e.How != queue.ParentCompleted.String() {
+			label = fmt.Sprintf(" [label=%q]", e.How)
+		}
+		fmt.Fprintf(&b, "  %d -> %d%s;\n", e.Parent, e.Child, label)
+	}
+	b.WriteString("}")
+	return a.Println(b.String())
+}

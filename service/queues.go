@@ -1,0 +1,309 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// loadRules reads what the queues go by.
+func (s *Service) loadRules(ctx context.Context) error {
+	list, err := s.store.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	defaults := map[string]string{}
+	for _, q := range list {
+		if q.Rule.Defaults != "" {
+			defaults[q.Name] = q.Rule.Defaults
+		}
+	}
+	s.defaults.Store(&defaults)
+	return nil
+}
+
+// withDefaults is a spec with what its queue has for jobs that do not say it.
+func (s *Service) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
+	all := s.defaults.Load()
+	if all == nil || len(*all) == 0 {
+		return spec, nil
+	}
+	name := queue.DefaultQueue
+	if spec.Queue != nil {
+		name = *spec.Queue
+	}
+	text := (*all)[name]
+	if text == "" {
+		return spec, nil
+	}
+	var with queue.Spec
+	if err := json.Unmarshal([]byte(text), &with); err != nil {
+		return nil, fmt.Errorf("read the defaults of queue %s: %w", name, err)
+	}
+	with.Over(spec)
+	return &with, nil
+}
+
+// newQueues are the queues that begin with a request.
+func (s *Service) newQueues(r *store.Receipt) (list []control.NewQueue) {
+	for _, name := range r.Begun {
+		if name == queue.DefaultQueue {
+			continue
+		}
+		known, err := s.store.Queues(context.Background()) // seldom: it is the first job of a queue
+		if err != nil {
+			return nil
+		}
+		names := []string{queue.DefaultQueue}
+		for _, q := range known {
+			if !slices.Contains(r.Begun, q.Name) {
+				names = append(names, q.Name)
+			}
+		}
+		list = append(list, control.NewQueue{Queue: name, Near: queue.NearestWord(name, names)})
+	}
+	return list
+}
+
+// queues are the queues that there are, the default one always.
+func (s *Service) queues(ctx context.Context) (list []store.QueueState, err error) {
+	err = s.shares.Do(ctx, control.One, func() error {
+		list, err = s.store.Queues(ctx)
+		return err
+	})
+	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
+		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.Plain})
+		slices.SortFunc(list, func(a, b store.QueueState) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return list, err
+}
+
+// viewQueue shows a queue.
+func (s *Service) viewQueue(q *store.QueueState) control.QueueView {
+	r := &q.Rule
+	v := control.QueueView{
+		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, Oldest: control.Time(q.Oldest), Concurrency: r.Concurrency, Weight: r.Weight, MaxPending: r.MaxPending,
+		Defaults: json.RawMessage(cmp.Or(r.Defaults, "{}")), Paused: r.Paused,
+	}
+	if r.Paused {
+		by := s.userName(r.PausedBy)
+		v.PausedBy, v.PausedAt, v.PausedUntil = &by, control.Time(r.PausedAt), control.Time(r.Until)
+		if r.Reason != "" {
+			v.PauseReason = &r.Reason
+		}
+	}
+	return v
+}
+
+// QueueList implements control.API.
+func (s *Service) QueueList(ctx context.Context, p control.Queues) (control.QueueList, error) {
+	return s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.After })
+}
+
+// viewQueues shows some queues.
+func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
+	list, err := s.queues(ctx)
+	out := control.QueueList{Queues: []control.QueueView{}}
+	for i := range list {
+		if !wanted(&list[i]) {
+			continue
+		}
+		if n := len(out.Queues); n == control.MaxQueueList {
+			out.Next = out.Queues[n-1].Queue
+			break
+		}
+		out.Queues = append(out.Queues, s.viewQueue(&list[i]))
+	}
+	return out, err
+}
+
+// QueueSet implements control.API.
+func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.QueueView, err error) {
+	err = s.inTurn(ctx, func() error {
+		rule, err := s.ruleOf(ctx, p.Name)
+		if err != nil {
+			return err
+		}
+		set := func(to *int, from *int) {
+			if from != nil {
+				*to = *from
+			}
+		}
+		set(&rule.Concurrency, p.Concurrency)
+		set(&rule.Weight, p.Weight)
+		if p.MaxPending != nil {
+			rule.MaxPending = *p.MaxPending
+		}
+		if p.Default != nil {
+			if rule.Defaults, err = mergeDefaults(rule.Defaults, p.Default, s.config.Load().Defaults()); err != nil {
+				return err
+			}
+		}
+		return s.setRule(ctx, "queue.set", p.Name, rule)
+	})
+	if err != nil {
+		return v, err
+	}
+	list, err := s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name == p.Name })
+	if len(list.Queues) > 0 {
+		v = list.Queues[0]
+	} else { // it goes by nothing of its own, and has no job
+		v = s.viewQueue(&store.QueueState{Name: p.Name, Rule: store.Plain})
+	}
+	return v, err
+}
+
+// ruleOf is what a queue goes by. The caller has the turn.
+func (s *Service) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
+	list, err := s.queues(ctx)
+	for _, q := range list {
+		if q.Name == name {
+			return q.Rule, nil
+		}
+	}
+	return store.Plain, err
+}
+
+// setRule has a queue go by a rule. The caller has the turn.
+func (s *Service) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
+	if err := s.audit(ctx, verb, name, nil); err != nil {
+		return err
+	}
+	if err := s.store.SetQueue(ctx, name, rule); err != nil {
+		return err
+	}
+	return s.loadRules(context.WithoutCancel(ctx))
+}
+
+// ofWhatRuns are the fields that no queue has a default for: what runs, as whom, and what is of one
+// job alone.
+var ofWhatRuns = []string{"id", "queue", "command", "argv", "env", "env_pass", "cwd", "umask", "shell", "stdin", "stdin_file", "user", "tty", "depends_on", "on_dependency_failure", "unique"}
+
+// mergeDefaults is what a queue has for jobs that do not say it, with what a patch says.
+func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(cmp.Or(was, "{}")), &fields); err != nil {
+		return "", err
+	}
+	err := queue.Members(patch, func(name string, value json.RawMessage) error {
+		switch {
+		case slices.Contains(ofWhatRuns, name):
+			return queue.Invalid("default", "%s is said by each job itself", name)
+		case string(value) == "null":
+			delete(fields, name)
+		default:
+			fields[name] = slices.Clone(value)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	var spec queue.Spec
+	raw, err := json.Marshal(fields)
+	if err == nil {
+		err = json.Unmarshal(raw, &spec)
+	}
+	if err != nil {
+		return "", err
+	}
+	some := "true"
+	any := queue.Spec{Command: &some}
+	any.Over(&spec)
+	if _, err := queue.Resolve(&any, d); err != nil {
+		return "", err
+	}
+	given := spec.Given() // in one spelling
+	if len(given) == 0 {
+		return "", nil
+	}
+	raw, err = json.Marshal(given)
+	if len(raw) > control.MaxQueueDefaults {
+		return "", queue.Invalid("default", "is %d bytes of JSON with those that there are; at most %d are taken", len(raw), control.MaxQueueDefaults)
+	}
+	return string(raw), err
+}
+
+// QueuePause implements control.API.
+func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error) {
+	now := s.store.Now()
+	until := queue.Millis(p.Until)
+	if p.For != 0 {
+		until = now.Add(time.Duration(p.For))
+	}
+	if until != 0 && until <= now {
+		return control.QueueList{}, queue.Invalid("until", "%s has passed", until)
+	}
+	return s.onQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
+		rule := q.Rule
+		rule.Paused, rule.PausedBy, rule.PausedAt, rule.Reason, rule.Until = true, control.PeerFrom(ctx).UID, now, p.Reason, until
+		return rule, nil
+	})
+}
+
+// QueueResume implements control.API.
+func (s *Service) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
+	return s.onQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) { return q.Rule.Resumed(), nil })
+}
+
+// QueueRemove implements control.API.
+func (s *Service) QueueRemove(ctx context.Context, p control.QueueName) (control.QueueList, error) {
+	if p.All {
+		return control.QueueList{}, queue.Invalid("all", "is not for this; name the queue")
+	}
+	return s.onQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
+		if q.Waiting > 0 || q.Leased > 0 {
+			return store.Plain, queue.Errorf(queue.CodeWrongState, "queue %s has jobs: %d wait and %d run; cancel them, or move them: queuectl edit --where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
+		}
+		return store.Plain, nil
+	})
+}
+
+// onQueues changes what one queue, or each that there is, goes by.
+func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to func(*store.QueueState) (store.QueueRule, error)) (control.QueueList, error) {
+	changed := map[string]store.QueueState{}
+	err := s.inTurn(ctx, func() error {
+		list, err := s.queues(ctx)
+		if err != nil {
+			return err
+		}
+		names := []string{}
+		for i := range list {
+			q := &list[i]
+			names = append(names, q.Name)
+			if !all && q.Name != name {
+				continue
+			}
+			rule, err := to(q)
+			if err == nil && rule != q.Rule {
+				err = s.setRule(ctx, verb, q.Name, rule)
+			}
+			if err != nil {
+				return err
+			}
+			q.Rule = rule
+			changed[q.Name] = *q
+		}
+		if len(changed) == 0 {
+			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s", name, queue.Nearest(name, names))
+		}
+		return nil
+	})
+	out := control.QueueList{Queues: []control.QueueView{}}
+	for i, name := range slices.Sorted(maps.Keys(changed)) {
+		if i == control.MaxQueueList {
+			break // what is said of all is said of these
+		}
+		q := changed[name]
+		out.Queues = append(out.Queues, s.viewQueue(&q))
+	}
+	return out, err
+}

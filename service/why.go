@@ -1,0 +1,222 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// maxLinks is how many jobs that one waits for, or that wait for it, are told at once.
+const maxLinks = 1000
+
+// linkNames names what a job waits or waited for, as a person writes it.
+func linkNames(list []store.Link) []string {
+	names := make([]string, 0, len(list))
+	for _, l := range list {
+		name := l.ID
+		if name == "" {
+			name = fmt.Sprintf("#%d", l.Seq) // it was removed
+		}
+		if l.How != queue.ParentCompleted {
+			name += ":" + l.How.String()
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// Why implements control.API.
+func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, error) {
+	j, err := s.named(ctx, p.ID)
+	if err != nil {
+		return control.Why{}, err
+	}
+	w := control.Why{ID: j.ID, State: j.State.String(), Reasons: []control.Reason{}}
+	add := func(r control.Reason) { w.Reasons = append(w.Reasons, r) }
+	now := s.store.Now()
+	switch {
+	case j.State == queue.Blocked:
+		return w, s.whyBlocked(ctx, &j, add)
+	case j.State == queue.Held:
+		add(control.Reason{Kind: "held", Text: "it is held" + because(&j), Next: "queuectl release " + j.ID})
+		return w, nil
+	case !j.State.Runnable():
+		return w, nil
+	case j.DueAt > now && j.State == queue.Failed:
+		w.Earliest = control.Time(j.DueAt)
+		add(control.Reason{Kind: "retry", At: w.Earliest, Text: fmt.Sprintf("attempt %d failed; it is run again then", j.Attempts), Next: "queuectl retry " + j.ID})
+	case j.DueAt > now:
+		w.Earliest = control.Time(j.DueAt)
+		add(control.Reason{Kind: "time", At: w.Earliest, Text: "it is not due before then", Next: "queuectl edit " + j.ID + " --run-at now"})
+	}
+	s.whyNobody(add)
+	if err := s.whyGates(ctx, &j, add); err != nil {
+		return w, err
+	}
+	if len(w.Reasons) == 0 {
+		w.Earliest = control.Time(now)
+	}
+	if j.DueAt <= now {
+		w.Position, err = s.position(ctx, &j)
+	}
+	return w, err
+}
+
+func because(j *queue.Job) string {
+	if j.Reason == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s)", j.Reason)
+}
+
+// whyBlocked tells of each job that one waits for.
+func (s *Service) whyBlocked(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
+	return s.shares.Do(ctx, control.One, func() error {
+		parents, _, err := s.store.Links(ctx, j.Seq, maxLinks)
+		for _, l := range parents {
+			if l.Met != store.Open {
+				continue
+			}
+			name := linkNames([]store.Link{l})[0]
+			id, _, _ := strings.Cut(name, ":")
+			text := fmt.Sprintf("it waits until job %s is %s, which is %s now", id, l.How, l.State)
+			if l.How == queue.ParentEnded {
+				text = fmt.Sprintf("it waits until job %s has ended, which is %s now", id, l.State)
+			}
+			add(control.Reason{Kind: "dependency", Key: id, Text: text, Next: "queuectl why " + id})
+		}
+		return err
+	})
+}
+
+// whyNobody tells why no job at all is started.
+func (s *Service) whyNobody(add func(control.Reason)) {
+	workers, busy := s.pool.Workers(), s.pool.Busy()
+	switch {
+	case s.looks:
+		add(control.Reason{Kind: "workers", Text: "no service runs here", Next: "queuectl service start"})
+	case s.pool.Draining():
+		add(control.Reason{Kind: "draining", Text: "no job is started while the service drains", Next: "queuectl drain --off"})
+	case workers == 0:
+		add(control.Reason{Kind: "workers", Used: new(0), Most: new(0), Text: "there are no workers", Next: "queuectl worker start"})
+	case busy >= workers:
+		text := fmt.Sprintf("all %d workers run jobs", workers)
+		if workers == 1 {
+			text = "the one worker runs a job"
+		}
+		add(control.Reason{Kind: "workers", Used: &busy, Most: &workers, Text: text, Next: "queuectl worker start"})
+	}
+}
+
+// whyGates tells of each gate that lacks room, by the looks of the claim.
+func (s *Service) whyGates(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
+	list, err := s.store.Obstacles(ctx, j.Seq)
+	for _, o := range list {
+		r := control.Reason{Kind: gateWords[o.Gate], Key: o.Key, Used: new(o.Used), Most: new(o.Most), Next: "queuectl list -s processing"}
+		switch {
+		case o.Paused:
+			r.Used, r.Most = nil, nil
+			r.Text, r.Next = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+o.Key
+		case o.Gate == 0:
+			r.Text, r.Next = fmt.Sprintf("queue %s runs %d of %d jobs", o.Key, o.Used, o.Most), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
+		case o.Gate == queue.GateUser:
+			r.Text, r.Next = fmt.Sprintf("%d of %d jobs of its user run", o.Used, o.Most), "queuectl config set max_running_per_user N"
+		case o.Gate == queue.GateLock:
+			r.Text = fmt.Sprintf("%d of %d jobs with the lock %s run", o.Used, o.Most, o.Key)
+		case o.Gate == queue.GateRate:
+			r.Text = fmt.Sprintf("%d of %d starts with the rate %s have been in its period", o.Used, o.Most, o.Key)
+		case o.Barred:
+			r.Text = fmt.Sprintf("a job of its queue that comes first waits for more of the resource %s, of which %d of %d are in use", o.Key, o.Used, o.Most)
+		case o.Gate == queue.GateResource:
+			r.Text = fmt.Sprintf("%d of %d units of the resource %s are in use, and it needs %d", o.Used, o.Most, o.Key, queue.Units(j)[o.Key])
+		default:
+			r.Used, r.Most = nil, nil
+			r.Text = fmt.Sprintf("it may not run on this machine, but on %s", o.Key)
+		}
+		add(r)
+	}
+	return err
+}
+
+// gateWords are the kinds of reasons that gates are; that of a queue is 0.
+var gateWords = map[queue.GateKind]string{0: "queue", queue.GateUser: "user", queue.GateNode: "node", queue.GateLock: "lock", queue.GateRate: "rate", queue.GateResource: "resource"}
+
+// position is how many of the first jobs that could start come before one, nil if it is not among them.
+func (s *Service) position(ctx context.Context, j *queue.Job) (at *int, err error) {
+	err = s.shares.Do(ctx, control.Many, func() error {
+		screen, err := s.store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen, Submitter: new(-1)})
+		if i := slices.IndexFunc(screen.Ready, func(other queue.Job) bool { return other.Seq == j.Seq }); i >= 0 {
+			at = &i
+		}
+		return err
+	})
+	return at, err
+}
+
+// Of a tree are told so many jobs, and so many edges between them.
+const (
+	maxNodes = 1000
+	maxEdges = 20_000
+)
+
+// Tree implements control.API.
+func (s *Service) Tree(ctx context.Context, p control.Tree) (control.TreeView, error) {
+	v := control.TreeView{Nodes: []control.TreeNode{}, Edges: []control.TreeEdge{}}
+	root, err := s.named(ctx, p.ID)
+	if err != nil {
+		return v, err
+	}
+	seen := map[int64]bool{root.Seq: true}
+	v.Nodes = append(v.Nodes, control.TreeNode{ID: root.ID, Seq: root.Seq, State: root.State.String()})
+	type edge struct{ parent, child int64 }
+	known := map[edge]bool{}
+	for _, up := range []bool{true, false} {
+		for list := []int64{root.Seq}; len(list) > 0; list = list[1:] {
+			at := list[0]
+			var links []store.Link
+			err := s.shares.Do(ctx, control.Many, func() error {
+				parents, children, err := s.store.Links(ctx, at, maxLinks)
+				if links = children; up {
+					links = parents
+				}
+				return err
+			})
+			if err != nil {
+				return v, err
+			}
+			for _, l := range links {
+				e := edge{at, l.Seq}
+				if up {
+					e = edge{l.Seq, at}
+				}
+				if !seen[l.Seq] {
+					if len(v.Nodes) == maxNodes {
+						v.More = true
+						continue
+					}
+					seen[l.Seq] = true
+					v.Nodes = append(v.Nodes, control.TreeNode{ID: l.ID, Seq: l.Seq, State: l.State.String()})
+					if l.State != 0 {
+						list = append(list, l.Seq)
+					}
+				}
+				if known[e] {
+					continue
+				}
+				if v.More = v.More || len(v.Edges) == maxEdges; len(v.Edges) < maxEdges {
+					known[e] = true
+					v.Edges = append(v.Edges, control.TreeEdge{Parent: e.parent, Child: e.child, How: l.How.String(), Met: metWords[l.Met]})
+				}
+			}
+			v.More = v.More || len(links) == maxLinks
+		}
+	}
+	return v, nil
+}
+
+var metWords = map[store.Met]string{store.Open: "open", store.Well: "met", store.Failed: "failed"}
