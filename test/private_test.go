@@ -237,7 +237,7 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 	}
 	p.readsFiles("after a run", "completed", "dead")
 	for _, words := range [][]string{{"cancel", "--all", "--yes"}, {"retry", "--failed"}, {"list", "--watch"}, {"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
-		if r := p.cli(append([]string{"--dir", p.dir}, words...)...); r.code != 3 || !strings.Contains(r.err, "start it with: queuectl serve --dir") {
+		if r := p.cli(append([]string{"--dir", p.dir}, words...)...); r.code != 3 || !strings.Contains(r.err, "start it with: queuectl --dir ") {
 			t.Errorf("%q: %+v, want 3 and what starts it", words, r)
 		}
 	}
