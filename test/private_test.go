@@ -413,3 +413,45 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		}
 	}
 }
+
+// A list without jobs is refused before a folder is made for it, whatever it is made of.
+func TestPrivateRunOfNothingLeavesNothing(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	for name, content := range map[string]string{"empty": "", "blank": "\n \r\n\t\n", "marked": "\xef\xbb\xbf\n", "array": " [\n]\n"} {
+		if err := os.WriteFile(filepath.Join(p.work, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"--lines", name}, {"--lines", "-"}, {"--file", name}, {"--arg-file", "-", "--", "echo", "{}"}} {
+			if name == "array" && args[0] != "--file" {
+				continue
+			}
+			r := p.run(content, append([]string{"--dir", "new"}, args...)...)
+			_, err := os.Stat(filepath.Join(p.work, "new"))
+			if r.code != 125 || !strings.Contains(r.err, "holds no jobs") || err == nil {
+				t.Errorf("%q from %s: %+v, want a refusal and no folder", args, name, r)
+			}
+		}
+	}
+	if r := p.run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.code != 0 || strings.TrimSpace(r.out) != "said" {
+		t.Errorf("after blank lines: %+v", r)
+	}
+	if r := p.run("", "--dir", "new", "--lines", "-"); r.code != 125 || !strings.Contains(r.err, "line 3 is gone") {
+		t.Errorf("nothing where there was something: %+v", r)
+	}
+}
+
+// Whatever fails of queuectl's own has the one code that is no job's.
+func TestPrivateRunWithADamagedDatabase(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	if r := p.run("true\n", "--lines", "-"); r.code != 0 {
+		t.Fatalf("the run: %+v", r)
+	}
+	if err := os.WriteFile(filepath.Join(p.dir, "queuectl.db"), bytes.Repeat([]byte("damaged "), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.run("true\n", "--lines", "-"); r.code != 125 || !strings.Contains(r.err, "queuectl.db") {
+		t.Errorf("got %+v, want 125 and the database", r)
+	}
+}

@@ -20,6 +20,7 @@ type waitFlags struct {
 	timeout  time.Duration // 0 is none
 	progress bool
 	log      string
+	batch    string // they are of this batch of the caller's, "" if not
 }
 
 // manyWaited is a wait for any number of jobs, of which events tell. Each counts as it ended first.
@@ -36,6 +37,7 @@ type manyWaited struct {
 	first int // of done when it began
 	retry map[int64]bool
 	due   retries
+	still standstill
 	last  int // of jobs that ended
 	log   *jobLog
 }
@@ -130,6 +132,7 @@ func (w *manyWaited) event(e *control.Event) {
 	if !ours || w.ended[i] {
 		return
 	}
+	w.still.moved()
 	j := &w.jobs[i]
 	delete(w.retry, j.Seq)
 	state := stateOf(e.State)
@@ -137,9 +140,10 @@ func (w *manyWaited) event(e *control.Event) {
 	case e.Event == string(queue.EventRemoved):
 		j.State, j.Reason = "removed", nil
 	case state == queue.Failed && e.Event == string(queue.EventEnded):
-		w.retry[j.Seq] = true
+		w.retry[j.Seq], j.State = true, e.State
 		return
 	case !state.Ended():
+		j.State = e.State
 		return
 	default:
 		j.State, j.Reason, j.Signal, j.ExitCode, j.Error = e.State, nil, nil, e.ExitCode, nil
@@ -183,9 +187,28 @@ func failureText(j *control.Job) string {
 	return text
 }
 
-// show shows how far it is.
+// waiting is the first job that waits for its first run, if none of them runs; "" if there is none.
+func (w *manyWaited) waiting() string {
+	id := ""
+	for i := range w.jobs {
+		switch j := &w.jobs[i]; {
+		case w.ended[i]:
+		case j.State == queue.Processing.String():
+			return ""
+		case id == "" && !w.retry[j.Seq]:
+			id = j.ID
+		}
+	}
+	return id
+}
+
+// show shows how far it is, and why nothing moves.
 func (w *manyWaited) show(ctx context.Context) {
-	if !w.progress || !IsTerminal(w.a.Err) {
+	if !w.progress {
+		return
+	}
+	w.still.tell(ctx, w.a, w.c, w.waiting)
+	if !IsTerminal(w.a.Err) {
 		return
 	}
 	again := w.due.note(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })
@@ -227,7 +250,7 @@ func (w *manyWaited) tell(ctx context.Context) error {
 		text += "; not waited for any more: the jobs go on"
 	}
 	if w.progress {
-		fmt.Fprintf(w.a.Err, "queuectl: %s\n", text)
+		fmt.Fprintf(w.a.Err, "queuectl: %s\n", w.a.Clean(w.a.Err, text))
 		return nil
 	}
 	w.a.Say("%s", text)
@@ -245,9 +268,20 @@ func (w *manyWaited) counts() string {
 	text := howMany(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "have not ended")
 	text += ", in " + span(time.Since(w.began).Milliseconds())
 	if w.progress {
-		text += moreFailures(w.bad, "queuectl list --failed")
+		text += moreFailures(w.bad, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
+	}
+	if dead := by[queue.Dead.String()]; dead > 0 && w.batch != "" {
+		text += "; run what failed again with: queuectl retry --failed " + w.batchFlag()
 	}
 	return text
+}
+
+// batchFlag is the flag that selects what was waited for, as a person types it.
+func (w *manyWaited) batchFlag() string {
+	if w.batch == "" {
+		return ""
+	}
+	return "--batch " + queue.Word(w.batch)
 }
 
 // jobLog is a file with a line for each job that has ended, as GNU parallel writes it. Its zero

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// printStored prints new jobs in the order in which they were asked for: their ids or, in JSON, the
+// jobs, of which a page at a time is read.
+func (a *App) printStored(ctx context.Context, c *control.Client, ids []string) error {
+	if !a.Structured() {
+		_, err := io.WriteString(a.Out, strings.Join(ids, "\n")+"\n")
+		return err
+	}
+	out := bufio.NewWriter(a.out())
+	list := array{out, "["}
+	for page := range slices.Chunk(ids, control.SelectStep) {
+		jobs, err := jobsNamed(ctx, c, page)
+		if err != nil {
+			return fmt.Errorf("the jobs are enqueued, but cannot be shown: %w", err)
+		}
+		for i := range jobs {
+			if a.JSONL {
+				err = writeJSON(out, &jobs[i])
+			} else {
+				err = list.add(&jobs[i])
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if !a.JSONL {
+		list.end() // Flush has its error
+	}
+	return out.Flush()
+}
+
+// jobsNamed are the jobs of these ids, control.SelectStep at most, in their order. They were enqueued
+// together, so a list has most of them in one page; those that are gone by now are left out.
+func jobsNamed(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
+	known := map[string]control.Job{}
+	last, err := c.Show(ctx, control.Show{ID: control.Name(ids[len(ids)-1])})
+	switch {
+	case err == nil:
+		page, err := c.List(ctx, control.List{Cursor: strconv.FormatInt(last.Seq+1, 10), Limit: len(ids)})
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Jobs {
+			known[page.Jobs[i].ID] = page.Jobs[i]
+		}
+	case !errors.Is(err, queue.ErrNotFound):
+		return nil, err
+	}
+	var jobs []control.Job
+	for _, id := range ids {
+		job, ok := known[id]
+		if !ok {
+			one, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+			if errors.Is(err, queue.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			job = one.Job
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
+}
