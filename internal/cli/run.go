@@ -401,8 +401,11 @@ func (a *App) tellAttempt(ctx context.Context, c *control.Client, id string, n i
 // its exit code and its own words do not.
 func (a *App) tellEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, standing(j))
-	if j.Error != nil {
+	switch {
+	case j.Error != nil:
 		text += ": " + *j.Error
+	case expired(j):
+		text += ": " + didNotStart
 	}
 	text = oneLine(a.Clean(a.Err, text))
 	switch {
@@ -413,6 +416,12 @@ func (a *App) tellEnd(j *control.Job) {
 		a.Say("%s", text)
 	}
 }
+
+// expired reports whether a job had not started by its expires_at.
+func expired(j *control.Job) bool { return or(j.Reason, "") == string(queue.ReasonExpired) }
+
+// didNotStart is why a job expired, in words.
+const didNotStart = "it had not started by its expires_at"
 
 // lost adds to a failure while a job was followed that the job is in the queue, and
 // the way back to it.

@@ -179,6 +179,8 @@ func failureText(j *control.Job) string {
 	switch {
 	case j.Error != nil:
 		text += ": " + *j.Error
+	case expired(j):
+		text += ": " + didNotStart
 	case j.Signal != nil:
 		text += fmt.Sprintf(": ended by signal %d", *j.Signal)
 	case j.ExitCode != nil && *j.ExitCode != 0:
