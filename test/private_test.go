@@ -455,3 +455,13 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 		t.Errorf("got %+v, want 125 and the database", r)
 	}
 }
+
+// After a second in which nothing moves a private run says for what it waits, once, as run does.
+func TestPrivateRunSaysWhyNothingMoves(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	r := p.run("true\n", "--lines", "-", "--delay", "2s")
+	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "waits until it is due") != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
