@@ -38,6 +38,9 @@ func (m *many) given() bool { return m.file+m.lines+m.argFile != "" || len(m.wor
 // take reads the words of the command line, and says whether they go together with the flags.
 // The program's own words come after --, and what it is run for after each :::.
 func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) error {
+	if err := elsewhereSources(verb, args, dash); err != nil {
+		return err
+	}
 	if i := slices.Index(args, ":::"); i >= 0 && dash == 0 {
 		for _, word := range args[i:] {
 			if word == ":::" {
@@ -89,6 +92,20 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 	}
 	if flag, name := m.source(); name != "" && name != "-" {
 		return IsFile(flag, name)
+	}
+	return nil
+}
+
+// elsewhereSources refuses what GNU parallel reads as a source of jobs and enqueue does not, rather
+// than give it to the program as an argument.
+func elsewhereSources(verb string, args []string, dash int) error {
+	switch has := func(word string) bool { return slices.Contains(args, word) }; {
+	case has("::::"), has("::::+"):
+		return Usage(":::: FILE is --arg-file FILE here: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
+	case has(":::+"):
+		return Usage(":::+ is not known here: give each command a line with --lines, or the jobs as JSON with --file")
+	case has(":::") && dash < 0:
+		return Usage("::: goes with a program after --, which is run without a shell: queuectl %s -- PROGRAM {} ::: …", verb)
 	}
 	return nil
 }

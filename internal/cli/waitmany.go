@@ -261,13 +261,13 @@ func (w *manyWaited) tell(ctx context.Context) error {
 
 // counts is how many jobs ended how, in words.
 func (w *manyWaited) counts() string {
-	by := map[string]int64{"have not ended": int64(len(w.jobs) - w.done)}
+	by := map[string]int64{"not ended yet": int64(len(w.jobs) - w.done)}
 	for i := range w.jobs {
 		if w.ended[i] {
 			by[w.jobs[i].State]++
 		}
 	}
-	text := howMany(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "have not ended")
+	text := howMany(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "not ended yet")
 	text += ", in " + span(time.Since(w.began).Milliseconds())
 	if w.progress {
 		text += moreFailures(w.bad, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
