@@ -15,18 +15,27 @@ import (
 )
 
 // printStored prints new jobs in the order in which they were asked for: their ids or, in JSON, the
-// jobs, of which a page at a time is read.
+// jobs.
 func (a *App) printStored(ctx context.Context, c *control.Client, ids []string) error {
 	if !a.Structured() {
 		_, err := io.WriteString(a.Out, strings.Join(ids, "\n")+"\n")
 		return err
 	}
+	if err := a.printJobs(ctx, c, ids); err != nil {
+		return fmt.Errorf("the jobs are enqueued, but cannot be shown: %w", err)
+	}
+	return nil
+}
+
+// printJobs prints jobs as JSON: as one array, or one a line. A page at a time is read, so any number
+// takes little memory. Those that are gone by now are left out.
+func (a *App) printJobs(ctx context.Context, c *control.Client, ids []string) error {
 	out := bufio.NewWriter(a.out())
 	list := array{out, "["}
 	for page := range slices.Chunk(ids, control.SelectStep) {
 		jobs, err := jobsNamed(ctx, c, page)
 		if err != nil {
-			return fmt.Errorf("the jobs are enqueued, but cannot be shown: %w", err)
+			return err
 		}
 		for i := range jobs {
 			if a.JSONL {
@@ -45,8 +54,8 @@ func (a *App) printStored(ctx context.Context, c *control.Client, ids []string) 
 	return out.Flush()
 }
 
-// jobsNamed are the jobs of these ids, control.SelectStep at most, in their order. They were enqueued
-// together, so a list has most of them in one page; those that are gone by now are left out.
+// jobsNamed are the jobs of these ids, control.SelectStep at most, in their order. Those that were
+// enqueued together stand in one page of a list; others are asked for one by one.
 func jobsNamed(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
 	known := map[string]control.Job{}
 	last, err := c.Show(ctx, control.Show{ID: control.Name(ids[len(ids)-1])})

@@ -228,21 +228,13 @@ func (w *manyWaited) tell(ctx context.Context) error {
 		}
 	}
 	if w.a.Structured() {
-		var list []control.Job
+		var ids []string
 		for i := range w.jobs {
-			if !w.ended[i] || w.jobs[i].State == "removed" {
-				continue
+			if w.ended[i] && w.jobs[i].State != "removed" {
+				ids = append(ids, w.jobs[i].ID)
 			}
-			job, err := w.c.Show(ctx, control.Show{ID: control.Name(w.jobs[i].ID)})
-			if errors.Is(err, queue.ErrNotFound) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			list = append(list, job.Job)
 		}
-		return PrintList(w.a, list)
+		return w.a.printJobs(ctx, w.c, ids)
 	}
 	text := w.counts()
 	switch w.a.Exit {
