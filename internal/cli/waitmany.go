@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,19 +190,23 @@ func failureText(j *control.Job) string {
 	return text
 }
 
-// waiting is the first job that waits for its first run, if none of them runs; "" if there is none.
+// waiting is the first job that waits for its first run and could begin, or else that waits for
+// something of its own, if none of them runs; "" if there is none.
 func (w *manyWaited) waiting() string {
-	id := ""
+	ready, other := "", ""
+	now := control.Time(queue.MillisOf(time.Now()))
 	for i := range w.jobs {
 		switch j := &w.jobs[i]; {
-		case w.ended[i]:
+		case w.ended[i] || w.retry[j.Seq]:
 		case j.State == queue.Processing.String():
 			return ""
-		case id == "" && !w.retry[j.Seq]:
-			id = j.ID
+		case j.State == queue.Pending.String() && j.RunAt <= now:
+			ready = cmp.Or(ready, j.ID)
+		default:
+			other = cmp.Or(other, j.ID)
 		}
 	}
-	return id
+	return cmp.Or(ready, other)
 }
 
 // show shows how far it is, and why nothing moves.
