@@ -3,13 +3,17 @@
 package test
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // askedForJSON is how each verb is asked: by words that are split at spaces, several ways apart
@@ -128,4 +132,38 @@ func noteJobs(t *testing.T, way string, v any, keys map[string]string) {
 		t.Errorf("%s: jobs of %q, and of %q", way, was, all)
 	}
 	keys[way] = all
+}
+
+// A wait for what is selected prints JSON lines as the jobs end, not at its own end.
+func TestWaitedJobsStream(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("enqueue", "--id", "first", "--label", "s=1", "true")
+	q.must("enqueue", "--id", "second", "--label", "s=1", "--delay", "1h", "true")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, q.bin, "--dir", q.dir, "wait", "--label", "s=1", "--jsonl")
+	cmd.Env = environment(q.dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	for _, id := range []string{"first", "second"} {
+		line, err := lines.ReadString('\n')
+		if !strings.HasPrefix(line, `{"id":"`+id+`"`) {
+			t.Errorf("got %q, %v, want job %s", line, err, id)
+		}
+		if id == "first" {
+			q.must("cancel", "second")
+		}
+	}
+	if rest, _ := io.ReadAll(lines); len(rest) > 0 {
+		t.Errorf("more came: %q", rest)
+	}
+	if cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("exit code %d, want that of a cancelled job", cmd.ProcessState.ExitCode())
+	}
 }

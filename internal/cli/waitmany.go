@@ -39,7 +39,8 @@ type manyWaited struct {
 	retry map[int64]bool
 	due   retries
 	still standstill
-	last  int // of jobs that ended
+	last  int      // of jobs that ended
+	fresh []string // ids of those that have ended and are not printed yet, in JSON lines
 	log   *jobLog
 }
 
@@ -65,7 +66,10 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 		}
 	}
 	w.first = w.done
-	err := w.follow(ctx, since)
+	err := w.printFresh(ctx)
+	if err == nil {
+		err = w.follow(ctx, since)
+	}
 	w.a.Progress("")
 	if err = errors.Join(err, w.log.failure()); err != nil {
 		return err
@@ -101,6 +105,9 @@ func (w *manyWaited) follow(ctx context.Context, since int64) error {
 		select {
 		case e := <-events:
 			w.event(&e)
+			if err := w.printFresh(ctx); err != nil {
+				return err
+			}
 		case <-tick.C:
 			w.show(ctx)
 		case <-timeout:
@@ -165,6 +172,9 @@ func (w *manyWaited) end(i int) {
 	w.ended[i], w.last = true, i
 	w.done++
 	w.log.add(i+1, j)
+	if w.a.JSONL && j.State != "removed" {
+		w.fresh = append(w.fresh, j.ID)
+	}
 	if j.State == queue.Completed.String() {
 		return
 	}
@@ -172,6 +182,17 @@ func (w *manyWaited) end(i int) {
 		w.a.Progress("")
 		w.a.sayFailure(j)
 	}
+}
+
+// printFresh prints the jobs that have ended since it was called last, if they are printed as they
+// come.
+func (w *manyWaited) printFresh(ctx context.Context) error {
+	if len(w.fresh) == 0 {
+		return nil
+	}
+	defer func() { w.fresh = w.fresh[:0] }()
+	w.a.Progress("")
+	return w.a.printJobs(ctx, w.c, w.fresh)
 }
 
 // failureText says how a job failed.
@@ -232,7 +253,10 @@ func (w *manyWaited) tell(ctx context.Context) error {
 			w.a.Exit = jobExit(&w.jobs[i])
 		}
 	}
-	if w.a.Structured() {
+	switch {
+	case w.a.JSONL:
+		return nil
+	case w.a.JSON:
 		var ids []string
 		for i := range w.jobs {
 			if w.ended[i] && w.jobs[i].State != "removed" {
