@@ -218,7 +218,7 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 func TestDoctorNamesTheFolder(t *testing.T) {
 	q := newQueue(t, "")
 	r := q.cli("doctor", "--dir", "nothing-yet")
-	if want := "begin with: queuectl serve --dir nothing-yet"; !strings.Contains(r.out, want) {
+	if want := "begin with: queuectl --dir nothing-yet service start"; !strings.Contains(r.out, want) {
 		t.Errorf("doctor: %+v, want %q", r, want)
 	}
 }

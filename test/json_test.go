@@ -3,20 +3,24 @@
 package test
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // askedForJSON is how each verb is asked: by words that are split at spaces, several ways apart
 // from each other. A verb that stands here without words follows or replaces something, and says
 // so; other tests have it.
 var askedForJSON = map[string][]string{
-	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true"},
+	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true", `enqueue [{"command":"true"},{"command":"true"}]`},
 	"run":     {"run true", "run --detach true"},
 	"attach":  {"attach done"}, "wait": {"wait done", "wait done --any", "wait --state completed"},
 	"edit": {"edit waits --priority 7", "edit --state pending --priority 8 --dry-run"}, "retry": {"retry done", "retry --failed --dry-run"},
@@ -72,10 +76,15 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 			}
 		}
 	}
-	for _, way := range []string{"list", "run true", "wait done", "enqueue true", "show done", "dlq list"} {
+	for _, way := range []string{"list", "run true", "run --detach true", "attach done", "wait done", "wait --state completed", "enqueue true", "enqueue -- echo {} ::: a b", askedForJSON["enqueue"][3], "dlq list"} {
 		if jobKeys[way] == "" || jobKeys[way] != jobKeys["list"] {
 			t.Errorf("%s has jobs of %q\nlist of %q", way, jobKeys[way], jobKeys["list"])
 		}
+	}
+	more := append(strings.Fields(jobKeys["list"]), "history", "history_total", "output", "spec", "stderr")
+	slices.Sort(more)
+	if want := strings.Join(more, " "); jobKeys["show done"] != want {
+		t.Errorf("show has jobs of %q\nwant %q", jobKeys["show done"], want)
 	}
 }
 
@@ -114,7 +123,7 @@ func noteJobs(t *testing.T, way string, v any, keys map[string]string) {
 		if name == "env" {
 			t.Errorf("%s prints an environment", way)
 		}
-		if !slices.Contains([]string{"argv", "command", "stdin", "cwd", "umask", "shell", "spec", "output", "stderr", "history", "history_total"}, name) {
+		if name != "argv" && name != "command" { // of which a job has one
 			names = append(names, name)
 		}
 	}
@@ -124,4 +133,38 @@ func noteJobs(t *testing.T, way string, v any, keys map[string]string) {
 		t.Errorf("%s: jobs of %q, and of %q", way, was, all)
 	}
 	keys[way] = all
+}
+
+// A wait for what is selected prints JSON lines as the jobs end, not at its own end.
+func TestWaitedJobsStream(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("enqueue", "--id", "first", "--label", "s=1", "true")
+	q.must("enqueue", "--id", "second", "--label", "s=1", "--delay", "1h", "true")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, q.bin, "--dir", q.dir, "wait", "--label", "s=1", "--jsonl")
+	cmd.Env = environment(q.dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	for _, id := range []string{"first", "second"} {
+		line, err := lines.ReadString('\n')
+		if !strings.HasPrefix(line, `{"id":"`+id+`"`) {
+			t.Errorf("got %q, %v, want job %s", line, err, id)
+		}
+		if id == "first" {
+			q.must("cancel", "second")
+		}
+	}
+	if rest, _ := io.ReadAll(lines); len(rest) > 0 {
+		t.Errorf("more came: %q", rest)
+	}
+	if cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("exit code %d, want that of a cancelled job", cmd.ProcessState.ExitCode())
+	}
 }

@@ -32,7 +32,7 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 		{"run --private --lines folder", 125, "--lines: folder is a folder; name a file"},
 		{"run --private --arg-file none -- echo", 125, "--arg-file: there is no none; name a file that is there"},
 		{"run --private --dir plain --lines -", 125, "--dir: WORK/plain is not a folder; name a folder of the service"},
-		{"run --private --dir closed/x --lines -", 125, "make the state folder WORK/closed/x: permission denied; name a folder of yours with --dir"},
+		{"run --private --dir closed/x -- true ::: a", 125, "make the state folder WORK/closed/x: permission denied; name a folder of yours with --dir"},
 		{"restore none", 4, "restore: there is no none; name a file that is there"},
 		{"restore folder", 2, "restore: folder is a folder; name a file"},
 		{"restore secret", 5, "restore: you may not read secret; its owner can let you, or name another file"},

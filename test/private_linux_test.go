@@ -156,3 +156,15 @@ func TestAnothersFolderIsNotRead(t *testing.T) {
 		}
 	}
 }
+
+// In a folder that is gone a private run says what to do.
+func TestPrivateRunInAFolderThatIsGone(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	cmd := exec.Command("/bin/sh", "-c", `mkdir gone && cd gone && rmdir ../gone && exec "$0" run --private --lines /dev/stdin`, p.bin)
+	cmd.Env, cmd.Dir, cmd.Stdin = environment(p.work), p.work, strings.NewReader("true\n")
+	said, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(said), "the current folder is gone") || !strings.Contains(string(said), "--dir") {
+		t.Errorf("%v: %s", err, said)
+	}
+}

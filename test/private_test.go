@@ -237,7 +237,7 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 	}
 	p.readsFiles("after a run", "completed", "dead")
 	for _, words := range [][]string{{"cancel", "--all", "--yes"}, {"retry", "--failed"}, {"list", "--watch"}, {"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
-		if r := p.cli(append([]string{"--dir", p.dir}, words...)...); r.code != 3 || !strings.Contains(r.err, "start it with: queuectl serve --dir") {
+		if r := p.cli(append([]string{"--dir", p.dir}, words...)...); r.code != 3 || !strings.Contains(r.err, "start it with: queuectl --dir ") {
 			t.Errorf("%q: %+v, want 3 and what starts it", words, r)
 		}
 	}
@@ -411,5 +411,57 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		if r := p.run(c.stdin, c.args...); r.code != 125 || !strings.Contains(r.err, c.want) {
 			t.Errorf("%s: %+v, want %q", name, r, c.want)
 		}
+	}
+}
+
+// A list without jobs is refused before a folder is made for it, whatever it is made of.
+func TestPrivateRunOfNothingLeavesNothing(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	for name, content := range map[string]string{"empty": "", "blank": "\n \r\n\t\n", "marked": "\xef\xbb\xbf\n", "array": " [\n]\n"} {
+		if err := os.WriteFile(filepath.Join(p.work, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"--lines", name}, {"--lines", "-"}, {"--file", name}, {"--arg-file", "-", "--", "echo", "{}"}} {
+			if name == "array" && args[0] != "--file" {
+				continue
+			}
+			r := p.run(content, append([]string{"--dir", "new"}, args...)...)
+			_, err := os.Stat(filepath.Join(p.work, "new"))
+			if r.code != 125 || !strings.Contains(r.err, "holds no jobs") || err == nil {
+				t.Errorf("%q from %s: %+v, want a refusal and no folder", args, name, r)
+			}
+		}
+	}
+	if r := p.run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.code != 0 || strings.TrimSpace(r.out) != "said" {
+		t.Errorf("after blank lines: %+v", r)
+	}
+	if r := p.run("", "--dir", "new", "--lines", "-"); r.code != 125 || !strings.Contains(r.err, "line 3 is gone") {
+		t.Errorf("nothing where there was something: %+v", r)
+	}
+}
+
+// Whatever fails of queuectl's own has the one code that is no job's.
+func TestPrivateRunWithADamagedDatabase(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	if r := p.run("true\n", "--lines", "-"); r.code != 0 {
+		t.Fatalf("the run: %+v", r)
+	}
+	if err := os.WriteFile(filepath.Join(p.dir, "queuectl.db"), bytes.Repeat([]byte("damaged "), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.run("true\n", "--lines", "-"); r.code != 125 || !strings.Contains(r.err, "queuectl.db") {
+		t.Errorf("got %+v, want 125 and the database", r)
+	}
+}
+
+// After a second in which nothing moves a private run says for what it waits, once, as run does.
+func TestPrivateRunSaysWhyNothingMoves(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	r := p.run("true\n", "--lines", "-", "--delay", "4s")
+	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "waits until it is due") != 1 {
+		t.Errorf("got %+v", r)
 	}
 }

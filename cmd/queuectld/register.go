@@ -46,7 +46,7 @@ func serviceVerb(a *app) *cobra.Command {
 	verbs := cli.Group("service", "The service as the system sees it",
 		on("install", "Register the service with the system, and start it", func(context.Context) error { return a.serviceInstall(own) }),
 		on("uninstall", "Stop the service and take its registration back", func(context.Context) error { return a.serviceUninstall(own) }),
-		on("start", "Start the service: what is registered, or your own in the background", func(ctx context.Context) error {
+		on("start", "Start the service: what is registered, or your own, or that of --dir, in the background", func(ctx context.Context) error {
 			if t, mine := a.unregistered(own); mine {
 				return a.startUnregistered(ctx, t)
 			}
@@ -105,7 +105,7 @@ func (a *app) talk(p config.Places) register.Talk {
 			if c.Connect(ctx) == nil {
 				return nil // it runs already
 			}
-			return a.StartAndReach(ctx, c)
+			return a.StartAndReach(ctx, c, cli.Target{Socket: p.Socket, Own: true})
 		},
 		End: func(keepJobs bool) error {
 			c := control.NewClient(p.Socket)
@@ -189,25 +189,25 @@ func (a *app) serviceUninstall(own bool) error {
 	return nil
 }
 
-// unregistered is the user's own service, if that is what the client would choose and no manager
-// has it.
+// unregistered is the service that the client would choose, if that is the user's own or one of a
+// named folder, and no manager has it.
 func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
 	r, err := a.managed(own)
 	if r != nil || err != nil {
 		return t, false
 	}
 	t, err = a.Choose()
-	return t, err == nil && t.Own
+	return t, err == nil && t.Startable()
 }
 
-// startUnregistered starts the user's own service in the background, unless it runs.
+// startUnregistered starts such a service in the background, unless it runs.
 func (a *app) startUnregistered(ctx context.Context, t cli.Target) error {
 	c := control.NewClient(t.Socket)
 	defer c.Close()
 	err := c.Connect(ctx)
 	started := errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission)
 	if started {
-		err = a.StartAndReach(ctx, c)
+		err = a.StartAndReach(ctx, c, t)
 	}
 	if err != nil {
 		return err

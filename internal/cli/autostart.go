@@ -41,13 +41,13 @@ func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 		}
 		return c, queue.Errorf(queue.CodeUnavailable, "no service runs, and QUEUECTL_NO_START=1 keeps this from starting one; start it with: %s", t.Start)
 	}
-	return c, a.StartAndReach(ctx, c)
+	return c, a.StartAndReach(ctx, c, t)
 }
 
-// StartAndReach starts the user's own service in the background, and returns once it
-// answers c.
-func (a *App) StartAndReach(ctx context.Context, c *control.Client) error {
-	b, err := startService()
+// StartAndReach starts a service in the background, which is the user's own or one of a folder
+// that is known, and returns once it answers c.
+func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) error {
+	b, err := startService(t)
 	if err != nil {
 		return a.notStarted(ExitCode(err), fmt.Errorf("the service cannot be started: %w", err))
 	}
@@ -106,18 +106,24 @@ type background struct {
 	code  int           // then; below 0 if a signal ended it
 }
 
-// startService starts the user's own service in the background. What it says before it
-// has opened its log stands there too.
-func startService() (*background, error) {
+// startService starts a service in the background. What it says before it has opened its log
+// stands there too.
+func startService(t Target) (*background, error) {
 	program, err := DaemonPath()
 	if err != nil {
 		return nil, err
 	}
-	p, err := config.User()
-	if err != nil {
-		return nil, err
+	state := ""
+	if t.Serve != nil {
+		state = t.Serve[1]
+	} else {
+		p, err := config.User()
+		if err != nil {
+			return nil, err
+		}
+		state = p.State
 	}
-	log, err := logs.Open(filepath.Join(p.State, config.LogName))
+	log, err := logs.Open(filepath.Join(state, config.LogName))
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +133,7 @@ func startService() (*background, error) {
 		return nil, err
 	}
 	b := &background{log: log.Name(), from: info.Size(), ended: make(chan struct{})}
-	if b.cmd, err = startDetached(log, program, "serve", "--background"); err != nil {
+	if b.cmd, err = startDetached(log, program, append([]string{"serve", "--background"}, t.Serve...)...); err != nil {
 		return nil, notStartedBy(program, err)
 	}
 	go func() { // ends with the service, or this process

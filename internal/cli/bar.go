@@ -75,6 +75,30 @@ func howMany(all int, by func(state string) int64, states ...string) string {
 	return Jobs(all) + ": " + strings.Join(parts, ", ")
 }
 
+// standstill notices that nothing moves. Its zero value begins now.
+type standstill struct {
+	since time.Time
+	told  bool // why, since it last moved
+}
+
+// moved notes that something has happened.
+func (s *standstill) moved() { *s = standstill{since: time.Now()} }
+
+// tell says once, after a second of it, for what a job waits: in the words of run. waiting names the
+// job, "" if one runs or none waits.
+func (s *standstill) tell(ctx context.Context, a *App, c *control.Client, waiting func() string) {
+	if s.since.IsZero() {
+		s.moved()
+	}
+	if s.told || time.Since(s.since) < sayWhyAfter {
+		return
+	}
+	s.told = true
+	if id := waiting(); id != "" {
+		a.tellWhy(ctx, c, id)
+	}
+}
+
 // retryAskEvery is how often it is asked when failed jobs are run again.
 const retryAskEvery = time.Second
 

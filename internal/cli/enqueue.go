@@ -247,7 +247,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		if err != nil {
 			return err
 		}
-		return a.PrintJSON(a.printed(job))
+		return a.PrintJSON(&job.Job)
 	}
 	if err := a.Println(got.ID); err != nil {
 		return fmt.Errorf("job %s is enqueued, but its id could not be printed: %w", got.ID, err)
@@ -375,25 +375,9 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	}
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
-	if err := a.printIDs(got.IDs); err != nil {
+	if err := a.printStored(ctx, c, got.IDs); err != nil {
 		return err
 	}
 	a.Say("%d jobs enqueued", len(got.IDs))
 	return nil
-}
-
-// printIDs prints the ids of new jobs.
-func (a *App) printIDs(ids []string) error {
-	if !a.Structured() {
-		_, err := io.WriteString(a.Out, strings.Join(ids, "\n")+"\n")
-		return err
-	}
-	type named struct {
-		ID string `json:"id"`
-	}
-	list := make([]named, len(ids))
-	for i, id := range ids {
-		list[i].ID = id
-	}
-	return PrintList(a, list)
 }

@@ -30,6 +30,7 @@ type following struct {
 	ill    bool  // it was told that the service is not well
 
 	retries retries
+	still   standstill
 }
 
 // start notes from where on it follows.
@@ -104,6 +105,7 @@ func (f *following) events(ctx context.Context) error {
 		for waiting := true; waiting; {
 			select {
 			case e := <-events:
+				f.still.moved()
 				f.seen, changed = e.Seq, true
 				if err := f.event(ctx, &e); err != nil {
 					return err
@@ -111,6 +113,7 @@ func (f *following) events(ctx context.Context) error {
 				waiting = f.open > 0
 			case <-tick.C:
 				if waiting = !changed; waiting {
+					f.still.tell(ctx, f.a, f.c, func() string { return f.waiting(ctx) })
 					f.draw(ctx) // times go on, and the window may have changed
 				}
 			case <-quiet:
@@ -163,6 +166,23 @@ func (f *following) draw(ctx context.Context) {
 		Note: notes(fmt.Sprintf("%d running", f.state.Workers.Busy), nOf(count(queue.Dead), "dead"), f.retries.note(ctx, f.c, count(queue.Failed), all))})
 }
 
+// waiting is the job that would be the next to run, if none runs; "" if there is none.
+func (f *following) waiting(ctx context.Context) string {
+	if f.over || f.leaving.Load() {
+		return ""
+	}
+	s, err := f.c.Screen(ctx, control.ScreenRows{Rows: 1})
+	if err != nil || len(s.Running) > 0 { // the stream of events says what is wrong
+		return ""
+	}
+	for _, list := range [][]control.Job{s.Ready, s.Timed} {
+		if len(list) > 0 {
+			return list[0].ID
+		}
+	}
+	return ""
+}
+
 // event prints what a job printed that has ended for good.
 func (f *following) event(ctx context.Context, e *control.Event) error {
 	if e.Event != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
@@ -192,7 +212,7 @@ func (f *following) print(ctx context.Context, e *control.Event) error {
 		if err != nil {
 			return err
 		}
-		return f.a.PrintJSON(f.a.printed(job))
+		return f.a.PrintJSON(&job.Job)
 	case f.a.JSON || f.a.Quiet || !e.Output:
 		return nil
 	}

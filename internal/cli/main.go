@@ -131,7 +131,7 @@ type App struct {
 	in            *os.File
 	Out, Err      *os.File
 	frame         *bytes.Buffer   // what is being drawn, for a terminal to get in one go; nil for what goes to Out as it comes
-	ownFailure    int             // exit code of queuectl's own failures, 0 for the table's
+	ownFailure    int             // exit code of all of queuectl's own failures, 0 for each its own
 	Exit          int             // exit code when nothing failed
 	lastClient    *control.Client // that was asked, nil before
 	client        string          // the version of the queuectl that became this process, "" if none did
@@ -184,7 +184,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 		return 0
 	}
 	code := ExitCode(err)
-	if a.ownFailure != 0 && code >= 1 && code <= 5 {
+	if a.ownFailure != 0 {
 		code = a.ownFailure
 	}
 	for line := range strings.Lines(a.Clean(a.Err, Message(err)+a.skew(err))) { // one an error, if several are told

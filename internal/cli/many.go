@@ -4,7 +4,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -17,14 +16,16 @@ import (
 type many struct {
 	file, lines, argFile string
 	null                 bool
-	program              []string   // that is run for each argument, which takes the place of {}
+	program              []string   // that is run for each argument, in place of {} and the like
+	parsed               [][]piece  // its words, once they are needed
 	words                [][]string // after each :::
+	number               int        // of jobs so far
 }
 
 func (m *many) add(f *pflag.FlagSet) {
 	f.Var(NonEmpty(&m.file), "file", "`FILE` of jobs, a JSON array or JSON lines; - is stdin")
 	f.Var(NonEmpty(&m.lines), "lines", "`FILE` with a command for the shell on each line; - is stdin")
-	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program after -- for each line of this `FILE`, in place of {} or at the end; - is stdin")
+	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program after -- for each line of this `FILE`, in place of {}, {.}, {/} … or at the end; - is stdin")
 	f.BoolVar(&m.null, "null", false, "with --arg-file: a NUL byte ends each argument, as find -print0 writes it")
 }
 
@@ -37,6 +38,9 @@ func (m *many) given() bool { return m.file+m.lines+m.argFile != "" || len(m.wor
 // take reads the words of the command line, and says whether they go together with the flags.
 // The program's own words come after --, and what it is run for after each :::.
 func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) error {
+	if err := elsewhereSources(verb, args, dash); err != nil {
+		return err
+	}
 	if i := slices.Index(args, ":::"); i >= 0 && dash == 0 {
 		for _, word := range args[i:] {
 			if word == ":::" {
@@ -92,6 +96,20 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 	return nil
 }
 
+// elsewhereSources refuses what GNU parallel reads as a source of jobs and enqueue does not, rather
+// than give it to the program as an argument.
+func elsewhereSources(verb string, args []string, dash int) error {
+	switch has := func(word string) bool { return slices.Contains(args, word) }; {
+	case has("::::"), has("::::+"):
+		return Usage(":::: FILE is --arg-file FILE here: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
+	case has(":::+"):
+		return Usage(":::+ is not known here: give each command a line with --lines, or the jobs as JSON with --file")
+	case has(":::") && dash < 0:
+		return Usage("::: goes with a program after --, which is run without a shell: queuectl %s -- PROGRAM {} ::: …", verb)
+	}
+	return nil
+}
+
 // source is the file that the jobs come from, "" for none, and the flag that names it.
 func (m *many) source() (flag, name string) {
 	switch {
@@ -117,9 +135,14 @@ func (m *many) open(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// each calls do with what each job is made of, and the line that it stands on: JSON, a line, or
-// arguments with a NUL between them.
-func (m *many) each(in io.Reader, do func(raw []byte, line int) error) error {
+// each calls with with what each job is made of, and the line that it stands on: JSON, a line, or
+// arguments with a NUL between them. Meanwhile number is the job's.
+func (m *many) each(in io.Reader, with func(raw []byte, line int) error) error {
+	m.number = 0
+	do := func(raw []byte, line int) error {
+		m.number++
+		return with(raw, line)
+	}
 	switch {
 	case m.file != "":
 		return eachJob(in, do)
@@ -167,23 +190,23 @@ func (m *many) spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	case m.argFile != "" && !m.null && strings.Contains(string(raw), "\x00"):
 		return nil, queue.Invalid("argv", "the line has a NUL byte in it; is it a list for --null?")
 	default:
-		s.Argv = m.argv(strings.Split(string(raw), "\x00"))
+		s.Argv = m.argv(strings.Split(string(raw), "\x00"), m.number)
 	}
 	return &s, s.CheckText()
 }
 
-// argv is the program with its arguments: {} is all of them, {2} the second; where neither
-// stands they come at the end.
-func (m *many) argv(args []string) []string {
-	pairs := []string{"{}", strings.Join(args, " ")}
-	for i, arg := range args {
-		pairs = append(pairs, "{"+strconv.Itoa(i+1)+"}", arg)
+// argv is the program with its arguments in place of the replacement strings; where none stands
+// they come at the end. n is the number of the job.
+func (m *many) argv(args []string, n int) []string {
+	if m.parsed == nil {
+		for _, word := range m.program {
+			m.parsed = append(m.parsed, pieces(word))
+		}
 	}
-	replace := strings.NewReplacer(pairs...)
 	argv, found := make([]string, len(m.program), len(m.program)+len(args)), false
-	for i, word := range m.program {
-		argv[i] = replace.Replace(word)
-		found = found || argv[i] != word || strings.Contains(word, "{}")
+	for i, word := range m.parsed {
+		argv[i] = replaced(word, args, n)
+		found = found || slices.ContainsFunc(word, func(p piece) bool { return p.whole != "" })
 	}
 	if !found {
 		argv = append(argv, args...)
@@ -194,9 +217,9 @@ func (m *many) argv(args []string) []string {
 // unknownPlace is a place like {3} of the program where there are fewer arguments.
 func (m *many) unknownPlace() (string, bool) {
 	for _, word := range m.program {
-		for n := max(1, len(m.words)) + 1; n <= 9; n++ {
-			if place := "{" + strconv.Itoa(n) + "}"; strings.Contains(word, place) {
-				return place, true
+		for _, p := range pieces(word) {
+			if p.arg > max(1, len(m.words)) {
+				return p.whole, true
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func noFolder(path string) string {
 func (a *App) OwnFolder() (string, error) {
 	dir, err := filepath.Abs(a.Dir)
 	if err != nil {
-		return "", err
+		return "", Usage("--dir: the current folder is gone (%v); go to another one, or name a folder by its whole path with --dir", err)
 	}
 	if file := noFolder(dir); file != "" {
 		return "", Usage("--dir: %s is not a folder; name a folder of the service", file)

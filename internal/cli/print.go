@@ -35,10 +35,43 @@ func (a *App) out() io.Writer {
 // PrintJSON prints one value on a line.
 func (a *App) PrintJSON(v any) error { return writeJSON(a.out(), v) }
 
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+// writeJSON writes one value on a line. What would steer a terminal stands in it as an escape.
+func writeJSON(w io.Writer, v any) error { return encodeJSON(w, v, "") }
+
+// encodeJSON is writeJSON, indented.
+func encodeJSON(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(harmless(b.Bytes()))
+	return err
+}
+
+// harmless is JSON with escapes for what is no control character to JSON, but is one to a terminal:
+// DEL, those of C1, and what turns the direction of writing. It is the same value.
+func harmless(raw []byte) []byte {
+	if !bytes.ContainsFunc(raw, steers) {
+		return raw
+	}
+	var b bytes.Buffer
+	for _, r := range string(raw) {
+		if steers(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.Bytes()
+}
+
+// steers reports whether a character may change how a terminal shows others. JSON has escapes for
+// those below a space.
+func steers(r rune) bool {
+	return r >= 0x7f && r < 0xa0 || r >= 0x61c && unicode.Is(unicode.Bidi_Control, r)
 }
 
 // array is a JSON array that is printed while its values come.
@@ -201,6 +234,31 @@ func (a *App) rows(width int, rows [][2]string) error {
 		}
 	}
 	return nil
+}
+
+// shownWhole is a text whose every character takes the columns that it is counted for: what formats
+// others without being seen is shown as an escape, but for what joins the parts of one character,
+// which is left out, for terminals do not agree on how wide those are.
+func shownWhole(s string) string {
+	formats := func(r rune) bool {
+		return r >= 0xad && unicode.Is(unicode.Cf, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
+	}
+	if !strings.ContainsFunc(s, formats) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case !formats(r):
+			b.WriteRune(r)
+		case unicode.Is(unicode.Join_Control, r):
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }
 
 // breaks turns all that may begin a new line into one character.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -80,9 +81,10 @@ type private struct {
 	resume bool // an earlier run has stored the list
 	last   int  // the number of the last line
 	up     upload
-	wrong  []string // lines that are not what they were
-	added  int      // lines that are new, and not wanted
-	from   int      // the first of them
+	list   io.Reader // that lines are read of, nil if they are words of the command line
+	wrong  []string  // lines that are not what they were
+	added  int       // lines that are new, and not wanted
+	from   int       // the first of them
 
 	leaving atomic.Bool   // no more jobs are started
 	presses int           // signals since then: the first ends what runs, the second leaves it
@@ -113,13 +115,17 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	defer leave()
 	told := make(chan os.Signal, 2)
 	signal.Notify(told, append(StopSignals, syscall.SIGHUP)...)
+	p.up = upload{a: a, ctx: storing, noCwd: noCwd}
+	if begins, err := p.openList(told); !begins || err != nil {
+		return err
+	}
 	stop, ended, err := a.servePrivate(ctx, told)
 	if stop == nil || err != nil {
 		return err
 	}
 	p.c = control.NewClient(a.privateSocket())
 	defer p.c.Close()
-	p.up = upload{a: a, ctx: storing, noCwd: noCwd, c: p.c}
+	p.up.c = p.c
 	done := make(chan error, 1)
 	go func() { done <- p.run(ctx, storing, count) }() // ends with the jobs, with ctx, with the service, or with the program if it waits for somebody
 	select {
@@ -136,6 +142,63 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	}
 	stop()
 	return errors.Join(err, p.end(ended, told))
+}
+
+// openList opens the list of jobs; it stays open until this process ends. A list without any is
+// refused before a folder is made for it. begins is false if a signal came meanwhile, for whoever
+// writes the list may keep us waiting.
+func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
+	dir, err := p.a.OwnFolder()
+	if err != nil {
+		return false, err
+	}
+	f, err := p.open(p.a.in)
+	if f == nil || err != nil {
+		return err == nil, err
+	}
+	in := bufio.NewReaderSize(p.up.from(f), 64<<10)
+	p.list = in
+	if exists(dir) {
+		return true, nil
+	}
+	empty := make(chan bool, 1)
+	go func() { empty <- p.noneIn(in) }() // ends with the first byte that is no blank, or with the program
+	select {
+	case none := <-empty:
+		if none {
+			return false, p.errNoJobs()
+		}
+		return true, nil
+	case <-told:
+		p.a.Exit = exitDetached
+		return false, nil
+	}
+}
+
+// noneIn reports whether a list holds no jobs, as far as its beginning tells: it takes nothing out of
+// the buffer.
+func (p *private) noneIn(in *bufio.Reader) bool {
+	const mark = "\xef\xbb\xbf"
+	blanks := " \t\r\n"
+	switch {
+	case p.null:
+		blanks = "\x00"
+	case p.file != "":
+		blanks += "[]"
+	}
+	for n := 1; ; n = in.Buffered() + 1 {
+		begin, err := in.Peek(n)
+		text := strings.TrimPrefix(string(begin), mark)
+		switch blank := strings.Trim(text, blanks) == ""; {
+		case err == io.EOF && p.file != "":
+			list := strings.Join(strings.Fields(text), "")
+			return list == "" || list == "[]"
+		case err != nil: // the buffer is full of blanks, or it cannot be read: whoever reads on is told
+			return blank && err == io.EOF
+		case !blank && !strings.HasPrefix(mark, text):
+			return false
+		}
+	}
 }
 
 // end waits for the service to stop. A signal ends what still runs; another one does not
@@ -350,18 +413,9 @@ func (p *private) sameFlags() error {
 
 // store stores the jobs of all lines that are new, unless a line has changed.
 func (p *private) store() error {
-	f, err := p.open(p.a.in)
-	if err != nil {
-		return err
-	}
-	var in io.Reader
-	if f != nil {
-		defer f.Close()
-		in = p.up.from(f)
-	}
-	err = p.each(in, p.line)
+	err := p.each(p.list, p.line)
 	if err == nil && p.up.jobs == 0 && !p.resume {
-		err = queue.Errorf(queue.CodeInvalid, "there are no jobs in it")
+		err = p.errNoJobs()
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.known)) { // not seen in the file
 		if n > p.last && len(p.wrong) < maxNamed {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,6 +65,9 @@ with --dir look into the folder, whether it runs or not.
 					return Usage("--%s goes with --private", name)
 				}
 			}
+			if i := slices.Index(args, ":::"); i >= 0 {
+				return oneAlone(args[:i])
+			}
 			batch, err := a.readWords("run", &spec, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
@@ -88,6 +92,18 @@ with --dir look into the folder, whether it runs or not.
 	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
 	a.exitAsOwn(cmd)
 	return cmd
+}
+
+// oneAlone refuses many jobs of a program, and says how they are run.
+func oneAlone(program []string) error {
+	words := make([]string, len(program))
+	for i, word := range program {
+		if words[i] = word; len(pieces(word)) < 2 && !strings.HasPrefix(word, "{") {
+			words[i] = queue.Word(word)
+		}
+	}
+	line := strings.Join(words, " ")
+	return Usage("run takes one job; run many in the foreground, in a queue of their own, with: queuectl run --private -- %s ::: …, or put them into this one with: queuectl enqueue -- %s ::: …", line, line)
 }
 
 // exitAsOwn makes mistakes in the words of a command a failure of our own.
@@ -307,7 +323,7 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print 
 	a.Exit = jobExit(&job.Job)
 	a.tellEnd(&job.Job)
 	if a.Structured() {
-		return a.PrintJSON(a.printed(job))
+		return a.PrintJSON(&job.Job)
 	}
 	return nil
 }
@@ -322,6 +338,7 @@ func (a *App) tellWhy(ctx context.Context, c *control.Client, id string) {
 	if err != nil {
 		return
 	}
+	a.Progress("")
 	fmt.Fprintf(a.Err, "queuectl: job %s %s\n", id, a.Clean(a.Err, waitsFor(&job.Job, &st, time.Now())))
 }
 
@@ -385,8 +402,11 @@ func (a *App) tellAttempt(ctx context.Context, c *control.Client, id string, n i
 // its exit code and its own words do not.
 func (a *App) tellEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, standing(j))
-	if j.Error != nil {
+	switch {
+	case j.Error != nil:
 		text += ": " + *j.Error
+	case expired(j):
+		text += ": " + didNotStart
 	}
 	text = oneLine(a.Clean(a.Err, text))
 	switch {
@@ -397,6 +417,12 @@ func (a *App) tellEnd(j *control.Job) {
 		a.Say("%s", text)
 	}
 }
+
+// expired reports whether a job had not started by its expires_at.
+func expired(j *control.Job) bool { return or(j.Reason, "") == string(queue.ReasonExpired) }
+
+// didNotStart is why a job expired, in words.
+const didNotStart = "it had not started by its expires_at"
 
 // lost adds to a failure while a job was followed that the job is in the queue, and
 // the way back to it.
@@ -530,6 +556,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 		}
 		return nil
 	}
+	f.batch = s.Batch
 	return a.waitMany(ctx, c, jobs, st.LastEvent, f)
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,10 +32,7 @@ func (a *App) indented(v any) error {
 	if a.Structured() {
 		return a.PrintJSON(v)
 	}
-	e := json.NewEncoder(a.Out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	return encodeJSON(a.Out, v, "  ")
 }
 
 func initVerb(a *App) *cobra.Command {

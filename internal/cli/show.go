@@ -146,15 +146,16 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 	if last.RunTimeMS != nil && last.FinishedAt != 0 {
 		cpus = fmt.Sprintf("%.2f on average, of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
 	}
-	for _, f := range []struct{ field, name, before string }{
-		{"memory", "Memory", memory}, {"cpus", "Processors", cpus}, {"tasks", "Tasks", "at most "}, {"nofile", "Open files", "at most "}, {"nice", "Nice", ""},
+	const unknown = "; what is used is not measured"
+	for _, f := range []struct{ field, name, before, after string }{
+		{"memory", "Memory", memory, ""}, {"cpus", "Processors", cpus, ""}, {"tasks", "Tasks", "at most ", unknown}, {"nofile", "Open files", "at most ", unknown}, {"nice", "Nice", "", ""},
 	} {
 		text := strconv.FormatFloat(limit(f.field), 'f', -1, 64)
 		if f.field == "memory" {
 			text = size(int64(limit(f.field)))
 		}
 		if limit(f.field) != 0 {
-			rows = append(rows, [2]string{f.name, f.before + text})
+			rows = append(rows, [2]string{f.name, f.before + text + f.after})
 		}
 	}
 	return rows

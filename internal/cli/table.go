@@ -24,15 +24,17 @@ func (a *App) table(head []string, rows [][]string) error {
 
 // paintedTable is table, whose cells are painted once they fit.
 func (a *App) paintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
-	widths := make([]int, len(head))
+	widths, limit := make([]int, len(head)), a.width(a.Out)
 	rows = append([][]string{head}, rows...)
 	for _, row := range rows {
 		for i := range row {
-			row[i] = oneLine(a.Clean(a.Out, a.plain(row[i])))
+			if row[i] = oneLine(a.Clean(a.Out, a.plain(row[i]))); limit > 0 && !a.raw {
+				row[i] = shownWhole(row[i])
+			}
 			widths[i] = max(widths[i], room(row[i]))
 		}
 	}
-	if limit := a.width(a.Out); limit > 0 {
+	if limit > 0 {
 		widths = fit(widths, limit, a.chosen)
 	}
 	for _, row := range rows {

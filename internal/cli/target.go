@@ -21,18 +21,25 @@ type Target struct {
 	Start  string // the command that starts it
 	Own    bool   // it is the user's own, so it may be started by the way
 	None   bool   // there is none yet: no queue, of the user or of the system
+
+	// Serve are the flags by which serve has a folder of this service's own, nil for the user's
+	// own places and where the folder is not known.
+	Serve []string
 }
+
+// Startable reports whether service start can start it in the background.
+func (t *Target) Startable() bool { return t.Own || t.Serve != nil }
 
 // Choose finds the service: by flag, by environment, else the user's own if its
 // folder exists, else the system's if that does. Whether it answers does not
 // matter.
 func (a *App) Choose() (Target, error) {
 	if a.Socket != "" {
-		return targetAt(a.Socket), isSocket("--socket", a.Socket)
+		return a.chosenBySocket()
 	}
 	if a.Dir != "" {
 		dir, err := a.OwnFolder()
-		return Target{Socket: config.In(dir).Socket, Start: serveIn(a.Dir)}, err
+		return inFolder(dir, a.Dir), err
 	}
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
 		return targetAt(s), isSocket("QUEUECTL_SOCKET", s)
@@ -50,23 +57,48 @@ func (a *App) Choose() (Target, error) {
 	return own, err
 }
 
+// chosenBySocket is the service that --socket names, in the folder of --dir if that is given too.
+func (a *App) chosenBySocket() (Target, error) {
+	t := targetAt(a.Socket)
+	if err := isSocket("--socket", a.Socket); err != nil || a.Dir == "" {
+		return t, err
+	}
+	dir, err := a.OwnFolder()
+	if err != nil {
+		return t, err
+	}
+	socket, err := filepath.Abs(a.Socket)
+	t.Start = "queuectl --dir " + queue.Word(a.Dir) + " --socket " + queue.Word(a.Socket) + " service start"
+	t.Serve = []string{"--dir", dir, "--socket", socket}
+	return t, err
+}
+
 // startOwn starts the user's own service.
 const startOwn = "queuectl service start"
 
-func serveIn(dir string) string { return "queuectl serve --dir " + queue.Word(dir) }
+// inFolder is the service that has everything below one folder, as a person has named that.
+func inFolder(dir, named string) Target {
+	if user, err := config.User(); err == nil && dir == user.State {
+		return Target{Socket: user.Socket, Start: startOwn}
+	}
+	return Target{Socket: config.In(dir).Socket, Start: "queuectl --dir " + queue.Word(named) + " service start", Serve: []string{"--dir", dir}}
+}
 
 // targetAt is the service of a socket, which is started on the folder that the socket stands for.
 func targetAt(socket string) Target {
-	t := Target{Socket: socket, Start: "queuectl serve --socket " + queue.Word(socket)}
 	user, err := config.User()
-	if around, known := config.Around(socket); socket == config.System().Socket {
-		t.Start = StartSystem
-	} else if err == nil && socket == user.Socket {
-		t.Start = startOwn
-	} else if known {
-		t.Start = serveIn(around.State)
+	around, known := config.Around(socket)
+	switch whole, failed := filepath.Abs(around.State); {
+	case socket == config.System().Socket:
+		return Target{Socket: socket, Start: StartSystem}
+	case err == nil && socket == user.Socket:
+		return Target{Socket: socket, Start: startOwn}
+	case known && failed == nil:
+		t := inFolder(whole, around.State)
+		t.Socket = socket
+		return t
 	}
-	return t
+	return Target{Socket: socket, Start: "queuectl serve --socket " + queue.Word(socket)}
 }
 
 // Folder is the places of the chosen service, as far as they are known.

@@ -1,15 +1,19 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
+	"github.com/mattn/go-runewidth"
 	"pgregory.net/rapid"
 
 	"github.com/queuectl/queuectl/control"
@@ -471,6 +475,42 @@ func TestTextIsFoldedBetweenWords(t *testing.T) {
 	} {
 		if got := folded(10, text); !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// JSON says the same whatever stands in it, and steers no terminal.
+func TestJSONSteersNoTerminal(t *testing.T) {
+	value := map[string]string{"a\u009bk": "\x1b[31m\u0085\u009b31m\x7f\u061c\u200f\u202e\u2066\u2028", "plain": "ü <&> \u00a0 €"}
+	var b strings.Builder
+	if err := writeJSON(&b, value); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range strings.TrimSuffix(b.String(), "\n") {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			t.Errorf("it has %U: %q", r, b.String())
+		}
+	}
+	for _, want := range []string{`\u0085`, `\u009b31m`, `\u202e`, "ü <&>", "€"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("got %s, want %s in it", b.String(), want)
+		}
+	}
+	var got map[string]string
+	if err := json.Unmarshal([]byte(b.String()), &got); err != nil || !maps.Equal(got, value) {
+		t.Errorf("got %q, %v, want %q", got, err, value)
+	}
+}
+
+// Every character of a cell is seen, and takes the columns that it is counted for.
+func TestCellsHideNothing(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\u200bb": `a\u200bb`, "\ufeffa": `\ufeffa`, "a\u00adb": `a\u00adb`, "a\u2060": `a\u2060`, "x\U000e0041": `x\U000e0041`,
+		"👩\u200d💻": "👩💻", "ü e\u0301 漢": "ü e\u0301 漢", "plain": "plain",
+	} {
+		got := shownWhole(text)
+		if got != want || room(got) != runewidth.StringWidth(got) {
+			t.Errorf("%q: got %q of %d columns, want %q of %d", text, got, room(got), want, runewidth.StringWidth(want))
 		}
 	}
 }

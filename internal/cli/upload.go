@@ -417,12 +417,12 @@ func (u *upload) answered() error {
 func (u *upload) end(err error) error {
 	err = u.finish(err)
 	if u.c != nil {
-		u.c.Close()
+		defer u.c.Close()
 	}
 	if err != nil {
 		return err
 	}
-	if err := u.a.printIDs(u.ids); err != nil {
+	if err := u.a.printStored(u.ctx, u.c, u.ids); err != nil {
 		return err
 	}
 	u.a.Say("%s enqueued%s", Jobs(len(u.ids)), u.due)

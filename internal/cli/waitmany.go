@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ type waitFlags struct {
 	timeout  time.Duration // 0 is none
 	progress bool
 	log      string
+	batch    string // they are of this batch of the caller's, "" if not
 }
 
 // manyWaited is a wait for any number of jobs, of which events tell. Each counts as it ended first.
@@ -36,7 +38,9 @@ type manyWaited struct {
 	first int // of done when it began
 	retry map[int64]bool
 	due   retries
-	last  int // of jobs that ended
+	still standstill
+	last  int      // of jobs that ended
+	fresh []string // ids of those that have ended and are not printed yet, in JSON lines
 	log   *jobLog
 }
 
@@ -62,7 +66,10 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 		}
 	}
 	w.first = w.done
-	err := w.follow(ctx, since)
+	err := w.printFresh(ctx)
+	if err == nil {
+		err = w.follow(ctx, since)
+	}
 	w.a.Progress("")
 	if err = errors.Join(err, w.log.failure()); err != nil {
 		return err
@@ -98,6 +105,9 @@ func (w *manyWaited) follow(ctx context.Context, since int64) error {
 		select {
 		case e := <-events:
 			w.event(&e)
+			if err := w.printFresh(ctx); err != nil {
+				return err
+			}
 		case <-tick.C:
 			w.show(ctx)
 		case <-timeout:
@@ -130,6 +140,7 @@ func (w *manyWaited) event(e *control.Event) {
 	if !ours || w.ended[i] {
 		return
 	}
+	w.still.moved()
 	j := &w.jobs[i]
 	delete(w.retry, j.Seq)
 	state := stateOf(e.State)
@@ -137,9 +148,10 @@ func (w *manyWaited) event(e *control.Event) {
 	case e.Event == string(queue.EventRemoved):
 		j.State, j.Reason = "removed", nil
 	case state == queue.Failed && e.Event == string(queue.EventEnded):
-		w.retry[j.Seq] = true
+		w.retry[j.Seq], j.State = true, e.State
 		return
 	case !state.Ended():
+		j.State = e.State
 		return
 	default:
 		j.State, j.Reason, j.Signal, j.ExitCode, j.Error = e.State, nil, nil, e.ExitCode, nil
@@ -160,6 +172,9 @@ func (w *manyWaited) end(i int) {
 	w.ended[i], w.last = true, i
 	w.done++
 	w.log.add(i+1, j)
+	if w.a.JSONL && j.State != "removed" {
+		w.fresh = append(w.fresh, j.ID)
+	}
 	if j.State == queue.Completed.String() {
 		return
 	}
@@ -169,12 +184,25 @@ func (w *manyWaited) end(i int) {
 	}
 }
 
+// printFresh prints the jobs that have ended since it was called last, if they are printed as they
+// come.
+func (w *manyWaited) printFresh(ctx context.Context) error {
+	if len(w.fresh) == 0 {
+		return nil
+	}
+	defer func() { w.fresh = w.fresh[:0] }()
+	w.a.Progress("")
+	return w.a.printJobs(ctx, w.c, w.fresh)
+}
+
 // failureText says how a job failed.
 func failureText(j *control.Job) string {
 	text := "job " + j.ID + " is " + standing(j)
 	switch {
 	case j.Error != nil:
 		text += ": " + *j.Error
+	case expired(j):
+		text += ": " + didNotStart
 	case j.Signal != nil:
 		text += fmt.Sprintf(": ended by signal %d", *j.Signal)
 	case j.ExitCode != nil && *j.ExitCode != 0:
@@ -183,9 +211,32 @@ func failureText(j *control.Job) string {
 	return text
 }
 
-// show shows how far it is.
+// waiting is the first job that waits for its first run and could begin, or else that waits for
+// something of its own, if none of them runs; "" if there is none.
+func (w *manyWaited) waiting() string {
+	ready, other := "", ""
+	now := control.Time(queue.MillisOf(time.Now()))
+	for i := range w.jobs {
+		switch j := &w.jobs[i]; {
+		case w.ended[i] || w.retry[j.Seq]:
+		case j.State == queue.Processing.String():
+			return ""
+		case j.State == queue.Pending.String() && j.RunAt <= now:
+			ready = cmp.Or(ready, j.ID)
+		default:
+			other = cmp.Or(other, j.ID)
+		}
+	}
+	return cmp.Or(ready, other)
+}
+
+// show shows how far it is, and why nothing moves.
 func (w *manyWaited) show(ctx context.Context) {
-	if !w.progress || !IsTerminal(w.a.Err) {
+	if !w.progress {
+		return
+	}
+	w.still.tell(ctx, w.a, w.c, w.waiting)
+	if !IsTerminal(w.a.Err) {
 		return
 	}
 	again := w.due.note(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })
@@ -202,22 +253,17 @@ func (w *manyWaited) tell(ctx context.Context) error {
 			w.a.Exit = jobExit(&w.jobs[i])
 		}
 	}
-	if w.a.Structured() {
-		var list []control.Job
+	switch {
+	case w.a.JSONL:
+		return nil
+	case w.a.JSON:
+		var ids []string
 		for i := range w.jobs {
-			if !w.ended[i] || w.jobs[i].State == "removed" {
-				continue
+			if w.ended[i] && w.jobs[i].State != "removed" {
+				ids = append(ids, w.jobs[i].ID)
 			}
-			job, err := w.c.Show(ctx, control.Show{ID: control.Name(w.jobs[i].ID)})
-			if errors.Is(err, queue.ErrNotFound) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			list = append(list, job.Job)
 		}
-		return PrintList(w.a, list)
+		return w.a.printJobs(ctx, w.c, ids)
 	}
 	text := w.counts()
 	switch w.a.Exit {
@@ -227,7 +273,7 @@ func (w *manyWaited) tell(ctx context.Context) error {
 		text += "; not waited for any more: the jobs go on"
 	}
 	if w.progress {
-		fmt.Fprintf(w.a.Err, "queuectl: %s\n", text)
+		fmt.Fprintf(w.a.Err, "queuectl: %s\n", w.a.Clean(w.a.Err, text))
 		return nil
 	}
 	w.a.Say("%s", text)
@@ -236,18 +282,29 @@ func (w *manyWaited) tell(ctx context.Context) error {
 
 // counts is how many jobs ended how, in words.
 func (w *manyWaited) counts() string {
-	by := map[string]int64{"have not ended": int64(len(w.jobs) - w.done)}
+	by := map[string]int64{"not ended yet": int64(len(w.jobs) - w.done)}
 	for i := range w.jobs {
 		if w.ended[i] {
 			by[w.jobs[i].State]++
 		}
 	}
-	text := howMany(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "have not ended")
+	text := howMany(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "not ended yet")
 	text += ", in " + span(time.Since(w.began).Milliseconds())
 	if w.progress {
-		text += moreFailures(w.bad, "queuectl list --failed")
+		text += moreFailures(w.bad, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
+	}
+	if dead := by[queue.Dead.String()]; dead > 0 && w.batch != "" {
+		text += "; run what failed again with: queuectl retry --failed " + w.batchFlag()
 	}
 	return text
+}
+
+// batchFlag is the flag that selects what was waited for, as a person types it.
+func (w *manyWaited) batchFlag() string {
+	if w.batch == "" {
+		return ""
+	}
+	return "--batch " + queue.Word(w.batch)
 }
 
 // jobLog is a file with a line for each job that has ended, as GNU parallel writes it. Its zero

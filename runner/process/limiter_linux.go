@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -22,9 +23,13 @@ import (
 // limiterWords are the words that make this program a limiter; people see them in ps.
 var limiterWords = []string{"queuectl", "runner", "exec"}
 
-// limiterName is what the kernel calls a limiter until it has become its program. It has 15
-// bytes at most.
-const limiterName = "queuectl:limits"
+// limiterPrefix begins what the kernel calls a limiter until it has become its program: execve
+// sets the name anew, and a process that has ended keeps the last. What follows is drawn for each
+// command and told to nobody else, so no program passes for its limiter. A name has 15 bytes.
+const limiterPrefix = "queuectl:"
+
+// newLimiterName draws a name.
+func newLimiterName() string { return fmt.Sprintf("%s%06x", limiterPrefix, rand.Uint32N(1<<24)) }
 
 // Descriptors of a limiter, beside those of the command.
 const (
@@ -56,12 +61,12 @@ func (p report) bytes() (b [reportBytes]byte) {
 }
 
 // order is what a limiter is to do, as it lies in a file of memory: numbers, and texts that
-// end with NUL: the program, its words and its environment.
+// end with NUL: the limiter's name, the program, its words and its environment.
 type order struct {
 	nice, noFile int64 // 0 is none, as of the next
 	memory       int64 // bytes of address space
 	argv, env    int64 // how many texts there are of each
-	path         string
+	name, path   string
 	texts        []string
 }
 
@@ -72,7 +77,7 @@ func (o *order) encode() []byte {
 	for _, n := range []int64{o.nice, o.noFile, o.memory, o.argv, o.env} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
-	for _, s := range append([]string{o.path}, o.texts...) {
+	for _, s := range append([]string{o.name, o.path}, o.texts...) {
 		b = append(append(b, s...), 0)
 	}
 	return b
@@ -81,7 +86,7 @@ func (o *order) encode() []byte {
 // execution is an order as the kernel takes it: pointers to texts that end with NUL.
 type execution struct {
 	nice, noFile, memory int64
-	path                 *byte
+	name, path           *byte
 	argv, env            []*byte // each ends with nil
 }
 
@@ -114,7 +119,7 @@ func decodeOrder(b []byte) (x execution, err error) {
 		}
 		return append(texts, nil)
 	}
-	x.path = next()
+	x.name, x.path = next(), next()
 	x.argv, x.env = list(head[3]), list(head[4])
 	return x, err
 }
@@ -126,8 +131,6 @@ func Limiter() {
 		return
 	}
 	runtime.LockOSThread() // nice is this thread's alone, and goes over to the program with it
-	name, _ := unix.BytePtrFromString(limiterName)
-	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
 	unix.CloseOnExec(orderFD)
 	unix.CloseOnExec(talkFD)
 	x, err := readOrder()
@@ -164,6 +167,7 @@ const maxOrder = 8 << 20
 // limit sets the limits and executes the program. That of memory comes last, and nothing
 // after it needs any.
 func (x *execution) limit() {
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(x.name)), 0, 0, 0)
 	files := unix.Rlimit{Cur: uint64(x.noFile), Max: uint64(x.noFile)}
 	if x.noFile == 0 { // the Go runtime has raised it
 		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files); err != nil {

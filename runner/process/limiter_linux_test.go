@@ -125,7 +125,7 @@ func TestLimiterThatIsEnded(t *testing.T) {
 	c.Limits.Memory = 1 << 30
 	c.Forked = func(pid int, _ time.Time) {
 		go func() { // ends with the command
-			for name := ""; name != limiterName+"\n"; {
+			for name := ""; !strings.HasPrefix(name, limiterPrefix); {
 				raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 				name = string(raw)
 			}
@@ -145,5 +145,24 @@ func TestLimiterThatIsEnded(t *testing.T) {
 	}
 	if _, err := decodeOrder(make([]byte, orderHead)); !errors.Is(err, errOrder) {
 		t.Errorf("a damaged order: %v", err)
+	}
+}
+
+// A program that calls itself as a limiter does, and is ended by a signal, has begun.
+func TestProgramThatPassesForItsLimiter(t *testing.T) {
+	for _, name := range []string{"queuectl:limits", "queuectl:"} {
+		path := filepath.Join(t.TempDir(), name)
+		sh, err := os.ReadFile("/bin/sh")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, sh, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		c := command(t, path, "-c", "cat /proc/$$/comm; kill -KILL $$")
+		c.Nice = 1
+		if r, said := limited(t, c); r.HungStart || r.Signal != int(unix.SIGKILL) || said != name {
+			t.Errorf("%s: %+v, %q", name, r, said)
+		}
 	}
 }

@@ -25,6 +25,7 @@ type limiting struct {
 	fd       int // of the socket; -1 once the limiter is the program, has failed or has ended
 	order    int // a file; -1 once it has been handed over, as of the next
 	theirs   int // the limiter's end of the socket
+	name     string
 	ready    bool
 	hung     bool
 	failed   *report
@@ -40,13 +41,13 @@ func (c *Command) needsLimiter(missing []string) bool {
 // newLimiting makes what a limiter of this program needs. Where there is a control group its
 // limits are lifted until the limiter is ready: they are the program's alone.
 func (r *run) newLimiting(path string, env, missing []string) (l *limiting, err error) {
-	l = &limiting{fd: -1, order: -1, theirs: -1}
+	l = &limiting{fd: -1, order: -1, theirs: -1, name: newLimiterName()}
 	defer func() {
 		if err != nil {
 			l.close()
 		}
 	}()
-	o := order{nice: int64(r.c.Nice), noFile: int64(r.c.NoFile), argv: int64(len(r.c.Argv)), env: int64(len(env)), path: path, texts: slices.Concat(r.c.Argv, env)}
+	o := order{nice: int64(r.c.Nice), noFile: int64(r.c.NoFile), argv: int64(len(r.c.Argv)), env: int64(len(env)), name: l.name, path: path, texts: slices.Concat(r.c.Argv, env)}
 	if slices.Contains(missing, "memory") {
 		o.memory = r.c.Limits.Memory
 	}
@@ -163,7 +164,7 @@ func (l *limiting) became(pid int) bool {
 		return false
 	}
 	raw, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
-	return string(bytes.TrimSpace(raw)) != limiterName
+	return string(bytes.TrimSpace(raw)) != l.name
 }
 
 // notLimited is how a command ended whose limiter did not become its program.
@@ -176,7 +177,7 @@ func (r *run) notLimited(status unix.WaitStatus) {
 		r.startFailed(r.refused(*l.failed))
 	case status.Signaled():
 		r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.unbegun(status.Signal())
-	case l.ready: // a program that calls itself so
+	case l.ready: // its report of why was not heard
 		r.r.ExitCode = int64(status.ExitStatus())
 	case r.c.As == nil: // the Go runtime got no thread, or no memory
 		r.startFailed(&shortageError{fmt.Errorf("what sets its limits ended with exit code %d", status.ExitStatus())})

@@ -126,7 +126,7 @@ func readOnlyName(path string, now files) (string, error) {
 	if now[1].size > 0 {
 		name.RawQuery = "readonly_shm=1"
 		if _, err := os.Stat(path + "-shm"); err != nil {
-			return "", queue.Errorf(queue.CodeWrongState, "the database in %s has a log, %s-wal, without its index %s-shm, so only a service can open it; start it with: queuectl serve --dir %s", filepath.Dir(path), fileName, fileName, queue.Word(filepath.Dir(path)))
+			return "", queue.Errorf(queue.CodeWrongState, "the database in %s has a log, %s-wal, without its index %s-shm, so only a service can open it; start it with: queuectl --dir %s service start", filepath.Dir(path), fileName, fileName, queue.Word(filepath.Dir(path)))
 		}
 	}
 	return name.String(), nil

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// printStored prints new jobs in the order in which they were asked for: their ids or, in JSON, the
+// jobs.
+func (a *App) printStored(ctx context.Context, c *control.Client, ids []string) error {
+	if !a.Structured() {
+		_, err := io.WriteString(a.Out, strings.Join(ids, "\n")+"\n")
+		return err
+	}
+	if err := a.printJobs(ctx, c, ids); err != nil {
+		return fmt.Errorf("the jobs are enqueued, but cannot be shown: %w", err)
+	}
+	return nil
+}
+
+// printJobs prints jobs as JSON: as one array, or one a line. A page at a time is read, so any number
+// takes little memory. Those that are gone by now are left out.
+func (a *App) printJobs(ctx context.Context, c *control.Client, ids []string) error {
+	out := bufio.NewWriter(a.out())
+	list := array{out, "["}
+	for page := range slices.Chunk(ids, control.SelectStep) {
+		jobs, err := jobsNamed(ctx, c, page)
+		if err != nil {
+			return err
+		}
+		for i := range jobs {
+			if a.JSONL {
+				err = writeJSON(out, &jobs[i])
+			} else {
+				err = list.add(&jobs[i])
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if !a.JSONL {
+		list.end() // Flush has its error
+	}
+	return out.Flush()
+}
+
+// jobsNamed are the jobs of these ids, control.SelectStep at most, in their order. Those that were
+// enqueued together stand in one page of a list; others are asked for one by one.
+func jobsNamed(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
+	known := map[string]control.Job{}
+	last, err := c.Show(ctx, control.Show{ID: control.Name(ids[len(ids)-1])})
+	switch {
+	case err == nil:
+		page, err := c.List(ctx, control.List{Cursor: strconv.FormatInt(last.Seq+1, 10), Limit: len(ids)})
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Jobs {
+			known[page.Jobs[i].ID] = page.Jobs[i]
+		}
+	case !errors.Is(err, queue.ErrNotFound):
+		return nil, err
+	}
+	var jobs []control.Job
+	for _, id := range ids {
+		job, ok := known[id]
+		if !ok {
+			one, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+			if errors.Is(err, queue.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			job = one.Job
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
+}
