@@ -58,6 +58,7 @@ type Settings struct {
 	AccessSubmit       string
 	AccessOperate      string
 	AccessAdmin        string
+	Resources          string // "none" or as setResources reads it; see ResourcesByName
 }
 
 // WorkerCount is how many workers the setting asks for.
@@ -127,6 +128,7 @@ var Keys = []Key{
 	integer("retention_max_jobs", "1000000", "completed and cancelled jobs that are kept at most, the newest; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
 	forever("retention_events", "7d", "how long events are kept, and at most the newest million", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
 	size("retention_output", "10GiB", "room that the outputs of all jobs may take; the oldest go first, 0 is any", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
+	{"resources", nobody, "what jobs take units of, NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE that names a job's units to it, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the file tables: [resources.gpu]", setResources, func(s *Settings) string { return s.Resources }},
 	choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
 	choice("log_format", "auto", "text, json, or auto: text on a terminal, the journal's own where systemd gives one, else json", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
 	{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them, not on Windows), or fixed:USER, which the system's service on Windows is with its own account; holds from the next start", setRunAs, func(s *Settings) string { return s.RunAs }},

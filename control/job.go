@@ -11,45 +11,46 @@ import (
 
 // Job is a job as the wire shows it.
 type Job struct {
-	ID                string            `json:"id"`
-	Seq               int64             `json:"seq"`
-	Command           string            `json:"command,omitempty"`
-	Argv              []string          `json:"argv,omitempty"`
-	State             string            `json:"state"`
-	Reason            *string           `json:"reason"`
-	Queue             string            `json:"queue"`
-	DependsOn         []string          `json:"depends_on,omitempty"` // the first that it still waits for
-	Lock              *string           `json:"lock,omitempty"`
-	RateLimit         *string           `json:"rate_limit,omitempty"`
-	Resources         map[string]int    `json:"resources,omitempty"`
-	Unique            string            `json:"unique,omitempty"`
-	Priority          int64             `json:"priority"`
-	WaitingTime       int64             `json:"waiting_time"` // points earned by waiting
-	EffectivePriority int64             `json:"effective_priority"`
-	Attempts          int               `json:"attempts"`
-	MaxRetries        int               `json:"max_retries"`
-	MaxAttempts       int               `json:"max_attempts"`
-	TimeoutMS         int64             `json:"timeout_ms"` // 0 is none
-	CreatedAt         Time              `json:"created_at"`
-	UpdatedAt         Time              `json:"updated_at"`
-	RunAt             Time              `json:"run_at"`
-	NextRetryAt       Time              `json:"next_retry_at"`
-	ExpiresAt         Time              `json:"expires_at"`
-	StartedAt         Time              `json:"started_at"`
-	FinishedAt        Time              `json:"finished_at"`
-	QueueTimeMS       int64             `json:"queue_time_ms"`
-	RunTimeMS         *int64            `json:"run_time_ms"`
-	ExitCode          *int64            `json:"exit_code"`
-	Signal            *int              `json:"signal"`
-	Error             *string           `json:"error"`
-	WorkerID          *string           `json:"worker_id"`
-	PID               *int              `json:"pid"`
-	User              string            `json:"user"`
-	Labels            map[string]string `json:"labels"`
-	Cwd               string            `json:"cwd,omitempty"`
-	OnLost            string            `json:"on_lost"`
-	OutputLimit       int64             `json:"output_limit"`
-	Submitter         string            `json:"submitter,omitempty"` // who enqueued it, where it runs as another user
+	ID                string              `json:"id"`
+	Seq               int64               `json:"seq"`
+	Command           string              `json:"command,omitempty"`
+	Argv              []string            `json:"argv,omitempty"`
+	State             string              `json:"state"`
+	Reason            *string             `json:"reason"`
+	Queue             string              `json:"queue"`
+	DependsOn         []string            `json:"depends_on,omitempty"` // the first that it still waits for
+	Lock              *string             `json:"lock,omitempty"`
+	RateLimit         *string             `json:"rate_limit,omitempty"`
+	Resources         map[string]int      `json:"resources,omitempty"`
+	Units             map[string][]string `json:"units,omitempty"` // of resources that it holds now, by name
+	Unique            string              `json:"unique,omitempty"`
+	Priority          int64               `json:"priority"`
+	WaitingTime       int64               `json:"waiting_time"` // points earned by waiting
+	EffectivePriority int64               `json:"effective_priority"`
+	Attempts          int                 `json:"attempts"`
+	MaxRetries        int                 `json:"max_retries"`
+	MaxAttempts       int                 `json:"max_attempts"`
+	TimeoutMS         int64               `json:"timeout_ms"` // 0 is none
+	CreatedAt         Time                `json:"created_at"`
+	UpdatedAt         Time                `json:"updated_at"`
+	RunAt             Time                `json:"run_at"`
+	NextRetryAt       Time                `json:"next_retry_at"`
+	ExpiresAt         Time                `json:"expires_at"`
+	StartedAt         Time                `json:"started_at"`
+	FinishedAt        Time                `json:"finished_at"`
+	QueueTimeMS       int64               `json:"queue_time_ms"`
+	RunTimeMS         *int64              `json:"run_time_ms"`
+	ExitCode          *int64              `json:"exit_code"`
+	Signal            *int                `json:"signal"`
+	Error             *string             `json:"error"`
+	WorkerID          *string             `json:"worker_id"`
+	PID               *int                `json:"pid"`
+	User              string              `json:"user"`
+	Labels            map[string]string   `json:"labels"`
+	Cwd               string              `json:"cwd,omitempty"`
+	OnLost            string              `json:"on_lost"`
+	OutputLimit       int64               `json:"output_limit"`
+	Submitter         string              `json:"submitter,omitempty"` // who enqueued it, where it runs as another user
 	// Hidden names what is left out, because the job is another's: command, env, output.
 	Hidden []string `json:"hidden,omitempty"`
 }
@@ -94,6 +95,7 @@ type View struct {
 	Order    queue.Order
 	Enqueued int64
 	User     string // of the job
+	Units    map[string][]string
 	Owner    string // who enqueued it
 }
 
@@ -106,7 +108,7 @@ func ViewJob(j *queue.Job, v View) Job {
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
 		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
-		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), Resources: queue.Units(j), Unique: j.Unique,
+		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
 		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit,
 	}
 	if j.AsUID != nil && v.Owner != v.User {

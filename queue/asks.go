@@ -150,7 +150,7 @@ func resolveDemands(wrong *faults, s *Spec, j *Job) (list []Demand) {
 		}
 		add(d, err)
 	}
-	slices.SortFunc(list, func(a, b Demand) int {
+	slices.SortStableFunc(list, func(a, b Demand) int { // which is less code than SortFunc
 		if a.Kind != b.Kind {
 			return int(a.Kind) - int(b.Kind)
 		}
@@ -210,4 +210,41 @@ func resolveDependencies(check func(bool, string, string, ...any), s *Spec, j *J
 	at := slices.Index(otherwises, word)
 	check(at >= 0, "on_dependency_failure", "%q is not cancel, hold or run", Clip(word))
 	j.OtherwiseDo = Otherwise(max(0, at))
+}
+
+// FormatUnits adds the units of a resource that a job holds to what it holds of others: NAME=0,2 apart by
+// blanks.
+func FormatUnits(text, name string, units []int) string {
+	words := make([]string, len(units))
+	for i, u := range units {
+		words[i] = strconv.Itoa(u)
+	}
+	if text != "" {
+		text += " "
+	}
+	return text + name + "=" + strings.Join(words, ",")
+}
+
+// ParseUnits calls each with each resource of such a text, and the units of it.
+func ParseUnits(text string, each func(name string, units []int)) {
+	for entry := range strings.FieldsSeq(text) {
+		name, list, _ := strings.Cut(entry, "=")
+		var units []int
+		for word := range strings.SplitSeq(list, ",") {
+			if n, err := strconv.Atoi(word); err == nil {
+				units = append(units, n)
+			}
+		}
+		each(name, units)
+	}
+}
+
+// FreeUnits are the first n units that are not taken.
+func FreeUnits(n int, taken map[int]bool) (units []int) {
+	for u := 0; len(units) < n; u++ {
+		if !taken[u] {
+			units = append(units, u)
+		}
+	}
+	return units
 }

@@ -115,6 +115,7 @@ type Job struct {
 	ExitCode int64  // of the last attempt; -1 is none
 	Signal   int    // of the last attempt; 0 is none
 	WorkerID string // while processing
+	Units    string // of the resources that it holds while it is leased, as FormatUnits writes them
 	PID      int    // while processing
 
 	Delay     time.Duration // of a draft: due so long after it is stored

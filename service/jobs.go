@@ -119,6 +119,12 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 			return r, nil, err
 		}
 		j.UID = uid
+		if err := s.checkUnits(&j); err != nil {
+			if errors.As(err, &fault) && len(a.specs) > 1 {
+				err = fault.At(i + 1)
+			}
+			return r, nil, err
+		}
 		if runs := s.account.RunsAs(&j); i == 0 || runs != s.account.RunsAs(&r.Drafts[i-1]) {
 			if err := s.mayRun(runs); err != nil {
 				return r, nil, err
@@ -179,7 +185,7 @@ func (s *Service) userName(uid int) string {
 
 // view is a job with all that there is to see of it.
 func (s *Service) view(j *queue.Job) control.Job {
-	v := control.View{Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued}
+	v := control.View{Units: s.unitNames(j), Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued}
 	v.User, v.Owner = s.names(j)
 	return control.ViewJob(j, v)
 }

@@ -477,6 +477,7 @@ func (s *Service) poolConfig() worker.Config {
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
 		Disowned:    s.disowned,
+		Units:       s.unitVariables,
 		EndHung:     howToEnd,
 		HeardEvery:  func() time.Duration { return now().HeartbeatInterval },
 		StaleAfter:  func() time.Duration { return now().WorkerTimeout },

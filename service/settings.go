@@ -112,16 +112,20 @@ func (s *Service) boundUsers(ctx context.Context) error {
 
 // bindNode has the store claim what may run here.
 func (s *Service) bindNode(ctx context.Context) error {
-	return s.store.SetNode(ctx, store.Node{Name: s.node})
+	n := store.Node{Name: s.node, Resources: map[string]int{}}
+	for name, r := range s.config.Load().ResourcesByName() {
+		n.Resources[name] = len(r.IDs)
+	}
+	return s.store.SetNode(ctx, n)
 }
 
 // apply has changed settings hold where they are used. It says what does so later only.
 func (s *Service) apply(ctx context.Context) (later string) {
 	ctx = context.WithoutCancel(ctx) // the settings are stored by now
-	err := errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx))
+	err := errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx), s.bindNode(ctx))
 	if err != nil {
 		later = fmt.Sprintf("stored; the queue holds to it from the next change or start on: %v", err)
-		s.log.Error("the order of jobs and max_running_per_user hold from the next change of a setting or the next start on", "error", err)
+		s.log.Error("the order of jobs, max_running_per_user and resources hold from the next change of a setting or the next start on", "error", err)
 	}
 	s.readmit()
 	select {

@@ -133,7 +133,7 @@ func (s *Service) whyGates(ctx context.Context, j *queue.Job, add func(control.R
 		case o.Barred:
 			r.Text = fmt.Sprintf("a job of its queue that comes first waits for more of the resource %s, of which %d of %d are in use", o.Key, o.Used, o.Most)
 		case o.Gate == queue.GateResource:
-			r.Text = fmt.Sprintf("%d of %d units of the resource %s are in use, and it needs %d", o.Used, o.Most, o.Key, queue.Units(j)[o.Key])
+			r.Text = fmt.Sprintf("%d of %d units of the resource %s are in use, and it needs %d", o.Used, o.Most, o.Key, o.Need)
 		default:
 			r.Used, r.Most = nil, nil
 			r.Text = fmt.Sprintf("it may not run on this machine, but on %s", o.Key)

@@ -58,6 +58,9 @@ func (p *Pool) environment(j *queue.Job) []string {
 		env = append(env, "TERM=xterm-256color") // what most terminals of today obey
 	}
 	env = append(env, j.Env...)
+	if j.Units != "" {
+		env = append(env, p.cfg.Units(j)...)
+	}
 	return append(env,
 		"QUEUECTL_JOB_ID="+j.ID,
 		"QUEUECTL_ATTEMPT="+strconv.Itoa(j.Runs+1),

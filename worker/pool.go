@@ -51,10 +51,11 @@ type Config struct {
 	StopTimeout func() time.Duration
 	OutputGrace func() time.Duration
 	SettleDelay func() time.Duration
-	Disowned    func(*queue.Job) error // why a job may not start: a uid of it belongs to another account now; must not wait long
-	EndHung     func(pid int64) string // what a person can do about a runner that hangs
-	HeardEvery  func() time.Duration   // a worker not heard for so long is asked
-	StaleAfter  func() time.Duration   // one not heard for so long is stale
+	Disowned    func(*queue.Job) error    // why a job may not start: a uid of it belongs to another account now; must not wait long
+	Units       func(*queue.Job) []string // variables that name the units of resources which it holds
+	EndHung     func(pid int64) string    // what a person can do about a runner that hangs
+	HeardEvery  func() time.Duration      // a worker not heard for so long is asked
+	StaleAfter  func() time.Duration      // one not heard for so long is stale
 }
 
 // Account is whom jobs run as. With Each a runner of root's gives each job its own.

@@ -53,6 +53,12 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		table, is := file[name].(map[string]any)
+		if is && name == "resources" {
+			if err := l.TakeResources(table); err != nil {
+				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))
+			}
+			continue
+		}
 		if !is || !slices.Contains(config.Tables, name) {
 			if err := l.Take(name, file[name]); err != nil {
 				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))

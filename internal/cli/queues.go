@@ -389,7 +389,7 @@ func (a *App) printWhy(w *control.Why) error {
 			return err
 		}
 	}
-	if w.Position == nil || len(w.Reasons) == 0 {
+	if or(w.Position, 0) == 0 {
 		return nil
 	}
 	return line("%s before it", plural(*w.Position, "job"))

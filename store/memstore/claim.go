@@ -124,6 +124,7 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 		}
 		j.Fence++
 		j.leased = true
+		j.Units = s.unitsFor(j, leased)
 		leased = append(leased, j)
 		if s.weighted() {
 			s.turn = max(s.passes[j.Queue], s.turn)
@@ -132,6 +133,25 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 		claimed = append(claimed, copyJob(j.Job))
 	}
 	return claimed
+}
+
+// unitsFor are the first units of the resources that a job needs which no leased job holds.
+func (s *Store) unitsFor(j *job, leased []*job) (text string) {
+	for _, d := range j.Demands {
+		if d.Kind != queue.GateResource {
+			continue
+		}
+		taken := map[int]bool{}
+		for _, other := range leased {
+			queue.ParseUnits(other.Units, func(name string, units []int) {
+				for _, u := range units {
+					taken[u] = taken[u] || name == d.Key
+				}
+			})
+		}
+		text = queue.FormatUnits(text, d.Key, queue.FreeUnits(d.N, taken))
+	}
+	return text
 }
 
 func (s *Store) weighted() bool {

@@ -83,7 +83,7 @@ func (s *Store) disown(j *job, former int, now queue.Millis) {
 
 // giveBack ends a lease.
 func (s *Store) giveBack(j *job, now queue.Millis) {
-	j.leased = false
+	j.leased, j.Units = false, ""
 	if j.former != 0 {
 		s.disown(j, j.former, now)
 	}

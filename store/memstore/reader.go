@@ -91,14 +91,14 @@ func (s *Store) Obstacles(ctx context.Context, seq int64) (list []store.Obstacle
 			}
 		}
 		if r := s.rule(j.Queue); r.Paused || r.Concurrency > 0 && running >= r.Concurrency {
-			list = append(list, store.Obstacle{Key: j.Queue, Used: running, Most: r.Concurrency, Paused: r.Paused})
+			list = append(list, store.Obstacle{Key: j.Queue, Used: running, Most: r.Concurrency, Need: 1, Paused: r.Paused})
 		}
 		if s.maxUser > 0 && mine >= s.maxUser {
-			list = append(list, store.Obstacle{Gate: queue.GateUser, Used: mine, Most: s.maxUser})
+			list = append(list, store.Obstacle{Gate: queue.GateUser, Used: mine, Most: s.maxUser, Need: 1})
 		}
 		for _, d := range j.Demands {
 			g := gateOf(j, d)
-			o := store.Obstacle{Gate: d.Kind, Key: d.Key, Used: s.used(g, now, leased), Most: s.most(g)}
+			o := store.Obstacle{Gate: d.Kind, Key: d.Key, Used: s.used(g, now, leased), Most: s.most(g), Need: d.Units()}
 			if d.Kind == queue.GateNode {
 				o.Used, o.Most = 0, min(0, o.Most)
 			}

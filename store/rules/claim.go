@@ -73,7 +73,9 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 				}
 				continue
 			}
-			r.take(j, l)
+			if err := r.take(j, l); err != nil {
+				return nil, false, err
+			}
 			r.serve(q)
 			jobs = append(jobs, j.Job)
 			taken++
@@ -165,13 +167,23 @@ func (r *Rules) limit(look *Look) error {
 	return err
 }
 
-// take leases a job.
-func (r *Rules) take(j *Job, l *Lane) {
+// take leases a job. One that takes units of resources is written, for it must be known which.
+func (r *Rules) take(j *Job, l *Lane) error {
 	j.Fence += r.tx.FenceStep()
 	if _, changing := r.tx.Order(); changing {
 		j.Rank = r.rankOf(&j.Job)
 	}
+	j.Units = ""
+	for _, d := range j.Demands {
+		if d.Kind == queue.GateResource {
+			j.Units = queue.FormatUnits(j.Units, d.Key, queue.FreeUnits(d.N, r.tx.TakenUnits(d.Key)))
+		}
+	}
 	lease := &Lease{Job: *j, Needs: l.Needs}
 	lease.Job.Execution = queue.Execution{}
 	r.tx.Hold(lease)
+	if j.Units == "" {
+		return nil
+	}
+	return r.tx.Put(j)
 }

@@ -152,6 +152,7 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	}
 	r.job = l.Job
 	j := &r.job
+	j.Units = ""
 	r.endLease(l)
 	if err := r.stand(j); err != nil {
 		return err

@@ -29,6 +29,7 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		}
 	}
 	if l != nil && to != queue.Processing {
+		j.Units = ""
 		r.endLease(l)
 	}
 	if err := r.stand(j); err != nil {

@@ -186,6 +186,8 @@ type Tx interface {
 	Find(l *Look) error
 	// Gate is a gate and what is held of it.
 	Gate(uid int, need Need) (Gate, error)
+	// TakenUnits are the units of a resource that leases hold.
+	TakenUnits(name string) map[int]bool
 	// Resources are the gates that are resources: few.
 	Resources() []int64
 	// RecordStart notes a start at a gate that is a rate.

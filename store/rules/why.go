@@ -29,7 +29,7 @@ func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 		if i > 0 {
 			of = j.Demands[i-1 : i]
 		}
-		o := store.Obstacle{Gate: need.Kind, Key: of[0].Key, Used: g.Most - g.Room, Most: g.Most}
+		o := store.Obstacle{Gate: need.Kind, Key: of[0].Key, Used: g.Most - g.Room, Most: g.Most, Need: need.Units}
 		if g.Room < need.Units {
 			list = append(list, o)
 			continue

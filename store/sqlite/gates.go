@@ -36,6 +36,19 @@ func (t *tx) keepResources() {
 	t.undo = append(t.undo, func() { ls.resourceGates = was })
 }
 
+// TakenUnits implements rules.Tx.
+func (t *tx) TakenUnits(name string) map[int]bool {
+	taken := map[int]bool{}
+	for _, l := range t.s.mem.leases {
+		queue.ParseUnits(l.Job.Units, func(of string, units []int) {
+			for _, u := range units {
+				taken[u] = taken[u] || of == name
+			}
+		})
+	}
+	return taken
+}
+
 // Resources implements rules.Tx.
 func (t *tx) Resources() []int64 { return t.s.mem.lanes.resourceGates }
 

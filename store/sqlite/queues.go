@@ -175,7 +175,7 @@ func (t *tx) Queue(name string) *rules.Queue { return &t.s.mem.lanes.state(name)
 // QueueObstacle implements rules.Tx.
 func (t *tx) QueueObstacle(name string) store.Obstacle {
 	q := t.s.mem.lanes.state(name)
-	return store.Obstacle{Key: name, Used: q.leased, Most: q.rule.Concurrency, Paused: q.rule.Paused}
+	return store.Obstacle{Key: name, Used: q.leased, Most: q.rule.Concurrency, Need: 1, Paused: q.rule.Paused}
 }
 
 // Obstacles are what holds a job back.

@@ -70,6 +70,7 @@ var migrations = [][]string{{
 		pid          INTEGER NOT NULL DEFAULT 0,
 		worker       TEXT    NOT NULL DEFAULT '',
 		reason       TEXT    NOT NULL DEFAULT '',
+		units        TEXT    NOT NULL DEFAULT '', -- of resources that it holds while it is leased
 		unique_for   INTEGER NOT NULL DEFAULT 0,  -- in ms
 		unique_key   TEXT    NOT NULL DEFAULT '', -- that no other unfinished job of the user has
 		demands      TEXT    NOT NULL DEFAULT '', -- JSON, '' if there are none

@@ -1,0 +1,147 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Resource is something of the machine that jobs take units of.
+type Resource struct {
+	IDs []string // of its units; "0", "1", … where only a count was given
+	Env string   // the variable that names a job's units to it, "" for none
+}
+
+// Limits of [resources].
+const (
+	maxResources = 64
+	maxUnits     = 1024 // of one
+	maxUnitName  = 128  // bytes
+)
+
+// TakeResources takes the table resources of a file, each with count or ids, and maybe env.
+func (l *Layer) TakeResources(table map[string]any) error {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		of, is := table[name].(map[string]any)
+		if !is {
+			return queue.Invalid("resources."+name, "must be a table: [resources.%s] with count, or ids", queue.Clip(name))
+		}
+		text, err := resourceText(name, of)
+		if err != nil {
+			return err
+		}
+		list = append(list, text)
+	}
+	if len(list) == 0 {
+		list = []string{nobody}
+	}
+	return l.Take("resources", strings.Join(list, " "))
+}
+
+// resourceText is one table of resources as the setting's text has it.
+func resourceText(name string, of map[string]any) (string, error) {
+	text := ""
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		at := fmt.Sprintf("resources.%s.%s", queue.Clip(name), queue.Clip(key))
+		switch v := of[key].(type) {
+		case int64:
+			if key == "count" && of["ids"] == nil {
+				text = fmt.Sprint(v) + text
+				continue
+			}
+		case []any:
+			words := make([]string, len(v))
+			for i := range v {
+				words[i] = fmt.Sprint(v[i])
+			}
+			if key == "ids" && of["count"] == nil {
+				text = "[" + strings.Join(words, ",") + "]" + text
+				continue
+			}
+		case string:
+			if key == "env" {
+				text += ">" + v
+				continue
+			}
+		}
+		return "", queue.Invalid(at, "is not what a resource has: ids = [\"0\", \"1\"] or count = 2, and maybe env = \"NAME\"")
+	}
+	return name + "=" + text, nil
+}
+
+// setResources takes NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE, apart by blanks.
+func setResources(s *Settings, text string) error {
+	_, err := parseResources(text)
+	if err == nil {
+		s.Resources = strings.Join(strings.Fields(text), " ")
+	}
+	return err
+}
+
+// ResourcesByName are the resources of this machine.
+func (s *Settings) ResourcesByName() map[string]Resource {
+	of, err := parseResources(s.Resources)
+	if err != nil {
+		panic("config: " + err.Error()) // it was checked
+	}
+	return of
+}
+
+func parseResources(text string) (map[string]Resource, error) {
+	of := map[string]Resource{}
+	if text == nobody {
+		return of, nil
+	}
+	for entry := range strings.FieldsSeq(text) {
+		name, rest, _ := strings.Cut(entry, "=")
+		units, env, told := strings.Cut(rest, ">")
+		_, twice := of[name]
+		switch {
+		case !queue.ValidID(name) || twice:
+			return nil, fmt.Errorf("%q is no name of a resource, or there twice; write it like gpu=2, or gpu=[0,1]>CUDA_VISIBLE_DEVICES", queue.Clip(name))
+		case told && (env == "" || strings.ContainsAny(env, "=\x00") || strings.HasPrefix(env, "QUEUECTL_")):
+			return nil, fmt.Errorf("%q is no variable for units of %s", queue.Clip(env), name)
+		case len(of) == maxResources:
+			return nil, fmt.Errorf("has more than %d resources", maxResources)
+		}
+		ids, err := unitIDs(units)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		of[name] = Resource{ids, env}
+	}
+	if len(of) == 0 {
+		return nil, fmt.Errorf("is empty; none is no resource")
+	}
+	return of, nil
+}
+
+// unitIDs are the ids of units: of a count, or listed.
+func unitIDs(text string) (ids []string, err error) {
+	list, listed := strings.CutPrefix(text, "[")
+	if listed && strings.HasSuffix(list, "]") {
+		ids = strings.Split(strings.TrimSuffix(list, "]"), ",")
+		for i, id := range ids {
+			if id == "" || len(id) > maxUnitName || slices.Contains(ids[:i], id) {
+				return nil, fmt.Errorf("%q is no id of a unit, or there twice", queue.Clip(id))
+			}
+		}
+	} else {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is neither a count of units nor a list like [0,1]", queue.Clip(text))
+		}
+		for i := range min(n, maxUnits+1) {
+			ids = append(ids, strconv.Itoa(i))
+		}
+	}
+	if len(ids) > maxUnits {
+		return nil, fmt.Errorf("has more than %d units", maxUnits)
+	}
+	return ids, nil
+}
