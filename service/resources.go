@@ -7,12 +7,17 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkUnits refuses a job that needs more of a resource than there is.
-func (s *Service) checkUnits(j *queue.Job) error {
+// checkDemands refuses a job that needs more of a resource than there is, and keys of everybody's to who
+// may not operate.
+func (s *Service) checkDemands(p *control.Peer, j *queue.Job) error {
 	for _, d := range j.Demands {
+		if d.Ruled() && strings.HasPrefix(d.Key, "@") && !p.Right.Covers(control.Operate) {
+			return s.Refuse(p, "a key of everybody's ("+d.Key+")", control.Operate)
+		}
 		if d.Kind != queue.GateResource {
 			continue
 		}

@@ -136,8 +136,12 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	}
 	edit := func(j *queue.Job) error {
 		err := s.mayEdit(&peer, &asks, j) // as it is now: whom it runs as may have changed
+		demands := j.Demands
 		if err == nil {
 			err = j.Edit(p.Set, d)
+		}
+		if err == nil && !slices.Equal(demands, j.Demands) {
+			err = s.checkDemands(&peer, j)
 		}
 		if err == nil {
 			err = checkTerminal(j)
