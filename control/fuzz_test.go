@@ -103,7 +103,7 @@ func (yes) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosis, e
 // Whatever lines come, of whom ever, each answer is a line of JSON that is no fault of
 // ours, there is at most one for each line, and nothing is left of what they took.
 func FuzzLines(f *testing.F) {
-	for _, m := range Methods {
+	for _, m := range Methods() {
 		f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+m.Name+`","params":{}}`+"\n"), uint8(4))
 	}
 	for _, seed := range []string{

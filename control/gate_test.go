@@ -68,7 +68,7 @@ func TestServerRefusesByRight(t *testing.T) {
 	for _, right := range []Right{Read, Submit, Operate, Admin} {
 		d.set(right)
 		c := client(t, socket)
-		for _, m := range Methods {
+		for _, m := range Methods() {
 			err := c.call(t.Context(), m.Name, map[string]any{"no such parameter": 1}, &Nothing{}, false, nil)
 			denied := !right.Covers(m.Right)
 			if errors.Is(err, queue.ErrDenied) != denied || !denied && !errors.Is(err, queue.ErrInvalid) {

@@ -25,7 +25,7 @@ func (m *Method) level() slog.Level {
 
 // logRequest writes the line of a request that was answered.
 func (s *Server) logRequest(ctx context.Context, t *task, err error, took time.Duration) {
-	m := methodsByName()[t.method]
+	m := methodOf(t.method)
 	if m == nil {
 		m = &Method{Right: Read}
 	}

@@ -24,69 +24,88 @@ type endpoint struct {
 	tells, result reflect.Type // tells is nil unless it streams
 }
 
-// Methods is the table of methods.
-var Methods = []Method{
-	{"hello", Read, Read, false, answer(API.Hello)},
-	{"whoami", None, None, false, answer(API.Whoami)},
-	{"enqueue", Submit, Admin, false, answer(API.Enqueue)},
-	{"enqueue.batch", Submit, Admin, false, answer(API.EnqueueBatch)},
-	{"show", Read, Read, false, answer(API.Show)},
-	{"list", Read, Read, false, answer(API.List)},
-	{"status", Read, Read, false, answer(API.Status)},
-	{"screen", Read, Read, false, answer(API.Screen)},
-	{"wait", Read, Read, true, stream(API.Wait)},
-	{"logs", Submit, Operate, true, stream(API.Logs)},
-	{"attach", Submit, Admin, false, answer(API.Attach)},
-	{"cancel", Submit, Operate, false, answer(API.Cancel)},
-	{"retry", Submit, Operate, false, answer(API.Retry)},
-	{"hold", Submit, Operate, false, answer(API.Hold)},
-	{"release", Submit, Operate, false, answer(API.Release)},
-	{"requeue", Submit, Operate, false, answer(API.Requeue)},
-	{"kill", Submit, Operate, false, answer(API.Kill)},
-	{"edit", Submit, Operate, false, answer(API.Edit)},
-	{"rm", Submit, Operate, false, answer(API.Remove)},
-	{"dequeue", Submit, Operate, false, answer(API.Remove)},
-	{"clear", Operate, Operate, false, answer(API.Clear)},
-	{"dlq.list", Read, Read, false, answer(API.DLQList)},
-	{"dlq.retry", Submit, Operate, false, answer(API.DLQRetry)},
-	{"dlq.clear", Operate, Operate, false, answer(API.DLQClear)},
-	{"queue.list", Read, Read, false, answer(API.QueueList)},
-	{"queue.set", Operate, Operate, false, answer(API.QueueSet)},
-	{"queue.pause", Operate, Operate, false, answer(API.QueuePause)},
-	{"queue.resume", Operate, Operate, false, answer(API.QueueResume)},
-	{"queue.rm", Operate, Operate, false, answer(API.QueueRemove)},
-	{"tree", Read, Read, false, answer(API.Tree)},
-	{"why", Read, Read, false, answer(API.Why)},
-	{"worker.start", Operate, Operate, false, answer(API.WorkerStart)},
-	{"worker.stop", Operate, Operate, false, answer(API.WorkerStop)},
-	{"worker.scale", Operate, Operate, false, answer(API.WorkerScale)},
-	{"worker.list", Read, Read, false, answer(API.WorkerList)},
-	{"config.list", Read, Read, false, answer(API.ConfigList)},
-	{"config.get", Read, Read, false, answer(API.ConfigGet)},
-	{"config.set", Admin, Admin, false, answer(API.ConfigSet)},
-	{"config.unset", Admin, Admin, false, answer(API.ConfigUnset)},
-	{"events", Read, Read, true, stream(API.Events)},
-	{"cleanup", Admin, Admin, true, stream(API.Cleanup)},
-	{"backup", Admin, Admin, true, stream(API.Backup)},
-	{"doctor", Admin, Admin, true, stream(API.Doctor)},
-	{"drain", Admin, Admin, false, answer(API.Drain)},
-	{"reload", Admin, Admin, false, answer(API.Reload)},
-	{"service.stop", Admin, Admin, false, answer(API.ServiceStop)},
+// Methods is the table of methods. It is made with the first call: a program that asks for none has none
+// of it.
+func Methods() []Method {
+	table.once.Do(func() {
+		table.rows = methods()
+		table.byName = make(map[string]*Method, len(table.rows))
+		for i := range table.rows {
+			table.byName[table.rows[i].Name] = &table.rows[i]
+		}
+	})
+	return table.rows
 }
 
-var methodsByName = sync.OnceValue(func() map[string]*Method {
-	m := make(map[string]*Method, len(Methods))
-	for i := range Methods {
-		m[Methods[i].Name] = &Methods[i]
+var table struct {
+	once   sync.Once
+	rows   []Method
+	byName map[string]*Method
+}
+
+// methodOf is the row of a method, nil if there is none.
+func methodOf(name string) *Method {
+	Methods()
+	return table.byName[name]
+}
+
+func methods() []Method {
+	return []Method{
+		{"hello", Read, Read, false, answer(API.Hello)},
+		{"whoami", None, None, false, answer(API.Whoami)},
+		{"enqueue", Submit, Admin, false, answer(API.Enqueue)},
+		{"enqueue.batch", Submit, Admin, false, answer(API.EnqueueBatch)},
+		{"show", Read, Read, false, answer(API.Show)},
+		{"list", Read, Read, false, answer(API.List)},
+		{"status", Read, Read, false, answer(API.Status)},
+		{"screen", Read, Read, false, answer(API.Screen)},
+		{"wait", Read, Read, true, stream(API.Wait)},
+		{"logs", Submit, Operate, true, stream(API.Logs)},
+		{"attach", Submit, Admin, false, answer(API.Attach)},
+		{"cancel", Submit, Operate, false, answer(API.Cancel)},
+		{"retry", Submit, Operate, false, answer(API.Retry)},
+		{"hold", Submit, Operate, false, answer(API.Hold)},
+		{"release", Submit, Operate, false, answer(API.Release)},
+		{"requeue", Submit, Operate, false, answer(API.Requeue)},
+		{"kill", Submit, Operate, false, answer(API.Kill)},
+		{"edit", Submit, Operate, false, answer(API.Edit)},
+		{"rm", Submit, Operate, false, answer(API.Remove)},
+		{"dequeue", Submit, Operate, false, answer(API.Remove)},
+		{"clear", Operate, Operate, false, answer(API.Clear)},
+		{"dlq.list", Read, Read, false, answer(API.DLQList)},
+		{"dlq.retry", Submit, Operate, false, answer(API.DLQRetry)},
+		{"dlq.clear", Operate, Operate, false, answer(API.DLQClear)},
+		{"queue.list", Read, Read, false, answer(API.QueueList)},
+		{"queue.set", Operate, Operate, false, answer(API.QueueSet)},
+		{"queue.pause", Operate, Operate, false, answer(API.QueuePause)},
+		{"queue.resume", Operate, Operate, false, answer(API.QueueResume)},
+		{"queue.rm", Operate, Operate, false, answer(API.QueueRemove)},
+		{"tree", Read, Read, false, answer(API.Tree)},
+		{"why", Read, Read, false, answer(API.Why)},
+		{"worker.start", Operate, Operate, false, answer(API.WorkerStart)},
+		{"worker.stop", Operate, Operate, false, answer(API.WorkerStop)},
+		{"worker.scale", Operate, Operate, false, answer(API.WorkerScale)},
+		{"worker.list", Read, Read, false, answer(API.WorkerList)},
+		{"config.list", Read, Read, false, answer(API.ConfigList)},
+		{"config.get", Read, Read, false, answer(API.ConfigGet)},
+		{"config.set", Admin, Admin, false, answer(API.ConfigSet)},
+		{"config.unset", Admin, Admin, false, answer(API.ConfigUnset)},
+		{"events", Read, Read, true, stream(API.Events)},
+		{"cleanup", Admin, Admin, true, stream(API.Cleanup)},
+		{"backup", Admin, Admin, true, stream(API.Backup)},
+		{"doctor", Admin, Admin, true, stream(API.Doctor)},
+		{"drain", Admin, Admin, false, answer(API.Drain)},
+		{"reload", Admin, Admin, false, answer(API.Reload)},
+		{"service.stop", Admin, Admin, false, answer(API.ServiceStop)},
 	}
-	return m
-})
+}
 
 // MethodNames lists the methods' names.
 func MethodNames() []string {
-	names := make([]string, len(Methods))
-	for i := range Methods {
-		names[i] = Methods[i].Name
+	list := Methods()
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].Name
 	}
 	return names
 }

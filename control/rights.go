@@ -58,7 +58,7 @@ func (a *Access) Of(p *Peer) Right {
 // Needs is the right that a method asks for: of one's own jobs, or where they are
 // another's. An unknown method asks for more than anybody has.
 func Needs(method string, own bool) Right {
-	m := methodsByName()[method]
+	m := methodOf(method)
 	switch {
 	case m == nil:
 		return ""

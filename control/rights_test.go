@@ -61,7 +61,7 @@ reload admin admin
 service.stop admin admin
 `
 	var got strings.Builder
-	for _, m := range Methods {
+	for _, m := range Methods() {
 		fmt.Fprintln(&got, m.Name, Needs(m.Name, true), Needs(m.Name, false))
 	}
 	if got.String() != want {

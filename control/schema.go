@@ -27,8 +27,8 @@ type MethodSchema struct {
 // that the wire is read into and written from. Parameters that they do not name are
 // refused; members of results that they do not name may come in later versions.
 func Schemas() []MethodSchema {
-	list := make([]MethodSchema, len(Methods))
-	for i, m := range Methods {
+	list := make([]MethodSchema, len(Methods()))
+	for i, m := range Methods() {
 		list[i] = MethodSchema{Method: m.Name, Right: m.Right, Params: whole(m.does.params, true), Result: whole(m.does.result, false)}
 		if m.Others != m.Right {
 			list[i].Others = m.Others

@@ -344,7 +344,7 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 		}
 	}()
 	failpoint.Hit("request")
-	c, m := t.conn, methodsByName()[t.method]
+	c, m := t.conn, methodOf(t.method)
 	if m == nil {
 		return nil, UnsupportedMethod(t.method)
 	}

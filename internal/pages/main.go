@@ -126,7 +126,7 @@ func reference() string {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, k.Default, k.Doc)
 	}
 	b.WriteString("\n## Methods of the protocol\n\nEach needs a right, and some a stronger one where they are about another user's job; see [users.md](users.md).\n\n| method | right | of another's job | streams |\n|---|---|---|---|\n")
-	for _, m := range control.Methods {
+	for _, m := range control.Methods() {
 		streams := ""
 		if m.Stream {
 			streams = "yes"
