@@ -317,6 +317,9 @@ type Reader interface {
 	// Obstacles are what holds a job back now that is pending or failed, due and not leased, beside
 	// the workers: none if the next claim may take it.
 	Obstacles(ctx context.Context, seq int64) ([]Obstacle, error)
+	// Simulate says which up to n jobs claims would take next, were there so many workers now. Nothing is
+	// changed by it.
+	Simulate(ctx context.Context, n int) ([]queue.Job, error)
 	// Counts is how many jobs are in each state, and how many were ever
 	// enqueued; it reads no table.
 	Counts() Counts

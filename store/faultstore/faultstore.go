@@ -160,6 +160,11 @@ func (s *Store) Obstacles(ctx context.Context, seq int64) ([]store.Obstacle, err
 	return ask(ctx, s, "Obstacles", seq, func() ([]store.Obstacle, error) { return s.Store.Obstacles(ctx, seq) })
 }
 
+// Simulate implements store.Store.
+func (s *Store) Simulate(ctx context.Context, n int) ([]queue.Job, error) {
+	return ask(ctx, s, "Simulate", n, func() ([]queue.Job, error) { return s.Store.Simulate(ctx, n) })
+}
+
 // Links implements store.Store.
 func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
 	err = act(ctx, s, "Links", seq, func() (err error) {

@@ -107,6 +107,13 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		}
 		keyed[d.Unique] = i
 	}
+	if receipt.Found != nil {
+		for i := range r.Drafts {
+			if !receipt.Found[i] && waitsForItself(i, r.Drafts, receipt, len(r.Drafts)) {
+				return store.Receipt{}, queue.Invalid("depends_on", "has jobs wait for each other")
+			}
+		}
+	}
 	for i, draft := range r.Drafts {
 		if receipt.Found != nil && receipt.Found[i] {
 			continue
@@ -216,6 +223,28 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	if failed {
 		s.decideOne(j, false, now)
 	}
+}
+
+// waitsForItself reports whether a draft waits for itself over others, where there are jobs in the place
+// of some.
+func waitsForItself(of int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
+	var reaches func(from, depth int) bool
+	reaches = func(from, depth int) bool {
+		for _, d := range drafts[from].After {
+			if d.Draft == 0 || depth == 0 {
+				continue
+			}
+			next := slices.Index(receipt.Seqs, receipt.Seqs[d.Draft-1]) // the first of them is the one that is stored
+			if receipt.Found[next] {
+				continue
+			}
+			if next == of || reaches(next, depth-1) {
+				return true
+			}
+		}
+		return false
+	}
+	return reaches(of, depth)
 }
 
 // linksOf are those of a job that waits for others, as they are now.

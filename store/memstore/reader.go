@@ -69,6 +69,28 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 	return list, err
 }
 
+// Simulate claims in a copy of what is here.
+func (s *Store) Simulate(ctx context.Context, n int) (jobs []queue.Job, err error) {
+	err = s.read(ctx, func() error {
+		other := NewAt(s.order, s.now)
+		other.maxUser, other.turn, other.node, other.enqueued = s.maxUser, s.turn, s.node, s.enqueued
+		other.queues, other.passes, other.rules = maps.Clone(s.queues), maps.Clone(s.passes), maps.Clone(s.rules)
+		for g, starts := range s.starts {
+			other.starts[g] = slices.Clone(starts)
+		}
+		for seq, j := range s.jobs {
+			c := *j
+			c.Job, c.links = copyJob(j.Job), slices.Clone(j.links)
+			other.jobs[seq] = &c
+		}
+		now := s.now()
+		other.wake(now)
+		jobs = other.claim(now, n)
+		return nil
+	})
+	return jobs, err
+}
+
 // Obstacles are what holds a job back.
 func (s *Store) Obstacles(ctx context.Context, seq int64) (list []store.Obstacle, err error) {
 	err = s.read(ctx, func() error {

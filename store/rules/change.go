@@ -93,7 +93,33 @@ func (r *Rules) CheckUnique(drafts []queue.Job) (instead map[int]Instead, err er
 		}
 		earlier[d.Unique] = i
 	}
-	return instead, nil
+	return instead, acyclicBut(drafts, instead)
+}
+
+// acyclicBut refuses drafts that wait for each other once there are others in the place of some.
+func acyclicBut(drafts []queue.Job, instead map[int]Instead) error {
+	if len(instead) == 0 {
+		return nil
+	}
+	list := slices.Clone(drafts)
+	for i := range list {
+		after := list[i].After
+		list[i].After = nil
+		if _, gone := instead[i]; gone {
+			continue
+		}
+		for _, d := range after {
+			other, gone := instead[d.Draft-1]
+			switch {
+			case gone && other.Job != nil: // it waits for none of these
+				d.Draft = 0
+			case gone:
+				d.Draft = other.Draft + 1
+			}
+			list[i].After = append(list[i].After, d)
+		}
+	}
+	return acyclic(list)
 }
 
 // Instead is what a draft is for which there is another one: a job, or a draft before it.

@@ -5,6 +5,26 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
+// Simulate claims up to n jobs, for a transaction that is undone. It looks at a bounded number.
+func (r *Rules) Simulate(n int) (jobs []queue.Job, err error) {
+	for more := true; more && len(jobs) < n; {
+		r.Steps = 0
+		var got []queue.Job
+		got, more, err = r.Claim(n - len(jobs))
+		jobs = append(jobs, got...)
+		if more = more || len(got) > 0; err != nil {
+			return nil, err
+		}
+		if r.looks += StepsMost; r.looks > simulatedMost {
+			break
+		}
+	}
+	return jobs, nil
+}
+
+// simulatedMost is how many lanes a simulation looks at.
+const simulatedMost = 20 * StepsMost
+
 // Obstacles are what keeps a claim from taking a job that stands in its lane: the looks are those of
 // the claim. It changes nothing.
 func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {

@@ -369,6 +369,11 @@ func (w *pairWalk) exchange() {
 		}
 		still = append(still, seq)
 	}
+	if w.dice.IntN(4) == 0 { // what is simulated leaves no trace
+		if _, err := w.engine.Store.Simulate(w.Context(), 1+w.dice.IntN(9)); err != nil {
+			w.Error(err)
+		}
+	}
 	got, want := both(w, func(s store.Store) (store.Grant, error) {
 		if s == w.model {
 			return s.Exchange(w.Context(), model)
@@ -400,7 +405,7 @@ func (w *pairWalk) exchange() {
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
 	w.claimed(got.Jobs, want.Jobs, engine.Want)
-	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && !w.Failed() {
+	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Ended)+len(engine.Changed) == 0 && !w.Failed() { // what ends lets others go after the claim
 		w.heldBack(w.seqs[w.dice.IntN(len(w.seqs))])
 	}
 }

@@ -15,6 +15,7 @@ var queueing = []promise{
 	{name: "one user begins a bounded number of queues", keep: queuesOfOneUser},
 	{name: "a waiting job moves to another queue", keep: editedQueue},
 	{name: "what holds a job back is told", keep: toldObstacles},
+	{name: "what would start next is told, and nothing is changed", keep: simulated},
 	{name: "a unique key is one unfinished job's", keep: uniqueKey},
 	{name: "a unique key is kept for a while", keep: uniqueFor},
 	{name: "a waiting job gives its unique key up", keep: uniqueReplaces},
@@ -133,6 +134,32 @@ func editedQueue(r *rig) {
 	same(r, "waiting jobs", r.queues()["day"].Waiting, int64(1))
 	same(r, "waiting jobs of the first", r.queues()["night"].Waiting, int64(0))
 	r.claims("it has moved", j)
+}
+
+func simulated(r *rig) {
+	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 1}}))
+	r.rule("one", store.QueueRule{Weight: 2, Concurrency: 1})
+	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
+	jobs := r.store(draft(), draft(in("one")), draft(in("one")), draft(demands(gpu)), draft(demands(gpu)), draft(demands(lock("k", 1))), draft(expires(r.s.Now().Add(time.Minute))))
+	r.advance(2 * time.Minute) // the last one is too late
+	queues, counts := r.queues(), r.s.Counts()
+	r.news()
+	var first []int64
+	for range 3 {
+		got, err := r.s.Simulate(r.Context(), 9)
+		r.must(err)
+		if first == nil {
+			first = seqs(got)
+		}
+		same(r, "the same each time", seqs(got), first)
+	}
+	same(r, "jobs", len(first), 4)
+	same(r, "queues", r.queues(), queues)
+	same(r, "counts", r.s.Counts().States, counts.States)
+	same(r, "events", r.news(), nil)
+	same(r, "what is claimed then", seqs(r.turn(store.Report{Want: 9}).Jobs), first)
+	r.in("it was too late", jobs[6], queue.Cancelled, queue.ReasonExpired)
+	r.counted()
 }
 
 func toldObstacles(r *rig) {

@@ -1,0 +1,55 @@
+package sqlite
+
+import (
+	"context"
+	"maps"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Simulate says what claims would take next, were there so many workers now. They are carried out, and undone.
+func (s *Store) Simulate(ctx context.Context, n int) (jobs []queue.Job, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		return t.undone(func() (err error) {
+			jobs, err = t.rules.Simulate(n)
+			return err
+		})
+	})
+	return jobs, err
+}
+
+// undone carries out a part of a transaction, and has all be as it was before.
+func (t *tx) undone(part func() error) error {
+	if _, err := t.exec(`SAVEPOINT part`); err != nil {
+		return err
+	}
+	m, s := t.s.mem, t.s
+	users, counts := maps.Clone(m.users), map[*queueState]queueCount{}
+	for _, q := range m.lanes.queues {
+		counts[q] = queueCount{q.Waiting, q.uid}
+	}
+	was, undo := *t, len(t.undo)
+	back := s.rechecks.Keep()
+	err := part()
+	if _, failed := t.exec(`ROLLBACK TO part`); failed != nil {
+		return failed
+	}
+	if _, failed := t.exec(`RELEASE part`); failed != nil {
+		return failed
+	}
+	for i := len(t.undo) - 1; i >= undo; i-- {
+		t.undo[i]()
+	}
+	begun := t.begun
+	*t = was
+	t.begun = begun
+	s.mem = m
+	maps.Copy(s.mem.users, users)
+	maps.DeleteFunc(s.mem.users, func(uid int, _ user) bool { _, known := users[uid]; return !known })
+	for q, c := range counts {
+		q.Waiting, q.uid = c.waiting, c.uid
+	}
+	s.mem.countLeased()
+	back()
+	return err
+}
