@@ -142,6 +142,8 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 			c.answered(f.ID, f)
 		case *wire.Typed:
 			c.answered(f.ID, f)
+		case *wire.Paused:
+			c.answered(f.ID, f)
 		default:
 			batch = append(batch, f)
 		}
@@ -254,6 +256,20 @@ func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (taken int
 	}
 	if typed, ok := f.(*wire.Typed); ok && !typed.Gone {
 		return int(min(max(typed.Taken, 0), int64(len(data)))), nil
+	}
+	return 0, ErrGone
+}
+
+// Pause has a running attempt stand still, or go on, and says how many of its processes do not
+// yet. It fails with ErrGone if the attempt does not run there, or is being ended, or the
+// connection has ended.
+func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (left int, err error) {
+	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Pause{Lease: l, ID: id, On: on} })
+	if err != nil {
+		return 0, err
+	}
+	if paused, ok := f.(*wire.Paused); ok && !paused.Gone {
+		return int(max(paused.Left, 0)), nil
 	}
 	return 0, ErrGone
 }
