@@ -127,6 +127,7 @@ var verbsOnJobs = []verbOnJob{
 	{"cancel %s", waitingJob, "operate"}, {"cancel %s", runningJob, "operate"},
 	{"hold %s", waitingJob, "operate"}, {"release %s", heldJob, "operate"},
 	{"retry %s", deadJob, "operate"}, {"dlq retry %s", deadJob, "operate"},
+	{"pause %s", runningJob, "operate"}, {"resume %s", runningJob, "operate"},
 	{"requeue %s", runningJob, "operate"}, {"kill -s HUP %s", runningJob, "operate"},
 	{"edit %s --priority 7", waitingJob, "operate"}, {"rm %s", waitingJob, "operate"}, {"rm --force %s", runningJob, "operate"},
 	{"logs %s", deadJob, "operate"}, {"show %s", deadJob, "read"},
@@ -334,6 +335,8 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	does(alice, "rm a", "rm a")
 	r("b")
 	enqueued("b")
+	does(operator, "pause b", "pause b")
+	does(alice, "resume b", "resume b")
 	does(operator, "kill -s CONT b", "kill b signal 18")
 	does(operator, "requeue b", "requeue b")
 	q.until("b runs again", 20*time.Second, func() bool { return q.show("b").State == "processing" })

@@ -84,6 +84,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"retry", fields{"id": "none"}},
 		{"cancel", fields{"id_glob": "z*", "dry_run": true}},
 		{"hold", fields{"older_than": "1h"}}, {"release", fields{"label": fields{"k": "z"}}}, {"requeue", fields{"id": "a"}},
+		{"pause", fields{"id": "a"}}, {"pause", fields{"all": true}}, {"status", fields{}}, {"resume", fields{"all": true}}, {"resume", fields{"label": fields{"k": "z"}}},
 		{"kill", fields{"id": "a", "signal": "HUP"}}, {"edit", fields{"id": "a", "set": fields{"priority": 1}}},
 		{"worker.list", fields{}}, {"worker.start", fields{"count": 1}}, {"worker.scale", fields{"count": 1}}, {"worker.stop", fields{"count": 1, "timeout": "1s"}},
 		{"config.list", fields{}}, {"config.get", fields{"key": "workers"}}, {"config.set", fields{"key": "priority", "value": 4}}, {"config.unset", fields{"key": "priority"}},

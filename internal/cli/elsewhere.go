@@ -11,7 +11,6 @@ const (
 	noQueues       = "named queues are not there yet; put jobs together with --label group=NAME, or --batch NAME"
 	noDependencies = "dependencies are not there yet; make it one job: 'first && second'"
 	noSchedules    = "schedules are not there yet; have a line of your crontab enqueue it"
-	noPause        = "pausing is not there yet; hold keeps jobs that wait, drain starts no more of any, drain --off goes on"
 )
 
 // elsewhere is what people know by some words from pueue, task-spooler, at, GNU parallel,
@@ -38,7 +37,9 @@ func verbsElsewhere() []elsewhere {
 		{words: "follow", ours: "attach, or logs -f"},
 		{words: "tail", ours: "logs -f"},
 		{words: "cat output journal", ours: "logs"},
-		{words: "stash suspend", ours: "hold"},
+		{words: "stash", ours: "hold"},
+		{words: "suspend freeze", ours: "pause for a job that runs, hold for one that waits"},
+		{words: "unpause thaw continue", ours: "resume"},
 		{words: "at enqueue-at", ours: "enqueue --at TIME"},
 		{words: "restart", ours: "retry; service restart is of the service"},
 		{words: "redo", ours: "retry"},
@@ -53,7 +54,7 @@ func verbsElsewhere() []elsewhere {
 		{words: "stop", ours: "cancel for a job, service stop for the service"},
 		{words: "shutdown quit", ours: "service stop; what runs goes on, and drain --wait waits for it before"},
 		{words: "parallel", ours: "worker scale N"},
-		{words: "start", ours: "release for a held job, worker start for workers, service start for the service"},
+		{words: "start", ours: "release for a held job, resume for a paused one, worker start for workers, service start for the service"},
 		{words: "switch swap urgent move", ours: "edit ID --priority N, and enqueue --next for a new job"},
 		{words: "send", ours: "attach, for a job with --tty"},
 		{words: "clean purge", ours: "cleanup"},
@@ -66,7 +67,6 @@ func verbsElsewhere() []elsewhere {
 		{words: "workers", ours: "worker list"},
 		{words: "why", answer: "it is not there yet; show ID has the state of a job and when it is due, and status whether there are workers"},
 		{words: "group groups", answer: noQueues},
-		{words: "pause resume unpause freeze thaw", answer: noPause},
 		{words: "schedule schedules cron crontab", answer: noSchedules},
 		{words: "tree depend dependencies", answer: noDependencies},
 	}
