@@ -101,12 +101,18 @@ func (s *Service) storePause(ctx context.Context, on bool) error {
 	if err := s.store.SetSetting(ctx, set); err != nil {
 		return err
 	}
-	set.At = s.store.Now()
-	if on {
-		s.paused.Store(&set)
-	} else {
+	if !on {
 		s.paused.Store(nil)
+		return nil
 	}
+	set.At = s.store.Now()
+	stored, _ := s.store.Settings(context.WithoutCancel(ctx)) // it is paused by now, whatever comes of the request
+	for i := range stored {
+		if stored[i].Key == pauseKey {
+			set = stored[i] // with the instant that the next service will tell
+		}
+	}
+	s.paused.Store(&set)
 	return nil
 }
 
