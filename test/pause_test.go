@@ -281,7 +281,7 @@ func TestStopOfPausedJobs(t *testing.T) {
 	q.start("--workers", "2")
 	a, b := q.show("a"), q.show("b")
 	if a.State != "held" || a.Reason != "stopped" || b.State != "pending" {
-		t.Errorf("a is %s (%s), b %s; want held (stopped) and pending", a.State, a.Reason, b.State)
+		t.Errorf("a is %s (%s), b %s (%s); want held (stopped) and pending", a.State, a.Reason, b.State, b.Error)
 	}
 	q.must("resume", "--all")
 	q.goesOn("b")
