@@ -75,10 +75,10 @@ func TestPauseAndResume(t *testing.T) {
 	w := q.dial()
 	w.enqueue(fields{"id": "a", "command": q.ticking("a")})
 	q.goesOn("a")
-	pid := q.show("a").PID
 	if got := q.must("pause", "a"); got != "a" {
 		t.Errorf("pause prints %q", got)
 	}
+	pid := q.show("a").PID
 	q.standsStill("a")
 	first := q.pauseOf("a")
 	if first.State != "processing" || first.PausedAt.IsZero() || first.PausedBy == "" {
@@ -295,8 +295,8 @@ func TestRunnerOfPausedJobDies(t *testing.T) {
 	w := q.dial()
 	w.enqueue(fields{"id": "a", "command": q.ticking("a"), "on_lost": "dead"})
 	q.goesOn("a")
-	pid := q.show("a").PID
 	q.must("pause", "a")
+	pid := q.show("a").PID
 	q.killRunners()
 	q.until("it is dead", 20*time.Second, func() bool { return q.show("a").State == "dead" })
 	if j := q.pauseOf("a"); !j.PausedAt.IsZero() || lives(pid) {
