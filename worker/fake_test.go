@@ -73,6 +73,7 @@ type fakeRunner struct {
 	onRecover func(*wire.Recover) // what it does when it is to recover a dead one, nil if nothing
 	onPause   func(*wire.Pause)   // called with each PAUSE, nil if nothing is
 	left      int64               // processes that a PAUSE leaves running
+	ends      bool                // a PAUSE comes too late
 	quiet     bool                // a START is not answered with STARTED
 	mute      bool                // a HELLO is not answered
 	refuses   bool                // a HELLO is answered by a refusal
@@ -220,7 +221,7 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 			f.onPause(frame)
 		}
 		if !f.deaf {
-			f.write(&wire.Paused{ID: frame.ID, Left: f.left})
+			f.write(&wire.Paused{ID: frame.ID, Left: f.left, Gone: f.ends})
 		}
 	case *wire.Purge:
 		if !f.deaf {

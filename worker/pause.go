@@ -39,7 +39,7 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 	p.mu.Unlock()
 	switch {
 	case ends && on:
-		return true, queue.Errorf(queue.CodeWrongState, "job %s is being ended; it cannot be paused any more", h.job.ID)
+		return true, errEnding
 	case byAll:
 		return true, ErrAllPaused
 	}
@@ -104,7 +104,11 @@ func (p *Pool) tellAll(ctx context.Context, list []*leaseState) (ids []string, e
 	errs := make([]error, len(list))
 	var calls sync.WaitGroup
 	for i, h := range list {
-		calls.Go(func() { errs[i] = p.tellPause(ctx, h) })
+		calls.Go(func() {
+			if err := p.tellPause(ctx, h); err != errEnding {
+				errs[i] = err
+			}
+		})
 	}
 	calls.Wait()
 	p.mu.Lock()
@@ -175,8 +179,10 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 		p.mu.Unlock()
 		switch {
 		case changed && ctx.Err() == nil:
-		case errors.Is(err, runner.ErrGone):
-			return nil // it has ended, or is told when its runner is met again
+		case errors.Is(err, runner.ErrEnds) && still:
+			return errEnding
+		case errors.Is(err, runner.ErrEnds), errors.Is(err, runner.ErrGone):
+			return nil // there is nothing to resume, or it is told when its runner is met again
 		case err != nil && ctx.Err() == nil:
 			return later(p.silence(conn.Reply.PID, h), what)
 		case err != nil:
@@ -188,6 +194,9 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 		}
 	}
 }
+
+// errEnding refuses to pause a job whose attempt has ended, or is being ended.
+var errEnding = queue.Errorf(queue.CodeWrongState, "the job is being ended, so it is not paused")
 
 // pauseAgain tells a runner that was met whether a lease's tree is to stand still. The caller
 // holds mu.

@@ -66,6 +66,24 @@ func TestPauseTellsWhatRuns(t *testing.T) {
 	}
 }
 
+// An attempt that its runner is ending, at its timeout say, is not paused any more.
+func TestPauseOfWhatEnds(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	f.mu.Lock()
+	f.ends = true
+	f.mu.Unlock()
+	if _, err := p.Pause(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := p.Pause(t.Context(), 1, false, 7); err != nil {
+		t.Errorf("its resume: %v", err)
+	}
+	if _, err := p.PauseAll(true)(t.Context()); err != nil {
+		t.Errorf("with everything: %v", err)
+	}
+}
+
 // A runner that is met again is told what is recorded of each of its attempts, whatever it was
 // told before.
 func TestRunnerThatIsMetAgainIsToldOfPauses(t *testing.T) {
