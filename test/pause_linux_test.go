@@ -82,6 +82,7 @@ func treesStandStill(t *testing.T, q *queue, stopped bool) {
 		}
 		q.until("nothing of the tree is left", 10*time.Second, func() bool { return len(q.treeOf(id)) == 0 })
 	}
+	q.must("run", "true") // by a runner that is known, and so ended with the test
 	t.Logf("%d trees were paused, in %v at most each", rounds, most)
 }
 

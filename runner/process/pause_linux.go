@@ -25,21 +25,25 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 		r.frozen = true
 		for pause := time.Millisecond / 10; !b.stands(true); pause = min(2*pause, 10*time.Millisecond) {
 			if r.endAsked() || time.Now().After(deadline) {
-				return max(1, len(running(b.procs(0), nil)))
+				runs, _ := running(b.procs(0), nil)
+				return max(1, len(runs))
 			}
 			time.Sleep(pause)
 		}
 		return 0
 	}
-	told, began := map[proc]bool{}, time.Now()
+	told, doubt := map[proc]bool{}, time.Time{}
 	for look, calm := 0, 0; calm < calmLooks; look++ {
 		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped, so the group is ours
 		seen, tree := r.look()
-		runs := running(tree, told)
+		runs, waits := running(tree, told)
 		if len(runs) > 0 && (r.endAsked() || time.Now().After(deadline)) {
 			return len(runs)
 		}
-		if len(runs) == 0 && r.unsure() && time.Since(began) < 5*execTime { // what is in the middle of an exec shows itself after it
+		if len(runs) > 0 || doubt.IsZero() {
+			doubt = time.Now()
+		}
+		if len(runs) == 0 && (waits || r.unsure()) && time.Since(doubt) < 5*execTime { // what is in the middle of a fork or an exec shows itself after it
 			time.Sleep(execTime / 4)
 			continue
 		}
@@ -103,15 +107,20 @@ func (r *run) look() (seen, tree []proc) {
 	return seen, tree
 }
 
-// running lists those of some processes that run. One that waits in the kernel, as a vfork has
-// its caller do, is stopped before it runs again if it was told to.
-func running(procs []proc, told map[proc]bool) (list []proc) {
+// running lists those of some processes that run, and says whether any waits in the kernel that was
+// told to stop: it will before it runs again, but may be in the middle of a fork. The caller of a
+// vfork waits so for as long as its child stands still.
+func running(procs []proc, told map[proc]bool) (list []proc, waits bool) {
 	for _, p := range procs {
-		if p.state != 'T' && p.state != 't' && !(p.state == 'D' && told[proc{pid: p.pid, ticks: p.ticks}]) {
+		switch {
+		case p.state == 'T' || p.state == 't':
+		case p.state == 'D' && told[proc{pid: p.pid, ticks: p.ticks}]:
+			waits = true
+		default:
 			list = append(list, p)
 		}
 	}
-	return list
+	return list, waits
 }
 
 // groupsOf lists the process groups of what runs, of those that have no member outside of the
