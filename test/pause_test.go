@@ -236,7 +236,6 @@ func TestPauseAll(t *testing.T) {
 		if round == 0 {
 			q.kill()
 			q.start("--workers", "3")
-			w = q.dial()
 		}
 	}
 	if st := q.pauseOf("b"); all.PausedBy == "" || st != all {

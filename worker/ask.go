@@ -114,7 +114,7 @@ func (p *Pool) drop(h *leaseState) {
 // Signal sends a signal to a running job's whole tree. It reports whether the job
 // runs; an error names a runner that does not answer.
 func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
-	h := p.runningSoon(ctx, seq)
+	h := p.runningSoon(ctx, seq, startedWithin)
 	if h == nil {
 		return false, nil
 	}
@@ -126,8 +126,8 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 	return true, later(p.answers(ctx, h), "the signal is sent once it does")
 }
 
-// runningSoon is the lease of a job that runs, or begins just now; nil if it does not.
-func (p *Pool) runningSoon(ctx context.Context, seq int64) *leaseState {
+// runningSoon is the lease of a job that runs, or is heard to within a while; nil if it does not.
+func (p *Pool) runningSoon(ctx context.Context, seq int64, within time.Duration) *leaseState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
@@ -137,7 +137,7 @@ func (p *Pool) runningSoon(ctx context.Context, seq int64) *leaseState {
 		select {
 		case <-h.started:
 		case <-h.done:
-		case <-time.After(startedWithin):
+		case <-time.After(within):
 		case <-ctx.Done():
 		}
 		p.mu.Lock()
@@ -148,7 +148,7 @@ func (p *Pool) runningSoon(ctx context.Context, seq int64) *leaseState {
 	return h
 }
 
-// startedWithin is how long a signal, or a pause, waits to hear that its job runs: a start is told with
+// startedWithin is how long a signal waits to hear that its job runs: a start is told with
 // the next results, but at once to who asks for it.
 const startedWithin = 100 * time.Millisecond
 

@@ -18,6 +18,10 @@ import (
 // ErrAllPaused refuses to resume a job that stands still because everything does.
 var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "everything is paused; go on with: queuectl resume --all")
 
+// beginsWithin is how long a pause waits to hear that its job runs: what its runner has not begun
+// is asked back long before.
+const beginsWithin = time.Second
+
 // pausedWithin bounds the wait for a runner that freezes a tree, or has it go on.
 const pausedWithin = 5 * time.Second
 
@@ -25,7 +29,7 @@ const pausedWithin = 5 * time.Second
 // tree stands still, or goes on. It reports whether the job runs. An error names a runner that
 // does not answer, or says what still runs.
 func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
-	h := p.runningSoon(ctx, seq)
+	h := p.runningSoon(ctx, seq, beginsWithin)
 	if h == nil {
 		return false, nil
 	}
