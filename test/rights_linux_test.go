@@ -186,6 +186,11 @@ func TestRightsOnJobs(t *testing.T) {
 	if r.code != 5 || !strings.Contains(r.err, "operate") {
 		t.Errorf("cancel of all that another has: %+v", r)
 	}
+	for _, verb := range []string{"pause", "resume"} {
+		if r := q.as(alice, verb, "--all"); r.code != 5 || !strings.Contains(r.err, "needs the right operate") {
+			t.Errorf("%s of everything by who may submit: %+v", verb, r)
+		}
+	}
 	ids := []string{deadJob(q, alice), deadJob(q, bob)}
 	q.mustAs(alice, "dlq", "retry", "--all")
 	q.cli("wait", ids[0])
