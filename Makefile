@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop walks campaign abuse fuzz peers power-cuts clean
+.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop pauses walks campaign abuse fuzz peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -61,6 +61,11 @@ bench:
 # 200 kills of the service; tests run a short form.
 kill-loop:
 	QUEUECTL_KILLS=200 $(GO) test ./test -run TestServiceKilled -count=1 -v -timeout 20m
+
+# 1,000 pauses of trees that fork all the time, by signals and, as root, by control groups; tests
+# do 20.
+pauses:
+	QUEUECTL_PAUSES=1000 $(GO) test ./test -run '^TestForkingTreesStandStill$$' -count=1 -v -timeout 2h
 
 # 1,000 random walks through the engine beside the model; tests take 8, CI 50.
 walks:

@@ -34,6 +34,11 @@ type API interface {
 	// Hold keeps jobs that wait from being run; Release lets them.
 	Hold(ctx context.Context, p Selection) (BulkResult, error)
 	Release(ctx context.Context, p Selection) (BulkResult, error)
+	// Pause freezes jobs that run, with their timeouts; Resume has them go on. With All it is about
+	// everything, which needs the right operate: whatever runs is frozen and nothing starts, also
+	// after a restart, until everything is resumed. What was paused by itself stays so then.
+	Pause(ctx context.Context, p Selection) (BulkResult, error)
+	Resume(ctx context.Context, p Selection) (BulkResult, error)
 	// Requeue ends what runs, without counting it, and has it wait again.
 	Requeue(ctx context.Context, p Selection) (BulkResult, error)
 	Kill(ctx context.Context, p Kill) (BulkResult, error)
@@ -252,6 +257,9 @@ type Status struct {
 	Version    string `json:"version"`
 	Started    Time   `json:"started_at"`
 	Draining   bool   `json:"draining"`
+	// PausedAt is since when everything is paused, PausedBy who did it; null if it is not.
+	PausedAt  Time    `json:"paused_at"`
+	PausedBy  *string `json:"paused_by"`
 	Reranking  bool   `json:"reranking"` // waiting jobs are being ranked anew, since the order was changed
 	Health     string `json:"health"`    // ok, or degraded or failing with what is wrong
 }
@@ -502,6 +510,6 @@ type Worker struct {
 	PID           *int    `json:"pid"` // of the job it runs, or of what is stuck
 	StartedAt     Time    `json:"started_at"`
 	LastHeartbeat Time    `json:"last_heartbeat"`
-	State         string  `json:"state"` // idle, busy, stopping, stale, or stuck: its job has ended but outlives SIGKILL
+	State         string  `json:"state"` // idle, busy, paused, stopping, stale, or stuck: its job has ended but outlives SIGKILL
 	Job           *string `json:"job"`
 }

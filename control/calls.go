@@ -96,6 +96,14 @@ func (c *Client) Release(ctx context.Context, p Selection) (BulkResult, error) {
 	return ask[BulkResult](ctx, c, "release", p, true)
 }
 
+func (c *Client) Pause(ctx context.Context, p Selection) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "pause", p, true)
+}
+
+func (c *Client) Resume(ctx context.Context, p Selection) (BulkResult, error) {
+	return ask[BulkResult](ctx, c, "resume", p, true)
+}
+
 func (c *Client) Requeue(ctx context.Context, p Selection) (BulkResult, error) {
 	return ask[BulkResult](ctx, c, "requeue", p, false)
 }

@@ -45,6 +45,8 @@ type Job struct {
 	Error             *string             `json:"error"`
 	WorkerID          *string             `json:"worker_id"`
 	PID               *int                `json:"pid"`
+	PausedAt          Time              `json:"paused_at"` // null unless it runs and stands still, as of the next
+	PausedBy          *string           `json:"paused_by"` // the user who did it
 	User              string              `json:"user"`
 	Labels            map[string]string   `json:"labels"`
 	Cwd               string              `json:"cwd,omitempty"`
@@ -97,6 +99,8 @@ type View struct {
 	User     string // of the job
 	Units    map[string][]string
 	Owner    string // who enqueued it
+	PausedAt queue.Millis
+	PausedBy string // by name
 }
 
 // ViewJob shows a job.
@@ -121,6 +125,7 @@ func ViewJob(j *queue.Job, v View) Job {
 	case j.State == queue.Processing:
 		out.WorkerID, out.PID = optional(j.WorkerID), optional(j.PID)
 		out.RunTimeMS = millis(j.StartedAt, v.Now)
+		out.PausedAt, out.PausedBy = Time(v.PausedAt), optional(v.PausedBy)
 	case j.State == queue.Failed:
 		out.NextRetryAt = Time(j.DueAt)
 	}
@@ -167,7 +172,7 @@ func ViewEvent(e *queue.Event) Event {
 // verbs are by which a person makes an event, where it does not say so itself.
 var verbs = map[queue.EventKind]string{
 	queue.EventEnqueued: "enqueue", queue.EventCancelled: "cancel", queue.EventRetried: "retry", queue.EventRemoved: "rm",
-	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventSetting: "config",
+	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventPaused: "pause", queue.EventResumed: "resume", queue.EventSetting: "config",
 }
 
 // Audit adds who did it, by which verb and to what.

@@ -66,6 +66,8 @@ func methods() []Method {
 		{"retry", Submit, Operate, false, answer(API.Retry)},
 		{"hold", Submit, Operate, false, answer(API.Hold)},
 		{"release", Submit, Operate, false, answer(API.Release)},
+	{"pause", Submit, Operate, false, answer(API.Pause)},
+	{"resume", Submit, Operate, false, answer(API.Resume)},
 		{"requeue", Submit, Operate, false, answer(API.Requeue)},
 		{"kill", Submit, Operate, false, answer(API.Kill)},
 		{"edit", Submit, Operate, false, answer(API.Edit)},

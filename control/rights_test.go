@@ -28,6 +28,8 @@ cancel submit operate
 retry submit operate
 hold submit operate
 release submit operate
+pause submit operate
+resume submit operate
 requeue submit operate
 kill submit operate
 edit submit operate

@@ -39,6 +39,7 @@ type Outcome struct {
 	Signal   int   // with Signalled
 	Error    string
 	Alone    bool // its runner ran nothing else
+	Paused   bool // a person had it paused, and did not ask for it to run anew
 }
 
 // Strategy is how the wait grows from retry to retry.
@@ -142,6 +143,9 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 		d.State, d.Reason, d.Counts = Cancelled, ReasonCancelled, true
 	case Stopped:
 		d.State, d.Reason = Pending, ReasonStopped
+		if o.Paused { // nothing but its person has it run again
+			d.State = Held
+		}
 	case Shortage:
 		return d.short(j, p)
 	case Unstarted:

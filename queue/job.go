@@ -117,6 +117,8 @@ type Job struct {
 	WorkerID string // while processing
 	Units    string // of the resources that it holds while it is leased, as FormatUnits writes them
 	PID      int    // while processing
+	PausedAt Millis // while processing: since when a person has it paused, 0 if nobody has
+	PausedBy int    // the uid of that person
 
 	Delay     time.Duration // of a draft: due so long after it is stored
 	CreatedAt Millis
@@ -215,13 +217,15 @@ const (
 	EventHeld      EventKind = "held"      // by a person, because it cannot be read, or because its owner is no more
 	EventReleased  EventKind = "released"  // by a person
 	EventEdited    EventKind = "edited"    // by a person
+	EventPaused    EventKind = "paused"    // by a person: a job that runs, or everything
+	EventResumed   EventKind = "resumed"   // by a person
 	EventSetting   EventKind = "setting"
 	EventAudit     EventKind = "audit" // what a person did that no other event tells of
 )
 
 // EventKinds lists the kinds.
 func EventKinds() []EventKind {
-	return []EventKind{EventEnqueued, EventStarted, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventSetting, EventAudit}
+	return []EventKind{EventEnqueued, EventStarted, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventPaused, EventResumed, EventSetting, EventAudit}
 }
 
 // Event is one row of the durable, gapless event sequence.

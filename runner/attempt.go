@@ -24,6 +24,7 @@ type attempt struct {
 	at        int64
 	watched   bool
 	killed    func()  // asked for between the claim of a worker and the fork
+	paused    bool    // it is to stand still
 	signals   []int64 // to be sent, each once
 	signalled bool    // something sends them
 	result    []byte  // its frame, once ended
@@ -148,6 +149,8 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 			a.pid, a.at = pid, at.UnixMilli()
 			if a.killed != nil {
 				a.killed()
+			} else if a.paused {
+				a.worker.Pause(true, func(int, bool) {})
 			}
 		},
 		Started: func(int, time.Time) { s.started(a) },

@@ -36,6 +36,9 @@ var ErrRefused = errors.New("the runner obeys a newer service")
 // has ended, or what it was asked about has.
 var ErrGone = errors.New("the runner will not answer any more")
 
+// ErrEnds means that an attempt has ended, or is being ended.
+var ErrEnds = errors.New("the attempt ends")
+
 // answerWithin bounds the answer to the first frame.
 const answerWithin = 10 * time.Second
 
@@ -141,6 +144,8 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 		case *wire.Purged:
 			c.answered(f.ID, f)
 		case *wire.Typed:
+			c.answered(f.ID, f)
+		case *wire.Paused:
 			c.answered(f.ID, f)
 		default:
 			batch = append(batch, f)
@@ -256,6 +261,24 @@ func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (taken int
 		return int(min(max(typed.Taken, 0), int64(len(data)))), nil
 	}
 	return 0, ErrGone
+}
+
+// Pause has a running attempt stand still, or go on, and says how many of its processes do not
+// yet. It fails with ErrEnds if the attempt does not run there, or is being ended, and with ErrGone
+// if the connection has ended.
+func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (left int, err error) {
+	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Pause{Lease: l, ID: id, On: on} })
+	if err != nil {
+		return 0, err
+	}
+	switch paused, ok := f.(*wire.Paused); {
+	case !ok:
+		return 0, ErrGone
+	case paused.Gone:
+		return 0, ErrEnds
+	default:
+		return int(max(paused.Left, 0)), nil
+	}
 }
 
 // Purge has the runner delete output files, and waits until it has tried.

@@ -182,6 +182,8 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 		s.kill(f)
 	case *wire.Signal:
 		s.signal(f)
+	case *wire.Pause:
+		s.pause(c, f)
 	case *wire.Watch:
 		s.watch(f)
 	case *wire.Ack:
@@ -321,6 +323,25 @@ func (a *attempt) kill(cause int, grace time.Duration) {
 	if !a.worker.Kill(cause, grace) {
 		a.killed = func() { a.worker.Kill(cause, grace) }
 	}
+}
+
+// pause has an attempt stand still or go on: one that is not begun yet does as it begins. The
+// caller holds mu.
+func (s *server) pause(c *conn, f *wire.Pause) {
+	answer := func(left int, ok bool) {
+		c.send(wire.Append(nil, &wire.Paused{ID: f.ID, Left: int64(left), Gone: !ok}))
+	}
+	a := s.attempts[f.Lease]
+	if a == nil || a.result != nil {
+		answer(0, false)
+		return
+	}
+	a.paused = f.On
+	if a.pid == 0 {
+		answer(0, true)
+		return
+	}
+	a.worker.Pause(f.On, answer)
 }
 
 // signal has the processes of an attempt signalled: by one goroutine, for each may look at

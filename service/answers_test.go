@@ -171,7 +171,7 @@ func TestAnswersFit(t *testing.T) {
 			return append(all, control.LogsEnd{State: "processing"})
 		},
 		"attach": func() []any { return []any{control.Attached{Attempt: 1 << 30, Taken: 1 << 30}} },
-		"cancel": verdict, "retry": verdict, "hold": verdict, "release": verdict, "requeue": verdict, "kill": verdict, "edit": verdict,
+		"cancel": verdict, "retry": verdict, "hold": verdict, "release": verdict, "pause": verdict, "resume": verdict, "requeue": verdict, "kill": verdict, "edit": verdict,
 		"rm": verdict, "dequeue": verdict, "dlq.retry": verdict,
 		"clear": removed, "dlq.clear": removed, "cleanup": removed,
 		"worker.start": count, "worker.stop": count, "worker.scale": count,

@@ -313,7 +313,7 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	switch workers := s.pool.Workers(); {
 	case s.pool.Stopping():
 		list = append(list, "the service is stopping, so no job is started")
-	case waiting == 0 || s.pool.Draining():
+	case waiting == 0 || s.pool.Draining() || s.pool.Frozen():
 	case workers == 0:
 		list = append(list, fmt.Sprintf("%s and there is no worker; start some with: queuectl worker start", jobsWait(waiting)))
 	case len(silent) > 0 && s.pool.Busy() >= workers:
@@ -332,6 +332,9 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	}
 	if pause := s.pool.Paused(); pause != "" {
 		list = append(list, pause)
+	}
+	if paused := s.pausedHealth(); paused != "" {
+		list = append(list, paused)
 	}
 	if s.pool.Draining() {
 		list = append(list, "it drains, so no job is started; end that with: queuectl drain --off")

@@ -187,6 +187,9 @@ func (s *Service) userName(uid int) string {
 func (s *Service) view(j *queue.Job) control.Job {
 	v := control.View{Units: s.unitNames(j), Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued}
 	v.User, v.Owner = s.names(j)
+	if at, by := s.pauseOf(j); at != 0 {
+		v.PausedAt, v.PausedBy = at, s.userName(by)
+	}
 	return control.ViewJob(j, v)
 }
 

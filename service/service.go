@@ -104,6 +104,7 @@ type Service struct {
 	config    atomic.Pointer[config.Config]
 	who       atomic.Pointer[access]
 	defaults  atomic.Pointer[map[string]string] // of queues, as JSON
+	paused    atomic.Pointer[store.Setting]     // by whom everything is, and since when; nil if it is not
 	users     sync.Map                          // uid → name, of who has a right and a name
 	shares    control.Shares
 	terminals terminals
@@ -265,6 +266,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	s.pool = worker.New(s.store, s.poolConfig(), s.config.Load().WorkerCount())
 	if s.drains { // nobody else runs yet
 		s.pool.Drain(true)
+	}
+	if s.paused.Load() != nil { // its runners are told once they are met
+		s.pool.PauseAll(true)
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup

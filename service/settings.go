@@ -94,13 +94,18 @@ func (s *Service) mergeStored(stored []store.Setting) error {
 	defer s.mu.Unlock()
 	values := map[string]string{}
 	s.drains = false
-	for _, set := range stored {
-		if set.Key == drainKey {
+	var paused *store.Setting
+	for i, set := range stored {
+		switch set.Key {
+		case drainKey:
 			s.drains = true
-			continue
-		}
+		case pauseKey:
+			paused = &stored[i]
+		default:
 		values[set.Key] = set.Value
 	}
+	}
+	s.paused.Store(paused)
 	s.layers[layerStored].Values = values
 	return s.merge()
 }

@@ -20,6 +20,9 @@ func (s *Service) standing() string {
 	if s.pool.Draining() {
 		line += "; draining"
 	}
+	if s.pool.Frozen() {
+		line += "; paused"
+	}
 	return line
 }
 

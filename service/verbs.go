@@ -249,6 +249,11 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 				return err
 			}
 		}
+		if number == signals["TERM"] { // which it could not handle
+			if err := s.pool.Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
+				return err
+			}
+		}
 		runs, err := s.pool.Signal(ctx, j.Seq, number)
 		switch {
 		case err != nil || runs:

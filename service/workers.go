@@ -82,6 +82,9 @@ func (s *Service) viewWorkers(workers []worker.Status) control.WorkerList {
 		if w.Leaving {
 			view.State = "stopping"
 		}
+		if w.Paused {
+			view.State = "paused"
+		}
 		if w.Stale {
 			view.State = "stale"
 		}
@@ -126,6 +129,9 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued, LastEvent: last,
 		Database: s.opt.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs, Socket: s.opt.Places.Socket,
 		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Reranking: counts.Reranking, Throughput: s.pool.Throughput(),
+	}
+	if all := s.paused.Load(); all != nil {
+		st.PausedAt, st.PausedBy = control.Time(all.At), new(s.userName(all.UID))
 	}
 	st.Health = health(s.problems(ctx))
 	for _, state := range queue.States() {

@@ -201,6 +201,13 @@ type Change struct {
 	MaxPendingUser int64
 }
 
+// Pause has a job of a lease paused, on behalf of a uid, or resumed.
+type Pause struct {
+	queue.Lease
+	On  bool
+	UID int
+}
+
 // ErrMoved refuses a change of a job that is in none of the states of Only any more.
 var ErrMoved = errors.New("the job is in another state by now")
 
@@ -221,6 +228,11 @@ type Session interface {
 	// to become runnable: the transaction that makes it so also claims it. When
 	// ctx ends first it claims none. At most one Await may be under way.
 	Await(ctx context.Context, want int) ([]queue.Job, error)
+	// Pause records that a running job is paused from now on, or that it is not any more. The
+	// record ends with the attempt. What is so already stays as it is, with who asked first. A
+	// lease that does not hold any more is ErrMoved, one that is not known to have started
+	// ErrLeased.
+	Pause(ctx context.Context, p Pause) error
 	// Left is what an earlier service has left, for one that starts.
 	Left(ctx context.Context) (Left, error)
 	// NextEpoch raises and returns the service's epoch.
@@ -586,6 +598,7 @@ type Setting struct {
 	Value string
 	UID   int
 	At    queue.Millis
+	Kind  queue.EventKind // of the event that tells of it; EventSetting if it is "". It is not stored
 }
 
 // Level says how bad a finding is.

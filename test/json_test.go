@@ -30,6 +30,7 @@ var askedForJSON = map[string][]string{
 	"dlq": {"dlq list", "dlq retry dead2", "dlq clear --dry-run", "dlq clear --yes"}, "whoami": {"whoami"},
 	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu", "queue rm gpu"}, "why": {"why waits", "why done"}, "tree": {"tree waits"},
 	"worker": {"worker list", "worker start", "worker stop -c 1", "worker scale 2"}, "hold": {"hold waits", "hold waits"}, "release": {"release waits"},
+	"pause": {"pause --state processing", "pause --all --dry-run", "pause --all"}, "resume": {"resume --state processing", "resume --all --dry-run", "resume --all"},
 	"requeue": {"requeue --state processing"}, "kill": {"kill --state processing -s TERM"}, "drain": {"drain", "drain --off"},
 	"cleanup": {"cleanup", "cleanup --dry-run"}, "clear": {"clear --dry-run", "clear --yes"},
 	"service": {"service status"}, "serve": nil, "config": {"config list", "config get workers", "config set max_retries 2", "config unset max_retries"},

@@ -127,6 +127,7 @@ var verbsOnJobs = []verbOnJob{
 	{"cancel %s", waitingJob, "operate"}, {"cancel %s", runningJob, "operate"},
 	{"hold %s", waitingJob, "operate"}, {"release %s", heldJob, "operate"},
 	{"retry %s", deadJob, "operate"}, {"dlq retry %s", deadJob, "operate"},
+	{"pause %s", runningJob, "operate"}, {"resume %s", runningJob, "operate"},
 	{"requeue %s", runningJob, "operate"}, {"kill -s HUP %s", runningJob, "operate"},
 	{"edit %s --priority 7", waitingJob, "operate"}, {"rm %s", waitingJob, "operate"}, {"rm --force %s", runningJob, "operate"},
 	{"logs %s", deadJob, "operate"}, {"show %s", deadJob, "read"},
@@ -184,6 +185,11 @@ func TestRightsOnJobs(t *testing.T) {
 	r := q.as(alice, "cancel", "--state", "waiting", "--user", fmt.Sprint(bob.uid))
 	if r.code != 5 || !strings.Contains(r.err, "operate") {
 		t.Errorf("cancel of all that another has: %+v", r)
+	}
+	for _, verb := range []string{"pause", "resume"} {
+		if r := q.as(alice, verb, "--all"); r.code != 5 || !strings.Contains(r.err, "needs the right operate") {
+			t.Errorf("%s of everything by who may submit: %+v", verb, r)
+		}
 	}
 	ids := []string{deadJob(q, alice), deadJob(q, bob)}
 	q.mustAs(alice, "dlq", "retry", "--all")
@@ -334,6 +340,8 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	does(alice, "rm a", "rm a")
 	r("b")
 	enqueued("b")
+	does(operator, "pause b", "pause b")
+	does(alice, "resume b", "resume b")
 	does(operator, "kill -s CONT b", "kill b signal 18")
 	does(operator, "requeue b", "requeue b")
 	q.until("b runs again", 20*time.Second, func() bool { return q.show("b").State == "processing" })

@@ -84,6 +84,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"retry", fields{"id": "none"}},
 		{"cancel", fields{"id_glob": "z*", "dry_run": true}},
 		{"hold", fields{"older_than": "1h"}}, {"release", fields{"label": fields{"k": "z"}}}, {"requeue", fields{"id": "a"}},
+		{"pause", fields{"id": "a"}}, {"pause", fields{"all": true}}, {"status", fields{}}, {"resume", fields{"all": true}}, {"resume", fields{"label": fields{"k": "z"}}},
 		{"kill", fields{"id": "a", "signal": "HUP"}}, {"edit", fields{"id": "a", "set": fields{"priority": 1}}},
 		{"queue.set", fields{"name": "gpu", "weight": 3, "concurrency": 1, "max_pending": 9, "default": fields{"priority": 7, "timeout": nil}}}, {"queue.list", fields{}},
 		{"queue.pause", fields{"name": "gpu", "reason": "x", "for": "1h"}}, {"queue.resume", fields{"all": true}}, {"queue.rm", fields{"name": "gpu"}},

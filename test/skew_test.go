@@ -117,6 +117,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 		out     string   // within stdout
 		errs    []string // within stderr
 	}{
+		{"no such verb", otherVersion{"hello": olderHello}, []string{"pause", "a"}, 1, "", []string{`no method "pause"`, "0.0.9", "restart"}},
 		{"no such method", otherVersion{"hello": olderHello}, []string{"drain"}, 1, "", []string{`no method "drain"`, "0.0.9", "restart"}},
 		{"no such stream", otherVersion{"hello": olderHello}, []string{"events"}, 1, "", []string{`no method "events"`, "0.0.9"}},
 		{"not even hello", otherVersion{}, []string{"status"}, 1, "", []string{`no method "status"`}},

@@ -114,7 +114,22 @@ func (p *Pool) drop(h *leaseState) {
 // Signal sends a signal to a running job's whole tree. It reports whether the job
 // runs; an error names a runner that does not answer.
 func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
+	h := p.runningSoon(ctx, seq, startedWithin)
+	if h == nil {
+		return false, nil
+	}
 	p.mu.Lock()
+	if h.conn != nil {
+		h.conn.Send(&wire.Signal{Lease: h.lease(), Number: int64(number)})
+	}
+	p.mu.Unlock()
+	return true, later(p.answers(ctx, h), "the signal is sent once it does")
+}
+
+// runningSoon is the lease of a job that runs, or is heard to within a while; nil if it does not.
+func (p *Pool) runningSoon(ctx context.Context, seq int64, within time.Duration) *leaseState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
 	if h != nil && !h.running && !h.waiting && h.conn != nil {
 		h.conn.Send(&wire.Watch{Lease: h.lease()}) // its start is told at once then
@@ -122,20 +137,15 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 		select {
 		case <-h.started:
 		case <-h.done:
-		case <-time.After(startedWithin):
+		case <-time.After(within):
 		case <-ctx.Done():
 		}
 		p.mu.Lock()
 	}
 	if h == nil || !h.running {
-		p.mu.Unlock()
-		return false, nil
+		return nil
 	}
-	if h.conn != nil {
-		h.conn.Send(&wire.Signal{Lease: h.lease(), Number: int64(number)})
-	}
-	p.mu.Unlock()
-	return true, later(p.answers(ctx, h), "the signal is sent once it does")
+	return h
 }
 
 // startedWithin is how long a signal waits to hear that its job runs: a start is told with

@@ -225,6 +225,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 			l.running(h, a)
 		}
 		l.askAgain(h)
+		l.pauseAgain(h)
 	}
 	for _, lease := range c.Reply.Ended {
 		if h := l.leases.all[queue.Lease(lease)]; h != nil && h.conn == nil {

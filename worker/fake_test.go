@@ -71,6 +71,9 @@ type fakeRunner struct {
 	known     wire.HelloReply     // the answer to HELLO
 	then      []wire.Frame        // what follows it
 	onRecover func(*wire.Recover) // what it does when it is to recover a dead one, nil if nothing
+	onPause   func(*wire.Pause)   // called with each PAUSE, nil if nothing is
+	left      int64               // processes that a PAUSE leaves running
+	ends      bool                // a PAUSE comes too late
 	quiet     bool                // a START is not answered with STARTED
 	mute      bool                // a HELLO is not answered
 	refuses   bool                // a HELLO is answered by a refusal
@@ -212,6 +215,13 @@ func (f *fakeRunner) take(conn net.Conn, frame wire.Frame) {
 	case *wire.Type: // it has room for two bytes
 		if !f.deaf {
 			f.write(&wire.Typed{ID: frame.ID, Taken: int64(min(2, len(frame.Data)))})
+		}
+	case *wire.Pause:
+		if f.onPause != nil {
+			f.onPause(frame)
+		}
+		if !f.deaf {
+			f.write(&wire.Paused{ID: frame.ID, Left: f.left, Gone: f.ends})
 		}
 	case *wire.Purge:
 		if !f.deaf {

@@ -90,9 +90,10 @@ func outcome(r *wire.Result) queue.Outcome {
 	return o
 }
 
-// settlement is what follows from a result, of the runner of a folder, for the job it
-// belongs to.
-func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settlement {
+// settlement is what follows from a result, of the runner of a folder, for the job of the lease
+// that it belongs to.
+func (p *Pool) settlement(h *leaseState, r *wire.Result, dir string) store.Settlement {
+	j := &h.job
 	a := queue.Attempt{
 		Fence: r.Fence, Worker: runner.Worker(dir, r.Slot), Node: p.cfg.Node, PID: int(r.PID),
 		StartedAt: queue.Millis(r.StartedAt), EndedAt: queue.Millis(r.EndedAt),
@@ -105,6 +106,8 @@ func (p *Pool) settlement(j *queue.Job, r *wire.Result, dir string) store.Settle
 	if a.OutputRef != "" {
 		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)
 	}
-	d := queue.Decide(j, outcome(r), p.cfg.Policy())
+	o := outcome(r)
+	o.Paused = h.heldBack()
+	d := queue.Decide(j, o, p.cfg.Policy())
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}
 }

@@ -37,6 +37,9 @@ type leaseState struct {
 	grace   time.Duration
 	by      *int             // who had us end it, nil if nobody did
 	verb    string           // and how
+	paused  bool             // as recorded
+	woken   bool             // it goes on though everything is paused
+	pausing chan struct{}    // closed once whoever pauses or resumes it has; nil if nobody does
 	over    bool             // its end, or return, is in pending
 	asks    []*pendingChange // what is asked of it, if it has not started; the first goes first
 	started chan struct{}    // closed once it is known to run
@@ -55,7 +58,7 @@ func newLeases() leases {
 
 // hold adds the lease of a claimed job.
 func (s *leases) hold(j *queue.Job) *leaseState {
-	h := &leaseState{job: *j, sent: time.Now(), heard: time.Now(), started: make(chan struct{}), done: make(chan struct{})}
+	h := &leaseState{job: *j, paused: j.PausedAt != 0, sent: time.Now(), heard: time.Now(), started: make(chan struct{}), done: make(chan struct{})}
 	s.all[j.Lease()], s.bySeq[j.Seq] = h, h
 	return h
 }

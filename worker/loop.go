@@ -299,7 +299,7 @@ func (l *loop) result(from *runnerConn, r *wire.Result) {
 	if r.Cause == int64(queue.Stopped) && h.end != nil {
 		r.Cause = int64(*h.end) // somebody has cancelled it since
 	}
-	s := l.settlement(&h.job, r, from.Dir)
+	s := l.settlement(h, r, from.Dir)
 	h.blame(&s)
 	l.session.pending.Started = slices.DeleteFunc(l.session.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
 	l.learn(h, r)

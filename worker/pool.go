@@ -89,6 +89,7 @@ type Pool struct {
 	target   int        // workers wanted
 	stopping bool       // claim nothing more
 	draining bool       // claim nothing until that is over
+	frozen   bool       // everything is paused
 	paused   time.Time  // claim nothing until then
 	rate     rate       // of ends
 	leases   leases
@@ -240,14 +241,23 @@ func (p *Pool) Stopping() bool {
 	return p.stopping
 }
 
-// Stop claims nothing more, lets running jobs finish for a while, then ends
-// them and gives them back, and ends the runners: those that do not answer with all that
+// Stop claims nothing more, lets running jobs finish for a while, unless they are paused, then
+// ends them and gives them back, and ends the runners: those that do not answer with all that
 // they run. Run is to be ended after it.
 func (p *Pool) Stop(ctx context.Context, within time.Duration) {
 	p.mu.Lock()
 	p.stopping = true
+	var still []*leaseState // which would not finish
+	for _, h := range p.leases.all {
+		if h.running && p.standsStill(h) {
+			still = append(still, h)
+		}
+	}
 	p.mu.Unlock()
 	p.Scale(0)
+	for _, h := range still {
+		p.endOne(h, queue.Stopped, nil, "")
+	}
 	if p.Settle(ctx, within, nil) != nil {
 		p.endSilent()
 		p.Settle(ctx, runner.StopGrace(), nil)
@@ -281,6 +291,7 @@ type Status struct {
 	Stale     bool
 	Stuck     bool // taken by a process, PID, that outlives SIGKILL, though its job has ended
 	Leaving   bool // it ends with its job: more run than are wanted
+	Paused    bool // it stands still with its job, or with everything
 }
 
 // List lists the workers: those that run a job, and those that could.
@@ -295,7 +306,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 			continue
 		}
 		busy[h.worker] = true
-		w := Status{ID: h.worker, Job: h.job.ID, PID: h.pid, StartedAt: h.at, Heard: h.heard, Stale: true, Leaving: len(list) >= p.target}
+		w := Status{ID: h.worker, Job: h.job.ID, PID: h.pid, StartedAt: h.at, Heard: h.heard, Stale: true, Leaving: len(list) >= p.target, Paused: p.standsStill(h)}
 		if h.conn != nil {
 			w.Heard, w.Stale = h.conn.lived, h.conn.silent || time.Since(h.conn.lived) > p.cfg.StaleAfter()
 		}
@@ -310,7 +321,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 	}
 	for slot := int64(1); len(list) < p.target; slot++ {
 		if id := runner.WorkerID(slot); !busy[id] {
-			list = append(list, Status{ID: id, Heard: time.Now()})
+			list = append(list, Status{ID: id, Heard: time.Now(), Paused: p.frozen})
 		}
 	}
 	return list

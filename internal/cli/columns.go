@@ -46,7 +46,7 @@ func columns() []column {
 	list := []column{
 		number("id", func(j *control.Job) string { return j.ID }),
 		number("seq", func(j *control.Job) int64 { return j.Seq }),
-		number("state", func(j *control.Job) string { return j.State }),
+		{"state", "STATE", stateText, by(func(j *control.Job) string { return j.State })},
 		number("queue", func(j *control.Job) string { return j.Queue }),
 		{"when", "WHEN", func(j *control.Job) string { return whenOf(j, time.Now()) }, by(func(j *control.Job) control.Time { return max(j.FinishedAt, j.StartedAt, j.RunAt) })},
 		{"reason", "REASON", func(j *control.Job) string { return orDash(j.Reason) }, by(func(j *control.Job) string { return or(j.Reason, "") })},

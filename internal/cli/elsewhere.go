@@ -9,7 +9,6 @@ import (
 // What there is none of, and what to do meanwhile.
 const (
 	noSchedules = "schedules are not there yet; have a line of your crontab enqueue it"
-	noPause     = "pausing is not there yet; hold keeps jobs that wait, drain starts no more of any, drain --off goes on"
 )
 
 // elsewhere is what people know by some words from pueue, task-spooler, at, GNU parallel,
@@ -36,7 +35,9 @@ func verbsElsewhere() []elsewhere {
 		{words: "follow", ours: "attach, or logs -f"},
 		{words: "tail", ours: "logs -f"},
 		{words: "cat output journal", ours: "logs"},
-		{words: "stash suspend", ours: "hold"},
+		{words: "stash", ours: "hold"},
+		{words: "suspend freeze", ours: "pause for a job that runs, hold for one that waits"},
+		{words: "unpause thaw continue", ours: "resume"},
 		{words: "at enqueue-at", ours: "enqueue --at TIME"},
 		{words: "restart", ours: "retry; service restart is of the service"},
 		{words: "redo", ours: "retry"},
@@ -51,7 +52,7 @@ func verbsElsewhere() []elsewhere {
 		{words: "stop", ours: "cancel for a job, service stop for the service"},
 		{words: "shutdown quit", ours: "service stop; what runs goes on, and drain --wait waits for it before"},
 		{words: "parallel", ours: "worker scale N"},
-		{words: "start", ours: "release for a held job, worker start for workers, service start for the service"},
+		{words: "start", ours: "release for a held job, resume for a paused one, worker start for workers, service start for the service"},
 		{words: "switch swap urgent move", ours: "edit ID --priority N, and enqueue --next for a new job"},
 		{words: "send", ours: "attach, for a job with --tty"},
 		{words: "clean purge", ours: "cleanup"},
@@ -63,7 +64,6 @@ func verbsElsewhere() []elsewhere {
 		{words: "daemon", ours: "serve, or service start"},
 		{words: "workers", ours: "worker list"},
 		{words: "group groups queues partition", ours: "queue"},
-		{words: "pause resume unpause freeze thaw", answer: noPause},
 		{words: "schedule schedules cron crontab", answer: noSchedules},
 		{words: "depend dependencies depends", ours: "tree ID; enqueue --after ID"},
 	}

@@ -30,7 +30,7 @@ func TestWordsOfOtherPrograms(t *testing.T) {
 		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedules are not there yet", "enqueue --retries": "--max-retries N",
 		"logs --tail": "logs -n N", "list --format": "--columns NAMES, or --json", "list --all": "all are listed without it", "list -n": "--limit N", "ps -n": "--limit N",
 		"run --follow": "run follows its job without it", "run --rm": "rm ID removes one", "run --batch": "enqueue --batch NAME", "run --jobs": "worker scale N",
-		"group": "here it is: queue", "pause": "pausing is not there yet", "resume": "pausing is not there yet", "send": "attach, for a job with --tty", "shutdown": "service stop",
+		"group": "here it is: queue", "suspend": "pause for a job that runs", "thaw": "here it is: resume", "send": "attach, for a job with --tty", "shutdown": "service stop",
 		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME", "schedule": "schedules are not there yet", "follow": "attach, or logs -f",
 	} {
 		got := refusal(t, append(strings.Fields(line), "x")...)

@@ -136,7 +136,9 @@ func eventLine(e *control.Event) string {
 	if e.Reason != "" {
 		said(e.Reason)
 	}
-	if e.Key != "" {
+	if e.Key != "" && e.Event != string(queue.EventSetting) {
+		said("everything")
+	} else if e.Key != "" {
 		said(e.Key + " = " + strconv.Quote(e.Value))
 	}
 	if e.Event == string(queue.EventAudit) {

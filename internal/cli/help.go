@@ -84,7 +84,8 @@ func examples() map[string]string {
 
 		"worker": "  queuectl worker scale 8\n  queuectl worker list", "worker start": "  queuectl worker start                  one more\n  queuectl worker start -c 4\n  queuectl worker start --foreground     until Ctrl-C",
 		"worker stop": "  queuectl worker stop -c 2              what they run may finish\n  queuectl worker stop --all --timeout '5 minutes'", "worker scale": "  queuectl worker scale 8\n  queuectl worker scale 0                jobs wait", "worker list": "  queuectl worker list --json",
-		"hold": "  queuectl hold 17\n  queuectl hold --batch pics", "release": "  queuectl release 17", "requeue": "  queuectl requeue 17",
+		"hold": "  queuectl hold 17\n  queuectl hold --batch pics", "release": "  queuectl release 17",
+		"pause": "  queuectl pause 17                      until: queuectl resume 17\n  queuectl pause --label site=a\n  queuectl pause --all                   whatever runs, and nothing starts", "resume": "  queuectl resume 17\n  queuectl resume --all", "requeue": "  queuectl requeue 17",
 		"kill": "  queuectl kill -s USR1 17", "drain": "  queuectl drain --wait\n  queuectl drain --off", "clear": "  queuectl clear --dry-run\n  queuectl clear --yes", "cleanup": "  queuectl cleanup --days 30 --keep 1000",
 
 		"queue": "  queuectl queue set gpu --concurrency 1\n  queuectl queue list", "queue list": "  queuectl queue list\n  queuectl queue list --json",

@@ -112,7 +112,7 @@ func psVerb(a *App) *cobra.Command {
 }
 
 func jobRow(j *control.Job) []string {
-	return []string{j.ID, j.State, j.Queue, whenOf(j, time.Now()), cmp.Or(ranFor(j.RunTimeMS), "-"), orDash(j.ExitCode), title(j)}
+	return []string{j.ID, stateText(j), j.Queue, whenOf(j, time.Now()), cmp.Or(ranFor(j.RunTimeMS), "-"), orDash(j.ExitCode), title(j)}
 }
 
 // whenOf is what a person asks of the time of a job: for how long it runs, when it starts, how
@@ -120,6 +120,8 @@ func jobRow(j *control.Job) []string {
 func whenOf(j *control.Job, now time.Time) string {
 	state := stateOf(j.State)
 	switch due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time(); {
+	case j.PausedAt != 0:
+		return "for " + pausedText(j, now)
 	case state == queue.Processing:
 		return "for " + ageOf(j.StartedAt, now)
 	case state.Ended():

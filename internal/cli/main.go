@@ -93,6 +93,8 @@ func table() []Verb {
 		{Group: ofControl, Name: "worker", Build: workerVerb},
 		{Group: ofControl, Name: "hold", Build: holdVerb},
 		{Group: ofControl, Name: "release", Build: releaseVerb},
+		{Group: ofControl, Name: "pause", Build: pauseVerb},
+		{Group: ofControl, Name: "resume", Build: resumeVerb},
 		{Group: ofControl, Name: "requeue", Build: requeueVerb},
 		{Group: ofControl, Name: "kill", Build: killVerb},
 		{Group: ofControl, Name: "drain", Build: drainVerb},

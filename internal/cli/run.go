@@ -350,6 +350,8 @@ func waitsFor(j *control.Job, st *control.Status, now time.Time) string {
 		return "is held; let it run with: queuectl release " + j.ID
 	case due.After(now):
 		return "waits until it is " + dueText(due, now)
+	case st.PausedAt != 0:
+		return "waits: everything is paused, by " + or(st.PausedBy, "?") + "; go on with: queuectl resume --all"
 	case st.Draining:
 		return "waits: no job is started until queuectl drain --off"
 	case st.Workers.Total == 0:

@@ -101,7 +101,7 @@ const shownLines = 20
 func (a *App) showJob(j *control.JobDetail) error {
 	zone, _ := time.Now().Zone()
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Error", a.plain(orEmpty(j.Error))},
+		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Error", a.plain(orEmpty(j.Error))},
 		{"Exit code", orEmpty(j.ExitCode)}, {"Signal", orEmpty(j.Signal)},
 		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Folder", j.Cwd},
@@ -237,6 +237,9 @@ func attemptsOf(j *control.JobDetail) string {
 
 // standing is a job's state, with the reason if that says more.
 func standing(j *control.Job) string {
+	if j.PausedAt != 0 {
+		return stateText(j)
+	}
 	if j.Reason == nil || *j.Reason == j.State {
 		return j.State
 	}

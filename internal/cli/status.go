@@ -153,6 +153,9 @@ func (a *App) coloured(text, colour string) string {
 // marked is a job's id after the sign of its state.
 func marked(j *control.Job) string {
 	s := stateSigns[j.State]
+	if j.PausedAt != 0 {
+		s = stateSigns[queue.Held.String()]
+	}
 	return s.sign + " " + j.ID
 }
 
@@ -355,7 +358,7 @@ func (p *screenPrinter) parts() []part {
 	running := part{head: []string{"RUNNING", "QUEUE", "FOR", "COMMAND", "LAST LINE"}}
 	for i := range s.Running {
 		j := &s.Running[i]
-		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, p.age(j.StartedAt), title(&j.Job), p.a.said(j.LastLine)})
+		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, p.runs(&j.Job), title(&j.Job), p.a.said(j.LastLine)})
 	}
 	running.more, running.say = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
 	next := part{head: []string{"NEXT", "QUEUE", "WHEN", "COMMAND"}}
@@ -413,6 +416,14 @@ func ageOf(t control.Time, now time.Time) string {
 	return roughly(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
 }
 
+// runs is for how long a job has run, or stood still.
+func (p *screenPrinter) runs(j *control.Job) string {
+	if j.PausedAt != 0 {
+		return "paused " + pausedText(j, p.now)
+	}
+	return p.age(j.StartedAt)
+}
+
 // agoOf is how long ago an instant was, in words.
 func agoOf(t control.Time, now time.Time) string {
 	if now.Sub(queue.Millis(t).Time()) < time.Second {
@@ -433,6 +444,8 @@ func (p *screenPrinter) starts(j *control.Job) string {
 		return due.Format("15:04") + ", in " + roughly(wait)
 	case wait > 0:
 		return "in " + roughly(wait)
+	case p.s.Status.PausedAt != 0:
+		return "paused"
 	case p.s.Status.Draining:
 		return "draining"
 	case p.s.Status.PID == 0:

@@ -15,8 +15,11 @@ func (r *run) end() {
 		r.w.dropCgroup()
 		return
 	}
-	r.graceEnd = time.Now().Add(r.c.OutputGrace)
 	forced := !r.termAt.IsZero()
+	if !forced {
+		r.goOn() // something else has ended the main process of a tree that stood still
+	}
+	r.graceEnd = time.Now().Add(r.c.OutputGrace)
 	if !forced && r.alone() {
 		r.rest() // nothing of the tree lives, so what the pipes hold is all
 	} else {

@@ -22,6 +22,7 @@ func (r *run) end() {
 	forced := !r.termAt.IsZero()
 	r.graceEnd = r.r.EndedAt.Add(r.c.OutputGrace)
 	if !forced {
+		r.goOn() // something else has ended the main process of a tree that stood still
 		r.drain(r.graceEnd)
 	}
 	switch {

@@ -15,6 +15,8 @@ type calls struct {
 	terminate func(job windows.Handle)
 	setJob    func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
 	query     func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
+	suspend   func(process windows.Handle) error
+	resume    func(process windows.Handle) error
 	message   func(port windows.Handle) (message uint32, ok bool)
 	awake     func() time.Duration // since the boot, without the time that the machine slept
 	room      func() uint64        // bytes of memory that the machine still has to give
@@ -32,6 +34,8 @@ var kernel = calls{
 	query: func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error {
 		return windows.QueryInformationJobObject(job, class, uintptr(info), uint32(size), nil)
 	},
+	suspend: func(process windows.Handle) error { return status(ntSuspendProcess, process) },
+	resume:  func(process windows.Handle) error { return status(ntResumeProcess, process) },
 	message: func(port windows.Handle) (uint32, bool) {
 		var message uint32
 		var key uintptr
@@ -57,6 +61,9 @@ var kernel = calls{
 }
 
 var (
+	ntdll                  = windows.NewLazySystemDLL("ntdll.dll")
+	ntSuspendProcess       = ntdll.NewProc("NtSuspendProcess")
+	ntResumeProcess        = ntdll.NewProc("NtResumeProcess")
 	kernel32               = windows.NewLazySystemDLL("kernel32.dll")
 	createJobObject        = kernel32.NewProc("CreateJobObjectW")
 	openJobObject          = kernel32.NewProc("OpenJobObjectW")
@@ -66,6 +73,17 @@ var (
 	queryUnbiasedInterrupt = kernel32.NewProc("QueryUnbiasedInterruptTime")
 	globalMemoryStatus     = kernel32.NewProc("GlobalMemoryStatusEx")
 )
+
+// status calls what answers with an NTSTATUS, for a process.
+func status(call *windows.LazyProc, process windows.Handle) error {
+	if err := call.Find(); err != nil {
+		return err
+	}
+	if code, _, _ := call.Call(uintptr(process)); code != 0 {
+		return windows.NTStatus(code)
+	}
+	return nil
+}
 
 // What x/sys does not name.
 const (

@@ -4,11 +4,12 @@ package process
 
 import "time"
 
-// obey carries out what Kill has asked for. From the end of the main process on it is too late
+// obey carries out what Kill and Pause have asked for. From the end of the main process on it is too late
 // for a Kill, unless the tree is being ended.
 func (r *run) obey(now time.Time) kill {
 	r.w.mu.Lock()
-	killed := r.w.killed
+	killed, paused := r.w.killed, r.w.pause
+	r.w.pause.tells = nil
 	if r.exited && r.termAt.IsZero() && !killed.asked {
 		r.w.running = false
 	}
@@ -16,6 +17,7 @@ func (r *run) obey(now time.Time) kill {
 	if killed.asked && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
 		r.terminate(now, killed.grace)
 	}
+	r.heedPause(paused)
 	return killed
 }
 

@@ -34,6 +34,9 @@ func (w *Worker) Close() {}
 // Kill ends the running command's tree.
 func (w *Worker) Kill(int, time.Duration) bool { return false }
 
+// Pause freezes the running command's tree, or has it go on.
+func (w *Worker) Pause(_ bool, tell func(left int, ok bool)) { tell(0, false) }
+
 // Signal sends a signal to the running command's tree.
 func (w *Worker) Signal(int, string, int) {}
 

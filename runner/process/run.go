@@ -65,17 +65,23 @@ func (r *run) untilDue() time.Duration {
 	if !r.told && !r.begins() {
 		in(StartedAfter - ran)
 	}
-	if r.c.Timeout > 0 && r.termAt.IsZero() {
+	if r.c.Timeout > 0 && r.clocked() {
 		in(r.c.Timeout - ran)
 	}
-	if r.c.IdleTimeout > 0 && r.termAt.IsZero() {
-		in(r.c.IdleTimeout - r.silent(ran))
+	if r.c.IdleTimeout > 0 && r.clocked() {
+		in(r.c.IdleTimeout - r.silent())
+	}
+	if again := r.still.again; !again.IsZero() && r.termAt.IsZero() {
+		in(time.Until(again))
 	}
 	if !r.killAt.IsZero() {
 		in(time.Until(r.killAt))
 	}
 	return next
 }
+
+// clocked reports whether the command's timeouts run.
+func (r *run) clocked() bool { return r.termAt.IsZero() && !r.still.on }
 
 // milliseconds are those of a wait, rounded up.
 func milliseconds(d time.Duration) time.Duration {
@@ -85,8 +91,9 @@ func milliseconds(d time.Duration) time.Duration {
 // enforce does what is due while the main process runs. Whether a kill or the
 // timeout came before the end is decided here alone.
 func (r *run) enforce() {
-	now, ran := time.Now(), r.ran()
+	now := time.Now()
 	killed := r.obey(now)
+	ran := r.ran()
 	if r.exited {
 		r.r.EndedAt = now
 		if killed.asked && !r.r.TimedOut {
@@ -94,15 +101,15 @@ func (r *run) enforce() {
 		}
 		return
 	}
-	if !r.told && !r.begins() && ran >= StartedAfter {
+	if !r.told && !r.begins() && (ran >= StartedAfter || r.still.on) {
 		r.told = true
 		r.c.Started(r.r.PID, r.begun)
 	}
-	if r.c.Timeout > 0 && r.termAt.IsZero() && ran >= r.c.Timeout {
+	if r.c.Timeout > 0 && r.clocked() && ran >= r.c.Timeout {
 		r.r.TimedOut = true
 		r.terminate(now, r.c.KillAfter)
 	}
-	if r.c.IdleTimeout > 0 && r.termAt.IsZero() && r.silent(ran) >= r.c.IdleTimeout {
+	if r.c.IdleTimeout > 0 && r.clocked() && r.silent() >= r.c.IdleTimeout {
 		r.r.TimedOut, r.r.Silent = true, true
 		r.terminate(now, r.c.KillAfter)
 	}

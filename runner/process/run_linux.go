@@ -25,6 +25,7 @@ type Worker struct {
 	pid     int    // of the main process
 	uid     uint32 // it runs as
 	killed  kill   // asked for by Kill
+	pause   pause  // asked for by Pause
 	typist  typist // of the running command's terminal, if it has one
 
 	stuck []proc // what Run has given up; of its goroutine
@@ -119,6 +120,9 @@ func (w *Worker) Signal(pid int, cookie string, number int) {
 	for range signalPasses {
 		w.mu.Lock()
 		current, uid := w.running && w.pid == pid, w.uid
+		if w.pause.on && unix.Signal(number) == unix.SIGCONT { // which it gets once it goes on
+			current = false
+		}
 		w.mu.Unlock()
 		main, ok := stat(pid)
 		if !current || !ok {
@@ -170,6 +174,8 @@ type run struct {
 	forked   time.Time // right before the main process was made
 	heard    time.Time // when it last printed
 	told     bool
+	still    standstill
+	frozen   bool // by its control group
 	exited   bool
 	termAt   time.Time // SIGTERM was sent
 	killAt   time.Time // SIGKILL is due
@@ -191,7 +197,7 @@ func (w *Worker) newRun(c *Command, result *Result) *run {
 func (w *Worker) occupy(c *Command) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.running, w.pid, w.uid, w.killed, w.typist = true, 0, c.uid(), kill{}, typist{tty: c.TTY}
+	w.running, w.pid, w.uid, w.killed, w.pause, w.typist = true, 0, c.uid(), kill{}, pause{}, typist{tty: c.TTY}
 }
 
 // close gives back what the run holds.
@@ -206,10 +212,11 @@ func (r *run) close() {
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if r.w.killed.asked || r.c.TTY { // it must not wake the next run
+	if r.w.killed.asked || r.w.pause.asked || r.c.TTY { // it must not wake the next run
 		var drain [8]byte
 		unix.Read(r.w.wake, drain[:])
 	}
+	r.w.unpause()
 }
 
 // letGo closes our write ends, so that the pipes end with those of the tree.
@@ -274,11 +281,8 @@ func (r *run) wait() int {
 	return int(milliseconds(next))
 }
 
-// ran is how long the command has run.
-func (r *run) ran() time.Duration { return time.Since(r.begun) }
-
 // silent is for how long it has printed nothing.
-func (r *run) silent(time.Duration) time.Duration { return time.Since(r.heard) }
+func (r *run) silent() time.Duration { return time.Since(r.heard) }
 
 // terminate asks the tree to end; a stopped process is woken to hear it.
 func (r *run) terminate(now time.Time, grace time.Duration) {
@@ -296,6 +300,10 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 		for _, p := range away {
 			send(p, unix.SIGTERM, nil)
 			send(p, unix.SIGCONT, nil)
+		}
+		if grace > 0 && r.still.on { // SIGKILL ends what is frozen as well
+			r.goOn()
+			now = time.Now()
 		}
 		r.termAt = now
 	}

@@ -26,6 +26,7 @@ type Worker struct {
 	running bool  // until the main process has ended or, where the tree is being ended, its grace has
 	tree    *tree // what runs
 	killed  kill  // asked for by Kill
+	pause   pause // asked for by Pause
 
 	stuck *tree // what Run has given up; of its goroutine
 }
@@ -107,14 +108,17 @@ type run struct {
 	open     int            // pipes that are not
 	begun    time.Time
 	from     time.Duration // when it began, by the clock that stands while the machine sleeps
-	heard    atomic.Int64  // when it last printed, since then
+	heard    atomic.Int64  // when it last printed, since then, its pauses left out but for the last one
 	told     bool
+	still    standstill
 	exited   bool
 	termAt   time.Time // CTRL_BREAK was sent
 	unasked  bool      // or could not be
 	killAt   time.Time // the end of the job object is due
 	killedAt time.Time // it was ended for the first time
 	graceEnd time.Time // what is left behind is ended
+
+	suspended map[uint32]windows.Handle // by pid, what a pause has suspended
 }
 
 // interrupt has the wait return.
@@ -129,7 +133,7 @@ func (w *Worker) newRun(c *Command, result *Result) *run {
 func (w *Worker) occupy(*Command) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.running, w.tree, w.killed = true, nil, kill{}
+	w.running, w.tree, w.killed, w.pause = true, nil, kill{}, pause{}
 }
 
 // close gives back what the run holds. It releases who reads and feeds, whoever else
@@ -143,8 +147,12 @@ func (r *run) close() {
 	r.loops.Wait()
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if r.w.killed.asked { // it must not wake the next run
+	if r.w.killed.asked || r.w.pause.asked { // it must not wake the next run
 		windows.ResetEvent(r.w.wake)
+	}
+	r.w.unpause()
+	for _, h := range r.suspended {
+		windows.CloseHandle(h)
 	}
 	r.w.tree = nil
 	if r.tree != nil && r.tree != r.w.stuck {
@@ -179,16 +187,17 @@ func (r *run) wait() uint32 {
 	return uint32(milliseconds(next))
 }
 
-// ran is how long the command has run, without the time that the machine slept.
-func (r *run) ran() time.Duration { return r.w.sys.awake() - r.from }
-
-// silent is for how long it has printed nothing, once it ran so long.
-func (r *run) silent(ran time.Duration) time.Duration { return ran - time.Duration(r.heard.Load()) }
+// silent is for how long it has printed nothing.
+func (r *run) silent() time.Duration { return r.elapsed() - time.Duration(r.heard.Load()) }
 
 // terminate asks the main process's group to end. What has no console, or does not
 // listen, has the same grace; where nobody could be asked there is none.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
+		if grace > 0 {
+			r.goOn()
+			now = time.Now()
+		}
 		r.unasked = r.w.sys.interrupt(r.tree.pid) != nil // its handle is open, so the group is ours
 		r.termAt = now
 	}
@@ -203,7 +212,7 @@ func (r *run) read(i int) {
 	for {
 		n, err := r.pipes[i].Read(r.w.buffers[i])
 		if n > 0 {
-			r.heard.Store(int64(r.ran()))
+			r.heard.Store(int64(r.elapsed()))
 			r.c.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.w.buffers[i][:n])
 		}
 		if errors.Is(err, io.EOF) && connected(r.pipes[i]) {

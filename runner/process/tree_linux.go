@@ -111,7 +111,11 @@ func hearNoChild() error {
 // or group, those of its account that carry its cookie, and their descendants. A cookie of
 // another account's process is forged.
 func treeOf(main int, cookie string, uid uint32) []proc {
-	l := processes.now()
+	return treeIn(processes.now(), main, cookie, uid)
+}
+
+// treeIn is treeOf by one look.
+func treeIn(l *look, main int, cookie string, uid uint32) []proc {
 	return members(l.procs, func(p proc) bool {
 		return p.sid == main || p.pgid == main || p.ppid == main || l.owns(uid, p.pid) && l.cookie(p.pid) == cookie
 	}, main)

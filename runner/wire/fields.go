@@ -191,6 +191,17 @@ func (f *Signal) fields(c *codec) {
 	c.num(&f.Number)
 }
 
+func (f *Pause) fields(c *codec) {
+	c.lease(&f.Lease)
+	c.num(&f.ID)
+	c.flag(&f.On)
+}
+
+func (f *Paused) fields(c *codec) {
+	c.nums(&f.ID, &f.Left)
+	c.flag(&f.Gone)
+}
+
 func (f *Watch) fields(c *codec) { c.lease(&f.Lease) }
 
 func (f *Ack) fields(c *codec) { c.leases(&f.Leases) }

@@ -116,6 +116,13 @@ type (
 		Lease
 		Number int64
 	}
+	// Pause freezes an attempt's tree, with its timeouts, or has it go on; Paused answers. An
+	// attempt that has not begun stands still as soon as it has.
+	Pause struct {
+		Lease
+		ID int64
+		On bool
+	}
 	// Shutdown ends the runner once it runs and holds nothing.
 	Shutdown struct{}
 	// Recover ends what attempts of dead runners have left alive: those of the folder
@@ -197,6 +204,13 @@ type (
 	}
 	// Purged answers Purge, once the files are gone or could not be deleted.
 	Purged struct{ ID int64 }
+	// Paused answers Pause: how many processes of the tree still run, or are still stopped. Gone
+	// says that no such attempt runs, or that it is being ended.
+	Paused struct {
+		ID   int64
+		Left int64
+		Gone bool
+	}
 	// Typed answers Type: how many bytes were taken, the first ones; there is no room for
 	// more until the program reads. Gone says that no such attempt runs with a terminal.
 	Typed struct {
@@ -255,6 +269,8 @@ var kinds = [...]func() Frame{
 	23: func() Frame { return new(Type) },
 	24: func() Frame { return new(Resize) },
 	25: func() Frame { return new(Typed) },
+	26: func() Frame { return new(Pause) },
+	27: func() Frame { return new(Paused) },
 }
 
 func (*Hello) kind() byte      { return 1 }
@@ -282,6 +298,8 @@ func (*Purged) kind() byte     { return 22 }
 func (*Type) kind() byte       { return 23 }
 func (*Resize) kind() byte     { return 24 }
 func (*Typed) kind() byte      { return 25 }
+func (*Pause) kind() byte      { return 26 }
+func (*Paused) kind() byte     { return 27 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

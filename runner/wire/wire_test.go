@@ -31,6 +31,7 @@ func frames() []wire.Frame {
 		&wire.Recover{ID: 1, Name: "7.ab", Attempts: []wire.Attempt{a}}, &wire.Forget{Name: "7.ab"},
 		&wire.Recovered{ID: 1, SameBoot: true, Left: []wire.Left{{PID: 2, PGID: 3, Cookie: "c"}}, Alive: []wire.Lease{l}, Error: "e"},
 		&wire.Type{Lease: l, ID: 1, Data: []byte("x")}, &wire.Resize{Lease: l, Rows: 24, Cols: 80}, &wire.Typed{ID: 1, Taken: 2, Gone: true},
+		&wire.Pause{Lease: l, ID: 1, On: true}, &wire.Paused{ID: 1, Left: 2, Gone: true},
 	}
 }
 
@@ -76,8 +77,8 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 			t.Errorf("got %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
 		}
 	}
-	if len(kinds) != 25 {
-		t.Errorf("%d kinds of frames are tested, want 25", len(kinds))
+	if len(kinds) != 27 {
+		t.Errorf("%d kinds of frames are tested, want 27", len(kinds))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(frames()).Draw(t, "frame")
@@ -118,6 +119,8 @@ var layouts = []string{
 	"170e808080808040020178",
 	"180e80808080804030a001",
 	"19020401",
+	"1a0e8080808080400201",
+	"1b020401",
 }
 
 // The layout of a frame is what it has always been: a service and a runner may be of

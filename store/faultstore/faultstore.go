@@ -90,6 +90,11 @@ func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
 	return act(ctx, s, "Change", seq, func() error { return s.Store.Change(ctx, seq, c) })
 }
 
+// Pause implements store.Store.
+func (s *Store) Pause(ctx context.Context, p store.Pause) error {
+	return act(ctx, s, "Pause", p, func() error { return s.Store.Pause(ctx, p) })
+}
+
 // Audit implements store.Store.
 func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	return act(ctx, s, "Audit", a, func() error { return s.Store.Audit(ctx, a) })

@@ -195,6 +195,9 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	}
 	ends := to.Ended() && !j.State.Ended()
 	j.State = to
+	if to != queue.Processing {
+		j.PausedAt, j.PausedBy = 0, 0
+	}
 	j.UpdatedAt = now
 	j.EndedAt = 0
 	if to.Ended() {

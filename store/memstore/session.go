@@ -77,6 +77,32 @@ func (s *Store) start(j *job, e store.Started, now queue.Millis) {
 	s.tell(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.At}, now)
 }
 
+// Pause records that a running job is paused, or is not any more.
+func (s *Store) Pause(ctx context.Context, p store.Pause) error {
+	return s.update(ctx, func(now queue.Millis) error {
+		j := s.lease(p.Lease)
+		if j == nil {
+			return store.ErrMoved
+		}
+		if j.State != queue.Processing {
+			return store.ErrLeased
+		}
+		switch {
+		case p.On && j.PausedAt == 0:
+			j.PausedAt, j.PausedBy = now, p.UID
+			s.tell(j, queue.EventPaused, queue.EventDetail{UID: &p.UID}, now)
+		case !p.On && j.PausedAt != 0:
+			j.PausedAt, j.PausedBy = 0, 0
+			s.tell(j, queue.EventResumed, queue.EventDetail{UID: &p.UID}, now)
+		default:
+			return nil
+		}
+		j.UpdatedAt = now
+		s.watchers.Tell(j.Seq)
+		return nil
+	})
+}
+
 func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	defer s.giveBack(j, now)
 	if e.DeletableOutput != "" && !slices.Contains(s.garbage, e.DeletableOutput) {

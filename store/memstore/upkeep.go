@@ -33,11 +33,16 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 		if _, known := s.settings[set.Key]; !known && set.Value == "" {
 			return nil
 		}
+		kind := set.Kind
+		if kind == "" {
+			kind = queue.EventSetting
+		}
+		set.Kind = ""
 		s.settings[set.Key] = set
 		if set.Value == "" {
 			delete(s.settings, set.Key)
 		}
-		s.tell(&job{}, queue.EventSetting, queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Value}, now)
+		s.tell(&job{}, kind, queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Value}, now)
 		return nil
 	})
 }

@@ -128,6 +128,25 @@ func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	return r.returned(j)
 }
 
+// Pause records that a running job is paused, or is not any more.
+func (r *Rules) Pause(p store.Pause) error {
+	l := r.lease(p.Lease)
+	switch {
+	case l == nil:
+		return store.ErrMoved
+	case !l.Running:
+		return store.ErrLeased
+	case p.On == (l.Job.PausedAt != 0):
+		return nil
+	}
+	j, kind := l.Job, queue.EventResumed
+	j.PausedAt, j.PausedBy = 0, 0
+	if p.On {
+		j.PausedAt, j.PausedBy, kind = r.tx.Now(), p.UID, queue.EventPaused
+	}
+	return r.Move(&j, queue.Processing, kind, ByUID(p.UID))
+}
+
 // stamp notes a start at the rates among a lease's gates.
 func (r *Rules) stamp(l *Lease, at queue.Millis) error {
 	for _, n := range l.Needs {

@@ -17,6 +17,9 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		return fmt.Errorf("job %s is %v and may not become %v", j.ID, from, to)
 	}
 	j.State, j.UpdatedAt = to, r.tx.Now()
+	if to != queue.Processing {
+		j.PausedAt, j.PausedBy = 0, 0
+	}
 	switch {
 	case !to.Ended():
 		j.EndedAt = 0

@@ -184,3 +184,8 @@ func errDrafts(n int) error {
 func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
 	return s.do(ctx, prompt, func(t *tx) error { return t.rules.Change(seq, c) })
 }
+
+// Pause records that a running job is paused, or is not any more.
+func (s *Store) Pause(ctx context.Context, p store.Pause) error {
+	return s.do(ctx, prompt, func(t *tx) error { return t.rules.Pause(p) })
+}

@@ -68,6 +68,8 @@ var migrations = [][]string{{
 		exit_code    INTEGER NOT NULL DEFAULT -1,
 		signal       INTEGER NOT NULL DEFAULT 0,
 		pid          INTEGER NOT NULL DEFAULT 0,
+		paused_at    INTEGER NOT NULL DEFAULT 0, -- while it runs, if a person has it paused
+		paused_by    INTEGER NOT NULL DEFAULT 0, -- the uid of that person
 		worker       TEXT    NOT NULL DEFAULT '',
 		reason       TEXT    NOT NULL DEFAULT '',
 		units        TEXT    NOT NULL DEFAULT '', -- of resources that it holds while it is leased

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -54,7 +55,7 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 		if err != nil {
 			return err
 		}
-		return t.AddEvent(queue.EventSetting, 0, "", 0, detail)
+		return t.AddEvent(cmp.Or(set.Kind, queue.EventSetting), 0, "", 0, detail)
 	})
 }
 

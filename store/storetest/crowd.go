@@ -35,6 +35,7 @@ func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("Cancel", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: asker}) })
 	try("Retry", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry, UID: asker}) })
 	try("Remove", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: asker}) })
+	try("Pause", func() error { return r.s.Pause(ctx, store.Pause{Lease: l, On: true, UID: asker}) })
 	try("Exchange", func() error {
 		_, err := r.s.Exchange(ctx, store.Report{Released: []queue.Lease{l}, Want: 1})
 		return err

@@ -11,7 +11,7 @@ import (
 var queueing = []promise{
 	{name: "a queue is there from its first job to its last", keep: queueComesAndGoes},
 	{name: "a queue has room for so many jobs", keep: fullQueue},
-	{name: "a pause ends when its time has come", keep: pauseEnds},
+	{name: "a pause ends when its time has come", keep: queuePauseEnds},
 	{name: "one user begins a bounded number of queues", keep: queuesOfOneUser},
 	{name: "a waiting job moves to another queue", keep: editedQueue},
 	{name: "what holds a job back is told", keep: toldObstacles},
@@ -95,7 +95,7 @@ func fullQueue(r *rig) {
 	r.counted()
 }
 
-func pauseEnds(r *rig) {
+func queuePauseEnds(r *rig) {
 	r.rule("night", store.QueueRule{Weight: 2, Paused: true, PausedBy: 3, PausedAt: r.s.Now(), Reason: "why", Until: r.s.Now().Add(time.Minute)})
 	j := r.one(in("night"))
 	if next := r.promote(); next > time.Minute {

@@ -51,6 +51,7 @@ func startedIsProcessing(r *rig) {
 func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
 	d, a := e.Decision, e.Attempt
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
+	j.PausedAt, j.PausedBy = 0, 0
 	if d.Counts {
 		j.Attempts++
 	}

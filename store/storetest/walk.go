@@ -61,6 +61,8 @@ func (w *walk) next() {
 		w.hold()
 	case n < 18:
 		w.edit()
+	case n < 19:
+		w.pause()
 	default:
 		w.pass(time.Duration(w.dice.IntN(3000)) * time.Millisecond)
 		w.wake()
@@ -110,6 +112,7 @@ func (w *walk) saw(want queue.Job) {
 	for rule, kept := range map[string]bool{
 		"an ended job has an end, and no other":      got.State.Ended() == (got.EndedAt != 0),
 		"only a processing job has a worker":         (got.State == queue.Processing) == (got.WorkerID != "" && got.PID != 0),
+		"only a processing job is paused":            got.PausedAt == 0 || got.State == queue.Processing,
 		"a processing job is leased":                 got.State != queue.Processing || w.held[got.Seq],
 		"attempts are runs that count":               got.Attempts <= got.Runs && got.Attempts <= got.MaxAttempts,
 		"a fence never falls":                        got.Fence >= was.Fence,
@@ -315,6 +318,25 @@ func (w *walk) cancel() {
 		w.must(err)
 		j.State, j.EndedAt, j.UpdatedAt = queue.Cancelled, w.s.Now(), w.s.Now()
 		j.Reason = w.get(j.ID).Reason // the contract does not say what becomes of it
+	}
+	w.saw(j)
+}
+
+// pause has a leased job paused, or resumed.
+func (w *walk) pause() {
+	list := slices.Sorted(maps.Keys(w.held))
+	if len(list) == 0 {
+		return
+	}
+	j, on := w.known[list[w.dice.IntN(len(list))]], w.dice.IntN(2) == 0
+	err := w.rig.pause(j.Lease(), on, asker)
+	if j.State != queue.Processing {
+		w.leased("pause", err)
+	} else if w.must(err); on != (j.PausedAt != 0) {
+		j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, w.s.Now()
+		if on {
+			j.PausedAt, j.PausedBy = w.s.Now(), asker
+		}
 	}
 	w.saw(j)
 }

@@ -52,6 +52,10 @@ pending    |edit ID --priority 9              |n y n y y
 pending    |cancel ID                         |n y n y y
 processing |cancel ID                         |n y n y y
 processing |kill -s USR1 ID                   |n y n y y
+processing |pause ID                          |n y n y y
+processing |resume ID                         |n y n y y
+-          |pause --all                       |n n - y y
+-          |resume --all                      |n n - y y
 processing |requeue ID                        |n y n y y
 completed  |retry ID                          |n y n y y
 dead       |retry ID                          |n y n y y

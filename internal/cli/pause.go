@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+func pauseVerb(a *App) *cobra.Command {
+	return a.pauseCommand("pause", "Freeze jobs that run, with their timeouts, until resume", "is paused", (*control.Client).Pause,
+		"freeze whatever runs and start nothing until resume --all", "everything is paused: nothing runs or starts until queuectl resume --all")
+}
+
+func resumeVerb(a *App) *cobra.Command {
+	return a.pauseCommand("resume", "Have paused jobs go on", "goes on", (*control.Client).Resume,
+		"undo pause --all; what was paused by itself stays so", "jobs are started again, and what was paused with everything goes on")
+}
+
+// pauseCommand is a verb on running jobs or, with --all, on everything; become and all say what
+// they are then.
+func (a *App) pauseCommand(name, short, become string, do bulk, allUsage, all string) *cobra.Command {
+	var s selection
+	cmd := &cobra.Command{
+		Use: name + " ID… | --label NAME=VALUE … | --all", Short: short,
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			if s.All {
+				return a.onEverything(cmd, &s, ids, become, do, all)
+			}
+			return a.onSelection(cmd, &s, ids, become, do)
+		},
+	}
+	s.add(cmd, "s")
+	s.act(cmd)
+	cmd.Flags().Lookup("all").Usage = allUsage
+	cmd.ValidArgsFunction = a.completeIDs("processing")
+	return cmd
+}
+
+// onEverything pauses or resumes everything, and tells of which jobs that run.
+func (a *App) onEverything(cmd *cobra.Command, s *selection, ids []string, become string, do bulk, say string) error {
+	p, err := s.of(cmd, ids)
+	if err != nil {
+		return err
+	}
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	v, err := do(c, cmd.Context(), p)
+	if err != nil {
+		return err
+	}
+	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
+	if err := a.tellVerdict(&v, &all, become); err != nil {
+		return err
+	}
+	switch {
+	case a.JSON && !a.JSONL:
+		return a.PrintJSON(all)
+	case a.Structured():
+		return nil
+	case v.Matched != nil:
+		return a.counted(*v.Matched)
+	}
+	a.Say("%s", say)
+	return nil
+}
+
+// stateText is a job's state, as people read it.
+func stateText(j *control.Job) string {
+	if j.PausedAt != 0 {
+		return j.State + " (paused)"
+	}
+	return j.State
+}
+
+// pausedSince says since when a job that runs stands still, and who did it, "" if it does not.
+func pausedSince(j *control.Job) string {
+	if j.PausedAt == 0 {
+		return ""
+	}
+	return "since " + local(j.PausedAt) + " by " + or(j.PausedBy, "?")
+}
+
+// pausedText says for how long a job that runs has stood still, and who did it.
+func pausedText(j *control.Job, now time.Time) string {
+	return ageOf(j.PausedAt, now) + " by " + or(j.PausedBy, "?")
+}

@@ -1,0 +1,109 @@
+package process
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// paused has a running command stand still, or go on, and wants that to be so.
+func paused(t *testing.T, w *Worker, on bool) {
+	t.Helper()
+	type answer struct {
+		left int
+		ok   bool
+	}
+	told := make(chan answer, 1)
+	w.Pause(on, func(left int, ok bool) { told <- answer{left, ok} })
+	if got := <-told; got != (answer{0, true}) {
+		t.Errorf("pause %t: got %+v, want that it is so", on, got)
+	}
+}
+
+// A command that stands still is not timed, nor does its silence count; both go on with it. What
+// was paused and goes on is as any other command, and so is the next one of its worker.
+func TestPausedCommandIsNotTimed(t *testing.T) {
+	t.Run("by signals", func(t *testing.T) { pausesAreNotTimed(t, nil) })
+	t.Run("by control group", func(t *testing.T) { pausesAreNotTimed(t, cgroupsFor(t)) })
+}
+
+func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
+	adopt(t)
+	w := NewWorker(groups)
+	defer w.Close()
+	const limit, pauses = 500 * time.Millisecond, 3
+	for _, set := range []func(c *Command){func(c *Command) { c.Timeout = limit }, func(c *Command) { c.IdleTimeout = limit }} {
+		c := command(t, "/bin/sh", "-c", "echo up; sleep 600 & wait")
+		c.Timeout = 0
+		set(c)
+		result := make(chan Result, 1)
+		go func() { result <- w.Run(c) }()
+		until(t, "it is up", func() bool { return strings.Contains(c.said(t), "up\n") })
+		var stood time.Duration
+		for range pauses {
+			paused(t, w, true)
+			began := time.Now()
+			until(t, "its timeout would be over", func() bool { return time.Since(began) > limit+limit/5 })
+			stood += time.Since(began)
+			paused(t, w, false)
+		}
+		r := <-result
+		if ran := r.EndedAt.Sub(r.StartedAt); !r.TimedOut || ran < stood+limit || ran > stood+limit+5*time.Second {
+			t.Errorf("it was paused for %v, and ended after %v: %+v", stood, ran, r)
+		}
+	}
+	if r, said := w.runLine(t, "echo fine"); r.ExitCode != 0 || said != "fine\n" {
+		t.Errorf("the next command: %+v, %q", r, said)
+	}
+}
+
+// A command whose main process something else ends while it stands still leaves nothing stopped:
+// what may live on does.
+func TestNothingIsLeftStopped(t *testing.T) {
+	for name, groups := range map[string]func(*testing.T) *Cgroups{"by signals": func(*testing.T) *Cgroups { return nil }, "by control group": cgroupsFor} {
+		t.Run(name, func(t *testing.T) {
+			adopt(t)
+			w := NewWorker(groups(t))
+			defer w.Close()
+			c := command(t, "/bin/sh", "-c", "(sleep 0.7; echo child) & echo up; exec sleep 600")
+			c.Background, c.OutputGrace = true, 5*time.Second
+			pid, result := make(chan int, 1), make(chan Result, 1)
+			c.Forked = func(p int, _ time.Time) { pid <- p }
+			go func() { result <- w.Run(c) }()
+			until(t, "it is up", func() bool { return strings.Contains(c.said(t), "up\n") })
+			paused(t, w, true)
+			main, _ := stat(<-pid)
+			send(main, 9, nil)
+			if r := <-result; r.Signal != 9 {
+				t.Errorf("got %+v", r)
+			}
+			until(t, "its child goes on", func() bool { return strings.Contains(c.said(t), "child\n") })
+			w.Pause(true, func(left int, ok bool) {
+				if ok {
+					t.Error("what has ended was paused")
+				}
+			})
+		})
+	}
+}
+
+// What is being ended is not paused any more.
+func TestWhatEndsIsNotPaused(t *testing.T) {
+	adopt(t)
+	w := NewWorker(nil)
+	defer w.Close()
+	c, result := command(t, "/bin/sh", "-c", "echo up; sleep 600"), make(chan Result, 1)
+	go func() { result <- w.Run(c) }()
+	until(t, "it is up", func() bool { return strings.Contains(c.said(t), "up\n") })
+	if !w.Kill(4, time.Hour) {
+		t.Error("the kill came too late")
+	}
+	told := make(chan bool, 1)
+	w.Pause(true, func(_ int, ok bool) { told <- ok })
+	if <-told {
+		t.Error("what is being ended was paused")
+	}
+	if r := <-result; r.Cause != 4 || r.Signal != 15 {
+		t.Errorf("got %+v", r)
+	}
+}

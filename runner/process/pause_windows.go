@@ -1,0 +1,95 @@
+package process
+
+import (
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// mostListed is how many processes of a tree are listed at most.
+const mostListed = 1 << 16
+
+// freezeTree suspends each process of the tree until two looks in a row have found no new one, and
+// says how many could not be suspended by the deadline.
+func (r *run) freezeTree(deadline time.Time) (left int) {
+	if r.suspended == nil {
+		r.suspended = map[uint32]windows.Handle{}
+	}
+	for calm := 0; calm < 2; calm++ {
+		news := 0
+		left = 0
+		for _, pid := range r.tree.pids() {
+			if r.suspended[pid] != 0 { // its handle is open, so the number is its alone
+				continue
+			}
+			h, err := windows.OpenProcess(windows.PROCESS_SUSPEND_RESUME, false, pid)
+			if err != nil {
+				left += bit(err != windows.ERROR_INVALID_PARAMETER) // else it has ended
+				continue
+			}
+			if r.w.sys.suspend(h) != nil {
+				windows.CloseHandle(h)
+				left++
+				continue
+			}
+			r.suspended[pid] = h
+			news++
+		}
+		if news+left == 0 {
+			continue
+		}
+		if r.endAsked() || time.Now().After(deadline) {
+			return max(left, 1)
+		}
+		if calm = -1; left > 0 {
+			time.Sleep(10 * time.Millisecond) // it may be about to end
+		}
+	}
+	return 0
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// thawTree has each process of the tree go on that was suspended.
+func (r *run) thawTree(time.Time) (left int) {
+	for _, h := range r.suspended {
+		r.w.sys.resume(h) // one that has ended does not
+		windows.CloseHandle(h)
+	}
+	r.suspended = nil
+	return 0
+}
+
+// pids lists the living processes.
+func (t *tree) pids() (list []uint32) {
+	for room := listed; room <= mostListed; room *= 4 {
+		buf := make([]uintptr, 1+room) // two counts of 32 bits come first
+		err := t.sys.query(t.job, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&buf[0]), uintptr(len(buf))*unsafe.Sizeof(buf[0]))
+		counts := (*[2]uint32)(unsafe.Pointer(&buf[0]))
+		if err == windows.ERROR_MORE_DATA && room < mostListed {
+			continue
+		}
+		if err != nil && err != windows.ERROR_MORE_DATA {
+			return nil
+		}
+		for _, pid := range buf[1 : 1+min(int(counts[1]), room)] {
+			list = append(list, uint32(pid))
+		}
+		return list
+	}
+	return nil
+}
+
+// elapsed is how long ago the command was started, without the time that the machine slept.
+func (r *run) elapsed() time.Duration { return r.w.sys.awake() - r.from }
+
+// heardLater has the command have printed so much later than it did, but not after now.
+func (r *run) heardLater(by time.Duration) {
+	r.heard.Store(min(r.heard.Load()+int64(by), int64(r.elapsed())))
+}

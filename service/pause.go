@@ -1,0 +1,136 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// pauseKey is the stored setting that keeps a pause of everything over restarts. It is no key of
+// the configuration.
+const pauseKey = "pause"
+
+// Pause implements control.API.
+func (s *Service) Pause(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return s.pause(ctx, "pause", p, true)
+}
+
+// Resume implements control.API.
+func (s *Service) Resume(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return s.pause(ctx, "resume", p, false)
+}
+
+func (s *Service) pause(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult, error) {
+	if p.All {
+		return s.pauseAll(ctx, method, p, on)
+	}
+	return s.onJobs(ctx, method, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		runs, err := s.pool.Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
+		switch {
+		case err != nil || runs:
+			return err
+		case len(only) > 0:
+			return store.ErrMoved
+		}
+		now, err := s.lookAgain(ctx, j)
+		if err != nil {
+			return err
+		}
+		return notPaused(&now, on)
+	})
+}
+
+// notPaused refuses a pause of a job that does not run, or its end.
+func notPaused(j *queue.Job, on bool) error {
+	next := "only what runs can be paused"
+	switch {
+	case on && j.State.Waiting() && j.State != queue.Held:
+		next += "; keep it from being run with: queuectl hold " + j.ID
+	case !on && j.State == queue.Held:
+		next = "let it run with: queuectl release " + j.ID
+	case !on:
+		next = "only what was paused is resumed"
+	}
+	return queue.Errorf(queue.CodeWrongState, "job %s is %s; %s", j.ID, j.State, next)
+}
+
+// pauseAll pauses everything, or resumes what was paused so. That holds until it is undone, over
+// restarts too.
+func (s *Service) pauseAll(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult, error) {
+	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
+	peer := control.PeerFrom(ctx)
+	others := p
+	others.All = false
+	if len(p.Names()) > 0 || others.Chosen() {
+		return v, queue.Invalid("all", "is about everything; leave out what says which jobs")
+	}
+	if !peer.Right.Covers(control.Operate) {
+		return v, s.Refuse(&peer, method+" of everything", control.Operate)
+	}
+	if p.DryRun {
+		v.Matched = new(int(s.store.Counts().States[queue.Processing]))
+		return v, nil
+	}
+	var wait func(context.Context) ([]string, error)
+	err := s.inTurn(ctx, func() error {
+		if s.pool.Frozen() != on {
+			if err := s.storePause(ctx, on); err != nil {
+				return err
+			}
+		}
+		wait = s.pool.PauseAll(on)
+		return nil
+	})
+	if err != nil {
+		return v, err
+	}
+	done, err := wait(ctx)
+	v.Done = append(v.Done, done...)
+	return v, err
+}
+
+// storePause stores that everything is paused, or is not any more. The caller has the turn.
+func (s *Service) storePause(ctx context.Context, on bool) error {
+	set := store.Setting{Key: pauseKey, UID: control.PeerFrom(ctx).UID, Kind: queue.EventResumed}
+	if on {
+		set.Value, set.Kind = "on", queue.EventPaused
+	}
+	if err := s.store.SetSetting(ctx, set); err != nil {
+		return err
+	}
+	if !on {
+		s.paused.Store(nil)
+		return nil
+	}
+	set.At = s.store.Now()
+	stored, _ := s.store.Settings(context.WithoutCancel(ctx)) // it is paused by now, whatever comes of the request
+	for i := range stored {
+		if stored[i].Key == pauseKey {
+			set = stored[i] // with the instant that the next service will tell
+		}
+	}
+	s.paused.Store(&set)
+	return nil
+}
+
+// pauseOf is since when a job stands still, and by whom: with everything, if it was not paused by
+// itself. It is 0 if it does not.
+func (s *Service) pauseOf(j *queue.Job) (at queue.Millis, by int) {
+	all := s.paused.Load()
+	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {
+		return j.PausedAt, j.PausedBy
+	}
+	return max(all.At, j.StartedAt), all.UID
+}
+
+// pausedHealth says who has everything paused, "" if nobody has.
+func (s *Service) pausedHealth() string {
+	all := s.paused.Load()
+	if all == nil {
+		return ""
+	}
+	return fmt.Sprintf("everything is paused, by %s since %s; go on with: queuectl resume --all", s.userName(all.UID), all.At)
+}

@@ -1,0 +1,87 @@
+package storetest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var pausing = []promise{
+	{name: "what runs is paused and resumed, and who did it is told", keep: pausedAndResumed},
+	{name: "only what is known to run is paused", keep: onlyWhatRuns},
+	{name: "a pause ends with its attempt", keep: pauseEnds},
+	{name: "an event of another kind may tell of a setting", keep: settingOfAKind},
+}
+
+func (r *rig) pause(l queue.Lease, on bool, uid int) error {
+	return r.s.Pause(r.Context(), store.Pause{Lease: l, On: on, UID: uid})
+}
+
+func pausedAndResumed(r *rig) {
+	r.one()
+	j := r.start(r.claimOne())
+	r.news()
+	r.unchanged(func() { r.must(r.pause(j.Lease(), false, asker)) })
+	r.advance(time.Second)
+	r.must(r.pause(j.Lease(), true, 7))
+	j.PausedAt, j.PausedBy, j.UpdatedAt = r.s.Now(), 7, r.s.Now()
+	same(r, "paused job", r.get(j.ID), j)
+	same(r, "events", r.news(), []queue.Event{r.event(queue.EventPaused, j, queue.EventDetail{UID: new(7)})})
+	r.advance(time.Second)
+	r.unchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // it is paused already
+	r.counted()
+	held, err := r.heldJobs()
+	r.must(err)
+	same(r, "what an earlier service has left", held, []queue.Job{j})
+	r.must(r.pause(j.Lease(), false, 8))
+	j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, r.s.Now()
+	same(r, "resumed job", r.get(j.ID), j)
+	same(r, "events", r.news(), []queue.Event{r.event(queue.EventResumed, j, queue.EventDetail{UID: new(8)})})
+	r.counted()
+}
+
+func onlyWhatRuns(r *rig) {
+	waits := r.store(draft(), draft())[1]
+	j := r.claimOne()
+	r.unchanged(func() {
+		for _, on := range []bool{true, false} {
+			r.leased("pause before the start", r.pause(j.Lease(), on, asker))
+			for what, l := range map[string]queue.Lease{"a job that waits": waits.Lease(), "another fence": {Seq: j.Seq, Fence: j.Fence + 1}, "no job": {Seq: 99, Fence: 1}} {
+				if err := r.pause(l, on, asker); !errors.Is(err, store.ErrMoved) {
+					r.Errorf("%s: got error %v, want %v", what, err, store.ErrMoved)
+				}
+			}
+		}
+	})
+}
+
+func pauseEnds(r *rig) {
+	for _, o := range []queue.Outcome{exit(0), exit(1), ended(queue.Killed), ended(queue.Stopped), {End: queue.Stopped, Paused: true}, ended(queue.Lost)} {
+		r.one()
+		j := r.start(r.claimOne())
+		r.must(r.pause(j.Lease(), true, asker))
+		e := r.settlement(j, o)
+		same(r, "result", r.turn(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
+		if got := r.get(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.State {
+			r.Errorf("after %+v it is %s, paused at %v by %d", o, got.State, got.PausedAt, got.PausedBy)
+		}
+		if err := r.pause(j.Lease(), true, asker); !errors.Is(err, store.ErrMoved) {
+			r.Errorf("after %+v: got error %v, want %v", o, err, store.ErrMoved)
+		}
+		r.must(r.change(r.get(j.ID), queue.VerbRemove))
+	}
+}
+
+func settingOfAKind(r *rig) {
+	set := func(value string, uid int, kind queue.EventKind) {
+		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, UID: uid, Kind: kind}))
+		same(r, "events", r.news(), []queue.Event{{At: r.s.Now(), Kind: kind, Detail: queue.EventDetail{UID: &uid, Key: "pause", Value: value}}})
+	}
+	set("on", 7, queue.EventPaused)
+	list, err := r.s.Settings(r.Context())
+	r.must(err)
+	same(r, "settings", list, []store.Setting{{Key: "pause", Value: "on", UID: 7, At: r.s.Now()}})
+	set("", 8, queue.EventResumed)
+}

@@ -1,0 +1,221 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// forks are trees that fork all the time, as lines of sh.
+var forks = []string{
+	`while :; do (:) & wait; done`,                                   // from one process
+	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // from a child, and by vfork
+	// Each process has the next one begin, and ends: in the main group, and in another session.
+	`printf '%s\n' '(sh ./chain &)' >chain; sh ./chain & while :; do sleep 1; done`,
+	`setsid sh -c 'while :; do (:) & wait; done' & sleep 600`,
+	`trap '' HUP TERM; for i in 1 2 3 4 5 6 7 8; do (while :; do (:); done) & done; wait`,
+}
+
+// pauseRounds is how often trees are paused: 20 times, or as the environment says.
+func pauseRounds(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv("QUEUECTL_PAUSES"))
+	if err != nil && os.Getenv("QUEUECTL_PAUSES") != "" {
+		t.Fatal(err)
+	}
+	if n == 0 {
+		n = 20
+	}
+	return n
+}
+
+// No process of a paused tree runs, however fast it forks, and none is left stopped: once it goes
+// on, nor is any left at all once it was cancelled or its runner killed.
+func TestForkingTreesStandStill(t *testing.T) {
+	t.Run("by signals", func(t *testing.T) { treesStandStill(t, newQueue(t, ""), true) })
+	t.Run("by control group", func(t *testing.T) { treesStandStill(t, delegatedQueue(t), false) })
+}
+
+func treesStandStill(t *testing.T, q *queue, stopped bool) {
+	t.Parallel()
+	q.start("--workers", "2")
+	w := q.dial()
+	rounds, most := pauseRounds(t), time.Duration(0)
+	for n := range rounds {
+		id := fmt.Sprintf("p%d", n)
+		w.enqueue(fields{"id": id, "command": forks[n%len(forks)], "kill_after": "300ms", "on_lost": "dead", "max_retries": 0})
+		q.until("the tree has several processes", 20*time.Second, func() bool { return len(q.treeOf(id)) > 1 })
+		began := time.Now()
+		q.must("pause", id)
+		most = max(most, time.Since(began))
+		seen := q.treeOf(id)
+		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if now := q.treeOf(id); !slices.Equal(now, seen) {
+				t.Fatalf("round %d, %s: it runs though it is paused: %+v, then %+v", n, forks[n%len(forks)], seen, now)
+			}
+		}
+		for _, p := range seen {
+			if p.state == "T" != stopped && !(stopped && p.state == "D") { // it waits for its child of a vfork
+				t.Errorf("round %d: process %d is in state %s", n, p.pid, p.state)
+			}
+		}
+		switch n % 4 {
+		case 0, 1:
+			q.must("resume", id)
+			q.until("nothing is left stopped", 5*time.Second, func() bool {
+				return !slices.ContainsFunc(q.treeOf(id), func(p treeProcess) bool { return p.state == "T" })
+			})
+			q.until("the tree goes on", 5*time.Second, func() bool { return !slices.Equal(q.treeOf(id), seen) })
+			q.must("cancel", id)
+		case 2:
+			q.must("cancel", id)
+		case 3:
+			q.killRunners()
+			q.until("the job is dead", 20*time.Second, func() bool { return q.show(id).State == "dead" })
+		}
+		q.until("nothing of the tree is left", 10*time.Second, func() bool { return len(q.treeOf(id)) == 0 })
+	}
+	q.must("run", "true") // by a runner that is known, and so ended with the test
+	t.Logf("%d trees were paused, in %v at most each", rounds, most)
+}
+
+// treeProcess is a process of a job's tree, and how much it has run.
+type treeProcess struct {
+	pid   int
+	state string
+	ticks string // of CPU time
+}
+
+// treeOf are the living processes of a job, which its id in their environment tells.
+func (q *queue) treeOf(id string) (list []treeProcess) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if text := "\x00" + string(env); !strings.Contains(text, "\x00QUEUECTL_JOB_ID="+id+"\x00") || !strings.Contains(text, "\x00QUEUECTL_SOCKET="+q.dir) {
+			continue
+		}
+		stat, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		f := strings.Fields(rest)
+		if len(f) < 15 || f[0] == "Z" || f[0] == "X" {
+			continue
+		}
+		list = append(list, treeProcess{pid, f[0], f[11] + "+" + f[12]})
+	}
+	return list
+}
+
+// delegatedQueue is a queue whose runners have a control group to divide, as systemd gives them one.
+func delegatedQueue(t *testing.T) *queue {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to make control groups")
+	}
+	q := newQueue(t, "")
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var system unix.Statfs_t
+		if unix.Statfs(root, &system) != nil || system.Type != unix.CGROUP2_SUPER_MAGIC {
+			continue
+		}
+		group := filepath.Join(root, filepath.Base(q.dir))
+		if err := os.Mkdir(group, 0o755); errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EROFS) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			q.clean()
+			removeGroups(t, group)
+		})
+		folder := q.path("bin")
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		service := filepath.Join(folder, programs[1])
+		copyProgram(t, filepath.Join(filepath.Dir(q.bin), programs[1]), service)
+		script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nrunner) mkdir %[1]s/$$ && echo $$ >%[1]s/$$/cgroup.procs && exec %[2]s \"$@\" --delegated ;;\nserve) exec %[3]s \"$@\" ;;\nesac\nexec %[2]s \"$@\"\n", group, q.bin, service)
+		q.bin = filepath.Join(folder, programs[0])
+		if err := os.WriteFile(q.bin, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	t.Skip("needs control groups of version 2")
+	return nil
+}
+
+// removeGroups removes a control group with those below it, once nothing is in them.
+func removeGroups(t *testing.T, group string) {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		var folders []string
+		filepath.WalkDir(group, func(path string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				folders = append(folders, path)
+			}
+			return nil
+		})
+		for _, path := range slices.Backward(folders) {
+			os.Remove(path)
+		}
+		if _, err := os.Stat(group); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("control groups are left: %v", folders)
+			return
+		}
+	}
+}
+
+// A paused job that is ended handles SIGTERM as any other: it is asked while it can hear. A signal
+// of its person's has it go on, which is recorded; SIGCONT alone does not.
+func TestPausedJobHandlesTheEnd(t *testing.T) {
+	for name, queue := range map[string]func(*testing.T) *queue{
+		"by signals":       func(t *testing.T) *queue { return newQueue(t, "") },
+		"by control group": delegatedQueue,
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := queue(t)
+			t.Parallel()
+			q.env = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
+			q.start("--workers", "1")
+			w := q.dial()
+			line := `trap "echo saved; exit 7" TERM; echo up; while :; do sleep 0.01; done`
+			for _, c := range []struct {
+				verb, state string
+			}{{"cancel", "cancelled"}, {"kill -s TERM", "dead"}, {"stop", "held"}} {
+				id := w.enqueue(fields{"command": line, "kill_after": "20s", "max_retries": 0})
+				w.runs(id)
+				q.must("pause", id)
+				q.must("kill", "-s", "CONT", id)
+				seen := q.treeOf(id)
+				for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+					if now := q.treeOf(id); len(seen) == 0 || !slices.Equal(seen, now) {
+						t.Fatalf("SIGCONT had it go on: %v, then %v", seen, now)
+					}
+				}
+				if c.verb == "stop" {
+					q.stop()
+					q.start("--workers", "1")
+				} else {
+					q.must(append(strings.Fields(c.verb), id)...)
+				}
+				q.until("it has ended", 10*time.Second, func() bool { return q.show(id).State == c.state })
+				if j := q.show(id); j.Output != "up\nsaved\n" {
+					t.Errorf("%s: %s, it said %q", c.verb, j.State, j.Output)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,305 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pausedJob is what show --json says of a pause.
+type pausedJob struct {
+	State    string    `json:"state"`
+	PausedAt time.Time `json:"paused_at"`
+	PausedBy string    `json:"paused_by"`
+}
+
+func (q *queue) pauseOf(id string) (j pausedJob) {
+	q.Helper()
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil {
+		q.Fatal(err)
+	}
+	return j
+}
+
+// ticking is a job with a child, each of which writes into a file again and again.
+func (q *queue) ticking(id string) string {
+	tick := "while :; do echo x >>%s; sleep 0.01; done"
+	return fmt.Sprintf("("+tick+") & "+tick, q.path(id+"-child"), q.path(id+"-main"))
+}
+
+// ticks is how much both have written.
+func (q *queue) ticks(id string) (n [2]int64) {
+	for i, name := range []string{id + "-child", id + "-main"} {
+		if info, err := os.Stat(q.path(name)); err == nil {
+			n[i] = info.Size()
+		}
+	}
+	return n
+}
+
+// goesOn waits until both write.
+func (q *queue) goesOn(id string) {
+	q.Helper()
+	was := q.ticks(id)
+	q.until(id+" and its child go on", 20*time.Second, func() bool {
+		now := q.ticks(id)
+		return now[0] > was[0] && now[1] > was[1]
+	})
+}
+
+// standsStill wants neither to write for a while.
+func (q *queue) standsStill(id string) {
+	q.Helper()
+	was := q.ticks(id)
+	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if now := q.ticks(id); now != was {
+			q.Fatalf("%s goes on though it is paused: %v, then %v", id, was, now)
+		}
+	}
+}
+
+// passes waits until so much time has passed since an instant.
+func (q *queue) passes(since time.Time, by time.Duration) {
+	q.until("time passes", by+time.Second, func() bool { return time.Since(since) > by })
+}
+
+// A paused job stands still with its child, also while the service is killed and started again,
+// keeps its worker and its state, and says who had it paused and since when; resumed it goes on.
+func TestPauseAndResume(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	w.enqueue(fields{"id": "a", "command": q.ticking("a")})
+	q.goesOn("a")
+	if got := q.must("pause", "a"); got != "a" {
+		t.Errorf("pause prints %q", got)
+	}
+	pid := q.show("a").PID
+	q.standsStill("a")
+	first := q.pauseOf("a")
+	if first.State != "processing" || first.PausedAt.IsZero() || first.PausedBy == "" {
+		t.Errorf("the paused job: %+v", first)
+	}
+	for _, verb := range []string{"list", "show a", "status"} {
+		if out := q.must(strings.Fields(verb)...); !strings.Contains(out, "paused") || !strings.Contains(out, "by "+first.PausedBy) {
+			t.Errorf("%s does not say that it is paused, and by whom:\n%s", verb, out)
+		}
+	}
+	if out := q.must("list"); !strings.Contains(out, "processing (paused)") {
+		t.Errorf("list:\n%s", out)
+	}
+	if out := q.must("worker", "list"); strings.Count(out, " paused ") != 1 || strings.Count(out, " idle ") != 1 {
+		t.Errorf("worker list:\n%s", out)
+	}
+	q.must("pause", "a") // it is so already
+	q.kill()
+	q.standsStill("a")
+	q.start("--workers", "2")
+	q.standsStill("a")
+	if got := q.pauseOf("a"); got != first || q.show("a").PID != pid {
+		t.Errorf("after a crash of the service: %+v, was %+v", got, first)
+	}
+	q.must("resume", "a")
+	q.goesOn("a")
+	if got := q.pauseOf("a"); !got.PausedAt.IsZero() || got.PausedBy != "" || got.State != "processing" {
+		t.Errorf("the resumed job: %+v", got)
+	}
+	q.must("resume", "a")
+	var kinds []string
+	for _, e := range q.events("a") {
+		kinds = append(kinds, e.Event)
+	}
+	if got := strings.Join(kinds, " "); got != "enqueued started paused resumed" {
+		t.Errorf("events: %s", got)
+	}
+	q.must("pause", "a")
+	q.must("cancel", "a")
+	if j := q.show("a"); j.State != "cancelled" || lives(pid) {
+		t.Errorf("cancelled while it was paused: %+v", j)
+	}
+}
+
+// The clocks of a paused job stand: neither its timeout nor its silence ends it, however long it
+// is paused; both go on with it.
+func TestPauseStopsTheClocks(t *testing.T) {
+	q := serving(t, "--workers", "3")
+	w := q.dial()
+	const limit = time.Second * patience
+	for _, field := range []string{"timeout_ms", "idle_timeout"} {
+		job := fields{"id": field, "command": q.ticking(field), "max_retries": 0, "kill_after": "1s"}
+		if job["timeout_ms"] = limit.Milliseconds(); field == "idle_timeout" {
+			job["timeout_ms"], job[field] = 0, limit.String()
+		}
+		w.enqueue(job)
+	}
+	q.until("both are started", 20*time.Second, func() bool { return q.must("ps", "-q") != "" && strings.Contains(q.must("ps", "-q"), "\n") })
+	q.must("pause", "timeout_ms", "idle_timeout")
+	began := time.Now()
+	q.passes(began, 2*limit)
+	for _, id := range []string{"timeout_ms", "idle_timeout"} {
+		if got := q.pauseOf(id); got.State != "processing" {
+			t.Errorf("%s: %s while it was paused", id, got.State)
+		}
+	}
+	q.must("resume", "timeout_ms", "idle_timeout")
+	for _, id := range []string{"timeout_ms", "idle_timeout"} {
+		j := w.end(id)
+		if ran := j.History[0].FinishedAt.Sub(j.History[0].StartedAt); j.Reason != "timed_out" || ran < 2*limit {
+			t.Errorf("%s: %s, %s after %v", id, j.State, j.Reason, ran)
+		}
+	}
+}
+
+// What does not run cannot be paused, and the answer says what can be done; a dry run counts; a
+// signal that a paused job is to handle has it go on, and requeue has it run anew.
+func TestPauseOfOthers(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	w.enqueue(fields{"id": "a", "command": q.ticking("a"), "labels": fields{"site": "a"}})
+	q.goesOn("a")
+	w.enqueue(fields{"id": "waits", "command": "true"})
+	w.enqueue(fields{"id": "held", "command": "true"})
+	q.must("hold", "held")
+	for words, want := range map[string]string{
+		"pause waits": "queuectl hold waits", "resume waits": "only what was paused is resumed", "pause held": "only what runs can be paused",
+		"resume held": "queuectl release held",
+	} {
+		if r := q.cli(strings.Fields(words)...); r.code != 5 || !strings.Contains(r.err, want) {
+			t.Errorf("%s: %+v, want exit 5 and %q", words, r, want)
+		}
+	}
+	if r := q.cli("pause", "nobody"); r.code != 4 {
+		t.Errorf("pause of no job: %+v", r)
+	}
+	if out := q.must("pause", "--label", "site=a", "--dry-run"); out != "1 job; nothing was changed" {
+		t.Errorf("a dry run: %q", out)
+	}
+	if out := q.must("pause", "--label", "site=a"); out != "a" {
+		t.Errorf("by label: %q", out)
+	}
+	q.standsStill("a")
+	pid := q.show("a").PID
+	q.must("requeue", "a")
+	q.until("it runs anew", 20*time.Second, func() bool { j := q.show("a"); return j.State == "processing" && j.PID != pid && j.PID != 0 })
+	if got := q.pauseOf("a"); !got.PausedAt.IsZero() {
+		t.Errorf("the next attempt is paused: %+v", got)
+	}
+	q.goesOn("a")
+	q.must("pause", "a")
+	q.must("kill", "-s", "KILL", "a")
+	q.until("it ends", 20*time.Second, func() bool { return q.show("a").State == "failed" })
+}
+
+// While everything is paused nothing starts and whatever runs stands still, over restarts too, and
+// everybody who asks is told so; the end of that leaves paused what was paused by itself.
+func TestPauseAll(t *testing.T) {
+	q := serving(t, "--workers", "3")
+	w := q.dial()
+	for _, id := range []string{"a", "b"} {
+		w.enqueue(fields{"id": id, "command": q.ticking(id)})
+		q.goesOn(id)
+	}
+	q.must("pause", "a")
+	if out := q.must("pause", "--all", "--dry-run"); out != "2 jobs; nothing was changed" {
+		t.Errorf("a dry run: %q", out)
+	}
+	if r := q.cli("pause", "--all", "--label", "x=y"); r.code != 2 || !strings.Contains(r.err, "all") {
+		t.Errorf("pause --all of some: %+v", r)
+	}
+	if out := q.must("pause", "--all"); out != "b" {
+		t.Errorf("pause --all froze %q, want b", out)
+	}
+	w.enqueue(fields{"id": "c", "command": q.ticking("c")})
+	all := q.pauseOf("b")
+	for round := range 2 {
+		q.standsStill("a")
+		q.standsStill("b")
+		if n := q.ticks("c"); n != [2]int64{} || q.show("c").State != "pending" {
+			t.Errorf("a job was started: %v", n)
+		}
+		if r := q.cli("status", "--check"); r.code != 1 || !strings.Contains(r.out, "queuectl resume --all") || !strings.Contains(r.out, "by "+all.PausedBy) {
+			t.Errorf("status --check: %+v", r)
+		}
+		if out := q.must("worker", "list"); strings.Count(out, " paused ") != 3 {
+			t.Errorf("worker list:\n%s", out)
+		}
+		if r := q.cli("run", "--json", "-d", "true"); r.code != 0 {
+			t.Errorf("run -d: %+v", r)
+		}
+		if r := q.cli("resume", "b"); r.code != 5 || !strings.Contains(r.err, "queuectl resume --all") {
+			t.Errorf("resume of a job that is paused with all: %+v", r)
+		}
+		if round == 0 {
+			q.kill()
+			q.start("--workers", "3")
+		}
+	}
+	if st := q.pauseOf("b"); all.PausedBy == "" || st != all {
+		t.Errorf("b after the restart: %+v, was %+v", st, all)
+	}
+	if out := q.must("resume", "--all"); out != "b" {
+		t.Errorf("resume --all had %q go on, want b", out)
+	}
+	q.goesOn("b")
+	q.goesOn("c")
+	q.standsStill("a")
+	if r := q.cli("status", "--check"); r.code != 0 {
+		t.Errorf("status --check: %+v", r)
+	}
+	var told []string
+	for _, e := range q.events("--event", "paused,resumed") {
+		told = append(told, e.Event+" "+e.ID)
+	}
+	if got := strings.Join(told, ", "); got != "paused a, paused , resumed " {
+		t.Errorf("events: %s", got)
+	}
+	q.must("resume", "--all") // it is so already
+	q.must("resume", "a")
+	q.goesOn("a")
+}
+
+// A stopping service does not wait for what stands still. What its person has paused is held, not
+// run again by the next one; what was paused with everything waits for that to end.
+func TestStopOfPausedJobs(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	for _, id := range []string{"a", "b"} {
+		w.enqueue(fields{"id": id, "command": q.ticking(id)})
+		q.goesOn(id)
+	}
+	q.must("pause", "a")
+	q.must("pause", "--all")
+	began := time.Now()
+	if code := q.stop(); code != 0 || time.Since(began) > 20*time.Second {
+		t.Errorf("exit code %d after %v; stop_timeout is 30s", code, time.Since(began))
+	}
+	q.start("--workers", "2")
+	a, b := q.show("a"), q.show("b")
+	if a.State != "held" || a.Reason != "stopped" || b.State != "pending" {
+		t.Errorf("a is %s (%s), b %s (%s); want held (stopped) and pending", a.State, a.Reason, b.State, b.Error)
+	}
+	q.must("resume", "--all")
+	q.goesOn("b")
+	q.must("release", "a")
+	q.goesOn("a")
+}
+
+// With its runner a paused job ends with all its processes; none is left stopped.
+func TestRunnerOfPausedJobDies(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	w.enqueue(fields{"id": "a", "command": q.ticking("a"), "on_lost": "dead"})
+	q.goesOn("a")
+	q.must("pause", "a")
+	pid := q.show("a").PID
+	q.killRunners()
+	q.until("it is dead", 20*time.Second, func() bool { return q.show("a").State == "dead" })
+	if j := q.pauseOf("a"); !j.PausedAt.IsZero() || lives(pid) {
+		t.Errorf("%+v, and process %d lives: %t", j, pid, lives(pid))
+	}
+	q.standsStill("a")
+}

@@ -1,0 +1,154 @@
+package worker_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// onOff lists what the runner was told of the pauses of a job, in order.
+func (f *fakeRunner) onOff(seq int64) (list []bool) {
+	for _, p := range heard[*wire.Pause](f) {
+		if p.Seq == seq {
+			list = append(list, p.On)
+		}
+	}
+	return list
+}
+
+// A pause is recorded before the runner hears of it, and so is its end; what ends is not paused.
+func TestPauseIsRecordedFirst(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	var recorded []bool
+	f.mu.Lock()
+	f.onPause = func(*wire.Pause) {
+		j, err := s.Get(t.Context(), "1")
+		recorded = append(recorded, err == nil && j.PausedAt != 0 && j.PausedBy == 7)
+	}
+	f.mu.Unlock()
+	for _, on := range []bool{true, false} {
+		if runs, err := p.Pause(t.Context(), 1, on, 7); !runs || err != nil {
+			t.Errorf("pause %t: %t, %v", on, runs, err)
+		}
+	}
+	check(t, "told", f.onOff(1), []bool{true, false})
+	f.mu.Lock()
+	check(t, "recorded by then", recorded, []bool{true, false})
+	f.mu.Unlock()
+	if runs, err := p.Pause(t.Context(), 2, true, 7); runs || err != nil {
+		t.Errorf("a job that is not there: %t, %v", runs, err)
+	}
+	cancels(p, 1)
+	hears[*wire.Kill](t, f, 1)
+	if _, err := p.Pause(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("a job that is being ended: %v", err)
+	}
+}
+
+// What still runs of a paused job is told; it is recorded as paused all the same.
+func TestPauseTellsWhatRuns(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	f.mu.Lock()
+	f.left = 3
+	f.mu.Unlock()
+	if _, err := p.Pause(t.Context(), 1, true, 7); err == nil || !strings.Contains(err.Error(), "3 of its processes still run") {
+		t.Errorf("got %v", err)
+	}
+	if j, err := s.Get(t.Context(), "1"); err != nil || j.PausedAt == 0 {
+		t.Errorf("got %+v, %v", j, err)
+	}
+}
+
+// An attempt that its runner is ending, at its timeout say, is not paused any more.
+func TestPauseOfWhatEnds(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	f.mu.Lock()
+	f.ends = true
+	f.mu.Unlock()
+	if _, err := p.Pause(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := p.Pause(t.Context(), 1, false, 7); err != nil {
+		t.Errorf("its resume: %v", err)
+	}
+	if _, err := p.PauseAll(true)(t.Context()); err != nil {
+		t.Errorf("with everything: %v", err)
+	}
+}
+
+// A runner that is met again is told what is recorded of each of its attempts, whatever it was
+// told before.
+func TestRunnerThatIsMetAgainIsToldOfPauses(t *testing.T) {
+	s, f, p := begin(t, 2, 0, 0)
+	s.becomes(1, queue.Processing)
+	s.becomes(2, queue.Processing)
+	if _, err := p.Pause(t.Context(), 1, true, 7); err != nil {
+		t.Fatal(err)
+	}
+	f.breaks(running(lease(1)), running(lease(2)))
+	f.settled()
+	check(t, "told of the paused job", f.onOff(1), []bool{true, true})
+	check(t, "told of the other", f.onOff(2), []bool{false})
+}
+
+// While everything is paused what has not begun is asked back, and stands still if it has begun by
+// then; nothing is started. The end of that has all go on but what is paused by itself.
+func TestPauseOfEverything(t *testing.T) {
+	s, f, p := begin(t, 2, 3, 2)
+	s.becomes(1, queue.Processing)
+	s.becomes(2, queue.Processing)
+	if _, err := p.Pause(t.Context(), 1, true, 7); err != nil {
+		t.Fatal(err)
+	}
+	ids, err := p.PauseAll(true)(t.Context())
+	if err != nil || !slices.Equal(ids, []string{"2"}) {
+		t.Errorf("got %v, %v", ids, err)
+	}
+	if _, err := p.Pause(t.Context(), 2, false, 7); !errors.Is(err, worker.ErrAllPaused) {
+		t.Errorf("resume of one: %v", err)
+	}
+	s.put(9)
+	f.say(ran(lease(2), long))
+	s.becomes(2, queue.Completed)
+	f.settled()
+	check(t, "started", f.started(), []int64{1, 2})
+	if _, err := p.PauseAll(false)(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.becomes(3, queue.Processing)
+	check(t, "told of job 1", f.onOff(1), []bool{true})
+	check(t, "told of job 2", f.onOff(2), []bool{true})
+	if err := p.Thaw(t.Context(), 1, 7); err != nil {
+		t.Error(err)
+	}
+	check(t, "thawed", f.onOff(1), []bool{true, false})
+	if j, err := s.Get(t.Context(), "1"); err != nil || j.PausedAt != 0 {
+		t.Errorf("a job that goes on: %+v, %v", j, err)
+	}
+}
+
+// What begins while everything is being paused is told to stand still though it was asked back.
+func TestPauseOfWhatBegins(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Start](t, f, 1)
+	if _, err := p.PauseAll(true)(t.Context()); err != nil {
+		t.Error(err)
+	}
+	hears[*wire.Drop](t, f, 1)
+	check(t, "told", f.onOff(1), []bool{true})
+	f.say(&wire.Dropped{Lease: lease(1)}, &wire.Started{Attempt: running(lease(1))})
+	s.becomes(1, queue.Processing)
+	if w := p.List(t.Context()); len(w) != 1 || !w[0].Paused || w[0].Job != "1" {
+		t.Errorf("workers %+v", w)
+	}
+}
