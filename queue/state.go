@@ -115,5 +115,6 @@ const (
 	ReasonPoison      Reason = "poison"       // runners died of it
 	ReasonCancelled   Reason = "cancelled"    // a person cancelled it while it ran
 	ReasonDependency  Reason = "dependency"   // a job that it waits for ended otherwise, or was removed
+	ReasonReplaced    Reason = "replaced"     // another job took its place
 	ReasonDisowned    Reason = "disowned"     // the uid of its owner belongs to another account now
 )

@@ -50,6 +50,9 @@ type Store struct {
 	newer    chan struct{}            // closed by the next event, nil if nobody waits
 	waiters  []*waiter                // the Awaits under way
 	watchers store.Watchers
+
+	schedules map[string]*schedule // by name; guarded by mu, as is the next one
+	gens      int64                // definitions of schedules, ever
 }
 
 var _ store.Store = (*Store)(nil)
@@ -99,6 +102,8 @@ func NewAt(order queue.Order, now func() queue.Millis) *Store {
 		rules:    map[gate]queue.Demand{},
 		starts:   map[gate][]queue.Millis{},
 		promised: math.MaxInt64,
+
+		schedules: map[string]*schedule{},
 	}
 }
 
@@ -158,6 +163,11 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 		s.serve(now)
 		if next, found := s.due(now); found && next < s.promised {
 			hint(s.alarm)
+		}
+		for _, one := range s.schedules {
+			if one.DueAt != 0 && one.DueAt < s.promised {
+				hint(s.alarm)
+			}
 		}
 		return nil
 	})
