@@ -48,6 +48,15 @@ type API interface {
 	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
 	WorkerScale(ctx context.Context, p Count) (WorkerCount, error)
 	WorkerList(ctx context.Context, p Nothing) (WorkerList, error)
+	// ScheduleAdd stores a recurring job. The same one again is no error.
+	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
+	ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error)
+	ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error)
+	ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error)
+	SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error)
+	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
+	// ScheduleRun makes a job of a schedule now.
+	ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error)
 	ConfigList(ctx context.Context, p Nothing) (ConfigList, error)
 	ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error)

@@ -10,7 +10,6 @@ import (
 const (
 	noQueues       = "named queues are not there yet; put jobs together with --label group=NAME, or --batch NAME"
 	noDependencies = "dependencies are not there yet; make it one job: 'first && second'"
-	noSchedules    = "schedules are not there yet; have a line of your crontab enqueue it"
 	noPause        = "pausing is not there yet; hold keeps jobs that wait, drain starts no more of any, drain --off goes on"
 )
 
@@ -67,7 +66,7 @@ func verbsElsewhere() []elsewhere {
 		{words: "why", answer: "it is not there yet; show ID has the state of a job and when it is due, and status whether there are workers"},
 		{words: "group groups", answer: noQueues},
 		{words: "pause resume unpause freeze thaw", answer: noPause},
-		{words: "schedule schedules cron crontab", answer: noSchedules},
+		{words: "schedules cron crontab timer timers", ours: "schedule add NAME 'CRON' -- program args, and schedule list"},
 		{words: "tree depend dependencies", answer: noDependencies},
 	}
 }
@@ -140,7 +139,7 @@ func jobFlagsElsewhere(verb string) []elsewhere {
 		{words: "--resource --resources --gres --gpus", answer: "resources are not there yet; worker scale N bounds how many run"},
 		{words: "--notify --mail --mail-type --mail-user -m", answer: "nobody is notified yet; put it into the command, 'work; tell', or read events -f"},
 		{words: "--on-completed --on-failed --on-dead --on-ended", answer: "hooks are not there yet; put it into the command: 'work; tell'"},
-		{words: "--cron --schedule --on-calendar --every --repeat", answer: noSchedules},
+		{words: "--cron --schedule --on-calendar --every --repeat", ours: "schedule add NAME 'CRON' -- program args"},
 		{words: "--array", ours: "enqueue -- program ::: A B C, or --lines FILE"},
 		{words: "--on --host --node --nodelist --sshlogin -S", answer: "other machines are not there yet; jobs run on this one"},
 		{words: "--mem --memfree", ours: "--memory SIZE"},

@@ -27,11 +27,11 @@ func TestWordsOfOtherPrograms(t *testing.T) {
 		"enqueue --hold": "not held from its start yet", "enqueue --unique": "unique jobs are not there yet", "enqueue --notify": "nobody is notified yet", "enqueue --lock": "locks are not there yet",
 		"enqueue --halt": "nothing like it yet", "enqueue --after": "dependencies are not there yet", "enqueue --dependencies": "dependencies are not there yet", "enqueue -D": "dependencies are not there yet",
 		"enqueue -g": "named queues are not there yet", "enqueue --group": "named queues are not there yet", "enqueue -w": "--cwd FOLDER", "enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
-		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedules are not there yet", "enqueue --retries": "--max-retries N",
+		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedule add NAME 'CRON'", "enqueue --retries": "--max-retries N",
 		"logs --tail": "logs -n N", "list --format": "--columns NAMES, or --json", "list --all": "all are listed without it", "list -n": "--limit N", "ps -n": "--limit N",
 		"run --follow": "run follows its job without it", "run --rm": "rm ID removes one", "run --batch": "enqueue --batch NAME", "run --jobs": "worker scale N",
 		"group": "named queues are not there yet", "pause": "pausing is not there yet", "resume": "pausing is not there yet", "send": "attach, for a job with --tty", "shutdown": "service stop",
-		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME", "schedule": "schedules are not there yet", "why": "not there yet", "follow": "attach, or logs -f",
+		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME", "crontab": "schedule add NAME 'CRON'", "why": "not there yet", "follow": "attach, or logs -f",
 	} {
 		got := refusal(t, append(strings.Fields(line), "x")...)
 		if !strings.Contains(got, "; ") || !strings.Contains(got, want) || strings.Contains(got, "did you mean") {

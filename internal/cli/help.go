@@ -87,6 +87,9 @@ func examples() map[string]string {
 		"hold": "  queuectl hold 17\n  queuectl hold --batch pics", "release": "  queuectl release 17", "requeue": "  queuectl requeue 17",
 		"kill": "  queuectl kill -s USR1 17", "drain": "  queuectl drain --wait\n  queuectl drain --off", "clear": "  queuectl clear --dry-run\n  queuectl clear --yes", "cleanup": "  queuectl cleanup --days 30 --keep 1000",
 
+		"schedule": "  queuectl schedule add nightly '0 3 * * *' -- make backup\n  queuectl schedule list", "schedule list": "  queuectl schedule list --json", "schedule show": "  queuectl schedule show nightly",
+		"schedule rm": "  queuectl schedule rm nightly", "schedule pause": "  queuectl schedule pause nightly", "schedule resume": "  queuectl schedule resume nightly", "schedule run": "  queuectl schedule run nightly",
+
 		"config": "  queuectl config list\n  queuectl config set max_retries 5", "config get": "  queuectl config get max_retries", "config set": "  queuectl config set max_retries 5\n  queuectl config set retention_dead 90d",
 		"config unset": "  queuectl config unset max_retries      what the file says, or the default", "config list": "  queuectl config list\n  queuectl config list --json", "config validate": "  queuectl config validate               your own settings file\n  queuectl config validate /etc/queuectl/queuectl.toml",
 		"service": "  queuectl service install                of the machine, from boot on\n  queuectl service status", "service install": "  sudo queuectl service install          of the machine, from boot on\n  queuectl service install --user        your own", "service uninstall": "  queuectl service uninstall --user      the queue stays",

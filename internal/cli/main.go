@@ -61,6 +61,7 @@ const (
 	ofJobs    = "Jobs:"
 	ofLook    = "Look:"
 	ofControl = "Control:"
+	ofQueues  = "Queues and schedules:"
 	ofService = "Service:"
 	ofInside  = "Internals:"
 )
@@ -95,6 +96,8 @@ func table() []Verb {
 		{Group: ofControl, Name: "drain", Build: drainVerb},
 		{Group: ofControl, Name: "clear", Build: clearVerb},
 		{Group: ofControl, Name: "cleanup", Build: cleanupVerb},
+
+		{Group: ofQueues, Name: "schedule", Build: scheduleVerb},
 
 		{Group: ofService, Name: "service", Short: "The service as the system sees it"},
 		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},

@@ -164,11 +164,6 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 		if next, found := s.due(now); found && next < s.promised {
 			hint(s.alarm)
 		}
-		for _, one := range s.schedules {
-			if one.DueAt != 0 && one.DueAt < s.promised {
-				hint(s.alarm)
-			}
-		}
 		return nil
 	})
 }

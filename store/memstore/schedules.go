@@ -44,10 +44,18 @@ func (s *Store) PutSchedule(ctx context.Context, put store.Schedule, gen int64, 
 			kept.runs = known.runs
 		}
 		s.schedules[put.Name] = kept
+		s.dueAt(put.DueAt)
 		s.tell(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &by, Schedule: put.Name}, now)
 		return nil
 	})
 	return stored, err
+}
+
+// dueAt rings the alarm if a schedule is due earlier than was promised.
+func (s *Store) dueAt(at queue.Millis) {
+	if at != 0 && at < s.promised {
+		hint(s.alarm)
+	}
 }
 
 // copySchedule is a schedule that shares nothing with another one.
@@ -123,6 +131,7 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.Pausing) error {
 		if !p.Pause && known.PausedAt != 0 {
 			known.PausedAt, known.PausedBy, known.Note = 0, nil, ""
 			known.LastAt, known.NextAt, known.DueAt, known.Boot = max(known.LastAt, p.LastAt), p.NextAt, p.DueAt, p.Boot
+			s.dueAt(p.DueAt)
 			s.tell(&job{}, queue.EventScheduleResumed, detail, now)
 		}
 		return nil

@@ -55,7 +55,6 @@ func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id str
 		return fired, nil
 	}
 	s.LastAt, s.NextAt, s.DueAt, s.Boot = f.LastAt, f.NextAt, f.DueAt, f.NextBoot
-	r.tx.WakeAt(s.DueAt)
 	return fired, r.tx.SetTimes(&s)
 }
 
