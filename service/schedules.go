@@ -99,9 +99,7 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 	if err != nil {
 		return control.ScheduleDetail{}, err
 	}
-	d, err := s.ScheduleShow(ctx, control.ScheduleName{Name: p.Name})
-	d.Existed, d.Unenforced = existed, want.unenforced
-	return d, err
+	return s.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) { d.Existed, d.Unenforced = existed, want.unenforced })
 }
 
 // changing repeats a change of a schedule that others change meanwhile.
@@ -297,12 +295,17 @@ func (s *Service) viewSchedule(is *store.Schedule) control.Schedule {
 
 // ScheduleShow implements control.API.
 func (s *Service) ScheduleShow(ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
-	peer := control.PeerFrom(ctx)
 	if p.Name == "" {
 		return control.ScheduleDetail{}, queue.Invalid("name", "is missing; give the name of a schedule")
 	}
+	return s.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
+}
+
+// showSchedule answers with a schedule, to which more is added.
+func (s *Service) showSchedule(ctx context.Context, name string, more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
+	peer := control.PeerFrom(ctx)
 	return control.Answer(ctx, &s.shares, control.One, func() (control.ScheduleDetail, error) {
-		is, runs, err := s.store.Schedule(ctx, p.Name)
+		is, runs, err := s.store.Schedule(ctx, name)
 		if err != nil {
 			return control.ScheduleDetail{}, err
 		}
@@ -320,6 +323,7 @@ func (s *Service) ScheduleShow(ctx context.Context, p control.ScheduleName) (con
 			sight = control.Inside // another's environment is shown with a job, where that is recorded
 		}
 		d.Hide(sight)
+		more(&d)
 		return d, nil
 	})
 }
