@@ -163,9 +163,11 @@ func TestScheduleWhileKilled(t *testing.T) {
 	q.start("--workers", "2")
 	q.must("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0", "echo run")
 	for range 6 {
-		time.Sleep(700 * time.Millisecond) // the service works meanwhile
+		before := len(q.schedule("tick").Runs)
+		q.until("it runs", 20*time.Second, func() bool { return len(q.schedule("tick").Runs) > before })
 		q.kill()
-		time.Sleep(500 * time.Millisecond) // and here it does not
+		killed := time.Now()
+		q.until("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })
 		q.start("--workers", "2")
 	}
 	q.must("schedule", "pause", "tick")
@@ -184,7 +186,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 			t.Errorf("the job is %s, want %s", *r.ID, want)
 		}
 	}
-	if len(s.Runs) < 6 {
+	if len(s.Runs) < 8 {
 		t.Errorf("only %d runs", len(s.Runs))
 	}
 	q.until("all have ended", 30*time.Second, func() bool {
