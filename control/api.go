@@ -65,6 +65,15 @@ type API interface {
 	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
 	WorkerScale(ctx context.Context, p Count) (WorkerCount, error)
 	WorkerList(ctx context.Context, p Nothing) (WorkerList, error)
+	// ScheduleAdd stores a recurring job. The same one again is no error.
+	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
+	ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error)
+	ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error)
+	ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error)
+	SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error)
+	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
+	// ScheduleRun makes a job of a schedule now.
+	ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error)
 	ConfigList(ctx context.Context, p Nothing) (ConfigList, error)
 	ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error)
@@ -260,8 +269,8 @@ type Status struct {
 	// PausedAt is since when everything is paused, PausedBy who did it; null if it is not.
 	PausedAt  Time    `json:"paused_at"`
 	PausedBy  *string `json:"paused_by"`
-	Reranking  bool   `json:"reranking"` // waiting jobs are being ranked anew, since the order was changed
-	Health     string `json:"health"`    // ok, or degraded or failing with what is wrong
+	Reranking bool    `json:"reranking"` // waiting jobs are being ranked anew, since the order was changed
+	Health    string  `json:"health"`    // ok, or degraded or failing with what is wrong
 }
 
 // ScreenRows is how many jobs of each part of a screen are wanted: 1 to 100, 10 if 0.

@@ -180,6 +180,36 @@ func (c *Client) WorkerList(ctx context.Context, p Nothing) (WorkerList, error) 
 	return ask[WorkerList](ctx, c, "worker.list", p, true)
 }
 
+func (c *Client) ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error) {
+	return ask[ScheduleDetail](ctx, c, "schedule.add", p, true)
+}
+
+func (c *Client) ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error) {
+	return ask[SchedulePage](ctx, c, "schedule.list", p, true)
+}
+
+func (c *Client) ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error) {
+	return ask[ScheduleDetail](ctx, c, "schedule.show", p, true)
+}
+
+// ScheduleRemove is not repeated: the second one would find nothing.
+func (c *Client) ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error) {
+	return ask[Schedule](ctx, c, "schedule.rm", p, false)
+}
+
+func (c *Client) SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error) {
+	return ask[Schedule](ctx, c, "schedule.pause", p, true)
+}
+
+func (c *Client) ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error) {
+	return ask[Schedule](ctx, c, "schedule.resume", p, true)
+}
+
+// ScheduleRun is not repeated: it would make a second job.
+func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error) {
+	return ask[Enqueued](ctx, c, "schedule.run", p, false)
+}
+
 func (c *Client) ConfigList(ctx context.Context, p Nothing) (ConfigList, error) {
 	return ask[ConfigList](ctx, c, "config.list", p, true)
 }

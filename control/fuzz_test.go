@@ -86,6 +86,15 @@ func (yes) ConfigUnset(context.Context, ConfigKey) (c ConfigValue, err error) { 
 func (yes) Drain(context.Context, Drain) (d Draining, err error)              { return d, nil }
 func (yes) Reload(context.Context, Nothing) (r Reloaded, err error)           { return r, nil }
 func (yes) ServiceStop(context.Context, ServiceStop) (s Stopping, err error)  { return s, nil }
+func (yes) ScheduleAdd(context.Context, ScheduleAdd) (d ScheduleDetail, err error) {
+	return d, nil
+}
+func (yes) ScheduleList(context.Context, ScheduleList) (p SchedulePage, err error)   { return p, nil }
+func (yes) ScheduleShow(context.Context, ScheduleName) (d ScheduleDetail, err error) { return d, nil }
+func (yes) ScheduleRemove(context.Context, ScheduleName) (s Schedule, err error)     { return s, nil }
+func (yes) SchedulePause(context.Context, ScheduleName) (s Schedule, err error)      { return s, nil }
+func (yes) ScheduleResume(context.Context, ScheduleName) (s Schedule, err error)     { return s, nil }
+func (yes) ScheduleRun(context.Context, ScheduleName) (e Enqueued, err error)        { return e, nil }
 func (yes) Events(_ context.Context, p Events, each func(Event) error) (e EventsEnd, err error) {
 	for _, id := range p.ID {
 		err = each(Event{ID: id})

@@ -45,14 +45,15 @@ type Job struct {
 	Error             *string             `json:"error"`
 	WorkerID          *string             `json:"worker_id"`
 	PID               *int                `json:"pid"`
-	PausedAt          Time              `json:"paused_at"` // null unless it runs and stands still, as of the next
-	PausedBy          *string           `json:"paused_by"` // the user who did it
+	PausedAt          Time                `json:"paused_at"` // null unless it runs and stands still, as of the next
+	PausedBy          *string             `json:"paused_by"` // the user who did it
 	User              string              `json:"user"`
 	Labels            map[string]string   `json:"labels"`
 	Cwd               string              `json:"cwd,omitempty"`
 	OnLost            string              `json:"on_lost"`
 	OutputLimit       int64               `json:"output_limit"`
 	Submitter         string              `json:"submitter,omitempty"` // who enqueued it, where it runs as another user
+	Schedule          string              `json:"schedule,omitempty"`  // that made it
 	// Hidden names what is left out, because the job is another's: command, env, output.
 	Hidden []string `json:"hidden,omitempty"`
 }
@@ -113,7 +114,7 @@ func ViewJob(j *queue.Job, v View) Job {
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
 		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
 		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
-		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit,
+		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule,
 	}
 	if j.AsUID != nil && v.Owner != v.User {
 		out.Submitter = v.Owner
@@ -166,6 +167,7 @@ func ViewEvent(e *queue.Event) Event {
 		Seq: e.Seq, At: Time(e.At), Event: string(e.Kind), ID: e.ID, JobSeq: e.Job, State: e.State.String(),
 		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
 		Reason: string(e.Detail.Reason), Output: e.Detail.Output, Key: e.Detail.Key, Value: e.Detail.Value,
+		Schedule: e.Detail.Schedule, Instant: Time(e.Detail.Instant), Count: e.Detail.Count,
 	}
 }
 
@@ -173,13 +175,15 @@ func ViewEvent(e *queue.Event) Event {
 var verbs = map[queue.EventKind]string{
 	queue.EventEnqueued: "enqueue", queue.EventCancelled: "cancel", queue.EventRetried: "retry", queue.EventRemoved: "rm",
 	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventPaused: "pause", queue.EventResumed: "resume", queue.EventSetting: "config",
+	queue.EventScheduleAdded: "schedule.add", queue.EventScheduleRemoved: "schedule.rm", queue.EventSchedulePaused: "schedule.pause", queue.EventScheduleResumed: "schedule.resume",
+	queue.EventScheduleFired: "schedule.run",
 }
 
 // Audit adds who did it, by which verb and to what.
 func (v *Event) Audit(e *queue.Event) {
 	v.UID, v.PeerPID = e.Detail.UID, e.Detail.PID
 	v.Verb = cmp.Or(e.Detail.Verb, verbs[e.Kind])
-	v.Target = cmp.Or(e.Detail.Target, e.ID, e.Detail.Key)
+	v.Target = cmp.Or(e.Detail.Schedule, e.Detail.Target, e.ID, e.Detail.Key)
 	if e.ID != "" && e.Detail.Target != "" {
 		v.Target = e.ID + " " + e.Detail.Target
 	}

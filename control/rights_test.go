@@ -50,6 +50,13 @@ worker.start operate operate
 worker.stop operate operate
 worker.scale operate operate
 worker.list read read
+schedule.add submit admin
+schedule.list read read
+schedule.show read read
+schedule.rm submit operate
+schedule.pause submit operate
+schedule.resume submit operate
+schedule.run submit operate
 config.list read read
 config.get read read
 config.set admin admin

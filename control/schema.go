@@ -69,6 +69,8 @@ func written(t reflect.Type) schema {
 		return schema{}
 	case reflect.TypeFor[[]byte]():
 		return schema{"type": "string", "contentEncoding": "base64"}
+	case reflect.TypeFor[ScheduleAdd]():
+		return scheduleSchema()
 	case reflect.TypeFor[queue.Spec]():
 		return specSchema()
 	case reflect.TypeFor[Enqueue]():

@@ -58,6 +58,9 @@ type Event struct {
 	User      string `json:"user,omitempty"`   // who asked
 	Key       string `json:"key,omitempty"`    // of a setting
 	Value     string `json:"value,omitempty"`
+	Schedule  string `json:"schedule,omitempty"`
+	Instant   Time   `json:"instant,omitzero"` // of a schedule
+	Count     int    `json:"count,omitempty"`  // of instants that were missed, up to that one
 	// Of an audit: who did it, from which process, by which verb, and to what.
 	UID     *int   `json:"uid,omitempty"`
 	PeerPID int    `json:"peer_pid,omitempty"`

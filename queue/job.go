@@ -100,6 +100,7 @@ type Job struct {
 	Unique     string
 	UniqueFor  time.Duration
 	OnConflict Conflict
+	Schedule   string // that made it, "" if none did
 	Execution
 
 	State    State
@@ -221,11 +222,20 @@ const (
 	EventResumed   EventKind = "resumed"   // by a person
 	EventSetting   EventKind = "setting"
 	EventAudit     EventKind = "audit" // what a person did that no other event tells of
+
+	EventScheduleAdded   EventKind = "schedule_added" // or replaced; each of these names the schedule
+	EventScheduleRemoved EventKind = "schedule_removed"
+	EventSchedulePaused  EventKind = "schedule_paused"
+	EventScheduleResumed EventKind = "schedule_resumed"
+	EventScheduleFired   EventKind = "schedule_fired"   // an instant made a job
+	EventScheduleMissed  EventKind = "schedule_missed"  // instants up to this one passed without a job
+	EventScheduleSkipped EventKind = "schedule_skipped" // an instant made none, for its overlap or for want of room
 )
 
 // EventKinds lists the kinds.
 func EventKinds() []EventKind {
-	return []EventKind{EventEnqueued, EventStarted, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventPaused, EventResumed, EventSetting, EventAudit}
+	return []EventKind{EventEnqueued, EventStarted, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventPaused, EventResumed, EventSetting, EventAudit,
+		EventScheduleAdded, EventScheduleRemoved, EventSchedulePaused, EventScheduleResumed, EventScheduleFired, EventScheduleMissed, EventScheduleSkipped}
 }
 
 // Event is one row of the durable, gapless event sequence.
@@ -253,4 +263,7 @@ type EventDetail struct {
 	Verb      string `json:"verb,omitempty"`   // by which it was asked for, where the kind does not say
 	Target    string `json:"target,omitempty"` // what was asked, if it was no job
 	PID       int    `json:"pid,omitempty"`    // of who asked
+	Schedule  string `json:"schedule,omitempty"`
+	Instant   Millis `json:"instant,omitempty"` // of a schedule
+	Count     int    `json:"count,omitempty"`   // of instants that were missed
 }

@@ -114,7 +114,7 @@ const (
 	ReasonUnkillable  Reason = "unkillable"   // it outlived SIGKILL
 	ReasonPoison      Reason = "poison"       // runners died of it
 	ReasonCancelled   Reason = "cancelled"    // a person cancelled it while it ran
-	ReasonReplaced    Reason = "replaced"     // another job took its unique key
 	ReasonDependency  Reason = "dependency"   // a job that it waits for ended otherwise, or was removed
+	ReasonReplaced    Reason = "replaced"     // another job took its unique key, or its place in a schedule
 	ReasonDisowned    Reason = "disowned"     // the uid of its owner belongs to another account now
 )

@@ -106,18 +106,23 @@ func (s *Service) wayTo(needs control.Right, name string) string {
 // mayAct refuses a method on a job of somebody else to who may use it on their own
 // alone.
 func (s *Service) mayAct(p *control.Peer, method string, j *queue.Job) error {
+	return s.mayActOn(p, method, "job", j)
+}
+
+// mayActOn is mayAct for a job, or for a schedule of such jobs.
+func (s *Service) mayActOn(p *control.Peer, method, what string, j *queue.Job) error {
 	own := s.owns(p, j)
 	needs := control.Needs(method, own)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.Admin):
-		return s.Refuse(p, fmt.Sprintf("%s of a former account's job (%s)", method, j.ID), control.Admin)
+		return s.Refuse(p, fmt.Sprintf("%s of a former account's %s (%s)", method, what, j.ID), control.Admin)
 	case p.Right.Covers(needs):
 		return nil
 	}
 	if own {
 		return s.Refuse(p, method, needs)
 	}
-	return s.Refuse(p, fmt.Sprintf("%s of another user's job (%s)", method, j.ID), needs)
+	return s.Refuse(p, fmt.Sprintf("%s of another user's %s (%s)", method, what, j.ID), needs)
 }
 
 // sees is how much a peer may see of a job. Those of former accounts are the admins'

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -35,6 +36,41 @@ func largest(id string) queue.Job {
 		j.Labels[name] = worst(queue.MaxLabel - len(name))
 	}
 	return j
+}
+
+// largestSchedules stores schedules that take as much of an answer as they can, of jobs, and shows
+// them with runs that do.
+func (s *Service) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (all []any) {
+	t.Helper()
+	for i, j := range jobs {
+		spec, err := queue.SpecOf(&j).MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"a", "b"} {
+			one := store.Schedule{Name: fmt.Sprint(name, i), Cron: strings.Repeat("0,", 500) + "0 * * * *", Zone: "UTC", Spec: string(spec), Draft: j}
+			is, _, _ := s.store.Schedule(ctx, one.Name)
+			is, err = s.store.PutSchedule(ctx, one, is.Gen, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range runsShown {
+				f := store.Firing{Name: is.Name, Gen: is.Gen, Runs: []queue.Millis{1}, MaxPending: 1, IDs: func(queue.Millis, int) string { return strings.Repeat("x", 128) }}
+				if _, err := s.store.Fire(ctx, f); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		d, err := s.ScheduleShow(ctx, control.ScheduleName{Name: fmt.Sprint("a", i)})
+		if err != nil || len(d.Runs) != runsShown {
+			t.Fatalf("%d runs, %v", len(d.Runs), err)
+		}
+		for k := range d.Runs {
+			d.Runs[k].Note = queue.ClipJSON(worst(queue.MaxErrorBytes), queue.MaxErrorBytes)
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // Whatever is stored and asked for, the answer of each method, and each piece of a stream,
@@ -84,6 +120,12 @@ func TestAnswersFit(t *testing.T) {
 			list.Queues = append(list.Queues, control.QueueView{Queue: strings.Repeat("x", queue.MaxQueueName), Defaults: json.RawMessage(`{"labels":"` + strings.Repeat("x", control.MaxQueueDefaults) + `"}`), PausedBy: new(worst(256)), PauseReason: new(worst(256))})
 		}
 		return []any{list}
+	}
+	schedules := func() (all []any) {
+		for _, j := range []queue.Job{whole, env} {
+			all = append(all, s.viewSchedule(&store.Schedule{Name: worst(store.MaxScheduleName), Cron: worst(1024), Zone: worst(256), Note: worst(queue.MaxErrorBytes), Draft: j}))
+		}
+		return all
 	}
 	answers := map[string]func() []any{
 		"hello": func() []any { h, _ := s.Hello(admin, control.HelloParams{}); return []any{h} },
@@ -209,6 +251,17 @@ func TestAnswersFit(t *testing.T) {
 			}
 			return []any{control.Progress{Done: 1 << 62}, d}
 		},
+		"schedule.add": func() []any { return s.largestSchedules(t, admin, whole, env) }, "schedule.show": func() []any { return s.largestSchedules(t, admin, whole, env) },
+		"schedule.list": func() []any {
+			s.largestSchedules(t, admin, whole, env)
+			page, err := s.ScheduleList(admin, control.ScheduleList{})
+			if err != nil || len(page.Schedules) == 0 || page.Next == nil {
+				t.Errorf("%d schedules, %v", len(page.Schedules), err)
+			}
+			return []any{page}
+		},
+		"schedule.rm": schedules, "schedule.pause": schedules, "schedule.resume": schedules,
+		"schedule.run": func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
 		"drain":        func() []any { return []any{control.Draining{Running: 1 << 30}} },
 		"reload":       func() []any { return []any{control.Reloaded{Hidden: make([]string, len(config.Keys))}} },
 		"service.stop": func() []any { return []any{control.Stopping{PID: 1 << 30}} },

@@ -313,7 +313,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if s.files != nil {
 		parts.Go(func() { s.files.Guard(run) })
 	}
-	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.log) })
+	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.recurring(), s.log) })
 	parts.Go(func() { s.settleOwners(run) })
 	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, s.log) })
 	parts.Go(func() { s.tellSystem(run) })

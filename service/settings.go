@@ -102,8 +102,8 @@ func (s *Service) mergeStored(stored []store.Setting) error {
 		case pauseKey:
 			paused = &stored[i]
 		default:
-		values[set.Key] = set.Value
-	}
+			values[set.Key] = set.Value
+		}
 	}
 	s.paused.Store(paused)
 	s.layers[layerStored].Values = values

@@ -24,6 +24,7 @@ type Store interface {
 	Session
 	Reader
 	Upkeep
+	Schedules
 
 	// Now is the store's clock, which is the only one that instants come from.
 	Now() queue.Millis

@@ -90,6 +90,8 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"queue.pause", fields{"name": "gpu", "reason": "x", "for": "1h"}}, {"queue.resume", fields{"all": true}}, {"queue.rm", fields{"name": "gpu"}},
 		{"tree", fields{"id": "a"}}, {"why", fields{"id": "a"}},
 		{"worker.list", fields{}}, {"worker.start", fields{"count": 1}}, {"worker.scale", fields{"count": 1}}, {"worker.stop", fields{"count": 1, "timeout": "1s"}},
+		{"schedule.add", fields{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "jitter": "10m", "backoff_jitter": 0.5, "command": "true"}}, {"schedule.list", fields{}}, {"schedule.run", fields{"name": "n"}}, {"schedule.show", fields{"name": "n"}},
+		{"schedule.pause", fields{"name": "n"}}, {"schedule.resume", fields{"name": "n"}}, {"schedule.rm", fields{"name": "n"}},
 		{"config.list", fields{}}, {"config.get", fields{"key": "workers"}}, {"config.set", fields{"key": "priority", "value": 4}}, {"config.unset", fields{"key": "priority"}},
 		{"events", fields{"since": 0}}, {"events", fields{"audit": true}},
 		{"cleanup", fields{"days": 1.5, "dry_run": true}}, {"drain", fields{"off": true}}, {"reload", fields{}},

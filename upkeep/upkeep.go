@@ -21,16 +21,19 @@ const sweepStep = 100
 // Store is what upkeep needs of one.
 type Store interface {
 	store.Upkeep
+	Schedules
 	Counts() store.Counts
 	Now() queue.Millis
 }
 
 // Run makes due jobs runnable, ranks jobs anew whose order has changed, cancels expired
 // ones, forgets old keys, removes what
-// is kept too long, and deletes the output of removed jobs, each when it is due,
-// until ctx ends. retention is asked at each look. It returns an error only when the
+// is kept too long, deletes the output of removed jobs, and has recurring jobs run, each when it
+// is due, until ctx ends. retention is asked at each look. It returns an error only when the
 // store is of no more use. A value of wake means that retention or the order has changed.
-func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, log *slog.Logger) error {
+func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, recurring Recurring, log *slog.Logger) error {
+	fire := newFirer(s, recurring, log)
+	defer fire.replacing.Wait()
 	for {
 		wait, err := s.Promote(ctx)
 		if err == nil {
@@ -51,6 +54,11 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 				wait = 0
 			}
 		}
+		if err == nil {
+			var next time.Duration
+			next, err = fire.due(ctx)
+			wait = min(wait, next)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -66,6 +74,7 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 			return nil
 		case <-s.DueSooner():
 		case <-wake:
+		case <-fire.replaced:
 		case <-timer.C:
 		}
 		timer.Stop()

@@ -17,6 +17,7 @@ import (
 // keeper is a store that notes when it is asked.
 type keeper struct {
 	store.Upkeep
+	Schedules
 	next  time.Duration // what Promote answers
 	err   error
 	asked []time.Duration // since the beginning
@@ -65,6 +66,10 @@ func (k *keeper) OutputsDeleted(_ context.Context, refs []string) error {
 	return nil
 }
 
+func (k *keeper) DueSchedules(context.Context, string, int) ([]store.Schedule, time.Duration, error) {
+	return nil, time.Hour, nil
+}
+
 // upkeep runs for a while over a store and says what it was asked, what was purged,
 // and how it ended.
 func upkeep(t *testing.T, k *keeper, during func()) (purged int, err error) {
@@ -83,7 +88,7 @@ func upkeepWith(t *testing.T, k *keeper, r Retention, during func()) (purged int
 				}
 				purged += len(refs)
 				return true
-			}, slog.New(slog.DiscardHandler))
+			}, Recurring{}, slog.New(slog.DiscardHandler))
 		}()
 		synctest.Wait()
 		during()

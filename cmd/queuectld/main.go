@@ -4,6 +4,7 @@ package main
 
 import (
 	"crypto/sha256"
+	_ "time/tzdata" // schedules have time zones, also where the system has no files of them
 
 	"github.com/spf13/cobra"
 

@@ -7,9 +7,7 @@ import (
 )
 
 // What there is none of, and what to do meanwhile.
-const (
-	noSchedules = "schedules are not there yet; have a line of your crontab enqueue it"
-)
+const ()
 
 // elsewhere is what people know by some words from pueue, task-spooler, at, GNU parallel,
 // systemd or Slurm. Either it has words of ours, or the answer says what is missing.
@@ -64,8 +62,8 @@ func verbsElsewhere() []elsewhere {
 		{words: "daemon", ours: "serve, or service start"},
 		{words: "workers", ours: "worker list"},
 		{words: "group groups queues partition", ours: "queue"},
-		{words: "schedule schedules cron crontab", answer: noSchedules},
 		{words: "depend dependencies depends", ours: "tree ID; enqueue --after ID"},
+		{words: "schedules cron crontab timer timers", ours: "schedule add NAME 'CRON' -- program args, and schedule list"},
 	}
 }
 
@@ -137,7 +135,7 @@ func jobFlagsElsewhere(verb string) []elsewhere {
 		{words: "--gres --gpus", ours: "--resource NAME=N"},
 		{words: "--notify --mail --mail-type --mail-user -m", answer: "nobody is notified yet; put it into the command, 'work; tell', or read events -f"},
 		{words: "--on-completed --on-failed --on-dead --on-ended", answer: "hooks are not there yet; put it into the command: 'work; tell'"},
-		{words: "--cron --schedule --on-calendar --every --repeat", answer: noSchedules},
+		{words: "--cron --schedule --on-calendar --every --repeat", ours: "schedule add NAME 'CRON' -- program args"},
 		{words: "--array", ours: "enqueue -- program ::: A B C, or --lines FILE"},
 		{words: "--on --host --node --nodelist --sshlogin -S", answer: "other machines are not there yet; jobs run on this one"},
 		{words: "--mem --memfree", ours: "--memory SIZE"},

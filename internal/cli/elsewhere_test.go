@@ -27,11 +27,11 @@ func TestWordsOfOtherPrograms(t *testing.T) {
 		"enqueue --hold": "not held from its start yet", "enqueue --singleton": "--unique KEY", "enqueue --notify": "nobody is notified yet", "enqueue --mutex": "--lock KEY",
 		"enqueue --halt": "nothing like it yet", "enqueue --dependencies": "--after ID,ID", "enqueue -D": "--after ID,ID",
 		"enqueue -g": "--queue NAME", "enqueue --group": "--queue NAME", "enqueue -w": "--cwd FOLDER", "enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
-		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedules are not there yet", "enqueue --retries": "--max-retries N",
+		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedule add NAME 'CRON'", "enqueue --retries": "--max-retries N",
 		"logs --tail": "logs -n N", "list --format": "--columns NAMES, or --json", "list --all": "all are listed without it", "list -n": "--limit N", "ps -n": "--limit N",
 		"run --follow": "run follows its job without it", "run --rm": "rm ID removes one", "run --batch": "enqueue --batch NAME", "run --jobs": "worker scale N",
 		"group": "here it is: queue", "suspend": "pause for a job that runs", "thaw": "here it is: resume", "send": "attach, for a job with --tty", "shutdown": "service stop",
-		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME", "schedule": "schedules are not there yet", "follow": "attach, or logs -f",
+		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME", "crontab": "schedule add NAME 'CRON'", "follow": "attach, or logs -f",
 	} {
 		got := refusal(t, append(strings.Fields(line), "x")...)
 		if !strings.Contains(got, "; ") || !strings.Contains(got, want) || strings.Contains(got, "did you mean") {

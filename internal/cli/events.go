@@ -121,6 +121,15 @@ func eventLine(e *control.Event) string {
 	if e.ID != "" && e.Event != string(queue.EventAudit) { // its target says so
 		said(e.ID)
 	}
+	if e.Schedule != "" {
+		said(e.Schedule)
+	}
+	if e.Instant != 0 {
+		said(local(e.Instant))
+	}
+	if e.Count != 0 {
+		add("  %d", e.Count)
+	}
 	if e.State != "" {
 		said(e.State)
 	}

@@ -102,6 +102,7 @@ func table() []Verb {
 		{Group: ofControl, Name: "cleanup", Build: cleanupVerb},
 
 		{Group: ofQueues, Name: "queue", Build: queueVerb},
+		{Group: ofQueues, Name: "schedule", Build: scheduleVerb},
 
 		{Group: ofService, Name: "service", Short: "The service as the system sees it"},
 		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},

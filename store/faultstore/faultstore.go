@@ -282,3 +282,46 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int,
 	})
 	return names, moving, err
 }
+
+// PutSchedule implements store.Store.
+func (s *Store) PutSchedule(ctx context.Context, put store.Schedule, gen int64, by int) (store.Schedule, error) {
+	return ask(ctx, s, "PutSchedule", put, func() (store.Schedule, error) { return s.Store.PutSchedule(ctx, put, gen, by) })
+}
+
+// Schedule implements store.Store.
+func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun, err error) {
+	err = act(ctx, s, "Schedule", name, func() (err error) {
+		found, runs, err = s.Store.Schedule(ctx, name)
+		return err
+	})
+	return found, runs, err
+}
+
+// Schedules implements store.Store.
+func (s *Store) Schedules(ctx context.Context, after string, limit int) ([]store.Schedule, error) {
+	return ask(ctx, s, "Schedules", after, func() ([]store.Schedule, error) { return s.Store.Schedules(ctx, after, limit) })
+}
+
+// RemoveSchedule implements store.Store.
+func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
+	return act(ctx, s, "RemoveSchedule", name, func() error { return s.Store.RemoveSchedule(ctx, name, gen, by) })
+}
+
+// PauseSchedule implements store.Store.
+func (s *Store) PauseSchedule(ctx context.Context, p store.Pausing) error {
+	return act(ctx, s, "PauseSchedule", p, func() error { return s.Store.PauseSchedule(ctx, p) })
+}
+
+// DueSchedules implements store.Store.
+func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error) {
+	err = act(ctx, s, "DueSchedules", boot, func() (err error) {
+		due, next, err = s.Store.DueSchedules(ctx, boot, limit)
+		return err
+	})
+	return due, next, err
+}
+
+// Fire implements store.Store.
+func (s *Store) Fire(ctx context.Context, f store.Firing) (store.Fired, error) {
+	return ask(ctx, s, "Fire", f, func() (store.Fired, error) { return s.Store.Fire(ctx, f) })
+}

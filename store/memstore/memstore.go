@@ -51,6 +51,9 @@ type Store struct {
 	newer    chan struct{}            // closed by the next event, nil if nobody waits
 	waiters  []*waiter                // the Awaits under way
 	watchers store.Watchers
+
+	schedules map[string]*schedule // by name; guarded by mu, as is the next one
+	gens      int64                // definitions of schedules, ever
 }
 
 var _ store.Store = (*Store)(nil)
@@ -112,6 +115,8 @@ func NewAt(order queue.Order, now func() queue.Millis) *Store {
 		rules:    map[gate]queue.Demand{},
 		starts:   map[gate][]queue.Millis{},
 		promised: math.MaxInt64,
+
+		schedules: map[string]*schedule{},
 	}
 }
 

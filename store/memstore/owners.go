@@ -63,6 +63,14 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 				s.drop(b)
 			}
 		}
+		for _, known := range s.schedules {
+			if known.UID == uid {
+				known.UID, known.NextAt, known.DueAt, known.Note = former, 0, 0, store.DisownedNote
+				if known.PausedAt == 0 {
+					known.PausedAt = now
+				}
+			}
+		}
 		maps.DeleteFunc(s.keys, func(k key, _ memory) bool { return k.uid == uid })
 		maps.DeleteFunc(s.forgot, func(k key, _ queue.Millis) bool { return k.uid == uid })
 		return nil

@@ -119,9 +119,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 			continue
 		}
 		if j := s.holds(draft.UID, draft.Unique, now); j != nil { // it gives way
-			s.move(j, queue.Cancelled, now)
-			j.Reason = queue.ReasonReplaced
-			s.tell(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
+			s.giveWay(j, now)
 		}
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
 		s.add(afterSeqs(draft, receipt), r.UID, now)
@@ -495,6 +493,13 @@ func (s *Store) holds(uid int, key string, now queue.Millis) *job {
 		return j
 	}
 	return nil
+}
+
+// giveWay cancels a job whose unique key another one takes.
+func (s *Store) giveWay(j *job, now queue.Millis) {
+	s.move(j, queue.Cancelled, now)
+	j.Reason = queue.ReasonReplaced
+	s.tell(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
 }
 
 // conflict is the job that a draft is to be instead of a new one.

@@ -152,6 +152,17 @@ type Tx interface {
 	Postpone(parent int64) error
 	SetEdge(e *Edge, met store.Met) error
 
+	// Schedule reads a schedule. One that is not there is queue.ErrNotFound. SetTimes writes its
+	// instants, its boot and whether it is paused.
+	Schedule(name string) (store.Schedule, error)
+	SetTimes(s *store.Schedule) error
+	// Unfinished lists up to most jobs of a schedule that have not ended, the newest first.
+	Unfinished(schedule string, most int) ([]Job, error)
+	// AddRun records what became of an instant of a schedule, whose oldest are forgotten.
+	AddRun(schedule string, r store.ScheduleRun) error
+	// Taken reports whether a job has an id, or will.
+	Taken(id string) (bool, error)
+
 	// Lease is the lease of a job, nil if it has none.
 	Lease(seq int64) *Lease
 	// Hold notes a lease, in the place of what is known of it, and Drop that it is over.

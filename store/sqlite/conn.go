@@ -342,7 +342,7 @@ func kindOf(err error) kind {
 	var refused *queue.Error
 	switch {
 	case errors.As(err, &e):
-	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrMoved):
+	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrMoved), errors.Is(err, store.ErrChanged):
 		return refusal
 	default:
 		return mistake

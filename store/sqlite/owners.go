@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -110,6 +111,9 @@ func (t *tx) beginDisowning(uid int) error {
 		return err
 	}
 	if _, err := t.exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
+		return err
+	}
+	if _, err := t.exec(`UPDATE schedules SET uid = ?, paused_at = iif(paused_at = 0, ?, paused_at), next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.now), store.DisownedNote, int64(uid)); err != nil {
 		return err
 	}
 	owners, name := m.owners, m.owners[uid]

@@ -19,7 +19,7 @@ import (
 const (
 	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
-	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, unique_key, unique_for, units, paused_at, paused_by`
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, schedule, unique_key, unique_for, units, paused_at, paused_by`
 	jobColumns   = headColumns + `, labels, error, terms`
 	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END` // jobColumns, what is run of one user's alone
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
@@ -153,15 +153,15 @@ func readHead(r row) queue.Job {
 	n, t := r.num, r.text
 	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
 	return queue.Job{
-		Demands: readDemands(r.view(laneColumn + 1)),
-		Seq:     n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
+		Demands: readDemands(r.view(laneColumn + 1)), Schedule: t(laneColumn + 2),
+		Seq: n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
 		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), Runs: int(n(8)), Fence: n(9),
 		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), Since: m(14), Arrival: n(15),
 		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
 		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
 		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
-		Unique: t(laneColumn + 2), UniqueFor: time.Duration(n(laneColumn+3)) * time.Millisecond, Units: t(laneColumn + 4),
-		PausedAt: m(laneColumn + 5), PausedBy: int(n(laneColumn + 6)),
+		Unique: t(laneColumn + 3), UniqueFor: time.Duration(n(laneColumn+4)) * time.Millisecond, Units: t(laneColumn + 5),
+		PausedAt: m(laneColumn + 6), PausedBy: int(n(laneColumn + 7)),
 	}
 }
 

@@ -76,6 +76,7 @@ var migrations = [][]string{{
 		unique_for   INTEGER NOT NULL DEFAULT 0,  -- in ms
 		unique_key   TEXT    NOT NULL DEFAULT '', -- that no other unfinished job of the user has
 		demands      TEXT    NOT NULL DEFAULT '', -- JSON, '' if there are none
+		schedule     TEXT    NOT NULL DEFAULT '', -- that made it
 		labels       TEXT    NOT NULL DEFAULT '', -- JSON, '' if there are none
 		error        TEXT    NOT NULL DEFAULT '',
 		terms        TEXT    NOT NULL,            -- JSON of what it runs by, but for labels, env and stdin
@@ -89,6 +90,7 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5`,
 	`CREATE INDEX jobs_unique ON jobs (uid, unique_key, ended_at) WHERE unique_key <> ''`,
 	`CREATE INDEX jobs_ended ON jobs (state, ended_at) WHERE state > 5`,
+	`CREATE INDEX jobs_schedule ON jobs (schedule, seq) WHERE schedule <> '' AND state < 6`,
 	`CREATE TABLE lanes (
 		id        INTEGER PRIMARY KEY,
 		queue     TEXT    NOT NULL,
@@ -222,6 +224,43 @@ var migrations = [][]string{{
 		at   INTEGER NOT NULL DEFAULT 0, -- those below this one have
 		keys INTEGER NOT NULL DEFAULT 0  -- its keys up to this number are to go
 	) STRICT`,
+	`CREATE TABLE schedules (
+		name      TEXT    PRIMARY KEY,
+		gen       INTEGER NOT NULL, -- of the definition: the number of the event that told of it
+		uid       INTEGER NOT NULL,
+		cron      TEXT    NOT NULL,
+		zone      TEXT    NOT NULL,
+		jitter    INTEGER NOT NULL, -- ms
+		catch_up  TEXT    NOT NULL,
+		overlap   TEXT    NOT NULL,
+		at_boot   INTEGER NOT NULL,
+		boot      TEXT    NOT NULL,
+		at        INTEGER NOT NULL,
+		last_at   INTEGER NOT NULL,
+		next_at   INTEGER NOT NULL,
+		due_at    INTEGER NOT NULL, -- 0 if it is not due by the clock
+		paused_at INTEGER NOT NULL DEFAULT 0,
+		paused_by INTEGER,
+		note      TEXT    NOT NULL DEFAULT '',
+		draft     TEXT    NOT NULL, -- JSON of its jobs, but for env and stdin
+		input     TEXT    NOT NULL, -- JSON of these, '' if there are none
+		spec      TEXT    NOT NULL  -- JSON of what was asked for
+	) STRICT`,
+	`CREATE INDEX schedules_due ON schedules (due_at) WHERE due_at > 0 AND paused_at = 0`,
+	`CREATE INDEX schedules_boot ON schedules (boot) WHERE at_boot = 1 AND paused_at = 0`,
+	`CREATE INDEX schedules_uid ON schedules (uid)`,
+	`CREATE TABLE schedule_runs (
+		n       INTEGER PRIMARY KEY,
+		name    TEXT    NOT NULL,
+		instant INTEGER NOT NULL,
+		at      INTEGER NOT NULL,
+		outcome TEXT    NOT NULL,
+		job     INTEGER NOT NULL, -- that was made, 0 if none was
+		id      TEXT    NOT NULL,
+		asker   INTEGER, -- who asked for it, NULL if its time had come
+		note    TEXT    NOT NULL
+	) STRICT`,
+	`CREATE INDEX schedule_runs_name ON schedule_runs (name, n)`,
 	`CREATE TABLE settings (
 		key   TEXT PRIMARY KEY,
 		value TEXT    NOT NULL,

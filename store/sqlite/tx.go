@@ -88,11 +88,11 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 		return err
 	}
 	_, err = t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
-		created_at, updated_at, run_at, due_at, since, arrival, expires_at, unique_for, unique_key, demands, labels, terms, input)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		created_at, updated_at, run_at, due_at, since, arrival, expires_at, unique_for, unique_key, demands, schedule, labels, terms, input)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival,
-		int64(j.ExpiresAt), j.UniqueFor.Milliseconds(), j.Unique, demands, text.labels, text.terms, text.inline())
+		int64(j.ExpiresAt), j.UniqueFor.Milliseconds(), j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
 	if err == nil && text.inline() == nil {
 		_, err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.input)
 	}

@@ -1,0 +1,333 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func scheduleVerb(a *App) *cobra.Command {
+	return Group("schedule", "Jobs that come again and again", scheduleAddVerb(a), scheduleListVerb(a), scheduleShowVerb(a),
+		a.scheduleCommand("rm", "Remove schedules; their jobs stay", "is removed", (*control.Client).ScheduleRemove),
+		a.scheduleCommand("pause", "Have schedules make no jobs until they go on", "is paused", (*control.Client).SchedulePause),
+		a.scheduleCommand("resume", "Have paused schedules go on", "goes on", (*control.Client).ScheduleResume),
+		scheduleRunVerb(a))
+}
+
+func scheduleAddVerb(a *App) *cobra.Command {
+	var p control.ScheduleAdd
+	var noCwd bool
+	cmd := &cobra.Command{
+		Use:   "add NAME 'CRON' ['shell line' | '{json}' | -- program args…]",
+		Short: "Add a schedule: a job each time that its line of cron says",
+		Long: `Add a schedule: a job each time that its line of cron says, with this environment, folder and
+umask. The same schedule again is no error; another one of its name needs --replace.
+
+  queuectl schedule add nightly '0 3 * * *' -- make backup    each day at three
+  queuectl schedule add poll '*/10 * * * * *' 'curl -s …'     six fields: seconds first
+  queuectl schedule add report '@weekly' --jitter 10m ./report
+  queuectl schedule add sync '@every 90s' --overlap queue -- rsync -a in/ out/
+  queuectl schedule add warm '@reboot' ./warm-up.sh           once a boot of the machine
+
+Each run is a job named after the schedule and the instant, like nightly@20260301T030000Z.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := a.scheduleWords(&p, args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			if list != nil {
+				return Usage("a schedule has one job; give one object, not an array")
+			}
+			return a.addSchedule(cmd.Context(), &p, noCwd)
+		},
+	}
+	specFlags(cmd, &p.Spec, "id", "run_at", "expires_at", "jitter")
+	f := cmd.Flags()
+	f.Var(NonEmpty(&p.TZ), "tz", "time `ZONE` of its hours, like Europe/Berlin (default: yours)")
+	durationVar(f, "jitter", "each run up to this `DURATION` later, by a hash of name and instant", func(d time.Duration) { p.Jitter = d })
+	f.Var(NonEmpty(&p.CatchUp), "catch-up", "`HOW` instants run that were missed: none, one (for all of them), all (default none)")
+	f.Var(NonEmpty(&p.Overlap), "overlap", "`WHAT` becomes of an instant while a job of the schedule has not ended: skip, queue, replace (default skip)")
+	f.Var(&fieldFlag{spec: &p.Spec, field: fieldNamed("jitter")}, "backoff-jitter", "spread of the waits between a job's attempts, 0 to 1")
+	f.BoolVar(&p.Replace, "replace", false, "take the place of the schedule of this name")
+	f.BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
+	a.requireFlag(f)
+	for flag, values := range map[string][]string{"catch-up": {"none", "one", "all"}, "overlap": {"skip", "queue", "replace"}} {
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+	}
+	return cmd
+}
+
+// fieldNamed is a field of a job.
+func fieldNamed(name string) queue.Field {
+	list := queue.Fields()
+	return list[slices.IndexFunc(list, func(f queue.Field) bool { return f.Name == name })]
+}
+
+// scheduleWords puts the words of a command line into a schedule.
+func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]queue.Spec, error) {
+	const right = "queuectl schedule add NAME '0 3 * * *' -- program args"
+	words := args
+	if dash >= 0 {
+		words = args[:dash]
+	}
+	switch {
+	case len(words) < 2:
+		return nil, Usage("a schedule needs a name and a line of cron, like: %s", right)
+	case dash >= 0 && len(words) > 2 || len(words) > 3:
+		return nil, Usage("%d words are given; quote the line of cron as one, like: %s", len(words), right)
+	}
+	p.Name, p.Cron = words[0], words[1]
+	if dash >= 0 {
+		dash = 0
+	}
+	return a.readWords("schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], dash)
+}
+
+// addSchedule adds a schedule, and shows when it comes.
+func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd bool) error {
+	if err := prepare(&p.Spec, noCwd); err != nil {
+		return err
+	}
+	if p.TZ == "" {
+		p.TZ = callerZone()
+	}
+	p.RequireLimits = a.requireLimits
+	add := func(c *control.Client, ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
+		d, err := c.ScheduleAdd(ctx, p)
+		return a.printedSchedule(d), err
+	}
+	return answer(ctx, a, add, *p, func(d control.ScheduleDetail) error {
+		a.tellUnenforced(d.Unenforced)
+		if d.Existed {
+			fmt.Fprintf(a.Err, "queuectl: the schedule %s is there already, and is the same\n", d.Name)
+		}
+		if a.Quiet {
+			return a.Println(d.Name)
+		}
+		return a.rows(9, append([][2]string{{"Schedule", d.Name}, {"When", whenScheduled(&d.Schedule)}}, nextRows(&d)...))
+	})
+}
+
+// whenScheduled is when a schedule comes: its line, its zone and its jitter.
+func whenScheduled(s *control.Schedule) string {
+	text := s.Cron + " (" + s.TZ + ")"
+	if s.Jitter != 0 {
+		text += ", up to " + queue.FormatDuration(time.Duration(s.Jitter)) + " later"
+	}
+	return text
+}
+
+// nextRows are the next instants of a schedule.
+func nextRows(d *control.ScheduleDetail) (rows [][2]string) {
+	now := time.Now()
+	for i, at := range d.Next {
+		head := "Then"
+		if i == 0 {
+			head = "Next"
+		}
+		text, _ := inFull(queue.Millis(at).Time(), now)
+		rows = append(rows, [2]string{head, text})
+	}
+	if len(rows) == 0 {
+		rows = [][2]string{{"Next", standingOf(&d.Schedule)}}
+	}
+	return rows
+}
+
+// standingOf is how a schedule stands.
+func standingOf(s *control.Schedule) string {
+	switch {
+	case s.Paused && s.Note != "":
+		return "paused: " + s.Note
+	case s.Paused && s.PausedBy != nil:
+		return "paused by " + *s.PausedBy
+	case s.Paused:
+		return "paused"
+	case s.NextAt == 0 && strings.TrimSpace(s.Cron) == "@reboot":
+		return "at the next boot"
+	}
+	return "active"
+}
+
+func scheduleListVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the schedules", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.lists = true
+			list, err := a.schedules(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.Structured() {
+				return PrintList(a, list)
+			}
+			var rows [][]string
+			for i := range list {
+				s := &list[i]
+				if a.Quiet {
+					if err := a.Println(s.Name); err != nil {
+						return err
+					}
+				}
+				rows = append(rows, []string{s.Name, s.Cron, s.TZ, local(s.NextAt), standingOf(s), s.User, scheduledTitle(s)})
+			}
+			switch {
+			case a.Quiet:
+				return nil
+			case len(rows) == 0:
+				a.Say("no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args")
+				return nil
+			}
+			return a.table([]string{"NAME", "CRON", "ZONE", zoned("NEXT"), "STATE", "USER", "COMMAND"}, rows)
+		},
+	}
+}
+
+// schedules reads all schedules.
+func (a *App) schedules(ctx context.Context) (list []control.Schedule, err error) {
+	c, err := a.reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	for p := (control.ScheduleList{}); ; {
+		page, err := c.ScheduleList(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, page.Schedules...)
+		if page.Next == nil {
+			return list, nil
+		}
+		p.Cursor = *page.Next
+	}
+}
+
+// scheduledTitle is what the jobs of a schedule run.
+func scheduledTitle(s *control.Schedule) string {
+	return title(&control.Job{Command: s.Command, Argv: s.Argv, Hidden: s.Hidden})
+}
+
+// printedSchedule is a schedule as it is printed in JSON: without its environment, unless that is
+// asked for.
+func (a *App) printedSchedule(d control.ScheduleDetail) control.ScheduleDetail {
+	if !a.full {
+		delete(d.Spec, "env")
+	}
+	return d
+}
+
+func scheduleShowVerb(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show NAME", Short: "Show a schedule, when it comes next and what became of its last instants", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.lists = true
+			c, err := a.reader(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
+				d, err := c.ScheduleShow(ctx, p)
+				return a.printedSchedule(d), err
+			}
+			return answerOf(cmd.Context(), a, c, show, control.ScheduleName{Name: args[0]}, a.showSchedule)
+		},
+	}
+	cmd.Flags().BoolVar(&a.full, "full", false, "in JSON, with its environment")
+	return cmd
+}
+
+func (a *App) showSchedule(d control.ScheduleDetail) error {
+	rows := append([][2]string{
+		{"Schedule", d.Name}, {"When", whenScheduled(&d.Schedule)}, {"State", standingOf(&d.Schedule)}, {"Command", scheduledTitle(&d.Schedule)},
+		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", local(d.Created)}, {"Hidden", strings.Join(d.Hidden, ", ")},
+	}, nextRows(&d)...)
+	if err := a.rows(9, rows); err != nil || len(d.Runs) == 0 {
+		return err
+	}
+	if err := a.Println(""); err != nil {
+		return err
+	}
+	var runs [][]string
+	for _, r := range d.Runs {
+		job := orDash(r.ID)
+		if r.ID != nil {
+			job += " " + cmp.Or(orEmpty(r.State), "removed")
+		}
+		became := r.Outcome
+		if r.By != nil {
+			became += " by " + *r.By
+		}
+		if r.Note != "" {
+			became += ": " + r.Note
+		}
+		runs = append(runs, []string{local(r.Instant), became, job})
+	}
+	return a.table([]string{zoned("INSTANT"), "BECAME", "JOB"}, runs)
+}
+
+// scheduleCommand is a verb on schedules, by name. become says what they are then.
+func (a *App) scheduleCommand(name, short, become string, do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " NAME…", Short: short, Args: atLeastOne("names of schedules"), ValidArgsFunction: a.completeSchedules,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for _, name := range once(names) {
+				err := answerOf(cmd.Context(), a, c, do, control.ScheduleName{Name: name}, func(s control.Schedule) error {
+					a.Say("schedule %s %s", s.Name, become)
+					return a.Println(s.Name)
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func scheduleRunVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "run NAME", Short: "Make a job of a schedule now, and print its id", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return answer(cmd.Context(), a, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]}, func(got control.Enqueued) error {
+				a.Say("job %s enqueued", got.ID)
+				return a.Println(got.ID)
+			})
+		},
+	}
+}
+
+// completeSchedules completes the names of schedules. A service that does not answer gives none.
+func (a *App) completeSchedules(_ *cobra.Command, given []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	c, err := a.Client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
+	defer cancel()
+	page, err := c.ScheduleList(ctx, control.ScheduleList{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for i := range page.Schedules {
+		if s := &page.Schedules[i]; strings.HasPrefix(s.Name, prefix) && !slices.Contains(given, s.Name) {
+			names = append(names, cobra.CompletionWithDesc(s.Name, s.Cron+": "+cut(sanitize(scheduledTitle(s)), 60)))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

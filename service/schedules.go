@@ -1,0 +1,465 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/schedule"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/upkeep"
+)
+
+const (
+	// nextShown is how many instants a schedule is shown with that come next, and runsShown how
+	// many that were.
+	nextShown = 5
+	runsShown = 20
+	// maxJitter bounds how much later than its instant a schedule may be due.
+	maxJitter = 24 * time.Hour
+	// localZone is the machine's own zone, whichever that is.
+	localZone = "Local"
+	// scheduleTries is how often a change is tried of a schedule that others change meanwhile.
+	scheduleTries = 10
+)
+
+// boot names this boot of the machine, "" if that cannot be told.
+func boot() string {
+	id, err := process.BootID()
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// recurring is what upkeep needs to know of recurring jobs.
+func (s *Service) recurring() upkeep.Recurring {
+	return upkeep.Recurring{
+		Boot: boot(),
+		Limits: func(uid int) (owner string, most, mostUser int64) {
+			c := s.config.Load()
+			return s.ownerName(uid), c.MaxPending, c.MaxPendingUser
+		},
+		End: s.endLeased,
+	}
+}
+
+// ownerName is the name of a uid, "" if it has none that is known.
+func (s *Service) ownerName(uid int) string {
+	if name := s.userName(uid); name != strconv.Itoa(uid) {
+		return name
+	}
+	return ""
+}
+
+// endLeased ends a job that is leased, and waits for that.
+func (s *Service) endLeased(ctx context.Context, seq int64, uid int) error {
+	_, err := s.pool.Cancel(ctx, seq, uid)
+	return err
+}
+
+// asked is a schedule as it was asked for, with the line that says when.
+type asked struct {
+	store.Schedule
+	line       schedule.Line
+	zone       *time.Location
+	unenforced []string
+}
+
+// ScheduleAdd implements control.API.
+func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
+	want, err := s.askedFor(ctx, &p)
+	if err != nil {
+		return control.ScheduleDetail{}, err
+	}
+	existed := false
+	err = changing(func() error {
+		is, _, err := s.store.Schedule(ctx, p.Name)
+		if err != nil && !errors.Is(err, queue.ErrNotFound) {
+			return err
+		}
+		if is.Gen != 0 {
+			if existed, err = s.mayReplace(ctx, &is, &want.Schedule, p.Replace); existed || err != nil {
+				return err
+			}
+		}
+		_, err = s.store.PutSchedule(ctx, want.Schedule, is.Gen, want.UID)
+		return err
+	})
+	if err != nil {
+		return control.ScheduleDetail{}, err
+	}
+	return s.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) { d.Existed, d.Unenforced = existed, want.unenforced })
+}
+
+// changing repeats a change of a schedule that others change meanwhile.
+func changing(do func() error) (err error) {
+	for range scheduleTries {
+		if err = do(); !errors.Is(err, store.ErrChanged) {
+			return err
+		}
+	}
+	return queue.Errorf(queue.CodeUnavailable, "the schedule is being changed by others; try again")
+}
+
+// askedFor checks what is asked of a schedule, and completes it.
+func (s *Service) askedFor(ctx context.Context, p *control.ScheduleAdd) (want asked, err error) {
+	if !queue.ValidID(p.Name) || len(p.Name) > store.MaxScheduleName {
+		return want, queue.Invalid("name", "%q is not a name of a schedule: 1 to %d of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", queue.Clip(p.Name), store.MaxScheduleName)
+	}
+	for field, given := range map[string]bool{"id": p.Spec.ID != nil, "run_at": p.Spec.RunAt != nil, "expires_at": p.Spec.ExpiresAt != nil} {
+		if given {
+			return want, queue.Invalid(field, "is for one job; those of a schedule are named after it and the instant that they are due")
+		}
+	}
+	peer := control.PeerFrom(ctx)
+	r, unenforced, err := s.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
+	if err != nil {
+		return want, err
+	}
+	spec, err := p.Spec.MarshalJSON()
+	if err != nil {
+		return want, err
+	}
+	want.unenforced = unenforced
+	now := s.store.Now()
+	want.Schedule = store.Schedule{
+		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ, Jitter: p.Jitter,
+		CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
+		CreatedAt: now, LastAt: now, Boot: boot(),
+	}
+	return want, want.complete()
+}
+
+// complete checks when a schedule is due, and says when that is next.
+func (a *asked) complete() (err error) {
+	if a.Zone == "" {
+		a.Zone = localZone
+	}
+	if a.CatchUp == "" {
+		a.CatchUp = store.CatchUpNone
+	}
+	if a.Overlap == "" {
+		a.Overlap = store.OverlapSkip
+	}
+	if a.line, err = schedule.Parse(a.Cron); err != nil {
+		return err
+	}
+	if a.zone, err = time.LoadLocation(a.Zone); err != nil {
+		return queue.Invalid("tz", "there is no time zone %q; write it like Europe/Berlin or UTC", queue.Clip(a.Zone))
+	}
+	gap := a.line.Gap(a.LastAt.Time(), a.CreatedAt.Time(), a.zone)
+	a.AtBoot = a.line.AtBoot()
+	switch {
+	case !slices.Contains([]store.CatchUp{store.CatchUpNone, store.CatchUpOne, store.CatchUpAll}, a.CatchUp):
+		return queue.Invalid("catch_up", "%q is not none, one or all", queue.Clip(string(a.CatchUp)))
+	case !slices.Contains([]store.Overlap{store.OverlapSkip, store.OverlapQueue, store.OverlapReplace}, a.Overlap):
+		return queue.Invalid("overlap", "%q is not skip, queue or replace", queue.Clip(string(a.Overlap)))
+	case a.Jitter != 0 && a.AtBoot:
+		return queue.Invalid("jitter", "does not go with @reboot; begin the command with a sleep")
+	case a.Jitter < 0 || a.Jitter > maxJitter:
+		return queue.Invalid("jitter", "must be between 0 and %s", queue.FormatDuration(maxJitter))
+	case a.Jitter > 0 && gap > 0 && a.Jitter > gap:
+		return queue.Invalid("jitter", "%s is longer than the %s between two runs; give a shorter one", queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
+	case a.AtBoot && a.Boot == "":
+		return queue.Invalid("cron", "@reboot is not there on this system, which does not tell its boots apart")
+	}
+	a.NextAt, a.DueAt = nextOf(&a.Schedule, &a.line, a.zone, a.LastAt)
+	return nil
+}
+
+// nextOf is the next instant of a schedule after one, and when that is due; 0 if there is none.
+func nextOf(s *store.Schedule, line *schedule.Line, zone *time.Location, after queue.Millis) (at, due queue.Millis) {
+	next := line.Next(after.Time(), s.CreatedAt.Time(), zone)
+	if next.IsZero() {
+		return 0, 0
+	}
+	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.Jitter(s.Name, next, s.Jitter)))
+}
+
+// mayReplace says whether a schedule is the one that is asked for, and refuses to replace another
+// one where that is not asked for, or not for who asks: what another one runs admins alone set.
+func (s *Service) mayReplace(ctx context.Context, is, want *store.Schedule, replace bool) (same bool, err error) {
+	peer := control.PeerFrom(ctx)
+	j := jobOf(is)
+	own := s.owns(&peer, &j)
+	differs := difference(is, want)
+	switch {
+	case own && len(differs) == 0 && !is.Damaged:
+		return true, nil
+	case !replace && own:
+		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: is.Name + " exists with another definition, by " + strings.Join(differs, ", ") + "; replace it with --replace"}
+	case !replace:
+		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: is.Name + " exists, and is another user's; give another name"}
+	}
+	return false, s.mayActOn(&peer, "schedule.add", "schedule", &j)
+}
+
+// difference names the parts by which two definitions differ.
+func difference(a, b *store.Schedule) (names []string) {
+	for _, part := range []struct {
+		name string
+		same bool
+	}{
+		{"cron", a.Cron == b.Cron}, {"tz", a.Zone == b.Zone}, {"jitter", a.Jitter == b.Jitter},
+		{"catch_up", a.CatchUp == b.CatchUp}, {"overlap", a.Overlap == b.Overlap},
+	} {
+		if !part.same {
+			names = append(names, part.name)
+		}
+	}
+	if a.Spec == b.Spec {
+		return names
+	}
+	one, other := given(a), given(b)
+	maps.DeleteFunc(one, func(name string, v any) bool {
+		w, there := other[name]
+		same := there && reflect.DeepEqual(v, w)
+		if same {
+			delete(other, name)
+		}
+		return same
+	})
+	maps.Copy(one, other)
+	return append(names, slices.Sorted(maps.Keys(one))...)
+}
+
+// given are the fields that were asked of a schedule's jobs.
+func given(s *store.Schedule) map[string]any {
+	var spec queue.Spec
+	if s.Spec == "" || spec.UnmarshalJSON([]byte(s.Spec)) != nil {
+		return map[string]any{}
+	}
+	return spec.Given()
+}
+
+// jobOf stands for the jobs of a schedule: whose they are, and what they run.
+func jobOf(s *store.Schedule) queue.Job {
+	j := s.Draft
+	j.ID, j.UID = s.Name, s.UID
+	return j
+}
+
+// ScheduleList implements control.API.
+func (s *Service) ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error) {
+	peer := control.PeerFrom(ctx)
+	return control.Answer(ctx, &s.shares, control.Many, func() (control.SchedulePage, error) {
+		out := control.SchedulePage{Schedules: []control.Schedule{}}
+		list, err := s.store.Schedules(ctx, p.Cursor, store.MaxSchedulesPage)
+		if err != nil {
+			return out, err
+		}
+		for i := range list {
+			j := jobOf(&list[i])
+			v := s.viewSchedule(&list[i])
+			v.Hide(s.sees(&peer, &j))
+			out.Schedules = append(out.Schedules, v)
+		}
+		if n := len(list); n > 0 {
+			more, err := s.store.Schedules(ctx, list[n-1].Name, 1)
+			if err != nil {
+				return out, err
+			}
+			if len(more) > 0 {
+				out.Next = &list[n-1].Name
+			}
+		}
+		return out, nil
+	})
+}
+
+// viewSchedule is a schedule with all that there is to see of it, but for what it has done.
+func (s *Service) viewSchedule(is *store.Schedule) control.Schedule {
+	j := jobOf(is)
+	user, _ := s.names(&j)
+	v := control.Schedule{
+		Name: is.Name, Cron: is.Cron, TZ: is.Zone, Jitter: control.Span(is.Jitter), CatchUp: string(is.CatchUp), Overlap: string(is.Overlap),
+		Paused: is.PausedAt != 0, PausedAt: control.Time(is.PausedAt), Note: is.Note, NextAt: control.Time(is.NextAt), User: user, Created: control.Time(is.CreatedAt),
+		Command: is.Draft.Command, Argv: is.Draft.Argv,
+	}
+	if is.PausedBy != nil {
+		v.PausedBy = new(s.userName(*is.PausedBy))
+	}
+	return v
+}
+
+// ScheduleShow implements control.API.
+func (s *Service) ScheduleShow(ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
+	if p.Name == "" {
+		return control.ScheduleDetail{}, queue.Invalid("name", "is missing; give the name of a schedule")
+	}
+	return s.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
+}
+
+// showSchedule answers with a schedule, to which more is added.
+func (s *Service) showSchedule(ctx context.Context, name string, more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
+	peer := control.PeerFrom(ctx)
+	return control.Answer(ctx, &s.shares, control.One, func() (control.ScheduleDetail, error) {
+		is, runs, err := s.store.Schedule(ctx, name)
+		if err != nil {
+			return control.ScheduleDetail{}, err
+		}
+		d := control.ScheduleDetail{Schedule: s.viewSchedule(&is), Next: s.nextTimes(&is), Runs: []control.ScheduleRun{}, Spec: given(&is)}
+		for i := range runs[:min(len(runs), runsShown)] {
+			run, err := s.viewRun(ctx, &runs[i])
+			if err != nil {
+				return d, err
+			}
+			d.Runs = append(d.Runs, run)
+		}
+		j := jobOf(&is)
+		sight := s.sees(&peer, &j)
+		if sight == control.Whole && !s.owns(&peer, &j) {
+			sight = control.Inside // another's environment is shown with a job, where that is recorded
+		}
+		d.Hide(sight)
+		more(&d)
+		return d, nil
+	})
+}
+
+// nextTimes are the next instants of a schedule, none while it is paused.
+func (s *Service) nextTimes(is *store.Schedule) []control.Time {
+	list := []control.Time{}
+	line, err := schedule.Parse(is.Cron)
+	zone, err2 := time.LoadLocation(is.Zone)
+	if is.PausedAt != 0 || err != nil || err2 != nil {
+		return list
+	}
+	for at := is.NextAt; at != 0 && len(list) < nextShown; at, _ = nextOf(is, &line, zone, at) {
+		list = append(list, control.Time(at))
+	}
+	return list
+}
+
+// viewRun is what became of an instant, with what became of its job.
+func (s *Service) viewRun(ctx context.Context, r *store.ScheduleRun) (control.ScheduleRun, error) {
+	v := control.ScheduleRun{Instant: control.Time(r.Instant), At: control.Time(r.At), Outcome: string(r.Outcome), Note: r.Note}
+	if r.By != nil {
+		v.By = new(s.userName(*r.By))
+	}
+	if r.ID == "" {
+		return v, nil
+	}
+	v.ID = &r.ID
+	j, err := s.store.Get(ctx, r.ID)
+	switch {
+	case errors.Is(err, queue.ErrNotFound), err == nil && j.Seq != r.Job:
+	case err != nil:
+		return v, err
+	default:
+		v.State = new(j.State.String())
+	}
+	return v, nil
+}
+
+// onSchedule changes a schedule, if who asks may.
+func (s *Service) onSchedule(ctx context.Context, method, name string, do func(is *store.Schedule, by int) error) (control.Schedule, error) {
+	peer := control.PeerFrom(ctx)
+	if name == "" {
+		return control.Schedule{}, queue.Invalid("name", "is missing; give the name of a schedule")
+	}
+	var is store.Schedule
+	err := changing(func() (err error) {
+		if is, _, err = s.store.Schedule(ctx, name); err != nil {
+			return err
+		}
+		j := jobOf(&is)
+		if err = s.mayActOn(&peer, method, "schedule", &j); err != nil {
+			return err
+		}
+		return do(&is, peer.UID)
+	})
+	if err != nil || method == "schedule.rm" {
+		return s.outlineOf(&peer, &is), err
+	}
+	if is, _, err = s.store.Schedule(ctx, name); err != nil {
+		return control.Schedule{}, err
+	}
+	return s.outlineOf(&peer, &is), nil
+}
+
+// outlineOf is a schedule as a peer may see it.
+func (s *Service) outlineOf(p *control.Peer, is *store.Schedule) control.Schedule {
+	j := jobOf(is)
+	v := s.viewSchedule(is)
+	v.Hide(s.sees(p, &j))
+	return v
+}
+
+// ScheduleRemove implements control.API.
+func (s *Service) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+	return s.onSchedule(ctx, "schedule.rm", p.Name, func(is *store.Schedule, by int) error {
+		return s.store.RemoveSchedule(ctx, is.Name, is.Gen, by)
+	})
+}
+
+// SchedulePause implements control.API.
+func (s *Service) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+	return s.onSchedule(ctx, "schedule.pause", p.Name, func(is *store.Schedule, by int) error {
+		return s.store.PauseSchedule(ctx, store.Pausing{Name: is.Name, Gen: is.Gen, By: &by, Pause: true})
+	})
+}
+
+// ScheduleResume implements control.API. What has passed meanwhile was not missed.
+func (s *Service) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+	return s.onSchedule(ctx, "schedule.resume", p.Name, func(is *store.Schedule, by int) error {
+		line, err := schedule.Parse(is.Cron)
+		zone, err2 := time.LoadLocation(is.Zone)
+		if err = errors.Join(err, err2); err != nil || is.UID < 0 || is.Damaged {
+			return queue.Errorf(queue.CodeWrongState, "%s cannot go on (%s); add it again with --replace", is.Name, cmp.Or(is.Note, fmt.Sprint(err)))
+		}
+		resume := store.Pausing{Name: is.Name, Gen: is.Gen, By: &by, LastAt: max(is.LastAt, s.store.Now()), Boot: boot()}
+		resume.NextAt, resume.DueAt = nextOf(is, &line, zone, resume.LastAt)
+		return s.store.PauseSchedule(ctx, resume)
+	})
+}
+
+// ScheduleRun implements control.API.
+func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.Enqueued, error) {
+	var got control.Enqueued
+	_, err := s.onSchedule(ctx, "schedule.run", p.Name, func(is *store.Schedule, by int) error {
+		c := s.config.Load()
+		now := s.store.Now()
+		f := store.Firing{
+			Name: is.Name, Gen: is.Gen, By: &by, Runs: []queue.Millis{now}, Owner: s.ownerName(is.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser,
+			IDs: func(at queue.Millis, n int) string { return schedule.JobID(is.Name, at.Time(), n) },
+		}
+		if is.UID < 0 || is.Damaged {
+			return queue.Errorf(queue.CodeWrongState, "%s cannot run (%s); add it again with --replace", is.Name, is.Note)
+		}
+		for {
+			fired, err := s.store.Fire(ctx, f)
+			switch {
+			case err != nil:
+				return err
+			case fired.Done:
+				got = control.Enqueued{ID: fired.Runs[0].ID, Seq: fired.Runs[0].Job}
+				return nil
+			case len(fired.Leased) == 0:
+				return store.ErrChanged
+			}
+			for _, seq := range fired.Leased {
+				if err := s.endLeased(ctx, seq, by); err != nil {
+					return err
+				}
+			}
+			select { // one that is on its way from the pool to the store is met again
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	return got, err
+}

@@ -1,0 +1,83 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Who may submit has schedules of their own; those of others are the operators' to stop and to run,
+// what they run is an admin's to say, and nobody else sees it.
+func TestRightsOnSchedules(t *testing.T) {
+	s := stored(t)
+	reader, owner2, other := by(t, 3001, control.Read), by(t, owner, control.Submit), by(t, 3002, control.Submit)
+	operator, admin := by(t, 3003, control.Operate), by(t, 3004, control.Admin)
+	add := func(ctx context.Context, cron string, replace bool) error {
+		_, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: replace, Spec: queue.Spec{Command: new("secret"), Env: map[string]string{"A": "b"}}})
+		return err
+	}
+	want := func(what string, err, code error) {
+		t.Helper()
+		if !errors.Is(err, code) {
+			t.Errorf("%s: got %v, want %v", what, err, code)
+		}
+	}
+	name := control.ScheduleName{Name: "n"}
+	want("add", add(owner2, "0 3 * * *", false), nil)
+	want("add of the same again", add(owner2, "0  3 * * *", false), nil)
+	want("another's of the same name", add(other, "0 3 * * *", false), queue.ErrExists)
+	want("another's with replace", add(other, "0 3 * * *", true), queue.ErrDenied)
+	want("an operator's with replace", add(operator, "0 3 * * *", true), queue.ErrDenied)
+	for _, c := range []struct {
+		who   string
+		ctx   context.Context
+		shows bool
+		may   error
+	}{
+		{"a reader", reader, false, queue.ErrDenied}, {"another one", other, false, queue.ErrDenied},
+		{"an operator", operator, true, nil}, {"the owner", owner2, true, nil}, {"an admin", admin, true, nil},
+	} {
+		d, err := s.ScheduleShow(c.ctx, name)
+		want(c.who+" shows", err, nil)
+		page, err := s.ScheduleList(c.ctx, control.ScheduleList{})
+		want(c.who+" lists", err, nil)
+		_, inSpec := d.Spec["command"]
+		if (d.Command == "secret") != c.shows || inSpec != c.shows || len(page.Schedules) != 1 || (page.Schedules[0].Command == "secret") != c.shows {
+			t.Errorf("%s sees %+v and %+v", c.who, d, page)
+		}
+		if env, _ := d.Spec["env"].(map[string]string); (env["A"] == "b") != (c.who == "the owner") {
+			t.Errorf("%s sees the environment %v", c.who, env)
+		}
+		_, err = s.SchedulePause(c.ctx, name)
+		want(c.who+" pauses", err, c.may)
+		_, err = s.ScheduleResume(c.ctx, name)
+		want(c.who+" resumes", err, c.may)
+		run, err := s.ScheduleRun(c.ctx, name)
+		want(c.who+" runs", err, c.may)
+		if err == nil {
+			j, err := s.store.Get(t.Context(), run.ID)
+			if err != nil || j.UID != owner || j.Schedule != "n" {
+				t.Errorf("%s made %+v, %v", c.who, j, err)
+			}
+			if _, err := s.Cancel(owner2, control.Selection{ID: control.Name(run.ID)}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_, err := s.ScheduleRemove(other, name)
+	want("another one removes", err, queue.ErrDenied)
+	want("an admin replaces", add(admin, "0 4 * * *", true), nil)
+	is, _, err := s.store.Schedule(t.Context(), "n")
+	if err != nil || is.UID != 3004 {
+		t.Errorf("it is %d's, %v", is.UID, err)
+	}
+	_, err = s.ScheduleRemove(owner2, name)
+	want("the former owner removes", err, queue.ErrDenied)
+	_, err = s.ScheduleRemove(operator, name)
+	want("an operator removes", err, nil)
+	_, err = s.ScheduleShow(owner2, name)
+	want("show of a removed one", err, queue.ErrNotFound)
+}

@@ -1,0 +1,308 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// schedule is a stored schedule with what became of its instants, the oldest first.
+type schedule struct {
+	store.Schedule
+	runs []store.ScheduleRun
+}
+
+func errNoSchedule(name string) error {
+	return queue.Errorf(queue.CodeNotFound, "there is no schedule %s", name)
+}
+
+// PutSchedule stores a schedule in the place of the one of its name and gen.
+func (s *Store) PutSchedule(ctx context.Context, put store.Schedule, gen int64, by int) (stored store.Schedule, err error) {
+	err = s.update(ctx, func(now queue.Millis) error {
+		known := s.schedules[put.Name]
+		if known == nil && gen != 0 || known != nil && known.Gen != gen {
+			return store.ErrChanged
+		}
+		own := 0
+		for name, other := range s.schedules {
+			if other.UID == put.UID && name != put.Name {
+				own++
+			}
+		}
+		if own >= store.MaxSchedules {
+			return store.ErrManySchedules
+		}
+		s.gens++
+		stored = put
+		stored.Gen = s.gens
+		kept := &schedule{Schedule: copySchedule(stored)}
+		if known != nil {
+			kept.runs = known.runs
+		}
+		s.schedules[put.Name] = kept
+		s.dueAt(put.DueAt)
+		s.tell(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &by, Schedule: put.Name}, now)
+		return nil
+	})
+	return stored, err
+}
+
+// dueAt rings the alarm if a schedule is due earlier than was promised.
+func (s *Store) dueAt(at queue.Millis) {
+	if at != 0 && at < s.promised {
+		hint(s.alarm)
+	}
+}
+
+// copySchedule is a schedule that shares nothing with another one.
+func copySchedule(s store.Schedule) store.Schedule {
+	s.Draft = copyJob(s.Draft)
+	if s.PausedBy != nil {
+		by := *s.PausedBy
+		s.PausedBy = &by
+	}
+	return s
+}
+
+// Schedule reads a schedule and its newest runs.
+func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun, err error) {
+	err = s.read(ctx, func() error {
+		known := s.schedules[name]
+		if known == nil {
+			return errNoSchedule(name)
+		}
+		found, runs = copySchedule(known.Schedule), slices.Clone(known.runs)
+		slices.Reverse(runs)
+		return nil
+	})
+	return found, runs, err
+}
+
+// Schedules lists schedules by name.
+func (s *Store) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
+	err = s.read(ctx, func() error {
+		for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
+			if name > after && len(list) < limit {
+				one := copySchedule(s.schedules[name].Schedule)
+				one.Draft.Env, one.Draft.Stdin, one.Spec = nil, "", ""
+				list = append(list, one)
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// RemoveSchedule forgets a schedule and its runs.
+func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
+	return s.update(ctx, func(now queue.Millis) error {
+		known := s.schedules[name]
+		switch {
+		case known == nil:
+			return errNoSchedule(name)
+		case known.Gen != gen:
+			return store.ErrChanged
+		}
+		delete(s.schedules, name)
+		s.tell(&job{}, queue.EventScheduleRemoved, queue.EventDetail{UID: &by, Schedule: name}, now)
+		return nil
+	})
+}
+
+// PauseSchedule has a schedule make no jobs until it goes on.
+func (s *Store) PauseSchedule(ctx context.Context, p store.Pausing) error {
+	return s.update(ctx, func(now queue.Millis) error {
+		known := s.schedules[p.Name]
+		switch {
+		case known == nil:
+			return errNoSchedule(p.Name)
+		case known.Gen != p.Gen:
+			return store.ErrChanged
+		}
+		detail := queue.EventDetail{UID: p.By, Schedule: p.Name, Target: p.Note}
+		if p.Pause && known.PausedAt == 0 {
+			known.PausedAt, known.PausedBy, known.Note, known.NextAt, known.DueAt = now, p.By, p.Note, 0, 0
+			s.tell(&job{}, queue.EventSchedulePaused, detail, now)
+		}
+		if !p.Pause && known.PausedAt != 0 {
+			known.PausedAt, known.PausedBy, known.Note = 0, nil, ""
+			known.LastAt, known.NextAt, known.DueAt, known.Boot = max(known.LastAt, p.LastAt), p.NextAt, p.DueAt, p.Boot
+			s.dueAt(p.DueAt)
+			s.tell(&job{}, queue.EventScheduleResumed, detail, now)
+		}
+		return nil
+	})
+}
+
+// DueSchedules lists schedules that are due, and says how long until the next one is.
+func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error) {
+	err = s.read(ctx, func() error {
+		now := s.now()
+		next = time.Hour
+		for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
+			one := &s.schedules[name].Schedule
+			switch {
+			case one.PausedAt != 0:
+			case one.AtBoot && boot != "" && one.Boot != boot, one.DueAt != 0 && one.DueAt <= now:
+				due = append(due, copySchedule(*one))
+			case one.DueAt != 0:
+				next = min(next, time.Duration(one.DueAt-now)*time.Millisecond)
+			}
+		}
+		slices.SortStableFunc(due, func(a, b store.Schedule) int { return int(a.DueAt - b.DueAt) })
+		if len(due) >= limit {
+			due, next = due[:limit], 0
+		}
+		return nil
+	})
+	return due, next, err
+}
+
+// Fire carries out and records what is to become of instants of a schedule.
+func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, err error) {
+	err = s.update(ctx, func(now queue.Millis) error {
+		known := s.schedules[f.Name]
+		if known == nil {
+			return errNoSchedule(f.Name)
+		}
+		expected := known.PausedAt == 0 && known.LastAt == f.Last && known.Boot == f.Boot
+		if known.Gen != f.Gen || known.UID < 0 || f.By == nil && !expected {
+			return nil
+		}
+		var open []*job
+		for _, j := range s.all() {
+			if j.Schedule == f.Name && !j.State.Ended() {
+				open = append(open, j)
+			}
+		}
+		if f.By != nil && len(f.Runs) > 0 {
+			if err := s.mayFire(known, f, open); err != nil {
+				return err
+			}
+		}
+		if len(f.Runs) > 0 && known.Overlap == store.OverlapReplace {
+			for _, j := range open {
+				if j.leased {
+					fired.Leased = append([]int64{j.Seq}, fired.Leased...)
+				}
+			}
+			if len(fired.Leased) > 0 {
+				return nil
+			}
+			for _, j := range open {
+				s.move(j, queue.Cancelled, now)
+				j.Reason = queue.ReasonReplaced
+				s.tell(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
+			}
+			open = nil
+		}
+		for i, at := range f.Missed {
+			s.ran(known, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}, now)
+			if i == len(f.Missed)-1 {
+				s.tell(&job{}, queue.EventScheduleMissed, queue.EventDetail{Schedule: f.Name, Instant: at, Count: len(f.Missed)}, now)
+			}
+		}
+		before := len(open)
+		for _, at := range f.Runs {
+			run, made := s.fireOne(known, &f, at, open, before, now)
+			if open = append(open, made...); made == nil {
+				made = []*job{{}}
+			}
+			s.ran(known, run, now)
+			run.At = 0
+			fired.Runs = append(fired.Runs, run)
+			kind := queue.EventScheduleFired
+			if run.Outcome != store.OutcomeFired {
+				kind = queue.EventScheduleSkipped
+			}
+			s.tell(made[0], kind, queue.EventDetail{Schedule: f.Name, Instant: at, UID: f.By}, now)
+		}
+		if fired.Done = true; f.By == nil {
+			known.LastAt, known.NextAt, known.DueAt, known.Boot = f.LastAt, f.NextAt, f.DueAt, f.NextBoot
+		}
+		return nil
+	})
+	return fired, err
+}
+
+// mayFire refuses what a person asks for and cannot be done, before anything is changed.
+func (s *Store) mayFire(known *schedule, f store.Firing, open []*job) error {
+	if len(open) > 0 && known.Overlap == store.OverlapSkip {
+		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", open[len(open)-1].ID)
+	}
+	if len(open) >= store.MaxUnfinished && known.Overlap == store.OverlapQueue {
+		return queue.Errorf(queue.CodeFull, "too many jobs of the schedule have not ended")
+	}
+	if err := s.admit(1, f.MaxPending); err != nil {
+		return err
+	}
+	return s.admitUser(known.UID, 1, f.MaxPendingUser)
+}
+
+// ran records what became of an instant.
+func (s *Store) ran(known *schedule, run store.ScheduleRun, now queue.Millis) {
+	run.At = now
+	known.runs = append(known.runs, run)
+	known.runs = known.runs[max(0, len(known.runs)-store.MaxScheduleRuns):]
+}
+
+// fireOne makes the job of an instant, or says why there is none. before is how many of the open
+// jobs were there before this firing.
+func (s *Store) fireOne(known *schedule, f *store.Firing, at queue.Millis, open []*job, before int, now queue.Millis) (run store.ScheduleRun, made []*job) {
+	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: f.By}
+	refuse := func(as store.Outcome, note string) (store.ScheduleRun, []*job) {
+		run.Outcome, run.Note = as, note
+		return run, nil
+	}
+	draft := copyJob(known.Draft)
+	draft.UID, draft.Schedule = known.UID, known.Name
+	if len(open) >= store.MaxUnfinished {
+		return refuse(store.OutcomeRefused, "too many have not ended")
+	}
+	if len(open) > 0 {
+		newest := open[len(open)-1]
+		if len(open) == before && known.Overlap == store.OverlapSkip {
+			return refuse(store.OutcomeSkipped, newest.ID)
+		}
+		draft.After = append(draft.After, queue.Dependency{Job: newest.Seq, How: queue.ParentEnded})
+		draft.OtherwiseDo = queue.OtherwiseRun
+	}
+	if err := s.admit(1, f.MaxPending); err != nil {
+		return refuse(store.OutcomeRefused, err.Error())
+	}
+	if err := s.admitUser(known.UID, 1, f.MaxPendingUser); err != nil {
+		return refuse(store.OutcomeRefused, err.Error())
+	}
+	of := map[string]int64{draft.Queue: 1}
+	if err := errors.Join(s.admitQueues(of), s.admitNew(known.UID, of)); err != nil {
+		return refuse(store.OutcomeRefused, err.Error())
+	}
+	holds, err := s.conflict(&draft, now)
+	if err == nil && holds != nil {
+		err = queue.Errorf(queue.CodeExists, "job %s has its unique key", holds.ID)
+	}
+	if err != nil {
+		return refuse(store.OutcomeRefused, err.Error())
+	}
+	for n := 1; n <= store.MaxIDs; n++ {
+		draft.ID = f.IDs(at, n)
+		receipt, err := s.name([]queue.Job{draft})
+		if err != nil {
+			continue // it is taken
+		}
+		s.own(store.Request{UID: known.UID, Owner: f.Owner})
+		draft.Seq = receipt.Seqs[0]
+		if j := s.holds(draft.UID, draft.Unique, now); j != nil {
+			s.giveWay(j, now)
+		}
+		s.add(draft, known.UID, now)
+		run.Job, run.ID = draft.Seq, draft.ID
+		return run, []*job{s.jobs[draft.Seq]}
+	}
+	return refuse(store.OutcomeRefused, "all ids are taken")
+}

@@ -1,0 +1,166 @@
+package rules
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Fire carries out what is to become of instants of a schedule. enqueue has a draft wait as a job, or
+// refuses it before anything has changed.
+func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id string, err error)) (fired store.Fired, err error) {
+	s, err := r.tx.Schedule(f.Name)
+	if err != nil || s.Gen != f.Gen || s.UID < 0 || s.Damaged || f.By == nil && (s.PausedAt != 0 || s.LastAt != f.Last || s.Boot != f.Boot) {
+		return fired, err
+	}
+	open, err := r.tx.Unfinished(f.Name, store.MaxUnfinished)
+	if err != nil {
+		return fired, err
+	}
+	if len(f.Runs) > 0 && s.Overlap == store.OverlapReplace {
+		for i := range open {
+			if r.tx.Lease(open[i].Seq) != nil {
+				fired.Leased = append(fired.Leased, open[i].Seq)
+			}
+		}
+		if len(fired.Leased) > 0 {
+			return fired, nil
+		}
+		for i := range open {
+			if err := r.replace(open[i].Seq); err != nil {
+				return fired, err
+			}
+		}
+		open = nil
+	}
+	if err := r.missed(f); err != nil {
+		return fired, err
+	}
+	b := firing{r: r, f: f, s: &s, open: len(open), enqueue: enqueue}
+	if len(open) > 0 {
+		b.newest, b.newestID = open[0].Seq, open[0].ID
+	}
+	for _, at := range f.Runs {
+		run, err := b.run(at)
+		if err != nil {
+			return fired, err
+		}
+		fired.Runs = append(fired.Runs, run)
+	}
+	fired.Done = true
+	if f.By != nil {
+		return fired, nil
+	}
+	s.LastAt, s.NextAt, s.DueAt, s.Boot = f.LastAt, f.NextAt, f.DueAt, f.NextBoot
+	return fired, r.tx.SetTimes(&s)
+}
+
+// replace cancels a job of a schedule that waits, for another one takes its place.
+func (r *Rules) replace(seq int64) error {
+	j, err := r.tx.Job(seq, Summary)
+	if err != nil {
+		return err
+	}
+	j.Reason = queue.ReasonReplaced
+	return r.Move(&j, queue.Cancelled, queue.EventCancelled, replacedDetail)
+}
+
+// missed records the instants that were missed, with one event.
+func (r *Rules) missed(f *store.Firing) error {
+	for _, at := range f.Missed {
+		if err := r.tx.AddRun(f.Name, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}); err != nil {
+			return err
+		}
+	}
+	if len(f.Missed) == 0 {
+		return nil
+	}
+	return r.tellSchedule(queue.EventScheduleMissed, &Job{}, queue.EventDetail{Schedule: f.Name, Instant: f.Missed[len(f.Missed)-1], Count: len(f.Missed)})
+}
+
+// tellSchedule tells what happened to a schedule, and by which job.
+func (r *Rules) tellSchedule(kind queue.EventKind, j *Job, d queue.EventDetail) error {
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	return r.tx.AddEvent(kind, j.Seq, j.ID, j.State, raw)
+}
+
+// firing carries out the instants of one schedule.
+type firing struct {
+	r        *Rules
+	f        *store.Firing
+	s        *store.Schedule
+	open     int   // jobs of it that have not ended
+	newest   int64 // of them, 0 if there is none
+	newestID string
+	made     bool // the newest was made here: the next one comes after it
+	enqueue  func(queue.Job) (seq int64, id string, err error)
+}
+
+// run carries out one instant. What a person asks for and is not done is an error.
+func (b *firing) run(at queue.Millis) (store.ScheduleRun, error) {
+	run := store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: b.f.By}
+	kind := queue.EventScheduleFired
+	var j Job
+	var refused *queue.Error
+	err := b.job(at, &j)
+	switch {
+	case err == nil:
+		run.Job, run.ID = j.Seq, j.ID
+	case !errors.As(err, &refused) || b.f.By != nil || refused.Code == queue.CodeNoSpace || refused.Code == queue.CodeUnavailable:
+		return run, err
+	default:
+		run.Outcome, run.Note, kind = store.OutcomeRefused, queue.ClipJSON(refused.Error(), queue.MaxErrorBytes), queue.EventScheduleSkipped
+		if refused.Code == queue.CodeWrongState {
+			run.Outcome, run.Note = store.OutcomeSkipped, b.newestID
+		}
+	}
+	if err := b.r.tx.AddRun(b.f.Name, run); err != nil {
+		return run, err
+	}
+	return run, b.r.tellSchedule(kind, &j, queue.EventDetail{Schedule: b.f.Name, Instant: at, UID: b.f.By})
+}
+
+// job makes the job of an instant, or says why there is none.
+func (b *firing) job(at queue.Millis, j *Job) error {
+	draft := b.s.Draft
+	draft.UID, draft.Schedule = b.s.UID, b.s.Name
+	switch {
+	case b.open >= store.MaxUnfinished:
+		return queue.Errorf(queue.CodeFull, "%d jobs of the schedule %s have not ended, which is as many as there may be", b.open, b.s.Name)
+	case b.newest == 0:
+	case b.made || b.s.Overlap == store.OverlapQueue:
+		draft.After = append(slices.Clone(draft.After), queue.Dependency{Job: b.newest, How: queue.ParentEnded})
+		draft.OtherwiseDo = queue.OtherwiseRun
+	default:
+		return queue.Errorf(queue.CodeWrongState, "job %s of the schedule %s has not ended, and its overlap is skip; wait for it, or cancel it first", b.newestID, b.s.Name)
+	}
+	for n := 1; draft.ID == ""; n++ {
+		id := b.f.IDs(at, n)
+		taken, err := b.r.tx.Taken(id)
+		switch {
+		case err != nil:
+			return err
+		case !taken:
+			draft.ID = id
+		case n == store.MaxIDs:
+			return queue.Errorf(queue.CodeExists, "%s is taken, and so are all ids up to it", id)
+		}
+	}
+	seq, id, err := b.enqueue(draft)
+	if err != nil {
+		return err
+	}
+	j.Seq, j.ID, j.State = seq, id, queue.Pending
+	if len(draft.After) > 0 {
+		j.State = queue.Blocked
+	}
+	b.newest, b.newestID, b.made = seq, id, true
+	b.open++
+	return nil
+}

@@ -1,0 +1,287 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// scheduleOf is a schedule as show prints it.
+type scheduleOf struct {
+	Name   string      `json:"name"`
+	TZ     string      `json:"tz"`
+	Paused bool        `json:"paused"`
+	NextAt *time.Time  `json:"next_at"`
+	Next   []time.Time `json:"next"`
+	Runs   []runOf     `json:"runs"`
+}
+
+// runOf is what became of one instant.
+type runOf struct {
+	Instant time.Time `json:"instant"`
+	Outcome string    `json:"outcome"`
+	ID      *string   `json:"id"`
+	State   *string   `json:"state"`
+	Note    string    `json:"note"`
+}
+
+func (q *queue) schedule(name string) (s scheduleOf) {
+	q.Helper()
+	if err := json.Unmarshal([]byte(q.must("schedule", "show", name, "--json")), &s); err != nil {
+		q.Fatalf("schedule show %s: %v", name, err)
+	}
+	return s
+}
+
+// outcomes are those of a schedule's runs, the oldest first.
+func (s scheduleOf) outcomes() (list []string) {
+	for _, r := range slices.Backward(s.Runs) {
+		list = append(list, r.Outcome)
+	}
+	return list
+}
+
+// A schedule makes a job each time, named after it and the instant, with what it was added with;
+// the same again is no error, another one needs --replace.
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "2")
+	add := []string{"schedule", "add", "tick", "@every 1s", "--tz", "Europe/Berlin", "--env", "GREETING=hello", "--label", "of=tick", "--max-retries", "0", "--json", "echo $GREETING"}
+	var added scheduleOf
+	if err := json.Unmarshal([]byte(q.must(add...)), &added); err != nil || len(added.Next) != 5 || added.TZ != "Europe/Berlin" {
+		t.Fatalf("added %+v, %v", added, err)
+	}
+	if got := q.must(add...); !strings.Contains(got, `"existed":true`) {
+		t.Errorf("the same again: %s", got)
+	}
+	if got := q.cli("schedule", "add", "tick", "@every 2s", "--", "other"); got.code != 5 || !strings.Contains(got.err, "cron") || !strings.Contains(got.err, "--replace") {
+		t.Errorf("another definition: %+v", got)
+	}
+	q.until("three runs", 20*time.Second, func() bool {
+		s := q.schedule("tick")
+		n := 0
+		for _, r := range s.Runs {
+			if r.State != nil && *r.State == "completed" {
+				n++
+			}
+		}
+		return n >= 3
+	})
+	for _, r := range q.schedule("tick").Runs {
+		if r.ID == nil || r.State == nil || *r.State != "completed" {
+			continue
+		}
+		if want := "tick@" + r.Instant.UTC().Format("20060102T150405Z"); *r.ID != want {
+			t.Errorf("the job is %s, want %s", *r.ID, want)
+		}
+		var j struct {
+			Schedule, Output string
+			Labels           map[string]string
+		}
+		if err := json.Unmarshal([]byte(q.must("show", *r.ID, "--json")), &j); err != nil || j.Schedule != "tick" || strings.TrimSpace(j.Output) != "hello" || j.Labels["of"] != "tick" {
+			t.Errorf("job %s: %+v, %v", *r.ID, j, err)
+		}
+	}
+	q.must("schedule", "pause", "tick")
+	if s := q.schedule("tick"); !s.Paused || s.NextAt != nil || len(s.Next) != 0 {
+		t.Errorf("paused: %+v", s)
+	}
+	before := len(q.schedule("tick").Runs)
+	q.must("schedule", "resume", "tick")
+	q.until("it goes on", 20*time.Second, func() bool { return len(q.schedule("tick").Runs) > before })
+	if slices.Contains(q.schedule("tick").outcomes(), "missed") {
+		t.Errorf("a pause has missed something: %v", q.schedule("tick").outcomes())
+	}
+	q.must("schedule", "add", "tick", "0 3 * * *", "--replace", "--", "other")
+	if s := q.schedule("tick"); s.NextAt == nil || s.NextAt.Before(time.Now()) {
+		t.Errorf("replaced: %+v", s)
+	}
+	q.must("schedule", "rm", "tick")
+	if got := q.cli("schedule", "show", "tick"); got.code != 4 {
+		t.Errorf("a removed one: %+v", got)
+	}
+	if got := q.must("schedule", "list", "--json"); strings.TrimSpace(got) != "[]" {
+		t.Errorf("listed: %s", got)
+	}
+}
+
+// What overlaps is skipped, waits, or takes the place of the one before, which is ended if it runs.
+func TestScheduleOverlap(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "4")
+	for _, overlap := range []string{"skip", "queue", "replace"} {
+		q.must("schedule", "add", overlap, "@every 1s", "--overlap", overlap, "--kill-after", "1s", "sleep 60")
+	}
+	q.until("something was skipped", 20*time.Second, func() bool {
+		s := q.schedule("skip")
+		return slices.Contains(s.outcomes(), "skipped") && s.outcomes()[0] == "fired"
+	})
+	q.until("something waits", 20*time.Second, func() bool {
+		s := q.schedule("queue")
+		return len(s.Runs) > 1 && s.Runs[0].State != nil && *s.Runs[0].State == "blocked"
+	})
+	q.until("something was replaced", 30*time.Second, func() bool {
+		s := q.schedule("replace")
+		return slices.ContainsFunc(s.Runs, func(r runOf) bool { return r.State != nil && *r.State == "cancelled" })
+	})
+	if got := q.cli("schedule", "run", "skip"); got.code != 5 || !strings.Contains(got.err, "has not ended") {
+		t.Errorf("run beside another one: %+v", got)
+	}
+	q.must("schedule", "rm", "skip", "queue", "replace")
+	q.must("cancel", "--all", "--yes")
+}
+
+// A job that a person asks for comes at once, under another id if that of the second is taken.
+func TestScheduleRunNow(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "0")
+	q.must("schedule", "add", "nightly", "0 3 * * *", "--overlap", "queue", "--", "true")
+	var ids []string
+	q.until("two in one second", 20*time.Second, func() bool {
+		ids = append(ids, strings.TrimSpace(q.must("schedule", "run", "nightly")))
+		n := len(ids)
+		return n > 1 && ids[n-1] == ids[n-2]+"-2"
+	})
+	if s := q.schedule("nightly"); len(s.Runs) != len(ids) || s.NextAt == nil || !s.NextAt.Equal(s.Next[0]) {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// However often the service is killed, each instant has one job, and none but those of the time
+// away is forgotten; these are caught up one after another.
+func TestScheduleWhileKilled(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "2")
+	q.must("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0", "echo run")
+	for range 6 {
+		before := len(q.schedule("tick").Runs)
+		q.until("it runs", 20*time.Second, func() bool { return len(q.schedule("tick").Runs) > before })
+		q.kill()
+		killed := time.Now()
+		q.until("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })
+		q.start("--workers", "2")
+	}
+	q.must("schedule", "pause", "tick")
+	s := q.schedule("tick")
+	var last time.Time
+	for _, r := range slices.Backward(s.Runs) {
+		if r.Outcome != "fired" || r.ID == nil {
+			t.Errorf("at %v: %s %s", r.Instant, r.Outcome, r.Note)
+			continue
+		}
+		if !last.IsZero() && r.Instant.Sub(last) != time.Second {
+			t.Errorf("after %v comes %v", last, r.Instant)
+		}
+		last = r.Instant
+		if want := "tick@" + r.Instant.UTC().Format("20060102T150405Z"); *r.ID != want {
+			t.Errorf("the job is %s, want %s", *r.ID, want)
+		}
+	}
+	if len(s.Runs) < 8 {
+		t.Errorf("only %d runs", len(s.Runs))
+	}
+	q.until("all have ended", 30*time.Second, func() bool {
+		for _, r := range q.schedule("tick").Runs {
+			if r.State == nil || *r.State != "completed" {
+				return false
+			}
+		}
+		return true
+	})
+	var jobs []job
+	if err := json.Unmarshal([]byte(q.must("list", "--json")), &jobs); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, j := range jobs {
+		if seen[j.ID] || strings.Contains(j.ID, "-2") {
+			t.Errorf("%s is there twice", j.ID)
+		}
+		seen[j.ID] = true
+	}
+}
+
+// A wrong schedule is refused with the field that is wrong, and nothing is stored.
+func TestWrongSchedules(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "0")
+	for text, args := range map[string][]string{
+		`cron: the minute is "61"; allowed are 0 to 59`: {"n", "61 * * * *", "--", "x"},
+		`cron: the hour is "25"`:                        {"n", "0 25 * * *", "--", "x"},
+		`cron: has 4 fields`:                            {"n", "* * * *", "--", "x"},
+		`cron: never comes`:                             {"n", "0 0 30 2 *", "--", "x"},
+		`cron: @every 10ms is too often`:                {"n", "@every 10ms", "--", "x"},
+		`tz: there is no time zone "Mars/Olympus"`:      {"n", "@daily", "--tz", "Mars/Olympus", "--", "x"},
+		`jitter: 2h is longer than the 1h`:              {"n", "@hourly", "--jitter", "2h", "--", "x"},
+		`catch_up: "some" is not none, one or all`:      {"n", "@hourly", "--catch-up", "some", "--", "x"},
+		`overlap: "both" is not skip, queue or replace`: {"n", "@hourly", "--overlap", "both", "--", "x"},
+		`name: "a b" is not a name`:                     {"a b", "@hourly", "--", "x"},
+		`name: "` + strings.Repeat("n", 80) + `…" is`:   {strings.Repeat("n", 101), "@hourly", "--", "x"},
+		`command: is missing`:                           {"n", "@hourly"},
+		`quote the line of cron as one`:                 {"n", "0", "3", "*", "*", "*", "--", "x"},
+		`needs a name and a line of cron`:               {"n"},
+		`id: is for one job`:                            {"n", "@hourly", `{"command":"x","id":"a"}`},
+		`max_retries: -1 is not between`:                {"n", "@hourly", "--max-retries", "-1", "--", "x"},
+	} {
+		got := q.cli(append([]string{"schedule", "add"}, args...)...)
+		if got.code != 2 || !strings.Contains(got.err, text) {
+			t.Errorf("%q: got %d, %s\nwant %s", args, got.code, got.err, text)
+		}
+	}
+	for method, params := range map[string]map[string]any{
+		"schedule.add":  {"name": "n", "cron": "@hourly", "command": "x", "crone": 1},
+		"schedule.show": {},
+		"schedule.run":  {"name": ""},
+		"schedule.list": {"limit": 1},
+	} {
+		w := q.dial()
+		if a := w.call(method, params); a.Error == nil || a.Error.Data.Code != "invalid" {
+			t.Errorf("%s %v: %+v", method, params, a)
+		}
+		w.Close()
+	}
+	for _, verb := range []string{"show", "rm", "pause", "resume", "run"} {
+		if got := q.cli("schedule", verb, "gone"); got.code != 4 || !strings.Contains(got.err, `there is no schedule "gone"`) {
+			t.Errorf("%s: %+v", verb, got)
+		}
+	}
+	if got := strings.TrimSpace(q.must("schedule", "list", "--json")); got != "[]" {
+		t.Errorf("stored: %s", got)
+	}
+}
+
+// Fields of the schedule and of its jobs are given flat on the wire, where backoff_jitter is the
+// jitter of jobs; what was asked is shown.
+func TestScheduleOnTheWire(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "0")
+	w := q.dial()
+	defer w.Close()
+	a := w.call("schedule.add", map[string]any{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "command": "true", "jitter": "10m", "backoff_jitter": 0.5, "priority": 7})
+	var d struct {
+		Jitter string         `json:"jitter"`
+		Spec   map[string]any `json:"spec"`
+	}
+	if a.Error != nil || json.Unmarshal(a.Result, &d) != nil || d.Jitter != "10m" || fmt.Sprint(d.Spec) != "map[command:true jitter:0.5 priority:7]" {
+		t.Errorf("got %+v: %+v", d, a.Error)
+	}
+	a = w.call("schedule.run", map[string]any{"name": "n"})
+	var run struct{ ID string }
+	if a.Error != nil || json.Unmarshal(a.Result, &run) != nil || !strings.HasPrefix(run.ID, "n@") {
+		t.Fatalf("run: %+v", a)
+	}
+	if j := q.show(run.ID); j.State != "pending" {
+		t.Errorf("the job: %+v", j)
+	}
+}

@@ -1,0 +1,188 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/schedule"
+	"github.com/queuectl/queuectl/store"
+)
+
+// late is how late an instant of a schedule may be and still be carried out.
+const late = time.Minute
+
+// fireStep is how many schedules are read at a time: each may have a large job.
+const fireStep = 16
+
+// Schedules is what upkeep needs of a store for recurring jobs.
+type Schedules interface {
+	PauseSchedule(ctx context.Context, p store.Pausing) error
+	DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error)
+	Fire(ctx context.Context, f store.Firing) (store.Fired, error)
+}
+
+// Recurring is what upkeep needs to know of recurring jobs.
+type Recurring struct {
+	Boot string // of the machine, "" if it cannot be told
+	// Limits are the name that a user has now, and how many jobs may wait, in all and of one user.
+	Limits func(uid int) (owner string, maxPending, maxPendingUser int64)
+	// End ends a job that is leased, on behalf of a user, and waits for that.
+	End func(ctx context.Context, seq int64, uid int) error
+}
+
+// Plan says what is to become of a schedule that is due, now and on this boot. An error means that
+// the schedule cannot be understood.
+func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error) {
+	f := store.Firing{
+		Name: s.Name, Gen: s.Gen, Last: s.LastAt, Boot: s.Boot, LastAt: s.LastAt, NextBoot: s.Boot,
+		IDs: func(at queue.Millis, n int) string { return schedule.JobID(s.Name, at.Time(), n) },
+	}
+	line, err := schedule.Parse(s.Cron)
+	if err != nil {
+		return f, err
+	}
+	if line.AtBoot() {
+		f.Runs, f.NextBoot, f.LastAt = []queue.Millis{now}, boot, max(s.LastAt, now)
+		return f, nil
+	}
+	zone, err := time.LoadLocation(s.Zone)
+	if err != nil {
+		return f, err
+	}
+	since := s.CreatedAt.Time()
+	due := func(at time.Time) queue.Millis {
+		return queue.MillisOf(at.Add(schedule.Jitter(s.Name, at, s.Jitter)))
+	}
+	var instants []queue.Millis
+	inTime := false // the newest is
+	for _, at := range line.Newest(s.LastAt.Time(), now.Time(), since, zone, store.MaxFired) {
+		if when := due(at); when <= now {
+			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(late)
+		}
+	}
+	if n := len(instants); n > 0 {
+		f.LastAt = instants[n-1]
+		switch {
+		case s.CatchUp == store.CatchUpAll:
+			f.Runs = instants
+		case s.CatchUp == store.CatchUpOne || inTime:
+			f.Runs, f.Missed = instants[n-1:], instants[:n-1]
+		default:
+			f.Missed = instants
+		}
+	}
+	if next := line.Next(f.LastAt.Time(), since, zone); !next.IsZero() {
+		f.NextAt, f.DueAt = queue.MillisOf(next), due(next)
+	}
+	return f, nil
+}
+
+// firer has recurring jobs run that are due.
+type firer struct {
+	s         Store
+	r         Recurring
+	log       *slog.Logger
+	replacing sync.WaitGroup
+	replaced  chan struct{} // a hint that one of those has ended
+
+	mu   sync.Mutex
+	busy map[string]bool // schedules whose jobs are being ended, for others replace them; guarded by mu
+}
+
+func newFirer(s Store, r Recurring, log *slog.Logger) *firer {
+	return &firer{s: s, r: r, log: log, replaced: make(chan struct{}, 1), busy: map[string]bool{}}
+}
+
+// due has the schedules that are due run, a bounded number, and says how long until others are.
+func (f *firer) due(ctx context.Context) (next time.Duration, err error) {
+	f.mu.Lock()
+	busy := len(f.busy)
+	f.mu.Unlock()
+	list, next, err := f.s.DueSchedules(ctx, f.r.Boot, fireStep+busy)
+	if err != nil {
+		return 0, err
+	}
+	for i := range list {
+		f.mu.Lock()
+		waits := f.busy[list[i].Name]
+		f.mu.Unlock()
+		if waits {
+			continue
+		}
+		one := f.one(ctx, &list[i])
+		if errors.Is(one, queue.ErrOutcomeUnknown) {
+			return 0, one
+		}
+		err = errors.Join(err, one) // the others are due all the same
+		next = 0
+	}
+	return next, err
+}
+
+// one has a schedule run that is due.
+func (f *firer) one(ctx context.Context, s *store.Schedule) error {
+	plan, err := Plan(s, f.r.Boot, f.s.Now())
+	if s.Damaged && err == nil {
+		err = errors.New(s.Note)
+	}
+	if err != nil {
+		f.log.Error("a schedule cannot be understood, so it is paused; look at it with: queuectl schedule show", "schedule", s.Name, "error", err)
+		err = f.s.PauseSchedule(ctx, store.Pausing{Name: s.Name, Gen: s.Gen, Pause: true, Note: err.Error()})
+		return gone(err)
+	}
+	plan.Owner, plan.MaxPending, plan.MaxPendingUser = f.r.Limits(s.UID)
+	fired, err := f.s.Fire(ctx, plan)
+	if err != nil || len(fired.Leased) == 0 {
+		return gone(err)
+	}
+	f.mu.Lock()
+	f.busy[s.Name] = true
+	f.mu.Unlock()
+	f.replacing.Go(func() { f.replace(ctx, s.UID, plan, fired.Leased) })
+	return nil
+}
+
+// gone is an error unless it says that the schedule is not there any more, or another one.
+func gone(err error) error {
+	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, store.ErrChanged) {
+		return nil
+	}
+	return err
+}
+
+// replaceAgain is the wait after a job that is to be replaced was met between the store and its
+// pool, or could not be ended.
+const replaceAgain = 50 * time.Millisecond
+
+// replace ends the jobs of a schedule that run, and has another one take their place. What was due
+// in time is carried out however long that takes.
+func (f *firer) replace(ctx context.Context, uid int, plan store.Firing, leased []int64) {
+	for {
+		var failed error
+		for _, seq := range leased {
+			failed = errors.Join(failed, f.r.End(ctx, seq, uid))
+		}
+		fired, err := f.s.Fire(ctx, plan)
+		if err = gone(err); err == nil && len(fired.Leased) == 0 || !paused(ctx, replaceAgain) {
+			break
+		}
+		if err = errors.Join(failed, err); err != nil {
+			f.log.Warn("a job is not replaced yet, and will be tried again", "schedule", plan.Name, "error", err)
+			if errors.Is(err, queue.ErrOutcomeUnknown) || !paused(ctx, time.Second) {
+				break
+			}
+		}
+		leased = fired.Leased
+	}
+	f.mu.Lock()
+	delete(f.busy, plan.Name)
+	f.mu.Unlock()
+	select {
+	case f.replaced <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,350 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/faultstore"
+	"github.com/queuectl/queuectl/store/memstore"
+)
+
+// at is an instant of a day in March.
+func at(text string) queue.Millis {
+	t, err := time.Parse("2 15:04:05.000", text)
+	if err != nil {
+		panic(err)
+	}
+	return queue.MillisOf(t.AddDate(2026, 2, 0))
+}
+
+// instants are instants as at takes them.
+func instants(list []queue.Millis) string {
+	var texts []string
+	for _, m := range list {
+		texts = append(texts, strings.TrimSuffix(m.Time().Format("2 15:04:05.000"), ".000"))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// What is due runs until it is a minute late, of several the newest; what is later was missed,
+// and is caught up as the schedule says.
+func TestPlan(t *testing.T) {
+	none, one, all := store.CatchUpNone, store.CatchUpOne, store.CatchUpAll
+	for _, c := range []struct {
+		name, cron, last, now string
+		catchUp               store.CatchUp
+		runs, missed, next    string
+	}{
+		{"in time", "0 3 * * *", "1 12:00:00.000", "2 03:00:00.000", none, "2 03:00:00", "", "3 03:00:00"},
+		{"nearly late", "0 3 * * *", "1 12:00:00.000", "2 03:00:59.999", none, "2 03:00:00", "", "3 03:00:00"},
+		{"late", "0 3 * * *", "1 12:00:00.000", "2 03:01:00.000", none, "", "2 03:00:00", "3 03:00:00"},
+		{"late, one", "0 3 * * *", "1 12:00:00.000", "2 09:00:00.000", one, "2 03:00:00", "", "3 03:00:00"},
+		{"of several the newest", "*/15 * * * * *", "1 12:00:00.000", "1 12:00:50.000", none, "1 12:00:45", "1 12:00:15, 1 12:00:30", "1 12:01:00"},
+		{"a week off", "0 3 * * *", "1 12:00:00.000", "8 12:00:00.000", none, "", "2 03:00:00, 3 03:00:00, 4 03:00:00, 5 03:00:00, 6 03:00:00, 7 03:00:00, 8 03:00:00", "9 03:00:00"},
+		{"a week off, one", "0 3 * * *", "1 12:00:00.000", "4 12:00:00.000", one, "4 03:00:00", "2 03:00:00, 3 03:00:00", "5 03:00:00"},
+		{"a week off, all", "0 3 * * *", "1 12:00:00.000", "4 12:00:00.000", all, "2 03:00:00, 3 03:00:00, 4 03:00:00", "", "5 03:00:00"},
+		{"the clock set back a day", "0 3 * * *", "2 03:00:00.000", "1 04:00:00.000", all, "", "", "3 03:00:00"},
+		{"the clock set back a moment", "0 3 * * *", "2 03:00:00.000", "2 02:59:59.999", none, "", "", "3 03:00:00"},
+		{"before its time", "@every 90s", "1 12:00:00.000", "1 12:01:29.999", none, "", "", "1 12:01:30"},
+		{"every so often", "@every 90s", "1 12:00:00.000", "1 12:03:10.000", none, "1 12:03:00", "1 12:01:30", "1 12:04:30"},
+	} {
+		s := store.Schedule{Name: "n", Cron: c.cron, Zone: "UTC", CatchUp: c.catchUp, CreatedAt: at("1 12:00:00.000"), LastAt: at(c.last)}
+		f, err := Plan(&s, "", at(c.now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{instants(f.Runs), instants(f.Missed), instants([]queue.Millis{f.NextAt})}
+		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.DueAt != f.NextAt || f.LastAt < s.LastAt || f.Last != s.LastAt {
+			t.Errorf("%s: got %q, want %q; %+v", c.name, got, want, f)
+		}
+	}
+}
+
+// Of a time in which far more was due only the newest hundred is looked at, with catch-up and without.
+func TestPlanIsBounded(t *testing.T) {
+	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99}, store.CatchUpAll: {100, 0}} {
+		s := store.Schedule{Name: "n", Cron: "* * * * * *", Zone: "UTC", CatchUp: catchUp, LastAt: at("1 12:00:00.000")}
+		f, err := Plan(&s, "", at("1 12:00:00.000").Add(50*365*24*time.Hour))
+		if got := [2]int{len(f.Runs), len(f.Missed)}; err != nil || got != want {
+			t.Errorf("%s: got %v, %v, want %v", catchUp, got, err, want)
+		}
+	}
+}
+
+// With jitter an instant is due later, by the same each time, and late from then on.
+func TestPlanWithJitter(t *testing.T) {
+	s := store.Schedule{Name: "n", Cron: "0 3 * * *", Zone: "UTC", Jitter: time.Hour, LastAt: at("1 12:00:00.000")}
+	f, err := Plan(&s, "", s.LastAt)
+	if err != nil || len(f.Runs)+len(f.Missed) > 0 || f.NextAt != at("2 03:00:00.000") || f.DueAt <= f.NextAt || f.DueAt >= at("2 04:00:00.000") {
+		t.Fatalf("before: %+v, %v", f, err)
+	}
+	due := f.DueAt
+	for after, want := range map[queue.Millis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"}, 60_000: {"", "2 03:00:00"}} {
+		if f, err = Plan(&s, "", due+after); err != nil || instants(f.Runs) != want[0] || instants(f.Missed) != want[1] {
+			t.Errorf("%d ms after: runs %s, missed %s, %v", after, instants(f.Runs), instants(f.Missed), err)
+		}
+	}
+}
+
+// What cannot be understood is an error, not a guess.
+func TestPlanOfNonsense(t *testing.T) {
+	for _, s := range []store.Schedule{{Cron: "61 * * * *", Zone: "UTC"}, {Cron: "* * * * *", Zone: "Mars/Olympus"}} {
+		if _, err := Plan(&s, "", 1); err == nil {
+			t.Errorf("%q in %q is understood", s.Cron, s.Zone)
+		}
+	}
+}
+
+// plan is a schedule that runs true, due from now on.
+func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.Schedule {
+	one := store.Schedule{Name: name, UID: 1, Cron: cron, Zone: "UTC", CatchUp: store.CatchUpNone, Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
+	one.Draft = queue.Job{Queue: "default", MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Command: "true"}}
+	if set != nil {
+		set(&one)
+	}
+	if !one.AtBoot {
+		f, err := Plan(&one, "", s.Now())
+		if err != nil {
+			panic(err)
+		}
+		one.NextAt, one.DueAt = f.NextAt, f.DueAt
+	}
+	one, err := s.PutSchedule(context.Background(), one, 0, 1)
+	if err != nil {
+		panic(err)
+	}
+	return one
+}
+
+// recurring is what upkeep is told in these tests.
+func recurring(boot string, end func(context.Context, int64, int) error) Recurring {
+	return Recurring{Boot: boot, End: end, Limits: func(int) (string, int64, int64) { return "", 0, 0 }}
+}
+
+// keeping runs upkeep over a store, and again after each end with an error, until ctx ends.
+func keeping(ctx context.Context, s Store, r Recurring) {
+	for ctx.Err() == nil {
+		err := Run(ctx, s, nil, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false }, r, slog.New(slog.DiscardHandler))
+		if err != nil {
+			paused(ctx, time.Millisecond)
+		}
+	}
+}
+
+// outcomes are those of a schedule, the oldest first.
+func outcomes(t *testing.T, s store.Store, name string) (list []string) {
+	t.Helper()
+	_, runs, err := s.Schedule(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range slices.Backward(runs) {
+		list = append(list, fmt.Sprint(r.Instant.Time().Format("15:04:05"), " ", r.Outcome))
+	}
+	return list
+}
+
+// world is a store of its own under upkeep in fake time, from midnight on.
+func world(t *testing.T, r Recurring, do func(s *memstore.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+		ctx, cancel := context.WithCancel(t.Context())
+		var loop sync.WaitGroup
+		loop.Go(func() { keeping(ctx, s, r) })
+		do(s)
+		cancel()
+		loop.Wait()
+	})
+}
+
+// Schedules run when they are due, each at its own time, also one that is added later.
+func TestSchedulesRun(t *testing.T) {
+	world(t, recurring("", nil), func(s *memstore.Store) {
+		planned(s, "slow", "@every 90s", nil)
+		time.Sleep(45 * time.Second)
+		planned(s, "quick", "*/20 * * * * *", nil)
+		time.Sleep(2*time.Minute + 16*time.Second)
+		synctest.Wait()
+		if got := outcomes(t, s, "slow"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 fired"}) {
+			t.Errorf("slow: %q", got)
+		}
+		if got := outcomes(t, s, "quick"); len(got) != 7 || got[0] != "00:01:00 fired" || got[6] != "00:03:00 fired" {
+			t.Errorf("quick: %q", got)
+		}
+	})
+}
+
+// Whatever fails, or is cut off, before a call of the store or after it: each instant has one job,
+// and none is forgotten.
+func TestEachInstantOnceWhateverFails(t *testing.T) {
+	const seconds = 40
+	for every := 1; every <= 9; every++ {
+		synctest.Test(t, func(t *testing.T) {
+			inner := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+			s := faultstore.New(inner)
+			planned(inner, "n", "*/2 * * * * *", func(s *store.Schedule) { s.CatchUp = store.CatchUpAll })
+			ctx, cancel := context.WithCancel(t.Context())
+			n := 0
+			s.On(func(_ context.Context, c faultstore.Call) error {
+				if n++; n%every != 0 || every == 1 && n > 30 {
+					return nil
+				}
+				if c.After {
+					return queue.ErrOutcomeUnknown // as when it was killed
+				}
+				return queue.ErrNoSpace
+			})
+			var loop sync.WaitGroup
+			loop.Go(func() { keeping(ctx, s, recurring("", nil)) })
+			time.Sleep(seconds * time.Second)
+			s.On(nil)
+			time.Sleep(3 * time.Second)
+			cancel()
+			loop.Wait()
+			got := outcomes(t, inner, "n")
+			seen := map[string]bool{}
+			for _, o := range got {
+				if seen[o] || !strings.HasSuffix(o, " fired") {
+					t.Errorf("every %d: %q is there twice, or not fired", every, o)
+				}
+				seen[o] = true
+			}
+			if len(got) < seconds/2 || inner.Counts().Enqueued != int64(len(got)) {
+				t.Errorf("every %d: %d instants, %d jobs", every, len(got), inner.Counts().Enqueued)
+			}
+		})
+	}
+}
+
+// While nobody looks instants are missed, and recorded; a pause misses none.
+func TestMissedIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+		planned(s, "n", "* * * * *", nil)
+		p := planned(s, "paused", "* * * * *", nil)
+		if err := s.PauseSchedule(t.Context(), store.Pausing{Name: "paused", Gen: p.Gen, Pause: true}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3*time.Minute + 30*time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		var loop sync.WaitGroup
+		loop.Go(func() { keeping(ctx, s, recurring("", nil)) })
+		synctest.Wait()
+		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:00 missed", "00:02:00 missed", "00:03:00 fired"}) {
+			t.Errorf("got %q", got)
+		}
+		if got := outcomes(t, s, "paused"); got != nil {
+			t.Errorf("paused: %q", got)
+		}
+		cancel()
+		loop.Wait()
+	})
+}
+
+// A job that runs is ended before another one takes its place, however long that takes, and no other
+// schedule waits for that.
+func TestReplacingEndsWhatRuns(t *testing.T) {
+	var s *memstore.Store
+	ending := 0
+	end := func(ctx context.Context, seq int64, uid int) error {
+		if ending++; ending == 1 {
+			return errors.New("not yet")
+		}
+		time.Sleep(5 * time.Minute)
+		left, err := s.Left(ctx)
+		if err != nil || len(left.Leased) == 0 {
+			return err
+		}
+		j := left.Leased[0]
+		_, err = s.Exchange(ctx, store.Report{Ended: []store.Settlement{{Lease: j.Lease(), Decision: queue.Decision{State: queue.Cancelled, Counts: true, Started: true}}}})
+		return err
+	}
+	world(t, recurring("", end), func(made *memstore.Store) {
+		s = made
+		planned(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
+		planned(s, "other", "* * * * *", nil)
+		time.Sleep(time.Hour + time.Second)
+		synctest.Wait()
+		for claimed := false; !claimed; {
+			g, err := s.Exchange(t.Context(), store.Report{Want: 1})
+			if err != nil || len(g.Jobs) == 0 {
+				t.Fatalf("claimed %v, %v", g.Jobs, err)
+			}
+			if claimed = g.Jobs[0].Schedule == "n"; !claimed {
+				if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: g.Jobs[0].Lease(), Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}}}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(time.Hour + 2*time.Minute)
+		synctest.Wait()
+		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired"}) {
+			t.Errorf("while it is ended: %q", got)
+		}
+		if got := outcomes(t, s, "other"); got[len(got)-1] != "02:02:00 fired" {
+			t.Errorf("another schedule waits: %q", got[len(got)-1])
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired", "02:00:00 fired"}) {
+			t.Errorf("once it has ended: %q", got)
+		}
+	})
+}
+
+// A schedule of each boot runs once a boot.
+func TestOnceABoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+		planned(s, "n", "@reboot", func(s *store.Schedule) { s.AtBoot, s.Boot = true, "first" })
+		for _, c := range []struct {
+			boot string
+			jobs int64
+		}{{"first", 0}, {"second", 1}, {"second", 1}, {"third", 2}, {"", 2}} {
+			ctx, cancel := context.WithCancel(t.Context())
+			var loop sync.WaitGroup
+			loop.Go(func() { keeping(ctx, s, recurring(c.boot, nil)) })
+			time.Sleep(time.Minute)
+			cancel()
+			loop.Wait()
+			if got := s.Counts().Enqueued; got != c.jobs {
+				t.Errorf("after boot %q: %d jobs, want %d", c.boot, got, c.jobs)
+			}
+		}
+	})
+}
+
+// A schedule that cannot be understood any more is paused, says why, and holds up no other.
+func TestNonsenseIsPaused(t *testing.T) {
+	world(t, recurring("", nil), func(s *memstore.Store) {
+		planned(s, "fine", "* * * * *", nil)
+		planned(s, "nonsense", "* * * * *", func(one *store.Schedule) { one.Draft.Labels = nil })
+		broken, _, err := s.Schedule(t.Context(), "nonsense")
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken.Zone = "Mars/Olympus"
+		if _, err := s.PutSchedule(t.Context(), broken, broken.Gen, 1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2*time.Minute + time.Second)
+		synctest.Wait()
+		if got, _, err := s.Schedule(t.Context(), "nonsense"); err != nil || got.PausedAt == 0 || !strings.Contains(got.Note, "Mars/Olympus") {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if got := outcomes(t, s, "fine"); len(got) != 2 {
+			t.Errorf("the other one: %q", got)
+		}
+	})
+}
