@@ -72,6 +72,7 @@ func table() []Verb {
 		{Group: ofJobs, Name: "run", Build: runVerb},
 		{Group: ofJobs, Name: "attach", Build: attachVerb},
 		{Group: ofJobs, Name: "wait", Build: waitVerb},
+		{Group: ofJobs, Name: "progress", Build: progressVerb},
 		{Group: ofJobs, Name: "edit", Build: editVerb},
 		{Group: ofJobs, Name: "retry", Build: retryVerb, Alias: "rerun"},
 		{Group: ofJobs, Name: "cancel", Build: cancelVerb},

@@ -74,6 +74,9 @@ func (r *run) untilDue() time.Duration {
 	if !r.killAt.IsZero() {
 		in(time.Until(r.killAt))
 	}
+	if due := r.noteDue(); due >= 0 {
+		in(due)
+	}
 	return next
 }
 
@@ -94,6 +97,7 @@ func (r *run) enforce() {
 		}
 		return
 	}
+	r.note(now)
 	if !r.told && !r.begins() && ran >= StartedAfter {
 		r.told = true
 		r.c.Started(r.r.PID, r.begun)

@@ -70,6 +70,7 @@ var migrations = [][]string{{
 		worker       TEXT    NOT NULL DEFAULT '',
 		reason       TEXT    NOT NULL DEFAULT '',
 		demands      TEXT    NOT NULL DEFAULT '', -- JSON, '' if there are none
+		progress     TEXT    NOT NULL DEFAULT '', -- JSON, '' if the last attempt has told none
 		labels       TEXT    NOT NULL DEFAULT '', -- JSON, '' if there are none
 		error        TEXT    NOT NULL DEFAULT '',
 		terms        TEXT    NOT NULL,            -- JSON of what it runs by, but for labels, env and stdin
@@ -150,7 +151,9 @@ var migrations = [][]string{{
 		dropped      INTEGER NOT NULL,
 		output_bytes INTEGER NOT NULL DEFAULT 0, -- -1 if it was removed to make room
 		output_ref   TEXT,
+		result_error TEXT,
 		error        TEXT    NOT NULL,
+		result       TEXT,                       -- JSON that it has left
 		output       BLOB,
 		PRIMARY KEY (seq, n)
 	) STRICT, WITHOUT ROWID`,
