@@ -51,7 +51,7 @@ func (s *server) work() {
 	f := s.newFolder()
 	defer f.Close()
 	for {
-		a := s.next(w)
+		a := s.next(w, f)
 		if a == nil {
 			return
 		}
@@ -60,7 +60,7 @@ func (s *server) work() {
 }
 
 // next takes the attempt that has waited longest; nil ends the worker.
-func (s *server) next(w *process.Worker) *attempt {
+func (s *server) next(w *process.Worker, f *workFolder) *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var a *attempt
@@ -68,7 +68,9 @@ func (s *server) next(w *process.Worker) *attempt {
 		slot := s.emptySlot()
 		for (len(s.waiting) == 0 || slot == 0) && s.live <= s.target && !s.closing {
 			s.starved = s.starved || slot == 0
-			s.more.Wait()
+			if !f.IsOpen() || !s.rest(f) {
+				s.more.Wait()
+			}
 			slot = s.emptySlot()
 		}
 		if s.live > s.target || s.closing {
@@ -135,7 +137,7 @@ func (a *attempt) late() bool {
 }
 
 // execute runs one attempt and keeps its result.
-func (s *server) execute(w *process.Worker, f *process.Folder, a *attempt) {
+func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
 	st := a.start
 	c := &process.Command{
 		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),

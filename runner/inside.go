@@ -34,28 +34,74 @@ const resultName = "result.json"
 type inside struct {
 	s        *server
 	a        *attempt
-	folder   *process.Folder
+	folder   *workFolder
 	value    []byte // that it has left
 	fault    string // why it is none
 	progress progress
 }
 
+// workFolder is that of one worker.
+type workFolder struct {
+	*process.Folder
+	begun, ended time.Time // of the last attempt
+	env          []string  // that names the folder and what is there
+	of           string    // which folder it names
+}
+
+// variables are the variables that name what there is for an attempt.
+func (f *workFolder) variables() []string {
+	if names := f.Path + f.Notes; f.of != names {
+		f.of = names
+		f.env = []string{"QUEUECTL_TMPDIR=" + f.Path, "QUEUECTL_RESULT=" + filepath.Join(f.Path, resultName), "QUEUECTL_PROGRESS=" + f.Notes}
+	}
+	return f.env
+}
+
+// While attempts follow each other within rushGap a worker keeps a folder that is empty for the
+// next one: to make and remove one costs a fifth of what a short job does. Else it goes with its
+// attempt, and after a rush restAfter its end.
+const (
+	rushGap   = 10 * time.Millisecond
+	restAfter = 50 * time.Millisecond
+)
+
 // newFolder makes a name for the folders of one worker. The caller does not hold mu.
-func (s *server) newFolder() *process.Folder {
+func (s *server) newFolder() *workFolder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.folders++
-	return process.NewFolder(filepath.Join(s.place, strconv.Itoa(s.folders)))
+	return &workFolder{Folder: process.NewFolder(filepath.Join(s.place, strconv.Itoa(s.folders)))}
+}
+
+// rest removes the folder of a worker that has nothing to do, once a rush is over, and reports
+// whether it did. The caller holds mu, which is released meanwhile.
+func (s *server) rest(f *workFolder) bool {
+	if time.Since(f.ended) < restAfter {
+		if s.rests == nil {
+			s.rests = time.AfterFunc(restAfter, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.more.Broadcast()
+			})
+		}
+		s.rests.Reset(restAfter)
+		return false
+	}
+	s.mu.Unlock()
+	f.Rest()
+	s.mu.Lock()
+	return true
 }
 
 // begin gives a command its folder, and names in its environment what is there.
 func (in *inside) begin(c *process.Command) error {
 	f := in.folder
+	f.begun = time.Now()
 	if err := f.Open(c.As); err != nil {
 		return err
 	}
-	c.Folder, c.Noted = f, in.noted
-	c.Env = append(c.Env, "QUEUECTL_TMPDIR="+f.Path, "QUEUECTL_RESULT="+filepath.Join(f.Path, resultName), "QUEUECTL_PROGRESS="+f.Notes)
+	c.Folder, c.Noted = f.Folder, in.noted
+	c.Env = append(c.Env, f.variables()...)
 	deps := in.a.start.Deps
 	if len(deps) == 0 {
 		return nil
@@ -88,9 +134,10 @@ func (in *inside) end(r *process.Result) {
 		if err == nil {
 			in.s.sweeper.add(path, owner)
 		}
-	case in.s.idle():
+	case in.s.idle() && f.begun.Sub(f.ended) > rushGap:
 		f.Rest()
 	}
+	f.ended = time.Now()
 }
 
 // idle reports whether no attempt waits.
@@ -102,7 +149,7 @@ func (s *server) idle() bool {
 
 // readValue reads the result that an attempt has left, nil if it has left none or what
 // it has left is none, which fault explains.
-func readValue(f *process.Folder) (value []byte, fault string) {
+func readValue(f *workFolder) (value []byte, fault string) {
 	raw, err := f.Read(resultName, maxValue)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -192,11 +239,10 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 	text = strings.TrimSpace(text)
 	if len(text) > maxTold {
 		text = text[:maxTold]
-		for len(text) > 0 && !utf8.RuneStart(text[len(text)-1]) { // a character that was cut
-			text = text[:len(text)-1]
-		}
-		if r, size := utf8.DecodeLastRuneInString(text); r == utf8.RuneError && size == 1 {
-			text = text[:len(text)-1]
+		for range utf8.UTFMax - 1 { // bytes of a character that was cut
+			if r, size := utf8.DecodeLastRuneInString(text); r == utf8.RuneError && size == 1 {
+				text = text[:len(text)-1]
+			}
 		}
 	}
 	return percent, strings.ToValidUTF8(text, "?"), true

@@ -85,6 +85,7 @@ type server struct {
 	chores    chores        // what waits for a disk, and so is done without mu
 	sweeper   sweeper       // removes folders of attempts
 	folders   int           // that there have been names for
+	rests     *time.Timer   // has workers look whether to rest theirs; nil before the first
 	idleAt    time.Time     // since when nobody needs the runner
 	more      *sync.Cond    // waiting, target, slots or closing changed
 	gone      chan struct{} // closed while the service is away

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -25,7 +24,7 @@ type Folder struct {
 	made int // folders, or FIFOs, that had to leave their names
 	as   *Identity
 	open bool
-	fd   int // of the folder; -1 if it belongs to this process's account
+	fd   int // of the folder
 	pipe int // of the FIFO, for reading and writing: so it never ends; -1 if there is none
 	was  unix.Stat_t
 	seen bool // something was read of the FIFO since the folder was opened
@@ -97,15 +96,13 @@ func (f *Folder) make() (err error) {
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, f.Path, never, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	if f.as != nil {
-		if f.fd, err = unix.Open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
-			return err
-		}
-		if err := f.give(f.fd); err != nil {
-			return err
-		}
+	if f.fd, err = unix.Open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+		return err
 	}
-	return f.look(&f.was)
+	if err := f.give(f.fd); err != nil {
+		return err
+	}
+	return unix.Fstat(f.fd, &f.was)
 }
 
 // give makes what was made for the account belong to it.
@@ -116,23 +113,18 @@ func (f *Folder) give(fd int) error {
 	return unix.Fchown(fd, int(f.as.UID), int(f.as.GID))
 }
 
-// look looks at the folder. Another account cannot have moved it, but may have mounted
-// something on it that never answers.
-func (f *Folder) look(stat *unix.Stat_t) error {
-	if f.as != nil {
-		return unix.Fstat(f.fd, stat)
-	}
-	return unix.Fstatat(unix.AT_FDCWD, f.Path, stat, unix.AT_SYMLINK_NOFOLLOW)
-}
-
-// Used reports whether there is something in the folder, or was, or the folder is not where
-// it was. Who has set its time back hides what is there from this, and shows it to the next
-// command of the same account; another account never gets the folder.
+// Used reports whether there is something in the folder, or was, or the folder was removed,
+// moved or changed. It is asked for by its descriptor: what may have been mounted on it, and
+// never answers, is not met. Who sets its time back at once hides what is there from this, and
+// shows it to the next command of the same account; another account never gets the folder.
 func (f *Folder) Used() bool {
 	var now unix.Stat_t
-	err := f.look(&now)
-	return err != nil || now.Ino != f.was.Ino || now.Dev != f.was.Dev || now.Mtim != f.was.Mtim || now.Mode != f.was.Mode
+	err := unix.Fstat(f.fd, &now)
+	return err != nil || now.Mtim != f.was.Mtim || now.Ctim != f.was.Ctim || now.Nlink != f.was.Nlink || now.Mode != f.was.Mode
 }
+
+// IsOpen reports whether there is a folder.
+func (f *Folder) IsOpen() bool { return f.open }
 
 // Aside moves the folder to another name in its place, which Remove can be called with, and
 // has the next Open make one. What cannot be moved keeps its name. lived says that a process
@@ -211,13 +203,9 @@ func (f *Folder) Unpass(name string) { os.Remove(f.base + "." + name) }
 // Read reads a file that the command has left in the folder, with the rights of its account,
 // and one byte more than most of a larger one. One that is not there is os.ErrNotExist.
 func (f *Folder) Read(name string, most int64) ([]byte, error) {
-	fd := unix.AT_FDCWD
-	if f.as == nil {
-		name = filepath.Join(f.Path, name)
-	} else if copied, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil { // a look-up that hangs outlives the folder
+	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0) // a look-up that hangs outlives the folder
+	if err != nil {
 		return nil, err
-	} else {
-		fd = copied
 	}
 	return lookBelow(f.as, fd, func() ([]byte, error) { return readPlainAt(fd, name, most) })
 }

@@ -79,6 +79,9 @@ func (f *Folder) Used() bool {
 	return err != nil || len(list) > 0
 }
 
+// IsOpen reports whether there is a folder.
+func (f *Folder) IsOpen() bool { return f.open }
+
 // Aside moves the folder to another name in its place, which Remove can be called with, and
 // has the next Open make one. What cannot be moved keeps its name.
 func (f *Folder) Aside(lived bool) (path string) {

@@ -43,6 +43,9 @@ func (f *Folder) Open(*Identity) error { return ErrUnsupported }
 // Used reports whether there is something in the folder.
 func (f *Folder) Used() bool { return false }
 
+// IsOpen reports whether there is a folder.
+func (f *Folder) IsOpen() bool { return false }
+
 // Aside moves the folder away.
 func (f *Folder) Aside(bool) string { return "" }
 

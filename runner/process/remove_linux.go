@@ -76,6 +76,8 @@ func (r *removal) enter(in int, name string, depth int) error {
 		return nil
 	case unix.EXDEV:
 		return fmt.Errorf("something is mounted on %s", name)
+	case unix.ENOTDIR, unix.ELOOP: // the command has put something else in its place
+		return unix.Unlinkat(in, name, 0)
 	default:
 		return fmt.Errorf("open %s: %w", name, err)
 	}
