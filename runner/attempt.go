@@ -30,6 +30,7 @@ type attempt struct {
 	segment   int           // of the journal
 	unkept    bool          // the result is in no journal: the slot says that the attempt was begun
 	progress  wire.Progress // as it was told to the service last
+	inside    inside        // of its worker alone
 }
 
 func lease(a *attempt) wire.Lease { return a.start.Lease }
@@ -157,7 +158,8 @@ func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
 		},
 		Started: func(int, time.Time) { s.started(a) },
 	}
-	in := &inside{s: s, a: a, folder: f}
+	in := &a.inside
+	in.s, in.a, in.folder = s, a, f
 	if failed := s.prepare(c, in); failed != nil {
 		a.log.Close()
 		s.settle(a, failed, in)

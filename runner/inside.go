@@ -45,13 +45,13 @@ type workFolder struct {
 	*process.Folder
 	begun, ended time.Time // of the last attempt
 	env          []string  // that names the folder and what is there
-	of           string    // which folder it names
+	path, notes  string    // which ones it names
 }
 
 // variables are the variables that name what there is for an attempt.
 func (f *workFolder) variables() []string {
-	if names := f.Path + f.Notes; f.of != names {
-		f.of = names
+	if f.path != f.Path || f.notes != f.Notes {
+		f.path, f.notes = f.Path, f.Notes
 		f.env = []string{"QUEUECTL_TMPDIR=" + f.Path, "QUEUECTL_RESULT=" + filepath.Join(f.Path, resultName), "QUEUECTL_PROGRESS=" + f.Notes}
 	}
 	return f.env
@@ -100,7 +100,7 @@ func (in *inside) begin(c *process.Command) error {
 	if err := f.Open(c.As); err != nil {
 		return err
 	}
-	c.Folder, c.Noted = f.Folder, in.noted
+	c.Folder, c.Notes = f.Folder, in
 	c.Env = append(c.Env, f.variables()...)
 	deps := in.a.start.Deps
 	if len(deps) == 0 {
@@ -134,7 +134,7 @@ func (in *inside) end(r *process.Result) {
 		if err == nil {
 			in.s.sweeper.add(path, owner)
 		}
-	case in.s.idle() && f.begun.Sub(f.ended) > rushGap:
+	case f.begun.Sub(f.ended) > rushGap && in.s.idle():
 		f.Rest()
 	}
 	f.ended = time.Now()
@@ -248,9 +248,9 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 	return percent, strings.ToValidUTF8(text, "?"), true
 }
 
-// noted is told what the command has noted, and tells the service of it in time. It is
+// Noted is told what the command has noted, and tells the service of it in time. It is
 // called again while there is something to tell, or a line has not ended.
-func (in *inside) noted(data []byte) (again bool) {
+func (in *inside) Noted(data []byte) (again bool) {
 	p := &in.progress
 	if !p.take(data) && len(data) == 0 && len(p.line) > 0 {
 		p.flush() // it was written without an end

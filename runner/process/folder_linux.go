@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -119,8 +120,8 @@ func (f *Folder) give(fd int) error {
 // shows it to the next command of the same account; another account never gets the folder.
 func (f *Folder) Used() bool {
 	var now unix.Stat_t
-	err := unix.Fstat(f.fd, &now)
-	return err != nil || now.Mtim != f.was.Mtim || now.Ctim != f.was.Ctim || now.Nlink != f.was.Nlink || now.Mode != f.was.Mode
+	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0) // it waits for nothing
+	return failed != 0 || now.Mtim != f.was.Mtim || now.Ctim != f.was.Ctim || now.Nlink != f.was.Nlink || now.Mode != f.was.Mode
 }
 
 // IsOpen reports whether there is a folder.
@@ -290,7 +291,7 @@ func (r *run) note(now time.Time) {
 	}
 	data := r.c.Folder.Drain()
 	r.c.Folder.seen = true
-	if again := r.c.Noted(data); again || len(data) > 0 {
+	if again := r.c.Notes.Noted(data); again || len(data) > 0 {
 		r.noteAt = now.Add(NotesEvery)
 	} else {
 		r.noteAt = time.Time{}

@@ -201,7 +201,7 @@ func (r *run) note(now time.Time) {
 		return
 	}
 	data := r.c.Folder.Drain()
-	again := (len(data) > 0 || r.noting) && r.c.Noted(data)
+	again := (len(data) > 0 || r.noting) && r.c.Notes.Noted(data)
 	r.noting, r.noteAt = again, now.Add(notesEvery)
 	if again {
 		r.noteAt = now.Add(NotesEvery)

@@ -39,11 +39,15 @@ type Command struct {
 	Log         *output.Log
 	// Started is called once if the command still runs a moment after its start.
 	Started func(pid int, at time.Time)
-	// Noted is called with what the command has written to the Folder's Notes, and again,
-	// with nothing, as long as it says so. Between two calls there is NotesEvery at least.
-	Noted func(data []byte) (again bool)
+	Notes   Notes // is told what the command notes; nil with a nil Folder
 	// Forked is called right after the start, with the moment right before it.
 	Forked func(pid int, at time.Time)
+}
+
+// Notes is told what a command writes to the Notes of its Folder, and then, with nothing, again
+// and again as long as it says so. Between two calls there is NotesEvery at least.
+type Notes interface {
+	Noted(data []byte) (again bool)
 }
 
 // Secret is a variable of a command's environment whose value nobody else is told: the text
