@@ -43,9 +43,9 @@ type inside struct {
 // workFolder is that of one worker.
 type workFolder struct {
 	*process.Folder
-	begun, ended time.Time // of the last attempt
-	env          []string  // that names the folder and what is there
-	path, notes  string    // which ones it names
+	ended       time.Time // of the last attempt
+	env         []string  // that names the folder and what is there
+	path, notes string    // which ones it names
 }
 
 // variables are the variables that name what there is for an attempt.
@@ -96,7 +96,6 @@ func (s *server) rest(f *workFolder) bool {
 // begin gives a command its folder, and names in its environment what is there.
 func (in *inside) begin(c *process.Command) error {
 	f := in.folder
-	f.begun = time.Now()
 	if err := f.Open(c.As); err != nil {
 		return err
 	}
@@ -134,10 +133,10 @@ func (in *inside) end(r *process.Result) {
 		if err == nil {
 			in.s.sweeper.add(path, owner)
 		}
-	case f.begun.Sub(f.ended) > rushGap && in.s.idle():
+	case r.StartedAt.Sub(f.ended) > rushGap && in.s.idle():
 		f.Rest()
 	}
-	f.ended = time.Now()
+	f.ended = r.EndedAt
 }
 
 // idle reports whether no attempt waits.

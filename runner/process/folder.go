@@ -23,12 +23,6 @@ const (
 	minMasked = 4
 )
 
-// same reports whether two accounts are one, as far as files are concerned that only their
-// owner may use.
-func same(a, b *Identity) bool {
-	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
-}
-
 // secretError is a command's own fault: a secret that it asks for cannot be read. It does
 // not tell what is in it.
 type secretError struct {

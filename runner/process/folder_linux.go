@@ -61,6 +61,12 @@ func (f *Folder) Open(as *Identity) (err error) {
 	return nil
 }
 
+// same reports whether two accounts are one, as far as files are concerned that only their
+// owner may use.
+func same(a, b *Identity) bool {
+	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
+}
+
 // name is what is named so now.
 func (f *Folder) name(ending string) string {
 	if f.made == 0 {
