@@ -79,7 +79,7 @@ func TestAJobsFolder(t *testing.T) {
 	}
 	q.until("nothing of it is left", 10*time.Second, func() bool { return len(folders()) == 0 })
 	var jobs []string
-	for range 300 {
+	for range 100 {
 		jobs = append(jobs, `ls "$QUEUECTL_TMPDIR"; test -d "$QUEUECTL_TMPDIR"`)
 	}
 	if r := q.cliIn(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush", "-q"); r.code != 0 {
@@ -241,7 +241,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	if want := "a *** b\n******\n***\nabc s3cr3t-7f1c9x\n"; strings.ReplaceAll(j.Output, "\r", "") != want {
 		t.Errorf("masked output %q, want %q", j.Output, want)
 	}
-	large, nul := file("large", strings.Repeat("x", 64<<10+1)), file("nul", "a\x00b")
+	large, nul := file("large", strings.Repeat("x", 64<<10+1)), file("zeros", "a\x00b")
 	for path, says := range map[string]string{keep: "not a regular file", keep + "/none": keep, large: "larger than 65536 bytes", nul: "NUL"} {
 		j := q.finished("--env-secret", "BAD="+filepath.ToSlash(path), "true")
 		if j.State != "dead" || !strings.Contains(j.Error, "env_secret BAD") || !strings.Contains(filepath.ToSlash(j.Error), filepath.ToSlash(says)) {
