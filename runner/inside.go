@@ -61,7 +61,7 @@ func (f *workFolder) variables() []string {
 // next one: to make and remove one costs a fifth of what a short job does. Else it goes with its
 // attempt, and after a rush restAfter its end.
 const (
-	rushGap   = 10 * time.Millisecond
+	rushGap   = time.Millisecond
 	restAfter = 50 * time.Millisecond
 )
 
