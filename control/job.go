@@ -52,6 +52,7 @@ type Job struct {
 	Cwd               string              `json:"cwd,omitempty"`
 	OnLost            string              `json:"on_lost"`
 	OutputLimit       int64               `json:"output_limit"`
+	Progress          *JobProgress        `json:"progress"`            // that the last attempt has told
 	Submitter         string              `json:"submitter,omitempty"` // who enqueued it, where it runs as another user
 	Schedule          string              `json:"schedule,omitempty"`  // that made it
 	// Hidden names what is left out, because the job is another's: command, env, output.
@@ -63,6 +64,8 @@ type JobDetail struct {
 	Job
 	Output string `json:"output"` // the last 4 KiB of the last attempt's standard output
 	Stderr string `json:"stderr"`
+	// Result is the JSON that the last attempt has left, null if it has left none.
+	Result json.RawMessage `json:"result"`
 	// Spec is the job as an enqueue would ask for it, every field given: also those
 	// that a client does not know yet.
 	Spec map[string]any `json:"spec"`
@@ -90,6 +93,15 @@ type Attempt struct {
 	PeakRSS    int64   `json:"peak_rss"`
 	Leftovers  int     `json:"leftovers"`
 	Dropped    int64   `json:"output_dropped"`
+	// ResultError is why what it left as its result is not kept.
+	ResultError *string `json:"result_error,omitempty"`
+}
+
+// JobProgress is how far an attempt says that it is.
+type JobProgress struct {
+	Percent int    `json:"percent"`
+	Text    string `json:"text"`
+	At      Time   `json:"at"`
 }
 
 // View is what a job's points are computed by.
@@ -118,6 +130,9 @@ func ViewJob(j *queue.Job, v View) Job {
 	}
 	if j.AsUID != nil && v.Owner != v.User {
 		out.Submitter = v.Owner
+	}
+	if p := j.Progress; p != nil {
+		out.Progress = &JobProgress{Percent: p.Percent, Text: p.Text, At: Time(p.At)}
 	}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
@@ -157,7 +172,7 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 	return Attempt{
 		Attempt: a.N, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: Time(a.StartedAt), FinishedAt: Time(a.EndedAt),
 		RunTimeMS: millis(a.StartedAt, a.EndedAt), ExitCode: code(a.ExitCode), Signal: optional(a.Signal), Reason: optional(string(a.Reason)),
-		Error: optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS, Leftovers: a.Leftovers, Dropped: a.Dropped,
+		Error: optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS, Leftovers: a.Leftovers, Dropped: a.Dropped, ResultError: optional(a.ResultError),
 	}
 }
 
@@ -165,7 +180,7 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 func ViewEvent(e *queue.Event) Event {
 	return Event{
 		Seq: e.Seq, At: Time(e.At), Event: string(e.Kind), ID: e.ID, JobSeq: e.Job, State: e.State.String(),
-		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
+		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), Percent: e.Detail.Percent, ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
 		Reason: string(e.Detail.Reason), Output: e.Detail.Output, Key: e.Detail.Key, Value: e.Detail.Value,
 		Schedule: e.Detail.Schedule, Instant: Time(e.Detail.Instant), Count: e.Detail.Count,
 	}

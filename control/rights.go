@@ -94,7 +94,7 @@ func Sees(have Right, own bool) Visibility {
 const hiddenValue = "***"
 
 // inside are the fields of a spec that an outline leaves out: what is run.
-var inside = []string{"command", "argv", "shell", "stdin", "stdin_file", "env"}
+var inside = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret"}
 
 // Hide leaves out what a sight does not show.
 func (j *Job) Hide(s Visibility) {
@@ -102,6 +102,9 @@ func (j *Job) Hide(s Visibility) {
 		return
 	}
 	j.Command, j.Argv, j.Hidden = "", nil, []string{"command"}
+	if j.Progress != nil { // what it says is output
+		j.Progress = &JobProgress{Percent: j.Progress.Percent, At: j.Progress.At}
+	}
 	if j.Error != nil { // it may name the program
 		j.Error = plainError(j.ExitCode, j.Signal, j.Reason)
 	}
@@ -112,25 +115,29 @@ func (d *JobDetail) Hide(s Visibility) {
 	d.Job.Hide(s)
 	switch s {
 	case Outline:
-		d.Output, d.Stderr = "", ""
+		d.Output, d.Stderr, d.Result = "", "", nil
 		for _, name := range inside {
 			delete(d.Spec, name)
 		}
 		for i := range d.History {
-			if h := &d.History[i]; h.Error != nil {
+			h := &d.History[i]
+			if h.Error != nil {
 				h.Error = plainError(h.ExitCode, h.Signal, h.Reason)
 			}
+			h.ResultError = nil
 		}
 		d.Hidden = append(d.Hidden, "env", "output")
 	case Inside:
-		env, _ := d.Spec["env"].(map[string]string)
-		if len(env) == 0 {
-			return
+		for _, field := range []string{"env", "env_secret"} {
+			env, _ := d.Spec[field].(map[string]string)
+			if len(env) == 0 {
+				continue
+			}
+			for name := range env {
+				env[name] = hiddenValue
+			}
+			d.Hidden = append(d.Hidden, field)
 		}
-		for name := range env {
-			env[name] = hiddenValue
-		}
-		d.Hidden = append(d.Hidden, "env")
 	}
 }
 

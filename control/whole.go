@@ -51,6 +51,7 @@ type Event struct {
 	State     string `json:"state,omitempty"` // of the job, after
 	Attempt   int    `json:"attempt,omitempty"`
 	StartedAt Time   `json:"started_at,omitzero"`
+	Percent   *int   `json:"percent,omitempty"` // of the attempt's progress
 	ExitCode  *int64 `json:"exit_code,omitempty"`
 	Signal    int    `json:"signal,omitempty"`
 	Reason    string `json:"reason,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 )
 
 // Stream tells standard output from standard error.
@@ -49,6 +50,7 @@ type Log struct {
 	closed  bool
 	gone    bool          // it was discarded
 	changed chan struct{} // made when a reader waits
+	masks   [2]*mask      // of each stream, if some texts are not to be kept
 }
 
 // stream is what is kept of one stream, and where.
@@ -84,6 +86,17 @@ func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(p) == 0 || l.closed || l.gone {
+		return
+	}
+	if m := l.masks[s]; m != nil {
+		p = m.pass(p)
+	}
+	l.keep(s, at, p)
+}
+
+// keep keeps bytes. The caller holds mu.
+func (l *Log) keep(s Stream, at int64, p []byte) {
+	if len(p) == 0 {
 		return
 	}
 	st := &l.streams[s]
@@ -276,6 +289,11 @@ func (l *Log) Changed() <-chan struct{} {
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for s, m := range l.masks {
+		if m != nil && !l.closed && !l.gone {
+			l.keep(Stream(s), time.Now().UnixMilli(), m.rest())
+		}
+	}
 	l.closed = true
 	l.tellLast()
 }

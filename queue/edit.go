@@ -18,7 +18,7 @@ func SpecOf(j *Job) *Spec {
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes, IdleTimeout: given(j.IdleTimeout), StdinFile: given(j.StdinFile), OnLost: &onLost, OutputLimit: &j.OutputLimit,
 		Jitter: j.Backoff.Jitter, BackoffBase: given(j.Backoff.Base), BackoffMax: given(j.Backoff.Max),
 		BackoffStrategy: given(string(j.Backoff.Strategy)), Cwd: given(j.Cwd), Stdin: given(j.Stdin),
-		ExpiresAt: given(j.ExpiresAt), AllowBackground: given(j.AllowBackground), Memory: given(j.Memory), CPUs: given(j.CPUs), Tasks: given(j.Tasks), Nice: given(j.Nice), NoFile: given(j.NoFile), TTY: given(j.TTY),
+		ExpiresAt: given(j.ExpiresAt), AllowBackground: given(j.AllowBackground), Memory: given(j.Memory), CPUs: given(j.CPUs), Tasks: given(j.Tasks), Nice: given(j.Nice), NoFile: given(j.NoFile), TTY: given(j.TTY), MaskSecrets: given(j.MaskSecrets),
 	}
 	if j.Queue != DefaultQueue {
 		s.Queue = given(j.Queue)
@@ -37,6 +37,13 @@ func SpecOf(j *Job) *Spec {
 	for _, e := range j.Env {
 		name, value, _ := strings.Cut(e, "=")
 		s.Env[name] = value
+	}
+	if len(j.Secrets) > 0 {
+		s.EnvSecret = map[string]string{}
+	}
+	for _, e := range j.Secrets {
+		name, reference, _ := strings.Cut(e, "=")
+		s.EnvSecret[name] = reference
 	}
 	if j.AsUID != nil {
 		s.User = &j.User

@@ -31,6 +31,10 @@ const (
 	MaxExitCodes  = 256  // entries of each list of exit codes
 	MaxDeferrals  = 100  // by defer_codes, of one job
 	MaxErrorBytes = 4 << 10
+	MaxSecrets    = 32       // entries of env_secret
+	MaxResult     = 64 << 10 // of an attempt, as JSON
+	MaxProgress   = 256      // text of it
+	MaxDeps       = 1 << 20  // what a job is told of those that it waited for
 )
 
 // OnLost says what follows when an attempt's runner or machine died.
@@ -48,7 +52,9 @@ const (
 type Execution struct {
 	Command         string            `json:"command,omitempty"`
 	Argv            []string          `json:"argv,omitempty"`
-	Env             []string          `json:"env,omitempty"` // NAME=value, sorted by name
+	Env             []string          `json:"env,omitempty"`        // NAME=value, sorted by name
+	Secrets         []string          `json:"env_secret,omitempty"` // NAME=reference, sorted by name; never the secret itself
+	MaskSecrets     bool              `json:"mask_secrets,omitempty"`
 	Cwd             string            `json:"cwd,omitempty"` // "" is the account's home
 	Umask           int               `json:"umask"`
 	Shell           string            `json:"shell,omitempty"` // with Command only
@@ -105,21 +111,22 @@ type Job struct {
 
 	State    State
 	Reason   Reason
-	Error    string // of the last attempt, "" if it went well
-	Attempts int    // attempts that counted since the job was last put in the queue
-	Runs     int    // attempts begun, ever; the next attempt's number is Runs + 1
-	Deferred int    // attempts that asked to be run later, since the job was last put in the queue
-	Refunds  int    // times that it could not be started for want of our own resources, since its last attempt or since it was put in the queue
-	Suspect  bool   // its runner died while it ran: the next attempt gets one of its own
-	Crashes  int    // runners that died while they ran it alone, since the job was last put in the queue
-	Fence    int64  // raised by each claim
-	ExitCode int64  // of the last attempt; -1 is none
-	Signal   int    // of the last attempt; 0 is none
-	WorkerID string // while processing
-	Units    string // of the resources that it holds while it is leased, as FormatUnits writes them
-	PID      int    // while processing
-	PausedAt Millis // while processing: since when a person has it paused, 0 if nobody has
-	PausedBy int    // the uid of that person
+	Error    string    // of the last attempt, "" if it went well
+	Attempts int       // attempts that counted since the job was last put in the queue
+	Runs     int       // attempts begun, ever; the next attempt's number is Runs + 1
+	Deferred int       // attempts that asked to be run later, since the job was last put in the queue
+	Refunds  int       // times that it could not be started for want of our own resources, since its last attempt or since it was put in the queue
+	Suspect  bool      // its runner died while it ran: the next attempt gets one of its own
+	Crashes  int       // runners that died while they ran it alone, since the job was last put in the queue
+	Fence    int64     // raised by each claim
+	ExitCode int64     // of the last attempt; -1 is none
+	Signal   int       // of the last attempt; 0 is none
+	WorkerID string    // while processing
+	Units    string    // of the resources that it holds while it is leased, as FormatUnits writes them
+	Progress *Progress // of the last attempt, nil if it has told none; never changed
+	PID      int       // while processing
+	PausedAt Millis    // while processing: since when a person has it paused, 0 if nobody has
+	PausedBy int       // the uid of that person
 
 	Delay     time.Duration // of a draft: due so long after it is stored
 	CreatedAt Millis
@@ -198,6 +205,17 @@ type Attempt struct {
 	// OutputBytes is how much room the output takes, as kept; OutputForgotten if it
 	// was removed to make room.
 	OutputBytes int64
+	// Result is JSON that the attempt has left, nil for none; ResultError is why what it left
+	// is not kept. It counts as output, and is forgotten with it.
+	Result      []byte
+	ResultError string
+}
+
+// Progress is how far an attempt says that it is.
+type Progress struct {
+	Percent int    `json:"percent"` // 0 to 100
+	Text    string `json:"text,omitempty"`
+	At      Millis `json:"at"`
 }
 
 // OutputForgotten stands for the size of an output that was removed to make room.
@@ -209,8 +227,9 @@ type EventKind string
 // The kinds of events, one for each thing that is told.
 const (
 	EventEnqueued  EventKind = "enqueued"
-	EventStarted   EventKind = "started" // only when the attempt was reported while it ran
-	EventEnded     EventKind = "ended"   // of an attempt; carries its start and what became of the job
+	EventStarted   EventKind = "started"  // only when the attempt was reported while it ran
+	EventProgress  EventKind = "progress" // at most twice a second of an attempt
+	EventEnded     EventKind = "ended"    // of an attempt; carries its start and what became of the job
 	EventExpired   EventKind = "expired"
 	EventCancelled EventKind = "cancelled" // by a person
 	EventRetried   EventKind = "retried"   // by a person
@@ -234,7 +253,7 @@ const (
 
 // EventKinds lists the kinds.
 func EventKinds() []EventKind {
-	return []EventKind{EventEnqueued, EventStarted, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventPaused, EventResumed, EventSetting, EventAudit,
+	return []EventKind{EventEnqueued, EventStarted, EventProgress, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventPaused, EventResumed, EventSetting, EventAudit,
 		EventScheduleAdded, EventScheduleRemoved, EventSchedulePaused, EventScheduleResumed, EventScheduleFired, EventScheduleMissed, EventScheduleSkipped}
 }
 
@@ -256,9 +275,10 @@ type EventDetail struct {
 	ExitCode  *int64 `json:"exit_code,omitempty"`
 	Signal    int    `json:"signal,omitempty"`
 	Reason    Reason `json:"reason,omitempty"`
-	Output    bool   `json:"output,omitempty"` // the attempt printed something
-	UID       *int   `json:"uid,omitempty"`    // who asked
-	Key       string `json:"key,omitempty"`    // of a setting
+	Output    bool   `json:"output,omitempty"`  // the attempt printed something
+	Percent   *int   `json:"percent,omitempty"` // of its progress
+	UID       *int   `json:"uid,omitempty"`     // who asked
+	Key       string `json:"key,omitempty"`     // of a setting
 	Value     string `json:"value,omitempty"`
 	Verb      string `json:"verb,omitempty"`   // by which it was asked for, where the kind does not say
 	Target    string `json:"target,omitempty"` // what was asked, if it was no job

@@ -57,6 +57,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			Nice:            or(s.Nice, 0),
 			NoFile:          or(s.NoFile, 0),
 			TTY:             or(s.TTY, false),
+			MaskSecrets:     or(s.MaskSecrets, false),
 			Backoff:         Backoff{Jitter: s.Jitter},
 		},
 	}
@@ -93,6 +94,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(!j.TTY || s.StdinFile == nil, "tty", "and stdin_file are both given; a job with a terminal reads what is typed there: give one of them")
 	check(s.EnvPass == nil, "env_pass", "is resolved by the client; send env")
 	j.Env = resolveEnv(check, s)
+	j.Secrets = resolveSecrets(check, s)
 
 	check(j.Priority >= -MaxPriority && j.Priority <= MaxPriority, "priority", "%d is not between -%d and %d", j.Priority, MaxPriority, MaxPriority)
 	j.MaxAttempts = resolveAttempts(check, s, d)
@@ -168,7 +170,8 @@ func resolveEnv(check func(bool, string, string, ...any), s *Spec) []string {
 }
 
 // ownVariables are those that queuectl sets for every attempt.
-var ownVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER", "QUEUECTL_SOCKET", CookieName}
+var ownVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER", "QUEUECTL_SOCKET",
+	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", CookieName}
 
 // CookieName is the variable that marks every process of an attempt, so that
 // those which left its session are found. Its value belongs to one attempt of

@@ -153,6 +153,9 @@ func (a *Asked) become(name, policy string, gid int) error {
 	if known.UID == 0 {
 		return errors.New("run_as = fixed:root would run everybody's jobs as root; name another account")
 	}
+	if a.Credentials, err = credentialsOf(policy, known, a.Service); err != nil {
+		return err
+	}
 	a.Root, a.Policy = filepath.Join(a.Root, asPrefix+known.Name), ""
 	if err := shareFolder(a.Root, int(known.UID), gid, asMode); err != nil {
 		return err

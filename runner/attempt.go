@@ -23,13 +23,15 @@ type attempt struct {
 	pid       int
 	at        int64
 	watched   bool
-	killed    func()  // asked for between the claim of a worker and the fork
-	paused    bool    // it is to stand still
-	signals   []int64 // to be sent, each once
-	signalled bool    // something sends them
-	result    []byte  // its frame, once ended
-	segment   int     // of the journal
-	unkept    bool    // the result is in no journal: the slot says that the attempt was begun
+	killed    func()        // asked for between the claim of a worker and the fork
+	paused    bool          // it is to stand still
+	signals   []int64       // to be sent, each once
+	signalled bool          // something sends them
+	result    []byte        // its frame, once ended
+	segment   int           // of the journal
+	unkept    bool          // the result is in no journal: the slot says that the attempt was begun
+	progress  wire.Progress // as it was told to the service last
+	inside    inside        // of its worker alone
 }
 
 func lease(a *attempt) wire.Lease { return a.start.Lease }
@@ -48,17 +50,19 @@ func (s *server) setUpWorkers() {
 func (s *server) work() {
 	w := process.NewWorker(s.Cgroups)
 	defer w.Close()
+	f := s.newFolder()
+	defer f.Close()
 	for {
-		a := s.next(w)
+		a := s.next(w, f)
 		if a == nil {
 			return
 		}
-		s.execute(w, a)
+		s.execute(w, f, a)
 	}
 }
 
 // next takes the attempt that has waited longest; nil ends the worker.
-func (s *server) next(w *process.Worker) *attempt {
+func (s *server) next(w *process.Worker, f *workFolder) *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var a *attempt
@@ -66,7 +70,9 @@ func (s *server) next(w *process.Worker) *attempt {
 		slot := s.emptySlot()
 		for (len(s.waiting) == 0 || slot == 0) && s.live <= s.target && !s.closing {
 			s.starved = s.starved || slot == 0
-			s.more.Wait()
+			if !f.IsOpen() || !s.rest(f) {
+				s.more.Wait()
+			}
 			slot = s.emptySlot()
 		}
 		if s.live > s.target || s.closing {
@@ -133,7 +139,7 @@ func (a *attempt) late() bool {
 }
 
 // execute runs one attempt and keeps its result.
-func (s *server) execute(w *process.Worker, a *attempt) {
+func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
 	st := a.start
 	c := &process.Command{
 		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),
@@ -141,7 +147,7 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
 		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
 		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
-		Nice:   int(st.Nice), NoFile: int(st.NoFile),
+		Nice:   int(st.Nice), NoFile: int(st.NoFile), Mask: st.Mask,
 		Forked: func(pid int, at time.Time) {
 			s.table.forked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()
@@ -155,23 +161,42 @@ func (s *server) execute(w *process.Worker, a *attempt) {
 		},
 		Started: func(int, time.Time) { s.started(a) },
 	}
-	if err := s.dress(c, st.UID); err != nil {
-		now := time.Now()
+	in := &a.inside
+	in.s, in.a, in.folder = s, a, f
+	if failed := s.prepare(c, in); failed != nil {
 		a.log.Close()
-		unknown := !settled(err) // the directory of users does not answer
-		s.settle(a, &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: unknown, HungStart: unknown})
+		s.settle(a, failed, in)
 		return
 	}
 	r := w.Run(c)
+	in.end(&r)
 	if r.Unlimited != "" {
 		s.unlimited.Do(func() {
 			s.Log.Warn("jobs ask for limits that are not enforced here; see queuectl doctor", "limits", r.Unlimited, "job", st.Seq)
 		})
 	}
-	s.settle(a, &r)
+	s.settle(a, &r, in)
 	if r.StuckPID != 0 {
 		s.linger(w, a)
 	}
+}
+
+// prepare completes a command by what only this process knows: the account, secrets and the
+// folder. The result says why it cannot be run, nil if it can.
+func (s *server) prepare(c *process.Command, in *inside) *process.Result {
+	now := time.Now()
+	if err := s.dress(c, in.a.start.UID); err != nil {
+		unknown := !settled(err) // the directory of users does not answer
+		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: unknown, HungStart: unknown}
+	}
+	var err error
+	if c.Secrets, err = s.secrets(in.a.start); err != nil {
+		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: err.Error()}
+	}
+	if err := in.begin(c); err != nil {
+		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: -1, Error: err.Error(), Shortage: true}
+	}
+	return nil
 }
 
 // dress has a command run by the account with a uid: with its groups, its home, and what
@@ -219,12 +244,13 @@ func known(a *attempt) wire.Attempt {
 
 // settle keeps a result: in the journal before it is sent, and until it is
 // acknowledged.
-func (s *server) settle(a *attempt, r *process.Result) {
+func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
 		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.Traced,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS,
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
+		Value: in.value, ValueError: in.fault, Progress: in.progress.last,
 	}
 	s.keepOutput(a, f)
 	f.Attempt = known(a) // which only this worker changes

@@ -63,7 +63,7 @@ func OfAnAccount(dir string) bool {
 
 // isRunner reports whether a folder below that of the runners is a runner's.
 func isRunner(name string) bool {
-	return name != outputsName && name != programsName && !strings.HasPrefix(name, asPrefix)
+	return name != outputsName && name != placesName && name != programsName && !strings.HasPrefix(name, asPrefix)
 }
 
 // Find lists the folders of runners, living and dead ones. An account that has made the

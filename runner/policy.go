@@ -17,7 +17,12 @@ type policy struct {
 	// accounts are names of users, @ and the name of a group for its members, or * for
 	// every account but root.
 	accounts []string
+	// credentials are, by the name of each, the users and @groups whose jobs may have it.
+	credentials map[string][]string
 }
+
+// credentialKey begins the key that says who may have a credential; its name follows.
+const credentialKey = "credential."
 
 // parsePolicy reads lines of key = value; # begins a comment.
 func parsePolicy(file, text string) (policy, error) {
@@ -46,8 +51,13 @@ func parsePolicy(file, text string) (policy, error) {
 			return p, fault("allow_root_jobs is true or false, not %q", value)
 		case key == "accounts":
 			p.accounts = strings.Fields(value)
+		case strings.HasPrefix(key, credentialKey):
+			if p.credentials == nil {
+				p.credentials = map[string][]string{}
+			}
+			p.credentials[strings.TrimPrefix(key, credentialKey)] = strings.Fields(value)
 		default:
-			return p, fault("there is no %q here; there are allow_root_jobs and accounts", key)
+			return p, fault("there is no %q here; there are allow_root_jobs, accounts and %sNAME", key, credentialKey)
 		}
 		seen[key] = true
 	}
@@ -84,6 +94,19 @@ func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(strin
 		return fmt.Sprintf("jobs of %s, the account of the service, could do all that the service may, so they are run only if accounts in %s has its name", a.Name, p.file)
 	}
 	return fmt.Sprintf("jobs of %s are not run here: %s has accounts = %s", a.Name, p.file, strings.Join(p.accounts, " "))
+}
+
+// gives reports whether the jobs of an account may have a credential: only who is listed for
+// it, by name or by group.
+func (p *policy) gives(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
+	return slices.ContainsFunc(p.credentials[credential], func(listed string) bool {
+		group, isGroup := strings.CutPrefix(listed, "@")
+		if !isGroup {
+			return listed == a.Name
+		}
+		gid, ok := groupNamed(group)
+		return ok && (gid == a.GID || slices.Contains(a.Groups, gid))
+	})
 }
 
 // environ completes an environment with what an account says of itself.

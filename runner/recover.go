@@ -223,7 +223,7 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 // runner that has the rights to do so; nil is this process.
 func Forget(dir string, by *Client) error {
 	if by == nil {
-		return os.RemoveAll(dir)
+		return removeRunner(dir)
 	}
 	by.Send(&wire.Forget{Name: filepath.Base(dir)})
 	return nil
@@ -256,7 +256,7 @@ func (s *server) recover(c *conn, f *wire.Recover) {
 func (s *server) forget(name string) {
 	dir, err := s.deadDir(name)
 	if err == nil {
-		err = os.RemoveAll(dir)
+		err = removeRunner(dir)
 	}
 	if err != nil {
 		s.Log.Error("a dead runner's folder stays", "error", err)

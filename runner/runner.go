@@ -17,6 +17,7 @@ import (
 // runner that lives or has left something, and one for outputs.
 const (
 	outputsName  = "output"
+	placesName   = "jobs"    // of the private folders of attempts, in one for each runner
 	programsName = "program" // copies that runners run, where a program that runs cannot be replaced
 	lockName     = "lock"    // held for life: the test whether a runner lives
 	sockName     = "run.sock"

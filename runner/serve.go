@@ -33,6 +33,9 @@ type Options struct {
 	// Policy, if not "", is the file that says whose jobs it may run: it is root's
 	// runner, and each job is run by the account that START names.
 	Policy string
+	// Credentials are those that its jobs may have, by name, where it was root's and has become
+	// their account.
+	Credentials map[string][]byte
 	// Watchdog is the command that makes this program an exec watchdog, with Policy.
 	Watchdog []string
 	// Unwanted, if not nil, says whether the system has stopped the service for good.
@@ -53,6 +56,7 @@ type server struct {
 	Options
 	dir      string // its own, below Root
 	shared   bool   // the group of Root may read what is in it
+	place    string // of the private folders of attempts
 	table    *table
 	name     string        // of this incarnation, in cookies
 	accounts *Accounts     // nil unless it is root's
@@ -79,6 +83,9 @@ type server struct {
 	dismissed bool          // the service wants nothing of it any more, its folder neither
 	journal   *journal
 	chores    chores        // what waits for a disk, and so is done without mu
+	sweeper   sweeper       // removes folders of attempts
+	folders   int           // that there have been names for
+	rests     *time.Timer   // has workers look whether to rest theirs; nil before the first
 	idleAt    time.Time     // since when nobody needs the runner
 	more      *sync.Cond    // waiting, target, slots or closing changed
 	gone      chan struct{} // closed while the service is away
@@ -119,11 +126,15 @@ func Serve(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(filepath.Join(o.Root, outputsName), s.mode(0o700)); err != nil {
 		return fmt.Errorf("make the outputs' folder: %w", err)
 	}
+	if s.place, err = makePlace(o.Root, s.name, s.accounts != nil); err != nil {
+		return err
+	}
 	lock, err := s.setUp(pid)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
+	s.sweeper.init(s.Log)
 	s.chores.bell = make(chan struct{}, 1)
 	if s.accounts != nil {
 		if s.watchdog, err = startExecWatchdog(o.Watchdog, s.dir, s.Log); err != nil {
@@ -137,6 +148,7 @@ func Serve(ctx context.Context, o Options) error {
 	loops.Go(s.accept)
 	loops.Go(s.housekeep)
 	loops.Go(func() { s.chores.run(s.ended) })
+	loops.Go(func() { s.sweeper.run(s.ended) })
 	guarding, unguard := context.WithCancel(context.Background())
 	vanished := make(chan struct{})
 	loops.Go(func() {
@@ -168,6 +180,9 @@ func Serve(ctx context.Context, o Options) error {
 	s.socket.close()
 	s.workers.Wait()
 	loops.Wait()
+	if err := clearPlace(s.place, time.Now().Add(clearWithin)); err != nil {
+		s.Log.Warn("something of what jobs had in their folders stays", "error", err)
+	}
 	return s.leave(lock)
 }
 
@@ -342,6 +357,7 @@ func (s *server) housekeep() {
 			s.Cgroups.Sweep()
 		}
 		s.keepAgain()
+		s.sweeper.look(s.place)
 		s.mu.Lock()
 		if s.conn != nil || s.busy() || len(s.stuck) > 0 {
 			s.idleAt = time.Now()

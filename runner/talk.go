@@ -240,6 +240,9 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 	for _, a := range s.attempts {
 		if a.result == nil {
 			k.Attempts = append(k.Attempts, known(a))
+			if a.progress.At != 0 {
+				results = wire.Append(results, &wire.Telling{Lease: lease(a), Progress: a.progress})
+			}
 		} else {
 			k.Ended = append(k.Ended, lease(a))
 			results = append(results, a.result...)

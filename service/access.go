@@ -215,7 +215,7 @@ func (s *Service) jobsRunAs(p *control.Peer) string {
 }
 
 // whatRuns are the fields that say what a job runs, and with what.
-var whatRuns = []string{"command", "argv", "shell", "env", "cwd", "umask", "stdin", "stdin_file"}
+var whatRuns = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin", "stdin_file"}
 
 // editing is what an edit asks for beside the fields that anybody may change of a job
 // of their own.
@@ -231,9 +231,9 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 	err = queue.Members(set, func(name string, value json.RawMessage) error {
 		e.runs = e.runs || slices.Contains(whatRuns, name)
 		switch name {
-		case "env":
+		case "env", "env_secret":
 			var env map[string]string
-			e.hidden = json.Unmarshal(value, &env) == nil && control.HoldsHidden(env) // what else is wrong with it is told later
+			e.hidden = e.hidden || json.Unmarshal(value, &env) == nil && control.HoldsHidden(env) // what else is wrong with it is told later
 		case "user":
 			if !p.Right.Covers(control.Admin) {
 				return s.Refuse(p, "changing whom a job runs as", control.Admin)

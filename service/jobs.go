@@ -159,6 +159,9 @@ func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, known *
 	if err == nil {
 		err = checkTerminal(&j)
 	}
+	if err == nil {
+		err = checkSecrets(&j)
+	}
 	if err != nil || spec.User == nil {
 		j.User = name
 		return j, err

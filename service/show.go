@@ -71,6 +71,7 @@ type showing struct {
 
 	job      queue.Job // as it was read last, without what may be large
 	tails    [2][]byte
+	result   []byte
 	read     bool // the tails are, of that state
 	reads    int
 	recorded bool
@@ -103,13 +104,14 @@ func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
 	}
 	d, err := w.s.detail(ctx, &j, w.before)
 	d.Output, d.Stderr = text(w.tails[0]), text(w.tails[1])
+	d.Result = w.result
 	d.Hide(sees)
 	return d, err
 }
 
 // tail reads the end of the last attempt's output, if that is in the store.
 func (w *showing) tail(ctx context.Context) error {
-	w.tails = [2][]byte{}
+	w.tails, w.result = [2][]byte{}, nil
 	switch {
 	case w.job.State == queue.Processing:
 		return errTail
@@ -122,7 +124,9 @@ func (w *showing) tail(ctx context.Context) error {
 		return nil
 	case err != nil:
 		return err
-	case a.OutputRef != "":
+	}
+	w.result = a.Result
+	if a.OutputRef != "" {
 		return errTail
 	}
 	return output.Decode(bytes.NewReader(a.Output), keepTail(&w.tails))

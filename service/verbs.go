@@ -147,6 +147,9 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 			err = checkTerminal(j)
 		}
 		if err == nil {
+			err = checkSecrets(j)
+		}
+		if err == nil {
 			asks.apply(j)
 		}
 		return err

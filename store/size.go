@@ -16,6 +16,12 @@ func TextSize(j *queue.Job) int {
 	for _, s := range j.Argv {
 		n += jsonSize(s)
 	}
+	for _, s := range j.Secrets {
+		n += jsonSize(s)
+	}
+	if j.Progress != nil {
+		n += jsonSize(j.Progress.Text)
+	}
 	for name, value := range j.Labels {
 		n += jsonSize(name) + jsonSize(value)
 	}
@@ -25,7 +31,7 @@ func TextSize(j *queue.Job) int {
 // AttemptSize is how many bytes the texts of an attempt take in a history, as JSON
 // writes them.
 func AttemptSize(a *queue.Attempt) int {
-	return jsonSize(a.Worker) + jsonSize(a.Node) + jsonSize(a.Error) + jsonSize(string(a.Reason))
+	return jsonSize(a.Worker) + jsonSize(a.Node) + jsonSize(a.Error) + jsonSize(string(a.Reason)) + jsonSize(a.ResultError)
 }
 
 // jsonSize is how many bytes JSON takes for a text and the comma or colon after it.

@@ -260,6 +260,7 @@ type Left struct {
 // Report is what a pool tells the store in one exchange, which keeps none of the slices.
 type Report struct {
 	Started  []Started
+	Progress []Progress // of attempts that have been reported as started, here or before
 	Ended    []Settlement
 	Released []queue.Lease // never started: runnable again at their old place
 	// Changed leases were never started either: they are released, and their
@@ -282,12 +283,20 @@ type Started struct {
 	PID    int
 }
 
+// Progress reports how far a running attempt says that it is. It is an event too.
+type Progress struct {
+	queue.Lease
+	queue.Progress
+}
+
 // Settlement is how an attempt ended and what follows. The Attempt is recorded
 // if Decision.Started says so; its N is given by the store.
 type Settlement struct {
 	queue.Lease
 	Attempt  queue.Attempt
 	Decision queue.Decision
+	// Progress is the last that the attempt has told; nil leaves what was reported of it.
+	Progress *queue.Progress
 	// By is who had the attempt ended, nil if nobody did, and Verb how.
 	By   *int
 	Verb string

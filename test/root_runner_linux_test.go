@@ -33,6 +33,9 @@ func TestFoldersOfRootsRunners(t *testing.T) {
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
+		if strings.HasPrefix(path, q.roots+"/jobs") { // which jobs pass through to what is theirs
+			return nil
+		}
 		own := filepath.Base(path) == "spawn.sock" // the service's alone
 		others := info.Mode().Perm() & 0o007
 		if others != 0 && (path != q.roots || others != 0o001) || info.Mode().Perm()&0o020 != 0 && info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !own || int(st.Gid) != keeper.gid && !own {

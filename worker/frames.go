@@ -30,7 +30,7 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt), By: (runner.SinceBoot() + startBy).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
-		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile,
+		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets,
 	})
 	if p.leases.watched[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
@@ -108,6 +108,7 @@ func (p *Pool) settlement(h *leaseState, r *wire.Result, dir string) store.Settl
 	}
 	o := outcome(r)
 	o.Paused = h.heldBack()
+	a.Result, a.ResultError = valueOf(r)
 	d := queue.Decide(j, o, p.cfg.Policy())
-	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d}
+	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: progressOf(r.Progress)}
 }

@@ -21,29 +21,31 @@ type leases struct {
 
 // leaseState is a lease of this service.
 type leaseState struct {
-	job     queue.Job
-	conn    *runnerConn // nil while its runner is not connected, or not known
-	dir     string      // the runner's folder, "" if not known
-	waiting bool        // for a runner of its own, which is being started: it was sent to none
-	sent    time.Time   // to the runner
-	asked   bool        // a DROP is under way
-	heard   time.Time   // its runner, last, while that is not connected
-	running bool        // STARTED was heard, or the runner said so
-	begun   bool        // a DROP came too late: it runs, or has ended
-	worker  string
-	pid     int
-	at      queue.Millis
-	end     *queue.End // why we end it, if we do
-	grace   time.Duration
-	by      *int             // who had us end it, nil if nobody did
-	verb    string           // and how
-	paused  bool             // as recorded
-	woken   bool             // it goes on though everything is paused
-	pausing chan struct{}    // closed once whoever pauses or resumes it has; nil if nobody does
-	over    bool             // its end, or return, is in pending
-	asks    []*pendingChange // what is asked of it, if it has not started; the first goes first
-	started chan struct{}    // closed once it is known to run
-	done    chan struct{}    // closed once it is settled or given back
+	job      queue.Job
+	conn     *runnerConn // nil while its runner is not connected, or not known
+	dir      string      // the runner's folder, "" if not known
+	waiting  bool        // for a runner of its own, which is being started: it was sent to none
+	sent     time.Time   // to the runner
+	asked    bool        // a DROP is under way
+	heard    time.Time   // its runner, last, while that is not connected
+	running  bool        // STARTED was heard, or the runner said so
+	begun    bool        // a DROP came too late: it runs, or has ended
+	worker   string
+	pid      int
+	at       queue.Millis
+	progress *queue.Progress // as it was told last, nil if none was
+	told     time.Time       // when that was recorded last, or was to be
+	end      *queue.End      // why we end it, if we do
+	grace    time.Duration
+	by       *int             // who had us end it, nil if nobody did
+	verb     string           // and how
+	paused   bool             // as recorded
+	woken    bool             // it goes on though everything is paused
+	pausing  chan struct{}    // closed once whoever pauses or resumes it has; nil if nobody does
+	over     bool             // its end, or return, is in pending
+	asks     []*pendingChange // what is asked of it, if it has not started; the first goes first
+	started  chan struct{}    // closed once it is known to run
+	done     chan struct{}    // closed once it is settled or given back
 }
 
 // pendingChange is a change that somebody waits for.

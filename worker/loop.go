@@ -23,6 +23,7 @@ type loop struct {
 	isolation isolation
 	mean      time.Duration // of recent runs
 	short     shortage      // of the machine's resources
+	telling   telling
 }
 
 // background is what goes on beside Run, until ctx ends.
@@ -170,6 +171,9 @@ func (l *loop) nextTimer() time.Duration {
 			wait = min(wait, left)
 		}
 	}
+	if at := l.telling.due(); !at.IsZero() {
+		wait = min(wait, at.Sub(now))
+	}
 	for _, conn := range l.runners.clients {
 		if l.asks(conn) {
 			wait = min(wait, conn.heard.Add(l.cfg.HeardEvery()).Sub(now))
@@ -223,6 +227,7 @@ func (l *loop) flush() error {
 	}
 	l.mu.Lock()
 	capacity, workers := l.capacity(), l.fit()
+	l.telling.take(time.Now(), &s.pending)
 	l.mu.Unlock()
 	turn, then := s.pending, len(s.then)
 	if s.cancel == nil {
@@ -231,7 +236,7 @@ func (l *loop) flush() error {
 		s.cancel() // else it would claim what there is no room for
 	}
 	var remarks []remark
-	if len(turn.Started)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 { // else waiting claims as well
+	if len(turn.Started)+len(turn.Progress)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 { // else waiting claims as well
 		turned, err := s.store.Exchange(context.WithoutCancel(l.ctx), turn) // it happened: a stop must not lose it
 		if err != nil {
 			return s.failed(err)
@@ -269,6 +274,10 @@ func (l *loop) deliver(d delivery) {
 		case *wire.Started:
 			if h := l.leases.all[queue.Lease(f.Lease)]; h != nil && h.conn == d.from {
 				l.running(h, f.Attempt)
+			}
+		case *wire.Telling:
+			if h := l.leases.all[queue.Lease(f.Lease)]; h != nil && h.conn == d.from {
+				l.telling.heard(h, f.Progress)
 			}
 		case *wire.Result:
 			l.result(d.from, f)

@@ -24,6 +24,7 @@ var verbs = []cli.Verb{
 	{Name: "service", Build: of(serviceVerb)},
 	{Name: "man", Build: of(manVerb)},
 	{Name: "schema", Build: cli.SchemaVerb},
+	{Name: "schedule", Build: cli.ScheduleVerb},
 }
 
 // of builds a verb on app.

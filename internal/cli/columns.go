@@ -60,6 +60,7 @@ func columns() []column {
 		instant("finished", func(j *control.Job) control.Time { return j.FinishedAt }),
 		{"waited", "WAITED", func(j *control.Job) string { return span(j.QueueTimeMS) }, by(func(j *control.Job) int64 { return j.QueueTimeMS })},
 		{"ran", "RAN", func(j *control.Job) string { return cmp.Or(ranFor(j.RunTimeMS), "-") }, by(func(j *control.Job) int64 { return or(j.RunTimeMS, -1) })},
+		{"progress", "PROGRESS", func(j *control.Job) string { return orDashText(progressOf(j)) }, by(func(j *control.Job) int { return or(j.Progress, control.JobProgress{Percent: -1}).Percent })},
 		{"exit_code", "EXIT", func(j *control.Job) string { return orDash(j.ExitCode) }, by(func(j *control.Job) int64 { return or(j.ExitCode, -1) })},
 		{"signal", "SIGNAL", func(j *control.Job) string { return orDash(j.Signal) }, by(func(j *control.Job) int { return or(j.Signal, -1) })},
 		{"worker", "WORKER", func(j *control.Job) string { return orDash(j.WorkerID) }, by(func(j *control.Job) string { return or(j.WorkerID, "") })},

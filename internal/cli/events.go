@@ -136,6 +136,9 @@ func eventLine(e *control.Event) string {
 	if e.Attempt != 0 {
 		add("  attempt %d", e.Attempt)
 	}
+	if e.Percent != nil {
+		add("  %d %%", *e.Percent)
+	}
 	if e.ExitCode != nil {
 		add("  exit code %d", *e.ExitCode)
 	}

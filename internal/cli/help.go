@@ -148,7 +148,7 @@ var themes = []struct {
 	title  string
 	fields []string
 }{
-	{"What runs", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "stdin", "stdin_file", "tty", "user"}},
+	{"What runs", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "env_secret", "mask_secrets", "stdin", "stdin_file", "tty", "user"}},
 	{"When", []string{"priority", "run_at", "delay", "expires_at"}},
 	{"How it ends", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
 	{ofOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "resources", "unique", "unique_for", "on_conflict"}},

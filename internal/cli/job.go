@@ -331,6 +331,9 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	for i := range jobs {
 		rows[i] = row(&jobs[i])
 	}
+	if !a.chosen {
+		head, rows = withProgress(head, rows, jobs)
+	}
 	return a.endTable(ctx, c, rows, head, p, more)
 }
 
@@ -403,6 +406,7 @@ func withoutPlain(head []string, rows [][]string) ([]string, [][]string) {
 // listOnce prints up to limit jobs, 0 for all: the newest, or the first of an order.
 func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, read pager, limit int, order *sorter, row func(*control.Job) []string, head []string) error {
 	var rows [][]string
+	var inTable []control.Job
 	printed, seen, more := 0, 0, true
 	whole := a.JSON && !a.JSONL && !a.Quiet
 	out := bufio.NewWriter(a.out())
@@ -417,7 +421,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 			case a.Structured():
 				err = writeJSON(out, j)
 			default:
-				rows = append(rows, row(j))
+				rows, inTable = append(rows, row(j)), append(inTable, *j)
 			}
 			if err != nil {
 				return err
@@ -456,6 +460,9 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 	}
 	if err := out.Flush(); err != nil || a.Structured() || a.Quiet {
 		return err
+	}
+	if !a.chosen {
+		head, rows = withProgress(head, rows, inTable)
 	}
 	return a.endTable(ctx, c, rows, head, p, more)
 }

@@ -73,6 +73,7 @@ func table() []Verb {
 		{Group: ofJobs, Name: "run", Build: runVerb},
 		{Group: ofJobs, Name: "attach", Build: attachVerb},
 		{Group: ofJobs, Name: "wait", Build: waitVerb},
+		{Group: ofJobs, Name: "progress", Build: progressVerb},
 		{Group: ofJobs, Name: "edit", Build: editVerb},
 		{Group: ofJobs, Name: "retry", Build: retryVerb, Alias: "rerun"},
 		{Group: ofJobs, Name: "cancel", Build: cancelVerb},
@@ -102,7 +103,7 @@ func table() []Verb {
 		{Group: ofControl, Name: "cleanup", Build: cleanupVerb},
 
 		{Group: ofQueues, Name: "queue", Build: queueVerb},
-		{Group: ofQueues, Name: "schedule", Build: scheduleVerb},
+		{Group: ofQueues, Name: "schedule", Short: "Jobs that come again and again"},
 
 		{Group: ofService, Name: "service", Short: "The service as the system sees it"},
 		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},

@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-func scheduleVerb(a *App) *cobra.Command {
+// ScheduleVerb is the verb schedule, which queuectld alone has: it is seldom asked for.
+func ScheduleVerb(a *App) *cobra.Command {
 	return Group("schedule", "Jobs that come again and again", scheduleAddVerb(a), scheduleListVerb(a), scheduleShowVerb(a),
 		a.scheduleCommand("rm", "Remove schedules; their jobs stay", "is removed", (*control.Client).ScheduleRemove),
 		a.scheduleCommand("pause", "Have schedules make no jobs until they go on", "is paused", (*control.Client).SchedulePause),

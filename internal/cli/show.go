@@ -91,6 +91,7 @@ func (a *App) printed(job control.JobDetail) control.JobDetail {
 	if !a.full {
 		job.Spec = maps.Clone(job.Spec)
 		delete(job.Spec, "env")
+		delete(job.Spec, "env_secret")
 	}
 	return job
 }
@@ -101,7 +102,7 @@ const shownLines = 20
 func (a *App) showJob(j *control.JobDetail) error {
 	zone, _ := time.Now().Zone()
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Error", a.plain(orEmpty(j.Error))},
+		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Progress", a.plain(progressOf(&j.Job))}, {"Error", a.plain(orEmpty(j.Error))},
 		{"Exit code", orEmpty(j.ExitCode)}, {"Signal", orEmpty(j.Signal)},
 		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Folder", j.Cwd},
@@ -118,7 +119,11 @@ func (a *App) showJob(j *control.JobDetail) error {
 			return err
 		}
 	}
-	for _, out := range []struct{ name, text string }{{"Output", j.Output}, {"Error output", j.Stderr}} {
+	result := ""
+	if len(j.Result) > 0 && string(j.Result) != "null" {
+		result = string(j.Result)
+	}
+	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", j.Output}, {"Error output", j.Stderr}} {
 		if out.text == "" {
 			continue
 		}
@@ -265,9 +270,18 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		case h.FinishedAt == 0:
 			ended = "runs"
 		}
-		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, orEmpty(h.Error)})
+		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, faults(&h)})
 	}
 	return a.table([]string{"ATTEMPT", zoned("STARTED"), "RAN", "EXIT", "WORKER", "ERROR"}, table)
+}
+
+// faults are what went wrong with an attempt, and with the result that it left.
+func faults(h *control.Attempt) string {
+	text := orEmpty(h.Error)
+	if h.ResultError != nil {
+		text = strings.TrimPrefix(text+"; result not kept: "+*h.ResultError, "; ")
+	}
+	return text
 }
 
 func orEmpty[T any](p *T) string {

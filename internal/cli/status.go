@@ -355,10 +355,23 @@ func (p *screenPrinter) parts() []part {
 		}
 		return n
 	}
-	running := part{head: []string{"RUNNING", "QUEUE", "FOR", "COMMAND", "LAST LINE"}}
+	running, told := part{head: []string{"RUNNING", "QUEUE", "FOR", "COMMAND", "LAST LINE"}}, false
 	for i := range s.Running {
 		j := &s.Running[i]
-		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, p.runs(&j.Job), title(&j.Job), p.a.said(j.LastLine)})
+		last := p.a.said(j.LastLine)
+		if last == "" && j.Progress != nil {
+			last = p.a.said(j.Progress.Text)
+		}
+		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, p.runs(&j.Job), title(&j.Job), last})
+		told = told || j.Progress != nil
+	}
+	for i := range running.rows { // the percentage has no head, and stays in a narrow window
+		if told {
+			running.rows[i] = append(running.rows[i], percent(&s.Running[i].Job))
+		}
+	}
+	if told {
+		running.head = append(running.head, "")
 	}
 	running.more, running.say = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
 	next := part{head: []string{"NEXT", "QUEUE", "WHEN", "COMMAND"}}

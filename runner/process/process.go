@@ -33,11 +33,29 @@ type Command struct {
 	NoFile      int           // files that each of its processes may have open; 0 is the default
 	Cookie      string        // belongs to this run alone, on this machine, for ever
 	As          *Identity     // whom it runs as; nil is as this process
+	Secrets     []Secret      // variables that are read when it starts
+	Mask        bool          // *** is kept of its output in the place of each secret
+	Folder      *Folder       // of its own, opened for it; nil is none
 	Log         *output.Log
 	// Started is called once if the command still runs a moment after its start.
 	Started func(pid int, at time.Time)
+	Notes   Notes // is told what the command notes; nil with a nil Folder
 	// Forked is called right after the start, with the moment right before it.
 	Forked func(pid int, at time.Time)
+}
+
+// Notes is told what a command writes to the Notes of its Folder, and then, with nothing, again
+// and again as long as it says so. Between two calls there is NotesEvery at least.
+type Notes interface {
+	Noted(data []byte) (again bool)
+}
+
+// Secret is a variable of a command's environment whose value nobody else is told: the text
+// of a file, which is looked up by the rights of the command's account, or the Value if Path
+// is "".
+type Secret struct {
+	Name, Path string
+	Value      []byte
 }
 
 // Limits are what the kernel lets a command's processes use together; 0 is no limit.

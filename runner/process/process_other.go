@@ -28,6 +28,57 @@ func (c *Cgroups) BoundSelf(int64) error { return ErrUnsupported }
 // Expendable has the kernel end commands before this process.
 func Expendable() error { return ErrUnsupported }
 
+// Folder is a private folder of a command's; here there are none.
+type Folder struct{ Path, Notes string }
+
+// GoneWord is in the names of folders that were moved aside.
+const GoneWord = ".gone."
+
+// NewFolder makes none.
+func NewFolder(string) *Folder { return &Folder{} }
+
+// Open makes a folder.
+func (f *Folder) Open(*Identity) error { return ErrUnsupported }
+
+// Used reports whether there is something in the folder.
+func (f *Folder) Used() bool { return false }
+
+// IsOpen reports whether there is a folder.
+func (f *Folder) IsOpen() bool { return false }
+
+// Aside moves the folder away.
+func (f *Folder) Aside(bool) string { return "" }
+
+// Rest removes an empty folder.
+func (f *Folder) Rest() {}
+
+// Close gives back what is open.
+func (f *Folder) Close() {}
+
+// Pass gives the command a file.
+func (f *Folder) Pass(string, []byte) (string, error) { return "", ErrUnsupported }
+
+// Unpass removes that file.
+func (f *Folder) Unpass(string) {}
+
+// Read reads a file that the command has left.
+func (f *Folder) Read(string, int64) ([]byte, error) { return nil, ErrUnsupported }
+
+// Drain is what has been noted.
+func (f *Folder) Drain() []byte { return nil }
+
+// Noted reports whether anything was noted.
+func (f *Folder) Noted() bool { return false }
+
+// ErrNoPlainFile says that a command has left something else than a file.
+var ErrNoPlainFile = ErrUnsupported
+
+// Remove removes a folder.
+func Remove(string, *Identity) (more bool, err error) { return false, ErrUnsupported }
+
+// OwnerOf is the account whose folder this is.
+func OwnerOf(string) (*Identity, error) { return nil, ErrUnsupported }
+
 // Close gives back what the worker holds.
 func (w *Worker) Close() {}
 

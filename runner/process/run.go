@@ -77,6 +77,9 @@ func (r *run) untilDue() time.Duration {
 	if !r.killAt.IsZero() {
 		in(time.Until(r.killAt))
 	}
+	if due := r.noteDue(); due >= 0 {
+		in(due)
+	}
 	return next
 }
 
@@ -101,6 +104,7 @@ func (r *run) enforce() {
 		}
 		return
 	}
+	r.note(now)
 	if !r.told && !r.begins() && (ran >= StartedAfter || r.still.on) {
 		r.told = true
 		r.c.Started(r.r.PID, r.begun)

@@ -181,6 +181,7 @@ type run struct {
 	killAt   time.Time // SIGKILL is due
 	killedAt time.Time // SIGKILL was sent for the first time
 	graceEnd time.Time // what is left behind is ended
+	noteAt   time.Time // a look at the notes is due; zero while the poll tells of them
 }
 
 // interrupt ends the poll of Run's goroutine. The caller holds mu.
@@ -233,12 +234,13 @@ func (r *run) letGo() {
 // timeout and carrying out kills.
 func (r *run) watch() {
 	for !r.exited {
-		fds := [5]unix.PollFd{
+		fds := [6]unix.PollFd{
 			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
 			{Fd: int32(r.pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.w.wake), Events: unix.POLLIN},
 			{Fd: r.talk(), Events: unix.POLLIN},
+			{Fd: r.noteFD(), Events: unix.POLLIN}, // after that of the process: what it noted before its end is there by then
 		}
 		if r.c.TTY && r.passOn() {
 			fds[0].Events |= unix.POLLOUT
@@ -261,6 +263,10 @@ func (r *run) watch() {
 				r.hearLimiter()
 			}
 			r.exited = fds[2].Revents != 0
+			if fds[5].Revents != 0 {
+				r.noteAt = time.Now()
+				r.note(r.noteAt)
+			}
 		}
 		r.boundLimiter()
 		r.enforce()

@@ -117,6 +117,8 @@ type run struct {
 	killAt   time.Time // the end of the job object is due
 	killedAt time.Time // it was ended for the first time
 	graceEnd time.Time // what is left behind is ended
+	noteAt   time.Time // a look at the notes is due
+	noting   bool      // and has to be told of, whatever it finds
 
 	suspended map[uint32]windows.Handle // by pid, what a pause has suspended
 }

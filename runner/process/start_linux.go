@@ -30,6 +30,10 @@ func (r *run) start() bool {
 	if err == nil {
 		stdin, err = r.stdin()
 	}
+	var env []string
+	if err == nil {
+		env, err = r.environ()
+	}
 	if stdin != r.w.null {
 		defer unix.Close(stdin)
 	}
@@ -46,7 +50,7 @@ func (r *run) start() bool {
 	}
 	attr := &syscall.ProcAttr{
 		Dir:   r.c.Dir,
-		Env:   append(r.c.Env, CookieName+"="+r.c.Cookie),
+		Env:   append(env, CookieName+"="+r.c.Cookie),
 		Files: []uintptr{uintptr(stdin), uintptr(r.ends[0]), uintptr(r.ends[1])},
 		Sys:   &syscall.SysProcAttr{Setsid: r.w.session, Setpgid: !r.w.session, PidFD: &r.pidfd},
 	}
@@ -305,6 +309,10 @@ func (r *run) startFailed(err error) {
 	}
 	if limit, ok := errors.AsType[*limitError](err); ok {
 		r.r.Error = limit.Error()
+		return
+	}
+	if secret, ok := errors.AsType[*secretError](err); ok {
+		r.r.Error = secret.Error()
 		return
 	}
 	_, dirErr := lookUp(r.c.As, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)

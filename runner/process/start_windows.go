@@ -92,7 +92,11 @@ func (r *run) prepare(std *[3]windows.Handle) (err error) {
 // launch starts the main process inside the tree's job object, with its three standard
 // handles and no other.
 func (r *run) launch(std [3]windows.Handle) error {
-	env := environment(r.c.Env, r.c.Cookie)
+	given, err := r.environ()
+	if err != nil {
+		return err
+	}
+	env := environment(given, r.c.Cookie)
 	block, err := envBlock(env)
 	if err != nil {
 		return err
@@ -282,6 +286,11 @@ func (r *run) startFailed(err error) {
 	var limit *limitError
 	if errors.As(err, &limit) {
 		r.r.Error = fmt.Sprintf("start: %v", limit)
+		return
+	}
+	var secret *secretError
+	if errors.As(err, &secret) {
+		r.r.Error = secret.Error()
 		return
 	}
 	if dirErr := enterable(r.c.Dir); dirErr != nil {

@@ -118,6 +118,11 @@ func (c *codec) attempt(a *Attempt) {
 	c.nums(&a.Slot, &a.PID, &a.StartedAt)
 }
 
+func (c *codec) progress(p *Progress) {
+	c.nums(&p.At, &p.Percent)
+	c.text(&p.Text)
+}
+
 func (c *codec) left(l *Left) {
 	c.nums(&l.PID, &l.PGID)
 	c.text(&l.Cookie)
@@ -160,6 +165,9 @@ func (f *Start) fields(c *codec) {
 	c.nums(&f.NotAfter, &f.By, &f.Memory, &f.MilliCPUs, &f.Tasks)
 	c.flag(&f.TTY)
 	c.nums(&f.Nice, &f.NoFile)
+	c.texts(&f.Secrets)
+	c.flag(&f.Mask)
+	c.bytes(&f.Deps)
 }
 
 func (f *Type) fields(c *codec) {
@@ -263,6 +271,14 @@ func (f *Result) fields(c *codec) {
 	c.nums(&f.PeakRSS, &f.Leftovers, &f.Dropped)
 	c.bytes(&f.Output)
 	c.text(&f.OutputRef)
+	c.bytes(&f.Value)
+	c.text(&f.ValueError)
+	c.progress(&f.Progress)
+}
+
+func (f *Telling) fields(c *codec) {
+	c.lease(&f.Lease)
+	c.progress(&f.Progress)
 }
 
 func (f *Chunk) fields(c *codec) {

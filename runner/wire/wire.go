@@ -17,7 +17,7 @@ import (
 const Protocol = 1
 
 // MaxFrame bounds a frame in bytes, its length prefix not counted.
-const MaxFrame = 2 << 20
+const MaxFrame = 4 << 20
 
 // Lease names one claim of one job.
 type Lease struct {
@@ -69,9 +69,12 @@ type (
 		Memory      int64 // bytes; 0 is no limit, as of the next two
 		MilliCPUs   int64 // thousandths of a processor's time
 		Tasks       int64
-		TTY         bool  // a terminal of its own is its input and both streams; Stdin and StdinFile are ""
-		Nice        int64 // of each of its processes; 0 is the runner's own
-		NoFile      int64 // files that each of them may have open; 0 is the default
+		TTY         bool     // a terminal of its own is its input and both streams; Stdin and StdinFile are ""
+		Nice        int64    // of each of its processes; 0 is the runner's own
+		NoFile      int64    // files that each of them may have open; 0 is the default
+		Secrets     []string // NAME=/path or NAME=credential:C: variables whose values the runner alone reads
+		Mask        bool     // their values in what it prints
+		Deps        []byte   // JSON, what it is told of those that it waited for; nil is nothing
 	}
 	// Type writes to the terminal of a running attempt what a person typed; Typed
 	// answers.
@@ -184,6 +187,16 @@ type (
 		Dropped   int64
 		Output    []byte
 		OutputRef string
+		// Value is JSON that the attempt has left, and ValueError why what it left is none.
+		Value      []byte
+		ValueError string
+		Progress   Progress // the last that it has told
+	}
+	// Telling says how far a running attempt is. Of each it comes twice a second at most,
+	// and after HelloReply if it has told any.
+	Telling struct {
+		Lease
+		Progress
 	}
 	// Chunk answers Read. Data is as output.AppendChunks writes it, from time 0.
 	Chunk struct {
@@ -219,6 +232,13 @@ type (
 		Gone  bool
 	}
 )
+
+// Progress is how far an attempt says that it is.
+type Progress struct {
+	At      int64 // milliseconds since 1970; 0 if it has not said
+	Percent int64
+	Text    string
+}
 
 // Limit is how a runner enforces the limit of a field.
 type Limit struct {
@@ -271,6 +291,7 @@ var kinds = [...]func() Frame{
 	25: func() Frame { return new(Typed) },
 	26: func() Frame { return new(Pause) },
 	27: func() Frame { return new(Paused) },
+	28: func() Frame { return new(Telling) },
 }
 
 func (*Hello) kind() byte      { return 1 }
@@ -300,6 +321,7 @@ func (*Resize) kind() byte     { return 24 }
 func (*Typed) kind() byte      { return 25 }
 func (*Pause) kind() byte      { return 26 }
 func (*Paused) kind() byte     { return 27 }
+func (*Telling) kind() byte    { return 28 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

@@ -21,17 +21,20 @@ func frames() []wire.Frame {
 	a := wire.Attempt{Lease: l, Slot: 3, PID: 4711, StartedAt: 1_700_000_000_000}
 	return []wire.Frame{
 		&wire.Hello{Protocol: 1, Epoch: 9, Version: "v"}, &wire.Setup{Workers: 4, SettleDelay: 5 * time.Millisecond, StopTimeout: time.Second},
-		&wire.Start{Lease: l, Argv: []string{"a", ""}, Env: []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00", Timeout: 1, KillAfter: 2, OutputGrace: 3, OutputLimit: 4, Background: true, NotAfter: 5, UID: 1000, By: 6, Memory: 7, MilliCPUs: 8, Tasks: 9, TTY: true, Nice: -3, NoFile: 99},
+		&wire.Start{Lease: l, Argv: []string{"a", ""}, Env: []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00", Timeout: 1, KillAfter: 2, OutputGrace: 3, OutputLimit: 4, Background: true, NotAfter: 5, UID: 1000, By: 6, Memory: 7, MilliCPUs: 8, Tasks: 9, TTY: true, Nice: -3, NoFile: 99,
+			Secrets: []string{"S=/s"}, Mask: true, Deps: []byte("[]")},
 		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.Watch{Lease: l}, &wire.Signal{Lease: l, Number: 10}, &wire.Ack{Leases: []wire.Lease{l, {}}},
 		&wire.Read{Lease: l, ID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.Purge{ID: 2, Refs: []string{"1-2"}}, &wire.Purged{ID: 2}, &wire.Shutdown{},
 		&wire.HelloReply{Protocol: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a}, Ended: []wire.Lease{l}, Limits: []wire.Limit{{Name: "memory", Extent: 1, By: "RLIMIT_AS"}, {}}}, &wire.Refused{Epoch: 3},
 		&wire.Started{Attempt: a}, &wire.Dropped{Lease: l, Dropped: true}, &wire.Stuck{Attempts: []wire.Attempt{a, a}},
-		&wire.Result{Attempt: a, EndedAt: 1, Cause: 2, TimedOut: true, Shortage: true, Unkilled: true, ExitCode: -1, Signal: 9, Error: "e", CPU: 3, PeakRSS: 4, Leftovers: 5, Dropped: 6, Output: []byte{0, 1}, OutputRef: "7-8"},
+		&wire.Result{Attempt: a, EndedAt: 1, Cause: 2, TimedOut: true, Shortage: true, Unkilled: true, ExitCode: -1, Signal: 9, Error: "e", CPU: 3, PeakRSS: 4, Leftovers: 5, Dropped: 6, Output: []byte{0, 1}, OutputRef: "7-8",
+			Value: []byte("{}"), ValueError: "v", Progress: wire.Progress{At: 1, Percent: 40, Text: "t"}},
 		&wire.Chunk{ID: 1, Cursor: [2]int64{2, 3}, Done: true, Gone: true, Data: []byte("x")},
 		&wire.Recover{ID: 1, Name: "7.ab", Attempts: []wire.Attempt{a}}, &wire.Forget{Name: "7.ab"},
 		&wire.Recovered{ID: 1, SameBoot: true, Left: []wire.Left{{PID: 2, PGID: 3, Cookie: "c"}}, Alive: []wire.Lease{l}, Error: "e"},
 		&wire.Type{Lease: l, ID: 1, Data: []byte("x")}, &wire.Resize{Lease: l, Rows: 24, Cols: 80}, &wire.Typed{ID: 1, Taken: 2, Gone: true},
 		&wire.Pause{Lease: l, ID: 1, On: true}, &wire.Paused{ID: 1, Left: 2, Gone: true},
+		&wire.Telling{Lease: l, Progress: wire.Progress{At: 1, Percent: 40, Text: "t"}},
 	}
 }
 
@@ -77,8 +80,8 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 			t.Errorf("got %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
 		}
 	}
-	if len(kinds) != 27 {
-		t.Errorf("%d kinds of frames are tested, want 27", len(kinds))
+	if len(kinds) != 28 {
+		t.Errorf("%d kinds of frames are tested, want 28", len(kinds))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(frames()).Draw(t, "frame")
@@ -96,7 +99,7 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 var layouts = []string{
 	"0102120176",
 	"020880ade20480a8d6b907",
-	"030e808080808040d00f040161000203413d62012f24027800000200040608010a0c0e10120105c601",
+	"030e808080808040d00f040161000203413d62012f24027800000200040608010a0c0e10120105c6010204533d2f7301025b5d",
 	"040e808080808040",
 	"050e8080808080400a80a8d6b907",
 	"060e808080808040",
@@ -111,7 +114,7 @@ var layouts = []string{
 	"100e80808080804006ce4980a0abfef962",
 	"110e80808080804001",
 	"12040e80808080804006ce4980a0abfef9620e80808080804006ce4980a0abfef962",
-	"130e80808080804006ce4980a0abfef9620204010001010112016506080a0c02000103372d38",
+	"130e80808080804006ce4980a0abfef9620204010001010112016506080a0c02000103372d38027b7d017602500174",
 	"1402040601010178",
 	"0c0204372e6162020e80808080804006ce4980a0abfef962",
 	"0d04372e6162",
@@ -121,6 +124,7 @@ var layouts = []string{
 	"19020401",
 	"1a0e8080808080400201",
 	"1b020401",
+	"1c0e80808080804002500174",
 }
 
 // The layout of a frame is what it has always been: a service and a runner may be of

@@ -328,6 +328,7 @@ func copyJob(j queue.Job) queue.Job {
 	j.After = slices.Clone(j.After)
 	j.Argv = slices.Clone(j.Argv)
 	j.Env = slices.Clone(j.Env)
+	j.Secrets = slices.Clone(j.Secrets)
 	j.OkCodes = slices.Clone(j.OkCodes)
 	j.NoRetryCodes = slices.Clone(j.NoRetryCodes)
 	j.DeferCodes = slices.Clone(j.DeferCodes)
@@ -335,6 +336,10 @@ func copyJob(j queue.Job) queue.Job {
 	if j.Backoff.Jitter != nil {
 		jitter := *j.Backoff.Jitter
 		j.Backoff.Jitter = &jitter
+	}
+	if j.Progress != nil {
+		told := *j.Progress
+		j.Progress = &told
 	}
 	if j.AsUID != nil {
 		uid := *j.AsUID

@@ -77,7 +77,7 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 			if oldest.OutputRef != "" {
 				s.garbage = append(s.garbage, oldest.OutputRef)
 			}
-			oldest.Output, oldest.OutputRef, oldest.OutputBytes = nil, "", queue.OutputForgotten
+			oldest.Output, oldest.OutputRef, oldest.Result, oldest.OutputBytes = nil, "", nil, queue.OutputForgotten
 		}
 		return nil
 	})

@@ -224,7 +224,7 @@ func (s *Store) History(ctx context.Context, seq int64, before, limit int) (atte
 			if len(attempts) == limit || len(attempts) > 0 && bytes > store.MaxHistoryBytes {
 				break
 			}
-			a.Output, a.OutputRef = nil, ""
+			a.Output, a.OutputRef, a.Result = nil, "", nil
 			attempts = append(attempts, a)
 		}
 		slices.Reverse(attempts)
@@ -254,7 +254,7 @@ func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Atte
 			return queue.ErrNotFound
 		}
 		found = j.attempts[n-1]
-		found.Output = slices.Clone(found.Output)
+		found.Output, found.Result = slices.Clone(found.Output), slices.Clone(found.Result)
 		return nil
 	})
 	return found, err

@@ -28,6 +28,15 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (done store.Grant,
 				s.start(j, e, now)
 			}
 		}
+		for _, p := range t.Progress {
+			if j := s.lease(p.Lease); j == nil || j.State != queue.Processing {
+				done.Stale = append(done.Stale, p.Lease)
+			} else {
+				told := p.Progress
+				j.Progress = &told
+				s.tell(j, queue.EventProgress, queue.EventDetail{Attempt: j.Runs + 1, Percent: &told.Percent}, now)
+			}
+		}
 		for _, e := range t.Ended {
 			if j := s.lease(e.Lease); j == nil {
 				done.Stale = append(done.Stale, e.Lease)
@@ -73,7 +82,7 @@ func (s *Store) lease(l queue.Lease) *job {
 func (s *Store) start(j *job, e store.Started, now queue.Millis) {
 	s.stamp(j, e.At, now)
 	s.move(j, queue.Processing, now)
-	j.StartedAt, j.WorkerID, j.PID = e.At, e.Worker, e.PID
+	j.StartedAt, j.WorkerID, j.PID, j.Progress = e.At, e.Worker, e.PID, nil
 	s.tell(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.At}, now)
 }
 
@@ -148,9 +157,16 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	}
 	j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
 	a.N = j.Runs
-	a.Output = slices.Clone(a.Output)
+	a.Output, a.Result = slices.Clone(a.Output), slices.Clone(a.Result)
 	if a.OutputRef == "" {
-		a.OutputBytes = int64(len(a.Output))
+		a.OutputBytes = int64(len(a.Output) + len(a.Result))
+	}
+	if !ran {
+		j.Progress = nil
+	}
+	if e.Progress != nil {
+		told := *e.Progress
+		j.Progress = &told
 	}
 	j.attempts = append(j.attempts, a)
 	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.By, Verb: e.Verb}

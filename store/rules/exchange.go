@@ -17,6 +17,11 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 			return g, err
 		}
 	}
+	for i := range t.Progress {
+		if err := r.progress(&t.Progress[i], stale); err != nil {
+			return g, err
+		}
+	}
 	for i := range t.Ended {
 		if err := r.ended(&t.Ended[i], stale); err != nil {
 			return g, err
@@ -74,9 +79,43 @@ func (r *Rules) started(st *store.Started, stale func(queue.Lease)) error {
 	if err := r.stamp(l, st.At); err != nil {
 		return err
 	}
+	if err := r.putProgress(j, nil); err != nil {
+		return err
+	}
 	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(j.Runs+1), 10)
 	detail = strconv.AppendInt(append(detail, `,"started_at":`...), int64(st.At), 10)
 	return r.Move(j, queue.Processing, queue.EventStarted, append(detail, '}'))
+}
+
+// progress notes how far a running attempt is.
+func (r *Rules) progress(p *store.Progress, stale func(queue.Lease)) error {
+	l := r.lease(p.Lease)
+	if l == nil || !l.Running {
+		stale(p.Lease)
+		return nil
+	}
+	r.job = l.Job
+	j := &r.job
+	if err := r.putProgress(j, &p.Progress); err != nil {
+		return err
+	}
+	r.tx.Hold(&Lease{Job: *j, Running: true, Needs: l.Needs})
+	r.tx.Touched(j.Seq)
+	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(j.Runs+1), 10)
+	detail = strconv.AppendInt(append(detail, `,"percent":`...), int64(p.Percent), 10)
+	return r.tx.AddEvent(queue.EventProgress, j.Seq, j.ID, j.State, append(detail, '}'))
+}
+
+// putProgress has a job be so far, if it is not.
+func (r *Rules) putProgress(j *Job, p *queue.Progress) error {
+	if was := j.Progress; was == p || was != nil && p != nil && *was == *p {
+		return nil
+	}
+	if p != nil {
+		p = new(*p) // which is nobody else's to change
+	}
+	j.Progress = p
+	return r.tx.PutProgress(j)
 }
 
 func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
@@ -112,6 +151,11 @@ func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	}
 	if !l.Running {
 		if err := r.stamp(l, a.StartedAt); err != nil {
+			return err
+		}
+	}
+	if e.Progress != nil || !l.Running { // else what was reported of it stays
+		if err := r.putProgress(j, e.Progress); err != nil {
 			return err
 		}
 	}

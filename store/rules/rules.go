@@ -110,6 +110,8 @@ type Tx interface {
 	Insert(j *Job, draft int) error
 	// Put writes a job that is stored.
 	Put(j *Job) error
+	// PutProgress writes the progress of a job that is stored.
+	PutProgress(j *Job) error
 	// Remove deletes a job, with its history, now or later; no reader sees it from then on.
 	Remove(seq int64) error
 	// AddAttempt records an attempt of a job, which has been numbered: Job.Runs.

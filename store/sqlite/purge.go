@@ -101,7 +101,7 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 			if _, err := t.exec(`INSERT OR IGNORE INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND n = ? AND output_ref <> ''`, a.seq, a.n); err != nil {
 				return err
 			}
-			if _, err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, output_bytes = -1 WHERE seq = ? AND n = ?`, a.seq, a.n); err != nil {
+			if _, err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = -1 WHERE seq = ? AND n = ?`, a.seq, a.n); err != nil {
 				return err
 			}
 			t.s.mem.outputs -= a.bytes

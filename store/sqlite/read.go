@@ -107,9 +107,9 @@ func (s *Store) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt,
 		found := false
 		err := r.query(func(r row) (bool, error) {
 			a, found = readAttempt(r), true
-			a.Output, a.OutputRef = bytes.Clone(r.view(attemptWidth)), r.text(attemptWidth+1)
+			a.Output, a.OutputRef, a.Result = bytes.Clone(r.view(attemptWidth)), r.text(attemptWidth+1), bytes.Clone(r.view(attemptWidth+2))
 			return false, nil
-		}, `SELECT `+attemptColumns+`, output, output_ref`+where, args...)
+		}, `SELECT `+attemptColumns+`, output, output_ref, result`+where, args...)
 		if err == nil && !found {
 			err = queue.Errorf(queue.CodeNotFound, "the job has no attempt %d", n)
 		}

@@ -358,8 +358,8 @@ func everyOperation(t *testing.T, s *Store) {
 	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
 	dead := queue.Decision{State: queue.Dead, Counts: true, Started: true}
 	_, err = s.Exchange(ctx, store.Report{
-		Started: []store.Started{{Lease: l(0), At: 1}}, Released: []queue.Lease{l(2)}, Changed: []store.Changed{{Lease: l(3), Change: store.Change{Verb: queue.VerbCancel}}},
-		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9}, Decision: dead, DeletableOutput: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
+		Started: []store.Started{{Lease: l(0), At: 1}}, Progress: []store.Progress{{Lease: l(0)}}, Released: []queue.Lease{l(2)}, Changed: []store.Changed{{Lease: l(3), Change: store.Change{Verb: queue.VerbCancel}}},
+		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9, Result: []byte("1")}, Decision: dead, DeletableOutput: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
 	})
 	must(err)
 	seq := l(0).Seq

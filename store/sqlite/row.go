@@ -19,7 +19,7 @@ import (
 const (
 	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
-	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, schedule, unique_key, unique_for, units, paused_at, paused_by`
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by`
 	jobColumns   = headColumns + `, labels, error, terms`
 	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END` // jobColumns, what is run of one user's alone
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
@@ -153,16 +153,28 @@ func readHead(r row) queue.Job {
 	n, t := r.num, r.text
 	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
 	return queue.Job{
-		Demands: readDemands(r.view(laneColumn + 1)), Schedule: t(laneColumn + 2),
+		Demands: readDemands(r.view(laneColumn + 1)), Progress: readProgress(r.view(laneColumn + 2)), Schedule: t(laneColumn + 3),
 		Seq: n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
 		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), Runs: int(n(8)), Fence: n(9),
 		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), Since: m(14), Arrival: n(15),
 		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
 		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
 		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
-		Unique: t(laneColumn + 3), UniqueFor: time.Duration(n(laneColumn+4)) * time.Millisecond, Units: t(laneColumn + 5),
-		PausedAt: m(laneColumn + 6), PausedBy: int(n(laneColumn + 7)),
+		Unique: t(laneColumn + 4), UniqueFor: time.Duration(n(laneColumn+5)) * time.Millisecond, Units: t(laneColumn + 6),
+		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)),
 	}
+}
+
+// readProgress reads what PutProgress wrote; what cannot be read is none.
+func readProgress(text []byte) *queue.Progress {
+	if len(text) == 0 {
+		return nil
+	}
+	p := &queue.Progress{}
+	if json.Unmarshal(text, p) != nil {
+		return nil
+	}
+	return p
 }
 
 // readDemands reads what demandsText wrote. What cannot be read is a lock that has no room: the
@@ -203,7 +215,7 @@ func readMoved(r row, columns string) rules.Job {
 
 // attemptColumns are the columns of an attempt, in the order of readAttempt.
 const attemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
-	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes`
+	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, result_error`
 
 // attemptWidth is how many they are.
 var attemptWidth = strings.Count(attemptColumns, ",") + 1
@@ -214,7 +226,7 @@ func readAttempt(r row) queue.Attempt {
 	return queue.Attempt{
 		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)), EndedAt: queue.Millis(n(6)),
 		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), Counted: n(11) != 0,
-		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15), OutputBytes: n(16),
+		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15), OutputBytes: n(16), ResultError: t(17),
 	}
 }
 

@@ -77,6 +77,7 @@ var migrations = [][]string{{
 		unique_key   TEXT    NOT NULL DEFAULT '', -- that no other unfinished job of the user has
 		demands      TEXT    NOT NULL DEFAULT '', -- JSON, '' if there are none
 		schedule     TEXT    NOT NULL DEFAULT '', -- that made it
+		progress     TEXT    NOT NULL DEFAULT '', -- JSON, '' if the last attempt has told none
 		labels       TEXT    NOT NULL DEFAULT '', -- JSON, '' if there are none
 		error        TEXT    NOT NULL DEFAULT '',
 		terms        TEXT    NOT NULL,            -- JSON of what it runs by, but for labels, env and stdin
@@ -167,7 +168,9 @@ var migrations = [][]string{{
 		dropped      INTEGER NOT NULL,
 		output_bytes INTEGER NOT NULL DEFAULT 0, -- -1 if it was removed to make room
 		output_ref   TEXT,
+		result_error TEXT,
 		error        TEXT    NOT NULL,
+		result       TEXT,                       -- JSON that it has left
 		output       BLOB,
 		PRIMARY KEY (seq, n)
 	) STRICT, WITHOUT ROWID`,

@@ -131,6 +131,20 @@ func (t *tx) Put(j *rules.Job) error {
 	return t.writeInput(j.Seq, &text)
 }
 
+// PutProgress implements rules.Tx. Few jobs tell any, so Put leaves it alone.
+func (t *tx) PutProgress(j *rules.Job) error {
+	text := ""
+	if j.Progress != nil {
+		raw, err := json.Marshal(j.Progress)
+		if err != nil {
+			return err
+		}
+		text = string(raw)
+	}
+	_, err := t.exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
+	return err
+}
+
 // demandsText is what a row has of demands.
 func demandsText(list []queue.Demand) (string, error) {
 	if len(list) == 0 {
@@ -156,13 +170,16 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt
 	kept := a.OutputBytes
 	if a.OutputRef == "" {
-		kept = int64(len(a.Output))
+		kept = int64(len(a.Output) + len(a.Result))
 	}
 	t.s.mem.outputs += kept
 	_, err := t.exec(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		e.Seq, int64(j.Runs), e.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
 		string(d.Reason), d.Error, bit(d.Counts), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), kept)
+	if err == nil && (len(a.Result) > 0 || a.ResultError != "") { // of few jobs
+		_, err = t.exec(`UPDATE attempts SET result = ?, result_error = ? WHERE seq = ? AND n = ?`, text(string(a.Result)), text(a.ResultError), e.Seq, int64(j.Runs))
+	}
 	return err
 }
 

@@ -20,6 +20,8 @@ var settling = []promise{
 	{name: "a job ends when its attempt did", keep: endedAtOfAttempt},
 	{name: "a job that always fails uses its attempts and dies", keep: failsUntilDead},
 	{name: "an attempt comes back whole", keep: attemptWhole},
+	{name: "the progress that was told last stays, until the next attempt", keep: progressStays},
+	{name: "a result counts as output, and goes with it", keep: resultIsOutput},
 	{name: "attempts are numbered through revivals", keep: attemptsNumbered},
 	{name: "a stale lease changes nothing", keep: staleChangesNothing},
 	{name: "a late report of an older attempt is refused", keep: lateReport},
@@ -49,7 +51,7 @@ func startedIsProcessing(r *rig) {
 
 // settled is what becomes of a leased job that e settles now.
 func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
-	d, a := e.Decision, e.Attempt
+	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
 	j.PausedAt, j.PausedBy = 0, 0
 	if d.Counts {
@@ -69,6 +71,9 @@ func (r *rig) settled(j queue.Job, e store.Settlement) queue.Job {
 			j.Crashes++
 		}
 		j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
+		if e.Progress != nil || !ran {
+			j.Progress = e.Progress
+		}
 	}
 	if d.State.Runnable() {
 		j.DueAt = r.s.Now().Add(d.Delay)
@@ -283,6 +288,7 @@ func attemptWhole(r *rig) {
 	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers, e.Attempt.Dropped = 90*time.Minute+7*time.Microsecond, 1<<40, 3, 1<<33
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
 	output := bytes.Clone(e.Attempt.Output)
+	e.Attempt.Result, e.Attempt.ResultError = []byte(`{"ä":[1,2]}`), "ö"
 	large := r.settlement(jobs[1], exit(0))
 	large.Attempt.OutputRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
 	silent := r.settlement(jobs[2], exit(0))
@@ -292,13 +298,16 @@ func attemptWhole(r *rig) {
 	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
 		want.N = 1
 		if i == 0 {
-			want.Output, want.OutputBytes = output, int64(len(output))
+			want.Output, want.OutputBytes = output, int64(len(output)+len(want.Result))
 		}
 		for _, n := range []int{0, 1} {
 			got, err := r.s.Attempt(r.Context(), jobs[i].Seq, n)
 			r.must(err)
 			if len(got.Output) == 0 {
 				got.Output = nil
+			}
+			if len(got.Result) == 0 {
+				got.Result = nil
 			}
 			same(r, fmt.Sprintf("attempt %d of job %d", n, i+1), got, want)
 		}
@@ -308,7 +317,7 @@ func attemptWhole(r *rig) {
 			same(r, "output in the history", len(history[i].Output), 0)
 			history[i].Output, history[i].OutputRef = nil, "" // whether it keeps the name is not said
 		}
-		want.Output, want.OutputRef = nil, ""
+		want.Output, want.OutputRef, want.Result = nil, "", nil
 		same(r, "history", history, []queue.Attempt{want})
 	}
 }

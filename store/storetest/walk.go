@@ -82,7 +82,7 @@ func (w *walk) told(e queue.Event) {
 		w.Errorf("event %s of job %d, which is known: %t", e.Kind, e.Job, known)
 	case e.Kind == queue.EventExpired:
 		w.saw(w.lapsed(j))
-	case e.Kind != queue.EventStarted && e.Kind != queue.EventEnded && known:
+	case e.Kind != queue.EventStarted && e.Kind != queue.EventProgress && e.Kind != queue.EventEnded && known:
 		same(w.rig, "state in event "+string(e.Kind), e.State, j.State)
 	}
 }
@@ -219,12 +219,21 @@ func (w *walk) work() {
 		j := w.known[seq]
 		if j.State != queue.Processing && w.dice.IntN(3) == 0 {
 			t.Started = append(t.Started, store.Started{Lease: j.Lease(), At: now, Worker: "w1", PID: 4242})
-			j.State, j.StartedAt, j.WorkerID, j.PID, j.UpdatedAt = queue.Processing, now, "w1", 4242, now
+			j.State, j.StartedAt, j.WorkerID, j.PID, j.UpdatedAt, j.Progress = queue.Processing, now, "w1", 4242, now, nil
+			want[seq] = j
+		}
+		if j.State == queue.Processing && w.dice.IntN(3) == 0 {
+			told := queue.Progress{Percent: w.dice.IntN(101), Text: "é\x1b", At: now}
+			t.Progress = append(t.Progress, store.Progress{Lease: j.Lease(), Progress: told})
+			j.Progress = &told
 			want[seq] = j
 		}
 		switch n := w.dice.IntN(6); {
 		case n < 3:
 			e := w.settlement(j, w.outcome(j))
+			if e.Decision.Started && w.dice.IntN(4) == 0 {
+				e.Progress = &queue.Progress{Percent: 100, At: now}
+			}
 			t.Ended = append(t.Ended, e)
 			want[seq] = w.settled(j, e)
 			w.lose(j)

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// progressWithin is how long the runner has to take what a job tells.
+const progressWithin = 5 * time.Second
+
+func progressVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "progress N [TEXT]", Short: "Say from inside a job how far it is, in percent",
+		Long: `Say from inside a job how far it is: N percent, and what it does, in a few words. list,
+show, status and events show the last that was said. A job can write the same, as a line,
+into the file that QUEUECTL_PROGRESS names.`,
+		Example: "  queuectl progress 40 'epoch 4 of 10'",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 || len(args) == 2 {
+				return nil
+			}
+			return Usage("progress takes a number from 0 to 100, and a text in one word: queuectl progress 40 'epoch 4 of 10'")
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			line, err := progressLine(args)
+			if err != nil {
+				return err
+			}
+			return tellProgress(os.Getenv("QUEUECTL_PROGRESS"), line)
+		},
+	}
+}
+
+// progressLine is what a job writes to say how far it is.
+func progressLine(args []string) (string, error) {
+	n, err := strconv.Atoi(strings.TrimSuffix(args[0], "%"))
+	if err != nil || n < 0 || n > 100 {
+		return "", Usage("%q is not a number from 0 to 100", queue.Clip(args[0]))
+	}
+	line := strconv.Itoa(n)
+	if len(args) == 2 {
+		line += " " + oneLine(args[1])
+	}
+	if len(line) > queue.MaxProgress {
+		line = strings.ToValidUTF8(line[:queue.MaxProgress], "")
+	}
+	return line + "\n", nil
+}
+
+// tellProgress writes a line to where the runner reads it. If the runner is gone it does not
+// wait for another one.
+func tellProgress(path, line string) error {
+	if path == "" {
+		return queue.Errorf(queue.CodeWrongState, "progress is told from inside a job, where QUEUECTL_PROGRESS is set; it is not set here")
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		if f, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); errors.Is(err, os.ErrNotExist) {
+			return queue.Errorf(queue.CodeWrongState, "the job of this process has ended, so it has no progress any more (%s is gone)", path)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("tell the progress: %w", err)
+	}
+	f.SetWriteDeadline(time.Now().Add(progressWithin)) // of a file, which needs none, it fails
+	_, err = f.WriteString(line)
+	return errors.Join(err, f.Close())
+}
+
+// percent is how far a job is, "" if it has not said.
+func percent(j *control.Job) string {
+	if j.Progress == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %%", j.Progress.Percent)
+}
+
+// progressOf is how far a job is and what it said.
+func progressOf(j *control.Job) string {
+	text := percent(j)
+	if j.Progress != nil && j.Progress.Text != "" {
+		text += ", " + oneLine(j.Progress.Text)
+	}
+	return text
+}
+
+// withProgress adds a column to a table of jobs, before the last one, if one of them has said
+// how far it is.
+func withProgress(head []string, rows [][]string, jobs []control.Job) (newHead []string, newRows [][]string) {
+	any := false
+	for i := range jobs {
+		any = any || jobs[i].Progress != nil
+	}
+	if !any || len(head) == 0 {
+		return head, rows
+	}
+	last := len(head) - 1
+	insert := func(row []string, cell string) []string {
+		return append(append(append([]string{}, row[:last]...), cell), row[last])
+	}
+	for i := range rows {
+		newRows = append(newRows, insert(rows[i], orDashText(percent(&jobs[i]))))
+	}
+	return insert(head, "PROGRESS"), newRows
+}
+
+func orDashText(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

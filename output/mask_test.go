@@ -1,0 +1,114 @@
+package output_test
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuectl/queuectl/output"
+)
+
+// kept is what a log keeps of a stream that came in these pieces.
+func kept(texts [][]byte, pieces ...string) string {
+	l := output.New(1<<20, nil)
+	l.Mask(texts)
+	for _, p := range pieces {
+		l.Append(output.Stdout, 1, []byte(p))
+	}
+	l.Close()
+	return read(l)
+}
+
+func read(l *output.Log) string {
+	var b strings.Builder
+	chunks, _, _, _ := l.Read(output.Cursor{}, 1<<20)
+	for _, c := range chunks {
+		b.Write(c.Data)
+	}
+	return b.String()
+}
+
+// Each text is masked, however it comes in pieces, also where it meets or overlaps another one.
+func TestMaskedTexts(t *testing.T) {
+	for _, c := range []struct{ texts, printed, want string }{
+		{"secret", "a secret b", "a *** b"}, {"secret", "secretsecret", "******"}, {"secret", "sesecret", "se***"}, {"secret", "secre", "secre"},
+		{"secret", "", ""}, {"abcd abcdef", "xabcdefx abcdx", "x***x ***x"}, {"bcde abcdefg", "abcdefg", "***"}, {"abcd cdef", "abcdef", "***"},
+		{"aaaa", "aaaaaaa", "***"}, {"aaaa", "aaab", "aaab"}, {"aabaa", "aabaabaab", "***b"}, {"ab\ncd", "ab\ncd\nab", "***\nab"},
+	} {
+		var texts [][]byte
+		for word := range strings.SplitSeq(c.texts, " ") {
+			texts = append(texts, []byte(word))
+		}
+		for cut := range len(c.printed) + 1 {
+			if got := kept(texts, c.printed[:cut], c.printed[cut:]); got != c.want {
+				t.Errorf("of %q, cut after %d, with %q masked, %q is kept, want %q", c.printed, cut, c.texts, got, c.want)
+			}
+		}
+		if got := kept(texts, strings.Split(c.printed, "")...); got != c.want {
+			t.Errorf("of %q, byte by byte, with %q masked, %q is kept, want %q", c.printed, c.texts, got, c.want)
+		}
+	}
+}
+
+// naive masks a whole text: every byte of every occurrence goes, and each stretch of occurrences
+// that overlap leaves one ***.
+func naive(texts [][]byte, printed []byte) string {
+	inside, joined := make([]bool, len(printed)), make([]bool, len(printed)+1)
+	for _, text := range texts {
+		for at := range printed {
+			if len(text) > 0 && bytes.HasPrefix(printed[at:], text) {
+				for i := range text {
+					inside[at+i] = true
+					joined[at+i] = joined[at+i] || i > 0
+				}
+			}
+		}
+	}
+	var b strings.Builder
+	for i, c := range printed {
+		switch {
+		case !inside[i]:
+			b.WriteByte(c)
+		case !joined[i]:
+			b.WriteString("***")
+		}
+	}
+	return b.String()
+}
+
+// A stream is masked as a whole would be, whatever its pieces; what can still become a secret is
+// not read before that is known.
+func TestMaskIsNaive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		letters := rapid.StringMatching(`[ab]{1,6}`)
+		var texts [][]byte
+		for _, text := range rapid.SliceOfN(letters, 1, 4).Draw(t, "texts") {
+			texts = append(texts, []byte(text))
+		}
+		pieces := rapid.SliceOfN(rapid.StringMatching(`[abc]{0,9}`), 0, 8).Draw(t, "pieces")
+		printed := strings.Join(pieces, "")
+		if got, want := kept(texts, pieces...), naive(texts, []byte(printed)); got != want {
+			t.Fatalf("of %q with %q masked %q is kept, want %q", printed, texts, got, want)
+		}
+	})
+}
+
+// A secret that is as long as one may be is looked for as fast as a short one, though it nearly
+// matches at every byte.
+func TestLongMask(t *testing.T) {
+	text := append(bytes.Repeat([]byte("a"), 64<<10-1), 'b')
+	l := output.New(2<<20, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "") })
+	defer l.Discard()
+	l.Mask([][]byte{text})
+	for range 16 {
+		l.Append(output.Stderr, 1, bytes.Repeat([]byte("a"), 64<<10))
+	}
+	l.Append(output.Stderr, 1, []byte("b."))
+	l.Close()
+	if got := read(l); len(got) != 15<<16+1+len("***.") || !strings.HasSuffix(got, "a***.") {
+		t.Errorf("%d bytes are kept, which end with %q", len(got), got[len(got)-6:])
+	}
+}

@@ -1,0 +1,83 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+)
+
+// credentialsFolder is the variable by which systemd tells a service where its credentials
+// are, and maxCredential bounds one, in bytes.
+const (
+	credentialsFolder = "CREDENTIALS_DIRECTORY"
+	maxCredential     = 64 << 10
+)
+
+// credential is what systemd has given the runner by a name, for a job of an account, if the
+// runner's policy lists that account for it.
+func (s *server) credential(name string, uid int64) ([]byte, error) {
+	if s.accounts == nil {
+		if value, ok := s.Credentials[name]; ok {
+			return value, nil
+		}
+		return nil, errors.New("the policy of root's runners gives it to no job of this account")
+	}
+	known, err := s.accounts.of(uint32(uid))
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.accounts.refresh()
+	if err != nil {
+		return nil, err
+	}
+	if !p.gives(name, &known, s.accounts.Directory.Group) {
+		return nil, fmt.Errorf("jobs of %s may not have it; an administrator can list them in %s: %s%s = %[1]s", known.Name, p.file, credentialKey, name)
+	}
+	return readCredential(name)
+}
+
+// credentialsOf reads those that the jobs of an account may have: once the runner has become
+// that account it cannot.
+func credentialsOf(policyFile string, known accounts.Account, service int) (map[string][]byte, error) {
+	a := &Accounts{Policy: policyFile, Service: service, Directory: &accounts.Directory{Patient: true}}
+	p, err := a.refresh()
+	if err != nil {
+		return nil, err
+	}
+	of := map[string][]byte{}
+	for name := range p.credentials {
+		if !p.gives(name, &known, a.Directory.Group) {
+			continue
+		}
+		if value, err := readCredential(name); err == nil { // else a job that asks for it is told that there is none
+			of[name] = value
+		}
+	}
+	return of, nil
+}
+
+// readCredential reads a credential of this process's.
+func readCredential(name string) ([]byte, error) {
+	folder := os.Getenv(credentialsFolder)
+	if folder == "" {
+		return nil, errors.New("systemd has given the runner no credentials; add LoadCredential= to queuectl-runner@.service")
+	}
+	if filepath.Base(name) != name || name[0] == '.' {
+		return nil, errors.New("it is no name of a credential")
+	}
+	f, err := os.OpenFile(filepath.Join(folder, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(errors.New("it is no regular file"), err)
+	}
+	return io.ReadAll(io.LimitReader(f, maxCredential+1))
+}

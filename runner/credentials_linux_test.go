@@ -1,0 +1,56 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// A runner of root's reads a credential for those whom its policy lists, and no other file by
+// its name; one that has become an account has those that it was given before.
+func TestCredentialsOfARunner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, whose policy it is")
+	}
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "runner.conf")
+	folder := filepath.Join(dir, "credentials")
+	for path, content := range map[string]string{policy: "accounts = *\ncredential.db = daemon\ncredential.gone = daemon\ncredential.link = daemon\n", filepath.Join(folder, "db"): "p4ss\n", filepath.Join(dir, "other"): "x"} {
+		os.Mkdir(filepath.Dir(path), 0o700)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(dir, "other"), filepath.Join(folder, "link")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(credentialsFolder, folder)
+	directory := &accounts.Directory{Patient: true}
+	roots := &server{accounts: &Accounts{Policy: policy, Service: 5, Directory: directory}}
+	daemon, err := directory.Named("daemon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := credentialsOf(policy, daemon, 5)
+	if err != nil || len(given) != 1 || string(given["db"]) != "p4ss\n" {
+		t.Errorf("an account is given %v, %v", given, err)
+	}
+	became := &server{Options: Options{Credentials: given}}
+	for _, c := range []struct {
+		s         *server
+		uid       int64
+		name, why string
+	}{
+		{roots, 1, "db", ""}, {became, -1, "db", ""}, {roots, 9, "db", "jobs of news may not have it"}, {roots, 1, "nothing", "may not have it"}, {roots, 1, "gone", "no such file"},
+		{roots, 1, "link", "too many levels"}, {roots, 1, "../other", "may not have it"}, {became, -1, "gone", "gives it to no job"}, {&server{}, -1, "db", "gives it to no job"},
+	} {
+		list, err := c.s.secrets(&wire.Start{UID: c.uid, Secrets: []string{"S=credential:" + c.name}})
+		if c.why == "" && (err != nil || len(list) != 1 || string(list[0].Value) != "p4ss\n" || list[0].Path != "") || c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {
+			t.Errorf("%s for uid %d: %v, %v; want %q", c.name, c.uid, list, err, c.why)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+//go:build linux || windows
+
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Limits of what a command's folder is for.
+const (
+	// NotesEvery is the least time between two looks at what a command notes.
+	NotesEvery = 100 * time.Millisecond
+	// maxSecret bounds a secret, in bytes.
+	maxSecret = 64 << 10
+	// minMasked is how long a secret must be to be masked, in bytes: a shorter one is
+	// found everywhere.
+	minMasked = 4
+)
+
+// secretError is a command's own fault: a secret that it asks for cannot be read. It does
+// not tell what is in it.
+type secretError struct {
+	name string
+	err  error
+}
+
+// Error names the variable and why.
+func (e *secretError) Error() string { return fmt.Sprintf("env_secret %s: %v", e.name, e.err) }
+
+// Unwrap is why.
+func (e *secretError) Unwrap() error { return e.err }
+
+// environ is the command's environment with its secrets, which are masked in its output if
+// they are to be.
+func (r *run) environ() (env []string, err error) {
+	if len(r.c.Secrets) == 0 {
+		return r.c.Env, nil
+	}
+	env = append(make([]string, 0, len(r.c.Env)+len(r.c.Secrets)+1), r.c.Env...)
+	var mask [][]byte
+	for _, s := range r.c.Secrets {
+		value := s.Value
+		if s.Path != "" {
+			value, err = r.readSecret(s.Path)
+		}
+		if err == nil {
+			value, err = cutSecret(value)
+		}
+		if err != nil {
+			return nil, &secretError{s.Name, err}
+		}
+		env = append(env, s.Name+"="+string(value))
+		if len(value) < minMasked {
+			continue
+		}
+		mask = append(mask, value)
+		if r.c.TTY { // which ends lines by two characters
+			mask = append(mask, bytes.ReplaceAll(value, []byte("\n"), []byte("\r\n")))
+		}
+	}
+	if r.c.Mask && len(mask) > 0 {
+		r.c.Log.Mask(mask)
+	}
+	return env, nil
+}
+
+// cutSecret takes a secret from what its file has: without the end of the last line.
+func cutSecret(raw []byte) ([]byte, error) {
+	if len(raw) > maxSecret {
+		return nil, fmt.Errorf("it is larger than %d bytes", maxSecret)
+	}
+	if bytes.IndexByte(raw, 0) >= 0 {
+		return nil, errors.New("it has a NUL, which no variable can hold")
+	}
+	value, found := bytes.CutSuffix(raw, []byte("\n"))
+	if found {
+		value = bytes.TrimSuffix(value, []byte("\r"))
+	}
+	return value, nil
+}
+
+// ErrNoPlainFile says that a command has left something else than a file.
+var ErrNoPlainFile = errors.New("it is no regular file")
+
+// readUpTo reads a file, and one byte more than it may have if it is larger.
+func readUpTo(f *os.File, most int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return nil, fmt.Errorf("read it: %w", err)
+	}
+	return raw, nil
+}

@@ -1,0 +1,29 @@
+package runner
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// credentialWord begins a reference to a credential.
+const credentialWord = "credential:"
+
+// secrets are the variables of an attempt that only the runner reads. An error says which of
+// them it may not have.
+func (s *server) secrets(st *wire.Start) (list []process.Secret, err error) {
+	for _, e := range st.Secrets {
+		name, reference, _ := strings.Cut(e, "=")
+		secret := process.Secret{Name: name, Path: reference}
+		if credential, ok := strings.CutPrefix(reference, credentialWord); ok {
+			secret.Path = ""
+			if secret.Value, err = s.credential(credential, st.UID); err != nil {
+				return nil, fmt.Errorf("env_secret %s: credential %s: %w", name, credential, err)
+			}
+		}
+		list = append(list, secret)
+	}
+	return list, nil
+}

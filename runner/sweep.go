@@ -1,0 +1,155 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// How long a folder of an attempt is tried to be removed by steps before the next look, and
+// how long all that a runner has left.
+const (
+	sweepWithin = 10 * time.Second
+	clearWithin = 20 * time.Second
+)
+
+// makePlace makes the place of a runner's folders of attempts. With pass other accounts may
+// go through it to what is theirs, and see no names.
+func makePlace(root, name string, pass bool) (string, error) {
+	mode := os.FileMode(0o700)
+	if pass {
+		mode = 0o711
+	}
+	all := filepath.Join(root, placesName)
+	for _, dir := range []string{all, filepath.Join(all, name)} {
+		err := os.Mkdir(dir, mode)
+		if err == nil {
+			err = os.Chmod(dir, mode) // without what it has from the folder that it is in, or not from the umask
+		}
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return "", fmt.Errorf("make the place of jobs' folders: %w", err)
+		}
+	}
+	return filepath.Join(all, name), nil
+}
+
+// placeOf is the place of the runner of a folder.
+func placeOf(dir string) string {
+	return filepath.Join(filepath.Dir(dir), placesName, filepath.Base(dir))
+}
+
+// removeRunner removes a dead runner's folder, and what its attempts had in theirs: each with
+// the rights of the account that it belongs to. What cannot be removed of those stays.
+func removeRunner(dir string) error {
+	return errors.Join(clearPlace(placeOf(dir), time.Now().Add(clearWithin)), os.RemoveAll(dir))
+}
+
+// clearPlace removes the place of a runner's folders of attempts, once none of them runs.
+func clearPlace(place string, until time.Time) error {
+	list, err := os.ReadDir(place)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		path := filepath.Join(place, e.Name())
+		if !e.IsDir() {
+			err = errors.Join(err, os.Remove(path))
+			continue
+		}
+		owner, failed := process.OwnerOf(path)
+		more := failed == nil
+		for more && failed == nil && time.Now().Before(until) {
+			more, failed = process.Remove(path, owner)
+		}
+		if failed == nil && more {
+			failed = fmt.Errorf("%s is not empty yet", path)
+		}
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(place)
+}
+
+// sweeper removes folders of attempts that have ended, a step of each in turn. Make it with
+// init; add and look may be called from any goroutine.
+type sweeper struct {
+	chores
+	log *slog.Logger
+
+	mu      sync.Mutex
+	pending map[string]bool // guarded by mu
+	told    map[string]bool // that it cannot be removed; guarded by mu
+}
+
+func (s *sweeper) init(log *slog.Logger) {
+	s.chores.bell = make(chan struct{}, 1)
+	s.log, s.pending, s.told = log, map[string]bool{}, map[string]bool{}
+}
+
+// maxSwept is how many folders wait at most; whoever adds more than that waits for a step of
+// its own first.
+const maxSwept = 64
+
+// add has a folder removed that is owner's.
+func (s *sweeper) add(path string, owner *process.Identity) {
+	s.mu.Lock()
+	known, crowded := s.pending[path], len(s.pending) >= maxSwept
+	s.pending[path] = true
+	s.mu.Unlock()
+	if known {
+		return
+	}
+	until := time.Now().Add(sweepWithin)
+	if crowded {
+		s.step(path, owner, until)
+		return
+	}
+	s.chores.add(func() { s.step(path, owner, until) })
+}
+
+// step removes some of a folder, and the rest later.
+func (s *sweeper) step(path string, owner *process.Identity, until time.Time) {
+	more, err := process.Remove(path, owner)
+	if more && time.Now().Before(until) {
+		s.chores.add(func() { s.step(path, owner, until) })
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pending, path)
+	if err != nil && !s.told[path] {
+		if len(s.told) < maxSwept {
+			s.told[path] = true
+		}
+		s.log.Warn("a job's folder stays; it is tried again, and what cannot be removed is its user's to remove", "error", err)
+	}
+}
+
+// look adds what is left of those that were moved aside in a place.
+func (s *sweeper) look(place string) {
+	list, err := os.ReadDir(place)
+	if err != nil {
+		return // whoever has removed it has removed them
+	}
+	for _, e := range list {
+		path := filepath.Join(place, e.Name())
+		if !e.IsDir() || !strings.Contains(e.Name(), process.GoneWord) {
+			continue
+		}
+		if owner, err := process.OwnerOf(path); err == nil {
+			s.add(path, owner)
+		}
+	}
+}

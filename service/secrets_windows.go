@@ -1,0 +1,18 @@
+package service
+
+import (
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// checkSecrets refuses a job that asks for a credential where there are none.
+func checkSecrets(j *queue.Job) error {
+	for _, e := range j.Secrets {
+		name, reference, _ := strings.Cut(e, "=")
+		if _, credential := queue.CredentialName(reference); credential {
+			return queue.Invalid("env_secret", "%s is a credential of systemd's, of which there are none on Windows; name a file", queue.Clip(name))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// progressStays: it is of an attempt that runs, an event each, stays when that has ended, and is
+// forgotten when the next one starts; none is taken of a lease that is over, or has not started.
+func progressStays(r *rig) {
+	r.one(maxAttempts(3))
+	j := r.claimOne()
+	r.news()
+	told := func(l queue.Lease, p queue.Progress) store.Grant {
+		return r.turn(store.Report{Progress: []store.Progress{{Lease: l, Progress: p}}})
+	}
+	early := told(j.Lease(), queue.Progress{Percent: 1, At: 5})
+	same(r, "stale before the start", early.Stale, []queue.Lease{j.Lease()})
+	j = r.start(j)
+	r.news()
+	for _, p := range []queue.Progress{{Percent: 0, At: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J", At: 7}, {Percent: 39, At: 8}} {
+		told(j.Lease(), p)
+		same(r, "progress", *r.get(j.ID).Progress, p)
+		same(r, "its event", r.news(), []queue.Event{r.event(queue.EventProgress, r.get(j.ID), queue.EventDetail{Attempt: 1, Percent: &p.Percent})})
+	}
+	e := r.settlement(j, exit(1))
+	r.turn(store.Report{Ended: []store.Settlement{e}})
+	same(r, "after an end that tells none", *r.get(j.ID).Progress, queue.Progress{Percent: 39, At: 8})
+	late := told(j.Lease(), queue.Progress{Percent: 99, At: 9})
+	same(r, "stale after the end", late.Stale, []queue.Lease{j.Lease()})
+
+	r.pass(time.Minute)
+	again := r.start(r.claimOne())
+	same(r, "after the next start", r.get(again.ID).Progress, nil)
+	e = r.settlement(again, exit(1))
+	e.Progress = &queue.Progress{Percent: 70, Text: "last", At: 10}
+	told(again.Lease(), queue.Progress{Percent: 60, At: 9})
+	r.turn(store.Report{Ended: []store.Settlement{e}})
+	e.Progress.Percent = 1 // the caller's, not the store's
+	same(r, "the last of an end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last", At: 10})
+
+	r.pass(time.Minute)
+	short := r.claimOne()
+	r.turn(store.Report{Ended: []store.Settlement{r.settlement(short, exit(0))}})
+	same(r, "after an attempt that nobody saw run, and that told none", r.get(j.ID).Progress, nil)
+}
+
+// resultIsOutput: its bytes are counted with those of the output, and it is forgotten with that.
+func resultIsOutput(r *rig) {
+	r.store(draft(), draft())
+	for _, j := range r.claim(2) {
+		e := r.settlement(j, exit(0))
+		e.Attempt.Output, e.Attempt.Result = []byte("12345"), []byte(`"678"`)
+		r.turn(store.Report{Ended: []store.Settlement{e}})
+		r.pass(time.Second)
+	}
+	same(r, "bytes", r.s.Counts().Outputs, int64(20))
+	for more := true; more; {
+		var err error
+		more, err = r.s.TrimOutputs(r.Context(), 10)
+		r.must(err)
+	}
+	same(r, "bytes that are left", r.s.Counts().Outputs, int64(10))
+	for seq, want := range map[int64]string{1: "", 2: `"678"`} {
+		a, err := r.s.Attempt(r.Context(), seq, 1)
+		r.must(err)
+		same(r, "result", string(a.Result), want)
+	}
+}

@@ -1,0 +1,224 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// swept waits until no folder of any job is left.
+func (q *queue) swept(what string, within time.Duration) {
+	q.Helper()
+	left := ""
+	q.until(what, within, func() bool {
+		left = ""
+		dirs, _ := filepath.Glob(q.runners() + "/jobs/*/*")
+		for _, dir := range dirs {
+			if info, err := os.Lstat(dir); err == nil && (info.IsDir() || info.Mode()&os.ModeSymlink != 0) {
+				left = dir
+			}
+		}
+		return left == ""
+	})
+}
+
+// hostile are what a job may do to its folder, in $T. $V is a folder of somebody else's.
+var hostile = map[string]string{
+	"a link in the place of the folder": `cd /; rm -rf "$T"; ln -s "$V" "$T"; true`,
+	"a file in the place of the folder": `cd /; rm -rf "$T"; echo x >"$T"; true`,
+	"no folder":                         `cd /; rmdir "$T"; true`,
+	"the folder elsewhere":              `cd /; mv "$T" "$V.moved" && rm -rf "$V.moved"; true`,
+	"links in the folder":               `ln -s "$V" "$T/link"; ln -s "$V/kept" "$QUEUECTL_RESULT"; mkdir "$T/d"; ln -s "$V" "$T/d/link"; ln -s / "$T/root"`,
+	"a FIFO as the result":              `mkfifo "$QUEUECTL_RESULT"`,
+	"an unreadable tree":                `mkdir -p "$T/a/b/c"; echo x >"$T/a/b/c/d"; chmod 0 "$T/a/b/c" "$T/a/b" "$T/a"; chmod 0 "$T"`,
+	"a deep tree":                       `cd "$T"; for n in $(seq 300); do mkdir d && cd d; done; echo x >x; chmod 0 .`,
+	"names with dashes, dots and newlines": `cd "$T"; touch -- -rf ... "a
+b" '*'; mkdir -- -r; touch -- -r/..x`,
+	"100,000 files": `cd "$T"; seq 100000 | xargs touch`,
+}
+
+// besiege has jobs of somebody do all that to their folders, and sees to it that what is
+// somebody else's is as it was and nothing is left.
+func besiege(t *testing.T, q *queue, enqueue func(line string) (id string)) {
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.MkdirAll(filepath.Join(victim, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	kept := filepath.Join(victim, "kept")
+	for _, path := range []string{kept, filepath.Join(victim, "sub", "too")} {
+		if err := os.WriteFile(path, []byte(`"theirs"`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids := map[string]string{}
+	for name, line := range hostile {
+		ids[name] = enqueue(`T=$QUEUECTL_TMPDIR; V=` + victim + `; ` + line)
+	}
+	for name, id := range ids {
+		q.cli("wait", id, "--timeout", "60")
+		j := q.inside(id)
+		if j.State != "completed" {
+			t.Errorf("%s: %s, %s", name, j.State, j.Error)
+		}
+		if name != "links in the folder" || os.Geteuid() == 0 && q.roots == "" {
+			continue // a job of root's may read what it likes
+		}
+		if strings.Contains(string(j.Result), "theirs") {
+			t.Errorf("%s: the result is %s", name, j.Result)
+		}
+	}
+	q.swept("nothing is left of hostile folders", 60*time.Second)
+	for _, path := range []string{kept, filepath.Join(victim, "sub", "too")} {
+		if raw, err := os.ReadFile(path); string(raw) != `"theirs"` {
+			t.Errorf("%s has %q now: %v", path, raw, err)
+		}
+	}
+	after := enqueue(`ls "$QUEUECTL_TMPDIR" | wc -l; stat -c '%a %u' "$QUEUECTL_TMPDIR"; stat -c '%A %u' "$QUEUECTL_PROGRESS"; id -u`)
+	q.cli("wait", after)
+	words := strings.Fields(q.inside(after).Output)
+	if len(words) != 6 || words[0] != "0" || words[1] != "700" || words[3] != "prw-------" || words[2] != words[5] || words[4] != words[5] {
+		t.Errorf("the folder of the next job: %v", words)
+	}
+}
+
+// Whatever a job does to its folder, nothing else is removed, and the folder is.
+func TestHostileFolders(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "2")
+	besiege(t, q, func(line string) string { return q.must("enqueue", "--max-retries", "0", line) })
+}
+
+// The same of jobs of a user whom root's runner runs: it never follows them.
+func TestHostileFoldersOfRootsRunner(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	open(t)
+	besiege(t, q, func(line string) string {
+		return q.mustAs(someone, "enqueue", "--max-retries", "0", "--cwd", "/", line)
+	})
+	for _, c := range []struct{ what, line string }{
+		{"another user's folder", `ls "$T"`}, {"another user's progress", `echo 1 >"${T}.progress"`}, {"a name beside it", `touch "$(dirname "$T")/x"`}, {"the names beside it", `ls "$(dirname "$T")"`},
+	} {
+		gate := filepath.Join(t.TempDir(), "go")
+		os.Chmod(filepath.Dir(gate), 0o755)
+		id := q.mustAs(someone, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+untilGate(gate))
+		path := ""
+		q.until("it runs", 10*time.Second, func() bool { path, _, _ = strings.Cut(q.show(id).Output, "\n"); return path != "" })
+		if got := q.outputOf(other, "--cwd", "/", "T="+path+"; "+c.line); !strings.Contains(got, "ermission denied") {
+			t.Errorf("%s: %q", c.what, got)
+		}
+		if err := os.WriteFile(gate, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		q.mustAs(someone, "wait", id)
+	}
+}
+
+// open lets everybody pass to a test's own folders.
+func open(t *testing.T) {
+	for dir := t.TempDir(); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o755)
+	}
+}
+
+// A process that lives on and writes into the folder of a job that has ended writes to nobody
+// else's, keeps nobody waiting, and what it writes goes.
+func TestAFolderThatIsWrittenToGoes(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	line := `cd "$QUEUECTL_TMPDIR"; P=$QUEUECTL_PROGRESS; (n=0; while test $n -lt 4000; do n=$((n + 1)); mkdir -p "x$n/y"; echo $n >"x$n/y/z"; echo 77 >>"$P"; done) >/dev/null 2>&1 & sleep 0.3`
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", "--allow-background", line)
+	q.mustAs(someone, "wait", id)
+	for range 5 {
+		j := q.inside(q.mustAs(someone, "run", "--cwd", "/", "-d", "-q", "true"))
+		if j.Progress != nil {
+			t.Errorf("a job has the progress of another one's process: %+v", j.Progress)
+		}
+	}
+	if got := q.outputOf(someone, "--cwd", "/", `ls "$QUEUECTL_TMPDIR" | wc -l`); got != "0" {
+		t.Errorf("the next job finds %s names in its folder", got)
+	}
+	q.swept("what it wrote is gone", 60*time.Second)
+}
+
+// What a killed runner's jobs had in their folders is removed with the rights of each, by the
+// next one.
+func TestFoldersOfADeadRunnerGo(t *testing.T) {
+	for name, q := range map[string]*queue{"own": newQueue(t, ""), "roots": nil} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"enqueue", "--on-lost", "dead", "--cwd", "/", `cd "$QUEUECTL_TMPDIR"; mkdir a; touch a/b c; ln -s / d; chmod 0 a; echo up; exec sleep 300`}
+			var id string
+			if q == nil {
+				q = rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+				id = q.mustAs(someone, args...)
+			} else {
+				q.start("--workers", "1")
+				id = q.must(args...)
+			}
+			q.until("the job has a folder", 20*time.Second, func() bool { return strings.Contains(q.show(id).Output, "up") })
+			q.killRunners()
+			q.cli("wait", id)
+			if j := q.show(id); j.State != "dead" || j.Reason != "lost" {
+				t.Errorf("got %+v", j)
+			}
+			q.swept("its folder is gone", 60*time.Second)
+		})
+	}
+}
+
+// Secrets are read by the rights of the account that the job runs as, and by nobody else's:
+// not what root alone may read, nor through a link.
+func TestSecretsByTheSubmittersRights(t *testing.T) {
+	q := rooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	dir := t.TempDir()
+	open(t)
+	const value = "0wner-only-42"
+	own, roots, link := filepath.Join(dir, "own"), filepath.Join(dir, "roots"), filepath.Join(dir, "link")
+	for _, path := range []string{own, roots} {
+		if err := os.WriteFile(path, []byte(value+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(own, someone.uid, someone.gid); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(roots, link); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.outputOf(someone, "--cwd", "/", "--env-secret", "S="+own, `test "$S" = `+value[:6]+"''"+value[6:]+` && echo same`); got != "same" {
+		t.Errorf("one's own secret: %q", got)
+	}
+	for _, path := range []string{roots, link, "/proc/self/environ", filepath.Join(dir, "fifo")} {
+		syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o666)
+		got := q.outputOf(someone, "--cwd", "/", "--env-secret", "S="+path, "env")
+		if !strings.HasPrefix(got, "env_secret S: ") || strings.Contains(got, value) {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	if got := q.outputOf(other, "--cwd", "/", "--env-secret", "S="+own, "env"); !strings.Contains(got, "permission denied") || strings.Contains(got, value) {
+		t.Errorf("another user's secret: %q", got)
+	}
+	if got := q.outputOf(someone, "--cwd", "/", "--env-secret", "S=credential:db", "env"); !strings.Contains(got, "env_secret S: credential db: jobs of daemon may not have it") || !strings.Contains(got, "runner.conf") {
+		t.Errorf("a credential: %q", got)
+	}
+	id := q.mustAs(someone, "enqueue", "--cwd", "/", "--env-secret", "S="+own, "--delay", "1h", "true")
+	if r := q.as(other, "edit", id, "--env-secret", "S="+roots); r.code != 5 {
+		t.Errorf("another user changes what is read: %+v", r)
+	}
+	said := q.must("events", "--json") + fmt.Sprint(q.log)
+	for _, dir := range []string{q.dir, q.roots} {
+		filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+			if err == nil && info.Mode().IsRegular() {
+				raw, _ := os.ReadFile(path)
+				said += string(raw)
+			}
+			return nil
+		})
+	}
+	if strings.Contains(said, value) {
+		t.Error("the secret is stored or told somewhere")
+	}
+}

@@ -1,0 +1,281 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// insideJob is what a job says of what it has inside, as show --json prints it.
+type insideJob struct {
+	State    string          `json:"state"`
+	Error    string          `json:"error"`
+	Output   string          `json:"output"`
+	Result   json.RawMessage `json:"result"`
+	Progress *struct {
+		Percent int    `json:"percent"`
+		Text    string `json:"text"`
+		At      string `json:"at"`
+	} `json:"progress"`
+	History []struct {
+		ResultError string `json:"result_error"`
+	} `json:"history"`
+}
+
+func (q *queue) inside(id string) (j insideJob) {
+	q.Helper()
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil {
+		q.Fatalf("show %s: %v", id, err)
+	}
+	return j
+}
+
+// finished enqueues a job, waits for its end and shows it.
+func (q *queue) finished(args ...string) insideJob {
+	q.Helper()
+	id := q.must(append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+	q.cli("wait", id)
+	return q.inside(id)
+}
+
+// A job's folder is empty when it starts, its own, and gone when it has ended, with all that
+// is in it; so is that of the next attempt.
+func TestAJobsFolder(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "1")
+	const line = `echo "$QUEUECTL_TMPDIR"; ls "$QUEUECTL_TMPDIR" | wc -l; `
+	seen := map[string]bool{}
+	for _, rest := range []string{`true`, `mkdir -p "$QUEUECTL_TMPDIR/a/b"; echo x >"$QUEUECTL_TMPDIR/a/b/c"`, `touch "$QUEUECTL_TMPDIR/left"; exit 3`, `true`} {
+		j := q.finished(line + rest)
+		words := strings.Fields(j.Output)
+		if len(words) != 2 || words[1] != "0" {
+			t.Fatalf("%s: got %q, want a folder and nothing in it", rest, j.Output)
+		}
+		if _, err := os.Stat(words[0]); !os.IsNotExist(err) {
+			t.Errorf("%s: the folder %s is there after its job: %v", rest, words[0], err)
+		}
+		seen[words[0]] = true
+	}
+	if len(seen) == 0 {
+		t.Error("no job had a folder")
+	}
+	folders := func() (left []string) {
+		filepath.WalkDir(filepath.Join(q.runners(), "jobs"), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && !strings.Contains(d.Name(), ".") && d.Name() != "jobs" || strings.Contains(path, ".gone.") {
+				left = append(left, path)
+			}
+			return nil
+		})
+		return left
+	}
+	q.until("nothing of it is left", 10*time.Second, func() bool { return len(folders()) == 0 })
+	var jobs []string
+	for range 100 {
+		jobs = append(jobs, `ls "$QUEUECTL_TMPDIR"; test -d "$QUEUECTL_TMPDIR"`)
+	}
+	if r := q.cliIn(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush", "-q"); r.code != 0 {
+		t.Fatal(r)
+	}
+	q.must("wait", "--batch", "rush")
+	q.until("nothing is left after a rush", 10*time.Second, func() bool { return len(folders()) == 0 })
+	if n := strings.Count(q.must("logs", "--batch", "rush"), "\n"); n > 0 {
+		t.Errorf("jobs of a rush found %d names in their folders", n)
+	}
+}
+
+// What a job leaves as its result is kept as JSON, else it is said why not; its own end is the
+// same either way.
+func TestAJobsResult(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "1")
+	write := func(what string) string { return `printf '%s' '` + what + `' >"$QUEUECTL_RESULT"` }
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for _, c := range []struct{ line, result, fault string }{
+		{"true", "null", ""},
+		{write(`{"ä": [1, 2.50],` + "\n" + ` "b": null}`), `{"ä":[1,2.50],"b":null}`, ""},
+		{write(`"text"`), `"text"`, ""},
+		{write(`{"a":`), "null", "not JSON"},
+		{write(`1 2`), "null", "not JSON"},
+		{write(``), "null", "empty"},
+		{write(nested(24)), nested(24), ""},
+		{write(nested(25)), "null", "nested deeper than 24"},
+		{`printf '\377' >"$QUEUECTL_RESULT"`, "null", "not UTF-8"},
+		{`mkdir "$QUEUECTL_RESULT"`, "null", "no regular file"},
+		{`(printf '"'; head -c 65534 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, `"` + strings.Repeat("x", 65534) + `"`, ""},
+		{`(printf '"'; head -c 65535 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, "null", "larger than 65536 bytes"},
+	} {
+		j := q.finished(c.line)
+		fault := j.History[0].ResultError
+		if j.State != "completed" || string(j.Result) != c.result || (c.fault == "") != (fault == "") || !strings.Contains(fault, c.fault) {
+			t.Errorf("%.60s: %s, result %.80s, fault %q; want %.80s, %q", c.line, j.State, j.Result, fault, c.result, c.fault)
+		}
+	}
+	failed := q.finished(write(`[7]`) + "; exit 4")
+	if failed.State != "dead" || string(failed.Result) != "[7]" {
+		t.Errorf("of a job that fails: %+v", failed)
+	}
+	id := q.must("enqueue", write(`{"text": "a <b> & c"}`))
+	q.must("wait", id)
+	if text := q.must("show", id); !strings.Contains(text, `Result:`) || !strings.Contains(text, `a <b> & c`) && !strings.Contains(text, `\u003cb\u003e`) {
+		t.Errorf("show prints %s", text)
+	}
+}
+
+// A job says how far it is by a file and by a verb: that is shown everywhere, over a restart of
+// the service, and kept when it has ended.
+func TestAJobsProgress(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "1")
+	gates := []string{q.path("a"), q.path("b"), q.path("c")}
+	wait := func(n int) string { return `until test -e '` + gates[n] + `'; do sleep 0.02; done; ` }
+	open := func(n int) {
+		t.Helper()
+		if err := os.WriteFile(gates[n], nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line := `echo begun; echo nonsense >>"$QUEUECTL_PROGRESS"; echo 101 >>"$QUEUECTL_PROGRESS"; echo '40 epoch 4/10' >>"$QUEUECTL_PROGRESS"; ` + wait(0) +
+		`'` + filepath.ToSlash(q.bin) + `' progress 60% 'six
+ tenths'; ` + wait(1) + `for n in 70 71 72; do echo $n >>"$QUEUECTL_PROGRESS"; done; ` + wait(2) + `echo '99 nearly' >>"$QUEUECTL_PROGRESS"; exit 3`
+	id := q.must("enqueue", "--max-retries", "0", line)
+	is := func(percent int, text string) func() bool {
+		return func() bool {
+			p := q.inside(id).Progress
+			return p != nil && p.Percent == percent && p.Text == text && p.At != ""
+		}
+	}
+	q.until("it says 40", 10*time.Second, is(40, "epoch 4/10"))
+	for _, verb := range [][]string{{"list"}, {"status"}, {"show", id}, {"ps"}} {
+		if text := q.must(verb...); !strings.Contains(text, "40 %") {
+			t.Errorf("%v prints no progress:\n%s", verb, text)
+		}
+	}
+	if text := q.must("list", "--columns", "id,progress"); !strings.Contains(text, "40 %, epoch 4/10") {
+		t.Errorf("its column has %s", text)
+	}
+	open(0)
+	q.until("the verb says 60", 10*time.Second, is(60, "six tenths"))
+	q.kill()
+	q.start("--workers", "1")
+	if !is(60, "six tenths")() {
+		t.Errorf("after the service was killed: %+v", q.inside(id).Progress)
+	}
+	open(1)
+	q.until("it says 72 to another service", 10*time.Second, is(72, ""))
+	open(2)
+	q.cli("wait", id)
+	if j := q.inside(id); j.State != "dead" || !is(99, "nearly")() {
+		t.Errorf("at its end: %+v, %+v", j, j.Progress)
+	}
+	events := q.must("events", "--event", "progress", "--jsonl")
+	if n := strings.Count(events, "\n") + 1; !strings.Contains(events, `"percent":40`) || n < 3 || n > 5 {
+		t.Errorf("%d events of progress:\n%s", n, events)
+	}
+	if j := q.finished("true"); j.Progress != nil {
+		t.Errorf("a job that says nothing has %+v", j.Progress)
+	}
+}
+
+// Progress is told twice a second at most, whatever a job writes, and the last word holds; the
+// verb outside of a job says what it is for.
+func TestProgressIsBounded(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "1")
+	began := time.Now()
+	j := q.finished(`n=0; while test $n -lt 3000; do echo $((n / 30)) step $n; n=$((n + 1)); done >>"$QUEUECTL_PROGRESS"; printf '100 ' >>"$QUEUECTL_PROGRESS"; head -c 3000 /dev/zero | tr '\0' y >>"$QUEUECTL_PROGRESS"; echo >>"$QUEUECTL_PROGRESS"; printf '98 no end of the line' >>"$QUEUECTL_PROGRESS"`)
+	if j.Progress == nil || j.Progress.Percent != 98 || j.Progress.Text != "no end of the line" {
+		t.Errorf("got %+v", j.Progress)
+	}
+	events := strings.Count(q.must("events", "--jsonl"), `"event":"progress"`)
+	if most := int(time.Since(began)/(400*time.Millisecond)) + 1; events > most {
+		t.Errorf("%d events, want %d at most", events, most)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"progress", "40"}, 5, "from inside a job"}, {[]string{"progress", "101"}, 2, "from 0 to 100"}, {[]string{"progress", "x"}, 2, "from 0 to 100"},
+		{[]string{"progress"}, 2, "queuectl progress 40"}, {[]string{"progress", "1", "a", "b"}, 2, "queuectl progress 40"},
+	} {
+		if r := q.cli(c.args...); r.code != c.code || !strings.Contains(r.err, c.says) {
+			t.Errorf("%v: %+v", c.args, r)
+		}
+	}
+}
+
+// A secret is read when its job starts, and is nowhere but in its environment: not in what is
+// stored, shown, told or logged. What the job prints of it is masked if that is asked for.
+func TestSecretsStaySecret(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "1")
+	const token, multi = "s3cr3t-7f1c90", "line-one-41d\nline-two-77a"
+	keep := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.ToSlash(filepath.Join(keep, name))
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	one, two, short := file("one", token+"\n"), file("two", multi+"\r\n"), file("short", "abc")
+	flags := []string{"--env-secret", "ONE=" + one, "--env-secret", "TWO=" + two, "--env-secret", "SHORT=" + short}
+	j := q.finished(append(flags, "--", "sh", "-c", `test ${#ONE} -eq 13 && test ${#TWO} -eq 25 && test "$SHORT" = abc`)...)
+	if j.State != "completed" {
+		t.Fatalf("its variables are not the secrets: %+v", j)
+	}
+	j = q.finished(append(flags, "--mask-secrets", `echo "a $ONE b"; echo "$ONE$ONE"; echo "$TWO" >&2; printf %s "${ONE%90}"; sleep 0.1; echo 90; echo $SHORT s3cr3t-7f1c9x`)...)
+	if want := "a *** b\n******\n***\nabc s3cr3t-7f1c9x\n"; strings.ReplaceAll(j.Output, "\r", "") != want {
+		t.Errorf("masked output %q, want %q", j.Output, want)
+	}
+	large, nul := file("large", strings.Repeat("x", 64<<10+1)), file("zeros", "a\x00b")
+	for path, says := range map[string]string{keep: "not a regular file", keep + "/none": keep, large: "larger than 65536 bytes", nul: "NUL"} {
+		j := q.finished("--env-secret", "BAD="+filepath.ToSlash(path), "true")
+		if j.State != "dead" || !strings.Contains(j.Error, "env_secret BAD") || !strings.Contains(filepath.ToSlash(j.Error), filepath.ToSlash(says)) {
+			t.Errorf("%s: %s, %q", path, j.State, j.Error)
+		}
+	}
+	for _, args := range [][]string{{"A=relative"}, {"A=" + token}, {"QUEUECTL_TMPDIR=/x"}, {"A=credential:"}, {"A=credential:../x"}, {"=/x"}, {"A=/x", "--env", "A=1"}} {
+		r := q.cli(append([]string{"enqueue", "--env-secret"}, append(args, "true")...)...)
+		if r.code != 2 || !strings.Contains(r.err, "env_secret") && !strings.Contains(r.err, "env-secret") || strings.Contains(r.err, token) {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	if r := q.cli("enqueue", "--mask-secrets", "true"); r.code != 2 {
+		t.Errorf("nothing to mask: %+v", r)
+	}
+	if text := q.must("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) || strings.Contains(text, token) {
+		t.Errorf("shown: %s", text)
+	}
+	said := q.must("events", "--json") + q.must("list", "--json") + q.must("show", "1", "2", "--json", "--full") + q.must("logs", "2")
+	q.stop()
+	filepath.WalkDir(q.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		said += string(raw)
+		return err
+	})
+	for _, secret := range []string{token, "line-one-41d", "line-two-77a"} {
+		if at := bytes.Index([]byte(said), []byte(secret)); at >= 0 {
+			t.Errorf("%q is told: %q", secret, said[max(0, at-80):min(len(said), at+80)])
+		}
+	}
+	if len(said) < 10_000 {
+		t.Error(fmt.Sprint("only ", len(said), " bytes were looked at"))
+	}
+}
