@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -35,6 +36,7 @@ type inside struct {
 	s        *server
 	a        *attempt
 	folder   *workFolder
+	bare     bool   // the disk was too full for a folder
 	value    []byte // that it has left
 	fault    string // why it is none
 	progress progress
@@ -96,12 +98,16 @@ func (s *server) rest(f *workFolder) bool {
 // begin gives a command its folder, and names in its environment what is there.
 func (in *inside) begin(c *process.Command) error {
 	f := in.folder
+	deps := in.a.start.Deps
 	if err := f.Open(c.As); err != nil {
+		if in.bare = len(deps) == 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)); in.bare {
+			in.s.Log.Warn("the disk has no room for a job's folder; the job runs without one", "job", in.a.start.Seq, "error", err)
+			return nil // a full disk keeps no job from running
+		}
 		return err
 	}
 	c.Folder, c.Notes = f.Folder, in
 	c.Env = append(c.Env, f.variables()...)
-	deps := in.a.start.Deps
 	if len(deps) == 0 {
 		return nil
 	}
@@ -117,6 +123,9 @@ func (in *inside) begin(c *process.Command) error {
 // and no other attempt waits for the worker.
 func (in *inside) end(r *process.Result) {
 	f := in.folder
+	if in.bare {
+		return
+	}
 	lived := r.Spared || r.StuckPID != 0 || r.Traced
 	if f.Noted() || lived || r.Leftovers > 0 {
 		in.progress.take(f.Drain())

@@ -55,6 +55,9 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		add(control.Reason{Kind: "time", At: w.Earliest, Text: "it is not due before then", Next: "queuectl edit " + j.ID + " --run-at now"})
 	}
 	s.whyNobody(add)
+	if s.looks { // there is nobody who claims
+		return w, nil
+	}
 	if err := s.whyGates(ctx, &j, add); err != nil {
 		return w, err
 	}

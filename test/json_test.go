@@ -28,7 +28,9 @@ var askedForJSON = map[string][]string{
 	"status": {"status", "status --verbose", "status --check"}, "list": {"list", "list --state held", "list --failed"}, "ps": {"ps"},
 	"show": {"show done", "show done dead", "show --state dead"}, "logs": {"logs done", "logs done dead"}, "events": {"events", "events --since 3"},
 	"dlq": {"dlq list", "dlq retry dead2", "dlq clear --dry-run", "dlq clear --yes"}, "whoami": {"whoami"},
-	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu", "queue rm gpu"}, "why": {"why waits", "why done"}, "tree": {"tree waits"},
+	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu", "queue rm gpu"}, "progress": nil, // from inside a job alone
+	"schedule": {"schedule add nightly 0~3~*~*~* --delay 1h true", "schedule list", "schedule show nightly", "schedule pause nightly", "schedule resume nightly", "schedule run nightly", "schedule rm nightly"},
+	"why": {"why waits", "why done"}, "tree": {"tree waits"},
 	"worker": {"worker list", "worker start", "worker stop -c 1", "worker scale 2"}, "hold": {"hold waits", "hold waits"}, "release": {"release waits"},
 	"pause": {"pause --state processing", "pause --all --dry-run", "pause --all"}, "resume": {"resume --state processing", "resume --all --dry-run", "resume --all"},
 	"requeue": {"requeue --state processing"}, "kill": {"kill --state processing -s TERM"}, "drain": {"drain", "drain --off"},
@@ -63,7 +65,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 				if jsonl {
 					flag = "--jsonl"
 				}
-				got := q.cli(append([]string{flag}, strings.Fields(way)...)...)
+				got := q.cli(append([]string{flag}, fieldsOf(way)...)...)
 				values, ok := jsonValues(got.out)
 				if !ok || !jsonl && len(values) != 1 || jsonl && strings.Count(got.out, "\n") != len(values) {
 					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", way, flag, got.code, len(values), got.out, got.err)
@@ -82,11 +84,20 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 			t.Errorf("%s has jobs of %q\nlist of %q", way, jobKeys[way], jobKeys["list"])
 		}
 	}
-	more := append(strings.Fields(jobKeys["list"]), "history", "history_total", "output", "spec", "stderr")
+	more := append(strings.Fields(jobKeys["list"]), "history", "history_total", "result", "output", "spec", "stderr")
 	slices.Sort(more)
 	if want := strings.Join(more, " "); jobKeys["show done"] != want {
 		t.Errorf("show has jobs of %q\nwant %q", jobKeys["show done"], want)
 	}
+}
+
+// fieldsOf are the words of a line, where ~ stands for a blank within one.
+func fieldsOf(line string) []string {
+	words := strings.Fields(line)
+	for i, w := range words {
+		words[i] = strings.ReplaceAll(w, "~", " ")
+	}
+	return words
 }
 
 // jsonValues are the values that a text consists of.
@@ -124,7 +135,7 @@ func noteJobs(t *testing.T, way string, v any, keys map[string]string) {
 		if name == "env" {
 			t.Errorf("%s prints an environment", way)
 		}
-		if name != "argv" && name != "command" { // of which a job has one
+		if name != "argv" && name != "command" && name != "schedule" { // which not every job has
 			names = append(names, name)
 		}
 	}

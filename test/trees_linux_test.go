@@ -61,7 +61,7 @@ func TestJobSurroundings(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	want := []string{"HOME", "LANG", "LOGNAME", "MINE", "PATH", "QUEUECTL_ATTEMPT", "QUEUECTL_COOKIE", "QUEUECTL_JOB_ID", "QUEUECTL_QUEUE", "QUEUECTL_SOCKET", "QUEUECTL_WORKER", "SHELL", "USER"}
+	want := []string{"HOME", "LANG", "LOGNAME", "MINE", "PATH", "QUEUECTL_ATTEMPT", "QUEUECTL_COOKIE", "QUEUECTL_JOB_ID", "QUEUECTL_PROGRESS", "QUEUECTL_QUEUE", "QUEUECTL_RESULT", "QUEUECTL_SOCKET", "QUEUECTL_TMPDIR", "QUEUECTL_WORKER", "SHELL", "USER"}
 	if !slices.Equal(names, want) {
 		t.Errorf("environment %q, want %q", names, want)
 	}
