@@ -61,6 +61,8 @@ type API interface {
 	Tree(ctx context.Context, p Tree) (TreeView, error)
 	// Why says why a job does not run.
 	Why(ctx context.Context, p WhyParams) (Why, error)
+	// Simulate says which jobs would start next, were there workers for them now. Nothing is changed.
+	Simulate(ctx context.Context, p Simulate) (Simulated, error)
 	WorkerStart(ctx context.Context, p Count) (WorkerCount, error)
 	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
 	WorkerScale(ctx context.Context, p Count) (WorkerCount, error)

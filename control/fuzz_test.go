@@ -74,6 +74,7 @@ func (yes) QueuePause(context.Context, QueuePause) (l QueueList, err error)   { 
 func (yes) QueueResume(context.Context, QueueName) (l QueueList, err error)   { return l, nil }
 func (yes) QueueRemove(context.Context, QueueName) (l QueueList, err error)   { return l, nil }
 func (yes) Tree(context.Context, Tree) (v TreeView, err error)                { return v, nil }
+func (yes) Simulate(context.Context, Simulate) (s Simulated, err error)       { return s, nil }
 func (yes) Why(context.Context, WhyParams) (w Why, err error)                 { return w, nil }
 func (yes) WorkerStart(context.Context, Count) (w WorkerCount, err error)     { return w, nil }
 func (yes) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) { return w, nil }

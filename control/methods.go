@@ -84,6 +84,7 @@ func methods() []Method {
 		{"queue.rm", Operate, Operate, false, answer(API.QueueRemove)},
 		{"tree", Read, Read, false, answer(API.Tree)},
 		{"why", Read, Read, false, answer(API.Why)},
+		{"simulate", Read, Read, false, answer(API.Simulate)},
 		{"worker.start", Operate, Operate, false, answer(API.WorkerStart)},
 		{"worker.stop", Operate, Operate, false, answer(API.WorkerStop)},
 		{"worker.scale", Operate, Operate, false, answer(API.WorkerScale)},

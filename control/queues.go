@@ -21,6 +21,7 @@ type QueueView struct {
 	PausedAt    Time            `json:"paused_at"`
 	PauseReason *string         `json:"pause_reason"`
 	PausedUntil Time            `json:"paused_until"`
+	Frozen      bool            `json:"frozen"` // what ran when it was paused stands still too
 }
 
 // QueueList lists queues, by name, at most MaxQueueList. There are others after Next, if that is not
@@ -62,6 +63,7 @@ type QueuePause struct {
 	Reason string `json:"reason,omitempty"` // at most 256 bytes
 	Until  Time   `json:"until,omitzero"`
 	For    Span   `json:"for,omitempty"`
+	Freeze bool   `json:"freeze,omitempty"` // what runs stands still too; not with an end
 }
 
 // QueueName names a queue, or all.
@@ -127,6 +129,28 @@ type Reason struct {
 	Next string `json:"next"` // what to do about it, for people
 }
 
+// Simulate asks for the next jobs: 1 to 100 of them, 20 if Next is 0.
+type Simulate struct {
+	Next int `json:"next,omitempty"`
+}
+
+// Simulated are jobs in the order in which they would start.
+type Simulated struct {
+	Jobs []Job `json:"jobs"`
+}
+
+func (p *Simulate) many() bool { return true }
+
+func (p *Simulate) check() error {
+	if p.Next < 0 || p.Next > MaxSimulated {
+		return queue.Invalid("next", "%d is not between 1 and %d", p.Next, MaxSimulated)
+	}
+	return nil
+}
+
+// MaxSimulated is how many jobs are simulated at most.
+const MaxSimulated = 100
+
 // NewQueue is a queue that a request's job is the first of, and the known one whose name is like it.
 type NewQueue struct {
 	Queue string `json:"queue"`
@@ -149,6 +173,8 @@ func (p *QueuePause) check() error {
 		return queue.Invalid("reason", "is %d bytes; at most %d are taken", len(p.Reason), queue.MaxLabel)
 	case p.Until != 0 && p.For != 0:
 		return queue.Invalid("for", "and until are both given; give one of them")
+	case p.Freeze && (p.Until != 0 || p.For != 0):
+		return queue.Invalid("freeze", "lasts until the queue is resumed; leave until and for out")
 	case p.For < 0:
 		return queue.Invalid("for", "must not be negative")
 	}

@@ -46,6 +46,7 @@ queue.resume operate operate
 queue.rm operate operate
 tree read read
 why read read
+simulate read read
 worker.start operate operate
 worker.stop operate operate
 worker.scale operate operate

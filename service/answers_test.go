@@ -179,6 +179,16 @@ func TestAnswersFit(t *testing.T) {
 			}
 			return []any{v}
 		},
+		"simulate": func() []any {
+			var jobs []control.Job
+			for range control.MaxSimulated {
+				j := largest("x")
+				v := s.view(&j)
+				shorten(&v)
+				jobs = append(jobs, v)
+			}
+			return []any{control.Simulated{Jobs: jobs}}
+		},
 		"why": func() []any {
 			w := control.Why{ID: names[0]}
 			for range maxLinks + queue.MaxDemands + 4 {

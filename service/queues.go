@@ -95,6 +95,7 @@ func (s *Service) viewQueue(q *store.QueueState) control.QueueView {
 	}
 	if r.Paused {
 		by := s.userName(r.PausedBy)
+		v.Frozen = r.Frozen
 		v.PausedBy, v.PausedAt, v.PausedUntil = &by, control.Time(r.PausedAt), control.Time(r.Until)
 		if r.Reason != "" {
 			v.PauseReason = &r.Reason
@@ -244,14 +245,45 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 	}
 	return s.onQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
 		rule := q.Rule
+		if rule.Frozen && until != 0 {
+			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, which has no end of its own; resume it first: queuectl queue resume %s", q.Name, q.Name)
+		}
 		rule.Paused, rule.PausedBy, rule.PausedAt, rule.Reason, rule.Until = true, control.PeerFrom(ctx).UID, now, p.Reason, until
+		rule.Frozen = rule.Frozen || p.Freeze
 		return rule, nil
+	}, func(q *store.QueueState) error {
+		if !q.Rule.Frozen {
+			return nil
+		}
+		return s.standStill(ctx, q.Name, true)
 	})
+}
+
+// standStill pauses what runs of a queue, or has it go on.
+func (s *Service) standStill(ctx context.Context, name string, on bool) error {
+	method := map[bool]string{true: "pause", false: "resume"}[on]
+	p := control.Selection{Queue: name, State: control.Texts{queue.Processing.String()}}
+	for {
+		v, err := s.pause(ctx, method, p, on)
+		if err != nil || v.Next == nil {
+			return err
+		}
+		p.Cursor = *v.Next
+	}
 }
 
 // QueueResume implements control.API.
 func (s *Service) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
-	return s.onQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) { return q.Rule.Resumed(), nil })
+	frozen := map[string]bool{}
+	return s.onQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
+		frozen[q.Name] = q.Rule.Frozen
+		return q.Rule.Resumed(), nil
+	}, func(q *store.QueueState) error {
+		if !frozen[q.Name] {
+			return nil
+		}
+		return s.standStill(ctx, q.Name, false)
+	})
 }
 
 // QueueRemove implements control.API.
@@ -264,11 +296,11 @@ func (s *Service) QueueRemove(ctx context.Context, p control.QueueName) (control
 			return store.Plain, queue.Errorf(queue.CodeWrongState, "queue %s has jobs: %d wait and %d run; cancel them, or move them: queuectl edit --where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
 		}
 		return store.Plain, nil
-	})
+	}, func(*store.QueueState) error { return nil })
 }
 
-// onQueues changes what one queue, or each that there is, goes by.
-func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to func(*store.QueueState) (store.QueueRule, error)) (control.QueueList, error) {
+// onQueues changes what one queue, or each that there is, goes by, and then does what follows from it.
+func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to func(*store.QueueState) (store.QueueRule, error), then func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
 	err := s.inTurn(ctx, func() error {
 		list, err := s.queues(ctx)
@@ -298,6 +330,11 @@ func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to 
 		return nil
 	})
 	out := control.QueueList{Queues: []control.QueueView{}}
+	for _, q := range changed {
+		if err == nil {
+			err = then(&q)
+		}
+	}
 	for i, name := range slices.Sorted(maps.Keys(changed)) {
 		if i == control.MaxQueueList {
 			break // what is said of all is said of these

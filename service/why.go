@@ -161,6 +161,28 @@ func (s *Service) position(ctx context.Context, j *queue.Job) (at *int, err erro
 	return at, err
 }
 
+// simulatedJobs is how many jobs are simulated, if nobody says.
+const simulatedJobs = 20
+
+// Simulate implements control.API.
+func (s *Service) Simulate(ctx context.Context, p control.Simulate) (control.Simulated, error) {
+	if p.Next == 0 {
+		p.Next = simulatedJobs
+	}
+	peer := control.PeerFrom(ctx)
+	return control.Answer(ctx, &s.shares, control.Many, func() (control.Simulated, error) {
+		jobs, err := s.store.Simulate(ctx, p.Next)
+		out := control.Simulated{Jobs: []control.Job{}}
+		for i := range jobs {
+			v := s.viewTo(&peer, &jobs[i])
+			v.Units = nil // which it would have, and has not
+			shorten(&v)
+			out.Jobs = append(out.Jobs, v)
+		}
+		return out, err
+	})
+}
+
 // Of a tree are told so many jobs, and so many edges between them.
 const (
 	maxNodes = 1000

@@ -518,11 +518,12 @@ type QueueRule struct {
 	PausedAt queue.Millis `json:"paused_at,omitempty"`
 	Reason   string       `json:"reason,omitempty"`
 	Until    queue.Millis `json:"until,omitempty"`
+	Frozen   bool         `json:"frozen,omitempty"` // what ran then was paused too; the store only keeps it
 }
 
 // Resumed is the rule without its pause.
 func (r QueueRule) Resumed() QueueRule {
-	r.Paused, r.PausedBy, r.PausedAt, r.Reason, r.Until = false, 0, 0, "", 0
+	r.Paused, r.PausedBy, r.PausedAt, r.Reason, r.Until, r.Frozen = false, 0, 0, "", 0, false
 	return r
 }
 

@@ -81,8 +81,23 @@ func TestQueuesOverRestarts(t *testing.T) {
 	if out := q.must("why", "waits"); !strings.Contains(out, "queue default is paused") {
 		t.Errorf("after a restart: %s", out)
 	}
-	q.must("queue", "pause", "default", "--for", "1s")
+	q.must("queue", "resume", "default")
 	q.must("wait", "waits", "--timeout", "20")
+	q.must("enqueue", "-Q", "one", "--id", "stands", "--timeout", "60s", "sleep 600")
+	q.until("it runs", 10*time.Second, func() bool { return q.show("stands").State == "processing" })
+	q.must("queue", "pause", "one", "--freeze")
+	if out := q.must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":"`) {
+		t.Errorf("what runs does not stand still: %s", out)
+	}
+	q.must("queue", "resume", "one")
+	if out := q.must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":null`) {
+		t.Errorf("it does not go on: %s", out)
+	}
+	q.must("cancel", "stands")
+	q.must("queue", "pause", "default")
+	q.must("enqueue", "--id", "later", "true")
+	q.must("queue", "pause", "default", "--for", "1s")
+	q.must("wait", "later", "--timeout", "20")
 }
 
 // Two queues with endless work and weights of 3 and 1 share the starts so.

@@ -100,6 +100,9 @@ func pauseText(q *control.QueueView) string {
 		return "-"
 	}
 	text := "paused"
+	if q.Frozen {
+		text = "frozen"
+	}
 	if q.PausedUntil != 0 {
 		text += " until " + clock(queue.Millis(q.PausedUntil).Time(), time.Now())
 	}
@@ -191,6 +194,7 @@ func queuePauseVerb(a *App) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&p.All, "all", false, "all queues that there are")
 	f.Var(NonEmpty(&p.Reason), "reason", "`TEXT` that says why")
+	f.BoolVar(&p.Freeze, "freeze", false, "what runs stands still too, until the queue is resumed")
 	durationVar(f, "for", "resume it after this `DURATION`", func(d time.Duration) { p.For = control.Span(d) })
 	f.Func("until", "resume it at this `TIME`", func(text string) error {
 		at, err := parseWhen(text, time.Now(), forward)
@@ -393,6 +397,42 @@ func (a *App) printWhy(w *control.Why) error {
 		return nil
 	}
 	return line("%s before it", plural(*w.Position, "job"))
+}
+
+func simulateVerb(a *App) *cobra.Command {
+	var p control.Simulate
+	cmd := &cobra.Command{
+		Use: "simulate", Short: "List the jobs that would start next, were there workers for them now", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("next") && p.Next < 1 {
+				return Usage("--next must be at least 1")
+			}
+			return answer(cmd.Context(), a, (*control.Client).Simulate, p, func(got control.Simulated) error {
+				var rows [][]string
+				for i := range got.Jobs {
+					j := &got.Jobs[i]
+					if a.Quiet {
+						if err := a.Println(j.ID); err != nil {
+							return err
+						}
+						continue
+					}
+					rows = append(rows, []string{j.ID, j.Queue, rank(j), title(j)})
+				}
+				switch {
+				case a.Quiet:
+					return nil
+				case len(rows) == 0:
+					a.Say("nothing could start now; queuectl why ID says why a job waits")
+					return nil
+				}
+				head, rows := withoutPlain([]string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, rows)
+				return a.table(head, rows)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&p.Next, "next", 20, "the next `N` of them, at most 100")
+	return cmd
 }
 
 func treeVerb(a *App) *cobra.Command {
