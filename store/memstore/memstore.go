@@ -248,9 +248,12 @@ func (s *Store) decide(now queue.Millis) {
 }
 
 // reopen has a job wait again that was cancelled for the sake of those that it waits for, if none of
-// them has failed.
+// them has failed and no other job has its key.
 func (s *Store) reopen(j *job, now queue.Millis) {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.waits(store.Failed) {
+		return
+	}
+	if other := s.holder(j.UID, j.Unique); other != nil && !other.State.Ended() {
 		return
 	}
 	s.wait(j, now)

@@ -331,20 +331,25 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	if err := AdmitQueues(r.tx, map[string]int64{j.Queue: 1}); err != nil {
 		return err
 	}
-	if j.Unique != "" {
-		other, found, err := r.tx.Holder(j.UID, j.Unique)
-		if err != nil {
-			return err
-		}
-		if found && other.Seq != j.Seq && !other.State.Ended() {
-			return queue.Errorf(queue.CodeExists, "job %s has the key %q, which job %s had; wait for it, or cancel it", other.ID, j.Unique, j.ID)
-		}
+	if other, taken, err := r.keyTaken(j); err != nil {
+		return err
+	} else if taken {
+		return queue.Errorf(queue.CodeExists, "job %s has the key %q, which job %s had; wait for it, or cancel it", other.ID, j.Unique, j.ID)
 	}
 	if c.Alone || !r.tx.HasEdges() {
 		return nil
 	}
 	r.tx.WakeAt(r.tx.Now())
 	return r.tx.AddEnded(j.Seq, Anew)
+}
+
+// keyTaken is the unfinished job that has by now the unique key of one that had ended, if there is one.
+func (r *Rules) keyTaken(j *Job) (other Job, taken bool, err error) {
+	if j.Unique == "" {
+		return other, false, nil
+	}
+	other, found, err := r.tx.Holder(j.UID, j.Unique)
+	return other, found && other.Seq != j.Seq && !other.State.Ended(), err
 }
 
 // wait has a job wait, with the turn of one that is enqueued at due and at least one

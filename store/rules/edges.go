@@ -330,7 +330,7 @@ func (r *Rules) decide(e *Edge, parent queue.State) error {
 }
 
 // reopenEdge has a job wait again for one that runs anew. It comes back if it was cancelled for its
-// sake, and for that of no other.
+// sake, for that of no other, and no other job has its unique key by now.
 func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
 	if err := r.tx.SetEdge(e, store.Open); err != nil {
 		return err
@@ -343,6 +343,9 @@ func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
 		return err
 	}
 	if failed, err := r.tx.Waits(j.Seq, store.Failed); failed || err != nil {
+		return err
+	}
+	if _, taken, err := r.keyTaken(&j); taken || err != nil {
 		return err
 	}
 	r.wait(&j, r.tx.Now())

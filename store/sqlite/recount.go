@@ -38,7 +38,7 @@ func counterFaults(c *conn) (faults []string, err error) {
 		faults = append(faults, fmt.Sprintf("%d bytes of output are counted, but there are %d", kept, sum))
 	}
 	gates, err := gateFaults(c)
-	return append(append(faults, userFaults(c)...), gates...), err
+	return slices.Concat(faults, userFaults(c), queueFaults(c), gates), err
 }
 
 // gateFaults holds what gates know of lanes and jobs against these.
@@ -224,6 +224,45 @@ func userFaults(c *conn) (faults []string) {
 	return faults
 }
 
+// queueFaults holds the queues' counts against the rows.
+func queueFaults(c *conn) (faults []string) {
+	list := ""
+	err := c.query(func(r row) (bool, error) {
+		list = r.text(0)
+		return false, nil
+	}, `SELECT queues FROM meta`)
+	kept, there := map[string]int64{}, map[string]int64{}
+	read := func(into map[string]int64, q string) {
+		if err == nil {
+			err = c.query(func(r row) (bool, error) {
+				into[r.text(0)] = r.num(1)
+				return true, nil
+			}, q)
+		}
+	}
+	read(kept, `SELECT name, waiting FROM queues`)
+	read(there, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	listed, err := queueCounts(list)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for name, c := range listed {
+		kept[name] = c.waiting
+	}
+	for name := range there {
+		kept[name] += 0 // so that each is looked at
+	}
+	for _, name := range slices.Sorted(maps.Keys(kept)) {
+		if kept[name] != there[name] {
+			faults = append(faults, fmt.Sprintf("%d waiting jobs are counted of queue %s, but there are %d", kept[name], name, there[name]))
+		}
+	}
+	return faults
+}
+
 // recount mends a backup: it counts the rows anew, makes missing indexes, and forgets
 // damaged parts of batches.
 func recount(c *conn) error {
@@ -253,6 +292,8 @@ func recount(c *conn) error {
 		`DELETE FROM frames WHERE batch < 0`,
 		`DELETE FROM users`,
 		`INSERT INTO users (uid, waiting) SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`,
-		`UPDATE meta SET users = ''`,
+		`UPDATE queues SET waiting = 0`,
+		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,
+		`UPDATE meta SET users = '', queues = ''`,
 	})
 }

@@ -21,6 +21,7 @@ var queueing = []promise{
 	{name: "a waiting job gives its unique key up", keep: uniqueReplaces},
 	{name: "drafts of one request share a unique key", keep: uniqueDrafts},
 	{name: "a retried job needs its unique key", keep: uniqueRetry},
+	{name: "a retried parent takes none back whose unique key another job has", keep: uniqueRetriedParent},
 }
 
 func unique(key string, do queue.Conflict) func(*queue.Job) {
@@ -260,4 +261,19 @@ func uniqueRetry(r *rig) {
 	r.refusedCode("another job has its key", r.change(first, queue.VerbRetry), queue.CodeExists)
 	r.must(r.change(second, queue.VerbCancel))
 	r.must(r.change(first, queue.VerbRetry))
+}
+
+func uniqueRetriedParent(r *rig) {
+	parent := r.one(maxAttempts(1))
+	child := r.one(unique("k", queue.ConflictReject), after(queue.ParentCompleted, parent))
+	r.end(r.claims("the parent", parent)[0], exit(1))
+	other := r.one(unique("k", queue.ConflictReject), delay(time.Hour))
+	r.must(r.change(parent, queue.VerbRetry))
+	r.promote()
+	r.in("another job has its key", child, queue.Cancelled, queue.ReasonDependency)
+	r.end(r.claims("the parent again", parent)[0], exit(1))
+	r.must(r.change(other, queue.VerbCancel))
+	r.must(r.change(parent, queue.VerbRetry))
+	r.promote()
+	r.in("nobody has its key", child, queue.Blocked, "")
 }
