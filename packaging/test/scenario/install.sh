@@ -69,7 +69,7 @@ built_environment() {
 	local names
 	names=$(as alice env SECRET_OF_THE_CALLER=1 queuectl run --env MINE=2 -- env | sed 's/=.*//' | sort | xargs)
 	grep -vE 'SECRET|NOTIFY_SOCKET|LISTEN_|CREDENTIALS|WATCHDOG|INVOCATION|JOURNAL_STREAM|STATE_DIRECTORY|SYSTEMD' <<<"$names" &&
-		same '' "$(tr ' ' '\n' <<<"$names" | grep -vE '^(HOME|LANG|LC_[A-Z]*|LOGNAME|MINE|PATH|PWD|OLDPWD|SHLVL|_|QUEUECTL_(JOB_ID|ATTEMPT|QUEUE|WORKER|SOCKET|COOKIE|TMPDIR|RESULT|DEPS)|SHELL|TZ|USER)$')" &&
+		same '' "$(tr ' ' '\n' <<<"$names" | grep -vE '^(HOME|LANG|LC_[A-Z]*|LOGNAME|MINE|PATH|PWD|OLDPWD|SHLVL|_|QUEUECTL_(JOB_ID|ATTEMPT|QUEUE|WORKER|SOCKET|COOKIE|TMPDIR|RESULT|PROGRESS|DEPS)|SHELL|TZ|USER)$')" &&
 		for name in HOME LANG LOGNAME MINE PATH QUEUECTL_JOB_ID QUEUECTL_SOCKET SHELL USER; do
 			grep -qw "$name" <<<"$names" || { echo "no $name in: $names"; return 1; }
 		done

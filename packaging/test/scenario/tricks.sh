@@ -26,8 +26,9 @@ as_sh alice 'mkdir own; echo own > own/file; mkfifo fifo; ln -s loop2 loop1; ln 
 	ln -s /root rootdir; ln -s /var/lib/queuectl state; ln -s /var/lib/queuectl-runner runners; ln -s /root/secret s1; ln -s /home/bob/secret s2; ln -s /etc/shadow s3; ln -s /proc/self/fd/0 s4; ln -s /var/lib/queuectl/queuectl.db s5
 	mkdir gone; ln -s /home/alice/own/file good'
 # What must be as it is when all is over.
+# A FIFO for progress stays for the next command of the same account.
 fingerprint() {
-	box_sh 'stat -c "%n %U:%G %a %F" /var/lib/queuectl /var/lib/queuectl-runner /run/queuectl /run/queuectl-runner /run/queuectl/* /run/queuectl-runner/* /root /root/secret /etc/queuectl /etc/queuectl/* /home/bob /home/bob/secret; sha256sum /root/secret /home/bob/secret /etc/queuectl/*; find /var/lib/queuectl /var/lib/queuectl-runner \( -type l -o -user alice \) -print'
+	box_sh 'stat -c "%n %U:%G %a %F" /var/lib/queuectl /var/lib/queuectl-runner /run/queuectl /run/queuectl-runner /run/queuectl/* /run/queuectl-runner/* /root /root/secret /etc/queuectl /etc/queuectl/* /home/bob /home/bob/secret; sha256sum /root/secret /home/bob/secret /etc/queuectl/*; find /var/lib/queuectl /var/lib/queuectl-runner \( -type l -o -user alice \) ! \( -type p -path "*/jobs/*/*.progress" \) -print'
 }
 before=$(fingerprint)
 
