@@ -23,7 +23,7 @@ func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enque
 		return control.Enqueued{}, err
 	}
 	found := receipt.Found != nil && receipt.Found[0]
-	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: unenforced, NewQueues: s.newQueues(&receipt)}, nil
+	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}, nil
 }
 
 // EnqueueBatch implements control.API.
@@ -38,7 +38,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
 		receipt, unenforced, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits})
-		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Unenforced: unenforced, NewQueues: s.newQueues(&receipt)}, err
+		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}, err
 	case p.Batch == "":
 		return control.EnqueuedBatch{}, queue.Invalid("commit", "must be true, unless batch names what the next requests go on with")
 	case p.Key != "":
@@ -54,7 +54,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	if err == nil {
 		s.owners.note(r.UID, r.Owner)
 	}
-	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: unenforced, NewQueues: s.newQueues(&receipt)}, err
+	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}, err
 }
 
 // enqueueRequest is what a request asks to be enqueued.

@@ -52,23 +52,33 @@ func (s *Service) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	return &with, nil
 }
 
+// maxNear is of how many new queues of a request it is said what else may have been meant: of more,
+// hardly each name is a slip.
+const maxNear = 10
+
 // newQueues are the queues that begin with a request.
-func (s *Service) newQueues(r *store.Receipt) (list []control.NewQueue) {
+func (s *Service) newQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
+	begun := map[string]bool{}
 	for _, name := range r.Begun {
-		if name == queue.DefaultQueue {
-			continue
+		if begun[name] = true; name != queue.DefaultQueue {
+			list = append(list, control.NewQueue{Queue: name})
 		}
-		known, err := s.store.Queues(context.Background()) // seldom: it is the first job of a queue
-		if err != nil {
-			return nil
+	}
+	if len(list) == 0 || len(list) > maxNear {
+		return list
+	}
+	known, err := s.queues(ctx)
+	if err != nil {
+		return list
+	}
+	names := []string{queue.DefaultQueue}
+	for _, q := range known {
+		if !begun[q.Name] {
+			names = append(names, q.Name)
 		}
-		names := []string{queue.DefaultQueue}
-		for _, q := range known {
-			if !slices.Contains(r.Begun, q.Name) {
-				names = append(names, q.Name)
-			}
-		}
-		list = append(list, control.NewQueue{Queue: name, Near: queue.NearestWord(name, names)})
+	}
+	for i := range list {
+		list[i].Near = queue.NearestWord(list[i].Queue, names)
 	}
 	return list
 }
