@@ -26,7 +26,7 @@ func queueListVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List the queues that have settings or jobs", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.lists = true
-			c, err := a.readerUnless(cmd.Context(), false)
+			c, err := a.reader(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -50,21 +50,10 @@ func (a *App) printQueues(list []control.QueueView) error {
 		return PrintList(a, list)
 	}
 	now := time.Now()
-	var rows [][]string
-	for i := range list {
-		q := &list[i]
-		if a.Quiet {
-			if err := a.Println(q.Queue); err != nil {
-				return err
-			}
-			continue
-		}
-		rows = append(rows, []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), pauseText(q)})
-	}
-	if a.Quiet {
-		return nil
-	}
-	return a.table([]string{"QUEUE", "RUN", "WAIT", "OLDEST", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}, rows)
+	head := []string{"QUEUE", "RUN", "WAIT", "OLDEST", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
+	return named(a, list, "no queue has settings or jobs; a job makes one: queuectl enqueue -Q NAME -- program args", head, func(q *control.QueueView) []string {
+		return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), pauseText(q)}
+	})
 }
 
 func anyOr(n int64) string {
@@ -351,26 +340,13 @@ func whyVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "why ID", Short: "Say why a job does not run now", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs("waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.lists = true
-			c, err := a.readerUnless(cmd.Context(), false)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			w, err := c.Why(cmd.Context(), control.WhyParams{ID: control.Name(args[0])})
-			if err != nil {
-				return err
-			}
-			if a.Structured() {
-				return a.PrintJSON(w)
-			}
-			return a.printWhy(&w)
+			return readAnswer(cmd.Context(), a, (*control.Client).Why, control.WhyParams{ID: control.Name(args[0])}, a.printWhy)
 		},
 	}
 }
 
 // printWhy prints a reason a line, with what to do about it.
-func (a *App) printWhy(w *control.Why) error {
+func (a *App) printWhy(w control.Why) error {
 	line := func(format string, args ...any) error { return a.Println(a.Clean(a.Out, fmt.Sprintf(format, args...))) }
 	now := time.Now()
 	switch state := stateOf(w.State); {
@@ -407,27 +383,12 @@ func simulateVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("next") && p.Next < 1 {
 				return Usage("--next must be at least 1")
 			}
+			a.lists = true
 			return answer(cmd.Context(), a, (*control.Client).Simulate, p, func(got control.Simulated) error {
-				var rows [][]string
-				for i := range got.Jobs {
-					j := &got.Jobs[i]
-					if a.Quiet {
-						if err := a.Println(j.ID); err != nil {
-							return err
-						}
-						continue
-					}
-					rows = append(rows, []string{j.ID, j.Queue, rank(j), title(j)})
-				}
-				switch {
-				case a.Quiet:
-					return nil
-				case len(rows) == 0:
-					a.Say("nothing could start now; queuectl why ID says why a job waits")
-					return nil
-				}
-				head, rows := withoutPlain([]string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, rows)
-				return a.table(head, rows)
+				const empty = "nothing could start now; queuectl why ID says why a job waits"
+				return named(a, got.Jobs, empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(j *control.Job) []string {
+					return []string{j.ID, j.Queue, rank(j), title(j)}
+				})
 			})
 		},
 	}
@@ -440,22 +401,12 @@ func treeVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tree ID", Short: "Draw what a job waits for, and what waits for it", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.lists = true
-			c, err := a.readerUnless(cmd.Context(), false)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			t, err := c.Tree(cmd.Context(), control.Tree{ID: control.Name(args[0])})
-			switch {
-			case err != nil:
-				return err
-			case a.Structured():
-				return a.PrintJSON(t)
-			case dot:
-				return a.printDot(&t)
-			}
-			return a.printTree(&t)
+			return readAnswer(cmd.Context(), a, (*control.Client).Tree, control.Tree{ID: control.Name(args[0])}, func(t control.TreeView) error {
+				if dot {
+					return a.printDot(&t)
+				}
+				return a.printTree(&t)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&dot, "dot", false, "in the language of Graphviz")

@@ -170,24 +170,10 @@ func scheduleListVerb(a *App) *cobra.Command {
 			if a.Structured() {
 				return PrintList(a, list)
 			}
-			var rows [][]string
-			for i := range list {
-				s := &list[i]
-				if a.Quiet {
-					if err := a.Println(s.Name); err != nil {
-						return err
-					}
-				}
-				rows = append(rows, []string{s.Name, s.Cron, s.TZ, local(s.NextAt), standingOf(s), s.User, scheduledTitle(s)})
-			}
-			switch {
-			case a.Quiet:
-				return nil
-			case len(rows) == 0:
-				a.Say("no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args")
-				return nil
-			}
-			return a.table([]string{"NAME", "CRON", "ZONE", zoned("NEXT"), "STATE", "USER", "COMMAND"}, rows)
+			head := []string{"NAME", "CRON", "ZONE", zoned("NEXT"), "STATE", "USER", "COMMAND"}
+			return named(a, list, "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args", head, func(s *control.Schedule) []string {
+				return []string{s.Name, s.Cron, s.TZ, local(s.NextAt), standingOf(s), s.User, scheduledTitle(s)}
+			})
 		},
 	}
 }
@@ -230,17 +216,11 @@ func scheduleShowVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "Show a schedule, when it comes next and what became of its last instants", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.lists = true
-			c, err := a.reader(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)
 				return a.printedSchedule(d), err
 			}
-			return answerOf(cmd.Context(), a, c, show, control.ScheduleName{Name: args[0]}, a.showSchedule)
+			return readAnswer(cmd.Context(), a, show, control.ScheduleName{Name: args[0]}, a.showSchedule)
 		},
 	}
 	cmd.Flags().BoolVar(&a.full, "full", false, "in JSON, with its environment")

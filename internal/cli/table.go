@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,6 +15,31 @@ const (
 	leastColumn = 10 // what others are cut to, before a column is left out
 	leastChosen = 3  // what all are cut to, if a person chose them
 )
+
+// named prints a list as a table, whose rows begin with a name, or those names alone under --quiet. Of a
+// list that is empty it says so.
+func named[T any](a *App, list []T, empty string, head []string, row func(*T) []string) error {
+	rows := make([][]string, len(list))
+	for i := range list {
+		rows[i] = row(&list[i])
+	}
+	switch {
+	case a.Quiet:
+		for _, r := range rows {
+			if err := a.Println(r[0]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(rows) == 0:
+		a.Say("%s", empty)
+		return nil
+	}
+	if slices.Index(head, "QUEUE") > 0 { // which names none of them
+		head, rows = withoutPlain(head, rows)
+	}
+	return a.table(head, rows)
+}
 
 // table prints rows under a head. On a terminal it fits: long cells are cut and, where
 // that is not enough, columns left out, unless a person chose them. What colours a job's text has

@@ -210,6 +210,17 @@ func answer[P, R any](ctx context.Context, a *App, method func(*control.Client, 
 	return answerOf(ctx, a, c, method, p, print)
 }
 
+// readAnswer is answer for a verb that only reads: a private run's folder is read without its service.
+func readAnswer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
+	a.lists = true
+	c, err := a.reader(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return answerOf(ctx, a, c, method, p, print)
+}
+
 // answerOf is answer of a service that was reached.
 func answerOf[P, R any](ctx context.Context, a *App, c *control.Client, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
 	got, err := method(c, ctx, p)

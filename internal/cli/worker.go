@@ -121,23 +121,10 @@ func workerListVerb(a *App) *cobra.Command {
 			if a.Structured() {
 				return PrintList(a, got.Workers)
 			}
-			var rows [][]string
-			for _, w := range got.Workers {
-				if a.Quiet {
-					if err := a.Println(w.ID); err != nil {
-						return err
-					}
-				}
-				rows = append(rows, []string{w.ID, w.Node, w.State, orDash(w.PID), local(w.StartedAt), local(w.LastHeartbeat), orDash(w.Job)})
-			}
-			switch {
-			case a.Quiet:
-				return nil
-			case len(rows) == 0:
-				a.Say("no workers; add some with: queuectl worker start -c N")
-				return nil
-			}
-			return a.table([]string{"ID", "NODE", "STATE", "PID", zoned("STARTED"), "HEARTBEAT", "JOB"}, rows)
+			head := []string{"ID", "NODE", "STATE", "PID", zoned("STARTED"), "HEARTBEAT", "JOB"}
+			return named(a, got.Workers, "no workers; add some with: queuectl worker start -c N", head, func(w *control.Worker) []string {
+				return []string{w.ID, w.Node, w.State, orDash(w.PID), local(w.StartedAt), local(w.LastHeartbeat), orDash(w.Job)}
+			})
 		},
 	}
 }

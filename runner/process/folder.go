@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -22,6 +23,29 @@ const (
 	// found everywhere.
 	minMasked = 4
 )
+
+// sides bounds the names that are tried: what cannot be moved aside keeps one.
+const sides = 100
+
+// GoneWord is in the names of folders that were moved aside.
+const GoneWord = ".gone."
+
+// name is what is named so now.
+func (f *Folder) name(ending string) string {
+	if f.made == 0 {
+		return f.base + ending
+	}
+	return f.base + "." + strconv.Itoa(f.made) + ending
+}
+
+// IsOpen reports whether there is a folder.
+func (f *Folder) IsOpen() bool { return f.open }
+
+// Unpass removes a file that was passed.
+func (f *Folder) Unpass(name string) { os.Remove(f.base + "." + name) }
+
+// Noted reports whether anything was read of the notes since the folder was opened.
+func (f *Folder) Noted() bool { return f.seen }
 
 // secretError is a command's own fault: a secret that it asks for cannot be read. It does
 // not tell what is in it.

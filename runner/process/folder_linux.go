@@ -34,12 +34,6 @@ type Folder struct {
 // NewFolder makes none yet; base begins the names of all that there are.
 func NewFolder(base string) *Folder { return &Folder{base: base, fd: -1, pipe: -1} }
 
-// sides bounds the names that are tried: what cannot be moved aside keeps one.
-const sides = 100
-
-// GoneWord is in the names of folders that were moved aside.
-const GoneWord = ".gone."
-
 // Open sees to it that there is an empty folder for a command of an account, nil for this
 // process's own.
 func (f *Folder) Open(as *Identity) (err error) {
@@ -65,14 +59,6 @@ func (f *Folder) Open(as *Identity) (err error) {
 // owner may use.
 func same(a, b *Identity) bool {
 	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
-}
-
-// name is what is named so now.
-func (f *Folder) name(ending string) string {
-	if f.made == 0 {
-		return f.base + ending
-	}
-	return f.base + "." + strconv.Itoa(f.made) + ending
 }
 
 // make makes what there is not. Until it is the account's, only this process can change it.
@@ -129,9 +115,6 @@ func (f *Folder) Used() bool {
 	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0) // it waits for nothing
 	return failed != 0 || now.Mtim != f.was.Mtim || now.Ctim != f.was.Ctim || now.Nlink != f.was.Nlink || now.Mode != f.was.Mode
 }
-
-// IsOpen reports whether there is a folder.
-func (f *Folder) IsOpen() bool { return f.open }
 
 // Aside moves the folder to another name in its place, which Remove can be called with, and
 // has the next Open make one. What cannot be moved keeps its name. lived says that a process
@@ -204,9 +187,6 @@ func (f *Folder) Pass(name string, content []byte) (path string, err error) {
 	return path, errors.Join(err, file.Close())
 }
 
-// Unpass removes that file.
-func (f *Folder) Unpass(name string) { os.Remove(f.base + "." + name) }
-
 // Read reads a file that the command has left in the folder, with the rights of its account,
 // and one byte more than most of a larger one. One that is not there is os.ErrNotExist.
 func (f *Folder) Read(name string, most int64) ([]byte, error) {
@@ -269,9 +249,6 @@ func (f *Folder) Drain() []byte {
 	}
 	return buf[:n]
 }
-
-// Noted reports whether anything was read of the FIFO since the folder was opened.
-func (f *Folder) Noted() bool { return f.seen }
 
 // noteFD is the FIFO for the poll, or none while a look at it is due later.
 func (r *run) noteFD() int32 {

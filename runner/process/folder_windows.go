@@ -31,12 +31,6 @@ type notesState struct {
 // NewFolder makes none yet; base begins the names of all that there are.
 func NewFolder(base string) *Folder { return &Folder{base: base} }
 
-// sides bounds the names that are tried: what cannot be moved aside keeps one.
-const sides = 100
-
-// GoneWord is in the names of folders that were moved aside.
-const GoneWord = ".gone."
-
 // Open sees to it that there is an empty folder, and nothing in the notes.
 func (f *Folder) Open(*Identity) (err error) {
 	f.seen, f.was, f.Notes = false, notesState{}, f.name(".progress")
@@ -65,22 +59,11 @@ func (f *Folder) Open(*Identity) (err error) {
 	return nil
 }
 
-// name is what is named so now.
-func (f *Folder) name(ending string) string {
-	if f.made == 0 {
-		return f.base + ending
-	}
-	return f.base + "." + strconv.Itoa(f.made) + ending
-}
-
 // Used reports whether there is something in the folder.
 func (f *Folder) Used() bool {
 	list, err := os.ReadDir(f.Path)
 	return err != nil || len(list) > 0
 }
-
-// IsOpen reports whether there is a folder.
-func (f *Folder) IsOpen() bool { return f.open }
 
 // Aside moves the folder to another name in its place, which Remove can be called with, and
 // has the next Open make one. What cannot be moved keeps its name.
@@ -125,9 +108,6 @@ func (f *Folder) Pass(name string, content []byte) (path string, err error) {
 	path = f.base + "." + name
 	return path, os.WriteFile(path, content, 0o600)
 }
-
-// Unpass removes that file.
-func (f *Folder) Unpass(name string) { os.Remove(f.base + "." + name) }
 
 // Read reads a file that the command has left in the folder, and one byte more than most of
 // a larger one. One that is not there is os.ErrNotExist.
@@ -176,9 +156,6 @@ func (f *Folder) Drain() []byte {
 	data, _ := readUpTo(file, tail) // as much as can be read
 	return data
 }
-
-// Noted reports whether anything was read of the notes since the folder was opened.
-func (f *Folder) Noted() bool { return f.seen }
 
 // notesEvery is the time between two looks at the notes: nothing tells of a change.
 const notesEvery = 500 * time.Millisecond

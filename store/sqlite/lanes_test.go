@@ -310,6 +310,19 @@ func TestUsersAreCounted(t *testing.T) {
 }
 
 // doctor finds counts and places of users that do not agree, and restoring mends them.
+// A queue that goes by nothing any more, and has no job, leaves no row.
+func TestQueueLeavesNoRow(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for _, rule := range []store.QueueRule{{Weight: 2}, store.Plain} {
+		if err := s.SetQueue(t.Context(), "q", rule); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.db.number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
+		t.Errorf("there are %d rows (%v), want none", n, err)
+	}
+}
+
 func TestVerifyLooksAtUsers(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)

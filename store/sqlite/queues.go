@@ -255,15 +255,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 
 func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 	m := &t.s.mem
-	text := []byte(nil)
-	if rule != store.Plain {
-		var err error
-		if text, err = json.Marshal(rule); err != nil {
-			return err
-		}
-	}
-	if _, err := t.exec(`INSERT INTO queues (name, waiting, uid, rule) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, rule = excluded.rule`,
-		q.Name, q.Waiting, int64(q.uid), string(text)); err != nil {
+	if err := t.writeRule(q, rule); err != nil {
 		return err
 	}
 	was, weights := q.rule, m.lanes.weights
@@ -289,6 +281,23 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 	t.wakeAt(rule.Until)
 	t.rules.Readied = true
 	return nil
+}
+
+// writeRule writes the row of a queue, or takes it away if it says nothing.
+func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
+	var text []byte
+	switch {
+	case rule != store.Plain:
+		if text, err = json.Marshal(rule); err != nil {
+			return err
+		}
+	case q.Waiting == 0:
+		_, err = t.exec(`DELETE FROM queues WHERE name = ?`, q.Name)
+		return err
+	}
+	_, err = t.exec(`INSERT INTO queues (name, waiting, uid, rule) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, rule = excluded.rule`,
+		q.Name, q.Waiting, int64(q.uid), string(text))
+	return err
 }
 
 // Queues lists the queues.

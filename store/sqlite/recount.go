@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -189,75 +190,55 @@ func nameOf(d queue.Demand, uid int) gateName {
 
 // userFaults holds the users' counts against the rows.
 func userFaults(c *conn) (faults []string) {
-	list := ""
-	err := c.query(func(r row) (bool, error) {
-		list = r.text(0)
-		return false, nil
-	}, `SELECT users FROM meta`)
-	kept, there := map[int64]int64{}, map[int64]int64{}
-	read := func(into map[int64]int64, q string) {
-		if err == nil {
-			err = c.query(func(r row) (bool, error) {
-				into[r.num(0)] = r.num(1)
-				return true, nil
-			}, q)
-		}
-	}
-	read(kept, `SELECT uid, waiting FROM users`)
-	read(there, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	listed, err := numbers(list)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	maps.Copy(kept, listed)
-	for uid := range there {
-		kept[uid] += 0 // so that each is looked at
-	}
-	for _, uid := range slices.Sorted(maps.Keys(kept)) {
-		if kept[uid] != there[uid] {
-			faults = append(faults, fmt.Sprintf("%d waiting jobs are counted of uid %d, but there are %d", kept[uid], uid, there[uid]))
-		}
-	}
-	return faults
+	return countFaults(c, "uid", row.num, numbers, `SELECT users FROM meta`, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
 }
 
 // queueFaults holds the queues' counts against the rows.
 func queueFaults(c *conn) (faults []string) {
+	listed := func(list string) (map[string]int64, error) {
+		counts, err := queueCounts(list)
+		of := map[string]int64{}
+		for name, c := range counts {
+			of[name] = c.waiting
+		}
+		return of, err
+	}
+	return countFaults(c, "queue", row.text, listed, `SELECT queues FROM meta`, `SELECT name, waiting FROM queues`, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`)
+}
+
+// countFaults holds counts against the rows: those of a table, but for what changed since and is listed in
+// meta. key reads what is counted of from a column.
+func countFaults[K cmp.Ordered](c *conn, what string, key func(row, int) K, listed func(string) (map[K]int64, error), meta, table, rows string) (faults []string) {
 	list := ""
 	err := c.query(func(r row) (bool, error) {
 		list = r.text(0)
 		return false, nil
-	}, `SELECT queues FROM meta`)
-	kept, there := map[string]int64{}, map[string]int64{}
-	read := func(into map[string]int64, q string) {
+	}, meta)
+	read := func(q string) map[K]int64 {
+		counts := map[K]int64{}
 		if err == nil {
 			err = c.query(func(r row) (bool, error) {
-				into[r.text(0)] = r.num(1)
+				counts[key(r, 0)] = r.num(1)
 				return true, nil
 			}, q)
 		}
+		return counts
 	}
-	read(kept, `SELECT name, waiting FROM queues`)
-	read(there, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`)
+	kept, there := read(table), read(rows)
 	if err != nil {
 		return []string{err.Error()}
 	}
-	listed, err := queueCounts(list)
+	changed, err := listed(list)
 	if err != nil {
 		return []string{err.Error()}
 	}
-	for name, c := range listed {
-		kept[name] = c.waiting
+	maps.Copy(kept, changed)
+	for k := range there {
+		kept[k] += 0 // so that each is looked at
 	}
-	for name := range there {
-		kept[name] += 0 // so that each is looked at
-	}
-	for _, name := range slices.Sorted(maps.Keys(kept)) {
-		if kept[name] != there[name] {
-			faults = append(faults, fmt.Sprintf("%d waiting jobs are counted of queue %s, but there are %d", kept[name], name, there[name]))
+	for _, k := range slices.Sorted(maps.Keys(kept)) {
+		if kept[k] != there[k] {
+			faults = append(faults, fmt.Sprintf("%d waiting jobs are counted of %s %v, but there are %d", kept[k], what, k, there[k]))
 		}
 	}
 	return faults
