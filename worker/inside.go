@@ -22,11 +22,13 @@ type telling struct {
 	last time.Time // that some was recorded
 }
 
-// heard notes what a runner says of an attempt.
+// heard notes what a runner says of an attempt, unless that is nothing.
 func (t *telling) heard(h *leaseState, p wire.Progress) {
-	if h.progress = progressOf(p); h.progress == nil || h.over {
+	told := progressOf(p)
+	if told == nil || h.over {
 		return
 	}
+	h.progress = told
 	if t.news == nil {
 		t.news = map[queue.Lease]*leaseState{}
 	}

@@ -1,0 +1,22 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A runner that takes back what it has told is not listened to: what it told before stands.
+func TestProgressIsNotTakenBack(t *testing.T) {
+	var told telling
+	h := &leaseState{running: true}
+	told.heard(h, wire.Progress{At: 5, Percent: 40, Text: "half"})
+	told.heard(h, wire.Progress{})
+	var r store.Report
+	told.take(time.Now(), &r)
+	if len(r.Progress) != 1 || r.Progress[0].Percent != 40 || r.Progress[0].Text != "half" {
+		t.Errorf("got %+v", r.Progress)
+	}
+}
