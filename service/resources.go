@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -76,5 +75,5 @@ func variableOf(name string) string {
 			return r
 		}
 		return '_'
-	}, cmp.Or(name, "_"))
+	}, name)
 }

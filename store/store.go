@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -502,105 +500,6 @@ type Upkeep interface {
 	// OutputsDeleted forgets them once they are deleted.
 	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
 	OutputsDeleted(ctx context.Context, refs []string) error
-}
-
-// QueueRule is how the jobs of one queue start beside those of others. While no weight but 1 is
-// set they go by rank over all queues. Else queues that have a job which could start share the
-// starts by weight, and a queue that had none earns nothing by that.
-type QueueRule struct {
-	Weight      int    `json:"weight"`                // at least 1
-	Concurrency int    `json:"concurrency,omitempty"` // jobs of it that may be leased at once, 0 is any number
-	MaxPending  int64  `json:"max_pending,omitempty"` // jobs of it that may wait, 0 is any number
-	Defaults    string `json:"defaults,omitempty"`    // JSON of what its jobs are enqueued with; the store only keeps it
-	Paused      bool   `json:"paused,omitempty"`      // none of it is claimed
-	// What is known of the pause: who began it, when, why, and when Promote ends it; 0 is never.
-	PausedBy int          `json:"paused_by,omitempty"`
-	PausedAt queue.Millis `json:"paused_at,omitempty"`
-	Reason   string       `json:"reason,omitempty"`
-	Until    queue.Millis `json:"until,omitempty"`
-	Frozen   bool         `json:"frozen,omitempty"` // what ran then was paused too; the store only keeps it
-}
-
-// Resumed is the rule without its pause.
-func (r QueueRule) Resumed() QueueRule {
-	r.Paused, r.PausedBy, r.PausedAt, r.Reason, r.Until, r.Frozen = false, 0, 0, "", 0, false
-	return r
-}
-
-// Plain is the rule of a queue that was not given any.
-var Plain = QueueRule{Weight: 1}
-
-// QueueState is a queue as it is now.
-type QueueState struct {
-	Name    string
-	Rule    QueueRule
-	Waiting int64 // jobs
-	Leased  int
-	// Oldest is since when the first job waits of those that could start, of the first lanes; 0 if there
-	// is none.
-	Oldest queue.Millis
-}
-
-// MaxQueues is how many queues without a rule one user may have begun that have jobs which have not
-// ended.
-const MaxQueues = 1000
-
-// Link is a job that another one waits for, or waited for.
-type Link struct {
-	Seq   int64       // of the other job
-	ID    string      // "" if it was removed
-	State queue.State // 0 if it was removed
-	How   queue.ParentEnd
-	Met   Met
-}
-
-// Met is what has become of a dependency.
-type Met uint8
-
-// What may.
-const (
-	Open   Met = iota // its parent has not ended
-	Well              // it ended as asked, or that did not matter
-	Failed            // it did not
-)
-
-// Obstacle is a gate without room for a job, or its queue.
-type Obstacle struct {
-	Gate   queue.GateKind // 0 is the queue
-	Key    string         // of the gate; the name of the queue
-	Used   int
-	Most   int
-	Need   int  // what the job takes of it
-	Paused bool // the queue is
-	// Barred says that there would be room, but a job of the queue that ranks before this one waits for
-	// more of it.
-	Barred bool
-}
-
-// MaxAfter is how many of the jobs that a job waits for stand in its After as it is read.
-const MaxAfter = 8
-
-// Node is what jobs may ask of a machine that runs them.
-type Node struct {
-	Name      string
-	Labels    map[string]string
-	Resources map[string]int // units of each; of one that is not named there are none
-}
-
-// Is reports whether a job may run on the node that asks for one of this name, or with a label of
-// this value, label=value.
-func (n *Node) Is(on string) bool {
-	label, value, labelled := strings.Cut(on, "=")
-	if !labelled {
-		return on == n.Name
-	}
-	own, found := n.Labels[label]
-	return found && own == value
-}
-
-// Clone is a copy that shares nothing.
-func (n *Node) Clone() Node {
-	return Node{n.Name, maps.Clone(n.Labels), maps.Clone(n.Resources)}
 }
 
 // Setting is one stored setting: who set it, and when.

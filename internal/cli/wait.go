@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func waitVerb(a *App) *cobra.Command {
+	var f waitFlags
+	var s selection
+	cmd := &cobra.Command{
+		Use: "wait ID… | --batch NAME …", Short: "Wait until jobs have ended, and exit as they did",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			a.ownFailure = exitOwn
+			if len(ids) == 0 && !s.Chosen() {
+				return atLeastOne("ids of jobs, or says which by --batch, --label, --state …")(cmd, ids)
+			}
+			if len(ids) > 0 && len(ids) <= control.MaxWaits && !f.progress && f.log == "" && !s.Chosen() {
+				return a.wait(cmd.Context(), control.Wait{IDs: ids, Any: f.any, Timeout: control.Span(f.timeout)})
+			}
+			return a.waitSelected(cmd, &s, ids, f)
+		},
+	}
+	cmd.ValidArgsFunction = a.completeIDs("waiting", "processing")
+	s.add(cmd, "s")
+	cmd.Flags().BoolVar(&f.any, "any", false, "until one of them has ended")
+	cmd.Flags().BoolVar(&f.progress, "progress", false, "show how far they are, name those that fail, and say how it went")
+	cmd.Flags().Var(NonEmpty(&f.log), "joblog", "write a line for each job that has ended into this `FILE`, as GNU parallel does")
+	durationVar(cmd.Flags(), "timeout", "give up after this `DURATION`, with exit code 124", func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
+	a.exitAsOwn(cmd)
+	return cmd
+}
+
+// waitSelected waits for the jobs that are selected, or named, as they are now.
+func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f waitFlags) error {
+	ctx := cmd.Context()
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	st, err := c.Status(ctx, control.Nothing{})
+	if err != nil {
+		return err
+	}
+	if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
+		s.State = control.Texts{"waiting", queue.Processing.String()} // not what ended long ago
+	}
+	jobs, err := s.resolved(cmd, c, ids)
+	if err != nil {
+		return err
+	}
+	for i, id := range ids {
+		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+		if err != nil {
+			return err
+		}
+		jobs[i] = job.Job
+	}
+	seen := map[int64]bool{} // one that is named twice is waited for once
+	jobs = slices.DeleteFunc(jobs, func(j control.Job) bool {
+		twice := seen[j.Seq]
+		seen[j.Seq] = true
+		return twice
+	})
+	if len(jobs) == 0 {
+		a.sayNone()
+		if a.Structured() {
+			return PrintList(a, jobs)
+		}
+		return nil
+	}
+	f.batch = s.Batch
+	return a.waitMany(ctx, c, jobs, st.LastEvent, f)
+}
+
+func (a *App) wait(ctx context.Context, p control.Wait) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	ended := map[string]*control.Job{}
+	waited, err := c.Wait(ctx, p, func(e control.Ended) error {
+		ended[e.Job.ID] = &e.Job
+		if a.JSONL {
+			return a.PrintJSON(e.Job)
+		}
+		return nil
+	})
+	if ctx.Err() != nil {
+		a.Exit = exitDetached
+		a.Say("not waited for any more; the jobs go on")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var list []control.Job
+	for _, id := range p.IDs {
+		if j := ended[id]; j != nil {
+			list = append(list, *j)
+			if a.Exit == 0 {
+				a.Exit = jobExit(j)
+			}
+			if !a.Structured() {
+				a.Say("job %s is %s", id, standing(j))
+			}
+		}
+	}
+	if waited.TimedOut {
+		a.Exit = exitTimeout
+		a.Say("not all have ended after %s", queue.FormatDuration(time.Duration(p.Timeout)))
+	}
+	if a.JSON {
+		return PrintList(a, list)
+	}
+	return nil
+}
