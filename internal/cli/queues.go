@@ -51,7 +51,8 @@ func (a *App) printQueues(list []control.QueueView) error {
 	}
 	now := time.Now()
 	head := []string{"QUEUE", "RUN", "WAIT", "OLDEST", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
-	return named(a, list, "no queue has settings or jobs; a job makes one: queuectl enqueue -Q NAME -- program args", head, func(q *control.QueueView) []string {
+	return a.named(len(list), "no queue has settings or jobs; a job makes one: queuectl enqueue -Q NAME -- program args", head, func(i int) []string {
+		q := &list[i]
 		return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), pauseText(q)}
 	})
 }
@@ -386,7 +387,8 @@ func simulateVerb(a *App) *cobra.Command {
 			a.lists = true
 			return answer(cmd.Context(), a, (*control.Client).Simulate, p, func(got control.Simulated) error {
 				const empty = "nothing could start now; queuectl why ID says why a job waits"
-				return named(a, got.Jobs, empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(j *control.Job) []string {
+				return a.named(len(got.Jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
+					j := &got.Jobs[i]
 					return []string{j.ID, j.Queue, rank(j), title(j)}
 				})
 			})

@@ -171,7 +171,8 @@ func scheduleListVerb(a *App) *cobra.Command {
 				return PrintList(a, list)
 			}
 			head := []string{"NAME", "CRON", "ZONE", zoned("NEXT"), "STATE", "USER", "COMMAND"}
-			return named(a, list, "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args", head, func(s *control.Schedule) []string {
+			return a.named(len(list), "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args", head, func(i int) []string {
+				s := &list[i]
 				return []string{s.Name, s.Cron, s.TZ, local(s.NextAt), standingOf(s), s.User, scheduledTitle(s)}
 			})
 		},

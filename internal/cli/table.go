@@ -16,12 +16,12 @@ const (
 	leastChosen = 3  // what all are cut to, if a person chose them
 )
 
-// named prints a list as a table, whose rows begin with a name, or those names alone under --quiet. Of a
-// list that is empty it says so.
-func named[T any](a *App, list []T, empty string, head []string, row func(*T) []string) error {
-	rows := make([][]string, len(list))
-	for i := range list {
-		rows[i] = row(&list[i])
+// named prints a list of so many as a table, whose rows begin with a name, or those names alone under
+// --quiet. Of a list that is empty it says so.
+func (a *App) named(many int, empty string, head []string, row func(i int) []string) error {
+	rows := make([][]string, many)
+	for i := range rows {
+		rows[i] = row(i)
 	}
 	switch {
 	case a.Quiet:

@@ -122,7 +122,8 @@ func workerListVerb(a *App) *cobra.Command {
 				return PrintList(a, got.Workers)
 			}
 			head := []string{"ID", "NODE", "STATE", "PID", zoned("STARTED"), "HEARTBEAT", "JOB"}
-			return named(a, got.Workers, "no workers; add some with: queuectl worker start -c N", head, func(w *control.Worker) []string {
+			return a.named(len(got.Workers), "no workers; add some with: queuectl worker start -c N", head, func(i int) []string {
+				w := &got.Workers[i]
 				return []string{w.ID, w.Node, w.State, orDash(w.PID), local(w.StartedAt), local(w.LastHeartbeat), orDash(w.Job)}
 			})
 		},
