@@ -28,7 +28,10 @@ const (
 )
 
 // Tables are the tables of the settings file: keys that begin so stand in them.
-var Tables = []string{"access"}
+var Tables = []string{accessTable, "hooks"}
+
+// accessTable is the one whose keys are lists of names.
+const accessTable = "access"
 
 // atStart are the settings that hold from the next start of the service.
 var atStart = []string{"run_as", "socket_mode", "socket_group"}
@@ -38,8 +41,8 @@ func (k *Key) AtStart() bool { return slices.Contains(atStart, k.Name) }
 
 // Hold keeps what holds from the start as old has it.
 func (c *Config) Hold(old *Settings) {
-	for i := range Keys {
-		if k := &Keys[i]; k.AtStart() {
+	for i := range Keys() {
+		if k := &Keys()[i]; k.AtStart() {
 			if err := k.set(&c.Settings, k.get(old)); err != nil {
 				panic("config: a value of " + k.Name + " that held: " + err.Error())
 			}

@@ -26,8 +26,8 @@ func TestDefaultsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := config.Layer{Origin: config.FromFlag, Values: map[string]string{}}
-	for i := range config.Keys {
-		k := &config.Keys[i]
+	for i := range config.Keys() {
+		k := &config.Keys()[i]
 		if err := k.Check(k.Default); err != nil {
 			t.Errorf("%s: %v", k.Name, err)
 		}
@@ -44,11 +44,11 @@ func TestDefaultsAreValid(t *testing.T) {
 
 // Each setting refuses what it cannot be, by its name.
 func TestSettingsRefuseByName(t *testing.T) {
-	for i := range config.Keys {
-		k := &config.Keys[i]
+	for i := range config.Keys() {
+		k := &config.Keys()[i]
 		for _, bad := range []string{"", "-1e9", "\x00", "NaN"} {
-			if (k.Name == "shell" || bad == "NaN" && (k.Name == "socket_group" || strings.HasPrefix(k.Name, "access."))) && bad != "" && bad != "\x00" {
-				continue // the name of a program, of a group or of a user
+			if (k.Name == "shell" || strings.HasPrefix(k.Name, "hooks.") || bad == "NaN" && (k.Name == "socket_group" || k.Name == "hooks_user" || strings.HasPrefix(k.Name, "access."))) && bad != "" && bad != "\x00" {
+				continue // the name of a program, a line for the shell, the name of a group or of a user
 			}
 			var e *queue.Error
 			if err := k.Check(bad); !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != k.Name {

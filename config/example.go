@@ -6,6 +6,13 @@ import (
 	"strings"
 )
 
+// headings say what stands in each table.
+var headings = map[string]string{
+	"hooks": "# What is run for the sake of all jobs; a job's own hooks are run beside it.\n",
+	accessTable: "# Who may do what: lists of users (\"alice\", \"1001\") and groups (\"@staff\", \"@1005\"),\n" +
+		"# like [\"alice\", \"@staff\"]. Each right includes those before it.\n",
+}
+
 // Example is the text of queuectl.toml.example: every setting with its default.
 func Example() string {
 	var b strings.Builder
@@ -13,12 +20,12 @@ func Example() string {
 		"# only those that differ. Durations are text like \"90s\" or \"1h30m\", or seconds;\n" +
 		"# sizes are text like \"64K\" or \"1MiB\".\n")
 	in := ""
-	for i := range Keys {
-		k := &Keys[i]
+	for i := range Keys() {
+		k := &Keys()[i]
 		name := k.Name
 		if table, key, dotted := strings.Cut(name, "."); dotted {
 			if table != in {
-				fmt.Fprintf(&b, "\n# Who may do what: lists of users (\"alice\", \"1001\") and groups (\"@staff\", \"@1005\"),\n# like [\"alice\", \"@staff\"]. Each right includes those before it.\n[%s]\n", table)
+				fmt.Fprintf(&b, "\n%s[%s]\n", headings[table], table)
 				in = table
 			}
 			name = key
@@ -30,7 +37,7 @@ func Example() string {
 		value := k.Default
 		_, err := strconv.ParseFloat(value, 64)
 		switch {
-		case in != "" && value == nobody:
+		case in == accessTable && value == nobody:
 			value = "[]"
 		case err != nil || len(value) > 1 && value[0] == '0': // an octal one is text
 			value = strconv.Quote(value)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -59,6 +60,9 @@ type Settings struct {
 	AccessOperate      string
 	AccessAdmin        string
 	Resources          string // "none" or as setResources reads it; see ResourcesByName
+	Hooks              queue.HookLines
+	HooksUser          string // "none" is the service's own account
+	Webhooks           string // "none" or JSON; see WebhooksByName
 }
 
 // WorkerCount is how many workers the setting asks for.
@@ -94,50 +98,69 @@ type Key struct {
 	get     func(s *Settings) string
 }
 
-// Keys is the table of settings, in the order they are documented.
-var Keys = []Key{
-	{"workers", "auto", "jobs that run at once; auto is the number of CPUs, 0 is none", setWorkers, getWorkers},
-	integer("max_retries", "3", "runs of a job after its first one", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
-	duration("timeout", "0", "a job is ended after so long; 0 is never", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
-	number("backoff_base", "2", "seconds; see backoff_strategy", math.SmallestNonzeroFloat64, 1e9, func(s *Settings) *float64 { return &s.BackoffBase }),
-	choice("backoff_strategy", "exponential", "wait after n failures: exponential base^n, linear base*n, fixed job_retry_delay", func(s *Settings) *string { return &s.BackoffStrategy }, "exponential", "linear", "fixed"),
-	duration("backoff_max", "1h", "the longest wait between attempts", time.Millisecond, func(s *Settings) *time.Duration { return &s.BackoffMax }),
-	number("jitter", "0", "spread of the waits: 0 is exact, 0.2 is 20 % either way", 0, 1, func(s *Settings) *float64 { return &s.Jitter }),
-	duration("job_retry_delay", "60s", "the wait of backoff_strategy fixed", 0, func(s *Settings) *time.Duration { return &s.JobRetryDelay }),
-	duration("kill_after", "10s", "time between SIGTERM and SIGKILL", 0, func(s *Settings) *time.Duration { return &s.KillAfter }),
-	duration("output_grace", "500ms", "how long processes may live that a job leaves behind", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
-	size("output_limit", "1MiB", "bytes kept of each stream of an attempt: its first and last half", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
-	integer("priority", "5", "of jobs that name none", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
-	{"shell", shell, "runs a job's command; where nothing is set /bin/sh -c, on Windows cmd.exe /C", setShell, func(s *Settings) string { return s.Shell }},
-	choice("on_lost", "retry", "what follows when a job's runner or machine died: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
-	choice("scheduling", "aging", "order of waiting jobs: aging, priority or fifo", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),
-	choice("aging", "time", "what earns a waiting job a point: an aging_interval of time, or a job enqueued since (enqueue)", func(s *Settings) *string { return &s.Aging }, "time", "enqueue"),
-	duration("aging_interval", "60s", "what a point of priority is worth in waiting", time.Millisecond, func(s *Settings) *time.Duration { return &s.AgingInterval }),
-	duration("worker_heartbeat_interval", "5s", "how old a worker's last sign of life may be before it is asked for another", time.Millisecond, func(s *Settings) *time.Duration { return &s.HeartbeatInterval }),
-	duration("worker_timeout", "15s", "worker list says stale after so long without a sign of life", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
-	integer("max_pending", "0", "jobs that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
-	integer("max_pending_per_user", "0", "jobs of one user that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPendingUser }),
-	integer("max_running_per_user", "0", "jobs of one user that run at once; the others wait for their turn; 0 is any number", 0, maxCount, func(s *Settings) *int { return &s.MaxRunningUser }),
-	integer("max_connections", "1024", "connections at once", 16, maxCount, func(s *Settings) *int { return &s.MaxConnections }),
-	integer("max_connections_per_user", "256", "connections of one user at once", 1, maxCount, func(s *Settings) *int { return &s.MaxConnectionsUser }),
-	duration("stop_timeout", "30s", "how long running jobs may finish when the service stops", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
-	duration("settle_delay", "5ms", "how long results are gathered into one commit, up to four times as long while a block of short jobs lasts; 0 records each at once", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
-	forever("retention_completed", "30d", "how long completed jobs are kept; never is for ever", func(s *Settings) *time.Duration { return &s.RetentionCompleted }),
-	forever("retention_cancelled", "30d", "how long cancelled jobs are kept", func(s *Settings) *time.Duration { return &s.RetentionCancelled }),
-	forever("retention_dead", "never", "how long dead jobs are kept", func(s *Settings) *time.Duration { return &s.RetentionDead }),
-	integer("retention_max_jobs", "1000000", "completed and cancelled jobs that are kept at most, the newest; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
-	forever("retention_events", "7d", "how long events are kept, and at most the newest million", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
-	size("retention_output", "10GiB", "room that the outputs of all jobs may take; the oldest go first, 0 is any", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
-	{"resources", nobody, "what jobs take units of, NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE that names a job's units to it, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the file tables: [resources.gpu]", setResources, func(s *Settings) string { return s.Resources }},
-	choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
-	choice("log_format", "auto", "text, json, or auto: text on a terminal, the journal's own where systemd gives one, else json", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
-	{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them, not on Windows), or fixed:USER, which the system's service on Windows is with its own account; holds from the next start", setRunAs, func(s *Settings) string { return s.RunAs }},
-	{"socket_mode", "0600", "who may open the control socket, as chmod has it: 0660 lets in its group; holds from the next start", setSocketMode, func(s *Settings) string { return s.SocketMode }},
-	{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", setSocketGroup, func(s *Settings) string { return s.SocketGroup }},
-	names("access.read", nobody, "may see all jobs without their environment, command and output: users, and groups as @NAME; none is nobody", func(s *Settings) *string { return &s.AccessRead }),
-	names("access.submit", auto, "may enqueue too, and do everything with their own jobs; auto is @queuectl, or with run_as service nobody", func(s *Settings) *string { return &s.AccessSubmit }),
-	names("access.operate", nobody, "may do everything with all jobs, and set the number of workers", func(s *Settings) *string { return &s.AccessOperate }),
-	names("access.admin", auto, "may do everything, as root and the service's own user always may; auto is @queuectl-admin, or with run_as service nobody", func(s *Settings) *string { return &s.AccessAdmin }),
+// Keys is the table of settings, in the order they are documented. It is made with the first call: a program
+// that asks for none has none of it.
+func Keys() []Key {
+	table.once.Do(func() { table.rows = keys() })
+	return table.rows
+}
+
+var table struct {
+	once sync.Once
+	rows []Key
+}
+
+func keys() []Key {
+	return []Key{
+		{"workers", "auto", "jobs that run at once; auto is the number of CPUs, 0 is none", setWorkers, getWorkers},
+		integer("max_retries", "3", "runs of a job after its first one", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
+		duration("timeout", "0", "a job is ended after so long; 0 is never", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
+		number("backoff_base", "2", "seconds; see backoff_strategy", math.SmallestNonzeroFloat64, 1e9, func(s *Settings) *float64 { return &s.BackoffBase }),
+		choice("backoff_strategy", "exponential", "wait after n failures: exponential base^n, linear base*n, fixed job_retry_delay", func(s *Settings) *string { return &s.BackoffStrategy }, "exponential", "linear", "fixed"),
+		duration("backoff_max", "1h", "the longest wait between attempts", time.Millisecond, func(s *Settings) *time.Duration { return &s.BackoffMax }),
+		number("jitter", "0", "spread of the waits: 0 is exact, 0.2 is 20 % either way", 0, 1, func(s *Settings) *float64 { return &s.Jitter }),
+		duration("job_retry_delay", "60s", "the wait of backoff_strategy fixed", 0, func(s *Settings) *time.Duration { return &s.JobRetryDelay }),
+		duration("kill_after", "10s", "time between SIGTERM and SIGKILL", 0, func(s *Settings) *time.Duration { return &s.KillAfter }),
+		duration("output_grace", "500ms", "how long processes may live that a job leaves behind", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
+		size("output_limit", "1MiB", "bytes kept of each stream of an attempt: its first and last half", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
+		integer("priority", "5", "of jobs that name none", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
+		{"shell", shell, "runs a job's command; where nothing is set /bin/sh -c, on Windows cmd.exe /C", setShell, func(s *Settings) string { return s.Shell }},
+		choice("on_lost", "retry", "what follows when a job's runner or machine died: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
+		choice("scheduling", "aging", "order of waiting jobs: aging, priority or fifo", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),
+		choice("aging", "time", "what earns a waiting job a point: an aging_interval of time, or a job enqueued since (enqueue)", func(s *Settings) *string { return &s.Aging }, "time", "enqueue"),
+		duration("aging_interval", "60s", "what a point of priority is worth in waiting", time.Millisecond, func(s *Settings) *time.Duration { return &s.AgingInterval }),
+		duration("worker_heartbeat_interval", "5s", "how old a worker's last sign of life may be before it is asked for another", time.Millisecond, func(s *Settings) *time.Duration { return &s.HeartbeatInterval }),
+		duration("worker_timeout", "15s", "worker list says stale after so long without a sign of life", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
+		integer("max_pending", "0", "jobs that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
+		integer("max_pending_per_user", "0", "jobs of one user that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPendingUser }),
+		integer("max_running_per_user", "0", "jobs of one user that run at once; the others wait for their turn; 0 is any number", 0, maxCount, func(s *Settings) *int { return &s.MaxRunningUser }),
+		integer("max_connections", "1024", "connections at once", 16, maxCount, func(s *Settings) *int { return &s.MaxConnections }),
+		integer("max_connections_per_user", "256", "connections of one user at once", 1, maxCount, func(s *Settings) *int { return &s.MaxConnectionsUser }),
+		duration("stop_timeout", "30s", "how long running jobs may finish when the service stops", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
+		duration("settle_delay", "5ms", "how long results are gathered into one commit, up to four times as long while a block of short jobs lasts; 0 records each at once", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
+		forever("retention_completed", "30d", "how long completed jobs are kept; never is for ever", func(s *Settings) *time.Duration { return &s.RetentionCompleted }),
+		forever("retention_cancelled", "30d", "how long cancelled jobs are kept", func(s *Settings) *time.Duration { return &s.RetentionCancelled }),
+		forever("retention_dead", "never", "how long dead jobs are kept", func(s *Settings) *time.Duration { return &s.RetentionDead }),
+		integer("retention_max_jobs", "1000000", "completed and cancelled jobs that are kept at most, the newest; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
+		forever("retention_events", "7d", "how long events are kept, and at most the newest million", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
+		size("retention_output", "10GiB", "room that the outputs of all jobs may take; the oldest go first, 0 is any", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
+		{"resources", nobody, "what jobs take units of, NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE that names a job's units to it, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the file tables: [resources.gpu]", setResources, func(s *Settings) string { return s.Resources }},
+		{"hooks_user", nobody, "account that these hooks and webhooks run as, with run_as submitter; none is the service's own", setHooksUser, func(s *Settings) string { return s.HooksUser }},
+		{"webhooks", nobody, "who else is told, as JSON: {\"NAME\": {\"url\": \"https://…\", \"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}, of events completed, failed, dead, ended (the default); in the file tables: [webhooks.NAME]", setWebhooks, func(s *Settings) string { return s.Webhooks }},
+		choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
+		choice("log_format", "auto", "text, json, or auto: text on a terminal, the journal's own where systemd gives one, else json", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
+		{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them, not on Windows), or fixed:USER, which the system's service on Windows is with its own account; holds from the next start", setRunAs, func(s *Settings) string { return s.RunAs }},
+		{"socket_mode", "0600", "who may open the control socket, as chmod has it: 0660 lets in its group; holds from the next start", setSocketMode, func(s *Settings) string { return s.SocketMode }},
+		{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", setSocketGroup, func(s *Settings) string { return s.SocketGroup }},
+		hookKey(queue.HookCompleted, "line for the shell, run as a job of its own whenever a job has completed; none is none", func(s *Settings) *string { return &s.Hooks.OnCompleted }),
+		hookKey(queue.HookFailed, "the same after each attempt that will be retried", func(s *Settings) *string { return &s.Hooks.OnFailed }),
+		hookKey(queue.HookDead, "the same when a job is dead", func(s *Settings) *string { return &s.Hooks.OnDead }),
+		hookKey(queue.HookEnded, "the same when a job is completed, dead or cancelled", func(s *Settings) *string { return &s.Hooks.OnEnded }),
+		names("access.read", nobody, "may see all jobs without their environment, command and output: users, and groups as @NAME; none is nobody", func(s *Settings) *string { return &s.AccessRead }),
+		names("access.submit", auto, "may enqueue too, and do everything with their own jobs; auto is @queuectl, or with run_as service nobody", func(s *Settings) *string { return &s.AccessSubmit }),
+		names("access.operate", nobody, "may do everything with all jobs, and set the number of workers", func(s *Settings) *string { return &s.AccessOperate }),
+		names("access.admin", auto, "may do everything, as root and the service's own user always may; auto is @queuectl-admin, or with run_as service nobody", func(s *Settings) *string { return &s.AccessAdmin }),
+	}
 }
 
 // spelling is another name of a setting; read turns its value into the setting's,
@@ -196,9 +219,10 @@ func (k *Key) Spellings() (names []string) {
 // value is not checked yet.
 func Find(name, text string) (*Key, string, error) {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
-	for i := range Keys {
-		if Keys[i].Name == canonical || underscored(Keys[i].Name) == canonical {
-			return &Keys[i], text, nil
+	keys := Keys()
+	for i := range keys {
+		if keys[i].Name == canonical || underscored(keys[i].Name) == canonical {
+			return &keys[i], text, nil
 		}
 	}
 	for _, s := range spellings {
@@ -222,9 +246,10 @@ func underscored(name string) string { return strings.ReplaceAll(name, ".", "_")
 
 // Names lists the settings' names.
 func Names() []string {
-	names := make([]string, len(Keys))
-	for i := range Keys {
-		names[i] = Keys[i].Name
+	keys := Keys()
+	names := make([]string, len(keys))
+	for i := range keys {
+		names[i] = keys[i].Name
 	}
 	return names
 }

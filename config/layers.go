@@ -43,8 +43,8 @@ func Merge(layers ...Layer) (Config, error) {
 		c.layers[i].Values = maps.Clone(layers[i].Values)
 	}
 	var faults []error
-	for i := range Keys {
-		k := &Keys[i]
+	for i := range Keys() {
+		k := &Keys()[i]
 		text, origin := k.Default, FromDefault
 		for _, l := range layers {
 			if v, ok := l.Values[k.Name]; ok {
@@ -78,9 +78,9 @@ func (c *Config) Hides(weaker Origin) (names []string) {
 		if l.Origin != weaker {
 			continue
 		}
-		for i := range Keys {
-			if _, ok := l.Values[Keys[i].Name]; ok && c.Origin(Keys[i].Name) != weaker {
-				names = append(names, Keys[i].Name)
+		for _, name := range Names() {
+			if _, ok := l.Values[name]; ok && c.Origin(name) != weaker {
+				names = append(names, name)
 			}
 		}
 	}
@@ -97,7 +97,7 @@ func (l *Layer) Take(name string, value any) error {
 			return err
 		}
 		list, ok := v.([]any)
-		if !ok || !inTable(name) {
+		if !ok || !strings.HasPrefix(name, accessTable+".") {
 			return queue.Invalid(name, "must be text, a number, true or false")
 		}
 		text, err := listText(list)
@@ -115,12 +115,6 @@ func (l *Layer) Take(name string, value any) error {
 	}
 	l.Values[k.Name] = text
 	return k.Check(text)
-}
-
-// inTable reports whether a setting stands in a table of the file, where lists do.
-func inTable(name string) bool {
-	table, _, dotted := strings.Cut(name, ".")
-	return dotted && slices.Contains(Tables, table)
 }
 
 // listText is a list of names as the setting's text has it.

@@ -76,6 +76,8 @@ type API interface {
 	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
 	// ScheduleRun makes a job of a schedule now.
 	ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error)
+	// HookTest makes a hook of the settings, or a webhook, for a job that is made up.
+	HookTest(ctx context.Context, p HookName) (Enqueued, error)
 	ConfigList(ctx context.Context, p Nothing) (ConfigList, error)
 	ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error)

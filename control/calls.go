@@ -214,6 +214,11 @@ func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, err
 	return ask[Enqueued](ctx, c, "schedule.run", p, false)
 }
 
+// HookTest is not repeated: it would make a second job.
+func (c *Client) HookTest(ctx context.Context, p HookName) (Enqueued, error) {
+	return ask[Enqueued](ctx, c, "hook.test", p, false)
+}
+
 func (c *Client) ConfigList(ctx context.Context, p Nothing) (ConfigList, error) {
 	return ask[ConfigList](ctx, c, "config.list", p, true)
 }

@@ -55,6 +55,7 @@ type Job struct {
 	Progress          *JobProgress        `json:"progress"`            // that the last attempt has told
 	Submitter         string              `json:"submitter,omitempty"` // who enqueued it, where it runs as another user
 	Schedule          string              `json:"schedule,omitempty"`  // that made it
+	queue.HookLines
 	// Hidden names what is left out, because the job is another's: command, env, output.
 	Hidden []string `json:"hidden,omitempty"`
 }
@@ -126,7 +127,7 @@ func ViewJob(j *queue.Job, v View) Job {
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
 		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
 		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
-		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule,
+		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines,
 	}
 	if j.AsUID != nil && v.Owner != v.User {
 		out.Submitter = v.Owner

@@ -96,6 +96,7 @@ func methods() []Method {
 		{"schedule.pause", Submit, Operate, false, answer(API.SchedulePause)},
 		{"schedule.resume", Submit, Operate, false, answer(API.ScheduleResume)},
 		{"schedule.run", Submit, Operate, false, answer(API.ScheduleRun)},
+		{"hook.test", Operate, Operate, false, answer(API.HookTest)},
 		{"config.list", Read, Read, false, answer(API.ConfigList)},
 		{"config.get", Read, Read, false, answer(API.ConfigGet)},
 		{"config.set", Admin, Admin, false, answer(API.ConfigSet)},

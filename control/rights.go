@@ -3,6 +3,8 @@ package control
 import (
 	"fmt"
 	"slices"
+
+	"github.com/queuectl/queuectl/queue"
 )
 
 // Right is what somebody may do; each includes those before it.
@@ -94,14 +96,14 @@ func Sees(have Right, own bool) Visibility {
 const hiddenValue = "***"
 
 // inside are the fields of a spec that an outline leaves out: what is run.
-var inside = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret"}
+var inside = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret", "on_completed", "on_failed", "on_dead", "on_ended"}
 
 // Hide leaves out what a sight does not show.
 func (j *Job) Hide(s Visibility) {
 	if s != Outline {
 		return
 	}
-	j.Command, j.Argv, j.Hidden = "", nil, []string{"command"}
+	j.Command, j.Argv, j.HookLines, j.Hidden = "", nil, queue.HookLines{}, []string{"command"}
 	if j.Progress != nil { // what it says is output
 		j.Progress = &JobProgress{Percent: j.Progress.Percent, At: j.Progress.At}
 	}

@@ -58,6 +58,7 @@ schedule.rm submit operate
 schedule.pause submit operate
 schedule.resume submit operate
 schedule.run submit operate
+hook.test operate operate
 config.list read read
 config.get read read
 config.set admin admin

@@ -1,6 +1,7 @@
 package packaging
 
 import (
+	"cmp"
 	"os"
 	"regexp"
 	"slices"
@@ -16,19 +17,18 @@ func TestAccountsAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	var groups []string
-	var home, shell string
+	homes, shells := map[string]string{}, map[string]string{} // of each user
 	for line := range strings.Lines(string(sysusers)) {
 		switch word := strings.Fields(line); word[0] {
 		case "g":
 			groups = append(groups, word[1])
 		case "u":
-			home, shell = word[len(word)-2], word[len(word)-1]
+			homes[word[1]], shells[word[1]] = word[len(word)-2], word[len(word)-1]
 		}
 	}
 	groupadd := regexp.MustCompile(`groupadd --system (?:--gid \d+ )?(\S+)`)
 	loop := regexp.MustCompile(`for group in (.*); do`)
-	options := []string{"--system", "--no-create-home", "--home-dir " + home, "--shell " + shell}
-	for name, gid := range map[string]string{"postinst": "queuectl", "Containerfile": "900", "../docs/install.md": "queuectl"} {
+	for name, gids := range map[string]map[string]string{"postinst": {}, "Containerfile": {"queuectl": "900", "queuectl-hook": "903"}, "../docs/install.md": {}} {
 		raw, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -46,15 +46,19 @@ func TestAccountsAgree(t *testing.T) {
 		if !slices.Equal(got, groups) {
 			t.Errorf("%s: got groups %q, want %q", name, got, groups)
 		}
-		_, user, _ := strings.Cut(text, "useradd ")
-		user, _, _ = strings.Cut(user, "\n")
-		for _, option := range append(options, "--gid "+gid) {
-			if !strings.Contains(user, option) {
-				t.Errorf("%s: useradd has no %s: %s", name, option, user)
+		made := map[string]string{} // the options of each user
+		for _, found := range regexp.MustCompile(`useradd (.*?) (\S+)(?: &&.*)?\n`).FindAllStringSubmatch(strings.ReplaceAll(text, " && useradd", "\nuseradd"), -1) {
+			made[found[2]] = found[1]
+		}
+		for user, home := range homes {
+			for _, option := range []string{"--system", "--no-create-home", "--home-dir " + home + " ", "--shell " + shells[user], "--gid " + cmp.Or(gids[user], user) + " "} {
+				if !strings.Contains(made[user]+" ", option) {
+					t.Errorf("%s: useradd of %s has no %s: %s", name, user, option, made[user])
+				}
 			}
 		}
-		if !strings.HasSuffix(strings.TrimSpace(user), " queuectl") {
-			t.Errorf("%s: useradd makes another account: %s", name, user)
+		if len(made) != len(homes) {
+			t.Errorf("%s: useradd makes other accounts: %v", name, made)
 		}
 	}
 }

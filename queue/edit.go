@@ -19,6 +19,7 @@ func SpecOf(j *Job) *Spec {
 		Jitter: j.Backoff.Jitter, BackoffBase: given(j.Backoff.Base), BackoffMax: given(j.Backoff.Max),
 		BackoffStrategy: given(string(j.Backoff.Strategy)), Cwd: given(j.Cwd), Stdin: given(j.Stdin),
 		ExpiresAt: given(j.ExpiresAt), AllowBackground: given(j.AllowBackground), Memory: given(j.Memory), CPUs: given(j.CPUs), Tasks: given(j.Tasks), Nice: given(j.Nice), NoFile: given(j.NoFile), TTY: given(j.TTY), MaskSecrets: given(j.MaskSecrets),
+		OnCompleted: given(j.OnCompleted), OnFailed: given(j.OnFailed), OnDead: given(j.OnDead), OnEnded: given(j.OnEnded),
 	}
 	if j.Queue != DefaultQueue {
 		s.Queue = given(j.Queue)
@@ -216,7 +217,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands, edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
-	j.Unique, j.UniqueFor = edited.Unique, edited.UniqueFor
+	j.Unique, j.UniqueFor, j.Hooks = edited.Unique, edited.UniqueFor, edited.Hooks|j.Hooks&HookItself
 	if _, given := patch["depends_on"]; given {
 		j.After, j.OtherwiseDo = edited.After, edited.OtherwiseDo
 		if j.After == nil {

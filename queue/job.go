@@ -35,6 +35,7 @@ const (
 	MaxResult     = 64 << 10 // of an attempt, as JSON
 	MaxProgress   = 256      // text of it
 	MaxDeps       = 1 << 20  // what a job is told of those that it waited for
+	MaxHookLine   = 16 << 10 // for the shell, of each hook
 )
 
 // OnLost says what follows when an attempt's runner or machine died.
@@ -77,7 +78,8 @@ type Execution struct {
 	Nice            int64             `json:"nice,omitempty"`   // 0 is the runner's
 	NoFile          int64             `json:"nofile,omitempty"` // open files of each process; 0 is the default
 	TTY             bool              `json:"tty,omitempty"`
-	User            string            `json:"user,omitempty"`
+	HookLines
+	User string `json:"user,omitempty"`
 	// AsUID is whom the job runs as, User by name, where a user was asked for; nil
 	// leaves it to the service's rule.
 	AsUID *int `json:"as_uid,omitempty"`
@@ -107,6 +109,8 @@ type Job struct {
 	UniqueFor  time.Duration
 	OnConflict Conflict
 	Schedule   string // that made it, "" if none did
+	// Hooks are the moments that its HookLines have a line for, and whether it is a hook itself.
+	Hooks HookSet
 	Execution
 
 	State    State
@@ -240,7 +244,8 @@ const (
 	EventPaused    EventKind = "paused"    // by a person: a job that runs, or everything
 	EventResumed   EventKind = "resumed"   // by a person
 	EventSetting   EventKind = "setting"
-	EventAudit     EventKind = "audit" // what a person did that no other event tells of
+	EventAudit     EventKind = "audit"        // what a person did that no other event tells of
+	EventNoHook    EventKind = "hook_dropped" // a hook was not made: too many of the user wait, or the user is no more
 
 	EventScheduleAdded   EventKind = "schedule_added" // or replaced; each of these names the schedule
 	EventScheduleRemoved EventKind = "schedule_removed"
@@ -253,7 +258,7 @@ const (
 
 // EventKinds lists the kinds.
 func EventKinds() []EventKind {
-	return []EventKind{EventEnqueued, EventStarted, EventProgress, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventPaused, EventResumed, EventSetting, EventAudit,
+	return []EventKind{EventEnqueued, EventStarted, EventProgress, EventEnded, EventExpired, EventCancelled, EventRetried, EventRemoved, EventHeld, EventReleased, EventEdited, EventPaused, EventResumed, EventSetting, EventAudit, EventNoHook,
 		EventScheduleAdded, EventScheduleRemoved, EventSchedulePaused, EventScheduleResumed, EventScheduleFired, EventScheduleMissed, EventScheduleSkipped}
 }
 

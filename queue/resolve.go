@@ -58,10 +58,11 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			NoFile:          or(s.NoFile, 0),
 			TTY:             or(s.TTY, false),
 			MaskSecrets:     or(s.MaskSecrets, false),
+			HookLines:       resolveHooks(check, s),
 			Backoff:         Backoff{Jitter: s.Jitter},
 		},
 	}
-	j.ExpiresAt = or(s.ExpiresAt, 0)
+	j.ExpiresAt, j.Hooks = or(s.ExpiresAt, 0), j.HookLines.Set()
 	if s.ID != nil {
 		j.ID = *s.ID
 		check(ValidID(j.ID), "id", "%q is not an id: 1 to 128 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", Clip(j.ID))

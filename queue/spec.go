@@ -64,6 +64,10 @@ type Spec struct {
 	Unique          *string
 	UniqueFor       *time.Duration
 	OnConflict      *string
+	OnCompleted     *string
+	OnFailed        *string
+	OnDead          *string
+	OnEnded         *string
 }
 
 // Kind is the shape of a field's value on a command line.
@@ -143,6 +147,10 @@ var fields = []Field{
 	integer("nice", "how far the job gives way to others for the processors, -20 to 19", func(s *Spec) **int64 { return &s.Nice }),
 	integer("nofile", "most files that each process may have open", func(s *Spec) **int64 { return &s.NoFile }),
 	text("on_lost", "when the machine or runner died: retry, dead or hold", func(s *Spec) **string { return &s.OnLost }),
+	text("on_completed", "line for the shell, run as a job of its own when this one has completed", func(s *Spec) **string { return &s.OnCompleted }),
+	text("on_failed", "the same after each attempt that will be retried", func(s *Spec) **string { return &s.OnFailed }),
+	text("on_dead", "the same when it is dead", func(s *Spec) **string { return &s.OnDead }),
+	text("on_ended", "the same when it is completed, dead or cancelled", func(s *Spec) **string { return &s.OnEnded }),
 	{"allow_background", "", KindBool, "leave processes that outlive the main one", func(s *Spec, v json.RawMessage) error { return setBool(&s.AllowBackground, v) }, get(func(s *Spec) **bool { return &s.AllowBackground })},
 	{"labels", "", KindMap, "NAME=value for selecting", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v, MaxLabels) }, func(s *Spec) any { return orNilMap(s.Labels) }},
 	{"tty", "", KindBool, "give the job a terminal of its own, which attach joins", func(s *Spec, v json.RawMessage) error { return setBool(&s.TTY, v) }, get(func(s *Spec) **bool { return &s.TTY })},

@@ -237,7 +237,7 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"config.list": func() []any {
 			var list control.ConfigList
-			for range config.Keys {
+			for range config.Keys() {
 				list.Settings = append(list.Settings, value)
 			}
 			list.Settings[0].Value = worst(1 << 20) // as long as a settings file may be
@@ -272,8 +272,9 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"schedule.rm": schedules, "schedule.pause": schedules, "schedule.resume": schedules,
 		"schedule.run": func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
+		"hook.test":    func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
 		"drain":        func() []any { return []any{control.Draining{Running: 1 << 30}} },
-		"reload":       func() []any { return []any{control.Reloaded{Hidden: make([]string, len(config.Keys))}} },
+		"reload":       func() []any { return []any{control.Reloaded{Hidden: make([]string, len(config.Keys()))}} },
 		"service.stop": func() []any { return []any{control.Stopping{PID: 1 << 30}} },
 	}
 	for _, method := range control.MethodNames() {

@@ -61,6 +61,7 @@ type Options struct {
 	Patient    bool              // whoever reads a stream may take any time for it
 	Version    string
 	Runner     []string    // the command that starts a runner
+	Webhook    []string    // the command that posts what it reads, as its environment says; without it there are no webhooks
 	Log        *os.File    // messages
 	Terminal   bool        // Log is one
 	Ready      func()      // called when the socket takes requests
@@ -233,6 +234,9 @@ func (s *Service) open(ctx context.Context) error {
 		return s.unstarted("run_as", errors.Join(err, s.store.Close()))
 	}
 	s.programs = programFiles(s.opt.Runner[0])
+	if err := s.bindHooks(ctx); err != nil {
+		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
+	}
 	return nil
 }
 

@@ -127,10 +127,10 @@ func (s *Service) bindNode(ctx context.Context) error {
 // apply has changed settings hold where they are used. It says what does so later only.
 func (s *Service) apply(ctx context.Context) (later string) {
 	ctx = context.WithoutCancel(ctx) // the settings are stored by now
-	err := errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx), s.bindNode(ctx))
+	err := errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx), s.bindNode(ctx), s.bindHooks(ctx))
 	if err != nil {
 		later = fmt.Sprintf("stored; the queue holds to it from the next change or start on: %v", err)
-		s.log.Error("the order of jobs, max_running_per_user and resources hold from the next change of a setting or the next start on", "error", err)
+		s.log.Error("the order of jobs, max_running_per_user, resources and hooks hold from the next change of a setting or the next start on", "error", err)
 	}
 	s.readmit()
 	select {
@@ -201,8 +201,8 @@ func (s *Service) readAgain(ctx context.Context) error {
 // ConfigList implements control.API.
 func (s *Service) ConfigList(context.Context, control.Nothing) (control.ConfigList, error) {
 	var list control.ConfigList
-	for i := range config.Keys {
-		list.Settings = append(list.Settings, s.value(&config.Keys[i]))
+	for i := range config.Keys() {
+		list.Settings = append(list.Settings, s.value(&config.Keys()[i]))
 	}
 	return list, nil
 }

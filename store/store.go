@@ -462,6 +462,9 @@ type Upkeep interface {
 	// SetNode has the store be of this node, from now on until it is closed: jobs that may run
 	// elsewhere only, or need more than it has, wait. Jobs have what they hold until they end.
 	SetNode(ctx context.Context, node Node) error
+	// SetHooks has hooks be made so from now on, until it is closed. They are made in the commit of what
+	// they tell of, and are not refused for want of room in the queue.
+	SetHooks(ctx context.Context, h Hooks) error
 	// Promote makes due jobs runnable, cancels expired ones and forgets old
 	// keys, a bounded number of each, and says how long until the next is due:
 	// 0 if more are due now, at most an hour.

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
+	"os"
 	_ "time/tzdata" // schedules have time zones, also where the system has no files of them
 
 	"github.com/spf13/cobra"
@@ -25,6 +27,8 @@ var verbs = []cli.Verb{
 	{Name: "man", Build: of(manVerb)},
 	{Name: "schema", Build: cli.SchemaVerb},
 	{Name: "schedule", Build: cli.ScheduleVerb},
+	{Name: "config", Build: cli.ConfigVerb},
+	{Name: "hook", Build: cli.HookVerb},
 }
 
 // of builds a verb on app.
@@ -33,5 +37,8 @@ func of(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == webhookName { // a job that the service made
+		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+	}
 	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: look, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Hash: sha256.New})
 }

@@ -89,7 +89,12 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 		o.Flags["workers"] = workers
 	}
 	client, err := cli.ClientPath()
+	if err != nil {
+		return o, err
+	}
 	o.Runner = []string{client, "runner"}
+	own, err := os.Executable()
+	o.Webhook = []string{own, webhookName}
 	return o, err
 }
 

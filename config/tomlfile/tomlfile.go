@@ -33,6 +33,9 @@ func Read(path string, required bool) (config.Layer, error) {
 	return l, nil
 }
 
+// takes are the tables that have tables of names a person chooses.
+var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).TakeResources, "webhooks": (*config.Layer).TakeWebhooks}
+
 // maxFile bounds a settings file, in bytes.
 const maxFile = 1 << 20
 
@@ -53,8 +56,8 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		table, is := file[name].(map[string]any)
-		if is && name == "resources" {
-			if err := l.TakeResources(table); err != nil {
+		if take := takes[name]; is && take != nil {
+			if err := take(&l, table); err != nil {
 				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))
 			}
 			continue

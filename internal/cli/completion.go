@@ -89,8 +89,8 @@ func completeStates(*cobra.Command, []string, string) ([]cobra.Completion, cobra
 // completeKeys completes the first argument, a setting, with what it means.
 func completeKeys(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var keys []cobra.Completion
-	for i := range config.Keys {
-		if k := &config.Keys[i]; len(given) == 0 && strings.HasPrefix(k.Name, prefix) {
+	for i := range config.Keys() {
+		if k := &config.Keys()[i]; len(given) == 0 && strings.HasPrefix(k.Name, prefix) {
 			keys = append(keys, cobra.CompletionWithDesc(k.Name, k.Doc))
 		}
 	}

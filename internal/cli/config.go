@@ -11,7 +11,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-func configVerb(a *App) *cobra.Command {
+// ConfigVerb is the verb config, which queuectld alone has: it is seldom asked for, and the table of settings
+// would be a part of each start of the client.
+func ConfigVerb(a *App) *cobra.Command {
 	get := &cobra.Command{
 		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print a setting, or all", Args: atMostOne("a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -98,9 +100,6 @@ func (a *App) configList(cmd *cobra.Command) error {
 // validate checks a file without a service; if one runs, it also names the keys
 // that stored settings hide.
 func (a *App) validate(cmd *cobra.Command, args []string) error {
-	if a.settings == nil {
-		return a.become()
-	}
 	path, err := a.settingsFile(args)
 	if err != nil {
 		return err

@@ -96,6 +96,8 @@ func examples() map[string]string {
 		"schedule": "  queuectl schedule add nightly '0 3 * * *' -- make backup\n  queuectl schedule list", "schedule list": "  queuectl schedule list --json", "schedule show": "  queuectl schedule show nightly",
 		"schedule rm": "  queuectl schedule rm nightly", "schedule pause": "  queuectl schedule pause nightly", "schedule resume": "  queuectl schedule resume nightly", "schedule run": "  queuectl schedule run nightly",
 
+		"hook": "  queuectl hook test on_dead", "hook test": "  queuectl hook test on_dead\n  queuectl hook test ops                 a webhook: [webhooks.ops] in the settings",
+
 		"config": "  queuectl config list\n  queuectl config set max_retries 5", "config get": "  queuectl config get max_retries", "config set": "  queuectl config set max_retries 5\n  queuectl config set retention_dead 90d",
 		"config unset": "  queuectl config unset max_retries      what the file says, or the default", "config list": "  queuectl config list\n  queuectl config list --json", "config validate": "  queuectl config validate               your own settings file\n  queuectl config validate /etc/queuectl/queuectl.toml",
 		"service": "  queuectl service install                of the machine, from boot on\n  queuectl service status", "service install": "  sudo queuectl service install          of the machine, from boot on\n  queuectl service install --user        your own", "service uninstall": "  queuectl service uninstall --user      the queue stays",
@@ -152,6 +154,7 @@ var themes = []struct {
 	{"What runs", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "env_secret", "mask_secrets", "stdin", "stdin_file", "tty", "user"}},
 	{"When", []string{"priority", "run_at", "delay", "expires_at"}},
 	{"How it ends", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
+	{"What follows", []string{"on_completed", "on_failed", "on_dead", "on_ended"}},
 	{ofOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "resources", "unique", "unique_for", "on_conflict"}},
 	{ofLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "output_limit"}},
 }

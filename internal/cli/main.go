@@ -105,10 +105,11 @@ func table() []Verb {
 
 		{Group: ofQueues, Name: "queue", Build: queueVerb},
 		{Group: ofQueues, Name: "schedule", Short: "Jobs that come again and again"},
+		{Group: ofQueues, Name: "hook", Short: "Hooks of the settings, and webhooks"},
 
 		{Group: ofService, Name: "service", Short: "The service as the system sees it"},
 		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},
-		{Group: ofService, Name: "config", Build: configVerb},
+		{Group: ofService, Name: "config", Short: "The settings of the service"},
 		{Group: ofService, Name: "reload", Build: reloadVerb},
 		{Group: ofService, Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
 		{Group: ofService, Name: "backup", Short: "Copy the whole queue, with its outputs, into one file while it runs"},

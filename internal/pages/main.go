@@ -118,7 +118,7 @@ func reference() string {
 		fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(to, ", "))
 	}
 	b.WriteString("\n## Settings\n\nA change holds at once, where it does not say otherwise. Those with a dot stand in a table of the file.\n\n| key | default | meaning |\n|---|---|---|\n")
-	for _, k := range config.Keys {
+	for _, k := range config.Keys() {
 		name := "`" + k.Name + "`"
 		for _, other := range k.Spellings() {
 			name += " (`" + other + "`)"

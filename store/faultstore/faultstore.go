@@ -224,6 +224,11 @@ func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	return act(ctx, s, "SetNode", node, func() error { return s.Store.SetNode(ctx, node) })
 }
 
+// SetHooks implements store.Store.
+func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
+	return act(ctx, s, "SetHooks", h.On, func() error { return s.Store.SetHooks(ctx, h) })
+}
+
 // SetMaxRunningUser implements store.Store.
 func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 	return act(ctx, s, "SetMaxRunningUser", n, func() error { return s.Store.SetMaxRunningUser(ctx, n) })

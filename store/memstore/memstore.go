@@ -28,6 +28,7 @@ type Store struct {
 	passes map[string]int64           // of queues: when it is their turn, while weights differ
 	turn   int64                      // of the queue that was served last
 	node   store.Node
+	hooks  store.Hooks
 	rules  map[gate]queue.Demand   // the newest word on each lock and rate
 	starts map[gate][]queue.Millis // of each rate
 
@@ -63,9 +64,10 @@ type job struct {
 	queue.Job
 	rank      int64
 	leased    bool
-	former    int    // whose it is once it is given back, if not 0
-	asleep    bool   // not due yet for the first time
-	links     []link // that it waits for, or has waited for
+	former    int           // whose it is once it is given back, if not 0
+	moment    queue.HookSet // that has come, and whose hooks are yet to be made
+	asleep    bool          // not due yet for the first time
+	links     []link        // that it waits for, or has waited for
 	otherwise queue.Otherwise
 	attempts  []queue.Attempt
 }
@@ -211,6 +213,7 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	s.watchers.Tell(j.Seq)
 	if ends {
 		s.decided = append(s.decided, end{seq: j.Seq, state: to})
+		j.moment = queue.HooksAt(to)
 	}
 }
 
@@ -296,6 +299,10 @@ func (s *Store) tell(j *job, kind queue.EventKind, d queue.EventDetail, now queu
 	s.events = append(s.events, queue.Event{
 		Seq: s.trimmed + int64(len(s.events)) + 1, At: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d,
 	})
+	if on := j.moment; on != 0 {
+		j.moment = 0
+		s.hook(j, on, now)
+	}
 }
 
 // place gives a job its place in the queue, from where it begins to earn points.

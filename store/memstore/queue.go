@@ -114,17 +114,17 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 			}
 		}
 	}
+	s.seq = max(s.seq, last)
 	for i, draft := range r.Drafts {
 		if receipt.Found != nil && receipt.Found[i] {
 			continue
 		}
-		if j := s.holds(draft.UID, draft.Unique, now); j != nil { // it gives way
+		if j := s.holds(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() { // it gives way
 			s.giveWay(j, now)
 		}
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
 		s.add(afterSeqs(draft, receipt), r.UID, now)
 	}
-	s.seq = max(s.seq, last)
 	return receipt, nil
 }
 

@@ -297,7 +297,8 @@ func (s *Store) fireOne(known *schedule, f *store.Firing, at queue.Millis, open 
 		}
 		s.own(store.Request{UID: known.UID, Owner: f.Owner})
 		draft.Seq = receipt.Seqs[0]
-		if j := s.holds(draft.UID, draft.Unique, now); j != nil {
+		s.seq = max(s.seq, draft.Seq)
+		if j := s.holds(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() {
 			s.giveWay(j, now)
 		}
 		s.add(draft, known.UID, now)

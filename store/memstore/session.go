@@ -144,6 +144,10 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		if j.State == queue.Held {
 			s.tell(j, queue.EventHeld, queue.EventDetail{Reason: d.Reason}, now)
 		}
+		if on := j.moment; on != 0 {
+			j.moment = 0
+			s.hook(j, on, now)
+		}
 		return
 	}
 	if !ran {
@@ -169,6 +173,9 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		j.Progress = &told
 	}
 	j.attempts = append(j.attempts, a)
+	if j.State == queue.Failed {
+		j.moment = queue.HookFailed
+	}
 	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.By, Verb: e.Verb}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode

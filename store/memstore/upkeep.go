@@ -104,6 +104,14 @@ func (s *Store) resume(now queue.Millis) {
 	}
 }
 
+// SetHooks has hooks be made so.
+func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
+	return s.update(ctx, func(queue.Millis) error {
+		s.hooks = h
+		return nil
+	})
+}
+
 // SetNode has the store be of this node.
 func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	return s.update(ctx, func(queue.Millis) error {

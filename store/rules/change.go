@@ -142,17 +142,17 @@ func (r *Rules) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
 	return nil, false, &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("%q is the key of job %s, which is %v; wait for that one, or cancel it", d.Unique, j.ID, j.State)}
 }
 
-// Replace cancels the job that has the unique key of a draft which CheckUnique has let pass.
+// Replace cancels the job that waits and has the unique key of a draft which CheckUnique has let pass.
 func (r *Rules) Replace(draft *queue.Job) error {
 	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
 		return nil
 	}
-	other, replaced, err := r.conflict(draft)
-	if !replaced || err != nil {
+	other, found, err := r.tx.Holder(draft.UID, draft.Unique)
+	if err != nil || !found || !other.State.Waiting() {
 		return err
 	}
 	other.Reason = queue.ReasonReplaced
-	return r.Move(other, queue.Cancelled, queue.EventCancelled, replacedDetail)
+	return r.Move(&other, queue.Cancelled, queue.EventCancelled, replacedDetail)
 }
 
 var replacedDetail = []byte(`{"reason":"replaced"}`)
@@ -169,9 +169,13 @@ func (r *Rules) holder(uid int, key string) (j Job, found bool, err error) {
 // Insert has a draft wait as a job of this number and id; it is the one of a number, from 0, that
 // the engine was given. uid is who asked.
 func (r *Rules) Insert(draft *queue.Job, at, uid int, seq int64, id string) error {
-	now := r.tx.Now()
 	r.job = Job{Job: *draft}
-	j := &r.job
+	return r.insert(&r.job, draft, at, uid, seq, id)
+}
+
+// insert is Insert, with room for the job.
+func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id string) error {
+	now := r.tx.Now()
 	j.Seq, j.ID, j.State = seq, id, queue.Pending
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)

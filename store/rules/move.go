@@ -55,10 +55,15 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 			return err
 		}
 	}
-	if kind == "" {
-		return nil
+	if kind != "" {
+		if err := r.tx.AddEvent(kind, j.Seq, j.ID, to, detail); err != nil {
+			return err
+		}
 	}
-	return r.tx.AddEvent(kind, j.Seq, j.ID, to, detail)
+	if to.Ended() && !from.Ended() || to == queue.Failed && kind == queue.EventEnded {
+		return r.hook(j)
+	}
+	return nil
 }
 
 // legal reports whether a job may move. One that is leased may have run, whether that was
@@ -189,7 +194,7 @@ func (r *Rules) HoldDamaged(j *Job) error {
 	}
 	told := j.Error
 	j.NewError = &told
-	return r.Move(j, queue.Held, queue.EventHeld, []byte(`{}`))
+	return r.Move(j, queue.Held, queue.EventHeld, noDetail)
 }
 
 // Remove deletes a job that nobody holds, with its history.

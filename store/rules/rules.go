@@ -74,6 +74,7 @@ type Lease struct {
 // User is what is known of one user.
 type User struct {
 	Waiting int64 // jobs
+	Hooks   int64 // of them
 	Staged  int64 // jobs of batches that are not in the queue yet
 	Leased  int
 }
@@ -101,6 +102,10 @@ type Tx interface {
 	// Disowned is the uid below 0 that a job belongs to once nobody holds it, for its own
 	// belongs to another account now; 0 if it does not.
 	Disowned(uid int, seq int64) int
+	// Hooks are those that the store was told of.
+	Hooks() *store.Hooks
+	// NewJob takes a draft, which needs no room, and says which number for Insert it has, and its seq and id.
+	NewJob(draft *queue.Job) (at int, seq int64, id string, err error)
 	// WakeAt has Promote called at an instant, or before.
 	WakeAt(at queue.Millis)
 

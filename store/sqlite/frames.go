@@ -105,7 +105,7 @@ func (f *stagedJob) append(b []byte) ([]byte, error) {
 		}
 	}
 	var body []byte
-	for _, n := range []int64{f.seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt), int64(j.OtherwiseDo)} {
+	for _, n := range []int64{f.seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt), int64(j.OtherwiseDo), int64(j.Hooks)} {
 		body = binary.AppendVarint(body, n)
 	}
 	for _, text := range []string{f.id, f.labels, f.terms, f.input, j.Queue, demands, string(after)} {
@@ -138,7 +138,7 @@ func readFrame(b []byte) (jobs []stagedJob, whole bool) {
 }
 
 func readStaged(b []byte) (f stagedJob, ok bool) {
-	var numbers [7]int64
+	var numbers [8]int64
 	for i := range numbers {
 		n, size := binary.Varint(b)
 		if size <= 0 {
@@ -160,6 +160,6 @@ func readStaged(b []byte) (f stagedJob, ok bool) {
 	}
 	return stagedJob{numbers[0], queue.Job{
 		Queue: list[4], Demands: readDemands([]byte(list[5])), After: after, OtherwiseDo: queue.Otherwise(numbers[6]), Priority: numbers[1], MaxAttempts: int(numbers[2]), RunAt: queue.Millis(numbers[3]),
-		Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]),
+		Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]), Hooks: queue.HookSet(numbers[7]),
 	}, list[0], texts{list[1], list[2], list[3]}}, len(b) == 0
 }

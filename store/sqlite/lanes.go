@@ -444,6 +444,14 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 	})
 }
 
+// SetHooks has hooks be made so.
+func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		t.s.mem.hooks = h
+		return nil
+	})
+}
+
 // SetNode has the store be of this node.
 func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	return s.do(ctx, prompt, func(t *tx) error {

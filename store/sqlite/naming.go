@@ -3,11 +3,29 @@ package sqlite
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
+
+// NewJob implements rules.Tx.
+func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) {
+	text, err := textsOf(draft.Execution)
+	if err != nil {
+		return 0, 0, "", err
+	}
+	receipt := store.Receipt{IDs: make([]string, 1), Seqs: make([]int64, 1)}
+	if err := t.nameAll([]queue.Job{*draft}, &receipt); err != nil {
+		return 0, 0, "", err
+	}
+	if err := t.own(draft.UID, t.s.mem.hooks.Owner); err != nil { // if it is the job's user, that is known
+		return 0, 0, "", err
+	}
+	t.drafts = append(slices.Clip(t.drafts), text)
+	return len(t.drafts) - 1, receipt.Seqs[0], receipt.IDs[0], nil
+}
 
 // nameAll gives each draft its seq and id; an id that is taken refuses all.
 func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {

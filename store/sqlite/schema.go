@@ -70,6 +70,7 @@ var migrations = [][]string{{
 		pid          INTEGER NOT NULL DEFAULT 0,
 		paused_at    INTEGER NOT NULL DEFAULT 0, -- while it runs, if a person has it paused
 		paused_by    INTEGER NOT NULL DEFAULT 0, -- the uid of that person
+		hooks        INTEGER NOT NULL DEFAULT 0, -- queue.HookSet
 		worker       TEXT    NOT NULL DEFAULT '',
 		reason       TEXT    NOT NULL DEFAULT '',
 		units        TEXT    NOT NULL DEFAULT '', -- of resources that it holds while it is leased
@@ -91,6 +92,7 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5`,
 	`CREATE INDEX jobs_unique ON jobs (uid, unique_key, ended_at) WHERE unique_key <> ''`,
 	`CREATE INDEX jobs_ended ON jobs (state, ended_at) WHERE state > 5`,
+	`CREATE INDEX jobs_hooks ON jobs (uid) WHERE hooks > 127 AND state < 5`,
 	`CREATE INDEX jobs_schedule ON jobs (schedule, seq) WHERE schedule <> '' AND state < 6`,
 	`CREATE TABLE lanes (
 		id        INTEGER PRIMARY KEY,

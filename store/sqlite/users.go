@@ -9,6 +9,7 @@ import (
 // user is what the writer knows of one user.
 type user struct {
 	waiting int64 // jobs, as the table of users has it
+	hooks   int64 // of them; counted when the store is opened
 	leased  int
 	staged  int64 // jobs of batches
 	batches int   // that are not committed
@@ -34,10 +35,10 @@ func (m *memory) putUser(uid int, u user) {
 	m.users[uid] = u
 }
 
-// waits counts jobs of a user that begin, or cease, to wait.
-func (t *tx) waits(uid int, n int64) {
+// waits counts jobs of a user that begin, or cease, to wait, and how many of them are hooks.
+func (t *tx) waits(uid int, n, hooks int64) {
 	u := t.s.mem.users[uid]
-	u.waiting += n
+	u.waiting, u.hooks = u.waiting+n, u.hooks+hooks
 	t.setUser(uid, u)
 }
 
@@ -134,6 +135,15 @@ func (s *Store) loadUsers() error {
 		u := m.users[l.Job.UID]
 		u.leased++
 		m.users[l.Job.UID] = u
+	}
+	err = s.db.query(func(r row) (bool, error) {
+		u := m.users[int(r.num(0))]
+		u.hooks = r.num(1)
+		m.putUser(int(r.num(0)), u)
+		return true, nil
+	}, `SELECT uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY uid`)
+	if err != nil {
+		return err
 	}
 	if err := s.loadQueues(); err != nil {
 		return err

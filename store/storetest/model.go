@@ -50,7 +50,7 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 			t.Parallel()
 			w := &pairWalk{T: t, dice: rand.New(rand.NewPCG(uint64(seed), 17))}
 			w.order = orders[w.dice.IntN(len(orders))]
-			w.gated, w.weighted = seed%4 != 0, seed%3 == 0
+			w.gated, w.weighted, w.hooked = seed%4 != 0, seed%3 == 0, seed%5 == 0
 			w.engine, w.model, w.advance = open(t, w.order)
 			w.leases, w.ours = map[int64]queue.Lease{}, map[int64]queue.Lease{}
 			w.rules = map[string]store.QueueRule{}
@@ -85,6 +85,7 @@ type pairWalk struct {
 	order    queue.Order
 	gated    bool // jobs make demands
 	weighted bool // queues differ in weight
+	hooked   bool // each job that completes has a hook made
 	step     int
 	what     string                // this step does
 	seqs     []int64               // of jobs that are there
@@ -199,7 +200,7 @@ func (w *pairWalk) next() {
 	same(&rig{T: w.T}, fmt.Sprintf("counts after step %d, %s", w.step, w.what), w.engine.Store.Counts().States, w.model.Counts().States)
 }
 
-var queues = []string{"default", "night", "bulk", "rare"}
+var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue}
 
 // rule changes one of the rules that hold until the store is closed.
 func (w *pairWalk) rule() {
@@ -234,7 +235,11 @@ func (w *pairWalk) rule() {
 // setRules has a store that was opened go by the rules again.
 func (w *pairWalk) setRules() {
 	w.act(func(s store.Store) error {
-		err := errors.Join(s.SetMaxRunningUser(w.Context(), w.maxUser), s.SetNode(w.Context(), w.node))
+		hooks := store.Hooks{Make: hooksOf, Owner: "x"}
+		if w.hooked {
+			hooks.On = queue.HookCompleted
+		}
+		err := errors.Join(s.SetMaxRunningUser(w.Context(), w.maxUser), s.SetNode(w.Context(), w.node), s.SetHooks(w.Context(), hooks))
 		for _, name := range queues {
 			rule, known := w.rules[name]
 			if !known {
@@ -304,9 +309,12 @@ func (w *pairWalk) enqueue() {
 	uid := w.dice.IntN(12)
 	for i := range drafts {
 		j := &drafts[i]
-		*j = queue.Job{UID: uid, Priority: int64(w.dice.IntN(3)), MaxAttempts: 1 + w.dice.IntN(3), ExitCode: -1, Queue: queues[min(w.dice.IntN(40)/13, len(queues)-1)], Demands: w.demands(), Execution: queue.Execution{Command: "true"}}
+		*j = queue.Job{UID: uid, Priority: int64(w.dice.IntN(3)), MaxAttempts: 1 + w.dice.IntN(3), ExitCode: -1, Queue: queues[w.dice.IntN(40)/13], Demands: w.demands(), Execution: queue.Execution{Command: "true"}}
 		if w.dice.IntN(4) == 0 {
 			j.Delay = time.Duration(w.dice.IntN(3000)) * time.Millisecond
+		}
+		if w.dice.IntN(6) == 0 { // when one ends that is too late depends on who meets it
+			j.Hooks = queue.HookSet(w.dice.IntN(int(queue.HookDead)))
 		}
 		if w.dice.IntN(8) == 0 {
 			j.ExpiresAt = w.model.Now().Add(time.Duration(w.dice.IntN(5000)) * time.Millisecond)

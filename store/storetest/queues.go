@@ -21,6 +21,7 @@ var queueing = []promise{
 	{name: "a waiting job gives its unique key up", keep: uniqueReplaces},
 	{name: "drafts of one request share a unique key", keep: uniqueDrafts},
 	{name: "a retried job needs its unique key", keep: uniqueRetry},
+	{name: "a job of a request that ends at once keeps none of it from its unique key", keep: uniqueEndedAtOnce},
 	{name: "a retried parent takes none back whose unique key another job has", keep: uniqueRetriedParent},
 }
 
@@ -276,4 +277,17 @@ func uniqueRetriedParent(r *rig) {
 	r.must(r.change(parent, queue.VerbRetry))
 	r.promote()
 	r.in("nobody has its key", child, queue.Blocked, "")
+}
+
+func uniqueEndedAtOnce(r *rig) {
+	parent := r.one(maxAttempts(1))
+	r.end(r.claims("the parent", parent)[0], exit(1))
+	keyed := func(set ...func(*queue.Job)) queue.Job {
+		j := draft(set...)
+		j.Unique, j.UniqueFor, j.OnConflict = "k", time.Hour, queue.ConflictReplace
+		return j
+	}
+	jobs := r.store(keyed(after(queue.ParentCompleted, parent)), keyed())
+	r.in("its parent has failed", jobs[0], queue.Cancelled, queue.ReasonDependency)
+	r.in("it takes the place of the other", jobs[1], queue.Pending, "")
 }

@@ -251,4 +251,15 @@ promise '... nor leave its group of processes' attack 'for f in /sys/fs/cgroup/u
 promise '... nor freeze or kill those of others' attack "for f in \$(find /sys/fs/cgroup -path '*queuectl*' \\( -name cgroup.kill -o -name cgroup.freeze \\) 2>/dev/null); do echo 1 > \$f && exit 0; done; exit 1"
 promise 'bob'"'"'s job has not noticed' job_is bobs .pid "$bobs_pid"
 promise 'nor have the service and the runner' same "$service_pid $runner_pid" "$(main_pid) $(runner_pids | head -n 1)"
+
+# --- hooks
+q root config set hooks.on_dead 'echo told by $(id -un) in $(pwd)' >/dev/null
+q alice run --id told --max-retries 0 --on-dead 'echo mine by $(id -un)' -- false >/dev/null 2>&1 || true
+hook_of() { q root list --queue hooks --label job=told --json | jq -r ".[] | select(.user == \"$1\" and .state == \"completed\") | .id"; }
+hooked() { [[ -n $(hook_of alice) && -n $(hook_of queuectl-hook) ]]; }
+promise 'both hooks of a dead job have run' within 20 hooked
+promise 'its own runs as its user' says 'mine by alice' q root logs "$(hook_of alice)"
+promise 'that of the settings as an account that owns nothing' says 'told by queuectl-hook in /$' q root logs "$(hook_of queuectl-hook)"
+promise '... and nobody else reads it' ends 5 'operate' q alice logs "$(hook_of queuectl-hook)"
+q root config unset hooks.on_dead >/dev/null
 summary

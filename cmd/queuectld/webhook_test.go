@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/queuectl/queuectl/service"
+)
+
+// What is posted is what was read, signed as Standard Webhooks' own library takes it, and the exit code says
+// what the receiver makes of it.
+func TestWebhookIsPosted(t *testing.T) {
+	const secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+	signer, err := standardwebhooks.NewWebhook(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status, got := 0, 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got++
+		body, err := io.ReadAll(r.Body)
+		if err != nil || string(body) != `{"type":"job.dead"}` {
+			t.Errorf("got %q, %v", body, err)
+		}
+		if err := signer.Verify(body, r.Header); err != nil {
+			t.Error(err)
+		}
+		if id := r.Header.Get("webhook-id"); id != "7.8.dead" || r.Header.Get("content-type") != "application/json" {
+			t.Errorf("got id %q, headers %v", id, r.Header)
+		}
+		w.Header().Set("Location", "/elsewhere")
+		w.WriteHeader(status)
+		io.WriteString(w, strings.Repeat("x", 2*maxAnswer))
+	}))
+	defer server.Close()
+	env := map[string]string{service.WebhookURL: server.URL + "/a?token=s3cret", service.WebhookSecret: file, service.WebhookID: "7.8.dead"}
+	post := func() (code int, out, errs string) {
+		var o, e bytes.Buffer
+		code = postWebhook(t.Context(), strings.NewReader(`{"type":"job.dead"}`), &o, &e, func(name string) string { return env[name] })
+		return code, o.String(), e.String()
+	}
+	for _, c := range []struct {
+		status, code int
+		says         string
+	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "not followed"}, {410, service.WebhookGone, "wants no more"}} {
+		status, got = c.status, 0
+		code, out, errs := post()
+		if code != c.code || got != 1 || !strings.Contains(out, http.StatusText(c.status)) || len(out) > 2*maxAnswer || !strings.Contains(errs, c.says) {
+			t.Errorf("%d: got code %d after %d requests, %.80q, %q", c.status, code, got, out, errs)
+		}
+	}
+	server.Close()
+	if code, _, errs := post(); code != 1 || strings.Contains(errs, "s3cret") || !strings.Contains(errs, "refused") {
+		t.Errorf("nobody answers: got code %d, %q", code, errs)
+	}
+	for text, want := range map[string]string{"": "is empty", "whsec_!": "holds no secret"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, errs := post(); code != 1 || !strings.Contains(errs, want) {
+			t.Errorf("secret %q: got code %d, %q", text, code, errs)
+		}
+	}
+	env[service.WebhookSecret] = file + ".none"
+	if code, _, errs := post(); code != 1 || !strings.Contains(errs, "secret.none") {
+		t.Errorf("no file: got code %d, %q", code, errs)
+	}
+}

@@ -1,0 +1,180 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Webhook is somewhere that is told when jobs come to moments.
+type Webhook struct {
+	URL        string
+	Events     queue.HookSet
+	Queues     []string // of the jobs, any if there are none
+	SecretFile string   // whose text signs what is sent
+}
+
+// Wants reports whether a moment of a job of a queue is told.
+func (w *Webhook) Wants(moment queue.HookSet, of string) bool {
+	return w.Events&moment != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, of))
+}
+
+// Limits of [webhooks].
+const (
+	maxWebhooks = 64
+	maxURL      = 2048
+)
+
+// hookKey is the setting of a hook of all jobs.
+func hookKey(moment queue.HookSet, doc string, at func(*Settings) *string) Key {
+	name := "hooks.on_" + moment.String()
+	return Key{name, nobody, doc, func(s *Settings, text string) error {
+		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookLine || strings.ContainsRune(text, 0) {
+			return fmt.Errorf("is no line for the shell of up to %d bytes; none is no hook", queue.MaxHookLine)
+		}
+		*at(s) = text
+		if text == nobody {
+			*at(s) = ""
+		}
+		return nil
+	}, func(s *Settings) string {
+		if *at(s) == "" {
+			return nobody
+		}
+		return *at(s)
+	}}
+}
+
+func setHooksUser(s *Settings, text string) error {
+	if err := checkAccount(text); err != nil {
+		return err
+	}
+	s.HooksUser = text
+	return nil
+}
+
+// HooksAs is the account of the settings' hooks, "" for the service's own.
+func (s *Settings) HooksAs() string {
+	if s.HooksUser == nobody {
+		return ""
+	}
+	return s.HooksUser
+}
+
+func setWebhooks(s *Settings, text string) error {
+	if _, err := parseWebhooks(text); err != nil {
+		return err
+	}
+	s.Webhooks = text
+	return nil
+}
+
+// WebhooksByName are the webhooks.
+func (s *Settings) WebhooksByName() map[string]Webhook {
+	of, err := parseWebhooks(s.Webhooks)
+	if err != nil {
+		panic("config: " + err.Error()) // it was checked
+	}
+	return of
+}
+
+// TakeWebhooks takes the table webhooks of a file, each with url and secret_file, and maybe events and queues.
+func (l *Layer) TakeWebhooks(table map[string]any) error {
+	text := []byte(nobody)
+	if len(table) > 0 {
+		var err error
+		if text, err = json.Marshal(table); err != nil {
+			return queue.Invalid("webhooks", "%s", err)
+		}
+	}
+	return l.Take("webhooks", string(text))
+}
+
+func parseWebhooks(text string) (map[string]Webhook, error) {
+	of := map[string]Webhook{}
+	if text == nobody {
+		return of, nil
+	}
+	if err := queue.CheckJSON([]byte(text)); err != nil {
+		return nil, fmt.Errorf("is neither none nor JSON like {\"ops\": {\"url\": \"https://…\", \"secret_file\": \"/etc/…\"}}: %w", err)
+	}
+	err := queue.Members([]byte(text), func(name string, value json.RawMessage) error {
+		w, err := parseWebhook(value)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", queue.Clip(name), err)
+		case !queue.ValidID(name):
+			return fmt.Errorf("%q is no name: letters, digits and . _ @ / -, beginning with a letter or a digit", queue.Clip(name))
+		case len(of) == maxWebhooks:
+			return fmt.Errorf("has more than %d webhooks", maxWebhooks)
+		}
+		of[name] = w
+		return nil
+	})
+	return of, err
+}
+
+func parseWebhook(text json.RawMessage) (w Webhook, err error) {
+	err = queue.Members(text, func(name string, value json.RawMessage) (err error) {
+		var list []string
+		switch name {
+		case "url":
+			w.URL, err = queue.Text(value)
+		case "secret_file":
+			w.SecretFile, err = queue.Text(value)
+		case "queues":
+			if json.Unmarshal(value, &w.Queues) != nil || slices.ContainsFunc(w.Queues, func(q string) bool { return !queue.ValidQueue(q) }) {
+				err = fmt.Errorf("is no list of names of queues")
+			}
+		case "events":
+			if json.Unmarshal(value, &list) != nil {
+				err = fmt.Errorf("is no list like [\"dead\"]")
+			}
+			w.Events, err = moments(list, err)
+		default:
+			err = fmt.Errorf("is not what a webhook has: url, secret_file, events, queues")
+		}
+		if err != nil {
+			err = fmt.Errorf("%s %w", queue.Clip(name), err)
+		}
+		return err
+	})
+	_, secure := strings.CutPrefix(w.URL, "https://")
+	_, plain := strings.CutPrefix(w.URL, "http://")
+	switch {
+	case err != nil:
+	case w.URL == "":
+		err = fmt.Errorf("url is missing")
+	case !secure && !plain || len(w.URL) > maxURL || strings.ContainsFunc(w.URL, func(r rune) bool { return r <= ' ' || r > '~' }):
+		err = fmt.Errorf("url is not one like https://host/path, of up to %d bytes", maxURL)
+	case !strings.HasPrefix(w.SecretFile, "/") && !(len(w.SecretFile) > 2 && w.SecretFile[1] == ':') || strings.ContainsRune(w.SecretFile, 0):
+		err = fmt.Errorf("secret_file must name a file by its absolute path; what is sent is signed with what it holds")
+	case w.Events == 0:
+		w.Events = queue.HookEnded
+	}
+	return w, err
+}
+
+// moments are those of a list.
+func moments(list []string, err error) (set queue.HookSet, _ error) {
+	names := map[string]queue.HookSet{}
+	for _, m := range queue.Hooks {
+		names[m.String()] = m
+	}
+	for _, name := range list {
+		m, known := names[name]
+		if !known && err == nil {
+			words := slices.Sorted(maps.Keys(names))
+			err = fmt.Errorf("names %q, which is none of %s%s", queue.Clip(name), strings.Join(words, ", "), queue.Nearest(name, words))
+		}
+		set |= m
+	}
+	if set == 0 && err == nil {
+		err = fmt.Errorf("is empty; leave it out for ended")
+	}
+	return set, err
+}

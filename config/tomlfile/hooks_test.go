@@ -1,0 +1,76 @@
+package tomlfile_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/config/tomlfile"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Hooks and webhooks stand in tables of the file, and mean the same as text.
+func TestHooksAreRead(t *testing.T) {
+	file, err := tomlfile.Parse("f", []byte(`hooks_user = "mail"
+[hooks]
+on_dead = "mail -s dead ops"
+[webhooks.ops]
+url = "https://example.org/x?y=1"
+secret_file = "/etc/queuectl/ops"
+events = ["dead", "failed"]
+queues = ["bulk"]
+[webhooks.all]
+url = "http://127.0.0.1:9/"
+secret_file = "/s"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Merge(file)
+	if err != nil || c.HooksAs() != "mail" || c.Hooks != (queue.HookLines{OnDead: "mail -s dead ops"}) {
+		t.Fatalf("got %q, %+v, %v", c.HooksAs(), c.Hooks, err)
+	}
+	want := map[string]config.Webhook{
+		"ops": {URL: "https://example.org/x?y=1", SecretFile: "/etc/queuectl/ops", Events: queue.HookDead | queue.HookFailed, Queues: []string{"bulk"}},
+		"all": {URL: "http://127.0.0.1:9/", SecretFile: "/s", Events: queue.HookEnded},
+	}
+	if got := c.WebhooksByName(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	ops, all := want["ops"], want["all"]
+	if !ops.Wants(queue.HookDead, "bulk") || ops.Wants(queue.HookDead, "default") || ops.Wants(queue.HookEnded, "bulk") || !all.Wants(queue.HookEnded, "any") {
+		t.Error("a webhook wants other moments than it names")
+	}
+	again, err := config.Merge(config.Layer{Values: map[string]string{"webhooks": c.Webhooks}})
+	if err != nil || !reflect.DeepEqual(again.WebhooksByName(), want) {
+		t.Errorf("as text: got %v", err)
+	}
+	none, err := config.Merge()
+	if err != nil || none.HooksAs() != "" || len(none.WebhooksByName()) != 0 {
+		t.Errorf("by default: got %q, %v", none.HooksAs(), err)
+	}
+}
+
+func TestWebhooksAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`x`: "neither none nor JSON",
+		`{"a b": {"url": "https://x", "secret_file": "/s"}}`:                   "is no name",
+		`{"a": {"secret_file": "/s"}}`:                                         "a: url is missing",
+		`{"a": {"url": "ftp://x", "secret_file": "/s"}}`:                       "a: url is not",
+		`{"a": {"url": "https://x"}}`:                                          "a: secret_file must name",
+		`{"a": {"url": "https://x", "secret_file": "s"}}`:                      "a: secret_file must name",
+		`{"a": {"url": "https://x", "secret_file": "/s", "events": ["deed"]}}`: `did you mean "dead"?`,
+		`{"a": {"url": "https://x", "secret_file": "/s", "events": []}}`:       "a: events is empty",
+		`{"a": {"url": "https://x", "secret_file": "/s", "queues": ["/"]}}`:    "a: queues is no list",
+		`{"a": {"url": "https://x", "secret_file": "/s", "colour": "red"}}`:    "a: colour is not what",
+	} {
+		k, _, err := config.Find("webhooks", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Check(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}

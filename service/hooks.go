@@ -1,0 +1,268 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// What hooks run by, whatever the settings are.
+const (
+	hookAttempts    = 4
+	hookTimeout     = 5 * time.Minute
+	webhookAttempts = 11
+	webhookBase     = 3 // s; see queue.Exponential
+)
+
+// The variables that a hook is told by, and those of the program that posts a webhook.
+const (
+	hookJob    = "QUEUECTL_HOOK_JOB"
+	hookState  = "QUEUECTL_HOOK_STATE"
+	hookExit   = "QUEUECTL_HOOK_EXIT_CODE"
+	WebhookURL = "QUEUECTL_WEBHOOK_URL"
+	// WebhookSecret names the file whose text signs what is posted, WebhookID the message.
+	WebhookSecret = "QUEUECTL_WEBHOOK_SECRET_FILE"
+	WebhookID     = "QUEUECTL_WEBHOOK_ID"
+)
+
+// WebhookGone is the exit code of a post whose receiver says that it wants no more: that is not tried again.
+const WebhookGone = 10
+
+// hookMaker makes hooks by settings. It is not changed once it is made, and waits for nothing.
+type hookMaker struct {
+	s        *Service
+	defaults queue.Defaults
+	lines    queue.HookLines // of all jobs
+	webhooks map[string]config.Webhook
+	as       worker.Account // whom those run as
+	each     bool           // which has to be named
+}
+
+// makerBy is the maker of hooks that the settings ask for. Without the account that they name it makes those
+// alone that jobs have of their own.
+func (s *Service) makerBy(c *config.Settings) (*hookMaker, error) {
+	m := &hookMaker{s: s, defaults: c.Defaults(), lines: c.Hooks, webhooks: c.WebhooksByName(), as: s.accountOf(accounts.Self()), each: s.account.Each}
+	if !m.each {
+		m.as = s.account
+	}
+	if len(s.opt.Webhook) == 0 {
+		m.webhooks = nil
+	}
+	name := c.HooksAs()
+	if name == "" || !m.each || m.wants() == 0 {
+		return m, nil
+	}
+	a, err := s.accountNamed(name)
+	if err != nil {
+		m.lines, m.webhooks = queue.HookLines{}, nil
+		return m, queue.Invalid("hooks_user", "%q: %v; hooks of the settings and webhooks are not made until it is there", name, err)
+	}
+	m.as = a
+	return m, nil
+}
+
+// wants are the moments of any job at which there is something to be made.
+func (m *hookMaker) wants() (on queue.HookSet) {
+	on = m.lines.Set()
+	for _, w := range m.webhooks {
+		on |= w.Events
+	}
+	return on
+}
+
+// bindHooks has the store make the hooks that the settings ask for.
+func (s *Service) bindHooks(ctx context.Context) error {
+	m, err := s.makerBy(&s.config.Load().Settings)
+	if err != nil {
+		s.log.Error("hooks", "error", err)
+	}
+	return s.store.SetHooks(ctx, store.Hooks{On: m.wants(), Make: m.make, Owner: m.as.User})
+}
+
+// make is the hooks of a job that has come to moments.
+func (m *hookMaker) make(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
+	told := m.told(j)
+	for _, moment := range queue.Hooks {
+		if moment&on == 0 {
+			continue
+		}
+		if line := j.At(moment); line != "" {
+			drafts = append(drafts, m.ownHook(j, moment, line, told))
+		}
+		drafts = append(drafts, m.settingsHooks(j, moment, told)...)
+	}
+	return drafts
+}
+
+// settingsHooks are those of the settings for one moment.
+func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookSet, told string) (drafts []queue.Job) {
+	if line := m.lines.At(moment); line != "" {
+		drafts = append(drafts, m.lineHook(j, moment, line, told))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.webhooks)) {
+		if w := m.webhooks[name]; w.Wants(moment, j.Queue) {
+			drafts = append(drafts, m.webhook(j, moment, name, &w, told))
+		}
+	}
+	return drafts
+}
+
+// ownHook is a hook that the job has itself: it runs as the job does.
+func (m *hookMaker) ownHook(j *queue.Job, moment queue.HookSet, line, told string) queue.Job {
+	h := m.draft(j, moment, told)
+	h.UID, h.User, h.AsUID = j.UID, j.User, j.AsUID
+	h.Command, h.Shell, h.Cwd, h.Umask = line, cmp.Or(j.Shell, m.defaults.Shell), j.Cwd, j.Umask
+	h.Secrets, h.MaskSecrets = j.Secrets, j.MaskSecrets
+	h.Env = withVariables(j.Env, h.Env)
+	return h
+}
+
+// lineHook is a hook of all jobs, a line for the shell.
+func (m *hookMaker) lineHook(j *queue.Job, moment queue.HookSet, line, told string) queue.Job {
+	h := m.draft(j, moment, told)
+	m.ofSettings(&h)
+	h.Command, h.Shell = line, m.defaults.Shell
+	return h
+}
+
+// webhook is a job that posts what is told.
+func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *config.Webhook, told string) queue.Job {
+	h := m.draft(j, moment, told)
+	m.ofSettings(&h)
+	h.Argv = m.s.opt.Webhook
+	h.MaxAttempts, h.Backoff = webhookAttempts, queue.Backoff{Base: webhookBase, Strategy: queue.Exponential}
+	h.NoRetryCodes = []int{WebhookGone}
+	h.Labels["webhook"] = name
+	h.Stdin = fmt.Sprintf(`{"type":"job.%s","timestamp":%q,"data":%s}`, moment, j.UpdatedAt.String(), told)
+	h.Env = withVariables(h.Env, []string{
+		WebhookID + "=" + fmt.Sprintf("%d.%d.%s", j.Seq, j.Fence, moment), WebhookSecret + "=" + w.SecretFile, WebhookURL + "=" + w.URL,
+	})
+	return h
+}
+
+// draft is what all hooks have.
+func (m *hookMaker) draft(j *queue.Job, moment queue.HookSet, told string) queue.Job {
+	exit := ""
+	if j.ExitCode >= 0 {
+		exit = fmt.Sprint(j.ExitCode)
+	}
+	return queue.Job{
+		Queue: queue.HookQueue, Priority: m.defaults.Priority, MaxAttempts: hookAttempts, State: queue.Pending, ExitCode: -1, Hooks: queue.HookItself,
+		Execution: queue.Execution{
+			Umask: 0o022, Stdin: told, Timeout: hookTimeout, KillAfter: m.defaults.KillAfter, OnLost: queue.OnLostRetry, OutputLimit: m.defaults.OutputLimit,
+			Env:    []string{hookExit + "=" + exit, hookJob + "=" + j.ID, hookState + "=" + j.State.String()},
+			Labels: map[string]string{"hook": "on_" + moment.String(), "job": j.ID},
+		},
+	}
+}
+
+// ofSettings has a hook run as the account of the settings' hooks.
+func (m *hookMaker) ofSettings(h *queue.Job) {
+	h.UID, h.User = m.as.UID, m.as.User
+	if m.each {
+		h.AsUID = new(m.as.UID)
+	}
+}
+
+// withVariables is an environment, sorted by name, with others that take the place of what it has.
+func withVariables(env, others []string) (all []string) {
+	named := map[string]string{}
+	for _, e := range slices.Concat(env, others) {
+		name, _, _ := strings.Cut(e, "=")
+		named[name] = e
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		all = append(all, named[name])
+	}
+	return all
+}
+
+// told is a job as JSON: as show has it, but for the environment, and what would not fit.
+func (m *hookMaker) told(j *queue.Job) string {
+	v := control.View{Now: j.UpdatedAt, User: cmp.Or(j.User, m.s.knownName(j.UID))}
+	if j.AsUID != nil {
+		v.Owner = m.s.knownName(j.UID)
+	}
+	shown := control.ViewJob(j, v)
+	raw, err := json.Marshal(shown)
+	if err != nil {
+		panic("service: a job that cannot be written: " + err.Error())
+	}
+	if len(raw) <= maxTold {
+		return string(raw)
+	}
+	shown.Hidden = []string{"command"}
+	shown.Command, shown.Argv, shown.HookLines = "", nil, queue.HookLines{}
+	raw, _ = json.Marshal(shown) // as above
+	return string(raw)
+}
+
+// maxTold is how much is told of a job, in bytes: beside it a webhook has little.
+const maxTold = queue.MaxStdin - 1024
+
+// knownName is the name of a uid, or its number, without a question to anybody.
+func (s *Service) knownName(uid int) string {
+	if name, ok := s.users.Load(uid); ok {
+		return name.(string)
+	}
+	return cmp.Or(s.owners.of(uid), fmt.Sprint(uid))
+}
+
+// HookTest implements control.API.
+func (s *Service) HookTest(ctx context.Context, p control.HookName) (control.Enqueued, error) {
+	m, err := s.makerBy(&s.config.Load().Settings)
+	if err != nil {
+		return control.Enqueued{}, err
+	}
+	drafts := m.test(p.Name, s.store.Now())
+	if len(drafts) == 0 {
+		names := slices.Sorted(maps.Keys(m.webhooks))
+		for _, moment := range queue.Hooks {
+			if m.lines.At(moment) != "" {
+				names = append(names, "on_"+moment.String())
+			}
+		}
+		return control.Enqueued{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook and no webhook %q%s", p.Name, cmp.Or(queue.Nearest(p.Name, names), "; queuectl config list shows them"))
+	}
+	if err := s.mayRun(s.account.RunsAs(&drafts[0])); err != nil {
+		return control.Enqueued{}, err
+	}
+	if err := s.audit(ctx, "hook.test", p.Name, nil); err != nil {
+		return control.Enqueued{}, err
+	}
+	receipt, err := s.store.Enqueue(ctx, store.Request{Drafts: drafts, UID: m.as.UID, Owner: m.as.User})
+	if err != nil {
+		return control.Enqueued{}, err
+	}
+	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0]}, nil
+}
+
+// test is the hook of the settings, or the webhook, of a name, for a job that is made up.
+func (m *hookMaker) test(name string, now queue.Millis) []queue.Job {
+	j := queue.Job{
+		ID: "test", Queue: queue.DefaultQueue, UID: m.as.UID, State: queue.Dead, ExitCode: 1, Attempts: 1, Runs: 1, MaxAttempts: 1, Error: "exit code 1",
+		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now), Execution: queue.Execution{Command: "false", User: m.as.User},
+	}
+	told := m.told(&j)
+	if w, known := m.webhooks[name]; known {
+		return []queue.Job{m.webhook(&j, queue.HookDead, name, &w, told)}
+	}
+	for _, moment := range queue.Hooks {
+		if line := m.lines.At(moment); line != "" && name == "on_"+moment.String() {
+			return []queue.Job{m.lineHook(&j, moment, line, told)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,15 @@
+package store
+
+import "github.com/queuectl/queuectl/queue"
+
+// Hooks is what the store does for the sake of jobs that come to a moment, see queue.HookSet. A job's own
+// HookLines count beside it.
+type Hooks struct {
+	On queue.HookSet // moments at which any job that is no hook itself has Make called
+	// Make is the hooks of a job for these moments, as drafts without an id: it has come to them, and is
+	// as it is now. It is called inside a transaction, maybe more than once for one that is undone, and so
+	// neither waits nor asks the store. nil makes none.
+	Make func(j *queue.Job, on queue.HookSet) []queue.Job
+	// Owner is the name of the account that those drafts are of which are not the job's user's.
+	Owner string
+}

@@ -1,0 +1,35 @@
+package memstore
+
+import "github.com/queuectl/queuectl/queue"
+
+// hook makes what is asked for at moments of a job that have come.
+func (s *Store) hook(j *job, on queue.HookSet, now queue.Millis) {
+	if on &= j.Hooks | s.hooks.On; on == 0 || j.Hooks&queue.HookItself != 0 || s.hooks.Make == nil {
+		return
+	}
+	if j.UID < 0 || j.former != 0 {
+		s.tell(j, queue.EventNoHook, queue.EventDetail{}, now)
+		return
+	}
+	for _, draft := range s.hooks.Make(new(copyJob(j.Job)), on) {
+		waiting := 0
+		for _, other := range s.jobs {
+			if other.UID == draft.UID && other.Hooks&queue.HookItself != 0 && other.State.Waiting() {
+				waiting++
+			}
+		}
+		if waiting >= queue.MaxHooks {
+			s.tell(j, queue.EventNoHook, queue.EventDetail{}, now)
+			continue
+		}
+		named, err := s.name([]queue.Job{draft})
+		if err != nil {
+			panic("memstore: a hook has no id of its own: " + err.Error())
+		}
+		draft.ID, draft.Seq, draft.Hooks = named.IDs[0], named.Seqs[0], queue.HookItself
+		if _, known := s.owners[draft.UID]; !known && s.hooks.Owner != "" {
+			s.owners[draft.UID] = s.hooks.Owner
+		}
+		s.add(draft, draft.UID, now)
+	}
+}

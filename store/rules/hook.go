@@ -1,0 +1,45 @@
+package rules
+
+import (
+	"github.com/queuectl/queuectl/queue"
+)
+
+// hook makes the hooks of a job that has come to a moment which has some. They stand in the same commit, so
+// each is made once.
+func (r *Rules) hook(j *Job) error {
+	h := r.tx.Hooks()
+	on := queue.HooksAt(j.State) & (j.Hooks | h.On)
+	if on == 0 || j.Hooks&queue.HookItself != 0 || h.Make == nil {
+		return nil
+	}
+	whole, err := r.tx.Job(j.Seq, Whole)
+	if err != nil {
+		return err
+	}
+	if whole.Damaged || j.UID < 0 || r.tx.Disowned(j.UID, j.Seq) != 0 { // there is nobody whom it could run as
+		return r.tx.AddEvent(queue.EventNoHook, j.Seq, j.ID, j.State, noDetail)
+	}
+	for _, draft := range h.Make(&whole.Job, on) {
+		draft.Hooks = queue.HookItself
+		if r.tx.User(draft.UID).Hooks >= queue.MaxHooks {
+			err = r.tx.AddEvent(queue.EventNoHook, j.Seq, j.ID, j.State, noDetail)
+		} else {
+			err = r.make(&draft)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var noDetail = []byte(`{}`)
+
+// make has a draft wait that nothing refuses.
+func (r *Rules) make(draft *queue.Job) error {
+	at, seq, id, err := r.tx.NewJob(draft)
+	if err != nil {
+		return err
+	}
+	return r.insert(&Job{Job: *draft}, draft, at, draft.UID, seq, id)
+}

@@ -1,0 +1,156 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+)
+
+// postedTo keeps what a webhook posts, and answers with a status.
+type postedTo struct {
+	*httptest.Server
+	mu     sync.Mutex
+	status int
+	ids    []string
+	bodies []string
+	bad    []error
+}
+
+const webhookSecret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+
+func newPostedTo(t *testing.T, status int) *postedTo {
+	signer, err := standardwebhooks.NewWebhook(webhookSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &postedTo{status: status}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = signer.Verify(body, r.Header)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if err != nil {
+			p.bad = append(p.bad, err)
+		}
+		p.ids, p.bodies = append(p.ids, r.Header.Get("webhook-id")), append(p.bodies, string(body))
+		w.WriteHeader(p.status)
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+// got is what was posted so far.
+func (p *postedTo) got() (ids, bodies []string, bad []error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ids, p.bodies, p.bad
+}
+
+// hooksOf waits for so many hooks of a job to complete, and gives what each has printed, by the field that asks
+// for it.
+func (q *queue) hooksOf(id string, n int) map[string]string {
+	q.Helper()
+	printed := map[string]string{}
+	q.until(fmt.Sprint(n, " hooks of ", id), 20*time.Second, func() bool {
+		var list []struct {
+			ID     string            `json:"id"`
+			State  string            `json:"state"`
+			Labels map[string]string `json:"labels"`
+		}
+		if err := json.Unmarshal([]byte(q.must("list", "--queue", "hooks", "--label", "job="+id, "--json")), &list); err != nil {
+			q.Fatal(err)
+		}
+		for _, j := range list {
+			if j.State == "completed" {
+				printed[j.Labels["hook"]+j.Labels["webhook"]] = q.must("logs", j.ID)
+			}
+		}
+		return len(list) == n && len(printed) == n
+	})
+	return printed
+}
+
+// A job's own hooks run as it does, each when its moment comes, and are told of it.
+func TestHooksOfAJob(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	q.write("here", "in its folder\n")
+	q.must("enqueue", "--id", "a", "--max-retries", "1", "--backoff-base", "0.01", "--env", "GREETING=hi", "--cwd", q.dir,
+		"--on-completed", "echo never", "--on-failed", "echo $GREETING $QUEUECTL_HOOK_STATE", "--on-dead", "cat here; cat", "--on-ended", "echo $QUEUECTL_HOOK_JOB $QUEUECTL_HOOK_EXIT_CODE", "exit 3")
+	got := q.hooksOf("a", 3)
+	here, told, _ := strings.Cut(got["on_dead"], "\n")
+	var job struct {
+		ID       string `json:"id"`
+		Command  string `json:"command"`
+		State    string `json:"state"`
+		ExitCode int    `json:"exit_code"`
+		OnDead   string `json:"on_dead"`
+	}
+	if err := json.Unmarshal([]byte(told), &job); err != nil || job.ID != "a" || job.Command != "exit 3" || job.State != "dead" || job.ExitCode != 3 || job.OnDead != "cat here; cat" {
+		t.Errorf("on_dead was told %q, %v", told, err)
+	}
+	if got["on_failed"] != "hi failed" || here != "in its folder" || got["on_ended"] != "a 3" {
+		t.Errorf("got %q", got)
+	}
+	q.must("enqueue", "--id", "b", "--delay", "1h", "--on-ended", "echo $QUEUECTL_HOOK_STATE $QUEUECTL_HOOK_EXIT_CODE", "true")
+	q.must("edit", "b", "--on-completed", "echo edited")
+	q.must("cancel", "b")
+	if got := q.hooksOf("b", 1); got["on_ended"] != "cancelled" {
+		t.Errorf("cancelled: got %q", got)
+	}
+}
+
+// Hooks and webhooks of the settings are for all jobs, what cannot be delivered is a dead letter, and a test
+// posts what a job would.
+func TestHooksOfTheSettings(t *testing.T) {
+	to := newPostedTo(t, http.StatusNoContent)
+	gone := newPostedTo(t, http.StatusGone)
+	q := serving(t, "--workers", "2")
+	q.must("config", "set", "hooks.on_completed", "echo done $QUEUECTL_HOOK_JOB")
+	secret := q.write("secret", webhookSecret+"\n")
+	q.must("config", "set", "webhooks", fmt.Sprintf(`{"ops": {"url": %q, "secret_file": %q, "events": ["dead"]}, "old": {"url": %q, "secret_file": %q, "queues": ["bulk"]}}`, to.URL, secret, gone.URL, secret))
+	q.must("run", "--id", "a", "--on-completed", "echo own", "true")
+	q.until("two hooks of a", 20*time.Second, func() bool { return len(strings.Fields(q.must("list", "--label", "job=a", "-q"))) == 2 })
+	q.must("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
+	q.hooksOf("b", 1)
+	ids, bodies, bad := to.got()
+	var told struct {
+		Type string `json:"type"`
+		Data struct {
+			ID    string `json:"id"`
+			State string `json:"state"`
+		} `json:"data"`
+	}
+	if len(ids) != 1 || len(bad) != 0 || !strings.HasSuffix(ids[0], ".dead") {
+		t.Fatalf("posted %q, %v", ids, bad)
+	}
+	if err := json.Unmarshal([]byte(bodies[0]), &told); err != nil || told.Type != "job.dead" || told.Data.ID != "b" || told.Data.State != "dead" {
+		t.Errorf("posted %s, %v", bodies[0], err)
+	}
+	q.must("run", "--id", "c", "--queue", "bulk", "true")
+	q.until("a dead delivery", 20*time.Second, func() bool {
+		return strings.Contains(q.must("dlq", "list", "--json"), `"webhook":"old"`)
+	})
+	id := strings.TrimSpace(q.must("hook", "test", "ops"))
+	q.must("wait", id)
+	if ids, bodies, bad := to.got(); len(ids) != 2 || len(bad) != 0 || !strings.Contains(bodies[1], `"id":"test"`) {
+		t.Errorf("after a test: posted %q, %v", bodies, bad)
+	}
+	if got := q.cli("hook", "test", "op"); got.code != 4 || !strings.Contains(got.err, `did you mean "ops"?`) {
+		t.Errorf("got %+v", got)
+	}
+	if got := q.must("logs", strings.TrimSpace(q.must("hook", "test", "on_completed")), "-f"); got != "done test" {
+		t.Errorf("the test of on_completed prints %q", got)
+	}
+}
