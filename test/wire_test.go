@@ -209,7 +209,21 @@ func TestIdleConnections(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	waits := q.dial()
 	id := waits.enqueue(fields{"command": "while [ ! -e " + q.path("go") + " ]; do sleep 0.05; done"})
+	answered := func(id string) {
+		t.Helper()
+		for {
+			a, err := waits.read()
+			if err != nil {
+				t.Fatalf("the one that waits: %v", err)
+			}
+			if string(a.ID) == id {
+				return
+			}
+		}
+	}
 	waits.say(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
+	waits.say(`{"jsonrpc":"2.0","id":98,"method":"whoami"}`)
+	answered("98") // so the other request is under way
 	for range 1000 {
 		c, err := dial(q.dir)
 		if err != nil {
@@ -227,15 +241,7 @@ func TestIdleConnections(t *testing.T) {
 		t.Errorf("50 enqueues took %v", took)
 	}
 	q.write("go", "")
-	for {
-		a, err := waits.read()
-		if err != nil {
-			t.Fatalf("the one that waits: %v", err)
-		}
-		if string(a.ID) == "99" {
-			break
-		}
-	}
+	answered("99")
 }
 
 // A first line that comes byte by byte is given up after 10 s.
