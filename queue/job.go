@@ -103,6 +103,9 @@ type Job struct {
 	// becomes of it if one of them ends otherwise, or is removed.
 	After       []Dependency
 	OtherwiseDo Otherwise
+	Parents     int // that it has waited for, or does: whether they were removed or not
+	// Deps is what an attempt is told of them, as JSON; not kept.
+	Deps []byte `json:"-"`
 	// Unique, if set, is a key of the user's own that no other unfinished job of theirs has, nor one
 	// that ended less than UniqueFor ago; OnConflict is what becomes of a draft whose key another has.
 	Unique     string

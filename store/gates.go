@@ -57,6 +57,15 @@ type Link struct {
 	Met   Met
 }
 
+// Parent is a job that another one waited for, as it is now.
+type Parent struct {
+	ID       string
+	UID      int
+	State    queue.State
+	ExitCode int64  // -1 is none
+	Result   []byte // JSON that its last attempt has left, nil for none
+}
+
 // Met is what has become of a dependency.
 type Met uint8
 

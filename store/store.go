@@ -232,6 +232,9 @@ type Session interface {
 	// lease that does not hold any more is ErrMoved, one that is not known to have started
 	// ErrLeased.
 	Pause(ctx context.Context, p Pause) error
+	// Parents are those that a job has waited for, in the order in which it came to, but for those that
+	// were removed. There are Results up to queue.MaxDeps bytes in all.
+	Parents(ctx context.Context, seq int64) ([]Parent, error)
 	// Left is what an earlier service has left, for one that starts.
 	Left(ctx context.Context) (Left, error)
 	// NextEpoch raises and returns the service's epoch.

@@ -46,6 +46,25 @@ func (q *queue) finished(args ...string) insideJob {
 	return q.inside(id)
 }
 
+// A job is told of those that it waited for: how they ended, and what they left.
+func TestAJobIsToldOfItsDependencies(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "1")
+	q.must("enqueue", "--id", "a", `printf '{"rows": 7}' >"$QUEUECTL_RESULT"`)
+	q.must("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
+	q.must("enqueue", "--id", "c", "true")
+	q.must("wait", "c")
+	q.must("rm", "c")
+	j := q.finished("--depends-on", "b:dead", "--after", "a", `cat "$QUEUECTL_DEPS"; ls "$QUEUECTL_TMPDIR"`)
+	if want := `[{"id":"b","state":"dead","exit_code":3,"result":null},{"id":"a","state":"completed","exit_code":0,"result":{"rows":7}}]`; strings.TrimSpace(j.Output) != want {
+		t.Errorf("it was told %q, want %s", j.Output, want)
+	}
+	if j := q.finished(`echo "${QUEUECTL_DEPS-none}"`); strings.TrimSpace(j.Output) != "none" {
+		t.Errorf("a job that waited for none was told %q", j.Output)
+	}
+}
+
 // A job's folder is empty when it starts, its own, and gone when it has ended, with all that
 // is in it; so is that of the next attempt.
 func TestAJobsFolder(t *testing.T) {

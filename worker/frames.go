@@ -30,7 +30,7 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt), By: (runner.SinceBoot() + startBy).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
-		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets,
+		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 	})
 	if p.leases.watched[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})

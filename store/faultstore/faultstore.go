@@ -110,6 +110,11 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	return ask(ctx, s, "Await", want, func() ([]queue.Job, error) { return s.Store.Await(ctx, want) })
 }
 
+// Parents implements store.Store.
+func (s *Store) Parents(ctx context.Context, seq int64) ([]store.Parent, error) {
+	return ask(ctx, s, "Parents", seq, func() ([]store.Parent, error) { return s.Store.Parents(ctx, seq) })
+}
+
 // Left implements store.Store.
 func (s *Store) Left(ctx context.Context) (store.Left, error) {
 	return ask(ctx, s, "Left", nil, func() (store.Left, error) { return s.Store.Left(ctx) })

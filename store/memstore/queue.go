@@ -208,6 +208,7 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	j.asleep = j.RunAt > now
 	j.otherwise, j.After, j.OtherwiseDo, j.OnConflict = draft.OtherwiseDo, nil, 0, 0
 	j.links = s.linksOf(draft.After, j.Seq, j.otherwise)
+	j.Parents = len(j.links)
 	failed := j.waits(store.Failed)
 	first := queue.Pending
 	if j.waits(store.Open) || failed {
@@ -436,6 +437,7 @@ func (s *Store) rewire(j *job, edited *queue.Job) error {
 	}
 	links := s.linksOf(drafts[0].After, j.Seq, edited.OtherwiseDo)
 	j.links, j.otherwise, edited.After, edited.OtherwiseDo = links, edited.OtherwiseDo, nil, 0
+	edited.Parents = len(links)
 	return nil
 }
 

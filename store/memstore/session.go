@@ -264,6 +264,31 @@ func (s *Store) untilRunnable() time.Duration {
 	return time.Duration(next-now) * time.Millisecond
 }
 
+// Parents are those that a job has waited for.
+func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
+	err = s.read(ctx, func() error {
+		j, err := s.find(seq)
+		if err != nil {
+			return err
+		}
+		room := queue.MaxDeps
+		for _, l := range j.links {
+			parent := s.jobs[l.Job]
+			if parent == nil {
+				continue
+			}
+			p := store.Parent{ID: parent.ID, UID: parent.UID, State: parent.State, ExitCode: parent.ExitCode}
+			if n := len(parent.attempts); n > 0 && len(parent.attempts[n-1].Result) <= room {
+				p.Result = slices.Clone(parent.attempts[n-1].Result)
+				room -= len(p.Result)
+			}
+			list = append(list, p)
+		}
+		return nil
+	})
+	return list, err
+}
+
 // Left is what an earlier service has left. Memory has no copies.
 func (s *Store) Left(ctx context.Context) (left store.Left, err error) {
 	err = s.read(ctx, func() error {

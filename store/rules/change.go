@@ -176,7 +176,7 @@ func (r *Rules) Insert(draft *queue.Job, at, uid int, seq int64, id string) erro
 // insert is Insert, with room for the job.
 func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id string) error {
 	now := r.tx.Now()
-	j.Seq, j.ID, j.State = seq, id, queue.Pending
+	j.Seq, j.ID, j.State, j.Parents = seq, id, queue.Pending, len(draft.After)
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)
 	}
@@ -403,6 +403,7 @@ func (r *Rules) edit(j *Job, edit func(*queue.Job) error) error {
 		r.tx.Moved(j, 0, was.State)
 	}
 	if j.After != nil {
+		j.Parents = len(j.After)
 		if err := r.rewire(j); err != nil {
 			return err
 		}

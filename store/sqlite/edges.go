@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -181,5 +182,33 @@ func (r *reader) after(child int64) (list []queue.Dependency, err error) {
 		list = append(list, queue.Dependency{Job: r.num(0), ID: r.text(1), How: queue.ParentEnd(r.num(2))})
 		return len(list) < store.MaxAfter, nil
 	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id`, child)
+	return list, err
+}
+
+// Parents are those that a job has waited for.
+func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		list = nil
+		room := queue.MaxDeps
+		var came []int64 // when each came to be one
+		err := r.query(func(r row) (bool, error) {
+			p := store.Parent{ID: r.text(1), UID: int(r.num(2)), State: queue.State(r.num(3)), ExitCode: r.num(4)}
+			if result := r.view(5); len(result) > 0 && len(result) <= room {
+				p.Result = slices.Clone(result)
+				room -= len(result)
+			}
+			at, _ := slices.BinarySearch(came, r.num(0))
+			came, list = slices.Insert(came, at, r.num(0)), slices.Insert(list, at, p)
+			return true, nil
+		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, result FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
+		if err != nil || len(list) > 0 {
+			return err
+		}
+		n, err := r.number(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
+		if err == nil && n == 0 {
+			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+		}
+		return err
+	})
 	return list, err
 }

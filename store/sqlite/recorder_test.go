@@ -245,6 +245,14 @@ func everyQueue(t *testing.T, s *Store) {
 		_, _, err = s.Links(ctx, waits.Seqs[0], 9)
 	}
 	if err == nil {
+		_, err = s.Parents(ctx, waits.Seqs[0])
+	}
+	if err == nil {
+		if _, none := s.Parents(ctx, 1<<40); !errors.Is(none, queue.ErrNotFound) {
+			err = fmt.Errorf("parents of no job: %w", none)
+		}
+	}
+	if err == nil {
 		err = s.Change(ctx, waits.Seqs[0], store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error {
 			j.After = []queue.Dependency{{ID: "two", How: queue.ParentEnded}}
 			return nil

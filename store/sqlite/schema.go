@@ -71,6 +71,7 @@ var migrations = [][]string{{
 		paused_at    INTEGER NOT NULL DEFAULT 0, -- while it runs, if a person has it paused
 		paused_by    INTEGER NOT NULL DEFAULT 0, -- the uid of that person
 		hooks        INTEGER NOT NULL DEFAULT 0, -- queue.HookSet
+		parents      INTEGER NOT NULL DEFAULT 0, -- how many there were
 		worker       TEXT    NOT NULL DEFAULT '',
 		reason       TEXT    NOT NULL DEFAULT '',
 		units        TEXT    NOT NULL DEFAULT '', -- of resources that it holds while it is leased

@@ -91,11 +91,11 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 		return err
 	}
 	_, err = t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
-		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, unique_for, unique_key, demands, schedule, labels, terms, input)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, parents, unique_for, unique_key, demands, schedule, labels, terms, input)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival,
-		int64(j.ExpiresAt), int64(j.Hooks), j.UniqueFor.Milliseconds(), j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
+		int64(j.ExpiresAt), int64(j.Hooks), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
 	if err == nil && text.inline() == nil {
 		_, err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.input)
 	}
@@ -128,7 +128,7 @@ func (t *tx) Put(j *rules.Job) error {
 	if err != nil {
 		return err
 	}
-	if _, err = t.exec(set+`, terms = ?33, labels = ?34, input = ?35, queue = ?36, demands = ?37, unique_key = ?38, unique_for = ?39, hooks = ?40 WHERE seq = ?32`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks))...); err != nil {
+	if _, err = t.exec(set+`, terms = ?33, labels = ?34, input = ?35, queue = ?36, demands = ?37, unique_key = ?38, unique_for = ?39, hooks = ?40, parents = ?41 WHERE seq = ?32`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ var depending = []promise{
 	{name: "a retried parent takes those back that were cancelled for its sake", keep: retriedParent},
 	{name: "an edit changes what a job waits for", keep: editedParents},
 	{name: "what waits and has waited is told", keep: toldLinks},
+	{name: "a job that starts is told of those that it waited for", keep: parentsTold},
 	{name: "a job with many dependants ends at once", keep: manyDependants},
 }
 
@@ -378,4 +380,29 @@ func toldLinks(r *rig) {
 	up, _, err = r.s.Links(r.Context(), child.Seq, 1)
 	r.must(err)
 	same(r, "up to one", len(up), 1)
+}
+
+func parentsTold(r *rig) {
+	first := r.one(named("a"), maxAttempts(1))
+	e := r.settlement(r.claimOne(), exit(0))
+	e.Attempt.Result = []byte(`{"x":1}`)
+	r.turn(store.Report{Ended: []store.Settlement{e}})
+	second := r.one(named("b"), maxAttempts(1), func(j *queue.Job) { j.UID = 7 })
+	r.end(r.claimOne(), exit(3))
+	gone := r.one(named("c"))
+	child := r.one(after(queue.ParentEnded, second, first, gone))
+	r.must(r.change(r.get("c"), queue.VerbCancel))
+	r.must(r.change(r.get("c"), queue.VerbRemove))
+	if got := r.get(child.ID); got.Parents != 3 {
+		r.Errorf("it knows of %d parents, want 3", got.Parents)
+	}
+	got, err := r.s.Parents(r.Context(), child.Seq)
+	r.must(err)
+	same(r, "parents", got, []store.Parent{{ID: "b", UID: 7, State: queue.Dead, ExitCode: 3}, {ID: "a", UID: asker, State: queue.Completed, Result: []byte(`{"x":1}`)}})
+	got, err = r.s.Parents(r.Context(), first.Seq)
+	r.must(err)
+	same(r, "parents of who has none", got, nil)
+	if _, err := r.s.Parents(r.Context(), 99); !errors.Is(err, queue.ErrNotFound) {
+		r.Errorf("got error %v, want %v", err, queue.ErrNotFound)
+	}
 }
