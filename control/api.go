@@ -76,6 +76,10 @@ type API interface {
 	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
 	// ScheduleRun makes a job of a schedule now.
 	ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error)
+	// GateList lists locks, rates and resources: everybody's, and the caller's own. GateSet sets the rule of
+	// everybody's key.
+	GateList(ctx context.Context, p Gates) (GateList, error)
+	GateSet(ctx context.Context, p GateSet) (GateView, error)
 	// HookTest makes a hook of the settings, or a webhook, for a job that is made up.
 	HookTest(ctx context.Context, p HookName) (Enqueued, error)
 	ConfigList(ctx context.Context, p Nothing) (ConfigList, error)

@@ -214,6 +214,14 @@ func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, err
 	return ask[Enqueued](ctx, c, "schedule.run", p, false)
 }
 
+func (c *Client) GateList(ctx context.Context, p Gates) (GateList, error) {
+	return ask[GateList](ctx, c, "gate.list", p, true)
+}
+
+func (c *Client) GateSet(ctx context.Context, p GateSet) (GateView, error) {
+	return ask[GateView](ctx, c, "gate.set", p, true)
+}
+
 // HookTest is not repeated: it would make a second job.
 func (c *Client) HookTest(ctx context.Context, p HookName) (Enqueued, error) {
 	return ask[Enqueued](ctx, c, "hook.test", p, false)

@@ -96,6 +96,8 @@ func methods() []Method {
 		{"schedule.pause", Submit, Operate, false, answer(API.SchedulePause)},
 		{"schedule.resume", Submit, Operate, false, answer(API.ScheduleResume)},
 		{"schedule.run", Submit, Operate, false, answer(API.ScheduleRun)},
+		{"gate.list", Read, Read, false, answer(API.GateList)},
+		{"gate.set", Operate, Operate, false, answer(API.GateSet)},
 		{"hook.test", Operate, Operate, false, answer(API.HookTest)},
 		{"config.list", Read, Read, false, answer(API.ConfigList)},
 		{"config.get", Read, Read, false, answer(API.ConfigGet)},

@@ -58,6 +58,8 @@ schedule.rm submit operate
 schedule.pause submit operate
 schedule.resume submit operate
 schedule.run submit operate
+gate.list read read
+gate.set operate operate
 hook.test operate operate
 config.list read read
 config.get read read

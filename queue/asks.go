@@ -18,10 +18,14 @@ func ValidQueue(name string) bool { return len(name) <= MaxQueueName && ValidID(
 // periods are those of a rate, by their letters.
 var periods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
-// ParseLock reads a lock as a person writes it: KEY, or KEY:n.
+// ParseLock reads a lock as a person writes it: KEY, or KEY:n. Of everybody's key without a number n is 0: it
+// has a rule of its own.
 func ParseLock(text string) (Demand, error) {
 	key, count, counted := strings.Cut(text, ":")
 	d := Demand{Kind: GateLock, Key: key, N: 1}
+	if strings.HasPrefix(key, "@") && !counted {
+		d.N = 0
+	}
 	if counted {
 		n, err := strconv.Atoi(count)
 		if err != nil || n < 1 || n > MaxDemand {
@@ -35,9 +39,12 @@ func ParseLock(text string) (Demand, error) {
 	return d, nil
 }
 
-// ParseRate reads a rate as a person writes it: KEY=n/period.
+// ParseRate reads a rate as a person writes it: KEY=n/period, or everybody's key alone, of which n is 0.
 func ParseRate(text string) (Demand, error) {
-	key, rate, _ := strings.Cut(text, "=")
+	key, rate, counted := strings.Cut(text, "=")
+	if d := (Demand{Kind: GateRate, Key: key}); !counted && strings.HasPrefix(key, "@") && validKey(d) {
+		return d, nil
+	}
 	count, period, _ := strings.Cut(rate, "/")
 	d := Demand{Kind: GateRate, Key: key, Per: periods[period]}
 	n, err := strconv.Atoi(count)
@@ -134,7 +141,7 @@ func resolveDemands(wrong *faults, s *Spec, j *Job) (list []Demand) {
 	}
 	if s.RateLimit != nil {
 		rate := *s.RateLimit
-		if !strings.Contains(rate, "=") {
+		if !strings.Contains(rate, "=") && !strings.HasPrefix(rate, "@") {
 			rate = commandKey(j) + "=" + rate
 		}
 		add(ParseRate(rate))

@@ -272,6 +272,16 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"schedule.rm": schedules, "schedule.pause": schedules, "schedule.resume": schedules,
 		"schedule.run": func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
+		"gate.list": func() []any {
+			list := control.GateList{Gates: make([]control.GateView, store.MaxGates), Next: worst(256)}
+			for i := range list.Gates {
+				list.Gates[i] = control.GateView{Key: worst(129), Kind: "resource", Most: 1 << 30, Rate: worst(16), Used: 1 << 30, Jobs: new(int64(1 << 62)), User: worst(256)}
+			}
+			return []any{list}
+		},
+		"gate.set": func() []any {
+			return []any{control.GateView{Key: worst(129), Kind: "resource", Rate: worst(16), User: worst(256)}}
+		},
 		"hook.test":    func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
 		"drain":        func() []any { return []any{control.Draining{Running: 1 << 30}} },
 		"reload":       func() []any { return []any{control.Reloaded{Hidden: make([]string, len(config.Keys()))}} },

@@ -119,7 +119,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 			return r, nil, err
 		}
 		j.UID = uid
-		if err := s.checkDemands(&peer, &j); err != nil {
+		if err := s.checkDemands(&j); err != nil {
 			if errors.As(err, &fault) && len(a.specs) > 1 {
 				err = fault.At(i + 1)
 			}

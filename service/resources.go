@@ -6,16 +6,18 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkDemands refuses a job that needs more of a resource than there is, and keys of everybody's to who
-// may not operate.
-func (s *Service) checkDemands(p *control.Peer, j *queue.Job) error {
-	for _, d := range j.Demands {
-		if d.Ruled() && strings.HasPrefix(d.Key, "@") && !p.Right.Covers(control.Operate) {
-			return s.Refuse(p, "a key of everybody's ("+d.Key+")", control.Operate)
+// checkDemands refuses a job that needs more of a resource than there is, or says of a key of everybody's
+// what its rule does not; its rule is the job's from then on.
+func (s *Service) checkDemands(j *queue.Job) error {
+	for i := range j.Demands {
+		d := &j.Demands[i]
+		if d.Ruled() && d.Owner(j.UID) == queue.Everybody {
+			if err := s.ruleOfGate(d); err != nil {
+				return err
+			}
 		}
 		if d.Kind != queue.GateResource {
 			continue

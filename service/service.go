@@ -104,9 +104,10 @@ type Service struct {
 
 	config    atomic.Pointer[config.Config]
 	who       atomic.Pointer[access]
-	defaults  atomic.Pointer[map[string]string] // of queues, as JSON
-	paused    atomic.Pointer[store.Setting]     // by whom everything is, and since when; nil if it is not
-	users     sync.Map                          // uid → name, of who has a right and a name
+	defaults  atomic.Pointer[map[string]string]         // of queues, as JSON
+	gates     atomic.Pointer[map[gateName]queue.Demand] // rules of everybody's keys
+	paused    atomic.Pointer[store.Setting]             // by whom everything is, and since when; nil if it is not
+	users     sync.Map                                  // uid → name, of who has a right and a name
 	shares    control.Shares
 	terminals terminals
 	lines     oneEach // whose jobs' last lines are being read
@@ -223,7 +224,7 @@ func (s *Service) open(ctx context.Context) error {
 		return &ExitError{ExitDatabase, err}
 	}
 	s.files, _ = s.store.(store.Maintainer)
-	err = errors.Join(s.boundUsers(ctx), s.bindNode(ctx), s.loadRules(ctx), s.owners.load(ctx, s.store)) // before anything is claimed
+	err = errors.Join(s.boundUsers(ctx), s.bindNode(ctx), s.loadRules(ctx), s.loadGates(ctx), s.owners.load(ctx, s.store)) // before anything is claimed
 	if err != nil {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
 	}

@@ -141,7 +141,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 			err = j.Edit(p.Set, d)
 		}
 		if err == nil && !slices.Equal(demands, j.Demands) {
-			err = s.checkDemands(&peer, j)
+			err = s.checkDemands(j)
 		}
 		if err == nil {
 			err = checkTerminal(j)

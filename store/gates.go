@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 
@@ -88,6 +89,23 @@ type Obstacle struct {
 	// more of it.
 	Barred bool
 }
+
+// GateState is a lock, a rate or a resource as it is now.
+type GateState struct {
+	queue.Demand       // its rule; of a resource N is how many units there are
+	UID          int   // whose it is, queue.Everybody for everybody's
+	Set          bool  // SetGate has set it
+	Used         int   // jobs that hold it, starts in the period, or units in use
+	Jobs         int64 // that name a lock or a rate and have not ended
+}
+
+// Follows is an order of gates: everybody's first.
+func (g *GateState) Follows(h *GateState) bool {
+	return cmp.Or(cmp.Compare(g.UID, h.UID), cmp.Compare(g.Kind, h.Kind), cmp.Compare(g.Key, h.Key)) > 0
+}
+
+// MaxGates is how many keys of everybody's may have a rule, and how many gates Gates lists at once.
+const MaxGates = 1000
 
 // MaxAfter is how many of the jobs that a job waits for stand in its After as it is read.
 const MaxAfter = 8

@@ -28,6 +28,7 @@ var verbs = []cli.Verb{
 	{Name: "schema", Build: cli.SchemaVerb},
 	{Name: "schedule", Build: cli.ScheduleVerb},
 	{Name: "config", Build: cli.ConfigVerb},
+	{Name: "gate", Build: cli.GateVerb},
 	{Name: "hook", Build: cli.HookVerb},
 }
 

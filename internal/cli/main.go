@@ -105,6 +105,7 @@ func table() []Verb {
 
 		{Group: ofQueues, Name: "queue", Build: queueVerb},
 		{Group: ofQueues, Name: "schedule", Short: "Jobs that come again and again"},
+		{Group: ofQueues, Name: "gate", Short: "Locks, rates and resources, and the rules of everybody's keys"},
 		{Group: ofQueues, Name: "hook", Short: "Hooks of the settings, and webhooks"},
 
 		{Group: ofService, Name: "service", Short: "The service as the system sees it"},

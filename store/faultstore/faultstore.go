@@ -229,6 +229,16 @@ func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	return act(ctx, s, "SetNode", node, func() error { return s.Store.SetNode(ctx, node) })
 }
 
+// SetGate implements store.Store.
+func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
+	return act(ctx, s, "SetGate", rule, func() error { return s.Store.SetGate(ctx, rule) })
+}
+
+// Gates implements store.Store.
+func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
+	return ask(ctx, s, "Gates", uid, func() ([]store.GateState, error) { return s.Store.Gates(ctx, uid, after) })
+}
+
 // SetHooks implements store.Store.
 func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
 	return act(ctx, s, "SetHooks", h.On, func() error { return s.Store.SetHooks(ctx, h) })

@@ -22,6 +22,9 @@ func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d
 func (s *Store) word(j *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
+		if s.kept[g] {
+			continue
+		}
 		s.forgetStarts(g, now)
 		s.rules[g] = d
 	}

@@ -31,6 +31,7 @@ type Store struct {
 	hooks  store.Hooks
 	rules  map[gate]queue.Demand   // the newest word on each lock and rate
 	starts map[gate][]queue.Millis // of each rate
+	kept   map[gate]bool           // whose rule no job changes
 
 	mu       sync.Mutex
 	closed   bool                     // these and all below are guarded by mu
@@ -116,6 +117,7 @@ func NewAt(order queue.Order, now func() queue.Millis) *Store {
 		passes:   map[string]int64{},
 		rules:    map[gate]queue.Demand{},
 		starts:   map[gate][]queue.Millis{},
+		kept:     map[gate]bool{},
 		promised: math.MaxInt64,
 
 		schedules: map[string]*schedule{},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -233,6 +234,35 @@ func (r *Rules) rule(j *Job) error {
 			r.Recheck(gate)
 			r.recheckResources()
 		}
+	}
+	return nil
+}
+
+// SetGate has everybody's lock or rate go by a rule, whatever the jobs that name it say.
+func (r *Rules) SetGate(d queue.Demand) error {
+	if err := checkGate(d); err != nil {
+		return err
+	}
+	gate, err := r.tx.KeepRule(d)
+	if err == nil && gate != 0 {
+		r.Recheck(gate)
+		r.recheckResources()
+	}
+	return err
+}
+
+func checkGate(d queue.Demand) error {
+	if d.N == 0 {
+		d.N = 1
+		if d.Kind == queue.GateRate {
+			d.Per = time.Second
+		}
+	}
+	if err := queue.CheckDemands([]queue.Demand{d}); err != nil {
+		return err
+	}
+	if !d.Ruled() || d.Owner(0) != queue.Everybody {
+		return queue.Invalid("key", "%q is not everybody's: those begin with @", queue.Clip(d.Key))
 	}
 	return nil
 }

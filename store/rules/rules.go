@@ -215,6 +215,9 @@ type Tx interface {
 	// more, or less, that does and has not ended.
 	Rule(j *Job, d queue.Demand) (gate int64, err error)
 	CountNaming(j *Job, by int) error
+	// KeepRule sets the rule of everybody's lock or rate, whatever jobs say, and tells which gate it is, 0
+	// if nothing has changed; n is 0 for jobs to say it again.
+	KeepRule(d queue.Demand) (gate int64, err error)
 }
 
 // Look is one look for the next jobs of a lane.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -70,7 +72,7 @@ func (t *tx) tidyGates() (more bool, err error) {
 	err = t.query(func(r row) (bool, error) {
 		idle = append(idle, gate{r.num(0), r.num(1)})
 		return len(idle) < moveStep, nil
-	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0`)
+	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0`)
 	if err != nil {
 		return false, err
 	}
@@ -172,15 +174,100 @@ func (t *tx) Rule(j *rules.Job, d queue.Demand) (int64, error) {
 		return 0, err
 	}
 	n, per := int64(d.N), d.Per.Milliseconds()
-	same, err := t.number(`SELECT n = ? AND per = ? FROM gates WHERE id = ?`, n, per, id)
-	if err != nil || same == 1 {
+	fixed, err := t.number(`SELECT kept = 1 OR n = ? AND per = ? FROM gates WHERE id = ?`, n, per, id)
+	if err != nil || fixed == 1 {
 		return 0, err
 	}
-	if err := t.forgetStarts(id); err != nil { // a longer period does not bring them back
+	return id, t.putRule(id, n, per)
+}
+
+// putRule has a lock or a rate go by other numbers.
+func (t *tx) putRule(gate, n, per int64) error {
+	if err := t.forgetStarts(gate); err != nil { // a longer period does not bring them back
+		return err
+	}
+	_, err := t.exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
+	return err
+}
+
+// KeepRule implements rules.Tx.
+func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
+	if d.N == 0 {
+		_, err = t.exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.Everybody), int64(d.Kind), d.Key)
+		t.wakeAt(t.now) // nobody may need it
 		return 0, err
 	}
-	_, err = t.exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, id)
-	return id, err
+	others, err := t.number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`, int64(d.Kind), d.Key)
+	if err == nil && others >= store.MaxGates {
+		err = queue.Errorf(queue.CodeFull, "%d keys of everybody's have a rule, which is as many as there may be; take one away: queuectl gate set @KEY --unset", store.MaxGates)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if id, err = t.gate(queue.Everybody, d); err != nil {
+		return 0, err
+	}
+	if _, err := t.exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id); err != nil {
+		return 0, err
+	}
+	return id, t.putRule(id, int64(d.N), d.Per.Milliseconds())
+}
+
+// SetGate has everybody's lock or rate go by a rule.
+func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
+	return s.do(ctx, prompt, func(t *tx) error { return t.rules.SetGate(rule) })
+}
+
+// Gates lists locks, rates and resources. It is the writer that knows what is held of them.
+func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list []store.GateState, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		list = nil
+		for _, owner := range slices.Compact([]int{queue.Everybody, uid}) {
+			if after.Kind != 0 && after.UID > owner {
+				continue
+			}
+			kind, key := int64(queue.GateNode), "\x7f" // none of a node
+			if after.UID == owner && after.Kind != 0 {
+				kind, key = int64(after.Kind), after.Key
+			}
+			if err := t.gatesOf(owner, kind, key, &list); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// gatesOf adds the gates of an owner after one of them.
+func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState) error {
+	var ids []int64
+	first := len(*list)
+	err := t.query(func(r row) (bool, error) {
+		ids = append(ids, r.num(0))
+		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2), N: int(r.num(3)), Per: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5), Set: r.num(6) == 1})
+		return len(*list) < store.MaxGates, nil
+	}, `SELECT id, kind, key, n, per, jobs, kept FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) AND (jobs > 0 OR kept = 1 OR kind = 100 AND lanes > 0) ORDER BY kind, key`, int64(owner), kind, key)
+	for i, id := range ids {
+		g := &(*list)[first+i]
+		if err == nil {
+			g.Used, err = t.heldOf(id, g)
+		}
+	}
+	return err
+}
+
+// heldOf is how much is held of a gate.
+func (t *tx) heldOf(gate int64, g *store.GateState) (int, error) {
+	used := t.s.mem.used[gate]
+	switch g.Kind {
+	case queue.GateResource:
+		g.N, g.Per = t.s.mem.lanes.node.Resources[g.Key], 0
+	case queue.GateRate:
+		starts, err := t.number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(t.now)-g.Per.Milliseconds())
+		return used + int(starts), err
+	}
+	return used, nil
 }
 
 // forgetStarts removes the starts that are before a rate's period.

@@ -163,6 +163,11 @@ func everyGate(t *testing.T, s *Store) {
 	}
 	must(s.SetQueue(ctx, "q", store.QueueRule{Weight: 2, Concurrency: 5}))
 	must(s.SetNode(ctx, store.Node{Resources: map[string]int{"gpu": 1}}))
+	for _, n := range []int{1, 0} {
+		must(s.SetGate(ctx, queue.Demand{Kind: queue.GateRate, Key: "@r", N: n, Per: time.Second}))
+		_, err := s.Gates(ctx, 0, store.GateState{})
+		must(err)
+	}
 	want := func(d ...queue.Demand) queue.Job {
 		return draft(func(j *queue.Job) { j.Demands, j.Queue = d, "q" })
 	}

@@ -117,10 +117,12 @@ var migrations = [][]string{{
 		per   INTEGER NOT NULL, -- of a rate, in ms
 		lanes INTEGER NOT NULL DEFAULT 0, -- that need it
 		jobs  INTEGER NOT NULL DEFAULT 0, -- that name it, if it is a lock or a rate, and have not ended
-		opens INTEGER NOT NULL DEFAULT 0  -- when to look at a rate again, 0 if it need not be
+		opens INTEGER NOT NULL DEFAULT 0, -- when to look at a rate again, 0 if it need not be
+		kept  INTEGER NOT NULL DEFAULT 0  -- 1 if its rule was set, and no job changes it
 	) STRICT`,
 	`CREATE UNIQUE INDEX gates_key ON gates (uid, kind, key)`,
-	`CREATE INDEX gates_idle ON gates (id) WHERE lanes = 0 AND jobs = 0 AND opens = 0`,
+	`CREATE INDEX gates_idle ON gates (id) WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0`,
+	`CREATE INDEX gates_kept ON gates (id) WHERE kept = 1`,
 	`CREATE INDEX gates_opens ON gates (opens) WHERE opens > 0`,
 	`CREATE TABLE starts (gate INTEGER NOT NULL, at INTEGER NOT NULL) STRICT`, // of rates, in the last period
 	`CREATE INDEX starts_at ON starts (gate, at)`,

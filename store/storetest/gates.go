@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 )
 
 var gating = []promise{
+	{name: "everybody's locks and rates go by the rules that are set", keep: setGates},
 	{name: "so many jobs with a key run", keep: locked},
 	{name: "a key is its user's own, or everybody's", keep: keysOfUsers},
 	{name: "the newest word on a key holds for all", keep: newestWord},
@@ -397,5 +399,49 @@ func idleQueue(r *rig) {
 	}
 	if starts["a"] < 7 || starts["a"] > 9 {
 		r.Errorf("%v of 12 starts at weights 2 and 1, where one had nothing to run before", starts)
+	}
+}
+
+// setGates has keys of everybody's go by rules.
+func setGates(r *rig) {
+	set := func(d queue.Demand) error { return r.s.SetGate(r.Context(), d) }
+	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", N: n} }
+	rate := queue.Demand{Kind: queue.GateRate, Key: "@api", N: 2, Per: time.Second}
+	r.must(set(lock(2)))
+	r.must(set(rate))
+	named := func(d ...queue.Demand) queue.Job {
+		return r.one(func(j *queue.Job) { j.Demands = d })
+	}
+	a, b, c := named(lock(1)), named(lock(7)), named(lock(1))
+	r.claims("two of them, whatever they say", a, b)
+	r.must(set(lock(3)))
+	r.claims("a third one", c)
+	own := queue.Demand{Kind: queue.GateLock, Key: "own", N: 1}
+	named(own)
+	r.claims("that of the user's own", r.get("4"))
+	gates := func(uid int, after store.GateState) []store.GateState {
+		list, err := r.s.Gates(r.Context(), uid, after)
+		r.must(err)
+		return list
+	}
+	want := []store.GateState{
+		{Demand: lock(3), UID: queue.Everybody, Set: true, Used: 3, Jobs: 3}, {Demand: rate, UID: queue.Everybody, Set: true},
+		{Demand: own, UID: asker, Used: 1, Jobs: 1},
+	}
+	same(r, "gates", gates(asker, store.GateState{}), want)
+	same(r, "gates after one", gates(asker, want[0]), want[1:])
+	same(r, "gates after those of everybody", gates(asker, want[1]), want[2:])
+	same(r, "gates of nobody", gates(queue.Everybody, store.GateState{}), want[:2])
+	same(r, "gates of another user", gates(7, store.GateState{}), want[:2])
+	r.must(set(lock(0)))
+	r.must(set(queue.Demand{Kind: queue.GateRate, Key: "@api"}))
+	d := named(lock(4)) // whose word is the newest
+	r.claims("by the word of a job", d)
+	want[0] = store.GateState{Demand: lock(4), UID: queue.Everybody, Used: 4, Jobs: 4}
+	same(r, "gates that no rule is set for", gates(7, store.GateState{}), want[:1])
+	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", N: 1}, {Kind: queue.GateLock, Key: "@", N: 1}, {Kind: queue.GateResource, Key: "gpu", N: 1}, {Kind: queue.GateLock, Key: "@x", N: -1}, {Kind: queue.GateRate, Key: "@x", N: 1}} {
+		if err := set(wrong); !errors.Is(err, queue.ErrInvalid) {
+			r.Errorf("%+v: got error %v, want %v", wrong, err, queue.ErrInvalid)
+		}
 	}
 }

@@ -204,7 +204,13 @@ var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue}
 
 // rule changes one of the rules that hold until the store is closed.
 func (w *pairWalk) rule() {
-	switch w.dice.IntN(4) {
+	switch w.dice.IntN(5) {
+	case 4:
+		d := queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint("@k", w.dice.IntN(3)), N: w.dice.IntN(4)}
+		if w.dice.IntN(3) == 0 {
+			d = queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.dice.IntN(2)), N: w.dice.IntN(4), Per: time.Duration(1+w.dice.IntN(3)) * time.Second}
+		}
+		w.act(func(s store.Store) error { return s.SetGate(w.Context(), d) })
 	case 0:
 		w.maxUser = w.dice.IntN(5)
 		w.act(func(s store.Store) error { return s.SetMaxRunningUser(w.Context(), w.maxUser) })

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// GateVerb is the verb gate, which queuectld alone has: it is seldom asked for.
+func GateVerb(a *App) *cobra.Command {
+	return Group("gate", "Locks, rates and resources, and the rules of everybody's keys", gateListVerb(a), gateSetVerb(a))
+}
+
+func gateListVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List locks, rates and resources: everybody's, and your own that jobs name", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.lists = true
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			list, err := allGates(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if a.Structured() {
+				return PrintList(a, list)
+			}
+			rows := make([][]string, len(list))
+			for i := range list {
+				rows[i] = gateRow(&list[i])
+			}
+			if a.Quiet {
+				for _, g := range list {
+					if err := a.Println(g.Key); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			return a.table(gateColumns, rows)
+		},
+	}
+}
+
+var gateColumns = []string{"KEY", "KIND", "USED", "MOST", "JOBS", "WHOSE", "RULE"}
+
+// gateRow is a gate as a row of the table.
+func gateRow(g *control.GateView) []string {
+	most, jobs, whose, rule := fmt.Sprint(g.Most), "-", "everybody's", "set"
+	if g.Rate != "" {
+		most = g.Rate
+	}
+	if g.Jobs != nil {
+		jobs = fmt.Sprint(*g.Jobs)
+	}
+	if g.User != "" {
+		whose = g.User + "'s"
+	}
+	switch {
+	case g.Kind == "resource":
+		rule = "settings"
+	case !g.Set:
+		rule = "newest job"
+	}
+	return []string{g.Key, g.Kind, fmt.Sprint(g.Used), most, jobs, whose, rule}
+}
+
+// allGates are all pages of a list.
+func allGates(ctx context.Context, c *control.Client) (list []control.GateView, err error) {
+	list = []control.GateView{}
+	for p, more := (control.Gates{}), true; more; more = p.Cursor != "" {
+		page, err := c.GateList(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		list, p.Cursor = append(list, page.Gates...), page.Next
+	}
+	return list, nil
+}
+
+func gateSetVerb(a *App) *cobra.Command {
+	var p control.GateSet
+	var lock int
+	var rate string
+	cmd := &cobra.Command{
+		Use: "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate", Short: "Set the rule of a key of everybody's, for all jobs that name it", Args: Exactly(1, "a key that begins with @"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.Key = args[0]
+			if cmd.Flags().Changed("lock") {
+				p.Lock = &lock
+			}
+			if cmd.Flags().Changed("rate") {
+				p.Rate = &rate
+			}
+			return answer(cmd.Context(), a, (*control.Client).GateSet, p, func(g control.GateView) error {
+				if a.Quiet {
+					return a.Println(g.Key)
+				}
+				if !g.Set {
+					a.Say("the %s of %s has no rule any more", g.Kind, g.Key)
+					return nil
+				}
+				return a.table(gateColumns[:4], [][]string{gateRow(&g)[:4]})
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&lock, "lock", 0, "at most `N` jobs that name it run at once")
+	f.Var(NonEmpty(&rate), "rate", "at most so many of them start in any period: `N/PERIOD`, of s, m, h or d")
+	f.Var(NonEmpty(&p.Unset), "unset", "take its `KIND` of rule away: lock or rate")
+	cmd.RegisterFlagCompletionFunc("unset", cobra.FixedCompletions([]string{"lock", "rate"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+	return cmd
+}

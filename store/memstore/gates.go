@@ -1,0 +1,90 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// SetGate has everybody's lock or rate go by a rule.
+func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
+	return s.update(ctx, func(now queue.Millis) error {
+		g := gate{queue.Everybody, rule.Kind, rule.Key}
+		checked := rule
+		if rule.N == 0 {
+			checked.N = 1
+			if rule.Kind == queue.GateRate {
+				checked.Per = time.Second
+			}
+		}
+		if err := queue.CheckDemands([]queue.Demand{checked}); err != nil {
+			return err
+		}
+		switch {
+		case !rule.Ruled() || !strings.HasPrefix(rule.Key, "@"):
+			return queue.Invalid("key", "%q is not everybody's", rule.Key)
+		case rule.N == 0:
+			delete(s.kept, g)
+			return nil
+		case len(s.kept) >= store.MaxGates && !s.kept[g]:
+			return queue.Errorf(queue.CodeFull, "%d keys have a rule", len(s.kept))
+		}
+		s.forgetStarts(g, now)
+		s.rules[g], s.kept[g] = rule, true
+		return nil
+	})
+}
+
+// Gates lists locks, rates and resources.
+func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list []store.GateState, err error) {
+	err = s.read(ctx, func() error {
+		now := s.now()
+		var leased []*job
+		jobs := map[gate]int64{}
+		for _, j := range s.all() {
+			if j.leased {
+				leased = append(leased, j)
+			}
+			for _, d := range j.Demands {
+				if d.Kind == queue.GateNode {
+					continue
+				}
+				g := gateOf(j, d)
+				if _, seen := jobs[g]; !seen && !j.State.Ended() {
+					jobs[g] = 0
+				}
+				if d.Ruled() && !j.State.Ended() {
+					jobs[g]++
+				}
+			}
+		}
+		for g := range s.kept {
+			jobs[g] += 0
+		}
+		for g, n := range jobs {
+			is := store.GateState{Demand: s.rules[g], UID: g.owner, Jobs: n, Set: s.kept[g], Used: s.used(g, now, leased)}
+			if g.kind == queue.GateResource {
+				is.Demand, is.Jobs = queue.Demand{Kind: g.kind, Key: g.key, N: s.node.Resources[g.key]}, 0
+			}
+			if (g.owner == queue.Everybody || g.owner == uid) && (after.Kind == 0 || is.Follows(&after)) {
+				list = append(list, is)
+			}
+		}
+		slices.SortFunc(list, func(a, b store.GateState) int {
+			switch {
+			case a.Follows(&b):
+				return 1
+			case b.Follows(&a):
+				return -1
+			}
+			return 0
+		})
+		list = list[:min(len(list), store.MaxGates)]
+		return nil
+	})
+	return list, err
+}

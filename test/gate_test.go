@@ -1,0 +1,60 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// A key of everybody's goes by the rule that is set, over a restart too, and not by what a job says.
+func TestGatesOfEverybody(t *testing.T) {
+	q := serving(t, "--workers", "4")
+	refused := func(want string, args ...string) {
+		t.Helper()
+		if got := q.cli(args...); got.code != 2 || !strings.Contains(got.err, want) {
+			t.Errorf("%q: got %+v, want %q", args, got, want)
+		}
+	}
+	refused("gate set @db --lock N", "enqueue", "--lock", "@db:2", "true")
+	refused("has no rule", "enqueue", "--rate-limit", "@api", "true")
+	q.must("gate", "set", "@db", "--lock", "2")
+	q.must("gate", "set", "@api", "--rate", "1/h")
+	refused("the rule of @db is @db:2", "enqueue", "--lock", "@db:3", "true")
+	refused("no key of everybody's", "gate", "set", "db", "--lock", "3")
+	refused("is not N/PERIOD", "gate", "set", "@db", "--rate", "3")
+	for range 3 {
+		q.must("enqueue", "--lock", "@db", "sleep 60")
+	}
+	q.must("enqueue", "--rate-limit", "@api", "--id", "first", "true")
+	q.must("wait", "first")
+	second := q.must("enqueue", "--rate-limit", "@api", "true")
+	if got := q.must("why", second); !strings.Contains(got, "@api") {
+		t.Errorf("why says %q", got)
+	}
+	q.kill()
+	q.start("--workers", "4")
+	var gates []struct {
+		Key  string `json:"key"`
+		Kind string `json:"kind"`
+		Rate string `json:"rate"`
+		Most int    `json:"most"`
+		Used int    `json:"used"`
+		Jobs int    `json:"jobs"`
+		Set  bool   `json:"set"`
+	}
+	if err := json.Unmarshal([]byte(q.must("gate", "list", "--json")), &gates); err != nil || len(gates) != 2 {
+		t.Fatalf("%+v, %v", gates, err)
+	}
+	if g := gates[0]; g.Key != "@db" || g.Kind != "lock" || g.Most != 2 || g.Used != 2 || g.Jobs != 3 || !g.Set {
+		t.Errorf("the lock is %+v", g)
+	}
+	if g := gates[1]; g.Key != "@api" || g.Kind != "rate" || g.Rate != "1/h" || g.Used != 1 || g.Jobs != 1 || !g.Set {
+		t.Errorf("the rate is %+v", g)
+	}
+	q.must("gate", "set", "@api", "--rate", "2/h")
+	q.must("wait", second)
+	q.must("gate", "set", "@api", "--unset", "rate")
+	refused("has no rule", "enqueue", "--rate-limit", "@api", "true")
+}
