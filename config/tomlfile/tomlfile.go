@@ -33,6 +33,19 @@ func Read(path string, required bool) (config.Layer, error) {
 	return l, nil
 }
 
+// Tables reads the text of a TOML file as it stands; path is for messages.
+func Tables(path string, raw []byte) (file map[string]any, err error) {
+	err = toml.Unmarshal(raw, &file)
+	var at toml.ParseError
+	switch {
+	case errors.As(err, &at):
+		return nil, queue.Errorf(queue.CodeInvalid, "%s:%d: %s", path, at.Position.Line, at.Message)
+	case err != nil:
+		return nil, queue.Errorf(queue.CodeInvalid, "%s: %v", path, err)
+	}
+	return file, nil
+}
+
 // takes are the tables that have tables of names a person chooses.
 var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).TakeResources, "webhooks": (*config.Layer).TakeWebhooks}
 
@@ -45,13 +58,9 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	if len(raw) > maxFile {
 		return l, queue.Errorf(queue.CodeInvalid, "%s: larger than %s", path, queue.FormatSize(maxFile))
 	}
-	var file map[string]any
-	if err := toml.Unmarshal(raw, &file); err != nil {
-		var at toml.ParseError
-		if errors.As(err, &at) {
-			return l, queue.Errorf(queue.CodeInvalid, "%s:%d: %s", path, at.Position.Line, at.Message)
-		}
-		return l, queue.Errorf(queue.CodeInvalid, "%s: %v", path, err)
+	file, err := Tables(path, raw)
+	if err != nil {
+		return l, err
 	}
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(file)) {

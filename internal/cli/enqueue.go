@@ -39,12 +39,16 @@ Many are stored all or none, and may have a name together:
   queuectl enqueue --batch pics -- convert {} {}.webp ::: *.png
   queuectl enqueue --lines commands.txt     a line for the shell each; - is stdin
   find . -name '*.log' -print0 | queuectl enqueue --null --arg-file - -- gzip -k {}
-  queuectl enqueue --file jobs.jsonl        the fields as JSON, an array or lines`,
+  queuectl enqueue --file jobs.jsonl        the fields as JSON, an array or lines
+  queuectl enqueue --file graph.toml        a table [jobs.ID] of fields for each`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			dash := cmd.ArgsLenAtDash()
 			if err := m.take("enqueue", cmd.Flags(), args, dash); err != nil {
 				return err
+			}
+			if m.ofTables() && a.tables == nil {
+				return a.become()
 			}
 			if err := a.inBatch(ctx, &spec, batch); err != nil {
 				return err
@@ -287,7 +291,11 @@ func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCw
 		in = up.from(f)
 	}
 	plain := m.file != "" && len(common.Given()) == 0 // then a job is sent as it stands
-	err = m.each(in, func(raw []byte, line int) error {
+	each := m.each
+	if m.ofTables() {
+		each = func(in io.Reader, with func([]byte, int) error) error { return a.eachTable(m.file, in, with) }
+	}
+	err = each(in, func(raw []byte, line int) error {
 		if plain {
 			return up.add(raw, line)
 		}

@@ -51,6 +51,8 @@ type Program struct {
 	Look func(ctx context.Context, a *App, dir string) (*control.Client, error)
 	// Settings reads a file of them; a missing one is empty unless it is required.
 	Settings func(path string, required bool) (config.Layer, error)
+	// Tables reads the text of a file of tables, as Settings does.
+	Tables func(name string, text []byte) (map[string]any, error)
 	// Hash makes a SHA-256, for backups and the lines of private runs: the library would make
 	// the client larger by a tenth.
 	Hash func() hash.Hash
@@ -147,6 +149,7 @@ type App struct {
 	look          func(ctx context.Context, a *App, dir string) (*control.Client, error)
 	looked        *control.Client // from the files of a folder, nil before
 	settings      func(path string, required bool) (config.Layer, error)
+	tables        func(name string, text []byte) (map[string]any, error)
 	hash          func() hash.Hash
 	join          func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
 	privateRun    func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
@@ -154,7 +157,7 @@ type App struct {
 
 // Main carries out what the words of the process ask for, and ends it.
 func Main(p Program) {
-	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, look: p.Look, settings: p.Settings, hash: p.Hash, privateRun: p.PrivateRun, join: p.Join}
+	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, look: p.Look, settings: p.Settings, tables: p.Tables, hash: p.Hash, privateRun: p.PrivateRun, join: p.Join}
 	os.Exit(a.main(context.Background(), os.Args[1:])) // one that never ends spares a verb a goroutine, and so a thread
 }
 

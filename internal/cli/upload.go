@@ -201,15 +201,16 @@ type upload struct {
 
 	c       *control.Client
 	batch   string
-	jobs    int               // in all
-	part    []json.RawMessage // not sent yet
+	jobs    int      // in all
+	part    []toSend // not sent yet
 	bytes   int
-	entries int         // arguments and variables of part
-	lines   []int       // of part
+	entries int // arguments and variables of part
+	ahead   ahead
 	usual   *queue.Spec // what complete adds to a job that names none of it
 	head    []byte      // its JSON, up to where the job's own begins
 	sent    chan error  // of the request under way, nil if there is none
 	ids     []string
+	places  []int // of each of them in the file
 
 	unenforced []string // limits of the jobs
 	newQueues  []control.NewQueue
@@ -243,56 +244,74 @@ func (c *counted) Read(p []byte) (int, error) {
 
 // add takes one job.
 func (u *upload) add(raw []byte, line int) error {
-	job, entries, err := u.encode(raw)
+	j, err := u.encode(raw)
 	if err != nil {
 		return atLine(err, line)
 	}
+	j.line, j.at = line, u.jobs
+	u.jobs++
+	return u.put(j, u.ahead.now)
+}
+
+// put adds a job to the next request, and sends that if it is full: what of it may be sent.
+func (u *upload) put(j toSend, may func([]toSend) []toSend) error {
 	most, room := partJobs, partBytes
 	if u.key != "" { // it makes one request repeatable, so there must be one
 		most, room = queue.MaxBatch, control.MaxLine-64<<10
 	}
-	if len(u.part) > 0 && (len(u.part) == most || u.bytes+len(job) > room || u.entries+entries > control.MaxEntries) {
+	if len(u.part) > 0 && (len(u.part) == most || u.bytes+len(j.raw) > room || u.entries+j.entries > control.MaxEntries) {
 		if u.key != "" {
 			return Usage("--key goes with one request, which has at most %d jobs, %d bytes, and %d arguments and variables; split the file, or leave the key out", most, room, control.MaxEntries)
 		}
-		if err := u.send(false); err != nil {
-			return err
+		if u.part = may(u.part); len(u.part) > 0 {
+			if err := u.send(false); err != nil {
+				return err
+			}
 		}
+		u.bytes, u.entries = 0, 0
 	}
-	u.part, u.lines, u.bytes, u.entries = append(u.part, job), append(u.lines, line), u.bytes+len(job)+1, u.entries+entries
-	u.jobs++
+	u.part, u.bytes, u.entries = append(u.part, j), u.bytes+len(j.raw)+1, u.entries+j.entries
 	return nil
 }
 
-// encode checks a job and completes it by what comes from the caller. It also counts the
-// job's arguments and variables.
-func (u *upload) encode(raw []byte) (job json.RawMessage, entries int, err error) {
+// encode checks a job and completes it by what comes from the caller.
+func (u *upload) encode(raw []byte) (j toSend, err error) {
 	if err := queue.CheckJSON(raw); err != nil {
-		return nil, 0, err
+		return j, err
 	}
 	var s queue.Spec
 	if err := s.Decode(raw, nil); err != nil {
-		return nil, 0, err
+		return j, err
 	}
+	if s.ID != nil {
+		j.id = *s.ID
+	}
+	j.after = namesOf(&s)
+	j.raw, err = u.encoded(raw, &s)
+	j.entries = control.Entries(&s)
+	return j, err
+}
+
+// encoded is a job of a file as it is sent, with what comes from the caller: s is what raw says.
+func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 	plain := len(bytes.TrimSpace(raw)) > 2
 	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `"tty"`, `\u`} { // also as null, or written otherwise
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
 	if !plain {
-		if err := prepare(&s, u.noCwd); err != nil {
-			return nil, 0, err
+		if err := prepare(s, u.noCwd); err != nil {
+			return nil, err
 		}
-		job, err = json.Marshal(&s)
-		return job, control.Entries(&s), err
+		return json.Marshal(s)
 	}
 	if u.usual == nil {
 		if err := u.findUsual(); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 	}
 	s.Cwd, s.Umask, s.Env = u.usual.Cwd, u.usual.Umask, u.usual.Env
-	if err := wouldDo(&s); err != nil {
-		return nil, 0, err
+	if err := wouldDo(s); err != nil {
+		return nil, err
 	}
 	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
 	if bytes.ContainsAny(raw, "\r\n") { // of an array; none can be within a text
@@ -303,7 +322,7 @@ func (u *upload) encode(raw []byte) (job json.RawMessage, entries int, err error
 			return c
 		}, raw)
 	}
-	return append(u.head[:len(u.head):len(u.head)], raw...), control.Entries(&s), nil
+	return append(u.head[:len(u.head):len(u.head)], raw...), nil
 }
 
 // findUsual asks the caller's folder, umask and variables once for all jobs.
@@ -347,11 +366,15 @@ func (u *upload) send(commit bool) error {
 	if !commit && u.batch == "" {
 		u.batch = control.NewKey()
 	}
-	p := control.EnqueueBatch{Batch: u.batch, Encoded: u.part, Commit: commit, RequireLimits: u.a.requireLimits}
+	p := control.EnqueueBatch{Batch: u.batch, Encoded: make([]json.RawMessage, len(u.part)), Commit: commit, RequireLimits: u.a.requireLimits}
 	if commit {
 		p.Key = u.key
 	}
-	lines := u.lines
+	lines := make([]int, len(u.part))
+	for i := range u.part {
+		p.Encoded[i], lines[i] = u.part[i].raw, u.part[i].line
+		u.places = append(u.places, u.part[i].at)
+	}
 	u.sent = make(chan error, 1)
 	sent := u.sent
 	u.flight.Go(func() {
@@ -376,7 +399,7 @@ func (u *upload) send(commit bool) error {
 		}
 		sent <- err
 	})
-	u.part, u.lines, u.bytes, u.entries = nil, nil, 0, 0
+	u.part, u.bytes, u.entries = nil, 0, 0
 	switch {
 	case commit:
 	case u.of > 0:
@@ -385,6 +408,36 @@ func (u *upload) send(commit bool) error {
 		u.a.Progress("%s sent", Jobs(u.jobs))
 	}
 	return nil
+}
+
+// sendLast sends what is left, and commits.
+func (u *upload) sendLast() error {
+	rest, err := u.ahead.last(u.part)
+	if err != nil {
+		return err
+	}
+	u.part, u.bytes, u.entries = nil, 0, 0
+	for _, j := range rest {
+		if err := u.put(j, func(part []toSend) []toSend { return part }); err != nil {
+			return err
+		}
+	}
+	if err := u.send(true); err != nil {
+		return err
+	}
+	return u.answered()
+}
+
+// inOrder has the ids be in the order of the file.
+func (u *upload) inOrder() {
+	if len(u.ahead.held) == 0 || len(u.ids) != len(u.places) {
+		return
+	}
+	ids := make([]string, len(u.ids))
+	for i, at := range u.places {
+		ids[at] = u.ids[i]
+	}
+	u.ids = ids
 }
 
 // interrupted gives the batch up and ends the program: nothing may be sent after it.
@@ -422,6 +475,7 @@ func (u *upload) end(err error) error {
 	if err != nil {
 		return err
 	}
+	u.inOrder()
 	if err := u.a.printStored(u.ctx, u.c, u.ids); err != nil {
 		return err
 	}
@@ -433,9 +487,7 @@ func (u *upload) end(err error) error {
 func (u *upload) finish(err error) error {
 	defer u.a.Progress("")
 	if err == nil {
-		if err = u.send(true); err == nil {
-			err = u.answered()
-		}
+		err = u.sendLast()
 	}
 	if err == nil {
 		u.a.tellUnenforced(u.unenforced)

@@ -26,7 +26,8 @@ func TestJobsOfAFileAreCompleted(t *testing.T) {
 		`{"command":"e","cwd":null}`:                             {cwd, "/p", "e"},
 		`{"command":"\u0063","cwd":"/y"}`:                        {"/y", "/p", "c"},
 	} {
-		line, _, err := u.encode([]byte(raw))
+		j, err := u.encode([]byte(raw))
+		line := j.raw
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
@@ -41,8 +42,8 @@ func TestJobsOfAFileAreCompleted(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{`{}`, `{ }`, `{"comand":"x"}`, `{"command":"x"`, `[]`, `{"command":""}`} {
-		if line, _, err := u.encode([]byte(raw)); err == nil {
-			t.Errorf("%s became %s", raw, line)
+		if j, err := u.encode([]byte(raw)); err == nil {
+			t.Errorf("%s became %s", raw, j.raw)
 		}
 	}
 }

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"encoding/json"
+	"hash/maphash"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// toSend is a job of a file that has not been sent yet.
+type toSend struct {
+	raw     json.RawMessage
+	line    int
+	at      int      // its place in the file
+	entries int      // arguments and variables
+	id      string   // "" for a number
+	after   []string // ids that it waits for
+}
+
+// ahead keeps jobs back that wait for others which come later in a file of several requests: one can name
+// jobs of its own, those of earlier ones, and those of the queue.
+type ahead struct {
+	seed maphash.Seed
+	sent map[uint64]bool // ids
+	held []toSend
+}
+
+// maxHeld is how many jobs are kept back; what waits for others beyond that is sent as it comes.
+const maxHeld = queue.MaxDependencies
+
+// namesOf are the ids of what a spec waits for.
+func namesOf(s *queue.Spec) []string {
+	names := make([]string, len(s.DependsOn))
+	for i, d := range s.DependsOn {
+		names[i], _, _ = strings.Cut(d, ":")
+	}
+	return names
+}
+
+// now are those of a request's jobs that may be sent: they wait for none that is not known yet.
+func (a *ahead) now(part []toSend) []toSend {
+	if a.sent == nil {
+		a.seed, a.sent = maphash.MakeSeed(), map[uint64]bool{}
+	}
+	here := map[string]bool{}
+	for i := range part {
+		here[part[i].id] = true
+	}
+	known := func(id string) bool { return here[id] || a.sent[maphash.String(a.seed, id)] }
+	for again := true; again && len(a.held) < maxHeld; {
+		again = false
+		rest := part[:0:0]
+		for _, j := range part {
+			if every(j.after, known) {
+				rest = append(rest, j)
+				continue
+			}
+			a.held, again = append(a.held, j), true // others may wait for it
+			delete(here, j.id)
+		}
+		part = rest
+	}
+	for i := range part {
+		if part[i].id != "" {
+			a.sent[maphash.String(a.seed, part[i].id)] = true
+		}
+	}
+	return part
+}
+
+func every(list []string, is func(string) bool) bool {
+	for _, s := range list {
+		if !is(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// last are the jobs that are left, each after those of them that it waits for.
+func (a *ahead) last(part []toSend) ([]toSend, error) {
+	if len(a.held) == 0 {
+		return part, nil
+	}
+	rest := append(part, a.held...)
+	byID := map[string]int{}
+	for i := range rest {
+		byID[rest[i].id] = i
+	}
+	const begun, done = 1, 2
+	state := make([]int, len(rest))
+	sorted := make([]toSend, 0, len(rest))
+	var visit func(i int) error
+	visit = func(i int) error {
+		if state[i] == done {
+			return nil
+		}
+		if state[i] == begun {
+			return atLine(queue.Invalid("depends_on", "has the job %q wait for itself over others", queue.Clip(rest[i].id)), rest[i].line)
+		}
+		state[i] = begun
+		for _, id := range rest[i].after {
+			if other, here := byID[id]; here {
+				if err := visit(other); err != nil {
+					return err
+				}
+			}
+		}
+		state[i] = done
+		sorted = append(sorted, rest[i])
+		return nil
+	}
+	for i := range rest {
+		if err := visit(i); err != nil {
+			return nil, err
+		}
+	}
+	return sorted, nil
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// tablesName is how the name of a file of tables ends.
+const tablesName = ".toml"
+
+// ofTables reports whether the jobs are those of a file of tables.
+func (m *many) ofTables() bool { return filepath.Ext(m.file) == tablesName }
+
+// jobTable is the table that has one of each job, by its id; what stands beside it is for all of them.
+const jobTable = "jobs"
+
+// eachTable calls with with each job of a file of tables, and the line on which it begins: in the order of the
+// file.
+func (a *App) eachTable(name string, in io.Reader, with func(raw []byte, line int) error) error {
+	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
+	if err != nil {
+		return err
+	}
+	if len(text) > control.MaxLine {
+		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; give many jobs as JSON lines", name, control.MaxLine)
+	}
+	file, err := a.tables(name, text)
+	if err != nil {
+		return err
+	}
+	jobs, is := file[jobTable].(map[string]any)
+	if !is {
+		return queue.Errorf(queue.CodeInvalid, "%s has no tables of jobs; write each as [jobs.ID], with its fields below", name)
+	}
+	delete(file, jobTable)
+	for field := range file {
+		if field == "id" || field == "depends_on" {
+			return queue.Invalid(field, "is of one job; put it into its table")
+		}
+	}
+	lines := map[string]int{}
+	for id := range jobs {
+		lines[id] = lineOfTable(string(text), id)
+	}
+	ids := slices.SortedFunc(maps.Keys(jobs), func(a, b string) int { return lines[a] - lines[b] })
+	for _, id := range ids {
+		own, is := jobs[id].(map[string]any)
+		if !is {
+			return atLine(queue.Errorf(queue.CodeInvalid, "jobs.%s is no table of fields", queue.Clip(id)), lines[id])
+		}
+		fields := maps.Clone(file)
+		maps.Copy(fields, own)
+		if _, given := fields["id"]; given {
+			return atLine(queue.Invalid("id", "is what the table is named after"), lines[id])
+		}
+		fields["id"] = id
+		if one, is := fields["depends_on"].(string); is {
+			fields["depends_on"] = []string{one}
+		}
+		raw, err := json.Marshal(fields)
+		if err == nil {
+			err = with(raw, lines[id])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lineOfTable is the line on which the table of a job begins, 1 if it is not found.
+func lineOfTable(text, id string) int {
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		head, is := strings.CutPrefix(strings.TrimSpace(line), "[")
+		head, _, ended := strings.Cut(head, "]")
+		table, name, dotted := strings.Cut(head, ".")
+		if is && ended && dotted && strings.TrimSpace(table) == jobTable && strings.Trim(name, " \t\"'") == id {
+			return n
+		}
+	}
+	return 1
+}

@@ -1,0 +1,95 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+func (q *queue) writeAs(name, text string) string {
+	q.Helper()
+	if err := os.WriteFile(q.path(name), []byte(text), 0o600); err != nil {
+		q.Fatal(err)
+	}
+	return q.path(name)
+}
+
+// A file of tables is a graph of jobs: each has its table, what stands before them is for all, and a job
+// may name one that comes later.
+func TestGraphOfTables(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	file := q.writeAs("graph.toml", `max_retries = 0
+labels = {of = "graph"}
+
+[jobs.ship]
+command = "echo shipped"
+depends_on = ["build", "check:ended"]
+
+[jobs."build"]
+argv = ["echo", "built"]
+
+[jobs.check]
+command = "exit 3"
+depends_on = "build"
+timeout = 1.5
+`)
+	if got := q.must("enqueue", "--file", file); got != "ship\nbuild\ncheck" {
+		t.Errorf("got ids %q", got)
+	}
+	q.must("wait", "ship")
+	if got := q.must("show", "ship", "--json"); !strings.Contains(got, `"of":"graph"`) || !strings.Contains(got, `"max_retries":0`) {
+		t.Errorf("the job is %s", got)
+	}
+	for text, want := range map[string]string{
+		"[jobs.a]\ncommand = \"x\"\n\n[jobs.b]\ncommnd = \"y\"\n": "line 4: commnd: is not a field of a job",
+		"[jobs.a]\ncommand = \"x\"\nid = \"b\"\n":                 "line 1: id: is what the table is named after",
+		"[job.a]\ncommand = \"x\"\n":                               "has no tables of jobs",
+		"[jobs.a]\ncommand = \n":                                   "graph.toml:2: ",
+		"id = \"x\"\n[jobs.a]\ncommand = \"x\"\n":                 "id: is of one job",
+		"[jobs.a]\ncommand = \"x\"\ndepends_on = [\"b\"]\n[jobs.b]\ncommand = \"x\"\ndepends_on = [\"a\"]\n": "wait for",
+	} {
+		q.writeAs("graph.toml", text)
+		if got := q.cli("enqueue", "--file", file); got.code != 2 || !strings.Contains(got.err, want) {
+			t.Errorf("%q: got %+v, want %q", text, got, want)
+		}
+	}
+}
+
+// In a file of several requests a job may name one that comes much later.
+func TestDependenciesAheadInAFile(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	const n = 2500
+	var lines strings.Builder
+	for i := range n {
+		job := map[string]any{"id": fmt.Sprint("j", i), "command": "true"}
+		if i%2 == 0 && i < n-2 {
+			job["depends_on"] = []string{fmt.Sprint("j", n-1-i)}
+		}
+		raw, err := json.Marshal(job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines.Write(append(raw, '\n'))
+	}
+	got := strings.Fields(q.must("enqueue", "--file", q.writeAs("many.jsonl", lines.String())))
+	if len(got) != n || got[0] != "j0" || got[n-1] != fmt.Sprint("j", n-1) || got[1200] != "j1200" {
+		t.Fatalf("got %d ids, from %.40q", len(got), got)
+	}
+	if got := q.must("tree", "j0", "--json"); !strings.Contains(got, fmt.Sprintf(`"j%d"`, n-1)) {
+		t.Errorf("the tree of the first is %s", got)
+	}
+	var cycle strings.Builder
+	for i := range n {
+		fmt.Fprintf(&cycle, `{"id":"c%d","command":"true","depends_on":["c%d"]}`+"\n", i, (i+1)%n)
+	}
+	if got := q.cli("enqueue", "--file", q.writeAs("cycle.jsonl", cycle.String())); got.code != 2 || !strings.Contains(got.err, "wait for itself over others") {
+		t.Errorf("a cycle: got %.300q", got.err)
+	}
+	if got := q.must("list", "--id-glob", "c*", "-q"); got != "" {
+		t.Errorf("of the cycle are there: %.80q", got)
+	}
+}
