@@ -11,11 +11,12 @@ type QueueView struct {
 	Queue       string          `json:"queue"`
 	Running     int             `json:"running"`
 	Waiting     int64           `json:"waiting"`
-	Oldest      Time            `json:"oldest_waiting"` // since when the first of those that could start waits
-	Concurrency int             `json:"concurrency"`    // jobs of it that may run at once; 0 is any number
-	Weight      int             `json:"weight"`         // its share of the starts, beside other queues'
-	MaxPending  int64           `json:"max_pending"`    // jobs of it that may wait; 0 is any number
-	Defaults    json.RawMessage `json:"defaults"`       // fields of jobs that do not name them
+	Oldest      Time            `json:"oldest_waiting"`        // since when the first of those that could start waits
+	Throughput  int             `json:"throughput_per_minute"` // how many of its attempts have ended in the last minute
+	Concurrency int             `json:"concurrency"`           // jobs of it that may run at once; 0 is any number
+	Weight      int             `json:"weight"`                // its share of the starts, beside other queues'
+	MaxPending  int64           `json:"max_pending"`           // jobs of it that may wait; 0 is any number
+	Defaults    json.RawMessage `json:"defaults"`              // fields of jobs that do not name them
 	Paused      bool            `json:"paused"`
 	PausedBy    *string         `json:"paused_by"`
 	PausedAt    Time            `json:"paused_at"`

@@ -123,6 +123,10 @@ func (s *Service) QueueList(ctx context.Context, p control.Queues) (control.Queu
 func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := s.queues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
+	var rates map[string]int
+	if s.pool != nil { // else there is nobody who runs any
+		rates = s.pool.Throughputs()
+	}
 	for i := range list {
 		if !wanted(&list[i]) {
 			continue
@@ -132,6 +136,7 @@ func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState)
 			break
 		}
 		out.Queues = append(out.Queues, s.viewQueue(&list[i]))
+		out.Queues[len(out.Queues)-1].Throughput = rates[list[i].Name]
 	}
 	return out, err
 }

@@ -125,6 +125,56 @@ func (p *Pool) Throughput() int {
 	return p.rate.sum(time.Now())
 }
 
+// Throughputs are the same of each queue in which any has.
+func (p *Pool) Throughputs() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rates.sums(time.Now())
+}
+
+// queueRates are the rates of queues, by name: of those alone that have had an end in the last minute, or a
+// little longer.
+type queueRates struct {
+	of    map[string]*rate
+	swept int64 // the second of the last look for those of which nothing has ended
+}
+
+// ratesKept is how many queues have a rate at most, at 500 bytes each; that of others is not known.
+const ratesKept = 4096
+
+// add counts one end.
+func (q *queueRates) add(name string, now time.Time) {
+	r := q.of[name]
+	if r == nil {
+		if q.of == nil {
+			q.of = map[string]*rate{}
+		}
+		if len(q.of) >= ratesKept && q.swept != now.Unix() {
+			q.swept = now.Unix()
+			q.sums(now)
+		}
+		if len(q.of) >= ratesKept {
+			return
+		}
+		r = &rate{}
+		q.of[name] = r
+	}
+	r.add(now, 1)
+}
+
+// sums are how many have ended in the minute before now of each queue, and forgets those of which none has.
+func (q *queueRates) sums(now time.Time) map[string]int {
+	sums := map[string]int{}
+	for name, r := range q.of {
+		if n := r.sum(now); n > 0 {
+			sums[name] = n
+		} else {
+			delete(q.of, name)
+		}
+	}
+	return sums
+}
+
 // rate counts what happens, for a minute.
 type rate struct {
 	counts [60]int // by second

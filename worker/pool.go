@@ -92,6 +92,7 @@ type Pool struct {
 	frozen   bool       // everything is paused
 	paused   time.Time  // claim nothing until then
 	rate     rate       // of ends
+	rates    queueRates // the same of each queue
 	leases   leases
 	runners  runners
 }

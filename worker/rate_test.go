@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -17,5 +18,30 @@ func TestRateOfAMinute(t *testing.T) {
 		if got := r.sum(at(c.second)); got != c.want {
 			t.Errorf("at %d s: %d, want %d", c.second, got, c.want)
 		}
+	}
+}
+
+// Queues have rates of their own: as many as are known at once, and those alone of which something has ended.
+func TestRatesOfQueues(t *testing.T) {
+	var q queueRates
+	now := time.Unix(1_000_000, 0)
+	q.add("a", now)
+	q.add("a", now.Add(time.Second))
+	q.add("b", now.Add(30*time.Second))
+	if got := q.sums(now.Add(59 * time.Second)); len(got) != 2 || got["a"] != 2 || got["b"] != 1 {
+		t.Errorf("got %v", got)
+	}
+	if got := q.sums(now.Add(70 * time.Second)); len(got) != 1 || got["b"] != 1 || len(q.of) != 1 {
+		t.Errorf("a minute later: got %v of %d", got, len(q.of))
+	}
+	for i := range 2 * ratesKept {
+		q.add(fmt.Sprint(i), now.Add(80*time.Second))
+	}
+	if len(q.of) != ratesKept {
+		t.Errorf("%d queues are known, want %d", len(q.of), ratesKept)
+	}
+	q.add("c", now.Add(200*time.Second))
+	if got := q.sums(now.Add(200 * time.Second)); len(got) != 1 || got["c"] != 1 {
+		t.Errorf("later: got %v", got)
 	}
 }

@@ -102,14 +102,18 @@ func (l *loop) recorded(turn store.Report, refused map[queue.Lease]error) []rema
 	l.mu.Lock()
 	remarks := append(l.session.remarks, l.remarks(turn.Ended)...)
 	l.session.remarks = nil
-	attempts := 0
+	attempts, now := 0, time.Now()
 	for i := range turn.Ended {
+		lease := turn.Ended[i].Lease
 		if turn.Ended[i].Decision.Started {
 			attempts++
+			if h := l.leases.all[lease]; h != nil {
+				l.rates.add(h.job.Queue, now)
+			}
 		}
-		l.leases.forget(turn.Ended[i].Lease)
+		l.leases.forget(lease)
 	}
-	l.rate.add(time.Now(), attempts)
+	l.rate.add(now, attempts)
 	for _, lease := range turn.Released {
 		l.leases.forget(lease)
 	}

@@ -50,10 +50,10 @@ func (a *App) printQueues(list []control.QueueView) error {
 		return PrintList(a, list)
 	}
 	now := time.Now()
-	head := []string{"QUEUE", "RUN", "WAIT", "OLDEST", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
+	head := []string{"QUEUE", "RUN", "WAIT", "OLDEST", "A MINUTE", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
 	return a.named(len(list), "no queue has settings or jobs; a job makes one: queuectl enqueue -Q NAME -- program args", head, func(i int) []string {
 		q := &list[i]
-		return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), pauseText(q)}
+		return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), fmt.Sprint(q.Throughput), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), pauseText(q)}
 	})
 }
 
