@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop pauses walks campaign abuse fuzz peers power-cuts clean
+.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop pauses gates walks campaign abuse fuzz peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -66,6 +66,10 @@ kill-loop:
 # do 20.
 pauses:
 	QUEUECTL_PAUSES=1000 $(GO) test ./test -run '^TestForkingTreesStandStill$$' -count=1 -v -timeout 2h
+
+# Rates, units, weights and pauses of queues by the contract's figures, over 20 kills; tests run a short form.
+gates:
+	QUEUECTL_SOAK=1 $(GO) test ./test -run '^(TestUnitsAreOneJobs|TestWeightsShareTheStarts|TestRateOverKills)$$' -count=1 -v -timeout 20m
 
 # 1,000 random walks through the engine beside the model; tests take 8, CI 50.
 walks:

@@ -47,8 +47,8 @@ timeout = 1.5
 	for text, want := range map[string]string{
 		"[jobs.a]\ncommand = \"x\"\n\n[jobs.b]\ncommnd = \"y\"\n": "line 4: commnd: is not a field of a job",
 		"[jobs.a]\ncommand = \"x\"\nid = \"b\"\n":                 "line 1: id: is what the table is named after",
-		"[job.a]\ncommand = \"x\"\n":                               "has no tables of jobs",
-		"[jobs.a]\ncommand = \n":                                   "graph.toml:2: ",
+		"[job.a]\ncommand = \"x\"\n":                              "has no tables of jobs",
+		"[jobs.a]\ncommand = \n":                                  "graph.toml:2: ",
 		"id = \"x\"\n[jobs.a]\ncommand = \"x\"\n":                 "id: is of one job",
 		"[jobs.a]\ncommand = \"x\"\ndepends_on = [\"b\"]\n[jobs.b]\ncommand = \"x\"\ndepends_on = [\"a\"]\n": "wait for",
 	} {
