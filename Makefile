@@ -67,9 +67,10 @@ kill-loop:
 pauses:
 	QUEUECTL_PAUSES=1000 $(GO) test ./test -run '^TestForkingTreesStandStill$$' -count=1 -v -timeout 2h
 
-# Rates, units, weights and pauses of queues by the contract's figures, over 20 kills; tests run a short form.
+# Rates, units and weights by the contract's figures, over 20 kills, and a kill at each commit of what releases,
+# replaces, fires and has hooks; tests run a short form.
 gates:
-	QUEUECTL_SOAK=1 $(GO) test ./test -run '^(TestUnitsAreOneJobs|TestWeightsShareTheStarts|TestRateOverKills)$$' -count=1 -v -timeout 20m
+	QUEUECTL_SOAK=1 $(GO) test ./test -run '^(TestUnitsAreOneJobs|TestWeightsShareTheStarts|TestRateOverKills|TestKilledAtEachCommit)$$' -count=1 -v -timeout 60m
 
 # 1,000 random walks through the engine beside the model; tests take 8, CI 50.
 walks:

@@ -53,7 +53,9 @@ func treesStandStill(t *testing.T, q *queue, stopped bool) {
 		w.enqueue(fields{"id": id, "command": forks[n%len(forks)], "kill_after": "300ms", "on_lost": "dead", "max_retries": 0})
 		q.until("the tree has several processes", 20*time.Second, func() bool { return len(q.treeOf(id)) > 1 })
 		began := time.Now()
-		q.must("pause", id)
+		if got := q.cli("pause", id); got.code != 0 || strings.Contains(got.err, "still") {
+			t.Fatalf("round %d, %s: pause: %+v", n, forks[n%len(forks)], got)
+		}
 		most = max(most, time.Since(began))
 		seen := q.treeOf(id)
 		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {

@@ -1,0 +1,122 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// step carries out a verb that may meet a service which dies of it: that is started again, and asked again.
+func (q *queue) step(args ...string) {
+	q.Helper()
+	for range 3 {
+		got := q.cli(args...)
+		if got.code == 0 || got.code == 5 && strings.Contains(got.err, "taken") {
+			return
+		}
+		if !q.died() {
+			q.Fatalf("%q: %+v", args, got)
+		}
+	}
+	q.Fatalf("%q: the service dies of it each time", args)
+}
+
+// died starts a service again that has ended, and reports whether it had.
+func (q *queue) died() bool {
+	q.Helper()
+	select {
+	case <-q.ended:
+		q.cmd, q.env = nil, nil
+		q.start("--workers", "4")
+		return true
+	case <-time.After(100 * time.Millisecond):
+		return false
+	}
+}
+
+// TestKilledAtEachCommit kills the service at its n-th commit, one n after the other, while jobs release others,
+// take each other's place, have hooks, and come from a schedule. Whatever was going on then, it goes on: each
+// hook is made once, nothing fires twice for an instant, and all that waited for what has ended has run.
+func TestKilledAtEachCommit(t *testing.T) {
+	t.Parallel()
+	short := []int{7, 29, 61}
+	for i, killed := 0, true; killed && (soaks() || i < len(short)); i++ {
+		n := i + 1
+		if !soaks() {
+			n = short[i]
+		}
+		q := newQueue(t, "failpoint")
+		q.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
+		if q.tryStart("--workers", "4") != nil {
+			q.died()
+		}
+		scenario(q)
+		killed = q.env == nil // else it was never hit
+		q.stop()
+	}
+}
+
+func scenario(q *queue) {
+	q.Helper()
+	q.step("schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended", "true", "--", "sleep", "0.7")
+	q.step("enqueue", "--id", "u1", "--unique", "k", "--delay", "1h", "--on-ended", "true", "true")
+	q.step("enqueue", "--id", "p", "--delay", "300ms", "--max-retries", "1", "--backoff-base", "0.01", "--on-failed", "true", "--on-dead", "true", "--on-ended", "true", "exit 3")
+	q.step("enqueue", "--id", "c", "--depends-on", "p:dead", "--on-completed", "true", "true")
+	q.step("enqueue", "--id", "x", "--depends-on", "p:completed", "--on-ended", "true", "true")
+	q.step("enqueue", "--id", "u2", "--unique", "k", "--on-conflict", "replace", "--delay", "1h", "--on-ended", "true", "true")
+	count := func(args ...string) int {
+		for {
+			if got := q.cli(append([]string{"list", "-q"}, args...)...); got.code == 0 {
+				return len(strings.Fields(got.out))
+			}
+			if !q.died() {
+				q.Fatalf("list %q fails", args)
+			}
+		}
+	}
+	q.until("two jobs of the schedule, and all that follows from the others", 30*time.Second, func() bool {
+		return count("--state", "done", "--id-glob", "s@*") >= 2 && count("--state", "done", "--id-glob", "c") == 1 && count("--id-glob", "x", "--state", "cancelled") == 1
+	})
+	q.step("schedule", "rm", "s")
+	q.until("nothing is left to run", 30*time.Second, func() bool { return count("--state", "waiting", "--state", "processing") == 1 })
+	made := map[string]int{} // hooks, by what they are for
+	var hooks []struct {
+		State  string            `json:"state"`
+		Labels map[string]string `json:"labels"`
+	}
+	if err := json.Unmarshal([]byte(q.must("list", "--queue", "hooks", "--json")), &hooks); err != nil {
+		q.Fatal(err)
+	}
+	for _, h := range hooks {
+		if h.State != "completed" {
+			q.Errorf("a hook is %s", h.State)
+		}
+		made[h.Labels["job"]+" "+h.Labels["hook"]]++
+	}
+	for _, hook := range []string{"p on_failed", "p on_dead", "p on_ended", "c on_completed", "x on_ended", "u1 on_ended"} {
+		if made[hook] != 1 {
+			q.Errorf("%s was made %d times", hook, made[hook])
+		}
+	}
+	for _, id := range strings.Fields(q.must("list", "-q", "--id-glob", "s@*")) {
+		if made[id+" on_ended"] != 1 {
+			q.Errorf("%s on_ended was made %d times", id, made[id+" on_ended"])
+		}
+	}
+	if got := q.show("u2").State; got != "pending" {
+		q.Errorf("u2 is %s", got)
+	}
+	fired := map[string]bool{}
+	for line := range strings.Lines(q.must("events", "--event", "schedule_fired", "--jsonl")) {
+		var e struct{ Instant string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil || fired[e.Instant] {
+			q.Errorf("%s fired twice, or %v", e.Instant, err)
+		}
+		fired[e.Instant] = true
+	}
+	if out := q.cli("doctor", "--verify"); strings.Contains(out.out, "failure") {
+		q.Errorf("doctor: %s", out.out)
+	}
+}
