@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,13 +98,19 @@ type treeProcess struct {
 
 // treeOf are the living processes of a job, which its id in their environment tells.
 func (q *queue) treeOf(id string) (list []treeProcess) {
-	entries, _ := os.ReadDir("/proc")
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		q.Fatal(err)
+	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) && !errors.Is(err, syscall.ESRCH) {
+			q.Logf("environ of %d: %v", pid, err)
+		}
 		if text := "\x00" + string(env); !strings.Contains(text, "\x00QUEUECTL_JOB_ID="+id+"\x00") || !strings.Contains(text, "\x00QUEUECTL_SOCKET="+q.dir) {
 			continue
 		}
