@@ -2,6 +2,8 @@ package control
 
 import (
 	"encoding/json"
+	"fmt"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -17,12 +19,17 @@ type QueueView struct {
 	Weight      int             `json:"weight"`                // its share of the starts, beside other queues'
 	MaxPending  int64           `json:"max_pending"`           // jobs of it that may wait; 0 is any number
 	Defaults    json.RawMessage `json:"defaults"`              // fields of jobs that do not name them
-	Paused      bool            `json:"paused"`
-	PausedBy    *string         `json:"paused_by"`
-	PausedAt    Time            `json:"paused_at"`
-	PauseReason *string         `json:"pause_reason"`
-	PausedUntil Time            `json:"paused_until"`
-	Frozen      bool            `json:"frozen"` // what ran when it was paused stands still too
+	// Retention is how long its completed and cancelled jobs are kept; null is as the settings say, as 0 of the
+	// next ones: how many of them, and bytes of their outputs.
+	Retention        *Age    `json:"retention"`
+	RetentionMaxJobs int64   `json:"retention_max_jobs"`
+	RetentionOutput  int64   `json:"retention_output"`
+	Paused           bool    `json:"paused"`
+	PausedBy         *string `json:"paused_by"`
+	PausedAt         Time    `json:"paused_at"`
+	PauseReason      *string `json:"pause_reason"`
+	PausedUntil      Time    `json:"paused_until"`
+	Frozen           bool    `json:"frozen"` // what ran when it was paused stands still too
 }
 
 // QueueList lists queues, by name, at most MaxQueueList. There are others after Next, if that is not
@@ -54,6 +61,43 @@ type QueueSet struct {
 	Weight      *int            `json:"weight,omitempty"` // 1 to 1000
 	MaxPending  *int64          `json:"max_pending,omitempty"`
 	Default     json.RawMessage `json:"default,omitempty"`
+	// Retention is how long its completed and cancelled jobs are kept, "default" as the settings say; the next
+	// are how many of them, and bytes of their outputs, 0 is as the settings say.
+	Retention        *Age   `json:"retention,omitempty"`
+	RetentionMaxJobs *int64 `json:"retention_max_jobs,omitempty"`
+	RetentionOutput  *int64 `json:"retention_output,omitempty"`
+}
+
+// Age is how long something is kept: a duration as Span's, never, or default for what is said elsewhere. 0 is
+// the last, and below 0 never.
+type Age time.Duration
+
+// MarshalJSON writes the age.
+func (a Age) MarshalJSON() ([]byte, error) {
+	switch {
+	case a == 0:
+		return []byte(`"default"`), nil
+	case a < 0:
+		return []byte(`"never"`), nil
+	}
+	return Span(a).MarshalJSON()
+}
+
+// UnmarshalJSON reads an age.
+func (a *Age) UnmarshalJSON(raw []byte) error {
+	switch string(raw) {
+	case `"default"`:
+		*a = 0
+		return nil
+	case `"never"`:
+		*a = -1
+		return nil
+	}
+	err := (*Span)(a).UnmarshalJSON(raw)
+	if err == nil && time.Duration(*a) < time.Second {
+		err = fmt.Errorf("must be at least 1s, never, or default")
+	}
+	return err
 }
 
 // QueuePause has nothing of a queue start, or of all queues that there are: until it is resumed, or
@@ -190,8 +234,12 @@ func (p *QueueSet) check() error {
 		return queue.Invalid("weight", "%d is not between 1 and 1000", *p.Weight)
 	case p.MaxPending != nil && (*p.MaxPending < 0 || *p.MaxPending > 1_000_000_000):
 		return queue.Invalid("max_pending", "%d is not between 0 and 1000000000; 0 is any number", *p.MaxPending)
-	case p.Concurrency == nil && p.Weight == nil && p.MaxPending == nil && p.Default == nil:
-		return queue.Invalid("name", "alone sets nothing; give concurrency, weight, max_pending or default")
+	case p.RetentionMaxJobs != nil && (*p.RetentionMaxJobs < 0 || *p.RetentionMaxJobs > 1_000_000_000):
+		return queue.Invalid("retention_max_jobs", "%d is not between 0 and 1000000000; 0 is as the settings say", *p.RetentionMaxJobs)
+	case p.RetentionOutput != nil && (*p.RetentionOutput < 0 || *p.RetentionOutput > 1<<50):
+		return queue.Invalid("retention_output", "%d is not between 0 and %d; 0 is as the settings say", *p.RetentionOutput, int64(1)<<50)
+	case p.Concurrency == nil && p.Weight == nil && p.MaxPending == nil && p.Default == nil && p.Retention == nil && p.RetentionMaxJobs == nil && p.RetentionOutput == nil:
+		return queue.Invalid("name", "alone sets nothing; give concurrency, weight, max_pending, default or a retention")
 	}
 	return checkQueue(p.Name, true)
 }

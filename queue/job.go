@@ -114,6 +114,10 @@ type Job struct {
 	Schedule   string // that made it, "" if none did
 	// Hooks are the moments that its HookLines have a line for, and whether it is a hook itself.
 	Hooks HookSet
+	// Kept says that its queue had a retention of its own when it ended, and Outputs how many bytes its
+	// outputs take.
+	Kept    bool
+	Outputs int64
 	Execution
 
 	State    State

@@ -199,6 +199,7 @@ func (s *Service) retention() upkeep.Retention {
 	return upkeep.Retention{
 		States:  map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
 		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput,
+		Of: func(name string) store.Retention { return (*s.keeps.Load())[name] },
 	}
 }
 
@@ -239,7 +240,7 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 	before := s.store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)
 	var old int64
 	err := s.shares.Do(ctx, control.Many, func() (err error) {
-		old, err = s.store.CountEnded(ctx, states, before)
+		old, err = s.store.CountEnded(ctx, store.Ended{States: states, Before: before})
 		return err
 	})
 	if err != nil {
@@ -258,7 +259,7 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 	}
 	uid := control.PeerFrom(ctx).UID
 	for told := time.Now(); left > 0; {
-		n, err := s.store.Purge(ctx, states, before, int(min(left, cleanupStep)), &uid)
+		n, err := s.store.Purge(ctx, store.Ended{States: states, Before: before}, int(min(left, cleanupStep)), &uid)
 		if err != nil {
 			return out, err
 		}

@@ -20,13 +20,17 @@ func (s *Service) loadRules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defaults := map[string]string{}
+	defaults, keeps := map[string]string{}, map[string]store.Retention{}
 	for _, q := range list {
+		if q.Rule.Keep != (store.Retention{}) {
+			keeps[q.Name] = q.Rule.Keep
+		}
 		if q.Rule.Defaults != "" {
 			defaults[q.Name] = q.Rule.Defaults
 		}
 	}
 	s.defaults.Store(&defaults)
+	s.keeps.Store(&keeps)
 	return nil
 }
 
@@ -102,6 +106,10 @@ func (s *Service) viewQueue(q *store.QueueState) control.QueueView {
 	v := control.QueueView{
 		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, Oldest: control.Time(q.Oldest), Concurrency: r.Concurrency, Weight: r.Weight, MaxPending: r.MaxPending,
 		Defaults: json.RawMessage(cmp.Or(r.Defaults, "{}")), Paused: r.Paused,
+		RetentionMaxJobs: r.Keep.MaxJobs, RetentionOutput: r.Keep.Output,
+	}
+	if r.Keep.Age != 0 {
+		v.Retention = new(control.Age(r.Keep.Age))
 	}
 	if r.Paused {
 		by := s.userName(r.PausedBy)
@@ -157,6 +165,15 @@ func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.Q
 		set(&rule.Weight, p.Weight)
 		if p.MaxPending != nil {
 			rule.MaxPending = *p.MaxPending
+		}
+		if p.Retention != nil {
+			rule.Keep.Age = time.Duration(*p.Retention)
+		}
+		if p.RetentionMaxJobs != nil {
+			rule.Keep.MaxJobs = *p.RetentionMaxJobs
+		}
+		if p.RetentionOutput != nil {
+			rule.Keep.Output = *p.RetentionOutput
 		}
 		if p.Default != nil {
 			if rule.Defaults, err = mergeDefaults(rule.Defaults, p.Default, s.config.Load().Defaults()); err != nil {

@@ -104,10 +104,11 @@ type Service struct {
 
 	config    atomic.Pointer[config.Config]
 	who       atomic.Pointer[access]
-	defaults  atomic.Pointer[map[string]string]         // of queues, as JSON
-	gates     atomic.Pointer[map[gateName]queue.Demand] // rules of everybody's keys
-	paused    atomic.Pointer[store.Setting]             // by whom everything is, and since when; nil if it is not
-	users     sync.Map                                  // uid → name, of who has a right and a name
+	defaults  atomic.Pointer[map[string]string]          // of queues, as JSON
+	keeps     atomic.Pointer[map[string]store.Retention] // of queues that have their own
+	gates     atomic.Pointer[map[gateName]queue.Demand]  // rules of everybody's keys
+	paused    atomic.Pointer[store.Setting]              // by whom everything is, and since when; nil if it is not
+	users     sync.Map                                   // uid → name, of who has a right and a name
 	shares    control.Shares
 	terminals terminals
 	lines     oneEach // whose jobs' last lines are being read

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -22,7 +23,28 @@ type QueueRule struct {
 	PausedAt queue.Millis `json:"paused_at,omitempty"`
 	Reason   string       `json:"reason,omitempty"`
 	Until    queue.Millis `json:"until,omitempty"`
+	Keep     Retention    `json:"keep,omitzero"`
 	Frozen   bool         `json:"frozen,omitempty"` // what ran then was paused too; the store only keeps it
+}
+
+// Retention is how long a queue's completed and cancelled jobs are kept; what is 0 is as the settings say of
+// all.
+type Retention struct {
+	Age     time.Duration `json:"age,omitempty"`      // Forever is for ever
+	MaxJobs int64         `json:"max_jobs,omitempty"` // the newest
+	Output  int64         `json:"output,omitempty"`   // bytes of their outputs; the oldest go first
+}
+
+// Forever is an age that nothing comes to.
+const Forever = -1
+
+// Ended are jobs that have ended in these states before an instant.
+type Ended struct {
+	States []queue.State
+	Before queue.Millis
+	// Of are, if it is not nil, those of a queue that ended while it had a retention of its own; "" are all
+	// others.
+	Of *string
 }
 
 // Resumed is the rule without its pause.

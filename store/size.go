@@ -60,3 +60,11 @@ func jsonSize(s string) int {
 	}
 	return n
 }
+
+// OutputSize is how many bytes the output of an attempt that has just ended takes, with its result.
+func OutputSize(a *queue.Attempt) int64 {
+	if a.OutputRef != "" {
+		return a.OutputBytes
+	}
+	return int64(len(a.Output) + len(a.Result))
+}

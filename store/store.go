@@ -477,19 +477,23 @@ type Upkeep interface {
 	// keys, a bounded number of each, and says how long until the next is due:
 	// 0 if more are due now, at most an hour.
 	Promote(ctx context.Context) (next time.Duration, err error)
-	// Purge removes, with their history, jobs that have ended in these states before
-	// an instant: those that ended first, up to limit, and says how many. uid is who
-	// asks, nil if nobody does.
-	Purge(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (int, error)
+	// Purge removes, with their history, those of some ended jobs that ended first, up to limit, and
+	// says how many. by is who asks, nil if nobody does.
+	Purge(ctx context.Context, of Ended, limit int, by *int) (int, error)
 	// CountEnded is how many jobs Purge could remove.
-	CountEnded(ctx context.Context, states []queue.State, before queue.Millis) (int64, error)
+	CountEnded(ctx context.Context, of Ended) (int64, error)
+	// Keeping lists up to limit queues, after one by name, of which there are jobs that ended while it had a
+	// retention of its own.
+	Keeping(ctx context.Context, after string, limit int) ([]string, error)
 	// TrimEvents forgets a bounded number of events: the oldest, while they are from
 	// before an instant or more than keep are there. It says whether there are more.
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
 	// TrimOutputs removes a bounded number of outputs: the oldest, while all take more
 	// than keep bytes. Their attempts stay, with OutputForgotten. It says whether there
-	// are more.
+	// are more. TrimOutputsOf does so with those jobs of a queue that ended while it had a retention of its
+	// own.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
+	TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error)
 	// Owners lists the name that each uid had when it enqueued first, and those of
 	// former owners by uids below 0; moving are the uids of these whose jobs may not all
 	// have changed hands yet.

@@ -4,8 +4,10 @@ package test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A key of everybody's goes by the rule that is set, over a restart too, and not by what a job says.
@@ -57,4 +59,44 @@ func TestGatesOfEverybody(t *testing.T) {
 	q.must("wait", second)
 	q.must("gate", "set", "@api", "--unset", "rate")
 	refused("has no rule", "enqueue", "--rate-limit", "@api", "true")
+}
+
+// A queue keeps its ended jobs, and their outputs, as it says itself; others are kept as the settings say.
+func TestRetentionOfAQueue(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	if got := q.cli("queue", "set", "bulk", "--retention", "0s"); got.code != 2 || !strings.Contains(got.err, "retention") {
+		t.Errorf("got %+v", got)
+	}
+	q.must("queue", "set", "bulk", "--retention-max-jobs", "2", "--retention", "30d")
+	q.must("queue", "set", "brief", "--retention", "1s")
+	q.must("queue", "set", "loud", "--retention-output", "100")
+	if got := q.must("queue", "list", "--json"); !strings.Contains(got, `"retention":"30d","retention_max_jobs":2`) && !strings.Contains(got, `"retention":"720h","retention_max_jobs":2`) {
+		t.Errorf("the list is %s", got)
+	}
+	for _, name := range []string{"bulk", "brief", "loud", "default"} {
+		for range 4 {
+			q.must("run", "-Q", name, "printf %060d 7")
+		}
+	}
+	count := func(name string) int { return len(strings.Fields(q.must("list", "-Q", name, "-q"))) }
+	looks := 0
+	look := func() { // a change of a setting has it look now
+		looks++
+		q.must("config", "set", "retention_events", fmt.Sprint(1+looks%6, "d"))
+	}
+	q.until("what is too much is gone", 60*time.Second, func() bool {
+		look()
+		return count("bulk") == 2 && count("brief") == 0
+	})
+	if n := count("default"); n != 4 {
+		t.Errorf("of the others %d are left", n)
+	}
+	q.until("outputs are gone", 60*time.Second, func() bool {
+		look()
+		printed := 0
+		for _, id := range strings.Fields(q.must("list", "-Q", "loud", "-q")) {
+			printed += len(q.cli("logs", id).out)
+		}
+		return printed == 60
+	})
 }

@@ -29,12 +29,33 @@ type keeper struct {
 	ended   [queue.Cancelled + 1]int64
 	expels  []string // what was expelled
 	trimmed []string
+	keeps   []string // queues with a retention of their own
 }
 
 func (k *keeper) Now() queue.Millis    { return queue.MillisOf(time.Now()) }
 func (k *keeper) Counts() store.Counts { return store.Counts{States: k.ended} }
-func (k *keeper) Purge(_ context.Context, states []queue.State, before queue.Millis, limit int, _ *int) (int, error) {
-	n := 0
+func (k *keeper) CountEnded(_ context.Context, of store.Ended) (n int64, _ error) {
+	for _, s := range of.States {
+		n += k.ended[s]
+	}
+	return n, nil
+}
+func (k *keeper) Keeping(_ context.Context, after string, _ int) ([]string, error) {
+	if after != "" {
+		return nil, nil
+	}
+	return k.keeps, nil
+}
+func (k *keeper) TrimOutputsOf(_ context.Context, of string, keep int64) (bool, error) {
+	k.trimmed = append(k.trimmed, fmt.Sprint("outputs of ", of, " ", keep))
+	return false, nil
+}
+func (k *keeper) Purge(_ context.Context, of store.Ended, limit int, _ *int) (int, error) {
+	states, before, n := of.States, of.Before, 0
+	if *of.Of != "" {
+		k.expels = append(k.expels, fmt.Sprint("of ", *of.Of, " ", states, " ", limit, " older than ", (time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
+		return 0, nil
+	}
 	for _, s := range states {
 		take := min(int64(limit-n), k.ended[s])
 		n += int(take)
@@ -175,5 +196,22 @@ func TestWhatIsOldGoesInSteps(t *testing.T) {
 	want = []string{"[completed cancelled] 100 older than 0s", "[completed cancelled] 30 older than 0s"}
 	if err != nil || !slices.Equal(k.expels, want) {
 		t.Errorf("by number: %q, %v", k.expels, err)
+	}
+}
+
+// Jobs of a queue with a retention of its own go by that, and where it says nothing by that of all.
+func TestOwnRetention(t *testing.T) {
+	k := &keeper{next: time.Hour, keeps: []string{"bulk", "left"}}
+	own := func(name string) store.Retention {
+		if name == "bulk" {
+			return store.Retention{Age: time.Minute, MaxJobs: 5, Output: 9}
+		}
+		return store.Retention{}
+	}
+	r := Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1, Of: own}
+	_, err := upkeepWith(t, k, r, func() {})
+	want := []string{"[completed] 0 older than 1h0m0s", "of bulk [completed] 100 older than 1m0s", "of bulk [cancelled] 100 older than 1m0s", "of left [completed] 100 older than 1h0m0s"}
+	if err != nil || len(k.expels) < len(want) || !slices.Equal(k.expels[:len(want)], want) || k.trimmed[0] != "outputs of bulk 9" {
+		t.Errorf("got %q, %q, %v", k.expels, k.trimmed, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -165,6 +166,26 @@ func queueSetVerb(a *App) *cobra.Command {
 			return fmt.Errorf("%v", err) // with the name of the field
 		}
 		return nil
+	})
+	f.Func("retention", "keep its completed and cancelled jobs for this `DURATION`, never, or default", func(text string) error {
+		if text != "never" && text != "default" {
+			if short, ok := shortSpan(text); ok {
+				text = short
+			}
+		}
+		p.Retention = new(control.Age)
+		raw, _ := json.Marshal(text) // a text it is
+		return p.Retention.UnmarshalJSON(raw)
+	})
+	f.Func("retention-max-jobs", "keep its newest `N` of these at most; 0 is as the settings say", func(text string) error {
+		n, err := strconv.ParseInt(text, 10, 64)
+		p.RetentionMaxJobs = &n
+		return err
+	})
+	f.Func("retention-output", "keep so many bytes of their outputs, the newest: a `SIZE`; 0 is as the settings say", func(text string) error {
+		n, err := queue.ParseSize(text)
+		p.RetentionOutput = &n
+		return err
 	})
 	f.StringSliceVar(&unset, "no-default", nil, "take the default of this `FIELD` away")
 	return cmd

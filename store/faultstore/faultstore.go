@@ -255,13 +255,18 @@ func (s *Store) Promote(ctx context.Context) (time.Duration, error) {
 }
 
 // Purge implements store.Store.
-func (s *Store) Purge(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (int, error) {
-	return ask(ctx, s, "Purge", states, func() (int, error) { return s.Store.Purge(ctx, states, before, limit, uid) })
+func (s *Store) Purge(ctx context.Context, of store.Ended, limit int, by *int) (int, error) {
+	return ask(ctx, s, "Purge", of.States, func() (int, error) { return s.Store.Purge(ctx, of, limit, by) })
 }
 
 // CountEnded implements store.Store.
-func (s *Store) CountEnded(ctx context.Context, states []queue.State, before queue.Millis) (int64, error) {
-	return ask(ctx, s, "CountEnded", states, func() (int64, error) { return s.Store.CountEnded(ctx, states, before) })
+func (s *Store) CountEnded(ctx context.Context, of store.Ended) (int64, error) {
+	return ask(ctx, s, "CountEnded", of.States, func() (int64, error) { return s.Store.CountEnded(ctx, of) })
+}
+
+// Keeping implements store.Store.
+func (s *Store) Keeping(ctx context.Context, after string, limit int) ([]string, error) {
+	return ask(ctx, s, "Keeping", after, func() ([]string, error) { return s.Store.Keeping(ctx, after, limit) })
 }
 
 // TrimEvents implements store.Store.
@@ -272,6 +277,11 @@ func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64)
 // TrimOutputs implements store.Store.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (bool, error) {
 	return ask(ctx, s, "TrimOutputs", keep, func() (bool, error) { return s.Store.TrimOutputs(ctx, keep) })
+}
+
+// TrimOutputsOf implements store.Store.
+func (s *Store) TrimOutputsOf(ctx context.Context, queue string, keep int64) (bool, error) {
+	return ask(ctx, s, "TrimOutputsOf", queue, func() (bool, error) { return s.Store.TrimOutputsOf(ctx, queue, keep) })
 }
 
 // Disown implements store.Store.

@@ -207,6 +207,7 @@ func (s *Store) move(j *job, to queue.State, now queue.Millis) {
 	if to != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
 	}
+	j.Kept = (to == queue.Completed || to == queue.Cancelled) && s.rule(j.Queue).Keep != store.Retention{}
 	j.UpdatedAt = now
 	j.EndedAt = 0
 	if to.Ended() {

@@ -6,13 +6,15 @@ import (
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // ended lists the jobs that have ended in these states before an instant, those that
 // ended first before the others.
-func (s *Store) ended(states []queue.State, before queue.Millis) (list []*job) {
+func (s *Store) ended(of store.Ended) (list []*job) {
 	for _, j := range s.all() {
-		if j.State.Ended() && slices.Contains(states, j.State) && j.EndedAt < before {
+		meant := of.Of == nil || *of.Of == "" && !j.Kept || j.Kept && *of.Of == j.Queue
+		if j.State.Ended() && slices.Contains(of.States, j.State) && j.EndedAt < of.Before && meant {
 			list = append(list, j)
 		}
 	}
@@ -21,13 +23,13 @@ func (s *Store) ended(states []queue.State, before queue.Millis) (list []*job) {
 }
 
 // Purge removes jobs that have ended before an instant.
-func (s *Store) Purge(ctx context.Context, states []queue.State, before queue.Millis, limit int, uid *int) (removed int, err error) {
+func (s *Store) Purge(ctx context.Context, of store.Ended, limit int, by *int) (removed int, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		list := s.ended(states, before)
+		list := s.ended(of)
 		for _, j := range list[:min(limit, len(list))] {
 			s.remove(j)
 			j.State = 0
-			s.tell(j, queue.EventRemoved, queue.EventDetail{UID: uid}, now)
+			s.tell(j, queue.EventRemoved, queue.EventDetail{UID: by}, now)
 			removed++
 		}
 		return nil
@@ -36,9 +38,9 @@ func (s *Store) Purge(ctx context.Context, states []queue.State, before queue.Mi
 }
 
 // CountEnded is how many jobs have ended in these states before an instant.
-func (s *Store) CountEnded(ctx context.Context, states []queue.State, before queue.Millis) (n int64, err error) {
+func (s *Store) CountEnded(ctx context.Context, of store.Ended) (n int64, err error) {
 	err = s.read(ctx, func() error {
-		n = int64(len(s.ended(states, before)))
+		n = int64(len(s.ended(of)))
 		return nil
 	})
 	return n, err
@@ -62,26 +64,60 @@ func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64)
 	return more, err
 }
 
+// Keeping lists queues with jobs that ended while they had a retention of their own.
+func (s *Store) Keeping(ctx context.Context, after string, limit int) (list []string, err error) {
+	err = s.read(ctx, func() error {
+		for _, j := range s.jobs {
+			if j.Kept && j.Queue > after && !slices.Contains(list, j.Queue) {
+				list = append(list, j.Queue)
+			}
+		}
+		slices.Sort(list)
+		list = list[:min(len(list), limit)]
+		return nil
+	})
+	return list, err
+}
+
 // TrimOutputs removes the oldest outputs while all take more than keep bytes.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
-	err = s.update(ctx, func(queue.Millis) error {
-		for s.outputs() > keep {
+	return false, s.trim(ctx, keep, func(*job) bool { return true }, func(_ *job, a *queue.Attempt) queue.Millis { return a.EndedAt })
+}
+
+// TrimOutputsOf does so with jobs of a queue.
+func (s *Store) TrimOutputsOf(ctx context.Context, of string, keep int64) (more bool, err error) {
+	return false, s.trim(ctx, keep, func(j *job) bool { return j.Kept && j.Queue == of }, func(j *job, _ *queue.Attempt) queue.Millis { return j.EndedAt })
+}
+
+// trim removes the oldest outputs of some jobs while these take more than keep bytes.
+func (s *Store) trim(ctx context.Context, keep int64, meant func(*job) bool, at func(*job, *queue.Attempt) queue.Millis) error {
+	return s.update(ctx, func(queue.Millis) error {
+		for {
 			var oldest *queue.Attempt
+			var of *job
+			all := int64(0)
 			for _, j := range s.all() {
+				if !meant(j) {
+					continue
+				}
 				for i := range j.attempts {
-					if a := &j.attempts[i]; a.OutputBytes > 0 && (oldest == nil || a.EndedAt < oldest.EndedAt) {
-						oldest = a
+					a := &j.attempts[i]
+					all += max(0, a.OutputBytes)
+					if a.OutputBytes > 0 && (oldest == nil || at(j, a) < at(of, oldest)) {
+						oldest, of = a, j
 					}
 				}
+			}
+			if all <= keep {
+				return nil
 			}
 			if oldest.OutputRef != "" {
 				s.garbage = append(s.garbage, oldest.OutputRef)
 			}
+			of.Outputs -= oldest.OutputBytes
 			oldest.Output, oldest.OutputRef, oldest.Result, oldest.OutputBytes = nil, "", nil, queue.OutputForgotten
 		}
-		return nil
 	})
-	return false, err
 }
 
 // outputs is how many bytes all outputs take.

@@ -173,6 +173,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		j.Progress = &told
 	}
 	j.attempts = append(j.attempts, a)
+	j.Outputs += a.OutputBytes
 	if j.State == queue.Failed {
 		j.moment = queue.HookFailed
 	}

@@ -160,6 +160,7 @@ func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
 		}
 	}
 	j.EndedAt = a.EndedAt
+	j.Outputs += store.OutputSize(a)
 	j.Runs++
 	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.Counts), j.Deferred+bit(d.Defers), j.Crashes+bit(d.Crashed)
 	j.Refunds, j.Suspect, j.StartedAt, j.ExitCode, j.Signal, j.NewError = 0, d.Suspect, a.StartedAt, a.ExitCode, a.Signal, &d.Error

@@ -74,6 +74,7 @@ type Queue struct {
 
 	Waiting int64 // jobs of it
 	Most    int64 // jobs of it that may wait, 0 is any number
+	Keeps   bool  // it has a retention of its own
 }
 
 // set is the only writer of a lane's head and of what it is shut on.

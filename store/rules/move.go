@@ -20,6 +20,7 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 	if to != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
 	}
+	j.Kept = (to == queue.Completed || to == queue.Cancelled) && r.tx.Queue(j.Queue).Keeps
 	switch {
 	case !to.Ended():
 		j.EndedAt = 0

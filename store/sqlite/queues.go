@@ -523,7 +523,7 @@ func queueCounts(list string) (map[string]queueCount, error) {
 
 // obey has a queue go by a rule.
 func (q *queueState) obey(rule store.QueueRule) {
-	q.rule, q.Weight, q.Most = rule, rule.Weight, rule.MaxPending
+	q.rule, q.Weight, q.Most, q.Keeps = rule, rule.Weight, rule.MaxPending, rule.Keep != store.Retention{}
 }
 
 // resumedDetail is the detail of an event that a queue's pause has ended by itself.

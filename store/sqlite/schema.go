@@ -72,6 +72,8 @@ var migrations = [][]string{{
 		paused_by    INTEGER NOT NULL DEFAULT 0, -- the uid of that person
 		hooks        INTEGER NOT NULL DEFAULT 0, -- queue.HookSet
 		parents      INTEGER NOT NULL DEFAULT 0, -- how many there were
+		kept         INTEGER NOT NULL DEFAULT 0, -- 1 if its queue had a retention of its own when it ended
+		outputs      INTEGER NOT NULL DEFAULT 0, -- bytes of them
 		worker       TEXT    NOT NULL DEFAULT '',
 		reason       TEXT    NOT NULL DEFAULT '',
 		units        TEXT    NOT NULL DEFAULT '', -- of resources that it holds while it is leased
@@ -92,7 +94,9 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_running ON jobs (seq) WHERE place = 3`,
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5`,
 	`CREATE INDEX jobs_unique ON jobs (uid, unique_key, ended_at) WHERE unique_key <> ''`,
-	`CREATE INDEX jobs_ended ON jobs (state, ended_at) WHERE state > 5`,
+	`CREATE INDEX jobs_ended ON jobs (kept, state, ended_at) WHERE state > 5`,
+	`CREATE INDEX jobs_kept ON jobs (queue, state, ended_at) WHERE kept = 1`,
+	`CREATE INDEX jobs_outputs ON jobs (queue, ended_at, outputs) WHERE kept = 1 AND outputs > 0`,
 	`CREATE INDEX jobs_hooks ON jobs (uid) WHERE hooks > 127 AND state < 5`,
 	`CREATE INDEX jobs_schedule ON jobs (schedule, seq) WHERE schedule <> '' AND state < 6`,
 	`CREATE TABLE lanes (

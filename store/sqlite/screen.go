@@ -81,17 +81,23 @@ func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) 
 }
 
 // lastEnded are the jobs of a state that ended last.
-const lastEnded = `SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state > 5 ORDER BY ended_at DESC, seq DESC LIMIT ?`
+const lastEnded = `SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 ORDER BY ended_at DESC, seq DESC LIMIT ?`
 
 // ofStates reads the first of a statement's order, over some states.
 func ofStates(sql string, states ...queue.State) func(*reader, int) ([]ranked, error) {
 	return func(r *reader, rows int) (list []ranked, err error) {
 		for _, state := range states {
-			part, err := r.rankedBy(sql, int64(state), int64(rows))
-			if err != nil {
-				return nil, err
+			lists := [][]any{{int64(state), int64(rows)}}
+			if sql == lastEnded {
+				lists = [][]any{{int64(0), int64(state), int64(rows)}, {int64(1), int64(state), int64(rows)}}
 			}
-			list = append(list, part...)
+			for _, args := range lists {
+				part, err := r.rankedBy(sql, args...)
+				if err != nil {
+					return nil, err
+				}
+				list = append(list, part...)
+			}
 		}
 		if sql == lastEnded { // of equal times the last one first, as in each part
 			slices.SortFunc(list, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.seq, a.seq)) })

@@ -105,15 +105,15 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 // Put implements rules.Tx: the one place where a job's row is written.
 func (t *tx) Put(j *rules.Job) error {
 	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
-		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, worker = ?, units = ?, reason = ?, paused_at = ?, paused_by = ?, error = coalesce(?, error)`
+		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, worker = ?, units = ?, reason = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, error = coalesce(?, error)`
 	var fault any
 	if j.NewError != nil {
 		fault = *j.NewError
 	}
 	args := [...]any{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
-		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), j.WorkerID, j.Units, string(j.Reason), int64(j.PausedAt), int64(j.PausedBy), fault, j.Seq}
+		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), j.WorkerID, j.Units, string(j.Reason), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, fault, j.Seq}
 	if j.Rewrite == rules.RowAlone {
-		_, err := t.exec(set+` WHERE seq = ?32`, args[:]...)
+		_, err := t.exec(set+` WHERE seq = ?34`, args[:]...)
 		return err
 	}
 	text, err := textsOf(j.Execution)
@@ -121,14 +121,14 @@ func (t *tx) Put(j *rules.Job) error {
 		return err
 	}
 	if j.Rewrite == rules.WithTerms {
-		_, err = t.exec(set+`, terms = ?33 WHERE seq = ?32`, append(args[:], text.terms)...)
+		_, err = t.exec(set+`, terms = ?35 WHERE seq = ?34`, append(args[:], text.terms)...)
 		return err
 	}
 	demands, err := demandsText(j.Demands)
 	if err != nil {
 		return err
 	}
-	if _, err = t.exec(set+`, terms = ?33, labels = ?34, input = ?35, queue = ?36, demands = ?37, unique_key = ?38, unique_for = ?39, hooks = ?40, parents = ?41 WHERE seq = ?32`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
+	if _, err = t.exec(set+`, terms = ?35, labels = ?36, input = ?37, queue = ?38, demands = ?39, unique_key = ?40, unique_for = ?41, hooks = ?42, parents = ?43 WHERE seq = ?34`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
@@ -171,10 +171,7 @@ func (t *tx) writeInput(seq int64, text *texts) (err error) {
 // AddAttempt implements rules.Tx.
 func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt
-	kept := a.OutputBytes
-	if a.OutputRef == "" {
-		kept = int64(len(a.Output) + len(a.Result))
-	}
+	kept := store.OutputSize(a)
 	t.s.mem.outputs += kept
 	_, err := t.exec(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,

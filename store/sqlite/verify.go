@@ -302,7 +302,7 @@ func planFaults(c *conn) (faults []string, err error) {
 		`SELECT id FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = 1 AND queue > 'x' ORDER BY queue, head_rank, head_seq`,
 		`SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= 0 ORDER BY due_at`,
 		`SELECT seq FROM jobs INDEXED BY jobs_state WHERE state = 3 AND seq < 0 ORDER BY seq DESC`,
-		`SELECT seq FROM jobs INDEXED BY jobs_ended WHERE state = 6 AND state > 5 AND ended_at < 0 ORDER BY ended_at`,
+		`SELECT seq FROM jobs INDEXED BY jobs_ended WHERE kept = 0 AND state = 6 AND state > 5 AND ended_at < 0 ORDER BY ended_at`,
 		`SELECT seq FROM jobs WHERE id = 'x'`,
 		`SELECT n FROM attempts WHERE seq = 1 ORDER BY n`,
 	} {

@@ -8,6 +8,7 @@ import (
 )
 
 var expelling = []promise{
+	{name: "jobs of a queue with a retention of its own are kept apart from the others", keep: ownRetention},
 	{name: "what ended first is expelled first", keep: expelsOldest},
 	{name: "nothing is expelled that has not ended", keep: expelsEnded},
 	{name: "the oldest outputs go when all take too much room", keep: outputsTrimmed},
@@ -24,13 +25,13 @@ func expelsOldest(r *rig) {
 	both := []queue.State{queue.Completed, queue.Cancelled}
 	before := r.get(jobs[3].ID).EndedAt
 	count := func(states []queue.State, before queue.Millis) int64 {
-		n, err := r.s.CountEnded(r.Context(), states, before)
+		n, err := r.s.CountEnded(r.Context(), store.Ended{States: states, Before: before})
 		r.must(err)
 		return n
 	}
 	same(r, "counts", []int64{count(both, before), count(both[:1], before), count(both, before+1), count(nil, before)}, []int64{3, 2, 4, 0})
 	expel := func(states []queue.State, before queue.Millis, limit int) int {
-		n, err := r.s.Purge(r.Context(), states, before, limit, new(7))
+		n, err := r.s.Purge(r.Context(), store.Ended{States: states, Before: before}, limit, new(7))
 		r.must(err)
 		r.counted()
 		return n
@@ -56,11 +57,11 @@ func expelsEnded(r *rig) {
 	r.pass(time.Hour)
 	all := append(queue.States(), queue.Completed)
 	r.unchanged(func() {
-		n, err := r.s.Purge(r.Context(), []queue.State{queue.Failed, queue.Held, queue.Pending, queue.Processing}, r.s.Now()+1, 9, nil)
+		n, err := r.s.Purge(r.Context(), store.Ended{States: []queue.State{queue.Failed, queue.Held, queue.Pending, queue.Processing}, Before: r.s.Now() + 1}, 9, nil)
 		r.must(err)
 		same(r, "expelled", n, 0)
 	})
-	n, err := r.s.Purge(r.Context(), all, r.s.Now()+1, 9, nil)
+	n, err := r.s.Purge(r.Context(), store.Ended{States: all, Before: r.s.Now() + 1}, 9, nil)
 	r.must(err)
 	same(r, "expelled of all states", n, 1)
 	same(r, "left", len(r.all(store.Filter{})), 3)
@@ -137,4 +138,63 @@ func outputsTrimmed(r *rig) {
 	same(r, "garbage", refs, []string{"1-1"})
 	r.must(r.s.Change(r.Context(), jobs[many-1].Seq, store.Change{Verb: queue.VerbRemove}))
 	same(r, "after a removal", r.s.Counts().Outputs, 30)
+}
+
+func ownRetention(r *rig) {
+	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}))
+	in := func(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
+	done := func(name, output string, o queue.Outcome) queue.Job {
+		r.one(in(name), maxAttempts(1))
+		e := r.settlement(r.claimOne(), o)
+		e.Attempt.Output, e.Attempt.EndedAt = []byte(output), r.s.Now()
+		r.turn(store.Report{Ended: []store.Settlement{e}})
+		r.advance(time.Second)
+		return r.all(store.Filter{Limit: 1})[0]
+	}
+	first, plain, dead, second := done("own", "aaaa", exit(0)), done("other", "bb", exit(0)), done("own", "ccc", exit(1)), done("own", "dddd", exit(0))
+	if !first.Kept || first.Outputs != 4 || plain.Kept || dead.Kept || plain.Outputs != 2 {
+		r.Errorf("kept: %v %d, %v %d, dead %v", first.Kept, first.Outputs, plain.Kept, plain.Outputs, dead.Kept)
+	}
+	of := func(name *string) store.Ended {
+		return store.Ended{States: []queue.State{queue.Completed, queue.Dead}, Before: r.s.Now() + 1, Of: name}
+	}
+	for what, want := range map[*string]int64{nil: 4, new(""): 2, new("own"): 2, new("other"): 0} {
+		n, err := r.s.CountEnded(r.Context(), of(what))
+		r.must(err)
+		same(r, "count", n, want)
+	}
+	names, err := r.s.Keeping(r.Context(), "", 9)
+	r.must(err)
+	same(r, "queues that keep", names, []string{"own"})
+	names, err = r.s.Keeping(r.Context(), "own", 9)
+	r.must(err)
+	same(r, "queues after it", names, nil)
+	screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 9})
+	r.must(err)
+	same(r, "those that ended last", seqs(screen.Done), []int64{second.Seq, plain.Seq, first.Seq})
+	trim := func(keep int64) {
+		for more := true; more; {
+			var err error
+			more, err = r.s.TrimOutputsOf(r.Context(), "own", keep)
+			r.must(err)
+		}
+	}
+	trim(8)
+	same(r, "outputs that fit", r.get(first.ID).Outputs, 4)
+	trim(7)
+	same(r, "outputs that do not, and those that do", []int64{r.get(first.ID).Outputs, r.get(second.ID).Outputs, r.get(plain.ID).Outputs, r.get(dead.ID).Outputs}, []int64{0, 4, 2, 3})
+	n, err := r.s.Purge(r.Context(), of(new("own")), 1, nil)
+	r.must(err)
+	same(r, "removed", n, 1)
+	same(r, "left", seqs(r.all(store.Filter{})), []int64{second.Seq, dead.Seq, plain.Seq})
+	n, err = r.s.Purge(r.Context(), of(new("")), 9, nil)
+	r.must(err)
+	same(r, "removed of the others", n, 2)
+	r.must(r.change(second, queue.VerbRetry))
+	r.must(r.s.SetQueue(r.Context(), "own", store.Plain))
+	r.end(r.claimOne(), exit(0))
+	if j := r.get(second.ID); j.Kept {
+		r.Error("it is kept by a retention that its queue has no more")
+	}
+	r.counted()
 }

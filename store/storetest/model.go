@@ -229,6 +229,9 @@ func (w *pairWalk) rule() {
 		if w.dice.IntN(6) == 0 {
 			rule.MaxPending = 5 + int64(w.dice.IntN(20))
 		}
+		if w.dice.IntN(3) == 0 {
+			rule.Keep.MaxJobs = 1
+		}
 		rule.Paused = w.dice.IntN(4) == 0
 		if rule.Paused && w.dice.IntN(2) == 0 {
 			rule.Until = w.model.Now().Add(time.Duration(w.dice.IntN(5000)) * time.Millisecond)
@@ -509,7 +512,14 @@ func (w *pairWalk) purge() {
 	w.promote()
 	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
 	before, most := w.model.Now()+1, store.MaxPage // all: any of those that ended at once may go first, and one that was too late ended when it was met
-	n, m := both(w, func(s store.Store) (int, error) { return s.Purge(w.Context(), ended, before, most, nil) })
+	of := store.Ended{States: ended, Before: before}
+	switch w.dice.IntN(4) {
+	case 0:
+		of.Of = new("")
+	case 1:
+		of.Of = &queues[w.dice.IntN(len(queues))]
+	}
+	n, m := both(w, func(s store.Store) (int, error) { return s.Purge(w.Context(), of, most, nil) })
 	if n != m {
 		w.Errorf("step %d: %d were purged, want %d", w.step, n, m)
 	}
