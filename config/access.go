@@ -123,7 +123,7 @@ func setSocketGroup(s *Settings, text string) error {
 
 // names is a list of users and groups; a default of auto may be given too.
 func names(name, def, doc string, at func(*Settings) *string) Key {
-	return Key{name, def, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		list := strings.Fields(text)
 		switch {
 		case len(list) == 0:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -32,7 +33,7 @@ const (
 // hookKey is the setting of a hook of all jobs.
 func hookKey(moment queue.HookSet, doc string, at func(*Settings) *string) Key {
 	name := "hooks.on_" + moment.String()
-	return Key{name, nobody, doc, func(s *Settings, text string) error {
+	return Key{name, nobody, doc, true, func(s *Settings, text string) error {
 		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookLine || strings.ContainsRune(text, 0) {
 			return fmt.Errorf("is no line for the shell of up to %d bytes; none is no hook", queue.MaxHookLine)
 		}
@@ -143,13 +144,12 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 		}
 		return err
 	})
-	_, secure := strings.CutPrefix(w.URL, "https://")
-	_, plain := strings.CutPrefix(w.URL, "http://")
+	to, wrong := url.Parse(w.URL)
 	switch {
 	case err != nil:
 	case w.URL == "":
 		err = fmt.Errorf("url is missing")
-	case !secure && !plain || len(w.URL) > maxURL || strings.ContainsFunc(w.URL, func(r rune) bool { return r <= ' ' || r > '~' }):
+	case wrong != nil || to.Host == "" || to.Scheme != "https" && to.Scheme != "http" || len(w.URL) > maxURL || strings.ContainsFunc(w.URL, func(r rune) bool { return r <= ' ' || r > '~' }):
 		err = fmt.Errorf("url is not one like https://host/path, of up to %d bytes", maxURL)
 	case !strings.HasPrefix(w.SecretFile, "/") && !(len(w.SecretFile) > 2 && w.SecretFile[1] == ':') || strings.ContainsRune(w.SecretFile, 0):
 		err = fmt.Errorf("secret_file must name a file by its absolute path; what is sent is signed with what it holds")

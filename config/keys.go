@@ -94,6 +94,7 @@ type Key struct {
 	Name    string
 	Default string
 	Doc     string
+	Secret  bool // only admins see its value
 	set     func(s *Settings, text string) error
 	get     func(s *Settings) string
 }
@@ -112,7 +113,7 @@ var table struct {
 
 func keys() []Key {
 	return []Key{
-		{"workers", "auto", "jobs that run at once; auto is the number of CPUs, 0 is none", setWorkers, getWorkers},
+		{"workers", "auto", "jobs that run at once; auto is the number of CPUs, 0 is none", false, setWorkers, getWorkers},
 		integer("max_retries", "3", "runs of a job after its first one", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
 		duration("timeout", "0", "a job is ended after so long; 0 is never", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
 		number("backoff_base", "2", "seconds; see backoff_strategy", math.SmallestNonzeroFloat64, 1e9, func(s *Settings) *float64 { return &s.BackoffBase }),
@@ -124,7 +125,7 @@ func keys() []Key {
 		duration("output_grace", "500ms", "how long processes may live that a job leaves behind", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
 		size("output_limit", "1MiB", "bytes kept of each stream of an attempt: its first and last half", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
 		integer("priority", "5", "of jobs that name none", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
-		{"shell", shell, "runs a job's command; where nothing is set /bin/sh -c, on Windows cmd.exe /C", setShell, func(s *Settings) string { return s.Shell }},
+		{"shell", shell, "runs a job's command; where nothing is set /bin/sh -c, on Windows cmd.exe /C", false, setShell, func(s *Settings) string { return s.Shell }},
 		choice("on_lost", "retry", "what follows when a job's runner or machine died: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
 		choice("scheduling", "aging", "order of waiting jobs: aging, priority or fifo", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),
 		choice("aging", "time", "what earns a waiting job a point: an aging_interval of time, or a job enqueued since (enqueue)", func(s *Settings) *string { return &s.Aging }, "time", "enqueue"),
@@ -144,14 +145,14 @@ func keys() []Key {
 		integer("retention_max_jobs", "1000000", "completed and cancelled jobs that are kept at most, the newest; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
 		forever("retention_events", "7d", "how long events are kept, and at most the newest million", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
 		size("retention_output", "10GiB", "room that the outputs of all jobs may take; the oldest go first, 0 is any", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
-		{"resources", nobody, "what jobs take units of, NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE that names a job's units to it, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the file tables: [resources.gpu]", setResources, func(s *Settings) string { return s.Resources }},
-		{"hooks_user", nobody, "account that these hooks and webhooks run as, with run_as submitter; none is the service's own", setHooksUser, func(s *Settings) string { return s.HooksUser }},
-		{"webhooks", nobody, "who else is told, as JSON: {\"NAME\": {\"url\": \"https://…\", \"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}, of events completed, failed, dead, ended (the default); in the file tables: [webhooks.NAME]", setWebhooks, func(s *Settings) string { return s.Webhooks }},
+		{"resources", nobody, "what jobs take units of, NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE that names a job's units to it, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the file tables: [resources.gpu]", false, setResources, func(s *Settings) string { return s.Resources }},
+		{"hooks_user", nobody, "account that these hooks and webhooks run as, with run_as submitter; none is the service's own", false, setHooksUser, func(s *Settings) string { return s.HooksUser }},
+		{"webhooks", nobody, "who else is told, as JSON: {\"NAME\": {\"url\": \"https://…\", \"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}, of events completed, failed, dead, ended (the default); in the file tables: [webhooks.NAME]", true, setWebhooks, func(s *Settings) string { return s.Webhooks }},
 		choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
 		choice("log_format", "auto", "text, json, or auto: text on a terminal, the journal's own where systemd gives one, else json", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
-		{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them, not on Windows), or fixed:USER, which the system's service on Windows is with its own account; holds from the next start", setRunAs, func(s *Settings) string { return s.RunAs }},
-		{"socket_mode", "0600", "who may open the control socket, as chmod has it: 0660 lets in its group; holds from the next start", setSocketMode, func(s *Settings) string { return s.SocketMode }},
-		{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", setSocketGroup, func(s *Settings) string { return s.SocketGroup }},
+		{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them, not on Windows), or fixed:USER, which the system's service on Windows is with its own account; holds from the next start", false, setRunAs, func(s *Settings) string { return s.RunAs }},
+		{"socket_mode", "0600", "who may open the control socket, as chmod has it: 0660 lets in its group; holds from the next start", false, setSocketMode, func(s *Settings) string { return s.SocketMode }},
+		{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", false, setSocketGroup, func(s *Settings) string { return s.SocketGroup }},
 		hookKey(queue.HookCompleted, "line for the shell, run as a job of its own whenever a job has completed; none is none", func(s *Settings) *string { return &s.Hooks.OnCompleted }),
 		hookKey(queue.HookFailed, "the same after each attempt that will be retried", func(s *Settings) *string { return &s.Hooks.OnFailed }),
 		hookKey(queue.HookDead, "the same when a job is dead", func(s *Settings) *string { return &s.Hooks.OnDead }),
@@ -295,7 +296,7 @@ func setShell(s *Settings, text string) error {
 }
 
 func integer[N int | int64](name, def, doc string, least, most N, at func(*Settings) *N) Key {
-	return Key{name, def, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < int64(least) || n > int64(most) {
 			return fmt.Errorf("%q is not a whole number from %d to %d", text, least, most)
@@ -306,7 +307,7 @@ func integer[N int | int64](name, def, doc string, least, most N, at func(*Setti
 }
 
 func number(name, def, doc string, least, most float64, at func(*Settings) *float64) Key {
-	return Key{name, def, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= least && n <= most) {
 			return fmt.Errorf("%q is not a number from %g to %g", text, math.Round(least*1e9)/1e9, most)
@@ -317,7 +318,7 @@ func number(name, def, doc string, least, most float64, at func(*Settings) *floa
 }
 
 func duration(name, def, doc string, least time.Duration, at func(*Settings) *time.Duration) Key {
-	return Key{name, def, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < least {
 			err = fmt.Errorf("must be at least %s", queue.FormatDuration(least))
@@ -334,7 +335,7 @@ func duration(name, def, doc string, least time.Duration, at func(*Settings) *ti
 
 // forever is a duration that may be "never", which is 0.
 func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
-	return Key{name, def, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		if text == "never" {
 			*at(s) = 0
 			return nil
@@ -360,7 +361,7 @@ const (
 )
 
 func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
-	return Key{name, def, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		n, err := queue.ParseSize(text)
 		if err == nil && n > most {
 			err = fmt.Errorf("must be at most %s", queue.FormatSize(most))
@@ -371,7 +372,7 @@ func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 }
 
 func choice(name, def, doc string, at func(*Settings) *string, values ...string) Key {
-	return Key{name, def, doc, func(s *Settings, text string) error {
+	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		if slices.Contains(values, text) {
 			*at(s) = text
 			return nil

@@ -57,7 +57,9 @@ func resourceText(name string, of map[string]any) (string, error) {
 		case []any:
 			words := make([]string, len(v))
 			for i := range v {
-				words[i] = fmt.Sprint(v[i])
+				if words[i] = fmt.Sprint(v[i]); strings.ContainsAny(words[i], ", \t\n") {
+					return "", queue.Invalid(at, "has the id %q, with a comma or a blank in it", queue.Clip(words[i]))
+				}
 			}
 			if key == "ids" && of["count"] == nil {
 				text = "[" + strings.Join(words, ",") + "]" + text
@@ -104,7 +106,7 @@ func parseResources(text string) (map[string]Resource, error) {
 		switch {
 		case !queue.ValidID(name) || twice:
 			return nil, fmt.Errorf("%q is no name of a resource, or there twice; write it like gpu=2, or gpu=[0,1]>CUDA_VISIBLE_DEVICES", queue.Clip(name))
-		case told && (env == "" || strings.ContainsAny(env, "=\x00") || strings.HasPrefix(env, "QUEUECTL_")):
+		case told && (!variableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
 			return nil, fmt.Errorf("%q is no variable for units of %s", queue.Clip(env), name)
 		case len(of) == maxResources:
 			return nil, fmt.Errorf("has more than %d resources", maxResources)
@@ -127,7 +129,7 @@ func unitIDs(text string) (ids []string, err error) {
 	if listed && strings.HasSuffix(list, "]") {
 		ids = strings.Split(strings.TrimSuffix(list, "]"), ",")
 		for i, id := range ids {
-			if id == "" || len(id) > maxUnitName || slices.Contains(ids[:i], id) {
+			if id == "" || len(id) > maxUnitName || slices.Contains(ids[:i], id) || strings.ContainsAny(id, "[]>=") {
 				return nil, fmt.Errorf("%q is no id of a unit, or there twice", queue.Clip(id))
 			}
 		}
@@ -144,4 +146,15 @@ func unitIDs(text string) (ids []string, err error) {
 		return nil, fmt.Errorf("has more than %d units", maxUnits)
 	}
 	return ids, nil
+}
+
+// variableName reports whether a shell takes a name as that of a variable, and a job can do without what it is
+// by default.
+func variableName(name string) bool {
+	for i, c := range name {
+		if c != '_' && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z') && !(i > 0 && c >= '0' && c <= '9') {
+			return false
+		}
+	}
+	return name != "" && name != "PATH" && name != "HOME"
 }

@@ -168,6 +168,9 @@ type Enqueued struct {
 	Unenforced []string `json:"unenforced,omitempty"`
 	// NewQueues are the queues of which it is the first job.
 	NewQueues []NewQueue `json:"new_queues,omitempty"`
+	// State is cancelled or held if that is what became of it at once, for what it waits for did not end as
+	// asked; else it is left out.
+	State string `json:"state,omitempty"`
 }
 
 // EnqueueBatch asks for many jobs, all or none: 1 to queue.MaxBatch in one request

@@ -17,7 +17,7 @@ type GateView struct {
 	Used int    `json:"used"`           // of them now
 	Jobs *int64 `json:"jobs,omitempty"` // that name it and have not ended
 	User string `json:"user,omitempty"` // whose it is, "" for everybody's
-	Set  bool   `json:"set"`            // its rule was set: what jobs say of it does not count
+	Set  bool   `json:"set"`            // its rule was set; else it is what the newest job said or, of everybody's key, the first that names it
 }
 
 // GateSet sets the rule of a key of everybody's, which begins with @, or takes it away.
@@ -55,8 +55,10 @@ func (p *GateSet) Rule() (d queue.Demand, err error) {
 	switch {
 	case !strings.HasPrefix(p.Key, "@") || !queue.ValidID(p.Key[1:]):
 		return d, queue.Invalid("key", "%q is no key of everybody's: @, then up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit", queue.Clip(p.Key))
-	case given != 1:
-		return d, queue.Invalid("lock", "rate or unset: give one of them")
+	case given == 0:
+		return d, queue.Invalid("lock", "is missing, and so are rate and unset; give one of them")
+	case given > 1:
+		return d, queue.Invalid("lock", "rate and unset: give only one of them")
 	case p.Lock != nil:
 		if d, err = queue.ParseLock(p.Key + ":" + strconv.Itoa(*p.Lock)); err != nil {
 			err = queue.Invalid("lock", "%d is not between 1 and %d", *p.Lock, queue.MaxDemand)

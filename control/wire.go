@@ -386,6 +386,8 @@ func (e *Enqueued) UnmarshalJSON(raw []byte) error {
 			err = json.Unmarshal(value, &e.Unenforced)
 		case "new_queues":
 			err = json.Unmarshal(value, &e.NewQueues)
+		case "state":
+			e.State, err = queue.Text(value)
 		}
 		return err
 	})

@@ -141,6 +141,9 @@ func resolveDemands(wrong *faults, s *Spec, j *Job) (list []Demand) {
 	}
 	if s.RateLimit != nil {
 		rate := *s.RateLimit
+		if _, err := strconv.ParseUint(rate, 10, 64); err == nil {
+			rate += "/m"
+		}
 		if !strings.Contains(rate, "=") && !strings.HasPrefix(rate, "@") {
 			rate = commandKey(j) + "=" + rate
 		}

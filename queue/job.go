@@ -117,6 +117,7 @@ type Job struct {
 	// Kept says that its queue had a retention of its own when it ended, and Outputs how many bytes its
 	// outputs take.
 	Kept    bool
+	HookUID int // of a hook: whose job it is for
 	Outputs int64
 	Execution
 

@@ -82,13 +82,14 @@ func (m *hookMaker) wants() (on queue.HookSet) {
 	return on
 }
 
-// bindHooks has the store make the hooks that the settings ask for.
+// bindHooks has the store make the hooks that the settings ask for; it is invalid if their account is not there.
 func (s *Service) bindHooks(ctx context.Context) error {
-	m, err := s.makerBy(&s.config.Load().Settings)
-	if err != nil {
-		s.log.Error("hooks", "error", err)
+	m, missing := s.makerBy(&s.config.Load().Settings)
+	if missing != nil {
+		s.log.Error("hooks", "error", missing)
 	}
-	return s.store.SetHooks(ctx, store.Hooks{On: m.wants(), Make: m.make, Owner: m.as.User})
+	err := s.store.SetHooks(ctx, store.Hooks{On: m.wants(), Make: m.make, UID: m.as.UID, Owner: m.as.User})
+	return cmp.Or(err, missing)
 }
 
 // make is the hooks of a job that has come to moments.
@@ -250,7 +251,13 @@ func (s *Service) HookTest(ctx context.Context, p control.HookName) (control.Enq
 }
 
 // test is the hook of the settings, or the webhook, of a name, for a job that is made up.
-func (m *hookMaker) test(name string, now queue.Millis) []queue.Job {
+func (m *hookMaker) test(name string, now queue.Millis) (drafts []queue.Job) {
+	defer func() {
+		for i := range drafts {
+			drafts[i].MaxAttempts = 1 // who tests sees how it ends
+		}
+	}()
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "webhooks."), "hooks.") // as config list has them
 	j := queue.Job{
 		ID: "test", Queue: queue.DefaultQueue, UID: m.as.UID, State: queue.Dead, ExitCode: 1, Attempts: 1, Runs: 1, MaxAttempts: 1, Error: "exit code 1",
 		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now), Execution: queue.Execution{Command: "false", User: m.as.User},
@@ -260,7 +267,7 @@ func (m *hookMaker) test(name string, now queue.Millis) []queue.Job {
 		return []queue.Job{m.webhook(&j, queue.HookDead, name, &w, told)}
 	}
 	for _, moment := range queue.Hooks {
-		if line := m.lines.At(moment); line != "" && name == "on_"+moment.String() {
+		if line := m.lines.At(moment); line != "" && strings.ReplaceAll(name, "-", "_") == "on_"+moment.String() {
 			return []queue.Job{m.lineHook(&j, moment, line, told)}
 		}
 	}

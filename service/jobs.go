@@ -23,7 +23,20 @@ func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enque
 		return control.Enqueued{}, err
 	}
 	found := receipt.Found != nil && receipt.Found[0]
-	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}, nil
+	out := control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}
+	if len(p.Spec.DependsOn) > 0 {
+		out.State = s.failedAtOnce(ctx, control.Name(out.ID))
+	}
+	return out, nil
+}
+
+// failedAtOnce is the state of a new job for which one that it waits for has ended otherwise, "" of others.
+func (s *Service) failedAtOnce(ctx context.Context, id control.Name) string {
+	j, err := s.named(ctx, id)
+	if err != nil || j.Reason != queue.ReasonDependency { // it is enqueued, whatever cannot be said of it
+		return ""
+	}
+	return j.State.String()
 }
 
 // EnqueueBatch implements control.API.

@@ -236,7 +236,7 @@ func (s *Service) open(ctx context.Context) error {
 		return s.unstarted("run_as", errors.Join(err, s.store.Close()))
 	}
 	s.programs = programFiles(s.opt.Runner[0])
-	if err := s.bindHooks(ctx); err != nil {
+	if err := s.bindHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
 	}
 	return nil

@@ -199,10 +199,10 @@ func (s *Service) readAgain(ctx context.Context) error {
 }
 
 // ConfigList implements control.API.
-func (s *Service) ConfigList(context.Context, control.Nothing) (control.ConfigList, error) {
+func (s *Service) ConfigList(ctx context.Context, _ control.Nothing) (control.ConfigList, error) {
 	var list control.ConfigList
 	for i := range config.Keys() {
-		list.Settings = append(list.Settings, s.value(&config.Keys()[i]))
+		list.Settings = append(list.Settings, s.valueTo(ctx, &config.Keys()[i]))
 	}
 	return list, nil
 }
@@ -213,12 +213,21 @@ func (s *Service) value(k *config.Key) control.ConfigValue {
 }
 
 // ConfigGet implements control.API.
-func (s *Service) ConfigGet(_ context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+func (s *Service) ConfigGet(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
 	k, _, err := config.Find(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return s.value(k), nil
+	return s.valueTo(ctx, k), nil
+}
+
+// valueTo is the value of a setting as who asks may see it.
+func (s *Service) valueTo(ctx context.Context, k *config.Key) control.ConfigValue {
+	v := s.value(k)
+	if p := control.PeerFrom(ctx); k.Secret && v.Value != k.Default && !p.Right.Covers(control.Admin) {
+		v.Value = "***"
+	}
+	return v
 }
 
 // ConfigSet implements control.API.
@@ -277,7 +286,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 // put stores a setting and has it hold. A count of workers that a person set gives way to
 // what is stored now. The caller has the turn.
 func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
-	if err := s.store.SetSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {
+	if err := s.store.SetSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID, Secret: k.Secret}); err != nil {
 		return control.ConfigValue{}, err
 	}
 	s.mu.Lock()

@@ -44,9 +44,12 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		return w, s.whyBlocked(ctx, &j, add)
 	case j.State == queue.Held:
 		add(control.Reason{Kind: "held", Text: "it is held" + because(&j), Next: "queuectl release " + j.ID})
+		return w, s.whyParents(ctx, &j, add)
+	case j.State == queue.Processing:
+		s.whyPaused(&j, add)
 		return w, nil
 	case !j.State.Runnable():
-		return w, nil
+		return w, s.whyParents(ctx, &j, add)
 	case j.DueAt > now && j.State == queue.Failed:
 		w.Earliest = control.Time(j.DueAt)
 		add(control.Reason{Kind: "retry", At: w.Earliest, Text: fmt.Sprintf("attempt %d failed; it is run again then", j.Attempts), Next: "queuectl retry " + j.ID})
@@ -61,13 +64,55 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 	if err := s.whyGates(ctx, &j, add); err != nil {
 		return w, err
 	}
-	if len(w.Reasons) == 0 {
+	switch {
+	case len(w.Reasons) == 0:
 		w.Earliest = control.Time(now)
+	case !slices.ContainsFunc(w.Reasons, func(r control.Reason) bool { return r.At == 0 }):
+		for _, r := range w.Reasons {
+			w.Earliest = max(w.Earliest, r.At)
+		}
+	default:
+		w.Earliest = 0 // that hangs on others
 	}
 	if j.DueAt <= now {
 		w.Position, err = s.position(ctx, &j)
 	}
 	return w, err
+}
+
+// whyPaused tells who has a job that runs stand still.
+func (s *Service) whyPaused(j *queue.Job, add func(control.Reason)) {
+	at, by := s.pauseOf(j)
+	if at == 0 {
+		return
+	}
+	next := "queuectl resume " + j.ID
+	if j.PausedAt == 0 {
+		next = "queuectl resume --all"
+	}
+	add(control.Reason{Kind: "paused", Text: fmt.Sprintf("it is paused, by %s since %s", s.userName(by), at), Next: next})
+}
+
+// whyParents tells for whose sake a job was cancelled or is held.
+func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
+	if j.Reason != queue.ReasonDependency {
+		return nil
+	}
+	return s.shares.Do(ctx, control.One, func() error {
+		parents, _, err := s.store.Links(ctx, j.Seq, maxLinks)
+		for _, l := range parents {
+			if l.Met != store.Failed {
+				continue
+			}
+			id, _, _ := strings.Cut(linkNames([]store.Link{l})[0], ":")
+			r := control.Reason{Kind: "dependency", Key: id, Text: fmt.Sprintf("it waited until job %s is %s, which is %s", id, l.How, l.State), Next: "queuectl retry " + id}
+			if l.State == 0 {
+				r.Text, r.Next = fmt.Sprintf("it waited for job %s, which was removed", id), "queuectl retry "+j.ID
+			}
+			add(r)
+		}
+		return err
+	})
 }
 
 func because(j *queue.Job) string {
@@ -103,6 +148,8 @@ func (s *Service) whyNobody(add func(control.Reason)) {
 	switch {
 	case s.looks:
 		add(control.Reason{Kind: "workers", Text: "no service runs here", Next: "queuectl service start"})
+	case s.paused.Load() != nil:
+		add(control.Reason{Kind: "paused", Text: "everything is paused", Next: "queuectl resume --all"})
 	case s.pool.Draining():
 		add(control.Reason{Kind: "draining", Text: "no job is started while the service drains", Next: "queuectl drain --off"})
 	case workers == 0:
@@ -125,14 +172,24 @@ func (s *Service) whyGates(ctx context.Context, j *queue.Job, add func(control.R
 		case o.Paused:
 			r.Used, r.Most = nil, nil
 			r.Text, r.Next = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+o.Key
+			if rule, err := s.ruleOf(ctx, o.Key); err == nil && rule.Paused {
+				r.Text += ", by " + s.userName(rule.PausedBy)
+				if rule.Reason != "" {
+					r.Text += ": " + rule.Reason
+				}
+				r.At = control.Time(rule.Until)
+			}
 		case o.Gate == 0:
 			r.Text, r.Next = fmt.Sprintf("queue %s runs %d of %d jobs", o.Key, o.Used, o.Most), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
 		case o.Gate == queue.GateUser:
 			r.Text, r.Next = fmt.Sprintf("%d of %d jobs of its user run", o.Used, o.Most), "queuectl config set max_running_per_user N"
+		case o.Gate == queue.GateResource && o.Need > o.Most:
+			r.Text, r.Next = fmt.Sprintf("it needs %d units of the resource %s, and there are %d", o.Need, o.Key, o.Most), fmt.Sprintf("queuectl edit %s --resource %s=N, or more of it in the settings", j.ID, o.Key)
 		case o.Gate == queue.GateLock:
 			r.Text = fmt.Sprintf("%d of %d jobs with the lock %s run", o.Used, o.Most, o.Key)
 		case o.Gate == queue.GateRate:
-			r.Text = fmt.Sprintf("%d of %d starts with the rate %s have been in its period", o.Used, o.Most, o.Key)
+			r.Text, r.Next = fmt.Sprintf("%d of %d starts with the rate %s have been in its period", o.Used, o.Most, o.Key), "queuectl gate list"
+			r.At = control.Time(o.Opens)
 		case o.Barred:
 			r.Text = fmt.Sprintf("a job of its queue that comes first waits for more of the resource %s, of which %d of %d are in use", o.Key, o.Used, o.Most)
 		case o.Gate == queue.GateResource:

@@ -105,8 +105,9 @@ type Obstacle struct {
 	Key    string         // of the gate; the name of the queue
 	Used   int
 	Most   int
-	Need   int  // what the job takes of it
-	Paused bool // the queue is
+	Need   int          // what the job takes of it
+	Opens  queue.Millis // when a start will have left a rate's period; 0 if that is not known
+	Paused bool         // the queue is
 	// Barred says that there would be room, but a job of the queue that ranks before this one waits for
 	// more of it.
 	Barred bool

@@ -10,6 +10,7 @@ type Hooks struct {
 	// as it is now. It is called inside a transaction, maybe more than once for one that is undone, and so
 	// neither waits nor asks the store. nil makes none.
 	Make func(j *queue.Job, on queue.HookSet) []queue.Job
-	// Owner is the name of the account that those drafts are of which are not the job's user's.
+	// UID and Owner are the account, and its name, that those drafts are of which are not the job's user's.
+	UID   int
 	Owner string
 }

@@ -68,3 +68,12 @@ func OutputSize(a *queue.Attempt) int64 {
 	}
 	return int64(len(a.Output) + len(a.Result))
 }
+
+// InputSize is how many bytes the environment and the standard input of a job take.
+func InputSize(e *queue.Execution) int {
+	n := len(e.Stdin)
+	for _, v := range e.Env {
+		n += len(v)
+	}
+	return n
+}

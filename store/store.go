@@ -466,7 +466,7 @@ type Upkeep interface {
 	// elsewhere only, or need more than it has, wait. Jobs have what they hold until they end.
 	SetNode(ctx context.Context, node Node) error
 	// SetGate has everybody's lock or rate go by this rule, over restarts, whatever the jobs that name it
-	// say; n is 0 for none: the newest word holds from then on. Gates lists those that have such a rule or are
+	// say; n is 0 for none: then the word of the first job that names it holds for as long as some do. Gates lists those that have such a rule or are
 	// named by jobs, and the resources: everybody's and a user's own, as many as MaxGates after one of them.
 	SetGate(ctx context.Context, rule queue.Demand) error
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
@@ -524,6 +524,16 @@ type Setting struct {
 	UID   int
 	At    queue.Millis
 	Kind  queue.EventKind // of the event that tells of it; EventSetting if it is "". It is not stored
+	// Secret leaves the value out of the event. It is not stored either.
+	Secret bool
+}
+
+// Told is the value as its event has it.
+func (s *Setting) Told() string {
+	if s.Secret && s.Value != "" {
+		return "***"
+	}
+	return s.Value
 }
 
 // Level says how bad a finding is.

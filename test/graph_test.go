@@ -82,6 +82,18 @@ func TestDependenciesAheadInAFile(t *testing.T) {
 	if got := q.must("tree", "j0", "--json"); !strings.Contains(got, fmt.Sprintf(`"j%d"`, n-1)) {
 		t.Errorf("the tree of the first is %s", got)
 	}
+	q.must("enqueue", "--id", "base", "--delay", "1h", "true")
+	lines.Reset()
+	for i := range 11_500 { // all wait for one in the queue, and the last ones for some of these
+		parent := "base"
+		if i >= 10_000 {
+			parent = fmt.Sprint("k", i-10_000)
+		}
+		fmt.Fprintf(&lines, `{"id":"k%d","command":"true","depends_on":["%s"]}`+"\n", i, parent)
+	}
+	if got := strings.Fields(q.must("enqueue", "--file", q.writeAs("many.jsonl", lines.String()))); len(got) != 11_500 || got[11_000] != "k11000" {
+		t.Errorf("got %d ids", len(got))
+	}
 	var cycle strings.Builder
 	for i := range n {
 		fmt.Fprintf(&cycle, `{"id":"c%d","command":"true","depends_on":["c%d"]}`+"\n", i, (i+1)%n)

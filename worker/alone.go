@@ -35,8 +35,8 @@ func (l *loop) startAll(jobs []queue.Job, stored bool) {
 		j := &jobs[i]
 		if err := l.cfg.Disowned(j); err != nil {
 			l.holdDisowned(j, err)
-		} else if j.Parents > 0 && !l.tellDeps(j) {
-			continue
+		} else if j.Parents > 0 && j.Deps == nil {
+			l.readDeps(*j)
 		} else if j.Suspect {
 			suspects = append(suspects, *j)
 		} else if o := l.isolated(j); o != nil {

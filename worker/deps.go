@@ -1,12 +1,14 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // parent is what a job is told of one that it has waited for.
@@ -17,33 +19,63 @@ type parent struct {
 	Result   json.RawMessage `json:"result"` // null if there is none, or it is another user's
 }
 
-// depsWithin is how long what a job is told of others may take to be read: all that starts waits for it.
-const depsWithin = time.Second
+// Limits of what is told.
+const (
+	depsWithin = time.Second // may a read take
+	depsReads  = 2           // go on at once: what is read takes memory until the job is started
+)
 
-// tellDeps gives a claimed job what it is told of those that it has waited for, or puts it off and says no.
-func (l *loop) tellDeps(j *queue.Job) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), depsWithin)
-	defer cancel()
-	list, err := l.store.Parents(ctx, j.Seq)
-	told := make([]parent, len(list))
+// readDeps reads what a claimed job is told of those that it has waited for, and has it started then. What it
+// waits for may be ten thousand jobs: nobody else waits for that.
+func (l *loop) readDeps(j queue.Job) {
+	l.Go(func() {
+		l.reads <- struct{}{}
+		defer func() { <-l.reads }()
+		ctx, cancel := context.WithTimeout(l.ctx, depsWithin)
+		defer cancel()
+		list, err := l.store.Parents(ctx, j.Seq)
+		if err == nil {
+			j.Deps, err = toldOf(&j, list)
+		}
+		l.tell(func() error {
+			if err == nil {
+				l.startAll([]queue.Job{j}, false)
+				return nil
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "what a job is told of its dependencies cannot be read; it is tried again", []slog.Attr{slog.String("job", j.ID), slog.Any("error", err)}})
+			l.putOff([]queue.Job{j}, err)
+			return nil
+		})
+	})
+}
+
+// toldOf is what a job is told of those, as JSON: at most queue.MaxDeps bytes, but for their ids. From there
+// on their results are left out.
+func toldOf(j *queue.Job, list []store.Parent) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // or a result would be six times as long
+	b.WriteByte('[')
+	room := queue.MaxDeps
 	for i := range list {
 		p := &list[i]
-		told[i] = parent{ID: p.ID, State: p.State.String()}
+		told := parent{ID: p.ID, State: p.State.String()}
 		if p.ExitCode >= 0 {
-			told[i].ExitCode = &p.ExitCode
+			told.ExitCode = &p.ExitCode
 		}
-		if p.UID == j.UID && p.UID >= 0 {
-			told[i].Result = p.Result
+		if p.UID == j.UID && p.UID >= 0 && b.Len()+len(p.Result) <= room {
+			told.Result = p.Result
 		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if err := enc.Encode(&told); err != nil {
+			return nil, err
+		}
+		b.Truncate(b.Len() - 1) // the end of its line
 	}
-	if err == nil {
-		j.Deps, err = json.Marshal(told)
-	}
-	if err != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "what a job is told of its dependencies cannot be read; it is tried again", []slog.Attr{slog.String("job", j.ID), slog.Any("error", err)}})
-		l.putOff([]queue.Job{*j}, err)
-	}
-	return err == nil
+	b.WriteByte(']')
+	return b.Bytes(), nil
 }

@@ -32,6 +32,7 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
 		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 	})
+	j.Deps = nil // it is sent, and may be large
 	if p.leases.watched[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 	}

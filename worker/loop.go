@@ -32,6 +32,7 @@ type background struct {
 	sync.WaitGroup
 	inbox chan delivery     // what runners send
 	found chan func() error // what else Run is to deal with
+	reads chan struct{}     // has room for as many reads of dependencies as go on at once
 }
 
 // delivery is what a runner has sent at once.
@@ -66,7 +67,7 @@ func pause(ctx context.Context, wait time.Duration) bool {
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
-		Pool: p, background: background{ctx: ctx, inbox: make(chan delivery, 64), found: make(chan func() error, 64)},
+		Pool: p, background: background{ctx: ctx, inbox: make(chan delivery, 64), found: make(chan func() error, 64), reads: make(chan struct{}, depsReads)},
 		session:   session{store: p.store, log: p.cfg.Log, acks: map[*runnerConn][]wire.Lease{}, retry: retryFirst},
 		isolation: isolation{owners: map[int]*owner{}, pause: pauseFirst},
 		short:     shortage{pause: pauseFirst},

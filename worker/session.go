@@ -154,7 +154,7 @@ func (l *loop) start(jobs []queue.Job, stored bool) {
 		}
 		h := l.leases.hold(j)
 		h.conn, h.dir = conn, conn.Dir
-		frames = l.startFrames(frames, j)
+		frames = l.startFrames(frames, &h.job)
 	}
 	if len(frames) > 0 {
 		conn.Send(frames...)

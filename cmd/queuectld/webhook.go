@@ -64,7 +64,7 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, env(service.WebhookURL), bytes.NewReader(payload))
 	if err != nil {
-		return 0, err
+		return 0, withoutURL(err)
 	}
 	id, now := env(service.WebhookID), time.Now()
 	signature, err := signer.Sign(id, now, payload)
@@ -79,17 +79,22 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 	}
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := client.Do(request)
-	var failed *url.Error
-	if errors.As(err, &failed) {
-		err = failed.Err // without the URL, which may have a secret of its own
-	}
 	if err != nil {
-		return 0, err
+		return 0, withoutURL(err)
 	}
 	defer answer.Body.Close()
 	fmt.Fprintln(out, answer.Status)
 	io.Copy(out, io.LimitReader(answer.Body, maxAnswer)) // what the receiver says is worth to see, not to fail for
 	return answer.StatusCode, nil
+}
+
+// withoutURL is an error without the URL that it is about, which may have a secret of its own.
+func withoutURL(err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
 }
 
 // signerOf signs with what a file has: whsec_ and base64, as Standard Webhooks writes it.
@@ -99,11 +104,14 @@ func signerOf(path string) (*standardwebhooks.Webhook, error) {
 		return nil, err
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxSecrets))
+	text, err := io.ReadAll(io.LimitReader(file, maxSecrets+1))
 	if err != nil {
 		return nil, err
 	}
 	secret := strings.TrimSpace(string(text))
+	if len(text) > maxSecrets {
+		return nil, fmt.Errorf("%s is longer than %d bytes", path, maxSecrets)
+	}
 	if secret == "" {
 		return nil, fmt.Errorf("%s is empty; write whsec_ and at least 24 bytes in base64 into it", path)
 	}

@@ -49,6 +49,23 @@ func Tables(path string, raw []byte) (file map[string]any, err error) {
 // takes are the tables that have tables of names a person chooses.
 var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).TakeResources, "webhooks": (*config.Layer).TakeWebhooks}
 
+// wrongTable is the line of the first table below one that is not taken alone, or of that one.
+func wrongTable(raw []byte, name string, table map[string]any, take func(*config.Layer, map[string]any) error) int {
+	first := 0
+	for below, v := range table {
+		if take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}) == nil {
+			continue
+		}
+		if n := lineOf(raw, "", name+"."+below); first == 0 || n < first {
+			first = n
+		}
+	}
+	if first == 0 {
+		first = lineOf(raw, "", name)
+	}
+	return first
+}
+
 // maxFile bounds a settings file, in bytes.
 const maxFile = 1 << 20
 
@@ -67,7 +84,7 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 		table, is := file[name].(map[string]any)
 		if take := takes[name]; is && take != nil {
 			if err := take(&l, table); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))
+				faults = append(faults, fmt.Errorf("%s:%d: %w", path, wrongTable(raw, name, table, take), err))
 			}
 			continue
 		}

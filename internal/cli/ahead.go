@@ -21,12 +21,14 @@ type toSend struct {
 // ahead keeps jobs back that wait for others which come later in a file of several requests: one can name
 // jobs of its own, those of earlier ones, and those of the queue.
 type ahead struct {
-	seed maphash.Seed
-	sent map[uint64]bool // ids
-	held []toSend
+	seed  maphash.Seed
+	sent  map[uint64]bool // ids
+	held  []toSend
+	moved bool // some have been kept back
 }
 
-// maxHeld is how many jobs are kept back; what waits for others beyond that is sent as it comes.
+// maxHeld is up to how many jobs are kept back: then all are sent, for what they wait for is in the queue
+// rather than in the rest of the file.
 const maxHeld = queue.MaxDependencies
 
 // namesOf are the ids of what a spec waits for.
@@ -40,15 +42,12 @@ func namesOf(s *queue.Spec) []string {
 
 // now are those of a request's jobs that may be sent: they wait for none that is not known yet.
 func (a *ahead) now(part []toSend) []toSend {
-	if a.sent == nil {
-		a.seed, a.sent = maphash.MakeSeed(), map[uint64]bool{}
-	}
 	here := map[string]bool{}
 	for i := range part {
 		here[part[i].id] = true
 	}
 	known := func(id string) bool { return here[id] || a.sent[maphash.String(a.seed, id)] }
-	for again := true; again && len(a.held) < maxHeld; {
+	for again := true; again; {
 		again = false
 		rest := part[:0:0]
 		for _, j := range part {
@@ -56,11 +55,16 @@ func (a *ahead) now(part []toSend) []toSend {
 				rest = append(rest, j)
 				continue
 			}
-			a.held, again = append(a.held, j), true // others may wait for it
+			a.held, a.moved, again = append(a.held, j), true, true // others may wait for it
 			delete(here, j.id)
 		}
 		part = rest
 	}
+	return a.note(part)
+}
+
+// note remembers the ids of jobs that are sent.
+func (a *ahead) note(part []toSend) []toSend {
 	for i := range part {
 		if part[i].id != "" {
 			a.sent[maphash.String(a.seed, part[i].id)] = true
@@ -83,7 +87,8 @@ func (a *ahead) last(part []toSend) ([]toSend, error) {
 	if len(a.held) == 0 {
 		return part, nil
 	}
-	rest := append(part, a.held...)
+	rest := append(a.held, part...)
+	a.held = nil
 	byID := map[string]int{}
 	for i := range rest {
 		byID[rest[i].id] = i

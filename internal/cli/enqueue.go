@@ -246,6 +246,8 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	}
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
+	a.tellUnique(s, got.ID, got.Duplicate)
+	a.tellAtOnce(&got)
 	if a.Structured() {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
 		if err != nil {
@@ -255,6 +257,9 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	}
 	if err := a.Println(got.ID); err != nil {
 		return fmt.Errorf("job %s is enqueued, but its id could not be printed: %w", got.ID, err)
+	}
+	if got.Duplicate && s.Unique != nil {
+		return nil
 	}
 	if got.Duplicate {
 		a.Say("job %s was enqueued with this key before", got.ID)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"maps"
@@ -21,8 +22,8 @@ func (m *many) ofTables() bool { return filepath.Ext(m.file) == tablesName }
 // jobTable is the table that has one of each job, by its id; what stands beside it is for all of them.
 const jobTable = "jobs"
 
-// eachTable calls with with each job of a file of tables, and the line on which it begins: in the order of the
-// file.
+// eachTable calls with with each job of a file of tables, and the line on which it begins, 0 if that is not known:
+// in the order of the file, where that is.
 func (a *App) eachTable(name string, in io.Reader, with func(raw []byte, line int) error) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
 	if err != nil {
@@ -45,11 +46,8 @@ func (a *App) eachTable(name string, in io.Reader, with func(raw []byte, line in
 			return queue.Invalid(field, "is of one job; put it into its table")
 		}
 	}
-	lines := map[string]int{}
-	for id := range jobs {
-		lines[id] = lineOfTable(string(text), id)
-	}
-	ids := slices.SortedFunc(maps.Keys(jobs), func(a, b string) int { return lines[a] - lines[b] })
+	lines := linesOfTables(string(text))
+	ids := slices.SortedFunc(maps.Keys(jobs), func(a, b string) int { return cmp.Or(lines[a]-lines[b], strings.Compare(a, b)) })
 	for _, id := range ids {
 		own, is := jobs[id].(map[string]any)
 		if !is {
@@ -65,27 +63,27 @@ func (a *App) eachTable(name string, in io.Reader, with func(raw []byte, line in
 			fields["depends_on"] = []string{one}
 		}
 		raw, err := json.Marshal(fields)
-		if err == nil {
-			err = with(raw, lines[id])
-		}
 		if err != nil {
+			return atLine(queue.Errorf(queue.CodeInvalid, "jobs.%s: %v", queue.Clip(id), err), lines[id])
+		}
+		if err := with(raw, lines[id]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lineOfTable is the line on which the table of a job begins, 1 if it is not found.
-func lineOfTable(text, id string) int {
-	n := 0
+// linesOfTables are the lines on which the tables of jobs begin, by id: of those that are written as tables.
+func linesOfTables(text string) map[string]int {
+	lines, n := map[string]int{}, 0
 	for line := range strings.Lines(text) {
 		n++
 		head, is := strings.CutPrefix(strings.TrimSpace(line), "[")
 		head, _, ended := strings.Cut(head, "]")
 		table, name, dotted := strings.Cut(head, ".")
-		if is && ended && dotted && strings.TrimSpace(table) == jobTable && strings.Trim(name, " \t\"'") == id {
-			return n
+		if is && ended && dotted && strings.TrimSpace(table) == jobTable {
+			lines[strings.Trim(name, " \t\"'")] = n
 		}
 	}
-	return 1
+	return lines
 }

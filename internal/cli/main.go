@@ -299,11 +299,14 @@ func (a *App) askedVerb(args []string) *Verb {
 		}
 		args = args[1:]
 	}
+	helped := false // the word help stood there
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; {
 		case arg == "--socket" || arg == "--dir":
 			i++
 		case strings.HasPrefix(arg, "-"):
+		case arg == "help" && !helped:
+			helped = true
 		default:
 			if i := slices.IndexFunc(a.verbs, func(v Verb) bool { return v.Name == arg || v.Alias == arg }); i >= 0 {
 				return &a.verbs[i]

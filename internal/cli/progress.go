@@ -45,7 +45,7 @@ into the file that QUEUECTL_PROGRESS names.`,
 func progressLine(args []string) (string, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(args[0], "%"))
 	if err != nil || n < 0 || n > 100 {
-		return "", Usage("%q is not a number from 0 to 100", queue.Clip(args[0]))
+		return "", Usage("%q is not a whole number from 0 to 100", queue.Clip(args[0]))
 	}
 	line := strconv.Itoa(n)
 	if len(args) == 2 {

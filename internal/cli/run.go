@@ -138,6 +138,8 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	}
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
+	a.tellUnique(s, got.ID, got.Duplicate)
+	a.tellAtOnce(&got)
 	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
 
@@ -481,7 +483,7 @@ func jobExit(j *control.Job) int {
 		return 0
 	case reason == string(queue.ReasonTimedOut):
 		return exitTimeout
-	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted), reason == string(queue.ReasonUnkillable), reason == string(queue.ReasonPoison):
+	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonDependency), reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted), reason == string(queue.ReasonUnkillable), reason == string(queue.ReasonPoison):
 		return exitOwn
 	case j.State == queue.Cancelled.String():
 		return exitDetached

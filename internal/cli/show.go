@@ -184,6 +184,16 @@ func settingsOf(j *control.JobDetail) (rows [][2]string) {
 	}
 	add("Idle", "idle_timeout", "at most ", " without output", "0s")
 	add("Kill after", "kill_after", "", "", "10s")
+	add("Queue", "queue", "", "", "default")
+	add("After", "depends_on", "", "")
+	add("Lock", "lock", "", "")
+	add("Rate", "rate_limit", "", "")
+	add("Resources", "resources", "", "")
+	add("Unique", "unique", "", "")
+	add("Completed", "on_completed", "then: ", "")
+	add("Failed", "on_failed", "then: ", "")
+	add("Dead", "on_dead", "then: ", "")
+	add("Ended", "on_ended", "then: ", "")
 	add("Ok codes", "ok_codes", "", "", "0")
 	add("No retry", "no_retry_codes", "after exit code ", "")
 	add("Deferred", "defer_codes", "after exit code ", "")
@@ -211,6 +221,12 @@ func specText(v any) string {
 		texts := make([]string, len(v))
 		for i := range v {
 			texts[i] = specText(v[i])
+		}
+		return strings.Join(texts, ", ")
+	case map[string]any:
+		texts := make([]string, 0, len(v))
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			texts = append(texts, name+"="+specText(v[name]))
 		}
 		return strings.Join(texts, ", ")
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"os"
 	"os/signal"
@@ -250,7 +251,28 @@ func (u *upload) add(raw []byte, line int) error {
 	}
 	j.line, j.at = line, u.jobs
 	u.jobs++
-	return u.put(j, u.ahead.now)
+	if u.ahead.sent == nil {
+		u.ahead.seed, u.ahead.sent = maphash.MakeSeed(), map[uint64]bool{}
+	}
+	if err := u.put(j, u.ahead.now); err != nil || len(u.ahead.held) < maxHeld {
+		return err
+	}
+	return u.putRest()
+}
+
+// putRest sends what was kept back, and what is gathered, as far as whole requests are made of it.
+func (u *upload) putRest() error {
+	rest, err := u.ahead.last(u.part)
+	if err != nil {
+		return err
+	}
+	u.part, u.bytes, u.entries = nil, 0, 0
+	for _, j := range rest {
+		if err := u.put(j, u.ahead.note); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // put adds a job to the next request, and sends that if it is full: what of it may be sent.
@@ -412,15 +434,8 @@ func (u *upload) send(commit bool) error {
 
 // sendLast sends what is left, and commits.
 func (u *upload) sendLast() error {
-	rest, err := u.ahead.last(u.part)
-	if err != nil {
+	if err := u.putRest(); err != nil {
 		return err
-	}
-	u.part, u.bytes, u.entries = nil, 0, 0
-	for _, j := range rest {
-		if err := u.put(j, func(part []toSend) []toSend { return part }); err != nil {
-			return err
-		}
 	}
 	if err := u.send(true); err != nil {
 		return err
@@ -430,7 +445,7 @@ func (u *upload) sendLast() error {
 
 // inOrder has the ids be in the order of the file.
 func (u *upload) inOrder() {
-	if len(u.ahead.held) == 0 || len(u.ids) != len(u.places) {
+	if !u.ahead.moved || len(u.ids) != len(u.places) {
 		return
 	}
 	ids := make([]string, len(u.ids))

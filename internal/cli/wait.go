@@ -72,11 +72,12 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 		return twice
 	})
 	if len(jobs) == 0 {
-		a.sayNone()
 		if a.Structured() {
-			return PrintList(a, jobs)
+			if err := PrintList(a, jobs); err != nil {
+				return err
+			}
 		}
-		return nil
+		return queue.Errorf(queue.CodeNotFound, "no job matches; there is nothing to wait for")
 	}
 	f.batch = s.Batch
 	return a.waitMany(ctx, c, jobs, st.LastEvent, f)

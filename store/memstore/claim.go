@@ -22,7 +22,7 @@ func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d
 func (s *Store) word(j *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
-		if s.kept[g] {
+		if s.kept[g] || g.owner == queue.Everybody && d.Ruled() && s.namedByOthers(g, j) {
 			continue
 		}
 		s.forgetStarts(g, now)
@@ -209,4 +209,19 @@ func (s *Store) next(now queue.Millis, ready, leased []*job) (next *job) {
 		}
 	}
 	return next
+}
+
+// namedByOthers reports whether another job than this one names a gate and has not ended.
+func (s *Store) namedByOthers(g gate, but *job) bool {
+	for _, j := range s.jobs {
+		if j == but || j.State.Ended() {
+			continue
+		}
+		for _, d := range j.Demands {
+			if gateOf(j, d) == g {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -88,3 +88,27 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 	})
 	return list, err
 }
+
+// opensAt is when the start that has to leave the period of a rate, for another one to begin, will have done so:
+// 0 if there is none, for jobs that are not known to have started take all of it.
+func (s *Store) opensAt(g gate, leased []*job) queue.Millis {
+	if g.kind != queue.GateRate {
+		return 0
+	}
+	room := s.rules[g].N
+	for _, j := range leased {
+		for _, d := range j.Demands {
+			if gateOf(j, d) == g && j.State != queue.Processing {
+				room--
+			}
+		}
+	}
+	starts := slices.Sorted(slices.Values(s.starts[g]))
+	if room < 1 || len(starts) < room {
+		room = min(max(room, 1), len(starts))
+	}
+	if room == 0 {
+		return 0
+	}
+	return starts[len(starts)-room].Add(s.rules[g].Per) + 1
+}

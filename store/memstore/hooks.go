@@ -11,14 +11,20 @@ func (s *Store) hook(j *job, on queue.HookSet, now queue.Millis) {
 		s.tell(j, queue.EventNoHook, queue.EventDetail{}, now)
 		return
 	}
-	for _, draft := range s.hooks.Make(new(copyJob(j.Job)), on) {
-		waiting := 0
+	waits := func() (n int) {
 		for _, other := range s.jobs {
-			if other.UID == draft.UID && other.Hooks&queue.HookItself != 0 && other.State.Waiting() {
-				waiting++
+			if other.HookUID == j.UID && other.Hooks&queue.HookItself != 0 && other.State.Waiting() {
+				n++
 			}
 		}
-		if waiting >= queue.MaxHooks {
+		return n
+	}
+	if waits() >= queue.MaxHooks {
+		s.tell(j, queue.EventNoHook, queue.EventDetail{}, now)
+		return
+	}
+	for _, draft := range s.hooks.Make(new(copyJob(j.Job)), on) {
+		if waits() >= queue.MaxHooks {
 			s.tell(j, queue.EventNoHook, queue.EventDetail{}, now)
 			continue
 		}
@@ -26,8 +32,8 @@ func (s *Store) hook(j *job, on queue.HookSet, now queue.Millis) {
 		if err != nil {
 			panic("memstore: a hook has no id of its own: " + err.Error())
 		}
-		draft.ID, draft.Seq, draft.Hooks = named.IDs[0], named.Seqs[0], queue.HookItself
-		if _, known := s.owners[draft.UID]; !known && s.hooks.Owner != "" {
+		draft.ID, draft.Seq, draft.Hooks, draft.HookUID = named.IDs[0], named.Seqs[0], queue.HookItself, j.UID
+		if _, known := s.owners[draft.UID]; !known && s.hooks.Owner != "" && draft.UID == s.hooks.UID {
 			s.owners[draft.UID] = s.hooks.Owner
 		}
 		s.add(draft, draft.UID, now)

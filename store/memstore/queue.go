@@ -346,7 +346,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		}
 		s.wait(j, now)
 	case queue.VerbRelease:
-		s.wait(j, max(now, j.DueAt))
+		s.wait(j, max(now, j.RunAt))
 	}
 	if c.Verb != queue.VerbEdit {
 		j.Reason = "" // whatever it was, it was of a failure before

@@ -126,6 +126,7 @@ func (s *Store) Obstacles(ctx context.Context, seq int64) (list []store.Obstacle
 			}
 			switch {
 			case s.used(g, now, leased)+d.Units() > s.most(g):
+				o.Opens = s.opensAt(g, leased)
 				list = append(list, o)
 			case d.Kind == queue.GateResource && s.before(j, d, now, leased):
 				o.Barred = true

@@ -42,7 +42,7 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 		if set.Value == "" {
 			delete(s.settings, set.Key)
 		}
-		s.tell(&job{}, kind, queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Value}, now)
+		s.tell(&job{}, kind, queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Told()}, now)
 		return nil
 	})
 }

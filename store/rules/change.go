@@ -140,7 +140,11 @@ func (r *Rules) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
 	case d.OnConflict == queue.ConflictReplace && j.State.Waiting() && r.tx.Lease(j.Seq) == nil:
 		return &j, true, nil
 	}
-	return nil, false, &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("%q is the key of job %s, which is %v; wait for that one, or cancel it", d.Unique, j.ID, j.State)}
+	text := fmt.Sprintf("%q is the key of job %s, which is %v; wait for that one, or cancel it", d.Unique, j.ID, j.State)
+	if j.State.Ended() {
+		text = fmt.Sprintf("%q is the key of job %s, which is %v and keeps it until %s", d.Unique, j.ID, j.State, j.EndedAt.Add(j.UniqueFor))
+	}
+	return nil, false, &queue.Error{Code: queue.CodeExists, Field: "unique", Message: text}
 }
 
 // Replace cancels the job that waits and has the unique key of a draft which CheckUnique has let pass.
@@ -316,7 +320,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		j.Reason = ""
 		return r.Move(&j, to, event, detail)
 	case queue.VerbRelease:
-		r.wait(&j, max(r.tx.Now(), j.DueAt))
+		r.wait(&j, max(r.tx.Now(), j.RunAt)) // it has no backoff any more
 	case queue.VerbRetry, queue.VerbRetryDead:
 		if c.Timeout != nil {
 			j.Timeout, j.Rewrite = *c.Timeout, WithTerms
@@ -447,7 +451,7 @@ func (r *Rules) edit(j *Job, edit func(*queue.Job) error) error {
 	j.Rewrite = WithEverything
 	renamed := !slices.Equal(was.Demands, j.Demands)
 	if renamed {
-		if err := r.rename(&was, j); err != nil {
+		if err := r.tx.CountNaming(&was, -1); err != nil {
 			return err
 		}
 	}
@@ -460,5 +464,8 @@ func (r *Rules) edit(j *Job, edit func(*queue.Job) error) error {
 	if !renamed { // what it says of its keys is not new
 		return nil
 	}
-	return r.rule(j)
+	if err := r.rule(j); err != nil {
+		return err
+	}
+	return r.tx.CountNaming(j, 1)
 }

@@ -273,6 +273,20 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		done := 0
+		for ; done < len(edges) && r.HookBytes < MaxHookBytes; done++ {
+			do := r.decide
+			if e.State == Anew {
+				do = r.reopenEdge
+			}
+			if err := do(&edges[done], e.State); err != nil {
+				return false, err
+			}
+		}
+		if done < len(edges) {
+			r.tx.WakeAt(r.tx.Now())
+			return true, r.tx.Postpone(e.Parent)
+		}
 		if len(edges) < left {
 			err = r.tx.DropEnded(e.ID)
 		} else { // who has many lets others go on
@@ -280,15 +294,6 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 		}
 		if err != nil {
 			return false, err
-		}
-		for i := range edges {
-			do := r.decide
-			if e.State == Anew {
-				do = r.reopenEdge
-			}
-			if err := do(&edges[i], e.State); err != nil {
-				return false, err
-			}
 		}
 		left -= max(1, len(edges))
 	}

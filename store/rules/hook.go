@@ -2,6 +2,7 @@ package rules
 
 import (
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // hook makes the hooks of a job that has come to a moment which has some. They stand in the same commit, so
@@ -12,6 +13,9 @@ func (r *Rules) hook(j *Job) error {
 	if on == 0 || j.Hooks&queue.HookItself != 0 || h.Make == nil {
 		return nil
 	}
+	if r.tx.User(j.UID).Hooks >= queue.MaxHooks { // before anything large is read
+		return r.tx.AddEvent(queue.EventNoHook, j.Seq, j.ID, j.State, noDetail)
+	}
 	whole, err := r.tx.Job(j.Seq, Whole)
 	if err != nil {
 		return err
@@ -20,8 +24,9 @@ func (r *Rules) hook(j *Job) error {
 		return r.tx.AddEvent(queue.EventNoHook, j.Seq, j.ID, j.State, noDetail)
 	}
 	for _, draft := range h.Make(&whole.Job, on) {
-		draft.Hooks = queue.HookItself
-		if r.tx.User(draft.UID).Hooks >= queue.MaxHooks {
+		r.HookBytes += 2 * store.InputSize(&draft.Execution) // it has been read, too
+		draft.Hooks, draft.HookUID = queue.HookItself, j.UID
+		if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
 			err = r.tx.AddEvent(queue.EventNoHook, j.Seq, j.ID, j.State, noDetail)
 		} else {
 			err = r.make(&draft)

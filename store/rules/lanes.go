@@ -60,8 +60,9 @@ func UserGate(uid int) int64 {
 // Gate is what is known of a gate. One that is a rate, and full, has Promote called when a start
 // leaves its period.
 type Gate struct {
-	Room int // units
-	Most int // in all
+	Room  int          // units
+	Most  int          // in all
+	Opens queue.Millis // when there is room at a rate again, if no other one starts; 0 if that is not known
 }
 
 // Queue is what is known of a queue.

@@ -74,7 +74,7 @@ type Lease struct {
 // User is what is known of one user.
 type User struct {
 	Waiting int64 // jobs
-	Hooks   int64 // of them
+	Hooks   int64 // that wait and are for jobs of this user, whoever runs them
 	Staged  int64 // jobs of batches that are not in the queue yet
 	Leased  int
 }
@@ -211,7 +211,7 @@ type Tx interface {
 	// RecordStart notes a start at a gate that is a rate.
 	RecordStart(gate int64, at queue.Millis) error
 	// Rule sets the rule of a lock or a rate of a job, and tells which gate it is, 0 if
-	// nothing has changed. It is kept as long as some job names it: CountNaming counts one
+	// nothing has changed: no job changes that of everybody's key while others name it. It is kept as long as some job names it: CountNaming counts one
 	// more, or less, that does and has not ended.
 	Rule(j *Job, d queue.Demand) (gate int64, err error)
 	CountNaming(j *Job, by int) error
@@ -238,6 +238,10 @@ type Look struct {
 // MaxClaimBytes is how much of jobs, in bytes, a claim reads: with the job that reaches
 // it, it has enough.
 const MaxClaimBytes = 1 << 20
+
+// MaxHookBytes is how much is done for hooks in one step of what ends many jobs: with the hook that reaches it,
+// the step is over.
+const MaxHookBytes = 1 << 20
 
 // Memory is what an engine keeps of the rules from one transaction to the next. If it is lost, all
 // gates that a lane is shut on are to be looked at: see Recheck.
@@ -286,6 +290,8 @@ type Rules struct {
 	claiming bool // what room looks at is a step of a claim
 	// Bytes of jobs were read by claims.
 	Bytes int
+	// HookBytes were read and written for hooks: a job that has some may be large, whatever is done with it.
+	HookBytes int
 }
 
 // New begins to work in a transaction.

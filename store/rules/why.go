@@ -51,6 +51,7 @@ func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 		}
 		o := store.Obstacle{Gate: need.Kind, Key: of[0].Key, Used: g.Most - g.Room, Most: g.Most, Need: need.Units}
 		if g.Room < need.Units {
+			o.Opens = g.Opens
 			list = append(list, o)
 			continue
 		}

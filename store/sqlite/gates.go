@@ -126,7 +126,7 @@ func (t *tx) Gate(uid int, need rules.Need) (g rules.Gate, err error) {
 		g.Room = g.Most - m.used[need.Gate]
 	case need.Kind == queue.GateRate:
 		g.Most = int(n)
-		g.Room, err = t.rate(need.Gate, n, per)
+		g.Room, g.Opens, err = t.rate(need.Gate, n, per)
 	case need.Kind == queue.GateLock:
 		g.Room, g.Most = int(n)-m.used[need.Gate], int(n)
 	default:
@@ -137,10 +137,10 @@ func (t *tx) Gate(uid int, need rules.Need) (g rules.Gate, err error) {
 
 // rate is the room at a rate: what has started in the period before now counts, and what was
 // claimed and is not known to have started. When a start leaves the period it is looked at again.
-func (t *tx) rate(gate, n, per int64) (room int, err error) {
+func (t *tx) rate(gate, n, per int64) (room int, opens queue.Millis, err error) {
 	now := int64(t.now)
 	if _, err := t.exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gate, now); err != nil { // the clock was set back
-		return 0, err
+		return 0, 0, err
 	}
 	claimed := int64(t.s.mem.used[gate])
 	var first, starts int64
@@ -150,12 +150,12 @@ func (t *tx) rate(gate, n, per int64) (room int, err error) {
 		return starts+claimed < n, nil
 	}, `SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC`, gate, now-per)
 	if room = int(n - claimed - starts); room > 0 || starts == 0 || err != nil {
-		return room, err
+		return room, 0, err
 	}
-	opens := first + per + 1
-	t.wakeAt(queue.Millis(opens))
-	_, err = t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, opens, gate)
-	return room, err
+	opens = queue.Millis(first + per + 1)
+	t.wakeAt(opens)
+	_, err = t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, int64(opens), gate)
+	return room, opens, err
 }
 
 // RecordStart implements rules.Tx.
@@ -174,7 +174,7 @@ func (t *tx) Rule(j *rules.Job, d queue.Demand) (int64, error) {
 		return 0, err
 	}
 	n, per := int64(d.N), d.Per.Milliseconds()
-	fixed, err := t.number(`SELECT kept = 1 OR n = ? AND per = ? FROM gates WHERE id = ?`, n, per, id)
+	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`, int64(queue.Everybody), n, per, id)
 	if err != nil || fixed == 1 {
 		return 0, err
 	}

@@ -20,8 +20,10 @@ func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 	if err := t.nameAll([]queue.Job{*draft}, &receipt); err != nil {
 		return 0, 0, "", err
 	}
-	if err := t.own(draft.UID, t.s.mem.hooks.Owner); err != nil { // if it is the job's user, that is known
-		return 0, 0, "", err
+	if h := &t.s.mem.hooks; draft.UID == h.UID {
+		if err := t.own(draft.UID, h.Owner); err != nil {
+			return 0, 0, "", err
+		}
 	}
 	t.drafts = append(slices.Clip(t.drafts), text)
 	return len(t.drafts) - 1, receipt.Seqs[0], receipt.IDs[0], nil

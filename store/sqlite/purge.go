@@ -171,13 +171,8 @@ func (t *tx) trim(over int64, oldest string, args ...any) (more bool, err error)
 		if _, err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = -1 WHERE seq = ? AND n = ?`, a.seq, a.n); err != nil {
 			return false, err
 		}
-		if _, err := t.exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, a.bytes, a.seq); err != nil {
+		if err := t.forgetOutput(a.seq, a.bytes); err != nil {
 			return false, err
-		}
-		if l := t.Lease(a.seq); l != nil {
-			with := *l
-			with.Job.Outputs -= a.bytes
-			t.Hold(&with)
 		}
 		t.s.mem.outputs -= a.bytes
 	}

@@ -19,7 +19,7 @@ import (
 const (
 	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
-	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs`
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid`
 	jobColumns   = headColumns + `, labels, error, terms`
 	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END` // jobColumns, what is run of one user's alone
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
@@ -161,7 +161,7 @@ func readHead(r row) queue.Job {
 		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
 		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
 		Unique: t(laneColumn + 4), UniqueFor: time.Duration(n(laneColumn+5)) * time.Millisecond, Units: t(laneColumn + 6),
-		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)), Hooks: queue.HookSet(n(laneColumn + 9)), Parents: int(n(laneColumn + 10)), Kept: n(laneColumn+11) != 0, Outputs: n(laneColumn + 12),
+		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)), Hooks: queue.HookSet(n(laneColumn + 9)), Parents: int(n(laneColumn + 10)), Kept: n(laneColumn+11) != 0, Outputs: n(laneColumn + 12), HookUID: int(n(laneColumn + 13)),
 	}
 }
 

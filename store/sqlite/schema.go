@@ -71,6 +71,7 @@ var migrations = [][]string{{
 		paused_at    INTEGER NOT NULL DEFAULT 0, -- while it runs, if a person has it paused
 		paused_by    INTEGER NOT NULL DEFAULT 0, -- the uid of that person
 		hooks        INTEGER NOT NULL DEFAULT 0, -- queue.HookSet
+		hook_uid     INTEGER NOT NULL DEFAULT 0, -- of a hook: whose job it is for
 		parents      INTEGER NOT NULL DEFAULT 0, -- how many there were
 		kept         INTEGER NOT NULL DEFAULT 0, -- 1 if its queue had a retention of its own when it ended
 		outputs      INTEGER NOT NULL DEFAULT 0, -- bytes of them
@@ -97,7 +98,7 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_ended ON jobs (kept, state, ended_at) WHERE state > 5`,
 	`CREATE INDEX jobs_kept ON jobs (queue, state, ended_at) WHERE kept = 1`,
 	`CREATE INDEX jobs_outputs ON jobs (queue, ended_at, outputs) WHERE kept = 1 AND outputs > 0`,
-	`CREATE INDEX jobs_hooks ON jobs (uid) WHERE hooks > 127 AND state < 5`,
+	`CREATE INDEX jobs_hooks ON jobs (hook_uid) WHERE hooks > 127 AND state < 5`,
 	`CREATE INDEX jobs_schedule ON jobs (schedule, seq) WHERE schedule <> '' AND state < 6`,
 	`CREATE TABLE lanes (
 		id        INTEGER PRIMARY KEY,

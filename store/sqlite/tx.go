@@ -91,11 +91,11 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 		return err
 	}
 	_, err = t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
-		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, parents, unique_for, unique_key, demands, schedule, labels, terms, input)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, unique_key, demands, schedule, labels, terms, input)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival,
-		int64(j.ExpiresAt), int64(j.Hooks), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
+		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
 	if err == nil && text.inline() == nil {
 		_, err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.input)
 	}
@@ -145,6 +145,17 @@ func (t *tx) PutProgress(j *rules.Job) error {
 		text = string(raw)
 	}
 	_, err := t.exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
+	return err
+}
+
+// forgetOutput notes that so much of a job's outputs is gone.
+func (t *tx) forgetOutput(seq, bytes int64) error {
+	if l := t.Lease(seq); l != nil {
+		with := *l
+		with.Job.Outputs -= bytes
+		t.Hold(&with)
+	}
+	_, err := t.exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
 	return err
 }
 
@@ -209,7 +220,10 @@ func (t *tx) Moved(j *rules.Job, from, to queue.State) {
 	m.counts[0] = 0
 	if from.Waiting() != to.Waiting() {
 		n := bit(to.Waiting()) - bit(from.Waiting())
-		t.waits(j.UID, n, n*bit(j.Hooks&queue.HookItself != 0))
+		t.waits(j.UID, n)
+		if j.Hooks&queue.HookItself != 0 {
+			t.hooksWait(j.HookUID, n)
+		}
 		t.waitsIn(j.Queue, j.UID, n)
 	}
 	t.Touched(j.Seq)

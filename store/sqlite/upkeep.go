@@ -51,7 +51,7 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		detail, err := json.Marshal(queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Value})
+		detail, err := json.Marshal(queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Told()})
 		if err != nil {
 			return err
 		}
@@ -152,6 +152,9 @@ func (t *tx) expire() (n int, err error) {
 		return 0, err
 	}
 	for i := range list {
+		if t.rules.HookBytes >= rules.MaxHookBytes {
+			return moveStep, nil // there are more
+		}
 		if err := t.rules.Expire(&list[i]); err != nil {
 			return 0, err
 		}

@@ -9,7 +9,7 @@ import (
 // user is what the writer knows of one user.
 type user struct {
 	waiting int64 // jobs, as the table of users has it
-	hooks   int64 // of them; counted when the store is opened
+	hooks   int64 // that wait, for jobs of the user; counted when the store is opened
 	leased  int
 	staged  int64 // jobs of batches
 	batches int   // that are not committed
@@ -35,10 +35,17 @@ func (m *memory) putUser(uid int, u user) {
 	m.users[uid] = u
 }
 
-// waits counts jobs of a user that begin, or cease, to wait, and how many of them are hooks.
-func (t *tx) waits(uid int, n, hooks int64) {
+// waits counts jobs of a user that begin, or cease, to wait.
+func (t *tx) waits(uid int, n int64) {
 	u := t.s.mem.users[uid]
-	u.waiting, u.hooks = u.waiting+n, u.hooks+hooks
+	u.waiting += n
+	t.setUser(uid, u)
+}
+
+// hooksWait counts hooks for jobs of a user that begin, or cease, to wait.
+func (t *tx) hooksWait(uid int, n int64) {
+	u := t.s.mem.users[uid]
+	u.hooks += n
 	t.setUser(uid, u)
 }
 
@@ -141,7 +148,7 @@ func (s *Store) loadUsers() error {
 		u.hooks = r.num(1)
 		m.putUser(int(r.num(0)), u)
 		return true, nil
-	}, `SELECT uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY uid`)
+	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 	if err != nil {
 		return err
 	}

@@ -435,10 +435,22 @@ func setGates(r *rig) {
 	same(r, "gates of another user", gates(7, store.GateState{}), want[:2])
 	r.must(set(lock(0)))
 	r.must(set(queue.Demand{Kind: queue.GateRate, Key: "@api"}))
-	d := named(lock(4)) // whose word is the newest
-	r.claims("by the word of a job", d)
-	want[0] = store.GateState{Demand: lock(4), UID: queue.Everybody, Used: 4, Jobs: 4}
+	d := named(lock(4))
+	r.claims("no job changes it while others name it")
+	want[0] = store.GateState{Demand: lock(3), UID: queue.Everybody, Used: 3, Jobs: 4}
 	same(r, "gates that no rule is set for", gates(7, store.GateState{}), want[:1])
+	held, err := r.heldJobs()
+	r.must(err)
+	for _, j := range held {
+		r.end(j, exit(0))
+	}
+	r.must(r.change(d, queue.VerbCancel))
+	e := named(lock(1))
+	f := named(lock(9))
+	r.claims("by the word of the first that names it", e)
+	r.must(r.change(f, queue.VerbCancel))
+	r.must(r.change(d, queue.VerbRetry)) // whose word is another one
+	r.claims("still by that")
 	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", N: 1}, {Kind: queue.GateLock, Key: "@", N: 1}, {Kind: queue.GateResource, Key: "gpu", N: 1}, {Kind: queue.GateLock, Key: "@x", N: -1}, {Kind: queue.GateRate, Key: "@x", N: 1}} {
 		if err := set(wrong); !errors.Is(err, queue.ErrInvalid) {
 			r.Errorf("%+v: got error %v, want %v", wrong, err, queue.ErrInvalid)

@@ -16,6 +16,7 @@ var hooking = []promise{
 	{name: "jobs of a batch have their hooks", keep: hookOfBatch},
 	{name: "an edit gives a job another hook", keep: hookEdited},
 	{name: "a hook is made though the queue is full, unless too many of the user wait", keep: hooksAreBounded},
+	{name: "a hook names the account of the settings alone", keep: hookNamesNobody},
 	{name: "nobody has a hook run whose account is no more", keep: hookOfNobody},
 }
 
@@ -184,7 +185,7 @@ func hooksAreBounded(r *rig) {
 	r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
 	var many []queue.Job
 	for range queue.MaxHooks - 2 {
-		many = append(many, draft(hooked(queue.HookItself), func(j *queue.Job) { j.Queue = queue.HookQueue }))
+		many = append(many, draft(hooked(queue.HookItself), func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, asker }))
 	}
 	r.enqueue(asker, many...)
 	r.news()
@@ -208,4 +209,13 @@ func hookOfNobody(r *rig) {
 	r.turn(store.Report{Ended: []store.Settlement{r.settlement(j, exit(0))}})
 	r.must(r.change(r.get("b"), queue.VerbCancel))
 	same(r, "hooks", r.hooks(), nil)
+}
+
+func hookNamesNobody(r *rig) {
+	r.must(r.s.SetHooks(r.Context(), store.Hooks{Make: hooksOf, UID: 7, Owner: "hooks"}))
+	r.one(hooked(queue.HookEnded), named("a")) // of a user without a name
+	r.must(r.change(r.get("a"), queue.VerbCancel))
+	names, _, err := r.s.Owners(r.Context())
+	r.must(err)
+	same(r, "names", names, map[int]string{})
 }

@@ -1,0 +1,25 @@
+package control
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+)
+
+// What is read without reflection is all that is written.
+func TestReceiptsAreReadWhole(t *testing.T) {
+	want := Enqueued{ID: "a", Seq: 7, Duplicate: true, Unenforced: []string{"cpus"}, NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled"}
+	for v, i := reflect.ValueOf(want), 0; i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			t.Errorf("%s: a field without a value here", v.Type().Field(i).Name)
+		}
+	}
+	raw, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Enqueued
+	if err := json.Unmarshal(raw, &got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}

@@ -1,0 +1,94 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// why names each thing that keeps a job, when that ends where it is known, and what to do about it.
+func TestWhyNamesWhatKeepsAJob(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	type reason struct {
+		Kind string     `json:"kind"`
+		At   *time.Time `json:"at"`
+		Text string     `json:"text"`
+		Next string     `json:"next"`
+	}
+	type answer struct {
+		Reasons  []reason   `json:"reasons"`
+		Earliest *time.Time `json:"earliest"`
+	}
+	why := func(id string) (a answer) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(q.must("why", id, "--json")), &a); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	is := func(id, kind, text, next string, known bool) {
+		t.Helper()
+		a := why(id)
+		if len(a.Reasons) != 1 || a.Reasons[0].Kind != kind || !strings.Contains(a.Reasons[0].Text, text) || !strings.Contains(a.Reasons[0].Next, next) {
+			t.Errorf("%s: got %+v, want %s, %q and %q", id, a.Reasons, kind, text, next)
+		} else if (a.Reasons[0].At != nil) != known || (a.Earliest != nil) != known {
+			t.Errorf("%s: when is %v, at the earliest %v; known is %v", id, a.Reasons[0].At, a.Earliest, known)
+		}
+	}
+	q.must("enqueue", "--id", "later", "--in", "10m", "true")
+	is("later", "time", "not due", "edit later", true)
+	q.must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
+	q.until("it has failed", 20*time.Second, func() bool { return q.show("fails").State == "failed" })
+	is("fails", "retry", "attempt 1 failed", "retry fails", true)
+	q.must("hold", "fails")
+	is("fails", "held", "held", "release fails", false)
+	q.must("release", "fails")
+	q.until("it runs again at once", 20*time.Second, func() bool { return q.show("fails").Attempts == 2 })
+	for i := range 2 {
+		q.must("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
+	}
+	q.must("wait", "rated0")
+	is("rated1", "rate", "1 of 1 starts", "gate list", true)
+	q.must("queue", "pause", "default", "--for", "10m", "--reason", "lunch")
+	q.must("enqueue", "--id", "paused", "true")
+	is("paused", "queue", "lunch", "queue resume default", true)
+	q.must("queue", "resume", "default")
+	q.must("enqueue", "--id", "dead", "--max-retries", "0", "exit 3")
+	q.cli("wait", "dead")
+	if got := q.cli("enqueue", "--id", "after", "--after", "dead", "true"); got.code != 0 || !strings.Contains(got.err, "cancelled at once") {
+		t.Errorf("after a dead one: %+v", got)
+	}
+	is("after", "dependency", "until job dead is completed, which is dead", "retry dead", false)
+	if got := q.cli("wait", "after"); got.code != 125 {
+		t.Errorf("wait for a job that was cancelled for another's sake: exit code %d", got.code)
+	}
+	q.must("enqueue", "--id", "stands", "sleep 600")
+	q.until("it runs", 20*time.Second, func() bool { return q.show("stands").State == "processing" })
+	q.must("pause", "stands")
+	is("stands", "paused", "by ", "resume stands", false)
+	q.must("resume", "stands")
+	q.must("pause", "--all")
+	q.must("enqueue", "--id", "kept", "true")
+	is("kept", "paused", "everything is paused", "resume --all", false)
+	q.must("resume", "--all")
+	q.must("cancel", "stands")
+	if got := q.cli("wait", "--batch", "nope"); got.code != 125 || !strings.Contains(got.err, "no job matches") {
+		t.Errorf("wait for nothing: %+v", got)
+	}
+	q.must("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
+	q.must("wait", "one")
+	if got := q.cli("run", "--unique", "k", "echo two"); !strings.Contains(got.err, "job one has the unique key k already") || got.out != "" {
+		t.Errorf("run with a key that another has: %+v", got)
+	}
+	if got := q.cli("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.code != 5 || !strings.Contains(got.err, "keeps it until") {
+		t.Errorf("a key that is kept: %+v", got)
+	}
+	if got := q.must("show", "rated1"); !strings.Contains(got, "api=1/h") {
+		t.Errorf("show has no rate:\n%s", got)
+	}
+	q.must("enqueue", "--rate-limit", "10", "true")
+}

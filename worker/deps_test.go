@@ -1,0 +1,42 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// However many a job has waited for, and whatever they have left, the order to start it is one frame: results
+// are left out where they would be too much, and such of other users.
+func TestWhatAJobIsToldFits(t *testing.T) {
+	result, err := json.Marshal(strings.Repeat("x", queue.MaxResult-2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result = bytes.ReplaceAll(result, []byte("x"), []byte("<"))
+	list := make([]store.Parent, queue.MaxDependencies)
+	for i := range list {
+		list[i] = store.Parent{ID: fmt.Sprintf("%0128d", i), UID: 7, State: queue.Cancelled, ExitCode: 255, Result: result}
+	}
+	list[0].UID = 8
+	told, err := toldOf(&queue.Job{UID: 7}, list)
+	if err != nil || len(told) > wire.MaxFrame-queue.MaxArgsEnv-queue.MaxStdin-64<<10 {
+		t.Fatalf("%d bytes are told, %v", len(told), err)
+	}
+	var got []parent
+	if err := json.Unmarshal(told, &got); err != nil || len(got) != len(list) {
+		t.Fatalf("%d are told, %v", len(got), err)
+	}
+	if string(got[0].Result) != "null" || !bytes.Equal(got[1].Result, result) || string(got[len(got)-1].Result) != "null" || got[1].State != "cancelled" || *got[1].ExitCode != 255 {
+		t.Errorf("told %.100s, %d bytes of the second's, %s", got[0].Result, len(got[1].Result), got[len(got)-1].Result)
+	}
+	if none, err := toldOf(&queue.Job{}, nil); err != nil || string(none) != "[]" {
+		t.Errorf("of nobody: %q, %v", none, err)
+	}
+}
