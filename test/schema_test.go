@@ -90,7 +90,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"queue.pause", fields{"name": "gpu", "reason": "x", "for": "1h"}}, {"queue.resume", fields{"all": true}}, {"queue.rm", fields{"name": "gpu"}},
 		{"tree", fields{"id": "a"}}, {"why", fields{"id": "a"}}, {"simulate", fields{"next": 5}},
 		{"worker.list", fields{}}, {"worker.start", fields{"count": 1}}, {"worker.scale", fields{"count": 1}}, {"worker.stop", fields{"count": 1, "timeout": "1s"}},
-		{"schedule.add", fields{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "jitter": "10m", "backoff_jitter": 0.5, "command": "true"}}, {"schedule.list", fields{}}, {"schedule.run", fields{"name": "n"}}, {"schedule.show", fields{"name": "n"}},
+		{"schedule.add", fields{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "jitter": "10m", "backoff_jitter": 0.5, "command": "true"}}, {"schedule.list", fields{}}, {"gate.set", fields{"key": "@db", "lock": 2}}, {"gate.list", fields{}}, {"config.set", fields{"key": "hooks.on_dead", "value": "true"}}, {"hook.test", fields{"name": "on_dead"}}, {"schedule.run", fields{"name": "n"}}, {"schedule.show", fields{"name": "n"}},
 		{"schedule.pause", fields{"name": "n"}}, {"schedule.resume", fields{"name": "n"}}, {"schedule.rm", fields{"name": "n"}},
 		{"config.list", fields{}}, {"config.get", fields{"key": "workers"}}, {"config.set", fields{"key": "priority", "value": 4}}, {"config.unset", fields{"key": "priority"}},
 		{"events", fields{"since": 0}}, {"events", fields{"audit": true}},

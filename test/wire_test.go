@@ -66,7 +66,7 @@ var refusals = []struct {
 	{"wrong version", `{"jsonrpc":"1.0","id":7,"method":"status"}`, "invalid", -32602, "jsonrpc", "", false},
 	{"missing command", request("enqueue", `{}`), "invalid", -32602, "command", "", false},
 	{"unknown field", request("enqueue", `{"comand":"x"}`), "invalid", -32602, "comand", `"command"`, false},
-	{"field of a later version", request("enqueue", `{"command":"x","on_dead":"k"}`), "invalid", -32602, "on_dead", "", false},
+	{"field of a later version", request("enqueue", `{"command":"x","on":"k"}`), "invalid", -32602, "on", "", false},
 	{"negative timeout", request("enqueue", `{"command":"x","timeout":-1}`), "invalid", -32602, "timeout", "negative", false},
 	{"negative milliseconds", request("enqueue", `{"command":"x","timeout_ms":-1}`), "invalid", -32602, "timeout_ms", "", false},
 	{"retries differ", request("enqueue", `{"command":"x","max_retries":1,"max_attempts":1}`), "invalid", -32602, "max_attempts", "", false},

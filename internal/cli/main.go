@@ -293,20 +293,18 @@ func apart(args []string) []string {
 // askedVerb is the verb that the arguments ask for, ask help about or are to be completed
 // for; nil if all are needed.
 func (a *App) askedVerb(args []string) *Verb {
-	if len(args) > 0 && slices.Contains([]string{"help", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, args[0]) {
-		if len(args) < 3 && args[0] != "help" {
-			return nil // the verb is what is completed
-		}
-		args = args[1:]
-	}
-	helped := false // the word help stood there
+	about := false // the word stood there after which a verb comes that is asked about
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; {
 		case arg == "--socket" || arg == "--dir":
 			i++
 		case strings.HasPrefix(arg, "-"):
-		case arg == "help" && !helped:
-			helped = true
+		case arg == "help" && !about:
+			about = true
+		case (arg == cobra.ShellCompRequestCmd || arg == cobra.ShellCompNoDescRequestCmd) && !about:
+			if about = true; len(args)-i < 3 {
+				return nil // the verb is what is completed
+			}
 		default:
 			if i := slices.IndexFunc(a.verbs, func(v Verb) bool { return v.Name == arg || v.Alias == arg }); i >= 0 {
 				return &a.verbs[i]

@@ -250,11 +250,11 @@ func (u *upload) add(raw []byte, line int) error {
 		return atLine(err, line)
 	}
 	j.line, j.at = line, u.jobs
-	u.jobs++
 	if u.ahead.sent == nil {
 		u.ahead.seed, u.ahead.sent = maphash.MakeSeed(), map[uint64]bool{}
 	}
-	if err := u.put(j, u.ahead.now); err != nil || len(u.ahead.held) < maxHeld {
+	err = u.put(j, u.ahead.now)
+	if u.jobs++; err != nil || len(u.ahead.held) < maxHeld {
 		return err
 	}
 	return u.putRest()

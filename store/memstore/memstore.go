@@ -339,6 +339,7 @@ func (s *Store) all() []*job {
 func copyJob(j queue.Job) queue.Job {
 	j.Demands = slices.Clone(j.Demands)
 	j.After = slices.Clone(j.After)
+	j.Deps = slices.Clone(j.Deps)
 	j.Argv = slices.Clone(j.Argv)
 	j.Env = slices.Clone(j.Env)
 	j.Secrets = slices.Clone(j.Secrets)
