@@ -27,7 +27,6 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	s.wal.keep, s.wal.alarm = 256<<10, 1<<20
 	s.do(t.Context(), urgent, func(tx *tx) error {
 		if _, err := tx.conn.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil { // the schema is as large
 			return err
@@ -35,6 +34,7 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 		_, err := tx.conn.exec(`PRAGMA journal_size_limit = 262144`)
 		return err
 	})
+	s.wal.keep, s.wal.alarm = 256<<10, 1<<20
 	return s, log
 }
 
