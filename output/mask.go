@@ -1,7 +1,19 @@
 package output
 
+import "bytes"
+
 // masked stands for a text that is not kept.
 const masked = "***"
+
+// Masked is a text with *** in the place of each of these.
+func Masked(text []byte, texts [][]byte) []byte {
+	for _, t := range texts {
+		if len(t) > 0 {
+			text = bytes.ReplaceAll(text, t, []byte(masked))
+		}
+	}
+	return text
+}
 
 // Mask has *** kept in the place of each of these texts, from now on, however they come in
 // pieces. Of what may be the begin of one nothing is kept, nor read, until it is known. It is

@@ -131,7 +131,7 @@ var fields = []Field{
 	{"env", "", KindMap, "NAME=value for the job", func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v, MaxMembers) }, func(s *Spec) any { return orNilMap(s.Env) }},
 	{"env_pass", "", KindList, "names to copy from your environment; * is all", func(s *Spec, v json.RawMessage) error { return setList(&s.EnvPass, v) }, func(s *Spec) any { return orNil(s.EnvPass) }},
 	{"env_secret", "", KindMap, "NAME=/path of a file whose text the variable has, read when the job starts, or NAME=credential:C", func(s *Spec, v json.RawMessage) error { return setMap(&s.EnvSecret, v, MaxSecrets) }, func(s *Spec) any { return orNilMap(s.EnvSecret) }},
-	{"mask_secrets", "", KindBool, "put *** in the place of secrets of 4 bytes or more that the job prints", func(s *Spec, v json.RawMessage) error { return setBool(&s.MaskSecrets, v) }, get(func(s *Spec) **bool { return &s.MaskSecrets })},
+	{"mask_secrets", "", KindBool, "put *** in the place of secrets of 4 bytes or more that the job prints, or has in its result or progress", func(s *Spec, v json.RawMessage) error { return setBool(&s.MaskSecrets, v) }, get(func(s *Spec) **bool { return &s.MaskSecrets })},
 	text("user", "account to run as; another one than your own is for admins", func(s *Spec) **string { return &s.User }),
 	text("cwd", "folder to run in", func(s *Spec) **string { return &s.Cwd }),
 	{"umask", "", KindText, "umask in octal, like 022", setUmask, getUmask},

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -40,6 +41,18 @@ type inside struct {
 	value    []byte // that it has left
 	fault    string // why it is none
 	progress progress
+	masks    [][]byte // texts that are not kept
+}
+
+// Masks implements process.Notes. In JSON a text may be written with escapes.
+func (in *inside) Masks(texts [][]byte) {
+	in.masks = texts
+	for _, t := range texts {
+		if quoted, err := json.Marshal(string(t)); err == nil {
+			in.masks = append(in.masks, quoted[1:len(quoted)-1])
+		}
+	}
+	in.progress.masks = in.masks
 }
 
 // workFolder is that of one worker.
@@ -136,7 +149,7 @@ func (in *inside) end(r *process.Result) {
 	}
 	switch {
 	case f.Used() || lived:
-		in.value, in.fault = readValue(f)
+		in.value, in.fault = readValue(f, in.masks)
 		owner, err := process.OwnerOf(f.Path)
 		path := f.Aside(lived)
 		if err == nil {
@@ -157,7 +170,7 @@ func (s *server) idle() bool {
 
 // readValue reads the result that an attempt has left, nil if it has left none or what
 // it has left is none, which fault explains.
-func readValue(f *workFolder) (value []byte, fault string) {
+func readValue(f *workFolder, masks [][]byte) (value []byte, fault string) {
 	raw, err := f.Read(resultName, maxValue)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -174,7 +187,7 @@ func readValue(f *workFolder) (value []byte, fault string) {
 		return nil, fmt.Sprintf("nested deeper than %d", maxNesting)
 	}
 	var compact bytes.Buffer
-	if err := json.Compact(&compact, raw); err != nil {
+	if err := json.Compact(&compact, output.Masked(raw, masks)); err != nil {
 		return nil, "not JSON: " + strings.TrimPrefix(err.Error(), "json: ")
 	}
 	return compact.Bytes(), ""
@@ -202,9 +215,10 @@ func nesting(raw []byte) (most int) {
 
 // progress reads lines of N or N text, of which the last one counts.
 type progress struct {
-	last wire.Progress
-	line []byte // that has not ended yet
-	skip bool   // it is too long
+	last  wire.Progress
+	line  []byte   // that has not ended yet
+	skip  bool     // it is too long
+	masks [][]byte // texts that are not kept
 }
 
 // take reads what follows.
@@ -229,7 +243,7 @@ func (p *progress) take(data []byte) (news bool) {
 
 // flush takes what there is of a line for all of it.
 func (p *progress) flush() (news bool) {
-	percent, text, ok := parseProgress(string(p.line))
+	percent, text, ok := parseProgress(string(output.Masked(p.line, p.masks)))
 	if ok = ok && !p.skip; ok {
 		p.last = wire.Progress{At: time.Now().UnixMilli(), Percent: percent, Text: text}
 	}

@@ -260,6 +260,10 @@ func TestSecretsStaySecret(t *testing.T) {
 	if want := "a *** b\n******\n***\nabc s3cr3t-7f1c9x\n"; strings.ReplaceAll(j.Output, "\r", "") != want {
 		t.Errorf("masked output %q, want %q", j.Output, want)
 	}
+	j = q.finished(append(flags, "--mask-secrets", `printf '{"token": "%s"}' "$ONE" >"$QUEUECTL_RESULT"; echo "7 with $ONE" >"$QUEUECTL_PROGRESS"; sleep 0.1`)...)
+	if string(j.Result) != `{"token":"***"}` || j.Progress == nil || j.Progress.Text != "with ***" {
+		t.Errorf("masked result %s, progress %+v", j.Result, j.Progress)
+	}
 	large, nul := file("large", strings.Repeat("x", 64<<10+1)), file("zeros", "a\x00b")
 	for path, says := range map[string]string{keep: "not a regular file", keep + "/none": keep, large: "larger than 65536 bytes", nul: "NUL"} {
 		j := q.finished("--env-secret", "BAD="+filepath.ToSlash(path), "true")

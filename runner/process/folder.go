@@ -90,6 +90,9 @@ func (r *run) environ() (env []string, err error) {
 	}
 	if r.c.Mask && len(mask) > 0 {
 		r.c.Log.Mask(mask)
+		if r.c.Notes != nil {
+			r.c.Notes.Masks(mask)
+		}
 	}
 	return env, nil
 }

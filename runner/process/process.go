@@ -48,6 +48,8 @@ type Command struct {
 // and again as long as it says so. Between two calls there is NotesEvery at least.
 type Notes interface {
 	Noted(data []byte) (again bool)
+	// Masks is told before the start which texts are to be masked in what the command leaves.
+	Masks(texts [][]byte)
 }
 
 // Secret is a variable of a command's environment whose value nobody else is told: the text

@@ -239,32 +239,45 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 	return list, err
 }
 
+// maxGatesLooked is how many gates of an owner are looked at for one list: of those that nobody needs any more
+// there may be many for a while.
+const maxGatesLooked = 5 * store.MaxGates
+
 // gatesOf adds the gates of an owner after one of them.
 func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState) error {
 	var ids []int64
-	first := len(*list)
+	first, looked := len(*list), 0
 	err := t.query(func(r row) (bool, error) {
+		if looked++; r.num(5) == 0 && r.num(6) == 0 && (r.num(1) != int64(queue.GateResource) || r.num(7) == 0) { // it goes, sooner or later
+			return looked < maxGatesLooked, nil
+		}
 		ids = append(ids, r.num(0))
 		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2), N: int(r.num(3)), Per: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5), Set: r.num(6) == 1})
-		return len(*list) < store.MaxGates, nil
-	}, `SELECT id, kind, key, n, per, jobs, kept FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) AND (jobs > 0 OR kept = 1 OR kind = 100 AND lanes > 0) ORDER BY kind, key`, int64(owner), kind, key)
+		return len(*list) < store.MaxGates && looked < maxGatesLooked, nil
+	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key`, int64(owner), kind, key)
+	steps := maxStartsCounted
 	for i, id := range ids {
 		g := &(*list)[first+i]
 		if err == nil {
-			g.Used, err = t.heldOf(id, g)
+			g.Used, err = t.heldOf(id, g, &steps)
 		}
 	}
 	return err
 }
 
-// heldOf is how much is held of a gate.
-func (t *tx) heldOf(gate int64, g *store.GateState) (int, error) {
+// maxStartsCounted is how many starts are counted for one list; of further rates those that are claimed alone
+// are told.
+const maxStartsCounted = 20_000
+
+// heldOf is how much is held of a gate; for a rate as many starts are counted as there are steps left.
+func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 	used := t.s.mem.used[gate]
 	switch g.Kind {
 	case queue.GateResource:
 		g.N, g.Per = t.s.mem.lanes.node.Resources[g.Key], 0
 	case queue.GateRate:
-		starts, err := t.number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(t.now)-g.Per.Milliseconds())
+		starts, err := t.number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?)`, gate, int64(t.now)-g.Per.Milliseconds(), int64(*steps))
+		*steps -= int(starts)
 		return used + int(starts), err
 	}
 	return used, nil
