@@ -18,11 +18,12 @@ type gate struct {
 func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
 
 // word has the locks and rates that a job names go by what it says of them. What has left the
-// period of a rate stays out of a longer one.
-func (s *Store) word(j *job, now queue.Millis) {
+// period of a rate stays out of a longer one. That of everybody's key is changed by none while some job but one, which
+// may be nil, names it.
+func (s *Store) word(j, but *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
-		if s.kept[g] || g.owner == queue.Everybody && d.Ruled() && s.namedByOthers(g, j) {
+		if s.kept[g] || g.owner == queue.Everybody && d.Ruled() && s.isNamed(g, but) {
 			continue
 		}
 		s.forgetStarts(g, now)
@@ -211,8 +212,8 @@ func (s *Store) next(now queue.Millis, ready, leased []*job) (next *job) {
 	return next
 }
 
-// namedByOthers reports whether another job than this one names a gate and has not ended.
-func (s *Store) namedByOthers(g gate, but *job) bool {
+// isNamed reports whether a job but one names a gate and has not ended.
+func (s *Store) isNamed(g gate, but *job) bool {
 	for _, j := range s.jobs {
 		if j == but || j.State.Ended() {
 			continue

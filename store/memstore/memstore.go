@@ -263,7 +263,7 @@ func (s *Store) reopen(j *job, now queue.Millis) {
 		return
 	}
 	s.wait(j, now)
-	s.word(j, now)
+	s.word(j, nil, now)
 	j.Reason = ""
 	s.move(j, queue.Blocked, now)
 	s.tell(j, queue.EventRetried, queue.EventDetail{Reason: queue.ReasonDependency}, now)

@@ -197,7 +197,7 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 		}
 	}()
 	j.State = 0
-	s.word(j, now)
+	s.word(j, nil, now)
 	j.CreatedAt = now
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)
@@ -339,7 +339,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	case queue.VerbRemove:
 		s.remove(j)
 	case queue.VerbRetry, queue.VerbRetryDead:
-		s.word(j, now)
+		s.word(j, nil, now)
 		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0
 		if c.Timeout != nil {
 			j.Timeout = *c.Timeout
@@ -406,7 +406,7 @@ func (s *Store) edit(j *job, edit func(*queue.Job) error, now queue.Millis) erro
 	runAt, renamed := j.RunAt, !slices.Equal(j.Demands, edited.Demands)
 	j.Job = edited
 	if renamed {
-		s.word(j, now)
+		s.word(j, j, now)
 	}
 	if j.RunAt != runAt {
 		j.DueAt, j.asleep = j.RunAt, j.RunAt > now
