@@ -134,8 +134,9 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 		case "events":
 			if json.Unmarshal(value, &list) != nil {
 				err = fmt.Errorf("is no list like [\"dead\"]")
+			} else {
+				w.Events, err = moments(list)
 			}
-			w.Events, err = moments(list, err)
 		default:
 			err = fmt.Errorf("is not what a webhook has: url, secret_file, events, queues")
 		}
@@ -160,21 +161,21 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 }
 
 // moments are those of a list.
-func moments(list []string, err error) (set queue.HookSet, _ error) {
+func moments(list []string) (set queue.HookSet, err error) {
 	names := map[string]queue.HookSet{}
 	for _, m := range queue.Hooks {
 		names[m.String()] = m
 	}
 	for _, name := range list {
 		m, known := names[name]
-		if !known && err == nil {
+		if !known {
 			words := slices.Sorted(maps.Keys(names))
-			err = fmt.Errorf("names %q, which is none of %s%s", queue.Clip(name), strings.Join(words, ", "), queue.Nearest(name, words))
+			return 0, fmt.Errorf("names %q, which is none of %s%s", queue.Clip(name), strings.Join(words, ", "), queue.Nearest(name, words))
 		}
 		set |= m
 	}
-	if set == 0 && err == nil {
-		err = fmt.Errorf("is empty; leave it out for ended")
+	if set == 0 {
+		return 0, fmt.Errorf("is empty; leave it out for ended")
 	}
-	return set, err
+	return set, nil
 }

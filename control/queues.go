@@ -253,15 +253,3 @@ func oneOrAll(name string, all bool) error {
 	}
 	return checkQueue(name, false)
 }
-
-// HookName names a hook of the settings, as on_dead, or a webhook.
-type HookName struct {
-	Name string `json:"name"`
-}
-
-func (p *HookName) check() error {
-	if p.Name == "" {
-		return queue.Invalid("name", "is missing; it names a webhook, or a hook of the settings like on_dead")
-	}
-	return nil
-}

@@ -466,8 +466,9 @@ type Upkeep interface {
 	// elsewhere only, or need more than it has, wait. Jobs have what they hold until they end.
 	SetNode(ctx context.Context, node Node) error
 	// SetGate has everybody's lock or rate go by this rule, over restarts, whatever the jobs that name it
-	// say; n is 0 for none: then the word of the first job that names it holds for as long as some do. Gates lists those that have such a rule or are
-	// named by jobs, and the resources: everybody's and a user's own, as many as MaxGates after one of them.
+	// say; n is 0 for none: then the word of the first job that names it holds for as long as some do.
+	// Gates lists those that have such a rule or are named by jobs, and the resources: everybody's and a
+	// user's own, as many as MaxGates after one of them.
 	SetGate(ctx context.Context, rule queue.Demand) error
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
 	// SetHooks has hooks be made so from now on, until it is closed. They are made in the commit of what

@@ -1,96 +1,19 @@
 package test
 
 import (
-	"bufio"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
-
-// person is somebody on this machine, by the kernel's numbers alone.
-type person struct {
-	name   string
-	right  string
-	uid    int
-	gid    int // 0 is that of its own number
-	groups []uint32
-}
-
-// The people of the tests, with the rights that accessOfAll gives them.
-var (
-	outsider = person{name: "outsider", right: "none", uid: 61240}
-	reader   = person{name: "reader", right: "read", uid: 61241}
-	alice    = person{name: "alice", right: "submit", uid: 61242}
-	bob      = person{name: "bob", right: "submit", uid: 61243, groups: []uint32{61299, 61298}}
-	operator = person{name: "operator", right: "operate", uid: 61244, groups: []uint32{61297}}
-	admin    = person{name: "admin", right: "admin", uid: 61245}
-	everyone = []person{outsider, reader, alice, bob, operator, admin}
-)
-
-const accessOfAll = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]\nsubmit = [\"61242\", \"@61298\"]\noperate = [\"@61297\"]\nadmin = [\"61245\"]\n"
-
-var rightsInOrder = []string{"none", "read", "submit", "operate", "admin"}
-
-// may reports whether the person has a right.
-func (p person) may(right string) bool {
-	return slices.Index(rightsInOrder, p.right) >= slices.Index(rightsInOrder, right)
-}
-
-// sharedQueue is a service that everybody can reach, with these settings. Only root can
-// act for others.
-func sharedQueue(t *testing.T, settings string, args ...string) *queue {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to act for several users")
-	}
-	t.Parallel()
-	q := newQueue(t, "")
-	q.bin = install(q, q.bin, q.dir)
-	if err := os.Chmod(q.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	q.write("queuectl.toml", settings)
-	q.start(args...)
-	return q
-}
-
-// as runs the program as a person.
-func (q *queue) as(p person, args ...string) result {
-	q.Helper()
-	return ran(q, as(q.command(args...), p))
-}
-
-// as makes a command a person's.
-func as(cmd *exec.Cmd, p person) *exec.Cmd {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.uid), Gid: uint32(cmp.Or(p.gid, p.uid)), Groups: p.groups}}
-	return cmd
-}
-
-// mustAs runs the program as a person, wants exit code 0 and returns its output.
-func (q *queue) mustAs(p person, args ...string) string {
-	q.Helper()
-	r := q.as(p, args...)
-	if r.code != 0 {
-		q.Fatalf("%s: queuectl %v: %+v", p.name, args, r)
-	}
-	return strings.TrimSpace(r.out)
-}
 
 // verbOnJob is a verb on one job, and how to make a job that it is for.
 type verbOnJob struct {
@@ -430,39 +353,6 @@ func TestGroupsHoldForTheConnection(t *testing.T) {
 	}
 }
 
-// dialAs connects as a person.
-func (q *queue) dialAs(p person) *wire {
-	q.Helper()
-	c, err := connectAs(q.dir, p)
-	if err != nil {
-		q.Fatal(err)
-	}
-	q.Cleanup(func() { c.Close() })
-	return &wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
-}
-
-// connectAs connects to the service of a folder as a person: the connection stays theirs,
-// though this process goes on with it.
-func connectAs(dir string, p person) (c net.Conn, err error) {
-	var thread sync.WaitGroup
-	thread.Go(func() {
-		runtime.LockOSThread()                                          // never unlocked: the thread ends with the goroutine
-		id, groups := uintptr(p.uid), append(slices.Clone(p.groups), 0) // one more, so that there is a first
-		for _, call := range [][4]uintptr{                              // of this thread alone
-			{unix.SYS_SETGROUPS, uintptr(len(p.groups)), uintptr(unsafe.Pointer(&groups[0])), 0}, {unix.SYS_SETRESGID, id, id, id}, {unix.SYS_SETRESUID, id, id, id},
-		} {
-			if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
-				err = errno
-				return
-			}
-		}
-		runtime.KeepAlive(groups)
-		c, err = dial(dir)
-	})
-	thread.Wait()
-	return c, err
-}
-
 // The socket has the mode and group of the settings from the start on. Whom it does not
 // let in is told how they get in, by code 5, and no service is started beside it.
 func TestSocketLetsItsGroupIn(t *testing.T) {
@@ -508,16 +398,6 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, `socket_group: there is no group "no.such.group"`) {
 		t.Errorf("a group that is not there: %+v", r)
 	}
-}
-
-// binaryForAll is the program where everybody can run it.
-func binaryForAll(t *testing.T) string {
-	t.Helper()
-	q := newQueue(t, "")
-	if err := os.Chmod(q.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return install(q, q.bin, q.dir)
 }
 
 // A service in a user namespace does not know who comes from outside of it: they are

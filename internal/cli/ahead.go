@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"hash/maphash"
+	"slices"
 	"strings"
 
 	"github.com/queuectl/queuectl/queue"
@@ -46,12 +47,12 @@ func (a *ahead) now(part []toSend) []toSend {
 	for i := range part {
 		here[part[i].id] = true
 	}
-	known := func(id string) bool { return here[id] || a.sent[maphash.String(a.seed, id)] }
+	unknown := func(id string) bool { return !here[id] && !a.sent[maphash.String(a.seed, id)] }
 	for again := true; again; {
 		again = false
 		rest := part[:0:0]
 		for _, j := range part {
-			if every(j.after, known) {
+			if !slices.ContainsFunc(j.after, unknown) {
 				rest = append(rest, j)
 				continue
 			}
@@ -71,15 +72,6 @@ func (a *ahead) note(part []toSend) []toSend {
 		}
 	}
 	return part
-}
-
-func every(list []string, is func(string) bool) bool {
-	for _, s := range list {
-		if !is(s) {
-			return false
-		}
-	}
-	return true
 }
 
 // last are the jobs that are left, each after those of them that it waits for.

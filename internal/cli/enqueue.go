@@ -394,3 +394,17 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	a.Say("%d jobs enqueued", len(got.IDs))
 	return nil
 }
+
+// tellUnique says that a job was not enqueued, for there is one with its unique key.
+func (a *App) tellUnique(s *queue.Spec, id string, found bool) {
+	if found && s.Unique != nil {
+		fmt.Fprintf(a.Err, "queuectl: job %s has the unique key %s already; this one was not enqueued\n", id, a.Clean(a.Err, *s.Unique))
+	}
+}
+
+// tellAtOnce says that nothing comes of a new job, for what it waits for did not end as asked.
+func (a *App) tellAtOnce(got *control.Enqueued) {
+	if got.State != "" {
+		fmt.Fprintf(a.Err, "queuectl: job %s is %s at once: what it waits for did not end as asked; for whose sake: queuectl why %s\n", got.ID, got.State, got.ID)
+	}
+}

@@ -31,19 +31,7 @@ func gateListVerb(a *App) *cobra.Command {
 			if a.Structured() {
 				return PrintList(a, list)
 			}
-			rows := make([][]string, len(list))
-			for i := range list {
-				rows[i] = gateRow(&list[i])
-			}
-			if a.Quiet {
-				for _, g := range list {
-					if err := a.Println(g.Key); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			return a.table(gateColumns, rows)
+			return a.named(len(list), "no job names a lock or a rate, and there are no resources; a job names them: queuectl enqueue --lock KEY -- program args", gateColumns, func(i int) []string { return gateRow(&list[i]) })
 		},
 	}
 }

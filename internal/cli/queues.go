@@ -300,20 +300,6 @@ func (a *App) completeQueues(cmd *cobra.Command, _ []string, typed string) ([]st
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// tellUnique says that a job was not enqueued, for there is one with its unique key.
-func (a *App) tellUnique(s *queue.Spec, id string, found bool) {
-	if found && s.Unique != nil {
-		fmt.Fprintf(a.Err, "queuectl: job %s has the unique key %s already; this one was not enqueued\n", id, a.Clean(a.Err, *s.Unique))
-	}
-}
-
-// tellAtOnce says that nothing comes of a new job, for what it waits for did not end as asked.
-func (a *App) tellAtOnce(got *control.Enqueued) {
-	if got.State != "" {
-		fmt.Fprintf(a.Err, "queuectl: job %s is %s at once: what it waits for did not end as asked; for whose sake: queuectl why %s\n", got.ID, got.State, got.ID)
-	}
-}
-
 // tellNewQueues says that jobs are the first of their queues: a name may be a slip.
 func (a *App) tellNewQueues(list []control.NewQueue) {
 	for _, q := range list {

@@ -211,8 +211,8 @@ type Tx interface {
 	// RecordStart notes a start at a gate that is a rate.
 	RecordStart(gate int64, at queue.Millis) error
 	// Rule sets the rule of a lock or a rate of a job, and tells which gate it is, 0 if
-	// nothing has changed: no job changes that of everybody's key while others name it. It is kept as long as some job names it: CountNaming counts one
-	// more, or less, that does and has not ended.
+	// nothing has changed: no job changes that of everybody's key while others name it. It is kept
+	// as long as some job names it: CountNaming counts one more, or less, that does and has not ended.
 	Rule(j *Job, d queue.Demand) (gate int64, err error)
 	CountNaming(j *Job, by int) error
 	// KeepRule sets the rule of everybody's lock or rate, whatever jobs say, and tells which gate it is, 0

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// from are where the ended jobs of a state stand, in the order in which they ended, and the arguments.
+// endedFrom is where the ended jobs of a state stand, in the order in which they ended, and the arguments.
 func endedFrom(of *store.Ended, state queue.State) (from []string, args [][]any) {
 	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`, `jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
 	before := int64(of.Before)

@@ -40,8 +40,8 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			{&screen.Ready, readyJobs},
 			{&screen.Timed, timedJobs},
 			{&screen.Kept, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Held, queue.Blocked)},
-			{&screen.Dead, ofStates(lastEnded, queue.Dead)},
-			{&screen.Done, ofStates(lastEnded, queue.Completed, queue.Cancelled)},
+			{&screen.Dead, lastEnded(queue.Dead)},
+			{&screen.Done, lastEnded(queue.Completed, queue.Cancelled)},
 		} {
 			list, err := part.read(r, f.Rows)
 			if err != nil {
@@ -80,30 +80,36 @@ func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) 
 	return j, err
 }
 
-// lastEnded are the jobs of a state that ended last.
-const lastEnded = `SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 ORDER BY ended_at DESC, seq DESC LIMIT ?`
+// lastEnded reads the jobs of some states that ended last; of equal times the last one first.
+func lastEnded(states ...queue.State) func(*reader, int) ([]ranked, error) {
+	var of [][]any
+	for _, state := range states {
+		of = append(of, []any{int64(0), int64(state)}, []any{int64(1), int64(state)})
+	}
+	return firstOf(`SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 ORDER BY ended_at DESC, seq DESC LIMIT ?`, of,
+		func(a, b ranked) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.seq, a.seq)) })
+}
 
 // ofStates reads the first of a statement's order, over some states.
 func ofStates(sql string, states ...queue.State) func(*reader, int) ([]ranked, error) {
+	var of [][]any
+	for _, state := range states {
+		of = append(of, []any{int64(state)})
+	}
+	return firstOf(sql, of, ranked.compare)
+}
+
+// firstOf reads the first of a statement's order, over some arguments of it.
+func firstOf(sql string, of [][]any, order func(a, b ranked) int) func(*reader, int) ([]ranked, error) {
 	return func(r *reader, rows int) (list []ranked, err error) {
-		for _, state := range states {
-			lists := [][]any{{int64(state), int64(rows)}}
-			if sql == lastEnded {
-				lists = [][]any{{int64(0), int64(state), int64(rows)}, {int64(1), int64(state), int64(rows)}}
+		for _, args := range of {
+			part, err := r.rankedBy(sql, append(slices.Clip(args), int64(rows))...)
+			if err != nil {
+				return nil, err
 			}
-			for _, args := range lists {
-				part, err := r.rankedBy(sql, args...)
-				if err != nil {
-					return nil, err
-				}
-				list = append(list, part...)
-			}
+			list = append(list, part...)
 		}
-		if sql == lastEnded { // of equal times the last one first, as in each part
-			slices.SortFunc(list, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.seq, a.seq)) })
-		} else {
-			slices.SortFunc(list, ranked.compare)
-		}
+		slices.SortFunc(list, order)
 		return list[:min(len(list), rows)], nil
 	}
 }

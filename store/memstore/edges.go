@@ -1,0 +1,141 @@
+package memstore
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// waitsForItself reports whether a draft waits for itself over others, where there are jobs in the place
+// of some.
+func waitsForItself(of int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
+	var reaches func(from, depth int) bool
+	reaches = func(from, depth int) bool {
+		for _, d := range drafts[from].After {
+			if d.Draft == 0 || depth == 0 {
+				continue
+			}
+			next := slices.Index(receipt.Seqs, receipt.Seqs[d.Draft-1]) // the first of them is the one that is stored
+			if receipt.Found[next] {
+				continue
+			}
+			if next == of || reaches(next, depth-1) {
+				return true
+			}
+		}
+		return false
+	}
+	return reaches(of, depth)
+}
+
+// linksOf are those of a job that waits for others, as they are now.
+func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.Otherwise) (links []link) {
+	for _, d := range after {
+		l := link{Dependency: queue.Dependency{Job: d.Job, How: d.How}}
+		switch parent := s.jobs[d.Job]; {
+		case parent == nil && d.Job > seq, parent != nil && !parent.State.Ended(): // it may be a later draft
+		case do == queue.OtherwiseRun || parent != nil && d.How.Met(parent.State):
+			l.met = store.Well
+		default:
+			l.met = store.Failed
+		}
+		links = append(links, l)
+	}
+	return links
+}
+
+// checkDependencies refuses drafts that wait for jobs that are not there, or for themselves, or
+// demand what no gate could meet.
+func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
+	if err := s.resolve(drafts, uid); err != nil {
+		return err
+	}
+	var reaches func(from, to, depth int) bool
+	reaches = func(from, to, depth int) bool {
+		for _, d := range drafts[from].After {
+			if d.Draft != 0 && depth > 0 && (d.Draft-1 == to || reaches(d.Draft-1, to, depth-1)) {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range drafts {
+		if err := queue.CheckDemands(drafts[i].Demands); err != nil {
+			return err
+		}
+		for _, d := range drafts[i].After {
+			if d.Draft < 0 || d.Draft > len(drafts) || d.Draft == 0 && d.ID == "" && s.jobs[d.Job] == nil {
+				return queue.Invalid("depends_on", "names a job that is not there")
+			}
+		}
+	}
+	for i := range drafts {
+		if len(drafts[i].After) > queue.MaxDependencies || reaches(i, i, len(drafts)) {
+			return queue.Invalid("depends_on", "has jobs wait for each other, or for too many")
+		}
+	}
+	return nil
+}
+
+// rewire has a job wait for those that an edit names alone.
+func (s *Store) rewire(j *job, edited *queue.Job) error {
+	drafts := []queue.Job{*edited}
+	drafts[0].ID = ""
+	if err := s.resolve(drafts, j.UID); err != nil {
+		return err
+	}
+	var reaches func(from int64) bool
+	reaches = func(from int64) bool {
+		return from == j.Seq || slices.ContainsFunc(s.jobs[from].links, func(l link) bool { return l.met == store.Open && reaches(l.Job) })
+	}
+	for _, d := range drafts[0].After {
+		parent := s.jobs[d.Job]
+		switch {
+		case parent == nil, reaches(d.Job), parent.State.Ended() && !d.How.Met(parent.State) && edited.OtherwiseDo != queue.OtherwiseRun:
+			return queue.Invalid("depends_on", "names a job that this one cannot wait for")
+		}
+	}
+	links := s.linksOf(drafts[0].After, j.Seq, edited.OtherwiseDo)
+	j.links, j.otherwise, edited.After, edited.OtherwiseDo = links, edited.OtherwiseDo, nil, 0
+	edited.Parents = len(links)
+	return nil
+}
+
+// resolve finds the jobs that drafts name by their ids.
+func (s *Store) resolve(drafts []queue.Job, uid int) error {
+	for i := range drafts {
+		for k := range drafts[i].After {
+			d := &drafts[i].After[k]
+			if d.ID == "" {
+				continue
+			}
+			if at := slices.IndexFunc(drafts, func(j queue.Job) bool { return j.ID == d.ID }); at >= 0 {
+				d.Draft = at + 1
+			} else if d.Job = s.named(uid, d.ID); d.Job == 0 {
+				return queue.Invalid("depends_on", "names the job %q, which is not there", d.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// named is the number of the job of an id, stored or staged by this user; 0 if there is none.
+func (s *Store) named(uid int, id string) int64 {
+	for _, j := range s.jobs {
+		if j.ID == id {
+			return j.Seq
+		}
+	}
+	for _, b := range s.batches {
+		for _, frame := range b.frames {
+			for i := range frame {
+				if b.uid == uid && frame[i].ID == id && id != strconv.FormatInt(frame[i].Seq, 10) {
+					return frame[i].Seq
+				}
+			}
+		}
+	}
+	return 0
+}
