@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/queuectl/queuectl/config"
@@ -121,6 +122,7 @@ func TestAnswersFit(t *testing.T) {
 		}
 		return []any{list}
 	}
+	largestSchedules := sync.OnceValue(func() []any { return s.largestSchedules(t, admin, whole, env) })
 	schedules := func() (all []any) {
 		for _, j := range []queue.Job{whole, env} {
 			all = append(all, s.viewSchedule(&store.Schedule{Name: worst(store.MaxScheduleName), Cron: worst(1024), Zone: worst(256), Note: worst(queue.MaxErrorBytes), Draft: j}))
@@ -261,9 +263,9 @@ func TestAnswersFit(t *testing.T) {
 			}
 			return []any{control.Progress{Done: 1 << 62}, d}
 		},
-		"schedule.add": func() []any { return s.largestSchedules(t, admin, whole, env) }, "schedule.show": func() []any { return s.largestSchedules(t, admin, whole, env) },
+		"schedule.add": largestSchedules, "schedule.show": largestSchedules,
 		"schedule.list": func() []any {
-			s.largestSchedules(t, admin, whole, env)
+			largestSchedules()
 			page, err := s.ScheduleList(admin, control.ScheduleList{})
 			if err != nil || len(page.Schedules) == 0 || page.Next == nil {
 				t.Errorf("%d schedules, %v", len(page.Schedules), err)

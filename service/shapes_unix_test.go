@@ -171,12 +171,14 @@ func inputs() map[string]func() string {
 	}
 	every := slices.Sorted(maps.Keys(shapes))
 	for _, m := range control.Schemas() {
-		if m.Method == "enqueue" || m.Method == "enqueue.batch" {
+		if m.Method == "enqueue" || m.Method == "enqueue.batch" || m.Method == "schedule.add" {
 			continue // whose parameters come below
 		}
 		properties, _ := m.Params["properties"].(map[string]any)
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
-			raw, _ := json.Marshal(properties[name])
+			kind, _ := properties[name].(map[string]any)
+			delete(kind, "description")
+			raw, _ := json.Marshal(kind)
 			add(string(raw), m.Method, `{"`+name+`":`, "}", common...)
 		}
 	}
@@ -187,6 +189,8 @@ func inputs() map[string]func() string {
 	add("ids", "cancel", `{"ids":`, "}", every...)
 	add("argv", "enqueue", `{"argv":`, "}", common...)
 	add("env", "enqueue", `{"command":"true","env":`, "}", every...)
+	add("schedule", "schedule.add", `{"name":"a","cron":"@hourly","command":"true","env":`, "}", every...)
+	add("cron", "schedule.add", `{"name":"a","command":"true","cron":`, "}", common...)
 	add("jobs", "enqueue.batch", `{"jobs":`, "}", every...)
 	add("set", "edit", `{"id":"a","set":{"env":`, "}}", common...)
 	add("params", "show", "", "", common...)

@@ -153,6 +153,7 @@ func answersBeforeFsync(t *testing.T, trace string) (early, answers int) {
 // acknowledged job is lost: the service answers an error or stops with 74, and
 // after a new start all that was acknowledged is there.
 func TestDiskErrorsLoseNothing(t *testing.T) {
+	t.Parallel()
 	needs(t, "strace")
 	unknown, stopped := 0, 0
 	for _, call := range []string{"fsync", "pwrite64"} {

@@ -11,6 +11,7 @@ import (
 // where there is a service its jobs are given back, else they are lost. Either is recorded,
 // and no tree lives on beside its repetition.
 func TestRunnerWithoutFolderEnds(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		served bool
 		reason string

@@ -261,6 +261,7 @@ func TestRunnersThatDieYoungEndNoService(t *testing.T) {
 // What a damaged folder of a runner does not tell is found all the same: no tree lives on
 // beside the repetition of its job. A runner that can be met keeps its job.
 func TestDamagedFoldersLeaveNoTrees(t *testing.T) {
+	t.Parallel()
 	for name, damage := range map[string]func(dir string) error{
 		"boot id":   func(dir string) error { return os.Remove(filepath.Join(dir, "boot-id")) },
 		"table":     func(dir string) error { return os.Remove(filepath.Join(dir, "running")) },

@@ -33,6 +33,7 @@ type killLoad struct {
 // A service that is killed at any instant loses no acknowledged job, runs none
 // twice, keeps every byte of output and finds its running jobs again.
 func TestServiceKilled(t *testing.T) {
+	t.Parallel()
 	kills := 20
 	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_KILLS")); err == nil {
 		kills = n

@@ -40,6 +40,7 @@ func pauseRounds(t *testing.T) int {
 // No process of a paused tree runs, however fast it forks, and none is left stopped: once it goes
 // on, nor is any left at all once it was cancelled or its runner killed.
 func TestForkingTreesStandStill(t *testing.T) {
+	t.Parallel()
 	t.Run("by signals", func(t *testing.T) { treesStandStill(t, newQueue(t, ""), true) })
 	t.Run("by control group", func(t *testing.T) { treesStandStill(t, delegatedQueue(t), false) })
 }

@@ -50,6 +50,7 @@ func (w peer) command(p *private) *exec.Cmd {
 // again. Ours loses nothing and does again what ran at the time alone.
 // QUEUECTL_PEERS is the number of commands.
 func TestPrivateBesidePeers(t *testing.T) {
+	t.Parallel()
 	needs(t, "parallel")
 	count := 300
 	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_PEERS")); err == nil {

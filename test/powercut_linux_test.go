@@ -355,6 +355,7 @@ func seed(t testing.TB) uint64 {
 // was reported as completed or cancelled still is, with its output, and the database
 // is sound. The disk loses, tears and reorders what it has not been told to flush.
 func TestPowerCut(t *testing.T) {
+	t.Parallel()
 	needsDisks(t, "/dev/fuse", "/dev/loop-control")
 	n := 60
 	if s := os.Getenv("QUEUECTL_CUTS"); s != "" {

@@ -97,6 +97,7 @@ func (p *private) effects() (counts map[string]int, lines int) {
 // same command: each job is done, and none again that events had told to be completed.
 // A line that was changed is refused by its number, and nothing is run.
 func TestPrivateRunIsResumed(t *testing.T) {
+	t.Parallel()
 	const count, kills = 2000 / fewer, 10
 	p := newPrivate(t)
 	var file strings.Builder
