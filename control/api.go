@@ -300,6 +300,9 @@ type Screen struct {
 	Dead    []ScreenJob `json:"dead"`    // the last ended first
 	Paused  []QueueView `json:"paused"`  // queues of which nothing starts and jobs wait, at most 100
 	Done    []Job       `json:"done"`    // completed and cancelled ones, the last ended first
+	// Barred is, by ID, what those of Ready wait for beside a worker: a lock, a rate, a resource, a node,
+	// their queue's or their user's bound. A Reason has its Kind, Key, At and Text here; why tells all.
+	Barred map[string]Reason `json:"barred"`
 }
 
 // ScreenJob is a job with the last line that it has printed. Of a dead one it is told if an exit

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -40,7 +41,11 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 	if err != nil {
 		return control.Screen{}, err
 	}
-	paused, err := s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Rule.Paused && q.Waiting > 0 })
+	full := map[string]bool{}
+	paused, err := s.viewQueues(ctx, func(q *store.QueueState) bool {
+		full[q.Name] = q.Rule.Concurrency > 0 && q.Leased >= q.Rule.Concurrency
+		return q.Rule.Paused && q.Waiting > 0
+	})
 	if err != nil {
 		return control.Screen{}, err
 	}
@@ -57,7 +62,15 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 			}
 			return list
 		}
-		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{}, Done: views(parts.Done)}
+		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{}, Done: views(parts.Done), Barred: map[string]control.Reason{}}
+		for i := range parts.Ready {
+			j := &parts.Ready[i]
+			if o := parts.Barred[j.Seq]; o.Gate != 0 {
+				screen.Barred[j.ID] = control.Reason{Kind: gateWords[o.Gate], Key: o.Key, At: control.Time(o.Opens), Text: barredText(o)}
+			} else if full[j.Queue] {
+				screen.Barred[j.ID] = control.Reason{Kind: "queue", Key: j.Queue, Text: fmt.Sprintf("as many jobs of queue %s run as may", j.Queue)}
+			}
+		}
 		for _, j := range views(parts.Running) {
 			screen.Running = append(screen.Running, control.ScreenJob{Job: j, LastLine: lines[j.Seq]})
 		}
@@ -66,6 +79,21 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 		}
 		return screen, nil
 	})
+}
+
+// barredText says what a job waits for at a gate.
+func barredText(o store.Obstacle) string {
+	switch o.Gate {
+	case queue.GateLock:
+		return "the lock " + o.Key + " is taken"
+	case queue.GateRate:
+		return "as many jobs with the rate " + o.Key + " have been started as may be"
+	case queue.GateResource:
+		return "too little of the resource " + o.Key + " is free"
+	case queue.GateUser:
+		return "as many jobs of its user run as may"
+	}
+	return "it may not run on this machine"
 }
 
 // lastLines are the last lines of the running and dead jobs that somebody sees on a screen, as far

@@ -379,10 +379,13 @@ type ScreenFilter struct {
 type Screen struct {
 	Running []queue.Job // the oldest first
 	Ready   []queue.Job // those that wait for a worker, in the order in which they start but for gates
-	Timed   []queue.Job // those that wait for their time, the next first
-	Kept    []queue.Job // held and blocked ones, the oldest first
-	Dead    []queue.Job // the last ended first
-	Done    []queue.Job // completed and cancelled ones, the last ended first
+	// Barred is, by seq, the gate that those of Ready wait for which a claim has passed by: its kind and
+	// key, and when a rate opens. Their queue, which is none, does not count.
+	Barred map[int64]Obstacle
+	Timed  []queue.Job // those that wait for their time, the next first
+	Kept   []queue.Job // held and blocked ones, the oldest first
+	Dead   []queue.Job // the last ended first
+	Done   []queue.Job // completed and cancelled ones, the last ended first
 }
 
 // Filter selects jobs to list.

@@ -45,7 +45,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 		q.kill()
 		q.start("--config", file)
 	}
-	q.until("all have run", 120*time.Second, func() bool { return q.counted("completed") >= jobs })
+	q.until("all have run", patience*2*time.Minute, func() bool { return q.counted("completed") >= jobs })
 	ran := map[string]bool{}
 	for id := range strings.FieldsSeq(q.text("done")) {
 		ran[id] = true
@@ -65,6 +65,9 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	q.must("enqueue", "--id", "more", "--resource", "gpu=2", "true")
 	if out := q.must("why", "more"); !strings.Contains(out, "2 of 3 units of the resource gpu are in use, and it needs 2") {
 		t.Errorf("why: %s", out)
+	}
+	if out := q.must("status"); !strings.Contains(out, "resource gpu") {
+		t.Errorf("status does not say what it waits for: %s", out)
 	}
 	q.must("cancel", "shown")
 	q.must("wait", "more")

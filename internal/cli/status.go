@@ -471,7 +471,16 @@ func (p *screenPrinter) starts(j *control.Job) string {
 			return "queue paused"
 		}
 	}
-	return "now"
+	switch bar, barred := p.s.Barred[j.ID]; {
+	case !barred:
+		return "now"
+	case bar.Kind == "user":
+		return "user's limit"
+	case bar.Kind == "queue":
+		return "queue full"
+	default:
+		return bar.Kind + " " + bar.Key
+	}
 }
 
 // fitParts takes rows away until the parts fit into so many lines; the longest part loses first.

@@ -45,6 +45,11 @@ func TestScreen(t *testing.T) {
 	defer out.Close()
 	s := testScreen(1)
 	s.Status.Jobs["dead"] = 3
+	s.Barred = map[string]control.Reason{"b1": {Kind: "lock", Key: "db"}, "b2": {Kind: "user"}, "b3": {Kind: "queue", Key: "gpu"}}
+	for _, id := range []string{"b1", "b2", "b3"} {
+		s.Ready = append(s.Ready, control.Job{ID: id, State: queue.Pending.String(), Command: "./migrate", RunAt: s.Ready[0].RunAt})
+	}
+	s.Status.Jobs["pending"] += 3
 	if err := (&screenPrinter{a: &App{Out: out}, s: s, now: screenNow}).print(plainRows); err != nil {
 		t.Fatal(err)
 	}
@@ -54,19 +59,22 @@ func TestScreen(t *testing.T) {
 	}
 	const want = `blocked    0
 held       1
-pending    2
+pending    5
 failed     1
 processing 1
 completed  1
 dead       3
 cancelled  0
 
-ok: 2 of 2 workers run, 3 jobs wait, 1 held; 3 dead jobs want a look
+ok: 2 of 2 workers run, 6 jobs wait, 1 held; 3 dead jobs want a look
 
 RUNNING   FOR    COMMAND   LAST LINE
 ▶ build1  3m12s  make all  compiling 61/140
 NEXT  WHEN            COMMAND
 ○ r1  now             make docs
+○ b1  lock db         ./migrate
+○ b2  user's limit    ./migrate
+○ b3  queue full      ./migrate
 ○ t1  23:00, in 6h48  ./backup.sh
 ↻ f1  in 8s           ./flaky.sh
 ‖ h1  held            true
@@ -80,7 +88,7 @@ DONE  RAN   WHEN    COMMAND
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	p := &screenPrinter{a: &App{Out: out}, s: s, now: screenNow}
-	if got, want := p.counts(), "held 1 · pending 2 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
+	if got, want := p.counts(), "held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
 		t.Errorf("the last line: %q, want %q", got, want)
 	}
 	s.Status.Health = "degraded: 5 jobs wait and there is no worker; start some with: queuectl worker start"

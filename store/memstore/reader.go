@@ -95,47 +95,54 @@ func (s *Store) Simulate(ctx context.Context, n int) (jobs []queue.Job, err erro
 func (s *Store) Obstacles(ctx context.Context, seq int64) (list []store.Obstacle, err error) {
 	err = s.read(ctx, func() error {
 		j, err := s.find(seq)
-		now := s.now()
-		if err != nil || j.leased || !j.State.Runnable() || j.DueAt > now {
-			return err
+		if err == nil {
+			list = s.obstacles(j)
 		}
-		var leased []*job
-		running, mine := 0, 0
-		for _, other := range s.jobs {
-			if other.leased {
-				leased = append(leased, other)
-				if other.Queue == j.Queue {
-					running++
-				}
-				if other.UID == j.UID {
-					mine++
-				}
-			}
-		}
-		if r := s.rule(j.Queue); r.Paused || r.Concurrency > 0 && running >= r.Concurrency {
-			list = append(list, store.Obstacle{Key: j.Queue, Used: running, Most: r.Concurrency, Need: 1, Paused: r.Paused})
-		}
-		if s.maxUser > 0 && mine >= s.maxUser {
-			list = append(list, store.Obstacle{Gate: queue.GateUser, Used: mine, Most: s.maxUser, Need: 1})
-		}
-		for _, d := range j.Demands {
-			g := gateOf(j, d)
-			o := store.Obstacle{Gate: d.Kind, Key: d.Key, Used: s.used(g, now, leased), Most: s.most(g), Need: d.Units()}
-			if d.Kind == queue.GateNode {
-				o.Used, o.Most = 0, min(0, o.Most)
-			}
-			switch {
-			case s.used(g, now, leased)+d.Units() > s.most(g):
-				o.Opens = s.opensAt(g, leased)
-				list = append(list, o)
-			case d.Kind == queue.GateResource && s.before(j, d, now, leased):
-				o.Barred = true
-				list = append(list, o)
-			}
-		}
-		return nil
+		return err
 	})
 	return list, err
+}
+
+func (s *Store) obstacles(j *job) (list []store.Obstacle) {
+	now := s.now()
+	if j.leased || !j.State.Runnable() || j.DueAt > now {
+		return nil
+	}
+	var leased []*job
+	running, mine := 0, 0
+	for _, other := range s.jobs {
+		if other.leased {
+			leased = append(leased, other)
+			if other.Queue == j.Queue {
+				running++
+			}
+			if other.UID == j.UID {
+				mine++
+			}
+		}
+	}
+	if r := s.rule(j.Queue); r.Paused || r.Concurrency > 0 && running >= r.Concurrency {
+		list = append(list, store.Obstacle{Key: j.Queue, Used: running, Most: r.Concurrency, Need: 1, Paused: r.Paused})
+	}
+	if s.maxUser > 0 && mine >= s.maxUser {
+		list = append(list, store.Obstacle{Gate: queue.GateUser, Used: mine, Most: s.maxUser, Need: 1})
+	}
+	for _, d := range j.Demands {
+		g := gateOf(j, d)
+		o := store.Obstacle{Gate: d.Kind, Key: d.Key, Used: s.used(g, now, leased), Most: s.most(g), Need: d.Units()}
+		if d.Kind == queue.GateNode {
+			o.Used, o.Most = 0, min(0, o.Most)
+		}
+		switch {
+		case s.used(g, now, leased)+d.Units() > s.most(g):
+			o.Opens = s.opensAt(g, leased)
+			list = append(list, o)
+		case d.Kind == queue.GateResource && s.before(j, d, now, leased):
+			o.Barred = true
+			list = append(list, o)
+		}
+	}
+	return list
 }
 
 // before reports whether a job of the same queue that ranks before this one waits for more of a resource
@@ -399,6 +406,17 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			Kept: part(is(queue.Held, queue.Blocked), age),
 			Dead: part(is(queue.Dead), lastEnded),
 			Done: part(is(queue.Completed, queue.Cancelled), lastEnded),
+		}
+		for i := range screen.Ready {
+			for _, o := range s.obstacles(s.jobs[screen.Ready[i].Seq]) {
+				if o.Gate != 0 {
+					if screen.Barred == nil {
+						screen.Barred = map[int64]store.Obstacle{}
+					}
+					screen.Barred[screen.Ready[i].Seq] = store.Obstacle{Gate: o.Gate, Key: o.Key, Opens: o.Opens}
+					break
+				}
+			}
 		}
 		return nil
 	})

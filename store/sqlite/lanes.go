@@ -433,6 +433,7 @@ func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
 			return nil
 		}
 		m.maxUser = n
+		t.s.quota.Store(int64(n))
 		for uid := range m.lanes.of {
 			t.rules.Recheck(rules.UserGate(uid))
 		}

@@ -73,6 +73,7 @@ type Store struct {
 	moved bool   // it was another one when it was used last
 
 	order    atomic.Pointer[queue.Order] // as the last commit has it
+	quota    atomic.Int64                // memory's maxUser
 	mu       sync.Mutex
 	err      error          // why the store has failed; guarded by mu
 	closing  bool           // guarded by mu

@@ -183,7 +183,23 @@ func toldObstacles(r *rig) {
 	obstacles("a lock and a rate", second, store.Obstacle{Gate: queue.GateLock, Key: "k", Used: 1, Most: 1, Need: 1}, store.Obstacle{Gate: queue.GateRate, Key: "r", Used: 1, Most: 1, Need: 1})
 	obstacles("more than there is", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Most: 3, Need: 2})
 	obstacles("behind that", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Most: 3, Need: 1, Barred: true})
+	r.start(r.get(first.ID))
+	free := r.one(demands(lock("other", 1)))
+	screened := func(what string, want map[int64]store.Obstacle) {
+		r.Helper()
+		got, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 9})
+		r.must(err)
+		for seq, o := range got.Barred {
+			o.Opens = 0 // it may be told later
+			got.Barred[seq] = o
+		}
+		same(r, what, got.Barred, want)
+	}
+	gpu := store.Obstacle{Gate: queue.GateResource, Key: "gpu"}
+	screened("on a screen", map[int64]store.Obstacle{second.Seq: {Gate: queue.GateLock, Key: "k"}, large.Seq: gpu, small.Seq: gpu})
 	r.bound(1)
+	own := store.Obstacle{Gate: queue.GateUser}
+	screened("on a screen with a quota", map[int64]store.Obstacle{second.Seq: own, large.Seq: own, small.Seq: own, free.Seq: own})
 	r.rule("night", store.QueueRule{Weight: 1, Paused: true})
 	last := r.one(in("night"))
 	obstacles("its queue and its user", last, store.Obstacle{Key: "night", Need: 1, Paused: true}, store.Obstacle{Gate: queue.GateUser, Used: 1, Most: 1, Need: 1})
