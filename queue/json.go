@@ -18,10 +18,17 @@ const MaxMembers = 16_384
 // where it breaks. Members and Elements trust what it has passed.
 func CheckJSON(line []byte) error {
 	depth := 0
+	var frame []byte // the line without long strings, which are looked at here: much of what is read is output
+	from := 0        // in the line, of what is not in the frame yet
 	for i := 0; i < len(line); i++ {
 		switch line[i] {
 		case '"':
-			i = skipString(line, i)
+			end := skipString(line, i)
+			if end-i > longString && end < len(line) && wellFormed(line[i+1:end]) {
+				frame = append(frame, line[from:i+1]...)
+				from = end
+			}
+			i = end
 		case '{', '[':
 			if depth++; depth > maxDepth {
 				return Errorf(CodeParse, "JSON nests deeper than %d at byte %d", maxDepth, i+1)
@@ -33,7 +40,12 @@ func CheckJSON(line []byte) error {
 	if !utf8.Valid(line) {
 		return Errorf(CodeParse, "not UTF-8")
 	}
-	if json.Valid(line) {
+	if from == 0 {
+		frame = line
+	} else {
+		frame = append(frame, line[from:]...)
+	}
+	if json.Valid(frame) {
 		return nil
 	}
 	var v any
@@ -42,6 +54,25 @@ func CheckJSON(line []byte) error {
 		return Errorf(CodeParse, "not JSON: %s at byte %d", syntax, syntax.Offset)
 	}
 	return Errorf(CodeParse, "not JSON: %v", err)
+}
+
+// longString is from how many bytes on a string is worth a look of its own.
+const longString = 256
+
+// wellFormed reports whether the text of a JSON string that is UTF-8 is sure to be valid: it holds no
+// control characters, and escapes of one letter alone.
+func wellFormed(text []byte) bool {
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c < ' ':
+			return false
+		case c == '\\':
+			if i++; bytes.IndexByte(escapeLetters, text[i]) < 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Members calls each with every member of a JSON object that CheckJSON passed,

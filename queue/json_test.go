@@ -48,14 +48,18 @@ func TestJSONDepthIsBounded(t *testing.T) {
 // Members and Elements agree with the standard decoder about every value, and
 // CheckJSON takes what is valid, UTF-8 and flat enough, no more and no less.
 func FuzzJSON(f *testing.F) {
-	for _, seed := range []string{`{}`, `[]`, ` { "a" : 1 , "b":[1,{"c":"\"}"}] } `, `[1,"\\",null,true,{"a":[]}]`, `{"a":1,"a":2}`, `{"\u0061":1}`, `{"a":-1e5}`, "\"\xff\"", `1`, `[`, `{"a"}`, `[1,]`} {
+	for _, seed := range []string{`{}`, `[]`, ` { "a" : 1 , "b":[1,{"c":"\"}"}] } `, `[1,"\\",null,true,{"a":[]}]`, `{"a":1,"a":2}`, `{"\u0061":1}`, `{"a":-1e5}`, "\"\xff\"", `1`, `[`, `{"a"}`, `[1,]`, `["a\n\"\\"]`, `["a\u0041"]`, `["a\x"]`, "[\"a\x01\"]", `["a\"]`, `"a`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		want := json.Valid(raw) && utf8.Valid(raw) && depth(raw) <= 32
-		if got := queue.CheckJSON(raw) == nil; got != want {
-			t.Fatalf("%q: got %v, want %v", raw, got, want)
+		long := []byte(strings.ReplaceAll(string(raw), "a", strings.Repeat("a", 300))) // which is read in another way
+		for _, line := range [][]byte{long, raw} {
+			want := json.Valid(line) && utf8.Valid(line) && depth(line) <= 32
+			if got := queue.CheckJSON(line) == nil; got != want {
+				t.Fatalf("%q: got %v, want %v", line, got, want)
+			}
 		}
+		want := json.Valid(raw) && utf8.Valid(raw) && depth(raw) <= 32
 		if !want {
 			return
 		}

@@ -11,9 +11,10 @@ import (
 // step carries out a verb that may meet a service which dies of it: that is started again, and asked again.
 func (q *queue) step(args ...string) {
 	q.Helper()
-	for range 3 {
+	for n := range 3 {
 		got := q.cli(args...)
-		if got.code == 0 || got.code == 5 && strings.Contains(got.err, "taken") {
+		done := n > 0 && (got.code == 5 && strings.Contains(got.err, "taken") || got.code == 4) // by the first one
+		if got.code == 0 || done {
 			return
 		}
 		if !q.died() {

@@ -321,9 +321,10 @@ func escape(s, plain string) string {
 // unfinished is how many bytes at the end of a text may be the beginning of a
 // character or colour.
 func unfinished(s string) int {
-	if at := strings.LastIndexByte(s, 0x1b); at >= 0 && len(s)-at < 32 {
-		if rest := s[at+1:]; rest == "" || rest[0] == '[' && strings.Trim(rest[1:], "0123456789;") == "" {
-			return len(s) - at
+	end := s[max(0, len(s)-31):]
+	if at := strings.LastIndexByte(end, 0x1b); at >= 0 {
+		if rest := end[at+1:]; rest == "" || rest[0] == '[' && strings.Trim(rest[1:], "0123456789;") == "" {
+			return len(end) - at
 		}
 	}
 	for n := 1; n < utf8.UTFMax && n <= len(s); n++ {
