@@ -218,7 +218,7 @@ func (s *Service) setRule(ctx context.Context, verb, name string, rule store.Que
 
 // ofWhatRuns are the fields that no queue has a default for: what runs, as whom, and what is of one
 // job alone.
-var ofWhatRuns = []string{"id", "queue", "command", "argv", "env", "env_pass", "cwd", "umask", "shell", "stdin", "stdin_file", "user", "tty", "on_completed", "on_failed", "on_dead", "on_ended"}
+var ofWhatRuns = []string{"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file", "user", "tty", "on_completed", "on_failed", "on_dead", "on_ended"}
 
 // mergeDefaults is what a queue has for jobs that do not say it, with what a patch says.
 func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string, error) {

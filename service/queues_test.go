@@ -1,11 +1,16 @@
 package service
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -39,6 +44,19 @@ func TestNewQueuesAreLookedUpOnce(t *testing.T) {
 		near := map[bool]string{true: "images"}[many <= maxNear]
 		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", Near: near}) || l.looks > 1 {
 			t.Errorf("of %d: got %v after %d looks", many, got, l.looks)
+		}
+	}
+}
+
+// A queue has no default for what runs: whoever may only set queues would else choose what others' jobs run.
+func TestNoDefaultForWhatRuns(t *testing.T) {
+	for _, f := range queue.Fields() {
+		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1", queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]
+		_, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
+		refused := err != nil && strings.Contains(err.Error(), "is said by each job itself")
+		runs := slices.Contains(whatRuns, f.Name) && f.Name != "mask_secrets" || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass"}, f.Name)
+		if runs != refused {
+			t.Errorf("%s: refused as a default: %v, %v", f.Name, refused, err)
 		}
 	}
 }

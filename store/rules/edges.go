@@ -114,6 +114,7 @@ func (r *Rules) checkParents(j *Job) error {
 	if err := r.resolve(drafts, j.UID); err != nil {
 		return err
 	}
+	up := ancestors{r: r, child: j.Seq, seen: map[int64]bool{}}
 	for i := range drafts[0].After {
 		d := &drafts[0].After[i]
 		parent, err := r.tx.Job(d.Job, Summary)
@@ -127,7 +128,7 @@ func (r *Rules) checkParents(j *Job) error {
 		case parent.State.Ended():
 			continue
 		}
-		if err := r.apart(d.Job, j.Seq, d.ID); err != nil {
+		if err := up.add(d.Job, d.ID); err != nil {
 			return err
 		}
 	}
@@ -148,31 +149,47 @@ func (r *Rules) rewire(j *Job) error {
 	return err
 }
 
-// apart refuses that a job waits for a parent which waits for it.
-func (r *Rules) apart(parent, child int64, name string) error {
-	seen, list := map[int64]bool{parent: true}, []int64{parent}
-	for len(list) > 0 {
+// ancestors are the jobs that a job is to wait for, and that those wait for, over others.
+type ancestors struct {
+	r     *Rules
+	child int64
+	seen  map[int64]bool
+	edges int // that were followed
+}
+
+// add adds a parent by its name and all above it: each job is looked at once. It refuses one that waits
+// for the child.
+func (a *ancestors) add(parent int64, name string) error {
+	if a.seen[parent] {
+		return nil
+	}
+	a.seen[parent] = true
+	for list := []int64{parent}; len(list) > 0; {
 		last := list[len(list)-1]
 		list = list[:len(list)-1]
-		if last == child {
+		if last == a.child {
 			return queue.Invalid("depends_on", "has jobs wait for each other: %q waits for this one", name)
 		}
-		up, err := r.tx.Parents(last, queue.MaxDependencies)
+		up, err := a.r.tx.Parents(last, queue.MaxDependencies)
 		if err != nil {
 			return err
 		}
 		for _, p := range up {
-			if !seen[p] {
-				seen[p] = true
+			if !a.seen[p] {
+				a.seen[p] = true
 				list = append(list, p)
 			}
 		}
-		if len(seen) > queue.MaxDependencies {
-			return queue.Invalid("depends_on", "%q waits for more than %d jobs, over others", name, queue.MaxDependencies)
+		if a.edges += len(up); len(a.seen) > maxEdgesAbove || a.edges > maxEdgesAbove {
+			return queue.Invalid("depends_on", "has it wait for more than %d jobs, over others", maxEdgesAbove)
 		}
 	}
 	return nil
 }
+
+// maxEdgesAbove is how many jobs are looked at, and edges followed, to find out whether jobs wait for each other: few enough that
+// nobody who waits for the disk feels it.
+const maxEdgesAbove = 2 * queue.MaxDependencies
 
 func at(e *queue.Error, i, of int) error {
 	if of > 1 {

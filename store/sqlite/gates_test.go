@@ -100,6 +100,45 @@ func TestParentLostWithItsFrame(t *testing.T) {
 	}
 }
 
+// To have a job wait for a whole chain looks at each job of it once, not at all that stand above each.
+func TestAChainIsWalkedOnce(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	const length = 300
+	drafts := make([]queue.Job, length)
+	for i := range drafts {
+		drafts[i] = draft(func(j *queue.Job) {
+			if i == 0 {
+				j.RunAt = queue.MillisOf(time.Now().Add(time.Hour))
+			} else {
+				j.After = []queue.Dependency{{Draft: i, How: queue.ParentCompleted}}
+			}
+		})
+	}
+	chain, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after []queue.Dependency
+	for _, id := range chain.IDs {
+		after = append(after, queue.Dependency{ID: id, How: queue.ParentCompleted})
+	}
+	last := put(t, s, 1, 1)[0]
+	change(t, s, last, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { j.After = after; return nil }})
+	inTransaction(t, s, func() error {
+		looks := int64(0)
+		for q := range s.db.stmts {
+			if strings.Contains(q, "SELECT parent FROM edges") {
+				looks += runs(s.db, q)
+			}
+		}
+		if looks < length || looks > 2*length {
+			t.Errorf("%d looks at what stands above a job, for a chain of %d", looks, length)
+		}
+		return nil
+	})
+	sound(t, s, "at the end")
+}
+
 // A job that has waited for many is removed in steps.
 func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	s := openStore(t, t.TempDir())
