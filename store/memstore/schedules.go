@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -36,6 +37,10 @@ func (s *Store) PutSchedule(ctx context.Context, put store.Schedule, gen int64, 
 		}
 		if own >= store.MaxSchedules {
 			return store.ErrManySchedules
+		}
+		first := copyJob(put.Draft)
+		if err := s.checkDependencies([]queue.Job{first}, put.UID); err != nil {
+			return err
 		}
 		s.gens++
 		stored = put
@@ -180,26 +185,29 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 				open = append(open, j)
 			}
 		}
-		if f.By != nil && len(f.Runs) > 0 {
-			if err := s.mayFire(known, f, open); err != nil {
-				return err
-			}
-		}
+		var replaced []*job
+		var never error
 		if len(f.Runs) > 0 && known.Overlap == store.OverlapReplace {
-			for _, j := range open {
+			replaced, open = open, nil
+			for _, j := range replaced {
 				if j.leased {
 					fired.Leased = append([]int64{j.Seq}, fired.Leased...)
 				}
 			}
 			if len(fired.Leased) > 0 {
-				return nil
+				if never = s.mayMake(known, &f, now); never == nil || errors.Is(never, queue.ErrExists) && known.Draft.UniqueFor == 0 {
+					return nil
+				}
+				fired.Leased = nil
 			}
-			for _, j := range open {
-				s.move(j, queue.Cancelled, now)
-				j.Reason = queue.ReasonReplaced
-				s.tell(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
+		}
+		may := func() error {
+			return cmp.Or(never, s.without(replaced, now, func() error { return s.mayMake(known, &f, now) }))
+		}
+		if f.By != nil && len(f.Runs) > 0 {
+			if err := s.mayFire(known, open, may); err != nil {
+				return err
 			}
-			open = nil
 		}
 		for i, at := range f.Missed {
 			s.ran(known, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}, now)
@@ -209,7 +217,13 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 		}
 		before := len(open)
 		for _, at := range f.Runs {
-			run, made := s.fireOne(known, &f, at, open, before, now)
+			if len(replaced) > 0 && may() == nil {
+				for _, j := range replaced {
+					s.giveWay(j, now)
+				}
+				replaced = nil
+			}
+			run, made := s.fireOne(known, &f, at, open, before, may, now)
 			if open = append(open, made...); made == nil {
 				made = []*job{{}}
 			}
@@ -231,17 +245,39 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 }
 
 // mayFire refuses what a person asks for and cannot be done, before anything is changed.
-func (s *Store) mayFire(known *schedule, f store.Firing, open []*job) error {
+func (s *Store) mayFire(known *schedule, open []*job, may func() error) error {
 	if len(open) > 0 && known.Overlap == store.OverlapSkip {
 		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", open[len(open)-1].ID)
 	}
 	if len(open) >= store.MaxUnfinished && known.Overlap == store.OverlapQueue {
 		return queue.Errorf(queue.CodeFull, "too many jobs of the schedule have not ended")
 	}
-	if err := s.admit(1, f.MaxPending); err != nil {
+	return may()
+}
+
+// mayMake refuses a job of a schedule that cannot be made.
+func (s *Store) mayMake(known *schedule, f *store.Firing, now queue.Millis) error {
+	draft := copyJob(known.Draft)
+	draft.UID = known.UID
+	of := map[string]int64{draft.Queue: 1}
+	if err := errors.Join(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingUser), s.admitQueues(of), s.admitNew(known.UID, of), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
 		return err
 	}
-	return s.admitUser(known.UID, 1, f.MaxPendingUser)
+	holds, err := s.conflict(&draft, now)
+	if err == nil && holds != nil {
+		err = queue.Errorf(queue.CodeExists, "job %s has its unique key", holds.ID)
+	}
+	return err
+}
+
+// without calls f as if some jobs had been cancelled.
+func (s *Store) without(gone []*job, now queue.Millis, f func() error) error {
+	for _, j := range gone {
+		was := j.Job
+		defer func() { j.Job = was }()
+		j.State, j.EndedAt = queue.Cancelled, now
+	}
+	return f()
 }
 
 // ran records what became of an instant.
@@ -253,7 +289,7 @@ func (s *Store) ran(known *schedule, run store.ScheduleRun, now queue.Millis) {
 
 // fireOne makes the job of an instant, or says why there is none. before is how many of the open
 // jobs were there before this firing.
-func (s *Store) fireOne(known *schedule, f *store.Firing, at queue.Millis, open []*job, before int, now queue.Millis) (run store.ScheduleRun, made []*job) {
+func (s *Store) fireOne(known *schedule, f *store.Firing, at queue.Millis, open []*job, before int, may func() error, now queue.Millis) (run store.ScheduleRun, made []*job) {
 	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: f.By}
 	refuse := func(as store.Outcome, note string) (store.ScheduleRun, []*job) {
 		run.Outcome, run.Note = as, note
@@ -269,24 +305,15 @@ func (s *Store) fireOne(known *schedule, f *store.Firing, at queue.Millis, open 
 		if len(open) == before && known.Overlap == store.OverlapSkip {
 			return refuse(store.OutcomeSkipped, newest.ID)
 		}
+		if len(draft.After) == 0 {
+			draft.OtherwiseDo = queue.OtherwiseRun
+		}
 		draft.After = append(draft.After, queue.Dependency{Job: newest.Seq, How: queue.ParentEnded})
-		draft.OtherwiseDo = queue.OtherwiseRun
 	}
-	if err := s.admit(1, f.MaxPending); err != nil {
+	if err := may(); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
-	if err := s.admitUser(known.UID, 1, f.MaxPendingUser); err != nil {
-		return refuse(store.OutcomeRefused, err.Error())
-	}
-	of := map[string]int64{draft.Queue: 1}
-	if err := errors.Join(s.admitQueues(of), s.admitNew(known.UID, of)); err != nil {
-		return refuse(store.OutcomeRefused, err.Error())
-	}
-	holds, err := s.conflict(&draft, now)
-	if err == nil && holds != nil {
-		err = queue.Errorf(queue.CodeExists, "job %s has its unique key", holds.ID)
-	}
-	if err != nil {
+	if err := s.resolve([]queue.Job{draft}, known.UID); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
 	for n := 1; n <= store.MaxIDs; n++ {

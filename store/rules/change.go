@@ -147,17 +147,18 @@ func (r *Rules) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
 	return nil, false, &queue.Error{Code: queue.CodeExists, Field: "unique", Message: text}
 }
 
-// Replace cancels the job that waits and has the unique key of a draft which CheckUnique has let pass.
-func (r *Rules) Replace(draft *queue.Job) error {
+// Replace cancels the job that waits and has the unique key of a draft which CheckUnique has let pass. It
+// reports whether there was one.
+func (r *Rules) Replace(draft *queue.Job) (gone bool, err error) {
 	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
-		return nil
+		return false, nil
 	}
 	other, found, err := r.tx.Holder(draft.UID, draft.Unique)
 	if err != nil || !found || !other.State.Waiting() {
-		return err
+		return false, err
 	}
 	other.Reason = queue.ReasonReplaced
-	return r.Move(&other, queue.Cancelled, queue.EventCancelled, replacedDetail)
+	return true, r.Move(&other, queue.Cancelled, queue.EventCancelled, replacedDetail)
 }
 
 var replacedDetail = []byte(`{"reason":"replaced"}`)

@@ -20,28 +20,26 @@ func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id str
 	if err != nil {
 		return fired, err
 	}
+	b := firing{r: r, f: f, s: &s, open: len(open), enqueue: enqueue}
+	if len(open) > 0 {
+		b.newest, b.newestID = open[0].Seq, open[0].ID
+	}
 	if len(f.Runs) > 0 && s.Overlap == store.OverlapReplace {
+		b.open, b.newest, b.replaces = 0, 0, open
 		for i := range open {
 			if r.tx.Lease(open[i].Seq) != nil {
 				fired.Leased = append(fired.Leased, open[i].Seq)
 			}
 		}
 		if len(fired.Leased) > 0 {
-			return fired, nil
-		}
-		for i := range open {
-			if err := r.replace(open[i].Seq); err != nil {
+			if err := b.lookAhead(); err != nil || b.refused == nil {
 				return fired, err
 			}
+			fired.Leased = nil
 		}
-		open = nil
 	}
 	if err := r.missed(f); err != nil {
 		return fired, err
-	}
-	b := firing{r: r, f: f, s: &s, open: len(open), enqueue: enqueue}
-	if len(open) > 0 {
-		b.newest, b.newestID = open[0].Seq, open[0].ID
 	}
 	for _, at := range f.Runs {
 		run, err := b.run(at)
@@ -99,6 +97,8 @@ type firing struct {
 	newest   int64 // of them, 0 if there is none
 	newestID string
 	made     bool // the newest was made here: the next one comes after it
+	replaces []Job
+	refused  error // why there is no job at all
 	enqueue  func(queue.Job) (seq int64, id string, err error)
 }
 
@@ -128,15 +128,18 @@ func (b *firing) run(at queue.Millis) (store.ScheduleRun, error) {
 
 // job makes the job of an instant, or says why there is none.
 func (b *firing) job(at queue.Millis, j *Job) error {
-	draft := b.s.Draft
-	draft.UID, draft.Schedule = b.s.UID, b.s.Name
+	draft, others := b.draft(), len(b.s.Draft.After)
 	switch {
+	case b.refused != nil:
+		return b.refused
 	case b.open >= store.MaxUnfinished:
 		return queue.Errorf(queue.CodeFull, "%d jobs of the schedule %s have not ended, which is as many as there may be", b.open, b.s.Name)
 	case b.newest == 0:
 	case b.made || b.s.Overlap == store.OverlapQueue:
 		draft.After = append(slices.Clone(draft.After), queue.Dependency{Job: b.newest, How: queue.ParentEnded})
-		draft.OtherwiseDo = queue.OtherwiseRun
+		if others == 0 {
+			draft.OtherwiseDo = queue.OtherwiseRun
+		}
 	default:
 		return queue.Errorf(queue.CodeWrongState, "job %s of the schedule %s has not ended, and its overlap is skip; wait for it, or cancel it first", b.newestID, b.s.Name)
 	}
@@ -152,7 +155,7 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 			return queue.Errorf(queue.CodeExists, "%s is taken, and so are all ids up to it", id)
 		}
 	}
-	seq, id, err := b.enqueue(draft)
+	seq, id, err := b.inPlace(draft)
 	if err != nil {
 		return err
 	}
@@ -162,5 +165,70 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 	}
 	b.newest, b.newestID, b.made = seq, id, true
 	b.open++
+	return nil
+}
+
+func (b *firing) draft() queue.Job {
+	draft := b.s.Draft
+	draft.UID, draft.Schedule, draft.After = b.s.UID, b.s.Name, slices.Clone(draft.After)
+	return draft
+}
+
+// inPlace has a draft wait as a job, in the place of those that it replaces: these stay as they are if it is
+// refused.
+func (b *firing) inPlace(draft queue.Job) (seq int64, id string, err error) {
+	if len(b.replaces) == 0 {
+		return b.enqueue(draft)
+	}
+	err = b.r.tx.Attempt(func() error {
+		before := b.r.HookBytes
+		for i := range b.replaces {
+			if err := b.r.replace(b.replaces[i].Seq); err != nil {
+				return err
+			}
+			if err := CheckReplaced(i+1, b.r.HookBytes-before); err != nil {
+				return err
+			}
+		}
+		seq, id, err = b.enqueue(draft)
+		return err
+	})
+	if err == nil {
+		b.replaces = nil
+	}
+	return seq, id, err
+}
+
+// CheckReplaced refuses to replace so many jobs at once, for what their hooks take.
+func CheckReplaced(jobs, bytes int) error {
+	if jobs > 1 && bytes > MaxReplacedHooks {
+		return queue.Errorf(queue.CodeFull, "the jobs that would be replaced have hooks of more than %d MiB; replace fewer at once, or cancel them first", MaxReplacedHooks>>20)
+	}
+	return nil
+}
+
+// errOnlyAsked has undone what was only to be found out.
+var errOnlyAsked = errors.New("it was only asked")
+
+// lookAhead finds out whether a job would be refused although others end for it: then they need not.
+func (b *firing) lookAhead() error {
+	draft := b.draft()
+	draft.ID = ""
+	err := b.r.tx.Attempt(func() error {
+		if _, _, err := b.enqueue(draft); err != nil {
+			return err
+		}
+		return errOnlyAsked
+	})
+	var refused *queue.Error
+	switch {
+	case err == errOnlyAsked:
+		return nil
+	case !errors.As(err, &refused):
+		return err
+	case refused.Code == queue.CodeExists && draft.UniqueFor == 0: // the key is free once they have ended
+		return nil
+	}
+	b.refused = err
 	return nil
 }

@@ -108,6 +108,9 @@ type Tx interface {
 	NewJob(draft *queue.Job) (at int, seq int64, id string, err error)
 	// WakeAt has Promote called at an instant, or before.
 	WakeAt(at queue.Millis)
+	// Attempt carries out a part of the transaction. If that fails all is as it was before. A part has none
+	// of its own.
+	Attempt(part func() error) error
 
 	// Job reads a job. One that is not there is queue.ErrNotFound.
 	Job(seq int64, part Part) (Job, error)
@@ -238,6 +241,10 @@ type Look struct {
 // MaxClaimBytes is how much of jobs, in bytes, a claim reads: with the job that reaches
 // it, it has enough.
 const MaxClaimBytes = 1 << 20
+
+// MaxReplacedHooks is how much may be done for hooks of the jobs that one request replaces, if they are more
+// than one: as much as the request itself may have.
+const MaxReplacedHooks = 8 << 20
 
 // MaxHookBytes is how much is done for hooks in one step of what ends many jobs: with the hook that reaches it,
 // the step is over.

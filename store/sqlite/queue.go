@@ -87,20 +87,37 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if err := t.own(r.UID, r.Owner); err != nil {
 		return receipt, err
 	}
+	insert := func() error { return t.insertAll(r, list, &receipt) }
+	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
+		return receipt, t.Attempt(insert) // which may be refused by what it replaces
+	}
+	return receipt, insert()
+}
+
+// insertAll has drafts wait as jobs, but for those that were found to be there.
+func (t *tx) insertAll(r store.Request, list []texts, receipt *store.Receipt) error {
 	t.drafts = list
+	replaced, before := 0, t.rules.HookBytes
 	for i := range r.Drafts {
 		draft := named(&r.Drafts[i], receipt.Seqs)
 		if receipt.Found != nil && receipt.Found[i] {
 			continue
 		}
-		if err := t.rules.Replace(&draft); err != nil {
-			return receipt, err
+		gone, err := t.rules.Replace(&draft)
+		if gone {
+			replaced++
 		}
-		if err := t.rules.Insert(&draft, i, r.UID, receipt.Seqs[i], receipt.IDs[i]); err != nil {
-			return receipt, err
+		if err == nil {
+			err = rules.CheckReplaced(replaced, t.rules.HookBytes-before)
+		}
+		if err == nil {
+			err = t.rules.Insert(&draft, i, r.UID, receipt.Seqs[i], receipt.IDs[i])
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return receipt, nil
+	return nil
 }
 
 // receive takes drafts that there is room for and that may be stored, and names them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -32,7 +33,12 @@ func readSchedule(r row, whole bool) store.Schedule {
 		by := int(n(16))
 		s.PausedBy = &by
 	}
-	err := json.Unmarshal([]byte(t(scheduleDraft)), &s.Draft)
+	var kept keptDraft
+	err := json.Unmarshal([]byte(t(scheduleDraft)), &kept)
+	s.Draft = kept.Job
+	for i := range min(len(s.Draft.After), len(kept.ParentIDs)) {
+		s.Draft.After[i].ID = kept.ParentIDs[i]
+	}
 	if whole && err == nil {
 		s.Spec = t(scheduleDraft + 2)
 		if input := t(scheduleDraft + 1); input != "" {
@@ -46,11 +52,21 @@ func readSchedule(r row, whole bool) store.Schedule {
 	return s
 }
 
+// keptDraft is the draft of a schedule's jobs as it is stored.
+type keptDraft struct {
+	queue.Job
+	ParentIDs []string `json:"parent_ids,omitempty"` // the ids of those that it waits for, as they were named
+}
+
 // draftTexts writes the draft of a schedule's jobs.
 func draftTexts(j queue.Job) (draft, input string, err error) {
 	input = inputOf(&j.Execution)
 	j.Env, j.Stdin = nil, ""
-	raw, err := json.Marshal(j)
+	kept := keptDraft{Job: j}
+	for _, d := range j.After {
+		kept.ParentIDs = append(kept.ParentIDs, d.ID)
+	}
+	raw, err := json.Marshal(kept)
 	return string(raw), input, err
 }
 
@@ -75,6 +91,11 @@ func (s *Store) PutSchedule(ctx context.Context, put store.Schedule, gen int64, 
 		}
 		if own >= store.MaxSchedules {
 			return store.ErrManySchedules
+		}
+		first := put.Draft
+		first.After = slices.Clone(first.After)
+		if err := t.rules.Check([]queue.Job{first}, put.UID); err != nil {
+			return err
 		}
 		stored = put
 		stored.Gen = t.s.mem.nextEvent
@@ -303,7 +324,7 @@ func (t *tx) enqueueFor(f *store.Firing, draft queue.Job) (seq int64, id string,
 	if receipt.Found != nil {
 		return 0, "", queue.Errorf(queue.CodeExists, "job %s has its unique key", receipt.IDs[0])
 	}
-	if err := t.rules.Replace(&drafts[0]); err != nil {
+	if _, err := t.rules.Replace(&drafts[0]); err != nil {
 		return 0, "", err
 	}
 	if err := t.own(draft.UID, f.Owner); err != nil {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"maps"
 
 	"github.com/queuectl/queuectl/queue"
@@ -10,16 +11,25 @@ import (
 // Simulate says what claims would take next, were there so many workers now. They are carried out, and undone.
 func (s *Store) Simulate(ctx context.Context, n int) (jobs []queue.Job, err error) {
 	err = s.do(ctx, prompt, func(t *tx) error {
-		return t.undone(func() (err error) {
-			jobs, err = t.rules.Simulate(n)
+		err := t.Attempt(func() (err error) {
+			if jobs, err = t.rules.Simulate(n); err == nil {
+				err = errSimulated
+			}
 			return err
 		})
+		if err == errSimulated {
+			return nil
+		}
+		return err
 	})
 	return jobs, err
 }
 
-// undone carries out a part of a transaction, and has all be as it was before.
-func (t *tx) undone(part func() error) error {
+// errSimulated has what was simulated undone.
+var errSimulated = errors.New("it was simulated only")
+
+// Attempt implements rules.Tx.
+func (t *tx) Attempt(part func() error) error {
 	if _, err := t.exec(`SAVEPOINT part`); err != nil {
 		return err
 	}
@@ -31,6 +41,10 @@ func (t *tx) undone(part func() error) error {
 	was, undo := *t, len(t.undo)
 	back := s.rechecks.Keep()
 	err := part()
+	if err == nil {
+		_, err = t.exec(`RELEASE part`)
+		return err
+	}
 	if _, failed := t.exec(`ROLLBACK TO part`); failed != nil {
 		return failed
 	}

@@ -21,6 +21,8 @@ var scheduling = []promise{
 	{name: "an instant beside a job that has not ended is skipped", keep: firedSkips},
 	{name: "an instant beside a job that has not ended waits for it", keep: firedQueues},
 	{name: "an instant replaces what waits, and names what runs", keep: firedReplaces},
+	{name: "what would be replaced stays if the new job is refused", keep: firedReplacesNothing},
+	{name: "jobs of a schedule wait for those that it names", keep: firedWaits},
 	{name: "instants that are caught up come one after another", keep: firedInARow},
 	{name: "an instant without room is recorded as refused", keep: firedRefused},
 	{name: "an instant whose id is taken gets another one", keep: firedTaken},
@@ -325,6 +327,77 @@ func firedReplaces(r *rig) {
 	}
 	r.end(claimed, ended(queue.Killed))
 	same(r, "after its end", r.next("nightly").Runs[0].Outcome, store.OutcomeFired)
+}
+
+func firedReplacesNothing(r *rig) {
+	keyed := func(keeps time.Duration) func(*store.Schedule) {
+		return func(s *store.Schedule) {
+			s.Overlap, s.Draft.Unique, s.Draft.UniqueFor = store.OverlapReplace, s.Name, keeps
+		}
+	}
+	r.plan("kept", keyed(time.Hour))
+	first := r.next("kept").Runs[0]
+	same(r, "beside one that waits and keeps its key", r.next("kept").Runs[0].Outcome, store.OutcomeRefused)
+	same(r, "that one", r.get(first.ID).State, queue.Pending)
+	byHand := func(name string) error {
+		s, _ := r.planned(name)
+		f := firing(s, r.s.Now())
+		f.By = new(7)
+		_, err := r.s.Fire(r.Context(), f)
+		return err
+	}
+	r.refusedCode("by hand", byHand("kept"), queue.CodeExists)
+	same(r, "that one, still", r.get(first.ID).State, queue.Pending)
+	claimed := r.start(r.claimOne())
+	fired := r.next("kept")
+	same(r, "beside one that runs and keeps its key", []any{fired.Runs[0].Outcome, fired.Leased}, []any{store.OutcomeRefused, []int64(nil)})
+	r.refusedCode("by hand, beside one that runs", byHand("kept"), queue.CodeExists)
+	r.end(claimed, exit(0))
+
+	r.plan("free", keyed(0))
+	second := r.next("free").Runs[0]
+	third := r.next("free").Runs[0]
+	same(r, "its key is free then", []any{third.Outcome, r.get(second.ID).State}, []any{store.OutcomeFired, queue.Cancelled})
+	claimed = r.start(r.claimOne())
+	same(r, "it is to be ended first", r.next("free").Leased, []int64{claimed.Seq})
+	r.one()
+	s, _ := r.planned("free")
+	r.advance(time.Minute)
+	f := firing(s, s.NextAt)
+	f.MaxPending = 1
+	fired = r.fire(f)
+	same(r, "without room beside one that runs", []any{fired.Runs[0].Outcome, fired.Leased}, []any{store.OutcomeRefused, []int64(nil)})
+	same(r, "that one", r.get(claimed.ID).State, queue.Processing)
+	same(r, "all", r.outcomes("free"), []string{"refused", "fired", "fired"})
+	r.counted()
+}
+
+func firedWaits(r *rig) {
+	parent := r.one(named("parent"), delay(time.Hour))
+	waits := func(id string) func(*store.Schedule) {
+		return func(s *store.Schedule) {
+			s.Overlap, s.Draft.After = store.OverlapQueue, []queue.Dependency{{ID: id, How: queue.ParentCompleted}}
+		}
+	}
+	stored := r.plan("after", waits("parent"))
+	kept, _ := r.planned("after")
+	same(r, "it is kept as it was stored", kept, stored)
+	nobody := stored
+	nobody.Name = "nobody"
+	waits("nobody")(&nobody)
+	_, err := r.s.PutSchedule(r.Context(), nobody, 0, asker)
+	r.refusedCode("of a job that is not there", err, queue.CodeInvalid)
+	first, second := r.next("after").Runs[0], r.next("after").Runs[0]
+	for _, run := range []store.ScheduleRun{first, second} {
+		same(r, "what waits for it", r.get(run.ID).State, queue.Blocked)
+	}
+	r.must(r.s.Change(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+	r.promote()
+	for _, run := range []store.ScheduleRun{first, second} {
+		same(r, "without it", []any{r.get(run.ID).State, r.get(run.ID).Reason}, []any{queue.Cancelled, queue.ReasonDependency})
+	}
+	same(r, "it is not there any more", r.next("after").Runs[0].Outcome, store.OutcomeRefused)
+	r.counted()
 }
 
 func firedInARow(r *rig) {
