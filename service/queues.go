@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -194,15 +196,21 @@ func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.Q
 	return v, err
 }
 
-// ruleOf is what a queue goes by. The caller has the turn.
-func (s *Service) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
+// queueNamed is how a queue stands; one that is not there has no jobs and no rule of its own.
+func (s *Service) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
 	list, err := s.queues(ctx)
 	for _, q := range list {
 		if q.Name == name {
-			return q.Rule, nil
+			return q, nil
 		}
 	}
-	return store.Plain, err
+	return store.QueueState{Name: name, Rule: store.Plain}, err
+}
+
+// ruleOf is what a queue goes by. The caller has the turn.
+func (s *Service) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
+	q, err := s.queueNamed(ctx, name)
+	return q.Rule, err
 }
 
 // setRule has a queue go by a rule. The caller has the turn.
@@ -283,22 +291,80 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 		rule.Paused, rule.PausedBy, rule.PausedAt, rule.Reason, rule.Until = true, control.PeerFrom(ctx).UID, now, p.Reason, until
 		rule.Frozen = rule.Frozen || p.Freeze
 		return rule, nil
-	}, func(q *store.QueueState) error {
-		if !q.Rule.Frozen {
-			return nil
-		}
-		return s.standStill(ctx, q.Name, true)
-	})
+	}, func(q *store.QueueState) error { return s.standStill(ctx, q) })
 }
 
-// standStill pauses what runs of a queue, or has it go on.
-func (s *Service) standStill(ctx context.Context, name string, on bool) error {
-	method := map[bool]string{true: "pause", false: "resume"}[on]
+// Whoever pauses a queue waits so long for what is leased of it and has not begun to be given back.
+const (
+	withdrawnWithin = 2 * time.Second
+	withdrawnAgain  = 5 * time.Millisecond
+)
+
+// standStill gives back what is leased of a queue that was paused and has not begun, and pauses what runs if
+// the queue is frozen. What is claimed at the time is not known here yet, but to the store.
+func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
+	paused := map[int64]bool{}
+	within, cancel := context.WithTimeout(ctx, withdrawnWithin)
+	defer cancel()
+	for leased := int64(q.Leased); ; {
+		begun, left := s.pool.Withdraw(q.Name)
+		if q.Rule.Frozen {
+			if err := s.pauseEach(ctx, begun, paused); err != nil {
+				return err
+			}
+		}
+		if leased == 0 && left == 0 && len(begun) == 0 {
+			return nil
+		}
+		now, err := s.queueNamed(ctx, q.Name)
+		if err != nil {
+			return err
+		}
+		if leased = int64(now.Leased); left == 0 && leased <= int64(len(begun)) {
+			return nil
+		}
+		select {
+		case <-within.Done():
+			return ctx.Err() // a runner does not answer: what it has not begun it gives back once it does
+		case <-time.After(withdrawnAgain):
+		}
+	}
+}
+
+// pauseEach pauses jobs that run, all at once, but for those that have been.
+func (s *Service) pauseEach(ctx context.Context, seqs []int64, paused map[int64]bool) error {
+	errs := make([]error, len(seqs))
+	var calls sync.WaitGroup
+	for i, seq := range seqs {
+		if !paused[seq] {
+			paused[seq] = true
+			calls.Go(func() { _, errs[i] = s.pool.Pause(ctx, seq, true, control.PeerFrom(ctx).UID) })
+		}
+	}
+	calls.Wait()
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, queue.ErrWrongState) { // it is being ended
+			return err
+		}
+	}
+	return nil
+}
+
+// goOn has what was paused of a queue go on.
+func (s *Service) goOn(ctx context.Context, name string) error {
 	p := control.Selection{Queue: name, State: control.Texts{queue.Processing.String()}}
 	for {
-		v, err := s.pause(ctx, method, p, on)
-		if err != nil || v.Next == nil {
+		v, err := s.pause(ctx, "resume", p, false)
+		if err != nil {
 			return err
+		}
+		for _, r := range v.Refused {
+			if r.Code != queue.CodeWrongState && r.Code != queue.CodeNotFound { // it was not paused, or has ended
+				return queue.Errorf(r.Code, "%s", r.Message)
+			}
+		}
+		if v.Next == nil {
+			return nil
 		}
 		p.Cursor = *v.Next
 	}
@@ -306,16 +372,18 @@ func (s *Service) standStill(ctx context.Context, name string, on bool) error {
 
 // QueueResume implements control.API.
 func (s *Service) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
-	frozen := map[string]bool{}
-	return s.onQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
-		frozen[q.Name] = q.Rule.Frozen
-		return q.Rule.Resumed(), nil
-	}, func(q *store.QueueState) error {
-		if !frozen[q.Name] {
-			return nil
+	list, err := s.queues(ctx)
+	for i := range list { // first: whatever fails, it can be asked for again
+		if q := &list[i]; err == nil && q.Rule.Frozen && (p.All || q.Name == p.Name) {
+			err = s.goOn(ctx, q.Name)
 		}
-		return s.standStill(ctx, q.Name, false)
-	})
+	}
+	if err != nil {
+		return control.QueueList{}, err
+	}
+	return s.onQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
+		return q.Rule.Resumed(), nil
+	}, func(*store.QueueState) error { return nil })
 }
 
 // QueueRemove implements control.API.

@@ -113,6 +113,37 @@ func TestQueuesOverRestarts(t *testing.T) {
 	q.must("wait", "later", "--timeout", "20")
 }
 
+// Once a pause is answered nothing of its queue starts, also of what a runner holds already; with freeze nothing
+// of it runs, also what had just been started.
+func TestPausedQueuesStartNothing(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	for round := range 12 {
+		name := fmt.Sprint("q", round)
+		w.batch(slices.Repeat([]fields{{"command": "echo >>started; sleep 0.05; echo >>ended", "queue": name, "cwd": q.dir, "max_retries": 0}}, 40))
+		time.Sleep(time.Duration(round) * 3 * time.Millisecond) // some run by then, or are about to
+		args, freeze := []string{"queue", "pause", name}, round%2 == 1
+		if freeze {
+			args = append(args, "--freeze")
+		}
+		q.must(args...)
+		lines := func(file string) int { return strings.Count(q.text(file), "\n") }
+		if !freeze {
+			w.until("what runs has ended", 10*time.Second, func() bool { return w.counts()["processing"] == 0 })
+		}
+		started, ended := lines("started"), lines("ended")
+		time.Sleep(150 * time.Millisecond) // in which more would start and end
+		if now := lines("started"); now != started {
+			t.Errorf("round %d, freeze %t: %d jobs have started after the pause", round, freeze, now-started)
+		}
+		if now := lines("ended"); now != ended {
+			t.Errorf("round %d, freeze %t: %d jobs have ended after the pause", round, freeze, now-ended)
+		}
+		q.must("queue", "resume", name)
+		w.until("all have run", 30*time.Second, func() bool { return lines("ended") == 40*(round+1) })
+	}
+}
+
 // Two queues with endless work and weights of 3 and 1 share the starts so.
 func TestWeightsShareTheStarts(t *testing.T) {
 	q := serving(t, "--workers", "0")

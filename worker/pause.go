@@ -102,6 +102,25 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 	return func(ctx context.Context) ([]string, error) { return p.tellAll(ctx, list) }
 }
 
+// Withdraw gives back what is leased of a queue and has not begun. It lists the jobs that have, or may have,
+// and says how many of the others have not been given back yet.
+func (p *Pool) Withdraw(queue string) (begun []int64, left int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.leases.byAge() {
+		switch {
+		case h.job.Queue != queue || h.over:
+		case h.running || h.begun:
+			begun = append(begun, h.job.Seq)
+		default:
+			if left++; !h.asked && (h.waiting || h.conn != nil) {
+				p.drop(h)
+			}
+		}
+	}
+	return begun, left
+}
+
 // tellAll has the runners of leases do what is recorded, all at once, and lists the ids of those
 // jobs that run.
 func (p *Pool) tellAll(ctx context.Context, list []*leaseState) (ids []string, err error) {
