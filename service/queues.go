@@ -288,7 +288,10 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 		if rule.Frozen && until != 0 {
 			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, which has no end of its own; resume it first: queuectl queue resume %s", q.Name, q.Name)
 		}
-		rule.Paused, rule.PausedBy, rule.PausedAt, rule.Reason, rule.Until = true, control.PeerFrom(ctx).UID, now, p.Reason, until
+		if !rule.Frozen { // else its jobs stand still since then
+			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
+		}
+		rule.Paused, rule.Reason, rule.Until = true, p.Reason, until
 		rule.Frozen = rule.Frozen || p.Freeze
 		return rule, nil
 	}, func(q *store.QueueState) error { return s.standStill(ctx, q) })
@@ -309,7 +312,7 @@ func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
 	for leased := int64(q.Leased); ; {
 		begun, left := s.pool.Withdraw(q.Name)
 		if q.Rule.Frozen {
-			if err := s.pauseEach(ctx, begun, paused); err != nil {
+			if err := s.pauseEach(ctx, begun, true, paused); err != nil {
 				return err
 			}
 		}
@@ -331,14 +334,14 @@ func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
 	}
 }
 
-// pauseEach pauses jobs that run, all at once, but for those that have been.
-func (s *Service) pauseEach(ctx context.Context, seqs []int64, paused map[int64]bool) error {
+// pauseEach pauses jobs that run, or has them go on, all at once, but for those that have been.
+func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
 	for i, seq := range seqs {
-		if !paused[seq] {
-			paused[seq] = true
-			calls.Go(func() { _, errs[i] = s.pool.Pause(ctx, seq, true, control.PeerFrom(ctx).UID) })
+		if !done[seq] {
+			done[seq] = true
+			calls.Go(func() { _, errs[i] = s.pool.Pause(ctx, seq, on, control.PeerFrom(ctx).UID) })
 		}
 	}
 	calls.Wait()
@@ -350,23 +353,24 @@ func (s *Service) pauseEach(ctx context.Context, seqs []int64, paused map[int64]
 	return nil
 }
 
-// goOn has what was paused of a queue go on.
-func (s *Service) goOn(ctx context.Context, name string) error {
-	p := control.Selection{Queue: name, State: control.Texts{queue.Processing.String()}}
+// goOn has what a freeze has paused of a queue go on; what was paused before by itself stays so.
+func (s *Service) goOn(ctx context.Context, q *store.QueueState) error {
+	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPage}
 	for {
-		v, err := s.pause(ctx, "resume", p, false)
+		page, err := s.store.List(ctx, f)
 		if err != nil {
 			return err
 		}
-		for _, r := range v.Refused {
-			if r.Code != queue.CodeWrongState && r.Code != queue.CodeNotFound { // it was not paused, or has ended
-				return queue.Errorf(r.Code, "%s", r.Message)
+		var seqs []int64
+		for i := range page.Jobs {
+			if at := page.Jobs[i].PausedAt; at != 0 && at >= q.Rule.PausedAt {
+				seqs = append(seqs, page.Jobs[i].Seq)
 			}
 		}
-		if v.Next == nil {
-			return nil
+		if err := s.pauseEach(ctx, seqs, false, map[int64]bool{}); err != nil || page.Next == 0 {
+			return err
 		}
-		p.Cursor = *v.Next
+		f.Before = page.Next
 	}
 }
 
@@ -375,7 +379,7 @@ func (s *Service) QueueResume(ctx context.Context, p control.QueueName) (control
 	list, err := s.queues(ctx)
 	for i := range list { // first: whatever fails, it can be asked for again
 		if q := &list[i]; err == nil && q.Rule.Frozen && (p.All || q.Name == p.Name) {
-			err = s.goOn(ctx, q.Name)
+			err = s.goOn(ctx, q)
 		}
 	}
 	if err != nil {

@@ -98,6 +98,10 @@ func TestQueuesOverRestarts(t *testing.T) {
 	q.must("wait", "waits", "--timeout", "20")
 	q.must("enqueue", "-Q", "one", "--id", "stands", "--timeout", "60s", "sleep 600")
 	q.until("it runs", 10*time.Second, func() bool { return q.show("stands").State == "processing" })
+	q.must("enqueue", "-Q", "one", "--id", "alone", "--timeout", "60s", "sleep 600")
+	q.must("queue", "set", "one", "--concurrency", "2")
+	q.until("it runs", 10*time.Second, func() bool { return q.show("alone").State == "processing" })
+	q.must("pause", "alone")
 	q.must("queue", "pause", "one", "--freeze")
 	if out := q.must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":"`) {
 		t.Errorf("what runs does not stand still: %s", out)
@@ -106,7 +110,10 @@ func TestQueuesOverRestarts(t *testing.T) {
 	if out := q.must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":null`) {
 		t.Errorf("it does not go on: %s", out)
 	}
-	q.must("cancel", "stands")
+	if out := q.must("show", "alone", "--json"); !strings.Contains(out, `"paused_by":"`) {
+		t.Errorf("what was paused by itself goes on: %s", out)
+	}
+	q.must("cancel", "stands", "alone")
 	q.must("queue", "pause", "default")
 	q.must("enqueue", "--id", "later", "true")
 	q.must("queue", "pause", "default", "--for", "1s")
@@ -129,7 +136,21 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 		q.must(args...)
 		lines := func(file string) int { return strings.Count(q.text(file), "\n") }
 		if !freeze {
-			w.until("what runs has ended", 10*time.Second, func() bool { return w.counts()["processing"] == 0 })
+			w.until("what runs has ended", 10*time.Second, func() bool {
+				var list struct {
+					Queues []struct {
+						Queue   string
+						Running int
+					}
+				}
+				w.good("queue.list", fields{}, &list)
+				for _, q := range list.Queues {
+					if q.Queue == name {
+						return q.Running == 0
+					}
+				}
+				return false
+			})
 		}
 		started, ended := lines("started"), lines("ended")
 		time.Sleep(150 * time.Millisecond) // in which more would start and end
