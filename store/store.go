@@ -338,7 +338,7 @@ type Reader interface {
 	// waited for it: those that do still first, in the order in which they came to.
 	Links(ctx context.Context, seq int64, limit int) (parents, children []Link, err error)
 	// Obstacles are what holds a job back now that is pending or failed, due and not leased, beside
-	// the workers: none if the next claim may take it.
+	// the workers: none if the next claim may take it. Of one that is not due they are a pause of its queue alone.
 	Obstacles(ctx context.Context, seq int64) ([]Obstacle, error)
 	// Simulate says which up to n jobs claims would take next, were there so many workers now. Nothing is
 	// changed by it.

@@ -105,7 +105,7 @@ func (s *Store) Obstacles(ctx context.Context, seq int64) (list []store.Obstacle
 
 func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 	now := s.now()
-	if j.leased || !j.State.Runnable() || j.DueAt > now {
+	if j.leased || !j.State.Runnable() {
 		return nil
 	}
 	var leased []*job
@@ -121,8 +121,12 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 			}
 		}
 	}
-	if r := s.rule(j.Queue); r.Paused || r.Concurrency > 0 && running >= r.Concurrency {
+	timed := j.DueAt > now
+	if r := s.rule(j.Queue); r.Paused || !timed && r.Concurrency > 0 && running >= r.Concurrency {
 		list = append(list, store.Obstacle{Key: j.Queue, Used: running, Most: r.Concurrency, Need: 1, Paused: r.Paused})
+	}
+	if timed {
+		return list
 	}
 	if s.maxUser > 0 && mine >= s.maxUser {
 		list = append(list, store.Obstacle{Gate: queue.GateUser, Used: mine, Most: s.maxUser, Need: 1})

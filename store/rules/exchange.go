@@ -217,6 +217,7 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	r.job = l.Job
 	j := &r.job
 	j.Units = ""
+	j.DueAt = min(j.DueAt, r.tx.Now()) // it was due, whatever the clock was set back by since
 	r.endLease(l)
 	if err := r.stand(j); err != nil {
 		return err

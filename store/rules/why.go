@@ -26,14 +26,17 @@ func (r *Rules) Simulate(n int) (jobs []queue.Job, err error) {
 const simulatedMost = 20 * StepsMost
 
 // Obstacles are what keeps a claim from taking a job that stands in its lane: the looks are those of
-// the claim. It changes nothing.
+// the claim. Of one that waits for its time it is a pause of its queue alone. It changes nothing.
 func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 	j, err := r.tx.Job(seq, Summary)
-	if err != nil || j.Standing != Ready || r.tx.Lease(seq) != nil {
+	if err != nil || j.Standing != Ready && j.Standing != Timed || r.tx.Lease(seq) != nil {
 		return nil, err
 	}
-	if q := r.tx.Queue(j.Queue); q.Room <= 0 {
-		list = append(list, r.tx.QueueObstacle(j.Queue))
+	if of := r.tx.QueueObstacle(j.Queue); of.Paused || j.Standing == Ready && r.tx.Queue(j.Queue).Room <= 0 {
+		list = append(list, of)
+	}
+	if j.Standing == Timed {
+		return list, nil
 	}
 	l, err := r.tx.Lane(&j)
 	if err != nil {

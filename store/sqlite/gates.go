@@ -312,6 +312,12 @@ func (t *tx) openRates() (more bool, err error) {
 	if !t.s.mem.lanes.keyed {
 		return false, nil
 	}
+	if t.now < t.s.mem.promoted { // the clock was set back, and none stays full for longer than its period
+		if _, err := t.exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens > ? + per + 1)`, int64(t.now), int64(t.now)); err != nil {
+			return false, err
+		}
+	}
+	t.s.mem.promoted = t.now
 	var list []int64
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, r.num(0))

@@ -77,6 +77,33 @@ func TestGateIsKeptAsLongAsItIsNamed(t *testing.T) {
 	there("as one comes back", "k", 1)
 }
 
+// Whatever the clock is set back by, a full rate opens after its period, and what waits for it starts.
+func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	clock := queue.MillisOf(time.Now())
+	s.now = func() queue.Millis { return clock }
+	put(t, s, 1, 6, needing(queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Per: time.Second}))
+	start := func(when string, want int) {
+		t.Helper()
+		_, jobs := claimed(t, s, store.Report{Want: 9})
+		if len(jobs) != want {
+			t.Errorf("%s: %d were claimed, want %d", when, len(jobs), want)
+		}
+		for i := range jobs {
+			claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[i].Lease(), At: clock}}})
+			claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[i])}})
+		}
+	}
+	start("at first", 2)
+	promote(t, s)
+	clock = clock.Add(-time.Hour)
+	promote(t, s)
+	start("an hour before", 0)
+	clock = clock.Add(1100 * time.Millisecond)
+	promote(t, s)
+	start("a period later", 2)
+}
+
 // A job that waits for one which was lost with a damaged part of its batch does not wait for ever.
 func TestParentLostWithItsFrame(t *testing.T) {
 	s := openStore(t, t.TempDir())

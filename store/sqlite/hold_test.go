@@ -167,6 +167,14 @@ func TestClockStepsOfAYear(t *testing.T) {
 		if err != nil || len(turned.Jobs) != want {
 			t.Errorf("step %v: got %d jobs, %v, want %d", step, len(turned.Jobs), err, want)
 		}
+		var back []queue.Lease
+		for i := range turned.Jobs {
+			back = append(back, turned.Jobs[i].Lease())
+		}
+		turned, err = s.Exchange(t.Context(), store.Report{Released: back, Want: 9})
+		if err != nil || len(turned.Jobs) != want {
+			t.Errorf("step %v: got %d jobs again, %v, want %d", step, len(turned.Jobs), err, want)
+		}
 		if _, err := s.Oldest(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -101,6 +101,7 @@ type memory struct {
 	ended     int64           // jobs whose edges are to be decided
 	empties   int64           // lanes without jobs
 	rechecked int64           // gates up to this one are looked at again, 0 if all are
+	promoted  queue.Millis    // when Promote was called last
 	hooks     store.Hooks     // that are made for jobs' sake
 	users     map[int]user    // who have jobs that wait or are leased
 	maxUser   int             // jobs of one user may be leased, 0 is any number

@@ -435,8 +435,9 @@ func (w *pairWalk) heldBack(seq int64) {
 		return
 	}
 	got, want := both(w, func(s store.Store) ([]store.Obstacle, error) { return s.Obstacles(w.Context(), seq) })
-	ready := j.State.Runnable() && j.DueAt <= w.model.Now() && !slices.Contains(w.held, seq)
-	if ready != (len(got) > 0) || ready != (len(want) > 0) {
+	runnable := j.State.Runnable() && !slices.Contains(w.held, seq)
+	timed := runnable && j.DueAt > w.model.Now() // then it is told of a pause of its queue alone
+	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {
 		w.Errorf("step %d: job %d is %s, and what holds it back is %v to the engine, and %v to the model", w.step, seq, j.State, got, want)
 	}
 }

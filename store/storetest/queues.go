@@ -205,6 +205,7 @@ func toldObstacles(r *rig) {
 	obstacles("its queue and its user", last, store.Obstacle{Key: "night", Need: 1, Paused: true}, store.Obstacle{Gate: queue.GateUser, Used: 1, Most: 1, Need: 1})
 	later := r.one(delay(time.Hour))
 	obstacles("it is not due", later)
+	obstacles("it is not due, and its queue is paused", r.one(in("night"), delay(time.Hour)), store.Obstacle{Key: "night", Need: 1, Paused: true})
 	_, err := r.s.Obstacles(r.Context(), 99)
 	r.refusedCode("nobody", err, queue.CodeNotFound)
 }
