@@ -190,17 +190,26 @@ func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 	err = s.reading(ctx, func(r *reader) error {
 		list = nil
 		room := queue.MaxDeps
-		var came []int64 // when each came to be one
+		var came, results []int64 // when each came to be one; of those whose results are told
 		err := r.query(func(r row) (bool, error) {
 			p := store.Parent{ID: r.text(1), UID: int(r.num(2)), State: queue.State(r.num(3)), ExitCode: r.num(4)}
-			if result := r.view(5); len(result) > 0 && len(result) <= room {
-				p.Result = slices.Clone(result)
-				room -= len(result)
+			if size := int(r.num(5)); size > 0 && size <= room {
+				room -= size
+				results = append(results, r.num(0))
 			}
 			at, _ := slices.BinarySearch(came, r.num(0))
 			came, list = slices.Insert(came, at, r.num(0)), slices.Insert(list, at, p)
 			return true, nil
-		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, result FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
+		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, ifnull(octet_length(result), 0) FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
+		for _, edge := range results { // the others are not read at all: they may be many, and large
+			if err == nil {
+				err = r.query(func(r row) (bool, error) {
+					at, _ := slices.BinarySearch(came, edge)
+					list[at].Result = slices.Clone(r.view(0))
+					return false, nil
+				}, `SELECT result FROM edges CROSS JOIN jobs ON jobs.seq = parent JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE edges.id = ?`, edge)
+			}
+		}
 		if err != nil || len(list) > 0 {
 			return err
 		}

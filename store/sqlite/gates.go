@@ -138,21 +138,45 @@ func (t *tx) Gate(uid int, need rules.Need) (g rules.Gate, err error) {
 // rate is the room at a rate: what has started in the period before now counts, and what was
 // claimed and is not known to have started. When a start leaves the period it is looked at again.
 func (t *tx) rate(gate, n, per int64) (room int, opens queue.Millis, err error) {
+	claimed := int64(t.s.mem.used[gate])
+	asked := rateLook{n: n, per: per, claimed: claimed}
+	if known, found := t.rates[gate]; found && known.rateLook == asked {
+		return known.room, known.opens, nil
+	}
+	if room, opens, err = t.lookAtRate(gate, asked); err == nil {
+		if t.rates == nil {
+			t.rates = map[int64]rateRoom{}
+		}
+		t.rates[gate] = rateRoom{asked, room, opens}
+	}
+	return room, opens, err
+}
+
+// rateLook is what the room at a rate depends on beside its starts, and rateRoom what was found: in a
+// transaction many lanes may ask for the same.
+type (
+	rateLook struct{ n, per, claimed int64 }
+	rateRoom struct {
+		rateLook
+		room  int
+		opens queue.Millis
+	}
+)
+
+func (t *tx) lookAtRate(gate int64, r rateLook) (room int, opens queue.Millis, err error) {
 	now := int64(t.now)
 	if _, err := t.exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gate, now); err != nil { // the clock was set back
 		return 0, 0, err
 	}
-	claimed := int64(t.s.mem.used[gate])
-	var first, starts int64
-	err = t.query(func(r row) (bool, error) {
-		starts++
-		first = r.num(0)
-		return starts+claimed < n, nil
-	}, `SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC`, gate, now-per)
-	if room = int(n - claimed - starts); room > 0 || starts == 0 || err != nil {
+	starts, err := t.number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, now-r.per)
+	if room = int(r.n - r.claimed - starts); room > 0 || starts == 0 || err != nil {
 		return room, 0, err
 	}
-	opens = queue.Millis(first + per + 1)
+	first, err := t.number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate, now-r.per, max(0, r.n-r.claimed-1))
+	if err != nil {
+		return room, 0, err
+	}
+	opens = queue.Millis(first + r.per + 1)
 	t.wakeAt(opens)
 	_, err = t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, int64(opens), gate)
 	return room, opens, err
@@ -163,6 +187,7 @@ func (t *tx) RecordStart(gate int64, at queue.Millis) error {
 	if err := t.forgetStarts(gate); err != nil {
 		return err
 	}
+	delete(t.rates, gate)
 	_, err := t.exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
 	return err
 }

@@ -379,6 +379,10 @@ func everyOperation(t *testing.T, s *Store) {
 	})
 	must(err)
 	seq := l(0).Seq
+	_, err = s.Parents(ctx, put(t, s, 0, 1, func(j *queue.Job) {
+		j.After, j.Delay = []queue.Dependency{{Job: seq, How: queue.ParentEnded}}, time.Hour
+	})[0])
+	must(err)
 	_, err = s.History(ctx, seq, 0, 1)
 	must(err)
 	_, err = s.Attempt(ctx, seq, 1)
