@@ -15,6 +15,10 @@ import (
 // clock that was stepped, or a machine that slept, can delay.
 const look = 30 * time.Second
 
+// retainAgain is how long nothing is looked at that may be kept too long, unless there was more of it: due jobs
+// may be many a second, and to count what is kept takes time.
+const retainAgain = 5 * time.Second
+
 // sweepStep is how many files are deleted at a time.
 const sweepStep = 100
 
@@ -34,6 +38,7 @@ type Store interface {
 func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, recurring Recurring, log *slog.Logger) error {
 	fire := newFirer(s, recurring, log)
 	defer fire.replacing.Wait()
+	var retained time.Time // no more was found then
 	for {
 		wait, err := s.Promote(ctx)
 		if err == nil {
@@ -42,10 +47,14 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 				wait = 0
 			}
 		}
-		if err == nil {
+		if since := time.Since(retained); err == nil && since < retainAgain {
+			wait = min(wait, retainAgain-since)
+		} else if err == nil {
 			var more bool
 			if more, err = retain(ctx, s, retention()); more {
 				wait = 0
+			} else if err == nil {
+				retained = time.Now()
 			}
 		}
 		if err == nil {
@@ -74,6 +83,7 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 			return nil
 		case <-s.DueSooner():
 		case <-wake:
+			retained = time.Time{}
 		case <-fire.replaced:
 		case <-timer.C:
 		}

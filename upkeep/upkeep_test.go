@@ -136,12 +136,39 @@ func TestTheClockIsReadEvery30Seconds(t *testing.T) {
 func TestWhatIsDueIsDoneThen(t *testing.T) {
 	k := &keeper{next: 2 * time.Second}
 	_, err := upkeep(t, k, func() {
-		time.Sleep(5 * time.Second)
+		time.Sleep(4500 * time.Millisecond)
 		k.alarm <- struct{}{}
 	})
-	if err != nil || len(k.asked) != 4 || k.asked[2] != 4*time.Second || k.asked[3] != 5*time.Second {
-		t.Errorf("asked after %v, %v, want 0, 2, 4 and 5 s", k.asked, err)
+	if err != nil || len(k.asked) != 4 || k.asked[2] != 4*time.Second || k.asked[3] != 4500*time.Millisecond {
+		t.Errorf("asked after %v, %v, want 0, 2, 4 and 4.5 s", k.asked, err)
 	}
+}
+
+// However often something is due, what is kept too long is looked at each 5 s, and at once when the settings
+// change.
+func TestRetentionIsLookedAtEvery5Seconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		k := &keeper{next: 100 * time.Millisecond, alarm: make(chan struct{}), begun: begun}
+		wake := make(chan struct{})
+		var looks []time.Duration
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			done <- Run(ctx, k, wake, func() Retention { looks = append(looks, time.Since(begun)); return Retention{} }, func(context.Context, []string) bool { return true }, Recurring{}, slog.New(slog.DiscardHandler))
+		}()
+		time.Sleep(11950 * time.Millisecond)
+		wake <- struct{}{}
+		synctest.Wait()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		want := []time.Duration{0, 5 * time.Second, 10 * time.Second, 11950 * time.Millisecond}
+		if !slices.Equal(looks, want) {
+			t.Errorf("looked after %v, want %v", looks, want)
+		}
+	})
 }
 
 // A store that refuses is asked again after a second; one that has failed ends it.
