@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
@@ -56,7 +57,11 @@ func (s *Service) ruleOfGate(d *queue.Demand) error {
 	case rule.N == 0:
 		return queue.Invalid(field, "%s has no rule; who may operate sets one: queuectl gate set %s %s", d.Key, d.Key, flag)
 	case *d != rule:
-		return queue.Invalid(field, "the rule of %s is %s; leave the number out, or have who may operate change it: queuectl gate set %s %s", d.Key, rule, d.Key, flag)
+		most := strconv.Itoa(rule.N)
+		if d.Kind == queue.GateRate {
+			most += "/" + queue.FormatPeriod(rule.Per)
+		}
+		return queue.Invalid(field, "the rule of %s is %s; leave the number out, or have who may operate change it: queuectl gate set %s %s", d.Key, most, d.Key, flag)
 	}
 	return nil
 }
@@ -79,7 +84,20 @@ func (s *Service) GateSet(ctx context.Context, p control.GateSet) (v control.Gat
 	if err != nil {
 		return v, err
 	}
-	return s.viewGate(&store.GateState{Demand: d, UID: queue.Everybody, Set: d.N > 0}), nil
+	return s.viewGate(s.gateAs(ctx, &store.GateState{Demand: d, UID: queue.Everybody, Set: d.N > 0})), nil
+}
+
+// gateAs is a gate of everybody's as it stands, or as it was set if nothing else is known of it.
+func (s *Service) gateAs(ctx context.Context, set *store.GateState) *store.GateState {
+	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}} // or a few others
+	list, err := s.store.Gates(ctx, queue.Everybody, before)
+	i := slices.IndexFunc(list, func(g store.GateState) bool {
+		return g.UID == set.UID && g.Kind == set.Kind && g.Key == set.Key
+	})
+	if err != nil || i < 0 {
+		return set
+	}
+	return &list[i]
 }
 
 // GateList implements control.API.

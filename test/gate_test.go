@@ -23,7 +23,7 @@ func TestGatesOfEverybody(t *testing.T) {
 	refused("has no rule", "enqueue", "--rate-limit", "@api", "true")
 	q.must("gate", "set", "@db", "--lock", "2")
 	q.must("gate", "set", "@api", "--rate", "1/h")
-	refused("the rule of @db is @db:2", "enqueue", "--lock", "@db:3", "true")
+	refused("the rule of @db is 2", "enqueue", "--lock", "@db:3", "true")
 	refused("no key of everybody's", "gate", "set", "db", "--lock", "3")
 	refused("is not N/PERIOD", "gate", "set", "@db", "--rate", "3")
 	for range 3 {

@@ -53,6 +53,8 @@ func gateRow(g *control.GateView) []string {
 	switch {
 	case g.Kind == "resource":
 		rule = "settings"
+	case !g.Set && g.User == "":
+		rule = "first job"
 	case !g.Set:
 		rule = "newest job"
 	}

@@ -122,7 +122,7 @@ func queueSetVerb(a *App) *cobra.Command {
 	var spec queue.Spec
 	var unset []string
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "Set what a queue goes by; it is made if it is not there", Args: Exactly(1, "the name of a queue"), ValidArgsFunction: a.completeQueues,
+		Use: "set NAME", Short: "Set what a queue goes by, also before its first job", Args: Exactly(1, "the name of a queue"), ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			f := cmd.Flags()
@@ -290,7 +290,9 @@ func (a *App) completeQueues(cmd *cobra.Command, _ []string, typed string) ([]st
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer c.Close()
-	got, err := c.QueueList(cmd.Context(), control.Queues{})
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+	defer cancel()
+	got, err := c.QueueList(ctx, control.Queues{})
 	var names []string
 	for _, q := range got.Queues {
 		if err == nil && strings.HasPrefix(q.Queue, typed) {

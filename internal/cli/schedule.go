@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -267,16 +268,21 @@ func (a *App) scheduleCommand(name, short, become string, do func(*control.Clien
 				return err
 			}
 			defer c.Close()
+			var list []control.Schedule
 			for _, name := range once(names) {
-				err := answerOf(cmd.Context(), a, c, do, control.ScheduleName{Name: name}, func(s control.Schedule) error {
+				var s control.Schedule
+				if s, err = do(c, cmd.Context(), control.ScheduleName{Name: name}); err != nil {
+					break
+				}
+				if list = append(list, s); !a.Structured() {
 					a.Say("schedule %s %s", s.Name, become)
-					return a.Println(s.Name)
-				})
-				if err != nil {
-					return err
+					err = a.Println(s.Name)
 				}
 			}
-			return nil
+			if a.Structured() && (err == nil || len(list) > 0) {
+				err = errors.Join(err, PrintList(a, list))
+			}
+			return err
 		},
 	}
 }
