@@ -22,8 +22,11 @@ func (s *Service) loadRules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defaults, keeps := map[string]string{}, map[string]store.Retention{}
+	defaults, keeps, frozen := map[string]string{}, map[string]store.Retention{}, map[string]bool{}
 	for _, q := range list {
+		if q.Rule.Frozen {
+			frozen[q.Name] = true
+		}
 		if q.Rule.Keep != (store.Retention{}) {
 			keeps[q.Name] = q.Rule.Keep
 		}
@@ -33,7 +36,14 @@ func (s *Service) loadRules(ctx context.Context) error {
 	}
 	s.defaults.Store(&defaults)
 	s.keeps.Store(&keeps)
+	s.frozen.Store(&frozen)
 	return nil
+}
+
+// isFrozen reports whether everything of a queue stands still.
+func (s *Service) isFrozen(name string) bool {
+	frozen := s.frozen.Load()
+	return frozen != nil && (*frozen)[name]
 }
 
 // withDefaults is a spec with what its queue has for jobs that do not say it.

@@ -106,6 +106,7 @@ type Service struct {
 	who       atomic.Pointer[access]
 	defaults  atomic.Pointer[map[string]string]          // of queues, as JSON
 	keeps     atomic.Pointer[map[string]store.Retention] // of queues that have their own
+	frozen    atomic.Pointer[map[string]bool]            // queues
 	gates     atomic.Pointer[map[gateName]queue.Demand]  // rules of everybody's keys
 	paused    atomic.Pointer[store.Setting]              // by whom everything is, and since when; nil if it is not
 	users     sync.Map                                   // uid → name, of who has a right and a name
@@ -488,6 +489,7 @@ func (s *Service) poolConfig() worker.Config {
 		SettleDelay: func() time.Duration { return now().SettleDelay },
 		Disowned:    s.disowned,
 		Units:       s.unitVariables,
+		Frozen:      s.isFrozen,
 		EndHung:     howToEnd,
 		HeardEvery:  func() time.Duration { return now().HeartbeatInterval },
 		StaleAfter:  func() time.Duration { return now().WorkerTimeout },

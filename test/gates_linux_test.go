@@ -107,6 +107,14 @@ func TestQueuesOverRestarts(t *testing.T) {
 	if out := q.must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":"`) {
 		t.Errorf("what runs does not stand still: %s", out)
 	}
+	if code := q.stop(); code != 0 {
+		t.Errorf("the service ends with %d", code)
+	}
+	q.start("--workers", "4")
+	q.must("queue", "resume", "one")
+	q.until("what a stop has given back of a frozen queue runs again", 10*time.Second, func() bool { return q.show("stands").State == "processing" && q.show("alone").State == "processing" })
+	q.must("pause", "alone")
+	q.must("queue", "pause", "one", "--freeze")
 	q.must("queue", "resume", "one")
 	if out := q.must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":null`) {
 		t.Errorf("it does not go on: %s", out)

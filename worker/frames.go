@@ -108,7 +108,7 @@ func (p *Pool) settlement(h *leaseState, r *wire.Result, dir string) store.Settl
 		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)
 	}
 	o := outcome(r)
-	o.Paused = h.heldBack()
+	o.Paused = p.heldBack(h)
 	a.Result, a.ResultError = valueOf(r)
 	d := queue.Decide(j, o, p.cfg.Policy())
 	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: progressOf(r.Progress)}

@@ -230,5 +230,7 @@ func (p *Pool) pauseAgain(h *leaseState) {
 }
 
 // heldBack reports whether what is given back of a lease is to be held: its person had it paused,
-// and has not asked for it to run anew.
-func (h *leaseState) heldBack() bool { return h.paused && h.verb != "requeue" }
+// and has not asked for it to run anew. What a frozen queue keeps needs no hold.
+func (p *Pool) heldBack(h *leaseState) bool {
+	return h.paused && h.verb != "requeue" && !(p.cfg.Frozen != nil && p.cfg.Frozen(h.job.Queue))
+}

@@ -53,6 +53,7 @@ type Config struct {
 	SettleDelay func() time.Duration
 	Disowned    func(*queue.Job) error    // why a job may not start: a uid of it belongs to another account now; must not wait long
 	Units       func(*queue.Job) []string // variables that name the units of resources which it holds
+	Frozen      func(queue string) bool   // everything of a queue stands still, and nothing of it starts; nil if there is none
 	EndHung     func(pid int64) string    // what a person can do about a runner that hangs
 	HeardEvery  func() time.Duration      // a worker not heard for so long is asked
 	StaleAfter  func() time.Duration      // one not heard for so long is stale

@@ -281,7 +281,7 @@ func (l *loop) settleStrays(alive []wire.Lease) {
 // when it began, if it did: it has lasted no time.
 func (p *Pool) lost(h *leaseState, running *wire.Attempt, how queue.End, dir string) store.Settlement {
 	j, now := &h.job, queue.MillisOf(time.Now())
-	o := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Isolated(dir), Paused: h.heldBack()}
+	o := queue.Outcome{End: how, ExitCode: -1, Alone: runner.Isolated(dir), Paused: p.heldBack(h)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {
 	case running != nil:
