@@ -313,6 +313,20 @@ const (
 	withdrawnAgain  = 5 * time.Millisecond
 )
 
+// keepStill has what runs of frozen queues stand still, of which a service that was killed may not have come to
+// all.
+func (s *Service) keepStill(ctx context.Context) {
+	list, err := s.queues(ctx)
+	for i := range list {
+		if q := &list[i]; err == nil && q.Rule.Frozen {
+			err = s.standStill(ctx, q)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("not everything of the frozen queues stands still", "error", err)
+	}
+}
+
 // standStill gives back what is leased of a queue that was paused and has not begun, and pauses what runs if
 // the queue is frozen. What is claimed at the time is not known here yet, but to the store.
 func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
@@ -322,7 +336,7 @@ func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
 	for leased := int64(q.Leased); ; {
 		begun, left := s.pool.Withdraw(q.Name)
 		if q.Rule.Frozen {
-			if err := s.pauseEach(ctx, begun, true, paused); err != nil {
+			if err := s.pauseEach(ctx, begun, true, q.Rule.PausedBy, paused); err != nil {
 				return err
 			}
 		}
@@ -345,13 +359,13 @@ func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
 }
 
 // pauseEach pauses jobs that run, or has them go on, all at once, but for those that have been.
-func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, done map[int64]bool) error {
+func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, by int, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
 	for i, seq := range seqs {
 		if !done[seq] {
 			done[seq] = true
-			calls.Go(func() { _, errs[i] = s.pool.Pause(ctx, seq, on, control.PeerFrom(ctx).UID) })
+			calls.Go(func() { _, errs[i] = s.pool.Pause(ctx, seq, on, by) })
 		}
 	}
 	calls.Wait()
@@ -377,7 +391,7 @@ func (s *Service) goOn(ctx context.Context, q *store.QueueState) error {
 				seqs = append(seqs, page.Jobs[i].Seq)
 			}
 		}
-		if err := s.pauseEach(ctx, seqs, false, map[int64]bool{}); err != nil || page.Next == 0 {
+		if err := s.pauseEach(ctx, seqs, false, control.PeerFrom(ctx).UID, map[int64]bool{}); err != nil || page.Next == 0 {
 			return err
 		}
 		f.Before = page.Next

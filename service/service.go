@@ -322,6 +322,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	}
 	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.recurring(), s.log) })
 	parts.Go(func() { s.settleOwners(run) })
+	parts.Go(func() { s.keepStill(run) })
 	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, s.log) })
 	parts.Go(func() { s.tellSystem(run) })
 	if every := systemd.Watchdog() / 8; every > 0 {

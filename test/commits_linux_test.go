@@ -59,6 +59,51 @@ func TestKilledAtEachCommit(t *testing.T) {
 	}
 }
 
+// A freeze of a queue that a kill cuts is finished by the next service, and a resume by asking again: nothing runs
+// of a queue that is frozen, and nothing is left stopped of one that is not.
+func TestFreezesCutByKills(t *testing.T) {
+	t.Parallel()
+	const jobs = 6
+	for _, verb := range [][]string{{"queue", "pause", "fz", "--freeze"}, {"queue", "resume", "fz"}} {
+		cut := 0
+		step := 4
+		if soaks() {
+			step = 1
+		}
+		for n := 5; n <= 15; n += step {
+			q := newQueue(t, "failpoint")
+			q.start("--workers", fmt.Sprint(jobs))
+			q.must("enqueue", "-q", "-Q", "fz", "--lines", q.write("lines", strings.Repeat("sleep 600\n", jobs)))
+			w := q.dial()
+			w.until("they run", 20*time.Second, func() bool { return w.counts()["processing"] == jobs })
+			if verb[1] == "resume" {
+				q.must("queue", "pause", "fz", "--freeze")
+			}
+			q.kill()
+			q.env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
+			if q.tryStart("--workers", fmt.Sprint(jobs)) != nil {
+				q.died()
+			}
+			q.cli(verb...)
+			if q.died() {
+				cut++
+			}
+			still := func() (n int) { return strings.Count(q.must("list", "-s", "processing", "--json"), `"paused_by":"`) }
+			frozen := strings.Contains(q.must("queue", "list", "--json"), `"frozen":true`)
+			if verb[1] == "resume" {
+				q.must(verb...)
+				frozen = false
+			}
+			q.until(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool { return still() == map[bool]int{true: jobs}[frozen] })
+			q.must("cancel", "--all", "--yes")
+			q.stop()
+		}
+		if cut == 0 {
+			t.Errorf("%v was never cut", verb)
+		}
+	}
+}
+
 func scenario(q *queue) {
 	q.Helper()
 	q.step("schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended", "true", "--", "sleep", "0.7")

@@ -136,7 +136,7 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 		return queue.Errorf(queue.CodeFull, "%d jobs of the schedule %s have not ended, which is as many as there may be", b.open, b.s.Name)
 	case b.newest == 0:
 	case b.made || b.s.Overlap == store.OverlapQueue:
-		draft.After = append(slices.Clone(draft.After), queue.Dependency{Job: b.newest, How: queue.ParentEnded})
+		draft.After = append(draft.After, queue.Dependency{Job: b.newest, How: queue.ParentEnded})
 		if others == 0 {
 			draft.OtherwiseDo = queue.OtherwiseRun
 		}
@@ -212,10 +212,8 @@ var errOnlyAsked = errors.New("it was only asked")
 
 // lookAhead finds out whether a job would be refused although others end for it: then they need not.
 func (b *firing) lookAhead() error {
-	draft := b.draft()
-	draft.ID = ""
 	err := b.r.tx.Attempt(func() error {
-		if _, _, err := b.enqueue(draft); err != nil {
+		if _, _, err := b.enqueue(b.draft()); err != nil {
 			return err
 		}
 		return errOnlyAsked
@@ -226,7 +224,7 @@ func (b *firing) lookAhead() error {
 		return nil
 	case !errors.As(err, &refused):
 		return err
-	case refused.Code == queue.CodeExists && draft.UniqueFor == 0: // the key is free once they have ended
+	case refused.Code == queue.CodeExists && b.s.Draft.UniqueFor == 0: // the key is free once they have ended
 		return nil
 	}
 	b.refused = err
