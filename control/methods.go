@@ -146,6 +146,13 @@ func decode[P any](raw json.RawMessage) (any, error) {
 	return p, nil
 }
 
+// ReadParams reads the parameters of a method as the server does: those that are unknown are refused. raw
+// is JSON that queue.CheckJSON has passed.
+func ReadParams[P any](raw json.RawMessage) (p P, err error) {
+	err = decodeParams(raw, &p)
+	return p, err
+}
+
 // mayLast reports whether a request that is no stream may take as long as one, and so counts as
 // one.
 func mayLast(params any) bool {

@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -45,6 +46,10 @@ func TestExamplesOfThePages(t *testing.T) {
 					h.settings(text)
 				case "sh":
 					targets(t, text)
+				case "json":
+					if !json.Valid([]byte(text)) {
+						t.Errorf("a block is no JSON:\n%s", text)
+					}
 				case "text", "cmd", "powershell": // the last two are typed on Windows
 				default:
 					t.Errorf("a block is fenced as %q:\n%s", kind, text)

@@ -30,6 +30,7 @@ var verbs = []cli.Verb{
 	{Name: "config", Build: cli.ConfigVerb},
 	{Name: "gate", Build: cli.GateVerb},
 	{Name: "hook", Build: cli.HookVerb},
+	{Name: "mcp", Build: of(mcpVerb)},
 }
 
 // of builds a verb on app.

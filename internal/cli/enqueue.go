@@ -232,7 +232,7 @@ func readStdin(in io.Reader) (string, error) {
 }
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key string) error {
-	if err := prepare(s, noCwd); err != nil {
+	if err := Prepare(s, noCwd); err != nil {
 		return err // before a service is started for it
 	}
 	c, err := a.clientStarting(ctx)
@@ -373,7 +373,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		return queue.Errorf(queue.CodeTooLarge, "%d jobs are given; one batch may have %d, and %d bytes: split it", len(specs), queue.MaxBatch, control.MaxLine)
 	}
 	for i := range specs {
-		if err := prepare(&specs[i], noCwd); err != nil {
+		if err := Prepare(&specs[i], noCwd); err != nil {
 			return numbered(err, i+1)
 		}
 	}

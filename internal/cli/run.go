@@ -120,7 +120,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	if a.joins(tty) && a.join == nil {
 		return a.become()
 	}
-	if err := prepare(s, noCwd); err != nil {
+	if err := Prepare(s, noCwd); err != nil {
 		return err
 	}
 	c, err := a.clientStarting(ctx)

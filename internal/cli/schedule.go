@@ -95,7 +95,7 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 
 // addSchedule adds a schedule, and shows when it comes.
 func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd bool) error {
-	if err := prepare(&p.Spec, noCwd); err != nil {
+	if err := Prepare(&p.Spec, noCwd); err != nil {
 		return err
 	}
 	if p.TZ == "" {

@@ -114,8 +114,8 @@ func (f *fieldFlag) Set(text string) error {
 	return f.spec.SetText(f.field.Name, text)
 }
 
-// prepare completes a spec, and reports what the service would refuse.
-func prepare(s *queue.Spec, noCwd bool) error {
+// Prepare completes a spec, and reports what the service would refuse.
+func Prepare(s *queue.Spec, noCwd bool) error {
 	if err := complete(s, noCwd); err != nil {
 		return err
 	}

@@ -321,7 +321,7 @@ func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
 	if !plain {
-		if err := prepare(s, u.noCwd); err != nil {
+		if err := Prepare(s, u.noCwd); err != nil {
 			return nil, err
 		}
 		return json.Marshal(s)

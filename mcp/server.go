@@ -1,0 +1,127 @@
+// Package mcp offers a queue to coding agents, by the Model Context Protocol (modelcontextprotocol.io).
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Options are what a server may do, and for whom.
+type Options struct {
+	Write bool // it offers the tools that change something
+	// AllUsers has it tell of others' jobs, and change them, as far as the caller's rights go.
+	AllUsers bool
+	Version  string
+	// Complete adds to a job what comes from the caller, as his folder, and reports what the service would
+	// refuse.
+	Complete func(*queue.Spec) error
+	// Explain adds to an error what a person can do about it.
+	Explain func(error) error
+}
+
+// instructions are what a client is told of all tools together.
+const instructions = `Jobs are shell commands that a service on this machine queues, runs, retries and remembers. ` +
+	`Answers are short; full=true gives whole objects. A job that has not ended goes on whether anybody waits for it or not.`
+
+// Serve answers one client until it leaves, which is no error, or ctx ends. Many requests may be under way at
+// once, and each has a client of the queue of its own from connect, which is closed then: a wait that is given up
+// is to cut no other's answer.
+func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
+	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands", Version: o.Version}, &mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
+	schemas := map[string]map[string]any{}
+	for _, method := range control.Schemas() {
+		schemas[method.Method] = method.Params
+	}
+	for _, t := range tools {
+		if t.writes && !o.Write {
+			continue
+		}
+		m.AddTool(&mcp.Tool{
+			Name: t.name, Description: t.does, InputSchema: t.schema(schemas[t.method], o.AllUsers),
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.writes, DestructiveHint: &t.destroys, IdempotentHint: !t.writes, OpenWorldHint: new(t.runs)},
+		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			c := connect()
+			defer c.Close()
+			return (&server{api: c, opt: o}).call(ctx, &t, r.Params.Arguments), nil
+		})
+	}
+	err := m.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: control.MaxLine})
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// server carries out one call.
+type server struct {
+	api control.API
+	opt Options
+}
+
+// call carries out a tool. What goes wrong is told in its result: the agent is to read it.
+func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.CallToolResult {
+	answer, err := s.answer(ctx, t, raw)
+	if err != nil {
+		err = s.opt.Explain(err)
+		answer = map[string]any{"error": err.Error()}
+		var e *queue.Error
+		if errors.As(err, &e) {
+			answer = map[string]any{"error": e.Error(), "code": e.Code}
+		}
+	}
+	text, failed := json.Marshal(answer)
+	if failed != nil {
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: failed.Error()}}}
+	}
+	return &mcp.CallToolResult{IsError: err != nil, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}
+}
+
+func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		raw = json.RawMessage("{}")
+	}
+	if err := queue.CheckJSON(raw); err != nil {
+		return nil, err
+	}
+	a, err := t.arguments(raw, s.opt.AllUsers)
+	if err != nil {
+		return nil, err
+	}
+	return t.call(s, ctx, a)
+}
+
+// me is the caller by name.
+func (s *server) me(ctx context.Context) (string, error) {
+	who, err := s.api.Whoami(ctx, control.Nothing{})
+	return who.User, err
+}
+
+// own refuses jobs that the caller has not enqueued, unless all users' are meant.
+func (s *server) own(ctx context.Context, ids ...string) error {
+	if s.opt.AllUsers {
+		return nil
+	}
+	me, err := s.me(ctx)
+	for _, id := range ids {
+		var d control.JobDetail
+		if err == nil {
+			d, err = s.api.Show(ctx, control.Show{ID: control.Name(id)})
+		}
+		if err == nil && !ownedBy(&d.Job, me) {
+			err = queue.Errorf(queue.CodeDenied, "job %s is another user's; queuectl mcp --all-users tells of those too", id)
+		}
+	}
+	return err
+}
+
+// ownedBy reports whether a user has enqueued a job.
+func ownedBy(j *control.Job, user string) bool {
+	return j.Submitter == user || j.Submitter == "" && j.User == user
+}

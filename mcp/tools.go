@@ -1,0 +1,423 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// The bounds of answers and waits.
+const (
+	listed       = 20          // jobs of a page, if nobody says
+	mostListed   = 200         // of them
+	mostNamed    = 100         // jobs that one call names
+	lastLines    = 40          // lines of each stream, if nobody says
+	mostOutput   = 32 << 10    // bytes of each stream
+	shortText    = 300         // characters of a command or error
+	waits        = time.Minute // if nobody says
+	mostWaits    = time.Hour   // for what has not ended
+	waitsName    = "wait"      // the parameter of run_and_wait
+	fullName     = "full"      // the parameter of those that shorten
+	othersMember = "user"      // the parameter that is about other users
+)
+
+// tool is one row of the table of tools.
+type tool struct {
+	name, does string
+	method     string         // whose parameters it takes
+	without    []string       // but for these
+	with       map[string]any // and these of its own, by their schemas
+	writes     bool           // it changes something
+	destroys   bool           // that cannot be taken back
+	runs       bool           // any command
+	call       func(s *server, ctx context.Context, a arguments) (any, error)
+}
+
+// arguments are what a tool is called with.
+type arguments struct {
+	raw  json.RawMessage // those of the method
+	full bool
+	wait time.Duration
+}
+
+var full = map[string]any{"type": "boolean", "description": "whole objects instead of short ones"}
+
+var tools = []tool{
+	{
+		name: "list", method: "list", with: map[string]any{fullName: full},
+		does: "List jobs, newest first. limit is 20 if it is not given; next in the answer is the cursor of more.",
+		call: (*server).list,
+	},
+	{
+		name: "show", method: "show", with: map[string]any{fullName: full},
+		does: "Show one job: its state, why it failed, how often it ran, the end of its output.",
+		call: (*server).show,
+	},
+	{
+		name: "logs", method: "logs", without: []string{"all", "follow", "ends"},
+		does: "Read the output of a job's attempt (the last one): the last 40 lines if n is not given, at most 32 KiB of each stream.",
+		call: (*server).logs,
+	},
+	{
+		name: "wait", method: "wait", with: map[string]any{fullName: full},
+		does: "Wait until jobs have ended, all of them or any. timeout is a minute if it is not given, at most an hour; open in the answer names those that have not ended by then.",
+		call: (*server).wait,
+	},
+	{
+		name: "why", method: "why",
+		does: "Say why a job does not run: what it waits for, and what can be done about it.",
+		call: (*server).why,
+	},
+	{
+		name: "enqueue", method: "enqueue", writes: true, runs: true,
+		does: "Enqueue a shell command (command) or a program with arguments (argv) as a job, and answer its id at once.",
+		call: (*server).enqueue,
+	},
+	{
+		name: "run_and_wait", method: "enqueue", writes: true, runs: true,
+		with: map[string]any{waitsName: map[string]any{"type": []string{"number", "string"}, "description": "how long to wait for its end; 1m if it is not given, at most 1h. The job goes on after that"}, fullName: full},
+		does: "Enqueue a job, wait for its end, and answer how it ended, with the end of its output.",
+		call: (*server).runAndWait,
+	},
+	{
+		name: "cancel", method: "cancel", writes: true, destroys: true,
+		does: "Cancel jobs: those that wait never run, those that run are ended. dry_run only counts them.",
+		call: func(s *server, ctx context.Context, a arguments) (any, error) {
+			p, err := control.ReadParams[control.Selection](a.raw)
+			if err == nil {
+				err = s.onOwn(ctx, &p)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return s.api.Cancel(ctx, p)
+		},
+	},
+	{
+		name: "retry", method: "retry", writes: true, runs: true,
+		does: "Run jobs again that have ended, or at once those that wait for their next attempt. dry_run only counts them.",
+		call: func(s *server, ctx context.Context, a arguments) (any, error) {
+			p, err := control.ReadParams[control.Retry](a.raw)
+			if err == nil {
+				err = s.onOwn(ctx, &p.Selection)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return s.api.Retry(ctx, p)
+		},
+	},
+}
+
+// schema is that of a tool's arguments.
+func (t *tool) schema(method map[string]any, others bool) map[string]any {
+	s := maps.Clone(method)
+	properties := maps.Clone(method["properties"].(map[string]any))
+	for _, name := range t.lacks(others) {
+		delete(properties, name)
+	}
+	maps.Copy(properties, t.with)
+	s["properties"] = properties
+	return s
+}
+
+// lacks are the parameters of its method that a tool does not take.
+func (t *tool) lacks(others bool) []string {
+	if others || t.method == "enqueue" { // whose user is the account to run as
+		return t.without
+	}
+	return append([]string{othersMember}, t.without...)
+}
+
+// arguments reads what a tool is called with, which is JSON.
+func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err error) {
+	lacks := t.lacks(others)
+	a.wait = waits
+	rest := []byte{'{'}
+	err = queue.Members(raw, func(name string, value json.RawMessage) error {
+		switch {
+		case slices.Contains(lacks, name):
+			return queue.Invalid(name, "is no parameter of this tool")
+		case t.with[name] == nil:
+			if len(rest) > 1 {
+				rest = append(rest, ',')
+			}
+			key, err := json.Marshal(name)
+			rest = append(append(append(rest, key...), ':'), value...)
+			return err
+		case name == fullName:
+			if err := json.Unmarshal(value, &a.full); err != nil {
+				return queue.Invalid(name, "must be true or false")
+			}
+			return nil
+		}
+		var d control.Span
+		if err := d.UnmarshalJSON(value); err != nil {
+			return queue.Invalid(name, "must be a duration, like 90 or \"5m\"")
+		}
+		a.wait = time.Duration(d)
+		return checkWait(name, a.wait)
+	})
+	a.raw = append(rest, '}')
+	return a, err
+}
+
+// checkWait refuses a wait that is too long.
+func checkWait(name string, d time.Duration) error {
+	if d <= 0 || d > mostWaits {
+		return queue.Invalid(name, "must be above 0 and at most 1h; call again to wait for longer")
+	}
+	return nil
+}
+
+func (s *server) list(ctx context.Context, a arguments) (any, error) {
+	p, err := control.ReadParams[control.List](a.raw)
+	if err != nil {
+		return nil, err
+	}
+	if p.Limit == 0 {
+		p.Limit = listed
+	}
+	if p.Limit > mostListed {
+		return nil, queue.Invalid("limit", "is at most %d here; next in the answer is the cursor of more", mostListed)
+	}
+	if !s.opt.AllUsers {
+		if p.User, err = s.me(ctx); err != nil {
+			return nil, err
+		}
+	}
+	page, err := s.api.List(ctx, p)
+	if err != nil || a.full {
+		return page, err
+	}
+	jobs := []map[string]any{}
+	for i := range page.Jobs {
+		jobs = append(jobs, s.brief(&page.Jobs[i]))
+	}
+	return map[string]any{"jobs": jobs, "next": page.Next}, nil
+}
+
+func (s *server) show(ctx context.Context, a arguments) (any, error) {
+	p, err := control.ReadParams[control.Show](a.raw)
+	if err == nil {
+		err = s.own(ctx, string(p.ID))
+	}
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.api.Show(ctx, p)
+	if err != nil || a.full {
+		return d, err
+	}
+	answer := s.brief(&d.Job)
+	put(answer, "output", d.Output)
+	put(answer, "stderr", d.Stderr)
+	put(answer, "result", d.Result)
+	answer["attempts_in_history"] = d.HistoryTotal
+	return answer, nil
+}
+
+func (s *server) why(ctx context.Context, a arguments) (any, error) {
+	p, err := control.ReadParams[control.WhyParams](a.raw)
+	if err == nil {
+		err = s.own(ctx, string(p.ID))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.api.Why(ctx, p)
+}
+
+func (s *server) logs(ctx context.Context, a arguments) (any, error) {
+	p, err := control.ReadParams[control.Logs](a.raw)
+	if err == nil {
+		err = s.own(ctx, string(p.ID))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.output(ctx, p)
+}
+
+// output is the end of both streams of a job.
+func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, error) {
+	if p.N == nil {
+		p.N = new(lastLines)
+	}
+	streams, cut := map[string][]byte{}, false
+	end, err := s.api.Logs(ctx, p, func(piece control.Piece) error {
+		text := append(streams[piece.Stream], piece.Bytes()...)
+		if over := len(text) - mostOutput; over > 0 {
+			text, cut = slices.Delete(text, 0, over), true
+		}
+		streams[piece.Stream] = text
+		cut = cut || piece.Dropped > 0
+		return nil
+	})
+	answer := map[string]any{"state": end.State}
+	for name, text := range streams {
+		put(answer, name, strings.ToValidUTF8(string(text), "\ufffd"))
+	}
+	if cut {
+		answer["cut"] = true
+	}
+	return answer, err
+}
+
+func (s *server) wait(ctx context.Context, a arguments) (any, error) {
+	p, err := control.ReadParams[control.Wait](a.raw)
+	if err == nil {
+		p.Timeout = cmp.Or(p.Timeout, control.Span(waits))
+		err = checkWait("timeout", time.Duration(p.Timeout))
+	}
+	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
+	if err == nil && len(ids) > mostNamed {
+		err = queue.Invalid("ids", "names %d jobs; name at most %d", len(ids), mostNamed)
+	}
+	if err == nil {
+		err = s.own(ctx, ids...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ended := []any{}
+	left, err := s.api.Wait(ctx, p, func(e control.Ended) error {
+		if a.full {
+			ended = append(ended, e.Job)
+		} else {
+			ended = append(ended, s.brief(&e.Job))
+		}
+		return nil
+	})
+	return map[string]any{"ended": ended, "open": left.Open, "timed_out": left.TimedOut}, err
+}
+
+func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
+	p, err := control.ReadParams[control.Enqueue](a.raw)
+	if err == nil {
+		err = s.opt.Complete(&p.Spec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.api.Enqueue(ctx, p)
+}
+
+func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
+	got, err := s.enqueue(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	id := control.Name(got.(control.Enqueued).ID)
+	left, err := s.api.Wait(ctx, control.Wait{ID: id, Timeout: control.Span(a.wait)}, func(control.Ended) error { return nil })
+	if err != nil {
+		return nil, fmt.Errorf("job %s is enqueued, but could not be waited for: %w", id, err)
+	}
+	d, err := s.api.Show(ctx, control.Show{ID: id})
+	if err != nil {
+		return nil, fmt.Errorf("job %s is enqueued, but could not be shown: %w", id, err)
+	}
+	if a.full {
+		return d, nil
+	}
+	answer := s.brief(&d.Job)
+	if left.TimedOut {
+		answer["timed_out"] = true
+		answer["next"] = fmt.Sprintf("it has not ended; the tool wait waits for it, why says what keeps it: %s", id)
+	}
+	if d.Attempts == 0 {
+		return answer, nil
+	}
+	output, err := s.output(ctx, control.Logs{ID: id})
+	if err != nil {
+		return nil, fmt.Errorf("job %s is %s, but its output could not be read: %w", id, d.State, err)
+	}
+	delete(output, "state")
+	maps.Copy(answer, output)
+	return answer, nil
+}
+
+// onOwn keeps a selection to the caller's own jobs, unless all users' are meant.
+func (s *server) onOwn(ctx context.Context, p *control.Selection) (err error) {
+	ids := p.Names()
+	if len(ids) > mostNamed {
+		return queue.Invalid("ids", "names %d jobs; name at most %d, or select them", len(ids), mostNamed)
+	}
+	if len(ids) > 0 || s.opt.AllUsers {
+		return s.own(ctx, ids...)
+	}
+	p.User, err = s.me(ctx)
+	return err
+}
+
+// shortMembers are the members of a job that a short one has, if they say anything.
+var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv", "labels", "attempts", "max_attempts", "exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at", "finished_at", "run_time_ms", "depends_on", "progress", "paused_at", "hidden"}
+
+// brief is a job in short.
+func (s *server) brief(j *control.Job) map[string]any {
+	raw, err := json.Marshal(j)
+	var all map[string]any
+	if err != nil || json.Unmarshal(raw, &all) != nil {
+		return map[string]any{"id": j.ID, "state": j.State}
+	}
+	short := map[string]any{}
+	for _, name := range shortMembers {
+		put(short, name, all[name])
+	}
+	if s.opt.AllUsers {
+		put(short, "user", j.User)
+		put(short, "submitter", j.Submitter)
+	}
+	if j.Attempts > 0 || j.RunAt <= j.CreatedAt {
+		delete(short, "run_at")
+	}
+	return short
+}
+
+// put adds a member to an object, unless it says nothing. Long texts are cut, but for output.
+func put(to map[string]any, name string, value any) {
+	switch v := value.(type) {
+	case nil:
+		return
+	case string:
+		if v == "" {
+			return
+		}
+		if name == "command" || name == "error" {
+			value = cut(v)
+		}
+	case map[string]any:
+		if len(v) == 0 {
+			return
+		}
+	case []any:
+		if len(v) == 0 {
+			return
+		}
+		for i, one := range v {
+			if text, ok := one.(string); ok {
+				v[i] = cut(text)
+			}
+		}
+	case json.RawMessage:
+		if len(v) == 0 || string(v) == "null" {
+			return
+		}
+	}
+	to[name] = value
+}
+
+func cut(text string) string {
+	if runes := []rune(text); len(runes) > shortText {
+		return string(runes[:shortText]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,194 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// agent is a client of the Model Context Protocol, of the official SDK, and its server.
+type agent struct {
+	*testing.T
+	session *mcp.ClientSession
+}
+
+func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
+	t.Helper()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close() })
+	return &agent{t, session}
+}
+
+func (a *agent) tools() (names []string) {
+	a.Helper()
+	list, err := a.session.ListTools(a.Context(), nil)
+	if err != nil {
+		a.Fatal(err)
+	}
+	for _, tool := range list.Tools {
+		names = append(names, tool.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// told is what a tool answers.
+type told struct {
+	ID, State, Command, Stdout, Stderr, Output, Error, Code string
+	TimedOut                                                bool `json:"timed_out"`
+	ExitCode                                                *int `json:"exit_code"`
+	Jobs, Ended                                             []told
+	Open, Done                                              []string
+	Refused                                                 []struct{ ID, Code string }
+	Next                                                    *string
+	Spec                                                    map[string]any
+	Reasons                                                 []struct{ Kind string }
+}
+
+// call calls a tool, and wants an error or none.
+func (a *agent) call(tool string, args map[string]any, fails bool) (answer told) {
+	a.Helper()
+	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		a.Fatalf("%s %v: %v", tool, args, err)
+	}
+	text := got.Content[0].(*mcp.TextContent).Text
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || got.IsError != fails {
+		a.Fatalf("%s %v: error %t, %v: %s", tool, args, got.IsError, err, text)
+	}
+	return answer
+}
+
+type params = map[string]any
+
+// An agent enqueues, waits, reads and retries by the tools, with short answers; it only reads unless it may write.
+func TestMCP(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	reads := newAgent(t, q.command("mcp"))
+	if got, want := reads.tools(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
+		t.Errorf("tools are %v, want %v", got, want)
+	}
+	if _, err := reads.session.CallTool(t.Context(), &mcp.CallToolParams{Name: "enqueue", Arguments: params{"command": "true"}}); err == nil {
+		t.Error("it enqueues without --write")
+	}
+	a := newAgent(t, q.command("mcp", "--write"))
+	if got := a.tools(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
+		t.Errorf("tools are %v", got)
+	}
+	ran := a.call("run_and_wait", params{"command": "echo hi; echo oops >&2; exit 3", "max_retries": 0, "wait": "20s"}, false)
+	if ran.State != "dead" || ran.ExitCode == nil || *ran.ExitCode != 3 || ran.Stdout != "hi\n" || ran.Stderr != "oops\n" || ran.Error == "" {
+		t.Errorf("it ran so: %+v", ran)
+	}
+	slow := a.call("run_and_wait", params{"argv": []string{"sleep", "600"}, "wait": 0.1}, false)
+	if !slow.TimedOut || slow.State == "completed" {
+		t.Errorf("what takes longer: %+v", slow)
+	}
+	if got := a.call("cancel", params{"id": slow.ID}, false); !slices.Equal(got.Done, []string{slow.ID}) {
+		t.Errorf("cancelled %+v", got)
+	}
+	first := a.call("enqueue", params{"command": "echo " + strings.Repeat("x", 5000), "labels": params{"of": "test"}}, false)
+	second := a.call("enqueue", params{"command": "true", "delay": "1h"}, false)
+	waited := a.call("wait", params{"ids": []string{first.ID, second.ID}, "timeout": "300ms"}, false)
+	if len(waited.Ended) != 1 || waited.Ended[0].ID != first.ID || !slices.Equal(waited.Open, []string{second.ID}) || !waited.TimedOut {
+		t.Errorf("waited: %+v", waited)
+	}
+	if got := a.call("why", params{"id": second.ID}, false); len(got.Reasons) == 0 || got.Reasons[0].Kind != "time" {
+		t.Errorf("why: %+v", got)
+	}
+	list := a.call("list", params{"label": params{"of": "test"}}, false)
+	if len(list.Jobs) != 1 || len(list.Jobs[0].Command) > 400 {
+		t.Errorf("listed: %+v", list)
+	}
+	if got := a.call("list", params{"full": true, "limit": 1, "state": "completed"}, false); len(got.Jobs) != 1 || len(got.Jobs[0].Command) < 5000 {
+		t.Errorf("listed in full: %d jobs", len(got.Jobs))
+	}
+	if got := a.call("logs", params{"id": first.ID}, false); len(got.Stdout) != 5001 {
+		t.Errorf("logs: %d bytes", len(got.Stdout))
+	}
+	if got := a.call("show", params{"id": first.ID, "full": true}, false); got.Spec == nil {
+		t.Errorf("shown in full: %+v", got)
+	}
+	if got := a.call("retry", params{"id": ran.ID}, false); !slices.Equal(got.Done, []string{ran.ID}) {
+		t.Errorf("retried: %+v", got)
+	}
+	for _, wrong := range []struct {
+		tool, code, says string
+		args             params
+	}{
+		{"show", "not_found", "nosuch", params{"id": "nosuch"}},
+		{"list", "invalid", "user: is no parameter", params{"user": "root"}},
+		{"list", "invalid", "limit: is at most 200", params{"limit": 1000}},
+		{"wait", "invalid", "timeout: must be above 0 and at most 1h", params{"id": second.ID, "timeout": "2h"}},
+		{"logs", "invalid", "follow: is no parameter", params{"id": first.ID, "follow": true}},
+		{"enqueue", "invalid", "comand", params{"comand": "true"}},
+		{"enqueue", "invalid", "command", params{}},
+	} {
+		if got := a.call(wrong.tool, wrong.args, true); got.Code != wrong.code || !strings.Contains(got.Error, wrong.says) {
+			t.Errorf("%s %v: %+v", wrong.tool, wrong.args, got)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := a.session.CallTool(ctx, &mcp.CallToolParams{Name: "wait", Arguments: params{"id": second.ID}}); err == nil {
+		t.Error("a wait that was given up has an answer")
+	}
+	a.call("list", nil, false)
+	q.stop()
+	if got := a.call("list", nil, true); !strings.Contains(got.Error, "service start") {
+		t.Errorf("without a service: %+v", got)
+	}
+	q.start("--workers", "2")
+	a.call("list", nil, false)
+}
+
+// An agent has its caller's own jobs alone, whatever his rights, unless all users' are meant; and never more than
+// the rights allow.
+func TestMCPKeepsToItsCaller(t *testing.T) {
+	q := sharedQueue(t, accessOfAll, "--workers", "2")
+	hers := strings.TrimSpace(q.mustAs(alice, "enqueue", "-q", "--delay", "1h", "echo hers"))
+	his := strings.TrimSpace(q.mustAs(bob, "enqueue", "-q", "--delay", "1h", "echo his"))
+	of := func(p person, args ...string) *agent {
+		return newAgent(t, as(q.command(append([]string{"mcp"}, args...)...), p))
+	}
+	ids := func(list told) (ids []string) {
+		for _, j := range list.Jobs {
+			ids = append(ids, j.ID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	for _, p := range []person{bob, operator, admin} {
+		a := of(p, "--write")
+		for _, tool := range []string{"show", "why", "logs", "wait", "cancel", "retry"} {
+			if got := a.call(tool, params{"id": hers}, true); got.Code != "denied" {
+				t.Errorf("%s: %s of another's job: %+v", p.name, tool, got)
+			}
+		}
+		if got := a.call("cancel", params{"all": true, "dry_run": true}, false); len(got.Done) != 0 {
+			t.Errorf("%s: all are %+v", p.name, got)
+		}
+		want := map[string][]string{"bob": {his}}[p.name]
+		if got := ids(a.call("list", nil, false)); !slices.Equal(got, want) {
+			t.Errorf("%s: listed %v, want %v", p.name, got, want)
+		}
+	}
+	if got := ids(of(operator, "--all-users").call("list", nil, false)); len(got) != 2 {
+		t.Errorf("of all users: %v", got)
+	}
+	if got := of(bob, "--write", "--all-users").call("cancel", params{"id": hers}, false); len(got.Refused) != 1 || got.Refused[0].Code != "denied" {
+		t.Errorf("beyond his rights: %+v", got)
+	}
+	of(operator, "--write", "--all-users").call("cancel", params{"id": hers}, false)
+	if got := q.show(hers).State; got != "cancelled" {
+		t.Errorf("it is %s", got)
+	}
+}
