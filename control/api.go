@@ -389,6 +389,14 @@ type Piece struct {
 	Ended   bool   `json:"ended,omitempty"`
 }
 
+// String is the piece's output.
+func (p *Piece) String() string {
+	if p.Base64 != nil {
+		return string(p.Base64)
+	}
+	return p.Text
+}
+
 // Bytes is the piece's output.
 func (p *Piece) Bytes() []byte {
 	if p.Base64 != nil {

@@ -150,7 +150,7 @@ func (l *logPrinter) piece(p *control.Piece) error {
 	if p.Stream == "stderr" {
 		from = &l.screen[1]
 	}
-	text := from.safe(string(p.Bytes()))
+	text := from.safe(p.String())
 	if p.Dropped > 0 {
 		text = from.rest() + fmt.Sprintf("[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
 		if !l.fresh || l.part != "" {

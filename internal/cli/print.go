@@ -286,11 +286,26 @@ func onScreen(s string) string { return escape(s, "\n\t\r") }
 
 // escape shows control characters as escapes, but for colours and those of plain.
 func escape(s, plain string) string {
+	var stays [256]bool // what needs no look at characters is most of what jobs print
+	for c := ' '; c <= '~'; c++ {
+		stays[c] = true
+	}
+	for i := range len(plain) {
+		stays[plain[i]] = true
+	}
+	first := 0
+	for first < len(s) && stays[s[first]] {
+		first++
+	}
+	if first == len(s) {
+		return s
+	}
 	var b strings.Builder
 	b.Grow(len(s))
-	for i := 0; i < len(s); {
-		shown := i // what needs no look at characters is most of what jobs print
-		for i < len(s) && (' ' <= s[i] && s[i] <= '~' || strings.IndexByte(plain, s[i]) >= 0) {
+	b.WriteString(s[:first])
+	for i := first; i < len(s); {
+		shown := i
+		for i < len(s) && stays[s[i]] {
 			i++
 		}
 		b.WriteString(s[shown:i])

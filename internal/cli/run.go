@@ -292,7 +292,7 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 			_, err := fmt.Fprintf(a.Err, begin+"queuectl: [%d bytes of %s were not kept: more was printed than was read, and than the job's --output-limit]\n", p.Dropped, p.Stream)
 			return err
 		}
-		_, err := to.to.WriteString(to.safe(string(p.Bytes())))
+		_, err := to.to.WriteString(to.safe(p.String()))
 		return err
 	})
 	for _, s := range []*screen{out, errs} {
