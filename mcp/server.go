@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -53,10 +54,10 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 		})
 	}
 	err := m.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: control.MaxLine})
-	if errors.Is(err, io.EOF) {
+	if err == nil || errors.Is(err, io.EOF) {
 		return nil
 	}
-	return err
+	return fmt.Errorf("the agent's client on standard input, which is to speak the Model Context Protocol: %w", err)
 }
 
 // server carries out one call.

@@ -205,11 +205,16 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"jobs": jobs, "next": page.Next}, nil
 }
 
-func (s *server) show(ctx context.Context, a arguments) (any, error) {
-	p, err := control.ReadParams[control.Show](a.raw)
-	if err == nil {
-		err = s.own(ctx, string(p.ID))
+// readOwn reads parameters that name one job, which the caller has to have enqueued unless all users' are meant.
+func readOwn[P any](s *server, ctx context.Context, a arguments, id func(*P) control.Name) (p P, err error) {
+	if p, err = control.ReadParams[P](a.raw); err == nil {
+		err = s.own(ctx, string(id(&p)))
 	}
+	return p, err
+}
+
+func (s *server) show(ctx context.Context, a arguments) (any, error) {
+	p, err := readOwn(s, ctx, a, func(p *control.Show) control.Name { return p.ID })
 	if err != nil {
 		return nil, err
 	}
@@ -226,10 +231,7 @@ func (s *server) show(ctx context.Context, a arguments) (any, error) {
 }
 
 func (s *server) why(ctx context.Context, a arguments) (any, error) {
-	p, err := control.ReadParams[control.WhyParams](a.raw)
-	if err == nil {
-		err = s.own(ctx, string(p.ID))
-	}
+	p, err := readOwn(s, ctx, a, func(p *control.WhyParams) control.Name { return p.ID })
 	if err != nil {
 		return nil, err
 	}
@@ -237,10 +239,7 @@ func (s *server) why(ctx context.Context, a arguments) (any, error) {
 }
 
 func (s *server) logs(ctx context.Context, a arguments) (any, error) {
-	p, err := control.ReadParams[control.Logs](a.raw)
-	if err == nil {
-		err = s.own(ctx, string(p.ID))
-	}
+	p, err := readOwn(s, ctx, a, func(p *control.Logs) control.Name { return p.ID })
 	if err != nil {
 		return nil, err
 	}

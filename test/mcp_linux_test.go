@@ -80,6 +80,11 @@ func TestMCP(t *testing.T) {
 	if _, err := reads.session.CallTool(t.Context(), &mcp.CallToolParams{Name: "enqueue", Arguments: params{"command": "true"}}); err == nil {
 		t.Error("it enqueues without --write")
 	}
+	typed := q.command("mcp")
+	typed.Stdin = strings.NewReader("hello\n")
+	if r := ran(t, typed); r.code != 1 || r.out != "" || !strings.Contains(r.err, "Model Context Protocol") {
+		t.Errorf("to who types there: %+v", r)
+	}
 	a := newAgent(t, q.command("mcp", "--write"))
 	if got := a.tools(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
 		t.Errorf("tools are %v", got)

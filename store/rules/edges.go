@@ -187,8 +187,8 @@ func (a *ancestors) add(parent int64, name string) error {
 	return nil
 }
 
-// maxEdgesAbove is how many jobs are looked at, and edges followed, to find out whether jobs wait for each other: few enough that
-// nobody who waits for the disk feels it.
+// maxEdgesAbove is how many jobs are looked at, and edges followed, to find out whether jobs wait for
+// each other: few enough that nobody who waits for the disk feels it.
 const maxEdgesAbove = 2 * queue.MaxDependencies
 
 func at(e *queue.Error, i, of int) error {

@@ -87,7 +87,7 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if err := t.own(r.UID, r.Owner); err != nil {
 		return receipt, err
 	}
-	insert := func() error { return t.insertAll(r, list, &receipt) }
+	insert := func() error { return t.insertAll(r, list, receipt) }
 	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
 		return receipt, t.Attempt(insert) // which may be refused by what it replaces
 	}
@@ -95,7 +95,7 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 }
 
 // insertAll has drafts wait as jobs, but for those that were found to be there.
-func (t *tx) insertAll(r store.Request, list []texts, receipt *store.Receipt) error {
+func (t *tx) insertAll(r store.Request, list []texts, receipt store.Receipt) error {
 	t.drafts = list
 	replaced, before := 0, t.rules.HookBytes
 	for i := range r.Drafts {
