@@ -207,7 +207,7 @@ func TestBackupInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := q.command("backup", file)
-	if err := cmd.Start(); err != nil {
+	if err := begin(cmd); err != nil {
 		t.Fatal(err)
 	}
 	q.until("the copy begins, or is done", 20*time.Second, func() bool {

@@ -37,8 +37,8 @@ const (
 // connectAs), and the process would be that user's to stop.
 func init() { runtime.LockOSThread() }
 
-// runAgain runs a command, which here starts at the first time or not at all.
-func runAgain(cmd *exec.Cmd) error { return cmd.Run() }
+// begin starts a command, which here starts at the first time or not at all.
+func begin(cmd *exec.Cmd) error { return cmd.Start() }
 
 // role plays what this program is started as, if it is no test.
 func role() (code int, played bool) {

@@ -150,7 +150,7 @@ func (q *queue) tryStart(args ...string) error {
 	}
 	defer stderr.Close()
 	cmd.Stderr = stderr // a file: the runner keeps it open when the service is killed
-	if err := cmd.Start(); err != nil {
+	if err := begin(cmd); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -255,14 +255,8 @@ func (q *queue) cliIn(stdin string, args ...string) result {
 	cmd := exec.Command(q.bin, append([]string{"--dir", q.dir}, args...)...)
 	cmd.Env = environment(q.dir)
 	cmd.Dir = q.dir
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		q.Fatalf("queuectl %v: %v", args, err)
-	}
-	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+	cmd.Stdin = strings.NewReader(stdin)
+	return ran(q, cmd)
 }
 
 // must runs the program, wants exit code 0 and returns its output, trimmed.

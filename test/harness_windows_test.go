@@ -44,13 +44,16 @@ const (
 	lastWordsLast       = false // what was said on a connection is lost when it is closed
 )
 
-// runAgain runs a command, and once more where Wine failed to start it.
-func runAgain(cmd *exec.Cmd) error {
+// begin starts a command that has no pipes, and again where Wine failed to, as it does now and then.
+func begin(cmd *exec.Cmd) error {
 	again := *cmd
-	err := cmd.Run()
-	if errors.Is(err, windows.ERROR_INTERNAL_ERROR) {
+	err := cmd.Start()
+	for range 3 {
+		if !errors.Is(err, windows.ERROR_INTERNAL_ERROR) {
+			break
+		}
 		*cmd = again
-		err = cmd.Run()
+		err = cmd.Start()
 	}
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -50,14 +49,7 @@ func (p *private) command(stdin string, args ...string) *exec.Cmd {
 
 func (p *private) run(stdin string, args ...string) result {
 	p.Helper()
-	cmd := p.command(stdin, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-		p.Fatal(err)
-	}
-	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+	return ran(p, p.command(stdin, args...))
 }
 
 // killAll kills, with SIGKILL, all that a run of it has started, by pid: what has
@@ -111,7 +103,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	told := map[string]int{} // jobs that events had told to be completed, with their effects by then
 	for n := range kills {
 		cmd := p.command("", args...)
-		if err := cmd.Start(); err != nil {
+		if err := begin(cmd); err != nil {
 			t.Fatal(err)
 		}
 		completed := p.followCompleted()
@@ -243,7 +235,7 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 		}
 	}
 	cmd := p.command(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
-	if err := cmd.Start(); err != nil {
+	if err := begin(cmd); err != nil {
 		t.Fatal(err)
 	}
 	p.until("a job runs", 20*time.Second, func() bool {

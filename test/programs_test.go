@@ -15,11 +15,8 @@ func runProgram(t *testing.T, env []string, program string, words ...string) (ou
 	t.Helper()
 	cmd := exec.Command(program, words...)
 	cmd.Env, cmd.Dir = append(os.Environ(), env...), t.TempDir()
-	raw, err := cmd.CombinedOutput()
-	if err != nil && cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return string(raw), cmd.ProcessState.ExitCode()
+	r := ran(t, cmd)
+	return r.out + r.err, r.code
 }
 
 // queuectl finds queuectld beside itself, or where packages put it, and never in PATH; each

@@ -37,12 +37,20 @@ func (q *queue) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
+// runHere starts a command and waits for its end.
+func runHere(cmd *exec.Cmd) error {
+	if err := begin(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
 // ran runs a command and tells how it ended.
 func ran(t testing.TB, cmd *exec.Cmd) result {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := runAgain(cmd)
+	err := runHere(cmd)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)

@@ -209,7 +209,7 @@ func TestStopTakesNoLongerThanItMay(t *testing.T) {
 	}
 	job()
 	cancelled := q.command("cancel", job())
-	if err := cancelled.Start(); err != nil {
+	if err := begin(cancelled); err != nil {
 		t.Fatal(err)
 	}
 	defer cancelled.Wait()

@@ -163,7 +163,13 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	if h := held(); h != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{AdditionalInheritedHandles: []syscall.Handle{h}}
 	}
-	if err := cmd.Start(); err != nil {
+	again := *cmd
+	err = cmd.Start()
+	if errors.Is(err, windows.ERROR_INTERNAL_ERROR) { // Wine fails to start a process now and then
+		*cmd = again
+		err = cmd.Start()
+	}
+	if err != nil {
 		c.failed(err)
 		return nil, 126
 	}
