@@ -202,7 +202,7 @@ func ParseDependency(text string) (id string, how ParentEnd, err error) {
 }
 
 // resolveDependencies reads what a job waits for; who knows the jobs finds out which they are.
-func resolveDependencies(check func(bool, string, string, ...any), s *Spec, j *Job) {
+func resolveDependencies(check checker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
 	check(len(s.DependsOn) <= MaxDependencies, "depends_on", "has %d entries; at most %d are taken", len(s.DependsOn), MaxDependencies)
 	for _, text := range s.DependsOn {

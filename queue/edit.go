@@ -166,30 +166,9 @@ func (s *Spec) Over(flags *Spec) {
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	fields := SpecOf(j).Given()
 	delete(fields, "id")
-	patch := map[string]any{}
-	err := Members(set, func(name string, value json.RawMessage) error {
-		f := fieldsByName()[name]
-		switch {
-		case f == nil:
-			return Invalid(name, "is not a field of a job%s", nearField(name))
-		case f.Name == "id":
-			return Invalid(name, "cannot be changed; enqueue another job and remove this one")
-		case string(value) == "null":
-			patch[f.Name] = nil
-		case f.Kind == KindMap:
-			merged, err := mergeMap(f.Name, fields[f.Name], value)
-			patch[f.Name] = merged
-			return err
-		default:
-			patch[f.Name] = value
-		}
-		return nil
-	})
+	patch, err := readPatch(set, fields)
 	if err != nil {
 		return err
-	}
-	if len(patch) == 0 {
-		return Invalid("set", "changes nothing; give fields of a job")
 	}
 	if delay, given := patch["delay"]; given && delay == nil && patch["run_at"] == nil {
 		delete(fields, "run_at") // which stands for it
@@ -215,17 +194,25 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if edited.MaxAttempts <= j.Attempts {
 		return Invalid("max_retries", "is below what the job has used: %d attempts; give more, or cancel it", j.Attempts)
 	}
+	_, depends := patch["depends_on"]
+	if !depends && patch["on_dependency_failure"] != nil {
+		return Invalid("on_dependency_failure", "is changed together with depends_on; give both")
+	}
 	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands, edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
 	j.Unique, j.UniqueFor, j.Hooks = edited.Unique, edited.UniqueFor, edited.Hooks|j.Hooks&HookItself
-	if _, given := patch["depends_on"]; given {
+	if depends {
 		j.After, j.OtherwiseDo = edited.After, edited.OtherwiseDo
 		if j.After == nil {
 			j.After = []Dependency{} // none, where nil would leave it as it was
 		}
-	} else if patch["on_dependency_failure"] != nil {
-		return Invalid("on_dependency_failure", "is changed together with depends_on; give both")
 	}
+	j.retime(&edited, &s, patch)
+	return nil
+}
+
+// retime takes over when an edited job is due; what was cleared makes it due now.
+func (j *Job) retime(edited *Job, given *Spec, patch map[string]any) {
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
 	}
@@ -235,8 +222,34 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 			j.Delay = time.Nanosecond // due now, as if no time had been given
 		}
 	}
-	if s.Delay != nil && *s.Delay == 0 {
+	if given.Delay != nil && *given.Delay == 0 {
 		j.Delay = time.Nanosecond // now, as for a new job
 	}
-	return nil
+}
+
+// readPatch reads what is to be set, a field each; maps are merged into what the job has.
+func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any, err error) {
+	patch = map[string]any{}
+	err = Members(set, func(name string, value json.RawMessage) error {
+		f := fieldsByName()[name]
+		switch {
+		case f == nil:
+			return Invalid(name, "is not a field of a job%s", nearField(name))
+		case f.Name == "id":
+			return Invalid(name, "cannot be changed; enqueue another job and remove this one")
+		case string(value) == "null":
+			patch[f.Name] = nil
+		case f.Kind == KindMap:
+			merged, err := mergeMap(f.Name, fields[f.Name], value)
+			patch[f.Name] = merged
+			return err
+		default:
+			patch[f.Name] = value
+		}
+		return nil
+	})
+	if err == nil && len(patch) == 0 {
+		err = Invalid("set", "changes nothing; give fields of a job")
+	}
+	return patch, err
 }

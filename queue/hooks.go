@@ -88,7 +88,7 @@ func (l *HookLines) Set() (set HookSet) {
 }
 
 // resolveHooks checks and takes what is run for a job's sake.
-func resolveHooks(check func(bool, string, string, ...any), s *Spec) (l HookLines) {
+func resolveHooks(check checker, s *Spec) (l HookLines) {
 	l = HookLines{or(s.OnCompleted, ""), or(s.OnFailed, ""), or(s.OnDead, ""), or(s.OnEnded, "")}
 	for _, moment := range Hooks {
 		checkText(check, "on_"+moment.String(), l.At(moment), MaxHookLine)

@@ -68,6 +68,33 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 		check(ValidID(j.ID), "id", "%q is not an id: 1 to 128 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", Clip(j.ID))
 	}
 
+	resolveCommand(check, s, &j, d)
+	j.Env = resolveEnv(check, s)
+	j.Secrets = resolveSecrets(check, s)
+
+	check(j.Priority >= -MaxPriority && j.Priority <= MaxPriority, "priority", "%d is not between -%d and %d", j.Priority, MaxPriority, MaxPriority)
+	j.MaxAttempts = resolveAttempts(check, s, d)
+	check(s.Delay == nil || s.RunAt == nil, "delay", "and run_at are both given; give one of them")
+	resolveBackoff(check, s, &j)
+	check(slices.Contains([]OnLost{OnLostRetry, OnLostDead, OnLostHold}, j.OnLost), "on_lost", "%q is not retry, dead or hold", Clip(string(j.OnLost)))
+	check(j.OutputLimit >= 0 && j.OutputLimit <= MaxOutput, "output_limit", "must be between 0 and %s", FormatSize(MaxOutput))
+	resolveLimits(check, s, &j)
+	check(s.OkCodes == nil || len(s.OkCodes) > 0, "ok_codes", "is empty; a job that can never succeed is refused")
+	check(len(s.DeferCodes) <= MaxExitCodes, "defer_codes", "has more than %d entries", MaxExitCodes)
+	check(len(s.OkCodes) <= MaxExitCodes, "ok_codes", "has more than %d entries", MaxExitCodes)
+	check(len(s.NoRetryCodes) <= MaxExitCodes, "no_retry_codes", "has more than %d entries", MaxExitCodes)
+	checkLabels(check, s.Labels)
+	check(ValidQueue(j.Queue), "queue", "%q is no name of a queue: 1 to %d of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", Clip(j.Queue), MaxQueueName)
+	j.Demands = resolveDemands(&wrong, s, &j)
+	resolveDependencies(check, s, &j)
+	resolveUnique(check, s, &j)
+	return j, wrong.err()
+}
+
+// checker notes a field that is wrong, unless ok. It is called for each, in order.
+type checker = func(ok bool, field, format string, args ...any)
+
+func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	switch {
 	case s.Command != nil && s.Argv != nil:
 		check(false, "command", "and argv are both given; give one of them")
@@ -94,12 +121,9 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(!j.TTY || s.Stdin == nil, "tty", "and stdin are both given; a job with a terminal reads what is typed there: give one of them")
 	check(!j.TTY || s.StdinFile == nil, "tty", "and stdin_file are both given; a job with a terminal reads what is typed there: give one of them")
 	check(s.EnvPass == nil, "env_pass", "is resolved by the client; send env")
-	j.Env = resolveEnv(check, s)
-	j.Secrets = resolveSecrets(check, s)
+}
 
-	check(j.Priority >= -MaxPriority && j.Priority <= MaxPriority, "priority", "%d is not between -%d and %d", j.Priority, MaxPriority, MaxPriority)
-	j.MaxAttempts = resolveAttempts(check, s, d)
-	check(s.Delay == nil || s.RunAt == nil, "delay", "and run_at are both given; give one of them")
+func resolveBackoff(check checker, s *Spec, j *Job) {
 	check(or(s.BackoffBase, 1) > 0 && or(s.BackoffBase, 1) <= 1e9, "backoff_base", "must be above 0 and at most 1e9")
 	j.Backoff.Base = or(s.BackoffBase, 0)
 	j.Backoff.Max = or(s.BackoffMax, 0)
@@ -108,21 +132,17 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(s.BackoffStrategy == nil || slices.Contains([]Strategy{Exponential, Linear, Fixed}, j.Backoff.Strategy),
 		"backoff_strategy", "%q is not exponential, linear or fixed", Clip(string(j.Backoff.Strategy)))
 	check(or(s.Jitter, 0) >= 0 && or(s.Jitter, 0) <= 1, "jitter", "must be between 0 and 1")
-	check(slices.Contains([]OnLost{OnLostRetry, OnLostDead, OnLostHold}, j.OnLost), "on_lost", "%q is not retry, dead or hold", Clip(string(j.OnLost)))
-	check(j.OutputLimit >= 0 && j.OutputLimit <= MaxOutput, "output_limit", "must be between 0 and %s", FormatSize(MaxOutput))
+}
+
+func resolveLimits(check checker, s *Spec, j *Job) {
 	check(s.Memory == nil || j.Memory >= MinMemory && j.Memory <= MaxMemory, "memory", "must be between %s and %s; leave it out for no limit", FormatSize(MinMemory), FormatSize(MaxMemory))
 	check(s.CPUs == nil || j.CPUs >= MinCPUs && j.CPUs <= MaxCPUs, "cpus", "must be between %g and %d; leave it out for no limit", MinCPUs, MaxCPUs)
 	check(s.Tasks == nil || j.Tasks >= 1 && j.Tasks <= MaxTasks, "tasks", "must be between 1 and %d; leave it out for the default", MaxTasks)
 	check(j.Nice >= MinNice && j.Nice <= MaxNice, "nice", "must be between %d and %d", MinNice, MaxNice)
 	check(s.NoFile == nil || j.NoFile >= 1 && j.NoFile <= MaxNoFile, "nofile", "must be between 1 and %d; leave it out for the default", MaxNoFile)
-	check(s.OkCodes == nil || len(s.OkCodes) > 0, "ok_codes", "is empty; a job that can never succeed is refused")
-	check(len(s.DeferCodes) <= MaxExitCodes, "defer_codes", "has more than %d entries", MaxExitCodes)
-	check(len(s.OkCodes) <= MaxExitCodes, "ok_codes", "has more than %d entries", MaxExitCodes)
-	check(len(s.NoRetryCodes) <= MaxExitCodes, "no_retry_codes", "has more than %d entries", MaxExitCodes)
-	checkLabels(check, s.Labels)
-	check(ValidQueue(j.Queue), "queue", "%q is no name of a queue: 1 to %d of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", Clip(j.Queue), MaxQueueName)
-	j.Demands = resolveDemands(&wrong, s, &j)
-	resolveDependencies(check, s, &j)
+}
+
+func resolveUnique(check checker, s *Spec, j *Job) {
 	j.Unique, j.UniqueFor = or(s.Unique, ""), or(s.UniqueFor, 0)
 	check(s.Unique == nil || ValidID(j.Unique), "unique", "%q is no key: up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit", Clip(j.Unique))
 	check(s.UniqueFor == nil || s.Unique != nil, "unique_for", "goes with unique")
@@ -130,10 +150,9 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	at := slices.Index(conflicts, or(s.OnConflict, conflicts[ConflictReturn]))
 	check(at >= 0, "on_conflict", "%q is not return, reject or replace", Clip(or(s.OnConflict, "")))
 	j.OnConflict = Conflict(max(0, at))
-	return j, wrong.err()
 }
 
-func resolveAttempts(check func(bool, string, string, ...any), s *Spec, d Defaults) int {
+func resolveAttempts(check checker, s *Spec, d Defaults) int {
 	attempts := d.MaxRetries + 1
 	if s.MaxRetries != nil {
 		attempts = *s.MaxRetries + 1
@@ -147,7 +166,7 @@ func resolveAttempts(check func(bool, string, string, ...any), s *Spec, d Defaul
 	return int(attempts)
 }
 
-func resolveEnv(check func(bool, string, string, ...any), s *Spec) []string {
+func resolveEnv(check checker, s *Spec) []string {
 	env := make([]string, 0, len(s.Env))
 	total := 0
 	for name, value := range s.Env {
@@ -179,7 +198,7 @@ var ownVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUE
 // one runner for ever.
 const CookieName = "QUEUECTL_COOKIE"
 
-func checkLabels(check func(bool, string, string, ...any), labels map[string]string) {
+func checkLabels(check checker, labels map[string]string) {
 	check(len(labels) <= MaxLabels, "labels", "has %d entries; at most %d are taken", len(labels), MaxLabels)
 	for k, v := range labels {
 		check(k != "", "labels", "one has no name; write it NAME=value")
@@ -188,7 +207,7 @@ func checkLabels(check func(bool, string, string, ...any), labels map[string]str
 	}
 }
 
-func checkText(check func(bool, string, string, ...any), field, value string, limit int) {
+func checkText(check checker, field, value string, limit int) {
 	if len(value) <= limit && strings.IndexByte(value, 0) < 0 {
 		return // as nearly always: what follows would allocate
 	}

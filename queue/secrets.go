@@ -15,7 +15,7 @@ func CredentialName(reference string) (name string, ok bool) {
 }
 
 // resolveSecrets checks what refers to secrets. What these are is known to the runner alone.
-func resolveSecrets(check func(bool, string, string, ...any), s *Spec) []string {
+func resolveSecrets(check checker, s *Spec) []string {
 	const field = "env_secret"
 	check(len(s.EnvSecret) <= MaxSecrets, field, "has %d entries; at most %d are taken", len(s.EnvSecret), MaxSecrets)
 	check(!or(s.MaskSecrets, false) || len(s.EnvSecret) > 0, "mask_secrets", "has nothing to mask; it goes with env_secret")

@@ -144,6 +144,15 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	o.Ready(s.dir)
 
+	s.run(ctx)
+	if err := clearPlace(s.place, time.Now().Add(clearWithin)); err != nil {
+		s.Log.Warn("something of what jobs had in their folders stays", "error", err)
+	}
+	return s.leave(lock)
+}
+
+// run serves until the runner ends, and everything of it has.
+func (s *server) run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(s.accept)
 	loops.Go(s.housekeep)
@@ -157,12 +166,12 @@ func Serve(ctx context.Context, o Options) error {
 		}
 	})
 	stop := make(chan struct{}, 1)
-	if o.Unwanted != nil {
+	if s.Unwanted != nil {
 		loops.Go(func() { s.watchUnit(stop) })
 	}
 	select {
 	case <-ctx.Done():
-		if o.Ending != nil {
+		if s.Ending != nil {
 			loops.Go(s.sayEnding)
 		}
 		s.stopAll()
@@ -180,10 +189,6 @@ func Serve(ctx context.Context, o Options) error {
 	s.socket.close()
 	s.workers.Wait()
 	loops.Wait()
-	if err := clearPlace(s.place, time.Now().Add(clearWithin)); err != nil {
-		s.Log.Warn("something of what jobs had in their folders stays", "error", err)
-	}
-	return s.leave(lock)
 }
 
 // mode is what a file or folder of the runner's has, with what its owner may do: the

@@ -305,16 +305,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if err != nil {
 		return endOf(ctx, err)
 	}
-	if unknown := s.unknownNames(); unknown != "" {
-		s.log.Warn(unknown)
-	}
-	server := control.NewServer(s, s.limits(), s, &s.shares, s.log)
-	if s.opt.Crowded != nil {
-		server.Crowded = s.opt.Crowded
-	}
-	if s.opt.Patient {
-		server.Patience = 0
-	}
+	server := s.server()
 	part(func() error { return server.Run(run, s.socket) })
 	parts.Go(func() { s.socket.Guard(run, s.log) })
 	if s.files != nil {
@@ -330,6 +321,21 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	}
 	s.opt.Ready()
 	return s.untilStopped(ctx, hup, failed)
+}
+
+// server answers who is let in.
+func (s *Service) server() *control.Server {
+	if unknown := s.unknownNames(); unknown != "" {
+		s.log.Warn(unknown)
+	}
+	server := control.NewServer(s, s.limits(), s, &s.shares, s.log)
+	if s.opt.Crowded != nil {
+		server.Crowded = s.opt.Crowded
+	}
+	if s.opt.Patient {
+		server.Patience = 0
+	}
+	return server
 }
 
 // unadopted is the error of a service that cannot take over what an earlier one has left:

@@ -117,24 +117,12 @@ func clock(t, now time.Time) string {
 
 func queueSetVerb(a *App) *cobra.Command {
 	var p control.QueueSet
-	var concurrency, weight int
-	var maxPending int64
 	var spec queue.Spec
 	var unset []string
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Set what a queue goes by, also before its first job", Args: Exactly(1, "the name of a queue"), ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
-			f := cmd.Flags()
-			if f.Changed("concurrency") {
-				p.Concurrency = &concurrency
-			}
-			if f.Changed("weight") {
-				p.Weight = &weight
-			}
-			if f.Changed("max-pending") {
-				p.MaxPending = &maxPending
-			}
 			if fields := spec.Given(); len(fields) > 0 || len(unset) > 0 {
 				for _, name := range unset {
 					fields[strings.ReplaceAll(name, "-", "_")] = nil
@@ -154,9 +142,9 @@ func queueSetVerb(a *App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&concurrency, "concurrency", 0, "at most `N` of its jobs run at once; 0 is any number")
-	f.IntVar(&weight, "weight", 1, "its share of the starts beside other queues', `N` of 1 to 1000")
-	f.Int64Var(&maxPending, "max-pending", 0, "at most `N` of its jobs wait; 0 is any number")
+	given(f, &p.Concurrency, strconv.Atoi, "concurrency", "at most `N` of its jobs run at once; 0 is any number")
+	given(f, &p.Weight, strconv.Atoi, "weight", "its share of the starts beside other queues', `N` of 1 to 1000; 1 unless it is set")
+	given(f, &p.MaxPending, wholeNumber, "max-pending", "at most `N` of its jobs wait; 0 is any number")
 	f.Func("default", "`FIELD=VALUE` of jobs that do not say it, like timeout=2h", func(text string) error {
 		name, value, found := strings.Cut(text, "=")
 		if !found {
@@ -167,28 +155,32 @@ func queueSetVerb(a *App) *cobra.Command {
 		}
 		return nil
 	})
-	f.Func("retention", "keep its completed and cancelled jobs for this `DURATION`, never, or default", func(text string) error {
-		if text != "never" && text != "default" {
-			if short, ok := shortSpan(text); ok {
-				text = short
-			}
-		}
-		p.Retention = new(control.Age)
-		raw, _ := json.Marshal(text) // a text it is
-		return p.Retention.UnmarshalJSON(raw)
-	})
-	f.Func("retention-max-jobs", "keep its newest `N` of these at most; 0 is as the settings say", func(text string) error {
-		n, err := strconv.ParseInt(text, 10, 64)
-		p.RetentionMaxJobs = &n
-		return err
-	})
-	f.Func("retention-output", "keep so many bytes of their outputs, the newest: a `SIZE`; 0 is as the settings say", func(text string) error {
-		n, err := queue.ParseSize(text)
-		p.RetentionOutput = &n
-		return err
-	})
+	given(f, &p.Retention, retentionAge, "retention", "keep its completed and cancelled jobs for this `DURATION`, never, or default")
+	given(f, &p.RetentionMaxJobs, wholeNumber, "retention-max-jobs", "keep its newest `N` of these at most; 0 is as the settings say")
+	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep so many bytes of their outputs, the newest: a `SIZE`; 0 is as the settings say")
 	f.StringSliceVar(&unset, "no-default", nil, "take the default of this `FIELD` away")
 	return cmd
+}
+
+// given adds a flag whose value is nil unless it was given.
+func given[T any](f *pflag.FlagSet, to **T, parse func(string) (T, error), name, usage string) {
+	f.Func(name, usage, func(text string) error {
+		value, err := parse(text)
+		*to = &value
+		return err
+	})
+}
+
+func wholeNumber(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
+
+func retentionAge(text string) (age control.Age, err error) {
+	if text != "never" && text != "default" {
+		if short, ok := shortSpan(text); ok {
+			text = short
+		}
+	}
+	raw, _ := json.Marshal(text) // a text it is
+	return age, age.UnmarshalJSON(raw)
 }
 
 func queuePauseVerb(a *App) *cobra.Command {

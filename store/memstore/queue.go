@@ -54,19 +54,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if n == 0 || n > queue.MaxBatch {
 		return store.Receipt{}, errDrafts(n)
 	}
-	if err := s.admit(int64(n), r.MaxPending); err != nil {
-		return store.Receipt{}, err
-	}
-	if err := s.admitUser(r.UID, int64(n), r.MaxPendingUser); err != nil {
-		return store.Receipt{}, err
-	}
-	if err := s.admitQueues(perQueue(r.Drafts)); err != nil {
-		return store.Receipt{}, err
-	}
-	if err := s.admitNew(r.UID, perQueue(r.Drafts)); err != nil {
-		return store.Receipt{}, err
-	}
-	if err := s.checkDependencies(r.Drafts, r.UID); err != nil {
+	if err := s.admitAll(r); err != nil {
 		return store.Receipt{}, err
 	}
 	receipt, err := s.name(r.Drafts)
@@ -75,37 +63,8 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	}
 	receipt.Begun = s.begins(perQueue(r.Drafts))
 	last := receipt.Seqs[len(receipt.Seqs)-1]
-	keyed := map[string]int{}
-	found := func(i int, id string, seq int64) {
-		if receipt.Found == nil {
-			receipt.Found = make([]bool, len(r.Drafts))
-		}
-		receipt.IDs[i], receipt.Seqs[i], receipt.Found[i] = id, seq, true
-	}
-	for i := range r.Drafts { // refuse before anything is changed
-		d := &r.Drafts[i]
-		if d.Unique == "" {
-			continue
-		}
-		before, twice := keyed[d.Unique]
-		if twice && d.OnConflict == queue.ConflictReject {
-			return store.Receipt{}, queue.Errorf(queue.CodeExists, "another draft has the key")
-		}
-		if twice && d.OnConflict == queue.ConflictReturn {
-			found(i, receipt.IDs[before], receipt.Seqs[before])
-			continue
-		}
-		if !twice {
-			instead, err := s.conflict(d, now)
-			if err != nil {
-				return store.Receipt{}, err
-			}
-			if instead != nil {
-				found(i, instead.ID, instead.Seq)
-				continue
-			}
-		}
-		keyed[d.Unique] = i
+	if err := s.findKeyed(r.Drafts, &receipt, now); err != nil { // refused before anything is changed
+		return store.Receipt{}, err
 	}
 	if receipt.Found != nil {
 		for i := range r.Drafts {
@@ -126,6 +85,59 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		s.add(afterSeqs(draft, receipt), r.UID, now)
 	}
 	return receipt, nil
+}
+
+func (s *Store) admitAll(r store.Request) error {
+	if err := s.admit(int64(len(r.Drafts)), r.MaxPending); err != nil {
+		return err
+	}
+	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+		return err
+	}
+	if err := s.admitQueues(perQueue(r.Drafts)); err != nil {
+		return err
+	}
+	if err := s.admitNew(r.UID, perQueue(r.Drafts)); err != nil {
+		return err
+	}
+	return s.checkDependencies(r.Drafts, r.UID)
+}
+
+// findKeyed finds the jobs that stand for drafts whose unique key they have.
+func (s *Store) findKeyed(drafts []queue.Job, receipt *store.Receipt, now queue.Millis) error {
+	keyed := map[string]int{}
+	found := func(i int, id string, seq int64) {
+		if receipt.Found == nil {
+			receipt.Found = make([]bool, len(drafts))
+		}
+		receipt.IDs[i], receipt.Seqs[i], receipt.Found[i] = id, seq, true
+	}
+	for i := range drafts {
+		d := &drafts[i]
+		if d.Unique == "" {
+			continue
+		}
+		before, twice := keyed[d.Unique]
+		if twice && d.OnConflict == queue.ConflictReject {
+			return queue.Errorf(queue.CodeExists, "another draft has the key")
+		}
+		if twice && d.OnConflict == queue.ConflictReturn {
+			found(i, receipt.IDs[before], receipt.Seqs[before])
+			continue
+		}
+		if !twice {
+			instead, err := s.conflict(d, now)
+			if err != nil {
+				return err
+			}
+			if instead != nil {
+				found(i, instead.ID, instead.Seq)
+				continue
+			}
+		}
+		keyed[d.Unique] = i
+	}
+	return nil
 }
 
 // afterSeqs is a draft that names those that it waits for by seq.

@@ -215,33 +215,38 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 				s.tell(&job{}, queue.EventScheduleMissed, queue.EventDetail{Schedule: f.Name, Instant: at, Count: len(f.Missed)}, now)
 			}
 		}
-		before := len(open)
-		for _, at := range f.Runs {
-			if len(replaced) > 0 && may() == nil {
-				for _, j := range replaced {
-					s.giveWay(j, now)
-				}
-				replaced = nil
-			}
-			run, made := s.fireOne(known, &f, at, open, before, may, now)
-			if open = append(open, made...); made == nil {
-				made = []*job{{}}
-			}
-			s.ran(known, run, now)
-			run.At = 0
-			fired.Runs = append(fired.Runs, run)
-			kind := queue.EventScheduleFired
-			if run.Outcome != store.OutcomeFired {
-				kind = queue.EventScheduleSkipped
-			}
-			s.tell(made[0], kind, queue.EventDetail{Schedule: f.Name, Instant: at, UID: f.By}, now)
-		}
+		s.fireAll(known, &f, open, replaced, may, &fired.Runs, now)
 		if fired.Done = true; f.By == nil {
 			known.LastAt, known.NextAt, known.DueAt, known.Boot = f.LastAt, f.NextAt, f.DueAt, f.NextBoot
 		}
 		return nil
 	})
 	return fired, err
+}
+
+// fireAll makes the jobs of each instant that is to run, in place of what the first of them replaces.
+func (s *Store) fireAll(known *schedule, f *store.Firing, open, replaced []*job, may func() error, runs *[]store.ScheduleRun, now queue.Millis) {
+	before := len(open)
+	for _, at := range f.Runs {
+		if len(replaced) > 0 && may() == nil {
+			for _, j := range replaced {
+				s.giveWay(j, now)
+			}
+			replaced = nil
+		}
+		run, made := s.fireOne(known, f, at, open, before, may, now)
+		if open = append(open, made...); made == nil {
+			made = []*job{{}}
+		}
+		s.ran(known, run, now)
+		run.At = 0
+		*runs = append(*runs, run)
+		kind := queue.EventScheduleFired
+		if run.Outcome != store.OutcomeFired {
+			kind = queue.EventScheduleSkipped
+		}
+		s.tell(made[0], kind, queue.EventDetail{Schedule: f.Name, Instant: at, UID: f.By}, now)
+	}
 }
 
 // mayFire refuses what a person asks for and cannot be done, before anything is changed.

@@ -153,13 +153,23 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if !ran {
 		s.stamp(j, a.StartedAt, now)
 	}
+	s.keepAttempt(j, &a, e, ran)
+	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.By, Verb: e.Verb}
+	if a.ExitCode >= 0 {
+		detail.ExitCode = &a.ExitCode
+	}
+	s.tell(j, queue.EventEnded, detail, now)
+}
+
+// keepAttempt adds an attempt to what is known of its job; ran says whether it had been told as started.
+func (s *Store) keepAttempt(j *job, a *queue.Attempt, e store.Settlement, ran bool) {
 	j.Runs++
 	j.Refunds = 0
-	j.Suspect = d.Suspect
-	if d.Crashed {
+	j.Suspect = e.Decision.Suspect
+	if e.Decision.Crashed {
 		j.Crashes++
 	}
-	j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
+	j.Error, j.ExitCode, j.Signal, j.StartedAt = e.Decision.Error, a.ExitCode, a.Signal, a.StartedAt
 	a.N = j.Runs
 	a.Output, a.Result = slices.Clone(a.Output), slices.Clone(a.Result)
 	if a.OutputRef == "" {
@@ -172,16 +182,11 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		told := *e.Progress
 		j.Progress = &told
 	}
-	j.attempts = append(j.attempts, a)
+	j.attempts = append(j.attempts, *a)
 	j.Outputs += a.OutputBytes
 	if j.State == queue.Failed {
 		j.moment = queue.HookFailed
 	}
-	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason, Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.By, Verb: e.Verb}
-	if a.ExitCode >= 0 {
-		detail.ExitCode = &a.ExitCode
-	}
-	s.tell(j, queue.EventEnded, detail, now)
 }
 
 // Await claims at least one and up to want jobs, waiting for the first one.

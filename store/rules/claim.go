@@ -60,32 +60,39 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 		if err := r.set(l, look.Next, shut); err != nil {
 			return nil, false, err
 		}
-		if jobs == nil && len(look.Jobs) > 0 {
-			jobs = make([]queue.Job, 0, len(look.Jobs))
+		before := len(jobs)
+		if jobs, err = r.takeAll(jobs, &look, q); err != nil {
+			return nil, false, err
 		}
-		taken := 0
-		for i := range look.Jobs {
-			j := &look.Jobs[i]
-			if r.late(j) {
-				r.Steps++
-				if err := r.Expire(j); err != nil {
-					return nil, false, err
-				}
-				continue
-			}
-			if err := r.take(j, l); err != nil {
-				return nil, false, err
-			}
-			r.serve(q)
-			jobs = append(jobs, j.Job)
-			taken++
-		}
-		if taken == n { // a gate is full now
+		if len(jobs)-before == n { // a gate is full now
 			r.recheckResources()
 		}
 	}
 	r.Bytes += bytes
 	return jobs, (more || bytes >= MaxClaimBytes) && len(jobs) == 0, nil
+}
+
+// takeAll leases what a look has found, but for what has expired.
+func (r *Rules) takeAll(jobs []queue.Job, look *Look, q *Queue) ([]queue.Job, error) {
+	if jobs == nil && len(look.Jobs) > 0 {
+		jobs = make([]queue.Job, 0, len(look.Jobs))
+	}
+	for i := range look.Jobs {
+		j := &look.Jobs[i]
+		if r.late(j) {
+			r.Steps++
+			if err := r.Expire(j); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := r.take(j, &look.Lane); err != nil {
+			return nil, err
+		}
+		r.serve(q)
+		jobs = append(jobs, j.Job)
+	}
+	return jobs, nil
 }
 
 // choose is the queue whose turn it is, its best open lane, and how far that one goes first:

@@ -146,22 +146,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	if err := t.own(r.UID, r.Owner); err != nil {
 		return receipt, err
 	}
-	var frame []byte
-	for i := range r.Drafts {
-		j := &r.Drafts[i]
-		f := stagedJob{receipt.Seqs[i], named(j, receipt.Seqs), receipt.IDs[i], list[i]}
-		if frame, err = f.append(frame); err != nil {
-			return receipt, err
-		}
-		if !f.named() {
-			continue
-		}
-		if _, err := t.exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, b.n, receipt.Seqs[i]); err != nil {
-			return receipt, err
-		}
-	}
-	if _, err := t.exec(`INSERT INTO frames (batch, count, first, last, jobs) VALUES (?, ?, ?, ?, ?)`,
-		b.n, int64(len(r.Drafts)), receipt.Seqs[0], receipt.Seqs[len(r.Drafts)-1], frame); err != nil {
+	if err := t.addFrame(b.n, r.Drafts, list, &receipt); err != nil {
 		return receipt, err
 	}
 	b.jobs += int64(len(r.Drafts))
@@ -169,6 +154,27 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	b.at = t.now
 	t.setBatch(b.n, b)
 	return receipt, nil
+}
+
+// addFrame stores drafts of a batch, in one piece, and what they are named.
+func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.Receipt) (err error) {
+	var frame []byte
+	for i := range drafts {
+		j := &drafts[i]
+		f := stagedJob{receipt.Seqs[i], named(j, receipt.Seqs), receipt.IDs[i], list[i]}
+		if frame, err = f.append(frame); err != nil {
+			return err
+		}
+		if !f.named() {
+			continue
+		}
+		if _, err := t.exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, n, receipt.Seqs[i]); err != nil {
+			return err
+		}
+	}
+	_, err = t.exec(`INSERT INTO frames (batch, count, first, last, jobs) VALUES (?, ?, ?, ?, ?)`,
+		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], frame)
+	return err
 }
 
 // remembered refuses to begin a batch under the name of one that was forgotten with

@@ -104,83 +104,109 @@ func recountGates(c *conn) (err error) {
 			c.exec(`ROLLBACK`)
 		}
 	}()
-	ids := map[gateName]int64{}
-	err = c.query(func(r row) (bool, error) {
-		ids[gateName{r.num(1), r.num(2), r.text(3)}] = r.num(0)
+	g := gateCounts{c: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{}, words: map[gateName]queue.Demand{}}
+	for _, step := range []func() error{g.read, g.mendLanes, g.write} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	_, err = c.exec(`COMMIT`)
+	return err
+}
+
+// gateCounts is what gates there are, and what needs them.
+type gateCounts struct {
+	c     *conn
+	ids   map[gateName]int64
+	lanes map[gateName]int64 // that need each
+	jobs  map[gateName]int64 // that name the rule of each
+	words map[gateName]queue.Demand
+}
+
+func (g *gateCounts) read() error {
+	err := g.c.query(func(r row) (bool, error) {
+		g.ids[gateName{r.num(1), r.num(2), r.text(3)}] = r.num(0)
 		return true, nil
 	}, `SELECT id, uid, kind, key FROM gates`)
 	if err != nil {
 		return err
 	}
-	type lane struct {
-		id    int64
-		needs string
-	}
-	var lanes []lane
-	needed, named := map[gateName]int64{}, map[gateName]int64{}
-	words := map[gateName]queue.Demand{}
-	err = c.query(func(r row) (bool, error) {
+	return g.c.query(func(r row) (bool, error) {
 		for _, d := range readDemands(r.view(1)) {
 			of := nameOf(d, int(r.num(0)))
-			words[of] = d
+			g.words[of] = d
 			if d.Ruled() {
-				named[of]++
+				g.jobs[of]++
 			}
 		}
 		return true, nil
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
-	if err != nil {
-		return err
+}
+
+// id is the number of a gate, which is made if there is none.
+func (g *gateCounts) id(of gateName) (int64, error) {
+	if id := g.ids[of]; id != 0 {
+		return id, nil
 	}
-	gate := func(of gateName) (int64, error) {
-		if id := ids[of]; id != 0 {
-			return id, nil
-		}
-		d := words[of] // of one that no job names the next one says it
-		if _, err := c.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, of.uid, of.kind, of.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
-			return 0, err
-		}
-		id, err := c.number(`SELECT last_insert_rowid()`)
-		ids[of] = id
-		return id, err
+	d := g.words[of] // of one that no job names the next one says it
+	if _, err := g.c.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, of.uid, of.kind, of.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
+		return 0, err
 	}
-	err = c.query(func(r row) (bool, error) {
-		l := lane{id: r.num(0)}
+	id, err := g.c.number(`SELECT last_insert_rowid()`)
+	g.ids[of] = id
+	return id, err
+}
+
+// mendLanes has each lane need its gates by their numbers, open, and with an unknown head.
+func (g *gateCounts) mendLanes() error {
+	needs := map[int64]string{}
+	err := g.c.query(func(r row) (bool, error) {
+		var list strings.Builder
 		for line := range strings.Lines(r.text(2)) {
 			var d queue.Demand
 			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.N, &d.Key); err != nil {
 				return true, nil // a damaged lane has no needs that could be read
 			}
-			id, err := gate(nameOf(d, int(r.num(1))))
+			of := nameOf(d, int(r.num(1)))
+			id, err := g.id(of)
 			if err != nil {
 				return false, err
 			}
-			needed[nameOf(d, int(r.num(1)))]++
-			l.needs += fmt.Sprintf("%d/%d/%d ", id, d.Kind, d.Units())
+			g.lanes[of]++
+			fmt.Fprintf(&list, "%d/%d/%d ", id, d.Kind, d.Units())
 		}
-		lanes = append(lanes, l)
+		needs[r.num(0)] = list.String()
 		return true, nil
 	}, `SELECT id, uid, demands FROM lanes WHERE demands <> ''`)
-	for i := 0; i < len(lanes) && err == nil; i++ {
-		_, err = c.exec(`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, lanes[i].needs, lanes[i].id)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = c.exec(`UPDATE gates SET lanes = 0, jobs = 0`)
-	}
-	for of := range words {
-		if err == nil {
-			_, err = gate(of)
+	for id, list := range needs {
+		if _, err := g.c.exec(`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, list, id); err != nil {
+			return err
 		}
 	}
-	for of, id := range ids {
-		if err == nil && needed[of]+named[of] > 0 {
-			_, err = c.exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, needed[of], named[of], id)
+	return nil
+}
+
+func (g *gateCounts) write() error {
+	if _, err := g.c.exec(`UPDATE gates SET lanes = 0, jobs = 0`); err != nil {
+		return err
+	}
+	for of := range g.words {
+		if _, err := g.id(of); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		_, err = c.exec(`COMMIT`)
+	for of, id := range g.ids {
+		if g.lanes[of]+g.jobs[of] == 0 {
+			continue
+		}
+		if _, err := g.c.exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, g.lanes[of], g.jobs[of], id); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // nameOf names the gate of a user's demand.

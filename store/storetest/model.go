@@ -350,42 +350,7 @@ func (w *pairWalk) exchange() {
 	var engine, model store.Report
 	engine.Want = w.dice.IntN(7)
 	model.Want = engine.Want
-	var still []int64
-	for _, seq := range w.held {
-		mine, ours := w.leases[seq], w.ours[seq]
-		switch w.dice.IntN(6) {
-		case 0:
-			engine.Released, model.Released = append(engine.Released, mine), append(model.Released, ours)
-			still = append(still, seq) // unless it has started; the answer says so
-			continue
-		case 5:
-			if w.dice.IntN(3) > 0 {
-				break
-			}
-			c := store.Change{Verb: []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRemove, queue.VerbEdit}[w.dice.IntN(4)]}
-			if c.Verb == queue.VerbEdit {
-				list := w.demands()
-				c.Edit = func(j *queue.Job) error { j.Demands = slices.Clone(list); return nil }
-			}
-			engine.Changed, model.Changed = append(engine.Changed, store.Changed{Lease: mine, Change: c}), append(model.Changed, store.Changed{Lease: ours, Change: c})
-			still = append(still, seq) // unless it has started, too
-			continue
-		case 1:
-			at := w.model.Now()
-			engine.Started = append(engine.Started, store.Started{Lease: mine, At: at, Worker: "w1", PID: 1})
-			model.Started = append(model.Started, store.Started{Lease: ours, At: at, Worker: "w1", PID: 1})
-		case 2, 3:
-			d := queue.Decision{Started: true, Counts: true, State: queue.Completed}
-			if w.dice.IntN(3) == 0 {
-				d.State, d.Delay = queue.Failed, time.Duration(w.dice.IntN(2))*time.Second
-			}
-			a := queue.Attempt{StartedAt: w.model.Now(), EndedAt: w.model.Now()}
-			engine.Ended = append(engine.Ended, store.Settlement{Lease: mine, Attempt: a, Decision: d})
-			model.Ended = append(model.Ended, store.Settlement{Lease: ours, Attempt: a, Decision: d})
-			continue
-		}
-		still = append(still, seq)
-	}
+	still := w.report(&engine, &model)
 	if w.dice.IntN(4) == 0 { // what is simulated leaves no trace
 		if _, err := w.engine.Store.Simulate(w.Context(), 1+w.dice.IntN(9)); err != nil {
 			w.Error(err)
@@ -425,6 +390,46 @@ func (w *pairWalk) exchange() {
 	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Ended)+len(engine.Changed) == 0 && !w.Failed() { // what ends lets others go after the claim
 		w.heldBack(w.seqs[w.dice.IntN(len(w.seqs))])
 	}
+}
+
+// report has dice say what became of what is held; what stays held is returned.
+func (w *pairWalk) report(engine, model *store.Report) (still []int64) {
+	for _, seq := range w.held {
+		mine, ours := w.leases[seq], w.ours[seq]
+		switch w.dice.IntN(6) {
+		case 0:
+			engine.Released, model.Released = append(engine.Released, mine), append(model.Released, ours)
+			still = append(still, seq) // unless it has started; the answer says so
+			continue
+		case 5:
+			if w.dice.IntN(3) > 0 {
+				break
+			}
+			c := store.Change{Verb: []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRemove, queue.VerbEdit}[w.dice.IntN(4)]}
+			if c.Verb == queue.VerbEdit {
+				list := w.demands()
+				c.Edit = func(j *queue.Job) error { j.Demands = slices.Clone(list); return nil }
+			}
+			engine.Changed, model.Changed = append(engine.Changed, store.Changed{Lease: mine, Change: c}), append(model.Changed, store.Changed{Lease: ours, Change: c})
+			still = append(still, seq) // unless it has started, too
+			continue
+		case 1:
+			at := w.model.Now()
+			engine.Started = append(engine.Started, store.Started{Lease: mine, At: at, Worker: "w1", PID: 1})
+			model.Started = append(model.Started, store.Started{Lease: ours, At: at, Worker: "w1", PID: 1})
+		case 2, 3:
+			d := queue.Decision{Started: true, Counts: true, State: queue.Completed}
+			if w.dice.IntN(3) == 0 {
+				d.State, d.Delay = queue.Failed, time.Duration(w.dice.IntN(2))*time.Second
+			}
+			a := queue.Attempt{StartedAt: w.model.Now(), EndedAt: w.model.Now()}
+			engine.Ended = append(engine.Ended, store.Settlement{Lease: mine, Attempt: a, Decision: d})
+			model.Ended = append(model.Ended, store.Settlement{Lease: ours, Attempt: a, Decision: d})
+			continue
+		}
+		still = append(still, seq)
+	}
+	return still
 }
 
 // heldBack sees to it that a job that a claim has left has a reason to wait, and only then.

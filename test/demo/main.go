@@ -104,26 +104,10 @@ func (d *demo) scenes() error {
 		return err
 	}
 	fmt.Print(d.q("status"))
-
-	say("one job for each file of the project")
-	files, err := projectFiles()
+	files, ids, err := d.enqueueHashes()
 	if err != nil {
 		return err
 	}
-	var list bytes.Buffer
-	for _, file := range files {
-		line, err := json.Marshal(map[string]any{"argv": []string{d.self, "hash", file}, "labels": map[string]string{"demo": "hash"}})
-		if err != nil {
-			return err
-		}
-		list.Write(append(line, '\n'))
-	}
-	jobs := filepath.Join(filepath.Dir(d.dir), "jobs.jsonl")
-	if err := os.WriteFile(jobs, list.Bytes(), 0o600); err != nil {
-		return err
-	}
-	ids := strings.Fields(d.q("enqueue", "--file", jobs))
-	fmt.Printf("   %d jobs enqueued\n", len(ids))
 
 	say("jobs that do not go well")
 	d.q("enqueue", "--id", "flaky", "--backoff-base", "0.5", "--", d.self, "flaky", filepath.Join(filepath.Dir(d.dir), "count"))
@@ -131,6 +115,53 @@ func (d *demo) scenes() error {
 	d.q("enqueue", "--id", "slow", "--timeout", "1s", "--max-retries", "0", "--", d.self, "sleep")
 	d.q("enqueue", "--id", "later", "--delay", "3s", "echo it is time")
 
+	if err := d.killService(); err != nil {
+		return err
+	}
+	d.watchHashes(len(ids))
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		return err
+	}
+	d.expect("a result", d.q("logs", ids[0]), fmt.Sprintf("%x  %s\n", sha256.Sum256(raw), files[0]))
+	d.checkEnds()
+	d.checkDead()
+
+	say("how the queue is now")
+	fmt.Print(d.q("status"))
+	if d.wrong {
+		return fmt.Errorf("something was not as expected")
+	}
+	fmt.Println("\nEverything was as expected.")
+	return nil
+}
+
+// enqueueHashes enqueues a job for each file of the project.
+func (d *demo) enqueueHashes() (files, ids []string, err error) {
+	say("one job for each file of the project")
+	files, err = projectFiles()
+	if err != nil {
+		return nil, nil, err
+	}
+	var list bytes.Buffer
+	for _, file := range files {
+		line, err := json.Marshal(map[string]any{"argv": []string{d.self, "hash", file}, "labels": map[string]string{"demo": "hash"}})
+		if err != nil {
+			return nil, nil, err
+		}
+		list.Write(append(line, '\n'))
+	}
+	jobs := filepath.Join(filepath.Dir(d.dir), "jobs.jsonl")
+	if err := os.WriteFile(jobs, list.Bytes(), 0o600); err != nil {
+		return nil, nil, err
+	}
+	ids = strings.Fields(d.q("enqueue", "--file", jobs))
+	fmt.Printf("   %d jobs enqueued\n", len(ids))
+	return files, ids, nil
+}
+
+// killService kills the service while a job runs, which goes on.
+func (d *demo) killService() error {
 	say("the service is killed in the middle, with a job running")
 	d.q("enqueue", "--id", "long", "--priority", "100", "--", d.self, "long")
 	for d.job("long").State != "processing" {
@@ -144,12 +175,16 @@ func (d *demo) scenes() error {
 		return err
 	}
 	d.expect("process of the running job", fmt.Sprint(d.job("long").PID), fmt.Sprint(pid))
+	return nil
+}
 
+// watchHashes tells how many of the files wait, until all are done.
+func (d *demo) watchHashes(jobs int) {
 	say("progress")
 	for last := -1; ; time.Sleep(200 * time.Millisecond) {
 		left := d.hashes("waiting")
 		if left != last {
-			fmt.Printf("   %d of %d files wait\n", left, len(ids))
+			fmt.Printf("   %d of %d files wait\n", left, jobs)
 			last = left
 		}
 		if left == 0 {
@@ -159,13 +194,10 @@ func (d *demo) scenes() error {
 	for d.hashes("processing") > 0 {
 		time.Sleep(50 * time.Millisecond)
 	}
-	d.expect("files hashed", fmt.Sprint(d.hashes("completed")), fmt.Sprint(len(ids)))
-	raw, err := os.ReadFile(files[0])
-	if err != nil {
-		return err
-	}
-	d.expect("a result", d.q("logs", ids[0]), fmt.Sprintf("%x  %s\n", sha256.Sum256(raw), files[0]))
+	d.expect("files hashed", fmt.Sprint(d.hashes("completed")), fmt.Sprint(jobs))
+}
 
+func (d *demo) checkEnds() {
 	say("what became of the others")
 	d.q("wait", "flaky", "--timeout", "30")
 	d.expect("job that fails twice", fmt.Sprintf("%s after %d attempts", d.job("flaky").State, d.job("flaky").Attempts), "completed after 3 attempts")
@@ -175,7 +207,9 @@ func (d *demo) scenes() error {
 	d.expect("delayed job", strings.TrimSpace(d.q("logs", "later")), "it is time")
 	d.q("wait", "long", "--timeout", "30")
 	d.expect("job that outlived the service", strings.Join(strings.Fields(d.q("logs", "long")), " "), "begun done")
+}
 
+func (d *demo) checkDead() {
 	say("the dead-letter queue")
 	d.expect("exit code of wait", fmt.Sprint(d.code("wait", "hopeless", "--timeout", "30")), "3")
 	fmt.Print(d.q("dlq", "list"))
@@ -186,14 +220,6 @@ func (d *demo) scenes() error {
 	d.q("dlq", "retry", "hopeless")
 	d.expect("it fails again", fmt.Sprint(d.code("wait", "hopeless", "--timeout", "30")), "3")
 	d.expect("its history stays", fmt.Sprint(len(d.job("hopeless").History)), "4")
-
-	say("how the queue is now")
-	fmt.Print(d.q("status"))
-	if d.wrong {
-		return fmt.Errorf("something was not as expected")
-	}
-	fmt.Println("\nEverything was as expected.")
-	return nil
 }
 
 // projectFiles are the files of the project, the same list each time.
