@@ -200,7 +200,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands, edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
-	j.Unique, j.UniqueFor, j.Hooks = edited.Unique, edited.UniqueFor, edited.Hooks|j.Hooks&HookItself
+	j.Unique, j.UniqueFor, j.Hooks = edited.Unique, edited.UniqueFor, edited.Hooks|j.Hooks&(HookItself|HookSettings)
 	if depends {
 		j.After, j.OtherwiseDo = edited.After, edited.OtherwiseDo
 		if j.After == nil {

@@ -3,13 +3,14 @@ package queue
 // HookSet are moments of a job at which another one is made for its sake: a hook.
 type HookSet uint8
 
-// The moments, and what says that a job is a hook itself: there is none for its sake. Their numbers
-// are stored.
+// The moments, and what says that a job is a hook itself, for whose sake there is none, and whether
+// one of the settings, which operators alone see. Their numbers are stored.
 const (
 	HookCompleted HookSet = 1 << 0
 	HookFailed    HookSet = 1 << 1 // an attempt that will be retried
 	HookDead      HookSet = 1 << 2
 	HookEnded     HookSet = 1 << 3 // completed, dead or cancelled
+	HookSettings  HookSet = 1 << 6
 	HookItself    HookSet = 1 << 7
 )
 

@@ -134,6 +134,26 @@ func (s *Service) sees(p *control.Peer, j *queue.Job) control.Visibility {
 	return control.Sees(p.Right, s.owns(p, j))
 }
 
+// hides reports whether somebody may not know of a job: a hook of the settings, which is the operators'
+// alone, and its own user's.
+func (s *Service) hides(p *control.Peer, j *queue.Job) bool {
+	return j.Hooks&queue.HookSettings != 0 && !p.Right.Covers(control.Operate) && !s.owns(p, j)
+}
+
+// get reads a job for somebody, without what may be large.
+func (s *Service) get(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
+	j, err := s.store.Get(ctx, id)
+	if err == nil && s.hides(p, &j) {
+		return queue.Job{}, errNoJob(id)
+	}
+	return j, err
+}
+
+// errNoJob is what the store says of an unknown id.
+func errNoJob(id string) error {
+	return queue.Errorf(queue.CodeNotFound, "there is no job %q", queue.Clip(id))
+}
+
 // owns reports whether a job is a peer's own. One that runs keeps its uid also when that
 // was given to another account meanwhile.
 func (s *Service) owns(p *control.Peer, j *queue.Job) bool {

@@ -55,9 +55,10 @@ func (s *Service) each(ctx context.Context, method string, refs []store.Ref, do 
 // look reads which jobs have these ids, and of each that there is none.
 func (s *Service) look(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
 	refs, errs = make([]store.Ref, len(ids)), make([]error, len(ids))
+	peer := control.PeerFrom(ctx)
 	err = s.shares.Do(ctx, control.One, func() error {
 		for i, id := range ids {
-			j, err := s.store.Get(ctx, id)
+			j, err := s.get(ctx, &peer, id)
 			refs[i], errs[i] = store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}, err
 		}
 		return nil

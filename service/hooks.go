@@ -171,7 +171,7 @@ func (m *hookMaker) draft(j *queue.Job, moment queue.HookSet, told string) queue
 
 // ofSettings has a hook run as the account of the settings' hooks.
 func (m *hookMaker) ofSettings(h *queue.Job) {
-	h.UID, h.User = m.as.UID, m.as.User
+	h.UID, h.User, h.Hooks = m.as.UID, m.as.User, h.Hooks|queue.HookSettings
 	if m.each {
 		h.AsUID = new(m.as.UID)
 	}

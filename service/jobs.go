@@ -229,6 +229,17 @@ func (s *Service) viewTo(p *control.Peer, j *queue.Job) control.Job {
 	return v
 }
 
+// viewsTo are jobs as a peer may see them, without those that they may not know of.
+func (s *Service) viewsTo(p *control.Peer, jobs []queue.Job) []control.Job {
+	list := make([]control.Job, 0, len(jobs))
+	for i := range jobs {
+		if !s.hides(p, &jobs[i]) {
+			list = append(list, s.viewTo(p, &jobs[i]))
+		}
+	}
+	return list
+}
+
 // List implements control.API.
 func (s *Service) List(ctx context.Context, p control.List) (control.JobPage, error) {
 	peer := control.PeerFrom(ctx)
@@ -308,10 +319,6 @@ func (s *Service) page(ctx context.Context, f store.Filter) (control.JobPage, er
 		if err != nil {
 			return control.JobPage{}, err
 		}
-		out := control.JobPage{Jobs: make([]control.Job, len(page.Jobs)), Next: cursor(page.Next)}
-		for i := range page.Jobs {
-			out.Jobs[i] = s.viewTo(&peer, &page.Jobs[i])
-		}
-		return out, nil
+		return control.JobPage{Jobs: s.viewsTo(&peer, page.Jobs), Next: cursor(page.Next)}, nil
 	})
 }

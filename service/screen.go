@@ -55,9 +55,8 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 			return control.Screen{}, err
 		}
 		views := func(jobs []queue.Job) []control.Job {
-			list := make([]control.Job, len(jobs))
-			for i := range jobs {
-				list[i] = s.viewTo(&peer, &jobs[i])
+			list := s.viewsTo(&peer, jobs)
+			for i := range list {
 				shorten(&list[i])
 			}
 			return list
@@ -65,6 +64,9 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{}, Done: views(parts.Done), Barred: map[string]control.Reason{}}
 		for i := range parts.Ready {
 			j := &parts.Ready[i]
+			if s.hides(&peer, j) {
+				continue
+			}
 			if o := parts.Barred[j.Seq]; o.Gate != 0 {
 				screen.Barred[j.ID] = control.Reason{Kind: gateWords[o.Gate], Key: o.Key, At: control.Time(o.Opens), Text: barredText(o)}
 			} else if full[j.Queue] {

@@ -80,6 +80,9 @@ type showing struct {
 // look reads the job, and says what is to be done before it can be shown.
 func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
 	j, err := w.s.store.Whole(ctx, w.id)
+	if err == nil && w.s.hides(&w.peer, &j) {
+		err = errNoJob(w.id)
+	}
 	if err != nil {
 		return control.JobDetail{}, err
 	}
@@ -163,7 +166,7 @@ func (s *Service) named(ctx context.Context, id control.Name) (j queue.Job, err 
 		return j, errNoID
 	}
 	err = s.shares.Do(ctx, control.One, func() error {
-		got, err := s.store.Get(ctx, string(id))
+		got, err := s.get(ctx, new(control.PeerFrom(ctx)), string(id))
 		j = outline(&got)
 		return err
 	})

@@ -229,12 +229,10 @@ func (s *Service) Simulate(ctx context.Context, p control.Simulate) (control.Sim
 	peer := control.PeerFrom(ctx)
 	return control.Answer(ctx, &s.shares, control.Many, func() (control.Simulated, error) {
 		jobs, err := s.store.Simulate(ctx, p.Next)
-		out := control.Simulated{Jobs: []control.Job{}}
-		for i := range jobs {
-			v := s.viewTo(&peer, &jobs[i])
-			v.Units = nil // which it would have, and has not
-			shorten(&v)
-			out.Jobs = append(out.Jobs, v)
+		out := control.Simulated{Jobs: s.viewsTo(&peer, jobs)}
+		for i := range out.Jobs {
+			out.Jobs[i].Units = nil // which it would have, and has not
+			shorten(&out.Jobs[i])
 		}
 		return out, err
 	})

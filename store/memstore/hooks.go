@@ -32,7 +32,7 @@ func (s *Store) hook(j *job, on queue.HookSet, now queue.Millis) {
 		if err != nil {
 			panic("memstore: a hook has no id of its own: " + err.Error())
 		}
-		draft.ID, draft.Seq, draft.Hooks, draft.HookUID = named.IDs[0], named.Seqs[0], queue.HookItself, j.UID
+		draft.ID, draft.Seq, draft.Hooks, draft.HookUID = named.IDs[0], named.Seqs[0], draft.Hooks|queue.HookItself, j.UID
 		if _, known := s.owners[draft.UID]; !known && s.hooks.Owner != "" && draft.UID == s.hooks.UID {
 			s.owners[draft.UID] = s.hooks.Owner
 		}

@@ -25,7 +25,7 @@ func (r *Rules) hook(j *Job) error {
 	}
 	for _, draft := range h.Make(&whole.Job, on) {
 		r.HookBytes += 2 * store.InputSize(&draft.Execution) // it has been read, too
-		draft.Hooks, draft.HookUID = queue.HookItself, j.UID
+		draft.Hooks, draft.HookUID = draft.Hooks|queue.HookItself, j.UID
 		if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
 			err = r.tx.AddEvent(queue.EventNoHook, j.Seq, j.ID, j.State, noDetail)
 		} else {

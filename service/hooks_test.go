@@ -1,0 +1,59 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Hooks of the settings are the operators' to see, and their own user's.
+func TestWhoSeesHooksOfTheSettings(t *testing.T) {
+	s := stored(t)
+	hook := jobNamed("hook")
+	hook.Hooks, hook.Queue = queue.HookItself|queue.HookSettings, queue.HookQueue
+	own := jobNamed("own")
+	own.Hooks, own.Queue = queue.HookItself, queue.HookQueue
+	s.stores(t, hook, own)
+	for _, c := range []struct {
+		who  string
+		ctx  context.Context
+		sees bool
+	}{
+		{"a reader", by(t, 3001, control.Read), false}, {"another one", by(t, 3002, control.Submit), false},
+		{"an operator", by(t, 3003, control.Operate), true}, {"its user", by(t, owner, control.Submit), true},
+	} {
+		for id, want := range map[string]bool{"hook": c.sees, "own": true} {
+			p := control.Name(id)
+			_, shown := s.Show(c.ctx, control.Show{ID: p})
+			_, told := s.Why(c.ctx, control.WhyParams{ID: p})
+			_, drawn := s.Tree(c.ctx, control.Tree{ID: p})
+			for what, err := range map[string]error{"show": shown, "why": told, "tree": drawn} {
+				if (err == nil) != want || err != nil && !errors.Is(err, queue.ErrNotFound) {
+					t.Errorf("%s of %s by %s: %v", what, id, c.who, err)
+				}
+			}
+		}
+		jobs := map[string][]control.Job{}
+		page, err := s.List(c.ctx, control.List{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		screen, err := s.Screen(c.ctx, control.ScreenRows{Rows: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := s.Simulate(c.ctx, control.Simulate{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs["list"], jobs["screen"], jobs["simulate"] = page.Jobs, screen.Ready, next.Jobs
+		for what, list := range jobs {
+			if want := map[bool]int{true: 2, false: 1}[c.sees]; len(list) != want {
+				t.Errorf("%s has %d jobs for %s, want %d", what, len(list), c.who, want)
+			}
+		}
+	}
+}
