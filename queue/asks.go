@@ -49,12 +49,16 @@ func ParseRate(text string) (Demand, error) {
 	d := Demand{Kind: GateRate, Key: key, Per: periods[period]}
 	n, err := strconv.Atoi(count)
 	if err != nil || n < 1 || n > MaxDemand || d.Per == 0 {
-		return d, Invalid("rate_limit", "%q is not KEY=N/PERIOD with N from 1 to %d and a period of s, m, h or d, like api=10/m", Clip(text), MaxDemand)
+		return d, errRate(text)
 	}
 	if d.N = n; !validKey(d) {
 		return d, Invalid("rate_limit", "%q is no key: up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit, or @ for everybody's", Clip(key))
 	}
 	return d, nil
+}
+
+func errRate(text string) error {
+	return Invalid("rate_limit", "%q is not KEY=N/PERIOD with N from 1 to %d and a period of s, m, h or d, like api=10/m", Clip(text), MaxDemand)
 }
 
 // String is the demand as a person writes it: KEY or KEY:n of a lock, KEY=n/period of a rate,
@@ -147,7 +151,11 @@ func resolveDemands(wrong *faults, s *Spec, j *Job) (list []Demand) {
 		if !strings.Contains(rate, "=") && !strings.HasPrefix(rate, "@") {
 			rate = commandKey(j) + "=" + rate
 		}
-		add(ParseRate(rate))
+		d, err := ParseRate(rate)
+		if err != nil && rate != *s.RateLimit { // of a key that nobody typed
+			err = errRate(*s.RateLimit)
+		}
+		add(d, err)
 	}
 	for name, count := range s.Resources {
 		n, err := strconv.Atoi(count)

@@ -93,7 +93,11 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 				return err
 			}
 		}
-		_, err = s.store.PutSchedule(ctx, want.Schedule, is.Gen, want.UID)
+		put := want.Schedule
+		if is.PausedAt != 0 { // it stays so
+			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = is.PausedAt, is.PausedBy, is.Note, 0, 0
+		}
+		_, err = s.store.PutSchedule(ctx, put, is.Gen, want.UID)
 		return err
 	})
 	if err != nil {

@@ -11,6 +11,30 @@ import (
 
 // Who may submit has schedules of their own; those of others are the operators' to stop and to run,
 // what they run is an admin's to say, and nobody else sees it.
+// Another definition in its place leaves a paused schedule paused.
+func TestReplacedScheduleStaysPaused(t *testing.T) {
+	s := stored(t)
+	ctx := by(t, owner, control.Submit)
+	add := func(cron string) control.ScheduleDetail {
+		d, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true, Spec: queue.Spec{Command: new("true")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	add("0 3 * * *")
+	before, err := s.SchedulePause(ctx, control.ScheduleName{Name: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := add("0 4 * * *"); !d.Paused || d.PausedAt != before.PausedAt || d.NextAt != 0 || d.Cron != "0 4 * * *" {
+		t.Errorf("it is %+v", d)
+	}
+	if d, err := s.ScheduleResume(ctx, control.ScheduleName{Name: "n"}); err != nil || d.Paused || d.NextAt == 0 {
+		t.Errorf("resumed it is %+v, %v", d, err)
+	}
+}
+
 func TestRightsOnSchedules(t *testing.T) {
 	s := stored(t)
 	reader, owner2, other := by(t, 3001, control.Read), by(t, owner, control.Submit), by(t, 3002, control.Submit)

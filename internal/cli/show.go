@@ -101,9 +101,13 @@ const shownLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {
 	zone, _ := time.Now().Zone()
+	failure, code, signal := "Error", "Exit code", "Signal"
+	if j.State == queue.Processing.String() { // they are of the attempt before
+		failure, code, signal = "Last error", "Last exit", "Last signal"
+	}
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Progress", a.plain(progressOf(&j.Job))}, {"Error", a.plain(orEmpty(j.Error))},
-		{"Exit code", orEmpty(j.ExitCode)}, {"Signal", orEmpty(j.Signal)},
+		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Progress", a.plain(progressOf(&j.Job))}, {failure, a.plain(orEmpty(j.Error))},
+		{code, orEmpty(j.ExitCode)}, {signal, orEmpty(j.Signal)},
 		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Folder", j.Cwd},
 		{"Created", local(j.CreatedAt) + " " + zone}, {"Due", local(j.RunAt)},

@@ -316,6 +316,11 @@ func editVerb(a *App) *cobra.Command {
 				}
 			}
 			given := spec.Given()
+			for _, name := range []string{"lock", "rate_limit", "unique"} {
+				if given[name] == "" { // no key it is, so none is wanted
+					given[name] = nil
+				}
+			}
 			var err error
 			switch {
 			case len(given) > 0 && set != nil:

@@ -105,6 +105,11 @@ func (s *Store) PutSchedule(ctx context.Context, put store.Schedule, gen int64, 
 			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec); err != nil {
 			return err
 		}
+		if put.PausedAt != 0 {
+			if err := t.SetTimes(&put); err != nil {
+				return err
+			}
+		}
 		t.wakeAt(put.DueAt)
 		return t.tellSchedule(queue.EventScheduleAdded, queue.EventDetail{UID: &by, Schedule: put.Name})
 	})
