@@ -93,6 +93,10 @@ func gateSetVerb(a *App) *cobra.Command {
 					return a.Println(g.Key)
 				}
 				if !g.Set {
+					if g.Jobs != nil && *g.Jobs > 0 {
+						fmt.Fprintf(a.Err, "queuectl: the %s of %s stays until what names it has ended: %s\n", g.Kind, g.Key, plural(int(*g.Jobs), "job"))
+						return nil
+					}
 					a.Say("the %s of %s has no rule any more", g.Kind, g.Key)
 					return nil
 				}

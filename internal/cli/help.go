@@ -73,7 +73,7 @@ func examples() map[string]string {
 		"progress": "  queuectl progress 40 'epoch 4 of 10'     from inside a job",
 		"attach":   "  queuectl attach 17                     what it prints, and its exit code",
 		"wait":     "  queuectl wait 17 18\n  queuectl wait --batch pics --progress  with a bar; what fails is named",
-		"edit":     "  queuectl edit 17 --priority 100\n  queuectl edit 17 '{\"timeout\":\"2h\",\"labels\":{\"old\":null}}'\n  queuectl edit 17 --lock ''             it needs no lock any more\n  queuectl edit 17                       in $EDITOR",
+		"edit":     "  queuectl edit 17 --priority 100\n  queuectl edit 17 '{\"timeout\":\"2h\",\"labels\":{\"old\":null}}'\n  queuectl edit 17 --lock=                it needs no lock any more\n  queuectl edit 17                       in $EDITOR",
 		"retry":    "  queuectl retry 17\n  queuectl retry --failed --batch pics", "cancel": "  queuectl cancel 17\n  queuectl cancel --label site=a --dry-run\n  queuectl cancel --all",
 		"rm": "  queuectl rm 17\n  queuectl rm --state dead --older-than 30d", "dequeue": "  queuectl dequeue 17",
 
