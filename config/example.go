@@ -8,6 +8,7 @@ import (
 
 // headings say what stands in each table.
 var headings = map[string]string{
+	"web":   "# The page. queuectl web start opens it until the service ends, queuectl web open gives a link to it.\n",
 	"hooks": "# What is run for the sake of all jobs; a job's own hooks are run beside it.\n",
 	accessTable: "# Who may do what: lists of users (\"alice\", \"1001\") and groups (\"@staff\", \"@1005\"),\n" +
 		"# like [\"alice\", \"@staff\"]. Each right includes those before it.\n",
@@ -37,7 +38,7 @@ func Example() string {
 		value := k.Default
 		_, err := strconv.ParseFloat(value, 64)
 		switch {
-		case in == accessTable && value == nobody:
+		case isList(k.Name) && value == nobody:
 			value = "[]"
 		case err != nil || len(value) > 1 && value[0] == '0': // an octal one is text
 			value = strconv.Quote(value)

@@ -63,6 +63,12 @@ type Settings struct {
 	Hooks              queue.HookLines
 	HooksUser          string // "none" is the service's own account
 	Webhooks           string // "none" or JSON; see WebhooksByName
+	WebListen          string // "" is nowhere, as "" of the texts below
+	WebAnonymous       string // none or read
+	WebHosts           string // "none" or words; see Hosts
+	WebTLSCert         string
+	WebTLSKey          string
+	WebTLS             string // none or proxy
 }
 
 // WorkerCount is how many workers the setting asks for.
@@ -112,7 +118,7 @@ var table struct {
 }
 
 func keys() []Key {
-	return []Key{
+	return append([]Key{
 		{"workers", "auto", "jobs that run at once; auto is the number of CPUs, 0 is none", false, setWorkers, getWorkers},
 		integer("max_retries", "3", "runs of a job after its first one", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
 		duration("timeout", "0", "a job is ended after so long; 0 is never", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
@@ -161,7 +167,7 @@ func keys() []Key {
 		names("access.submit", auto, "may enqueue too, and do everything with their own jobs; auto is @queuectl, or with run_as service nobody", func(s *Settings) *string { return &s.AccessSubmit }),
 		names("access.operate", nobody, "may do everything with all jobs, and set the number of workers", func(s *Settings) *string { return &s.AccessOperate }),
 		names("access.admin", auto, "may do everything, as root and the service's own user always may; auto is @queuectl-admin, or with run_as service nobody", func(s *Settings) *string { return &s.AccessAdmin }),
-	}
+	}, webKeys()...)
 }
 
 // spelling is another name of a setting; read turns its value into the setting's,

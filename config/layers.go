@@ -97,7 +97,7 @@ func (l *Layer) Take(name string, value any) error {
 			return err
 		}
 		list, ok := v.([]any)
-		if !ok || !strings.HasPrefix(name, accessTable+".") {
+		if !ok || !isList(name) {
 			return queue.Invalid(name, "must be text, a number, true or false")
 		}
 		text, err := listText(list)

@@ -82,6 +82,11 @@ type API interface {
 	GateSet(ctx context.Context, p GateSet) (GateView, error)
 	// HookTest makes a hook of the settings, or a webhook, for a job that is made up.
 	HookTest(ctx context.Context, p HookName) (Enqueued, error)
+	// WebStart has the page served until the service ends, over what the settings say, and WebStop has it off.
+	WebStart(ctx context.Context, p WebStart) (WebState, error)
+	WebStop(ctx context.Context, p Nothing) (WebState, error)
+	// WebOpen makes a link to the page for the caller, which a minute ends.
+	WebOpen(ctx context.Context, p Nothing) (WebLink, error)
 	ConfigList(ctx context.Context, p Nothing) (ConfigList, error)
 	ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error)

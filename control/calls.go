@@ -227,6 +227,18 @@ func (c *Client) HookTest(ctx context.Context, p HookName) (Enqueued, error) {
 	return ask[Enqueued](ctx, c, "hook.test", p, false)
 }
 
+func (c *Client) WebStart(ctx context.Context, p WebStart) (WebState, error) {
+	return ask[WebState](ctx, c, "web.start", p, true)
+}
+
+func (c *Client) WebStop(ctx context.Context, p Nothing) (WebState, error) {
+	return ask[WebState](ctx, c, "web.stop", p, true)
+}
+
+func (c *Client) WebOpen(ctx context.Context, p Nothing) (WebLink, error) {
+	return ask[WebLink](ctx, c, "web.open", p, true)
+}
+
 func (c *Client) ConfigList(ctx context.Context, p Nothing) (ConfigList, error) {
 	return ask[ConfigList](ctx, c, "config.list", p, true)
 }

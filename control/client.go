@@ -340,6 +340,12 @@ func (c *Client) call(ctx context.Context, method string, params, result any, ag
 	}
 }
 
+// Ask carries out a method that Readable knows, and returns its result as it came.
+func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (result json.RawMessage, err error) {
+	err = c.call(ctx, m.Name, params, &result, true, nil)
+	return result, err
+}
+
 // tell makes an error of the connection one with a code.
 func tell(err error, tries int) error {
 	if !errors.Is(err, errBroken) {

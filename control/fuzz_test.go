@@ -75,6 +75,9 @@ func (yes) QueueResume(context.Context, QueueName) (l QueueList, err error)   { 
 func (yes) QueueRemove(context.Context, QueueName) (l QueueList, err error)   { return l, nil }
 func (yes) GateList(context.Context, Gates) (v GateList, err error)           { return v, nil }
 func (yes) GateSet(context.Context, GateSet) (v GateView, err error)          { return v, nil }
+func (yes) WebStart(context.Context, WebStart) (v WebState, err error)        { return v, nil }
+func (yes) WebStop(context.Context, Nothing) (v WebState, err error)          { return v, nil }
+func (yes) WebOpen(context.Context, Nothing) (v WebLink, err error)           { return v, nil }
 func (yes) HookTest(context.Context, HookName) (v Enqueued, err error)        { return v, nil }
 func (yes) Tree(context.Context, Tree) (v TreeView, err error)                { return v, nil }
 func (yes) Simulate(context.Context, Simulate) (s Simulated, err error)       { return s, nil }
@@ -135,7 +138,6 @@ func FuzzLines(f *testing.F) {
 		gate := &door{right: rights[int(right)%len(rights)]}
 		server := NewServer(yes{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
-		server.stopping = t.Context().Done()
 		c := &script{in: bytes.NewReader(lines)}
 		server.serve(t.Context(), c, func() {})
 		nothingLeft(t, shares)

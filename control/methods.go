@@ -22,6 +22,7 @@ type endpoint struct {
 	call          func(ctx context.Context, api API, params any, tell func(any) error) (any, error)
 	params        reflect.Type
 	tells, result reflect.Type // tells is nil unless it streams
+	reads         bool         // nothing is changed by it
 }
 
 // Methods is the table of methods. It is made with the first call: a program that asks for none has none
@@ -51,14 +52,14 @@ func methodOf(name string) *Method {
 
 func methods() []Method {
 	return []Method{
-		{"hello", Read, Read, false, answer(API.Hello)},
-		{"whoami", None, None, false, answer(API.Whoami)},
+		{"hello", Read, Read, false, reads(API.Hello)},
+		{"whoami", None, None, false, reads(API.Whoami)},
 		{"enqueue", Submit, Admin, false, answer(API.Enqueue)},
 		{"enqueue.batch", Submit, Admin, false, answer(API.EnqueueBatch)},
-		{"show", Read, Read, false, answer(API.Show)},
-		{"list", Read, Read, false, answer(API.List)},
-		{"status", Read, Read, false, answer(API.Status)},
-		{"screen", Read, Read, false, answer(API.Screen)},
+		{"show", Read, Read, false, reads(API.Show)},
+		{"list", Read, Read, false, reads(API.List)},
+		{"status", Read, Read, false, reads(API.Status)},
+		{"screen", Read, Read, false, reads(API.Screen)},
 		{"wait", Read, Read, true, stream(API.Wait)},
 		{"logs", Submit, Operate, true, stream(API.Logs)},
 		{"attach", Submit, Admin, false, answer(API.Attach)},
@@ -74,33 +75,36 @@ func methods() []Method {
 		{"rm", Submit, Operate, false, answer(API.Remove)},
 		{"dequeue", Submit, Operate, false, answer(API.Remove)},
 		{"clear", Operate, Operate, false, answer(API.Clear)},
-		{"dlq.list", Read, Read, false, answer(API.DLQList)},
+		{"dlq.list", Read, Read, false, reads(API.DLQList)},
 		{"dlq.retry", Submit, Operate, false, answer(API.DLQRetry)},
 		{"dlq.clear", Operate, Operate, false, answer(API.DLQClear)},
-		{"queue.list", Read, Read, false, answer(API.QueueList)},
+		{"queue.list", Read, Read, false, reads(API.QueueList)},
 		{"queue.set", Operate, Operate, false, answer(API.QueueSet)},
 		{"queue.pause", Operate, Operate, false, answer(API.QueuePause)},
 		{"queue.resume", Operate, Operate, false, answer(API.QueueResume)},
 		{"queue.rm", Operate, Operate, false, answer(API.QueueRemove)},
-		{"tree", Read, Read, false, answer(API.Tree)},
-		{"why", Read, Read, false, answer(API.Why)},
-		{"simulate", Read, Read, false, answer(API.Simulate)},
+		{"tree", Read, Read, false, reads(API.Tree)},
+		{"why", Read, Read, false, reads(API.Why)},
+		{"simulate", Read, Read, false, reads(API.Simulate)},
 		{"worker.start", Operate, Operate, false, answer(API.WorkerStart)},
 		{"worker.stop", Operate, Operate, false, answer(API.WorkerStop)},
 		{"worker.scale", Operate, Operate, false, answer(API.WorkerScale)},
-		{"worker.list", Read, Read, false, answer(API.WorkerList)},
+		{"worker.list", Read, Read, false, reads(API.WorkerList)},
 		{"schedule.add", Submit, Admin, false, answer(API.ScheduleAdd)},
-		{"schedule.list", Read, Read, false, answer(API.ScheduleList)},
-		{"schedule.show", Read, Read, false, answer(API.ScheduleShow)},
+		{"schedule.list", Read, Read, false, reads(API.ScheduleList)},
+		{"schedule.show", Read, Read, false, reads(API.ScheduleShow)},
 		{"schedule.rm", Submit, Operate, false, answer(API.ScheduleRemove)},
 		{"schedule.pause", Submit, Operate, false, answer(API.SchedulePause)},
 		{"schedule.resume", Submit, Operate, false, answer(API.ScheduleResume)},
 		{"schedule.run", Submit, Operate, false, answer(API.ScheduleRun)},
-		{"gate.list", Read, Read, false, answer(API.GateList)},
+		{"gate.list", Read, Read, false, reads(API.GateList)},
 		{"gate.set", Operate, Operate, false, answer(API.GateSet)},
 		{"hook.test", Operate, Operate, false, answer(API.HookTest)},
-		{"config.list", Read, Read, false, answer(API.ConfigList)},
-		{"config.get", Read, Read, false, answer(API.ConfigGet)},
+		{"web.start", Admin, Admin, false, answer(API.WebStart)},
+		{"web.stop", Admin, Admin, false, answer(API.WebStop)},
+		{"web.open", Read, Read, false, answer(API.WebOpen)},
+		{"config.list", Read, Read, false, reads(API.ConfigList)},
+		{"config.get", Read, Read, false, reads(API.ConfigGet)},
 		{"config.set", Admin, Admin, false, answer(API.ConfigSet)},
 		{"config.unset", Admin, Admin, false, answer(API.ConfigUnset)},
 		{"events", Read, Read, true, stream(API.Events)},
@@ -127,14 +131,21 @@ func answer[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, _ func(any) error) (any, error) {
 		return f(api, ctx, *params.(*P))
 	}
-	return endpoint{decode[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R]()}
+	return endpoint{decode[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R](), false}
+}
+
+// reads is answer, of a method that changes nothing.
+func reads[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
+	e := answer(f)
+	e.reads = true
+	return e
 }
 
 func stream[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, tell func(any) error) (any, error) {
 		return f(api, ctx, *params.(*P), func(n N) error { return tell(n) })
 	}
-	return endpoint{decode[P], call, reflect.TypeFor[P](), reflect.TypeFor[N](), reflect.TypeFor[R]()}
+	return endpoint{decode[P], call, reflect.TypeFor[P](), reflect.TypeFor[N](), reflect.TypeFor[R](), false}
 }
 
 // decode reads the parameters of a method into a *P; it is nil with an error.

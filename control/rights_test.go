@@ -61,6 +61,9 @@ schedule.run submit operate
 gate.list read read
 gate.set operate operate
 hook.test operate operate
+web.start admin admin
+web.stop admin admin
+web.open read read
 config.list read read
 config.get read read
 config.set admin admin

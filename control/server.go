@@ -75,7 +75,7 @@ type Server struct {
 	peerOf func(net.Conn) (Peer, error)
 	within bool // its client is in this process
 
-	stopping <-chan struct{} // closed when Run is to end
+	stopping chan struct{} // closed when Run is to end
 
 	mu    sync.Mutex
 	conns map[*serverConn]bool // guarded by mu
@@ -87,7 +87,7 @@ type Server struct {
 // NewServer makes a server, whose users have shares of what it does. The API takes its
 // places from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *Shares, log *slog.Logger) *Server {
-	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, shares: shares, log: log, peerOf: PeerOf, conns: map[*serverConn]bool{}}
+	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{}), conns: map[*serverConn]bool{}}
 }
 
 // Within makes a client in this process, which is served as p; Run serves nobody else then.
@@ -101,6 +101,22 @@ func (s *Server) Within(p Peer) *Client {
 	}}
 }
 
+// As makes a client in this process, which is served as a peer beside those that Run serves: within their
+// limits, and with the right that the peer has at each request. Whoever asks says who the peer is.
+func (s *Server) As(p Peer) *Client {
+	return &Client{within: func() net.Conn {
+		client, server := net.Pipe()
+		go s.serve(context.Background(), knownConn{server, p}, func() {}) // ends with the connection
+		return client
+	}}
+}
+
+// knownConn is a connection in this process, of which it is known who is at the other end.
+type knownConn struct {
+	net.Conn
+	peer Peer
+}
+
 // Run serves until ctx ends; then it lets requests under way be answered for a
 // moment, and closes what is left.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
@@ -108,9 +124,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
 	defer conns.Wait()
-	s.stopping = ctx.Done()
 	s.shares.setUnbound(s.Patience == 0)
 	stop := context.AfterFunc(ctx, func() {
+		close(s.stopping)
 		l.Close()
 		s.closeIdle()
 		time.AfterFunc(stopLimit, hangUp)
@@ -181,7 +197,10 @@ func (s *Server) serve(ctx context.Context, nc net.Conn, arrived func()) {
 		arrived() // who says nothing keeps nobody else out
 	}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	c.peer, err = s.peerOf(nc)
+	known, isKnown := nc.(knownConn)
+	if c.peer = known.peer; !isKnown {
+		c.peer, err = s.peerOf(nc)
+	}
 	if stop(); err == nil {
 		c.peer.Right = s.gate.Right(&c.peer)
 		err = s.admit(c)
@@ -194,7 +213,7 @@ func (s *Server) serve(ctx context.Context, nc net.Conn, arrived func()) {
 	arrived()
 	defer s.leave(c)
 	gone := c.isGone
-	if s.within {
+	if s.within || isKnown {
 		gone = func() bool { return false } // it ends with its server
 	}
 	c.room = s.shares.connect(c.peer.UID, gone)

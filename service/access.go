@@ -64,6 +64,12 @@ func (s *Service) unknownNames() string {
 
 // Right implements control.Authorizer. Root and the service's own user may do everything.
 func (s *Service) Right(p *control.Peer) control.Right {
+	if p.UID == anybody {
+		if s.config.Load().WebAnonymous == "read" {
+			return control.Read
+		}
+		return control.None
+	}
 	if p.Root() || p.UID == accounts.Self() {
 		return control.Admin
 	}

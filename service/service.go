@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/dashboard"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/internal/statedir"
@@ -117,8 +118,10 @@ type Service struct {
 	directory accounts.Directory // the system's users and groups
 	owners    owners
 
-	socket   *control.Socket // set before it is served, as is:
-	inherits bool            // the socket, whose mode is not of the settings
+	web *dashboard.Server // the page; set before the socket is served, as are:
+
+	socket   *control.Socket
+	inherits bool // the socket, whose mode is not of the settings
 
 	looks bool // it does not run, and only its files are read: see Look
 
@@ -306,6 +309,8 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		return endOf(ctx, err)
 	}
 	server := s.server()
+	s.makeWeb(server)
+	defer s.web.Close()
 	part(func() error { return server.Run(run, s.socket) })
 	parts.Go(func() { s.socket.Guard(run, s.log) })
 	if s.files != nil {

@@ -92,7 +92,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"worker.list", fields{}}, {"worker.start", fields{"count": 1}}, {"worker.scale", fields{"count": 1}}, {"worker.stop", fields{"count": 1, "timeout": "1s"}},
 		{"schedule.add", fields{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "jitter": "10m", "backoff_jitter": 0.5, "command": "true"}}, {"schedule.list", fields{}}, {"gate.set", fields{"key": "@db", "lock": 2}}, {"gate.list", fields{}}, {"config.set", fields{"key": "hooks.on_dead", "value": "true"}}, {"hook.test", fields{"name": "on_dead"}}, {"schedule.run", fields{"name": "n"}}, {"schedule.show", fields{"name": "n"}},
 		{"schedule.pause", fields{"name": "n"}}, {"schedule.resume", fields{"name": "n"}}, {"schedule.rm", fields{"name": "n"}},
-		{"config.list", fields{}}, {"config.get", fields{"key": "workers"}}, {"config.set", fields{"key": "priority", "value": 4}}, {"config.unset", fields{"key": "priority"}},
+		{"web.start", fields{"listen": "127.0.0.1:0"}}, {"web.open", fields{}}, {"web.stop", fields{}}, {"config.list", fields{}}, {"config.get", fields{"key": "workers"}}, {"config.set", fields{"key": "priority", "value": 4}}, {"config.unset", fields{"key": "priority"}},
 		{"events", fields{"since": 0}}, {"events", fields{"audit": true}},
 		{"cleanup", fields{"days": 1.5, "dry_run": true}}, {"drain", fields{"off": true}}, {"reload", fields{}},
 		{"backup", fields{}}, {"doctor", fields{"verify": true}},

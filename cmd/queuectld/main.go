@@ -30,6 +30,7 @@ var verbs = []cli.Verb{
 	{Name: "config", Build: cli.ConfigVerb},
 	{Name: "gate", Build: cli.GateVerb},
 	{Name: "hook", Build: cli.HookVerb},
+	{Name: "web", Build: cli.WebVerb},
 	{Name: "mcp", Build: of(mcpVerb)},
 }
 

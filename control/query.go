@@ -1,0 +1,67 @@
+package control
+
+import (
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Readable is the row of a method that changes nothing and answers at once, nil if it is not one.
+func Readable(name string) *Method {
+	if m := methodOf(name); m != nil && m.does.reads {
+		return m
+	}
+	return nil
+}
+
+// QueryParams are the parameters of a method as the query of a URL has them: NAME=VALUE, a list by the name
+// once for each entry, and a map by NAME=KEY=VALUE. Whether they are right the method itself says. An error is a
+// *queue.Error of CodeInvalid.
+func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
+	properties, _ := schemaOf(m.does.params, true)["properties"].(schema)
+	params := map[string]any{}
+	for name, values := range query {
+		is, known := properties[name].(schema)
+		if !known {
+			return nil, queue.Invalid(name, "is no parameter of %s", m.Name)
+		}
+		kinds := kindsOf(is)
+		switch {
+		case slices.Contains(kinds, "object"):
+			of := map[string]string{}
+			for _, v := range values {
+				key, value, found := strings.Cut(v, "=")
+				if !found {
+					return nil, queue.Invalid(name, "%q is not NAME=VALUE", queue.Clip(v))
+				}
+				of[key] = value
+			}
+			params[name] = of
+		case slices.Contains(kinds, "array"):
+			params[name] = values
+		case len(values) > 1:
+			return nil, queue.Invalid(name, "is given %d times; give it once", len(values))
+		case slices.Contains(kinds, "string"):
+			params[name] = values[0]
+		case json.Valid([]byte(values[0])):
+			params[name] = json.RawMessage(values[0])
+		default:
+			return nil, queue.Invalid(name, "%q is not of the kind %s", queue.Clip(values[0]), strings.Join(kinds, " or "))
+		}
+	}
+	return json.Marshal(params)
+}
+
+// kindsOf are the types that a schema allows.
+func kindsOf(s schema) []string {
+	switch kinds := s["type"].(type) {
+	case string:
+		return []string{kinds}
+	case []string:
+		return kinds
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// statuses are those of errors; of others it is 500.
+var statuses = map[queue.Code]int{
+	queue.CodeInvalid: http.StatusBadRequest, queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge, queue.CodeUnsupported: http.StatusNotFound,
+	queue.CodeNotFound: http.StatusNotFound, queue.CodeExists: http.StatusConflict, queue.CodeWrongState: http.StatusConflict, queue.CodeDenied: http.StatusForbidden,
+	queue.CodeFull: http.StatusTooManyRequests, queue.CodeNoSpace: http.StatusInsufficientStorage, queue.CodeUnavailable: http.StatusServiceUnavailable,
+}
+
+// errNobody refuses who has no session.
+var errNobody = queue.Errorf(queue.CodeDenied, "nobody is let in without a session; ask for a link to one: queuectl web open")
+
+// fail answers with an error: as JSON below /api, else as a page.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	e, known := errors.AsType[*queue.Error](err)
+	if !known {
+		e = &queue.Error{Code: queue.CodeInternal, Message: err.Error()}
+	}
+	status := statuses[e.Code]
+	switch {
+	case err == errNobody:
+		status = http.StatusUnauthorized
+	case status == 0:
+		status = http.StatusInternalServerError
+	}
+	s.failAs(w, r, status, e)
+}
+
+func (s *Server) failAs(w http.ResponseWriter, r *http.Request, status int, err error) {
+	if !strings.HasPrefix(r.URL.Path, "/api/") {
+		s.message(w, r, status, err)
+		return
+	}
+	e, _ := errors.AsType[*queue.Error](err) // fail has seen to it
+	writeJSON(w, status, map[string]any{"error": map[string]any{"code": e.Code, "message": e.Error()}})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("dashboard: an answer that cannot be written: " + err.Error())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(append(raw, '\n'))
+}
+
+// method answers what a method that only reads says, with the query as its parameters.
+func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	m := control.Readable(r.PathValue("method"))
+	if m == nil {
+		return queue.Errorf(queue.CodeNotFound, "there is no method %q that only reads; /api/openapi.json names them", queue.Clip(r.PathValue("method")))
+	}
+	params, err := control.QueryParams(m, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	result, err := v.client.Ask(r.Context(), m, params)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(append(result, '\n'))
+	return nil
+}
+
+// summary is what the page shows first.
+func (s *Server) summary(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	screen, err := v.client.Screen(r.Context(), control.ScreenRows{Rows: overviewRows})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, screen)
+	return nil
+}
+
+// Events are told with a comment where there are none for a while, and where there is none at first, by which a
+// browser knows that it is heard.
+const (
+	heartbeat = 15 * time.Second
+	heard     = 100 * time.Millisecond
+)
+
+// events tells events as they come, as HTML's server-sent events, after ?since or the last one that a browser has
+// seen. A reader that takes nothing for takenWithin is left.
+func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	p := control.Events{Follow: true}
+	since := r.URL.Query().Get("since")
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		since = last
+	}
+	if since != "" {
+		n, err := strconv.ParseInt(since, 10, 64)
+		if err != nil || n < 0 {
+			return queue.Invalid("since", "%q is no number of an event", queue.Clip(since))
+		}
+		p.Since = &n
+	}
+	out := http.NewResponseController(w)
+	begun := false
+	say := func(text string) error {
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
+		if err := errors.Join(out.SetWriteDeadline(time.Now().Add(takenWithin)), out.SetReadDeadline(time.Time{})); err != nil {
+			return err
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			return err
+		}
+		return out.Flush()
+	}
+	pieces, ended := make(chan control.Event), make(chan error, 1)
+	go func() { // ends with the request
+		_, err := v.client.Events(r.Context(), p, func(e control.Event) error {
+			select {
+			case pieces <- e:
+				return nil
+			case <-r.Context().Done():
+				return r.Context().Err()
+			}
+		})
+		ended <- err
+	}()
+	quiet := time.NewTimer(heard)
+	defer quiet.Stop()
+	var err error
+	for err == nil {
+		select {
+		case e := <-pieces:
+			raw, _ := json.Marshal(e) // an event it is
+			err = say(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Event, raw))
+		case <-quiet.C:
+			err = say(": quiet\n\n")
+			quiet.Reset(heartbeat)
+		case err = <-ended:
+			if !begun && err != nil {
+				return err
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// openAPI describes what is below /api, as OpenAPI 3.1.
+func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request, _ *visitor) error {
+	paths := map[string]any{}
+	answers := func(schema any) map[string]any {
+		return map[string]any{
+			"200":     map[string]any{"description": "the result", "content": map[string]any{"application/json": map[string]any{"schema": schema}}},
+			"default": map[string]any{"description": "an error", "content": map[string]any{"application/json": map[string]any{"schema": errorSchema}}},
+		}
+	}
+	for _, m := range control.Schemas() {
+		if control.Readable(m.Method) == nil {
+			continue
+		}
+		query := []any{}
+		properties, _ := m.Params["properties"].(map[string]any)
+		for _, name := range sortedNames(properties) {
+			query = append(query, map[string]any{"name": name, "in": "query", "schema": properties[name], "explode": true})
+		}
+		paths["/api/"+m.Method] = map[string]any{"get": map[string]any{"operationId": m.Method, "summary": "the method " + m.Method + ", with the right " + string(m.Right), "parameters": query, "responses": answers(m.Result)}}
+	}
+	paths["/api/summary"] = map[string]any{"get": map[string]any{"operationId": "summary", "summary": "what the page shows first, as the method screen has it", "responses": answers(map[string]any{"type": "object"})}}
+	paths["/api/events"] = map[string]any{"get": map[string]any{"operationId": "events", "summary": "events as they come, as server-sent events", "parameters": []any{
+		map[string]any{"name": "since", "in": "query", "schema": map[string]any{"type": "integer"}, "description": "the number of the last event that was seen"},
+	}, "responses": map[string]any{"200": map[string]any{"description": "events", "content": map[string]any{"text/event-stream": map[string]any{}}}}}}
+	writeJSON(w, http.StatusOK, map[string]any{
+		"openapi": "3.1.0", "info": map[string]any{"title": "queuectl", "version": "1", "description": "What methods that only read answer. A session's cookie lets in; queuectl web open gives a link to one."}, "paths": paths,
+	})
+	return nil
+}
+
+var errorSchema = map[string]any{"type": "object", "properties": map[string]any{"error": map[string]any{"type": "object", "properties": map[string]any{"code": map[string]any{"type": "string"}, "message": map[string]any{"type": "string"}}}}}

@@ -1,0 +1,79 @@
+package dashboard
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Config is where the page is, and who may see it.
+type Config struct {
+	Listen    string   // ADDRESS:PORT or unix:PATH; "" is nowhere
+	Hosts     []string // names that the page has, beside those of loopback
+	Anonymous bool     // on loopback anybody sees what the right read does
+	TLSCert   string   // files; "" is without TLS
+	TLSKey    string
+	Proxy     bool // TLS is somebody else's, who sends its requests here
+}
+
+// Check reports what is wrong with a configuration: beyond loopback there are TLS and names alone. An error is a
+// *queue.Error of CodeInvalid that names the setting.
+func (c *Config) Check() error {
+	if c.Listen == "" {
+		return nil
+	}
+	path, unix := strings.CutPrefix(c.Listen, "unix:")
+	switch {
+	case unix && !filepath.IsAbs(path):
+		return queue.Invalid("web.listen", "%q is no whole path: unix:/PATH", queue.Clip(c.Listen))
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return queue.Invalid("web.tls_cert", "and web.tls_key go together; give both")
+	case c.TLSCert != "" && c.Proxy:
+		return queue.Invalid("web.tls", "is proxy, which has the certificate; leave web.tls_cert and web.tls_key out")
+	case unix:
+		return nil
+	}
+	at, err := netip.ParseAddrPort(c.Listen)
+	switch {
+	case err != nil:
+		return queue.Invalid("web.listen", "%q is no ADDRESS:PORT like 127.0.0.1:7070, and no unix:/PATH", queue.Clip(c.Listen))
+	case at.Addr().Unmap().IsLoopback():
+		return nil
+	case c.TLSCert == "" && !c.Proxy:
+		return queue.Invalid("web.listen", "%s is not this machine's alone: set web.tls_cert and web.tls_key, or web.tls = proxy, and web.hosts", queue.Clip(c.Listen))
+	case len(c.Hosts) == 0:
+		return queue.Invalid("web.hosts", "is missing: the names by which the page at %s is asked for", queue.Clip(c.Listen))
+	}
+	return nil
+}
+
+// has reports whether the page goes by a host's name. Names below localhost are this machine's (RFC 6761, section 6.3).
+func (c *Config) has(host string) bool {
+	switch {
+	case host == "localhost", strings.HasSuffix(host, ".localhost"), slices.Contains(c.Hosts, host):
+		return true
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && ip.IsLoopback()
+}
+
+// hostOf is the host that a request is for, without the port.
+func hostOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// forwardingHeaders are those that a proxy adds: the other end is somebody else then.
+var forwardingHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"}
+
+func forwarded(r *http.Request) bool {
+	return slices.ContainsFunc(forwardingHeaders, func(name string) bool { return r.Header.Values(name) != nil })
+}

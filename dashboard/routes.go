@@ -1,0 +1,84 @@
+package dashboard
+
+import (
+	"io/fs"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// routes are the paths that there are. What changes something is a POST with the token of a form.
+func (s *Server) routes(mux *http.ServeMux) {
+	for path, answer := range map[string]func(http.ResponseWriter, *http.Request, *visitor) error{
+		"/{$}":              s.overview,
+		"/jobs":             s.jobs,
+		"/jobs/{id...}":     s.job,
+		"/api/summary":      s.summary,
+		"/api/events":       s.events,
+		"/api/openapi.json": s.openAPI,
+		"/api/{method}":     s.method,
+	} {
+		mux.HandleFunc("GET "+path, s.forVisitor(answer))
+	}
+	mux.HandleFunc("GET /open", s.offer)
+	mux.HandleFunc("POST /open", s.enter)
+	mux.HandleFunc("POST /leave", s.forVisitor(s.leave))
+	assets, _ := fs.Sub(assetFiles, "assets") // it is there
+	files := http.StripPrefix("/assets/", http.FileServerFS(assets))
+	mux.HandleFunc("GET /assets/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=300")
+		files.ServeHTTP(w, r)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, queue.Errorf(queue.CodeNotFound, "there is no page %s", queue.Clip(r.URL.Path)))
+	})
+}
+
+// forVisitor answers requests of those who are let in.
+func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v, found := s.visitorOf(r)
+		if !found {
+			s.fail(w, r, errNobody)
+			return
+		}
+		defer v.client.Close()
+		if err := answer(w, r, &v); err != nil {
+			s.fail(w, r, err)
+		}
+	}
+}
+
+// offer shows what a link lets in to, and the button that does: what looks at links by itself uses none up.
+func (s *Server) offer(w http.ResponseWriter, r *http.Request) {
+	s.render(w, http.StatusOK, "open", page{Title: "Open", Main: r.URL.Query().Get("link")})
+}
+
+// enter lets a browser in by a link.
+func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
+	secret, err := s.sessions.enter(r.PostFormValue("link"), hostOf(r))
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.keep(w, r, secret)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// leave ends a session.
+func (s *Server) leave(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	if !v.has(r.PostFormValue("token")) {
+		return errToken
+	}
+	s.sessions.leave(r, s.cookie(r))
+	s.keep(w, r, "")
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+	return nil
+}
+
+// errToken refuses a form that was not made for the session.
+var errToken = queue.Errorf(queue.CodeDenied, "the form is not of this session; load its page again")
+
+func sortedNames(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

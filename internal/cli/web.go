@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// WebVerb is the verb web, which queuectld alone has.
+func WebVerb(a *App) *cobra.Command {
+	return Group("web", "The page of the queue, for browsers", webStartVerb(a), webStopVerb(a), webOpenVerb(a))
+}
+
+func webStartVerb(a *App) *cobra.Command {
+	var p control.WebStart
+	cmd := &cobra.Command{
+		Use: "start", Short: "Serve the page until the service ends, and print where", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), a, (*control.Client).WebStart, p, func(v control.WebState) error {
+				a.Say("the page is at %s; open it with: queuectl web open", v.Listen)
+				return a.Println(v.Listen)
+			})
+		},
+	}
+	cmd.Flags().Var(NonEmpty(&p.Listen), "listen", "`ADDRESS:PORT` or unix:/PATH; without it where the settings say, or 127.0.0.1:7070")
+	return cmd
+}
+
+func webStopVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "stop", Short: "Serve the page no more", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), a, (*control.Client).WebStop, control.Nothing{}, func(control.WebState) error {
+				a.Say("the page is off")
+				return nil
+			})
+		},
+	}
+}
+
+func webOpenVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "open", Short: "Print a link that lets one browser in, once and within a minute, with your rights", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), a, (*control.Client).WebOpen, control.Nothing{}, func(v control.WebLink) error {
+				a.Say("open this within a minute:")
+				return a.Println(v.URL)
+			})
+		},
+	}
+}

@@ -1,0 +1,99 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"math"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/dashboard"
+)
+
+// anybody is the uid of whoever reaches the page without a session: no account has it.
+const anybody = math.MinInt
+
+// makeWeb makes the page, which a server answers what it asks, and opens it if the settings say so. If it cannot be
+// opened the queue goes on without.
+func (s *Service) makeWeb(server *control.Server) {
+	s.web = dashboard.New(dashboard.Options{As: server.As, Anonymous: control.Peer{UID: anybody, GID: anybody}, Log: s.log})
+	s.setWeb()
+}
+
+// setWeb has the page be as the settings say; what keeps it from that is returned, for people.
+func (s *Service) setWeb() (trouble string) {
+	if s.web == nil {
+		return ""
+	}
+	c := s.webConfig()
+	if err := s.web.Set(c); err != nil {
+		s.log.Error("the page is not served as the settings say", "error", err)
+		return "stored; but the page is not served so: " + err.Error()
+	}
+	return ""
+}
+
+func (s *Service) webConfig() dashboard.Config {
+	c := &s.config.Load().Settings
+	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}
+}
+
+// WebStart implements control.API.
+func (s *Service) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
+	err = s.inTurn(ctx, func() error {
+		return s.runWeb(ctx, "web.start", cmp.Or(p.Listen, s.config.Load().WebListen, control.DefaultWeb))
+	})
+	return control.WebState{Listen: s.web.Listening()}, err
+}
+
+// WebStop implements control.API.
+func (s *Service) WebStop(ctx context.Context, _ control.Nothing) (v control.WebState, err error) {
+	err = s.inTurn(ctx, func() error { return s.runWeb(ctx, "web.stop", "none") })
+	return control.WebState{Listen: s.web.Listening()}, err
+}
+
+// runWeb has the page be somewhere until the service ends, over every origin of the setting. The caller has the turn.
+func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
+	k, text, err := config.Find("web.listen", listen)
+	if err == nil {
+		err = k.Check(text)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.audit(ctx, verb, text, nil); err != nil {
+		return err
+	}
+	before, was := s.swapRunning(k.Name, text, true)
+	if err := s.web.Set(s.webConfig()); err != nil {
+		s.swapRunning(k.Name, before, was)
+		return err
+	}
+	return nil
+}
+
+// swapRunning gives a setting a value of the running service, or takes it away, and returns what it was. The value has
+// been checked.
+func (s *Service) swapRunning(name, text string, is bool) (before string, was bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	values := s.layers[layerRunning].Values
+	before, was = values[name]
+	delete(values, name)
+	if is {
+		values[name] = text
+	}
+	if err := s.merge(); err != nil {
+		panic("service: settings that were checked: " + err.Error())
+	}
+	return before, was
+}
+
+// WebOpen implements control.API.
+func (s *Service) WebOpen(ctx context.Context, _ control.Nothing) (v control.WebLink, err error) {
+	url, ends, err := s.web.Link(control.PeerFrom(ctx))
+	if err != nil {
+		return v, err
+	}
+	return control.WebLink{URL: url, Expires: control.Time(ends.UnixMilli())}, s.audit(ctx, "web.open", "", nil)
+}

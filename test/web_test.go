@@ -1,0 +1,400 @@
+package test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// browser is what asks for the page: it keeps cookies, follows no redirect, and finds any host at one address.
+type browser struct {
+	*queue
+	at      string // host:port that links have
+	address string
+	cookie  *http.Cookie
+	client  http.Client
+}
+
+// pageOf has the page of a queue served, and returns a browser that nobody has let in.
+func pageOf(q *queue) *browser {
+	q.Helper()
+	b := &browser{queue: q, address: q.must("web", "start", "--listen", "127.0.0.1:0")}
+	b.at = b.address
+	b.client = http.Client{
+		Timeout:       patience * 10 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, b.address)
+		}},
+	}
+	q.Cleanup(b.client.CloseIdleConnections)
+	return b
+}
+
+// answered is what a request got.
+type answered struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// ask makes a request, as change makes it.
+func (b *browser) ask(method, path, form string, change ...func(*http.Request)) answered {
+	b.Helper()
+	r, err := http.NewRequestWithContext(b.Context(), method, "http://"+b.at+path, strings.NewReader(form))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if form != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if b.cookie != nil {
+		r.AddCookie(b.cookie)
+	}
+	for _, f := range change {
+		f(r)
+	}
+	got, err := b.client.Do(r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer got.Body.Close()
+	raw, err := io.ReadAll(got.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return answered{got.StatusCode, got.Header, string(raw)}
+}
+
+// link asks the service for a link, as somebody who may.
+func (b *browser) link(open string) (secret string) {
+	b.Helper()
+	u, err := url.Parse(open)
+	if err != nil || u.Path != "/open" || u.Query().Get("link") == "" || !strings.HasSuffix(u.Hostname(), ".localhost") {
+		b.Fatalf("the link is %q, %v", open, err)
+	}
+	b.at = u.Host
+	return u.Query().Get("link")
+}
+
+// enter lets the browser in.
+func (b *browser) enter() {
+	b.Helper()
+	secret := b.link(b.must("web", "open"))
+	got := b.ask("POST", "/open", "link="+secret)
+	if got.code != http.StatusSeeOther || got.header.Get("Location") != "/" {
+		b.Fatalf("a link is answered by %+v", got)
+	}
+	var err error
+	if b.cookie, err = http.ParseSetCookie(got.header.Get("Set-Cookie")); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func asking(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+// The page is off until somebody has it served, and off again with the service; a link lets one browser in, once,
+// and only by its button.
+func TestPageLetsInByLinks(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	if got := q.cli("web", "open"); got.code != 5 || !strings.Contains(got.err, "queuectl web start") {
+		t.Errorf("got %+v", got)
+	}
+	b := pageOf(q)
+	for _, path := range []string{"/", "/jobs", "/api/list", "/api/events", "/api/openapi.json"} {
+		if got := b.ask("GET", path, ""); got.code != http.StatusUnauthorized || !strings.Contains(got.body, "web open") {
+			t.Errorf("%s is answered by %+v", path, got)
+		}
+	}
+	secret := b.link(q.must("web", "open"))
+	for range 2 { // what looks at links by itself uses none up
+		if got := b.ask("GET", "/open?link="+secret, ""); got.code != http.StatusOK || got.header.Get("Set-Cookie") != "" {
+			t.Errorf("got %+v", got)
+		}
+	}
+	if got := b.ask("POST", "/open", "link="+secret, asking("localhost")); got.code != http.StatusForbidden {
+		t.Errorf("under another name a link is answered by %+v", got)
+	}
+	got := b.ask("POST", "/open", "link="+secret)
+	c, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
+	if err != nil || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 12*3600 || c.Path != "/" || c.Domain != "" {
+		t.Fatalf("the cookie is %+v, %v", c, err)
+	}
+	if got := b.ask("POST", "/open", "link="+secret); got.code != http.StatusForbidden || !strings.Contains(got.body, "web open") {
+		t.Errorf("used once more it is answered by %+v", got)
+	}
+	b.cookie = c
+	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || !strings.Contains(got.body, "All is well") || !strings.Contains(got.body, ">Leave<") {
+		t.Errorf("the page is %+v", got)
+	}
+	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} { // cookies know no ports
+		if got := b.ask("GET", "/", "", asking(name)); got.code != http.StatusUnauthorized {
+			t.Errorf("%s takes the session: %d", name, got.code)
+		}
+	}
+	for _, file := range []string{"log", "stderr"} {
+		paths, _ := filepath.Glob(q.path(file + "*"))
+		for _, path := range paths {
+			if raw, _ := os.ReadFile(path); strings.Contains(string(raw), secret) || strings.Contains(string(raw), c.Value) {
+				t.Errorf("%s tells a secret", path)
+			}
+		}
+	}
+	q.kill()
+	q.start("--workers", "1")
+	b.address = q.must("web", "start", "--listen", "127.0.0.1:0")
+	if got := b.ask("GET", "/", ""); got.code != http.StatusUnauthorized {
+		t.Errorf("a session outlives its service: %d", got.code)
+	}
+	q.must("web", "stop")
+	if _, err := net.Dial("tcp", b.address); err == nil {
+		t.Error("the page is there after web stop")
+	}
+}
+
+// What other pages have a browser send is refused, and so is what asks for a host that the page has not.
+func TestPageRefusesOtherPages(t *testing.T) {
+	b := pageOf(serving(t, "--workers", "1"))
+	b.enter()
+	for _, name := range []string{"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.1.2.3", "[2001:db8::1]:80"} {
+		for _, path := range []string{"/", "/api/list", "/assets/page.css", "/open"} {
+			if got := b.ask("GET", path, "", asking(name)); got.code != http.StatusMisdirectedRequest {
+				t.Errorf("%s of %s is answered by %d", path, name, got.code)
+			}
+		}
+	}
+	for name, change := range map[string]func(*http.Request){
+		"another site": header("Sec-Fetch-Site", "cross-site"), "a subdomain": header("Sec-Fetch-Site", "same-site"), "another origin": header("Origin", "http://evil.example"),
+	} {
+		if got := b.ask("POST", "/leave", "token=x", change); got.code != http.StatusForbidden {
+			t.Errorf("a form of %s is answered by %d", name, got.code)
+		}
+	}
+	if got := b.ask("POST", "/leave", ""); got.code != http.StatusForbidden || !strings.Contains(got.body, "not of this session") {
+		t.Errorf("a form without a token is answered by %+v", got)
+	}
+	for _, method := range []string{"POST", "PUT", "DELETE"} {
+		if got := b.ask(method, "/api/list", ""); got.code != http.StatusMethodNotAllowed && got.code != http.StatusNotFound {
+			t.Errorf("%s is answered by %d", method, got.code)
+		}
+	}
+	for _, name := range []string{"enqueue", "cancel", "web.open", "config.set", "backup", "events.x", "none"} {
+		if got := b.ask("GET", "/api/"+name, ""); got.code != http.StatusNotFound {
+			t.Errorf("%s is answered by %+v", name, got)
+		}
+	}
+	page := b.ask("GET", "/", "")
+	_, token, _ := strings.Cut(page.body, `name="token" value="`)
+	token, _, _ = strings.Cut(token, `"`)
+	if got := b.ask("POST", "/leave", "token="+url.QueryEscape(token)); got.code != http.StatusSeeOther {
+		t.Errorf("its own form is answered by %+v", got)
+	}
+	if got := b.ask("GET", "/", ""); got.code != http.StatusUnauthorized {
+		t.Errorf("who has left is let in: %d", got.code)
+	}
+	if got := b.ask("POST", "/open", "link="+strings.Repeat("x", 1<<20)); got.code == http.StatusSeeOther {
+		t.Errorf("a form of a megabyte is answered by %d", got.code)
+	}
+}
+
+// What jobs are named, run and print is text, and nothing of it is carried out.
+func TestPageShowsTextAsText(t *testing.T) {
+	b := pageOf(serving(t, "--workers", "1"))
+	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
+	b.must("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0", "echo '"+strings.ReplaceAll(evil, "'", `'"'"'`)+"' >&2; exit 1")
+	b.cli("wait", "evil")
+	b.enter()
+	for _, path := range []string{"/", "/jobs", "/jobs?state=dead", "/jobs/evil", "/jobs?q=%3Cscript%3E", "/jobs?queue=%22%3E%3Cscript%3E", "/open?link=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", "/%3Cscript%3E", "/jobs/%3Cscript%3Ealert(1)"} {
+		got := b.ask("GET", path, "")
+		if strings.Contains(got.body, "<script") || strings.Contains(got.body, "<img") || strings.Contains(got.body, "<svg/onload") {
+			t.Errorf("%s has it as it came: %s", path, got.body)
+		}
+		policy := got.header.Get("Content-Security-Policy")
+		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || got.header.Get("X-Content-Type-Options") != "nosniff" || got.header.Get("X-Frame-Options") != "DENY" || got.header.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%s goes with %v", path, got.header)
+		}
+	}
+	if got := b.ask("GET", "/jobs/evil", ""); !strings.Contains(got.body, "&lt;script&gt;alert(1)") || !strings.Contains(got.body, "exit code 1") {
+		t.Errorf("the page of the job is %s", got.body)
+	}
+	if got := b.ask("GET", "/api/show?id=evil", ""); got.header.Get("Content-Type") != "application/json" || strings.Contains(got.body, "<script") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Methods that only read are asked by GET, with their parameters as the query, and refuse as they do elsewhere.
+func TestPageAnswersReadMethods(t *testing.T) {
+	b := pageOf(serving(t, "--workers", "1"))
+	b.must("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")
+	b.must("enqueue", "--id", "b", "--in", "1h", "true")
+	b.enter()
+	for path, want := range map[string]string{
+		"/api/list?label=k%3Dv&limit=5":      `"id":"a"`,
+		"/api/list?state=pending&state=held": `"id":"b"`,
+		"/api/show?id=a":                     `"queue":"build"`,
+		"/api/status":                        `"workers":`,
+		"/api/summary":                       `"timed":`,
+		"/api/why?id=b":                      `"kind":"time"`,
+		"/api/queue.list":                    `"queue":"build"`,
+		"/api/whoami":                        `"right":"admin"`,
+		"/api/simulate?next=3":               `"jobs":`,
+		"/api/config.get?key=workers":        `"value":"1"`,
+		"/api/tree?id=a":                     `"nodes":`,
+		"/api/openapi.json":                  `"/api/queue.list"`,
+	} {
+		got := b.ask("GET", path, "")
+		if got.code != http.StatusOK || !strings.Contains(got.body, want) || !json.Valid([]byte(got.body)) {
+			t.Errorf("%s is answered by %+v, want %s", path, got, want)
+		}
+	}
+	for path, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"/api/show?id=none":         {404, `"code":"not_found"`},
+		"/api/show":                 {400, `id: is missing`},
+		"/api/list?limit=many":      {400, `limit: `},
+		"/api/list?limit=0.5":       {400, `"code":"invalid"`},
+		"/api/list?colour=red":      {400, `colour: is no parameter of list`},
+		"/api/list?limit=1&limit=2": {400, `limit: is given 2 times`},
+		"/api/list?label=k":         {400, `is not NAME=VALUE`},
+		"/api/events?since=x":       {400, `since: `},
+	} {
+		got := b.ask("GET", path, "")
+		if got.code != want.code || !strings.Contains(got.body, want.text) {
+			t.Errorf("%s is answered by %+v, want %v", path, got, want)
+		}
+	}
+	var api struct {
+		OpenAPI string         `json:"openapi"`
+		Paths   map[string]any `json:"paths"`
+	}
+	if err := json.Unmarshal([]byte(b.ask("GET", "/api/openapi.json", "").body), &api); err != nil || api.OpenAPI != "3.1.0" || api.Paths["/api/web.open"] != nil || api.Paths["/api/enqueue"] != nil {
+		t.Errorf("it describes %v, %v", api, err)
+	}
+}
+
+// Events come as they happen, each with its number, from the one on that was seen last; who reads none of them slows
+// nobody, and so many streams are one user's.
+func TestPageTellsEvents(t *testing.T) {
+	b := pageOf(serving(t, "--workers", "1"))
+	b.enter()
+	follow := func(query string, last string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+b.at+"/api/events"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.AddCookie(b.cookie)
+		if last != "" {
+			r.Header.Set("Last-Event-ID", last)
+		}
+		client := http.Client{Transport: b.client.Transport}
+		got, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	first := follow("?since=0", "")
+	defer first.Body.Close()
+	b.must("enqueue", "--id", "a", "true")
+	var ids []string
+	for lines := bufio.NewScanner(first.Body); lines.Scan(); {
+		if id, is := strings.CutPrefix(lines.Text(), "id: "); is {
+			ids = append(ids, id)
+		}
+		if strings.Contains(lines.Text(), `"event":"ended"`) && strings.Contains(lines.Text(), `"id":"a"`) {
+			break
+		}
+	}
+	if len(ids) != 2 || first.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("the events were %v, with %v", ids, first.Header)
+	}
+	again := follow("?since=0", ids[0])
+	defer again.Body.Close()
+	line, err := bufio.NewReader(again.Body).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != "id: "+ids[1] {
+		t.Errorf("after %s comes %q, %v", ids[0], line, err)
+	}
+	full := false
+	for range 80 { // nobody reads any
+		r := follow("?since=0", "")
+		defer r.Body.Close()
+		if full = r.StatusCode == http.StatusServiceUnavailable; full {
+			break
+		}
+	}
+	if !full {
+		t.Error("80 streams are one user's")
+	}
+	if got := b.ask("GET", "/api/status", ""); got.code != http.StatusOK {
+		t.Errorf("beside them status is answered by %+v", got)
+	}
+}
+
+// Without a session nobody is let in unless the settings say so, and then only from this machine, to what the right
+// read shows; beyond loopback the page is not served without TLS and names.
+func TestPageForAnybody(t *testing.T) {
+	b := pageOf(serving(t, "--workers", "1"))
+	b.must("enqueue", "--id", "a", "--in", "1h", "echo secret")
+	b.must("config", "set", "web.anonymous", "read")
+	if got := b.ask("GET", "/api/show?id=a", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || !strings.Contains(got.body, `"hidden":["command"`) {
+		t.Errorf("anybody gets %+v", got)
+	}
+	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || strings.Contains(got.body, ">Leave<") {
+		t.Errorf("anybody sees %+v", got)
+	}
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"} {
+		if got := b.ask("GET", "/api/status", "", header(name, "127.0.0.1")); got.code != http.StatusUnauthorized {
+			t.Errorf("with %s anybody gets %+v", name, got)
+		}
+	}
+	if got := b.ask("POST", "/leave", "token="); got.code != http.StatusForbidden {
+		t.Errorf("anybody's form is answered by %+v", got)
+	}
+	b.must("config", "set", "web.anonymous", "none")
+	if got := b.ask("GET", "/api/status", ""); got.code != http.StatusUnauthorized {
+		t.Errorf("got %+v", got)
+	}
+	for _, c := range []struct{ listen, want string }{
+		{"0.0.0.0:0", "web.tls_cert"}, {"[::]:0", "web.tls_cert"}, {"192.0.2.1:80", "web.tls_cert"}, {"unix:rel", "whole path"}, {"localhost:1", "web.listen"}, {b.address, "address already in use"},
+	} {
+		got := b.cli("web", "start", "--listen", c.listen)
+		if c.listen == b.address {
+			if got.code != 0 { // where it is
+				t.Errorf("%s: %+v", c.listen, got)
+			}
+			continue
+		}
+		if got.code == 0 || !strings.Contains(got.err, c.want) {
+			t.Errorf("%s is answered by %+v, want %s", c.listen, got, c.want)
+		}
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if got := b.cli("web", "start", "--listen", taken.Addr().String()); got.code != 5 || !strings.Contains(got.err, fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)) {
+		t.Errorf("where another one is, it is answered by %+v", got)
+	}
+	b.enter() // it is as it was
+	if got := b.ask("GET", "/api/status", ""); got.code != http.StatusOK {
+		t.Errorf("got %+v", got)
+	}
+}
