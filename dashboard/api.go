@@ -41,7 +41,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 func (s *Server) failAs(w http.ResponseWriter, r *http.Request, status int, err error) {
 	if !strings.HasPrefix(r.URL.Path, "/api/") {
-		s.message(w, r, status, err)
+		s.message(w, status, err)
 		return
 	}
 	e, _ := errors.AsType[*queue.Error](err) // fail has seen to it
@@ -109,20 +109,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 		}
 		p.Since = &n
 	}
-	out := http.NewResponseController(w)
 	begun := false
+	stream := &eventStream{w: w, out: http.NewResponseController(w)}
 	say := func(text string) error {
-		if !begun {
-			begun = true
-			w.Header().Set("Content-Type", "text/event-stream")
-		}
-		if err := errors.Join(out.SetWriteDeadline(time.Now().Add(takenWithin)), out.SetReadDeadline(time.Time{})); err != nil {
-			return err
-		}
-		if _, err := w.Write([]byte(text)); err != nil {
-			return err
-		}
-		return out.Flush()
+		begun = true
+		return stream.write(text)
 	}
 	pieces, ended := make(chan control.Event), make(chan error, 1)
 	go func() { // ends with the request

@@ -11,29 +11,36 @@ import (
 
 // routes are the paths that there are. What changes something is a POST with the token of a form.
 func (s *Server) routes(mux *http.ServeMux) {
+	for path, is := range views {
+		mux.HandleFunc("GET "+path, s.forVisitor(s.show(is)))
+	}
 	for path, answer := range map[string]func(http.ResponseWriter, *http.Request, *visitor) error{
-		"/{$}":              s.overview,
-		"/jobs":             s.jobs,
-		"/jobs/{id...}":     s.job,
-		"/api/summary":      s.summary,
-		"/api/events":       s.events,
-		"/api/openapi.json": s.openAPI,
-		"/api/{method}":     s.method,
+		"GET /live":             s.live,
+		"GET /bulk":             s.preview,
+		"GET /dead/retry":       s.previewRetry,
+		"GET /api/summary":      s.summary,
+		"GET /api/events":       s.events,
+		"GET /api/openapi.json": s.openAPI,
+		"GET /api/{method}":     s.method,
+		"POST /leave":           s.leave,
+		"POST /bulk":            s.form(actOnMany),
+		"POST /dead/retry":      s.form(retryDead),
+		"POST /jobs/{id...}":    s.form(actOnJob),
+		"POST /workers":         s.form(scale),
+		"POST /queues":          s.form(changeQueue),
+		"POST /schedules":       s.form(changeSchedule),
 	} {
-		mux.HandleFunc("GET "+path, s.forVisitor(answer))
+		mux.HandleFunc(path, s.forVisitor(answer))
 	}
 	mux.HandleFunc("GET /open", s.offer)
 	mux.HandleFunc("POST /open", s.enter)
-	mux.HandleFunc("POST /leave", s.forVisitor(s.leave))
 	assets, _ := fs.Sub(assetFiles, "assets") // it is there
 	files := http.StripPrefix("/assets/", http.FileServerFS(assets))
 	mux.HandleFunc("GET /assets/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age=300")
 		files.ServeHTTP(w, r)
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, queue.Errorf(queue.CodeNotFound, "there is no page %s", queue.Clip(r.URL.Path)))
-	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, errNoPage(r.URL.Path)) })
 }
 
 // forVisitor answers requests of those who are let in.
@@ -44,6 +51,7 @@ func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *vis
 			s.fail(w, r, errNobody)
 			return
 		}
+		v.client = s.clientOf(&v)
 		defer v.client.Close()
 		if err := answer(w, r, &v); err != nil {
 			s.fail(w, r, err)

@@ -49,6 +49,7 @@ type Server struct {
 	name     string // below localhost: no other service's page has it, so no other's gets the cookie
 	config   atomic.Pointer[Config]
 	sessions sessions
+	feeds    feeds
 	cross    *http.CrossOriginProtection
 
 	mu     sync.Mutex
@@ -232,17 +233,20 @@ type visitor struct {
 	client *control.Client
 }
 
-// visitorOf says whom a request is from: nobody if found is false. The client is to be closed.
+// visitorOf says whom a request is from: nobody if found is false.
 func (s *Server) visitorOf(r *http.Request) (v visitor, found bool) {
 	if is, open := s.sessions.of(r, s.cookie(r)); open {
-		return visitor{is, s.opt.As(is.peer)}, true
+		return visitor{session: is}, true
 	}
 	c := s.config.Load()
 	if c.Anonymous && !c.Proxy && s.local(r) {
-		return visitor{client: s.opt.As(s.opt.Anonymous)}, true
+		return visitor{session: session{peer: s.opt.Anonymous}}, true
 	}
 	return v, false
 }
+
+// clientOf is a client that asks as a visitor, and is to be closed.
+func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.As(v.peer) }
 
 // local reports whether a request is from this machine, and from nobody else by way of a proxy.
 func (s *Server) local(r *http.Request) bool {

@@ -1,0 +1,344 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// form answers a POST that the visitor's own page has sent, and leads on to where act says.
+func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error)) func(http.ResponseWriter, *http.Request, *visitor) error {
+	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
+		if !v.has(r.PostFormValue("token")) {
+			return errToken
+		}
+		to, err := act(r.Context(), v, r)
+		if err == nil {
+			http.Redirect(w, r, to, http.StatusSeeOther)
+		}
+		return err
+	}
+}
+
+// verb is something that is done with jobs.
+type verb struct {
+	name   string
+	label  string
+	asks   bool     // it is previewed first
+	states []string // of jobs that it takes
+	do     func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error)
+}
+
+// waits are the states of jobs that wait.
+var waits = []string{"blocked", "held", "pending", "failed"}
+
+// verbs are those of the page, in the order in which people see them.
+var verbs = []verb{
+	{"pause", "Freeze", false, []string{"processing"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
+		return c.Pause(ctx, p)
+	}},
+	{"resume", "Go on", false, []string{"processing"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
+		return c.Resume(ctx, p)
+	}},
+	{"hold", "Hold", false, []string{"blocked", "pending", "failed"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
+		return c.Hold(ctx, p)
+	}},
+	{"release", "Release", false, []string{"held"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
+		return c.Release(ctx, p)
+	}},
+	{"retry", "Retry", false, []string{"failed", "dead", "completed", "cancelled"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
+		return c.Retry(ctx, control.Retry{Selection: p})
+	}},
+	{"requeue", "Requeue…", true, []string{"processing"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
+		return c.Requeue(ctx, p)
+	}},
+	{"cancel", "Cancel…", true, append([]string{"processing"}, waits...), func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
+		return c.Cancel(ctx, p)
+	}},
+	{"rm", "Remove…", true, []string{"blocked", "held", "pending", "failed", "completed", "dead", "cancelled"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
+		return c.Remove(ctx, control.Remove{Selection: p})
+	}},
+}
+
+// Verb is a verb as a template has it.
+type Verb struct {
+	Name, Label string
+	Asks        bool
+}
+
+// verbsFor are the verbs that take a job as it is.
+func verbsFor(j control.Job) (list []Verb) {
+	for _, is := range verbs {
+		switch {
+		case !slices.Contains(is.states, j.State), is.name == "pause" && j.PausedAt != 0, is.name == "resume" && j.PausedAt == 0:
+			continue
+		}
+		list = append(list, Verb{is.name, is.label, is.asks})
+	}
+	return list
+}
+
+// verbNamed is the verb of a form.
+func verbNamed(name string) (*verb, error) {
+	for i := range verbs {
+		if verbs[i].name == name {
+			return &verbs[i], nil
+		}
+	}
+	return nil, queue.Invalid("verb", "%q is none of the page's", queue.Clip(name))
+}
+
+// actOnJob carries out a verb on the job of a path.
+func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) {
+	is, err := verbNamed(r.PostFormValue("verb"))
+	if err != nil {
+		return "", err
+	}
+	id := jobOf(r.URL)
+	got, err := is.do(ctx, v.client, control.Selection{ID: id})
+	if err == nil && len(got.Refused) > 0 {
+		err = refusal(&got.Refused[0])
+	}
+	if is.name == "rm" {
+		return "/jobs", err
+	}
+	return pathOf(string(id)), err
+}
+
+// refusal is why a verb was not carried out on a job.
+func refusal(r *control.Refusal) error {
+	return &queue.Error{Code: r.Code, Message: r.ID + ": " + r.Message}
+}
+
+// pathOf is the path of a job's page. Ids hold slashes, and nothing that a path would have to hide.
+func pathOf(id string) string { return "/jobs/" + id }
+
+// selectionOf is what a form for many jobs means: those that are marked, or else all that its filter names.
+func selectionOf(q url.Values, is *verb) (p control.Selection, err error) {
+	if ids := q["id"]; len(ids) > 0 {
+		if len(ids) > control.SelectStep {
+			return p, queue.Invalid("id", "is given %d times; at most %d are taken", len(ids), control.SelectStep)
+		}
+		return control.Selection{IDs: ids}, nil
+	}
+	p = control.Selection{Queue: q.Get("queue"), User: q.Get("user"), IDGlob: q.Get("q"), State: is.states}
+	if state := q.Get("state"); state != "" {
+		if !slices.Contains(is.states, state) {
+			return p, queue.Invalid("state", "%s does not take jobs that are %s", is.name, queue.Clip(state))
+		}
+		p.State = control.Texts{state}
+	}
+	return p, nil
+}
+
+// preview says what a verb on many jobs would do. Nothing happens by it.
+func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	q := r.URL.Query()
+	is, err := verbNamed(q.Get("verb"))
+	if err != nil {
+		return err
+	}
+	sel, err := selectionOf(q, is)
+	if err != nil {
+		return err
+	}
+	p, err := v.begin(r.Context(), strings.TrimSuffix(is.label, "…"), "jobs", "queuectl "+is.name+" … --dry-run")
+	if err != nil {
+		return err
+	}
+	n, sample := len(sel.IDs), []control.Job{}
+	if n == 0 {
+		sel.DryRun = true
+		for more := true; more; {
+			got, err := is.do(r.Context(), v.client, sel)
+			if err != nil {
+				return err
+			}
+			if got.Matched != nil {
+				n += *got.Matched
+			}
+			sel.Cursor = deref(got.Next)
+			more = sel.Cursor != ""
+		}
+		list, err := v.client.List(r.Context(), control.List{Queue: sel.Queue, User: sel.User, IDGlob: sel.IDGlob, State: sel.State, Limit: sampleRows})
+		if err != nil {
+			return err
+		}
+		sample = list.Jobs
+	}
+	for _, id := range sel.IDs[:min(len(sel.IDs), sampleRows)] {
+		d, err := v.client.Show(r.Context(), control.Show{ID: control.Name(id)})
+		if err != nil {
+			return err
+		}
+		sample = append(sample, d.Job)
+	}
+	p.Main = map[string]any{"Verb": is.name, "Label": p.Title, "N": int64(n), "Jobs": sample, "Fields": q}
+	s.render(w, http.StatusOK, "bulk", p)
+	return nil
+}
+
+// actOnMany carries out a verb on what a preview has shown.
+func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error) {
+	is, err := verbNamed(r.PostFormValue("verb"))
+	if err != nil {
+		return "", err
+	}
+	sel, err := selectionOf(r.PostForm, is)
+	if err != nil {
+		return "", err
+	}
+	done, refused := 0, []control.Refusal{}
+	for more := true; more; {
+		got, err := is.do(ctx, v.client, sel)
+		if err != nil {
+			return "", err
+		}
+		done += len(got.Done)
+		refused = append(refused, got.Refused...)
+		sel.Cursor = deref(got.Next)
+		more = sel.Cursor != ""
+	}
+	if len(refused) > 0 {
+		err := refusal(&refused[0])
+		return "", fmt.Errorf("%s: %d jobs done, %d refused, the first: %w", is.name, done, len(refused), err)
+	}
+	if len(sel.IDs) == 1 && is.name != "rm" {
+		return pathOf(sel.IDs[0]), nil
+	}
+	return "/jobs", nil
+}
+
+// errGone says that nothing is dead of an error any more.
+var errGone = queue.Errorf(queue.CodeNotFound, "no dead job has this error any more; see what is dead: queuectl dlq list")
+
+// deadOf are the jobs that died of an error, all if it is "", with what their page begins with.
+func (v *visitor) deadOf(ctx context.Context, text string) (jobs []control.Job, err error) {
+	groups, _, err := v.deadBy(ctx)
+	for _, g := range groups {
+		if text == "" || g.Error == text {
+			jobs = append(jobs, g.Jobs...)
+		}
+	}
+	if err == nil && len(jobs) == 0 {
+		err = errGone
+	}
+	return jobs, err
+}
+
+// previewRetry says which dead jobs would be run again.
+func (s *Server) previewRetry(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	p, err := v.begin(r.Context(), "Retry", "dead", "queuectl dlq retry … --dry-run")
+	if err != nil {
+		return err
+	}
+	text := r.URL.Query().Get("error")
+	jobs, err := v.deadOf(r.Context(), text)
+	if err != nil {
+		return err
+	}
+	var may []control.Job
+	for _, j := range jobs {
+		if p.Owns(j) {
+			may = append(may, j)
+		}
+	}
+	p.Main = map[string]any{"Error": text, "N": int64(len(may)), "Not": int64(len(jobs) - len(may)), "Jobs": may[:min(len(may), sampleRows)]}
+	s.render(w, http.StatusOK, "retry", p)
+	return nil
+}
+
+// retryDead runs dead jobs again that died of an error: one, or all.
+func retryDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
+	jobs, err := v.deadOf(ctx, r.PostFormValue("error"))
+	if err != nil {
+		return "", err
+	}
+	p, err := v.begin(ctx, "", "", "")
+	if err != nil {
+		return "", err
+	}
+	var ids control.Names
+	for _, j := range jobs {
+		if p.Owns(j) {
+			ids = append(ids, j.ID)
+		}
+	}
+	ask := control.DLQRetry{}
+	if text := strings.TrimSpace(r.PostFormValue("timeout")); text != "" {
+		d, err := queue.ParseDuration(text)
+		if err != nil {
+			return "", queue.Invalid("timeout", "%v", err)
+		}
+		ask.Timeout = new(control.Span(d))
+	}
+	one := r.PostFormValue("n") == "1"
+	if one {
+		ids = ids[:min(len(ids), 1)]
+	}
+	for part := range slices.Chunk(ids, control.SelectStep) {
+		ask.IDs = part
+		got, err := v.client.DLQRetry(ctx, ask)
+		if err != nil {
+			return "", err
+		}
+		if len(got.Refused) > 0 {
+			return "", refusal(&got.Refused[0])
+		}
+	}
+	if one && len(ids) == 1 {
+		return pathOf(ids[0]), nil
+	}
+	return "/dead", nil
+}
+
+// scale sets the number of workers.
+func scale(ctx context.Context, v *visitor, r *http.Request) (string, error) {
+	n, err := strconv.Atoi(r.PostFormValue("n"))
+	if err != nil {
+		return "", queue.Invalid("n", "%q is no number of workers", queue.Clip(r.PostFormValue("n")))
+	}
+	_, err = v.client.WorkerScale(ctx, control.Count{Count: &n})
+	return "/workers", err
+}
+
+// changeQueue pauses a queue, or has it go on.
+func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, err error) {
+	name := r.PostFormValue("queue")
+	switch r.PostFormValue("verb") {
+	case "pause":
+		_, err = v.client.QueuePause(ctx, control.QueuePause{Name: name, Reason: r.PostFormValue("reason")})
+	case "resume":
+		_, err = v.client.QueueResume(ctx, control.QueueName{Name: name})
+	default:
+		err = queue.Invalid("verb", "is neither pause nor resume")
+	}
+	return "/", err
+}
+
+// changeSchedule pauses a schedule, has it go on, or runs it now.
+func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (to string, err error) {
+	name := control.ScheduleName{Name: r.PostFormValue("schedule")}
+	switch verb := r.PostFormValue("verb"); verb {
+	case "pause":
+		_, err = v.client.SchedulePause(ctx, name)
+	case "resume":
+		_, err = v.client.ScheduleResume(ctx, name)
+	case "run":
+		var made control.Enqueued
+		if made, err = v.client.ScheduleRun(ctx, name); err == nil {
+			return pathOf(made.ID), nil
+		}
+	default:
+		err = queue.Invalid("verb", "%q is neither pause, resume nor run", queue.Clip(cmp.Or(verb, "")))
+	}
+	return "/schedules", err
+}

@@ -1,0 +1,138 @@
+// The page reads and acts without this. It adds: live fragments, running clocks,
+// a reading line over the graphs, keys, following of output.
+'use strict'
+const $ = (q, e = document) => e.querySelector(q), $$ = (q, e = document) => [...e.querySelectorAll(q)]
+const say = t => { $('#say').textContent = t }
+const root = document.documentElement
+
+// Clocks run from the server's now, so a wrong clock here does not matter.
+const t0 = performance.now()
+const two = n => String(n).padStart(2, '0')
+const dur = s => s < 60 ? Math.floor(s) + 's' : s < 3600 ? Math.floor(s / 60) + 'm' + two(Math.floor(s % 60)) + 's' : Math.floor(s / 3600) + 'h' + two(Math.floor(s % 3600 / 60)) + 'm'
+let frozen = root.classList.contains('stale')
+setInterval(() => {
+  if (frozen || document.hidden) return
+  for (const t of $$('time[data-s]')) { const v = dur(+t.dataset.s + (performance.now() - t0) / 1000); if (t.textContent !== v) t.textContent = v }
+}, 1000)
+
+// Live: the server sends whole fragments by id, at most one set a second. What
+// the reader holds (focus, selection, pointer on a table or graph) stays until
+// it is let go, and says so.
+const held = new Map()
+const busy = e => e.contains(document.activeElement) || e.matches(':hover') && $('table,.plots', e)
+function put(id, html) {
+  const e = document.getElementById(id)
+  if (!e) return
+  if (frozen || busy(e)) { held.set(id, html); e.dataset.held = ''; return }
+  held.delete(id); delete e.dataset.held
+  if (e.outerHTML !== html) { e.outerHTML = html; $$('.plots', document.getElementById(id)).forEach(graphs) }
+}
+setInterval(() => { for (const [id, html] of [...held]) put(id, html) }, 500)
+const live = $('#live')
+if (live) {
+  live.setAttribute('role', 'button')
+  const show = () => { live.textContent = frozen ? 'frozen' : 'live'; live.classList.toggle('on', !frozen); live.setAttribute('aria-pressed', String(frozen)); live.title = frozen ? 'Go on' : 'Freeze the page' }
+  live.onclick = e => { e.preventDefault(); frozen = !frozen; show() }
+  live.onkeydown = e => { if (e.key === ' ') { e.preventDefault(); live.click() } }
+  show()
+}
+const gone = v => { const b = $('#gone'); if (b.hidden !== v) return; b.hidden = !v; root.classList.toggle('stale', v); say(v ? 'No word from the service' : 'Connected again') }
+const url = root.dataset.live // absent in a file: the mock has no service
+if (url) {
+  let wait = 1, last = Date.now(), es
+  const on = { fragments: m => { for (const id in m) put(id, m[id]) }, say, output: m => m.forEach(lineOf), tick: () => {} }
+  const open = () => {
+    es = new EventSource(url)
+    for (const k in on) es.addEventListener(k, e => { last = Date.now(); wait = 1; gone(false); on[k](JSON.parse(e.data)) })
+    es.onerror = () => { es.close(); wait = Math.min(30, wait * 2); if (!document.hidden) setTimeout(open, wait * (500 + Math.random() * 500)) }
+  }
+  setInterval(() => { if (Date.now() - last > 15000 && !document.hidden) gone(true) }, 1000)
+  document.addEventListener('visibilitychange', () => { es.close(); last = Date.now(); if (!document.hidden) open() })
+  open()
+}
+function lineOf({ at, err, runs, dropped, first }) {
+  if (!log) return
+  if (first) log.replaceChildren() // what is told again from here on // what a job printed is text, whatever it says
+  const el = (n, t, c) => { const e = document.createElement(n); e.textContent = t; if (c) e.className = c; return e }
+  const p = el('p', '', dropped ? 'gap' : err ? 'e' : ''), span = el('span', dropped || '')
+  if (!dropped) { p.append(el('time', at), el('i', err ? 'err' : 'out')); for (const [t, c] of runs || []) span.append(el('b', t, c && 'a' + c)) }
+  p.append(span); log.append(p)
+}
+
+// One reading line through all graphs of a column, by pointer or by keys: the
+// figures beside the graphs are then those of that time.
+function graphs(box) {
+  const at = $('#at', box), figs = $$(':scope>p>b', box), was = figs.map(f => f.innerHTML)
+  const unit = v => v < 1 ? Math.round(v * 1000) + 'ms' : v < 100 ? v + 's' : Math.round(v / 60) + 'm'
+  $$('input[type=range]', box).forEach((r, col) => {
+    const data = box.dataset[r.dataset.k].split(' ').map(x => x.split(':').map(Number)), plots = $$('.plot', box).filter((_, i) => i % 2 === col)
+    const step = r.dataset.k === 'hour' ? 60 : 900, now = (Date.parse(root.dataset.now) + 36e5) / 1000 // the server's zone
+    const lines = plots.map(p => { const h = document.createElement('hr'); h.hidden = true; h.setAttribute('aria-hidden', 'true'); p.append(h); return h })
+    const move = i => {
+      const [ended, , depth, p50, , fail] = data[i], t = new Date((now - now % step - (data.length - 1 - i) * step) * 1000).toISOString().slice(11, 16)
+      const text = [ended + '/min', depth.toLocaleString('en') + ' jobs', unit(p50) + ' p50', fail + ' %']
+      r.value = i; r.setAttribute('aria-valuetext', t + ': ' + text.join(', ')); at.textContent = 'at ' + t
+      figs.forEach((f, k) => { f.textContent = text[k] })
+      lines.forEach(l => { l.hidden = false; l.style.left = (i + .5) / data.length * 100 + '%' })
+    }
+    const leave = () => { lines.forEach(l => { l.hidden = true }); at.textContent = ''; figs.forEach((f, k) => { f.innerHTML = was[k] }) }
+    r.hidden = false
+    r.oninput = r.onfocus = () => move(+r.value); r.onblur = leave
+    for (const p of [...plots, r.parentNode]) { p.onpointermove = e => { const b = p.getBoundingClientRect(); move(Math.max(0, Math.min(data.length - 1, Math.floor((e.clientX - b.left) / b.width * data.length)))) }; p.onpointerleave = () => r.matches(':focus') || leave() }
+  })
+}
+$$('.plots').forEach(graphs)
+
+// Selection
+const all = $('#all')
+if (all) all.closest('form').addEventListener('change', e => {
+  const boxes = $$('tbody input[type=checkbox]', all.closest('form'))
+  if (e.target === all) boxes.forEach(b => b.checked = all.checked)
+  const n = boxes.filter(b => b.checked).length
+  all.checked = n === boxes.length; all.indeterminate = n > 0 && n < boxes.length
+  say(n + ' selected')
+})
+const dense = $('#dense'), setDense = v => { document.body.classList.toggle('dense', v); dense.textContent = v ? 'Roomy' : 'Dense' }
+if (dense) { dense.setAttribute('role', 'button'); dense.onclick = e => { e.preventDefault(); const v = !document.body.classList.contains('dense'); localStorage.dense = v ? 1 : ''; setDense(v) }; setDense(!!localStorage.dense) }
+
+// Output: follow sticks to the end until the reader scrolls up.
+const log = $('#log'), follow = $('#follow')
+if (log && follow) {
+  follow.parentNode.hidden = false
+  const end = () => { log.scrollTop = log.scrollHeight }
+  follow.onchange = () => { if (follow.checked) end(); say(follow.checked ? 'Following' : 'Not following') }
+  log.onscroll = () => { follow.checked = log.scrollTop + log.clientHeight > log.scrollHeight - 24 }
+  new MutationObserver(() => { while (log.children.length > 5000) log.firstChild.remove(); if (follow.checked) end() }).observe(log, { childList: true })
+  end()
+  const times = $('#times'), sec = s => s.split(':').reduce((a, x) => a * 60 + +x, 0)
+  times.onchange = () => {
+    document.body.classList.toggle('nt', times.selectedIndex === 2)
+    const all = $$('time', log); all.forEach(t => { t.dataset.at ||= t.textContent })
+    all.forEach(t => { t.textContent = times.selectedIndex === 1 ? '+' + (sec(t.dataset.at) - sec(all[0].dataset.at)).toFixed(3) : t.dataset.at })
+  }
+  new MutationObserver(() => times.selectedIndex === 1 && times.onchange()).observe(log, { childList: true })
+}
+
+// Keys; never while typing, and they can be turned off.
+const keys = $('#keyson')
+keys.checked = localStorage.keys !== 'off'
+keys.onchange = () => { localStorage.keys = keys.checked ? '' : 'off' }
+let g = 0
+document.addEventListener('keydown', e => {
+  if (!keys.checked || e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input:not([type=checkbox]),select,textarea') && e.key !== 'Escape') return
+  const go = q => { const a = $(q); if (a) a.click() }
+  if (g && Date.now() - g < 1500) { g = 0; const n = 'ojdsw'.indexOf(e.key); if (n >= 0) go('.top nav li:nth-child(' + (n + 1) + ') a'); return }
+  const rows = $$('main tbody a').filter((a, i, l) => a.offsetParent && (i === 0 || a.closest('tr') !== l[i - 1].closest('tr')))
+  const cur = rows.findIndex(a => a.closest('tr').contains(document.activeElement))
+  switch (e.key) {
+    case 'g': g = Date.now(); break
+    case '/': e.preventDefault(); ($('.filter input') || $('.top input')).focus(); break
+    case 'j': if (rows[cur + 1]) rows[cur + 1].focus(); break
+    case 'k': if (rows[cur - 1]) rows[cur - 1].focus(); break
+    case 'x': if (cur >= 0) { const b = $('input[type=checkbox]', rows[cur].closest('tr')); if (b) b.click() } break
+    case 'f': if (follow) follow.click(); break
+    case 'p': go('#live'); break
+    case '?': $('#keys').open = true; $('#keys summary').focus(); break
+    case 'Escape': document.activeElement.blur(); break
+  }
+})

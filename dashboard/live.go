@@ -1,0 +1,307 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// How often a page is made anew while somebody looks: at once a second if something has happened, else each
+// lookEach, and how often its readers hear something. Of output a reader gets so many bytes at once, each outputEach.
+const (
+	renderEach = time.Second
+	lookEach   = 5 * time.Second
+	tickEach   = 5 * time.Second
+	outputEach = 250 * time.Millisecond
+	outputMost = 64 << 10
+	maxReaders = 700 // of all pages
+)
+
+// feeds keep the pages up to date that somebody looks at: each is made once, however many look. Its methods may be
+// called at once.
+type feeds struct {
+	mu      sync.Mutex
+	by      map[string]*feed
+	readers int
+}
+
+// feed is one page as one user sees it.
+type feed struct {
+	parts   map[string]string // as they are now; guarded by feeds.mu, as is:
+	plain   map[string]string // the same without the clocks, which go on by themselves
+	readers map[*reader]bool
+	cancel  context.CancelFunc
+}
+
+// reader is one browser's stream. What it has not taken is replaced by what is newer.
+type reader struct {
+	news map[string]string // guarded by feeds.mu
+	bell chan struct{}
+}
+
+// join begins a reader of a page; the first one has it watched.
+func (f *feeds) join(key string, watch func(context.Context, *feed)) (*reader, *feed, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.readers >= maxReaders {
+		return nil, nil, queue.Errorf(queue.CodeUnavailable, "%d browsers look at the page, which is as many as may; try again later", f.readers)
+	}
+	is := f.by[key]
+	if is == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		is = &feed{readers: map[*reader]bool{}, cancel: cancel}
+		if f.by == nil {
+			f.by = map[string]*feed{}
+		}
+		f.by[key] = is
+		go watch(ctx, is) // ends with the last reader
+	}
+	r := &reader{bell: make(chan struct{}, 1), news: maps.Clone(is.parts)}
+	if len(r.news) > 0 {
+		r.bell <- struct{}{}
+	}
+	is.readers[r] = true
+	f.readers++
+	return r, is, nil
+}
+
+// leave ends a reader, and with the last one the watch of its page.
+func (f *feeds) leave(key string, is *feed, r *reader) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(is.readers, r)
+	f.readers--
+	if len(is.readers) == 0 {
+		is.cancel()
+		delete(f.by, key)
+	}
+}
+
+// clocks are what differs between two renderings of the same.
+var clocks = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
+
+// publish has readers hear of the parts that are not what they were.
+func (f *feeds) publish(is *feed, parts map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed := map[string]string{}
+	plain := map[string]string{}
+	for name, html := range parts {
+		plain[name] = clocks.ReplaceAllString(html, "")
+		if is.plain[name] != plain[name] {
+			changed[name] = html
+		}
+	}
+	is.parts, is.plain = parts, plain
+	if len(changed) == 0 {
+		return
+	}
+	for r := range is.readers {
+		if r.news == nil {
+			r.news = map[string]string{}
+		}
+		maps.Copy(r.news, changed)
+		select {
+		case r.bell <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// take is what a reader has not heard yet.
+func (f *feeds) take(r *reader) map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	news := r.news
+	r.news = nil
+	return news
+}
+
+// viewOf is the page that a path is of, nil if none is.
+func viewOf(path string) *view {
+	switch {
+	case path == "/":
+		return views["/{$}"]
+	case strings.HasPrefix(path, "/jobs/"):
+		return views["/jobs/{id...}"]
+	}
+	return views[path]
+}
+
+// live keeps a page up to date by server-sent events: fragments by their ids, the lines that its job prints, and a
+// tick where there is nothing to say.
+func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	u, err := url.ParseRequestURI(r.URL.Query().Get("page"))
+	if err != nil {
+		return queue.Invalid("page", "is no path of a page")
+	}
+	is := viewOf(u.Path)
+	if is == nil || len(is.parts) == 0 {
+		return errNoPage(u.Path)
+	}
+	if _, err := is.make(r.Context(), v, u); err != nil {
+		return err // as the page itself says
+	}
+	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.token, u.RequestURI())
+	reads, page, err := s.feeds.join(key, func(ctx context.Context, f *feed) { s.watch(ctx, *v, is, u, f) })
+	if err != nil {
+		return err
+	}
+	defer s.feeds.leave(key, page, reads)
+	out := &eventStream{w: w, out: http.NewResponseController(w)}
+	lines := make(chan []line)
+	if is == views["/jobs/{id...}"] {
+		go s.follow(r.Context(), *v, jobOf(u), lines)
+	}
+	tick := time.NewTicker(tickEach)
+	defer tick.Stop()
+	for err = out.say("tick", nil); err == nil; {
+		select {
+		case <-reads.bell:
+			if news := s.feeds.take(reads); news != nil {
+				err = out.say("fragments", news)
+			}
+		case list := <-lines:
+			err = out.say("output", list)
+		case <-tick.C:
+			if _, found := s.visitorOf(r); !found {
+				return nil // the session is over
+			}
+			err = out.say("tick", nil)
+		case <-r.Context().Done():
+			return nil
+		}
+	}
+	return nil // nobody takes it
+}
+
+// eventStream writes server-sent events.
+type eventStream struct {
+	w   http.ResponseWriter
+	out *http.ResponseController
+}
+
+// say tells an event. A reader that takes nothing for takenWithin is left.
+func (e *eventStream) say(name string, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("dashboard: an event that cannot be written: " + err.Error())
+	}
+	return e.write(fmt.Sprintf("event: %s\ndata: %s\n\n", name, raw))
+}
+
+// write writes whole events.
+func (e *eventStream) write(text string) error {
+	e.w.Header().Set("Content-Type", "text/event-stream")
+	if err := errors.Join(e.out.SetWriteDeadline(time.Now().Add(takenWithin)), e.out.SetReadDeadline(time.Time{})); err != nil {
+		return err
+	}
+	if _, err := e.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return e.out.Flush()
+}
+
+// watch makes the parts of a page anew as long as somebody reads them. Of what cannot be read now nothing is told.
+func (s *Server) watch(ctx context.Context, v visitor, is *view, u *url.URL, f *feed) {
+	v.client = s.clientOf(&v)
+	defer v.client.Close()
+	ticker := time.NewTicker(renderEach)
+	defer ticker.Stop()
+	var last int64
+	var made time.Time
+	for {
+		st, err := v.client.Status(ctx, control.Nothing{})
+		if err == nil && (st.LastEvent != last || time.Since(made) >= lookEach) {
+			if p, err := is.make(ctx, &v, u); err == nil {
+				last, made = st.LastEvent, time.Now()
+				p.Now = made
+				parts := map[string]string{}
+				for _, name := range is.parts {
+					parts[name] = string(execute(is.name, name, p))
+				}
+				s.feeds.publish(f, parts)
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// follow tells the lines that a job prints, the last ones first: what came before stands there no more then.
+func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines chan<- []line) {
+	v.client = s.clientOf(&v)
+	defer v.client.Close()
+	pieces, n := make(chan line, 1000), shownLines
+	go func() { // ends with the request, or the job
+		defer close(pieces)
+		v.client.Logs(ctx, control.Logs{ID: id, N: &n, Follow: true}, func(p control.Piece) error { // who may not see it is told nothing
+			for _, l := range linesOf(&p) {
+				select {
+				case pieces <- l:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			return nil
+		})
+	}()
+	for first := true; ; first = false {
+		l, more := <-pieces
+		if !more {
+			return
+		}
+		list, bytes := []line{l}, len(l.At)
+		late := time.After(outputEach)
+	gather:
+		for bytes < outputMost {
+			select {
+			case l, more := <-pieces:
+				if !more {
+					break gather
+				}
+				list = append(list, l)
+				for _, r := range l.Runs {
+					bytes += len(r[0])
+				}
+			case <-late:
+				break gather
+			}
+		}
+		list[0].First = first
+		select {
+		case lines <- list:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// linesOf are the lines of a piece of output.
+func linesOf(p *control.Piece) (list []line) {
+	at := queue.Millis(p.At).Time().Local().Format("15:04:05.000")
+	switch {
+	case p.Dropped > 0:
+		return []line{{At: at, Dropped: queue.FormatSize(p.Dropped) + " here were not kept, as the job's output_limit has it"}}
+	case p.Ended:
+		return nil
+	}
+	for text := range strings.Lines(p.String()) {
+		list = append(list, line{At: at, Err: p.Stream == "stderr", Runs: runsOf(strings.TrimRight(strings.ToValidUTF8(text, "\ufffd"), "\r\n"))})
+	}
+	return list
+}

@@ -1,0 +1,155 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// visits makes a request with the cookie of a session.
+func visits(secret string) *http.Request {
+	r := httptest.NewRequest("GET", "http://a.localhost/", nil)
+	r.AddCookie(&http.Cookie{Name: "queuectl", Value: secret})
+	return r
+}
+
+// A link lasts a minute, a session 12 hours.
+func TestLinksAndSessionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sessions
+		late, soon := s.link(control.Peer{UID: 7}, "a.localhost"), ""
+		time.Sleep(linkLasts)
+		if _, err := s.enter(late, "a.localhost"); !errors.Is(err, queue.ErrDenied) {
+			t.Errorf("after a minute a link is answered by %v", err)
+		}
+		soon = s.link(control.Peer{UID: 7, PID: 12, Right: control.Admin}, "a.localhost")
+		time.Sleep(linkLasts - time.Millisecond)
+		secret, err := s.enter(soon, "a.localhost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, found := s.of(visits(secret), "queuectl")
+		if !found || is.peer.UID != 7 || is.peer.Right != control.None || is.peer.PID != 0 || !is.has(is.token) || is.has("") {
+			t.Errorf("the session is %+v, %v", is, found)
+		}
+		time.Sleep(sessionLasts - time.Millisecond)
+		if _, found := s.of(visits(secret), "queuectl"); !found {
+			t.Error("it has ended before its time")
+		}
+		time.Sleep(time.Millisecond)
+		if _, found := s.of(visits(secret), "queuectl"); found {
+			t.Error("it has not ended")
+		}
+	})
+}
+
+// Secrets that nobody was given are answered five in a second; one that somebody was given always is.
+func TestWrongLinksAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sessions
+		right := s.link(control.Peer{UID: 7}, "a.localhost")
+		denied, late := 0, 0
+		for range 100 {
+			switch _, err := s.enter(newSecret(), "a.localhost"); {
+			case errors.Is(err, queue.ErrDenied):
+				denied++
+			case errors.Is(err, queue.ErrUnavailable):
+				late++
+			}
+		}
+		if denied != wrongMost || late != 100-wrongMost {
+			t.Errorf("%d were denied, %d told to wait", denied, late)
+		}
+		if _, err := s.enter(right, "a.localhost"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(wrongEach + time.Millisecond)
+		if _, err := s.enter(newSecret(), "a.localhost"); !errors.Is(err, queue.ErrDenied) {
+			t.Errorf("a second later: %v", err)
+		}
+	})
+}
+
+// A user's links and sessions are bounded, by the end of their own oldest.
+func TestUsersLinksAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sessions
+		others := s.link(control.Peer{UID: 8}, "a.localhost")
+		var mine []string
+		for range userLinks + 1 {
+			mine = append(mine, s.link(control.Peer{UID: 7}, "a.localhost"))
+			time.Sleep(time.Millisecond)
+		}
+		for i, secret := range append(mine, others) {
+			if _, err := s.enter(secret, "a.localhost"); (err != nil) != (i == 0) {
+				t.Errorf("link %d: %v", i, err)
+			}
+		}
+		if n := len(s.open); n != userLinks+1 {
+			t.Errorf("%d sessions", n)
+		}
+		for range 2 * userSessions {
+			time.Sleep(time.Millisecond)
+			if _, err := s.enter(s.link(control.Peer{UID: 7}, "a.localhost"), "a.localhost"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(s.open); n != userSessions+1 {
+			t.Errorf("%d sessions", n)
+		}
+	})
+}
+
+// Control sequences of a job reach no page, but for the eight colours.
+func TestRunsOfALine(t *testing.T) {
+	for text, want := range map[string][][2]string{
+		"plain":                     {{"plain", ""}},
+		"a\x1b[31mred\x1b[0m b":     {{"a", ""}, {"red", "1"}, {" b", ""}},
+		"\x1b[1;92mgreen\x1b[39mno": {{"green", "2"}, {"no", ""}},
+		"\x1b]0;title\x07t\x1b[2J\x1b[10;10Hu\x1b7": {{"t", ""}, {"u", ""}},
+		"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\":  {{"link", ""}},
+		"a\x00\x08b\rc": {{"a", ""}, {"b", ""}, {"c", ""}},
+		"e\u202evil":    {{"e", ""}, {"vil", ""}},
+		"<b>":           {{"<b>", ""}},
+		"":              nil,
+	} {
+		got := runsOf(text)
+		if len(got) != len(want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+			continue
+		}
+		for i := range got {
+			if got[i] != want[i] {
+				t.Errorf("%q: %q, want %q", text, got, want)
+			}
+		}
+	}
+}
+
+// Beyond loopback the page is with TLS and names alone.
+func TestWhereThePageMayBe(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		field  string // that is wrong
+	}{
+		{Config{}, ""}, {Config{Listen: "127.0.0.1:7070"}, ""}, {Config{Listen: "127.9.9.9:1"}, ""}, {Config{Listen: "[::1]:7070"}, ""}, {Config{Listen: "[::ffff:127.0.0.1]:1"}, ""},
+		{Config{Listen: "unix:/run/page.sock"}, ""}, {Config{Listen: "unix:page.sock"}, "web.listen"},
+		{Config{Listen: "0.0.0.0:7070"}, "web.listen"}, {Config{Listen: "[::]:7070"}, "web.listen"}, {Config{Listen: "10.0.0.1:443"}, "web.listen"}, {Config{Listen: "localhost:1"}, "web.listen"}, {Config{Listen: ":7070"}, "web.listen"},
+		{Config{Listen: "10.0.0.1:443", Hosts: []string{"q"}}, "web.listen"},
+		{Config{Listen: "10.0.0.1:443", TLSCert: "/c", TLSKey: "/k"}, "web.hosts"}, {Config{Listen: "10.0.0.1:443", Proxy: true}, "web.hosts"},
+		{Config{Listen: "10.0.0.1:443", TLSCert: "/c", TLSKey: "/k", Hosts: []string{"q"}}, ""}, {Config{Listen: "10.0.0.1:80", Proxy: true, Hosts: []string{"q"}}, ""},
+		{Config{Listen: "127.0.0.1:1", TLSCert: "/c"}, "web.tls_cert"}, {Config{Listen: "127.0.0.1:1", TLSCert: "/c", TLSKey: "/k", Proxy: true}, "web.tls"},
+	} {
+		err := c.config.Check()
+		e, _ := errors.AsType[*queue.Error](err)
+		if c.field == "" && err != nil || c.field != "" && (e == nil || e.Field != c.field) {
+			t.Errorf("%+v: %v, want %q", c.config, err, c.field)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package dashboard
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// functions are those that templates call.
+var functions = template.FuncMap{
+	"title":  title,
+	"verbs":  verbsFor,
+	"states": func() []string { return stateNames },
+	"number": grouped,
+	"ago":    ago,
+	"age":    age,
+	"span":   spanText,
+	"clock":  clock,
+	"count":  counted,
+	"text":   deref,
+	"code":   codeText,
+	"times":  func(list []control.Time) string { return timesText(list) },
+}
+
+// stateNames are the states in the order in which people see them.
+var stateNames = []string{"blocked", "held", "pending", "failed", "processing", "completed", "dead", "cancelled"}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func codeText(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
+// title is what a job runs, "" if that may not be seen.
+func title(j control.Job) string {
+	if slices.Contains(j.Hidden, "command") {
+		return ""
+	}
+	return cmp.Or(j.Command, strings.Join(j.Argv, " "))
+}
+
+// grouped is a number with commas between its thousands.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// ago is how long before now something was, in at most two units.
+func ago(at control.Time, now time.Time) string {
+	if at == 0 {
+		return ""
+	}
+	return brief(max(0, now.Sub(queue.Millis(at).Time())))
+}
+
+// age is how long something has lasted by now, as a clock that goes on in the browser.
+func age(at control.Time, now time.Time) template.HTML {
+	if at == 0 {
+		return ""
+	}
+	d := max(0, now.Sub(queue.Millis(at).Time()))
+	return template.HTML(fmt.Sprintf(`<time data-s="%d">%s</time>`, d/time.Second, brief(d.Truncate(time.Second))))
+}
+
+func spanText(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	return brief(time.Duration(*ms) * time.Millisecond)
+}
+
+// brief is a duration in at most two units.
+func brief(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "0s"
+	case d < time.Second:
+		return d.Truncate(time.Millisecond).String()
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%02dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+}
+
+// clock is a time of the server's zone.
+func clock(at control.Time) string {
+	if at == 0 {
+		return ""
+	}
+	return queue.Millis(at).Time().Local().Format("2006-01-02 15:04:05")
+}
+
+func timesText(list []control.Time) string {
+	var all []string
+	for _, at := range list {
+		all = append(all, clock(at))
+	}
+	return strings.Join(all, " · ")
+}
+
+func counted(jobs map[string]int64, states ...string) (n int64) {
+	for _, s := range states {
+		n += jobs[s]
+	}
+	return n
+}
+
+// line is a line that a job has printed, in runs of one colour each.
+type line struct {
+	At      string      `json:"at"`
+	Err     bool        `json:"err,omitempty"`
+	Runs    [][2]string `json:"runs,omitempty"`    // text and its colour, "" or the digit of SGR's 30 to 37
+	First   bool        `json:"first,omitempty"`   // what stood before is told again from here on
+	Dropped string      `json:"dropped,omitempty"` // what is said in place of output that was not kept
+}
+
+// control sequences as ECMA-48 has them, and single control characters but tabs.
+var (
+	sequences = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f]|[\u202a-\u202e\u2066-\u2069]")
+	colours   = regexp.MustCompile("^\x1b\\[([0-9;]*)m$")
+)
+
+// runsOf are the runs of a line; control sequences other than colours are left out.
+func runsOf(text string) (runs [][2]string) {
+	colour, last := "", 0
+	add := func(part string) {
+		if part != "" {
+			runs = append(runs, [2]string{part, colour})
+		}
+	}
+	for _, at := range sequences.FindAllStringIndex(text, -1) {
+		add(text[last:at[0]])
+		last = at[1]
+		if is := colours.FindStringSubmatch(text[at[0]:at[1]]); is != nil {
+			for code := range strings.SplitSeq(is[1], ";") {
+				switch n, _ := strconv.Atoi(code); {
+				case n >= 30 && n <= 37:
+					colour = strconv.Itoa(n - 30)
+				case n >= 90 && n <= 97:
+					colour = strconv.Itoa(n - 90)
+				case n == 0, n == 39:
+					colour = ""
+				}
+			}
+		}
+	}
+	add(text[last:])
+	return runs
+}

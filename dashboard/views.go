@@ -1,0 +1,273 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// overviewRows is how many jobs of each part the overview has, listRows how many a page of a list has, and deadMost
+// how many dead jobs are looked at for what they died of.
+const (
+	overviewRows = 10
+	listRows     = 50
+	deadMost     = 5000
+	sampleRows   = 5
+)
+
+// views are the pages, by their paths.
+var views = map[string]*view{
+	"/{$}":          {"overview", overview, []string{"verdict", "strip", "running", "waiting", "queues", "deads", "done"}},
+	"/jobs":         {"jobs", jobs, nil},
+	"/jobs/{id...}": {"job", job, []string{"head", "why", "deps", "attempts", "facts"}},
+	"/dead":         {"dead", dead, nil},
+	"/schedules":    {"schedules", schedules, nil},
+	"/workers":      {"workers", workers, []string{"workers"}},
+}
+
+// overview is the first page: how the queue stands.
+func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
+	p, err := v.begin(ctx, "", "overview", "queuectl status")
+	if err != nil {
+		return p, err
+	}
+	screen, err := v.client.Screen(ctx, control.ScreenRows{Rows: overviewRows})
+	if err != nil {
+		return p, err
+	}
+	queues, err := v.client.QueueList(ctx, control.Queues{})
+	p.Status = &screen.Status
+	kind, said := verdict(&screen.Status)
+	p.Title = said
+	p.Main = map[string]any{"Screen": screen, "Queues": queues.Queues, "Kind": kind, "Said": said}
+	return p, err
+}
+
+// verdict is one sentence on how the queue is, the worst first, and its kind.
+func verdict(st *control.Status) (kind, said string) {
+	switch {
+	case strings.HasPrefix(st.Health, "failing"):
+		return "failing", st.Health
+	case st.PausedAt != 0:
+		return "degraded", "Everything is paused, by " + cmp.Or(deref(st.PausedBy), "an operator")
+	case st.Draining:
+		return "degraded", "Draining: nothing starts"
+	case st.Health != "ok":
+		return "degraded", st.Health
+	case st.Workers.Total == 0 && counted(st.Jobs, "pending", "failed") > 0:
+		return "degraded", "Jobs wait, and there is no worker"
+	}
+	return "ok", "All is well"
+}
+
+// jobs is a page of the list of jobs.
+func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+	q := u.Query()
+	cli := "queuectl list"
+	for _, name := range []string{"state", "queue", "user"} {
+		if q.Get(name) != "" {
+			cli += " --" + name + " " + q.Get(name)
+		}
+	}
+	p, err := v.begin(ctx, "Jobs", "jobs", cli)
+	if err != nil {
+		return p, err
+	}
+	ask := control.List{Queue: q.Get("queue"), User: q.Get("user"), IDGlob: q.Get("q"), Limit: listRows, Cursor: q.Get("cursor")}
+	if state := q.Get("state"); state != "" {
+		ask.State = control.Texts{state}
+	}
+	list, err := v.client.List(ctx, ask)
+	if err != nil {
+		return p, err
+	}
+	next := maps.Clone(q)
+	if next.Del("cursor"); list.Next != nil {
+		next.Set("cursor", *list.Next)
+	}
+	p.Main = map[string]any{"Jobs": list.Jobs, "State": q.Get("state"), "Queue": q.Get("queue"), "User": q.Get("user"), "Q": q.Get("q"), "More": list.Next != nil, "Next": "/jobs?" + next.Encode()}
+	return p, nil
+}
+
+// jobOf is the id that a path below /jobs/ names.
+func jobOf(u *url.URL) control.Name { return control.Name(strings.TrimPrefix(u.Path, "/jobs/")) }
+
+// job is the page of one job.
+func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+	id := jobOf(u)
+	p, err := v.begin(ctx, string(id), "jobs", "queuectl show "+string(id))
+	if err != nil {
+		return p, err
+	}
+	d, err := v.client.Show(ctx, control.Show{ID: id})
+	if err != nil {
+		return p, err
+	}
+	main := map[string]any{"Job": d}
+	if slices.Contains([]string{"blocked", "held", "pending", "failed"}, d.State) {
+		why, err := v.client.Why(ctx, control.WhyParams{ID: id})
+		if err != nil {
+			return p, err
+		}
+		main["Why"] = why
+	}
+	tree, err := v.client.Tree(ctx, control.Tree{ID: id})
+	if err != nil {
+		return p, err
+	}
+	if len(tree.Edges) > 0 {
+		main["Deps"] = drawn(&tree)
+	}
+	if !slices.Contains(d.Hidden, "command") && len(d.History) > 0 {
+		if main["Lines"], err = v.lines(ctx, id); err != nil {
+			return p, err
+		}
+	}
+	p.Main = main
+	return p, nil
+}
+
+// branch is a job of a tree, with those below it.
+type branch struct {
+	control.TreeNode
+	How   string
+	Below []branch
+}
+
+// drawn is a tree as nested lists: above is what the job waits for, below what waits for it. A job that stands there
+// already is not followed again.
+func drawn(t *control.TreeView) map[string][]branch {
+	nodes := map[int64]control.TreeNode{}
+	for _, n := range t.Nodes {
+		nodes[n.Seq] = n
+	}
+	seen := map[int64]bool{}
+	var follow func(seq int64, up bool, depth int) []branch
+	follow = func(seq int64, up bool, depth int) (list []branch) {
+		seen[seq] = true
+		for _, e := range t.Edges {
+			at, other := e.Parent, e.Child
+			if up {
+				at, other = other, at
+			}
+			if at != seq {
+				continue
+			}
+			b := branch{TreeNode: nodes[other], How: e.How}
+			if !seen[other] && depth < maxDepth {
+				b.Below = follow(other, up, depth+1)
+			}
+			list = append(list, b)
+		}
+		return list
+	}
+	root := t.Nodes[0].Seq
+	above := follow(root, true, 0)
+	return map[string][]branch{"Above": above, "Below": follow(root, false, 0)}
+}
+
+// maxDepth is how deep a tree is drawn.
+const maxDepth = 12
+
+// lines are the last lines that a job has printed.
+func (v *visitor) lines(ctx context.Context, id control.Name) (list []line, err error) {
+	n := shownLines
+	_, err = v.client.Logs(ctx, control.Logs{ID: id, N: &n}, func(p control.Piece) error {
+		list = append(list, linesOf(&p)...)
+		return nil
+	})
+	return list, err
+}
+
+// shownLines is how many lines of output a page begins with.
+const shownLines = 200
+
+// died is what dead jobs have in common.
+type died struct {
+	Error       string
+	Jobs        []control.Job // the last one first
+	Queues      string
+	First, Last control.Time
+}
+
+// deadBy are the newest dead jobs that somebody sees, by what they died of, the most frequent first.
+func (v *visitor) deadBy(ctx context.Context) (groups []*died, more bool, err error) {
+	by := map[string]*died{}
+	ask := control.List{}
+	for n := 0; ; {
+		page, err := v.client.DLQList(ctx, ask)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, j := range page.Jobs {
+			text := cmp.Or(deref(j.Error), deref(j.Reason), "unknown")
+			g := by[text]
+			if g == nil {
+				g = &died{Error: text, Last: j.FinishedAt}
+				by[text], groups = g, append(groups, g)
+			}
+			if g.First = j.FinishedAt; !slices.Contains(strings.Fields(g.Queues), j.Queue) && len(g.Queues) < 64 {
+				g.Queues = strings.TrimSpace(g.Queues + " " + j.Queue)
+			}
+			g.Jobs = append(g.Jobs, j)
+		}
+		if n += len(page.Jobs); page.Next == nil || n >= deadMost {
+			slices.SortStableFunc(groups, func(a, b *died) int { return len(b.Jobs) - len(a.Jobs) })
+			return groups, page.Next != nil, nil
+		}
+		ask.Cursor = *page.Next
+	}
+}
+
+// dead is the page of what has failed for good.
+func dead(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
+	p, err := v.begin(ctx, "Dead", "dead", "queuectl dlq list")
+	if err != nil {
+		return p, err
+	}
+	groups, more, err := v.deadBy(ctx)
+	p.Main = map[string]any{"Groups": groups, "More": more}
+	return p, err
+}
+
+// schedules is the page of recurring jobs.
+func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+	p, err := v.begin(ctx, "Schedules", "schedules", "queuectl schedule list")
+	if err != nil {
+		return p, err
+	}
+	list, err := v.client.ScheduleList(ctx, control.ScheduleList{Cursor: u.Query().Get("cursor")})
+	if err != nil {
+		return p, err
+	}
+	var all []control.ScheduleDetail
+	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
+		d, err := v.client.ScheduleShow(ctx, control.ScheduleName{Name: s.Name})
+		if err != nil {
+			continue // it has just been removed
+		}
+		all = append(all, d)
+	}
+	next := deref(list.Next)
+	if len(list.Schedules) > listRows {
+		next = list.Schedules[listRows-1].Name
+	}
+	p.Main = map[string]any{"Schedules": all, "Next": next}
+	return p, nil
+}
+
+// workers is the page of workers.
+func workers(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
+	p, err := v.begin(ctx, "Workers", "workers", "queuectl worker list")
+	if err != nil {
+		return p, err
+	}
+	list, err := v.client.WorkerList(ctx, control.Nothing{})
+	p.Main = list.Workers
+	return p, err
+}

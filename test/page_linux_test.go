@@ -1,0 +1,241 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// window is a page in Chromium.
+type window struct {
+	*queue
+	ctx context.Context
+	at  string
+}
+
+// chromium opens a window, lets it in by a link, and fails the test if the page has an error.
+func chromium(q *queue) *window {
+	q.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		q.Skip("there is no chromium here")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(q.TempDir()), chromedp.WindowSize(1280, 900), chromedp.Flag("disable-dev-shm-usage", true))
+	allocated, end := chromedp.NewExecAllocator(q.Context(), options...)
+	q.Cleanup(end)
+	ctx, closeIt := chromedp.NewContext(allocated)
+	q.Cleanup(closeIt)
+	w := &window{queue: q, ctx: ctx}
+	if err := chromedp.Run(ctx); err != nil { // the browser is there as long as ctx
+		q.Fatal(err)
+	}
+	chromedp.ListenTarget(ctx, func(e any) {
+		switch e := e.(type) {
+		case *runtime.EventExceptionThrown:
+			q.Errorf("an error of the page: %s", e.ExceptionDetails.Error())
+		case *runtime.EventConsoleAPICalled:
+			if e.Type == runtime.APITypeError {
+				q.Errorf("the page says %s", e.Args[0].Value)
+			}
+		}
+	})
+	q.must("web", "start", "--listen", "127.0.0.1:0")
+	link := q.must("web", "open")
+	w.at, _, _ = strings.Cut(link, "/open")
+	w.do(chromedp.Navigate(link), chromedp.Click("main button"), chromedp.WaitVisible("#verdict"))
+	return w
+}
+
+// do carries actions out, within a while.
+func (w *window) do(actions ...chromedp.Action) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
+	defer cancel()
+	if err := chromedp.Run(ctx, actions...); err != nil {
+		var html string
+		chromedp.Run(w.ctx, chromedp.OuterHTML("main", &html))
+		w.Fatalf("%v; the page is %s", err, html)
+	}
+}
+
+// goTo opens a path of the page.
+func (w *window) goTo(path string) {
+	w.Helper()
+	w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
+}
+
+// sees waits until an element has a text, which is not asked for again and again by loading the page.
+func (w *window) sees(selector, text string) {
+	w.Helper()
+	w.until(fmt.Sprintf("%s has %q", selector, text), 20*time.Second, func() (seen bool) {
+		err := chromedp.Run(w.ctx, chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.innerText.includes(%q))`, selector, text), &seen))
+		return err == nil && seen // a page that is being left has an error
+	})
+}
+
+// People open the page by a link and see what happens as it does: jobs that run and what they print, graphs that
+// move, a service that goes and comes again; and by it they retry what is dead and pause a queue.
+func TestPageInABrowser(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	for _, id := range []string{"d1", "d2", "d3"} {
+		q.must("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.path("mended")+" || exit 7")
+		q.cli("wait", id)
+	}
+	w := chromium(q)
+	w.sees("#strip .dead b", "3")
+
+	// What runs appears without a reload.
+	q.must("enqueue", "--id", "talks", "-Q", "chat", "i=0; while [ ! -e "+q.path("enough")+" ]; do i=$((i+1)); echo \"<b>line</b> $i\"; sleep 0.05; done")
+	w.sees("#running", "talks")
+	w.sees("#queues", "chat")
+
+	// A queue is paused, and goes on.
+	w.do(chromedp.Click(`button[aria-label="Pause queue chat"]`), chromedp.WaitVisible("#verdict"))
+	w.sees("#queues tr.paused", "chat")
+	if got := q.must("queue", "list"); !strings.Contains(got, "root") && !strings.Contains(got, "paused") && !strings.Contains(got, "by") {
+		t.Errorf("the queue is %s", got)
+	}
+	w.do(chromedp.Click(`button[aria-label="Resume queue chat"]`), chromedp.WaitVisible(`button[aria-label="Pause queue chat"]`))
+
+	// Output is followed, as text.
+	w.goTo("/jobs/talks")
+	w.sees("#log", "<b>line</b> 5")
+	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 20`, nil))
+	var elements int
+	w.do(chromedp.Evaluate(`document.querySelectorAll('#log span b b').length`, &elements))
+	if elements != 0 {
+		t.Errorf("what a job prints has made %d elements", elements)
+	}
+
+	// A graph moves: what waits for the job begins once that has ended.
+	q.must("enqueue", "--id", "after", "--after", "talks", "sleep 60")
+	w.goTo("/jobs/after")
+	w.sees("#deps", "talks")
+	w.sees("#why", "talks")
+	q.write("enough", "")
+	w.sees("#head", "processing")
+
+	// Filters.
+	w.goTo("/jobs")
+	w.do(chromedp.SetValue(`.filter input[name=q]`, "d*"), chromedp.Submit(`.filter input[name=q]`), chromedp.WaitVisible("table.list"))
+	w.sees("table.list", "d3")
+	var rows int
+	w.do(chromedp.Evaluate(`document.querySelectorAll('table.list tbody tr').length`, &rows))
+	if rows != 3 {
+		t.Errorf("%d jobs are d*", rows)
+	}
+
+	// A group of dead jobs: one first, then all.
+	w.do(chromedp.Navigate(w.at+"/dead"), chromedp.WaitVisible("table.groups"))
+	w.sees("table.groups", "exit code 7")
+	q.write("mended", "")
+	w.do(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
+	w.sees("main h1", "Retry 3 dead jobs?")
+	if got := q.must("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {
+		t.Errorf("a preview has changed what is dead: %q", got)
+	}
+	w.do(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
+	w.sees("#head", "completed")
+	w.do(chromedp.Navigate(w.at+"/dead/retry"), chromedp.WaitVisible("#go"), chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
+	q.until("nothing is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") == "" })
+
+	// Many are cancelled after a preview.
+	q.must("enqueue", "--id", "later1", "--in", "1h", "true")
+	q.must("enqueue", "--id", "later2", "--in", "1h", "true")
+	w.goTo("/jobs?q=later*")
+	w.do(chromedp.Click("#all"), chromedp.Click(`button[value=cancel]`), chromedp.WaitVisible("#go"))
+	w.sees("main h1", "Cancel 2 jobs?")
+	w.do(chromedp.Click("#go button.main"), chromedp.WaitVisible("table.list"))
+	if got := q.must("show", "later2", "--json"); !strings.Contains(got, `"cancelled"`) {
+		t.Errorf("later2 is %s", got)
+	}
+
+	// The service goes, which the page says; a new one wants a new link.
+	w.goTo("/")
+	q.kill()
+	w.do(chromedp.WaitVisible("#gone"))
+	q.start("--workers", "2")
+}
+
+// The keyboard alone reaches what the pointer does.
+func TestPageByKeys(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("enqueue", "--id", "k1", "--in", "1h", "true")
+	w := chromium(q)
+	w.do(chromedp.KeyEvent("g"), chromedp.KeyEvent("j"), chromedp.WaitVisible("table.list"))
+	w.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"), chromedp.Poll(`document.querySelector('tbody input[type=checkbox]').checked`, nil))
+	w.do(chromedp.KeyEvent("\r"), chromedp.WaitVisible("#head"))
+	w.sees("#head", "k1")
+	w.do(chromedp.KeyEvent("/"), chromedp.Poll(`document.activeElement.name === 'q'`, nil))
+	var unreached string
+	w.do(chromedp.Evaluate(`[...document.querySelectorAll('a[href],button,input:not([type=hidden])')].filter(e => e.tabIndex < 0).map(e => e.outerHTML).join()`, &unreached))
+	if unreached != "" {
+		t.Errorf("not reached: %s", unreached)
+	}
+}
+
+// No page is wider than the window that it is in, by day and by night.
+func TestPagesFit(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	long := strings.Repeat("word ", 60) + strings.Repeat("x", 200)
+	q.must("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+long+"'; exit 3")
+	q.must("enqueue", "--id", "waits", "--in", "1h", "echo "+long)
+	q.must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", long)
+	q.until("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
+	w := chromium(q)
+	for _, width := range []int64{1280, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			w.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+			for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/long-" + strings.Repeat("n", 100), "/dead", "/dead/retry", "/schedules", "/workers", "/bulk?verb=cancel&id=waits", "/none"} {
+				w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
+				var wide int64
+				w.do(chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide))
+				if wide > width {
+					var widest string
+					w.do(chromedp.Evaluate(`[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.outerHTML.slice(0, 120)).join("\n")`, &widest))
+					t.Errorf("%s is %d wide where %d are:\n%s", path, wide, width, widest)
+				}
+			}
+		}
+	}
+}
+
+// axeVariable names the file of axe-core, which looks for what keeps people from using a page.
+const axeVariable = "QUEUECTL_AXE"
+
+// Every page is one that people can use who see little, or steer by other means than a pointer: axe-core finds no
+// violation.
+func TestPagesAreAccessible(t *testing.T) {
+	axe, err := os.ReadFile(os.Getenv(axeVariable))
+	if err != nil {
+		t.Skip("there is no axe-core here")
+	}
+	q := serving(t, "--workers", "1")
+	q.must("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
+	q.must("enqueue", "--id", "runs", "-Q", "build", "echo up; sleep 60")
+	q.must("enqueue", "--id", "waits", "--after", "runs", "true")
+	q.must("queue", "set", "mail", "--weight", "3")
+	q.must("queue", "pause", "mail")
+	q.must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
+	q.until("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
+	w := chromium(q)
+	for _, scheme := range []string{"light", "dark"} {
+		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+		for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead/retry", "/schedules", "/workers", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
+			var found []string
+			w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(string(axe), nil),
+				chromedp.Evaluate(`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 160) + " " + n.failureSummary)))`, &found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+			for _, f := range found {
+				t.Errorf("%s, %s: %s", path, scheme, f)
+			}
+		}
+	}
+}
