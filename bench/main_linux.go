@@ -45,6 +45,7 @@ var subjects = []struct {
 	{"depth", fresh((*bench).depth)},
 	{"ended", fresh((*bench).ended)},
 	{"screen", (*bench).screen},
+	{"page", (*bench).page},
 	{"output", fresh((*bench).output)},
 	{"memory", fresh((*bench).memory)},
 	{"idle", fresh((*bench).idle)},

@@ -113,7 +113,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	stream := &eventStream{w: w, out: http.NewResponseController(w)}
 	say := func(text string) error {
 		begun = true
-		return stream.write(text)
+		return stream.write([]byte(text))
 	}
 	pieces, ended := make(chan control.Event), make(chan error, 1)
 	go func() { // ends with the request

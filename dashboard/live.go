@@ -20,12 +20,12 @@ import (
 // How often a page is made anew while somebody looks: at once a second if something has happened, else each
 // lookEach, and how often its readers hear something. Of output a reader gets so many bytes at once, each outputEach.
 const (
-	renderEach = time.Second
-	lookEach   = 5 * time.Second
-	tickEach   = 5 * time.Second
-	outputEach = 250 * time.Millisecond
-	outputMost = 64 << 10
-	maxReaders = 700 // of all pages
+	renderEach  = time.Second
+	lookEach    = 5 * time.Second
+	tickEach    = 5 * time.Second
+	outputEach  = 250 * time.Millisecond
+	outputMost  = 64 << 10
+	userReaders = 600 // of one user, of all pages
 )
 
 // feeds keep the pages up to date that somebody looks at: each is made once, however many look. Its methods may be
@@ -33,12 +33,12 @@ const (
 type feeds struct {
 	mu      sync.Mutex
 	by      map[string]*feed
-	readers int
+	readers map[int]int // of each user
 }
 
 // feed is one page as one user sees it.
 type feed struct {
-	parts   map[string]string // as they are now; guarded by feeds.mu, as is:
+	whole   *frame            // as it is now; guarded by feeds.mu, as is:
 	plain   map[string]string // the same without the clocks, which go on by themselves
 	readers map[*reader]bool
 	cancel  context.CancelFunc
@@ -46,42 +46,67 @@ type feed struct {
 
 // reader is one browser's stream. What it has not taken is replaced by what is newer.
 type reader struct {
-	news map[string]string // guarded by feeds.mu
+	news *frame // guarded by feeds.mu
 	bell chan struct{}
 }
 
+// frame is parts of a page as readers get them. All that have the same to hear share its bytes.
+type frame struct {
+	parts map[string]string
+	once  sync.Once
+	bytes []byte
+}
+
+// event is the frame as a server-sent event.
+func (f *frame) event() []byte {
+	f.once.Do(func() { f.bytes = eventOf("fragments", f.parts) })
+	return f.bytes
+}
+
+// with is the frame with what is newer. The frame itself stays as it is.
+func (f *frame) with(newer *frame) *frame {
+	if f == nil {
+		return newer
+	}
+	parts := maps.Clone(f.parts)
+	maps.Copy(parts, newer.parts)
+	return &frame{parts: parts}
+}
+
 // join begins a reader of a page; the first one has it watched.
-func (f *feeds) join(key string, watch func(context.Context, *feed)) (*reader, *feed, error) {
+func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*reader, *feed, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.readers >= maxReaders {
-		return nil, nil, queue.Errorf(queue.CodeUnavailable, "%d browsers look at the page, which is as many as may; try again later", f.readers)
+	if f.readers[uid] >= userReaders {
+		return nil, nil, queue.Errorf(queue.CodeUnavailable, "you look at the page from %d windows, which is as many as may; close one", userReaders)
 	}
 	is := f.by[key]
 	if is == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		is = &feed{readers: map[*reader]bool{}, cancel: cancel}
 		if f.by == nil {
-			f.by = map[string]*feed{}
+			f.by, f.readers = map[string]*feed{}, map[int]int{}
 		}
 		f.by[key] = is
 		go watch(ctx, is) // ends with the last reader
 	}
-	r := &reader{bell: make(chan struct{}, 1), news: maps.Clone(is.parts)}
-	if len(r.news) > 0 {
+	r := &reader{bell: make(chan struct{}, 1), news: is.whole}
+	if r.news != nil {
 		r.bell <- struct{}{}
 	}
 	is.readers[r] = true
-	f.readers++
+	f.readers[uid]++
 	return r, is, nil
 }
 
 // leave ends a reader, and with the last one the watch of its page.
-func (f *feeds) leave(key string, is *feed, r *reader) {
+func (f *feeds) leave(uid int, key string, is *feed, r *reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(is.readers, r)
-	f.readers--
+	if f.readers[uid]--; f.readers[uid] == 0 {
+		delete(f.readers, uid)
+	}
 	if len(is.readers) == 0 {
 		is.cancel()
 		delete(f.by, key)
@@ -95,23 +120,20 @@ var clocks = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 func (f *feeds) publish(is *feed, parts map[string]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	changed := map[string]string{}
+	changed := &frame{parts: map[string]string{}}
 	plain := map[string]string{}
 	for name, html := range parts {
 		plain[name] = clocks.ReplaceAllString(html, "")
 		if is.plain[name] != plain[name] {
-			changed[name] = html
+			changed.parts[name] = html
 		}
 	}
-	is.parts, is.plain = parts, plain
-	if len(changed) == 0 {
+	is.whole, is.plain = &frame{parts: parts}, plain
+	if len(changed.parts) == 0 {
 		return
 	}
 	for r := range is.readers {
-		if r.news == nil {
-			r.news = map[string]string{}
-		}
-		maps.Copy(r.news, changed)
+		r.news = r.news.with(changed)
 		select {
 		case r.bell <- struct{}{}:
 		default:
@@ -120,7 +142,7 @@ func (f *feeds) publish(is *feed, parts map[string]string) {
 }
 
 // take is what a reader has not heard yet.
-func (f *feeds) take(r *reader) map[string]string {
+func (f *feeds) take(r *reader) *frame {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	news := r.news
@@ -154,11 +176,11 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 		return err // as the page itself says
 	}
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.token, u.RequestURI())
-	reads, page, err := s.feeds.join(key, func(ctx context.Context, f *feed) { s.watch(ctx, *v, is, u, f) })
+	reads, page, err := s.feeds.join(v.peer.UID, key, func(ctx context.Context, f *feed) { s.watch(ctx, *v, is, u, f) })
 	if err != nil {
 		return err
 	}
-	defer s.feeds.leave(key, page, reads)
+	defer s.feeds.leave(v.peer.UID, key, page, reads)
 	out := &eventStream{w: w, out: http.NewResponseController(w)}
 	lines := make(chan []line)
 	if is == views["/jobs/{id...}"] {
@@ -170,7 +192,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 		select {
 		case <-reads.bell:
 			if news := s.feeds.take(reads); news != nil {
-				err = out.say("fragments", news)
+				err = out.write(news.event())
 			}
 		case list := <-lines:
 			err = out.say("output", list)
@@ -193,21 +215,24 @@ type eventStream struct {
 }
 
 // say tells an event. A reader that takes nothing for takenWithin is left.
-func (e *eventStream) say(name string, v any) error {
+func (e *eventStream) say(name string, v any) error { return e.write(eventOf(name, v)) }
+
+// eventOf is a server-sent event.
+func eventOf(name string, v any) []byte {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		panic("dashboard: an event that cannot be written: " + err.Error())
 	}
-	return e.write(fmt.Sprintf("event: %s\ndata: %s\n\n", name, raw))
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, raw)
 }
 
 // write writes whole events.
-func (e *eventStream) write(text string) error {
+func (e *eventStream) write(text []byte) error {
 	e.w.Header().Set("Content-Type", "text/event-stream")
 	if err := errors.Join(e.out.SetWriteDeadline(time.Now().Add(takenWithin)), e.out.SetReadDeadline(time.Time{})); err != nil {
 		return err
 	}
-	if _, err := e.w.Write([]byte(text)); err != nil {
+	if _, err := e.w.Write(text); err != nil {
 		return err
 	}
 	return e.out.Flush()

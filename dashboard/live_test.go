@@ -1,0 +1,69 @@
+package dashboard
+
+import (
+	"context"
+	"maps"
+	"testing"
+)
+
+// A reader hears of what has changed since it has heard last, the newest alone, however slow it is; one that comes
+// later hears of all.
+func TestReadersHearTheNewest(t *testing.T) {
+	var f feeds
+	watched := make(chan *feed, 1)
+	fast, is, err := f.join(7, "page", func(_ context.Context, is *feed) { watched <- is })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if <-watched != is {
+		t.Fatal("another page is watched")
+	}
+	slow, _, err := f.join(7, "page", func(context.Context, *feed) { t.Error("the page is watched twice") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	hears := func(who string, r *reader, want map[string]string) {
+		t.Helper()
+		got := map[string]string{}
+		if news := f.take(r); news != nil {
+			got = news.parts
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s hears %v, want %v", who, got, want)
+		}
+	}
+	f.publish(is, map[string]string{"a": "1", "b": "1"})
+	hears("fast", fast, map[string]string{"a": "1", "b": "1"})
+	f.publish(is, map[string]string{"a": "2", "b": "1"})
+	hears("fast", fast, map[string]string{"a": "2"})
+	f.publish(is, map[string]string{"a": "3", "b": "1"})
+	hears("fast", fast, map[string]string{"a": "3"})
+	hears("slow", slow, map[string]string{"a": "3", "b": "1"})
+	f.publish(is, map[string]string{"a": `3<time data-s="1">1s</time>`, "b": "1"})
+	f.publish(is, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
+	hears("fast", fast, map[string]string{})
+	late, _, _ := f.join(7, "page", nil)
+	hears("late", late, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
+	for _, r := range []*reader{fast, slow, late} {
+		f.leave(7, "page", is, r)
+	}
+	if len(f.readers) != 0 || len(f.by) != 0 {
+		t.Errorf("%v readers of %d pages are left", f.readers, len(f.by))
+	}
+}
+
+// One user has so many readers at most, and keeps no other out.
+func TestReadersAreBounded(t *testing.T) {
+	var f feeds
+	for range userReaders {
+		if _, _, err := f.join(7, "page", func(context.Context, *feed) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := f.join(7, "other", func(context.Context, *feed) {}); err == nil {
+		t.Error("one more is let in")
+	}
+	if _, _, err := f.join(8, "other", func(context.Context, *feed) {}); err != nil {
+		t.Error(err)
+	}
+}
