@@ -133,6 +133,7 @@ func listen(c *Config) (l net.Listener, err error) {
 	if err != nil {
 		return nil, queue.Errorf(queue.CodeWrongState, "the page cannot be at %s: %v", c.Listen, err)
 	}
+	l = netutil.LimitListener(l, maxConns)
 	if c.TLSCert != "" {
 		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
 		if err != nil {
@@ -141,7 +142,7 @@ func listen(c *Config) (l net.Listener, err error) {
 		}
 		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 	}
-	return netutil.LimitListener(l, maxConns), nil
+	return l, nil
 }
 
 // serve serves on a listener. The caller holds mu.

@@ -28,11 +28,16 @@ func chromium(q *queue) *window {
 	if err != nil {
 		q.Skip("there is no chromium here")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(q.TempDir()), chromedp.WindowSize(1280, 900), chromedp.Flag("disable-dev-shm-usage", true))
+	profile, err := os.MkdirTemp("", "qp")
+	if err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { os.RemoveAll(profile) }) // as far as the browser has ended
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(profile), chromedp.WindowSize(1280, 900), chromedp.Flag("disable-dev-shm-usage", true))
 	allocated, end := chromedp.NewExecAllocator(q.Context(), options...)
 	q.Cleanup(end)
 	ctx, closeIt := chromedp.NewContext(allocated)
-	q.Cleanup(closeIt)
+	q.Cleanup(func() { chromedp.Cancel(ctx); closeIt() })
 	w := &window{queue: q, ctx: ctx}
 	if err := chromedp.Run(ctx); err != nil { // the browser is there as long as ctx
 		q.Fatal(err)

@@ -1,0 +1,214 @@
+package test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pageName is a name that the page has by its certificate.
+const pageName = "queue.test"
+
+// certify makes a certificate for pageName, and a client that trusts no other and finds it at an address.
+func (q *queue) certify(address string) (cert, key string, client *http.Client) {
+	q.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		q.Fatal(err)
+	}
+	is := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: pageName}, DNSNames: []string{pageName}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, is, is, &private.PublicKey, private)
+	if err != nil {
+		q.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		q.Fatal(err)
+	}
+	trusted := x509.NewCertPool()
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	trusted.AppendCertsFromPEM(text)
+	cert, key = q.write("page.crt", string(text)), q.write("page.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	client = &http.Client{
+		Timeout:       10 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}},
+	}
+	q.Cleanup(client.CloseIdleConnections)
+	return cert, key, client
+}
+
+// entered opens a link by a client, and wants a cookie that this host alone gets, by TLS alone.
+func (q *queue) entered(client *http.Client, link string) *http.Cookie {
+	q.Helper()
+	u, err := url.Parse(link)
+	if err != nil || u.Scheme != "https" || u.Hostname() != pageName {
+		q.Fatalf("the link is %q, %v", link, err)
+	}
+	u.RawQuery, u.Path = "", "/open"
+	got, err := client.PostForm(u.String(), url.Values{"link": {link[strings.Index(link, "link=")+5:]}})
+	if err != nil {
+		q.Fatal(err)
+	}
+	got.Body.Close()
+	c, err := http.ParseSetCookie(got.Header.Get("Set-Cookie"))
+	if err != nil || c.Name != "__Host-queuectl" || !c.Secure || !c.HttpOnly || c.Path != "/" || c.Domain != "" {
+		q.Fatalf("%s sets the cookie %+v, %v", got.Status, c, err)
+	}
+	return c
+}
+
+// With a certificate the page is served by TLS alone, under its names.
+func TestPageByTLS(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	cert, key, client := q.certify(address)
+	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
+		q.must("config", "set", name, value)
+	}
+	q.must("web", "start", "--listen", address)
+	c := q.entered(client, q.must("web", "open"))
+	for _, with := range []struct {
+		scheme string
+		cookie *http.Cookie
+		code   int
+	}{{"https", c, http.StatusOK}, {"https", nil, http.StatusUnauthorized}, {"http", c, http.StatusBadRequest}} {
+		_, port, _ := net.SplitHostPort(address)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", with.scheme+"://"+net.JoinHostPort(pageName, port)+"/api/status", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if with.cookie != nil {
+			r.AddCookie(with.cookie)
+		}
+		got, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Body.Close()
+		if got.StatusCode != with.code {
+			t.Errorf("%+v is answered by %s", with, got.Status)
+		}
+	}
+	q.write("page.key", "none")
+	if got := q.cli("web", "start", "--listen", "127.0.0.1:0"); got.code != 2 || !strings.Contains(got.err, "web.tls_cert") {
+		t.Errorf("with a wrong key: %+v", got)
+	}
+}
+
+// nginxConf is what docs/operations.md says of nginx, with the places of a test.
+const nginxConf = `daemon off; master_process off; pid %[1]s/nginx.pid; error_log %[1]s/nginx.log;
+events {}
+http {
+	access_log off;
+	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+	server {
+		listen %[2]s ssl;
+		server_name queue.test;
+		ssl_certificate %[3]s;
+		ssl_certificate_key %[4]s;
+		location / {
+			proxy_pass http://unix:%[1]s/page.sock;
+			proxy_http_version 1.1;
+			proxy_set_header Host $host;
+			proxy_set_header X-Forwarded-For $remote_addr;
+			proxy_set_header Connection "";
+			proxy_buffering off;
+			proxy_read_timeout 1h;
+		}
+	}
+}
+`
+
+// Behind nginx, which has the certificate, the page is what it is elsewhere: links have its name, cookies are for TLS
+// alone, events come as they happen, and nobody is let in without a session.
+func TestPageBehindNginx(t *testing.T) {
+	nginx, err := exec.LookPath("nginx")
+	if err != nil {
+		t.Skip("there is no nginx here")
+	}
+	q := serving(t, "--workers", "1")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	cert, key, client := q.certify(address)
+	for name, value := range map[string]string{"web.hosts": pageName, "web.tls": "proxy", "web.anonymous": "read"} {
+		q.must("config", "set", name, value)
+	}
+	if got := q.must("web", "start", "--listen", "unix:"+q.path("page.sock")); got != "unix:"+q.path("page.sock") {
+		t.Errorf("the page is at %q", got)
+	}
+	cmd := exec.Command(nginx, "-c", q.write("nginx.conf", fmt.Sprintf(nginxConf, q.dir, address, cert, key)), "-p", q.dir)
+	if os.Getuid() == 0 { // its own user may not enter the folder
+		cmd.Args = append(cmd.Args, "-g", "user root;")
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	get := func(path string, c *http.Cookie) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+pageName+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c != nil {
+			r.AddCookie(c)
+		}
+		return client.Do(r)
+	}
+	q.until("nginx answers", 20*time.Second, func() bool {
+		got, err := get("/api/status", nil)
+		if err != nil {
+			return false
+		}
+		got.Body.Close()
+		if got.StatusCode != http.StatusUnauthorized {
+			t.Fatalf("anybody is answered by %s", got.Status)
+		}
+		return true
+	})
+	c := q.entered(client, q.must("web", "open"))
+	got, err := get("/", c)
+	if err != nil || got.StatusCode != http.StatusOK || !strings.Contains(got.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Fatalf("the page is answered by %+v, %v", got, err)
+	}
+	got.Body.Close()
+	stream, err := get("/api/events?since=0", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	q.must("enqueue", "--id", "a", "true")
+	for lines := bufio.NewScanner(stream.Body); lines.Scan(); {
+		if strings.Contains(lines.Text(), `"event":"ended"`) {
+			return
+		}
+	}
+	t.Error("no event comes through nginx")
+}
