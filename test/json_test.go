@@ -41,6 +41,7 @@ var askedForJSON = map[string][]string{
 	"reload": {"reload"}, "doctor": {"doctor"}, "backup": {"backup copy.db"}, "restore": nil,
 	"completion": nil, "man": nil, // their scripts and pages are their output
 	"mcp":    nil, // which speaks a protocol of its own
+	"top":    nil, // which is a screen
 	"schema": {"schema", "schema enqueue"}, "init": {"init"}, "version": {"version"},
 }
 

@@ -31,6 +31,7 @@ var verbs = []cli.Verb{
 	{Name: "gate", Build: cli.GateVerb},
 	{Name: "hook", Build: cli.HookVerb},
 	{Name: "mcp", Build: of(mcpVerb)},
+	{Name: "top", Build: of(topVerb)},
 }
 
 // of builds a verb on app.
