@@ -245,6 +245,10 @@ func TestTopOutlivesTheService(t *testing.T) {
 // is suspended, and while the editor has it.
 func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 	q := topQueue(t)
+	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25lediting'\nexec sleep 600\n")
+	if err := os.Chmod(q.path("editor"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	p := newPane(q, 80, 24)
 	p.types("stty -g >before")
 	front := func() {
@@ -273,14 +277,25 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 	}{
 		{"q", func() { p.presses("q") }}, {"Ctrl-C", func() { p.presses("C-c") }}, {"Ctrl-C on a page", func() { p.presses("f", "C-c") }},
 		{"SIGTERM", signal("TERM")}, {"SIGHUP", signal("HUP")}, {"SIGINT", signal("INT")},
+		{"SIGTERM in the editor", func() {
+			p.presses("2", "e")
+			p.seesText("editing")
+			signal("TERM")()
+		}},
 	} {
-		p.types("clear; queuectl --dir . top")
+		p.types("clear; EDITOR=./editor queuectl --dir . top")
 		front()
 		c.end()
 		same(c.how)
 	}
-	p.types("clear; queuectl --dir . top")
+	p.types("clear; EDITOR=./editor queuectl --dir . top")
 	front()
+	p.presses("2", "e")
+	p.seesText("editing")
+	p.presses("C-c") // which is the editor's
+	p.seesText("the editor ./editor: signal: interrupt; nothing was changed")
+	p.presses("1")
+	p.seesText("▶ build")
 	p.presses("C-z")
 	same("Ctrl-Z")
 	p.types("fg")

@@ -61,6 +61,8 @@ func (m *model) press(k key) []effect {
 		return []effect{quit{}}
 	case "ctrl+z":
 		return []effect{suspend{}}
+	case "ctrl+l":
+		return []effect{redraw{}}
 	}
 	if m.tooSmall() {
 		if k.name == "q" {
@@ -243,16 +245,17 @@ func (m *model) offers() (list []offer) {
 
 // help is a page of all keys that the user may use, here or in another list.
 func (m *model) help() *page {
-	rows := [][2]string{{"j k ↓ ↑", "choose a row; PgUp PgDn g G too"}, {"1-5 Tab", "another list"}, {"f Enter", "follow the output of the job on the whole screen"}, {"w", "why the job does not run"}, {"x Space", "mark a row; r c p h P are then about all that are marked"}}
+	rows := [][2]string{{"j k ↓ ↑", "choose a row; PgUp PgDn g G too"}, {"1-5 Tab", "another list"}}
 	for _, h := range []struct{ method, key, does string }{
-		{"retry", "r", "retry the job; run a schedule now"}, {"cancel", "c", "cancel the job"}, {"pause", "p", "pause what runs, a queue or a schedule, or have it go on"},
+		{"logs", "f Enter", "follow the output of the job on the whole screen"}, {"why", "w", "why the job does not run"},
+		{"cancel", "x Space", "mark a row; r c p h P are then about all that are marked"}, {"retry", "r", "retry the job; run a schedule now"}, {"cancel", "c", "cancel the job"}, {"pause", "p", "pause what runs, a queue or a schedule, or have it go on"},
 		{"hold", "h", "hold a job that waits, or release it"}, {"edit", "e", "edit a job that waits, in $EDITOR"}, {"edit", "P", "give it another priority"}, {"worker.scale", "+ -", "one worker more, or less"},
 	} {
 		if m.may(h.method, true) {
 			rows = append(rows, [2]string{h.key, h.does})
 		}
 	}
-	rows = append(rows, [][2]string{{"/", "find: only rows with a text in them; Esc shows all"}, {"Ctrl-Z", "leave it for a while; fg comes back"}, {"q Ctrl-C", "leave"}}...)
+	rows = append(rows, [][2]string{{"/", "find: only rows with a text in them; Esc shows all"}, {"Ctrl-Z", "leave it for a while; fg comes back"}, {"Ctrl-L", "draw it anew"}, {"q Ctrl-C", "leave"}}...)
 	p := &page{title: "keys"}
 	for _, r := range rows {
 		p.paragraphs = append(p.paragraphs, fmt.Sprintf("%-9s %s", r[0], r[1]))

@@ -73,6 +73,7 @@ type (
 	explain struct{ id string }
 	edit    struct{ id string }
 	suspend struct{}
+	redraw  struct{} // something else has written to the terminal
 	quit    struct{}
 )
 

@@ -265,7 +265,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.keys, got, c.want)
 		}
 	}
-	for keys, want := range map[string]effect{"q": quit{}, "ctrl+c": quit{}, "c ctrl+c": quit{}, "? ctrl+c": quit{}, "ctrl+z": suspend{}, "2 e": edit{"next"}, "2 w": explain{"next"}} {
+	for keys, want := range map[string]effect{"q": quit{}, "ctrl+c": quit{}, "c ctrl+c": quit{}, "? ctrl+c": quit{}, "ctrl+z": suspend{}, "ctrl+l": redraw{}, "2 e": edit{"next"}, "2 w": explain{"next"}} {
 		s := newScreen(t, control.Admin, 80, 24)
 		if got := s.types(keys); !slices.Contains(got, want) {
 			t.Errorf("%s: %v, want %v", keys, got, want)
@@ -288,6 +288,32 @@ func TestKeys(t *testing.T) {
 	if s.types("r y"); strings.Join(s.acts(), "") != "run schedule nightly" {
 		t.Errorf("of a schedule: %v", s.did)
 	}
+}
+
+// What is looked for among the rows is also asked of the service, which has more.
+func TestFindAsksTheService(t *testing.T) {
+	s := newScreen(t, control.Admin, 80, 24)
+	s.look(nil)
+	s.types("2")
+	s.look(nil)
+	if got := s.types("/ l a enter"); len(got) != 1 || got[0].(fetch).find != "la" {
+		t.Errorf("it wants %v", got)
+	}
+	s.look(func(got *snapshot) {
+		got.found = []control.Job{job("later", queue.Pending, nil), job("plan", queue.Pending, nil)}
+	})
+	s.sees("later", "○ plan", "with la in it")
+	s.sawNot("next")
+	if rows := len(s.table().rows); rows != 2 {
+		t.Errorf("%d rows", rows)
+	}
+	s.types("G c y")
+	if got := s.acts(); !slices.Equal(got, []string{"cancel job plan"}) {
+		t.Errorf("it wants %v", got)
+	}
+	s.types("esc")
+	s.sees("next")
+	s.sawNot("○ plan")
 }
 
 // What is pasted answers a question, and is no key.
@@ -394,6 +420,12 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	s.look(func(got *snapshot) { got.screen.Running[0].StartedAt = ago(0) })
 	if got := reads(); !slices.Equal(got, []string{"build true"}) {
 		t.Errorf("of its next attempt it reads %v", got)
+	}
+	s.does(printed{of: s.out.of, ended: true, err: queue.Errorf(queue.CodeUnavailable, "the service went away")})
+	s.sawNot("went away")
+	s.look(func(got *snapshot) { got.screen.Running[0].StartedAt = ago(0) })
+	if got := reads(); !slices.Equal(got, []string{"build true"}) {
+		t.Errorf("after a restart of the service it reads %v", got)
 	}
 	s.does(printed{of: s.out.of, ended: true, err: errors.New("denied: no")})
 	s.sees("denied: no")

@@ -144,6 +144,8 @@ func (s *shell) perform(e effect) tea.Cmd {
 		return tea.Exec(inFront(func() error { return s.opt.Edit(s.ctx, e.id) }), func(err error) tea.Msg { return edited{e.id, err} })
 	case suspend:
 		return tea.Suspend
+	case redraw:
+		return tea.ClearScreen
 	case quit:
 		return tea.Quit
 	}
