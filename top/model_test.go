@@ -502,6 +502,12 @@ func TestLostService(t *testing.T) {
 			}
 		}
 	}
+	if s.types("j"); len(s.did) != 0 {
+		t.Errorf("of a lost service it wants %v", s.did)
+	}
+	s.sawNot("last words") // of another job
+	s.types("k")
+	s.sees("last words")
 	fail()
 	if n := looks(29 * time.Second); n != 0 {
 		t.Errorf("after many tries it is asked %d times in 29 s", n)

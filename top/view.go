@@ -238,8 +238,11 @@ func (m *model) outputView(height int) []string {
 	switch {
 	case !m.reads(r.job):
 		return append(lines, cli.Cut("  its output is not yours to read", m.width))
-	case m.out.why != "":
+	case m.out.why != "" && m.out.of.id == r.job.ID:
 		return append(lines, cli.Cut("  "+m.out.why, m.width))
+	}
+	if m.out.of.id != r.job.ID { // that of a job which was chosen before the service was lost
+		return lines
 	}
 	list := m.out.shown()
 	for _, l := range list[max(len(list)-room, 0):] {
