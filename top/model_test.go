@@ -495,6 +495,11 @@ func TestLostService(t *testing.T) {
 	for range 8 {
 		fail()
 		s.sees("no word since 14:02:12", "the service is not running", "build", "last words")
+		for i, l := range strings.Split(s.view(), "\n")[1 : s.height-1] {
+			if grey := "\x1b[2m" + colours.ReplaceAllString(l, "") + "\x1b[0m"; l != "" && l != grey {
+				t.Fatalf("line %d is not grey: %q", i, l)
+			}
+		}
 		before := at
 		for looks(time.Second) == 0 {
 			if at.Sub(before) > 31*time.Second {
