@@ -96,7 +96,8 @@ type model struct {
 	now           time.Time
 	who           control.Whoami
 	got           snapshot
-	lost          *loss // nil while the service answers
+	heard         time.Time // when that came
+	lost          *loss     // nil while the service answers
 	fetching      bool
 	again         bool // something has changed since what is being fetched was asked for
 
@@ -126,7 +127,7 @@ type place struct {
 
 // newModel is the screen of a service that has told its first snapshot.
 func newModel(host string, now time.Time, s snapshot) *model {
-	m := &model{host: host, now: now, got: s, marked: map[string]bool{}}
+	m := &model{host: host, now: now, heard: now, got: s, marked: map[string]bool{}}
 	if s.who != nil {
 		m.who = *s.who
 	}
@@ -197,7 +198,7 @@ func (m *model) took(msg *fetched) []effect {
 	m.fetching = false
 	if msg.err != nil {
 		if m.lost == nil {
-			m.lost = &loss{since: m.now, wait: fetchEvery / 2}
+			m.lost = &loss{since: m.heard, wait: fetchEvery / 2}
 		}
 		m.lost.why = message(msg.err)
 		m.lost.wait = min(2*m.lost.wait, longestRetry)
@@ -210,7 +211,7 @@ func (m *model) took(msg *fetched) []effect {
 	if msg.who != nil {
 		m.who = *msg.who
 	}
-	m.got = msg.snapshot
+	m.got, m.heard = msg.snapshot, m.now
 	if m.again || msg.list != m.list {
 		return m.look()
 	}

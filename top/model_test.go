@@ -494,7 +494,7 @@ func TestLostService(t *testing.T) {
 	fail := func() { s.does(fetched{err: queue.Errorf(queue.CodeUnavailable, "the service is not running")}) }
 	for range 8 {
 		fail()
-		s.sees("no word since 14:02:12", "the service is not running", "build", "last words")
+		s.sees("no word since 14:02:07", "the service is not running", "build", "last words")
 		for i, l := range strings.Split(s.view(), "\n")[1 : s.height-1] {
 			if grey := "\x1b[2m" + colours.ReplaceAllString(l, "") + "\x1b[0m"; l != "" && l != grey {
 				t.Fatalf("line %d is not grey: %q", i, l)
