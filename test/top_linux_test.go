@@ -144,7 +144,7 @@ func TestKeysOfTop(t *testing.T) {
 	q.until("its second run", 10*time.Second, func() bool {
 		return strings.Count(q.must("events", "broken"), "started") > 1 || q.show("broken").State == "dead"
 	})
-	p.presses("+")
+	p.presses("+", "+", "-")
 	q.until("one worker more", 10*time.Second, func() bool { return strings.Contains(q.must("status", "--verbose"), "4:") })
 	p.seesText("of 4 workers")
 	p.presses("-")

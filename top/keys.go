@@ -180,7 +180,7 @@ func (m *model) does(k key) []effect {
 			m.page = &page{job: r.job, end: true}
 			return nil
 		case "w":
-			m.busy = "why " + r.id
+			m.said = "why " + cli.Shown(r.id) + " …"
 			return []effect{explain{r.id}}
 		case "e":
 			return []effect{edit{r.id}}

@@ -65,10 +65,9 @@ type (
 	follow struct{ followed }
 	// act carries out a verb.
 	act struct {
-		verb    *verb
-		ids     []string
-		number  int64
-		workers int // that there are
+		verb   *verb
+		ids    []string
+		number int64
 	}
 	explain struct{ id string }
 	edit    struct{ id string }
@@ -108,7 +107,7 @@ type model struct {
 	asks   *question
 	page   *page // on the whole screen, nil for the lists
 	said   string
-	busy   string // what is being carried out
+	acts   []act // the first is being carried out, the others wait for that
 	out    output
 }
 
@@ -161,9 +160,7 @@ func (m *model) update(msg any) []effect {
 	case explained:
 		m.tellWhy(&msg)
 	case acted:
-		m.busy, m.said = "", msg.text()
-		m.again = true
-		todo = m.look()
+		todo = m.ended(&msg)
 	case edited:
 		m.said = "job " + cli.Shown(msg.id) + " was in the editor"
 		if msg.err != nil {
@@ -290,7 +287,7 @@ func (m *model) owns(j *control.Job) bool {
 
 // tellWhy shows why a job does not run.
 func (m *model) tellWhy(msg *explained) {
-	if m.busy = ""; msg.err != nil {
+	if m.said = ""; msg.err != nil {
 		m.said = message(msg.err)
 		return
 	}

@@ -104,8 +104,8 @@ func (s *screen) types(keys string) []effect {
 	return s.did
 }
 
-// acts are the verbs that it wants carried out, as "cancel job build,train".
-func (s *screen) acts() (list []string) {
+// wants are the verbs that it wants carried out, as "cancel job build,train".
+func (s *screen) wants() (list []string) {
 	for _, e := range s.did {
 		if a, ok := e.(act); ok {
 			list = append(list, strings.Join(strings.Fields(a.verb.name+" "+a.verb.of+" "+strings.Join(a.ids, ",")), " "))
@@ -261,7 +261,7 @@ func TestKeys(t *testing.T) {
 	} {
 		s := newScreen(t, control.Admin, 80, 24)
 		s.types(c.keys)
-		if got := strings.Join(s.acts(), "; "); got != c.want {
+		if got := strings.Join(s.wants(), "; "); got != c.want {
 			t.Errorf("%s: %q, want %q", c.keys, got, c.want)
 		}
 	}
@@ -276,16 +276,31 @@ func TestKeys(t *testing.T) {
 		t.Errorf("the priority: %v", got)
 	}
 	s = newScreen(t, control.Admin, 80, 24)
+	for range 2 * mostActs { // a key that is held down
+		s.types("+")
+	}
+	s.sees("one worker more …")
+	ended := 0
+	for s.types("c y"); len(s.model.acts) > 0; ended++ {
+		s.does(acted{act: s.model.acts[0]})
+		if n := len(s.wants()); n != min(len(s.model.acts), 1) {
+			t.Fatalf("%d acts at once", n)
+		}
+	}
+	if ended != mostActs {
+		t.Errorf("%d acts, want %d", ended, mostActs)
+	}
+	s = newScreen(t, control.Admin, 80, 24)
 	s.types("4")
 	s.look(withQueues)
-	if s.types("p y"); strings.Join(s.acts(), "") != "pause queue default" {
+	if s.types("p y"); strings.Join(s.wants(), "") != "pause queue default" {
 		t.Errorf("of a queue: %v", s.did)
 	}
 	s.does(acted{act: act{verb: s.did[0].(act).verb}, result: control.BulkResult{Done: []string{"default"}}})
 	s.sees("queue default: paused")
 	s.types("5")
 	s.look(withSchedules)
-	if s.types("r y"); strings.Join(s.acts(), "") != "run schedule nightly" {
+	if s.types("r y"); strings.Join(s.wants(), "") != "run schedule nightly" {
 		t.Errorf("of a schedule: %v", s.did)
 	}
 }
@@ -308,7 +323,7 @@ func TestFindAsksTheService(t *testing.T) {
 		t.Errorf("%d rows", rows)
 	}
 	s.types("G c y")
-	if got := s.acts(); !slices.Equal(got, []string{"cancel job plan"}) {
+	if got := s.wants(); !slices.Equal(got, []string{"cancel job plan"}) {
 		t.Errorf("it wants %v", got)
 	}
 	s.types("esc")
@@ -323,7 +338,7 @@ func TestPastedTextIsNoKey(t *testing.T) {
 		t.Errorf("pasted keys did %v", s.did)
 	}
 	s.types("c")
-	if s.does(pasted{"y"}); len(s.acts()) != 0 {
+	if s.does(pasted{"y"}); len(s.wants()) != 0 {
 		t.Errorf("a pasted yes did %v", s.did)
 	}
 	s.types("n 2 /")
@@ -377,7 +392,7 @@ func TestChosenRowStays(t *testing.T) {
 	s.types("1")
 	s.look(func(got *snapshot) { got.screen.Running, got.screen.Status.Jobs["processing"] = nil, 0 })
 	s.sees("nothing runs", "[1 Running 0]")
-	if s.types("c f w e P x"); len(s.acts()) != 0 {
+	if s.types("c f w e P x"); len(s.wants()) != 0 {
 		t.Errorf("of no row: %v", s.did)
 	}
 }

@@ -82,8 +82,11 @@ func scaling() []verb {
 				return control.BulkResult{}, err
 			}},
 		{key: "-", name: "one worker less", method: "worker.scale",
-			do: func(ctx context.Context, api control.API, a *act) (control.BulkResult, error) {
-				_, err := api.WorkerScale(ctx, control.Count{Count: new(max(a.workers-1, 0))})
+			do: func(ctx context.Context, api control.API, _ *act) (control.BulkResult, error) {
+				st, err := api.Status(ctx, control.Nothing{}) // the picture may be older than the last key
+				if err == nil {
+					_, err = api.WorkerScale(ctx, control.Count{Count: new(max(st.Workers.Total-1, 0))})
+				}
 				return control.BulkResult{}, err
 			}},
 	}
@@ -194,11 +197,7 @@ func (m *model) ownsRow(r *row) bool {
 // begin carries a verb out on the marked rows of the list, or on the chosen one, after it has asked for what
 // is not clear yet.
 func (m *model) begin(v *verb) []effect {
-	if m.busy != "" {
-		m.said = "one at a time: " + m.busy
-		return nil
-	}
-	a := act{verb: v, workers: m.got.screen.Status.Workers.Total}
+	a := act{verb: v}
 	if v.takes != nil {
 		for _, r := range m.table().rows {
 			if m.marked[r.id] {
@@ -220,10 +219,36 @@ func (m *model) begin(v *verb) []effect {
 	return m.carryOut(a)
 }
 
+// mostActs is how many acts are under way or wait for that: a key may be held down.
+const mostActs = 8
+
+// carryOut carries an act out after those that were asked for before, one at a time.
 func (m *model) carryOut(a act) []effect {
-	m.busy = strings.TrimSpace(a.verb.name + " " + a.about())
+	if len(m.acts) == mostActs {
+		m.said = "too much at once; the service has not answered yet"
+		return nil
+	}
 	clear(m.marked)
-	return []effect{a}
+	if m.acts = append(m.acts, a); len(m.acts) > 1 {
+		return nil
+	}
+	return m.nextAct()
+}
+
+// nextAct begins the first of the acts, if there is one.
+func (m *model) nextAct() []effect {
+	if len(m.acts) == 0 {
+		return nil
+	}
+	return []effect{m.acts[0]}
+}
+
+// ended notes what came of an act, and begins the next one. The picture is old now.
+func (m *model) ended(msg *acted) []effect {
+	m.acts, m.said = m.acts[1:], msg.text()
+	todo := m.nextAct()
+	m.again = true
+	return append(todo, m.look()...)
 }
 
 // isAway reports whether an error is that of a service that does not answer.

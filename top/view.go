@@ -301,8 +301,8 @@ func (m *model) foot() []string {
 	switch {
 	case m.asks != nil:
 		text, as = m.asks.text(), bold
-	case m.busy != "":
-		text = m.busy + " …"
+	case len(m.acts) > 0:
+		text = strings.TrimSpace(m.acts[0].verb.name+" "+m.acts[0].about()) + " …"
 	case m.said != "":
 		text = m.said
 	case m.page != nil:
