@@ -42,6 +42,7 @@ var askedForJSON = map[string][]string{
 	"completion": nil, "man": nil, // their scripts and pages are their output
 	"web":    {"web start --listen 127.0.0.1:0", "web open", "web stop"},
 	"mcp":    nil, // which speaks a protocol of its own
+	"top":    nil, // which is a screen
 	"schema": {"schema", "schema enqueue"}, "init": {"init"}, "version": {"version"},
 }
 

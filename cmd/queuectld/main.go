@@ -32,6 +32,7 @@ var verbs = []cli.Verb{
 	{Name: "hook", Build: cli.HookVerb},
 	{Name: "web", Build: cli.WebVerb},
 	{Name: "mcp", Build: of(mcpVerb)},
+	{Name: "top", Build: of(topVerb)},
 }
 
 // of builds a verb on app.

@@ -12,21 +12,20 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
 
+// EditJob is edit of one job, in $VISUAL or $EDITOR.
+func (a *App) EditJob(ctx context.Context, id string) error {
+	return a.editInEditor(ctx, control.Selection{IDs: control.Names{id}}, id)
+}
+
 // editInEditor lets a person change a job's fields in $VISUAL or $EDITOR. What was typed is not
 // lost by a mistake: its file is named, and opened again if the person wants that.
-func (a *App) editInEditor(cmd *cobra.Command, s *selection, id string) error {
-	p, err := s.of(cmd, []string{id})
-	if err != nil {
-		return err
-	}
-	ctx := cmd.Context()
+func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) error {
 	c, err := a.Client()
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func verbsElsewhere() []elsewhere {
 		{words: "send", ours: "attach, for a job with --tty"},
 		{words: "clean purge", ours: "cleanup"},
 		{words: "reset", ours: "clear"},
-		{words: "top watch", ours: "status --watch"},
+		{words: "watch", ours: "top, or status --watch"},
 		{words: "sinfo stats", ours: "status"},
 		{words: "enable install", ours: "service install"},
 		{words: "disable uninstall", ours: "service uninstall"},

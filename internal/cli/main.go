@@ -83,6 +83,7 @@ func table() []Verb {
 		{Group: ofJobs, Name: "dequeue", Build: dequeueVerb},
 
 		{Group: ofLook, Name: "status", Build: statusVerb},
+		{Group: ofLook, Name: "top", Short: "A live screen of all jobs, with keys to control them", Alias: "ui"},
 		{Group: ofLook, Name: "list", Build: listVerb, Alias: "ls"},
 		{Group: ofLook, Name: "ps", Build: psVerb},
 		{Group: ofLook, Name: "show", Build: showVerb},

@@ -200,7 +200,15 @@ func (a *App) Clean(to *os.File, s string) string {
 
 // plain is a text without the colours of the job that it comes from.
 func (a *App) plain(s string) string {
-	if a.raw || !strings.Contains(s, "\x1b") {
+	if a.raw {
+		return s
+	}
+	return uncoloured(s)
+}
+
+// uncoloured is a text without its colours.
+func uncoloured(s string) string {
+	if !strings.Contains(s, "\x1b") {
 		return s
 	}
 	var b strings.Builder

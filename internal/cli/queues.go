@@ -51,11 +51,20 @@ func (a *App) printQueues(list []control.QueueView) error {
 		return PrintList(a, list)
 	}
 	now := time.Now()
-	head := []string{"QUEUE", "RUN", "WAIT", "OLDEST", "A MINUTE", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
-	return a.named(len(list), "no queue has settings or jobs; a job makes one: queuectl enqueue -Q NAME -- program args", head, func(i int) []string {
-		q := &list[i]
-		return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), fmt.Sprint(q.Throughput), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), pauseText(q)}
-	})
+	return a.named(len(list), NoQueues, QueueHead(), func(i int) []string { return QueueRow(&list[i], now) })
+}
+
+// NoQueues is what a list of queues says if there are none.
+const NoQueues = "no queue has settings or jobs; a job makes one: queuectl enqueue -Q NAME -- program args"
+
+// QueueHead names the columns of a list of queues.
+func QueueHead() []string {
+	return []string{"QUEUE", "RUN", "WAIT", "OLDEST", "A MINUTE", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
+}
+
+// QueueRow is a queue in such a list.
+func QueueRow(q *control.QueueView, now time.Time) []string {
+	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), fmt.Sprint(q.Throughput), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), pauseText(q)}
 }
 
 func anyOr(n int64) string {
@@ -363,32 +372,38 @@ func whyVerb(a *App) *cobra.Command {
 
 // printWhy prints a reason a line, with what to do about it.
 func (a *App) printWhy(w control.Why) error {
-	line := func(format string, args ...any) error { return a.Println(a.Clean(a.Out, fmt.Sprintf(format, args...))) }
-	now := time.Now()
+	for _, line := range WhyLines(&w, time.Now()) {
+		if err := a.Println(a.Clean(a.Out, line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WhyLines say why a job does not run, a reason a line with what to do about it.
+func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	switch state := stateOf(w.State); {
 	case len(w.Reasons) > 0:
 	case state == queue.Processing:
-		return line("job %s runs", w.ID)
+		return []string{fmt.Sprintf("job %s runs", w.ID)}
 	case state.Ended():
-		return line("job %s is %s; queuectl retry %s runs it again", w.ID, w.State, w.ID)
+		return []string{fmt.Sprintf("job %s is %s; queuectl retry %s runs it again", w.ID, w.State, w.ID)}
 	case or(w.Position, 0) == 0:
-		return line("job %s is next", w.ID)
+		return []string{fmt.Sprintf("job %s is next", w.ID)}
 	default:
-		return line("job %s may start as soon as a worker is free: %s before it", w.ID, plural(*w.Position, "job"))
+		return []string{fmt.Sprintf("job %s may start as soon as a worker is free: %s before it", w.ID, plural(*w.Position, "job"))}
 	}
 	for _, r := range w.Reasons {
 		text := r.Text
 		if at := queue.Millis(r.At).Time(); r.At != 0 {
 			text += fmt.Sprintf(": %s, in %s", clock(at, now), roughly(at.Sub(now)))
 		}
-		if err := line("%s; %s", text, r.Next); err != nil {
-			return err
-		}
+		lines = append(lines, text+"; "+r.Next)
 	}
-	if or(w.Position, 0) == 0 {
-		return nil
+	if or(w.Position, 0) > 0 {
+		lines = append(lines, plural(*w.Position, "job")+" before it")
 	}
-	return line("%s before it", plural(*w.Position, "job"))
+	return lines
 }
 
 func simulateVerb(a *App) *cobra.Command {

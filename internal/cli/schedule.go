@@ -171,13 +171,22 @@ func scheduleListVerb(a *App) *cobra.Command {
 			if a.Structured() {
 				return PrintList(a, list)
 			}
-			head := []string{"NAME", "CRON", "ZONE", zoned("NEXT"), "STATE", "USER", "COMMAND"}
-			return a.named(len(list), "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args", head, func(i int) []string {
-				s := &list[i]
-				return []string{s.Name, s.Cron, s.TZ, local(s.NextAt), standingOf(s), s.User, scheduledTitle(s)}
-			})
+			return a.named(len(list), NoSchedules, ScheduleHead(), func(i int) []string { return ScheduleRow(&list[i]) })
 		},
 	}
+}
+
+// NoSchedules is what a list of schedules says if there are none.
+const NoSchedules = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
+
+// ScheduleHead names the columns of a list of schedules.
+func ScheduleHead() []string {
+	return []string{"NAME", "CRON", "ZONE", zoned("NEXT"), "STATE", "USER", "COMMAND"}
+}
+
+// ScheduleRow is a schedule in such a list.
+func ScheduleRow(s *control.Schedule) []string {
+	return []string{s.Name, s.Cron, s.TZ, local(s.NextAt), standingOf(s), s.User, scheduledTitle(s)}
 }
 
 // schedules reads all schedules.

@@ -207,7 +207,7 @@ func (p *screenPrinter) print(rows int) error {
 	if st.Reranking {
 		above = append(above, "the order was changed; the waiting jobs are being ranked anew")
 	}
-	parts, counts, gap := p.parts(), p.counts(), "\n"
+	parts, counts, gap := p.parts(), countsOf(&p.s.Status), "\n"
 	if height, width := p.a.height(p.a.Out), p.a.width(p.a.Out); height > 0 {
 		if height <= lowWindow {
 			gap = ""
@@ -283,14 +283,21 @@ func (p *screenPrinter) printPart(part *part) error { // it has rows
 
 // verdict is one line: how it is, the worst first.
 func (p *screenPrinter) verdict() string {
-	st := &p.s.Status
+	level, text := verdictOf(&p.s.Status)
+	return p.a.coloured(level, levelColours[level]) + ":" + p.a.Clean(p.a.Out, text)
+}
+
+// levelColours are how health is painted.
+var levelColours = map[string]string{"ok": "32", "degraded": "33", "failing": "31"}
+
+// verdictOf is how the queue is: ok, degraded or failing, and what is to be said of it.
+func verdictOf(st *control.Status) (level, text string) {
 	if st.Health != "ok" {
-		level, text, _ := strings.Cut(oneLine(p.a.Clean(p.a.Out, st.Health)), ":")
-		colour := map[string]string{"degraded": "33", "failing": "31"}[level]
-		return p.a.coloured(level, colour) + ":" + text
+		level, text, _ = strings.Cut(oneLine(st.Health), ":")
+		return level, text
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: ", p.a.coloured("ok", "32"))
+	b.WriteByte(' ')
 	if st.PID == 0 {
 		b.WriteString("no service runs here")
 	} else {
@@ -310,7 +317,7 @@ func (p *screenPrinter) verdict() string {
 	case n > 1:
 		fmt.Fprintf(&b, "; %d dead jobs want a look", n)
 	}
-	return b.String()
+	return "ok", b.String()
 }
 
 // workersRun is "2 workers run".
@@ -328,11 +335,11 @@ func waitText(n int64) string {
 	return fmt.Sprintf("%d jobs wait", n)
 }
 
-// counts is how many jobs are in each state that has any, and how fast they end.
-func (p *screenPrinter) counts() string {
+// countsOf is how many jobs are in each state that has any, and how fast they end.
+func countsOf(st *control.Status) string {
 	var list []string
 	for _, s := range queue.States() {
-		if n := p.s.Status.Jobs[s.String()]; n > 0 {
+		if n := st.Jobs[s.String()]; n > 0 {
 			list = append(list, fmt.Sprintf("%s %d", s, n))
 		}
 	}
@@ -340,7 +347,7 @@ func (p *screenPrinter) counts() string {
 		return "no jobs yet; the first: queuectl enqueue 'echo hello'"
 	}
 	text := strings.Join(list, " · ")
-	if n := p.s.Status.Throughput; n > 0 {
+	if n := st.Throughput; n > 0 {
 		text += fmt.Sprintf("     %d/min", n)
 	}
 	return text

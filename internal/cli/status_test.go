@@ -88,7 +88,7 @@ DONE  RAN   WHEN    COMMAND
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	p := &screenPrinter{a: &App{Out: out}, s: s, now: screenNow}
-	if got, want := p.counts(), "held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
+	if got, want := countsOf(&p.s.Status), "held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
 		t.Errorf("the last line: %q, want %q", got, want)
 	}
 	s.Status.Health = "degraded: 5 jobs wait and there is no worker; start some with: queuectl worker start"

@@ -63,6 +63,16 @@ func (a *App) paintedTable(head []string, rows [][]string, paint func(column int
 	if limit > 0 {
 		widths = fit(widths, limit, a.chosen)
 	}
+	for _, line := range tableLines(rows, widths, paint) {
+		if err := a.Println(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tableLines are the lines of a table whose columns are so wide; one of width 0 is left out.
+func tableLines(rows [][]string, widths []int, paint func(column int, cell string) string) (lines []string) {
 	for _, row := range rows {
 		var b strings.Builder
 		for i, cell := range row {
@@ -73,11 +83,9 @@ func (a *App) paintedTable(head []string, rows [][]string, paint func(column int
 			b.WriteString(paint(i, cell))
 			b.WriteString(strings.Repeat(" ", widths[i]-room(cell)+columnGap))
 		}
-		if err := a.Println(strings.TrimRight(b.String(), " ")); err != nil {
-			return err
-		}
+		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
-	return nil
+	return lines
 }
 
 // fit makes the columns of a table fit into so many of a terminal's. One that is left

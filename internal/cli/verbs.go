@@ -334,7 +334,11 @@ func editVerb(a *App) *cobra.Command {
 			case set == nil && !(IsTerminal(a.in) && IsTerminal(a.Out)):
 				return Usage("%s needs the fields to change, as flags or as JSON; an editor needs a terminal", cmd.CommandPath())
 			case set == nil:
-				return a.editInEditor(cmd, &s, ids[0])
+				p, err := s.of(cmd, ids)
+				if err != nil {
+					return err
+				}
+				return a.editInEditor(cmd.Context(), p, ids[0])
 			}
 			var changed queue.Spec
 			_ = changed.UnmarshalJSON(set) // what is wrong with it the service says

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/top"
+)
+
+func topVerb(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "top", Short: "A live screen of all jobs, with keys to control them", Args: cli.Exactly(0, "no arguments"),
+		Long: `A live screen of all jobs, with keys to control them.
+
+It has what runs, with its progress and the end of its output, what waits and for what, what failed,
+the queues and the schedules. Only what you may do is offered. It needs a terminal of 40x10 at
+least; where there is none: queuectl status --watch.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if a.Structured() || !cli.IsTerminal(os.Stdin) || !cli.IsTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
+				return cli.Usage("top needs a terminal that can do more than print lines; else there are: queuectl status --watch, and for programs: queuectl list --json")
+			}
+			t, err := a.Choose()
+			if err != nil {
+				return err
+			}
+			host, _ := os.Hostname() // without one the user's name has to do
+			return top.Run(cmd.Context(), top.Options{
+				Connect: func() top.Client { return control.NewClient(t.Socket) },
+				Edit:    a.editInFront,
+				Explain: func(err error) error { return a.Reached(err, t) },
+				Host:    host, In: os.Stdin, Out: a.Out,
+			})
+		},
+	}
+}
+
+// editInFront has a person edit a job, who may give up what was refused.
+func (a *app) editInFront(ctx context.Context, id string) error {
+	err := a.EditJob(ctx, id)
+	if err == nil && a.Exit != 0 {
+		a.Exit = 0
+		return errors.New("nothing was changed")
+	}
+	return err
+}

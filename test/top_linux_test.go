@@ -1,0 +1,346 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// topQueue has a job that runs, prints and tells its progress, a second one, jobs that wait, and one that is dead.
+func topQueue(t *testing.T) *queue {
+	q := serving(t, "--workers", "3")
+	q.must("enqueue", "--id", "build", `i=0; while :; do i=$((i+1)); echo "compiling $i"; echo "43 linking" >"$QUEUECTL_PROGRESS"; sleep 0.3; done`)
+	q.must("enqueue", "--id", "slow", "-Q", "gpu", "echo begun; sleep 600")
+	q.must("enqueue", "--id", "broken", "--max-retries", "0", "echo bad header >&2; exit 3")
+	q.must("enqueue", "--id", "later", "--in", "7h", "true")
+	q.must("enqueue", "--id", "after", "--after", "slow", "true")
+	q.until("the failure", 10*time.Second, func() bool { return q.show("broken").State == "dead" })
+	q.until("it runs", 10*time.Second, func() bool { return q.show("slow").State == "processing" })
+	return q
+}
+
+// presses presses keys, by tmux's names.
+func (p *pane) presses(keys ...string) {
+	p.Helper()
+	p.tmux(append([]string{"send-keys"}, keys...)...)
+}
+
+// opens shows top, whose first lines are seen.
+func (p *pane) opens(words string) {
+	p.Helper()
+	p.types(words)
+	p.sees("top", func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), "▶ build") })
+}
+
+// seesNo waits until the window does not show something.
+func (p *pane) seesNo(text string) {
+	p.Helper()
+	p.sees("no "+text, func(lines []string) bool { return !strings.Contains(strings.Join(lines, "\n"), text) })
+}
+
+// at waits until a row is the chosen one.
+func (p *pane) at(id string) {
+	p.Helper()
+	p.sees("the chosen row "+id, func(lines []string) bool {
+		for _, l := range lines {
+			if fields := strings.Fields(l); len(fields) > 2 && strings.HasPrefix(fields[0], ">") && fields[2] == id {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Each key of top does to the service what it says.
+func TestKeysOfTop(t *testing.T) {
+	q := topQueue(t)
+	q.write("editor", "#!/bin/sh\nsed -i 's/\"priority\": 5/\"priority\": 77/' \"$1\"\nprintf 'editing\\r\\n'\nread line\n")
+	if err := os.Chmod(q.path("editor"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := newPane(q, 100, 24)
+	p.opens("EDITOR=./editor queuectl ui")
+	state := func(id, want string) {
+		t.Helper()
+		q.until(id+" is "+want, 10*time.Second, func() bool { return q.show(id).State == want })
+	}
+	p.at("build")
+	p.seesText("████░░░░░░ 43 %")
+	p.seesText("compiling")
+	p.presses("j")
+	p.at("slow")
+	p.seesText("begun")
+	p.presses("k")
+	p.at("build")
+	p.presses("Down")
+	p.at("slow")
+	p.presses("p")
+	p.seesText("pause job slow? y n")
+	p.presses("n")
+	p.seesNo("pause job slow?")
+	p.presses("p", "y")
+	p.seesText("job slow: paused")
+	p.seesText("‖ slow")
+	p.presses("p")
+	p.seesText("resume job slow? y n")
+	p.presses("y")
+	p.seesText("▶ slow")
+	p.presses("f")
+	p.sees("the output on the whole screen", func(lines []string) bool { return strings.HasPrefix(lines[0], "▶ slow") && lines[1] == "begun" })
+	p.presses("q")
+	p.at("slow")
+	p.presses("c", "y")
+	state("slow", "cancelled")
+	p.seesText("[1 Running 1]")
+
+	p.presses("2")
+	p.at("later")
+	p.seesText("[2 Waiting 1]")
+	p.presses("Tab", "BTab")
+	p.at("later")
+	p.presses("w")
+	p.seesText("why later does not run")
+	p.presses("Escape")
+	p.at("later")
+	p.presses("h", "y")
+	state("later", "held")
+	p.seesText("‖ later")
+	p.presses("h", "y")
+	state("later", "pending")
+	p.seesText("○ later")
+	p.presses("P")
+	p.seesText("priority of job later:")
+	p.presses("1", "2", "Enter")
+	p.seesText("job later: changed")
+	p.seesText("12")
+	q.must("edit", "later", "--priority", "5")
+	p.presses("e")
+	p.seesText("editing")
+	p.presses("Enter")
+	p.seesText("job later was in the editor")
+	if got := q.must("list", "--state", "waiting", "--columns", "id,priority"); !strings.Contains(got, "77") {
+		t.Errorf("after the editor: %s", got)
+	}
+	q.must("enqueue", "--in", "1h", "--id", "other", "true")
+	p.seesText("other")
+	p.presses("/", "l", "a", "t")
+	p.seesNo("other")
+	p.presses("Enter", "Escape")
+	p.seesText("other")
+	p.presses("g", "x", "x")
+	p.presses("c")
+	p.seesText("cancel 2 jobs")
+	p.presses("y")
+	state("later", "cancelled")
+	state("other", "cancelled")
+
+	p.presses("3")
+	p.at("broken")
+	p.seesText("exit code 3: bad header")
+	p.presses("r", "y")
+	q.until("its second run", 10*time.Second, func() bool {
+		return strings.Count(q.must("events", "broken"), "started") > 1 || q.show("broken").State == "dead"
+	})
+	p.presses("+", "+", "-")
+	q.until("one worker more", 10*time.Second, func() bool { return strings.Contains(q.must("status", "--verbose"), "4:") })
+	p.seesText("of 4 workers")
+	p.presses("-")
+	p.seesText("of 3 workers")
+	p.presses("4")
+	p.seesText("A MINUTE")
+	p.presses("p", "y")
+	p.seesText("queue default: paused")
+	p.presses("p", "y")
+	p.seesText("queue default: goes on")
+	q.must("schedule", "add", "nightly", "0 3 * * *", "true")
+	p.presses("5")
+	p.seesText("nightly")
+	p.presses("r", "y")
+	p.seesText("schedule nightly: has a job now")
+	p.presses("?")
+	p.seesText("Ctrl-Z")
+	p.presses("q")
+	p.seesText("nightly")
+	p.presses("q")
+	p.sees("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
+}
+
+// Top fits any window from 40x10 on, is drawn anew when the size changes, and says what it needs in a smaller one.
+func TestSizesOfTop(t *testing.T) {
+	q := topQueue(t)
+	p := newPane(q, 80, 24)
+	p.opens("queuectl top")
+	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}, {30, 8}, {40, 10}, {120, 30}, {80, 24}} {
+		p.resize(size[0], size[1])
+		if size[0] < 40 {
+			p.seesText("40x10")
+			continue
+		}
+		p.sees(fmt.Sprintf("top in %dx%d", size[0], size[1]), func(lines []string) bool {
+			if len(lines) != size[1] || !strings.HasPrefix(lines[0], "ok: 2 of 3 workers run") || !strings.Contains(lines[len(lines)-1], "q quit") {
+				return false
+			}
+			rows, tabs := 0, 0
+			for _, l := range lines {
+				if strings.Contains(l, "▶ build  ") || strings.Contains(l, "▶ slow ") {
+					rows++
+				}
+				if strings.Contains(l, "[run 2]") || strings.Contains(l, "[1 Running 2]") {
+					tabs++
+				}
+			}
+			return rows == 2 && tabs == 1
+		})
+	}
+	p.presses("f")
+	p.seesText("q back")
+	p.resize(60, 15)
+	p.sees("the output", func(lines []string) bool { return len(lines) == 15 && strings.HasPrefix(lines[13], "compiling") })
+}
+
+// A service that is away is told of, with since when; what was seen stays, and goes on once it is back, also its
+// output.
+func TestTopOutlivesTheService(t *testing.T) {
+	q := topQueue(t)
+	p := newPane(q, 100, 24)
+	p.opens("queuectl top")
+	p.seesText("compiling")
+	for range 2 { // by a crash, and as by an upgrade
+		q.kill()
+		p.seesText("no word since ")
+		p.sees("the last picture", func(lines []string) bool {
+			all := strings.Join(lines, "\n")
+			return regexp.MustCompile(`no word since \d\d:\d\d:\d\d, (again in|asking again).*: the service is not running`).MatchString(all) && strings.Contains(all, "▶ build") && strings.Contains(all, "compiling")
+		})
+		p.presses("j")
+		p.at("slow")
+		p.presses("c", "y")
+		p.seesText("the service is not running")
+		p.presses("k")
+		q.start("--workers", "3")
+		p.seesNo("no word since")
+		before := ""
+		for _, l := range p.lines() {
+			if strings.Contains(l, " compiling ") {
+				before = l
+			}
+		}
+		p.sees("more output", func(lines []string) bool {
+			all := strings.Join(lines, "\n")
+			return strings.Contains(all, " compiling ") && !strings.Contains(all, before)
+		})
+	}
+	if q.show("slow").State != "processing" {
+		t.Error("what was refused was done")
+	}
+}
+
+// However top ends, the terminal is as it was before: its modes, its cursor, and no other screen. So it is while it
+// is suspended, and while the editor has it.
+func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
+	q := topQueue(t)
+	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25lediting'\nexec sleep 600\n")
+	if err := os.Chmod(q.path("editor"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := newPane(q, 80, 24)
+	p.types("stty -g >before")
+	front := func() {
+		t.Helper()
+		p.until("top is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.runs(), "queuectl") })
+		p.seesText("▶ build")
+	}
+	same := func(how string) {
+		t.Helper()
+		p.until(how+" ends it", 20*time.Second, func() bool { return p.runs() == "sh" })
+		p.types("stty -g >after; echo back after " + how)
+		p.seesText("back after " + how + "\n$")
+		if before, after := q.text("before"), q.text("after"); before != after || before == "" {
+			t.Errorf("after %s the modes are %s, were %s", how, after, before)
+		}
+		if state := p.tmux("display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag} #{keypad_flag}"); state != "1 0 0 0 0" {
+			t.Errorf("after %s cursor, other screen, insert, mouse and keypad are %s", how, state)
+		}
+	}
+	signal := func(name string) func() {
+		return func() { p.tmux("run-shell", "kill -"+name+" $(pgrep -f 'queuectl[d]* .*to[p]$' -P #{pane_pid})") }
+	}
+	for _, c := range []struct {
+		how string
+		end func()
+	}{
+		{"q", func() { p.presses("q") }}, {"Ctrl-C", func() { p.presses("C-c") }}, {"Ctrl-C on a page", func() { p.presses("f", "C-c") }},
+		{"SIGTERM", signal("TERM")}, {"SIGHUP", signal("HUP")}, {"SIGINT", signal("INT")},
+		{"SIGTERM in the editor", func() {
+			p.presses("2", "e")
+			p.seesText("editing")
+			signal("TERM")()
+		}},
+	} {
+		p.types("clear; EDITOR=./editor queuectl --dir . top")
+		front()
+		c.end()
+		same(c.how)
+	}
+	p.types("clear; EDITOR=./editor queuectl --dir . top")
+	front()
+	p.presses("2", "e")
+	p.seesText("editing")
+	p.presses("C-c") // which is the editor's
+	p.seesText("the editor ./editor: signal: interrupt; nothing was changed")
+	p.presses("1")
+	p.seesText("▶ build")
+	p.presses("C-z")
+	same("Ctrl-Z")
+	p.types("fg")
+	front()
+	p.presses("2")
+	p.seesText("[2 Waiting 2]")
+	p.presses("q")
+	same("q after fg")
+}
+
+// What jobs print, and what they are called, steers no terminal.
+func TestTopIsNotSteered(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	q.must("enqueue", "--id", "build", `printf '\033]2;owned\007\033[2J\033[?1049l\033[31mred\033[0m \302\233 名前 end\n'; sleep 600`)
+	q.must("enqueue", "--id", "wide", "--label", "a=\x1b[2J", ": \x1b]2;owned\x07 長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い; exec sleep 600")
+	p := newPane(q, 80, 24)
+	title := p.tmux("display", "-p", "#{pane_title}")
+	p.opens("NO_COLOR=1 queuectl top")
+	p.seesText(`\x1b]2;owned\x07\x1b[2J\x1b[?1049lred \x9b 名前 end`)
+	p.presses("j")
+	p.at("wide")
+	if got := p.tmux("display", "-p", "#{pane_title} #{alternate_on}"); got != title+" 1" {
+		t.Errorf("title and other screen are %s, were %s 1", got, title)
+	}
+	if shown := p.tmux("capture-pane", "-p", "-e"); regexp.MustCompile(`\x1b\[[0-9;]*[34][0-7]m`).MatchString(shown) {
+		t.Errorf("colours in spite of NO_COLOR: %q", shown)
+	}
+	for _, l := range p.lines() {
+		if n := len([]rune(l)); n > 80 {
+			t.Errorf("a line of %d characters: %q", n, l)
+		}
+	}
+}
+
+// Where there is no terminal, or one that can only print lines, top says what there is instead.
+func TestTopNeedsATerminal(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {
+		if r := q.cli(words...); r.code != 2 || r.out != "" || !strings.Contains(r.err, "queuectl status --watch") {
+			t.Errorf("%v: %+v", words, r)
+		}
+	}
+	p := newPane(q, 120, 24)
+	p.types("TERM=dumb queuectl top; echo \"exit code $?\"")
+	p.seesText("queuectl status --watch")
+	p.seesText("exit code 2")
+	q.stop()
+	p.types("clear; queuectl --dir . top; echo \"exit code $?\"")
+	p.seesText("start it with")
+	p.seesText("exit code ")
+}

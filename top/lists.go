@@ -1,0 +1,311 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// listID is one of the lists.
+type listID int
+
+// The lists, in their order.
+const (
+	runningList listID = iota
+	waitingList
+	failedList
+	queueList
+	scheduleList
+	lists // how many there are
+)
+
+// listing is what a list is called, and how it is made.
+type listing struct {
+	name, short string
+	states      []queue.State // of its jobs
+	build       func(*model) table
+	empty       string
+}
+
+func listings() [lists]listing {
+	return [lists]listing{
+		{"Running", "run", []queue.State{queue.Processing}, (*model).running, "nothing runs"},
+		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waiting, "nothing waits"},
+		{"Failed", "fail", []queue.State{queue.Failed, queue.Dead}, (*model).failed, "nothing failed"},
+		{"Queues", "queues", nil, (*model).queues, cli.NoQueues},
+		{"Schedules", "cron", nil, (*model).schedules, cli.NoSchedules},
+	}
+}
+
+// narrowWindow is one with room for the most needed columns alone; wideWindow one for all.
+const (
+	narrowWindow = 60
+	wideWindow   = 100
+)
+
+// row is one line of a list.
+type row struct {
+	id       string
+	job      *control.Job
+	last     string // that it printed
+	queue    *control.QueueView
+	schedule *control.Schedule
+	cells    []string
+	colour   string
+}
+
+// table is a list as it is shown.
+type table struct {
+	head []string
+	rows []row
+	more int64  // that are not among rows, or unknown
+	all  string // where they are
+}
+
+// unknown is how many more there are where that is not told.
+const unknown = -1
+
+// counted is how many jobs a list is of.
+func (m *model) counted(id listID) (n int64) {
+	for _, s := range listings()[id].states {
+		n += m.got.screen.Status.Jobs[s.String()]
+	}
+	return n
+}
+
+// table is the list that was chosen, of what is looked for.
+func (m *model) table() table {
+	l := listings()[m.list]
+	t := l.build(m)
+	if m.find == "" {
+		return t
+	}
+	t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return !r.matches(m.find) })
+	t.more = 0
+	return t
+}
+
+// matches reports whether a row has a text in it.
+func (r *row) matches(text string) bool {
+	in := r.id + "\x00" + strings.Join(r.cells, "\x00")
+	if r.job != nil {
+		in += "\x00" + cli.Title(r.job) + "\x00" + r.job.Queue + "\x00" + r.job.User
+		for name, value := range r.job.Labels {
+			in += "\x00" + name + "=" + value
+		}
+	}
+	return strings.Contains(strings.ToLower(in), strings.ToLower(text))
+}
+
+func (m *model) words() cli.Look { return cli.Look{Screen: &m.got.screen, Now: m.now} }
+
+// column is a column of a list of jobs: what it is called, in which windows it stands, and what it says.
+type column struct {
+	head        string
+	from, below int // columns of the window; below 0 in all from there on
+	says        func(*control.Job, *row) string
+}
+
+// jobs is a list of jobs with the columns that there is room for.
+func (m *model) jobs(list []row, columns []column) (t table) {
+	columns = slices.DeleteFunc(columns, func(c column) bool {
+		return m.width < c.from || c.below > 0 && m.width >= c.below || c.head == "QUEUE" && !slices.ContainsFunc(list, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
+			c.head == "USER" && !slices.ContainsFunc(list, func(r row) bool { return r.job.User != m.who.User }) ||
+			(c.head == "PROGRESS" || c.head == "%") && !slices.ContainsFunc(list, func(r row) bool { return r.job.Progress != nil })
+	})
+	for _, c := range columns {
+		t.head = append(t.head, c.head)
+	}
+	for _, r := range list {
+		r.id = r.job.ID
+		_, r.colour = cli.Marked(r.job)
+		for _, c := range columns {
+			r.cells = append(r.cells, c.says(r.job, &r))
+		}
+		t.rows = append(t.rows, r)
+	}
+	return t
+}
+
+// The columns that several lists have.
+var (
+	idColumn      = column{head: "JOB", says: func(j *control.Job, _ *row) string { text, _ := cli.Marked(j); return text }}
+	queueColumn   = column{head: "QUEUE", from: narrowWindow, says: func(j *control.Job, _ *row) string { return j.Queue }}
+	userColumn    = column{head: "USER", from: narrowWindow, says: func(j *control.Job, _ *row) string { return j.User }}
+	commandColumn = column{head: "COMMAND", says: func(j *control.Job, _ *row) string { return cli.Title(j) }}
+)
+
+// withFound are jobs of a list, and after them those that are called as is looked for.
+func (m *model) withFound(list []row) []row {
+	for i := range m.got.found {
+		j := &m.got.found[i]
+		if m.find != "" && m.got.list == m.list && !slices.ContainsFunc(list, func(r row) bool { return r.job.ID == j.ID }) {
+			list = append(list, row{job: j})
+		}
+	}
+	return list
+}
+
+func (m *model) running() table {
+	var list []row
+	for i := range m.got.screen.Running {
+		j := &m.got.screen.Running[i]
+		r := row{job: &j.Job, last: j.LastLine}
+		if r.last == "" && j.Progress != nil {
+			r.last = j.Progress.Text
+		}
+		list = append(list, r)
+	}
+	n := len(list)
+	t := m.jobs(m.withFound(list), []column{
+		idColumn,
+		{"WORKER", wideWindow, 0, func(j *control.Job, _ *row) string { return orDash(j.WorkerID) }},
+		queueColumn, userColumn,
+		{"FOR", 0, 0, func(j *control.Job, _ *row) string { return m.runsFor(j) }},
+		{"%", 0, narrowWindow, func(j *control.Job, _ *row) string { return percent(j) }},
+		{"PROGRESS", narrowWindow, 0, func(j *control.Job, _ *row) string { return bar(j, m.barWidth()) }},
+		commandColumn,
+		{"LAST LINE", narrowWindow, 0, func(_ *control.Job, r *row) string { return r.last }},
+	})
+	t.more, t.all = m.counted(runningList)-int64(n), "queuectl ps"
+	return t
+}
+
+func (m *model) waiting() table {
+	var list []row
+	for _, part := range [][]control.Job{m.got.screen.Ready, m.got.screen.Timed, m.got.screen.Kept} {
+		for i := range part {
+			list = append(list, row{job: &part[i]})
+		}
+	}
+	n := len(list)
+	t := m.jobs(m.withFound(list), []column{
+		idColumn, queueColumn, userColumn,
+		{"WHEN", 0, 0, func(j *control.Job, _ *row) string { return m.words().Starts(j) }},
+		{"PRIORITY", narrowWindow, 0, func(j *control.Job, _ *row) string { return fmt.Sprint(j.EffectivePriority) }},
+		commandColumn,
+	})
+	t.more, t.all = m.counted(waitingList)-int64(n), "queuectl list -s waiting"
+	return t
+}
+
+func (m *model) failed() table {
+	s := &m.got.screen
+	var list []row
+	for _, part := range [][]control.Job{s.Ready, s.Timed} {
+		for i := range part {
+			if part[i].State == queue.Failed.String() {
+				list = append(list, row{job: &part[i]})
+			}
+		}
+	}
+	for i := range s.Dead {
+		list = append(list, row{job: &s.Dead[i].Job, last: s.Dead[i].LastLine})
+	}
+	n := len(list)
+	look := m.words()
+	t := m.jobs(m.withFound(list), []column{
+		idColumn, queueColumn, userColumn,
+		{"ATTEMPTS", narrowWindow, 0, func(j *control.Job, _ *row) string { return fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts) }},
+		{"WHEN", 0, 0, func(j *control.Job, _ *row) string {
+			if j.State == queue.Failed.String() {
+				return look.Starts(j)
+			}
+			return look.Ago(j.FinishedAt)
+		}},
+		{"COMMAND", narrowWindow, 0, commandColumn.says},
+		{"WHY", 0, 0, func(j *control.Job, r *row) string { return look.Why(&control.ScreenJob{Job: *j, LastLine: r.last}) }},
+	})
+	t.more, t.all = m.counted(failedList)-int64(n), "queuectl list --failed"
+	return t
+}
+
+func (m *model) queues() table {
+	t := table{head: m.picked(cli.QueueHead(), 0, 1, 2, 9)}
+	for i := range m.got.queues {
+		q := &m.got.queues[i]
+		r := row{id: q.Queue, queue: q, cells: m.picked(cli.QueueRow(q, m.now), 0, 1, 2, 9)}
+		if q.Paused {
+			r.colour = amber
+		}
+		t.rows = append(t.rows, r)
+	}
+	if m.got.more {
+		t.more, t.all = unknown, "queuectl queue list"
+	}
+	return t
+}
+
+func (m *model) schedules() table {
+	t := table{head: m.picked(cli.ScheduleHead(), 0, 3, 4)}
+	for i := range m.got.schedules {
+		s := &m.got.schedules[i]
+		r := row{id: s.Name, schedule: s, cells: m.picked(cli.ScheduleRow(s), 0, 3, 4)}
+		if s.Paused {
+			r.colour = amber
+		}
+		t.rows = append(t.rows, r)
+	}
+	if m.got.more {
+		t.more, t.all = unknown, "queuectl schedule list"
+	}
+	return t
+}
+
+// picked are all cells, or in a narrow window those of an index.
+func (m *model) picked(cells []string, narrow ...int) (list []string) {
+	if m.width >= narrowWindow {
+		return cells
+	}
+	for _, i := range narrow {
+		list = append(list, cells[i])
+	}
+	return list
+}
+
+func orDash(text *string) string {
+	if text == nil {
+		return "-"
+	}
+	return *text
+}
+
+// percent is how far a job says that it is, "" if it does not.
+func percent(j *control.Job) string {
+	if j.Progress == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %%", j.Progress.Percent)
+}
+
+// runsFor is for how long a job has run, or stood still; by whom is told below.
+func (m *model) runsFor(j *control.Job) string {
+	text, _, _ := strings.Cut(m.words().Runs(j), " by ")
+	return text
+}
+
+// How many columns a bar of progress takes, in a window that has some to spare and in others.
+const (
+	longBar  = 10
+	shortBar = 4
+)
+
+func (m *model) barWidth() int {
+	if m.width < wideWindow {
+		return shortBar
+	}
+	return longBar
+}
+
+// bar is percent, drawn.
+func bar(j *control.Job, width int) string {
+	if j.Progress == nil {
+		return ""
+	}
+	full := width * min(max(j.Progress.Percent, 0), 100) / 100
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full) + " " + percent(j)
+}

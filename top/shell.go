@@ -1,0 +1,340 @@
+// Package top is a live screen of a queue in a terminal, from which its jobs are controlled.
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Options are how the screen reaches a queue, and what is handed to it.
+type Options struct {
+	// Connect makes a client of the queue; each is closed by the screen.
+	Connect func() Client
+	// Edit has a person edit a job in the terminal, which is theirs meanwhile.
+	Edit func(ctx context.Context, id string) error
+	// Explain adds to an error what a person can do about it.
+	Explain func(error) error
+	Host    string // the machine's name
+	In, Out *os.File
+}
+
+// Client is a queue that is asked by one caller.
+type Client interface {
+	control.API
+	Close() error
+}
+
+// Bounds of calls.
+const (
+	lookWithin = 10 * time.Second
+	actWithin  = 5 * time.Minute        // a job that is ended has its time to end by itself
+	restFor    = 100 * time.Millisecond // before another output is read: keys may be held down
+	printEvery = 100 * time.Millisecond // what is printed is shown
+)
+
+// framesPerSecond is how often the terminal is written to, at most.
+const framesPerSecond = 20
+
+// Run shows the screen until a person leaves it, the program is told to end or ctx ends, which is no error. The
+// terminal is then as it was before, also after a panic. A service that does not answer at first is an error; one
+// that goes away later is waited for.
+func Run(ctx context.Context, o Options) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	return run(ctx, o, tea.WithInput(o.In), tea.WithOutput(o.Out))
+}
+
+func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // what is asked yet is given up
+	s := &shell{ctx: ctx, opt: o, api: o.Connect(), unfollow: func() {}}
+	defer s.api.Close()
+	first := s.fetch(fetch{rows: leastFetched, who: true})
+	if first.err != nil {
+		return first.err
+	}
+	s.m = newModel(o.Host, time.Now(), first.snapshot)
+	_, err := tea.NewProgram(s, append([]tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(framesPerSecond)}, more...)...).Run()
+	if errors.Is(err, tea.ErrInterrupted) || ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// shell carries out what the model wants, and tells it what came of that.
+type shell struct {
+	ctx      context.Context
+	opt      Options
+	api      Client
+	m        *model
+	reader   *reader // of the output that is followed, nil for none
+	unfollow func()
+}
+
+// Init begins the clock.
+func (s *shell) Init() tea.Cmd { return s.clock() }
+
+// clock ticks as seconds begin.
+func (s *shell) clock() tea.Cmd {
+	return tea.Every(time.Second, func(now time.Time) tea.Msg { return tick{now} })
+}
+
+// View draws the model.
+func (s *shell) View() tea.View {
+	v := tea.NewView(s.m.view())
+	v.AltScreen = true
+	return v
+}
+
+// Update gives the model what has happened.
+func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	var commands []tea.Cmd
+	var own any = msg
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		own = size{msg.Width, msg.Height}
+	case tea.KeyPressMsg:
+		own = key{msg.Keystroke(), msg.Text}
+		if len(msg.Text) > 0 && msg.Text != " " { // by what it types, not by how
+			own = key{msg.Text, msg.Text}
+		}
+	case tea.PasteMsg:
+		own = pasted{msg.Content}
+	case tea.ResumeMsg:
+		own = tick{time.Now()}
+	case tick:
+		commands = append(commands, s.clock())
+	case printed:
+		if s.reader != nil && msg.of == s.reader.of && !msg.ended {
+			commands = append(commands, s.reader.next)
+		}
+	}
+	for _, e := range s.m.update(own) {
+		commands = append(commands, s.perform(e))
+	}
+	return s, tea.Batch(commands...)
+}
+
+// perform is the command for what the model wants.
+func (s *shell) perform(e effect) tea.Cmd {
+	switch e := e.(type) {
+	case fetch:
+		return func() tea.Msg { return s.fetch(e) }
+	case follow:
+		return s.follow(e)
+	case act:
+		return func() tea.Msg { return s.act(e) }
+	case explain:
+		return func() tea.Msg { return s.explain(e) }
+	case edit:
+		return tea.Exec(inFront(func() error { return s.opt.Edit(s.ctx, e.id) }), func(err error) tea.Msg { return edited{e.id, err} })
+	case suspend:
+		return tea.Suspend
+	case redraw:
+		return tea.ClearScreen
+	case quit:
+		return tea.Quit
+	}
+	panic(fmt.Sprintf("top: unknown effect %T", e))
+}
+
+// inFront is what has the terminal for a while.
+type inFront func() error
+
+// Run does it. It has the terminal's streams already.
+func (f inFront) Run() error { return f() }
+
+func (inFront) SetStdin(io.Reader)  {}
+func (inFront) SetStdout(io.Writer) {}
+func (inFront) SetStderr(io.Writer) {}
+
+// asked has one client of the queue for one request.
+func asked[R any](s *shell, within time.Duration, ask func(context.Context, Client) (R, error)) (R, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, within)
+	defer cancel()
+	c := s.opt.Connect()
+	defer c.Close()
+	r, err := ask(ctx, c)
+	return r, s.explained(err)
+}
+
+// explained is an error for a person.
+func (s *shell) explained(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return queue.Errorf(queue.CodeUnavailable, "the service does not answer")
+	}
+	if err != nil {
+		err = s.opt.Explain(err)
+	}
+	return err
+}
+
+func (s *shell) act(a act) acted {
+	r, err := asked(s, actWithin, func(ctx context.Context, c Client) (control.BulkResult, error) { return a.verb.do(ctx, c, &a) })
+	return acted{a, r, err}
+}
+
+func (s *shell) explain(e explain) explained {
+	why, err := asked(s, lookWithin, func(ctx context.Context, c Client) (control.Why, error) {
+		return c.Why(ctx, control.WhyParams{ID: control.Name(e.id)})
+	})
+	return explained{e.id, why, err}
+}
+
+// fetch looks at the queue. A client whose answer did not come in time is not used any more.
+func (s *shell) fetch(f fetch) fetched {
+	ctx, cancel := context.WithTimeout(s.ctx, lookWithin)
+	defer cancel()
+	got, err := snapshotOf(ctx, s.api, f)
+	if err != nil {
+		s.api.Close()
+	}
+	return fetched{got, s.explained(err)}
+}
+
+func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err error) {
+	s.list = f.list
+	if f.who {
+		who, err := api.Whoami(ctx, control.Nothing{})
+		if err != nil {
+			return s, err
+		}
+		s.who = &who
+	}
+	if s.screen, err = api.Screen(ctx, control.ScreenRows{Rows: f.rows}); err != nil {
+		return s, err
+	}
+	switch states := listings()[f.list].states; {
+	case f.list == queueList:
+		page, err := api.QueueList(ctx, control.Queues{})
+		s.queues, s.more = page.Queues, page.Next != ""
+		return s, err
+	case f.list == scheduleList:
+		page, err := api.ScheduleList(ctx, control.ScheduleList{})
+		s.schedules, s.more = page.Schedules, page.Next != nil
+		return s, err
+	case f.find != "":
+		p := control.List{Limit: mostFetched, IDGlob: f.find}
+		if !strings.ContainsAny(f.find, "*?[") {
+			p.IDGlob = "*" + f.find + "*"
+		}
+		for _, state := range states {
+			p.State = append(p.State, state.String())
+		}
+		page, err := api.List(ctx, p)
+		if errors.Is(err, queue.ErrInvalid) { // no id can be like that, but a command may
+			err = nil
+		}
+		s.found = page.Jobs
+		return s, err
+	}
+	return s, nil
+}
+
+// follow reads an output in place of the one that was read before.
+func (s *shell) follow(f follow) tea.Cmd {
+	s.unfollow()
+	s.unfollow, s.reader = func() {}, nil
+	if f.id == "" {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	r := &reader{of: f.followed, ctx: ctx, news: make(chan struct{}, 1)}
+	s.unfollow, s.reader = cancel, r
+	return tea.Batch(r.next, func() tea.Msg {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(restFor):
+		}
+		c := s.opt.Connect()
+		defer c.Close()
+		lines := f.lines
+		_, err := c.Logs(ctx, control.Logs{ID: control.Name(f.id), Follow: f.runs, N: &lines}, r.take)
+		r.finish(s.explained(err))
+		return nil
+	})
+}
+
+// mostUnread bounds what was printed and is not shown yet, in bytes: of more, the last is shown.
+const mostUnread = 1 << 20
+
+// reader gathers what a job prints, so that one that prints a lot is shown now and then.
+type reader struct {
+	of   followed
+	ctx  context.Context
+	news chan struct{} // there is something
+
+	mu    sync.Mutex
+	text  []piece // guarded by mu
+	size  int     // of text, in bytes; guarded by mu
+	ended bool    // guarded by mu
+	err   error   // guarded by mu
+}
+
+// take takes a piece of the stream.
+func (r *reader) take(p control.Piece) error {
+	r.mu.Lock()
+	text := p.String()
+	if p.Dropped > 0 {
+		text = fmt.Sprintf("[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
+	}
+	r.text = append(r.text, piece{p.Stream, p.At, text})
+	r.size += len(text)
+	first := 0
+	for ; r.size > mostUnread; first++ {
+		r.size -= len(r.text[first].text)
+	}
+	r.text = slices.Delete(r.text, 0, first)
+	r.mu.Unlock()
+	r.ring()
+	return nil
+}
+
+// finish notes that nothing more comes.
+func (r *reader) finish(err error) {
+	r.mu.Lock()
+	r.ended, r.err = true, err
+	r.mu.Unlock()
+	r.ring()
+}
+
+func (r *reader) ring() {
+	select {
+	case r.news <- struct{}{}:
+	default: // it rings already
+	}
+}
+
+// next waits for what is printed next.
+func (r *reader) next() tea.Msg {
+	select {
+	case <-r.news:
+	case <-r.ctx.Done():
+		return nil
+	}
+	select { // more may come at once
+	case <-time.After(printEvery):
+	case <-r.ctx.Done():
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := printed{of: r.of, text: r.text, ended: r.ended, err: r.err}
+	r.text, r.size = nil, 0
+	return p
+}

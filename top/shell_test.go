@@ -1,0 +1,154 @@
+package top
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// fake is a queue with one job that runs. What it is asked for else panics.
+type fake struct {
+	control.API
+
+	looked func(n int) error                   // the nth time
+	logs   func(context.Context, string) error // of a job
+	rights control.Right
+
+	looks atomic.Int64
+	open  sync.WaitGroup // clients
+}
+
+func (f *fake) connect() Client {
+	f.open.Add(1)
+	return &fakeClient{fake: f}
+}
+
+type fakeClient struct {
+	*fake
+	once sync.Once
+}
+
+func (c *fakeClient) Close() error {
+	c.once.Do(c.open.Done)
+	return nil
+}
+
+func (f *fake) Whoami(context.Context, control.Nothing) (control.Whoami, error) {
+	return control.Whoami{User: "mira", Right: f.rights}, nil
+}
+
+func (f *fake) Screen(context.Context, control.ScreenRows) (control.Screen, error) {
+	return shown(f.rights).screen, f.looked(int(f.looks.Add(1)))
+}
+
+func (f *fake) Logs(ctx context.Context, p control.Logs, _ func(control.Piece) error) (control.LogsEnd, error) {
+	return control.LogsEnd{}, f.logs(ctx, string(p.ID))
+}
+
+// runsOn shows a fake until it ends, and returns what was written to the terminal.
+func runsOn(f *fake, keys io.Reader) (string, error) {
+	var out bytes.Buffer
+	o := Options{Connect: f.connect, Explain: func(err error) error { return err }}
+	err := run(context.Background(), o, tea.WithInput(keys), tea.WithOutput(&out), tea.WithWindowSize(80, 24), tea.WithEnvironment([]string{"TERM=xterm"}))
+	return out.String(), err
+}
+
+// Also a panic leaves the other screen and shows the cursor again.
+func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
+	f := &fake{rights: control.Read, looked: func(n int) error {
+		if n > 2 { // the screen has been shown for a second
+			panic("a mistake")
+		}
+		return nil
+	}}
+	in, typing := io.Pipe()
+	defer typing.Close()
+	out, err := runsOn(f, in)
+	if !errors.Is(err, tea.ErrProgramPanic) {
+		t.Errorf("it ended with %v", err)
+	}
+	entered, left := strings.LastIndex(out, "\x1b[?1049h"), strings.LastIndex(out, "\x1b[?1049l")
+	if entered < 0 || left < entered || strings.LastIndex(out, "\x1b[?25h") < strings.LastIndex(out, "\x1b[?25l") {
+		t.Errorf("it wrote %q", out)
+	}
+}
+
+// A service that refuses the first look is an error, before the terminal is touched.
+func TestRefusedAtFirst(t *testing.T) {
+	refusal := &queue.Error{Code: queue.CodeDenied, Message: "no"}
+	f := &fake{looked: func(int) error { return refusal }}
+	if out, err := runsOn(f, strings.NewReader("")); !errors.Is(err, refusal) || out != "" {
+		t.Errorf("it wrote %q and ended with %v", out, err)
+	}
+}
+
+// The output of one job is read at a time, and each connection is closed.
+func TestOneOutputIsRead(t *testing.T) {
+	type event struct{ what, id string }
+	events := make(chan event)
+	f := &fake{rights: control.Admin, looked: func(int) error { return nil }, logs: func(ctx context.Context, id string) error {
+		events <- event{"begins", id}
+		<-ctx.Done()
+		events <- event{"ends", id}
+		return ctx.Err()
+	}}
+	in, typing := io.Pipe()
+	done := make(chan error)
+	go func() { // ends with the key q
+		_, err := runsOn(f, in)
+		done <- err
+	}()
+	var got []event
+	take := func() {
+		select {
+		case e := <-events:
+			got = append(got, e)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("nothing more after %v", got)
+		}
+	}
+	take()
+	io.WriteString(typing, "j")
+	take()
+	take()
+	io.WriteString(typing, "q")
+	take()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	f.open.Wait() // or the test lasts too long
+	first, second := event{"begins", "build"}, event{"begins", "train"}
+	if !slices.Contains(got, event{"ends", "build"}) || got[0] != first || !slices.Contains(got, second) || got[3] != (event{"ends", "train"}) {
+		t.Errorf("it read %v", got)
+	}
+}
+
+// Of what is printed faster than it is shown the end is kept.
+func TestFloodIsBounded(t *testing.T) {
+	r := &reader{ctx: t.Context(), news: make(chan struct{}, 1)}
+	for range 100 {
+		r.take(control.Piece{Stream: "stdout", Text: strings.Repeat("x", mostUnread/10)})
+	}
+	r.take(control.Piece{Stream: "stdout", Text: "the end", Dropped: 0})
+	r.finish(nil)
+	p := r.next().(printed)
+	size := 0
+	for _, one := range p.text {
+		size += len(one.text)
+	}
+	if size > mostUnread || p.text[len(p.text)-1].text != "the end" || !p.ended {
+		t.Errorf("%d bytes are kept, the last %q", size, p.text[len(p.text)-1].text)
+	}
+}
