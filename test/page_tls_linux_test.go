@@ -25,6 +25,16 @@ import (
 // pageName is a name that the page has by its certificate.
 const pageName = "queue.test"
 
+// freeAddress is an address of loopback that nobody listens at.
+func freeAddress(t *testing.T) string {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer free.Close()
+	return free.Addr().String()
+}
+
 // certify makes a certificate for pageName, and a client that trusts no other and finds it at an address.
 func (q *queue) certify(address string) (cert, key string, client *http.Client) {
 	q.Helper()
@@ -79,12 +89,7 @@ func (q *queue) entered(client *http.Client, link string) *http.Cookie {
 // With a certificate the page is served by TLS alone, under its names.
 func TestPageByTLS(t *testing.T) {
 	q := serving(t, "--workers", "1")
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
+	address := freeAddress(t)
 	cert, key, client := q.certify(address)
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
 		q.must("config", "set", name, value)
@@ -151,12 +156,7 @@ func TestPageBehindNginx(t *testing.T) {
 		t.Skip("there is no nginx here")
 	}
 	q := serving(t, "--workers", "1")
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
+	address := freeAddress(t)
 	cert, key, client := q.certify(address)
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls": "proxy", "web.anonymous": "read"} {
 		q.must("config", "set", name, value)
