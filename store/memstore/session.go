@@ -81,6 +81,7 @@ func (s *Store) lease(l queue.Lease) *job {
 
 func (s *Store) start(j *job, e store.Started, now queue.Millis) {
 	s.stamp(j, e.At, now)
+	s.measure(j, 0, max(j.DueAt, j.Since), e.At, now)
 	s.move(j, queue.Processing, now)
 	j.StartedAt, j.WorkerID, j.PID, j.Progress = e.At, e.Worker, e.PID, nil
 	s.tell(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.At}, now)
@@ -118,6 +119,13 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		s.garbage = append(s.garbage, e.DeletableOutput)
 	}
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
+	if d.Started && !ran {
+		s.measure(j, 0, max(j.DueAt, j.Since), a.StartedAt, now)
+	}
+	if d.Started {
+		s.measure(j, d.State, a.StartedAt, a.EndedAt, now)
+		s.learn(e.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
+	}
 	if j.State != queue.Processing {
 		s.move(j, queue.Processing, now)
 	}

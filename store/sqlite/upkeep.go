@@ -116,6 +116,13 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 			return err
 		}
 		t.tidyQueues()
+		figures, err := t.tidyFigures()
+		if err == nil {
+			err = t.keepUsual()
+		}
+		if err != nil {
+			return err
+		}
 		resume, err := t.resumeQueues()
 		if err != nil {
 			return err
@@ -127,7 +134,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if rates || unseen || dependants || s.rechecks.Left() > 0 || lanes || gates || len(due) == moveStep || expired == moveStep || keys == promoteStep || left || unfinished || changing {
+		if figures || rates || unseen || dependants || s.rechecks.Left() > 0 || lanes || gates || len(due) == moveStep || expired == moveStep || keys == promoteStep || left || unfinished || changing {
 			next = 0
 			return nil
 		}
