@@ -85,6 +85,7 @@ func methods() []Method {
 		{"tree", Read, Read, false, answer(API.Tree)},
 		{"why", Read, Read, false, answer(API.Why)},
 		{"simulate", Read, Read, false, answer(API.Simulate)},
+		{"stats", Read, Read, false, answer(API.Stats)},
 		{"worker.start", Operate, Operate, false, answer(API.WorkerStart)},
 		{"worker.stop", Operate, Operate, false, answer(API.WorkerStop)},
 		{"worker.scale", Operate, Operate, false, answer(API.WorkerScale)},

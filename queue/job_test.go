@@ -4,7 +4,9 @@ import "testing"
 
 // Jobs that run the same have the same fingerprint, in every version; others have not.
 func TestFingerprint(t *testing.T) {
-	base := func() Job { return Job{UID: 7, Queue: "default", Execution: Execution{Command: "make all", Cwd: "/src"}} }
+	base := func() Job {
+		return Job{UID: 7, Queue: "default", Execution: Execution{Command: "make all", Cwd: "/src"}}
+	}
 	j := base()
 	j.ID, j.Seq, j.Priority, j.Env = "x", 3, 9, []string{"A=b"}
 	same := base()
