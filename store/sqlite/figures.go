@@ -16,6 +16,7 @@ import (
 type minuteFigures struct {
 	at   queue.Millis // when it began, 0 if nothing is known
 	rows map[string]*store.Figures
+	room [1024]byte // for two histograms that are written
 }
 
 const figuresColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
@@ -25,14 +26,17 @@ func readFigures(r row, f *store.Figures) {
 	f.Waits, f.Runs = store.ReadHistogram(r.view(7)), store.ReadHistogram(r.view(8))
 }
 
-// putFigures writes the figures of a queue in a period.
-func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Figures) error {
-	var room [512]byte
-	waits := f.Waits.Append(room[:0:256])
-	runs := f.Runs.Append(room[256:256])
-	_, err := t.exec(`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (grain, at, queue) DO UPDATE SET started = excluded.started, completed = excluded.completed, failed = excluded.failed, dead = excluded.dead, cancelled = excluded.cancelled,
-		returned = excluded.returned, waits = excluded.waits, runs = excluded.runs`,
+// putFigures writes the figures of a queue in a period, of which there is a row or not.
+func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Figures, there bool) (err error) {
+	room := &t.s.minute.room
+	waits := f.Waits.Append(room[: 0 : len(room)/2])
+	runs := f.Runs.Append(room[len(room)/2 : len(room)/2])
+	if there {
+		_, err = t.exec(`UPDATE figures SET started = ?, completed = ?, failed = ?, dead = ?, cancelled = ?, returned = ?, waits = ?, runs = ? WHERE grain = ? AND at = ? AND queue = ?`,
+			f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs, int64(g), int64(at), name)
+		return err
+	}
+	_, err = t.exec(`INSERT OR REPLACE INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		int64(g), int64(at), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs)
 	return err
 }
@@ -49,14 +53,11 @@ func (t *tx) periodFigures(g store.Grain, from, before queue.Millis) (map[string
 	return rows, err
 }
 
-func addTo(rows map[string]*store.Figures, name string, f *store.Figures) *store.Figures {
-	row := rows[name]
-	if row == nil {
-		row = new(store.Figures)
-		rows[name] = row
+func addTo(rows map[string]*store.Figures, name string, f *store.Figures) {
+	if rows[name] == nil {
+		rows[name] = new(store.Figures)
 	}
-	row.Add(f)
-	return row
+	rows[name].Add(f)
 }
 
 // hasOwnFigures reports whether a queue has figures of its own however many others there are.
@@ -95,41 +96,40 @@ func (t *tx) writeFigures() error {
 		if err != nil {
 			return err
 		}
-		*kept = minuteFigures{at, rows}
+		kept.at, kept.rows = at, rows
 	}
-	var names [4]string
-	changed, late := names[:0], at < t.s.mem.upto[store.Hour]
-	added := map[string]*store.Figures{}
+	var few [4]changedFigures
+	changed := few[:0]
 	for i := range t.measured {
 		m := &t.measured[i]
 		name := t.figuresName(kept.rows, m.Queue)
 		row := kept.rows[name]
+		if !slices.ContainsFunc(changed, func(c changedFigures) bool { return c.name == name }) {
+			changed = append(changed, changedFigures{name, row != nil})
+		}
 		if row == nil {
 			row = new(store.Figures)
 			kept.rows[name] = row
 		}
 		count(row, m)
-		if !slices.Contains(changed, name) {
-			changed = append(changed, name)
-		}
-		if late {
-			if added[name] == nil {
-				added[name] = new(store.Figures)
-			}
-			count(added[name], m)
-		}
 	}
-	for _, name := range changed {
-		if err := t.putFigures(store.Minute, at, name, kept.rows[name]); err != nil {
+	for _, c := range changed {
+		if err := t.putFigures(store.Minute, at, c.name, kept.rows[c.name], c.there); err != nil {
 			return err
 		}
 	}
 	for g := store.Hour; g <= store.Day && at < t.s.mem.upto[g]; g++ {
-		if err := t.addFigures(g, g.Floor(at), added); err != nil {
+		if err := t.addFigures(g, g.Floor(at)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// changedFigures names a row that has changed, and tells whether there was one.
+type changedFigures struct {
+	name  string
+	there bool
 }
 
 func count(f *store.Figures, m *rules.Measured) {
@@ -140,20 +140,26 @@ func count(f *store.Figures, m *rules.Measured) {
 	f.End(m.End, m.Took)
 }
 
-// addFigures adds to a period that is made already.
-func (t *tx) addFigures(g store.Grain, at queue.Millis, added map[string]*store.Figures) error {
+// addFigures adds what the transaction has measured to a period that is made already.
+func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
 	rows, err := t.periodFigures(g, at, at+1)
 	if err != nil {
 		return err
 	}
-	changed := map[string]bool{}
-	for name, f := range added {
-		name = t.figuresName(rows, name)
-		addTo(rows, name, f)
-		changed[name] = true
+	changed := map[string]bool{} // and whether there was a row
+	for i := range t.measured {
+		m := &t.measured[i]
+		name := t.figuresName(rows, m.Queue)
+		if _, known := changed[name]; !known {
+			changed[name] = rows[name] != nil
+		}
+		if rows[name] == nil {
+			rows[name] = new(store.Figures)
+		}
+		count(rows[name], m)
 	}
-	for name := range changed {
-		if err := t.putFigures(g, at, name, rows[name]); err != nil {
+	for name, there := range changed {
+		if err := t.putFigures(g, at, name, rows[name], there); err != nil {
 			return err
 		}
 	}
@@ -217,7 +223,7 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 		return false, err
 	}
 	for name, f := range t.fold(rows) {
-		if err := t.putFigures(g, at, name, f); err != nil {
+		if err := t.putFigures(g, at, name, f, false); err != nil {
 			return false, err
 		}
 	}
