@@ -41,6 +41,19 @@ func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 	s.samples = append(s.samples, m)
 }
 
+// measureEnd notes the end of an attempt of a job as it was before, and its start if that was not told.
+func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
+	a := &e.Attempt
+	if !e.Decision.Started {
+		return
+	}
+	if j.State != queue.Processing {
+		s.measure(j, 0, max(j.DueAt, j.Since), a.StartedAt, now)
+	}
+	s.measure(j, e.Decision.State, a.StartedAt, a.EndedAt, now)
+	s.learn(e.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
+}
+
 // stands reports whether a queue has figures of its own whatever others there are.
 func (s *Store) stands(name string) bool {
 	_, ruled := s.queues[name]

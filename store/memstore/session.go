@@ -119,19 +119,12 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		s.garbage = append(s.garbage, e.DeletableOutput)
 	}
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
-	if d.Started && !ran {
-		s.measure(j, 0, max(j.DueAt, j.Since), a.StartedAt, now)
-	}
-	if d.Started {
-		s.measure(j, d.State, a.StartedAt, a.EndedAt, now)
-		s.learn(e.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
-	}
+	s.measureEnd(j, &e, now)
 	if j.State != queue.Processing {
 		s.move(j, queue.Processing, now)
 	}
 	s.move(j, d.State, now)
-	j.WorkerID, j.PID = "", 0
-	j.Reason = d.Reason
+	j.WorkerID, j.PID, j.Reason = "", 0, d.Reason
 	if j.State.Runnable() {
 		j.DueAt = now.Add(d.Delay)
 	}
@@ -177,8 +170,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		j.Progress = nil
 	}
 	if e.Progress != nil {
-		told := *e.Progress
-		j.Progress = &told
+		j.Progress = new(*e.Progress)
 	}
 	j.attempts = append(j.attempts, a)
 	j.Outputs += a.OutputBytes
