@@ -219,3 +219,30 @@ func TestUsualOverRestarts(t *testing.T) {
 		t.Error("something is known of what is damaged")
 	}
 }
+
+// A restored backup has the figures and marks of when it was made, and goes on from there.
+func TestRestoredFiguresGoOn(t *testing.T) {
+	now := queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	s := clocked(t, t.TempDir(), &now)
+	completes(t, s, "f")
+	now += queue.Millis((26 * time.Hour).Milliseconds())
+	completes(t, s, "f")
+	promoteAll(t, s)
+	file, dir := backup(t, s), t.TempDir()
+	completes(t, s, "f") // which the backup does not know of
+	if err := restore(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	s = clocked(t, dir, &now)
+	completes(t, s, "f")
+	now += queue.Millis((20 * time.Hour).Milliseconds())
+	promoteAll(t, s)
+	for g := store.Minute; g <= store.Day; g++ {
+		if f := figuresOf(t, s, g); f.Started != 3 || f.Completed != 3 {
+			t.Errorf("by %v %d began and %d completed, want 3", g, f.Started, f.Completed)
+		}
+	}
+	if kin := draft(func(j *queue.Job) { j.Queue = "f" }); s.Usual(kin.Fingerprint()) != 5*time.Second {
+		t.Errorf("it usually runs %v, want 5s", s.Usual(kin.Fingerprint()))
+	}
+}
