@@ -63,6 +63,8 @@ type API interface {
 	Why(ctx context.Context, p WhyParams) (Why, error)
 	// Simulate says which jobs would start next, were there workers for them now. Nothing is changed.
 	Simulate(ctx context.Context, p Simulate) (Simulated, error)
+	// Stats tells how many attempts began and ended, and how long they waited and ran.
+	Stats(ctx context.Context, p StatsParams) (Stats, error)
 	WorkerStart(ctx context.Context, p Count) (WorkerCount, error)
 	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
 	WorkerScale(ctx context.Context, p Count) (WorkerCount, error)

@@ -160,6 +160,10 @@ func (c *Client) Tree(ctx context.Context, p Tree) (TreeView, error) {
 	return ask[TreeView](ctx, c, "tree", p, true)
 }
 
+func (c *Client) Stats(ctx context.Context, p StatsParams) (Stats, error) {
+	return ask[Stats](ctx, c, "stats", p, true)
+}
+
 func (c *Client) Simulate(ctx context.Context, p Simulate) (Simulated, error) {
 	return ask[Simulated](ctx, c, "simulate", p, true)
 }

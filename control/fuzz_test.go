@@ -81,6 +81,7 @@ func (yes) WebOpen(context.Context, Nothing) (v WebLink, err error)           { 
 func (yes) HookTest(context.Context, HookName) (v Enqueued, err error)        { return v, nil }
 func (yes) Tree(context.Context, Tree) (v TreeView, err error)                { return v, nil }
 func (yes) Simulate(context.Context, Simulate) (s Simulated, err error)       { return s, nil }
+func (yes) Stats(context.Context, StatsParams) (s Stats, err error)           { return s, nil }
 func (yes) Why(context.Context, WhyParams) (w Why, err error)                 { return w, nil }
 func (yes) WorkerStart(context.Context, Count) (w WorkerCount, err error)     { return w, nil }
 func (yes) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) { return w, nil }

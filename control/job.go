@@ -40,6 +40,7 @@ type Job struct {
 	FinishedAt        Time                `json:"finished_at"`
 	QueueTimeMS       int64               `json:"queue_time_ms"`
 	RunTimeMS         *int64              `json:"run_time_ms"`
+	UsualRunTimeMS    *int64              `json:"usual_run_time_ms"` // of those that ran the same and completed, null if none did lately
 	ExitCode          *int64              `json:"exit_code"`
 	Signal            *int                `json:"signal"`
 	Error             *string             `json:"error"`
@@ -114,7 +115,8 @@ type View struct {
 	Units    map[string][]string
 	Owner    string // who enqueued it
 	PausedAt queue.Millis
-	PausedBy string // by name
+	PausedBy string        // by name
+	Usual    time.Duration // that jobs like it run, 0 if that is not known
 }
 
 // ViewJob shows a job.
@@ -125,7 +127,7 @@ func ViewJob(j *queue.Job, v View) Job {
 		Attempts: j.Attempts, MaxRetries: j.MaxAttempts - 1, MaxAttempts: j.MaxAttempts, TimeoutMS: j.Timeout.Milliseconds(),
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
-		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
+		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), UsualRunTimeMS: optional(v.Usual.Milliseconds()), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
 		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
 		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines,
 	}

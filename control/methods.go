@@ -86,6 +86,7 @@ func methods() []Method {
 		{"tree", Read, Read, false, reads(API.Tree)},
 		{"why", Read, Read, false, reads(API.Why)},
 		{"simulate", Read, Read, false, reads(API.Simulate)},
+		{"stats", Read, Read, false, reads(API.Stats)},
 		{"worker.start", Operate, Operate, false, answer(API.WorkerStart)},
 		{"worker.stop", Operate, Operate, false, answer(API.WorkerStop)},
 		{"worker.scale", Operate, Operate, false, answer(API.WorkerScale)},

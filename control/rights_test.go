@@ -47,6 +47,7 @@ queue.rm operate operate
 tree read read
 why read read
 simulate read read
+stats read read
 worker.start operate operate
 worker.stop operate operate
 worker.scale operate operate

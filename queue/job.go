@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"strconv"
 	"time"
 )
 
@@ -155,6 +156,32 @@ type Job struct {
 // Disowned reports whether the account that enqueued the job is no more, so that there
 // is nobody whom it could run as, unless a user was named.
 func (j *Job) Disowned() bool { return j.UID < 0 && j.AsUID == nil }
+
+// Fingerprint tells jobs that run the same from others: those of one user and queue, with the same
+// command or argv and the same folder. It stays the same over versions, and is never 0.
+func (j *Job) Fingerprint() uint64 {
+	h := fingerprint(14695981039346656037) // FNV's offset
+	h.add(strconv.Itoa(j.UID))
+	h.add(j.Queue)
+	h.add(j.Cwd)
+	h.add(j.Command)
+	for _, a := range j.Argv {
+		h.add(a)
+	}
+	return max(1, uint64(h))
+}
+
+// fingerprint is a hash of texts, by FNV-1a, each with an end.
+type fingerprint uint64
+
+func (h *fingerprint) add(text string) {
+	const prime = 1099511628211
+	v := uint64(*h)
+	for i := range len(text) {
+		v = (v ^ uint64(text[i])) * prime
+	}
+	*h = fingerprint((v ^ 0xff) * prime) // which no text has
+}
 
 // Conflict is what becomes of a draft whose unique key another job has.
 type Conflict uint8

@@ -191,6 +191,27 @@ func TestAnswersFit(t *testing.T) {
 			}
 			return []any{control.Simulated{Jobs: jobs}}
 		},
+		"stats": func() (all []any) {
+			var f store.Figures
+			f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = 1<<40, 1<<40, 1<<40, 1<<40, 1<<40, 1<<40
+			for k := range f.Runs.Counts {
+				f.Runs.Counts[k], f.Waits.Counts[k] = 1<<40, 1<<40
+			}
+			for _, most := range []struct {
+				periods int
+				buckets bool
+			}{{int(store.Minute.Kept()/store.Minute.Length()) + 1, false}, {control.MaxBucketPeriods, true}} {
+				v := control.Stats{Queues: make([]control.QueueStats, store.MaxStatsQueues+1), Periods: make([]control.PeriodStats, most.periods)}
+				for i := range v.Queues {
+					v.Queues[i] = control.QueueStats{Queue: strings.Repeat("x", queue.MaxQueueName), Figures: viewFigures(&f, most.buckets)}
+				}
+				for i := range v.Periods {
+					v.Periods[i] = control.PeriodStats{At: 1, Figures: viewFigures(&f, most.buckets)}
+				}
+				all = append(all, v)
+			}
+			return all
+		},
 		"why": func() []any {
 			w := control.Why{ID: names[0]}
 			for range maxLinks + queue.MaxDemands + 4 {

@@ -301,6 +301,9 @@ type Settlement struct {
 	// By is who had the attempt ended, nil if nobody did, and Verb how.
 	By   *int
 	Verb string
+	// Fingerprint is that of a job which has completed, so that it is known how long such ones run; 0
+	// leaves the run out.
+	Fingerprint uint64
 	// DeletableOutput names the output file that may be left of it and that nobody needs, "" for
 	// none. It is among DeletableOutputs from then on, unless the lease is stale.
 	DeletableOutput string
@@ -353,6 +356,12 @@ type Reader interface {
 	// alone. A part that has MaxPartBytes of text ends there; it has one job at least. It costs
 	// the same however many jobs there are, and however much others have in theirs.
 	Screen(ctx context.Context, f ScreenFilter) (Screen, error)
+	// Stats reads figures of attempts. They are counted in the commit of what they tell, so none is lost
+	// or counted twice over crashes; a job's removal leaves them.
+	Stats(ctx context.Context, f StatsFilter) (Stats, error)
+	// Usual is how long a job of this queue.Job.Fingerprint usually runs, by those that have completed; 0
+	// if that is not known. It reads no table. After a crash it may not know of the last two minutes.
+	Usual(fingerprint uint64) time.Duration
 	// Events lists up to limit events after a sequence number. What they tell of is in the
 	// Counts by then.
 	Events(ctx context.Context, after int64, limit int) ([]queue.Event, error)

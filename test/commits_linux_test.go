@@ -3,6 +3,7 @@ package test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -162,7 +163,40 @@ func scenario(q *queue) {
 		}
 		fired[e.Instant] = true
 	}
+	q.figuresMatch()
 	if out := q.cli("doctor", "--verify"); strings.Contains(out.out, "failure") {
 		q.Errorf("doctor: %s", out.out)
+	}
+}
+
+// figuresMatch holds the figures against the attempts that events tell of, none of which runs any more.
+func (q *queue) figuresMatch() {
+	q.Helper()
+	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)
+	for line := range strings.Lines(q.must("events", "--event", "ended", "--jsonl")) {
+		var e struct{ State string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			q.Fatal(err)
+		}
+		if e.State == "pending" || e.State == "held" {
+			e.State = "returned"
+		}
+		want[e.State]++
+		started++
+	}
+	var stats struct{ Queues []map[string]any }
+	if err := json.Unmarshal([]byte(q.must("stats", "--json")), &stats); err != nil {
+		q.Fatal(err)
+	}
+	for _, figures := range stats.Queues {
+		for name, n := range figures {
+			if n, ok := n.(float64); ok && n > 0 && name != "failure_rate" {
+				got[name] += int64(n)
+			}
+		}
+	}
+	want["started"] = started
+	if !maps.Equal(got, want) {
+		q.Errorf("the figures are %v, and events tell of %v", got, want)
 	}
 }

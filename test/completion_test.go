@@ -35,6 +35,7 @@ func TestCompletion(t *testing.T) {
 		"show a": "a2 a1", "hold ": "b1 a1", "release ": "a2", "cancel a1 ": "b1 a2", "logs b": "b1", "dlq retry ": "",
 		"list -s pro": "processing", "config get backoff_m": "backoff_max", "config set workers ": "", "rel": "release reload", "completion f": "fish",
 		"worker st": "start stop", "enqueue --on-lost ": "retry dead hold", "run --on-lost h": "hold", "edit a1 --backoff-strategy l": "linear",
+		"stats --by ": "minute hour day", "stats -Q def": "default",
 	} {
 		got := q.completes(append([]string{"--dir", q.dir}, strings.Split(words, " ")...)...)
 		filtered := slices.DeleteFunc(got, func(s string) bool {

@@ -89,6 +89,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		{"queue.set", fields{"name": "gpu", "weight": 3, "concurrency": 1, "max_pending": 9, "default": fields{"priority": 7, "timeout": nil}}}, {"queue.list", fields{}},
 		{"queue.pause", fields{"name": "gpu", "reason": "x", "for": "1h"}}, {"queue.resume", fields{"all": true}}, {"queue.rm", fields{"name": "gpu"}},
 		{"tree", fields{"id": "a"}}, {"why", fields{"id": "a"}}, {"simulate", fields{"next": 5}},
+		{"stats", fields{}}, {"stats", fields{"queue": "default", "since": "2026-01-01T00:00:00Z", "by": "day", "buckets": true}},
 		{"worker.list", fields{}}, {"worker.start", fields{"count": 1}}, {"worker.scale", fields{"count": 1}}, {"worker.stop", fields{"count": 1, "timeout": "1s"}},
 		{"schedule.add", fields{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "jitter": "10m", "backoff_jitter": 0.5, "command": "true"}}, {"schedule.list", fields{}}, {"gate.set", fields{"key": "@db", "lock": 2}}, {"gate.list", fields{}}, {"config.set", fields{"key": "hooks.on_dead", "value": "true"}}, {"hook.test", fields{"name": "on_dead"}}, {"schedule.run", fields{"name": "n"}}, {"schedule.show", fields{"name": "n"}},
 		{"schedule.pause", fields{"name": "n"}}, {"schedule.resume", fields{"name": "n"}}, {"schedule.rm", fields{"name": "n"}},

@@ -200,9 +200,9 @@ func normalities(s *shell) (list []normality) {
 		{`\b(pid |Pid: +)\d+`, "${1}PID"},
 		{`"pid":\d+`, `"pid":PID`},
 		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // said on Windows, where another one is the default
-		{`(Waited: +|Ran: +)[\d.]+m?s`, "${1}SPAN"},
+		{`(Waited: +|Ran: +|Usually: +|usually )[\d.]+m?s`, "${1}SPAN"},
 		{`RAN +`, "RAN   "}, {`(hh:mm:ss  )[\d.]+m?s +`, "${1}SPAN  "},
-		{`"((?:queue_time|run_time|cpu)_ms|peak_rss)":\d+`, `"$1":N`},
+		{`"((?:queue_time|(?:usual_)?run_time|cpu)_ms|peak_rss)":\d+`, `"$1":N`},
 		{`(User: +|by |"user":")` + user + `\b`, "${1}USER"},
 		{`[\d.]+ [KM]iB\b`, "SIZE"}, {`\d+ jobs? in the last minute`, "N jobs in the last minute"},
 		{regexp.QuoteMeta(host), "HOST"},

@@ -111,5 +111,9 @@ func (p *Pool) settlement(h *leaseState, r *wire.Result, dir string) store.Settl
 	o.Paused = p.heldBack(h)
 	a.Result, a.ResultError = valueOf(r)
 	d := queue.Decide(j, o, p.cfg.Policy())
-	return store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: progressOf(r.Progress)}
+	s := store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: progressOf(r.Progress)}
+	if d.State == queue.Completed {
+		s.Fingerprint = j.Fingerprint()
+	}
+	return s
 }

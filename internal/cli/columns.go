@@ -60,6 +60,7 @@ func columns() []column {
 		instant("finished", func(j *control.Job) control.Time { return j.FinishedAt }),
 		{"waited", "WAITED", func(j *control.Job) string { return span(j.QueueTimeMS) }, by(func(j *control.Job) int64 { return j.QueueTimeMS })},
 		{"ran", "RAN", func(j *control.Job) string { return cmp.Or(ranFor(j.RunTimeMS), "-") }, by(func(j *control.Job) int64 { return or(j.RunTimeMS, -1) })},
+		{"usually", "USUALLY", usuallyRuns, by(func(j *control.Job) int64 { return or(j.UsualRunTimeMS, -1) })},
 		{"progress", "PROGRESS", func(j *control.Job) string { return orDashText(progressOf(j)) }, by(func(j *control.Job) int { return or(j.Progress, control.JobProgress{Percent: -1}).Percent })},
 		{"exit_code", "EXIT", func(j *control.Job) string { return orDash(j.ExitCode) }, by(func(j *control.Job) int64 { return or(j.ExitCode, -1) })},
 		{"signal", "SIGNAL", func(j *control.Job) string { return orDash(j.Signal) }, by(func(j *control.Job) int { return or(j.Signal, -1) })},
@@ -72,6 +73,9 @@ func columns() []column {
 	}
 	return list
 }
+
+// usuallyRuns is how long jobs like one usually run, "-" if that is not known.
+func usuallyRuns(j *control.Job) string { return orDashText(took(j.UsualRunTimeMS)) }
 
 // columnNames lists them.
 func columnNames() (names []string) {

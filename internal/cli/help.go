@@ -92,7 +92,8 @@ func examples() map[string]string {
 		"queue": "  queuectl queue set gpu --concurrency 1\n  queuectl queue list", "queue list": "  queuectl queue list\n  queuectl queue list --json",
 		"queue set": "  queuectl queue set gpu --concurrency 1\n  queuectl queue set nightly --weight 3 --default timeout=2h --default max_retries=0", "queue pause": "  queuectl queue pause render --for 2h --reason 'driver update'\n  queuectl queue pause --all",
 		"queue resume": "  queuectl queue resume render\n  queuectl queue resume --all", "queue rm": "  queuectl queue rm render",
-		"why": "  queuectl why 17                        each reason, and what to do about it", "simulate": "  queuectl simulate --next 5             with a worker for each", "tree": "  queuectl tree 17\n  queuectl tree 17 --dot >jobs.dot",
+		"stats": "  queuectl stats --since yesterday\n  queuectl stats -Q render --by hour\n  queuectl stats --since 30d --by day --json",
+		"why":   "  queuectl why 17                        each reason, and what to do about it", "simulate": "  queuectl simulate --next 5             with a worker for each", "tree": "  queuectl tree 17\n  queuectl tree 17 --dot >jobs.dot",
 		"schedule": "  queuectl schedule add nightly '0 3 * * *' -- make backup\n  queuectl schedule list", "schedule list": "  queuectl schedule list --json", "schedule show": "  queuectl schedule show nightly",
 		"schedule rm": "  queuectl schedule rm nightly", "schedule pause": "  queuectl schedule pause nightly", "schedule resume": "  queuectl schedule resume nightly", "schedule run": "  queuectl schedule run nightly",
 

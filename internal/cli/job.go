@@ -391,16 +391,20 @@ func filtered(p control.List) bool {
 	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != ""
 }
 
-// withoutPlain is a table without its column of queues, if all are the default one.
+// withoutPlain is a table without the column of queues if all are the default one, and without that of usual
+// times if none is known.
 func withoutPlain(head []string, rows [][]string) ([]string, [][]string) {
-	at := slices.Index(head, "QUEUE")
-	if at < 0 || slices.ContainsFunc(rows, func(row []string) bool { return row[at] != queue.DefaultQueue && row[at] != "" }) {
-		return head, rows
+	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "USUALLY": {"-"}} {
+		at := slices.Index(head, name)
+		if at < 0 || slices.ContainsFunc(rows, func(row []string) bool { return !slices.Contains(plain, row[at]) }) {
+			continue
+		}
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], at, at+1)
+		}
+		head = slices.Delete(slices.Clone(head), at, at+1)
 	}
-	for i := range rows {
-		rows[i] = slices.Delete(rows[i], at, at+1)
-	}
-	return slices.Delete(slices.Clone(head), at, at+1), rows
+	return head, rows
 }
 
 // listOnce prints up to limit jobs, 0 for all: the newest, or the first of an order.

@@ -91,6 +91,7 @@ func table() []Verb {
 		{Group: ofLook, Name: "why", Build: whyVerb},
 		{Group: ofLook, Name: "tree", Build: treeVerb},
 		{Group: ofLook, Name: "simulate", Build: simulateVerb},
+		{Group: ofLook, Name: "stats", Build: statsVerb},
 		{Group: ofLook, Name: "events", Build: eventsVerb},
 		{Group: ofLook, Name: "dlq", Build: dlqVerb},
 		{Group: ofLook, Name: "whoami", Build: whoamiVerb},

@@ -112,7 +112,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Folder", j.Cwd},
 		{"Created", local(j.CreatedAt) + " " + zone}, {"Due", local(j.RunAt)},
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
-		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + atMostMS(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)},
+		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + usually(j) + atMostMS(j)}, {"Usually", usualAlone(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)},
 	}
 	rows = append(append(append(rows, limitsOf(j)...), settingsOf(j)...), [][2]string{{"Labels", labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}}...)
 	if err := a.rows(11, rows); err != nil {
@@ -243,6 +243,22 @@ func atMostMS(j *control.JobDetail) string {
 		return ""
 	}
 	return ", of at most " + span(j.TimeoutMS)
+}
+
+// usually is how long a job that runs usually does, beside how long it has run.
+func usually(j *control.JobDetail) string {
+	if j.UsualRunTimeMS == nil || j.State != queue.Processing.String() {
+		return ""
+	}
+	return ", usually " + took(j.UsualRunTimeMS)
+}
+
+// usualAlone is how long a job that has not run usually does.
+func usualAlone(j *control.JobDetail) string {
+	if j.RunTimeMS != nil {
+		return ""
+	}
+	return took(j.UsualRunTimeMS)
 }
 
 // attemptsOf is how many of its attempts a job has used, and how many it had in all where it was

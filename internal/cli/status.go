@@ -362,14 +362,14 @@ func (p *screenPrinter) parts() []part {
 		}
 		return n
 	}
-	running, told := part{head: []string{"RUNNING", "QUEUE", "FOR", "COMMAND", "LAST LINE"}}, false
+	running, told := part{head: []string{"RUNNING", "QUEUE", "FOR", "USUALLY", "COMMAND", "LAST LINE"}}, false
 	for i := range s.Running {
 		j := &s.Running[i]
 		last := p.a.said(j.LastLine)
 		if last == "" && j.Progress != nil {
 			last = p.a.said(j.Progress.Text)
 		}
-		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, p.runs(&j.Job), title(&j.Job), last})
+		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, p.runs(&j.Job), usuallyRuns(&j.Job), title(&j.Job), last})
 		told = told || j.Progress != nil
 	}
 	for i := range running.rows { // the percentage has no head, and stays in a narrow window

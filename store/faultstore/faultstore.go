@@ -199,6 +199,11 @@ func (s *Store) Events(ctx context.Context, after int64, limit int) ([]queue.Eve
 	return ask(ctx, s, "Events", after, func() ([]queue.Event, error) { return s.Store.Events(ctx, after, limit) })
 }
 
+// Stats implements store.Store.
+func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (store.Stats, error) {
+	return ask(ctx, s, "Stats", f, func() (store.Stats, error) { return s.Store.Stats(ctx, f) })
+}
+
 // Settings implements store.Store.
 func (s *Store) Settings(ctx context.Context) ([]store.Setting, error) {
 	return ask(ctx, s, "Settings", nil, func() ([]store.Setting, error) { return s.Store.Settings(ctx) })

@@ -54,6 +54,9 @@ type Store struct {
 	waiters  []*waiter                // the Awaits under way
 	watchers store.Watchers
 
+	samples []sample // starts and ends of attempts, ever; guarded by mu, as are the next ones
+	usual   []usual  // how long what completed runs, the last one last
+
 	schedules map[string]*schedule // by name; guarded by mu, as is the next one
 	gens      int64                // definitions of schedules, ever
 }

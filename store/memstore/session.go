@@ -81,6 +81,7 @@ func (s *Store) lease(l queue.Lease) *job {
 
 func (s *Store) start(j *job, e store.Started, now queue.Millis) {
 	s.stamp(j, e.At, now)
+	s.measure(j, 0, max(j.DueAt, j.Since), e.At, now)
 	s.move(j, queue.Processing, now)
 	j.StartedAt, j.WorkerID, j.PID, j.Progress = e.At, e.Worker, e.PID, nil
 	s.tell(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.At}, now)
@@ -118,12 +119,12 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		s.garbage = append(s.garbage, e.DeletableOutput)
 	}
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
+	s.measureEnd(j, &e, now)
 	if j.State != queue.Processing {
 		s.move(j, queue.Processing, now)
 	}
 	s.move(j, d.State, now)
-	j.WorkerID, j.PID = "", 0
-	j.Reason = d.Reason
+	j.WorkerID, j.PID, j.Reason = "", 0, d.Reason
 	if j.State.Runnable() {
 		j.DueAt = now.Add(d.Delay)
 	}
@@ -179,8 +180,7 @@ func (s *Store) keepAttempt(j *job, a *queue.Attempt, e store.Settlement, ran bo
 		j.Progress = nil
 	}
 	if e.Progress != nil {
-		told := *e.Progress
-		j.Progress = &told
+		j.Progress = new(*e.Progress)
 	}
 	j.attempts = append(j.attempts, *a)
 	j.Outputs += a.OutputBytes

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -82,6 +83,7 @@ func (r *Rules) started(st *store.Started, stale func(queue.Lease)) error {
 	if err := r.putProgress(j, nil); err != nil {
 		return err
 	}
+	r.measureStart(l, st.At)
 	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(j.Runs+1), 10)
 	detail = strconv.AppendInt(append(detail, `,"started_at":`...), int64(st.At), 10)
 	return r.Move(j, queue.Processing, queue.EventStarted, append(detail, '}'))
@@ -153,7 +155,9 @@ func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
 		if err := r.stamp(l, a.StartedAt); err != nil {
 			return err
 		}
+		r.measureStart(l, a.StartedAt)
 	}
+	r.tx.Measure(Measured{Queue: j.Queue, End: d.State, Took: between(a.StartedAt, a.EndedAt), Fingerprint: e.Fingerprint})
 	if e.Progress != nil || !l.Running { // else what was reported of it stays
 		if err := r.putProgress(j, e.Progress); err != nil {
 			return err
@@ -171,6 +175,17 @@ func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
 		return err
 	}
 	return r.returned(j)
+}
+
+// measureStart counts the start of a leased job, with its wait since it was due and ready.
+func (r *Rules) measureStart(l *Lease, at queue.Millis) {
+	j := &l.Job
+	r.tx.Measure(Measured{Queue: j.Queue, Took: between(max(j.DueAt, j.Since), at)})
+}
+
+// between is how long it was from one instant to another, 0 if the clock was set back meanwhile.
+func between(from, to queue.Millis) time.Duration {
+	return max(0, time.Duration(to-from)*time.Millisecond)
 }
 
 // Pause records that a running job is paused, or is not any more.

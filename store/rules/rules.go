@@ -6,6 +6,7 @@ package rules
 import (
 	"cmp"
 	"maps"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -62,6 +63,15 @@ type Position struct{ Rank, Seq int64 }
 
 // After reports whether p comes after q.
 func (p Position) After(q Position) bool { return p.Rank > q.Rank || p.Rank == q.Rank && p.Seq > q.Seq }
+
+// Measured is the start or the end of an attempt.
+type Measured struct {
+	Queue string
+	End   queue.State   // that the job came to, 0 at a start
+	Took  time.Duration // at a start the wait before it, at an end the run
+	// Fingerprint is, of one that completed, that of its job if it is known; else 0.
+	Fingerprint uint64
+}
 
 // Lease is a leased job as its row has it or, of what has not been written yet, will, but for
 // what it runs by. It is replaced, not changed.
@@ -133,6 +143,8 @@ type Tx interface {
 	// Moved counts a move of a job, which is of its user and its queue, from one state to another; 0
 	// is outside.
 	Moved(j *Job, from, to queue.State)
+	// Measure counts the start or the end of an attempt in the figures of its queue, in this transaction.
+	Measure(m Measured)
 	// Touched has whoever watches a job told.
 	Touched(seq int64)
 

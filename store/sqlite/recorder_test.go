@@ -418,8 +418,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	must(s.NoteRunners(ctx, nil))
 	must(s.Audit(ctx, store.Audit{Verb: "backup"}))
-	must(s.SetSetting(ctx, store.Setting{Key: "a", Value: "b"}))
-	must(s.SetSetting(ctx, store.Setting{Key: "a"}))
+	must(errors.Join(s.SetSetting(ctx, store.Setting{Key: "a", Value: "b"}), s.SetSetting(ctx, store.Setting{Key: "a"})))
 	_, err = s.Settings(ctx)
 	must(err)
 	for next := time.Duration(0); next == 0; {
@@ -465,6 +464,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.Change(ctx, long, store.Change{Verb: queue.VerbRemove}))
 	promoteAll(t, s)
 	everyGate(t, s)
+	everyFigure(t, s)
 	everySchedule(t, s)
 	parent := put(t, s, 0, 1)[0]
 	waits := func(j *queue.Job) { j.After = []queue.Dependency{{Job: parent, How: queue.ParentEnded}} }

@@ -34,6 +34,8 @@ var migrations = [][]string{{
 		ranked_by    TEXT    NOT NULL DEFAULT '', -- the order of all ranks, '' while they are being made anew
 		users        TEXT    NOT NULL DEFAULT '', -- UID/WAITING of each user that has changed since its row was written
 		queues       TEXT    NOT NULL DEFAULT '', -- NAME/WAITING/UID of each queue that has changed since its row was written
+		hours_upto   INTEGER NOT NULL DEFAULT 0,  -- figures of minutes before are in those of hours
+		days_upto    INTEGER NOT NULL DEFAULT 0,  -- and those of hours before in those of days
 		reserved     TEXT    NOT NULL DEFAULT ''  -- SEQ/FENCE of each job that is leased and not known to have started
 	) STRICT`,
 	`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled)
@@ -274,6 +276,24 @@ var migrations = [][]string{{
 		note    TEXT    NOT NULL
 	) STRICT`,
 	`CREATE INDEX schedule_runs_name ON schedule_runs (name, n)`,
+	`CREATE TABLE figures (
+		grain     INTEGER NOT NULL, -- store.Grain
+		at        INTEGER NOT NULL, -- when the period begins
+		queue     TEXT    NOT NULL,
+		started   INTEGER NOT NULL, -- attempts, as the next ones
+		completed INTEGER NOT NULL,
+		failed    INTEGER NOT NULL,
+		dead      INTEGER NOT NULL,
+		cancelled INTEGER NOT NULL,
+		returned  INTEGER NOT NULL,
+		waits     BLOB    NOT NULL, -- store.Histogram
+		runs      BLOB    NOT NULL,
+		PRIMARY KEY (grain, at, queue)
+	) STRICT, WITHOUT ROWID`,
+	`CREATE TABLE usual (
+		one  INTEGER PRIMARY KEY CHECK (one = 1),
+		list BLOB NOT NULL -- how long commands run; see estimates
+	) STRICT`,
 	`CREATE TABLE settings (
 		key   TEXT PRIMARY KEY,
 		value TEXT    NOT NULL,

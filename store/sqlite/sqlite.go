@@ -68,6 +68,9 @@ type Store struct {
 	// rechecks are the rules', which an undone transaction leaves as they are; the writer's.
 	rechecks rules.Memory
 
+	minute minuteFigures // the writer's
+	usual  estimates
+
 	mark  mark   // the writer's
 	file  string // which the database is
 	moved bool   // it was another one when it was used last
@@ -117,6 +120,10 @@ type memory struct {
 	ranking   ranking
 	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
 	outputs   int64  // bytes of all outputs
+	// upto is, of hours and days, up to when the figures are made of finer ones; tidied is the hour in
+	// which that was looked at last.
+	upto   [store.Day + 1]queue.Millis
+	tidied queue.Millis
 }
 
 // Options are what Open needs to know.
@@ -348,8 +355,9 @@ func (s *Store) load() error {
 			s.mem.counts[state] = r.num(3 + i)
 		}
 		reserved, s.mem.outputs, s.mem.rankedBy, s.mem.list, s.mem.commits, s.mem.queues = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15), r.text(16)
+		s.mem.upto[store.Hour], s.mem.upto[store.Day] = queue.Millis(r.num(17)), queue.Millis(r.num(18))
 		return false, nil
-	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues FROM meta`)
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto FROM meta`)
 	if err != nil {
 		return err
 	}
@@ -386,6 +394,9 @@ func (s *Store) load() error {
 	if err := s.loadEdges(); err != nil {
 		return err
 	}
+	if err := s.loadUsual(); err != nil {
+		return err
+	}
 	s.publish()
 	return s.loadBatches()
 }
@@ -417,6 +428,10 @@ func (s *Store) Close() error {
 	for !s.idle() {
 		s.lead()
 	}
+	var unwritten error
+	if s.Err() == nil && !s.ended { // else nothing is written any more
+		unwritten = s.writeUsual()
+	}
 	s.ended = true
 	s.endBackup()
 	s.mu.Lock()
@@ -427,7 +442,7 @@ func (s *Store) Close() error {
 		w.done <- granted{err: errClosed}
 	}
 	s.turn <- struct{}{} // who comes later is refused
-	return errors.Join(s.read.close(), s.db.close(), s.mark.close())
+	return errors.Join(unwritten, s.read.close(), s.db.close(), s.mark.close())
 }
 
 // DueSooner hints that something is due earlier than the last Promote said.

@@ -229,6 +229,9 @@ func (t *tx) Moved(j *rules.Job, from, to queue.State) {
 	t.Touched(j.Seq)
 }
 
+// Measure implements rules.Tx.
+func (t *tx) Measure(m rules.Measured) { t.measured = append(t.measured, m) }
+
 // Touched implements rules.Tx.
 func (t *tx) Touched(seq int64) { t.touched = append(t.touched, seq) }
 

@@ -107,15 +107,10 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		lanes, err := t.tidyLanes()
+		kept, err := t.tidyKept()
 		if err != nil {
 			return err
 		}
-		gates, err := t.tidyGates()
-		if err != nil {
-			return err
-		}
-		t.tidyQueues()
 		resume, err := t.resumeQueues()
 		if err != nil {
 			return err
@@ -127,7 +122,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if rates || unseen || dependants || s.rechecks.Left() > 0 || lanes || gates || len(due) == moveStep || expired == moveStep || keys == promoteStep || left || unfinished || changing {
+		if rates || unseen || dependants || s.rechecks.Left() > 0 || kept || len(due) == moveStep || expired == moveStep || keys == promoteStep || left || unfinished || changing {
 			next = 0
 			return nil
 		}
@@ -135,6 +130,24 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		return err
 	})
 	return next, err
+}
+
+// tidyKept has lanes, gates and queues go that nobody needs, and tidies the figures.
+func (t *tx) tidyKept() (more bool, err error) {
+	lanes, err := t.tidyLanes()
+	if err != nil {
+		return false, err
+	}
+	gates, err := t.tidyGates()
+	if err != nil {
+		return false, err
+	}
+	t.tidyQueues()
+	figures, err := t.tidyFigures()
+	if err == nil {
+		err = t.keepUsual()
+	}
+	return lanes || gates || figures, err
 }
 
 const step = "1000" // promoteStep, as SQL has it

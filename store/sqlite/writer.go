@@ -33,15 +33,17 @@ type tx struct {
 	drafts  []texts      // of what is being enqueued, by their numbers
 	due     queue.Millis // the earliest timer set, 0 if none
 	touched []int64      // jobs that changed
-	before  memory       // as it was, without leases
-	users   map[int]user // those that changed, as they were
-	queues  map[*queueState]queueCount
-	removed int                // attempts and edges
-	rates   map[int64]rateRoom // by gate, as they were looked at
-	uncut   *waiter            // who waits still, though its claim was cut short
-	read    int                // bytes of jobs that were read, or will be moved by SQLite
-	bound   int64              // what the connection had bound when it began
-	leased  bool               // leases changed, so that
+	// measured are the starts and ends of attempts, for the figures.
+	measured []rules.Measured
+	before   memory       // as it was, without leases
+	users    map[int]user // those that changed, as they were
+	queues   map[*queueState]queueCount
+	removed  int                // attempts and edges
+	rates    map[int64]rateRoom // by gate, as they were looked at
+	uncut    *waiter            // who waits still, though its claim was cut short
+	read     int                // bytes of jobs that were read, or will be moved by SQLite
+	bound    int64              // what the connection had bound when it began
+	leased   bool               // leases changed, so that
 	// reserved is what meta.reserved gets.
 	reserved string
 }
@@ -179,6 +181,9 @@ func (s *Store) try(group []*op) (n int, grant *granted, culprit *op, err error)
 	if err = t.rules.Reopen(); err != nil {
 		return n, nil, nil, err
 	}
+	if err := t.writeFigures(); err != nil {
+		return n, nil, nil, err
+	}
 	if err := t.writeMeta(); err != nil {
 		return n, nil, nil, err
 	}
@@ -250,6 +255,7 @@ func (t *tx) rollback() {
 		q.Waiting, q.uid = was.waiting, was.uid
 	}
 	t.s.mem.countLeased()
+	t.s.minute = minuteFigures{}
 }
 
 // writeMeta writes what the transaction changed of the counts and numbers.
@@ -296,6 +302,7 @@ func (t *tx) publish(grant *granted) {
 	for _, f := range t.then {
 		f()
 	}
+	s.usual.note(t.measured)
 	defer s.watchers.Tell(t.touched...)
 	s.mu.Lock()
 	defer s.mu.Unlock()

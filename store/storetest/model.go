@@ -154,7 +154,11 @@ func (w *pairWalk) next() {
 	case n < 92:
 		w.what = "time"
 		w.advance(time.Duration(w.dice.IntN(4000)) * time.Millisecond)
+		if w.step%20 == 0 { // hours and days end
+			w.advance(time.Duration(w.step%9) * time.Hour)
+		}
 		w.promote()
+		w.measured()
 	case n < 96:
 		w.what = "rule"
 		w.rule()
@@ -422,9 +426,9 @@ func (w *pairWalk) report(engine, model *store.Report) (still []int64) {
 			if w.dice.IntN(3) == 0 {
 				d.State, d.Delay = queue.Failed, time.Duration(w.dice.IntN(2))*time.Second
 			}
-			a := queue.Attempt{StartedAt: w.model.Now(), EndedAt: w.model.Now()}
-			engine.Ended = append(engine.Ended, store.Settlement{Lease: mine, Attempt: a, Decision: d})
-			model.Ended = append(model.Ended, store.Settlement{Lease: ours, Attempt: a, Decision: d})
+			a := queue.Attempt{StartedAt: before(w.model.Now(), time.Duration(seq%7)*time.Second), EndedAt: w.model.Now()}
+			engine.Ended = append(engine.Ended, store.Settlement{Lease: mine, Attempt: a, Decision: d, Fingerprint: uint64(seq % 5)})
+			model.Ended = append(model.Ended, store.Settlement{Lease: ours, Attempt: a, Decision: d, Fingerprint: uint64(seq % 5)})
 			continue
 		}
 		still = append(still, seq)

@@ -41,6 +41,7 @@ func walkFor(r *rig, steps int) {
 	}
 	w.recount()
 	w.historiesMatch()
+	w.figuresMatch()
 }
 
 func (w *walk) next() {

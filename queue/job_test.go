@@ -1,0 +1,31 @@
+package queue
+
+import "testing"
+
+// Jobs that run the same have the same fingerprint, in every version; others have not.
+func TestFingerprint(t *testing.T) {
+	base := func() Job {
+		return Job{UID: 7, Queue: "default", Execution: Execution{Command: "make all", Cwd: "/src"}}
+	}
+	j := base()
+	j.ID, j.Seq, j.Priority, j.Env = "x", 3, 9, []string{"A=b"}
+	same := base()
+	if j.Fingerprint() != same.Fingerprint() {
+		t.Error("what does not say what runs changes the fingerprint")
+	}
+	if got := same.Fingerprint(); got != 5635154117666000785 {
+		t.Errorf("the fingerprint is %d, and was another in a version before", got)
+	}
+	seen := map[uint64]bool{same.Fingerprint(): true}
+	for _, change := range []func(*Job){
+		func(j *Job) { j.UID = 8 }, func(j *Job) { j.Queue = "defaul" }, func(j *Job) { j.Cwd = "/" }, func(j *Job) { j.Command = "make" },
+		func(j *Job) { j.Command, j.Argv = "", []string{"make", "all"} }, func(j *Job) { j.Command, j.Argv = "", []string{"makeall"} }, func(j *Job) { j.Command, j.Argv = "", []string{"make all", ""} },
+	} {
+		j := base()
+		change(&j)
+		if seen[j.Fingerprint()] {
+			t.Errorf("%+v has the fingerprint of another", j)
+		}
+		seen[j.Fingerprint()] = true
+	}
+}

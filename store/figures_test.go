@@ -1,0 +1,88 @@
+package store
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Each duration stands in the bucket whose bounds it lies between; below and above all of them in the first
+// and the last one.
+func TestBuckets(t *testing.T) {
+	if first, last := Bound(0), Bound(Buckets-1); first > 0.001 || last < 30*24*3600 {
+		t.Errorf("the buckets end at %v and %v seconds", first, last)
+	}
+	for _, d := range []time.Duration{-time.Second, 0, 1e5, time.Millisecond, 2 * time.Millisecond, 499 * time.Millisecond, 500 * time.Millisecond, 501 * time.Millisecond,
+		time.Second, 1001 * time.Millisecond, 1414 * time.Millisecond, 1415 * time.Millisecond, time.Minute, 1024 * time.Second, 1024001 * time.Millisecond, 29 * 24 * time.Hour, 1 << 62} {
+		var h Histogram
+		h.Observe(d)
+		k := slices.Index(h.Counts[:], 1)
+		whole := min(max(0, d.Truncate(time.Millisecond)), longest)
+		if s := whole.Seconds(); k < 0 || k > 0 && s <= Bound(k-1) || k < Buckets-1 && s > Bound(k) || h.Sum != whole.Milliseconds() {
+			t.Errorf("%v stands in bucket %d, with the sum %d", d, k, h.Sum)
+		}
+	}
+}
+
+// A quantile is less than √2 times as long or as short as the true one.
+func TestQuantilesAreNear(t *testing.T) {
+	dice := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var h Histogram
+		if _, known := h.Quantile(0.5); known {
+			t.Error("the median of none is known")
+		}
+		list := make([]time.Duration, 1+dice.IntN(400))
+		for i := range list {
+			list[i] = time.Duration(math.Exp(dice.Float64()*20)) * time.Millisecond
+			h.Observe(list[i])
+		}
+		slices.Sort(list)
+		for _, q := range []float64{0.01, 0.5, 0.95, 0.99, 1} {
+			want := list[int(math.Ceil(q*float64(len(list))))-1]
+			got, known := h.Quantile(q)
+			if ratio := float64(got) / float64(want); !known || got-want > time.Millisecond && ratio > math.Sqrt2 || want-got > time.Millisecond && ratio < 1/math.Sqrt2 {
+				t.Errorf("quantile %v of %d: got %v, want %v", q, len(list), got, want)
+			}
+		}
+	}
+}
+
+// What is written is read again, in few bytes; what is damaged is empty, and nothing panics.
+func FuzzHistogram(f *testing.F) {
+	var h Histogram
+	f.Add(h.Append(nil))
+	h.Observe(0)
+	h.Observe(time.Hour)
+	h.Observe(1 << 62)
+	if b := h.Append(nil); ReadHistogram(b) != h || len(b) > 16 {
+		f.Errorf("%d bytes for %+v, and %+v is read", len(b), h, ReadHistogram(b))
+	} else {
+		f.Add(b)
+		f.Add(b[:len(b)-1])
+	}
+	f.Add([]byte{0, 200, 1, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h := ReadHistogram(b)
+		if again := ReadHistogram(h.Append(nil)); again != h && h.Count() > 0 {
+			t.Errorf("%v: %+v is written, and %+v is read", b, h, again)
+		}
+		h.Quantile(0.5)
+	})
+}
+
+// Periods begin at whole minutes, hours and days of UTC.
+func TestPeriods(t *testing.T) {
+	at := queue.MillisOf(time.Date(2026, 11, 25, 20, 49, 24, 5e6, time.UTC))
+	for g, want := range map[Grain]time.Time{
+		Minute: time.Date(2026, 11, 25, 20, 49, 0, 0, time.UTC), Hour: time.Date(2026, 11, 25, 20, 0, 0, 0, time.UTC), Day: time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC),
+	} {
+		if got := g.Floor(at); got != queue.MillisOf(want) || g.Floor(got) != got {
+			t.Errorf("the %v of %v begins at %v, want %v", g, at, got, want)
+		}
+	}
+}

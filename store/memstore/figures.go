@@ -1,0 +1,146 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// sample is the start or the end of an attempt that was recorded in a minute.
+type sample struct {
+	minute queue.Millis
+	queue  string      // as it is named in the minute
+	end    queue.State // 0 of a start
+	took   time.Duration
+}
+
+// usual is how long what has a fingerprint usually runs.
+type usual struct {
+	fingerprint uint64
+	store.Estimate
+}
+
+// measure notes a start, after a wait, or an end, after a run.
+func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
+	m := sample{minute: store.Minute.Floor(now), queue: j.Queue, end: end, took: max(0, time.Duration(to-from)*time.Millisecond)}
+	named := map[string]bool{}
+	for _, other := range s.samples {
+		if other.minute == m.minute && !s.stands(other.queue) {
+			named[other.queue] = true
+		}
+	}
+	if !s.stands(m.queue) && !named[m.queue] && len(named) >= store.MaxNamed {
+		m.queue = store.OtherQueues
+	}
+	s.samples = append(s.samples, m)
+}
+
+// measureEnd notes the end of an attempt of a job as it was before, and its start if that was not told.
+func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
+	a := &e.Attempt
+	if !e.Decision.Started {
+		return
+	}
+	if j.State != queue.Processing {
+		s.measure(j, 0, max(j.DueAt, j.Since), a.StartedAt, now)
+	}
+	s.measure(j, e.Decision.State, a.StartedAt, a.EndedAt, now)
+	s.learn(e.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
+}
+
+// stands reports whether a queue has figures of its own whatever others there are.
+func (s *Store) stands(name string) bool {
+	_, ruled := s.queues[name]
+	return ruled || name == queue.DefaultQueue || name == store.OtherQueues
+}
+
+// Stats counts the samples of the periods that are asked for.
+func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
+	err = s.read(ctx, func() error {
+		out.Grain, out.Since, out.Until = f.Range(s.now())
+		periods := map[queue.Millis]map[string]*store.Figures{}
+		for _, m := range s.samples {
+			at := out.Grain.Floor(m.minute)
+			if at < out.Since || at >= out.Until {
+				continue
+			}
+			if periods[at] == nil {
+				periods[at] = map[string]*store.Figures{}
+			}
+			of := periods[at][m.queue]
+			if of == nil {
+				of = new(store.Figures)
+				periods[at][m.queue] = of
+			}
+			if m.end == 0 {
+				of.Begin(m.took)
+			} else {
+				of.End(m.end, m.took)
+			}
+		}
+		queues := map[string]*store.Figures{}
+		for _, at := range slices.Sorted(maps.Keys(periods)) {
+			all := store.PeriodFigures{At: at}
+			for name, of := range periods[at] {
+				if f.Queue != "" && name != f.Queue {
+					continue
+				}
+				all.Add(of)
+				if queues[name] == nil {
+					queues[name] = new(store.Figures)
+				}
+				queues[name].Add(of)
+			}
+			if f.Series && all.Figures != (store.Figures{}) {
+				out.Periods = append(out.Periods, all)
+			}
+		}
+		for name, of := range queues {
+			out.Queues = append(out.Queues, store.QueueFigures{Queue: name, Figures: *of})
+		}
+		last := func(q store.QueueFigures) int {
+			if q.Queue == store.OtherQueues {
+				return 1
+			}
+			return 0
+		}
+		slices.SortFunc(out.Queues, func(a, b store.QueueFigures) int {
+			return cmp.Or(cmp.Compare(last(a), last(b)), strings.Compare(a.Queue, b.Queue))
+		})
+		return nil
+	})
+	return out, err
+}
+
+// learn notes how long a job ran that has completed.
+func (s *Store) learn(fingerprint uint64, run time.Duration) {
+	if fingerprint == 0 {
+		return
+	}
+	one := usual{fingerprint: fingerprint}
+	if i := slices.IndexFunc(s.usual, func(u usual) bool { return u.fingerprint == fingerprint }); i >= 0 {
+		one = s.usual[i]
+		s.usual = slices.Delete(s.usual, i, i+1)
+	}
+	one.Note(max(0, run))
+	s.usual = append(s.usual, one)
+	s.usual = s.usual[max(0, len(s.usual)-store.MaxEstimates):]
+}
+
+// Usual is how long a job of a fingerprint usually runs.
+func (s *Store) Usual(fingerprint uint64) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.usual {
+		if s.usual[i].fingerprint == fingerprint {
+			return s.usual[i].Usual()
+		}
+	}
+	return 0
+}

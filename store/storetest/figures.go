@@ -1,0 +1,312 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var measuring = []promise{
+	{name: "starts, ends, waits and runs are counted by queue and minute", keep: attemptsAreCounted},
+	{name: "a retry's wait is from when it was due, and what was never started counts nothing", keep: waitsAreFromDue},
+	{name: "an end that is told twice counts once, and removal leaves the figures", keep: figuresStay},
+	{name: "hours and days are the minutes that they are made of, each once", keep: grainsAgree},
+	{name: "what is recorded after the clock was set back is in every grain", keep: setBackIsCounted},
+	{name: "a range has whole periods, of the finest grain that is kept", keep: rangesAreWhole},
+	{name: "a minute names 64 queues, and those that have settings", keep: fewQueuesAreNamed},
+	{name: "how long a command usually runs is the mean of those that completed", keep: usualRuns},
+}
+
+// figures are those of all queues that a filter asks for, together.
+func (r *rig) figures(f store.StatsFilter) (sum store.Figures) {
+	r.Helper()
+	for _, q := range r.stats(f).Queues {
+		sum.Add(&q.Figures)
+	}
+	return sum
+}
+
+func (r *rig) stats(f store.StatsFilter) store.Stats {
+	r.Helper()
+	got, err := r.s.Stats(r.Context(), f)
+	r.must(err)
+	return got
+}
+
+// ran starts a job that waits and ends it after so long.
+func (r *rig) ran(j queue.Job, o queue.Outcome, run time.Duration) queue.Job {
+	r.Helper()
+	j = r.start(j)
+	r.advance(run)
+	e := r.settlement(j, o)
+	e.Attempt.StartedAt = j.StartedAt
+	if e.Decision.State == queue.Completed {
+		e.Fingerprint = j.Fingerprint()
+	}
+	r.turn(store.Report{Ended: []store.Settlement{e}})
+	return r.get(j.ID)
+}
+
+// before is an instant so long before another one.
+func before(at queue.Millis, d time.Duration) queue.Millis {
+	return at - queue.Millis(d.Milliseconds())
+}
+
+// onThe has the clock stand at the beginning of the next minute, hour or day of UTC.
+func (r *rig) onThe(g store.Grain) queue.Millis {
+	r.advance(time.Duration(g.Floor(r.s.Now()).Add(g.Length())-r.s.Now()) * time.Millisecond)
+	return r.s.Now()
+}
+
+func attemptsAreCounted(r *rig) {
+	same(r, "figures of an empty store", r.stats(store.StatsFilter{Series: true}).Queues, nil)
+	began := r.onThe(store.Hour)
+	r.one(in("a"))
+	r.advance(5 * time.Second)
+	r.ran(r.claimOne(), exit(0), 20*time.Second)
+	r.must(r.change(r.run(exit(1), in("b")), queue.VerbHold))
+	r.advance(40 * time.Second) // the next minute
+	r.run(exit(1), in("b"), maxAttempts(1))
+	r.run(ended(queue.Killed), in("a"))
+	r.run(ended(queue.Stopped), in("a"))
+
+	a, b := store.Figures{Started: 3, Completed: 1, Cancelled: 1, Returned: 1}, store.Figures{Started: 2, Failed: 1, Dead: 1}
+	for _, wait := range []time.Duration{5 * time.Second, 0, 0} {
+		a.Waits.Observe(wait)
+	}
+	for _, run := range []time.Duration{20 * time.Second, 0, 0} {
+		a.Runs.Observe(run)
+	}
+	for range 2 {
+		b.Waits.Observe(0)
+		b.Runs.Observe(0)
+	}
+	want := store.Stats{Grain: store.Minute, Since: began, Until: began.Add(2 * time.Minute), Queues: []store.QueueFigures{{Queue: "a", Figures: a}, {Queue: "b", Figures: b}}}
+	same(r, "figures", r.stats(store.StatsFilter{Since: began}), want)
+	first, second := store.Figures{Started: 2, Completed: 1, Failed: 1}, store.Figures{Started: 3, Dead: 1, Cancelled: 1, Returned: 1}
+	first.Waits.Observe(5 * time.Second)
+	first.Waits.Observe(0)
+	first.Runs.Observe(20 * time.Second)
+	first.Runs.Observe(0)
+	for range 3 {
+		second.Waits.Observe(0)
+		second.Runs.Observe(0)
+	}
+	want.Periods = []store.PeriodFigures{{At: began, Figures: first}, {At: began.Add(time.Minute), Figures: second}}
+	same(r, "figures by minute", r.stats(store.StatsFilter{Since: began, Series: true}), want)
+	same(r, "figures of one queue", r.stats(store.StatsFilter{Since: began, Queue: "b"}).Queues, want.Queues[1:])
+	same(r, "figures of the first minute", r.figures(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}), first)
+}
+
+func waitsAreFromDue(r *rig) {
+	began := r.onThe(store.Hour)
+	r.one(delay(time.Minute))
+	r.advance(time.Minute + 2*time.Second)
+	r.promote()
+	j := r.ran(r.claimOne(), exit(1), 0) // fails, and is due again in 2 s
+	r.advance(6 * time.Second)
+	r.promote()
+	r.claimOne()
+	r.turn(store.Report{Released: []queue.Lease{r.leaseOf(j.Seq)}})
+	j = r.claimOne()
+	r.end(j, ended(queue.Unstarted))
+	r.advance(time.Second)
+	r.promote()
+	j = r.ran(r.claimOne(), exit(0), 0)
+	var waits store.Histogram
+	for _, wait := range []time.Duration{2 * time.Second, time.Second} { // it was due anew when it was given back
+		waits.Observe(wait)
+	}
+	same(r, "state", j.State, queue.Completed)
+	same(r, "waits", r.figures(store.StatsFilter{Since: began}).Waits, waits)
+}
+
+// leaseOf is the lease of a job.
+func (r *rig) leaseOf(seq int64) queue.Lease {
+	r.Helper()
+	held, err := r.heldJobs()
+	r.must(err)
+	for i := range held {
+		if held[i].Seq == seq {
+			return held[i].Lease()
+		}
+	}
+	r.Fatalf("job %d is not leased", seq)
+	return queue.Lease{}
+}
+
+func figuresStay(r *rig) {
+	r.one()
+	j := r.start(r.claimOne())
+	r.start(j)
+	e := r.settlement(j, exit(0))
+	r.turn(store.Report{Ended: []store.Settlement{e, e}})
+	r.turn(store.Report{Ended: []store.Settlement{e}})
+	want := r.figures(store.StatsFilter{})
+	same(r, "starts and ends", []int64{want.Started, want.Completed}, []int64{1, 1})
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: asker}))
+	same(r, "figures after a removal", r.figures(store.StatsFilter{}), want)
+}
+
+func grainsAgree(r *rig) {
+	began := r.onThe(store.Day)
+	total := int64(0)
+	for day := range 3 {
+		for i := range 5 {
+			r.run(exit(int64(i%2)), in([]string{"a", "b"}[i%2]), maxAttempts(1))
+			total++
+			r.pass(time.Duration(50+day) * time.Minute)
+		}
+		r.onThe(store.Day)
+		r.promote()
+	}
+	r.promote()
+	r.run(exit(0))
+	total++
+	r.pass(0)
+	byDay := r.figures(store.StatsFilter{Since: began, Grain: store.Day})
+	same(r, "starts", byDay.Started, total)
+	for _, g := range []store.Grain{store.Hour, 0} {
+		same(r, "figures by "+fmt.Sprint(int(g)), r.figures(store.StatsFilter{Since: began, Grain: g}), byDay)
+	}
+	days := r.stats(store.StatsFilter{Since: began, Grain: store.Day, Series: true}).Periods
+	var starts []int64
+	for _, d := range days {
+		starts = append(starts, d.Started)
+	}
+	same(r, "starts by day", starts, []int64{5, 5, 5, 1})
+	same(r, "hours", len(r.stats(store.StatsFilter{Since: began, Grain: store.Hour, Series: true}).Periods), 3*4+1) // two of each day are in one hour
+	r.pass(61 * 24 * time.Hour)
+	r.pass(0)
+	same(r, "figures by day, two months later", r.figures(store.StatsFilter{Since: began, Grain: store.Day}), byDay)
+	same(r, "figures by hour, two months later", r.figures(store.StatsFilter{Since: began, Grain: store.Hour}), store.Figures{})
+	r.pass(3 * 366 * 24 * time.Hour)
+	same(r, "figures by day, three years later", r.figures(store.StatsFilter{Since: began}), store.Figures{})
+}
+
+func setBackIsCounted(r *rig) {
+	began := r.onThe(store.Day)
+	r.run(exit(0))
+	r.pass(30 * time.Hour)
+	r.run(exit(0))
+	r.pass(2 * time.Hour)
+	r.advance(-31 * time.Hour) // the hour and the day are made
+	j := r.run(exit(0))
+	r.run(exit(0), in("late"))
+	if j.State != queue.Completed {
+		r.Errorf("got %s after the clock was set back", j.State)
+	}
+	r.pass(40 * time.Hour)
+	r.pass(0)
+	want := r.figures(store.StatsFilter{Since: began, Grain: store.Minute})
+	same(r, "starts", want.Started, 4)
+	for _, g := range []store.Grain{store.Hour, store.Day} {
+		same(r, "figures by "+g.String(), r.figures(store.StatsFilter{Since: began, Grain: g}), want)
+	}
+	same(r, "starts of the first day", r.figures(store.StatsFilter{Since: began, Until: began.Add(24 * time.Hour), Grain: store.Day}).Started, 3)
+}
+
+func rangesAreWhole(r *rig) {
+	now := r.onThe(store.Day).Add(12*time.Hour + 30*time.Minute + 20*time.Second)
+	r.advance(time.Duration(now-r.s.Now()) * time.Millisecond)
+	for _, c := range []struct {
+		ago  time.Duration
+		want store.Grain
+	}{{time.Hour, store.Minute}, {48 * time.Hour, store.Minute}, {49 * time.Hour, store.Hour}, {60 * 24 * time.Hour, store.Hour}, {61 * 24 * time.Hour, store.Day}} {
+		got := r.stats(store.StatsFilter{Since: before(now, c.ago)})
+		same(r, c.ago.String(), got, store.Stats{Grain: c.want, Since: c.want.Floor(before(now, c.ago)), Until: c.want.Floor(now).Add(c.want.Length())})
+	}
+	got := r.stats(store.StatsFilter{Since: 1, Until: before(now, time.Hour), Grain: store.Minute})
+	same(r, "minutes of all times", got, store.Stats{Grain: store.Minute, Since: store.Minute.Floor(before(now, 48*time.Hour)), Until: before(now, time.Hour).Add(40 * time.Second)})
+}
+
+func fewQueuesAreNamed(r *rig) {
+	r.onThe(store.Hour)
+	r.must(r.s.SetQueue(r.Context(), "zz", store.QueueRule{Weight: 2}))
+	run := func(name string) {
+		r.one(in(name))
+		r.end(r.claimOne(), exit(0))
+	}
+	for i := range store.MaxNamed + 6 {
+		run(fmt.Sprintf("q%02d", i))
+	}
+	run("zz")
+	run(queue.DefaultQueue)
+	run("q00")
+	check := func(f store.StatsFilter) {
+		r.Helper()
+		list := r.stats(f).Queues
+		same(r, "queues", len(list), store.MaxNamed+3)
+		last := list[len(list)-1]
+		same(r, "the others", []any{last.Queue, last.Started, last.Completed}, []any{store.OtherQueues, int64(6), int64(6)})
+		same(r, "starts", r.figures(f).Started, store.MaxNamed+9)
+		same(r, "a queue with settings", r.stats(store.StatsFilter{Queue: "zz", Grain: f.Grain}).Queues[0].Started, 1)
+	}
+	check(store.StatsFilter{})
+	r.pass(time.Hour)
+	check(store.StatsFilter{Grain: store.Hour})
+}
+
+func usualRuns(r *rig) {
+	j := r.one()
+	same(r, "before the first run", r.s.Usual(j.Fingerprint()), 0)
+	r.ran(r.claimOne(), exit(0), 2*time.Second)
+	same(r, "after the first run", r.s.Usual(j.Fingerprint()), 2*time.Second)
+	r.one()
+	r.ran(r.claimOne(), exit(0), 8*time.Second)
+	same(r, "after the second run", r.s.Usual(j.Fingerprint()), 4*time.Second)
+	r.one(maxAttempts(1))
+	r.ran(r.claimOne(), exit(1), time.Hour)
+	same(r, "after a failure", r.s.Usual(j.Fingerprint()), 4*time.Second)
+	for range 20 { // the last ones count most
+		r.one()
+		r.ran(r.claimOne(), exit(0), time.Minute)
+	}
+	if got := r.s.Usual(j.Fingerprint()); got < 40*time.Second || got > time.Minute {
+		r.Errorf("after many runs of a minute: got %v", got)
+	}
+	other := r.one(in("other"))
+	same(r, "the same command in another queue", r.s.Usual(other.Fingerprint()), 0)
+}
+
+// figuresMatch checks that the figures are those of the attempts that events tell of.
+func (w *walk) figuresMatch() {
+	var want store.Figures
+	for after := int64(0); ; {
+		events, err := w.s.Events(w.Context(), after, 1000)
+		w.must(err)
+		if len(events) == 0 {
+			break
+		}
+		for _, e := range events {
+			if after = e.Seq; e.Kind == queue.EventEnded {
+				want.Started++
+				want.End(e.State, 0)
+			}
+		}
+	}
+	want.Started += w.s.Counts().States[queue.Processing]
+	got := w.figures(store.StatsFilter{})
+	same(w.rig, "waits and runs", []int64{got.Waits.Count(), got.Runs.Count()}, []int64{got.Started, want.Runs.Count()})
+	got.Waits, got.Runs, want.Runs = store.Histogram{}, store.Histogram{}, store.Histogram{}
+	same(w.rig, "figures, beside the events", got, want)
+}
+
+// measured compares the figures, and how long jobs usually run.
+func (w *pairWalk) measured() {
+	f := store.StatsFilter{Series: true, Grain: store.Grain(w.step % 4), Since: before(w.model.Now(), time.Duration(w.step%50)*time.Hour)}
+	if w.step%3 == 0 {
+		f.Queue = queues[w.step%len(queues)]
+	}
+	w.what = fmt.Sprintf("figures of %+v", f)
+	got, want := both(w, func(s store.Store) (store.Stats, error) { return s.Stats(w.Context(), f) })
+	same(&rig{T: w.T}, w.what, got, want)
+	for fingerprint := range uint64(5) {
+		if got, want := w.engine.Store.Usual(fingerprint), w.model.Usual(fingerprint); got != want {
+			w.Errorf("step %d: to the engine commands like %d run %v, to the model %v", w.step, fingerprint, got, want)
+		}
+	}
+	w.what = "time"
+}
