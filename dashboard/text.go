@@ -27,6 +27,7 @@ var functions = template.FuncMap{
 	"count":  counted,
 	"text":   deref,
 	"code":   codeText,
+	"part":   partText,
 	"times":  func(list []control.Time) string { return timesText(list) },
 }
 
@@ -45,6 +46,14 @@ func codeText(n *int64) string {
 		return ""
 	}
 	return strconv.FormatInt(*n, 10)
+}
+
+// partText is a part as percent.
+func partText(part *float64) string {
+	if part == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*part*100, 'f', 1, 64) + " %"
 }
 
 // title is what a job runs, "" if that may not be seen.

@@ -3,10 +3,12 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 )
@@ -22,11 +24,12 @@ const (
 
 // views are the pages, by their paths.
 var views = map[string]*view{
-	"/{$}":          {"overview", overview, []string{"verdict", "strip", "running", "waiting", "queues", "deads", "done"}},
+	"/{$}":          {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}},
 	"/jobs":         {"jobs", jobs, nil},
 	"/jobs/{id...}": {"job", job, []string{"head", "why", "deps", "attempts", "facts"}},
 	"/dead":         {"dead", dead, nil},
 	"/schedules":    {"schedules", schedules, nil},
+	"/stats":        {"stats", figures, nil},
 	"/workers":      {"workers", workers, []string{"workers"}},
 }
 
@@ -41,10 +44,14 @@ func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 		return p, err
 	}
 	queues, err := v.client.QueueList(ctx, control.Queues{})
+	if err != nil {
+		return p, err
+	}
+	hour, err := v.client.Stats(ctx, control.StatsParams{Since: since(time.Hour), By: "minute"})
 	p.Status = &screen.Status
 	kind, said := verdict(&screen.Status)
 	p.Title = said
-	p.Main = map[string]any{"Screen": screen, "Queues": queues.Queues, "Kind": kind, "Said": said}
+	p.Main = map[string]any{"Screen": screen, "Queues": queues.Queues, "Hour": plotted(&hour, time.Minute), "Kind": kind, "Said": said}
 	return p, err
 }
 
@@ -259,6 +266,75 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	}
 	p.Main = map[string]any{"Schedules": all, "Next": next}
 	return p, nil
+}
+
+// ranges are those of the figures that the page offers, with what each is drawn by.
+var ranges = []struct {
+	Name string
+	span time.Duration
+	by   string
+	step time.Duration
+}{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour}, {"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
+
+// since is a time so long ago.
+func since(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
+
+// figures is the page of what was done in a while, by queue.
+func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+	is := ranges[1]
+	for _, r := range ranges {
+		if r.Name == u.Query().Get("since") {
+			is = r
+		}
+	}
+	p, err := v.begin(ctx, "Figures", "stats", "queuectl stats --since "+is.Name)
+	if err != nil {
+		return p, err
+	}
+	got, err := v.client.Stats(ctx, control.StatsParams{Since: since(is.span), By: is.by})
+	if err != nil {
+		return p, err
+	}
+	p.Main = map[string]any{"Range": is.Name, "Ranges": ranges, "By": is.by, "Queues": got.Queues, "Plot": plotted(&got, is.step)}
+	return p, nil
+}
+
+// plot is a graph of how many attempts ended in each period.
+type plot struct {
+	Ended, Bad string // paths of SVG, in a box of plotWidth by plotHeight
+	Most, All  int64  // in one period, and in all
+	Failed     int64  // of all
+}
+
+const plotWidth, plotHeight = 480.0, 44.0
+
+// plotted draws figures, a period of so long each.
+func plotted(s *control.Stats, step time.Duration) (g plot) {
+	n := int64(1)
+	if s.Until > s.Since {
+		n = max(1, (int64(s.Until-s.Since)+step.Milliseconds()-1)/step.Milliseconds())
+	}
+	ended := func(f *control.Figures) int64 { return f.Completed + f.Failed + f.Dead + f.Cancelled + f.Returned }
+	for i := range s.Periods {
+		f := &s.Periods[i].Figures
+		g.Most, g.All, g.Failed = max(g.Most, ended(f)), g.All+ended(f), g.Failed+f.Failed+f.Dead
+	}
+	wide := plotWidth / float64(n)
+	for i := range s.Periods {
+		f := &s.Periods[i].Figures
+		at := wide * float64(int64(s.Periods[i].At-s.Since)/step.Milliseconds())
+		bar := func(count int64) string {
+			high := plotHeight * float64(count) / float64(max(g.Most, 1))
+			return fmt.Sprintf("M%.1f %.1fV%.1fh%.1fV%.1f", at, plotHeight, plotHeight-high, wide*0.9, plotHeight)
+		}
+		if all := ended(f); all > 0 {
+			g.Ended += bar(all)
+		}
+		if bad := f.Failed + f.Dead; bad > 0 {
+			g.Bad += bar(bad)
+		}
+	}
+	return g
 }
 
 // workers is the page of workers.

@@ -128,6 +128,15 @@ func TestPageInABrowser(t *testing.T) {
 	q.write("enough", "")
 	w.sees("#head", "processing")
 
+	// What was done is drawn, and told by queue.
+	w.goTo("/stats?since=1h")
+	w.sees("table", "chat")
+	var bars string
+	w.do(chromedp.AttributeValue(".plot .bar", "d", &bars, nil))
+	if !strings.HasPrefix(bars, "M") {
+		t.Errorf("the graph is %q", bars)
+	}
+
 	// Filters.
 	w.goTo("/jobs")
 	w.do(chromedp.SetValue(`.filter input[name=q]`, "d*"), chromedp.Submit(`.filter input[name=q]`), chromedp.WaitVisible("table.list"))
@@ -199,7 +208,7 @@ func TestPagesFit(t *testing.T) {
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			w.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
-			for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/long-" + strings.Repeat("n", 100), "/dead", "/dead/retry", "/schedules", "/workers", "/bulk?verb=cancel&id=waits", "/none"} {
+			for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/long-" + strings.Repeat("n", 100), "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none"} {
 				w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
 				var wide int64
 				w.do(chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide))
@@ -234,7 +243,7 @@ func TestPagesAreAccessible(t *testing.T) {
 	w := chromium(q)
 	for _, scheme := range []string{"light", "dark"} {
 		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
-		for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead/retry", "/schedules", "/workers", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
+		for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
 			var found []string
 			w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(string(axe), nil),
 				chromedp.Evaluate(`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 160) + " " + n.failureSummary)))`, &found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))

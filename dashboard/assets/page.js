@@ -121,7 +121,7 @@ let g = 0
 document.addEventListener('keydown', e => {
   if (!keys.checked || e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input:not([type=checkbox]),select,textarea') && e.key !== 'Escape') return
   const go = q => { const a = $(q); if (a) a.click() }
-  if (g && Date.now() - g < 1500) { g = 0; const n = 'ojdsw'.indexOf(e.key); if (n >= 0) go('.top nav li:nth-child(' + (n + 1) + ') a'); return }
+  if (g && Date.now() - g < 1500) { g = 0; const n = 'ojdswf'.indexOf(e.key); if (n >= 0) go('.top nav li:nth-child(' + (n + 1) + ') a'); return }
   const rows = $$('main tbody a').filter((a, i, l) => a.offsetParent && (i === 0 || a.closest('tr') !== l[i - 1].closest('tr')))
   const cur = rows.findIndex(a => a.closest('tr').contains(document.activeElement))
   switch (e.key) {
