@@ -38,6 +38,7 @@ func Example() string {
 		value := k.Default
 		_, err := strconv.ParseFloat(value, 64)
 		switch {
+		case value == "true", value == "false":
 		case isList(k.Name) && value == nobody:
 			value = "[]"
 		case err != nil || len(value) > 1 && value[0] == '0': // an octal one is text

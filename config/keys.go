@@ -65,6 +65,7 @@ type Settings struct {
 	Webhooks           string // "none" or JSON; see WebhooksByName
 	WebListen          string // "" is nowhere, as "" of the texts below
 	WebAnonymous       string // none or read
+	WebMetrics         string // false or true
 	WebHosts           string // "none" or words; see Hosts
 	WebTLSCert         string
 	WebTLSKey          string

@@ -67,6 +67,7 @@ type Spread struct {
 	P95MS   *int64    `json:"p95_ms"`
 	P99MS   *int64    `json:"p99_ms"`
 	MeanMS  *int64    `json:"mean_ms"`
+	SumMS   int64     `json:"sum_ms"` // of all
 	Buckets [][]int64 `json:"buckets,omitempty"`
 }
 

@@ -9,7 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/metrics"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -75,6 +78,15 @@ func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	w.Header().Set("Content-Type", "application/json")
 	w.Write(append(result, '\n'))
 	return nil
+}
+
+// metrics answers with the queue's metrics, in the form that is asked for.
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	registry, err := metrics.Of(r.Context(), v.client)
+	if err == nil {
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
+	}
+	return err
 }
 
 // summary is what the page shows first.

@@ -16,6 +16,7 @@ type Config struct {
 	Listen    string   // ADDRESS:PORT or unix:PATH; "" is nowhere
 	Hosts     []string // names that the page has, beside those of loopback
 	Anonymous bool     // on loopback anybody sees what the right read does
+	Metrics   bool     // on loopback anybody reads the metrics
 	TLSCert   string   // files; "" is without TLS
 	TLSKey    string
 	Proxy     bool // TLS is somebody else's, who sends its requests here

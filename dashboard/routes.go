@@ -18,6 +18,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"GET /live":             s.live,
 		"GET /bulk":             s.preview,
 		"GET /dead/retry":       s.previewRetry,
+		"GET /metrics":          s.metrics,
 		"GET /api/summary":      s.summary,
 		"GET /api/events":       s.events,
 		"GET /api/openapi.json": s.openAPI,
@@ -47,6 +48,9 @@ func (s *Server) routes(mux *http.ServeMux) {
 func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.visitorOf(r)
+		if c := s.config.Load(); !found && r.URL.Path == "/metrics" && c.Metrics && !c.Proxy && s.local(r) {
+			v, found = visitor{session: session{peer: s.opt.Scraper}}, true
+		}
 		if !found {
 			s.fail(w, r, errNobody)
 			return

@@ -40,6 +40,7 @@ const (
 type Options struct {
 	As        func(control.Peer) *control.Client // a client that is served as somebody
 	Anonymous control.Peer                       // whom requests without a session are from, if they are let in
+	Scraper   control.Peer                       // whom those for the metrics alone are from
 	Log       *slog.Logger
 }
 

@@ -64,10 +64,10 @@ func (s *Service) unknownNames() string {
 
 // Right implements control.Authorizer. Root and the service's own user may do everything.
 func (s *Service) Right(p *control.Peer) control.Right {
-	if p.UID == anybody {
-		if s.config.Load().WebAnonymous == "read" {
-			return control.Read
-		}
+	switch c := s.config.Load(); {
+	case p.UID == anybody && c.WebAnonymous == "read", p.UID == scraper && c.WebMetrics == "true":
+		return control.Read
+	case p.UID == anybody, p.UID == scraper:
 		return control.None
 	}
 	if p.Root() || p.UID == accounts.Self() {

@@ -306,6 +306,9 @@ func TestAnswersFit(t *testing.T) {
 			return []any{control.GateView{Key: worst(129), Kind: "resource", Rate: worst(16), User: worst(256)}}
 		},
 		"hook.test":    func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
+		"web.start":    func() []any { return []any{control.WebState{Listen: worst(4096)}} },
+		"web.stop":     func() []any { return []any{control.WebState{}} },
+		"web.open":     func() []any { return []any{control.WebLink{URL: worst(1024), Expires: 1 << 60}} },
 		"drain":        func() []any { return []any{control.Draining{Running: 1 << 30}} },
 		"reload":       func() []any { return []any{control.Reloaded{Hidden: make([]string, len(config.Keys()))}} },
 		"service.stop": func() []any { return []any{control.Stopping{PID: 1 << 30}} },

@@ -69,6 +69,7 @@ func spread(h *store.Histogram, buckets bool) (v control.Spread) {
 		return nil
 	}
 	v.P50MS, v.P95MS, v.P99MS = quantile(0.5), quantile(0.95), quantile(0.99)
+	v.SumMS = h.Sum
 	if n := h.Count(); n > 0 {
 		v.MeanMS = new(h.Sum / n)
 	}

@@ -10,13 +10,17 @@ import (
 	"github.com/queuectl/queuectl/dashboard"
 )
 
-// anybody is the uid of whoever reaches the page without a session: no account has it.
-const anybody = math.MinInt
+// anybody is the uid of whoever reaches the page without a session, scraper of who reads the metrics alone: no
+// account has them.
+const (
+	anybody = math.MinInt
+	scraper = math.MinInt + 1
+)
 
 // makeWeb makes the page, which a server answers what it asks, and opens it if the settings say so. If it cannot be
 // opened the queue goes on without.
 func (s *Service) makeWeb(server *control.Server) {
-	s.web = dashboard.New(dashboard.Options{As: server.As, Anonymous: control.Peer{UID: anybody, GID: anybody}, Log: s.log})
+	s.web = dashboard.New(dashboard.Options{As: server.As, Anonymous: control.Peer{UID: anybody, GID: anybody}, Scraper: control.Peer{UID: scraper, GID: anybody}, Log: s.log})
 	s.setWeb()
 }
 
@@ -35,7 +39,7 @@ func (s *Service) setWeb() (trouble string) {
 
 func (s *Service) webConfig() dashboard.Config {
 	c := &s.config.Load().Settings
-	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}
+	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read", Metrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}
 }
 
 // WebStart implements control.API.

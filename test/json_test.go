@@ -40,10 +40,11 @@ var askedForJSON = map[string][]string{
 	"service": {"service status"}, "serve": nil, "config": {"config list", "config get workers", "config set max_retries 2", "config unset max_retries"},
 	"reload": {"reload"}, "doctor": {"doctor"}, "backup": {"backup copy.db"}, "restore": nil,
 	"completion": nil, "man": nil, // their scripts and pages are their output
-	"web":    {"web start --listen 127.0.0.1:0", "web open", "web stop"},
-	"mcp":    nil, // which speaks a protocol of its own
-	"top":    nil, // which is a screen
-	"schema": {"schema", "schema enqueue"}, "init": {"init"}, "version": {"version"},
+	"web":     {"web start --listen 127.0.0.1:0", "web open", "web stop"},
+	"metrics": nil, // whose text has a form of its own
+	"mcp":     nil, // which speaks a protocol of its own
+	"top":     nil, // which is a screen
+	"schema":  {"schema", "schema enqueue"}, "init": {"init"}, "version": {"version"},
 }
 
 // Every verb answers --json with one value, and --jsonl with one a line; a job is the same object

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -68,7 +69,8 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 		return first.err
 	}
 	s.m = newModel(o.Host, time.Now(), first.snapshot)
-	_, err := tea.NewProgram(s, append([]tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(framesPerSecond)}, more...)...).Run()
+	go s.interrupted(ctx, cancel) // ends with ctx
+	_, err := tea.NewProgram(s, append([]tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithoutSignalHandler()}, more...)...).Run()
 	if errors.Is(err, tea.ErrInterrupted) || ctx.Err() != nil {
 		return nil
 	}
@@ -83,6 +85,39 @@ type shell struct {
 	m        *model
 	reader   *reader // of the output that is followed, nil for none
 	unfollow func()
+	editing  atomic.Bool
+	edited   atomic.Int64 // when an editor has ended last, in nanoseconds since 1970
+}
+
+// theirsFor is how long after the end of an editor a signal may still be one that a key in it has sent.
+const theirsFor = time.Second
+
+// interrupted ends the program by SIGINT, but for those of Ctrl-C in an editor: they go to all that have the terminal,
+// and this program may hear of one once the editor has ended by it.
+func (s *shell) interrupted(ctx context.Context, end func()) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, os.Interrupt)
+	defer signal.Stop(told)
+	for {
+		select {
+		case <-told:
+			if !s.editing.Load() && time.Since(time.Unix(0, s.edited.Load())) > theirsFor {
+				end()
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// edit has a person edit a job, in the terminal.
+func (s *shell) edit(id string) error {
+	s.editing.Store(true)
+	defer func() {
+		s.edited.Store(time.Now().UnixNano())
+		s.editing.Store(false)
+	}()
+	return s.opt.Edit(s.ctx, id)
 }
 
 // Init begins the clock.
@@ -141,7 +176,7 @@ func (s *shell) perform(e effect) tea.Cmd {
 	case explain:
 		return func() tea.Msg { return s.explain(e) }
 	case edit:
-		return tea.Exec(inFront(func() error { return s.opt.Edit(s.ctx, e.id) }), func(err error) tea.Msg { return edited{e.id, err} })
+		return tea.Exec(inFront(func() error { return s.edit(e.id) }), func(err error) tea.Msg { return edited{e.id, err} })
 	case suspend:
 		return tea.Suspend
 	case redraw:

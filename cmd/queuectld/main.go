@@ -31,6 +31,7 @@ var verbs = []cli.Verb{
 	{Name: "gate", Build: cli.GateVerb},
 	{Name: "hook", Build: cli.HookVerb},
 	{Name: "web", Build: cli.WebVerb},
+	{Name: "metrics", Build: of(metricsVerb)},
 	{Name: "mcp", Build: of(mcpVerb)},
 	{Name: "top", Build: of(topVerb)},
 }

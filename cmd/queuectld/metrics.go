@@ -1,0 +1,63 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/metrics"
+)
+
+func metricsVerb(a *app) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use: "metrics", Short: "Print how the queue is and what it has done, as Prometheus reads it", Args: cli.Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t, err := a.Choose()
+			if err != nil {
+				return err
+			}
+			c := control.NewClient(t.Socket)
+			defer c.Close()
+			var text bytes.Buffer
+			if err := metrics.WriteText(cmd.Context(), c, &text); err != nil {
+				return a.Reached(err, t)
+			}
+			if file != "" {
+				return putWhole(file, text.Bytes())
+			}
+			_, err = a.Out.Write(text.Bytes())
+			return err
+		},
+	}
+	cmd.Flags().Var(cli.NonEmpty(&file), "textfile", "put them into this `FILE`, whole or not at all, as node_exporter's textfile collector reads it")
+	return cmd
+}
+
+// putWhole has a file hold a text, which others may read. Nobody sees a part of it.
+func putWhole(file string, text []byte) error {
+	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
+	if err != nil {
+		return fmt.Errorf("make a file beside %s: %w", file, err)
+	}
+	_, err = part.Write(text)
+	if err == nil {
+		err = part.Chmod(0o644)
+	}
+	if closed := part.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(part.Name(), file)
+	}
+	if err != nil {
+		os.Remove(part.Name())
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}

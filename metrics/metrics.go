@@ -1,0 +1,278 @@
+// Package metrics tells how a queue is, and what it has done, as Prometheus reads it. It asks as the control API's
+// clients do, whoever it is for, and keeps nothing: what is counted is counted by the store, over restarts.
+package metrics
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// MaxQueues is of how many queues figures are told by name, those with the most attempts; the others are together
+// under Others.
+const (
+	MaxQueues = 100
+	Others    = "(others)"
+)
+
+// Of is a registry of a queue's metrics as they are now: one look, of whoever api asks as.
+func Of(ctx context.Context, api control.API) (*prometheus.Registry, error) {
+	st, err := api.Status(ctx, control.Nothing{})
+	if err != nil {
+		return nil, err
+	}
+	stats, err := api.Stats(ctx, control.StatsParams{Since: 1, Buckets: true})
+	if err != nil {
+		return nil, err
+	}
+	c := &collector{status: st, queues: map[string]*ofQueue{}}
+	for ask := (control.Queues{}); ; {
+		list, err := api.QueueList(ctx, ask)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range list.Queues {
+			of := c.of(q.Queue)
+			of.running, of.waiting, of.limit = float64(q.Running), float64(q.Waiting), float64(q.Concurrency)
+			of.paused = flag(q.Paused)
+		}
+		if ask.After = list.Next; list.Next == "" {
+			break
+		}
+	}
+	for i := range stats.Queues {
+		c.of(stats.Queues[i].Queue).add(&stats.Queues[i].Figures)
+	}
+	c.fold()
+	registry := prometheus.NewPedanticRegistry()
+	return registry, registry.Register(c)
+}
+
+// ofQueue is what is told of one queue.
+type ofQueue struct {
+	running, waiting, limit, paused float64
+	started                         int64
+	ended                           [len(outcomes)]int64
+	waits, runs                     histogram
+}
+
+// outcomes are what attempts come to, as the label outcome has it.
+var outcomes = [...]string{"completed", "failed", "dead", "cancelled", "returned"}
+
+func (q *ofQueue) add(f *control.Figures) {
+	q.started += f.Started
+	for i, n := range [...]int64{f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned} {
+		q.ended[i] += n
+	}
+	q.waits.add(&f.Wait)
+	q.runs.add(&f.Run)
+}
+
+// merge adds another queue's figures.
+func (q *ofQueue) merge(o *ofQueue) {
+	q.running, q.waiting, q.started = q.running+o.running, q.waiting+o.waiting, q.started+o.started
+	for i, n := range o.ended {
+		q.ended[i] += n
+	}
+	q.waits.merge(&o.waits)
+	q.runs.merge(&o.runs)
+}
+
+// histogram is how many took how long, by the numbers of native buckets of schema 1.
+type histogram struct {
+	buckets map[int]int64
+	seconds float64 // all together
+}
+
+func (h *histogram) add(s *control.Spread) {
+	if h.buckets == nil {
+		h.buckets = map[int]int64{}
+	}
+	for _, b := range s.Buckets {
+		h.buckets[int(b[0])] += b[1]
+	}
+	h.seconds += float64(s.SumMS) / 1000
+}
+
+func (h *histogram) merge(o *histogram) {
+	if h.buckets == nil {
+		h.buckets = map[int]int64{}
+	}
+	for i, n := range o.buckets {
+		h.buckets[i] += n
+	}
+	h.seconds += o.seconds
+}
+
+// collector is a prometheus.Collector of what was read.
+type collector struct {
+	status control.Status
+	queues map[string]*ofQueue
+}
+
+// of is what is told of a queue.
+func (c *collector) of(name string) *ofQueue {
+	q := c.queues[name]
+	if q == nil {
+		q = &ofQueue{}
+		c.queues[name] = q
+	}
+	return q
+}
+
+// fold has the queues beyond MaxQueues be Others.
+func (c *collector) fold() {
+	names := slices.SortedFunc(maps.Keys(c.queues), func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.queues[b].started, c.queues[a].started), strings.Compare(a, b))
+	})
+	for _, name := range names[min(len(names), MaxQueues):] {
+		if name != Others {
+			c.of(Others).merge(c.queues[name])
+			delete(c.queues, name)
+		}
+	}
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("queuectl_"+name, help, labels, nil)
+}
+
+var (
+	build     = describe("build_info", "The version of the service.", "version")
+	started   = describe("start_time_seconds", "When the service started, in seconds since 1970.")
+	healthy   = describe("healthy", "Whether the service takes jobs and runs them: 1, or 0 if it is degraded or failing.")
+	draining  = describe("draining", "Whether nothing is started until the drain is over.")
+	paused    = describe("paused", "Whether everything is paused.")
+	jobs      = describe("jobs", "Jobs in a state.", "state")
+	enqueued  = describe("jobs_enqueued_total", "Jobs that were ever enqueued.")
+	oldest    = describe("oldest_waiting_timestamp_seconds", "Since when the job is runnable that waits longest, in seconds since 1970; 0 if none waits.")
+	workers   = describe("workers", "Workers that run a job, or none.", "state")
+	database  = describe("database_bytes", "Size of the database.")
+	outputs   = describe("output_bytes", "Size of all outputs that are kept.")
+	running   = describe("queue_running", "Jobs of a queue that run.", "queue")
+	waiting   = describe("queue_waiting", "Jobs of a queue that wait.", "queue")
+	limit     = describe("queue_concurrency_limit", "Jobs of a queue that may run at once; 0 is any number.", "queue")
+	stopped   = describe("queue_paused", "Whether nothing of a queue is started.", "queue")
+	begun     = describe("attempts_started_total", "Attempts that were ever started.", "queue")
+	ended     = describe("attempts_ended_total", "Attempts that ended, by what came of them: failed ones are tried again, returned ones have not failed.", "queue", "outcome")
+	waitTimes = describe("attempt_wait_seconds", "How long attempts waited since their jobs were due and ready.", "queue")
+	runTimes  = describe("attempt_run_seconds", "How long attempts ran.", "queue")
+)
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{build, started, healthy, draining, paused, jobs, enqueued, oldest, workers, database, outputs, running, waiting, limit, stopped, begun, ended, waitTimes, runTimes} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	st := &c.status
+	gauge(build, 1, st.Version)
+	gauge(started, seconds(st.Started))
+	gauge(healthy, flag(st.Health == "ok"))
+	gauge(draining, flag(st.Draining))
+	gauge(paused, flag(st.PausedAt != 0))
+	for state, n := range st.Jobs {
+		gauge(jobs, float64(n), state)
+	}
+	count(enqueued, st.Enqueued)
+	gauge(oldest, seconds(st.Oldest))
+	gauge(workers, float64(st.Workers.Busy), "busy")
+	gauge(workers, float64(st.Workers.Idle), "idle")
+	gauge(database, float64(st.Bytes))
+	gauge(outputs, float64(st.Outputs))
+	for name, q := range c.queues {
+		gauge(running, q.running, name)
+		gauge(waiting, q.waiting, name)
+		gauge(limit, q.limit, name)
+		gauge(stopped, q.paused, name)
+		count(begun, q.started, name)
+		for i, n := range q.ended {
+			count(ended, n, name, outcomes[i])
+		}
+		to <- &native{waitTimes, name, &q.waits}
+		to <- &native{runTimes, name, &q.runs}
+	}
+}
+
+func seconds(at control.Time) float64 { return float64(at) / 1000 }
+
+func flag(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// native is a histogram of a queue, for readers of native ones and, coarser, of classic ones.
+type native struct {
+	desc  *prometheus.Desc
+	queue string
+	*histogram
+}
+
+// Desc implements prometheus.Metric.
+func (n *native) Desc() *prometheus.Desc { return n.desc }
+
+// The schema of the store's histograms: bucket i ends at 2^(i/2) seconds. Classic buckets are every fourth of them, from
+// 1 ms to 12 days.
+const (
+	schema       = 1
+	classicFirst = -20
+	classicLast  = 40
+	classicStep  = 4
+)
+
+// Write implements prometheus.Metric.
+func (n *native) Write(out *dto.Metric) error {
+	out.Label = prometheus.MakeLabelPairs(n.desc, []string{n.queue})
+	h := &dto.Histogram{SampleSum: new(n.seconds), Schema: new(int32(schema)), ZeroThreshold: new(prometheus.DefNativeHistogramZeroThreshold), ZeroCount: new(uint64(0))}
+	out.Histogram = h
+	total, last, next := int64(0), int64(0), classicFirst
+	var classic []*dto.Bucket
+	upTo := func(i int) { // the classic buckets that end before bucket i
+		for ; next < i && next <= classicLast; next += classicStep {
+			classic = append(classic, &dto.Bucket{UpperBound: new(math.Exp2(float64(next) / 2)), CumulativeCount: new(uint64(total))})
+		}
+	}
+	for _, i := range slices.Sorted(maps.Keys(n.buckets)) {
+		count := n.buckets[i]
+		upTo(i)
+		h.PositiveSpan = extended(h.PositiveSpan, i)
+		h.PositiveDelta = append(h.PositiveDelta, count-last)
+		total, last = total+count, count
+	}
+	upTo(math.MaxInt)
+	h.Bucket, h.SampleCount = classic, new(uint64(total))
+	return nil
+}
+
+// extended is spans with one bucket more. Each span begins so many buckets after the end of the one before.
+func extended(spans []*dto.BucketSpan, bucket int) []*dto.BucketSpan {
+	end := int32(0)
+	for _, s := range spans {
+		end += s.GetOffset() + int32(s.GetLength())
+	}
+	gap := int32(bucket) - end
+	if len(spans) > 0 && gap == 0 {
+		spans[len(spans)-1].Length = new(spans[len(spans)-1].GetLength() + 1)
+		return spans
+	}
+	return append(spans, &dto.BucketSpan{Offset: new(gap), Length: new(uint32(1))})
+}

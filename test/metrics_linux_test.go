@@ -1,0 +1,233 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// read parses metrics as text.
+func (q *queue) read(text string) map[string]*dto.MetricFamily {
+	q.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		q.Fatalf("%v; the text is %s", err, text)
+	}
+	return families
+}
+
+// labelled is a metric of a family that has labels, as NAME=VALUE; nil if there is none.
+func labelled(f *dto.MetricFamily, labels ...string) *dto.Metric {
+next:
+	for _, m := range f.GetMetric() {
+		for _, want := range labels {
+			found := false
+			for _, l := range m.GetLabel() {
+				found = found || l.GetName()+"="+l.GetValue() == want
+			}
+			if !found {
+				continue next
+			}
+		}
+		return m
+	}
+	return nil
+}
+
+// What was done is counted by queue and outcome, over restarts; how it is now is told beside that.
+func TestMetrics(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	q.must("enqueue", "--id", "a", "-Q", "build", "sleep 0.1")
+	q.must("enqueue", "--id", "b", "-Q", "build", "--max-retries", "1", "--backoff-base", "0.01", "exit 3")
+	q.must("enqueue", "--id", "c", "--in", "1h", "true")
+	q.cli("wait", "a", "b")
+	q.kill()
+	q.start("--workers", "2")
+	q.must("enqueue", "--id", "d", "-Q", "build", "true")
+	q.must("wait", "d")
+	families := q.read(q.must("metrics") + "\n")
+	for _, c := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{"queuectl_attempts_started_total", []string{"queue=build"}, 4}, {"queuectl_attempts_ended_total", []string{"queue=build", "outcome=completed"}, 2},
+		{"queuectl_attempts_ended_total", []string{"queue=build", "outcome=failed"}, 1}, {"queuectl_attempts_ended_total", []string{"queue=build", "outcome=dead"}, 1},
+		{"queuectl_jobs", []string{"state=pending"}, 1}, {"queuectl_jobs", []string{"state=dead"}, 1}, {"queuectl_workers", []string{"state=idle"}, 2}, {"queuectl_healthy", nil, 1},
+		{"queuectl_jobs_enqueued_total", nil, 4}, {"queuectl_queue_waiting", []string{"queue=default"}, 1},
+	} {
+		m := labelled(families[c.name], c.labels...)
+		if m == nil || m.GetGauge().GetValue()+m.GetCounter().GetValue() != c.want {
+			t.Errorf("%s %v is %v, want %v", c.name, c.labels, m, c.want)
+		}
+	}
+	runs := labelled(families["queuectl_attempt_run_seconds"], "queue=build").GetHistogram()
+	if runs.GetSampleCount() != 4 || runs.GetSampleSum() < 0.1 || runs.GetSampleSum() > 60 {
+		t.Errorf("the runs are %v", runs)
+	}
+	q.must("metrics", "--textfile", q.path("queue.prom"))
+	if info, err := os.Stat(q.path("queue.prom")); err != nil || info.Mode().Perm() != 0o644 || info.Size() < 1000 {
+		t.Errorf("the file is %v, %v", info, err)
+	}
+	if got := q.cli("metrics", "--textfile", q.path("none/queue.prom")); got.code != 1 || !strings.Contains(got.err, "none") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Queues beyond the first hundred are one: names of queues are whatever people choose.
+func TestMetricsNameFewQueues(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	var list bytes.Buffer
+	for i := range 1000 {
+		fmt.Fprintf(&list, `{"command":"true","queue":"q%d"}`+"\n", i)
+	}
+	q.must("enqueue", "--file", q.write("list.jsonl", list.String()))
+	families := q.read(q.must("metrics") + "\n")
+	if n := len(families["queuectl_queue_waiting"].GetMetric()); n > 101 {
+		t.Errorf("%d queues are told by name", n)
+	}
+	if m := labelled(families["queuectl_queue_waiting"], "queue=(others)"); m.GetGauge().GetValue() < 899 {
+		t.Errorf("the others are %v", m)
+	}
+}
+
+// /metrics wants a session, unless it is anybody's of this machine; who asks so gets native histograms.
+func TestMetricsOfThePage(t *testing.T) {
+	b := pageOf(serving(t, "--workers", "1"))
+	b.must("enqueue", "--id", "a", "true")
+	b.must("wait", "a")
+	if got := b.ask("GET", "/metrics", ""); got.code != http.StatusUnauthorized {
+		t.Errorf("anybody gets %+v", got)
+	}
+	b.must("config", "set", "web.metrics_anonymous", "true")
+	if got := b.ask("GET", "/metrics", ""); got.code != http.StatusOK || !strings.Contains(got.body, "queuectl_build_info") {
+		t.Errorf("with metrics_anonymous: %+v", got)
+	}
+	for _, path := range []string{"/", "/api/status", "/jobs"} {
+		if got := b.ask("GET", path, ""); got.code != http.StatusUnauthorized {
+			t.Errorf("%s is answered by %d", path, got.code)
+		}
+	}
+	if got := b.ask("GET", "/metrics", "", header("X-Forwarded-For", "10.0.0.1")); got.code != http.StatusUnauthorized {
+		t.Errorf("sent on by a proxy: %+v", got)
+	}
+	got := b.ask("GET", "/metrics", "", header("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"))
+	in := expfmt.NewDecoder(bufio.NewReader(strings.NewReader(got.body)), expfmt.NewFormat(expfmt.TypeProtoDelim))
+	native := false
+	for {
+		var f dto.MetricFamily
+		if err := in.Decode(&f); err != nil {
+			break
+		}
+		if f.GetName() == "queuectl_attempt_run_seconds" {
+			h := labelled(&f, "queue=default").GetHistogram()
+			native = h.GetSchema() == 1 && len(h.GetPositiveSpan()) == 1 && h.GetPositiveDelta()[0] == 1 && h.GetSampleCount() == 1
+		}
+	}
+	if !native {
+		t.Errorf("there is no native histogram in %q", got.header)
+	}
+}
+
+// A real Prometheus reads the metrics, has nothing to say against them, loads the rules, and answers what the board asks.
+func TestPrometheusReadsTheMetrics(t *testing.T) {
+	prometheus, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Skip("there is no prometheus here")
+	}
+	rules, err := os.ReadFile("../packaging/monitoring/queuectl.rules.yml")
+	if err != nil {
+		t.Skip("the rules are not here; the program is tested where its source is not")
+	}
+	raw, err := os.ReadFile("../packaging/monitoring/grafana.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(raw, &board); err != nil || len(board.Panels) < 10 {
+		t.Fatalf("%d panels, %v", len(board.Panels), err)
+	}
+	b := pageOf(serving(t, "--workers", "1"))
+	b.must("config", "set", "web.metrics_anonymous", "true")
+	lint := exec.Command("promtool", "check", "metrics")
+	lint.Stdin = strings.NewReader(b.must("metrics") + "\n")
+	if out, err := lint.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
+		t.Errorf("promtool says %s, %v", out, err)
+	}
+	b.write("rules.yml", string(rules))
+	b.write("prometheus.yml", fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\nscrape_configs: [{job_name: queuectl, static_configs: [{targets: [%q]}]}]\n", b.address))
+	address := freeAddress(t)
+	cmd := exec.Command(prometheus, "--config.file="+b.path("prometheus.yml"), "--storage.tsdb.path="+b.path("tsdb"), "--web.listen-address="+address)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
+	ask := func(path string, into any) error {
+		client := http.Client{Timeout: 10 * time.Second}
+		got, err := client.Get("http://" + address + path)
+		if err != nil {
+			return err
+		}
+		defer got.Body.Close()
+		return json.NewDecoder(got.Body).Decode(into)
+	}
+	found := func(expr string) (n int, err error) {
+		var answer struct {
+			Error string
+			Data  struct{ Result []json.RawMessage }
+		}
+		err = ask("/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &answer)
+		if err == nil && answer.Error != "" {
+			t.Fatalf("%s: %s", expr, answer.Error)
+		}
+		return len(answer.Data.Result), err
+	}
+	b.until("it is read twice while jobs end", 60*time.Second, func() bool {
+		b.must("enqueue", "-q", "true")
+		n, err := found(`sum(increase(queuectl_attempts_ended_total[20s])) > 0`)
+		return err == nil && n > 0
+	})
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			expr := strings.NewReplacer("$__rate_interval", "20s", "$instance", ".+").Replace(target.Expr)
+			if n, err := found(expr); err != nil || n == 0 {
+				t.Errorf("%s: %s has %d results, %v", p.Title, expr, n, err)
+			}
+		}
+	}
+	var loaded struct {
+		Data struct {
+			Groups []struct {
+				Rules []struct{ Name, Health, LastError string }
+			}
+		}
+	}
+	b.until("the rules are evaluated", 20*time.Second, func() bool {
+		err := ask("/api/v1/rules", &loaded)
+		return err == nil && len(loaded.Data.Groups) == 1 && len(loaded.Data.Groups[0].Rules) == 6 && loaded.Data.Groups[0].Rules[5].Health == "ok"
+	})
+	for _, r := range loaded.Data.Groups[0].Rules {
+		if r.Health != "ok" {
+			t.Errorf("the rule %s: %s", r.Name, r.LastError)
+		}
+	}
+}
