@@ -132,6 +132,21 @@ func TestRunsOfALine(t *testing.T) {
 	}
 }
 
+// Times are as short as they are clear.
+func TestClockIsShort(t *testing.T) {
+	now := time.Date(2026, 11, 25, 14, 0, 0, 0, time.Local)
+	for at, want := range map[time.Time]string{
+		now.Add(-time.Hour): "13:00:00", now.Add(11 * time.Hour): "Thu 26 Nov 01:00", now.AddDate(-1, 0, 0): "2025-11-25 14:00",
+	} {
+		if got := clockAt(control.Time(at.UnixMilli()), now); got != want {
+			t.Errorf("%v: %q, want %q", at, got, want)
+		}
+	}
+	if got := clockAt(0, now); got != "" {
+		t.Errorf("never is %q", got)
+	}
+}
+
 // Beyond loopback the page is with TLS and names alone.
 func TestWhereThePageMayBe(t *testing.T) {
 	for _, c := range []struct {

@@ -114,12 +114,21 @@ func brief(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// clock is a time of the server's zone.
-func clock(at control.Time) string {
+// clock is a time of the server's zone: of today the time of day, of this year without that.
+func clock(at control.Time) string { return clockAt(at, time.Now()) }
+
+func clockAt(at control.Time, now time.Time) string {
 	if at == 0 {
 		return ""
 	}
-	return queue.Millis(at).Time().Local().Format("2006-01-02 15:04:05")
+	t := queue.Millis(at).Time().Local()
+	switch now = now.Local(); {
+	case t.Year() != now.Year():
+		return t.Format("2006-01-02 15:04")
+	case t.YearDay() != now.YearDay():
+		return t.Format("Mon 2 Jan 15:04")
+	}
+	return t.Format("15:04:05")
 }
 
 func timesText(list []control.Time) string {

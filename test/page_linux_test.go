@@ -105,6 +105,8 @@ func TestPageInABrowser(t *testing.T) {
 	// A queue is paused, and goes on.
 	w.do(chromedp.Click(`button[aria-label="Pause queue chat"]`), chromedp.WaitVisible("#verdict"))
 	w.sees("#queues tr.paused", "chat")
+	q.must("enqueue", "--id", "quiet", "-Q", "chat", "true")
+	w.sees("#waiting", "its queue, which is paused")
 	if got := q.must("queue", "list"); !strings.Contains(got, "root") && !strings.Contains(got, "paused") && !strings.Contains(got, "by") {
 		t.Errorf("the queue is %s", got)
 	}

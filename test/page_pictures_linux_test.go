@@ -1,0 +1,63 @@
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"image/png"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// lively has a queue be as one that is used: jobs that run and wait, have ended and died, and come again.
+func lively(q *queue) {
+	q.must("queue", "set", "build", "--concurrency", "4", "--weight", "3")
+	q.must("queue", "set", "render", "--concurrency", "2")
+	q.must("queue", "pause", "render", "--reason", "GPU driver update")
+	q.must("enqueue", "--id", "push-web", "-Q", "build", "--max-retries", "0", `echo "dial tcp 10.0.4.7:5000: connect: connection refused" >&2; exit 1`)
+	q.must("enqueue", "--id", "thumbs-0412", "--max-retries", "0", "ffmpg -i in.mp4")
+	for i := range 20 {
+		q.must("enqueue", "-q", fmt.Sprintf("sleep 0.0%d", i%10))
+	}
+	q.must("enqueue", "--id", "train-resnet", "-Q", "gpu", "--label", "team=vision", `queuectl progress 40 "epoch 4 of 10"; echo "epoch 4, loss 0.0412"; sleep 600`)
+	q.must("enqueue", "--id", "api-image", "-Q", "build", "--label", "team=blue", `printf '#1 [internal] load build definition\n#7 \033[36mRUN go mod download\033[0m\n#7 \033[32mDONE 28.1s\033[0m\n'; echo "WARN: the base image is of another platform" >&2; sleep 600`)
+	q.must("enqueue", "--id", "report", "-Q", "build", "--after", "train-resnet", "make report")
+	q.must("enqueue", "--id", "mail-report", "--after", "report", "sendmail-batch --campaign autumn")
+	q.must("enqueue", "--id", "scene-7", "-Q", "render", "blender -b scene.blend -f 7")
+	q.must("enqueue", "--id", "mirror", "--in", "3h", "rsync -aH /srv/ backup:/srv/")
+	q.must("schedule", "add", "backup-db", "0 3 * * *", "--", "pg_dump", "warehouse")
+	q.must("schedule", "add", "cleanup-tmp", "*/15 * * * *", "--", "find", "/srv/tmp", "-mtime", "+2", "-delete")
+	q.must("schedule", "run", "cleanup-tmp")
+	q.until("the two are dead", 20*time.Second, func() bool { return len(q.must("dlq", "list", "-q")) > len("push-web") })
+}
+
+// Pictures of the pages are what the README and the docs have of them; with -update they are taken anew.
+func TestPicturesOfThePages(t *testing.T) {
+	q := serving(t, "--workers", "3")
+	lively(q)
+	w := chromium(q)
+	for _, width := range []int64{1280, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			w.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+			for name, path := range map[string]string{"overview": "/", "jobs": "/jobs?state=done", "job": "/jobs/api-image", "waiting": "/jobs/report", "dead": "/dead", "schedules": "/schedules", "workers": "/workers", "figures": "/stats?since=1h"} {
+				var picture []byte
+				w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
+				if name == "job" {
+					w.sees("#log", "DONE")
+				}
+				w.do(chromedp.CaptureScreenshot(&picture))
+				if is, err := png.Decode(bytes.NewReader(picture)); err != nil || is.Bounds().Dx() != int(width) {
+					t.Fatalf("%s at %d: %v", name, width, err)
+				}
+				if *update {
+					if err := os.WriteFile(fmt.Sprintf("../docs/images/%s-%d-%s.png", name, width, scheme), picture, 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+}
