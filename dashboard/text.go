@@ -20,7 +20,6 @@ var functions = template.FuncMap{
 	"verbs":  verbsFor,
 	"states": func() []string { return stateNames },
 	"number": grouped,
-	"ago":    ago,
 	"age":    age,
 	"span":   spanText,
 	"clock":  clock,
@@ -28,7 +27,6 @@ var functions = template.FuncMap{
 	"text":   deref,
 	"code":   codeText,
 	"part":   partText,
-	"times":  func(list []control.Time) string { return timesText(list) },
 }
 
 // stateNames are the states in the order in which people see them.
@@ -71,14 +69,6 @@ func grouped(n int64) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
-}
-
-// ago is how long before now something was, in at most two units.
-func ago(at control.Time, now time.Time) string {
-	if at == 0 {
-		return ""
-	}
-	return brief(max(0, now.Sub(queue.Millis(at).Time())))
 }
 
 // age is how long something has lasted by now, as a clock that goes on in the browser.
@@ -129,14 +119,6 @@ func clockAt(at control.Time, now time.Time) string {
 		return t.Format("Mon 2 Jan 15:04")
 	}
 	return t.Format("15:04:05")
-}
-
-func timesText(list []control.Time) string {
-	var all []string
-	for _, at := range list {
-		all = append(all, clock(at))
-	}
-	return strings.Join(all, " · ")
 }
 
 func counted(jobs map[string]int64, states ...string) (n int64) {
