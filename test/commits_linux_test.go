@@ -25,6 +25,18 @@ func (q *queue) step(args ...string) {
 	q.Fatalf("%q: the service dies of it each time", args)
 }
 
+// told is what a command prints, of the next service if the one that is asked dies.
+func (q *queue) told(args ...string) string {
+	q.Helper()
+	for {
+		if got := q.cli(args...); got.code == 0 {
+			return got.out
+		} else if !q.died() {
+			q.Fatalf("%q: %+v", args, got)
+		}
+	}
+}
+
 // died starts a service again that has ended, and reports whether it had.
 func (q *queue) died() bool {
 	q.Helper()
@@ -89,14 +101,14 @@ func TestFreezesCutByKills(t *testing.T) {
 			if q.died() {
 				cut++
 			}
-			still := func() (n int) { return strings.Count(q.must("list", "-s", "processing", "--json"), `"paused_by":"`) }
-			frozen := strings.Contains(q.must("queue", "list", "--json"), `"frozen":true`)
+			still := func() (n int) { return strings.Count(q.told("list", "-s", "processing", "--json"), `"paused_by":"`) }
+			frozen := strings.Contains(q.told("queue", "list", "--json"), `"frozen":true`)
 			if verb[1] == "resume" {
-				q.must(verb...)
+				q.told(verb...)
 				frozen = false
 			}
 			q.until(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool { return still() == map[bool]int{true: jobs}[frozen] })
-			q.must("cancel", "--all", "--yes")
+			q.told("cancel", "--all", "--yes")
 			q.stop()
 		}
 		if cut == 0 {
@@ -114,14 +126,7 @@ func scenario(q *queue) {
 	q.step("enqueue", "--id", "x", "--depends-on", "p:completed", "--on-ended", "true", "true")
 	q.step("enqueue", "--id", "u2", "--unique", "k", "--on-conflict", "replace", "--delay", "1h", "--on-ended", "true", "true")
 	count := func(args ...string) int {
-		for {
-			if got := q.cli(append([]string{"list", "-q"}, args...)...); got.code == 0 {
-				return len(strings.Fields(got.out))
-			}
-			if !q.died() {
-				q.Fatalf("list %q fails", args)
-			}
-		}
+		return len(strings.Fields(q.told(append([]string{"list", "-q"}, args...)...)))
 	}
 	q.until("two jobs of the schedule, and all that follows from the others", 30*time.Second, func() bool {
 		return count("--state", "done", "--id-glob", "s@*") >= 2 && count("--state", "done", "--id-glob", "c") == 1 && count("--id-glob", "x", "--state", "cancelled") == 1

@@ -335,7 +335,7 @@ func TestPageTellsEvents(t *testing.T) {
 			break
 		}
 	}
-	if len(ids) != 2 || first.Header.Get("Content-Type") != "text/event-stream" {
+	if len(ids) < 2 || first.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("the events were %v, with %v", ids, first.Header)
 	}
 	again := follow("?since=0", ids[0])
