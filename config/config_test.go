@@ -43,6 +43,16 @@ func TestDefaultsAreValid(t *testing.T) {
 }
 
 // Each setting refuses what it cannot be, by its name.
+func TestHostsOfThePage(t *testing.T) {
+	for text, want := range map[string]string{"none": "", "A.example b": "a.example b", "[2001:DB8::1] 192.0.2.1": "2001:db8::1 192.0.2.1", "a:80": "!", "a/b": "!", "": "!", "-a": "!"} {
+		k, _, _ := config.Find("web.hosts", "")
+		c, err := config.Merge(config.Layer{Origin: config.FromFile, Values: map[string]string{k.Name: text}})
+		if got := strings.Join(c.Hosts(), " "); (err != nil) != (want == "!") || err == nil && got != want {
+			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
+		}
+	}
+}
+
 func TestSettingsRefuseByName(t *testing.T) {
 	for i := range config.Keys() {
 		k := &config.Keys()[i]

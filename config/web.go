@@ -73,9 +73,13 @@ func setWebHosts(s *Settings, text string) error {
 	if text == nobody {
 		hosts = nil
 	}
-	for _, h := range hosts {
+	for i, h := range hosts {
+		if ip, err := netip.ParseAddr(strings.Trim(h, "[]")); err == nil {
+			hosts[i] = ip.String()
+			continue
+		}
 		if len(h) > 253 || h[0] == '-' || strings.ContainsFunc(h, func(c rune) bool {
-			return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.ContainsRune(".-_:[]", c))
+			return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.ContainsRune(".-_", c))
 		}) {
 			return fmt.Errorf("%q is no name of a host, without a port", h)
 		}

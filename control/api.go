@@ -243,6 +243,7 @@ type EnqueuedBatch struct {
 type Show struct {
 	ID            Name `json:"id"`
 	HistoryBefore int  `json:"history_before,omitempty"`
+	WithoutEnv    bool `json:"without_env,omitempty"` // leave the environment out: that of others' jobs is shown on record
 }
 
 // List selects jobs, newest first.

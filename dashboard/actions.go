@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,8 +119,13 @@ func refusal(r *control.Refusal) error {
 	return &queue.Error{Code: r.Code, Message: r.ID + ": " + r.Message}
 }
 
-// pathOf is the path of a job's page. Ids hold slashes, and nothing that a path would have to hide.
-func pathOf(id string) string { return "/jobs/" + id }
+// pathOf is where a job's page is. Ids hold slashes, and some what browsers take for steps of a path.
+func pathOf(id string) string {
+	if at := "/jobs/" + id; path.Clean(at) == at {
+		return at
+	}
+	return "/job?id=" + url.QueryEscape(id)
+}
 
 // selectionOf is what a form for many jobs means: those that are marked, or else all that its filter names.
 func selectionOf(q url.Values, is *verb) (p control.Selection, err error) {
@@ -175,7 +181,7 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 		sample = list.Jobs
 	}
 	for _, id := range sel.IDs[:min(len(sel.IDs), sampleRows)] {
-		d, err := v.client.Show(r.Context(), control.Show{ID: control.Name(id)})
+		d, err := v.client.Show(r.Context(), control.Show{ID: control.Name(id), WithoutEnv: true})
 		if err != nil {
 			return err
 		}

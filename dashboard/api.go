@@ -139,11 +139,22 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 		})
 		ended <- err
 	}()
+	who, err := v.client.Whoami(r.Context(), control.Nothing{})
+	if err != nil {
+		return err
+	}
+	asks := s.clientOf(v) // the other one is told the events
+	defer asks.Close()
+	look := time.NewTicker(tickEach)
+	defer look.Stop()
 	quiet := time.NewTimer(heard)
 	defer quiet.Stop()
-	var err error
 	for err == nil {
 		select {
+		case <-look.C:
+			if !s.stays(r, &visitor{session: v.session, client: asks}, who.Right) {
+				return nil
+			}
 		case e := <-pieces:
 			raw, _ := json.Marshal(e) // an event it is
 			err = say(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Event, raw))

@@ -73,8 +73,13 @@ func hostOf(r *http.Request) string {
 }
 
 // forwardingHeaders are those that a proxy adds: the other end is somebody else then.
-var forwardingHeaders = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"}
+var forwardingHeaders = []string{"Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip"}
 
 func forwarded(r *http.Request) bool {
-	return slices.ContainsFunc(forwardingHeaders, func(name string) bool { return r.Header.Values(name) != nil })
+	for name := range r.Header {
+		if strings.HasPrefix(name, "X-Forwarded") || slices.Contains(forwardingHeaders, name) {
+			return true
+		}
+	}
+	return false
 }

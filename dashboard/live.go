@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ const (
 	outputEach  = 250 * time.Millisecond
 	outputMost  = 64 << 10
 	userReaders = 600 // of one user, of all pages
+	userFeeds   = 64  // pages that are kept up to date for one user
 )
 
 // feeds keep the pages up to date that somebody looks at: each is made once, however many look. Its methods may be
@@ -38,6 +40,7 @@ type feeds struct {
 
 // feed is one page as one user sees it.
 type feed struct {
+	uid     int
 	whole   *frame            // as it is now; guarded by feeds.mu, as is:
 	plain   map[string]string // the same without the clocks, which go on by themselves
 	readers map[*reader]bool
@@ -82,8 +85,17 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 	}
 	is := f.by[key]
 	if is == nil {
+		own := 0
+		for _, other := range f.by {
+			if other.uid == uid {
+				own++
+			}
+		}
+		if own >= userFeeds {
+			return nil, nil, queue.Errorf(queue.CodeUnavailable, "you look at %d different pages, which is as many as may be kept up to date; close one", own)
+		}
 		ctx, cancel := context.WithCancel(context.Background())
-		is = &feed{readers: map[*reader]bool{}, cancel: cancel}
+		is = &feed{uid: uid, readers: map[*reader]bool{}, cancel: cancel}
 		if f.by == nil {
 			f.by, f.readers = map[string]*feed{}, map[int]int{}
 		}
@@ -155,7 +167,7 @@ func viewOf(path string) *view {
 	switch {
 	case path == "/":
 		return views["/{$}"]
-	case strings.HasPrefix(path, "/jobs/"):
+	case strings.HasPrefix(path, "/jobs/"), path == "/job":
 		return views["/jobs/{id...}"]
 	}
 	return views[path]
@@ -168,11 +180,16 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	if err != nil {
 		return queue.Invalid("page", "is no path of a page")
 	}
+	id := u.Query().Get("id")
+	if u = (&url.URL{Path: u.Path}); u.Path == "/job" { // no other page that has parts has a query
+		u.RawQuery = url.Values{"id": {id}}.Encode()
+	}
 	is := viewOf(u.Path)
 	if is == nil || len(is.parts) == 0 {
 		return errNoPage(u.Path)
 	}
-	if _, err := is.make(r.Context(), v, u); err != nil {
+	was, err := is.make(r.Context(), v, u)
+	if err != nil {
 		return err // as the page itself says
 	}
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.token, u.RequestURI())
@@ -197,8 +214,8 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 		case list := <-lines:
 			err = out.say("output", list)
 		case <-tick.C:
-			if _, found := s.visitorOf(r); !found {
-				return nil // the session is over
+			if !s.stays(r, v, was.Right) {
+				return nil
 			}
 			err = out.say("tick", nil)
 		case <-r.Context().Done():
@@ -206,6 +223,16 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 		}
 	}
 	return nil // nobody takes it
+}
+
+// stays reports whether who reads a stream may go on: the session is not over, and the right what it was. A browser asks
+// anew, and is judged anew.
+func (s *Server) stays(r *http.Request, v *visitor, right control.Right) bool {
+	if _, found := s.visitorOf(r); !found {
+		return false
+	}
+	who, err := v.client.Whoami(r.Context(), control.Nothing{})
+	return err == nil && who.Right == right
 }
 
 // eventStream writes server-sent events.
@@ -242,6 +269,11 @@ func (e *eventStream) write(text []byte) error {
 func (s *Server) watch(ctx context.Context, v visitor, is *view, u *url.URL, f *feed) {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
+	defer func() {
+		if p := recover(); p != nil {
+			s.opt.Log.Error("panic in a page that is kept up to date", "page", u.Path, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
 	ticker := time.NewTicker(renderEach)
 	defer ticker.Stop()
 	var last int64
@@ -290,7 +322,7 @@ func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines c
 		if !more {
 			return
 		}
-		list, bytes := []line{l}, len(l.At)
+		list, bytes := []line{l}, l.size()
 		late := time.After(outputEach)
 	gather:
 		for bytes < outputMost {
@@ -300,9 +332,7 @@ func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines c
 					break gather
 				}
 				list = append(list, l)
-				for _, r := range l.Runs {
-					bytes += len(r[0])
-				}
+				bytes += l.size()
 			case <-late:
 				break gather
 			}
@@ -326,7 +356,15 @@ func linesOf(p *control.Piece) (list []line) {
 		return nil
 	}
 	for text := range strings.Lines(p.String()) {
-		list = append(list, line{At: at, Err: p.Stream == "stderr", Runs: runsOf(strings.TrimRight(strings.ToValidUTF8(text, "\ufffd"), "\r\n"))})
+		text, rest := text[:min(len(text), lineMost)], len(text)-lineMost
+		l := line{At: at, Err: p.Stream == "stderr", Runs: runsOf(strings.TrimRight(strings.ToValidUTF8(text, "\ufffd"), "\r\n"))}
+		if rest > 0 {
+			l.Runs = append(l.Runs, [2]string{fmt.Sprintf(" … %d bytes more", rest), ""})
+		}
+		list = append(list, l)
 	}
 	return list
 }
+
+// lineMost is how many bytes of a line a page has.
+const lineMost = 4 << 10

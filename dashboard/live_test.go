@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"testing"
 )
@@ -49,6 +50,26 @@ func TestReadersHearTheNewest(t *testing.T) {
 	}
 	if len(f.readers) != 0 || len(f.by) != 0 {
 		t.Errorf("%v readers of %d pages are left", f.readers, len(f.by))
+	}
+}
+
+// One user has so many pages kept up to date at most, and keeps no other from theirs.
+func TestFeedsAreBounded(t *testing.T) {
+	var f feeds
+	idle := func(context.Context, *feed) {}
+	for i := range userFeeds {
+		if _, _, err := f.join(7, fmt.Sprint(i), idle); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := f.join(7, "more", idle); err == nil {
+		t.Error("one more is kept up to date")
+	}
+	if _, _, err := f.join(7, "0", idle); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := f.join(8, "more", idle); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -21,8 +22,8 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// templates has a set for each page: the layout, its main part, and the parts of that.
-var templates = func() map[string]*template.Template {
+// templates has a set for each page: the layout, its main part, and the parts of that. It is made when it is asked for.
+var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html"))
 	files, _ := fs.Glob(templateFiles, "templates/*.html") // the pattern is sound
@@ -33,7 +34,7 @@ var templates = func() map[string]*template.Template {
 		}
 	}
 	return all
-}()
+})
 
 // page is what all pages are made of.
 type page struct {
@@ -94,7 +95,7 @@ func (s *Server) render(w http.ResponseWriter, status int, name string, p page) 
 // execute is the text of a template, or of a part of it.
 func execute(name, part string, p page) []byte {
 	var out bytes.Buffer
-	if err := templates[name].ExecuteTemplate(&out, part, p); err != nil {
+	if err := templates()[name].ExecuteTemplate(&out, part, p); err != nil {
 		panic("dashboard: " + err.Error())
 	}
 	return out.Bytes()

@@ -27,6 +27,8 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"POST /bulk":            s.form(actOnMany),
 		"POST /dead/retry":      s.form(retryDead),
 		"POST /jobs/{id...}":    s.form(actOnJob),
+		"GET /job":              s.show(views["/jobs/{id...}"]),
+		"POST /job":             s.form(actOnJob),
 		"POST /workers":         s.form(scale),
 		"POST /queues":          s.form(changeQueue),
 		"POST /schedules":       s.form(changeSchedule),

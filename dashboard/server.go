@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -32,7 +33,7 @@ const (
 	headerWithin = 5 * time.Second
 	bodyWithin   = 10 * time.Second
 	takenWithin  = 30 * time.Second // an answer; of a stream each piece
-	idleFor      = time.Minute
+	idleFor      = 10 * time.Second
 	closeWithin  = time.Second
 )
 
@@ -44,57 +45,105 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Server serves the page. It is off until Set. Its methods may be called at once, Set and Close by one at a time.
+// Server serves the page. It is off until Set. Its methods may be called at once.
 type Server struct {
 	opt      Options
-	name     string // below localhost: no other service's page has it, so no other's gets the cookie
 	config   atomic.Pointer[Config]
+	pair     atomic.Pointer[tls.Certificate] // of the configuration, nil without TLS
 	sessions sessions
 	feeds    feeds
 	cross    *http.CrossOriginProtection
 
 	mu     sync.Mutex
 	http   *http.Server // nil while it is off
-	at     net.Addr
-	cancel context.CancelFunc // of its requests
+	at     string       // where it is, as Config has it
+	port   int          // 0 of a socket
+	cancel context.CancelFunc
 }
 
 // New makes a server that listens nowhere yet.
 func New(o Options) *Server {
-	s := &Server{opt: o, name: strings.ToLower(newSecret()[:10]), cross: http.NewCrossOriginProtection()}
-	s.name = strings.NewReplacer("-", "a", "_", "b").Replace(s.name) + ".localhost"
+	s := &Server{opt: o, cross: http.NewCrossOriginProtection()}
 	s.config.Store(&Config{})
 	return s
 }
 
-// Set has the page be where a configuration says, and nowhere else. If it cannot be there, it is as it was.
+// newName is a name below localhost that nobody else knows: a browser sends cookies to all ports of a name, and other
+// users listen on others.
+func newName() string {
+	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
+}
+
+// Set has the page be where a configuration says, and nowhere else; certificates are read again. If it cannot be
+// there, it is as it was.
 func (s *Server) Set(c Config) error {
+	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
+		c.Listen = "unix:" + filepath.Clean(path)
+	}
 	if err := c.Check(); err != nil {
 		return err
+	}
+	var pair *tls.Certificate
+	if c.Listen != "" && c.TLSCert != "" {
+		is, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+		if err != nil {
+			return queue.Invalid("web.tls_cert", "cannot be used: %v", err)
+		}
+		pair = &is
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.config.Load()
-	same := s.http != nil && (was.Listen == c.Listen || c.Listen == listening(s.at))
-	if same && was.TLSCert == c.TLSCert && was.TLSKey == c.TLSKey {
+	if s.http != nil && (was.Listen == c.Listen || c.Listen == s.at) && (was.TLSCert != "") == (pair != nil) {
+		s.config.Store(&c)
+		s.pair.Store(pair)
+		return nil
+	}
+	if c.Listen == "" {
+		s.close()
 		s.config.Store(&c)
 		return nil
 	}
+	before := *was
+	before.Listen = s.at
+	if s.http != nil && s.port != 0 && strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port)) {
+		s.close() // the port is wanted again
+	}
+	err := s.open(c, pair)
+	if err != nil && s.http == nil && before.Listen != "" {
+		if again := s.open(before, s.pair.Load()); again != nil {
+			s.opt.Log.Error("the page is off", "error", again)
+		}
+	}
+	return err
+}
+
+// open has the page be where a configuration says, and ends what is served elsewhere once it is. The caller holds mu.
+func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
+	ctx, cancel := context.WithCancel(context.Background())
 	var l net.Listener
-	var err error
-	if c.Listen != "" {
-		if same {
-			s.close() // its address is wanted again
-		}
-		if l, err = listen(&c); err != nil {
-			return err
-		}
+	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
+		l, err = listenUnix(ctx, path, s.opt.Log)
+	} else {
+		l, err = net.Listen("tcp", c.Listen)
+	}
+	if err != nil {
+		cancel()
+		return queue.Errorf(queue.CodeWrongState, "the page cannot be at %s: %v", c.Listen, err)
 	}
 	s.close()
-	s.config.Store(&c)
-	if l != nil {
-		s.serve(l)
+	s.at, s.port = c.Listen, 0
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok {
+		s.at, s.port = tcp.String(), tcp.Port
 	}
+	s.config.Store(&c)
+	s.pair.Store(pair)
+	l = netutil.LimitListener(l, maxConns)
+	if pair != nil {
+		l = tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil }})
+	}
+	s.cancel = cancel
+	s.serve(ctx, l)
 	return nil
 }
 
@@ -116,46 +165,23 @@ func (s *Server) close() {
 	if s.http.Shutdown(within) != nil {
 		s.http.Close()
 	}
-	s.http, s.at = nil, nil
-}
-
-// listen opens what a configuration asks for.
-func listen(c *Config) (l net.Listener, err error) {
-	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
+	if path, unix := strings.CutPrefix(s.at, "unix:"); unix {
 		if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
-			os.Remove(path) // of a service that was killed
+			os.Remove(path)
 		}
-		if l, err = net.Listen("unix", path); err == nil {
-			err = os.Chmod(path, 0o660)
-		}
-	} else {
-		l, err = net.Listen("tcp", c.Listen)
 	}
-	if err != nil {
-		return nil, queue.Errorf(queue.CodeWrongState, "the page cannot be at %s: %v", c.Listen, err)
-	}
-	l = netutil.LimitListener(l, maxConns)
-	if c.TLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-		if err != nil {
-			l.Close()
-			return nil, queue.Invalid("web.tls_cert", "cannot be used: %v", err)
-		}
-		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
-	}
-	return l, nil
+	s.http, s.at, s.port = nil, "", 0
 }
 
 // serve serves on a listener. The caller holds mu.
-func (s *Server) serve(l net.Listener) {
-	ctx, cancel := context.WithCancel(context.Background())
+func (s *Server) serve(ctx context.Context, l net.Listener) {
 	server := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerWithin, ReadTimeout: bodyWithin, WriteTimeout: takenWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	s.http, s.at, s.cancel = server, l.Addr(), cancel
+	s.http = server
 	go func() { // ends with the server
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.opt.Log.Error("the page has ended", "error", err)
@@ -163,50 +189,41 @@ func (s *Server) serve(l net.Listener) {
 	}()
 }
 
-// Listening is where the page is, "" while it is off.
+// Listening is where the page is, as Config has it, "" while it is off.
 func (s *Server) Listening() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return listening(s.at)
-}
-
-// listening is an address as Config has it.
-func listening(at net.Addr) string {
-	switch at := at.(type) {
-	case nil:
-		return ""
-	case *net.UnixAddr:
-		return "unix:" + at.Name
-	default:
-		return at.String()
-	}
+	return s.at
 }
 
 // Link is a URL that lets a browser in once, as a peer, within a minute, and when that is over. An error is a
 // *queue.Error.
 func (s *Server) Link(p control.Peer) (url string, ends time.Time, err error) {
 	s.mu.Lock()
-	at := s.at
+	at, port := s.at, s.port
 	s.mu.Unlock()
-	if at == nil {
-		return "", ends, queue.Errorf(queue.CodeWrongState, "the page is off; an admin can have it served: queuectl web start")
-	}
 	c := s.config.Load()
-	scheme, host, port := "http", s.name, ""
+	scheme, host := "http", newName() // one for each link: nobody else's cookie is read under it
 	if c.TLSCert != "" || c.Proxy {
 		scheme = "https"
 	}
-	if tcp, ok := at.(*net.TCPAddr); ok && !c.Proxy {
-		port = fmt.Sprintf(":%d", tcp.Port)
-	}
 	switch {
-	case len(c.Hosts) > 0:
+	case at == "":
+		return "", ends, queue.Errorf(queue.CodeWrongState, "the page is off; an admin can have it served: queuectl web start")
+	case scheme == "https" && len(c.Hosts) > 0:
 		host = c.Hosts[0]
-	case port == "":
+	case c.Proxy || port == 0:
 		return "", ends, queue.Errorf(queue.CodeWrongState, "the page has no name where %s leads; set web.hosts", c.Listen)
 	}
+	authority := host
+	if strings.Contains(host, ":") {
+		authority = "[" + host + "]"
+	}
+	if !c.Proxy && port != 0 {
+		authority = net.JoinHostPort(host, fmt.Sprint(port))
+	}
 	ends = time.Now().Add(linkLasts)
-	return scheme + "://" + host + port + "/open?link=" + s.sessions.link(p, host), ends, nil
+	return scheme + "://" + authority + "/open?link=" + s.sessions.link(p, host), ends, nil
 }
 
 // secure reports whether a request came by TLS, to here or to the proxy.
@@ -284,6 +301,9 @@ func (s *Server) handler() http.Handler {
 		if c := s.config.Load(); !c.has(hostOf(r)) {
 			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "the page has no host %q; an admin can name it in web.hosts", queue.Clip(hostOf(r))))
 			return
+		}
+		if _, known := s.sessions.of(r, s.cookie(r)); !known {
+			w.Header().Set("Connection", "close") // whoever has no session keeps no connection
 		}
 		if err := s.cross.Check(r); err != nil {
 			s.fail(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another page"))

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,6 +131,37 @@ func TestRunsOfALine(t *testing.T) {
 				t.Errorf("%q: %q, want %q", text, got, want)
 			}
 		}
+	}
+}
+
+// Output that a page has is bounded by lines and by bytes, whatever a job prints.
+func TestLinesAreBounded(t *testing.T) {
+	long := linesOf(&control.Piece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x", 1<<20)})
+	if len(long) != 1 || long[0].size() > lineMost+100 || !strings.Contains(long[0].Runs[len(long[0].Runs)-1][0], "bytes more") {
+		t.Errorf("%d lines, the first of %d bytes", len(long), long[0].size())
+	}
+	if short := linesOf(&control.Piece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 || !short[0].Err || short[1].Runs[0][0] != "b" {
+		t.Errorf("%+v", short)
+	}
+}
+
+// The page of a job is its own, whatever the job is called.
+func TestPathsOfJobs(t *testing.T) {
+	for id, want := range map[string]string{
+		"17": "/jobs/17", "a/b@c": "/jobs/a/b@c", "x/../y": "/job?id=x%2F..%2Fy", "a//b": "/job?id=a%2F%2Fb", "a/./b": "/job?id=a%2F.%2Fb", "a/": "/job?id=a%2F", "a/../../workers": "/job?id=a%2F..%2F..%2Fworkers",
+	} {
+		got := pathOf(id)
+		u, err := url.Parse(got)
+		if got != want || err != nil || string(jobOf(u)) != id {
+			t.Errorf("%s is at %s, want %s", id, got, want)
+		}
+	}
+}
+
+// Each link has a name that nobody else knows.
+func TestNamesOfLinks(t *testing.T) {
+	if a, b := newName(), newName(); a == b || !strings.HasSuffix(a, ".localhost") || len(a) < 25 {
+		t.Errorf("two links are of %s and %s", a, b)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 // functions are those that templates call.
 var functions = template.FuncMap{
 	"title":  title,
+	"path":   pathOf,
 	"verbs":  verbsFor,
 	"states": func() []string { return stateNames },
 	"number": grouped,
@@ -135,6 +136,15 @@ type line struct {
 	Runs    [][2]string `json:"runs,omitempty"`    // text and its colour, "" or the digit of SGR's 30 to 37
 	First   bool        `json:"first,omitempty"`   // what stood before is told again from here on
 	Dropped string      `json:"dropped,omitempty"` // what is said in place of output that was not kept
+}
+
+// size is how many bytes of text a line has.
+func (l *line) size() int {
+	n := len(l.At) + len(l.Dropped)
+	for _, r := range l.Runs {
+		n += len(r[0]) + len(r[1])
+	}
+	return n
 }
 
 // control sequences as ECMA-48 has them, and single control characters but tabs.

@@ -121,8 +121,13 @@ func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	return p, nil
 }
 
-// jobOf is the id that a path below /jobs/ names.
-func jobOf(u *url.URL) control.Name { return control.Name(strings.TrimPrefix(u.Path, "/jobs/")) }
+// jobOf is the id of the job that a page is of.
+func jobOf(u *url.URL) control.Name {
+	if u.Path == "/job" {
+		return control.Name(u.Query().Get("id"))
+	}
+	return control.Name(strings.TrimPrefix(u.Path, "/jobs/"))
+}
 
 // job is the page of one job.
 func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
@@ -131,7 +136,7 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	d, err := v.client.Show(ctx, control.Show{ID: id})
+	d, err := v.client.Show(ctx, control.Show{ID: id, WithoutEnv: true})
 	if err != nil {
 		return p, err
 	}
@@ -150,7 +155,8 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if len(tree.Edges) > 0 {
 		main["Deps"] = drawn(&tree)
 	}
-	if !slices.Contains(d.Hidden, "command") && len(d.History) > 0 {
+	main["Output"] = !slices.Contains(d.Hidden, "command")
+	if main["Output"] == true && len(d.History) > 0 {
 		if main["Lines"], err = v.lines(ctx, id); err != nil {
 			return p, err
 		}
@@ -203,16 +209,28 @@ const maxDepth = 12
 
 // lines are the last lines that a job has printed.
 func (v *visitor) lines(ctx context.Context, id control.Name) (list []line, err error) {
-	n := shownLines
+	n, bytes, dropped := shownLines, 0, false
 	_, err = v.client.Logs(ctx, control.Logs{ID: id, N: &n}, func(p control.Piece) error {
-		list = append(list, linesOf(&p)...)
+		for _, l := range linesOf(&p) {
+			list, bytes = append(list, l), bytes+l.size()
+			for len(list) > shownLines || bytes > shownBytes {
+				bytes -= list[0].size()
+				list, dropped = list[1:], true
+			}
+		}
 		return nil
 	})
+	if dropped {
+		list = slices.Insert(list, 0, line{Dropped: "what comes before is in: queuectl logs " + string(id)})
+	}
 	return list, err
 }
 
-// shownLines is how many lines of output a page begins with.
-const shownLines = 200
+// How many lines of output a page begins with, and bytes.
+const (
+	shownLines = 200
+	shownBytes = 256 << 10
+)
 
 // died is what dead jobs have in common.
 type died struct {

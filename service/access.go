@@ -76,9 +76,17 @@ func (s *Service) Right(p *control.Peer) control.Right {
 	return s.who.Load().Of(p)
 }
 
+// peerName is the name of who asks.
+func (s *Service) peerName(uid int) string {
+	if uid == anybody || uid == scraper {
+		return "anybody"
+	}
+	return s.directory.UserName(uid)
+}
+
 // Refuse implements control.Authorizer.
 func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) error {
-	you := s.directory.UserName(p.UID)
+	you := s.peerName(p.UID)
 	if !p.Right.Covers(control.Read) {
 		return queue.Errorf(queue.CodeDenied, "you (%s) have no right on this service, which is %s's; %s", you, s.directory.UserName(accounts.Self()), s.wayTo(control.Submit, you))
 	}
@@ -317,7 +325,7 @@ const maxGroups = 1000
 func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (control.Whoami, error) {
 	p := control.PeerFrom(ctx)
 	w := control.Whoami{
-		UID: p.UID, User: s.directory.UserName(p.UID), GID: p.GID, Group: s.directory.GroupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
+		UID: p.UID, User: s.peerName(p.UID), GID: p.GID, Group: s.directory.GroupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
 		Right: p.Right, Rights: p.Right.Included(), RunAs: s.config.Load().RunAs,
 	}
 	for _, g := range p.Groups[:min(len(p.Groups), maxGroups)] {

@@ -57,3 +57,22 @@ func TestWhoSeesHooksOfTheSettings(t *testing.T) {
 		}
 	}
 }
+
+// That an admin is shown another's environment is on record; a job that is shown without it is not.
+func TestShowWithoutEnvironmentIsNotRecorded(t *testing.T) {
+	s := stored(t)
+	j := jobNamed("a")
+	j.Env = []string{"A=secret"}
+	s.stores(t, j)
+	for _, c := range []struct {
+		without bool
+		told    string
+	}{{true, "***"}, {false, "secret"}} {
+		before, _ := s.store.LastEvent()
+		d, err := s.Show(by(t, 3004, control.Admin), control.Show{ID: "a", WithoutEnv: c.without})
+		after, _ := s.store.LastEvent()
+		if env, _ := d.Spec["env"].(map[string]string); err != nil || env["A"] != c.told || (before == after) != c.without {
+			t.Errorf("without %t: %v, %v, recorded %t", c.without, d.Spec["env"], err, before != after)
+		}
+	}
+}

@@ -31,6 +31,9 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 		return control.JobDetail{}, errNoID
 	}
 	show := &showing{s: s, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, most: control.Whole}
+	if p.WithoutEnv {
+		show.most = control.Inside
+	}
 	for {
 		d, err := control.Answer(ctx, &s.shares, control.One, func() (control.JobDetail, error) { return show.look(ctx) })
 		switch {

@@ -13,8 +13,8 @@ import (
 // anybody is the uid of whoever reaches the page without a session, scraper of who reads the metrics alone: no
 // account has them.
 const (
-	anybody = math.MinInt
-	scraper = math.MinInt + 1
+	anybody = math.MinInt32 // which every reader of JSON can hold
+	scraper = math.MinInt32 + 1
 )
 
 // makeWeb makes the page, which a server answers what it asks, and opens it if the settings say so. If it cannot be

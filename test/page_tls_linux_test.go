@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,51 @@ func TestPageByTLS(t *testing.T) {
 	q.write("page.key", "none")
 	if got := q.cli("web", "start", "--listen", "127.0.0.1:0"); got.code != 2 || !strings.Contains(got.err, "web.tls_cert") {
 		t.Errorf("with a wrong key: %+v", got)
+	}
+	q.entered(client, q.must("web", "open")) // it is as it was
+	_, _, renewed := q.certify(address)
+	q.must("reload")
+	q.entered(renewed, q.must("web", "open"))
+}
+
+// A socket that somebody else listens at is theirs; one that is left over is replaced, and one that is removed is made
+// again.
+func TestPageAtASocket(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("config", "set", "web.hosts", pageName)
+	q.must("config", "set", "web.tls", "proxy")
+	others, err := net.Listen("unix", q.path("others"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer others.Close()
+	if got := q.cli("web", "start", "--listen", "unix:"+q.path("others")); got.code != 5 || !strings.Contains(got.err, "answers there already") {
+		t.Errorf("where another one listens: %+v", got)
+	}
+	answers := func() bool {
+		c, err := net.Dial("unix", q.path("page"))
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}
+	q.must("web", "start", "--listen", "unix:"+q.path("page"))
+	q.must("web", "start", "--listen", "unix:"+q.dir+"/../"+filepath.Base(q.dir)+"/page")
+	info, err := os.Lstat(q.path("page"))
+	if err != nil || info.Mode().Perm() != 0o660 || !answers() {
+		t.Errorf("the socket is %v, %v", info, err)
+	}
+	os.Remove(q.path("page"))
+	q.until("it is there again", 20*time.Second, answers)
+	q.kill()
+	q.start("--workers", "1")
+	q.must("web", "start", "--listen", "unix:"+q.path("page"))
+	if !answers() {
+		t.Error("after a kill nobody answers")
+	}
+	q.must("web", "stop")
+	if _, err := os.Lstat(q.path("page")); err == nil {
+		t.Error("the socket is there after web stop")
 	}
 }
 

@@ -48,6 +48,7 @@ type answered struct {
 	code   int
 	header http.Header
 	body   string
+	closed bool // the connection
 }
 
 // ask makes a request, as change makes it.
@@ -75,7 +76,7 @@ func (b *browser) ask(method, path, form string, change ...func(*http.Request)) 
 	if err != nil {
 		b.Fatal(err)
 	}
-	return answered{got.StatusCode, got.Header, string(raw)}
+	return answered{got.StatusCode, got.Header, string(raw), got.Close}
 }
 
 // link asks the service for a link, as somebody who may.
@@ -118,9 +119,12 @@ func TestPageLetsInByLinks(t *testing.T) {
 	}
 	b := pageOf(q)
 	for _, path := range []string{"/", "/jobs", "/api/list", "/api/events", "/api/openapi.json"} {
-		if got := b.ask("GET", path, ""); got.code != http.StatusUnauthorized || !strings.Contains(got.body, "web open") {
+		if got := b.ask("GET", path, ""); got.code != http.StatusUnauthorized || !strings.Contains(got.body, "web open") || !got.closed {
 			t.Errorf("%s is answered by %+v", path, got)
 		}
+	}
+	if one, other := q.must("web", "open"), q.must("web", "open"); one[:20] == other[:20] {
+		t.Errorf("two links have one name, so who has one reads the cookies of the other: %s, %s", one, other)
 	}
 	secret := b.link(q.must("web", "open"))
 	for range 2 { // what looks at links by itself uses none up
@@ -344,6 +348,16 @@ func TestPageTellsEvents(t *testing.T) {
 	if err != nil || strings.TrimSpace(line) != "id: "+ids[1] {
 		t.Errorf("after %s comes %q, %v", ids[0], line, err)
 	}
+	left := follow("", "")
+	defer left.Body.Close()
+	page := b.ask("GET", "/", "")
+	_, token, _ := strings.Cut(page.body, `name="token" value="`)
+	token, _, _ = strings.Cut(token, `"`)
+	b.ask("POST", "/leave", "token="+url.QueryEscape(token))
+	if raw, err := io.ReadAll(left.Body); err != nil { // it ends
+		t.Errorf("after %q: %v", raw, err)
+	}
+	b.enter()
 	full := false
 	for range 80 { // nobody reads any
 		r := follow("?since=0", "")
@@ -372,7 +386,7 @@ func TestPageForAnybody(t *testing.T) {
 	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || strings.Contains(got.body, ">Leave<") {
 		t.Errorf("anybody sees %+v", got)
 	}
-	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"} {
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Port", "Forwarded", "X-Real-IP", "Via", "CF-Connecting-IP", "True-Client-IP"} {
 		if got := b.ask("GET", "/api/status", "", header(name, "127.0.0.1")); got.code != http.StatusUnauthorized {
 			t.Errorf("with %s anybody gets %+v", name, got)
 		}

@@ -39,12 +39,14 @@ if (live) {
 const gone = v => { const b = $('#gone'); if (b.hidden !== v) return; b.hidden = !v; root.classList.toggle('stale', v); say(v ? 'No word from the service' : 'Connected again') }
 const url = root.dataset.live // absent in a file: the mock has no service
 if (url) {
-  let wait = 1, last = Date.now(), es
+  let wait = 1, last = Date.now(), es, again
   const on = { fragments: m => { for (const id in m) put(id, m[id]) }, say, output: m => m.forEach(lineOf), tick: () => {} }
   const open = () => {
+    clearTimeout(again)
+    if (es) es.close()
     es = new EventSource(url)
     for (const k in on) es.addEventListener(k, e => { last = Date.now(); wait = 1; gone(false); on[k](JSON.parse(e.data)) })
-    es.onerror = () => { es.close(); wait = Math.min(30, wait * 2); if (!document.hidden) setTimeout(open, wait * (500 + Math.random() * 500)) }
+    es.onerror = () => { es.close(); wait = Math.min(30, wait * 2); if (!document.hidden) again = setTimeout(open, wait * (500 + Math.random() * 500)) }
   }
   setInterval(() => { if (Date.now() - last > 15000 && !document.hidden) gone(true) }, 1000)
   document.addEventListener('visibilitychange', () => { es.close(); last = Date.now(); if (!document.hidden) open() })
