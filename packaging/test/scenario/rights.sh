@@ -260,6 +260,6 @@ hooked() { [[ -n $(hook_of alice) && -n $(hook_of queuectl-hook) ]]; }
 promise 'both hooks of a dead job have run' within 20 hooked
 promise 'its own runs as its user' says 'mine by alice' q root logs "$(hook_of alice)"
 promise 'that of the settings as an account that owns nothing' says 'told by queuectl-hook in /$' q root logs "$(hook_of queuectl-hook)"
-promise '... and nobody else reads it' ends 5 'operate' q alice logs "$(hook_of queuectl-hook)"
+promise '... and nobody else knows of it' ends 4 'there is no job' q alice logs "$(hook_of queuectl-hook)"
 q root config unset hooks.on_dead >/dev/null
 summary
