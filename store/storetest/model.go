@@ -318,6 +318,7 @@ func (w *pairWalk) after(i int, drafts []queue.Job) (list []queue.Dependency) {
 }
 
 func (w *pairWalk) enqueue() {
+	w.promote() // how many wait depends on who has met those that are too late
 	drafts := make([]queue.Job, 1+w.dice.IntN(4))
 	uid := w.dice.IntN(12)
 	for i := range drafts {
@@ -521,7 +522,7 @@ func (w *pairWalk) change() {
 func (w *pairWalk) purge() {
 	w.promote()
 	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
-	before, most := w.model.Now()+1, store.MaxPage // all: any of those that ended at once may go first, and one that was too late ended when it was met
+	before, most := w.model.Now().Add(24*time.Hour), store.MaxPage // all: any of those that ended at once may go first, and one that was too late ended when it was met, maybe before the clock was set back
 	of := store.Ended{States: ended, Before: before}
 	switch w.dice.IntN(4) {
 	case 0:
