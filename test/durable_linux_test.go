@@ -428,7 +428,7 @@ func TestARefusedConnectionIsASignOfLife(t *testing.T) {
 	q.must("config", "set", "max_connections_per_user", "2")
 	q.must("enqueue", "--id", "waits", "true")
 	q.until("one more is refused", 20*time.Second, func() bool { // for they are busy: those that are not yet give way
-		q.dial().say(`{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
+		fmt.Fprintln(q.dial(), `{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`) // which may be refused by now
 		return q.cli("status").code != 0
 	})
 	beats(100)
