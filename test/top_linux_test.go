@@ -242,7 +242,7 @@ func TestTopOutlivesTheService(t *testing.T) {
 // is suspended, and while the editor has it.
 func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 	q := topQueue(t)
-	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25lediting'\nexec sleep 600\n")
+	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25lediting'\nexec cat >/dev/null\n")
 	if err := os.Chmod(q.path("editor"), 0o700); err != nil {
 		t.Fatal(err)
 	}

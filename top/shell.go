@@ -71,7 +71,10 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	s.m = newModel(o.Host, time.Now(), first.snapshot)
 	go s.interrupted(ctx, cancel) // ends with ctx
 	_, err := tea.NewProgram(s, append([]tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithoutSignalHandler()}, more...)...).Run()
-	if errors.Is(err, tea.ErrInterrupted) || ctx.Err() != nil {
+	ended := ctx.Err() != nil
+	cancel()
+	s.editors.Wait() // one that runs yet is ended with ctx
+	if errors.Is(err, tea.ErrInterrupted) || ended {
 		return nil
 	}
 	return err
@@ -85,6 +88,7 @@ type shell struct {
 	m        *model
 	reader   *reader // of the output that is followed, nil for none
 	unfollow func()
+	editors  sync.WaitGroup
 	editing  atomic.Bool
 	edited   atomic.Int64 // when an editor has ended last, in nanoseconds since 1970
 }
@@ -112,6 +116,8 @@ func (s *shell) interrupted(ctx context.Context, end func()) {
 
 // edit has a person edit a job, in the terminal.
 func (s *shell) edit(id string) error {
+	s.editors.Add(1)
+	defer s.editors.Done()
 	s.editing.Store(true)
 	defer func() {
 		s.edited.Store(time.Now().UnixNano())
