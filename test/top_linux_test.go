@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -242,7 +244,7 @@ func TestTopOutlivesTheService(t *testing.T) {
 // is suspended, and while the editor has it.
 func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 	q := topQueue(t)
-	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25lediting'\nexec cat >/dev/null\n")
+	q.write("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf '\\033[?25lediting'\nexec sleep 600\n")
 	if err := os.Chmod(q.path("editor"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -284,6 +286,9 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 		front()
 		c.end()
 		same(c.how)
+		if pid, err := strconv.Atoi(strings.TrimSpace(q.text("editor.pid"))); err == nil {
+			syscall.Kill(pid, syscall.SIGKILL) // it has the terminal no more, and outlives who has started it
+		}
 	}
 	p.types("clear; EDITOR=./editor queuectl --dir . top")
 	front()
