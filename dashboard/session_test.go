@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -187,7 +188,7 @@ func TestWhereThePageMayBe(t *testing.T) {
 		field  string // that is wrong
 	}{
 		{Config{}, ""}, {Config{Listen: "127.0.0.1:7070"}, ""}, {Config{Listen: "127.9.9.9:1"}, ""}, {Config{Listen: "[::1]:7070"}, ""}, {Config{Listen: "[::ffff:127.0.0.1]:1"}, ""},
-		{Config{Listen: "unix:/run/page.sock"}, ""}, {Config{Listen: "unix:page.sock"}, "web.listen"},
+		{Config{Listen: "unix:" + filepath.Join(t.TempDir(), "page.sock")}, ""}, {Config{Listen: "unix:page.sock"}, "web.listen"},
 		{Config{Listen: "0.0.0.0:7070"}, "web.listen"}, {Config{Listen: "[::]:7070"}, "web.listen"}, {Config{Listen: "10.0.0.1:443"}, "web.listen"}, {Config{Listen: "localhost:1"}, "web.listen"}, {Config{Listen: ":7070"}, "web.listen"},
 		{Config{Listen: "10.0.0.1:443", Hosts: []string{"q"}}, "web.listen"},
 		{Config{Listen: "10.0.0.1:443", TLSCert: "/c", TLSKey: "/k"}, "web.hosts"}, {Config{Listen: "10.0.0.1:443", Proxy: true}, "web.hosts"},
