@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+func dlqVerb(a *App) *cobra.Command {
+	var l listFlags
+	list := &cobra.Command{
+		Use: "list", Short: "List dead jobs, newest first", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l.states = []string{queue.Dead.String()} // which the method says by itself
+			read := func(c *control.Client, ctx context.Context, p control.List) (control.JobPage, error) {
+				p.State = nil
+				return c.DLQList(ctx, p)
+			}
+			return a.list(cmd, &l, read, deadRow, []string{"ID", "ATTEMPTS", zoned("WHEN"), "ERROR", "COMMAND"})
+		},
+	}
+	l.add(list)
+	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear)
+	return Group("dlq", "The dead-letter queue: jobs that failed for good", list, a.dlqRetryVerb(), clear)
+}
+
+func (a *App) dlqRetryVerb() *cobra.Command {
+	var p control.DLQRetry
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "retry ID… | --all | --batch NAME", Short: "Put dead jobs back in the queue",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			if chosen := p.All || p.Batch != ""; chosen == (len(ids) > 0) || p.All && p.Batch != "" {
+				return Usage("name dead jobs, or --all, or --batch; give one of them")
+			}
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			step := func(p control.DLQRetry) func(ids []string, cursor string) (control.BulkResult, error) {
+				return func(ids []string, cursor string) (control.BulkResult, error) {
+					p.IDs, p.Cursor = ids, cursor
+					return c.DLQRetry(cmd.Context(), p)
+				}
+			}
+			if p.All && !p.DryRun && !yes && a.asks() {
+				counted := p
+				counted.DryRun = true
+				n, err := a.matched(cmd.Context(), step(counted))
+				if err != nil {
+					return err
+				}
+				if n > 0 && !a.sure("retry %s?", Jobs(n)) {
+					return nil
+				}
+			}
+			return a.onJobs("is pending again", ids, step(p))
+		},
+	}
+	cmd.ValidArgsFunction = a.completeIDs(queue.Dead.String())
+	f := cmd.Flags()
+	f.BoolVar(&p.All, "all", false, "all dead jobs")
+	f.Var(givenOnce(&p.Batch), "batch", "all dead jobs of your own of the batch `NAME`")
+	durationVar(f, "timeout", "give them a timeout of this `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+	f.BoolVar(&p.DryRun, "dry-run", false, "only count them")
+	f.BoolVar(&yes, "yes", false, "without a question")
+	return cmd
+}
+
+func deadRow(j *control.Job) []string {
+	return []string{j.ID, fmt.Sprintf("%d (max %d)", j.Attempts, j.MaxAttempts), local(j.FinishedAt), orDash(j.Error), title(j)}
+}
