@@ -4,6 +4,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -226,6 +227,16 @@ func (s *Socket) Close() error {
 		s.left.Close()
 	}
 	return s.on.Close()
+}
+
+// Remove closes it, and takes its file away if that is still its own.
+func (s *Socket) Remove() error {
+	own := s.there()
+	err := s.Close()
+	if own {
+		err = errors.Join(err, os.Remove(s.path))
+	}
+	return err
 }
 
 // Addr is where it listens.

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -31,58 +30,48 @@ func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request)
 
 // verb is something that is done with jobs.
 type verb struct {
-	name   string
-	label  string
-	asks   bool     // it is previewed first
-	states []string // of jobs that it takes
-	do     func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error)
+	Name  string
+	Label string
+	Asks  bool          // it is previewed first
+	takes []queue.State // of jobs
+	do    func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error)
 }
 
-// waits are the states of jobs that wait.
-var waits = []string{"blocked", "held", "pending", "failed"}
+// runs is the state of jobs that run.
+var runs = []queue.State{queue.Processing}
 
 // verbs are those of the page, in the order in which people see them.
 var verbs = []verb{
-	{"pause", "Freeze", false, []string{"processing"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
-		return c.Pause(ctx, p)
-	}},
-	{"resume", "Go on", false, []string{"processing"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
-		return c.Resume(ctx, p)
-	}},
-	{"hold", "Hold", false, []string{"blocked", "pending", "failed"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
-		return c.Hold(ctx, p)
-	}},
-	{"release", "Release", false, []string{"held"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
-		return c.Release(ctx, p)
-	}},
-	{"retry", "Retry", false, []string{"failed", "dead", "completed", "cancelled"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
+	{"pause", "Freeze", false, runs, (*control.Client).Pause},
+	{"resume", "Go on", false, runs, (*control.Client).Resume},
+	{"hold", "Hold", false, queue.VerbHold.Takes(), (*control.Client).Hold},
+	{"release", "Release", false, queue.VerbRelease.Takes(), (*control.Client).Release},
+	{"retry", "Retry", false, queue.VerbRetry.Takes(), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 		return c.Retry(ctx, control.Retry{Selection: p})
 	}},
-	{"requeue", "Requeue…", true, []string{"processing"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
-		return c.Requeue(ctx, p)
-	}},
-	{"cancel", "Cancel…", true, append([]string{"processing"}, waits...), func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
-		return c.Cancel(ctx, p)
-	}},
-	{"rm", "Remove…", true, []string{"blocked", "held", "pending", "failed", "completed", "dead", "cancelled"}, func(ctx context.Context, c *control.Client, p control.Selection) (control.BulkResult, error) {
+	{"requeue", "Requeue…", true, runs, (*control.Client).Requeue},
+	{"cancel", "Cancel…", true, slices.Concat(runs, queue.VerbCancel.Takes()), (*control.Client).Cancel},
+	{"rm", "Remove…", true, queue.VerbRemove.Takes(), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 		return c.Remove(ctx, control.Remove{Selection: p})
 	}},
 }
 
-// Verb is a verb as a template has it.
-type Verb struct {
-	Name, Label string
-	Asks        bool
+// states are those that it takes, by name.
+func (v *verb) states() (names control.Texts) {
+	for _, s := range v.takes {
+		names = append(names, s.String())
+	}
+	return names
 }
 
 // verbsFor are the verbs that take a job as it is.
-func verbsFor(j control.Job) (list []Verb) {
+func verbsFor(j control.Job) (list []verb) {
 	for _, is := range verbs {
 		switch {
-		case !slices.Contains(is.states, j.State), is.name == "pause" && j.PausedAt != 0, is.name == "resume" && j.PausedAt == 0:
+		case !slices.Contains(is.states(), j.State), is.Name == "pause" && j.PausedAt != 0, is.Name == "resume" && j.PausedAt == 0:
 			continue
 		}
-		list = append(list, Verb{is.name, is.label, is.asks})
+		list = append(list, is)
 	}
 	return list
 }
@@ -90,7 +79,7 @@ func verbsFor(j control.Job) (list []Verb) {
 // verbNamed is the verb of a form.
 func verbNamed(name string) (*verb, error) {
 	for i := range verbs {
-		if verbs[i].name == name {
+		if verbs[i].Name == name {
 			return &verbs[i], nil
 		}
 	}
@@ -104,11 +93,11 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 		return "", err
 	}
 	id := jobOf(r.URL)
-	got, err := is.do(ctx, v.client, control.Selection{ID: id})
+	got, err := is.do(v.client, ctx, control.Selection{ID: id})
 	if err == nil && len(got.Refused) > 0 {
 		err = refusal(&got.Refused[0])
 	}
-	if is.name == "rm" {
+	if is.Name == "rm" {
 		return "/jobs", err
 	}
 	return pathOf(string(id)), err
@@ -135,10 +124,10 @@ func selectionOf(q url.Values, is *verb) (p control.Selection, err error) {
 		}
 		return control.Selection{IDs: ids}, nil
 	}
-	p = control.Selection{Queue: q.Get("queue"), User: q.Get("user"), IDGlob: q.Get("q"), State: is.states}
+	p = control.Selection{Queue: q.Get("queue"), User: q.Get("user"), IDGlob: q.Get("q"), State: is.states()}
 	if state := q.Get("state"); state != "" {
-		if !slices.Contains(is.states, state) {
-			return p, queue.Invalid("state", "%s does not take jobs that are %s", is.name, queue.Clip(state))
+		if !slices.Contains(is.states(), state) {
+			return p, queue.Invalid("state", "%s does not take jobs that are %s", is.Name, queue.Clip(state))
 		}
 		p.State = control.Texts{state}
 	}
@@ -156,7 +145,7 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 	if err != nil {
 		return err
 	}
-	p, err := v.begin(r.Context(), strings.TrimSuffix(is.label, "…"), "jobs", "queuectl "+is.name+" … --dry-run")
+	p, err := v.begin(r.Context(), strings.TrimSuffix(is.Label, "…"), "jobs", "queuectl "+is.Name+" … --dry-run")
 	if err != nil {
 		return err
 	}
@@ -164,7 +153,7 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 	if n == 0 {
 		sel.DryRun = true
 		for more := true; more; {
-			got, err := is.do(r.Context(), v.client, sel)
+			got, err := is.do(v.client, r.Context(), sel)
 			if err != nil {
 				return err
 			}
@@ -187,7 +176,7 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 		}
 		sample = append(sample, d.Job)
 	}
-	p.Main = map[string]any{"Verb": is.name, "Label": p.Title, "N": int64(n), "Jobs": sample, "Fields": q}
+	p.Main = map[string]any{"Label": p.Title, "N": int64(n), "Jobs": sample, "Fields": q}
 	s.render(w, http.StatusOK, "bulk", p)
 	return nil
 }
@@ -204,7 +193,7 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	}
 	done, refused := 0, []control.Refusal{}
 	for more := true; more; {
-		got, err := is.do(ctx, v.client, sel)
+		got, err := is.do(v.client, ctx, sel)
 		if err != nil {
 			return "", err
 		}
@@ -215,9 +204,9 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	}
 	if len(refused) > 0 {
 		err := refusal(&refused[0])
-		return "", fmt.Errorf("%s: %d jobs done, %d refused, the first: %w", is.name, done, len(refused), err)
+		return "", fmt.Errorf("%s: %d jobs done, %d refused, the first: %w", is.Name, done, len(refused), err)
 	}
-	if len(sel.IDs) == 1 && is.name != "rm" {
+	if len(sel.IDs) == 1 && is.Name != "rm" {
 		return pathOf(sel.IDs[0]), nil
 	}
 	return "/jobs", nil
@@ -268,8 +257,8 @@ func retryDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if err != nil {
 		return "", err
 	}
-	p, err := v.begin(ctx, "", "", "")
-	if err != nil {
+	p := page{Token: v.token}
+	if err := v.knownTo(ctx, &p); err != nil {
 		return "", err
 	}
 	var ids control.Names
@@ -344,7 +333,7 @@ func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (to string
 			return pathOf(made.ID), nil
 		}
 	default:
-		err = queue.Invalid("verb", "%q is neither pause, resume nor run", queue.Clip(cmp.Or(verb, "")))
+		err = queue.Invalid("verb", "%q is neither pause, resume nor run", queue.Clip(verb))
 	}
 	return "/schedules", err
 }

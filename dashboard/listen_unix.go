@@ -20,5 +20,11 @@ func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listene
 		return nil, err
 	}
 	go l.Guard(ctx, log) // ends with ctx
-	return l, nil
+	return pageSocket{l}, nil
 }
+
+// pageSocket is a socket that takes its file with it.
+type pageSocket struct{ *control.Socket }
+
+// Close implements net.Listener.
+func (p pageSocket) Close() error { return p.Remove() }

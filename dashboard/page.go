@@ -110,16 +110,21 @@ func (s *Server) message(w http.ResponseWriter, status int, err error) {
 // begin is what a page for a visitor begins with.
 func (v *visitor) begin(ctx context.Context, title, at, cli string) (page, error) {
 	p := page{Title: title, At: at, CLI: cli, Token: v.token}
-	who, err := v.client.Whoami(ctx, control.Nothing{})
-	if err != nil {
+	if err := v.knownTo(ctx, &p); err != nil {
 		return p, err
-	}
-	if p.Right = who.Right; v.token != "" {
-		p.User = who.User
 	}
 	st, err := v.client.Status(ctx, control.Nothing{})
 	p.Status = &st
 	return p, err
+}
+
+// knownTo has a page know whom it is for.
+func (v *visitor) knownTo(ctx context.Context, p *page) error {
+	who, err := v.client.Whoami(ctx, control.Nothing{})
+	if p.Right = who.Right; p.Token != "" {
+		p.User = who.User
+	}
+	return err
 }
 
 // errNoPage refuses a path.

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -164,11 +163,6 @@ func (s *Server) close() {
 	defer done()
 	if s.http.Shutdown(within) != nil {
 		s.http.Close()
-	}
-	if path, unix := strings.CutPrefix(s.at, "unix:"); unix {
-		if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
-			os.Remove(path)
-		}
 	}
 	s.http, s.at, s.port = nil, "", 0
 }

@@ -16,22 +16,23 @@ import (
 
 // functions are those that templates call.
 var functions = template.FuncMap{
-	"title":  title,
-	"path":   pathOf,
-	"verbs":  verbsFor,
-	"states": func() []string { return stateNames },
-	"number": grouped,
-	"age":    age,
-	"span":   spanText,
-	"clock":  clock,
-	"count":  counted,
-	"text":   deref,
-	"code":   codeText,
-	"part":   partText,
+	"title":   title,
+	"path":    pathOf,
+	"verbs":   verbsFor,
+	"states":  queue.States,
+	"number":  grouped,
+	"age":     age,
+	"span":    spanText,
+	"clock":   clock,
+	"count":   counted,
+	"waiting": waiting,
+	"text":    deref,
+	"code":    codeText,
+	"part":    partText,
 }
 
-// stateNames are the states in the order in which people see them.
-var stateNames = []string{"blocked", "held", "pending", "failed", "processing", "completed", "dead", "cancelled"}
+// waits are the states of jobs that wait.
+var waits = []string{queue.Blocked.String(), queue.Held.String(), queue.Pending.String(), queue.Failed.String()}
 
 func deref(s *string) string {
 	if s == nil {
@@ -122,8 +123,11 @@ func clockAt(at control.Time, now time.Time) string {
 	return t.Format("15:04:05")
 }
 
-func counted(jobs map[string]int64, states ...string) (n int64) {
-	for _, s := range states {
+// counted is how many jobs are in a state, waiting how many wait.
+func counted(jobs map[string]int64, state any) int64 { return jobs[fmt.Sprint(state)] }
+
+func waiting(jobs map[string]int64) (n int64) {
+	for _, s := range waits {
 		n += jobs[s]
 	}
 	return n

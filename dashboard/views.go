@@ -75,21 +75,10 @@ func waitsFor(s *control.Screen) map[string]string {
 	return all
 }
 
-// verdict is one sentence on how the queue is, the worst first, and its kind.
+// verdict is how the queue is: ok, degraded or failing, and one sentence.
 func verdict(st *control.Status) (kind, said string) {
-	switch {
-	case strings.HasPrefix(st.Health, "failing"):
-		return "failing", st.Health
-	case st.PausedAt != 0:
-		return "degraded", "Everything is paused, by " + cmp.Or(deref(st.PausedBy), "an operator")
-	case st.Draining:
-		return "degraded", "Draining: nothing starts"
-	case st.Health != "ok":
-		return "degraded", st.Health
-	case st.Workers.Total == 0 && counted(st.Jobs, "pending", "failed") > 0:
-		return "degraded", "Jobs wait, and there is no worker"
-	}
-	return "ok", "All is well"
+	kind, said, _ = strings.Cut(st.Health, ": ")
+	return kind, cmp.Or(said, "All is well")
 }
 
 // jobs is a page of the list of jobs.
@@ -141,7 +130,7 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		return p, err
 	}
 	main := map[string]any{"Job": d}
-	if slices.Contains([]string{"blocked", "held", "pending", "failed"}, d.State) {
+	if slices.Contains(waits, d.State) {
 		why, err := v.client.Why(ctx, control.WhyParams{ID: id})
 		if err != nil {
 			return p, err

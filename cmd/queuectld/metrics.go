@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/metrics"
 )
@@ -18,15 +17,14 @@ func metricsVerb(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "metrics", Short: "Print how the queue is and what it has done, as Prometheus reads it", Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t, err := a.Choose()
+			c, err := a.Client()
 			if err != nil {
 				return err
 			}
-			c := control.NewClient(t.Socket)
 			defer c.Close()
 			var text bytes.Buffer
 			if err := metrics.WriteText(cmd.Context(), c, &text); err != nil {
-				return a.Reached(err, t)
+				return err
 			}
 			if file != "" {
 				return putWhole(file, text.Bytes())
