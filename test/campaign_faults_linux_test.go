@@ -128,6 +128,7 @@ func (c *campaign) stopService(keep bool) {
 	default:
 	}
 	s.asked.Store(true)
+	s.cmd.Process.Signal(syscall.SIGCONT) // a fault before this one may have halted it
 	began := time.Now()
 	bound := stopBound
 	if keep {
@@ -137,7 +138,6 @@ func (c *campaign) stopService(keep bool) {
 			c.violation("stop", "service stop --keep-jobs: %v, %s", err, out)
 		}
 	}
-	s.cmd.Process.Signal(syscall.SIGCONT)
 	if !keep {
 		c.stops.Store(true)
 		s.cmd.Process.Signal(syscall.SIGTERM)

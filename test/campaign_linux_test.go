@@ -79,6 +79,7 @@ type campaign struct {
 	took    []time.Duration          // of all answers; guarded by mu
 	starts  []time.Duration          // of services, until they were ready; guarded by mu
 	wrong   map[string]int           // violations by kind; guarded by mu
+	said    []string                 // how the first ones begin; guarded by mu
 
 	ledgerAt int64 // where this round's notes begin
 	rounds   int
@@ -292,9 +293,13 @@ func (c *campaign) violation(kind, format string, args ...any) {
 	c.mu.Lock()
 	c.wrong[kind]++
 	n := c.wrong[kind]
+	said := fmt.Sprintf("round %d, uptime %.2f: %s: %s", c.rounds, uptime(), kind, fmt.Sprintf(format, args...))
+	if n <= mostOfAKind {
+		c.said = append(c.said, said[:min(300, len(said))])
+	}
 	c.mu.Unlock()
 	if n <= mostOfAKind {
-		c.Errorf("round %d, uptime %.2f: %s: %s", c.rounds, uptime(), kind, fmt.Sprintf(format, args...))
+		c.Error(said)
 	}
 }
 
@@ -334,5 +339,8 @@ func (c *campaign) report() {
 		fmt.Fprintf(&text, " %s %v,", verb, c.slowest[verb].Round(time.Millisecond))
 	}
 	fmt.Fprintf(&text, "\n  violations: %v", c.wrong)
+	for _, said := range c.said { // where the end of a long log has them
+		fmt.Fprintf(&text, "\n  %q", said)
+	}
 	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.rounds, text.String())
 }
