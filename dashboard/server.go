@@ -11,11 +11,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -41,6 +43,7 @@ type Options struct {
 	As        func(control.Peer) *control.Client // a client that is served as somebody
 	Anonymous control.Peer                       // whom requests without a session are from, if they are let in
 	Scraper   control.Peer                       // whom those for the metrics alone are from
+	Handed    []net.Listener                     // the page is there, whatever the settings say; empty if they say
 	Log       *slog.Logger
 }
 
@@ -76,6 +79,9 @@ func newName() string {
 // Set has the page be where a configuration says, and nowhere else; certificates are read again. If it cannot be
 // there, it is as it was.
 func (s *Server) Set(c Config) error {
+	if len(s.opt.Handed) > 0 {
+		c.Listen = whereIs(s.opt.Handed[0])
+	}
 	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
 		c.Listen = "unix:" + filepath.Clean(path)
 	}
@@ -120,30 +126,74 @@ func (s *Server) Set(c Config) error {
 // open has the page be where a configuration says, and ends what is served elsewhere once it is. The caller holds mu.
 func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var l net.Listener
-	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
-		l, err = listenUnix(ctx, path, s.opt.Log)
-	} else {
-		l, err = net.Listen("tcp", c.Listen)
-	}
-	if err != nil {
+	list, err := s.listen(ctx, c.Listen)
+	switch {
+	case errors.Is(err, syscall.EAFNOSUPPORT):
+		cancel()
+		return queue.Errorf(queue.CodeWrongState, "the service has no network of its own, so systemd opens the page's socket for it, which is at 127.0.0.1:7070: sudo systemctl enable queuectl-web.socket && sudo systemctl restart queuectl.service, which jobs outlive")
+	case err != nil:
 		cancel()
 		return queue.Errorf(queue.CodeWrongState, "the page cannot be at %s: %v", c.Listen, err)
 	}
 	s.close()
-	s.at, s.port = c.Listen, 0
-	if tcp, ok := l.Addr().(*net.TCPAddr); ok {
-		s.at, s.port = tcp.String(), tcp.Port
+	s.at, s.port = whereIs(list[0]), 0
+	if tcp, ok := list[0].Addr().(*net.TCPAddr); ok {
+		s.port = tcp.Port
 	}
 	s.config.Store(&c)
 	s.pair.Store(pair)
-	l = netutil.LimitListener(l, maxConns)
-	if pair != nil {
-		l = tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil }})
+	for i, l := range list {
+		list[i] = netutil.LimitListener(l, maxConns)
+		if pair != nil {
+			list[i] = tls.NewListener(list[i], &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil }})
+		}
 	}
 	s.cancel = cancel
-	s.serve(ctx, l)
+	s.serve(ctx, list)
 	return nil
+}
+
+// whereIs is where a listener is, as Config has it.
+func whereIs(l net.Listener) string {
+	if a := l.Addr(); a.Network() == "unix" {
+		return "unix:" + a.String()
+	}
+	return l.Addr().String()
+}
+
+// listen opens the sockets of the page, at least one.
+func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, err error) {
+	for _, handed := range s.opt.Handed { // which stay open, for the next configuration
+		l, err := again(handed)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	if len(list) > 0 {
+		return list, nil
+	}
+	var l net.Listener
+	if path, unix := strings.CutPrefix(at, "unix:"); unix {
+		l, err = listenUnix(ctx, path, s.opt.Log)
+	} else {
+		l, err = net.Listen("tcp", at)
+	}
+	return []net.Listener{l}, err
+}
+
+// again is a listener on the same socket.
+func again(l net.Listener) (net.Listener, error) {
+	of, ok := l.(interface{ File() (*os.File, error) })
+	if !ok {
+		return nil, fmt.Errorf("its socket, of the network %s, is not of use", l.Addr().Network())
+	}
+	f, err := of.File()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return net.FileListener(f)
 }
 
 // Close ends what is served, and all sessions with it.
@@ -167,8 +217,8 @@ func (s *Server) close() {
 	s.http, s.at, s.port = nil, "", 0
 }
 
-// serve serves on a listener. The caller holds mu.
-func (s *Server) serve(ctx context.Context, l net.Listener) {
+// serve serves on listeners. The caller holds mu.
+func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	server := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerWithin, ReadTimeout: bodyWithin, WriteTimeout: takenWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeader,
@@ -176,11 +226,13 @@ func (s *Server) serve(ctx context.Context, l net.Listener) {
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	s.http = server
-	go func() { // ends with the server
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.opt.Log.Error("the page has ended", "error", err)
-		}
-	}()
+	for _, l := range list {
+		go func() { // ends with the server
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				s.opt.Log.Error("the page has ended", "error", err)
+			}
+		}()
+	}
 }
 
 // Listening is where the page is, as Config has it, "" while it is off.

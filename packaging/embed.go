@@ -9,7 +9,7 @@ import "embed"
 // launchd wants instead. What differs between machines stands in them as @NAME@, the
 // programs as /usr/bin/queuectl and /usr/libexec/queuectl/queuectld.
 //
-//go:embed queuectl.service queuectl.socket queuectl-runner.socket queuectl-runner@.service
+//go:embed queuectl.service queuectl.socket queuectl-web.socket queuectl-runner.socket queuectl-runner@.service
 //go:embed queuectl.sysusers queuectl.tmpfiles queuectl.toml runner.conf
 //go:embed user launchd.plist windows/queuectl.toml
 var Files embed.FS

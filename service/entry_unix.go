@@ -3,6 +3,7 @@
 package service
 
 import (
+	"net"
 	"os"
 	"slices"
 
@@ -12,14 +13,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// systemsSocket is the control socket that the system has opened for the service, nil if
-// there is none.
-func systemsSocket() (*control.Socket, error) {
-	l, err := systemd.Listening()
-	if l == nil || err != nil {
-		return nil, err
+// systemsSockets are the sockets that the system has opened for the service: that of control, nil if there is none,
+// and those of the page.
+func systemsSockets() (*control.Socket, []net.Listener, error) {
+	has, err := systemd.Listening()
+	if has.Control == nil || err != nil {
+		return nil, has.Web, err
 	}
-	return control.Inherited(l), nil
+	return control.Inherited(has.Control), has.Web, nil
 }
 
 // entryBy is whom settings let in to the control socket.

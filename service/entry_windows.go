@@ -2,6 +2,7 @@ package service
 
 import (
 	"maps"
+	"net"
 	"slices"
 
 	"golang.org/x/sys/windows"
@@ -12,9 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// systemsSocket is the control pipe that the system has opened for the service: Windows
-// opens none.
-func systemsSocket() (*control.Socket, error) { return nil, nil }
+// systemsSockets are the sockets that the system has opened for the service: Windows opens none.
+func systemsSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
 
 // entryBy is whom settings let in to the control pipe: whoever has a right by [access].
 // Its numbers were looked up before.

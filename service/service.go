@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -121,7 +122,8 @@ type Service struct {
 	web *dashboard.Server // the page; set before the socket is served, as are:
 
 	socket   *control.Socket
-	inherits bool // the socket, whose mode is not of the settings
+	inherits bool           // the socket, whose mode is not of the settings
+	handed   []net.Listener // of the page, from the system
 
 	looks bool // it does not run, and only its files are read: see Look
 
@@ -473,10 +475,11 @@ func (s *Service) purge(ctx context.Context, refs []string) bool {
 
 // listen takes the control socket of the system, or makes its own.
 func (s *Service) listen(to control.SocketPerms) (*control.Socket, error) {
-	given, err := systemsSocket()
+	given, handed, err := systemsSockets()
 	if err != nil {
-		return nil, fmt.Errorf("take the system's socket: %w", err)
+		return nil, fmt.Errorf("take the system's sockets: %w", err)
 	}
+	s.handed = handed
 	if given == nil {
 		given = s.bound
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/dashboard"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // anybody is the uid of whoever reaches the page without a session, scraper of who reads the metrics alone: no
@@ -20,7 +21,7 @@ const (
 // makeWeb makes the page, which a server answers what it asks, and opens it if the settings say so. If it cannot be
 // opened the queue goes on without.
 func (s *Service) makeWeb(server *control.Server) {
-	s.web = dashboard.New(dashboard.Options{As: server.As, Anonymous: control.Peer{UID: anybody, GID: anybody}, Scraper: control.Peer{UID: scraper, GID: anybody}, Log: s.log})
+	s.web = dashboard.New(dashboard.Options{As: server.As, Anonymous: control.Peer{UID: anybody, GID: anybody}, Scraper: control.Peer{UID: scraper, GID: anybody}, Handed: s.handed, Log: s.log})
 	s.setWeb()
 }
 
@@ -45,6 +46,9 @@ func (s *Service) webConfig() dashboard.Config {
 // WebStart implements control.API.
 func (s *Service) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
 	err = s.inTurn(ctx, func() error {
+		if len(s.handed) > 0 && p.Listen == "" && s.web.Listening() != "" {
+			return nil
+		}
 		return s.runWeb(ctx, "web.start", cmp.Or(p.Listen, s.config.Load().WebListen, control.DefaultWeb))
 	})
 	return control.WebState{Listen: s.web.Listening()}, err
@@ -58,6 +62,9 @@ func (s *Service) WebStop(ctx context.Context, _ control.Nothing) (v control.Web
 
 // runWeb has the page be somewhere until the service ends, over every origin of the setting. The caller has the turn.
 func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
+	if len(s.handed) > 0 {
+		return queue.Errorf(queue.CodeWrongState, "the page is where systemd's unit queuectl-web.socket has it, at %s; to end that: sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service, which jobs outlive", s.handed[0].Addr())
+	}
 	k, text, err := config.Find("web.listen", listen)
 	if err == nil {
 		err = k.Check(text)

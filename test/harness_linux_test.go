@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,6 +63,7 @@ func role() (code int, played bool) {
 type host struct {
 	owner *syscall.Credential // of the service, nil is this process's
 	door  *os.File            // its socket, nil if it is to make it
+	pages []*os.File          // sockets of the page
 	roots string              // the folder of root's runners, "" if it has its own
 }
 
@@ -78,9 +80,13 @@ func environment(home string) []string {
 // serve is the service, not started yet.
 func (q *queue) serve(args []string) *exec.Cmd {
 	cmd := exec.Command(q.bin, args...)
-	if q.door != nil { // as systemd hands it over
-		cmd = exec.Command("/bin/sh", append([]string{"-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@"`, q.bin}, args...)...)
-		cmd.ExtraFiles = []*os.File{q.door}
+	handed, names := slices.Clone(q.pages), slices.Repeat([]string{"web"}, len(q.pages))
+	if q.door != nil {
+		handed, names = append(handed, q.door), append(names, "queuectl.socket")
+	}
+	if len(handed) > 0 { // as systemd does
+		cmd = exec.Command("/bin/sh", append([]string{"-c", fmt.Sprintf(`LISTEN_FDS=%d LISTEN_FDNAMES=%s LISTEN_PID=$$ exec "$0" "$@"`, len(handed), strings.Join(names, ":")), q.bin}, args...)...)
+		cmd.ExtraFiles = handed
 	}
 	cmd.SysProcAttr = q.attributes()
 	return cmd

@@ -170,6 +170,63 @@ func TestPageAtASocket(t *testing.T) {
 	}
 }
 
+// Where systemd opens the page's sockets the page is at all of them, from the service's start on, and no setting or verb
+// takes it away.
+func TestPageOfTheSystemsSockets(t *testing.T) {
+	q := newQueue(t, "")
+	var addresses []string
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := l.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses, q.pages = append(addresses, l.Addr().String()), append(q.pages, f)
+		l.Close()
+		t.Cleanup(func() { f.Close() })
+	}
+	q.start("--workers", "1")
+	answers := func(what string) {
+		t.Helper()
+		for _, at := range addresses {
+			got, err := http.Get("http://" + at + "/")
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			got.Body.Close()
+			if got.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s: %s answers %s", what, at, got.Status)
+			}
+		}
+	}
+	answers("from the start")
+	if at := q.must("web", "start"); at != addresses[0] {
+		t.Errorf("the page is said to be at %q, and is at %v", at, addresses)
+	}
+	for _, args := range [][]string{{"web", "stop"}, {"web", "start", "--listen", "127.0.0.1:0"}} {
+		if got := q.cli(args...); got.code != 5 || !strings.Contains(got.err, "systemctl disable --now queuectl-web.socket") {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+	q.must("config", "set", "web.listen", "127.0.0.1:1")
+	answers("with another setting")
+	cert, key, client := q.certify(addresses[0])
+	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
+		q.must("config", "set", name, value)
+	}
+	q.entered(client, q.must("web", "open"))
+	for _, name := range []string{"web.tls_cert", "web.tls_key"} {
+		q.must("config", "unset", name)
+	}
+	answers("without TLS again")
+	q.kill()
+	q.start("--workers", "1")
+	answers("after a kill")
+}
+
 // nginxConf is what docs/operations.md says of nginx, with the places of a test.
 const nginxConf = `daemon off; master_process off; pid %[1]s/nginx.pid; error_log %[1]s/nginx.log;
 events {}

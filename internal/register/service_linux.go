@@ -21,6 +21,7 @@ import (
 const (
 	mainUnit   = Name + ".service"
 	runnerUnit = Name + "-runner@.service"
+	webUnit    = Name + "-web.socket" // of the system's service, off until somebody enables it
 )
 
 // The slices hold every runner; the second holds the first.
@@ -228,6 +229,7 @@ func (s *Service) files() (list []file) {
 		return list
 	}
 	return append(list,
+		file{path: filepath.Join(s.folder(), webUnit), source: s.source(webUnit)},
 		file{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml", first: true},
 		file{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", first: true},
 		file{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
@@ -275,7 +277,11 @@ func (s *Service) Uninstall() (was bool, err error) {
 	}
 	was = s.Registered()
 	if was {
-		if err := s.systemctl(slices.Concat([]string{"disable", "--now", mainUnit}, sockets)...); err != nil {
+		units := append([]string{mainUnit}, sockets...)
+		if !s.User {
+			units = append(units, webUnit)
+		}
+		if err := s.systemctl(append([]string{"disable", "--now"}, units...)...); err != nil {
 			return was, err
 		}
 		if err := errors.Join(s.systemctl(append([]string{"stop"}, groups...)...), s.unit.Uninstall()); err != nil {
@@ -302,9 +308,11 @@ func (s *Service) handOver() error {
 	if err := s.systemctl("daemon-reload"); err != nil {
 		return err
 	}
-	if s.systemctl("is-enabled", "--quiet", mainUnit) == nil { // links lead to what is gone
-		if err := s.systemctl("reenable", mainUnit); err != nil {
-			return err
+	for _, unit := range []string{mainUnit, webUnit} {
+		if s.systemctl("is-enabled", "--quiet", unit) == nil { // links lead to what is gone
+			if err := s.systemctl("reenable", unit); err != nil {
+				return err
+			}
 		}
 	}
 	return s.systemctl("try-restart", mainUnit)

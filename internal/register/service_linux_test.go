@@ -92,7 +92,7 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 		t.Fatal(err)
 	}
 	settings := []string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}
-	units := []string{"/etc/systemd/system/queuectl-runner.socket", "/etc/systemd/system/queuectl-runner@.service", "/etc/systemd/system/queuectl.service", "/etc/systemd/system/queuectl.socket"}
+	units := []string{"/etc/systemd/system/queuectl-runner.socket", "/etc/systemd/system/queuectl-runner@.service", "/etc/systemd/system/queuectl-web.socket", "/etc/systemd/system/queuectl.service", "/etc/systemd/system/queuectl.socket"}
 	expect(t, "files", m.files(t), slices.Sorted(slices.Values(slices.Concat(settings, units, []string{"/etc/sysusers.d/queuectl.conf", "/etc/tmpfiles.d/queuectl.conf"}))))
 	const enable = "systemctl enable --now queuectl.socket queuectl-runner.socket queuectl.service"
 	expect(t, "asked", m.took(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "install", enable})
@@ -106,7 +106,7 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 		t.Fatal(was, err)
 	}
 	expect(t, "files afterwards", m.files(t), settings)
-	expect(t, "asked to uninstall", m.took(), []string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket", "systemctl stop queuectl-runner.slice queuectl.slice", "uninstall", "systemctl daemon-reload"})
+	expect(t, "asked to uninstall", m.took(), []string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket queuectl-web.socket", "systemctl stop queuectl-runner.slice queuectl.slice", "uninstall", "systemctl daemon-reload"})
 	if was, err := m.s.Uninstall(); err != nil || was {
 		t.Fatal(was, err)
 	}
@@ -213,7 +213,7 @@ func TestUninstallWhereAPackageCameLater(t *testing.T) {
 		t.Fatal(was, err)
 	}
 	expect(t, "files", m.files(t), append([]string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}, want...))
-	expect(t, "asked to uninstall", m.took(), []string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service", "systemctl reenable queuectl.service", "systemctl try-restart queuectl.service"})
+	expect(t, "asked to uninstall", m.took(), []string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service", "systemctl reenable queuectl.service", "systemctl is-enabled --quiet queuectl-web.socket", "systemctl reenable queuectl-web.socket", "systemctl try-restart queuectl.service"})
 	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "remove that package") {
 		t.Errorf("Uninstall once more: got %v", err)
 	}

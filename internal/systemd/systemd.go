@@ -40,36 +40,51 @@ func Log(message string, priority int, fields map[string]string) error {
 // as sd_listen_fds(3) says.
 const firstSocket = 3
 
-// Listening is the Unix socket that the service manager has opened for this process, nil
-// if there is none. It can be taken once.
-func Listening() (*net.UnixListener, error) {
-	pid, n := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
+// WebSocket is the name (FileDescriptorName= of systemd.socket(5)) of sockets of the page.
+const WebSocket = "web"
+
+// Sockets are those that the service manager has opened for this process.
+type Sockets struct {
+	Control *net.UnixListener // nil if there is none
+	Web     []net.Listener    // those that have the name WebSocket
+}
+
+// Listening takes the sockets of this process, which can be done once. Those that are of
+// no use are closed.
+func Listening() (Sockets, error) {
+	var has Sockets
+	pid, n, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
 		os.Unsetenv(name) // they are nobody else's
 	}
 	if pid != strconv.Itoa(os.Getpid()) {
-		return nil, nil
+		return has, nil
 	}
 	sockets, err := strconv.Atoi(n)
 	if err != nil {
-		return nil, fmt.Errorf("LISTEN_FDS is %q: %w", n, err)
+		return has, fmt.Errorf("LISTEN_FDS is %q: %w", n, err)
 	}
-	var listener *net.UnixListener
 	for fd := range max(0, min(sockets, maxSockets)) {
 		f := os.NewFile(uintptr(firstSocket+fd), "socket")
 		l, err := net.FileListener(f)
 		f.Close() // l has its own
 		if err != nil {
-			return nil, fmt.Errorf("descriptor %d: %w", firstSocket+fd, err)
+			return has, fmt.Errorf("descriptor %d: %w", firstSocket+fd, err)
 		}
-		if u, ok := l.(*net.UnixListener); ok && listener == nil {
+		u, unix := l.(*net.UnixListener)
+		if unix {
 			u.SetUnlinkOnClose(false)
-			listener = u
-			continue
 		}
-		l.Close()
+		switch {
+		case fd < len(names) && names[fd] == WebSocket:
+			has.Web = append(has.Web, l)
+		case unix && has.Control == nil:
+			has.Control = u
+		default:
+			l.Close()
+		}
 	}
-	return listener, nil
+	return has, nil
 }
 
 // maxSockets bounds how many sockets are looked at.

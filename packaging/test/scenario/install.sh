@@ -100,10 +100,51 @@ promise '... leaves the service as it was' same "5 active $pid" "$(q root config
 settings 5
 promise '... and a good one works again' box systemctl reload queuectl
 promise 'systemd-analyze verify has nothing to say' same '' \
-	"$(box_sh 'systemd-analyze verify --man=no queuectl.service queuectl.socket queuectl-runner.socket queuectl-runner@1.service 2>&1')"
+	"$(box_sh 'systemd-analyze verify --man=no queuectl.service queuectl.socket queuectl-web.socket queuectl-runner.socket queuectl-runner@1.service 2>&1')"
 promise 'systemd-analyze security: below 1' box systemd-analyze security --no-pager --threshold=9 queuectl.service
 promise 'the exposure is said once' says 'OK|SAFE' box_sh 'systemd-analyze security --no-pager queuectl.service | tail -n 1'
 promise 'the sandbox holds: all is read-only for the service' says '^ro,' box_sh "awk '\$5 == \"/\" {print \$6}' /proc/$(main_pid)/mountinfo | tail -n 1"
 promise '... but its own folder' says '^rw,' box_sh "awk '\$5 == \"/var/lib/queuectl\" {print \$6}' /proc/$(main_pid)/mountinfo"
+
+# --- the page: the service has no network, systemd opens its socket
+# http METHOD PATH HOST COOKIE BODY [USER] asks for the page, from within the box.
+http() {
+	box setpriv --reuid="${6:-eve}" --clear-groups --regid=nogroup bash -c '
+		exec 3<>/dev/tcp/127.0.0.1/7070 || exit 7
+		printf "%s %s HTTP/1.1\r\nHost: %s\r\nCookie: %s\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n%s" "$1" "$2" "$3" "$4" "${#5}" "$5" >&3
+		timeout 10 cat <&3' http "$1" "$2" "$3" "$4" "$5"
+}
+page_is_there() { says '401 Unauthorized' http GET / localhost '' ''; }
+promise 'the page is off' same 'disabled inactive' "$(box_sh 'systemctl is-enabled queuectl-web.socket; systemctl is-active queuectl-web.socket' | xargs)"
+promise '... and its socket is not there' refuses http GET / localhost '' ''
+promise '... which the service cannot open; it says who can' ends 5 'systemctl enable queuectl-web.socket' q root web start
+q alice enqueue --id outlives --command 'until [ -e page-end ]; do sleep 0.1; done' >/dev/null
+promise 'it is enabled as that says' box_sh 'systemctl enable queuectl-web.socket && systemctl restart queuectl.service'
+promise '... and is there' within 5 page_is_there
+promise '... with the service'"'"'s network as it was' same lo "$(box_sh "sed -n 's/^ *\([a-z0-9]*\):.*/\1/p' /proc/$(main_pid)/net/dev")"
+enters() {
+	local link host cookie
+	link=$(q alice web open)
+	host=${link#http://}
+	host=${host%%/*}
+	cookie=$(http POST /open "$host" '' "link=${link##*link=}" | sed -n 's/^Set-Cookie: \([^;]*\).*/\1/p')
+	http GET /api/whoami "$host" "$cookie" '' | grep '"alice"'
+}
+promise '... a link lets a browser in, as whoever asked for it' enters
+promise '... web stop says what ends it' ends 5 'systemctl disable --now queuectl-web.socket' q root web stop
+box kill -KILL "$(main_pid)"
+promise 'killed, the service has it again' within 10 page_is_there
+promise '... and all went on meanwhile' same 'processing 1' "$(job outlives '"\(.state) \(.runs + 1)"')"
+as alice touch page-end
+promise '... to its end' within 10 in_state completed outlives
+box systemctl stop queuectl.socket queuectl.service
+promise 'stopped, no browser starts it' refuses http GET / localhost '' ''
+promise '... and it stays so' same inactive "$(box systemctl is-active queuectl.service)"
+box systemctl start queuectl.socket queuectl.service
+promise 'started, it has the page again' within 5 page_is_there
+box_sh 'systemctl disable --now queuectl-web.socket && systemctl restart queuectl.service' 2>/dev/null
+promise 'off again' refuses http GET / localhost '' ''
+promise '... for the service, too' ends 5 'web start' q alice web open
+promise 'no unit has failed over that' same '' "$(box systemctl list-units --failed --no-legend)"
 
 summary

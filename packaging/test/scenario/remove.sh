@@ -38,9 +38,10 @@ as alice touch go
 promise '... and runs what was running' within 10 in_state completed running
 
 # --- what an administrator chose is kept
+box systemctl enable queuectl-web.socket >/dev/null 2>&1
 box systemctl disable --now queuectl.service queuectl.socket >/dev/null 2>&1
 promise 'an upgrade of a disabled service' install_deb "$new_deb"
-promise '... leaves it disabled' same disabled "$(box systemctl is-enabled queuectl)"
+promise '... leaves it disabled, and the page enabled' same 'disabled enabled' "$(box_sh 'systemctl is-enabled queuectl; systemctl is-enabled queuectl-web.socket' | xargs)"
 box systemctl enable --now queuectl.socket queuectl.service >/dev/null 2>&1
 
 # --- a removal that fails
