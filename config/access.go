@@ -28,7 +28,7 @@ const (
 )
 
 // Tables are the tables of the settings file: keys that begin so stand in them.
-var Tables = []string{accessTable, "hooks", "web"}
+var Tables = []string{accessTable, "hooks", "traces", "web"}
 
 // accessTable is the one whose keys are lists of names.
 const accessTable = "access"

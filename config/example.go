@@ -8,8 +8,9 @@ import (
 
 // headings say what stands in each table.
 var headings = map[string]string{
-	"web":   "# The page. queuectl web start opens it until the service ends, queuectl web open gives a link to it.\n",
-	"hooks": "# What is run for the sake of all jobs; a job's own hooks are run beside it.\n",
+	"traces": "# Traces of OpenTelemetry: a span for each attempt, in the trace of whoever enqueued its job.\n",
+	"web":    "# The page. queuectl web start opens it until the service ends, queuectl web open gives a link to it.\n",
+	"hooks":  "# What is run for the sake of all jobs; a job's own hooks are run beside it.\n",
 	accessTable: "# Who may do what: lists of users (\"alice\", \"1001\") and groups (\"@staff\", \"@1005\"),\n" +
 		"# like [\"alice\", \"@staff\"]. Each right includes those before it.\n",
 }

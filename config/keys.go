@@ -63,6 +63,7 @@ type Settings struct {
 	Hooks              queue.HookLines
 	HooksUser          string // "none" is the service's own account
 	Webhooks           string // "none" or JSON; see WebhooksByName
+	TracesEndpoint     string // "" is none
 	WebListen          string // "" is nowhere, as "" of the texts below
 	WebAnonymous       string // none or read
 	WebMetrics         string // false or true
@@ -168,6 +169,7 @@ func keys() []Key {
 		names("access.submit", auto, "may enqueue too, and do everything with their own jobs; auto is @queuectl, or with run_as service nobody", func(s *Settings) *string { return &s.AccessSubmit }),
 		names("access.operate", nobody, "may do everything with all jobs, and set the number of workers", func(s *Settings) *string { return &s.AccessOperate }),
 		names("access.admin", auto, "may do everything, as root and the service's own user always may; auto is @queuectl-admin, or with run_as service nobody", func(s *Settings) *string { return &s.AccessAdmin }),
+		textOrNone("traces.endpoint", "OpenTelemetry collector that is told of each attempt, by OTLP over HTTP, like http://127.0.0.1:4318; none is nobody", func(s *Settings) *string { return &s.TracesEndpoint }, collectorURL),
 	}, webKeys()...)
 }
 

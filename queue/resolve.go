@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -192,6 +193,25 @@ func resolveEnv(check checker, s *Spec) []string {
 // ownVariables are those that queuectl sets for every attempt.
 var ownVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER", "QUEUECTL_SOCKET",
 	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", CookieName}
+
+// Traceparent and Tracestate are the variables that name a trace which a job belongs to, as W3C Trace Context has its
+// headers. Our client passes on those of its caller.
+const (
+	Traceparent = "TRACEPARENT"
+	Tracestate  = "TRACESTATE"
+)
+
+// WithoutTrace is a spec that belongs to no trace: with whatever trace it comes, what it asks for is the same.
+func (s *Spec) WithoutTrace() *Spec {
+	if s.Env[Traceparent] == "" && s.Env[Tracestate] == "" {
+		return s
+	}
+	other := *s
+	other.Env = maps.Clone(s.Env)
+	delete(other.Env, Traceparent)
+	delete(other.Env, Tracestate)
+	return &other
+}
 
 // CookieName is the variable that marks every process of an attempt, so that
 // those which left its session are found. Its value belongs to one attempt of

@@ -156,7 +156,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 func sum(specs []queue.Spec, batch string) (of [sha256.Size]byte, err error) {
 	h := sha256.New()
 	for i := range specs {
-		raw, err := specs[i].MarshalJSON()
+		raw, err := specs[i].WithoutTrace().MarshalJSON()
 		if err != nil {
 			return of, err
 		}

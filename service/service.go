@@ -24,6 +24,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/traces"
 	"github.com/queuectl/queuectl/upkeep"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -119,7 +120,8 @@ type Service struct {
 	directory accounts.Directory // the system's users and groups
 	owners    owners
 
-	web *dashboard.Server // the page; set before the socket is served, as are:
+	traces *traces.Exporter  // of attempts; set before the pool
+	web    *dashboard.Server // the page; set before the socket is served, as are:
 
 	socket   *control.Socket
 	inherits bool           // the socket, whose mode is not of the settings
@@ -275,6 +277,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if runners != nil {
 		defer runners.Close()
 	}
+	s.traces = traces.New(s.opt.Version, s.node, s.log)
+	defer s.traces.Close()
+	s.setTraces()
 	s.pool = worker.New(s.store, s.poolConfig(), s.config.Load().WorkerCount())
 	if s.drains { // nobody else runs yet
 		s.pool.Drain(true)
@@ -504,10 +509,14 @@ func (s *Service) poolConfig() worker.Config {
 		SettleDelay: func() time.Duration { return now().SettleDelay },
 		Disowned:    s.disowned,
 		Units:       s.unitVariables,
-		Frozen:      s.isFrozen,
-		EndHung:     howToEnd,
-		HeardEvery:  func() time.Duration { return now().HeartbeatInterval },
-		StaleAfter:  func() time.Duration { return now().WorkerTimeout },
+		Traceparent: s.traces.Parent,
+		Ended: func(j *queue.Job, e *store.Settlement) {
+			s.traces.Ended(j, e.Lease, &e.Attempt, &e.Decision)
+		},
+		Frozen:     s.isFrozen,
+		EndHung:    howToEnd,
+		HeardEvery: func() time.Duration { return now().HeartbeatInterval },
+		StaleAfter: func() time.Duration { return now().WorkerTimeout },
 	}
 }
 

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,9 +134,7 @@ func (s *Service) apply(ctx context.Context) (later string) {
 		s.log.Error("the order of jobs, max_running_per_user, resources and hooks hold from the next change of a setting or the next start on", "error", err)
 	}
 	s.readmit()
-	if trouble := s.setWeb(); later == "" {
-		later = trouble
-	}
+	later = cmp.Or(later, s.setWeb(), s.setTraces())
 	select {
 	case s.changed <- struct{}{}:
 	default: // upkeep will see this change too

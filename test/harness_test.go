@@ -252,9 +252,7 @@ func (q *queue) cli(args ...string) result {
 
 func (q *queue) cliIn(stdin string, args ...string) result {
 	q.Helper()
-	cmd := exec.Command(q.bin, append([]string{"--dir", q.dir}, args...)...)
-	cmd.Env = environment(q.dir)
-	cmd.Dir = q.dir
+	cmd := q.command(args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	return ran(q, cmd)
 }

@@ -3,6 +3,7 @@ package worker
 import (
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -59,6 +60,13 @@ func (p *Pool) environment(j *queue.Job) []string {
 		env = append(env, "TERM=xterm-256color") // what most terminals of today obey
 	}
 	env = append(env, j.Env...)
+	if parent := p.traceparent(j); parent != "" {
+		env = slices.DeleteFunc(env, func(e string) bool {
+			name, _, _ := strings.Cut(e, "=")
+			return sameVariable(name, queue.Traceparent)
+		})
+		env = append(env, queue.Traceparent+"="+parent)
+	}
 	if j.Units != "" {
 		env = append(env, p.cfg.Units(j)...)
 	}
@@ -67,6 +75,14 @@ func (p *Pool) environment(j *queue.Job) []string {
 		"QUEUECTL_ATTEMPT="+strconv.Itoa(j.Runs+1),
 		"QUEUECTL_QUEUE="+j.Queue,
 		"QUEUECTL_SOCKET="+p.cfg.Socket)
+}
+
+// traceparent is the trace that an attempt is told of, "" for what the job has.
+func (p *Pool) traceparent(j *queue.Job) string {
+	if p.cfg.Traceparent == nil {
+		return ""
+	}
+	return p.cfg.Traceparent(j)
 }
 
 // outcome is what a result says was seen.

@@ -51,12 +51,14 @@ type Config struct {
 	StopTimeout func() time.Duration
 	OutputGrace func() time.Duration
 	SettleDelay func() time.Duration
-	Disowned    func(*queue.Job) error    // why a job may not start: a uid of it belongs to another account now; must not wait long
-	Units       func(*queue.Job) []string // variables that name the units of resources which it holds
-	Frozen      func(queue string) bool   // everything of a queue stands still, and nothing of it starts; nil if there is none
-	EndHung     func(pid int64) string    // what a person can do about a runner that hangs
-	HeardEvery  func() time.Duration      // a worker not heard for so long is asked
-	StaleAfter  func() time.Duration      // one not heard for so long is stale
+	Disowned    func(*queue.Job) error              // why a job may not start: a uid of it belongs to another account now; must not wait long
+	Units       func(*queue.Job) []string           // variables that name the units of resources which it holds
+	Traceparent func(*queue.Job) string             // of the attempt that begins, "" for what the job has; nil if there is none
+	Ended       func(*queue.Job, *store.Settlement) // is told of each attempt once it is recorded, and must not wait; nil tells nobody
+	Frozen      func(queue string) bool             // everything of a queue stands still, and nothing of it starts; nil if there is none
+	EndHung     func(pid int64) string              // what a person can do about a runner that hangs
+	HeardEvery  func() time.Duration                // a worker not heard for so long is asked
+	StaleAfter  func() time.Duration                // one not heard for so long is stale
 }
 
 // Account is whom jobs run as. With Each a runner of root's gives each job its own.

@@ -109,6 +109,9 @@ func (l *loop) recorded(turn store.Report, refused map[queue.Lease]error) []rema
 			attempts++
 			if h := l.leases.all[lease]; h != nil {
 				l.rates.add(h.job.Queue, now)
+				if l.cfg.Ended != nil {
+					l.cfg.Ended(&h.job, &turn.Ended[i])
+				}
 			}
 		}
 		l.leases.forget(lease)

@@ -128,6 +128,23 @@ func wouldDo(s *queue.Spec) error {
 	return err
 }
 
+// maxTracestate is how many bytes of a trace's state all keep, by W3C Trace Context, level 1, section 3.3.1.5.
+const maxTracestate = 512
+
+// namesTrace reports whether a text names a trace, by section 3.2 of it.
+func namesTrace(text string) bool {
+	parts := strings.Split(text, "-")
+	if len(parts) != 4 || strings.Trim(text, "0123456789abcdef-") != "" {
+		return false
+	}
+	for i, want := range []int{2, 32, 16, 2} {
+		if len(parts[i]) != want {
+			return false
+		}
+	}
+	return true
+}
+
 // complete adds to a spec what comes from the caller: the folder and umask, the
 // variables that decide how programs speak, and those that are to be passed.
 func complete(s *queue.Spec, noCwd bool) error {
@@ -158,6 +175,7 @@ func complete(s *queue.Spec, noCwd bool) error {
 		return slices.IndexFunc(names, func(n string) bool { return sameVariable(n, name) })
 	}
 	given := slices.Collect(maps.Keys(s.Env))
+	inTrace := namesTrace(os.Getenv(queue.Traceparent)) && in(given, queue.Traceparent) < 0 && len(os.Getenv(queue.Tracestate)) <= maxTracestate
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
 		if in(given, name) >= 0 || strings.HasPrefix(name, "QUEUECTL_") || name == "" {
@@ -166,6 +184,8 @@ func complete(s *queue.Spec, noCwd bool) error {
 		if i := in(usual, name); i >= 0 {
 			s.Env[usual[i]] = value
 		} else if name == "TERM" && s.TTY != nil && *s.TTY { // the kind of terminal that will join it
+			s.Env[name] = value
+		} else if inTrace && (name == queue.Traceparent || name == queue.Tracestate) {
 			s.Env[name] = value
 		} else if all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
 			s.Env[name] = value

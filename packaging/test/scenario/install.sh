@@ -121,6 +121,7 @@ promise '... which the service cannot open; it says who can' ends 5 'systemctl e
 q alice enqueue --id outlives --command 'until [ -e page-end ]; do sleep 0.1; done' >/dev/null
 promise 'it is enabled as that says' box_sh 'systemctl enable queuectl-web.socket && systemctl restart queuectl.service'
 promise '... and is there' within 5 page_is_there
+was=$(job outlives '"\(.state) \(.pid)"')
 promise '... with the service'"'"'s network as it was' same lo "$(box_sh "sed -n 's/^ *\([a-z0-9]*\):.*/\1/p' /proc/$(main_pid)/net/dev")"
 enters() {
 	local link host cookie
@@ -134,7 +135,7 @@ promise '... a link lets a browser in, as whoever asked for it' enters
 promise '... web stop says what ends it' ends 5 'systemctl disable --now queuectl-web.socket' q root web stop
 box kill -KILL "$(main_pid)"
 promise 'killed, the service has it again' within 10 page_is_there
-promise '... and all went on meanwhile' same 'processing 1' "$(job outlives '"\(.state) \(.runs + 1)"')"
+promise '... and what ran runs on' same "$was" "$(job outlives '"\(.state) \(.pid)"')"
 as alice touch page-end
 promise '... to its end' within 10 in_state completed outlives
 box systemctl stop queuectl.socket queuectl.service
@@ -145,6 +146,38 @@ promise 'started, it has the page again' within 5 page_is_there
 box_sh 'systemctl disable --now queuectl-web.socket && systemctl restart queuectl.service' 2>/dev/null
 promise 'off again' refuses http GET / localhost '' ''
 promise '... for the service, too' ends 5 'web start' q alice web open
+
+# --- traces: the page on operations has the lines that give the service a network
+cat >"$box_dir/collector.pl" <<'END'
+use IO::Socket::INET;
+my $l = IO::Socket::INET->new(LocalAddr => '127.0.0.1:4318', Listen => 8, ReuseAddr => 1) or die $!;
+while (my $c = $l->accept) {
+	my ($head, $body) = ('', '');
+	while (defined(my $line = <$c>)) { $head .= $line; last if $line eq "\r\n" }
+	read $c, $body, $1 if $head =~ /^content-length: (\d+)/mi;
+	open my $f, '>>', '/run/spans';
+	print $f $head, $body;
+	close $f;
+	print $c "HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+	close $c;
+}
+END
+box_put "$box_dir/collector.pl" /usr/lib/collector.pl
+box systemd-run --quiet --unit=collector perl /usr/lib/collector.pl
+q root config set traces.endpoint http://127.0.0.1:4318 >/dev/null
+trace=4bf92f3577b34da6a3ce929d0e0e4736
+traced() { as alice env TRACEPARENT="00-$trace-00f067aa0ba902b7-01" queuectl run -- sh -c 'echo $TRACEPARENT'; }
+promise 'a job is told of its span, whatever becomes of that' says "^00-$trace-" traced
+promise '... which the packaged service cannot send; the journal says what to do' within 20 says 'docs/operations.md, Traces' journal "$service" -n 50
+mkdir -p "$box_dir/root/etc/systemd/system/queuectl.service.d"
+sed -n '/^# systemctl edit queuectl.service$/,/^```$/p' "$project/docs/operations.md" | sed '1d;$d' >"$box_dir/root/etc/systemd/system/queuectl.service.d/network.conf"
+promise 'with the lines of the page' box_sh 'grep -q PrivateNetwork=no /etc/systemd/system/queuectl.service.d/network.conf && systemctl daemon-reload && systemctl restart queuectl.service'
+within 5 answers >/dev/null
+promise '... it is sent' says "^00-$trace-" traced
+spans() { box perl -0777 -ne 'exit !(m{^POST /v1/traces}m && index($_, pack("H*", "'$trace'")) >= 0)' /run/spans; }
+promise '... in the trace of whoever enqueued it' within 10 spans
+box_sh 'systemctl stop collector; rm -r /etc/systemd/system/queuectl.service.d /run/spans; systemctl daemon-reload; systemctl restart queuectl.service'
+q root config unset traces.endpoint >/dev/null
 promise 'no unit has failed over that' same '' "$(box systemctl list-units --failed --no-legend)"
 
 summary

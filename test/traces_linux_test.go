@@ -1,0 +1,182 @@
+package test
+
+import (
+	"encoding/hex"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	traces "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// receiver takes spans as a collector does.
+type receiver struct {
+	url   string
+	mu    sync.Mutex
+	spans map[string][]*traces.Span // by the job's id
+}
+
+// receive begins to take spans.
+func receive(t *testing.T) *receiver {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &receiver{url: "http://" + l.Addr().String(), spans: map[string][]*traces.Span{}}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		raw, err := io.ReadAll(q.Body)
+		var is collector.ExportTraceServiceRequest
+		if err == nil {
+			err = proto.Unmarshal(raw, &is)
+		}
+		if err != nil || q.URL.Path != "/v1/traces" || q.Header.Get("Content-Type") != "application/x-protobuf" {
+			t.Errorf("%s %s: %v", q.URL.Path, q.Header, err)
+		}
+		r.take(&is)
+		answer, _ := proto.Marshal(&collector.ExportTraceServiceResponse{})
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		w.Write(answer)
+	})}
+	go server.Serve(l) // ends with the test
+	t.Cleanup(func() { server.Close() })
+	return r
+}
+
+func (r *receiver) take(is *collector.ExportTraceServiceRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, resource := range is.ResourceSpans {
+		for _, scope := range resource.ScopeSpans {
+			for _, span := range scope.Spans {
+				id := attribute(span, "messaging.message.id")
+				r.spans[id] = append(r.spans[id], span)
+			}
+		}
+	}
+}
+
+// of waits for so many spans of a job.
+func (r *receiver) of(q *queue, id string, n int) (list []*traces.Span) {
+	q.Helper()
+	q.until("the spans of "+id+" are taken", 20*time.Second, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		list = r.spans[id]
+		return len(list) >= n
+	})
+	if len(list) != n {
+		q.Errorf("%s has %d spans, want %d", id, len(list), n)
+	}
+	return list
+}
+
+// mustIn runs the program with more in its environment, and wants exit code 0.
+func (q *queue) mustIn(env []string, args ...string) {
+	q.Helper()
+	cmd := q.command(args...)
+	cmd.Env = append(cmd.Env, env...)
+	if got := ran(q, cmd); got.code != 0 {
+		q.Fatalf("queuectl %v: %+v", args, got)
+	}
+}
+
+// attribute is a text or a number of a span.
+func attribute(span *traces.Span, name string) string {
+	for _, a := range span.Attributes {
+		if a.Key == name {
+			if text := a.Value.GetStringValue(); text != "" {
+				return text
+			}
+			return a.Value.String()
+		}
+	}
+	return ""
+}
+
+// parentOf is what TRACEPARENT says below a span.
+func parentOf(span *traces.Span) string {
+	return "00-" + hex.EncodeToString(span.TraceId) + "-" + hex.EncodeToString(span.SpanId) + "-01"
+}
+
+// A collector gets a span of each attempt, in the trace that the submitter's environment names, and the job is told of its
+// own; a service that takes over a running attempt tells of it as the one before would have.
+func TestTraces(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	r := receive(t)
+	q.must("config", "set", "traces.endpoint", r.url)
+	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	q.mustIn([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id", "fails", "--max-retries", "1", "--backoff-base", "0.01", `echo "$TRACEPARENT $TRACESTATE"; exit 3`)
+	q.cli("wait", "fails")
+	list := r.of(q, "fails", 2)
+	for i, span := range list {
+		if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller || span.TraceState != "vendor=1" {
+			t.Errorf("span %d is %v", i, span)
+		}
+		if span.Status.GetCode() != traces.Status_STATUS_CODE_ERROR || span.EndTimeUnixNano < span.StartTimeUnixNano || span.Name != "process default" {
+			t.Errorf("span %d is %v", i, span)
+		}
+		if got := strings.TrimSpace(q.must("logs", "fails", "--attempt", string(rune('1'+i)))); !strings.Contains(got, parentOf(span)) || !strings.Contains(got, "vendor=1") {
+			t.Errorf("attempt %d was told %q, its span is %s", i+1, got, parentOf(span))
+		}
+		if strings.Contains(span.String(), "exit 3") {
+			t.Errorf("a span tells the command: %v", span)
+		}
+	}
+	if string(list[0].SpanId) == string(list[1].SpanId) {
+		t.Error("two attempts are one span")
+	}
+	q.mustIn([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-00"}, "enqueue", "--id", "unsampled", "exit 0")
+	q.must("wait", "unsampled")
+	q.must("enqueue", "--id", "alone", "exit 0")
+	q.must("wait", "alone")
+	if span := r.of(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace || span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
+		t.Errorf("without a trace there is %v", span)
+	}
+	q.mustIn([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted", "until [ -e "+q.path("go")+" ]; do sleep 0.05; done")
+	q.until("it runs", 20*time.Second, func() bool { return q.show("adopted").State == "processing" })
+	q.kill()
+	q.start("--workers", "2")
+	q.write("go", "")
+	q.must("wait", "adopted")
+	if span := r.of(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller {
+		t.Errorf("a service that took it over tells of %v", span)
+	}
+	r.mu.Lock()
+	if got := r.spans["unsampled"]; got != nil {
+		t.Errorf("a trace that nobody samples has %v", got)
+	}
+	r.mu.Unlock()
+}
+
+// A collector that is away or never answers holds up nothing, and the log says so; a request with a key is the same in
+// another trace, and a schedule is of none.
+func TestTracesHoldUpNothing(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	if got := q.cli("config", "set", "traces.endpoint", "localhost:4318"); got.code != 2 || !strings.Contains(got.err, "traces.endpoint") {
+		t.Errorf("got %+v", got)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // which nobody accepts from
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	q.must("config", "set", "traces.endpoint", "http://"+silent.Addr().String())
+	q.must("run", "echo first")
+	q.must("config", "set", "traces.endpoint", "http://"+freeAddress(t))
+	for _, id := range []string{"0", "1"} {
+		in := []string{"TRACEPARENT=00-" + strings.Repeat(id, 31) + "a-" + strings.Repeat("b", 16) + "-01"}
+		q.mustIn(in, "enqueue", "--key", "k", "--id", "once", "exit 0")
+		q.mustIn(in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
+	}
+	q.must("wait", "once")
+	q.until("the log says so", 20*time.Second, func() bool { return strings.Contains(q.logText(), "spans are not taken") })
+	if code := q.stop(); code != 0 {
+		t.Errorf("the service ended with %d", code)
+	}
+}

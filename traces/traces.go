@@ -1,0 +1,232 @@
+// Package traces tells an OpenTelemetry collector of attempts, by OTLP over HTTP: a span each, which goes on with the
+// trace that the submitter's environment named, as W3C Trace Context has it. Nothing waits for a collector: what it
+// does not take soon is given up.
+package traces
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Limits of what waits for a collector, and for how long.
+const (
+	maxQueued   = 8192 // spans; what is beyond is given up
+	sendEvery   = time.Second
+	sendWithin  = 10 * time.Second
+	giveUpAfter = 30 * time.Second // of a collector that asks to be asked again
+	closeWithin = time.Second
+	tellEvery   = time.Minute // of what fails again and again
+)
+
+// Exporter tells a collector of attempts. It is off until Set. Its methods may be called at once.
+type Exporter struct {
+	log     *slog.Logger
+	version string
+	node    string
+
+	mu   sync.Mutex // of Set and Close
+	to   atomic.Pointer[pipeline]
+	told atomic.Int64 // when a failure was, in nanoseconds
+}
+
+// pipeline is the way to one collector.
+type pipeline struct {
+	endpoint string
+	provider *sdk.TracerProvider
+	tracer   trace.Tracer
+}
+
+// New makes an exporter of a service's version and node. What fails is in the log, once a minute at most.
+func New(version, node string, log *slog.Logger) *Exporter {
+	e := &Exporter{log: log, version: version, node: node}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(e.failed))
+	return e
+}
+
+// failed says that spans were not taken.
+func (e *Exporter) failed(err error) {
+	now := time.Now().UnixNano()
+	if last := e.told.Load(); now-last < int64(tellEvery) || !e.told.CompareAndSwap(last, now) {
+		return
+	}
+	next := ""
+	if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH) {
+		next = "the unit keeps the service from the network; docs/operations.md, Traces, has the lines that let it"
+	}
+	e.log.Warn("spans are not taken by the collector, and given up", "error", err, "next", next)
+}
+
+// Set has attempts told to the collector at a URL like http://127.0.0.1:4318, or to nobody with "". What waits for
+// another one is still sent, for a second at most. Headers and certificates are those of the environment of the
+// process, OTEL_EXPORTER_OTLP_HEADERS and the like.
+func (e *Exporter) Set(endpoint string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was := e.to.Load()
+	if (was == nil && endpoint == "") || (was != nil && was.endpoint == endpoint) {
+		return nil
+	}
+	var is *pipeline
+	if endpoint != "" {
+		var err error
+		if is, err = e.open(endpoint); err != nil {
+			return err
+		}
+	}
+	e.to.Store(is)
+	was.close()
+	return nil
+}
+
+// Close sends what waits, for a second at most.
+func (e *Exporter) Close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.to.Swap(nil).close()
+}
+
+func (p *pipeline) close() {
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	p.provider.Shutdown(ctx)
+}
+
+// open makes the way to a collector; nothing is sent yet.
+func (e *Exporter) open(endpoint string) (*pipeline, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if strings.Trim(u.Path, "/") == "" {
+		u.Path = "/v1/traces" // OTLP/HTTP 1.0, section "OTLP/HTTP Request"
+	}
+	by, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(u.String()), otlptracehttp.WithTimeout(sendWithin),
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: sendEvery, MaxInterval: sendWithin, MaxElapsedTime: giveUpAfter}))
+	if err != nil {
+		return nil, fmt.Errorf("open the way to the collector: %w", err)
+	}
+	provider := sdk.NewTracerProvider(
+		sdk.WithBatcher(by, sdk.WithMaxQueueSize(maxQueued), sdk.WithBatchTimeout(sendEvery), sdk.WithExportTimeout(giveUpAfter)),
+		sdk.WithIDGenerator(known{}), sdk.WithSampler(sdk.AlwaysSample()),
+		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "queuectl"), attribute.String("service.version", e.version), attribute.String("host.name", e.node))),
+	)
+	return &pipeline{endpoint: endpoint, provider: provider, tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
+}
+
+// spanOf is the span of an attempt, and the one that it belongs to, which is not valid if its submitter named none. Both
+// follow from the job and its lease alone, so that a service which takes over a running attempt knows them.
+func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
+	carrier := propagation.MapCarrier{}
+	for _, e := range j.Env {
+		if name, value, _ := strings.Cut(e, "="); name == queue.Traceparent || name == queue.Tracestate {
+			carrier[strings.ToLower(name)] = value
+		}
+	}
+	parent = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+	c := trace.SpanContextConfig{TraceID: parent.TraceID(), TraceFlags: parent.TraceFlags(), TraceState: parent.TraceState()}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s\x00%d\x00%d\x00", j.ID, j.Seq, j.CreatedAt)
+	if !parent.IsValid() {
+		c.TraceID, c.TraceFlags = trace.TraceID(sum.Sum(nil)), trace.FlagsSampled
+	}
+	binary.Write(sum, binary.BigEndian, lease.Fence)
+	c.SpanID = trace.SpanID(sum.Sum(nil))
+	return trace.NewSpanContext(c), parent
+}
+
+// Parent is what TRACEPARENT is to be in the environment of a job's attempt that begins, "" for as it is.
+func (e *Exporter) Parent(j *queue.Job) string {
+	if e.to.Load() == nil {
+		return ""
+	}
+	span, _ := spanOf(j, j.Lease())
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), span), carrier)
+	return carrier["traceparent"]
+}
+
+// idsOf is the key of a context's span that is to be made.
+type idsOf struct{}
+
+// known gives a span the numbers that its context has.
+type known struct{}
+
+// NewIDs implements sdk.IDGenerator.
+func (known) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	is := ctx.Value(idsOf{}).(trace.SpanContext)
+	return is.TraceID(), is.SpanID()
+}
+
+// NewSpanID implements sdk.IDGenerator.
+func (known) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	return ctx.Value(idsOf{}).(trace.SpanContext).SpanID()
+}
+
+// Ended tells of an attempt of a job that has ended and been recorded, unless its submitter's trace is not sampled. It
+// waits for nothing. Of the job are told its id, queue and owner, never what it runs.
+func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *queue.Decision) {
+	to := e.to.Load()
+	if to == nil {
+		return
+	}
+	is, parent := spanOf(j, lease)
+	if !is.IsSampled() {
+		return
+	}
+	ctx := context.WithValue(context.Background(), idsOf{}, is)
+	if parent.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
+	}
+	told := []attribute.KeyValue{ // names of OpenTelemetry's semantic conventions for messaging and processes
+		attribute.String("messaging.system", "queuectl"), attribute.String("messaging.operation.type", "process"),
+		attribute.String("messaging.destination.name", j.Queue), attribute.String("messaging.message.id", j.ID),
+		attribute.Int("queuectl.attempt", j.Runs+1), attribute.String("queuectl.state", d.State.String()), attribute.Int("queuectl.uid", j.UID),
+		attribute.String("queuectl.worker", a.Worker), attribute.Int64("queuectl.created_at_ms", int64(j.CreatedAt)),
+	}
+	if a.PID > 0 {
+		told = append(told, attribute.Int("process.pid", a.PID))
+	}
+	if a.ExitCode >= 0 {
+		told = append(told, attribute.Int64("process.exit.code", a.ExitCode))
+	}
+	if a.Signal != 0 {
+		told = append(told, attribute.Int("queuectl.signal", a.Signal))
+	}
+	if d.Reason != "" {
+		told = append(told, attribute.String("queuectl.reason", string(d.Reason)))
+	}
+	ended := a.EndedAt
+	began := min(a.StartedAt, ended)
+	if began == 0 {
+		began = ended // it is not known when
+	}
+	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(told...))
+	if d.State == queue.Failed || d.State == queue.Dead {
+		span.SetStatus(codes.Error, string(d.Reason)) // a whole error may name what it ran
+	}
+	span.End(trace.WithTimestamp(ended.Time()))
+}
