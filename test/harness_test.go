@@ -252,9 +252,13 @@ func (q *queue) cli(args ...string) result {
 
 func (q *queue) cliIn(stdin string, args ...string) result {
 	q.Helper()
-	cmd := q.command(args...)
-	cmd.Stdin = strings.NewReader(stdin)
-	return ran(q, cmd)
+	for tries := 1; ; tries++ {
+		cmd := q.command(args...)
+		cmd.Stdin = strings.NewReader(stdin)
+		if r := ran(q, cmd); tries == 3 || !neverBegan(r) {
+			return r
+		}
+	}
 }
 
 // must runs the program, wants exit code 0 and returns its output, trimmed.

@@ -58,6 +58,11 @@ func begin(cmd *exec.Cmd) error {
 	return err
 }
 
+// neverBegan reports whether the client could not start the service's program, as happens under Wine.
+func neverBegan(r result) bool {
+	return r.code != 0 && strings.Contains(r.err, windows.ERROR_INTERNAL_ERROR.Error())
+}
+
 // role plays what this program is started as, if it is no test.
 func role() (code int, played bool) { return 0, false }
 

@@ -12,10 +12,10 @@ packages() {
 		done
 }
 
-# run_tests PACKAGE leaves a log, and says how it went.
+# run_tests PACKAGE [REGEXP] leaves a log, and says how it went; of tests that match, if any are named.
 run_tests() {
 	local log=$work/logs/${1//\//-} began=$EPOCHREALTIME code=0 ms
-	(cd "$project/$1" && timeout 1000 wine "$work/tests/${1##*/}.test.exe" -test.v -test.parallel=4 -test.timeout=16m) </dev/null >"$log" 2>&1 || code=$?
+	(cd "$project/$1" && timeout 1000 wine "$work/tests/${1##*/}.test.exe" -test.v -test.parallel=4 -test.timeout=16m -test.run="${2:-.}") </dev/null >"$log" 2>&1 || code=$?
 	ms=$(((${EPOCHREALTIME/[.,]/} - ${began/[.,]/}) / 1000))
 	if [ "$code" = 0 ]; then
 		printf 'ok   %-24s %3d.%d s, %d tests, %d skipped\n' "$1" $((ms / 1000)) $((ms % 1000 / 100)) \
@@ -45,9 +45,11 @@ for package in store/sqlite test $(printf '%s\n' "${found[@]}"); do
 done
 wait
 bad=0
-for package in $(<"$work/failed"); do
-	echo "$package failed, and is run once more"
-	run_tests "$package" || bad=1
-done
 for log in "$work"/logs/*; do check_skips "$log" || bad=1; done
+for package in $(<"$work/failed"); do
+	names=$(sed -n 's/^--- FAIL: \([^ ]*\).*/\1/p' "$work/logs/${package//\//-}" | tr -d '\r' | paste -sd '|')
+	! grep -qE '^panic:|^fatal error:' "$work/logs/${package//\//-}" || names=
+	echo "$package failed, and is run once more: ${names:-all of it}"
+	run_tests "$package" "${names:+^($names)$}" || bad=1
+done
 exit "$bad"
