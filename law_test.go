@@ -76,6 +76,21 @@ var testLaw = map[string][]string{
 	"bench":  {"store", "store/sqlite"},                                // whose tables it fills
 }
 
+// The kernel writes into an Overlapped until its operation has ended. A goroutine's stack may move meanwhile, so it is a
+// field of something on the heap, not a variable or a literal that the compiler may keep on the stack.
+func TestOverlappedIsAField(t *testing.T) {
+	local := regexp.MustCompile(`&windows\.Overlapped\{|:= *windows\.Overlapped\{|var \w+ windows\.Overlapped`)
+	for file := range sources(t) {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := local.Find(raw); found != nil && !strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "test/") {
+			t.Errorf("%s has %q", file, found)
+		}
+	}
+}
+
 // Data flows one way: no package knows one that it may not.
 func TestImportLaw(t *testing.T) {
 	for file, imports := range sources(t) {

@@ -64,7 +64,12 @@ func neverBegan(r result) bool {
 }
 
 // role plays what this program is started as, if it is no test.
-func role() (code int, played bool) { return 0, false }
+func role() (code int, played bool) {
+	if os.Getenv(explorerRole) != "" {
+		return explore(), true
+	}
+	return 0, false
+}
 
 // host is what a queue may have on this system alone.
 type host struct{}

@@ -95,11 +95,16 @@ func OthersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (othe
 		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Mask&rights == 0 {
 			continue
 		}
-		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !mayChange(sid, me.User.Sid) && !sid.IsWellKnown(windows.WinCreatorOwnerSid) {
+		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !mayChange(sid, me.User.Sid) && !ofOwner(sid) {
 			others = append(others, Called(sid))
 		}
 	}
 	return others, nil
+}
+
+// ofOwner reports whether an entry of an access list is about whoever owns the object, or one that is made in it.
+func ofOwner(sid *windows.SID) bool {
+	return sid.IsWellKnown(windows.WinCreatorOwnerSid) || sid.IsWellKnown(windows.WinCreatorOwnerRightsSid)
 }
 
 // Called is the name of an account, or its identifier where it has none.

@@ -162,6 +162,7 @@ type App struct {
 
 // Main carries out what the words of the process ask for, and ends it.
 func Main(p Program) {
+	cobra.MousetrapHelpText = "" // else whatever Explorer starts, as at logon, ends with a message
 	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, look: p.Look, settings: p.Settings, tables: p.Tables, hash: p.Hash, privateRun: p.PrivateRun, join: p.Join}
 	os.Exit(a.main(context.Background(), os.Args[1:])) // one that never ends spares a verb a goroutine, and so a thread
 }

@@ -29,6 +29,8 @@ type Listener struct {
 	failed  chan error // taken before the next attempt
 	unnamed chan struct{}
 
+	call windows.Overlapped // of the place that waits for a caller: on the heap, for the kernel writes to it meanwhile
+
 	close  sync.Once
 	closed chan struct{}
 	taking sync.WaitGroup
@@ -153,7 +155,7 @@ func (l *Listener) take() {
 	for {
 		h, err := l.next()
 		if err == nil {
-			err = connect(h, l.end)
+			err = l.connect(h)
 		}
 		if errors.Is(err, net.ErrClosed) {
 			return
@@ -207,18 +209,19 @@ func (l *Listener) drop() {
 	}
 }
 
-// connect waits for a caller of a place, or for the end.
-func connect(h, end windows.Handle) error {
+// connect waits for a caller of a place, or for the end. It is for one goroutine at a time.
+func (l *Listener) connect(h windows.Handle) error {
 	event, err := windows.CreateEvent(nil, 1, 0, nil)
 	if err != nil {
 		return err
 	}
 	defer windows.CloseHandle(event)
 	for {
-		o := &windows.Overlapped{HEvent: event}
+		o := &l.call
+		*o = windows.Overlapped{HEvent: event}
 		err := windows.ConnectNamedPipe(h, o)
 		if errors.Is(err, windows.ERROR_IO_PENDING) {
-			which, waited := windows.WaitForMultipleObjects([]windows.Handle{event, end}, false, windows.INFINITE)
+			which, waited := windows.WaitForMultipleObjects([]windows.Handle{event, l.end}, false, windows.INFINITE)
 			if waited != nil || which != windows.WAIT_OBJECT_0 {
 				windows.CancelIoEx(h, o)
 			}

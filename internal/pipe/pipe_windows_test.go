@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -100,6 +101,66 @@ func TestManyAtOnce(t *testing.T) {
 	calling.Wait()
 	l.Close()
 	serving.Wait()
+}
+
+// Callers come and go while memory is freed and stacks move all the time, and listeners come and go beside.
+func TestTenThousandCallers(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(1))
+	l := listen(t, OwnerOnly())
+	var all sync.WaitGroup
+	go func() { // ends with the listener
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				io.Copy(c, c)
+				c.Close()
+			}()
+		}
+	}()
+	done := make(chan struct{})
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			other, err := Listen(fmt.Sprintf("%s-%d", nameOf(t), i), OwnerOnly())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			other.Close()
+		}
+	})
+	const callers, each = 8, 1250
+	for range callers {
+		all.Go(func() {
+			for range each {
+				c, err := Dial(t.Context(), nameOf(t))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.SetDeadline(time.Now().Add(30 * time.Second))
+				said := make([]byte, 4)
+				if _, err := c.Write([]byte("said")); err != nil {
+					t.Error(err)
+				}
+				if _, err := io.ReadFull(c, said); err != nil || string(said) != "said" {
+					t.Errorf("got %q, %v", said, err)
+				}
+				c.Close()
+			}
+		})
+	}
+	all.Wait()
+	close(done)
+	beside.Wait()
 }
 
 // Callers are taken from the moment when Listen returns, before Accept, and what they say

@@ -307,7 +307,11 @@ func (s *Service) Start() error {
 		return s.act("start", s.Talk.Begin)
 	}
 	return s.act("start", func() error {
-		if err := s.unit.Start(); err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING) {
+		err := s.unit.Start()
+		switch {
+		case errors.Is(err, windows.ERROR_SERVICE_LOGON_FAILED):
+			return fmt.Errorf("its account may not log on as a service, or has another password (1069); let it: secpol.msc, Local Policies, User Rights Assignment, Log on as a service: %w", err)
+		case err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 			return err
 		}
 		return s.until(svc.Running)

@@ -26,6 +26,7 @@ import (
 
 // manager is a service manager, and what was asked of it.
 type manager struct {
+	refuses error // to start
 	s          *Service
 	registered bool
 	state      svc.State
@@ -104,6 +105,9 @@ func (m *manager) Uninstall() error {
 
 func (m *manager) Start() error {
 	m.ask("start")
+	if m.refuses != nil {
+		return m.refuses
+	}
 	if m.state != svc.Stopped {
 		return windows.ERROR_SERVICE_ALREADY_RUNNING
 	}
@@ -221,6 +225,11 @@ func TestFailuresAreTold(t *testing.T) {
 		if err := m.s.Start(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "78") || !strings.Contains(err.Error(), "service.log") {
 			t.Errorf("got %v", err)
 		}
+		m.refuses = windows.ERROR_SERVICE_LOGON_FAILED
+		if err := m.s.Start(); err == nil || !strings.Contains(err.Error(), "1069") || !strings.Contains(err.Error(), "secpol.msc") {
+			t.Errorf("got %v", err)
+		}
+		m.refuses = nil
 		m.hangs = true
 		for _, do := range []func() error{m.s.Start, func() error { return m.s.Stop(false) }} {
 			began := time.Now()

@@ -146,13 +146,8 @@ Promise 'nobody else can listen on its pipe' {
     Holds 'the name is taken' $taken
 }
 Promise 'a client in PowerShell is answered' {
-    $pipe = New-Object IO.Pipes.NamedPipeClientStream '.', 'queuectl', 'InOut', 'None', 'Identification'
-    $pipe.Connect(2000)
-    $out = New-Object IO.StreamWriter $pipe
-    $out.AutoFlush = $true
-    $out.WriteLine('{"jsonrpc":"2.0","id":1,"method":"status"}')
-    Says '"result"' (New-Object IO.StreamReader $pipe).ReadLine()
-    $pipe.Dispose()
+    Import-Module "$PSScriptRoot\..\..\docs\Queuectl.psm1" -Force
+    Holds 'workers are told' (Invoke-Queuectl status).workers.total
 }
 Promise 'PowerShell completes its verbs' {
     $env:Path = "$env:ProgramFiles\queuectl;$env:Path"

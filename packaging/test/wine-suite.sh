@@ -1,4 +1,4 @@
-# Every package's tests as Windows programs, two at a time. Sourced by packaging/test/wine.
+# Every package's tests, or those of $PACKAGES and $RUN, as Windows programs, two at a time. Sourced by packaging/test/wine.
 . test/skips.sh
 mkdir "$work/tests" "$work/logs"
 
@@ -15,7 +15,7 @@ packages() {
 # run_tests PACKAGE [REGEXP] leaves a log, and says how it went; of tests that match, if any are named.
 run_tests() {
 	local log=$work/logs/${1//\//-} began=$EPOCHREALTIME code=0 ms
-	(cd "$project/$1" && timeout 1000 wine "$work/tests/${1##*/}.test.exe" -test.v -test.parallel=4 -test.timeout=16m -test.run="${2:-.}") </dev/null >"$log" 2>&1 || code=$?
+	(cd "$project/$1" && timeout 1000 wine "$work/tests/${1##*/}.test.exe" -test.v -test.parallel=4 -test.timeout=16m -test.run="${2:-${RUN:-.}}") </dev/null >"$log" 2>&1 || code=$?
 	ms=$(((${EPOCHREALTIME/[.,]/} - ${began/[.,]/}) / 1000))
 	if [ "$code" = 0 ]; then
 		printf 'ok   %-24s %3d.%d s, %d tests, %d skipped\n' "$1" $((ms / 1000)) $((ms % 1000 / 100)) \
@@ -27,8 +27,12 @@ run_tests() {
 	fi
 }
 
-mapfile -t found < <(packages)
-[ "${#found[@]}" -gt 10 ] || { echo 'packages with tests were not found'; exit 1; }
+if [ -n "${PACKAGES:-}" ]; then
+	read -ra found <<<"$PACKAGES"
+else
+	mapfile -t found < <(packages)
+	[ "${#found[@]}" -gt 10 ] || { echo 'packages with tests were not found'; exit 1; }
+fi
 GOOS=windows CGO_ENABLED=0 go test -c -o "$work/tests/" "${found[@]/#/./}"
 [[ " ${found[*]} " != *' test '* ]] || programs
 printf '     built in %d s\n' "$SECONDS"

@@ -38,15 +38,24 @@ func (r *run) end() {
 		r.endLeftovers(forced)
 	}
 	var code uint32
-	if err := windows.GetExitCodeProcess(r.tree.process, &code); err != nil {
+	err := windows.GetExitCodeProcess(r.tree.process, &code)
+	switch {
+	case err != nil:
 		r.r.Lost, r.r.Error = true, fmt.Sprintf("its end is not known: %v", err)
-	} else {
+	case windows.NTStatus(code) == windows.STATUS_DLL_INIT_FAILED && !forced && !r.printed.Load():
+		r.r.Shortage, r.r.Error = true, noDesktop
+	default:
 		r.r.ExitCode = int64(code)
 	}
 	r.tree.hear()
 	r.r.OutOfMemory = r.tree.ranOut && code != 0 && !forced
 	r.r.CPU, r.r.PeakRSS = r.tree.cost()
 }
+
+// noDesktop is what a program that ends so before it has said a word most likely met: user32.dll, which nearly all
+// programs load, asks for a part of the desktop heap, and all programs of a session have one together
+// (learn.microsoft.com, "Desktop heap limitation causes out of memory error").
+const noDesktop = "start: it ended with 0xC0000142 and printed nothing: Windows has no more room on the desktop heap that all jobs share; have fewer run at once, or raise SharedSection"
 
 // drain waits until both pipes are at their end, at most until a deadline.
 func (r *run) drain(deadline time.Time) {
@@ -186,17 +195,22 @@ func (c *Cgroups) BoundSelf(int64) error { return ErrUnsupported }
 // Expendable has the kernel end commands before this process.
 func Expendable() error { return ErrUnsupported }
 
+// utf8 is the code page of UTF-8.
+const utf8 = 65001
+
 // Prepare makes this process fit to run commands: no dialog waits for somebody where
 // one of them crashes or asks for a disk, and none has this process's own handles. To
 // be heard by commands, CTRL_BREAK needs a console that this process shares with them,
 // with which it must have been started; what that tells of commands does not end this
-// process.
+// process, and what commands write by it is UTF-8.
 func Prepare() error {
 	const quiet = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
 	windows.SetErrorMode(quiet | windows.SetErrorMode(quiet)) // it says what was set before
 	for _, h := range []windows.Handle{windows.Stdin, windows.Stdout, windows.Stderr} {
 		windows.SetHandleInformation(h, windows.HANDLE_FLAG_INHERIT, 0) // there may be none
 	}
+	windows.SetConsoleOutputCP(utf8) // there may be no console
+	windows.SetConsoleCP(utf8)
 	if ok, _, err := setConsoleCtrlHandler.Call(unmoved, 1); ok == 0 {
 		return fmt.Errorf("stay when the console's processes are told to end: %w", err)
 	}

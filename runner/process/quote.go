@@ -84,7 +84,8 @@ func short(a, parameter string, least int) bool {
 }
 
 // cmdLine has cmd.exe read a text as it is: with /S it takes away the first and the
-// last quote and nothing else, and with /D it runs no commands from the registry.
+// last quote and nothing else, with /D it runs no commands from the registry, and with
+// /V:OFF an exclamation mark is one, whatever the registry says.
 func cmdLine(argv []string, at int) (string, error) {
 	text := strings.TrimRight(strings.Join(argv[at+1:], " "), "\r\n")
 	if strings.ContainsAny(text, "\r\n") {
@@ -95,6 +96,9 @@ func cmdLine(argv []string, at int) (string, error) {
 		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return strings.EqualFold(a, must) }) {
 			line = append(line, must)
 		}
+	}
+	if !slices.ContainsFunc(argv[1:at], func(a string) bool { return len(a) >= 2 && strings.EqualFold(a[:2], "/V") }) {
+		line = append(line, "/V:OFF")
 	}
 	for _, a := range argv[1:at] {
 		line = append(line, quote(a))

@@ -18,10 +18,10 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"x", `say "hi"`, `c:\a b\`, `\\"`}, `x "say \"hi\"" "c:\a b\\" "\\\\\""`},
 		{[]string{"x", "/C", "a b"}, `x /C "a b"`},
 
-		{[]string{"cmd.exe", "/C", `echo "a & b" & dir`}, `cmd.exe /D /S /C "echo "a & b" & dir"`},
+		{[]string{"cmd.exe", "/C", `echo "a & b" & dir`}, `cmd.exe /D /S /V:OFF /C "echo "a & b" & dir"`},
 		{[]string{"cmd", "/d", "/V:ON", "/c", `"C:\a b\x.exe" "y"`}, `cmd /S /d /V:ON /c ""C:\a b\x.exe" "y""`},
-		{[]string{`C:\Windows\System32\CMD.EXE`, "/K", "echo", "a", "b"}, `C:\Windows\System32\CMD.EXE /D /S /K "echo a b"`},
-		{[]string{"cmd", "/D", "/S", "/C", "echo 100%^\r\n"}, `cmd /D /S /C "echo 100%^"`},
+		{[]string{`C:\Windows\System32\CMD.EXE`, "/K", "echo", "a", "b"}, `C:\Windows\System32\CMD.EXE /D /S /V:OFF /K "echo a b"`},
+		{[]string{"cmd", "/D", "/S", "/C", "echo 100%^\r\n"}, `cmd /V:OFF /D /S /C "echo 100%^"`},
 		{[]string{"cmd", "/Q"}, "cmd /Q"},
 
 		{[]string{"powershell", "-Command", `Write-Output "a  b"`}, `powershell -NoProfile -NonInteractive -Command "Write-Output \"a  b\""`},
@@ -55,7 +55,7 @@ func TestCommandLineRefuses(t *testing.T) {
 		{[]string{"100%.bat"}, "cmd.exe"},
 		{[]string{"x", strings.Repeat("a", maxLine-1)}, "32766"},
 		{[]string{"x", strings.Repeat("😀", maxLine/2)}, "32766"},
-		{[]string{"cmd", "/C", strings.Repeat("a", maxCmdLine-len(`cmd /D /S /C ""`)+1)}, "8191"},
+		{[]string{"cmd", "/C", strings.Repeat("a", maxCmdLine-len(`cmd /D /S /V:OFF /C ""`)+1)}, "8191"},
 		{[]string{"x.bat", strings.Repeat("a", maxCmdLine)}, "8191"},
 	} {
 		if line, err := CommandLine(c.argv); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -64,7 +64,7 @@ func TestCommandLineRefuses(t *testing.T) {
 	}
 	for _, argv := range [][]string{
 		{"x", strings.Repeat("a", maxLine-2)},
-		{"cmd", "/C", strings.Repeat("a", maxCmdLine-len(`cmd /D /S /C ""`))},
+		{"cmd", "/C", strings.Repeat("a", maxCmdLine-len(`cmd /D /S /V:OFF /C ""`))},
 	} {
 		if line, err := CommandLine(argv); err != nil {
 			t.Errorf("the longest line: %d characters, %v", len(line), err)

@@ -52,6 +52,9 @@ func sleep() { time.Sleep(time.Minute) } // no test waits so long
 
 func roleExit(args []string) {
 	code, _ := strconv.ParseUint(args[0], 10, 32)
+	for _, word := range args[1:] {
+		fmt.Print(word)
+	}
 	windows.ExitProcess(uint32(code))
 }
 

@@ -108,6 +108,7 @@ type run struct {
 	open     int            // pipes that are not
 	begun    time.Time
 	from     time.Duration // when it began, by the clock that stands while the machine sleeps
+	printed  atomic.Bool   // something
 	heard    atomic.Int64  // when it last printed, since then, its pauses left out but for the last one
 	told     bool
 	still    standstill
@@ -214,6 +215,7 @@ func (r *run) read(i int) {
 	for {
 		n, err := r.pipes[i].Read(r.w.buffers[i])
 		if n > 0 {
+			r.printed.Store(true)
 			r.heard.Store(int64(r.elapsed()))
 			r.c.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.w.buffers[i][:n])
 		}

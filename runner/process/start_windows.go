@@ -96,6 +96,11 @@ func (r *run) launch(std [3]windows.Handle) error {
 	if err != nil {
 		return err
 	}
+	folder, err := openFolder(r.c.Dir)
+	if err != nil {
+		return &folderError{err}
+	}
+	defer windows.CloseHandle(folder) // it is there until the program is in it
 	env := environment(given, r.c.Cookie)
 	block, err := envBlock(env)
 	if err != nil {
@@ -111,6 +116,9 @@ func (r *run) launch(std [3]windows.Handle) error {
 		if path, err = cmdPath(); err != nil {
 			return err
 		}
+	}
+	if isCmd(path) && ofNetwork(r.c.Dir) {
+		return &folderError{fmt.Errorf("cmd.exe cannot be in %s, which is of the network, and would be in the folder of Windows; begin the line with: pushd %[1]s &&, and give --no-cwd", r.c.Dir)}
 	}
 	line, err := CommandLine(argv)
 	if err != nil {
@@ -293,8 +301,9 @@ func (r *run) startFailed(err error) {
 		r.r.Error = secret.Error()
 		return
 	}
-	if dirErr := enterable(r.c.Dir); dirErr != nil {
-		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
+	var folder *folderError
+	if errors.As(err, &folder) {
+		r.r.Error = fmt.Sprintf("cwd: %v", folder.error)
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -319,18 +328,42 @@ var (
 	}
 )
 
-func enterable(dir string) error {
+// folderError is a command's own fault: it cannot be in its folder.
+type folderError struct{ error }
+
+// Unwrap is why: a shortage is not the command's fault.
+func (e *folderError) Unwrap() error { return e.error }
+
+// openFolder opens the folder that a command is to be in as it does itself, "" for none: a program that may not enter
+// its folder is started all the same, in another one. The caller closes it.
+func openFolder(dir string) (windows.Handle, error) {
 	if dir == "" {
-		return nil
+		return 0, nil
 	}
-	info, err := os.Stat(dir)
+	dir16, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if !info.IsDir() {
-		return fmt.Errorf("%s is not a folder", dir)
+	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
+	h, err := windows.CreateFile(dir16, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, share, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
+	if err != nil {
+		return 0, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return nil
+	var info windows.ByHandleFileInformation
+	if err := windows.GetFileInformationByHandle(h, &info); err == nil && info.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 {
+		windows.CloseHandle(h)
+		return 0, fmt.Errorf("%s is not a folder", dir)
+	}
+	return h, nil
+}
+
+// isCmd reports whether a program is cmd.exe.
+func isCmd(path string) bool { return strings.EqualFold(filepath.Base(path), "cmd.exe") }
+
+// ofNetwork reports whether a folder has a UNC path.
+func ofNetwork(dir string) bool {
+	dir = strings.ToUpper(strings.ReplaceAll(dir, "/", `\`))
+	return strings.HasPrefix(dir, `\\?\UNC\`) || strings.HasPrefix(dir, `\\`) && !strings.HasPrefix(dir, `\\?\`) && !strings.HasPrefix(dir, `\\.\`)
 }
 
 // environment is a command's environment, sorted: the last variable of a name is the

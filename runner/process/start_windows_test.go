@@ -108,6 +108,7 @@ func TestStartFails(t *testing.T) {
 		{func(c *Command) { c.Argv[0], c.Dir = "text", dir }, 127, "in PATH"},
 		{func(c *Command) { c.Dir = filepath.Join(dir, "none") }, 126, "cwd: "},
 		{func(c *Command) { c.Dir = file }, 126, "not a folder"},
+		{func(c *Command) { c.Dir = `\\no-such-machine\share` }, 126, "cwd: "},
 		{func(c *Command) { c.Argv = append(c.Argv, "a\x00b") }, 126, "NUL"},
 		{func(c *Command) { c.Env = append(c.Env, "a=\x00b") }, 126, "NUL"},
 		{func(c *Command) { c.As = &Identity{} }, 126, "another account"},
@@ -117,6 +118,49 @@ func TestStartFails(t *testing.T) {
 		if r, _, _ := do(t, cmd); r.ExitCode != c.code || !strings.Contains(r.Error, c.want) || r.Shortage || r.PID != 0 {
 			t.Errorf("%q in %q: %+v; want %d and %q", cmd.Argv, cmd.Dir, r, c.code, c.want)
 		}
+	}
+}
+
+// Paths of the network are known, however they are written.
+func TestPathsOfTheNetwork(t *testing.T) {
+	for dir, of := range map[string]bool{
+		`C:\x`: false, `\\?\C:\x`: false, `\\.\C:\x`: false, `C:`: false, ``: false,
+		`\\server\share`: true, `\\server\share\x`: true, `//server/share/x`: true, `\\?\UNC\server\share\x`: true, `\\?\unc\server\share`: true,
+	} {
+		if ofNetwork(dir) != of {
+			t.Errorf("%q: %v", dir, !of)
+		}
+	}
+}
+
+// A shell's line, or a batch file, is refused in a folder of the network; another program is not.
+func TestCmdInAFolderOfTheNetwork(t *testing.T) {
+	root := `\\localhost\` + strings.Replace(filepath.VolumeName(t.TempDir()), ":", "$", 1)
+	h, err := openFolder(root)
+	if err != nil {
+		t.Skip("Wine does not open " + root)
+	}
+	windows.CloseHandle(h)
+	for path, want := range map[string]string{"cmd.exe": "pushd", "cmd": "pushd", "hostname": ""} {
+		c := command(t, "exit", "0")
+		c.Argv, c.Dir = []string{path, "/c", "exit"}, root
+		if r, _, _ := do(t, c); (want != "") != (r.ExitCode == 126 && strings.Contains(r.Error, want)) {
+			t.Errorf("%s: %+v", path, r)
+		}
+	}
+}
+
+// A program that could not be loaded for want of a part of the desktop heap is not at fault; one that had said
+// something ended so itself.
+func TestWantOfADesktopIsAShortage(t *testing.T) {
+	if r, _, _ := do(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 || !strings.Contains(r.Error, "desktop heap") {
+		t.Errorf("without a word: %+v", r)
+	}
+	if r, _, _ := do(t, command(t, "exit", "3221225794", "said")); r.Shortage || r.ExitCode != 3221225794 {
+		t.Errorf("with output: %+v", r)
+	}
+	if r, _, _ := do(t, command(t, "exit", "3221225781")); r.Shortage || r.ExitCode != 3221225781 {
+		t.Errorf("of another end: %+v", r)
 	}
 }
 

@@ -1,0 +1,49 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// explorerRole has this program start the one that it names, as Explorer does at logon and by a double click.
+const explorerRole = "QUEUECTL_TEST_EXPLORER"
+
+func explore() (code int) {
+	cmd := exec.Command(os.Getenv(explorerRole), os.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := begin(cmd); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	cmd.Wait()
+	return cmd.ProcessState.ExitCode()
+}
+
+// What Explorer starts works as what a prompt starts: at logon it starts a person's own service.
+func TestStartedByExplorer(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	explorer := filepath.Join(t.TempDir(), "explorer.exe")
+	if err := os.WriteFile(explorer, raw, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{q.bin, filepath.Join(filepath.Dir(q.bin), "queuectld.exe")} {
+		cmd := exec.Command(explorer, "version")
+		cmd.Env = append(environment(q.dir), explorerRole+"="+program)
+		if got := ran(t, cmd); got.code != 0 || !strings.HasPrefix(got.out, "queuectl ") {
+			t.Errorf("%s: %+v", program, got)
+		}
+	}
+}
