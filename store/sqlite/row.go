@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	quick "github.com/go-json-experiment/json" // half the time of encoding/json, once a claim
+	compatible "github.com/go-json-experiment/json/v1"
+
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -141,12 +144,15 @@ func readTexts(r row, whole bool, terms *queue.Execution) error {
 		}
 	}
 	*buf = text
-	err := json.Unmarshal(text, terms)
+	err := quick.Unmarshal(text, terms, asWritten)
 	if labels := r.view(headWidth); err == nil && len(labels) > 0 {
 		err = json.Unmarshal(labels, &terms.Labels)
 	}
 	return err
 }
+
+// asWritten has durations be numbers of nanoseconds, as encoding/json, by which texts are written, has them.
+var asWritten = compatible.FormatDurationAsNano(true)
 
 // readHead makes a job of a row of headColumns.
 func readHead(r row) queue.Job {
