@@ -467,6 +467,9 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 		if entries += Entries(&s); entries > MaxEntries {
 			return queue.Invalid("jobs", "have more than %d arguments and variables together; send fewer jobs at once", MaxEntries)
 		}
+		if p.Jobs == nil { // they are large, and mostly alike
+			p.Jobs = make([]queue.Spec, 0, min(queue.MaxBatch, len(raw)/len(value)+1))
+		}
 		p.Jobs = append(p.Jobs, s)
 		return nil
 	})

@@ -132,6 +132,9 @@ func readFrame(b []byte) (jobs []stagedJob, whole bool) {
 			whole = false
 			continue
 		}
+		if jobs == nil { // they are large, and mostly alike
+			jobs = make([]stagedJob, 0, min(queue.MaxBatch, len(b)/(size+4+int(n))+1))
+		}
 		jobs = append(jobs, f)
 	}
 	return jobs, whole
