@@ -3,13 +3,16 @@ package test
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -179,6 +182,58 @@ func TestPageInABrowser(t *testing.T) {
 	q.kill()
 	w.do(chromedp.WaitVisible("#gone"))
 	q.start("--workers", "2")
+}
+
+// payloads are texts that would be carried out, or come out of what they are in, on a page that took them for markup.
+var payloads = []string{
+	`<script>pwned=1</script>`, `<img src=x onerror=pwned=1>`, `"><svg onload=pwned=1>`, `'-(pwned=1)-'`, `javascript:pwned=1`,
+	`</pre></p></main><iframe srcdoc="<script>parent.pwned=1</script>">`, `<a href="javascript:pwned=1" autofocus onfocus=pwned=1>x</a>`, `{{constructor.constructor('pwned=1')()}}`,
+	`<details open ontoggle=pwned=1>`, `<math><mtext></table><mglyph><style><!--</style><img title="--><img src onerror=pwned=1>">`, `&lt;script&gt;pwned=1&lt;/script&gt;`,
+	"\u2028</script><script>pwned=1</script>", "\x1b]8;;javascript:pwned=1\x07x\x1b]8;;\x07", "x\n\nevent: html\ndata: <img src=x onerror=pwned=1>\n\n", "\u202etxt.<img src=x onerror=pwned=1>", "<!--", "]]>", "\x85\xff<img src=x onerror=pwned=1>", // the last line, which the overview has
+}
+
+// Whatever jobs are named, run and print is text in a browser too, on pages that stand and that are followed, though
+// nothing of the policy that is sent along holds it back.
+func TestPagePayloadsInABrowser(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := chromium(q)
+	w.do(chromedp.ActionFunc(func(ctx context.Context) error { return page.SetBypassCSP(true).Do(ctx) }))
+	file := q.write("payloads", strings.Join(payloads, "\n"))
+	paths := []string{"/", "/jobs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/bulk?verb=retry&q=*", "/jobs?q=" + url.QueryEscape(payloads[1]), "/jobs?label=" + url.QueryEscape("l="+payloads[2])}
+	for i, p := range payloads {
+		if strings.ContainsRune(p, '\n') || !utf8.ValidString(p) {
+			continue // of output alone
+		}
+		id := fmt.Sprint("p", i)
+		q.must("enqueue", "--id", id, "--label", "l="+p, "--max-retries", "0", "--cwd", "/"+p, "--unique", "k"+fmt.Sprint(i), "true "+p)
+		q.must("enqueue", "--id", "w"+id, "--in", "1h", "--env", "P="+p, "echo "+p)
+		paths = append(paths, "/jobs/"+id, "/jobs/w"+id)
+	}
+	q.must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", payloads[0], payloads[2])
+	q.must("enqueue", "--id", "follow", "--max-retries", "0", `printf '{"percent":1,"text":"<img src=x onerror=pwned=1>"}' >"$QUEUECTL_PROGRESS"; while [ ! -e `+q.path("enough")+` ]; do cat `+file+`; cat `+file+` >&2; sleep 0.1; done; cat `+file+` >"$QUEUECTL_RESULT"; exit 1`)
+	harmless := func(path string) {
+		t.Helper()
+		var found string
+		w.do(chromedp.Evaluate(`(typeof pwned === 'undefined' ? '' : 'carried out ') + [...document.querySelectorAll('main script, main iframe, main img, main math, main details[ontoggle], [onerror], [onload], [onfocus], a[href^="javascript"]')].map(e => e.outerHTML.slice(0, 200)).join()`, &found))
+		if found != "" {
+			t.Errorf("%s: %s", path, found)
+		}
+	}
+	for _, path := range append(paths, "/jobs/follow") {
+		w.do(chromedp.Navigate(w.at+path), chromedp.WaitVisible("main h1"))
+		harmless(path)
+	}
+	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 200`, nil)) // which have come since
+	w.sees("#log", payloads[1])
+	harmless("the output that is followed")
+	w.goTo("/")
+	w.sees("#running", "follow")
+	harmless("the overview that is live")
+	q.write("enough", "")
+	q.cli("wait", "follow")
+	w.goTo("/jobs/follow")
+	w.sees("#log", payloads[1])
+	harmless("the output of one that has ended")
 }
 
 // The keyboard alone reaches what the pointer does.
