@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -108,6 +107,27 @@ func refusal(r *control.Refusal) error {
 	return &queue.Error{Code: r.Code, Message: r.ID + ": " + r.Message}
 }
 
+// outcome is what came of a verb on many jobs.
+type outcome struct {
+	done, refused int
+	first         control.Refusal
+}
+
+func (o *outcome) add(got *control.BulkResult) {
+	if o.refused == 0 && len(got.Refused) > 0 {
+		o.first = got.Refused[0]
+	}
+	o.done, o.refused = o.done+len(got.Done), o.refused+len(got.Refused)
+}
+
+// refusal is nil if nothing was refused.
+func (o *outcome) refusal(verb string) error {
+	if o.refused == 0 {
+		return nil
+	}
+	return queue.Errorf(o.first.Code, "%s was carried out on %d jobs, and refused for %d; the first: %s: %s", verb, o.done, o.refused, o.first.ID, o.first.Message)
+}
+
 // pathOf is where a job's page is. Ids hold slashes, and some what browsers take for steps of a path.
 func pathOf(id string) string {
 	if at := "/jobs/" + id; path.Clean(at) == at {
@@ -116,22 +136,30 @@ func pathOf(id string) string {
 	return "/job?id=" + url.QueryEscape(id)
 }
 
-// selectionOf is what a form for many jobs means: those that are marked, or else all that its filter names.
-func selectionOf(q url.Values, is *verb) (p control.Selection, err error) {
-	if ids := q["id"]; len(ids) > 0 {
-		if len(ids) > control.SelectStep {
-			return p, queue.Invalid("id", "is given %d times; at most %d are taken", len(ids), control.SelectStep)
-		}
-		return control.Selection{IDs: ids}, nil
+// attemptPath is where the page of a job is with what an attempt of it has printed.
+func attemptPath(id string, n int) string {
+	at := pathOf(id)
+	if strings.Contains(at, "?") {
+		return at + "&attempt=" + strconv.Itoa(n)
 	}
-	p = control.Selection{Queue: q.Get("queue"), User: q.Get("user"), IDGlob: q.Get("q"), State: is.states()}
-	if state := q.Get("state"); state != "" {
-		if !slices.Contains(is.states(), state) {
-			return p, queue.Invalid("state", "%s does not take jobs that are %s", is.Name, queue.Clip(state))
+	return at + "?attempt=" + strconv.Itoa(n)
+}
+
+// count is how many jobs a verb would be carried out on.
+func (v *visitor) count(ctx context.Context, is *verb, sel control.Selection) (n int, err error) {
+	sel.DryRun = true
+	for {
+		got, err := is.do(v.client, ctx, sel)
+		if err != nil {
+			return 0, err
 		}
-		p.State = control.Texts{state}
+		if got.Matched != nil {
+			n += *got.Matched
+		}
+		if sel.Cursor = deref(got.Next); sel.Cursor == "" {
+			return n, nil
+		}
 	}
-	return p, nil
 }
 
 // preview says what a verb on many jobs would do. Nothing happens by it.
@@ -141,7 +169,7 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 	if err != nil {
 		return err
 	}
-	sel, err := selectionOf(q, is)
+	sel, f, err := selectionOf(q, is)
 	if err != nil {
 		return err
 	}
@@ -149,21 +177,15 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 	if err != nil {
 		return err
 	}
-	n, sample := len(sel.IDs), []control.Job{}
-	if n == 0 {
-		sel.DryRun = true
-		for more := true; more; {
-			got, err := is.do(v.client, r.Context(), sel)
-			if err != nil {
-				return err
-			}
-			if got.Matched != nil {
-				n += *got.Matched
-			}
-			sel.Cursor = deref(got.Next)
-			more = sel.Cursor != ""
-		}
-		list, err := v.client.List(r.Context(), control.List{Queue: sel.Queue, User: sel.User, IDGlob: sel.IDGlob, State: sel.State, Limit: sampleRows})
+	n, err := v.count(r.Context(), is, sel)
+	if err != nil {
+		return err
+	}
+	sample := []control.Job{}
+	if len(sel.IDs) == 0 {
+		ask := f.list()
+		ask.State, ask.Limit = sel.State, sampleRows
+		list, err := v.client.List(r.Context(), ask)
 		if err != nil {
 			return err
 		}
@@ -176,46 +198,66 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 		}
 		sample = append(sample, d.Job)
 	}
-	p.Main = map[string]any{"Label": p.Title, "N": int64(n), "Jobs": sample, "Fields": q}
+	again := q.Has("n")
+	q.Del("n")
+	p.Main = map[string]any{"Label": p.Title, "N": int64(n), "Not": int64(max(0, len(sel.IDs)-n)), "Takes": strings.Join(is.states(), ", "), "Again": again, "Jobs": sample, "Fields": q, "Back": f.path()}
 	s.render(w, http.StatusOK, "bulk", p)
 	return nil
 }
 
-// actOnMany carries out a verb on what a preview has shown.
+// actOnMany carries out a verb on the jobs that a preview has counted. If its filter matches more by now, that is shown
+// first.
 func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	is, err := verbNamed(r.PostFormValue("verb"))
 	if err != nil {
 		return "", err
 	}
-	sel, err := selectionOf(r.PostForm, is)
+	sel, f, err := selectionOf(r.PostForm, is)
 	if err != nil {
 		return "", err
 	}
-	done, refused := 0, []control.Refusal{}
+	if shown := r.PostFormValue("n"); len(sel.IDs) == 0 {
+		n, err := strconv.Atoi(shown)
+		if err != nil {
+			return "", queue.Invalid("n", "%q is no number of jobs, which the preview has shown", queue.Clip(shown))
+		}
+		now, err := v.count(ctx, is, sel)
+		if err != nil {
+			return "", err
+		}
+		if now > n {
+			q := f.Values()
+			q.Set("verb", is.Name)
+			q.Set("n", shown)
+			return "/bulk?" + q.Encode(), nil
+		}
+	}
+	var all outcome
 	for more := true; more; {
 		got, err := is.do(v.client, ctx, sel)
 		if err != nil {
 			return "", err
 		}
-		done += len(got.Done)
-		refused = append(refused, got.Refused...)
+		all.add(&got)
 		sel.Cursor = deref(got.Next)
 		more = sel.Cursor != ""
 	}
-	if len(refused) > 0 {
-		err := refusal(&refused[0])
-		return "", fmt.Errorf("%s: %d jobs done, %d refused, the first: %w", is.Name, done, len(refused), err)
+	if err := all.refusal(is.Name); err != nil {
+		return "", err
 	}
 	if len(sel.IDs) == 1 && is.Name != "rm" {
 		return pathOf(sel.IDs[0]), nil
 	}
-	return "/jobs", nil
+	q := f.Values()
+	q.Set("did", is.Name)
+	q.Set("n", strconv.Itoa(all.done))
+	return "/jobs?" + q.Encode(), nil
 }
 
 // errGone says that nothing is dead of an error any more.
 var errGone = queue.Errorf(queue.CodeNotFound, "no dead job has this error any more; see what is dead: queuectl dlq list")
 
-// deadOf are the jobs that died of an error, all if it is "", with what their page begins with.
+// deadOf are the jobs that died of an error, all if it is "".
 func (v *visitor) deadOf(ctx context.Context, text string) (jobs []control.Job, err error) {
 	groups, _, err := v.deadBy(ctx)
 	for _, g := range groups {
@@ -279,15 +321,17 @@ func retryDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if one {
 		ids = ids[:min(len(ids), 1)]
 	}
+	var all outcome
 	for part := range slices.Chunk(ids, control.SelectStep) {
 		ask.IDs = part
 		got, err := v.client.DLQRetry(ctx, ask)
 		if err != nil {
 			return "", err
 		}
-		if len(got.Refused) > 0 {
-			return "", refusal(&got.Refused[0])
-		}
+		all.add(&got)
+	}
+	if err := all.refusal("retry"); err != nil {
+		return "", err
 	}
 	if one && len(ids) == 1 {
 		return pathOf(ids[0]), nil

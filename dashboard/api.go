@@ -44,7 +44,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 func (s *Server) failAs(w http.ResponseWriter, r *http.Request, status int, err error) {
 	if !strings.HasPrefix(r.URL.Path, "/api/") {
-		s.message(w, status, err)
+		s.message(w, r, status, err)
 		return
 	}
 	e, _ := errors.AsType[*queue.Error](err) // fail has seen to it

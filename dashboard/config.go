@@ -69,7 +69,7 @@ func hostOf(r *http.Request) string {
 	if err != nil {
 		host = r.Host
 	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
 // forwardingHeaders are those that a proxy adds: the other end is somebody else then.

@@ -130,12 +130,14 @@ var clocks = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
 // publish has readers hear of the parts that are not what they were.
 func (f *feeds) publish(is *feed, parts map[string]string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	changed := &frame{parts: map[string]string{}}
 	plain := map[string]string{}
 	for name, html := range parts {
 		plain[name] = clocks.ReplaceAllString(html, "")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed := &frame{parts: map[string]string{}}
+	for name, html := range parts {
 		if is.plain[name] != plain[name] {
 			changed.parts[name] = html
 		}
@@ -228,7 +230,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 // stays reports whether who reads a stream may go on: the session is not over, and the right what it was. A browser asks
 // anew, and is judged anew.
 func (s *Server) stays(r *http.Request, v *visitor, right control.Right) bool {
-	if _, found := s.visitorOf(r); !found {
+	if now, found := s.visitorOf(r); !found || now.token != v.token {
 		return false
 	}
 	who, err := v.client.Whoami(r.Context(), control.Nothing{})
@@ -269,11 +271,6 @@ func (e *eventStream) write(text []byte) error {
 func (s *Server) watch(ctx context.Context, v visitor, is *view, u *url.URL, f *feed) {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
-	defer func() {
-		if p := recover(); p != nil {
-			s.opt.Log.Error("panic in a page that is kept up to date", "page", u.Path, "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
 	ticker := time.NewTicker(renderEach)
 	defer ticker.Stop()
 	var last int64
@@ -281,13 +278,8 @@ func (s *Server) watch(ctx context.Context, v visitor, is *view, u *url.URL, f *
 	for {
 		st, err := v.client.Status(ctx, control.Nothing{})
 		if err == nil && (st.LastEvent != last || time.Since(made) >= lookEach) {
-			if p, err := is.make(ctx, &v, u); err == nil {
+			if parts := s.partsOf(ctx, &v, is, u); parts != nil {
 				last, made = st.LastEvent, time.Now()
-				p.Now = made
-				parts := map[string]string{}
-				for _, name := range is.parts {
-					parts[name] = string(execute(is.name, name, p))
-				}
 				s.feeds.publish(f, parts)
 			}
 		}
@@ -299,11 +291,31 @@ func (s *Server) watch(ctx context.Context, v visitor, is *view, u *url.URL, f *
 	}
 }
 
+// partsOf makes the parts of a page, nil if that cannot be done now.
+func (s *Server) partsOf(ctx context.Context, v *visitor, is *view, u *url.URL) (parts map[string]string) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.opt.Log.Error("panic in a page that is kept up to date", "page", u.Path, "panic", p, "stack", string(debug.Stack()))
+			parts = nil
+		}
+	}()
+	p, err := is.make(ctx, v, u)
+	if err != nil {
+		return nil
+	}
+	p.Now = time.Now()
+	parts = map[string]string{}
+	for _, name := range is.parts {
+		parts[name] = string(execute(is.name, name, p))
+	}
+	return parts
+}
+
 // follow tells the lines that a job prints, the last ones first: what came before stands there no more then.
 func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines chan<- []line) {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
-	pieces, n := make(chan line, 1000), shownLines
+	pieces, n := make(chan line, 32), shownLines
 	go func() { // ends with the request, or the job
 		defer close(pieces)
 		v.client.Logs(ctx, control.Logs{ID: id, N: &n, Follow: true}, func(p control.Piece) error { // who may not see it is told nothing

@@ -76,7 +76,7 @@ func (s *Server) show(is *view) func(http.ResponseWriter, *http.Request, *visito
 		if err != nil {
 			return err
 		}
-		if len(is.parts) > 0 {
+		if len(is.parts) > 0 && !r.URL.Query().Has("attempt") { // what an earlier one has printed is all there
 			p.Live = "/live?" + url.Values{"page": {r.URL.RequestURI()}}.Encode()
 		}
 		s.render(w, http.StatusOK, is.name, p)
@@ -101,10 +101,19 @@ func execute(name, part string, p page) []byte {
 	return out.Bytes()
 }
 
-// message answers with a page that says what is wrong, and what to do.
-func (s *Server) message(w http.ResponseWriter, status int, err error) {
+// message answers with a page that says what is wrong, and what to do, from where whoever is let in can go on.
+func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err error) {
 	said, todo, _ := strings.Cut(err.Error(), ": queuectl ")
-	s.render(w, status, "message", page{Title: http.StatusText(status), Main: map[string]string{"Text": said, "Todo": todo}})
+	var p page
+	if v, found := s.visitorOf(r); found && status != http.StatusServiceUnavailable {
+		v.client = s.clientOf(&v)
+		defer v.client.Close()
+		if p, err = v.begin(r.Context(), "", "", ""); err != nil {
+			p = page{}
+		}
+	}
+	p.Title, p.Main = http.StatusText(status), map[string]string{"Text": said, "Todo": todo}
+	s.render(w, status, "message", p)
 }
 
 // begin is what a page for a visitor begins with.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,7 +36,7 @@ const (
 	bodyWithin   = 10 * time.Second
 	takenWithin  = 30 * time.Second // an answer; of a stream each piece
 	idleFor      = 10 * time.Second
-	closeWithin  = time.Second
+	closeWithin  = 500 * time.Millisecond
 )
 
 // Options are what a server needs of the service.
@@ -79,11 +80,14 @@ func newName() string {
 // Set has the page be where a configuration says, and nowhere else; certificates are read again. If it cannot be
 // there, it is as it was.
 func (s *Server) Set(c Config) error {
-	if len(s.opt.Handed) > 0 {
-		c.Listen = whereIs(s.opt.Handed[0])
-	}
 	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
 		c.Listen = "unix:" + filepath.Clean(path)
+	}
+	for _, l := range slices.Backward(s.opt.Handed) { // the first one is where it is said to be
+		c.Listen = whereIs(l)
+		if err := c.Check(); err != nil {
+			return err
+		}
 	}
 	if err := c.Check(); err != nil {
 		return err
@@ -111,8 +115,8 @@ func (s *Server) Set(c Config) error {
 	}
 	before := *was
 	before.Listen = s.at
-	if s.http != nil && s.port != 0 && strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port)) {
-		s.close() // the port is wanted again
+	if s.http != nil && (c.Listen == s.at || s.port != 0 && strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
+		s.close() // its place is wanted again
 	}
 	err := s.open(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
@@ -128,7 +132,7 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	list, err := s.listen(ctx, c.Listen)
 	switch {
-	case errors.Is(err, syscall.EAFNOSUPPORT):
+	case errors.Is(err, syscall.EAFNOSUPPORT) && strings.HasPrefix(c.Listen, "127."):
 		cancel()
 		return queue.Errorf(queue.CodeWrongState, "the service has no network of its own, so systemd opens the page's socket for it, which is at 127.0.0.1:7070: sudo systemctl enable queuectl-web.socket && sudo systemctl restart queuectl.service, which jobs outlive")
 	case err != nil:
@@ -136,9 +140,9 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 		return queue.Errorf(queue.CodeWrongState, "the page cannot be at %s: %v", c.Listen, err)
 	}
 	s.close()
-	s.at, s.port = whereIs(list[0]), 0
+	s.at, s.port = c.Listen, 0
 	if tcp, ok := list[0].Addr().(*net.TCPAddr); ok {
-		s.port = tcp.Port
+		s.at, s.port = tcp.String(), tcp.Port
 	}
 	s.config.Store(&c)
 	s.pair.Store(pair)

@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"errors"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -115,10 +117,10 @@ func TestRunsOfALine(t *testing.T) {
 		"plain":                     {{"plain", ""}},
 		"a\x1b[31mred\x1b[0m b":     {{"a", ""}, {"red", "1"}, {" b", ""}},
 		"\x1b[1;92mgreen\x1b[39mno": {{"green", "2"}, {"no", ""}},
-		"\x1b]0;title\x07t\x1b[2J\x1b[10;10Hu\x1b7": {{"t", ""}, {"u", ""}},
+		"\x1b]0;title\x07t\x1b[2J\x1b[10;10Hu\x1b7": {{"tu", ""}},
 		"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\":  {{"link", ""}},
-		"a\x00\x08b\rc": {{"a", ""}, {"b", ""}, {"c", ""}},
-		"e\u202evil":    {{"e", ""}, {"vil", ""}},
+		"a\x00\x08b\rc": {{"abc", ""}},
+		"e\u202evil":    {{"evil", ""}},
 		"<b>":           {{"<b>", ""}},
 		"":              nil,
 	} {
@@ -138,8 +140,13 @@ func TestRunsOfALine(t *testing.T) {
 // Output that a page has is bounded by lines and by bytes, whatever a job prints.
 func TestLinesAreBounded(t *testing.T) {
 	long := linesOf(&control.Piece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x", 1<<20)})
-	if len(long) != 1 || long[0].size() > lineMost+100 || !strings.Contains(long[0].Runs[len(long[0].Runs)-1][0], "bytes more") {
+	if len(long) != 1 || long[0].size() > lineMost+500 || !strings.Contains(long[0].Runs[len(long[0].Runs)-1][0], "bytes more") {
 		t.Errorf("%d lines, the first of %d bytes", len(long), long[0].size())
+	}
+	for _, heavy := range []string{strings.Repeat("\"\x00", 1<<12), strings.Repeat("\x1b[31mx\x1b[32my", 1<<12)} {
+		if l := linesOf(&control.Piece{Stream: "stdout", Text: heavy})[0]; len(l.Runs) > maxRuns+1 || l.size() > 4*lineMost {
+			t.Errorf("%.10q makes %d runs, %d bytes", heavy, len(l.Runs), l.size())
+		}
 	}
 	if short := linesOf(&control.Piece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 || !short[0].Err || short[1].Runs[0][0] != "b" {
 		t.Errorf("%+v", short)
@@ -178,6 +185,41 @@ func TestClockIsShort(t *testing.T) {
 	}
 	if got := clockAt(0, now); got != "" {
 		t.Errorf("never is %q", got)
+	}
+}
+
+// Every socket that the system hands over is held to that, not the first one alone.
+func TestSocketsHandedOverAreChecked(t *testing.T) {
+	var handed []net.Listener
+	for _, at := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		handed = append(handed, l)
+	}
+	s := New(Options{Handed: handed, Log: slog.New(slog.DiscardHandler)})
+	defer s.Close()
+	if err := s.Set(Config{}); !errors.Is(err, queue.ErrInvalid) || s.Listening() != "" {
+		t.Errorf("without TLS the page is at %q, %v", s.Listening(), err)
+	}
+	s = New(Options{Handed: handed[:1], Log: slog.New(slog.DiscardHandler)})
+	defer s.Close()
+	if err := s.Set(Config{}); err != nil || s.Listening() != handed[0].Addr().String() {
+		t.Errorf("on loopback the page is at %q, %v", s.Listening(), err)
+	}
+}
+
+// A dependency graph is drawn as far as a page has room.
+func TestWideTreesAreBounded(t *testing.T) {
+	tree := &control.TreeView{Nodes: []control.TreeNode{{Seq: 1}}}
+	for i := range 5000 {
+		tree.Nodes = append(tree.Nodes, control.TreeNode{Seq: int64(i + 2)})
+		tree.Edges = append(tree.Edges, control.TreeEdge{Parent: 1, Child: int64(i + 2)})
+	}
+	if got := drawn(tree); len(got.Above)+len(got.Below) != maxBranches || !got.More {
+		t.Errorf("%d branches, more: %v", len(got.Above)+len(got.Below), got.More)
 	}
 }
 

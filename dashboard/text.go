@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unsafe"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -18,6 +20,7 @@ import (
 var functions = template.FuncMap{
 	"title":   title,
 	"path":    pathOf,
+	"attempt": attemptPath,
 	"verbs":   verbsFor,
 	"states":  queue.States,
 	"number":  grouped,
@@ -26,7 +29,8 @@ var functions = template.FuncMap{
 	"clock":   clock,
 	"count":   counted,
 	"waiting": waiting,
-	"text":    deref,
+	"text":    func(s *string) string { return visible(deref(s)) },
+	"visible": visible,
 	"code":    codeText,
 	"part":    partText,
 }
@@ -61,7 +65,26 @@ func title(j control.Job) string {
 	if slices.Contains(j.Hidden, "command") {
 		return ""
 	}
-	return cmp.Or(j.Command, strings.Join(j.Argv, " "))
+	return visible(cmp.Or(j.Command, strings.Join(j.Argv, " ")))
+}
+
+// visible is a text with escapes in place of what does not show, or has others show in another order.
+func visible(text string) string {
+	hides := func(r rune) bool {
+		return r < ' ' && r != '\n' && r != '\t' || r == 0x7f || unicode.Is(unicode.Bidi_Control, r)
+	}
+	if !strings.ContainsFunc(text, hides) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if hides(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // grouped is a number with commas between its thousands.
@@ -142,14 +165,17 @@ type line struct {
 	Dropped string      `json:"dropped,omitempty"` // what is said in place of output that was not kept
 }
 
-// size is how many bytes of text a line has.
+// size is how many bytes of memory a line takes.
 func (l *line) size() int {
-	n := len(l.At) + len(l.Dropped)
+	n := int(unsafe.Sizeof(*l)) + len(l.At) + len(l.Dropped)
 	for _, r := range l.Runs {
-		n += len(r[0]) + len(r[1])
+		n += int(unsafe.Sizeof(r)) + len(r[0])
 	}
 	return n
 }
+
+// maxRuns is how many runs a line has at most; what comes after has the last one's colour.
+const maxRuns = 200
 
 // control sequences as ECMA-48 has them, and single control characters but tabs.
 var (
@@ -160,27 +186,36 @@ var (
 // runsOf are the runs of a line; control sequences other than colours are left out.
 func runsOf(text string) (runs [][2]string) {
 	colour, last := "", 0
-	add := func(part string) {
-		if part != "" {
-			runs = append(runs, [2]string{part, colour})
+	var run strings.Builder // of one colour
+	end := func() {
+		if run.Len() > 0 {
+			runs = append(runs, [2]string{run.String(), colour})
+			run = strings.Builder{}
+		}
+	}
+	become := func(next string) {
+		if next != colour && len(runs) < maxRuns-1 {
+			end()
+			colour = next
 		}
 	}
 	for _, at := range sequences.FindAllStringIndex(text, -1) {
-		add(text[last:at[0]])
+		run.WriteString(text[last:at[0]])
 		last = at[1]
 		if is := colours.FindStringSubmatch(text[at[0]:at[1]]); is != nil {
 			for code := range strings.SplitSeq(is[1], ";") {
 				switch n, _ := strconv.Atoi(code); {
 				case n >= 30 && n <= 37:
-					colour = strconv.Itoa(n - 30)
+					become(strconv.Itoa(n - 30))
 				case n >= 90 && n <= 97:
-					colour = strconv.Itoa(n - 90)
+					become(strconv.Itoa(n - 90))
 				case n == 0, n == 39:
-					colour = ""
+					become("")
 				}
 			}
 		}
 	}
-	add(text[last:])
+	run.WriteString(text[last:])
+	end()
 	return runs
 }

@@ -3,14 +3,16 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // overviewRows is how many jobs of each part the overview has, listRows how many a page of a list has, and deadMost
@@ -84,29 +86,32 @@ func verdict(st *control.Status) (kind, said string) {
 // jobs is a page of the list of jobs.
 func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	q := u.Query()
-	cli := "queuectl list"
-	for _, name := range []string{"state", "queue", "user"} {
-		if q.Get(name) != "" {
-			cli += " --" + name + " " + q.Get(name)
-		}
+	f, err := filterOf(q, "cursor", "did", "n")
+	if err != nil {
+		return page{}, err
 	}
-	p, err := v.begin(ctx, "Jobs", "jobs", cli)
+	p, err := v.begin(ctx, "Jobs", "jobs", f.command())
 	if err != nil {
 		return p, err
 	}
-	ask := control.List{Queue: q.Get("queue"), User: q.Get("user"), IDGlob: q.Get("q"), Limit: listRows, Cursor: q.Get("cursor")}
-	if state := q.Get("state"); state != "" {
-		ask.State = control.Texts{state}
-	}
+	ask := f.list()
+	ask.Limit, ask.Cursor = listRows, q.Get("cursor")
 	list, err := v.client.List(ctx, ask)
 	if err != nil {
 		return p, err
 	}
-	next := maps.Clone(q)
-	if next.Del("cursor"); list.Next != nil {
-		next.Set("cursor", *list.Next)
+	main := map[string]any{"Jobs": list.Jobs, "Filter": f, "Tabs": f.tabs(p.Status)}
+	if is, err := verbNamed(q.Get("did")); err == nil {
+		if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil {
+			main["Did"], main["N"] = is.Name, n
+		}
 	}
-	p.Main = map[string]any{"Jobs": list.Jobs, "State": q.Get("state"), "Queue": q.Get("queue"), "User": q.Get("user"), "Q": q.Get("q"), "More": list.Next != nil, "Next": "/jobs?" + next.Encode()}
+	if list.Next != nil {
+		next := f.Values()
+		next.Set("cursor", *list.Next)
+		main["Next"] = "/jobs?" + next.Encode()
+	}
+	p.Main = main
 	return p, nil
 }
 
@@ -146,9 +151,16 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	}
 	main["Output"] = !slices.Contains(d.Hidden, "command")
 	if main["Output"] == true && len(d.History) > 0 {
-		if main["Lines"], err = v.lines(ctx, id); err != nil {
+		attempt := 0
+		if text := u.Query().Get("attempt"); text != "" {
+			if attempt, err = strconv.Atoi(text); err != nil || attempt < 1 {
+				return p, queue.Invalid("attempt", "%q is no number of an attempt: 1 is the first", queue.Clip(text))
+			}
+		}
+		if main["Lines"], err = v.lines(ctx, id, attempt); err != nil {
 			return p, err
 		}
+		main["Attempt"] = attempt
 	}
 	p.Main = main
 	return p, nil
@@ -161,9 +173,16 @@ type branch struct {
 	Below []branch
 }
 
-// drawn is a tree as nested lists: above is what the job waits for, below what waits for it. A job that stands there
-// already is not followed again.
-func drawn(t *control.TreeView) map[string][]branch {
+// tree is what a job waits for, and what waits for it.
+type tree struct {
+	Above, Below []branch
+	More         bool // than is drawn
+}
+
+// drawn is a tree as nested lists, with a bounded number of branches. A job that stands there already is not followed
+// again.
+func drawn(t *control.TreeView) *tree {
+	is, left := &tree{}, maxBranches
 	nodes := map[int64]control.TreeNode{}
 	for _, n := range t.Nodes {
 		nodes[n.Seq] = n
@@ -180,6 +199,11 @@ func drawn(t *control.TreeView) map[string][]branch {
 			if at != seq {
 				continue
 			}
+			if left == 0 {
+				is.More = true
+				break
+			}
+			left--
 			b := branch{TreeNode: nodes[other], How: e.How}
 			if !seen[other] && depth < maxDepth {
 				b.Below = follow(other, up, depth+1)
@@ -189,17 +213,21 @@ func drawn(t *control.TreeView) map[string][]branch {
 		return list
 	}
 	root := t.Nodes[0].Seq
-	above := follow(root, true, 0)
-	return map[string][]branch{"Above": above, "Below": follow(root, false, 0)}
+	is.Above = follow(root, true, 0)
+	is.Below = follow(root, false, 0)
+	return is
 }
 
-// maxDepth is how deep a tree is drawn.
-const maxDepth = 12
+// How deep a tree is drawn, and how many branches of it.
+const (
+	maxDepth    = 12
+	maxBranches = 200
+)
 
-// lines are the last lines that a job has printed.
-func (v *visitor) lines(ctx context.Context, id control.Name) (list []line, err error) {
+// lines are the last lines that an attempt of a job has printed, the last one with 0.
+func (v *visitor) lines(ctx context.Context, id control.Name, attempt int) (list []line, err error) {
 	n, bytes, dropped := shownLines, 0, false
-	_, err = v.client.Logs(ctx, control.Logs{ID: id, N: &n}, func(p control.Piece) error {
+	_, err = v.client.Logs(ctx, control.Logs{ID: id, N: &n, Attempt: attempt}, func(p control.Piece) error {
 		for _, l := range linesOf(&p) {
 			list, bytes = append(list, l), bytes+l.size()
 			for len(list) > shownLines || bytes > shownBytes {
@@ -220,6 +248,23 @@ const (
 	shownLines = 200
 	shownBytes = 256 << 10
 )
+
+// shownCommand is how many bytes of a command are kept of each job among many.
+const shownCommand = 4 << 10
+
+// shorten is what is kept of a command, or of a program's words.
+func shorten(command string, argv []string) (string, []string) {
+	if len(command) > shownCommand {
+		command = strings.ToValidUTF8(command[:shownCommand], "") + "…"
+	}
+	room := shownCommand
+	for i, word := range argv {
+		if room -= len(word); room < 0 {
+			return command, append(slices.Clone(argv[:i]), "…")
+		}
+	}
+	return command, argv
+}
 
 // died is what dead jobs have in common.
 type died struct {
@@ -247,6 +292,11 @@ func (v *visitor) deadBy(ctx context.Context) (groups []*died, more bool, err er
 			}
 			if g.First = j.FinishedAt; !slices.Contains(strings.Fields(g.Queues), j.Queue) && len(g.Queues) < 64 {
 				g.Queues = strings.TrimSpace(g.Queues + " " + j.Queue)
+			}
+			if len(g.Jobs) >= sampleRows { // as many as are shown are kept whole: commands may be large
+				j = control.Job{ID: j.ID, User: j.User, Submitter: j.Submitter}
+			} else {
+				j.Command, j.Argv = shorten(j.Command, j.Argv)
 			}
 			g.Jobs = append(g.Jobs, j)
 		}
@@ -282,8 +332,11 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	var all []control.ScheduleDetail
 	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
 		d, err := v.client.ScheduleShow(ctx, control.ScheduleName{Name: s.Name})
-		if err != nil {
+		if errors.Is(err, queue.ErrNotFound) {
 			continue // it has just been removed
+		}
+		if err != nil {
+			return p, err
 		}
 		all = append(all, d)
 	}
@@ -295,13 +348,16 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	return p, nil
 }
 
-// ranges are those of the figures that the page offers, with what each is drawn by.
-var ranges = []struct {
+// span is a range of the figures, with what it is drawn by.
+type span struct {
 	Name string
 	span time.Duration
 	by   string
 	step time.Duration
-}{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour}, {"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
+}
+
+// ranges are those of the figures that the page offers, with what each is drawn by.
+var ranges = []span{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour}, {"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
 
 // since is a time so long ago.
 func since(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
@@ -309,10 +365,12 @@ func since(d time.Duration) control.Time { return control.Time(time.Now().Add(-d
 // figures is the page of what was done in a while, by queue.
 func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	is := ranges[1]
-	for _, r := range ranges {
-		if r.Name == u.Query().Get("since") {
-			is = r
+	if text := u.Query().Get("since"); text != "" {
+		at := slices.IndexFunc(ranges, func(r span) bool { return r.Name == text })
+		if at < 0 {
+			return page{}, queue.Invalid("since", "%q is none of the page's: 1h, 24h, 30d; others are told by: queuectl stats --since %s", queue.Clip(text), queue.Word(queue.Clip(text)))
 		}
+		is = ranges[at]
 	}
 	p, err := v.begin(ctx, "Figures", "stats", "queuectl stats --since "+is.Name)
 	if err != nil {

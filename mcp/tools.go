@@ -46,6 +46,7 @@ type arguments struct {
 	raw  json.RawMessage // those of the method
 	full bool
 	wait time.Duration
+	once bool // a job is run once, unless its parameters say otherwise
 }
 
 var full = map[string]any{"type": "boolean", "description": "whole objects instead of short ones"}
@@ -84,12 +85,12 @@ var tools = []tool{
 	{
 		name: "run_and_wait", method: "enqueue", writes: true, runs: true,
 		with: map[string]any{waitsName: map[string]any{"type": []string{"number", "string"}, "description": "how long to wait for its end; 1m if it is not given, at most 1h. The job goes on after that"}, fullName: full},
-		does: "Enqueue a job, wait for its end, and answer how it ended, with the end of its output.",
+		does: "Enqueue a job, run it once (unless max_retries says otherwise), wait for its end, and answer how it ended, with the end of its output.",
 		call: (*server).runAndWait,
 	},
 	{
 		name: "cancel", method: "cancel", writes: true, destroys: true,
-		does: "Cancel jobs: those that wait never run, those that run are ended. dry_run only counts them.",
+		does: "Cancel jobs, by id or as selected: those that wait never run, those that run are ended. dry_run only counts them.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Selection](a.raw)
 			if err == nil {
@@ -301,6 +302,9 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 
 func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
 	p, err := control.ReadParams[control.Enqueue](a.raw)
+	if err == nil && a.once && p.Spec.MaxRetries == nil {
+		p.Spec.MaxRetries = new(int64) // as run does
+	}
 	if err == nil {
 		err = s.opt.Complete(&p.Spec)
 	}
@@ -311,6 +315,7 @@ func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
 }
 
 func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
+	a.once = true
 	got, err := s.enqueue(ctx, a)
 	if err != nil {
 		return nil, err
@@ -349,6 +354,9 @@ func (s *server) onOwn(ctx context.Context, p *control.Selection) (err error) {
 	ids := p.Names()
 	if len(ids) > mostNamed {
 		return queue.Invalid("ids", "names %d jobs; name at most %d, or select them", len(ids), mostNamed)
+	}
+	if len(ids) == 0 && !p.Chosen() {
+		return queue.Invalid("ids", "is missing: name jobs, or select them by state, label, queue, batch, older_than or id_glob; all is all that are yours")
 	}
 	if len(ids) > 0 || s.opt.AllUsers {
 		return s.own(ctx, ids...)

@@ -209,7 +209,9 @@ func (s *Spec) WithoutTrace() *Spec {
 	other := *s
 	other.Env = maps.Clone(s.Env)
 	delete(other.Env, Traceparent)
-	delete(other.Env, Tracestate)
+	if delete(other.Env, Tracestate); len(other.Env) == 0 {
+		other.Env = nil
+	}
 	return &other
 }
 

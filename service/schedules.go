@@ -78,6 +78,7 @@ type asked struct {
 
 // ScheduleAdd implements control.API.
 func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
+	p.Spec = *p.Spec.WithoutTrace() // which ends long before its jobs begin
 	want, err := s.askedFor(ctx, &p)
 	if err != nil {
 		return control.ScheduleDetail{}, err

@@ -89,7 +89,7 @@ func TestMCP(t *testing.T) {
 	if got := a.tools(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
 		t.Errorf("tools are %v", got)
 	}
-	ran := a.call("run_and_wait", params{"command": "echo hi; echo oops >&2; exit 3", "max_retries": 0, "wait": "20s"}, false)
+	ran := a.call("run_and_wait", params{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)
 	if ran.State != "dead" || ran.ExitCode == nil || *ran.ExitCode != 3 || ran.Stdout != "hi\n" || ran.Stderr != "oops\n" || ran.Error == "" {
 		t.Errorf("it ran so: %+v", ran)
 	}
@@ -136,6 +136,9 @@ func TestMCP(t *testing.T) {
 		{"logs", "invalid", "follow: is no parameter", params{"id": first.ID, "follow": true}},
 		{"enqueue", "invalid", "comand", params{"comand": "true"}},
 		{"enqueue", "invalid", "command", params{}},
+		{"cancel", "invalid", "ids: is missing", params{}},
+		{"cancel", "invalid", "ids: is missing", params{"ids": []string{}}},
+		{"retry", "invalid", "ids: is missing", params{"dry_run": true}},
 	} {
 		if got := a.call(wrong.tool, wrong.args, true); got.Code != wrong.code || !strings.Contains(got.Error, wrong.says) {
 			t.Errorf("%s %v: %+v", wrong.tool, wrong.args, got)

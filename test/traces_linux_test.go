@@ -138,7 +138,7 @@ func TestTraces(t *testing.T) {
 	if span := r.of(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace || span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
 		t.Errorf("without a trace there is %v", span)
 	}
-	q.mustIn([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted", "until [ -e "+q.path("go")+" ]; do sleep 0.05; done")
+	q.mustIn([]string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted", "echo $TRACEPARENT; until [ -e "+q.path("go")+" ]; do sleep 0.05; done")
 	q.until("it runs", 20*time.Second, func() bool { return q.show("adopted").State == "processing" })
 	q.kill()
 	q.start("--workers", "2")
@@ -146,6 +146,8 @@ func TestTraces(t *testing.T) {
 	q.must("wait", "adopted")
 	if span := r.of(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller {
 		t.Errorf("a service that took it over tells of %v", span)
+	} else if told := q.must("logs", "adopted"); told != parentOf(span) {
+		t.Errorf("the job was told %s, its span is %s", told, parentOf(span))
 	}
 	r.mu.Lock()
 	if got := r.spans["unsampled"]; got != nil {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -35,8 +36,10 @@ const (
 	sendEvery   = time.Second
 	sendWithin  = 10 * time.Second
 	giveUpAfter = 30 * time.Second // of a collector that asks to be asked again
-	closeWithin = time.Second
+	closeWithin = 500 * time.Millisecond
 	tellEvery   = time.Minute // of what fails again and again
+	maxState    = 512         // bytes of TRACESTATE; a longer one is left out, as W3C Trace Context, section 3.3.1.5, lets
+	maxTold     = 500         // bytes of a failure in the log
 )
 
 // Exporter tells a collector of attempts. It is off until Set. Its methods may be called at once.
@@ -53,6 +56,7 @@ type Exporter struct {
 // pipeline is the way to one collector.
 type pipeline struct {
 	endpoint string
+	exporter sdk.SpanExporter
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 }
@@ -70,15 +74,16 @@ func (e *Exporter) failed(err error) {
 	if last := e.told.Load(); now-last < int64(tellEvery) || !e.told.CompareAndSwap(last, now) {
 		return
 	}
-	next := ""
+	said := err.Error()
+	told := []any{"error", strings.ToValidUTF8(said[:min(len(said), maxTold)], "")}
 	if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH) {
-		next = "the unit keeps the service from the network; docs/operations.md, Traces, has the lines that let it"
+		told = append(told, "next", "the unit keeps the service from the network; docs/operations.md, Traces, has the lines that let it")
 	}
-	e.log.Warn("spans are not taken by the collector, and given up", "error", err, "next", next)
+	e.log.Warn("spans are not taken by the collector, and given up", told...)
 }
 
 // Set has attempts told to the collector at a URL like http://127.0.0.1:4318, or to nobody with "". What waits for
-// another one is still sent, for a second at most. Headers and certificates are those of the environment of the
+// another one is still sent, for half a second at most. Headers and certificates are those of the environment of the
 // process, OTEL_EXPORTER_OTLP_HEADERS and the like.
 func (e *Exporter) Set(endpoint string) error {
 	e.mu.Lock()
@@ -99,7 +104,7 @@ func (e *Exporter) Set(endpoint string) error {
 	return nil
 }
 
-// Close sends what waits, for a second at most.
+// Close sends what waits, for half a second at most.
 func (e *Exporter) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -112,8 +117,34 @@ func (p *pipeline) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
-	p.provider.Shutdown(ctx)
+	p.provider.Shutdown(ctx) // what is not taken by then is given up
+	p.exporter.Shutdown(ctx) // for good: the provider still sends in the background
 }
+
+// patient has a connection that is refused or cut be tried again, as what a collector asks to be sent again is: one that
+// starts again is soon back.
+type patient struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (p patient) RoundTrip(r *http.Request) (*http.Response, error) {
+	got, err := p.RoundTripper.RoundTrip(r)
+	if err != nil {
+		err = passing{err}
+	}
+	return got, err
+}
+
+// passing is an error of a connection, which the next try may not meet.
+type passing struct{ error }
+
+// Temporary is what the exporter asks before it tries again.
+func (passing) Temporary() bool { return true }
+
+// Timeout is asked with it.
+func (passing) Timeout() bool { return false }
+
+// Unwrap is the error of the connection.
+func (p passing) Unwrap() error { return p.error }
 
 // open makes the way to a collector; nothing is sent yet.
 func (e *Exporter) open(endpoint string) (*pipeline, error) {
@@ -125,6 +156,7 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 		u.Path = "/v1/traces" // OTLP/HTTP 1.0, section "OTLP/HTTP Request"
 	}
 	by, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(u.String()), otlptracehttp.WithTimeout(sendWithin),
+		otlptracehttp.WithHTTPClient(&http.Client{Transport: patient{http.DefaultTransport}, Timeout: sendWithin, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}),
 		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: sendEvery, MaxInterval: sendWithin, MaxElapsedTime: giveUpAfter}))
 	if err != nil {
 		return nil, fmt.Errorf("open the way to the collector: %w", err)
@@ -134,7 +166,7 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 		sdk.WithIDGenerator(known{}), sdk.WithSampler(sdk.AlwaysSample()),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "queuectl"), attribute.String("service.version", e.version), attribute.String("host.name", e.node))),
 	)
-	return &pipeline{endpoint: endpoint, provider: provider, tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
+	return &pipeline{endpoint: endpoint, exporter: by, provider: provider, tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
 // spanOf is the span of an attempt, and the one that it belongs to, which is not valid if its submitter named none. Both
@@ -142,8 +174,9 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}
 	for _, e := range j.Env {
-		if name, value, _ := strings.Cut(e, "="); name == queue.Traceparent || name == queue.Tracestate {
-			carrier[strings.ToLower(name)] = value
+		// A span keeps what it is given until it is sent, so of the environment it gets a bounded copy.
+		if name, value, _ := strings.Cut(e, "="); len(value) <= maxState && (name == queue.Traceparent || name == queue.Tracestate) {
+			carrier[strings.ToLower(name)] = strings.Clone(value)
 		}
 	}
 	parent = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))

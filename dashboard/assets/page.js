@@ -1,35 +1,35 @@
 // The page reads and acts without this. It adds: live fragments, running clocks,
-// a reading line over the graphs, keys, following of output.
+// keys, following of output.
 'use strict'
 const $ = (q, e = document) => e.querySelector(q), $$ = (q, e = document) => [...e.querySelectorAll(q)]
 const say = t => { $('#say').textContent = t }
 const root = document.documentElement
 
 // Clocks run from the server's now, so a wrong clock here does not matter.
-const t0 = performance.now()
+const t0 = performance.now(), since = e => (performance.now() - (e.t0 ?? t0)) / 1000 // a fragment's clocks run from when it came
 const two = n => String(n).padStart(2, '0')
-const dur = s => s < 60 ? Math.floor(s) + 's' : s < 3600 ? Math.floor(s / 60) + 'm' + two(Math.floor(s % 60)) + 's' : Math.floor(s / 3600) + 'h' + two(Math.floor(s % 3600 / 60)) + 'm'
+const dur = s => s < 60 ? Math.floor(s) + 's' : s < 3600 ? Math.floor(s / 60) + 'm' + two(Math.floor(s % 60)) + 's' : s < 86400 ? Math.floor(s / 3600) + 'h' + two(Math.floor(s % 3600 / 60)) + 'm' : Math.floor(s / 86400) + 'd' + two(Math.floor(s % 86400 / 3600)) + 'h'
 let frozen = root.classList.contains('stale')
 setInterval(() => {
   if (frozen || document.hidden) return
-  for (const t of $$('time[data-s]')) { const v = dur(+t.dataset.s + (performance.now() - t0) / 1000); if (t.textContent !== v) t.textContent = v }
+  for (const t of $$('time[data-s]')) { const v = dur(+t.dataset.s + since(t)); if (t.textContent !== v) t.textContent = v }
 }, 1000)
 
 // Live: the server sends whole fragments by id, at most one set a second. What
-// the reader holds (focus, selection, pointer on a table or graph) stays until
+// the reader holds (focus, selection, pointer on a table) stays until
 // it is let go, and says so.
 const held = new Map()
-const busy = e => e.contains(document.activeElement) || e.matches(':hover') && $('table,.plots', e)
-function put(id, html) {
+const busy = e => e.contains(document.activeElement) || e.matches(':hover') && $('table', e)
+function put(id, html, came = performance.now()) {
   const e = document.getElementById(id)
   if (!e) return
-  if (frozen || busy(e)) { held.set(id, html); e.dataset.held = ''; return }
+  if (frozen || busy(e)) { held.set(id, [html, came]); e.dataset.held = ''; return }
   held.delete(id); delete e.dataset.held
-  if (e.outerHTML !== html) { e.outerHTML = html; $$('.plots', document.getElementById(id)).forEach(graphs) }
+  if (e.outerHTML !== html) { e.outerHTML = html; $$('time[data-s]', document.getElementById(id)).forEach(t => { t.t0 = came }) }
 }
-setInterval(() => { for (const [id, html] of [...held]) put(id, html) }, 500)
+setInterval(() => { for (const [id, [html, came]] of [...held]) put(id, html, came) }, 500)
 const live = $('#live')
-if (live) {
+if (live && root.dataset.live) { // else the page is as of when it was made
   live.setAttribute('role', 'button')
   const show = () => { live.textContent = frozen ? 'frozen' : 'live'; live.classList.toggle('on', !frozen); live.setAttribute('aria-pressed', String(frozen)); live.title = frozen ? 'Go on' : 'Freeze the page' }
   live.onclick = e => { e.preventDefault(); frozen = !frozen; show() }
@@ -37,10 +37,10 @@ if (live) {
   show()
 }
 const gone = v => { const b = $('#gone'); if (b.hidden !== v) return; b.hidden = !v; root.classList.toggle('stale', v); say(v ? 'No word from the service' : 'Connected again') }
-const url = root.dataset.live // absent in a file: the mock has no service
+const url = root.dataset.live // absent where nothing is kept up to date
 if (url) {
   let wait = 1, last = Date.now(), es, again
-  const on = { fragments: m => { for (const id in m) put(id, m[id]) }, say, output: m => m.forEach(lineOf), tick: () => {} }
+  const on = { fragments: m => { for (const id in m) put(id, m[id]) }, output: m => m.forEach(lineOf), tick: () => {} }
   const open = () => {
     clearTimeout(again)
     if (es) es.close()
@@ -54,36 +54,13 @@ if (url) {
 }
 function lineOf({ at, err, runs, dropped, first }) {
   if (!log) return
-  if (first) log.replaceChildren() // what is told again from here on // what a job printed is text, whatever it says
+  if (first) log.replaceChildren() // all is told again from here on
+  // What a job printed is text, whatever it says.
   const el = (n, t, c) => { const e = document.createElement(n); e.textContent = t; if (c) e.className = c; return e }
   const p = el('p', '', dropped ? 'gap' : err ? 'e' : ''), span = el('span', dropped || '')
   if (!dropped) { p.append(el('time', at), el('i', err ? 'err' : 'out')); for (const [t, c] of runs || []) span.append(el('b', t, c && 'a' + c)) }
   p.append(span); log.append(p)
 }
-
-// One reading line through all graphs of a column, by pointer or by keys: the
-// figures beside the graphs are then those of that time.
-function graphs(box) {
-  const at = $('#at', box), figs = $$(':scope>p>b', box), was = figs.map(f => f.innerHTML)
-  const unit = v => v < 1 ? Math.round(v * 1000) + 'ms' : v < 100 ? v + 's' : Math.round(v / 60) + 'm'
-  $$('input[type=range]', box).forEach((r, col) => {
-    const data = box.dataset[r.dataset.k].split(' ').map(x => x.split(':').map(Number)), plots = $$('.plot', box).filter((_, i) => i % 2 === col)
-    const step = r.dataset.k === 'hour' ? 60 : 900, now = (Date.parse(root.dataset.now) + 36e5) / 1000 // the server's zone
-    const lines = plots.map(p => { const h = document.createElement('hr'); h.hidden = true; h.setAttribute('aria-hidden', 'true'); p.append(h); return h })
-    const move = i => {
-      const [ended, , depth, p50, , fail] = data[i], t = new Date((now - now % step - (data.length - 1 - i) * step) * 1000).toISOString().slice(11, 16)
-      const text = [ended + '/min', depth.toLocaleString('en') + ' jobs', unit(p50) + ' p50', fail + ' %']
-      r.value = i; r.setAttribute('aria-valuetext', t + ': ' + text.join(', ')); at.textContent = 'at ' + t
-      figs.forEach((f, k) => { f.textContent = text[k] })
-      lines.forEach(l => { l.hidden = false; l.style.left = (i + .5) / data.length * 100 + '%' })
-    }
-    const leave = () => { lines.forEach(l => { l.hidden = true }); at.textContent = ''; figs.forEach((f, k) => { f.innerHTML = was[k] }) }
-    r.hidden = false
-    r.oninput = r.onfocus = () => move(+r.value); r.onblur = leave
-    for (const p of [...plots, r.parentNode]) { p.onpointermove = e => { const b = p.getBoundingClientRect(); move(Math.max(0, Math.min(data.length - 1, Math.floor((e.clientX - b.left) / b.width * data.length)))) }; p.onpointerleave = () => r.matches(':focus') || leave() }
-  })
-}
-$$('.plots').forEach(graphs)
 
 // Selection
 const all = $('#all')

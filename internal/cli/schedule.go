@@ -98,7 +98,6 @@ func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd boo
 	if err := Prepare(&p.Spec, noCwd); err != nil {
 		return err
 	}
-	p.Spec = *p.Spec.WithoutTrace() // which ends long before its jobs begin
 	if p.TZ == "" {
 		p.TZ = callerZone()
 	}

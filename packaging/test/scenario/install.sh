@@ -166,14 +166,14 @@ box_put "$box_dir/collector.pl" /usr/lib/collector.pl
 box systemd-run --quiet --unit=collector perl /usr/lib/collector.pl
 q root config set traces.endpoint http://127.0.0.1:4318 >/dev/null
 trace=4bf92f3577b34da6a3ce929d0e0e4736
-traced() { as alice env TRACEPARENT="00-$trace-00f067aa0ba902b7-01" queuectl run -- sh -c 'echo $TRACEPARENT'; }
+traced() { as alice env TRACEPARENT="00-$trace-00f067aa0ba902b7-01" queuectl run -- sh -c 'echo $TRACEPARENT' | grep -v 00f067aa0ba902b7; }
 promise 'a job is told of its span, whatever becomes of that' says "^00-$trace-" traced
 promise '... which the packaged service cannot send; the journal says what to do' within 20 says 'docs/operations.md, Traces' journal "$service" -n 50
 mkdir -p "$box_dir/root/etc/systemd/system/queuectl.service.d"
 sed -n '/^# systemctl edit queuectl.service$/,/^```$/p' "$project/docs/operations.md" | sed '1d;$d' >"$box_dir/root/etc/systemd/system/queuectl.service.d/network.conf"
 promise 'with the lines of the page' box_sh 'grep -q PrivateNetwork=no /etc/systemd/system/queuectl.service.d/network.conf && systemctl daemon-reload && systemctl restart queuectl.service'
 within 5 answers >/dev/null
-promise '... it is sent' says "^00-$trace-" traced
+traced >/dev/null
 spans() { box perl -0777 -ne 'exit !(m{^POST /v1/traces}m && index($_, pack("H*", "'$trace'")) >= 0)' /run/spans; }
 promise '... in the trace of whoever enqueued it' within 10 spans
 box_sh 'systemctl stop collector; rm -r /etc/systemd/system/queuectl.service.d /run/spans; systemctl daemon-reload; systemctl restart queuectl.service'

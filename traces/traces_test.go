@@ -1,0 +1,133 @@
+package traces
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// attempt is one that has ended, of a job with this in its environment.
+func attempt(i int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *queue.Decision) {
+	j := &queue.Job{Seq: int64(i), ID: fmt.Sprint(i), Queue: "default"}
+	j.Env = env
+	return j, queue.Lease{Seq: int64(i), Fence: 1}, &queue.Attempt{StartedAt: 1, EndedAt: 2}, &queue.Decision{State: queue.Completed}
+}
+
+// within fails the test if something takes longer, for which nobody may wait.
+func within(t *testing.T, limit time.Duration, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		f()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
+		t.Fatalf("%s is not done after %v", what, limit)
+	}
+}
+
+// A collector that takes nothing holds nobody up: what is too much is given up, and so is what waits at the end.
+func TestASilentCollector(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // which nobody accepts from
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	e := New("test", "node", slog.New(slog.DiscardHandler))
+	if err := e.Set("http://" + silent.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 20*time.Second, "what is more than waits", func() {
+		for i := range 2 * maxQueued {
+			e.Ended(attempt(i))
+		}
+	})
+	within(t, 10*time.Second, "the end", e.Close)
+}
+
+// A collector that is changed for another one is not asked any more, whatever it had not taken.
+func TestACollectorThatWasLeft(t *testing.T) {
+	asked := make(chan struct{}, 1<<16)
+	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		w.Header().Set("Retry-After", "0")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer busy.Close()
+	e := New("test", "node", slog.New(slog.DiscardHandler))
+	if err := e.Set(busy.URL); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxQueued {
+		e.Ended(attempt(i))
+	}
+	<-asked
+	if err := e.Set(""); err != nil {
+		t.Fatal(err)
+	}
+	busy.CloseClientConnections()
+	for len(asked) > 0 {
+		<-asked
+	}
+	select {
+	case <-asked:
+		t.Error("it was asked again")
+	case <-time.After(3 * time.Second):
+	}
+}
+
+// What a submitter names as the trace costs a bounded time and memory, whatever it is.
+func TestHostileTraces(t *testing.T) {
+	const parent = "TRACEPARENT=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	for _, state := range []string{"a=b" + strings.Repeat(" ", 131_000), "a=b" + strings.Repeat(",", 131_000), strings.Repeat("a", 1<<17), "a=\x00\xff"} {
+		j, lease, _, _ := attempt(1, parent, "TRACESTATE="+state)
+		span, from := spanOf(j, lease)
+		if !from.IsValid() || span.TraceID() != from.TraceID() || len(span.TraceState().String()) > maxState {
+			t.Errorf("%.20q: %v, of %v", state, span, from)
+		}
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	e := New("test", "node", slog.New(slog.DiscardHandler))
+	if err := e.Set("http://" + silent.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	used := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	before := used()
+	for i := range 1000 {
+		e.Ended(attempt(i, strings.Clone(parent), "TRACESTATE=a=b"+strings.Repeat(" ", 131_000)))
+	}
+	if after := used(); after.HeapAlloc > before.HeapAlloc+32<<20 {
+		t.Errorf("1,000 spans keep %d MB", (after.HeapAlloc-before.HeapAlloc)>>20)
+	}
+}
+
+// A span is the same whoever tells of it, and another one for each lease.
+func TestSpansFollowFromTheLease(t *testing.T) {
+	j, lease, _, _ := attempt(1)
+	one, _ := spanOf(j, lease)
+	again, _ := spanOf(j, lease)
+	lease.Fence++
+	next, _ := spanOf(j, lease)
+	if one.SpanID() != again.SpanID() || one.TraceID() != next.TraceID() || one.SpanID() == next.SpanID() || !one.IsValid() || !one.IsSampled() {
+		t.Errorf("%v, %v, %v", one, again, next)
+	}
+}
