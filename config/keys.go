@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net/url"
 	"runtime"
 	"slices"
 	"strconv"
@@ -388,4 +389,13 @@ func choice(name, def, doc string, at func(*Settings) *string, values ...string)
 		}
 		return fmt.Errorf("%q is not one of %s%s", text, strings.Join(values, ", "), queue.Nearest(text, values))
 	}, func(s *Settings) string { return *at(s) }}
+}
+
+// collectorURL wants the URL of a collector, which headers are not part of.
+func collectorURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%q is no URL like http://127.0.0.1:4318 or https://otel.example.org/v1/traces", text)
+	}
+	return nil
 }

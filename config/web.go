@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/netip"
-	"net/url"
 	"path/filepath"
 	"strings"
 )
@@ -58,15 +57,6 @@ func whereToListen(text string) error {
 	}
 	if _, err := netip.ParseAddrPort(text); err != nil {
 		return fmt.Errorf("%q is no ADDRESS:PORT like 127.0.0.1:7070, and no unix:/PATH", text)
-	}
-	return nil
-}
-
-// collectorURL wants the URL of a collector, which headers are not part of.
-func collectorURL(text string) error {
-	u, err := url.Parse(text)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("%q is no URL like http://127.0.0.1:4318 or https://otel.example.org/v1/traces", text)
 	}
 	return nil
 }

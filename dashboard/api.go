@@ -109,6 +109,8 @@ const (
 // events tells events as they come, as HTML's server-sent events, after ?since or the last one that a browser has
 // seen. A reader that takes nothing for takenWithin is left.
 func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	r, end := streaming(r)
+	defer end()
 	p := control.Events{Follow: true}
 	since := r.URL.Query().Get("since")
 	if last := r.Header.Get("Last-Event-ID"); last != "" {

@@ -178,6 +178,8 @@ func viewOf(path string) *view {
 // live keeps a page up to date by server-sent events: fragments by their ids, the lines that its job prints, and a
 // tick where there is nothing to say.
 func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	r, end := streaming(r)
+	defer end()
 	u, err := url.ParseRequestURI(r.URL.Query().Get("page"))
 	if err != nil {
 		return queue.Invalid("page", "is no path of a page")
@@ -216,7 +218,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 		case list := <-lines:
 			err = out.say("output", list)
 		case <-tick.C:
-			if !s.stays(r, v, was.Right) {
+			if !s.stays(r, v, was.Right) || !was.stands(r.Context(), v) {
 				return nil
 			}
 			err = out.say("tick", nil)

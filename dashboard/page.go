@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"embed"
+	"errors"
 	"html/template"
 	"io/fs"
 	"net/http"
@@ -48,6 +49,17 @@ type page struct {
 	CLI    string // the command that shows the same
 	Status *control.Status
 	Main   any
+}
+
+// stands reports whether what a page is of is there still, and the same.
+func (p page) stands(ctx context.Context, v *visitor) bool {
+	main, _ := p.Main.(map[string]any)
+	was, is := main["Job"].(control.JobDetail)
+	if !is {
+		return true
+	}
+	now, err := v.client.Show(ctx, control.Show{ID: control.Name(was.ID), WithoutEnv: true})
+	return !errors.Is(err, queue.ErrNotFound) && (err != nil || now.Seq == was.Seq)
 }
 
 // Operates reports whether whom the page is for may change what is others'.

@@ -62,6 +62,20 @@ type Server struct {
 	at     string       // where it is, as Config has it
 	port   int          // 0 of a socket
 	cancel context.CancelFunc
+
+	endStreams context.CancelFunc
+}
+
+// streamsKey is the key of a request's context for the one that ends with all streams.
+type streamsKey struct{}
+
+// streaming has a request end with the page, which waits for all others.
+func streaming(r *http.Request) (*http.Request, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	if streams, ok := r.Context().Value(streamsKey{}).(context.Context); ok {
+		context.AfterFunc(streams, cancel)
+	}
+	return r.WithContext(ctx), cancel
 }
 
 // New makes a server that listens nowhere yet.
@@ -200,7 +214,7 @@ func again(l net.Listener) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// Close ends what is served, and all sessions with it.
+// Close ends what is served.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,22 +226,25 @@ func (s *Server) close() {
 	if s.http == nil {
 		return
 	}
-	s.cancel()
+	s.endStreams()
 	within, done := context.WithTimeout(context.Background(), closeWithin)
 	defer done()
-	if s.http.Shutdown(within) != nil {
+	if s.http.Shutdown(within) != nil { // what is under way is answered first
 		s.http.Close()
 	}
+	s.cancel()
 	s.http, s.at, s.port = nil, "", 0
 }
 
 // serve serves on listeners. The caller holds mu.
 func (s *Server) serve(ctx context.Context, list []net.Listener) {
+	streams, end := context.WithCancel(ctx)
+	s.endStreams = end
 	server := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerWithin, ReadTimeout: bodyWithin, WriteTimeout: takenWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		BaseContext: func(net.Listener) context.Context { return context.WithValue(ctx, streamsKey{}, streams) },
 	}
 	s.http = server
 	for _, l := range list {

@@ -29,6 +29,7 @@ var functions = template.FuncMap{
 	"clock":   clock,
 	"count":   counted,
 	"waiting": waiting,
+	"used":    used,
 	"text":    func(s *string) string { return visible(deref(s)) },
 	"visible": visible,
 	"code":    codeText,
@@ -154,6 +155,14 @@ func waiting(jobs map[string]int64) (n int64) {
 		n += jobs[s]
 	}
 	return n
+}
+
+// used is how many of its attempts a job has used, the one that runs too.
+func used(j control.Job) int {
+	if j.State == queue.Processing.String() {
+		return j.Attempts + 1
+	}
+	return j.Attempts
 }
 
 // line is a line that a job has printed, in runs of one colour each.

@@ -15,8 +15,11 @@ import (
 
 // systemsSockets are the sockets that the system has opened for the service: that of control, nil if there is none,
 // and those of the page.
-func systemsSockets() (*control.Socket, []net.Listener, error) {
+func (s *Service) systemsSockets() (*control.Socket, []net.Listener, error) {
 	has, err := systemd.Listening()
+	for _, useless := range has.Useless { // the queue goes on without
+		s.log.Warn("a socket that the system has opened is of no use", "error", useless)
+	}
 	if has.Control == nil || err != nil {
 		return nil, has.Web, err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // systemsSockets are the sockets that the system has opened for the service: Windows opens none.
-func systemsSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
+func (*Service) systemsSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
 
 // entryBy is whom settings let in to the control pipe: whoever has a right by [access].
 // Its numbers were looked up before.

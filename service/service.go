@@ -480,7 +480,7 @@ func (s *Service) purge(ctx context.Context, refs []string) bool {
 
 // listen takes the control socket of the system, or makes its own.
 func (s *Service) listen(to control.SocketPerms) (*control.Socket, error) {
-	given, handed, err := systemsSockets()
+	given, handed, err := s.systemsSockets()
 	if err != nil {
 		return nil, fmt.Errorf("take the system's sockets: %w", err)
 	}

@@ -38,19 +38,6 @@ func (s *Service) setWeb() (trouble string) {
 	return ""
 }
 
-// setTraces has attempts told to the collector that the settings name; what keeps them from that is returned, for
-// people.
-func (s *Service) setTraces() (trouble string) {
-	if s.traces == nil {
-		return ""
-	}
-	if err := s.traces.Set(s.config.Load().TracesEndpoint); err != nil {
-		s.log.Error("attempts are told to no collector", "error", err)
-		return "stored; but attempts are told to no collector: " + err.Error()
-	}
-	return ""
-}
-
 func (s *Service) webConfig() dashboard.Config {
 	c := &s.config.Load().Settings
 	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read", Metrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}

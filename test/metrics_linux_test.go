@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -85,6 +86,18 @@ func TestMetrics(t *testing.T) {
 	}
 	if got := q.cli("metrics", "--textfile", q.path("none/queue.prom")); got.code != 1 || !strings.Contains(got.err, "none") {
 		t.Errorf("got %+v", got)
+	}
+	if err := errors.Join(syscall.Mkfifo(q.path("pipe"), 0o600), os.Symlink("queue.prom", q.path("link"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.cli("metrics", "--textfile", q.path("pipe")); got.code != 2 || !strings.Contains(got.err, "is no file") {
+		t.Errorf("a pipe: %+v", got)
+	}
+	q.must("metrics", "--textfile", q.path("link"))
+	for path, kind := range map[string]os.FileMode{"pipe": os.ModeNamedPipe, "link": os.ModeSymlink} {
+		if info, err := os.Lstat(q.path(path)); err != nil || info.Mode().Type() != kind {
+			t.Errorf("%s is %v, %v", path, info, err)
+		}
 	}
 }
 

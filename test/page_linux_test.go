@@ -193,6 +193,18 @@ func TestPageInABrowser(t *testing.T) {
 	q.kill()
 	w.do(chromedp.WaitVisible("#gone"))
 	q.start("--workers", "2")
+	q.must("web", "start", "--listen", "127.0.0.1"+w.at[strings.LastIndex(w.at, ":"):])
+	w.sees("#gone", "The session is over")
+}
+
+// A page of a job that is removed says so.
+func TestPageOfARemovedJob(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "goes", "true")
+	w := chromium(q)
+	w.goTo("/jobs/goes")
+	q.must("rm", "goes")
+	w.sees("#gone", "there no more")
 }
 
 // payloads are texts that would be carried out, or come out of what they are in, on a page that took them for markup.

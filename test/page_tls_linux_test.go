@@ -188,6 +188,17 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		l.Close()
 		t.Cleanup(func() { f.Close() })
 	}
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0") // which is of no use, and stops nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	f, err := udp.(*net.UDPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	q.pages = append(q.pages, f)
 	q.start("--workers", "1")
 	answers := func(what string) {
 		t.Helper()

@@ -56,7 +56,7 @@ type Exporter struct {
 // pipeline is the way to one collector.
 type pipeline struct {
 	endpoint string
-	exporter sdk.SpanExporter
+	exporter counted
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 }
@@ -118,8 +118,28 @@ func (p *pipeline) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
 	p.provider.Shutdown(ctx) // what is not taken by then is given up
+	p.exporter.left.Store(true)
 	p.exporter.Shutdown(ctx) // for good: the provider still sends in the background
 }
+
+// counted is an exporter that knows how many spans wait for it.
+type counted struct {
+	sdk.SpanExporter
+	waiting *atomic.Int64
+	left    *atomic.Bool // nothing more is sent
+}
+
+// ExportSpans implements sdk.SpanExporter.
+func (c counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	defer c.waiting.Add(-int64(len(spans)))
+	if c.left.Load() {
+		return nil
+	}
+	return c.SpanExporter.ExportSpans(ctx, spans)
+}
+
+// errFull says that a collector is too slow.
+var errFull = fmt.Errorf("%d spans wait for it already", maxQueued)
 
 // patient has a connection that is refused or cut be tried again, as what a collector asks to be sent again is: one that
 // starts again is soon back.
@@ -161,12 +181,13 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the way to the collector: %w", err)
 	}
+	exporter := counted{by, new(atomic.Int64), new(atomic.Bool)}
 	provider := sdk.NewTracerProvider(
-		sdk.WithBatcher(by, sdk.WithMaxQueueSize(maxQueued), sdk.WithBatchTimeout(sendEvery), sdk.WithExportTimeout(giveUpAfter)),
+		sdk.WithBatcher(exporter, sdk.WithMaxQueueSize(2*maxQueued), sdk.WithBatchTimeout(sendEvery), sdk.WithExportTimeout(giveUpAfter)),
 		sdk.WithIDGenerator(known{}), sdk.WithSampler(sdk.AlwaysSample()),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "queuectl"), attribute.String("service.version", e.version), attribute.String("host.name", e.node))),
 	)
-	return &pipeline{endpoint: endpoint, exporter: by, provider: provider, tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
+	return &pipeline{endpoint: endpoint, exporter: exporter, provider: provider, tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
 // spanOf is the span of an attempt, and the one that it belongs to, which is not valid if its submitter named none. Both
@@ -228,6 +249,11 @@ func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *q
 	}
 	is, parent := spanOf(j, lease)
 	if !is.IsSampled() {
+		return
+	}
+	if to.exporter.waiting.Add(1) > maxQueued {
+		to.exporter.waiting.Add(-1)
+		e.failed(errFull)
 		return
 	}
 	ctx := context.WithValue(context.Background(), idsOf{}, is)

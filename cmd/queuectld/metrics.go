@@ -10,6 +10,7 @@ import (
 
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/metrics"
+	"github.com/queuectl/queuectl/queue"
 )
 
 func metricsVerb(a *app) *cobra.Command {
@@ -39,6 +40,12 @@ func metricsVerb(a *app) *cobra.Command {
 
 // putWhole has a file hold a text, which others may read. Nobody sees a part of it.
 func putWhole(file string, text []byte) error {
+	if at, err := filepath.EvalSymlinks(file); err == nil {
+		file = at // what a link leads to is written, and the link stays
+	}
+	if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
+		return queue.Invalid("textfile", "%s is no file, which another one could take the place of; without --textfile they are printed", file)
+	}
 	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
 	if err != nil {
 		return fmt.Errorf("make a file beside %s: %w", file, err)
@@ -46,6 +53,9 @@ func putWhole(file string, text []byte) error {
 	_, err = part.Write(text)
 	if err == nil {
 		err = part.Chmod(0o644)
+	}
+	if err == nil {
+		err = part.Sync()
 	}
 	if closed := part.Close(); err == nil {
 		err = closed

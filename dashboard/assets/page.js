@@ -36,20 +36,30 @@ if (live && root.dataset.live) { // else the page is as of when it was made
   live.onkeydown = e => { if (e.key === ' ') { e.preventDefault(); live.click() } }
   show()
 }
-const gone = v => { const b = $('#gone'); if (b.hidden !== v) return; b.hidden = !v; root.classList.toggle('stale', v); say(v ? 'No word from the service' : 'Connected again') }
+// A page that hears nothing says since when, by the server's clock.
+const heard = at => { const [h, m, s] = $('#gone').dataset.at.split(':').map(Number), t = (h * 3600 + m * 60 + s + Math.floor((at - t0) / 1000)) % 86400; return [t / 3600, t % 3600 / 60, t % 60].map(n => two(Math.floor(n))).join(':') }
+const gone = (v, at) => { const b = $('#gone'); if (b.hidden !== v) return; if (v) $('span', b).textContent = heard(at); b.hidden = !v; root.classList.toggle('stale', v); say(v ? 'No word from the service' : 'Connected again') }
+const over = text => { $('#gone').hidden = false; root.classList.add('stale'); $('#gone p').textContent = text; say(text) }
 const url = root.dataset.live // absent where nothing is kept up to date
 if (url) {
-  let wait = 1, last = Date.now(), es, again
+  let wait = 1, last = performance.now(), es, again, ended
   const on = { fragments: m => { for (const id in m) put(id, m[id]) }, output: m => m.forEach(lineOf), tick: () => {} }
   const open = () => {
     clearTimeout(again)
     if (es) es.close()
     es = new EventSource(url)
-    for (const k in on) es.addEventListener(k, e => { last = Date.now(); wait = 1; gone(false); on[k](JSON.parse(e.data)) })
-    es.onerror = () => { es.close(); wait = Math.min(30, wait * 2); if (!document.hidden) again = setTimeout(open, wait * (500 + Math.random() * 500)) }
+    for (const k in on) es.addEventListener(k, e => { last = performance.now(); wait = 1; gone(false); on[k](JSON.parse(e.data)) })
+    es.onerror = async () => {
+      es.close(); wait = Math.min(30, wait * 2)
+      const stop = new AbortController(), status = await fetch(url, { signal: stop.signal }).then(r => r.status, () => 0)
+      stop.abort() // an event source does not tell why it ends
+      if (status === 401) { ended = true; over('The session is over, as it is after a restart of the service. A new link: queuectl web open') }
+      else if (status === 404) { ended = true; over('What this page is of is there no more.') }
+      else if (!document.hidden) again = setTimeout(open, wait * (500 + Math.random() * 500))
+    }
   }
-  setInterval(() => { if (Date.now() - last > 15000 && !document.hidden) gone(true) }, 1000)
-  document.addEventListener('visibilitychange', () => { es.close(); last = Date.now(); if (!document.hidden) open() })
+  setInterval(() => { if (!ended && performance.now() - last > 15000 && !document.hidden) gone(true, last) }, 1000)
+  document.addEventListener('visibilitychange', () => { es.close(); last = performance.now(); if (!document.hidden && !ended) open() })
   open()
 }
 function lineOf({ at, err, runs, dropped, first }) {

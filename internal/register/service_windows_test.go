@@ -26,7 +26,7 @@ import (
 
 // manager is a service manager, and what was asked of it.
 type manager struct {
-	refuses error // to start
+	refuses    error // to start
 	s          *Service
 	registered bool
 	state      svc.State

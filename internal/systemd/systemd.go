@@ -47,6 +47,7 @@ const WebSocket = "web"
 type Sockets struct {
 	Control *net.UnixListener // nil if there is none
 	Web     []net.Listener    // those that have the name WebSocket
+	Useless []error           // why others are of no use
 }
 
 // Listening takes the sockets of this process, which can be done once. Those that are of
@@ -69,7 +70,8 @@ func Listening() (Sockets, error) {
 		l, err := net.FileListener(f)
 		f.Close() // l has its own
 		if err != nil {
-			return has, fmt.Errorf("descriptor %d: %w", firstSocket+fd, err)
+			has.Useless = append(has.Useless, fmt.Errorf("descriptor %d: %w", firstSocket+fd, err))
+			continue
 		}
 		u, unix := l.(*net.UnixListener)
 		if unix {
