@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +19,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -83,8 +81,8 @@ func (e *Exporter) failed(err error) {
 }
 
 // Set has attempts told to the collector at a URL like http://127.0.0.1:4318, or to nobody with "". What waits for
-// another one is still sent, for half a second at most. Headers and certificates are those of the environment of the
-// process, OTEL_EXPORTER_OTLP_HEADERS and the like.
+// another one is still sent, for half a second at most. Headers are those of the environment of the
+// process, OTEL_EXPORTER_OTLP_HEADERS.
 func (e *Exporter) Set(endpoint string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -141,45 +139,15 @@ func (c counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) erro
 // errFull says that a collector is too slow.
 var errFull = fmt.Errorf("%d spans wait for it already", maxQueued)
 
-// patient has a connection that is refused or cut be tried again, as what a collector asks to be sent again is: one that
-// starts again is soon back.
-type patient struct{ http.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (p patient) RoundTrip(r *http.Request) (*http.Response, error) {
-	got, err := p.RoundTripper.RoundTrip(r)
-	if err != nil {
-		err = passing{err}
-	}
-	return got, err
-}
-
-// passing is an error of a connection, which the next try may not meet.
-type passing struct{ error }
-
-// Temporary is what the exporter asks before it tries again.
-func (passing) Temporary() bool { return true }
-
-// Timeout is asked with it.
-func (passing) Timeout() bool { return false }
-
-// Unwrap is the error of the connection.
-func (p passing) Unwrap() error { return p.error }
-
 // open makes the way to a collector; nothing is sent yet.
 func (e *Exporter) open(endpoint string) (*pipeline, error) {
-	u, err := url.Parse(endpoint)
+	to, err := newSender(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	if strings.Trim(u.Path, "/") == "" {
-		u.Path = "/v1/traces" // OTLP/HTTP 1.0, section "OTLP/HTTP Request"
-	}
-	by, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(u.String()), otlptracehttp.WithTimeout(sendWithin),
-		otlptracehttp.WithHTTPClient(&http.Client{Transport: patient{http.DefaultTransport}, Timeout: sendWithin, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}),
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: sendEvery, MaxInterval: sendWithin, MaxElapsedTime: giveUpAfter}))
+	by, err := otlptrace.New(context.Background(), to)
 	if err != nil {
-		return nil, fmt.Errorf("open the way to the collector: %w", err)
+		return nil, err
 	}
 	exporter := counted{by, new(atomic.Int64), new(atomic.Bool)}
 	provider := sdk.NewTracerProvider(

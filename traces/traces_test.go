@@ -96,6 +96,58 @@ func TestACollectorThatWasLeft(t *testing.T) {
 	}
 }
 
+// A collector that asks for it, or is not there yet, is asked again; headers are those of the environment, and go nowhere
+// else.
+func TestACollectorThatComesBack(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b, other=c")
+	asked := make(chan *http.Request, 16)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	defer elsewhere.Close()
+	n := 0
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r
+		if n++; n == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		} else if n == 3 {
+			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+		}
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	l.Close()
+	e := New("test", "node", slog.New(slog.DiscardHandler))
+	if err := e.Set("http://" + at); err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	e.Ended(attempt(1))
+	if l, err = net.Listen("tcp", at); err != nil { // before it is asked for the second time
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handler}
+	go server.Serve(l) // ends with the test
+	defer server.Close()
+	for range 2 {
+		select {
+		case r := <-asked:
+			if r.Header.Get("X-Key") != "a b" || r.Header.Get("Other") != "c" || r.URL.Path != "/v1/traces" {
+				t.Errorf("%s is asked with %v", r.URL, r.Header)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("it is not asked again")
+		}
+	}
+	e.Ended(attempt(2))
+	select {
+	case <-asked:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it is not asked for the second span")
+	}
+}
+
 // What a submitter names as the trace costs a bounded time and memory, whatever it is.
 func TestHostileTraces(t *testing.T) {
 	const parent = "TRACEPARENT=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -1,0 +1,115 @@
+package traces
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	trace "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// sender posts spans as OTLP over HTTP has them (opentelemetry.io, "OTLP Specification", section OTLP/HTTP). The library's
+// own one brings gRPC along.
+type sender struct {
+	to     string
+	header http.Header
+	http   http.Client
+	over   context.Context // nothing more is sent
+	end    context.CancelFunc
+}
+
+func newSender(endpoint string) (*sender, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if strings.Trim(u.Path, "/") == "" {
+		u.Path = "/v1/traces" // section "OTLP/HTTP Request"
+	}
+	s := &sender{to: u.String(), header: headers(), http: http.Client{
+		Timeout:       sendWithin,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // they would take the headers along
+	}}
+	s.over, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// headers are those of the environment, as OpenTelemetry names them: NAME=VALUE,NAME=VALUE, percent-encoded.
+func headers() http.Header {
+	h := http.Header{}
+	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
+		for pair := range strings.SplitSeq(os.Getenv(variable), ",") {
+			name, value, found := strings.Cut(pair, "=")
+			if text, err := url.PathUnescape(strings.TrimSpace(value)); found && err == nil {
+				h.Set(strings.TrimSpace(name), text)
+			}
+		}
+	}
+	h.Set("Content-Type", "application/x-protobuf")
+	h.Set("User-Agent", "queuectl")
+	return h
+}
+
+// Start implements otlptrace.Client.
+func (s *sender) Start(context.Context) error { return nil }
+
+// Stop implements otlptrace.Client: what is under way is given up.
+func (s *sender) Stop(context.Context) error {
+	s.end()
+	return nil
+}
+
+// UploadTraces implements otlptrace.Client. A collector that is not there, or asks for it, is asked again, for giveUpAfter.
+func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans) error {
+	body, err := proto.Marshal(&trace.TracesData{ResourceSpans: spans}) // the same on the wire as an ExportTraceServiceRequest
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, giveUpAfter)
+	defer cancel()
+	defer context.AfterFunc(s.over, cancel)()
+	for wait := sendEvery; ; wait = min(2*wait, sendWithin) {
+		again, after, err := s.post(ctx, body)
+		if !again {
+			return err
+		}
+		select {
+		case <-time.After(max(wait, after)):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// post sends a request, and says whether another one is worth it, and after what time at least.
+func (s *sender) post(ctx context.Context, body []byte) (again bool, after time.Duration, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.to, bytes.NewReader(body))
+	if err != nil {
+		return false, 0, err
+	}
+	r.Header = s.header.Clone()
+	got, err := s.http.Do(r)
+	if err != nil {
+		return true, 0, err
+	}
+	defer got.Body.Close()
+	said, _ := io.ReadAll(io.LimitReader(got.Body, maxTold)) // which also frees the connection
+	switch got.StatusCode {
+	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
+		return false, 0, nil
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout: // section "Failures"
+		again = true
+		if seconds, err := strconv.Atoi(got.Header.Get("Retry-After")); err == nil {
+			after = min(time.Duration(seconds)*time.Second, giveUpAfter)
+		}
+	}
+	return again, after, fmt.Errorf("%s answers %s: %q", s.to, got.Status, said)
+}
