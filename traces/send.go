@@ -3,6 +3,7 @@ package traces
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -89,6 +91,11 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	}
 }
 
+// barred reports whether an error says that this process has no network to the collector, which waiting does not mend.
+func barred(err error) bool {
+	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
+}
+
 // post sends a request, and says whether another one is worth it, and after what time at least.
 func (s *sender) post(ctx context.Context, body []byte) (again bool, after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.to, bytes.NewReader(body))
@@ -98,7 +105,7 @@ func (s *sender) post(ctx context.Context, body []byte) (again bool, after time.
 	r.Header = s.header.Clone()
 	got, err := s.http.Do(r)
 	if err != nil {
-		return true, 0, err
+		return !barred(err), 0, err
 	}
 	defer got.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(got.Body, maxTold)) // which also frees the connection

@@ -7,13 +7,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -74,7 +72,7 @@ func (e *Exporter) failed(err error) {
 	}
 	said := err.Error()
 	told := []any{"error", strings.ToValidUTF8(said[:min(len(said), maxTold)], "")}
-	if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH) {
+	if barred(err) {
 		told = append(told, "next", "the unit keeps the service from the network; docs/operations.md, Traces, has the lines that let it")
 	}
 	e.log.Warn("spans are not taken by the collector, and given up", told...)
