@@ -163,7 +163,7 @@ while (my $c = $l->accept) {
 }
 END
 box_put "$box_dir/collector.pl" /usr/lib/collector.pl
-box systemd-run --quiet --unit=collector perl /usr/lib/collector.pl
+promise 'a collector listens' box_sh 'systemd-run --quiet --unit=collector perl /usr/lib/collector.pl && sleep 0.5 && systemctl is-active collector || { journalctl -u collector -n 5 --no-pager; exit 1; }'
 q root config set traces.endpoint http://127.0.0.1:4318 >/dev/null
 trace=4bf92f3577b34da6a3ce929d0e0e4736
 traced() { as alice env TRACEPARENT="00-$trace-00f067aa0ba902b7-01" queuectl run -- sh -c 'echo $TRACEPARENT' | grep -v 00f067aa0ba902b7; }
@@ -174,7 +174,7 @@ sed -n '/^# systemctl edit queuectl.service$/,/^```$/p' "$project/docs/operation
 promise 'with the lines of the page' box_sh 'grep -q PrivateNetwork=no /etc/systemd/system/queuectl.service.d/network.conf && systemctl daemon-reload && systemctl restart queuectl.service'
 within 5 answers >/dev/null
 traced >/dev/null
-spans() { box perl -0777 -ne 'exit !(m{^POST /v1/traces}m && index($_, pack("H*", "'$trace'")) >= 0)' /run/spans; }
+spans() { box test -s /run/spans && box perl -0777 -ne 'exit !(m{^POST /v1/traces}m && index($_, pack("H*", "'$trace'")) >= 0)' /run/spans; }
 promise '... in the trace of whoever enqueued it' within 10 spans
 box_sh 'systemctl stop collector; rm -r /etc/systemd/system/queuectl.service.d /run/spans; systemctl daemon-reload; systemctl restart queuectl.service'
 q root config unset traces.endpoint >/dev/null
