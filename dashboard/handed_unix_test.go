@@ -1,0 +1,35 @@
+//go:build unix
+
+package dashboard
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Every socket that the system hands over is held to that, not the first one alone.
+func TestSocketsHandedOverAreChecked(t *testing.T) {
+	var handed []net.Listener
+	for _, at := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		handed = append(handed, l)
+	}
+	s := New(Options{Handed: handed, Log: slog.New(slog.DiscardHandler)})
+	defer s.Close()
+	if err := s.Set(Config{}); !errors.Is(err, queue.ErrInvalid) || s.Listening() != "" {
+		t.Errorf("without TLS the page is at %q, %v", s.Listening(), err)
+	}
+	s = New(Options{Handed: handed[:1], Log: slog.New(slog.DiscardHandler)})
+	defer s.Close()
+	if err := s.Set(Config{}); err != nil || s.Listening() != handed[0].Addr().String() {
+		t.Errorf("on loopback the page is at %q, %v", s.Listening(), err)
+	}
+}
