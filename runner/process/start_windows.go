@@ -340,6 +340,9 @@ func openFolder(dir string) (windows.Handle, error) {
 	if dir == "" {
 		return 0, nil
 	}
+	if _, err := os.Stat(dir); err != nil {
+		return 0, err // which says of most what is wrong
+	}
 	dir16, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
 		return 0, err
