@@ -57,13 +57,13 @@ type Server struct {
 	feeds    feeds
 	cross    *http.CrossOriginProtection
 
-	mu     sync.Mutex
-	http   *http.Server // nil while it is off
-	at     string       // where it is, as Config has it
-	port   int          // 0 of a socket
-	cancel context.CancelFunc
+	mu   sync.Mutex
+	http *http.Server // nil while it is off
+	at   string       // where it is, as Config has it
+	port int          // 0 of a socket
 
-	endStreams context.CancelFunc
+	endStreams context.CancelFunc // and no more files are kept
+	cancel     context.CancelFunc // all that is under way
 }
 
 // streamsKey is the key of a request's context for the one that ends with all streams.
@@ -72,10 +72,11 @@ type streamsKey struct{}
 // streaming has a request end with the page, which waits for all others.
 func streaming(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
-	if streams, ok := r.Context().Value(streamsKey{}).(context.Context); ok {
-		context.AfterFunc(streams, cancel)
+	stop := context.AfterFunc(r.Context().Value(streamsKey{}).(context.Context), cancel)
+	return r.WithContext(ctx), func() {
+		stop()
+		cancel()
 	}
-	return r.WithContext(ctx), cancel
 }
 
 // New makes a server that listens nowhere yet.
@@ -97,14 +98,17 @@ func (s *Server) Set(c Config) error {
 	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
 		c.Listen = "unix:" + filepath.Clean(path)
 	}
-	for _, l := range slices.Backward(s.opt.Handed) { // the first one is where it is said to be
-		c.Listen = whereIs(l)
+	var places []string
+	for _, l := range s.opt.Handed {
+		places = append(places, whereIs(l))
+	}
+	if places == nil {
+		places = []string{c.Listen}
+	}
+	for _, c.Listen = range slices.Backward(places) { // the first one is where it is said to be
 		if err := c.Check(); err != nil {
 			return err
 		}
-	}
-	if err := c.Check(); err != nil {
-		return err
 	}
 	var pair *tls.Certificate
 	if c.Listen != "" && c.TLSCert != "" {
@@ -144,13 +148,18 @@ func (s *Server) Set(c Config) error {
 // open has the page be where a configuration says, and ends what is served elsewhere once it is. The caller holds mu.
 func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	list, err := s.listen(ctx, c.Listen)
+	streams, endStreams := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			endStreams()
+			cancel()
+		}
+	}()
+	list, err := s.listen(streams, c.Listen)
 	switch {
 	case errors.Is(err, syscall.EAFNOSUPPORT) && strings.HasPrefix(c.Listen, "127."):
-		cancel()
 		return queue.Errorf(queue.CodeWrongState, "the service has no network of its own, so systemd opens the page's socket for it, which is at 127.0.0.1:7070: sudo systemctl enable queuectl-web.socket && sudo systemctl restart queuectl.service, which jobs outlive")
 	case err != nil:
-		cancel()
 		return queue.Errorf(queue.CodeWrongState, "the page cannot be at %s: %v", c.Listen, err)
 	}
 	s.close()
@@ -166,8 +175,8 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 			list[i] = tls.NewListener(list[i], &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil }})
 		}
 	}
-	s.cancel = cancel
-	s.serve(ctx, list)
+	s.cancel, s.endStreams = cancel, endStreams
+	s.serve(context.WithValue(ctx, streamsKey{}, streams), list)
 	return nil
 }
 
@@ -179,11 +188,14 @@ func whereIs(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// listen opens the sockets of the page, at least one.
+// listen opens the sockets of the page, at least one. A file of theirs is kept until ctx ends.
 func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, err error) {
 	for _, handed := range s.opt.Handed { // which stay open, for the next configuration
-		l, err := again(handed)
+		l, err := duplicate(handed)
 		if err != nil {
+			for _, l := range list {
+				l.Close()
+			}
 			return nil, err
 		}
 		list = append(list, l)
@@ -200,8 +212,8 @@ func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, er
 	return []net.Listener{l}, err
 }
 
-// again is a listener on the same socket.
-func again(l net.Listener) (net.Listener, error) {
+// duplicate is another listener on the same socket.
+func duplicate(l net.Listener) (net.Listener, error) {
 	of, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
 		return nil, fmt.Errorf("its socket, of the network %s, is not of use", l.Addr().Network())
@@ -238,13 +250,11 @@ func (s *Server) close() {
 
 // serve serves on listeners. The caller holds mu.
 func (s *Server) serve(ctx context.Context, list []net.Listener) {
-	streams, end := context.WithCancel(ctx)
-	s.endStreams = end
 	server := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerWithin, ReadTimeout: bodyWithin, WriteTimeout: takenWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return context.WithValue(ctx, streamsKey{}, streams) },
+		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	s.http = server
 	for _, l := range list {

@@ -164,6 +164,12 @@ func TestPageAtASocket(t *testing.T) {
 	if !answers() {
 		t.Error("after a kill nobody answers")
 	}
+	asks, err := net.Dial("unix", q.path("page")) // and is still asking
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asks.Close()
+	fmt.Fprint(asks, "GET / HTTP/1.1\r\nHost: ")
 	q.must("web", "stop")
 	if _, err := os.Lstat(q.path("page")); err == nil {
 		t.Error("the socket is there after web stop")
