@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unsafe"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -176,12 +175,18 @@ type line struct {
 
 // size is how many bytes of memory a line takes.
 func (l *line) size() int {
-	n := int(unsafe.Sizeof(*l)) + len(l.At) + len(l.Dropped)
+	n := lineCost + len(l.At) + len(l.Dropped)
 	for _, r := range l.Runs {
-		n += int(unsafe.Sizeof(r)) + len(r[0])
+		n += runCost + len(r[0])
 	}
 	return n
 }
+
+// What a line and a run of it take beside their texts, in bytes.
+const (
+	lineCost = 72
+	runCost  = 32
+)
 
 // maxRuns is how many runs a line has at most; what comes after has the last one's colour.
 const maxRuns = 200

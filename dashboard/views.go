@@ -254,9 +254,7 @@ const shownCommand = 4 << 10
 
 // shorten is what is kept of a command, or of a program's words.
 func shorten(command string, argv []string) (string, []string) {
-	if len(command) > shownCommand {
-		command = strings.ToValidUTF8(command[:shownCommand], "") + "…"
-	}
+	command = queue.ClipJSON(command, shownCommand)
 	room := shownCommand
 	for i, word := range argv {
 		if room -= len(word); room < 0 {

@@ -69,13 +69,13 @@ func (s *sender) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces implements otlptrace.Client. A collector that is not there, or asks for it, is asked again, for giveUpAfter.
+// UploadTraces implements otlptrace.Client. A collector that is not there, or asks for it, is asked again until ctx ends.
 func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans) error {
 	body, err := proto.Marshal(&trace.TracesData{ResourceSpans: spans}) // the same on the wire as an ExportTraceServiceRequest
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, giveUpAfter)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.over, cancel)()
 	for wait := sendEvery; ; wait = min(2*wait, sendWithin) {

@@ -38,21 +38,21 @@ const (
 	maxTold     = 500         // bytes of a failure in the log
 )
 
-// Exporter tells a collector of attempts. It is off until Set. Its methods may be called at once.
+// Exporter tells a collector of attempts. It is off until Set. Its methods are safe for concurrent use.
 type Exporter struct {
 	log     *slog.Logger
 	version string
 	node    string
 
-	mu   sync.Mutex // of Set and Close
-	to   atomic.Pointer[pipeline]
-	told atomic.Int64 // when a failure was, in nanoseconds
+	mu     sync.Mutex // of Set and Close
+	to     atomic.Pointer[pipeline]
+	warned atomic.Int64 // when the last failure was logged, in nanoseconds
 }
 
 // pipeline is the way to one collector.
 type pipeline struct {
 	endpoint string
-	exporter counted
+	exporter *counted
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 }
@@ -67,11 +67,10 @@ func New(version, node string, log *slog.Logger) *Exporter {
 // failed says that spans were not taken.
 func (e *Exporter) failed(err error) {
 	now := time.Now().UnixNano()
-	if last := e.told.Load(); now-last < int64(tellEvery) || !e.told.CompareAndSwap(last, now) {
+	if last := e.warned.Load(); now-last < int64(tellEvery) || !e.warned.CompareAndSwap(last, now) {
 		return
 	}
-	said := err.Error()
-	told := []any{"error", strings.ToValidUTF8(said[:min(len(said), maxTold)], "")}
+	told := []any{"error", queue.ClipJSON(err.Error(), maxTold)}
 	if barred(err) {
 		told = append(told, "next", "the unit keeps the service from the network; docs/operations.md, Traces, has the lines that let it")
 	}
@@ -121,12 +120,12 @@ func (p *pipeline) close() {
 // counted is an exporter that knows how many spans wait for it.
 type counted struct {
 	sdk.SpanExporter
-	waiting *atomic.Int64
-	left    *atomic.Bool // nothing more is sent
+	waiting atomic.Int64
+	left    atomic.Bool // nothing more is sent
 }
 
 // ExportSpans implements sdk.SpanExporter.
-func (c counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	defer c.waiting.Add(-int64(len(spans)))
 	if c.left.Load() {
 		return nil
@@ -147,10 +146,10 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	exporter := counted{by, new(atomic.Int64), new(atomic.Bool)}
+	exporter := &counted{SpanExporter: by}
 	provider := sdk.NewTracerProvider(
 		sdk.WithBatcher(exporter, sdk.WithMaxQueueSize(2*maxQueued), sdk.WithBatchTimeout(sendEvery), sdk.WithExportTimeout(giveUpAfter)),
-		sdk.WithIDGenerator(known{}), sdk.WithSampler(sdk.AlwaysSample()),
+		sdk.WithIDGenerator(fixedIDs{}), sdk.WithSampler(sdk.AlwaysSample()),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "queuectl"), attribute.String("service.version", e.version), attribute.String("host.name", e.node))),
 	)
 	return &pipeline{endpoint: endpoint, exporter: exporter, provider: provider, tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
@@ -178,7 +177,7 @@ func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	return trace.NewSpanContext(c), parent
 }
 
-// Parent is what TRACEPARENT is to be in the environment of a job's attempt that begins, "" for as it is.
+// Parent is the TRACEPARENT of the attempt that is about to start, "" if the job's own is to stay.
 func (e *Exporter) Parent(j *queue.Job) string {
 	if e.to.Load() == nil {
 		return ""
@@ -189,21 +188,21 @@ func (e *Exporter) Parent(j *queue.Job) string {
 	return carrier["traceparent"]
 }
 
-// idsOf is the key of a context's span that is to be made.
-type idsOf struct{}
+// idsKey is the key of a context for the numbers of the span that is to be made.
+type idsKey struct{}
 
-// known gives a span the numbers that its context has.
-type known struct{}
+// fixedIDs gives a span the numbers that its context has.
+type fixedIDs struct{}
 
 // NewIDs implements sdk.IDGenerator.
-func (known) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	is := ctx.Value(idsOf{}).(trace.SpanContext)
+func (fixedIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	is := ctx.Value(idsKey{}).(trace.SpanContext)
 	return is.TraceID(), is.SpanID()
 }
 
 // NewSpanID implements sdk.IDGenerator.
-func (known) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
-	return ctx.Value(idsOf{}).(trace.SpanContext).SpanID()
+func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	return ctx.Value(idsKey{}).(trace.SpanContext).SpanID()
 }
 
 // Ended tells of an attempt of a job that has ended and been recorded, unless its submitter's trace is not sampled. It
@@ -222,7 +221,7 @@ func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *q
 		e.failed(errFull)
 		return
 	}
-	ctx := context.WithValue(context.Background(), idsOf{}, is)
+	ctx := context.WithValue(context.Background(), idsKey{}, is)
 	if parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}

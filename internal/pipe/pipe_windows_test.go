@@ -1,15 +1,12 @@
 package pipe
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -60,136 +57,6 @@ func pair(t *testing.T) (client, server net.Conn) {
 		c.SetDeadline(time.Now().Add(10 * time.Second))
 	}
 	return client, server
-}
-
-// Twenty callers at once are served, each its own answer.
-func TestManyAtOnce(t *testing.T) {
-	l := listen(t, OwnerOnly())
-	var serving, calling sync.WaitGroup
-	serving.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				defer c.Close()
-				io.Copy(c, c)
-			})
-		}
-	})
-	for i := range 20 {
-		calling.Go(func() {
-			c, err := Dial(t.Context(), nameOf(t))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer c.Close()
-			c.SetDeadline(time.Now().Add(20 * time.Second))
-			in := bufio.NewReader(c)
-			for k := range 20 {
-				want := fmt.Sprintf("%d of %d\n", k, i)
-				io.WriteString(c, want)
-				if got, err := in.ReadString('\n'); got != want {
-					t.Errorf("got %q, %v, want %q", got, err, want)
-					return
-				}
-			}
-		})
-	}
-	calling.Wait()
-	l.Close()
-	serving.Wait()
-}
-
-// Callers come and go while memory is freed and stacks move all the time, and listeners come and go beside.
-func TestTenThousandCallers(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(1))
-	l := listen(t, OwnerOnly())
-	var all sync.WaitGroup
-	go func() { // ends with the listener
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				io.Copy(c, c)
-				c.Close()
-			}()
-		}
-	}()
-	done := make(chan struct{})
-	var beside sync.WaitGroup
-	beside.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-done:
-				return
-			default:
-			}
-			other, err := Listen(fmt.Sprintf("%s-%d", nameOf(t), i), OwnerOnly())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			other.Close()
-		}
-	})
-	const callers, each = 8, 1250
-	for range callers {
-		all.Go(func() {
-			for range each {
-				c, err := Dial(t.Context(), nameOf(t))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				c.SetDeadline(time.Now().Add(30 * time.Second))
-				said := make([]byte, 4)
-				if _, err := c.Write([]byte("said")); err != nil {
-					t.Error(err)
-				}
-				if _, err := io.ReadFull(c, said); err != nil || string(said) != "said" {
-					t.Errorf("got %q, %v", said, err)
-				}
-				c.Close()
-			}
-		})
-	}
-	all.Wait()
-	close(done)
-	beside.Wait()
-}
-
-// Callers are taken from the moment when Listen returns, before Accept, and what they say
-// is kept for it.
-func TestCallersNeedNotWaitForAccept(t *testing.T) {
-	l := listen(t, OwnerOnly())
-	for i := range 3 {
-		c, err := Dial(t.Context(), nameOf(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		c.SetDeadline(time.Now().Add(5 * time.Second))
-		if _, err := fmt.Fprint(c, i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 3 {
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		b := make([]byte, 10)
-		c.SetDeadline(time.Now().Add(5 * time.Second))
-		if n, err := c.Read(b); string(b[:n]) != fmt.Sprint(i) {
-			t.Errorf("caller %d said %q, %v", i, b[:n], err)
-		}
-	}
 }
 
 // After a half-close the other end reads all that was said before, then the end, and can
@@ -577,23 +444,6 @@ func TestSecondListener(t *testing.T) {
 	}
 }
 
-// Who calls a server that takes nobody is not held up for ever.
-func TestCallersAreBounded(t *testing.T) {
-	listen(t, OwnerOnly())
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	for range backlog + 2 { // one more waits with take, one has the next place
-		c, err := Dial(t.Context(), nameOf(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-	}
-	if _, err := Dial(ctx, nameOf(t)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
-}
-
 // Who may use a pipe changes while it is served, and connections live on.
 func TestWhoMayUseItChanges(t *testing.T) {
 	l := listen(t, OwnerOnly())
@@ -634,19 +484,5 @@ func TestWhoMayUseItChanges(t *testing.T) {
 	}
 	if err := l.Admit("nonsense"); err == nil {
 		t.Error("nonsense is a security descriptor")
-	}
-}
-
-// Clients that are not known and say nothing are few at a time; the rest is refused.
-func TestUnnamedClientsAreFew(t *testing.T) {
-	real := impersonate
-	defer func() { impersonate = real }()
-	impersonate = func(windows.Handle) error { return windows.ERROR_CANNOT_IMPERSONATE }
-	_, server := pair(t)
-	for range maxUnnamed {
-		server.(*conn).unnamed <- struct{}{}
-	}
-	if _, err := ClientOf(server); !errors.Is(err, errUnnamed) {
-		t.Errorf("got %v", err)
 	}
 }

@@ -340,8 +340,11 @@ func openFolder(dir string) (windows.Handle, error) {
 	if dir == "" {
 		return 0, nil
 	}
-	if _, err := os.Stat(dir); err != nil {
+	switch info, err := os.Stat(dir); {
+	case err != nil:
 		return 0, err // which says of most what is wrong
+	case !info.IsDir():
+		return 0, fmt.Errorf("%s is not a folder", dir)
 	}
 	dir16, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
@@ -351,11 +354,6 @@ func openFolder(dir string) (windows.Handle, error) {
 	h, err := windows.CreateFile(dir16, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, share, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: dir, Err: err}
-	}
-	var info windows.ByHandleFileInformation
-	if err := windows.GetFileInformationByHandle(h, &info); err == nil && info.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 {
-		windows.CloseHandle(h)
-		return 0, fmt.Errorf("%s is not a folder", dir)
 	}
 	return h, nil
 }
