@@ -109,6 +109,9 @@ func hungUp(c net.Conn) bool {
 	err := onSocket(c, func(fd int) error {
 		fds := []unix.PollFd{{Fd: int32(fd)}}
 		_, err := unix.Poll(fds, 0)
+		for err == unix.EINTR { // by the runtime's own signals: it says nothing of the client
+			_, err = unix.Poll(fds, 0)
+		}
 		gone = fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 		return err
 	})

@@ -93,3 +93,40 @@ func TestPeerIsWhoConnected(t *testing.T) {
 	}
 	l.SetDeadline(time.Time{})
 }
+
+// A client that is there is not taken for gone, whatever signals this process gets meanwhile: Go's runtime sends itself
+// many.
+func TestSignalsHangNobodyUp(t *testing.T) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tempSocket(t), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client := dial(t, l.Addr().String())
+	defer client.Close()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	done := make(chan struct{})
+	var signals sync.WaitGroup
+	signals.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				unix.Kill(os.Getpid(), unix.SIGURG) // as the runtime does to stop a goroutine
+			}
+		}
+	})
+	for i := range 300_000 {
+		if hungUp(c) {
+			t.Errorf("it is taken for gone at look %d", i)
+			break
+		}
+	}
+	close(done)
+	signals.Wait()
+}
