@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,18 +38,26 @@ func (r *run) end() {
 		}
 	}
 	r.r.CPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-	if usage.Maxrss > ownPeak() {
+	if aboveOwnPeak(usage.Maxrss) {
 		r.r.PeakRSS = usage.Maxrss << 10
 	}
 }
 
-// ownPeak is the most memory, in KiB, that this process has had: a command begins with it, for the
-// kernel counts what a process had before it executed a program (setmax_mm_hiwater_rss in exec).
-// What a command had itself is known only above that.
-func ownPeak() int64 {
+// ownPeak is what this process was last seen to have had at most, in KiB: it only grows.
+var ownPeak atomic.Int64
+
+// aboveOwnPeak reports whether a command's peak of memory, in KiB, is above the most that this
+// process has had: a command begins with that, for the kernel counts what a process had before
+// it executed a program (setmax_mm_hiwater_rss in exec). What a command had itself is known
+// only above it.
+func aboveOwnPeak(peak int64) bool {
+	if peak <= ownPeak.Load() {
+		return false // most commands, without a system call
+	}
 	var own unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &own) // which cannot fail
-	return own.Maxrss
+	ownPeak.Store(own.Maxrss)
+	return peak > own.Maxrss
 }
 
 // reap takes the end of the main process, which has ended. It is not ok if a tracer keeps
