@@ -96,3 +96,12 @@ func resolveHooks(check checker, s *Spec) (l HookLines) {
 	}
 	return l
 }
+
+// Private is the uid of a job of which its user and operators alone may know: a hook of the
+// settings. It is nil for any other.
+func (j *Job) Private() *int {
+	if j.Hooks&HookSettings == 0 {
+		return nil
+	}
+	return new(j.UID)
+}

@@ -299,13 +299,14 @@ func EventKinds() []EventKind {
 
 // Event is one row of the durable, gapless event sequence.
 type Event struct {
-	Seq    int64
-	At     Millis
-	Kind   EventKind
-	Job    int64 // its seq; 0 if the event is of no job
-	ID     string
-	State  State // of the job, after
-	Detail EventDetail
+	Seq     int64
+	At      Millis
+	Kind    EventKind
+	Job     int64 // its seq; 0 if the event is of no job
+	ID      string
+	State   State // of the job, after
+	Detail  EventDetail
+	Private *int // see Job.Private
 }
 
 // EventDetail is what an event tells beside its kind and job.

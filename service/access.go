@@ -151,7 +151,13 @@ func (s *Service) sees(p *control.Peer, j *queue.Job) control.Visibility {
 // hides reports whether somebody may not know of a job: a hook of the settings, which is the operators'
 // alone, and its own user's.
 func (s *Service) hides(p *control.Peer, j *queue.Job) bool {
-	return j.Hooks&queue.HookSettings != 0 && !p.Right.Covers(control.Operate) && !s.owns(p, j)
+	return j.Private() != nil && !p.Right.Covers(control.Operate) && !s.owns(p, j)
+}
+
+// mayKnow reports whether somebody may know of a job of which its user, if this is one, and
+// operators alone may.
+func mayKnow(p *control.Peer, private *int) bool {
+	return private == nil || *private == p.UID || p.Right.Covers(control.Operate)
 }
 
 // get reads a job for somebody, without what may be large.

@@ -255,8 +255,7 @@ func TestAnswersFit(t *testing.T) {
 			for i := range list {
 				list[i] = worker.Status{ID: worst(32), Job: names[0], PID: 1 << 30, StartedAt: 1, Stale: true}
 			}
-			s.node = worst(64)
-			return []any{s.viewWorkers(list)}
+			return []any{viewWorkers(list, worst(64), &control.Peer{})}
 		},
 		"config.list": func() []any {
 			var list control.ConfigList

@@ -47,7 +47,7 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	case !p.Audit && slices.Contains(p.Event, string(queue.EventAudit)):
 		return control.EventsEnd{}, queue.Invalid("event", "audit is told with audit alone, which is for admins")
 	}
-	t := &teller{s: s, p: p, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
+	t := &teller{s: s, p: p, peer: peer, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
 	for _, id := range p.ID {
 		t.ids[id] = true
 		switch _, err := s.named(ctx, control.Name(id)); {
@@ -86,6 +86,7 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 type teller struct {
 	s     *Service
 	p     control.Events
+	peer  control.Peer // who listens
 	each  func(control.Event) error
 	after int64           // the number of the last event that was dealt with
 	ids   map[string]bool // of p.ID
@@ -110,6 +111,9 @@ func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
 	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
 		e := &list[i]
 		t.after = e.Seq
+		if !mayKnow(&t.peer, e.Private) {
+			continue
+		}
 		delete(t.unknown, e.ID)
 		if !t.wants(e) {
 			continue

@@ -7,6 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // Hooks of the settings are the operators' to see, and their own user's.
@@ -25,6 +26,17 @@ func TestWhoSeesHooksOfTheSettings(t *testing.T) {
 		{"a reader", by(t, 3001, control.Read), false}, {"another one", by(t, 3002, control.Submit), false},
 		{"an operator", by(t, 3003, control.Operate), true}, {"its user", by(t, owner, control.Submit), true},
 	} {
+		told := map[string]bool{}
+		if _, err := s.Events(c.ctx, control.Events{}, func(e control.Event) error { told[e.ID] = true; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if !told["own"] || told["hook"] != c.sees {
+			t.Errorf("events tell %s of %v", c.who, told)
+		}
+		worker := viewWorkers([]worker.Status{{Job: "hook", Private: hook.Private()}}, "n", new(control.PeerFrom(c.ctx))).Workers[0]
+		if worker.State != "busy" || (worker.Job != nil) != c.sees {
+			t.Errorf("the list of workers tells %s of %+v", c.who, worker)
+		}
 		for id, want := range map[string]bool{"hook": c.sees, "own": true} {
 			p := control.Name(id)
 			_, shown := s.Show(c.ctx, control.Show{ID: p})

@@ -69,15 +69,21 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 // WorkerList implements control.API.
 func (s *Service) WorkerList(ctx context.Context, _ control.Nothing) (control.WorkerList, error) {
 	workers := s.pool.List(ctx) // it may ask the runners
-	return control.Answer(ctx, &s.shares, control.One, func() (control.WorkerList, error) { return s.viewWorkers(workers), nil })
+	return control.Answer(ctx, &s.shares, control.One, func() (control.WorkerList, error) {
+		return viewWorkers(workers, s.node, new(control.PeerFrom(ctx))), nil
+	})
 }
 
-func (s *Service) viewWorkers(workers []worker.Status) control.WorkerList {
+// viewWorkers are the workers of a node for somebody.
+func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.WorkerList {
 	list := control.WorkerList{Workers: []control.Worker{}}
 	for _, w := range workers {
-		view := control.Worker{ID: w.ID, Node: s.node, LastHeartbeat: control.Time(queue.MillisOf(w.Heard)), State: "idle"}
+		view := control.Worker{ID: w.ID, Node: node, LastHeartbeat: control.Time(queue.MillisOf(w.Heard)), State: "idle"}
 		if w.Job != "" {
 			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.Job, &w.PID, control.Time(w.StartedAt)
+		}
+		if !mayKnow(p, w.Private) {
+			view.Job = nil
 		}
 		if w.Leaving {
 			view.State = "stopping"

@@ -289,6 +289,7 @@ func (p *Pool) Stop(ctx context.Context, within time.Duration) {
 type Status struct {
 	ID        string
 	Job       string // its id; "" when idle
+	Private   *int   // see queue.Job.Private
 	PID       int
 	StartedAt queue.Millis // of the job
 	Heard     time.Time    // when the worker's runner was last heard
@@ -310,7 +311,7 @@ func (p *Pool) List(ctx context.Context) []Status {
 			continue
 		}
 		busy[h.worker] = true
-		w := Status{ID: h.worker, Job: h.job.ID, PID: h.pid, StartedAt: h.at, Heard: h.heard, Stale: true, Leaving: len(list) >= p.target, Paused: p.standsStill(h)}
+		w := Status{ID: h.worker, Job: h.job.ID, Private: h.job.Private(), PID: h.pid, StartedAt: h.at, Heard: h.heard, Stale: true, Leaving: len(list) >= p.target, Paused: p.standsStill(h)}
 		if h.conn != nil {
 			w.Heard, w.Stale = h.conn.lived, h.conn.silent || time.Since(h.conn.lived) > p.cfg.StaleAfter()
 		}

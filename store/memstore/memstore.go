@@ -303,7 +303,7 @@ func (s *Store) tell(j *job, kind queue.EventKind, d queue.EventDetail, now queu
 		s.newer = nil
 	}
 	s.events = append(s.events, queue.Event{
-		Seq: s.trimmed + int64(len(s.events)) + 1, At: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d,
+		Seq: s.trimmed + int64(len(s.events)) + 1, At: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d, Private: j.Private(),
 	})
 	if on := j.moment; on != 0 {
 		j.moment = 0

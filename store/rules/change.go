@@ -211,7 +211,7 @@ func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id stri
 		return err
 	}
 	r.tx.Moved(j, 0, j.State)
-	if err := r.tx.AddEvent(queue.EventEnqueued, seq, id, j.State, ByUID(uid)); err != nil {
+	if err := r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, ByUID(uid)); err != nil {
 		return err
 	}
 	for i := range met {

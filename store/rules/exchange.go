@@ -105,7 +105,7 @@ func (r *Rules) progress(p *store.Progress, stale func(queue.Lease)) error {
 	r.tx.Touched(j.Seq)
 	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(j.Runs+1), 10)
 	detail = strconv.AppendInt(append(detail, `,"percent":`...), int64(p.Percent), 10)
-	return r.tx.AddEvent(queue.EventProgress, j.Seq, j.ID, j.State, append(detail, '}'))
+	return r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, append(detail, '}'))
 }
 
 // putProgress has a job be so far, if it is not.

@@ -85,7 +85,7 @@ func (r *Rules) tellSchedule(kind queue.EventKind, j *Job, d queue.EventDetail) 
 	if err != nil {
 		return err
 	}
-	return r.tx.AddEvent(kind, j.Seq, j.ID, j.State, raw)
+	return r.tx.AddEvent(kind, &j.Job, j.State, raw)
 }
 
 // firing carries out the instants of one schedule.

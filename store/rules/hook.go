@@ -14,20 +14,20 @@ func (r *Rules) hook(j *Job) error {
 		return nil
 	}
 	if r.tx.User(j.UID).Hooks >= queue.MaxHooks { // before anything large is read
-		return r.tx.AddEvent(queue.EventNoHook, j.Seq, j.ID, j.State, noDetail)
+		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
 	whole, err := r.tx.Job(j.Seq, Whole)
 	if err != nil {
 		return err
 	}
 	if whole.Damaged || j.UID < 0 || r.tx.Disowned(j.UID, j.Seq) != 0 { // there is nobody whom it could run as
-		return r.tx.AddEvent(queue.EventNoHook, j.Seq, j.ID, j.State, noDetail)
+		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
 	for _, draft := range h.Make(&whole.Job, on) {
 		r.HookBytes += 2 * store.InputSize(&draft.Execution) // it has been read, too
 		draft.Hooks, draft.HookUID = draft.Hooks|queue.HookItself, j.UID
 		if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
-			err = r.tx.AddEvent(queue.EventNoHook, j.Seq, j.ID, j.State, noDetail)
+			err = r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 		} else {
 			err = r.make(&draft)
 		}

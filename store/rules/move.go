@@ -57,7 +57,7 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		}
 	}
 	if kind != "" {
-		if err := r.tx.AddEvent(kind, j.Seq, j.ID, to, detail); err != nil {
+		if err := r.tx.AddEvent(kind, &j.Job, to, detail); err != nil {
 			return err
 		}
 	}
@@ -218,5 +218,5 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 		return err
 	}
 	r.tx.Moved(j, j.State, 0)
-	return r.tx.AddEvent(queue.EventRemoved, j.Seq, j.ID, 0, detail)
+	return r.tx.AddEvent(queue.EventRemoved, &j.Job, 0, detail)
 }

@@ -136,8 +136,9 @@ type Tx interface {
 	AddAttempt(j *Job, e *store.Settlement) error
 	// AddGarbage names an output file that nobody needs.
 	AddGarbage(ref string) error
-	// AddEvent tells what happened to a job, or to something else if seq is 0.
-	AddEvent(kind queue.EventKind, seq int64, id string, state queue.State, detail []byte) error
+	// AddEvent tells what happened to a job, which is in this state after it, or to something else
+	// if there is none.
+	AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error
 	// Arrived counts a job that was enqueued.
 	Arrived()
 	// Moved counts a move of a job, which is of its user and its queue, from one state to another; 0

@@ -205,7 +205,7 @@ func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
 	if err != nil {
 		return err
 	}
-	return t.AddEvent(queue.EventAudit, 0, "", 0, detail)
+	return t.AddEvent(queue.EventAudit, nil, 0, detail)
 }
 
 // commitBatch makes the frames of a batch, and these drafts, jobs of the queue from

@@ -371,7 +371,7 @@ func (t *tx) resumeQueues() (next queue.Millis, err error) {
 			if err := t.setRule(q, q.rule.Resumed()); err != nil {
 				return 0, err
 			}
-			if err := t.AddEvent(queue.EventAudit, 0, "", 0, resumedDetail(q)); err != nil {
+			if err := t.AddEvent(queue.EventAudit, nil, 0, resumedDetail(q)); err != nil {
 				return 0, err
 			}
 		}

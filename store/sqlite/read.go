@@ -325,9 +325,12 @@ func (s *Store) Events(ctx context.Context, after int64, limit int) (list []queu
 			if err := json.Unmarshal(r.view(6), &e.Detail); err != nil {
 				return false, fmt.Errorf("read event %d: %w", e.Seq, err)
 			}
+			if r.num(8) != 0 {
+				e.Private = new(int(r.num(7)))
+			}
 			list = append(list, e)
 			return true, nil
-		}, `SELECT seq, at, kind, job, id, state, detail FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, after, last, int64(limit))
+		}, `SELECT seq, at, kind, job, id, state, detail, private, private IS NOT NULL FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, after, last, int64(limit))
 	})
 	return list, err
 }

@@ -122,7 +122,7 @@ func (t *tx) tellSchedule(kind queue.EventKind, d queue.EventDetail) error {
 	if err != nil {
 		return err
 	}
-	return t.AddEvent(kind, 0, "", 0, raw)
+	return t.AddEvent(kind, nil, 0, raw)
 }
 
 // errNoSchedule says that there is no schedule of a name.

@@ -196,7 +196,8 @@ var migrations = [][]string{{
 		job    INTEGER NOT NULL,
 		id     TEXT    NOT NULL,
 		state  INTEGER NOT NULL,
-		detail TEXT    NOT NULL
+		detail TEXT    NOT NULL,
+		private INTEGER -- the uid of a job of which operators and its user alone may know
 	) STRICT`,
 	`CREATE TABLE keys (
 		n   INTEGER PRIMARY KEY,

@@ -201,13 +201,23 @@ func (t *tx) AddGarbage(ref string) error {
 }
 
 // AddEvent implements rules.Tx.
-func (t *tx) AddEvent(kind queue.EventKind, seq int64, id string, state queue.State, detail []byte) error {
+func (t *tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
 	n := t.s.mem.nextEvent
 	t.s.mem.nextEvent++
-	_, err := t.exec(`INSERT INTO events (seq, at, kind, job, id, state, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		n, int64(t.now), string(kind), seq, id, int64(state), string(detail))
+	if j == nil {
+		j = &noJob
+	}
+	var private any
+	if uid := j.Private(); uid != nil {
+		private = int64(*uid)
+	}
+	_, err := t.exec(`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		n, int64(t.now), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
 	return err
 }
+
+// noJob is what an event is of that is of no job.
+var noJob queue.Job
 
 // Arrived implements rules.Tx.
 func (t *tx) Arrived() { t.s.mem.enqueued++ }

@@ -17,7 +17,7 @@ func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, prompt, func(t *tx) error { return t.AddEvent(queue.EventAudit, a.Job, a.ID, 0, detail) })
+	return s.do(ctx, prompt, func(t *tx) error { return t.AddEvent(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID}, 0, detail) })
 }
 
 // Settings lists the stored settings.
@@ -55,7 +55,7 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 		if err != nil {
 			return err
 		}
-		return t.AddEvent(cmp.Or(set.Kind, queue.EventSetting), 0, "", 0, detail)
+		return t.AddEvent(cmp.Or(set.Kind, queue.EventSetting), nil, 0, detail)
 	})
 }
 

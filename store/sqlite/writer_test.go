@@ -279,7 +279,7 @@ func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 	}
 	err := s.do(ctx, prompt, func(tx *tx) error {
 		tx.then = append(tx.then, look) // after the commit, before its counts are told
-		return tx.AddEvent(queue.EventAudit, 0, "", 0, []byte("{}"))
+		return tx.AddEvent(queue.EventAudit, nil, 0, []byte("{}"))
 	})
 	if err != nil || !looked {
 		t.Fatalf("%v, %v", looked, err)
