@@ -165,7 +165,7 @@ type Why struct {
 
 // Reason is one thing that keeps a job from running, and what would end it.
 type Reason struct {
-	Kind string `json:"kind"` // dependency, held, paused, time, retry, draining, workers, queue, user, lock, rate, resource or node
+	Kind string `json:"kind"` // dependency, unique, held, paused, time, retry, draining, workers, queue, user, lock, rate, resource or node
 	Key  string `json:"key,omitempty"`
 	Used *int   `json:"used,omitempty"`
 	Most *int   `json:"most,omitempty"`

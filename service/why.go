@@ -100,16 +100,21 @@ func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control
 	}
 	return s.shares.Do(ctx, control.One, func() error {
 		parents, _, err := s.store.Links(ctx, j.Seq, maxLinks)
+		failed := false
 		for _, l := range parents {
 			if l.Met != store.Failed {
 				continue
 			}
+			failed = true
 			id, _, _ := strings.Cut(linkNames([]store.Link{l})[0], ":")
 			r := control.Reason{Kind: "dependency", Key: id, Text: fmt.Sprintf("it waited until job %s is %s, which is %s", id, l.How, l.State), Next: "queuectl retry " + id}
 			if l.State == 0 {
 				r.Text, r.Next = fmt.Sprintf("it waited for job %s, which was removed", id), "queuectl retry "+j.ID
 			}
 			add(r)
+		}
+		if err == nil && !failed && len(parents) < maxLinks && j.State == queue.Cancelled { // what it waited for was retried, which retries it too
+			add(control.Reason{Kind: "unique", Key: j.Unique, Text: "it was not retried with what it waited for: another job had its unique key", Next: "queuectl retry " + j.ID})
 		}
 		return err
 	})

@@ -66,6 +66,18 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	if got := q.cli("wait", "after"); got.code != 125 {
 		t.Errorf("wait for a job that was cancelled for another's sake: exit code %d", got.code)
 	}
+	q.must("enqueue", "--id", "keyed", "--after", "dead", "--unique", "one", "true")
+	q.must("enqueue", "--id", "has", "--unique", "one", "--in", "1h", "true")
+	q.must("edit", "dead", "--command", "true")
+	q.must("retry", "dead")
+	q.must("wait", "after") // for it was retried with the one that it waited for
+	is("keyed", "unique", "another job had its unique key", "retry keyed", false)
+	if got := q.cli("retry", "keyed"); !strings.Contains(got.err, "has") {
+		t.Errorf("retry of a job whose key another has: %+v", got)
+	}
+	q.must("cancel", "has")
+	q.must("retry", "keyed")
+	q.must("wait", "keyed")
 	q.must("enqueue", "--id", "stands", "sleep 600")
 	q.until("it runs", 20*time.Second, func() bool { return q.show("stands").State == "processing" })
 	q.must("pause", "stands")
