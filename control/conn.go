@@ -229,12 +229,16 @@ func (t *task) answered(line []byte) {
 
 // tell sends a piece of a stream, or keeps it until the step that it is of has ended.
 func (t *task) tell(v any) error {
-	line, err := tellLine(t.method, t.id, v)
+	if t.told == nil {
+		t.told = *lines.Get().(*[]byte)
+	}
+	before := len(t.told)
+	told, err := appendTold(t.told, t.method, t.id, v)
 	if err != nil {
 		return err
 	}
-	t.conn.room.charge(len(line))
-	t.told = append(t.told, line...)
+	t.told = told
+	t.conn.room.charge(len(told) - before)
 	if t.stepping {
 		return nil
 	}
@@ -248,9 +252,18 @@ func (t *task) flush() error {
 	}
 	err := t.conn.send(t.told, t.patience)
 	t.conn.room.charge(-len(t.told))
+	if cap(t.told) <= keptLines {
+		lines.Put(new(t.told[:0]))
+	}
 	t.told = nil
 	return err
 }
+
+// lines are the buffers of what was told, those of up to keptLines bytes: a stream that says
+// nothing has none.
+var lines = sync.Pool{New: func() any { return new([]byte) }}
+
+const keptLines = 256 << 10
 
 // manyJobs reports whether a request is about many jobs.
 func manyJobs(params any) bool {

@@ -67,7 +67,7 @@ func wellFormed(text []byte) bool {
 		case c < ' ':
 			return false
 		case c == '\\':
-			if i++; bytes.IndexByte(escapeLetters, text[i]) < 0 {
+			if i++; unescaped[text[i]] == 0 {
 				return false
 			}
 		}
@@ -231,11 +231,11 @@ func Text(raw json.RawMessage) (string, error) {
 	}
 	text := make([]byte, 0, len(rest))
 	for ; at >= 0; at = bytes.IndexByte(rest, '\\') {
-		letter := bytes.IndexByte(escapeLetters, rest[at+1])
-		if letter < 0 { // \u
+		c := unescaped[rest[at+1]]
+		if c == 0 { // \u
 			return textOf(raw)
 		}
-		text = append(append(text, rest[:at]...), escaped[letter])
+		text = append(append(text, rest[:at]...), c)
 		rest = rest[at+2:]
 	}
 	return string(append(text, rest...)), nil
@@ -248,8 +248,29 @@ func textOf(raw json.RawMessage) (s string, err error) {
 	return s, nil
 }
 
-// The escapes of one letter in JSON (RFC 8259, section 7), and what they stand for.
-var (
-	escapeLetters = []byte(`nrt"\/bf`)
-	escaped       = []byte("\n\r\t\"\\/\b\f")
-)
+// unescaped is what the escapes of one letter in JSON (RFC 8259, section 7) stand for; for no letter
+// is it 0.
+var unescaped = [256]byte{'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f'}
+
+// escapeLetters are those of the characters that JSON has one for, but for the slash, which needs none.
+var escapeLetters = [256]byte{'\n': 'n', '\r': 'r', '\t': 't', '"': '"', '\\': '\\', '\b': 'b', '\f': 'f'}
+
+// AppendText appends a text, which must be UTF-8, as JSON.
+func AppendText(to []byte, s string) []byte {
+	to = append(to, '"')
+	from := 0
+	for i := range len(s) {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		to = append(to, s[from:i]...)
+		from = i + 1
+		if letter := escapeLetters[c]; letter != 0 {
+			to = append(to, '\\', letter)
+		} else {
+			to = fmt.Appendf(to, `\u%04x`, c)
+		}
+	}
+	return append(append(to, s[from:]...), '"')
+}

@@ -59,6 +59,14 @@ func FuzzJSON(f *testing.F) {
 				t.Fatalf("%q: got %v, want %v", line, got, want)
 			}
 		}
+		if utf8.Valid(raw) {
+			line := queue.AppendText([]byte{' '}, string(raw))
+			text, err := queue.Text(line[1:])
+			var same string
+			if err != nil || text != string(raw) || queue.CheckJSON(line) != nil || json.Unmarshal(line, &same) != nil || same != text {
+				t.Fatalf("%q as JSON is %s, which is read as %q, %v", raw, line, text, err)
+			}
+		}
 		want := json.Valid(raw) && utf8.Valid(raw) && depth(raw) <= 32
 		if !want {
 			return

@@ -192,10 +192,11 @@ func (a *App) readWords(verb string, s *queue.Spec, args []string, dash int) ([]
 	case len(args) > 1:
 		return nil, Usage("%d words are given; quote them as one line for the shell: queuectl %s '%s', or run them without one: queuectl %s -- %s", len(args), verb, strings.Join(args, " "), verb, strings.Join(args, " "))
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
-		if given {
+		specs, err := parseArray([]byte(args[0]))
+		if err == nil && given {
 			return nil, Usage("an array of jobs takes no flags of jobs; put the fields into its objects")
 		}
-		return parseArray([]byte(args[0]))
+		return specs, err
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{"):
 		return nil, mergeJSON(s, args[0])
 	case len(args) == 1 && s.Command != nil:
