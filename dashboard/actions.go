@@ -257,45 +257,60 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 // errGone says that nothing is dead of an error any more.
 var errGone = queue.Errorf(queue.CodeNotFound, "no dead job has this error any more; see what is dead: queuectl dlq list")
 
-// deadOf are the jobs that died of an error, all if it is "".
-func (v *visitor) deadOf(ctx context.Context, text string) (jobs []control.Job, err error) {
-	groups, _, err := v.deadBy(ctx)
+// deadOf are the jobs that died of an error, all if it is "", that whom the page is for may deal with, and how many others
+// there are.
+func (v *visitor) deadOf(ctx context.Context, p page, text string) (may []control.Job, others int, err error) {
+	groups, _, err := v.deadBy(ctx, "")
 	for _, g := range groups {
-		if text == "" || g.Error == text {
-			jobs = append(jobs, g.Jobs...)
+		for _, j := range g.Jobs {
+			switch {
+			case text != "" && g.Error != text:
+			case p.Owns(j):
+				may = append(may, j)
+			default:
+				others++
+			}
 		}
 	}
-	if err == nil && len(jobs) == 0 {
+	if err == nil && len(may)+others == 0 {
 		err = errGone
 	}
-	return jobs, err
+	return may, others, err
 }
 
-// previewRetry says which dead jobs would be run again.
-func (s *Server) previewRetry(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	p, err := v.begin(r.Context(), "Retry", "dead", "queuectl dlq retry … --dry-run")
+// previewDead says what would become of dead jobs by a verb: retry or rm.
+func (s *Server) previewDead(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	is, err := deadVerb(r)
+	if err != nil {
+		return err
+	}
+	p, err := v.begin(r.Context(), strings.TrimSuffix(is.Label, "…"), "dead", "queuectl "+map[string]string{"retry": "dlq retry", "rm": "rm"}[is.Name]+" … --dry-run")
 	if err != nil {
 		return err
 	}
 	text := r.URL.Query().Get("error")
-	jobs, err := v.deadOf(r.Context(), text)
+	jobs, others, err := v.deadOf(r.Context(), p, text)
 	if err != nil {
 		return err
 	}
-	var may []control.Job
-	for _, j := range jobs {
-		if p.Owns(j) {
-			may = append(may, j)
-		}
-	}
-	p.Main = map[string]any{"Error": text, "N": int64(len(may)), "Not": int64(len(jobs) - len(may)), "Jobs": may[:min(len(may), sampleRows)]}
-	s.render(w, http.StatusOK, "retry", p)
+	p.Main = map[string]any{"Verb": is.Name, "Label": p.Title, "Error": text, "N": int64(len(jobs)), "Not": int64(others), "Again": r.URL.Query().Has("n"), "Jobs": jobs[:min(len(jobs), sampleRows)]}
+	s.render(w, http.StatusOK, "deadly", p)
 	return nil
 }
 
-// retryDead runs dead jobs again that died of an error: one, or all.
-func retryDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	jobs, err := v.deadOf(ctx, r.PostFormValue("error"))
+// deadVerb is the verb of a path of dead jobs.
+func deadVerb(r *http.Request) (*verb, error) {
+	name := r.PathValue("verb")
+	if name != "retry" && name != "rm" {
+		return nil, errNoPage(r.URL.Path)
+	}
+	return verbNamed(name)
+}
+
+// actOnDead carries out a verb on dead jobs that died of an error: on one, or on all. If there are more by now than were
+// shown, those that would be removed are shown first.
+func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
+	is, err := deadVerb(r)
 	if err != nil {
 		return "", err
 	}
@@ -303,34 +318,49 @@ func retryDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if err := v.knownTo(ctx, &p); err != nil {
 		return "", err
 	}
+	text := r.PostFormValue("error")
+	jobs, _, err := v.deadOf(ctx, p, text)
+	if err != nil {
+		return "", err
+	}
 	var ids control.Names
 	for _, j := range jobs {
-		if p.Owns(j) {
-			ids = append(ids, j.ID)
-		}
+		ids = append(ids, j.ID)
 	}
-	ask := control.DLQRetry{}
-	if text := strings.TrimSpace(r.PostFormValue("timeout")); text != "" {
-		d, err := queue.ParseDuration(text)
-		if err != nil {
-			return "", queue.Invalid("timeout", "%v", err)
-		}
-		ask.Timeout = new(control.Span(d))
+	do := func(ids control.Names) (control.BulkResult, error) {
+		return is.do(v.client, ctx, control.Selection{IDs: ids})
 	}
-	one := r.PostFormValue("n") == "1"
-	if one {
-		ids = ids[:min(len(ids), 1)]
+	one := false
+	if is.Name == "retry" {
+		ask := control.DLQRetry{}
+		if text := strings.TrimSpace(r.PostFormValue("timeout")); text != "" {
+			d, err := queue.ParseDuration(text)
+			if err != nil {
+				return "", queue.Invalid("timeout", "%v", err)
+			}
+			ask.Timeout = new(control.Span(d))
+		}
+		do = func(ids control.Names) (control.BulkResult, error) {
+			ask.IDs = ids
+			return v.client.DLQRetry(ctx, ask)
+		}
+		if one = r.PostFormValue("n") == "1"; one {
+			ids = ids[:min(len(ids), 1)]
+		}
+	} else if shown, err := strconv.Atoi(r.PostFormValue("n")); err != nil {
+		return "", queue.Invalid("n", "%q is no number of jobs, which the preview has shown", queue.Clip(r.PostFormValue("n")))
+	} else if len(ids) > shown {
+		return r.URL.Path + "?" + url.Values{"error": {text}, "n": {strconv.Itoa(shown)}}.Encode(), nil
 	}
 	var all outcome
 	for part := range slices.Chunk(ids, control.SelectStep) {
-		ask.IDs = part
-		got, err := v.client.DLQRetry(ctx, ask)
+		got, err := do(part)
 		if err != nil {
 			return "", err
 		}
 		all.add(&got)
 	}
-	if err := all.refusal("retry"); err != nil {
+	if err := all.refusal(is.Name); err != nil {
 		return "", err
 	}
 	if one && len(ids) == 1 {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -175,6 +176,9 @@ func viewOf(path string) *view {
 	return views[path]
 }
 
+// passing are the parameters of a page that are of what has just been done.
+var passing = []string{"did", "n"}
+
 // live keeps a page up to date by server-sent events: fragments by their ids, the lines that its job prints, and a
 // tick where there is nothing to say.
 func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -184,14 +188,18 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	if err != nil {
 		return queue.Invalid("page", "is no path of a page")
 	}
-	id := u.Query().Get("id")
-	if u = (&url.URL{Path: u.Path}); u.Path == "/job" { // no other page that has parts has a query
-		u.RawQuery = url.Values{"id": {id}}.Encode()
-	}
 	is := viewOf(u.Path)
-	if is == nil || len(is.parts) == 0 {
+	if is == nil {
 		return errNoPage(u.Path)
 	}
+	if err := is.check(u); err != nil {
+		return err
+	}
+	q := u.Query()
+	for _, name := range passing {
+		q.Del(name)
+	}
+	u = &url.URL{Path: u.Path, RawQuery: q.Encode()}
 	was, err := is.make(r.Context(), v, u)
 	if err != nil {
 		return err // as the page itself says
@@ -273,7 +281,7 @@ func (e *eventStream) write(text []byte) error {
 func (s *Server) watch(ctx context.Context, v visitor, is *view, u *url.URL, f *feed) {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
-	ticker := time.NewTicker(renderEach)
+	ticker := time.NewTicker(cmp.Or(is.each, renderEach))
 	defer ticker.Stop()
 	var last int64
 	var made time.Time

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -78,17 +79,36 @@ func (p page) Owns(j control.Job) bool {
 type view struct {
 	name  string // of its template
 	make  func(ctx context.Context, v *visitor, u *url.URL) (page, error)
-	parts []string // that are kept up to date, as its template defines them
+	parts []string      // that are kept up to date, as its template defines them
+	query []string      // the parameters that it knows
+	each  time.Duration // how often its parts are made anew at most, 0 for renderEach
+}
+
+// check refuses a parameter that the page does not know: it would show something else than was meant.
+func (is *view) check(u *url.URL) error {
+	for name := range u.Query() {
+		if slices.Contains(is.query, name) {
+			continue
+		}
+		if len(is.query) == 0 {
+			return queue.Invalid(queue.Clip(name), "is no parameter of this page, which has none")
+		}
+		return queue.Invalid(queue.Clip(name), "is no parameter of this page; there are %s", strings.Join(is.query, ", "))
+	}
+	return nil
 }
 
 // show answers with a page.
 func (s *Server) show(is *view) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
+		if err := is.check(r.URL); err != nil {
+			return err
+		}
 		p, err := is.make(r.Context(), v, r.URL)
 		if err != nil {
 			return err
 		}
-		if len(is.parts) > 0 && !r.URL.Query().Has("attempt") { // what an earlier one has printed is all there
+		if !r.URL.Query().Has("attempt") { // what an earlier one has printed is all there
 			p.Live = "/live?" + url.Values{"page": {r.URL.RequestURI()}}.Encode()
 		}
 		s.render(w, http.StatusOK, is.name, p)

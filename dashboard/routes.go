@@ -17,7 +17,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	for path, answer := range map[string]func(http.ResponseWriter, *http.Request, *visitor) error{
 		"GET /live":             s.live,
 		"GET /bulk":             s.preview,
-		"GET /dead/retry":       s.previewRetry,
+		"GET /dead/{verb}":      s.previewDead,
 		"GET /metrics":          s.metrics,
 		"GET /api/summary":      s.summary,
 		"GET /api/events":       s.events,
@@ -25,7 +25,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"GET /api/{method}":     s.method,
 		"POST /leave":           s.leave,
 		"POST /bulk":            s.form(actOnMany),
-		"POST /dead/retry":      s.form(retryDead),
+		"POST /dead/{verb}":     s.form(actOnDead),
 		"POST /jobs/{id...}":    s.form(actOnJob),
 		"GET /job":              s.show(views["/jobs/{id...}"]),
 		"POST /job":             s.form(actOnJob),

@@ -17,15 +17,9 @@ type filter struct {
 // filterNames are the parameters of a filter.
 var filterNames = []string{"state", "queue", "user", "q", "label"}
 
-// filterOf reads a filter. A parameter that is none of it, and of no other use, is refused: a list would be of other
-// jobs than somebody meant.
-func filterOf(q url.Values, others ...string) (filter, error) {
+// filterOf reads a filter.
+func filterOf(q url.Values) (filter, error) {
 	f := filter{State: q.Get("state"), Queue: q.Get("queue"), User: q.Get("user"), Q: q.Get("q"), Label: q.Get("label")}
-	for name := range q {
-		if !slices.Contains(filterNames, name) && !slices.Contains(others, name) {
-			return f, queue.Invalid(queue.Clip(name), "is no filter of jobs; there are %s", strings.Join(filterNames, ", "))
-		}
-	}
 	if f.Label != "" && f.labels() == nil {
 		return f, queue.Invalid("label", "%q is no NAME=VALUE", queue.Clip(f.Label))
 	}
@@ -103,10 +97,18 @@ func stateNames() (names []string) {
 	return names
 }
 
+// selectionNames are the other parameters of a form for many jobs.
+var selectionNames = []string{"id", "verb", "token", "n"}
+
 // selectionOf is what a form for many jobs means: those that are marked, or else all that its filter names and the
 // verb takes.
 func selectionOf(q url.Values, is *verb) (p control.Selection, f filter, err error) {
-	if f, err = filterOf(q, "id", "verb", "token", "n"); err != nil {
+	for name := range q {
+		if !slices.Contains(filterNames, name) && !slices.Contains(selectionNames, name) { // it would be of other jobs than somebody meant
+			return p, f, queue.Invalid(queue.Clip(name), "is no filter of jobs; there are %s", strings.Join(filterNames, ", "))
+		}
+	}
+	if f, err = filterOf(q); err != nil {
 		return p, f, err
 	}
 	if ids := q["id"]; len(ids) > 0 {

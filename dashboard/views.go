@@ -26,14 +26,17 @@ const (
 
 // views are the pages, by their paths.
 var views = map[string]*view{
-	"/{$}":          {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}},
-	"/jobs":         {"jobs", jobs, nil},
-	"/jobs/{id...}": {"job", job, []string{"head", "why", "deps", "attempts", "facts"}},
-	"/dead":         {"dead", dead, nil},
-	"/schedules":    {"schedules", schedules, nil},
-	"/stats":        {"stats", figures, nil},
-	"/workers":      {"workers", workers, []string{"workers"}},
+	"/{$}":          {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}, nil, 0},
+	"/jobs":         {"jobs", jobs, []string{"tabs", "list"}, append(slices.Clone(filterNames), "cursor", "did", "n"), 0},
+	"/jobs/{id...}": {"job", job, []string{"head", "why", "deps", "attempts", "facts"}, []string{"id", "attempt"}, 0},
+	"/dead":         {"dead", dead, []string{"list"}, []string{"error"}, costlyEach},
+	"/schedules":    {"schedules", schedules, []string{"list"}, []string{"cursor"}, costlyEach},
+	"/stats":        {"stats", figures, []string{"figures"}, []string{"since"}, costlyEach},
+	"/workers":      {"workers", workers, []string{"workers"}, nil, 0},
 }
+
+// costlyEach is how often a page is made anew that asks for much.
+const costlyEach = 5 * time.Second
 
 // overview is the first page: how the queue stands.
 func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
@@ -86,7 +89,7 @@ func verdict(st *control.Status) (kind, said string) {
 // jobs is a page of the list of jobs.
 func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	q := u.Query()
-	f, err := filterOf(q, "cursor", "did", "n")
+	f, err := filterOf(q)
 	if err != nil {
 		return page{}, err
 	}
@@ -272,8 +275,9 @@ type died struct {
 	First, Last control.Time
 }
 
-// deadBy are the newest dead jobs that somebody sees, by what they died of, the most frequent first.
-func (v *visitor) deadBy(ctx context.Context) (groups []*died, more bool, err error) {
+// deadBy are the newest dead jobs that somebody sees, by what they died of, the most frequent first. Of those that died
+// of the error that is opened, more are kept whole.
+func (v *visitor) deadBy(ctx context.Context, opened string) (groups []*died, more bool, err error) {
 	by := map[string]*died{}
 	ask := control.List{}
 	for n := 0; ; {
@@ -291,7 +295,11 @@ func (v *visitor) deadBy(ctx context.Context) (groups []*died, more bool, err er
 			if g.First = j.FinishedAt; !slices.Contains(strings.Fields(g.Queues), j.Queue) && len(g.Queues) < 64 {
 				g.Queues = strings.TrimSpace(g.Queues + " " + j.Queue)
 			}
-			if len(g.Jobs) >= sampleRows { // as many as are shown are kept whole: commands may be large
+			whole := sampleRows
+			if text == opened {
+				whole = listRows
+			}
+			if len(g.Jobs) >= whole { // as many as are shown are kept whole: commands may be large
 				j = control.Job{ID: j.ID, User: j.User, Submitter: j.Submitter}
 			} else {
 				j.Command, j.Argv = shorten(j.Command, j.Argv)
@@ -306,14 +314,19 @@ func (v *visitor) deadBy(ctx context.Context) (groups []*died, more bool, err er
 	}
 }
 
-// dead is the page of what has failed for good.
-func dead(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
+// dead is the page of what has failed for good, or of the jobs that died of one error.
+func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.begin(ctx, "Dead", "dead", "queuectl dlq list")
 	if err != nil {
 		return p, err
 	}
-	groups, more, err := v.deadBy(ctx)
-	p.Main = map[string]any{"Groups": groups, "More": more}
+	opened := u.Query().Get("error")
+	groups, more, err := v.deadBy(ctx, opened)
+	main := map[string]any{"Groups": groups, "More": more, "Error": opened}
+	if at := slices.IndexFunc(groups, func(g *died) bool { return g.Error == opened }); at >= 0 {
+		main["N"], main["Jobs"] = int64(len(groups[at].Jobs)), groups[at].Jobs[:min(len(groups[at].Jobs), listRows)]
+	}
+	p.Main = main
 	return p, err
 }
 
@@ -387,12 +400,14 @@ type plot struct {
 	Ended, Bad string // paths of SVG, in a box of plotWidth by plotHeight
 	Most, All  int64  // in one period, and in all
 	Failed     int64  // of all
+	From       control.Time
 }
 
 const plotWidth, plotHeight = 480.0, 44.0
 
 // plotted draws figures, a period of so long each.
 func plotted(s *control.Stats, step time.Duration) (g plot) {
+	g.From = s.Since
 	n := int64(1)
 	if s.Until > s.Since {
 		n = max(1, (int64(s.Until-s.Since)+step.Milliseconds()-1)/step.Milliseconds())

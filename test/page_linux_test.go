@@ -163,6 +163,13 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("%d jobs are d*", rows)
 	}
 
+	// The list goes on by itself, but not under what is marked.
+	w.do(chromedp.Click(`table.list input[value=d3]`), chromedp.Click(`main h1`)) // where the pointer holds nothing up
+	q.must("enqueue", "--id", "d4", "--max-retries", "0", "true")
+	w.do(chromedp.WaitReady(`#list[data-held]`))
+	w.do(chromedp.Evaluate(`document.querySelector('table.list input[value=d3]').checked = false`, nil))
+	w.sees("table.list", "d4")
+
 	// A group of dead jobs: one first, then all.
 	w.do(chromedp.Navigate(w.at+"/dead"), chromedp.WaitVisible("table.groups"))
 	w.sees("table.groups", "exit code 7")

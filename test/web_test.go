@@ -351,10 +351,27 @@ func TestPageActsOnMany(t *testing.T) {
 	if got := b.ask("POST", "/bulk", "token="+b.token()+"&verb=hold&id=b1&id=a3"); got.code != http.StatusConflict || !strings.Contains(got.body, "carried out on 1 jobs, and refused for 1") || !strings.Contains(got.body, `href="/dead"`) {
 		t.Errorf("what is refused in part is answered by %+v", got)
 	}
-	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held", "/bulk?verb=release&state=dead", "/stats?since=junk"} {
+	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held", "/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1", "/live?page=%2Fworkers%3Fx%3D1"} {
 		if got := b.ask("GET", path, ""); got.code != http.StatusBadRequest {
 			t.Errorf("%s is answered by %d", path, got.code)
 		}
+	}
+	for _, id := range []string{"x1", "x2"} {
+		b.must("enqueue", "--id", id, "--max-retries", "0", "exit 7")
+	}
+	b.must("enqueue", "--id", "x3", "--max-retries", "0", "exit 8")
+	b.must("worker", "start")
+	b.cli("wait", "x1", "x2", "x3")
+	sees("/dead?error=exit+code+7", ">x1<")
+	if got := b.ask("GET", "/dead?error=exit+code+7", ""); strings.Contains(got.body, ">x3<") {
+		t.Errorf("what died of another error: %s", got.body)
+	}
+	sees("/dead/rm?error=exit+code+7", "Remove 2 dead jobs?")
+	if got := b.ask("POST", "/dead/rm", "token="+b.token()+"&error=exit+code+7&n=1"); !strings.HasPrefix(got.header.Get("Location"), "/dead/rm?") || b.must("dlq", "list", "-q") == "" {
+		t.Errorf("more than was shown: %+v", got)
+	}
+	if got := b.ask("POST", "/dead/rm", "token="+b.token()+"&error=exit+code+7&n=2"); got.header.Get("Location") != "/dead" || strings.TrimSpace(b.must("dlq", "list", "-q")) != "x3" {
+		t.Errorf("removal of a group: %+v, and there are %q", got, b.must("dlq", "list", "-q"))
 	}
 	sees("/jobs?queue=zz", `href="/jobs?queue=zz&amp;state=dead"`)
 	sees("/jobs?label=k%3Da", ">a1<")

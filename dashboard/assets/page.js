@@ -16,10 +16,10 @@ setInterval(() => {
 }, 1000)
 
 // Live: the server sends whole fragments by id, at most one set a second. What
-// the reader holds (focus, selection, pointer on a table) stays until
+// the reader holds (focus, marks, pointer on a table) stays until
 // it is let go, and says so.
 const held = new Map()
-const busy = e => e.contains(document.activeElement) || e.matches(':hover') && $('table', e)
+const busy = e => e.contains(document.activeElement) || e.matches(':hover') && $('table', e) || $('tbody input:checked', e)
 function put(id, html, came = performance.now()) {
   const e = document.getElementById(id)
   if (!e) return
@@ -73,8 +73,9 @@ function lineOf({ at, err, runs, dropped, first }) {
 }
 
 // Selection
-const all = $('#all')
-if (all) all.closest('form').addEventListener('change', e => {
+document.addEventListener('change', e => { // the list may be another one by now
+  const all = $('#all')
+  if (!all || !all.closest('form').contains(e.target)) return
   const boxes = $$('tbody input[type=checkbox]', all.closest('form'))
   if (e.target === all) boxes.forEach(b => b.checked = all.checked)
   const n = boxes.filter(b => b.checked).length
