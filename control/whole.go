@@ -136,9 +136,10 @@ type Draining struct {
 	Running  int  `json:"running"` // jobs that run still
 }
 
-// Reloaded names the keys of the settings file that stronger settings hide.
+// Reloaded names the keys of the settings file that stronger settings hide, and says what does not hold yet, for people.
 type Reloaded struct {
 	Hidden []string `json:"hidden"`
+	Note   string   `json:"note,omitempty"`
 }
 
 // ServiceStop ends the service as SIGTERM does; KeepJobs leaves the jobs running.

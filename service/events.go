@@ -287,10 +287,11 @@ func (s *Service) Reload(ctx context.Context, _ control.Nothing) (control.Reload
 	if err := s.audit(ctx, "reload", s.opt.Places.File, nil); err != nil {
 		return control.Reloaded{}, err
 	}
-	if err := s.reloading(ctx); err != nil {
+	later, err := s.reloading(ctx)
+	if err != nil {
 		return control.Reloaded{}, err
 	}
-	return control.Reloaded{Hidden: append([]string{}, s.config.Load().Hides(config.FromFile)...)}, nil
+	return control.Reloaded{Hidden: append([]string{}, s.config.Load().Hides(config.FromFile)...), Note: later}, nil
 }
 
 // problems lists what keeps the queue from its work, and whether it fails

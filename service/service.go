@@ -378,7 +378,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case <-s.store.Broken():
 			return s.store.Err()
 		case <-hup:
-			if err := s.reloading(context.WithoutCancel(ctx)); err != nil {
+			if _, err := s.reloading(context.WithoutCancel(ctx)); err != nil {
 				s.log.Error("settings not read again; the old ones hold", "error", err)
 			}
 			continue

@@ -125,12 +125,12 @@ func (s *Service) bindNode(ctx context.Context) error {
 	return s.store.SetNode(ctx, n)
 }
 
-// apply has changed settings hold where they are used. It says what does so later only.
+// apply has changed settings hold where they are used. It says, for people, what does not hold yet, and why.
 func (s *Service) apply(ctx context.Context) (later string) {
 	ctx = context.WithoutCancel(ctx) // the settings are stored by now
 	err := errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx), s.bindNode(ctx), s.bindHooks(ctx))
 	if err != nil {
-		later = fmt.Sprintf("stored; the queue holds to it from the next change or start on: %v", err)
+		later = fmt.Sprintf("the queue holds to it from the next change or start on: %v", err)
 		s.log.Error("the order of jobs, max_running_per_user, resources and hooks hold from the next change of a setting or the next start on", "error", err)
 	}
 	s.readmit()
@@ -158,26 +158,31 @@ func (s *Service) inTurn(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// reload reads the settings file again. If it is wrong the old settings hold.
-func (s *Service) reload(ctx context.Context) error {
-	if err := s.inTurn(ctx, func() error { return s.readAgain(ctx) }); err != nil {
+// reload reads the settings file again. If it is wrong the old settings hold. It says, for people, what of it does not hold
+// yet.
+func (s *Service) reload(ctx context.Context) (later string, err error) {
+	err = s.inTurn(ctx, func() (err error) {
+		later, err = s.readAgain(ctx)
 		return err
+	})
+	if err != nil {
+		return "", err
 	}
 	s.lookUp() // for which nobody waits who changes settings
 	if unknown := s.unknownNames(); unknown != "" {
 		s.log.Warn(unknown)
 	}
-	return nil
+	return later, nil
 }
 
-func (s *Service) readAgain(ctx context.Context) error {
+func (s *Service) readAgain(ctx context.Context) (later string, err error) {
 	file, err := tomlfile.Read(s.opt.Places.File, s.opt.NeedFile)
 	if err != nil {
-		return err
+		return "", err
 	}
 	stored, err := s.store.Settings(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	s.mu.Lock()
 	old := s.layers[layerFile]
@@ -185,19 +190,19 @@ func (s *Service) readAgain(ctx context.Context) error {
 	if err := s.merge(); err != nil {
 		s.layers[layerFile] = old
 		s.mu.Unlock()
-		return err
+		return "", err
 	}
 	s.mu.Unlock()
 	if err := s.mergeStored(stored); err != nil {
-		return err
+		return "", err
 	}
 	s.users.Clear()
-	s.apply(ctx)
+	later = s.apply(ctx)
 	if hidden := s.config.Load().Hides(config.FromFile); len(hidden) > 0 {
 		s.log.Warn("settings of the file are hidden by stronger ones", "keys", strings.Join(hidden, " "))
 	}
 	s.log.Info("settings read again")
-	return nil
+	return later, nil
 }
 
 // ConfigList implements control.API.
@@ -303,9 +308,10 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	later := s.apply(ctx)
 	v := s.value(k)
-	v.Note = later
+	if later := s.apply(ctx); later != "" {
+		v.Note = "stored; but " + later
+	}
 	return v, nil
 }
 

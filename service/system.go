@@ -57,12 +57,12 @@ func (s *Service) tellSystem(ctx context.Context) {
 }
 
 // reloading reads the settings again and tells the system of it.
-func (s *Service) reloading(ctx context.Context) error {
+func (s *Service) reloading(ctx context.Context) (later string, err error) {
 	systemd.Notify("RELOADING=1", systemd.Monotonic(monotonic()))
-	err := s.reload(ctx)
+	later, err = s.reload(ctx)
 	s.owners.again()
 	systemd.Notify("READY=1", "STATUS="+s.standing())
-	return err
+	return later, err
 }
 
 // feedWatchdog tells the system that the service lives, as long as it does: when a

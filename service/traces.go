@@ -8,7 +8,7 @@ func (s *Service) setTraces() (trouble string) {
 	}
 	if err := s.traces.Set(s.config.Load().TracesEndpoint); err != nil {
 		s.log.Error("attempts are told to no collector", "error", err)
-		return "stored; but attempts are told to no collector: " + err.Error()
+		return "attempts are told to no collector: " + err.Error()
 	}
 	return ""
 }

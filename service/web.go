@@ -33,7 +33,7 @@ func (s *Service) setWeb() (trouble string) {
 	c := s.webConfig()
 	if err := s.web.Set(c); err != nil {
 		s.log.Error("the page is not served as the settings say", "error", err)
-		return "stored; but the page is not served so: " + err.Error()
+		return "the page is not served so: " + err.Error()
 	}
 	return ""
 }

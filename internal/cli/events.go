@@ -199,6 +199,10 @@ func reloadVerb(a *App) *cobra.Command {
 				if len(got.Hidden) > 0 {
 					fmt.Fprintf(a.Err, "queuectl: of the settings file these are hidden by stronger settings: %s; queuectl config list says by which\n", strings.Join(got.Hidden, ", "))
 				}
+				if got.Note != "" {
+					fmt.Fprintln(a.Err, "queuectl: settings read again, but", got.Note)
+					return nil
+				}
 				a.Say("settings read again")
 				return nil
 			})
