@@ -147,7 +147,7 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 		}
 		*at(s) = strings.Join(list, " ")
 		return nil
-	}, func(s *Settings) string { return *at(s) }}
+	}, func(s *Settings) string { return *at(s) }, nil}
 }
 
 // checkAccount refuses what cannot be the name, or number, of a user or group.

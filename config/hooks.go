@@ -47,7 +47,7 @@ func hookKey(moment queue.HookSet, doc string, at func(*Settings) *string) Key {
 			return nobody
 		}
 		return *at(s)
-	}}
+	}, nil}
 }
 
 func setHooksUser(s *Settings, text string) error {

@@ -106,6 +106,7 @@ type Key struct {
 	Secret  bool // only admins see its value
 	set     func(s *Settings, text string) error
 	get     func(s *Settings) string
+	Values  []string // all that it may have, nil if there is no such list
 }
 
 // Keys is the table of settings, in the order they are documented. It is made with the first call: a program
@@ -122,7 +123,7 @@ var table struct {
 
 func keys() []Key {
 	return append([]Key{
-		{"workers", "auto", "jobs that run at once; auto is the number of CPUs, 0 is none", false, setWorkers, getWorkers},
+		{"workers", "auto", "jobs that run at once; auto is the number of CPUs, 0 is none", false, setWorkers, getWorkers, nil},
 		integer("max_retries", "3", "runs of a job after its first one", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
 		duration("timeout", "0", "a job is ended after so long; 0 is never", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
 		number("backoff_base", "2", "seconds; see backoff_strategy", math.SmallestNonzeroFloat64, 1e9, func(s *Settings) *float64 { return &s.BackoffBase }),
@@ -134,7 +135,7 @@ func keys() []Key {
 		duration("output_grace", "500ms", "how long processes may live that a job leaves behind", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
 		size("output_limit", "1MiB", "bytes kept of each stream of an attempt: its first and last half", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
 		integer("priority", "5", "of jobs that name none", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
-		{"shell", shell, "runs a job's command; where nothing is set /bin/sh -c, on Windows cmd.exe /C", false, setShell, func(s *Settings) string { return s.Shell }},
+		{"shell", shell, "runs a job's command; where nothing is set /bin/sh -c, on Windows cmd.exe /C", false, setShell, func(s *Settings) string { return s.Shell }, nil},
 		choice("on_lost", "retry", "what follows when a job's runner or machine died: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
 		choice("scheduling", "aging", "order of waiting jobs: aging, priority or fifo", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),
 		choice("aging", "time", "what earns a waiting job a point: an aging_interval of time, or a job enqueued since (enqueue)", func(s *Settings) *string { return &s.Aging }, "time", "enqueue"),
@@ -154,14 +155,14 @@ func keys() []Key {
 		integer("retention_max_jobs", "1000000", "completed and cancelled jobs that are kept at most, the newest; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
 		forever("retention_events", "7d", "how long events are kept, and at most the newest million", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
 		size("retention_output", "10GiB", "room that the outputs of all jobs may take; the oldest go first, 0 is any", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
-		{"resources", nobody, "what jobs take units of, NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE that names a job's units to it, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the file tables: [resources.gpu]", false, setResources, func(s *Settings) string { return s.Resources }},
-		{"hooks_user", nobody, "account that these hooks and webhooks run as, with run_as submitter; none is the service's own", false, setHooksUser, func(s *Settings) string { return s.HooksUser }},
-		{"webhooks", nobody, "who else is told, as JSON: {\"NAME\": {\"url\": \"https://…\", \"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}, of events completed, failed, dead, ended (the default); in the file tables: [webhooks.NAME]", true, setWebhooks, func(s *Settings) string { return s.Webhooks }},
+		{"resources", nobody, "what jobs take units of, NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE that names a job's units to it, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the file tables: [resources.gpu]", false, setResources, func(s *Settings) string { return s.Resources }, nil},
+		{"hooks_user", nobody, "account that these hooks and webhooks run as, with run_as submitter; none is the service's own", false, setHooksUser, func(s *Settings) string { return s.HooksUser }, nil},
+		{"webhooks", nobody, "who else is told, as JSON: {\"NAME\": {\"url\": \"https://…\", \"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}, of events completed, failed, dead, ended (the default); in the file tables: [webhooks.NAME]", true, setWebhooks, func(s *Settings) string { return s.Webhooks }, nil},
 		choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
 		choice("log_format", "auto", "text, json, or auto: text on a terminal, the journal's own where systemd gives one, else json", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
-		{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them, not on Windows), or fixed:USER, which the system's service on Windows is with its own account; holds from the next start", false, setRunAs, func(s *Settings) string { return s.RunAs }},
-		{"socket_mode", "0600", "who may open the control socket, as chmod has it: 0660 lets in its group; holds from the next start", false, setSocketMode, func(s *Settings) string { return s.SocketMode }},
-		{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", false, setSocketGroup, func(s *Settings) string { return s.SocketGroup }},
+		{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them, not on Windows), or fixed:USER, which the system's service on Windows is with its own account; holds from the next start", false, setRunAs, func(s *Settings) string { return s.RunAs }, nil},
+		{"socket_mode", "0600", "who may open the control socket, as chmod has it: 0660 lets in its group; holds from the next start", false, setSocketMode, func(s *Settings) string { return s.SocketMode }, nil},
+		{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", false, setSocketGroup, func(s *Settings) string { return s.SocketGroup }, nil},
 		hookKey(queue.HookCompleted, "line for the shell, run as a job of its own whenever a job has completed; none is none", func(s *Settings) *string { return &s.Hooks.OnCompleted }),
 		hookKey(queue.HookFailed, "the same after each attempt that will be retried", func(s *Settings) *string { return &s.Hooks.OnFailed }),
 		hookKey(queue.HookDead, "the same when a job is dead", func(s *Settings) *string { return &s.Hooks.OnDead }),
@@ -313,7 +314,7 @@ func integer[N int | int64](name, def, doc string, least, most N, at func(*Setti
 		}
 		*at(s) = N(n)
 		return nil
-	}, func(s *Settings) string { return fmt.Sprint(*at(s)) }}
+	}, func(s *Settings) string { return fmt.Sprint(*at(s)) }, nil}
 }
 
 func number(name, def, doc string, least, most float64, at func(*Settings) *float64) Key {
@@ -324,7 +325,7 @@ func number(name, def, doc string, least, most float64, at func(*Settings) *floa
 		}
 		*at(s) = n
 		return nil
-	}, func(s *Settings) string { return strconv.FormatFloat(*at(s), 'f', -1, 64) }}
+	}, func(s *Settings) string { return strconv.FormatFloat(*at(s), 'f', -1, 64) }, nil}
 }
 
 func duration(name, def, doc string, least time.Duration, at func(*Settings) *time.Duration) Key {
@@ -340,7 +341,7 @@ func duration(name, def, doc string, least time.Duration, at func(*Settings) *ti
 			return "0"
 		}
 		return queue.FormatDuration(*at(s))
-	}}
+	}, nil}
 }
 
 // forever is a duration that may be "never", which is 0.
@@ -361,7 +362,7 @@ func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
 			return "never"
 		}
 		return queue.FormatDuration(*at(s))
-	}}
+	}, nil}
 }
 
 // Bounds of settings.
@@ -378,7 +379,7 @@ func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 		}
 		*at(s) = n
 		return err
-	}, func(s *Settings) string { return queue.FormatSize(*at(s)) }}
+	}, func(s *Settings) string { return queue.FormatSize(*at(s)) }, nil}
 }
 
 func choice(name, def, doc string, at func(*Settings) *string, values ...string) Key {
@@ -388,7 +389,7 @@ func choice(name, def, doc string, at func(*Settings) *string, values ...string)
 			return nil
 		}
 		return fmt.Errorf("%q is not one of %s%s", text, strings.Join(values, ", "), queue.Nearest(text, values))
-	}, func(s *Settings) string { return *at(s) }}
+	}, func(s *Settings) string { return *at(s) }, values}
 }
 
 // collectorURL wants the URL of a collector, which headers are not part of.

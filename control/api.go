@@ -173,7 +173,7 @@ type Enqueued struct {
 	Duplicate bool   `json:"duplicate"`
 	// Unenforced names the limits of the job that are not enforced here as they are meant.
 	Unenforced []string `json:"unenforced,omitempty"`
-	// NewQueues are the queues of which it is the first job.
+	// NewQueues are the queues, without settings, in which nothing else waits or runs.
 	NewQueues []NewQueue `json:"new_queues,omitempty"`
 	// State is cancelled or held if that is what became of it at once, for what it waits for did not end as
 	// asked; else it is left out.

@@ -196,7 +196,7 @@ func (p *Simulate) check() error {
 // MaxSimulated is how many jobs are simulated at most.
 const MaxSimulated = 100
 
-// NewQueue is a queue that a request's job is the first of, and the known one whose name is like it.
+// NewQueue is a queue in which nothing else waits or runs than a request's jobs, and the known one whose name is like it.
 type NewQueue struct {
 	Queue string `json:"queue"`
 	Near  string `json:"near,omitempty"`

@@ -40,8 +40,10 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	for _, method := range control.Schemas() {
 		schemas[method.Method] = method.Params
 	}
+	withheld := map[string]bool{}
 	for _, t := range tools {
 		if t.writes && !o.Write {
+			withheld[t.name] = true
 			continue
 		}
 		m.AddTool(&mcp.Tool{
@@ -53,6 +55,14 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			return (&server{api: c, opt: o}).call(ctx, &t, r.Params.Arguments), nil
 		})
 	}
+	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			if call, is := r.(*mcp.CallToolRequest); is && withheld[call.Params.Name] {
+				return told(map[string]any{"error": "this server only reads; to have " + call.Params.Name + ", start it as: queuectl mcp --write", "code": queue.CodeDenied}, true), nil
+			}
+			return next(ctx, method, r)
+		}
+	})
 	err := m.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: control.MaxLine})
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
@@ -77,11 +87,16 @@ func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.Ca
 			answer = map[string]any{"error": e.Error(), "code": e.Code}
 		}
 	}
-	text, failed := json.Marshal(answer)
-	if failed != nil {
-		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: failed.Error()}}}
+	return told(answer, err != nil)
+}
+
+// told is an answer, or what went wrong, as a tool's result.
+func told(answer any, wrong bool) *mcp.CallToolResult {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}
 	}
-	return &mcp.CallToolResult{IsError: err != nil, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}
+	return &mcp.CallToolResult{IsError: wrong, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}
 }
 
 func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any, error) {

@@ -453,7 +453,7 @@ func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to 
 			changed[q.Name] = *q
 		}
 		if len(changed) == 0 {
-			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s", name, queue.Nearest(name, names))
+			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s; one is there while jobs wait or run in it, or once queuectl queue set has given it something of its own", name, queue.Nearest(name, names))
 		}
 		return nil
 	})

@@ -77,8 +77,8 @@ func TestMCP(t *testing.T) {
 	if got, want := reads.tools(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
 		t.Errorf("tools are %v, want %v", got, want)
 	}
-	if _, err := reads.session.CallTool(t.Context(), &mcp.CallToolParams{Name: "enqueue", Arguments: params{"command": "true"}}); err == nil {
-		t.Error("it enqueues without --write")
+	if got := reads.call("enqueue", params{"command": "true"}, true); got.Code != "denied" || !strings.Contains(got.Error, "--write") {
+		t.Errorf("an enqueue without --write: %+v", got)
 	}
 	typed := q.command("mcp")
 	typed.Stdin = strings.NewReader("hello\n")

@@ -86,8 +86,14 @@ func completeStates(*cobra.Command, []string, string) ([]cobra.Completion, cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeKeys completes the first argument, a setting, with what it means.
-func completeKeys(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeKeys completes the first argument, a setting, with what it means, and the second one, of a setting that has few
+// values.
+func completeKeys(cmd *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(given) == 1 && cmd.Name() == "set" {
+		if k, _, err := config.Find(given[0], ""); err == nil {
+			return k.Values, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
 	var keys []cobra.Completion
 	for i := range config.Keys() {
 		if k := &config.Keys()[i]; len(given) == 0 && strings.HasPrefix(k.Name, prefix) {

@@ -303,14 +303,14 @@ func (a *App) completeQueues(cmd *cobra.Command, _ []string, typed string) ([]st
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// tellNewQueues says that jobs are the first of their queues: a name may be a slip.
+// tellNewQueues says that jobs are alone in their queues: a name may be a slip.
 func (a *App) tellNewQueues(list []control.NewQueue) {
 	for _, q := range list {
 		hint := ""
 		if q.Near != "" {
 			hint = fmt.Sprintf("; did you mean %s?", q.Near)
 		}
-		fmt.Fprintf(a.Err, "queuectl: this is the first job of the queue %s%s\n", q.Queue, hint)
+		fmt.Fprintf(a.Err, "queuectl: nothing else waits or runs in the queue %s%s\n", q.Queue, hint)
 	}
 }
 
